@@ -1,0 +1,466 @@
+//! The checked configuration: what every other part is given.
+//!
+//! A value of [`Config`] has passed every check, so its users ask no questions. It is made by [`load`] from the
+//! defaults below, the file, `CURTSY_*` variables and flags, in that order; all problems are reported at once. The
+//! numbers here are the defaults, and `config.toml` documents them (a test compares the two).
+
+mod values;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+pub use self::values::{AccessLog, Destination, HostPattern, Listen, Rate, StateDir};
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Where clients connect. Needs a restart.
+    pub listen: Vec<Listen>,
+    /// Health, metrics, API and dashboard; `None` = off. Needs a restart.
+    pub admin: Option<SocketAddr>,
+    /// What survives a restart. Needs a restart.
+    pub state_dir: StateDir,
+    /// What Via and Proxy-Status call this deployment; `None` = `curtsy-` and six hex digits. Needs a restart.
+    pub name: Option<String>,
+    /// Accept loops, each with its own single-threaded runtime; 0 = one per core. Needs a restart.
+    pub workers: usize,
+    /// Reload the file when it changes.
+    pub watch: bool,
+    /// On SIGTERM: how long requests in flight may take to finish.
+    pub shutdown_grace: Duration,
+    pub politeness: Politeness,
+    pub hosts: Hosts,
+    pub adaptive: Adaptive,
+    pub retry: Retry,
+    pub breaker: Breaker,
+    pub robots: Robots,
+    pub tls: Tls,
+    pub upstream: Upstream,
+    pub access: Access,
+    pub limits: Limits,
+    pub responses: Responses,
+    pub log: Log,
+    pub metrics: Metrics,
+    pub fleet: Fleet,
+    /// `[[host]]` rules, first match wins.
+    pub host: Vec<HostRule>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Enforce,
+    Report,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    Host,
+    Domain,
+    Ip,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    Fair,
+    Fifo,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    Conservative,
+    Standard,
+    Aggressive,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Politeness {
+    pub mode: Mode,
+    pub key: Key,
+    /// `delay`, or what `rate` comes to; zero turns pacing off.
+    pub delay: Duration,
+    pub burst: u32,
+    pub concurrency: u32,
+    pub jitter: f64,
+    pub delay_factor: f64,
+    pub max_wait: Duration,
+    pub max_queue: usize,
+    pub max_queue_total: usize,
+    pub order: Order,
+    /// Sets delay and burst together where they are not given themselves.
+    pub profile: Option<Profile>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hosts {
+    pub max: usize,
+    pub idle: Duration,
+    pub sweep: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PacePolicy {
+    Steps,
+    Auto,
+    Off,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adaptive {
+    pub policy: PacePolicy,
+    pub step_up: Duration,
+    pub step_down: Duration,
+    pub successes: u32,
+    pub max_delay: Duration,
+    pub statuses: Vec<u16>,
+    pub concurrency_step: Duration,
+    pub retry_after_max: Duration,
+    pub ratelimit_fields: bool,
+    pub remember: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Retry {
+    pub max: u32,
+    pub statuses: Vec<u16>,
+    pub budget: f64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Breaker {
+    pub failures: u32,
+    pub cooldown: Duration,
+    pub throttled: u32,
+    pub job_failures: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RobotsMode {
+    Enforce,
+    Warn,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnUnreachable {
+    Deny,
+    Allow,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Robots {
+    pub mode: RobotsMode,
+    /// Product tokens to match; empty = taken from each request's User-Agent.
+    pub user_agent: Vec<String>,
+    pub crawl_delay: bool,
+    pub max_crawl_delay: Duration,
+    pub cache_ttl: Duration,
+    pub fetch_timeout: Duration,
+    pub on_unreachable: OnUnreachable,
+    pub takes_turn: bool,
+    pub apply_to: Vec<String>,
+    pub exempt_user_agents: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnUntrusted {
+    Error,
+    Tunnel,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tls {
+    pub intercept: bool,
+    pub only: Vec<HostPattern>,
+    pub bypass: Vec<HostPattern>,
+    pub on_untrusted: OnUntrusted,
+    pub http2_clients: bool,
+    pub extra_roots: Vec<PathBuf>,
+    /// "1.2" or "1.3".
+    pub min_version: String,
+    pub ca_cert: Option<PathBuf>,
+    pub ca_key: Option<PathBuf>,
+    pub tunnel: Tunnel,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tunnel {
+    pub pace_requests: bool,
+    pub max_lifetime: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upstream {
+    pub connect_timeout: Duration,
+    pub dns_timeout: Duration,
+    /// Until the response head is in.
+    pub response_timeout: Duration,
+    /// Longest silence in the middle of a response or a tunnel.
+    pub idle_timeout: Duration,
+    /// How long a connection without work is kept for the next request. Short, because an origin that closes it at the
+    /// same moment turns a good request into a retry: Apache and Node close after 5 s.
+    pub keep_alive: Duration,
+    /// Connections without work kept for one host, by each worker.
+    pub pool_per_host: usize,
+    /// A parent proxy; `None` = straight to the origin.
+    pub proxy: Option<ParentProxy>,
+    /// Source address.
+    pub bind: Option<std::net::IpAddr>,
+    pub via: bool,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub struct ParentProxy {
+    pub host: String,
+    pub port: u16,
+    /// User and password. Left out of every `Debug` and of `curtsy config show`.
+    pub credentials: Option<(String, String)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Access {
+    /// Who may use the proxy.
+    pub allow: Vec<IpNet>,
+    /// htpasswd, bcrypt or argon2; `None` = no passwords.
+    pub users_file: Option<PathBuf>,
+    /// Destinations allowed although they are private, loopback, link-local or metadata addresses.
+    pub allow_destinations: Vec<Destination>,
+    /// `None` = any port.
+    pub connect_ports: Option<Vec<u16>>,
+    pub max_client_connections: usize,
+}
+
+/// How much of curtsy one client connection may hold, and for how long.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Bytes of a request or response head.
+    pub head_size: usize,
+    /// From the first byte of a head to its last.
+    pub head_timeout: Duration,
+    /// How long a client connection may wait for its next request.
+    pub client_idle: Duration,
+    /// How long a client may neither send the next byte of a body nor take the next byte of a response.
+    pub client_stall: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseHeaders {
+    Full,
+    Errors,
+    Off,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Responses {
+    pub headers: ResponseHeaders,
+    pub reason_phrases: bool,
+    pub contact: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Auto,
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryStrings {
+    Keep,
+    Redact,
+    Drop,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Log {
+    /// A level, or `target=level` pairs separated by commas.
+    pub level: String,
+    pub format: LogFormat,
+    pub access: AccessLog,
+    pub query_strings: QueryStrings,
+}
+
+#[derive(Clone, PartialEq)]
+pub struct Metrics {
+    pub hosts: usize,
+    /// Bearer token of the admin listener. Left out of every `Debug`.
+    pub token: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fleet {
+    /// Empty = alone.
+    pub redis: Vec<String>,
+}
+
+/// One `[[host]]` rule: what is given replaces the general setting for the hosts it matches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostRule {
+    pub patterns: Vec<HostPattern>,
+    pub mode: Option<Mode>,
+    pub delay: Option<Duration>,
+    pub burst: Option<u32>,
+    pub concurrency: Option<u32>,
+    pub jitter: Option<f64>,
+    pub delay_factor: Option<f64>,
+    pub max_wait: Option<Duration>,
+    pub max_queue: Option<usize>,
+    pub robots: Option<RobotsMode>,
+    pub max_crawl_delay: Option<Duration>,
+    pub note: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            listen: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 3128)))],
+            admin: Some(SocketAddr::from(([127, 0, 0, 1], 3129))),
+            state_dir: StateDir::Auto,
+            name: None,
+            workers: 0,
+            watch: true,
+            shutdown_grace: secs(30),
+            politeness: Politeness::default(),
+            hosts: Hosts { max: 100_000, idle: secs(3600), sweep: secs(300) },
+            adaptive: Adaptive::default(),
+            retry: Retry { max: 3, statuses: vec![429, 503], budget: 0.1 },
+            breaker: Breaker { failures: 10, cooldown: secs(30), throttled: 0, job_failures: 20 },
+            robots: Robots::default(),
+            tls: Tls::default(),
+            upstream: Upstream::default(),
+            access: Access::default(),
+            limits: Limits {
+                head_size: 64 * 1024,
+                head_timeout: secs(15),
+                client_idle: secs(75),
+                client_stall: secs(60),
+            },
+            responses: Responses { headers: ResponseHeaders::Full, reason_phrases: true, contact: String::new() },
+            log: Log {
+                level: "info".to_owned(),
+                format: LogFormat::Auto,
+                access: AccessLog::Off,
+                query_strings: QueryStrings::Redact,
+            },
+            metrics: Metrics { hosts: 100, token: None },
+            fleet: Fleet { redis: Vec::new() },
+            host: Vec::new(),
+        }
+    }
+}
+
+impl Default for Politeness {
+    fn default() -> Self {
+        Politeness {
+            mode: Mode::Enforce,
+            key: Key::Host,
+            delay: secs(1),
+            burst: 1,
+            concurrency: 4,
+            jitter: 0.0,
+            delay_factor: 0.0,
+            max_wait: secs(150),
+            max_queue: 1000,
+            max_queue_total: 20_000,
+            order: Order::Fair,
+            profile: None,
+        }
+    }
+}
+
+impl Default for Adaptive {
+    fn default() -> Self {
+        Adaptive {
+            policy: PacePolicy::Steps,
+            step_up: secs(1),
+            step_down: secs(1),
+            successes: 20,
+            max_delay: secs(60),
+            statuses: vec![429, 503],
+            concurrency_step: secs(5),
+            retry_after_max: secs(3600),
+            ratelimit_fields: true,
+            remember: secs(30 * 24 * 3600),
+        }
+    }
+}
+
+impl Default for Robots {
+    fn default() -> Self {
+        Robots {
+            mode: RobotsMode::Enforce,
+            user_agent: Vec::new(),
+            crawl_delay: true,
+            max_crawl_delay: secs(60),
+            cache_ttl: secs(24 * 3600),
+            fetch_timeout: secs(10),
+            on_unreachable: OnUnreachable::Deny,
+            takes_turn: false,
+            apply_to: vec!["GET".to_owned(), "HEAD".to_owned()],
+            exempt_user_agents: Vec::new(),
+        }
+    }
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        Tls {
+            intercept: false,
+            only: Vec::new(),
+            bypass: Vec::new(),
+            on_untrusted: OnUntrusted::Error,
+            http2_clients: true,
+            extra_roots: Vec::new(),
+            min_version: "1.2".to_owned(),
+            ca_cert: None,
+            ca_key: None,
+            tunnel: Tunnel { pace_requests: true, max_lifetime: secs(600) },
+        }
+    }
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        Upstream {
+            connect_timeout: secs(10),
+            dns_timeout: secs(5),
+            response_timeout: secs(120),
+            idle_timeout: secs(90),
+            keep_alive: secs(4),
+            pool_per_host: 4,
+            proxy: None,
+            bind: None,
+            via: true,
+        }
+    }
+}
+
+impl Default for Access {
+    fn default() -> Self {
+        Access {
+            allow: ["127.0.0.0/8", "::1/128"].map(|net| net.parse().expect("a literal network")).to_vec(),
+            users_file: None,
+            allow_destinations: Vec::new(),
+            connect_ports: Some(vec![443, 80, 8443]),
+            max_client_connections: 4096,
+        }
+    }
+}
+
+impl std::fmt::Debug for ParentProxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").field("hosts", &self.hosts).finish_non_exhaustive()
+    }
+}
+
+const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}

@@ -1,0 +1,3 @@
+//! curtsy: a forward proxy that makes any client polite to every host.
+
+pub mod config;

@@ -1,0 +1,5 @@
+//! Arguments in, exit code out.
+
+fn main() {
+    println!("curtsy {}", env!("CARGO_PKG_VERSION"));
+}

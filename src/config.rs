@@ -4,7 +4,26 @@
 //! defaults below, the file, `CURTSY_*` variables and flags, in that order; all problems are reported at once. The
 //! numbers here are the defaults, and `config.toml` documents them (a test compares the two).
 
+mod check;
+mod differences;
+mod environment;
+mod file;
+mod keys;
+mod kinds;
+mod load;
+mod not_yet;
+mod problems;
+mod raw;
+mod schema;
+mod show;
+mod suggest;
+#[cfg(test)]
+mod tests;
+mod texts;
+mod tree;
+mod units;
 mod values;
+mod watch;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,7 +31,17 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-pub use self::values::{AccessLog, Destination, HostPattern, Listen, Rate, StateDir};
+pub use self::differences::{Change, differences};
+pub use self::file::FileChoice;
+pub use self::load::{Loaded, Origins, Overrides, Sources, load, parse};
+pub use self::problems::{Origin, Place, Problem, Problems, Severity};
+pub use self::schema::schema;
+pub use self::show::{show, show_json};
+pub use self::values::{AccessLog, BadValue, Destination, HostPattern, Listen, Rate, Resolver, StateDir};
+pub use self::watch::Watch;
+
+/// The documented file: every key with its default.
+pub const TEMPLATE: &str = include_str!("../config.toml");
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -208,6 +237,7 @@ pub struct Upstream {
     pub proxy: Option<ParentProxy>,
     /// Source address.
     pub bind: Option<std::net::IpAddr>,
+    pub resolver: Resolver,
     pub via: bool,
 }
 
@@ -296,7 +326,7 @@ pub struct Fleet {
 }
 
 /// One `[[host]]` rule: what is given replaces the general setting for the hosts it matches.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostRule {
     pub patterns: Vec<HostPattern>,
     pub mode: Option<Mode>,
@@ -432,6 +462,7 @@ impl Default for Upstream {
             pool_per_host: 4,
             proxy: None,
             bind: None,
+            resolver: Resolver::System,
             via: true,
         }
     }

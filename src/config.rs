@@ -319,9 +319,9 @@ pub struct Metrics {
     pub token: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Fleet {
-    /// Empty = alone.
+    /// Empty = alone. May hold passwords; left out of every `Debug`.
     pub redis: Vec<String>,
 }
 
@@ -489,6 +489,12 @@ impl std::fmt::Debug for ParentProxy {
 impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Metrics").field("hosts", &self.hosts).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Fleet of {} Redis addresses", self.redis.len())
     }
 }
 

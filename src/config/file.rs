@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::problems::{Place, Problem};
+use super::problems::{Place, Problem, Problems};
 
 /// Which file to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) struct Source {
     pub(super) exposed: bool,
 }
 
-pub(super) fn find(choice: &FileChoice, env: &BTreeMap<String, String>) -> Result<Option<Source>, Problem> {
+pub(super) fn find(choice: &FileChoice, env: &BTreeMap<String, String>) -> Result<Option<Source>, Problems> {
     match choice {
         FileChoice::Nothing => Ok(None),
         FileChoice::Path(path) => {
@@ -55,7 +55,7 @@ fn usual_places(env: &BTreeMap<String, String>) -> Vec<PathBuf> {
     places
 }
 
-fn first_of(places: Vec<PathBuf>) -> Result<Option<Source>, Problem> {
+fn first_of(places: Vec<PathBuf>) -> Result<Option<Source>, Problems> {
     for path in places {
         match read(&path) {
             Ok(source) => return Ok(Some(source)),
@@ -66,17 +66,18 @@ fn first_of(places: Vec<PathBuf>) -> Result<Option<Source>, Problem> {
     Ok(None)
 }
 
-fn named(path: &Path, place: Place) -> Result<Source, Problem> {
+fn named(path: &Path, place: Place) -> Result<Source, Problems> {
     read(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => {
-            Problem::error("the configuration file does not exist", "`curtsy config init` writes one", Some(place))
+            let message = "the configuration file does not exist";
+            Problems::new(vec![Problem::error(message, "`curtsy config init` writes one", Some(place))])
         }
         _ => unreadable(path, &error, Some(place)),
     })
 }
 
-fn unreadable(path: &Path, error: &io::Error, place: Option<Place>) -> Problem {
-    Problem::error(format!("{} cannot be read: {error}", path.display()), "", place)
+fn unreadable(path: &Path, error: &io::Error, place: Option<Place>) -> Problems {
+    Problems::new(vec![Problem::error(format!("{} cannot be read: {error}", path.display()), "", place)])
 }
 
 fn read(path: &Path) -> io::Result<Source> {
@@ -129,9 +130,8 @@ mod tests {
             (FileChoice::Path("/nowhere/x.toml".into()), env(&[]), "--config"),
             (FileChoice::Search, env(&[("CURTSY_CONFIG", "/nowhere/x.toml")]), "CURTSY_CONFIG"),
         ] {
-            let problem = find(&choice, &env).err().expect("an error");
-            assert!(problem.message.contains("does not exist"));
-            assert!(problem.place.expect("a place").origin.to_string().contains(named));
+            let report = find(&choice, &env).err().expect("an error").to_string();
+            assert!(report.contains("does not exist") && report.contains(named), "{report}");
         }
     }
 }

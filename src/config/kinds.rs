@@ -26,6 +26,11 @@ pub(super) trait Kind: Send + Sync + 'static {
     /// JSON Schema of the value in the file.
     fn schema(&self) -> Json;
 
+    /// Whether the file may say it with brackets.
+    fn is_list(&self) -> bool {
+        false
+    }
+
     /// Whether texts of this kind may hold a secret, so that they must not be shown.
     fn may_hide(&self) -> bool {
         false
@@ -325,6 +330,10 @@ impl<K: Kind> Kind for List<K> {
         json!({ "anyOf": forms })
     }
 
+    fn is_list(&self) -> bool {
+        true
+    }
+
     fn may_hide(&self) -> bool {
         self.item.may_hide()
     }
@@ -348,7 +357,7 @@ impl<K: Kind> Kind for OrNone<K> {
     type Value = Option<K::Value>;
 
     fn read(&self, raw: &Raw<'_>) -> Read<Self::Value> {
-        let items = raw.items();
+        let items = if self.value.is_list() { raw.items() } else { Vec::new() };
         let alone = if let [item] = items.as_slice() { item.text() } else { raw.text() };
         if alone == Some(self.word) { Ok(None) } else { self.value.read(raw).map(Some) }
     }
@@ -358,7 +367,8 @@ impl<K: Kind> Kind for OrNone<K> {
     }
 
     fn schema(&self) -> Json {
-        json!({ "anyOf": [{ "enum": [self.word, [self.word]] }, self.value.schema()] })
+        let words = if self.value.is_list() { json!([self.word, [self.word]]) } else { json!([self.word]) };
+        json!({ "anyOf": [{ "enum": words }, self.value.schema()] })
     }
 
     fn may_hide(&self) -> bool {

@@ -1,9 +1,10 @@
 //! From all sources to one checked configuration.
 //!
-//! Defaults, then the file, then variables, then flags: each replaces the one before, key by key. Every problem of every
-//! source is collected before anything is reported.
+//! Defaults, then the file, then variables, then flags: each replaces the one before, key by key. Every problem of
+//! every source is collected before anything is reported.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use super::raw::Raw;
 use super::{Config, HostRule, Profile, check, environment, tree};
 
 /// Where settings come from.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Sources {
     pub file: FileChoice,
     /// The process environment, or what a test puts in its place.
@@ -54,7 +55,7 @@ pub struct Origins {
 }
 
 pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
-    let source = file::find(&sources.file, &sources.env).map_err(|problem| Problems::new(vec![problem]))?;
+    let source = file::find(&sources.file, &sources.env)?;
     read(source.as_ref(), sources, NOT_YET)
 }
 
@@ -86,9 +87,16 @@ impl Sources {
     }
 }
 
+/// Without the environment, which may hold secrets.
+impl fmt::Debug for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sources").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
 impl Overrides {
-    /// `flag` as it is typed, "--max-wait"; `path` of the key it sets, "politeness.max_wait". A flag that is given again
-    /// adds to a list.
+    /// `flag` as it is typed, "--max-wait"; `path` of the key it sets, "politeness.max_wait". A flag that is given
+    /// again adds to a list.
     pub fn add(&mut self, flag: &str, path: &str, value: &str) {
         match self.0.iter_mut().find(|earlier| earlier.flag == flag) {
             Some(earlier) => earlier.value = format!("{},{value}", earlier.value),

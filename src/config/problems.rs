@@ -219,6 +219,11 @@ impl Place {
         Place::typed(Origin::Flag(flag.to_owned()), &format!("{flag} "), value, span)
     }
 
+    /// The line that would be shown.
+    pub(super) fn text(&self) -> Option<&str> {
+        self.excerpt.as_ref().map(|excerpt| excerpt.text.as_str())
+    }
+
     /// The same place without the text that was found there.
     #[must_use]
     pub(super) fn without_excerpt(mut self) -> Self {

@@ -1,7 +1,7 @@
 //! Walks the parsed file and hands each value to the draft, with its place.
 //!
-//! Goes on after every mistake, so that all of them are found in one run. A mistake in the TOML syntax is the exception:
-//! what follows it cannot be trusted.
+//! Goes on after every mistake, so that all of them are found in one run. A mistake in the TOML syntax is the
+//! exception: what follows it cannot be trusted.
 
 use std::ops::Range;
 
@@ -23,8 +23,7 @@ pub(super) fn read(source: &Source, draft: &mut Draft<'_>) {
         Ok(root) => Walk { source, draft }.table("", root.get_ref()),
         Err(error) => {
             let span = error.span().unwrap_or_default();
-            let place = Place::in_file(&source.path, &source.text, &span);
-            let place = if hides_a_secret(&source.text, &span) { place.without_excerpt() } else { place };
+            let place = source.place(&span);
             let advice = "nothing after this can be read until it is repaired";
             draft.problems.push(Problem::error(format!("not valid TOML: {}", error.message()), advice, Some(place)));
         }
@@ -128,17 +127,19 @@ fn is_within(section: &str, path: &str) -> bool {
     section == path || section.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Whether a line that is no TOML assigns to a key that may hold a secret. The tree is not there to ask, so the name
-/// decides.
-fn hides_a_secret(text: &str, span: &Range<usize>) -> bool {
-    let before = text.get(..span.start).unwrap_or_default();
-    let line = before.rsplit('\n').next().unwrap_or_default();
-    let name = line.split('=').next().unwrap_or_default().trim();
-    keys::KEYS.iter().any(|row| row.may_hide() && keys::name_of(row.path) == keys::name_of(name))
-}
-
 impl Source {
     fn place(&self, span: &Range<usize>) -> Place {
-        Place::in_file(&self.path, &self.text, span)
+        let place = Place::in_file(&self.path, &self.text, span);
+        if place.text().is_some_and(may_show_a_secret) { place.without_excerpt() } else { place }
     }
+}
+
+/// Whether a line assigns to a key that may hold a secret. Goes by the names alone, misspelt ones too, because the line
+/// may be no TOML, name no key, or have several on it.
+fn may_show_a_secret(line: &str) -> bool {
+    let secret = || keys::KEYS.iter().filter(|row| row.may_hide()).map(|row| keys::name_of(row.path));
+    line.split('=').any(|before| {
+        let name = before.trim_end().trim_end_matches(['"', '\'']).rsplit(|c: char| !c.is_alphanumeric()).next();
+        name.is_some_and(|name| nearest(name, secret()).is_some())
+    })
 }

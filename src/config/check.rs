@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::keys::KEYS;
 use super::load::Draft;
 use super::problems::{Origin, Place, Problem};
+use super::suggest::or;
 use super::units::write_duration;
 use super::values::{Destination, HostPattern, Listen};
 
@@ -115,7 +116,7 @@ fn patience(draft: &Draft<'_>) -> Vec<Problem> {
     let warning = |wait: Duration, at| {
         let gone = PATIENCE.iter().filter(|(_, seconds)| wait > Duration::from_secs(*seconds));
         let gone: Vec<String> = gone.map(|(client, seconds)| format!("{client} ({seconds} s)")).collect();
-        let message = format!("max_wait {} is longer than {} waits by default", write_duration(wait), gone.join(", "));
+        let message = format!("max_wait {} is longer than {} waits by default", write_duration(wait), or(&gone));
         (!gone.is_empty()).then(|| Problem::warning(message, "they will have left before their turn", at))
     };
     let general = warning(draft.config.politeness.max_wait, place(draft, "politeness.max_wait"));

@@ -34,12 +34,12 @@ pub(super) struct Source {
 pub(super) fn find(choice: &FileChoice, env: &BTreeMap<String, String>) -> Result<Option<Source>, Problems> {
     match choice {
         FileChoice::Nothing => Ok(None),
-        FileChoice::Path(path) => {
-            let text = path.display().to_string();
-            named(path, Place::in_flag("--config", &text, &(0..text.len()))).map(Some)
-        }
+        FileChoice::Path(path) => named(path, None).map(Some),
         FileChoice::Search => match env.get("CURTSY_CONFIG").filter(|path| !path.is_empty()) {
-            Some(path) => named(Path::new(path), Place::in_variable("CURTSY_CONFIG", path, &(0..path.len()))).map(Some),
+            Some(path) => {
+                let place = Place::in_variable("CURTSY_CONFIG", path, &(0..path.len()));
+                named(Path::new(path), Some(place)).map(Some)
+            }
             None => first_of(usual_places(env)),
         },
     }
@@ -66,13 +66,13 @@ fn first_of(places: Vec<PathBuf>) -> Result<Option<Source>, Problems> {
     Ok(None)
 }
 
-fn named(path: &Path, place: Place) -> Result<Source, Problems> {
+fn named(path: &Path, place: Option<Place>) -> Result<Source, Problems> {
     read(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => {
-            let message = "the configuration file does not exist";
-            Problems::new(vec![Problem::error(message, "`curtsy config init` writes one", Some(place))])
+            let message = format!("there is no file {}", path.display());
+            Problems::new(vec![Problem::error(message, "`curtsy config init` writes one", place)])
         }
-        _ => unreadable(path, &error, Some(place)),
+        _ => unreadable(path, &error, place),
     })
 }
 
@@ -127,11 +127,11 @@ mod tests {
     #[test]
     fn a_file_asked_for_by_name_must_exist() {
         for (choice, env, named) in [
-            (FileChoice::Path("/nowhere/x.toml".into()), env(&[]), "--config"),
-            (FileChoice::Search, env(&[("CURTSY_CONFIG", "/nowhere/x.toml")]), "CURTSY_CONFIG"),
+            (FileChoice::Path("/nowhere/x.toml".into()), env(&[]), "there is no file /nowhere/x.toml"),
+            (FileChoice::Search, env(&[("CURTSY_CONFIG", "/nowhere/x.toml")]), "env CURTSY_CONFIG"),
         ] {
             let report = find(&choice, &env).err().expect("an error").to_string();
-            assert!(report.contains("does not exist") && report.contains(named), "{report}");
+            assert!(report.contains(named), "{report}");
         }
     }
 }

@@ -333,7 +333,7 @@ fn contradictions_are_refused() {
 #[test]
 fn what_probably_was_not_meant_is_a_warning() {
     check_warned("politeness.delay = '0s'", &["turns pacing off"]);
-    check_warned("politeness.max_wait = '10m'", &["Scrapy (180 s), aiohttp (300 s), curl (300 s)", ":1:23"]);
+    check_warned("politeness.max_wait = '10m'", &["Scrapy (180 s), aiohttp (300 s) or curl (300 s) waits", ":1:23"]);
     check_warned("politeness.max_wait = '4m'", &["longer than Scrapy (180 s) waits"]);
     check_warned("[[host]]\nmatch = 'a'\nmax_wait = '4m'\ndelay = '0s'", &[":3:12", ":4:9"]);
     check_warned("access.allow_destinations = '*'", &["cloud metadata"]);

@@ -1,0 +1,287 @@
+//! Bodies go through byte for byte, as they come, and no faster than the slower side takes them.
+
+use std::sync::mpsc;
+
+use crate::support::client::head;
+use crate::support::deadline::within;
+use crate::support::origin::HELLO;
+use crate::support::{Curtsy, End, Origin, PATIENCE, Program, ms};
+
+/// Bytes without a pattern that framing could hide in: every value, also CR, LF and NUL.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    })
+    .take(length)
+    .collect()
+}
+
+/// Issue 2: bodies are byte-exact both ways, counted and chunked.
+#[test]
+fn a_body_arrives_byte_for_byte() {
+    for length in [0, 1, 100, 65_536, 1_000_000] {
+        let origin = Origin::scripted(|visitor| {
+            while let Some(request) = visitor.request() {
+                let framing = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", request.body.len());
+                visitor.send([framing.as_bytes(), &request.body].concat());
+            }
+        });
+        let (curtsy, body) = (Curtsy::start(), noise(length));
+        let mut client = curtsy.client();
+        let line = format!("PUT {} HTTP/1.1", origin.url("/"));
+        client.send(head(&[&line, "Host: x", &format!("Content-Length: {length}")]));
+        client.send(&body);
+        assert!(client.response().body == body, "{length} bytes, counted");
+        client.send(head(&[&line, "Host: x", "Transfer-Encoding: chunked"]));
+        client.send(chunked(&body));
+        assert!(client.response().body == body, "{length} bytes, chunked");
+    }
+}
+
+/// Issue 2
+#[test]
+fn a_chunked_answer_arrives_byte_for_byte() {
+    let body = noise(1_000_000);
+    let answer = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(), chunked(&body)].concat();
+    let (origin, curtsy) = (Origin::answering(answer), Curtsy::start());
+    let response = curtsy.get(&origin.url("/"));
+    assert!(response.whole && response.body == body);
+}
+
+/// Issue 2
+#[test]
+fn the_framing_of_a_request_is_kept() {
+    let (origin, curtsy) = (Origin::hello(), Curtsy::start());
+    let mut client = curtsy.client();
+    let line = format!("POST {} HTTP/1.1", origin.url("/"));
+    client.send(head(&[&line, "Host: x", "Content-Length: 3"]) + "abc");
+    client.response();
+    client.send(head(&[&line, "Host: x", "Transfer-Encoding: chunked"]) + "3\r\nabc\r\n0\r\n\r\n");
+    client.response();
+    client.ask(&[&line, "Host: x", "Content-Length: 0"]);
+    let framing = origin
+        .requests(3)
+        .into_iter()
+        .map(|request| (request.value("Content-Length"), request.value("Transfer-Encoding")));
+    assert_eq!(
+        framing.collect::<Vec<_>>(),
+        [("3", ""), ("", "chunked"), ("0", "")].map(|(a, b)| (a.to_owned(), b.to_owned()))
+    );
+}
+
+/// Issue 2: nothing waits for the end of a body.
+#[test]
+fn a_request_body_streams() {
+    let (sent, received) = mpsc::channel();
+    let origin = Origin::scripted(move |visitor| {
+        visitor.request_head();
+        sent.send(visitor.read_exactly(5)).unwrap();
+        visitor.read_exactly(5).unwrap();
+        visitor.send(HELLO);
+    });
+    let curtsy = Curtsy::start();
+    let mut client = curtsy.client();
+    client.send(head(&[&format!("POST {} HTTP/1.1", origin.url("/")), "Host: x", "Content-Length: 10"]) + "first");
+    assert_eq!(received.recv_timeout(PATIENCE).unwrap(), Ok(b"first".to_vec()));
+    client.send("later");
+    assert_eq!(client.response().text(), "hello");
+}
+
+/// Issue 2
+#[test]
+fn an_answer_streams() {
+    let (go_on, waits) = mpsc::channel::<()>();
+    let waits = std::sync::Mutex::new(waits);
+    let origin = Origin::scripted(move |visitor| {
+        visitor.request();
+        visitor.send(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n",
+        );
+        waits.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        visitor.send("5\r\nlater\r\n0\r\n\r\n");
+    });
+    let curtsy = Curtsy::start();
+    let mut client = curtsy.client();
+    client.send_head(&[&origin.get("/"), "Host: x"]);
+    client.response_head();
+    assert_eq!(client.read_exactly(10), Ok(b"5\r\nfirst\r\n".to_vec()));
+    go_on.send(()).unwrap();
+    assert_eq!(client.read_exactly(15), Ok(b"5\r\nlater\r\n0\r\n\r\n".to_vec()));
+}
+
+/// Issue 2: backpressure. The origin offers far more than sockets hold; a client that does not read stops it.
+#[test]
+fn a_client_that_does_not_read_stops_the_origin() {
+    const OFFERED: usize = 200_000_000;
+    let (written, count) = mpsc::channel();
+    let origin = Origin::scripted(move |visitor| {
+        visitor.request();
+        visitor.patience(ms(400));
+        visitor.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {OFFERED}\r\n\r\n"));
+        let piece = vec![b'x'; 1_000_000];
+        written.send((0..OFFERED / piece.len()).take_while(|_| visitor.send(&piece)).count()).unwrap();
+    });
+    let curtsy = Curtsy::start();
+    let mut client = curtsy.client();
+    client.small_window();
+    client.send_head(&[&origin.get("/"), "Host: x"]);
+    let megabytes = count.recv_timeout(PATIENCE).unwrap();
+    assert!(megabytes < 50, "the origin could write {megabytes} MB although nobody reads");
+}
+
+/// Issue 2: backpressure the other way.
+#[test]
+fn an_origin_that_does_not_read_stops_the_client() {
+    let origin = Origin::scripted(|visitor| {
+        visitor.small_window();
+        visitor.request_head();
+        within(PATIENCE, || false);
+    });
+    let curtsy = Curtsy::start();
+    let mut client = curtsy.client();
+    client.patience(ms(400));
+    client.send(head(&[&format!("POST {} HTTP/1.1", origin.url("/")), "Host: x", "Content-Length: 200000000"]));
+    let piece = vec![b'x'; 1_000_000];
+    let megabytes = (0..200).take_while(|_| client.send(&piece)).count();
+    assert!(megabytes < 50, "the client could write {megabytes} MB although nobody reads");
+}
+
+/// Issue 2: a slow reader gets everything.
+#[test]
+fn a_slow_reader_gets_every_byte() {
+    let body = noise(4_000_000);
+    let answer =
+        [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes(), body.clone()].concat();
+    let (origin, curtsy) = (Origin::answering(answer), Curtsy::start());
+    let mut client = curtsy.client();
+    client.send_head(&[&origin.get("/"), "Host: x"]);
+    client.response_head();
+    let mut received = Vec::new();
+    while received.len() < body.len() {
+        received.extend(client.read_some().unwrap());
+        within(ms(1), || false);
+    }
+    assert!(received == body);
+}
+
+/// X35: bodies are passed through, not collected.
+#[test]
+fn a_body_of_any_length_takes_little_memory() {
+    const PIECES: usize = 200;
+    let origin = Origin::scripted(|visitor| {
+        while visitor.request().is_some() {
+            visitor.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", PIECES * 1_000_000));
+            let piece = vec![b'x'; 1_000_000];
+            (0..PIECES).for_each(|_| assert!(visitor.send(&piece)));
+        }
+    });
+    let program = Program::start("", "");
+    program.get("ftp://a.test/");
+    let idle = program.peak_memory();
+    let mut client = program.client();
+    client.send_head(&[&origin.get("/"), "Host: x"]);
+    client.response_head();
+    let mut received = 0;
+    while received < PIECES * 1_000_000 {
+        received += client.read_some().unwrap().len();
+    }
+    let grown = program.peak_memory() - idle;
+    assert!(grown < 8 * 1024, "{grown} KiB more than idle");
+}
+
+/// S39
+#[test]
+fn an_origin_that_answers_early_is_not_asked_again_on_that_connection() {
+    let origin = Origin::scripted(|visitor| {
+        visitor.request_head();
+        visitor.send(HELLO);
+        visitor.linger();
+    });
+    let curtsy = Curtsy::start();
+    let mut early = curtsy.client();
+    early.send(head(&[&format!("POST {} HTTP/1.1", origin.url("/early")), "Host: x", "Content-Length: 100"]) + "part");
+    assert_eq!(early.response().text(), "hello");
+    assert_eq!(curtsy.get(&origin.url("/next")).text(), "hello");
+    assert_eq!(origin.requests(2)[1].connection, 1);
+}
+
+/// S39
+#[test]
+fn an_early_answer_reaches_a_client_that_is_still_sending() {
+    let origin = Origin::scripted(|visitor| {
+        visitor.request_head();
+        visitor.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbulk");
+        visitor.linger();
+    });
+    let curtsy = Curtsy::start();
+    let mut client = curtsy.client();
+    client.send(head(&[&format!("POST {} HTTP/1.1", origin.url("/")), "Host: x", "Content-Length: 1000000"]) + "part");
+    let response = client.response();
+    assert_eq!((response.status(), response.text().as_str()), (413, "bulk"));
+}
+
+/// X37: whoever leaves gives back what he held, at once.
+#[test]
+fn a_client_that_leaves_takes_its_request_along() {
+    for leave in [|client: crate::support::Client| drop(client), crate::support::Client::reset] {
+        let (ended, end) = mpsc::channel();
+        let origin = Origin::scripted(move |visitor| {
+            visitor.request();
+            ended.send(visitor.linger()).unwrap();
+        });
+        let curtsy = Curtsy::start();
+        let mut client = curtsy.client();
+        client.send_head(&[&origin.get("/"), "Host: x"]);
+        origin.request();
+        leave(client);
+        assert_ne!(end.recv_timeout(PATIENCE).unwrap(), End::Silence);
+    }
+}
+
+/// X37
+#[test]
+fn a_client_that_leaves_in_the_middle_of_an_answer_ends_it() {
+    let (ended, end) = mpsc::channel();
+    let origin = Origin::scripted(move |visitor| {
+        visitor.request();
+        visitor.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\npart");
+        ended.send(visitor.linger()).unwrap();
+    });
+    let curtsy = Curtsy::start();
+    let mut client = curtsy.client();
+    client.send_head(&[&origin.get("/"), "Host: x"]);
+    client.response_head();
+    drop(client);
+    assert_ne!(end.recv_timeout(PATIENCE).unwrap(), End::Silence);
+}
+
+/// Issue 2: a request cut short by its client is not a request.
+#[test]
+fn a_body_cut_short_by_the_client_never_looks_whole() {
+    for (field, part) in [("Content-Length: 100", "part"), ("Transfer-Encoding: chunked", "4\r\npart\r\n")] {
+        let (sent, received) = mpsc::channel();
+        let origin =
+            Origin::scripted(move |visitor| sent.send(visitor.request().map(|request| request.whole)).unwrap());
+        let curtsy = Curtsy::start();
+        let mut client = curtsy.client();
+        client.send(head(&[&format!("POST {} HTTP/1.1", origin.url("/")), "Host: x", field]) + part);
+        assert!(crate::support::soon(|| origin.bytes().ends_with(b"part") || origin.bytes().ends_with(b"part\r\n")));
+        drop(client);
+        assert_eq!(received.recv_timeout(PATIENCE).unwrap(), Some(false), "{field}");
+    }
+}
+
+fn chunked(body: &[u8]) -> Vec<u8> {
+    let mut wire = Vec::new();
+    for chunk in body.chunks(10_000) {
+        wire.extend(format!("{:x}\r\n", chunk.len()).into_bytes());
+        wire.extend(chunk);
+        wire.extend(b"\r\n");
+    }
+    wire.extend(b"0\r\n\r\n");
+    wire
+}

@@ -1,0 +1,66 @@
+//! Every statement that must hold is named by a test that checks it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+/// The statements of this part of the work. Not among them: interception (X22–X24), the image (X18), HTTP/2 (S54–S62)
+/// and what origins say about time (S63–S72).
+const REQUIRED: [(char, &[RangeInclusive<u32>]); 2] = [
+    ('S', &[1..=53, 73..=80]),
+    ('X', &[1..=17, 19..=21, 25..=26, 30..=31, 33..=35, 37..=37, 40..=40, 53..=54, 60..=60]),
+];
+
+/// Statements that need a resolver of the test's choosing, and the unit test that checks them.
+const ELSEWHERE: [(&str, &str, &str); 3] = [
+    ("X2", "src/upstream/guard.rs", "fn one_private_address_spoils_the_set"),
+    ("X14", "src/upstream/resolve.rs", "fn localhost_has_an_address_and_is_remembered"),
+    ("X15", "src/upstream/resolve.rs", "fn a_full_cache_forgets_instead_of_failing"),
+];
+
+#[test]
+fn every_statement_is_named_by_a_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let named = named_below(&root.join("tests/it"));
+    let missing: Vec<String> = required()
+        .filter(|number| !named.contains(number) && !ELSEWHERE.iter().any(|(elsewhere, ..)| elsewhere == number))
+        .collect();
+    assert!(missing.is_empty(), "no test names {missing:?}");
+    for (number, file, test) in ELSEWHERE {
+        let text = fs::read_to_string(root.join(file)).expect("the file is there");
+        assert!(text.contains(test), "{number} is checked by no `{test}` in {file}");
+    }
+}
+
+fn required() -> impl Iterator<Item = String> {
+    REQUIRED
+        .into_iter()
+        .flat_map(|(letter, ranges)| ranges.iter().cloned().flatten().map(move |number| format!("{letter}{number}")))
+}
+
+/// The statement numbers in the doc comments of every file below a folder.
+fn named_below(folder: &Path) -> BTreeSet<String> {
+    let mut named = BTreeSet::new();
+    for entry in fs::read_dir(folder).expect("the sources are where the tests are") {
+        let path = entry.expect("a readable folder").path();
+        if path.is_dir() {
+            named.extend(named_below(&path));
+        } else {
+            let text = fs::read_to_string(&path).expect("sources are text");
+            named.extend(text.lines().filter_map(|line| line.trim().strip_prefix("/// ")).flat_map(numbers));
+        }
+    }
+    named
+}
+
+/// `S13, X2: why` names S13 and X2.
+fn numbers(comment: &str) -> impl Iterator<Item = String> {
+    let words = comment.split(|character: char| !character.is_ascii_alphanumeric());
+    words.filter(|word| is_number(word)).map(str::to_owned).collect::<Vec<_>>().into_iter()
+}
+
+fn is_number(word: &str) -> bool {
+    word.strip_prefix(['S', 'X'])
+        .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}

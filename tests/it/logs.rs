@@ -1,0 +1,110 @@
+//! What curtsy writes down: one line per request on demand, safe to read in a terminal, and never a secret.
+
+use serde_json::Value;
+
+use crate::support::{Origin, Program, soon};
+
+const ACCESS_LOG: &str = "[log]\naccess = \"-\"\nformat = \"json\"\n";
+
+/// The lines of the access log, once there are this many.
+fn access_lines(program: &Program, count: usize) -> Vec<String> {
+    assert!(soon(|| program.stdout().len() >= count), "{:#?}", program.stdout());
+    program.stdout()
+}
+
+/// Issue 2
+#[test]
+fn a_request_is_one_line() {
+    let (origin, program) = (Origin::hello(), Program::start("", ACCESS_LOG));
+    program.get(&origin.url("/a/page"));
+    program.get("http://no-such-name.invalid/");
+    program.ask(&[&format!("CONNECT {} HTTP/1.1", origin.authority())]);
+    let lines = access_lines(&program, 3);
+    assert_eq!(lines.len(), 3);
+    let lines: Vec<Value> =
+        lines.iter().map(|line| serde_json::from_str(line).expect("one JSON object a line")).collect();
+    assert!(lines[0].to_string().contains("/a/page") && lines[0].to_string().contains("200"), "{}", lines[0]);
+    assert!(
+        lines[1].to_string().contains("no-such-name.invalid") && lines[1].to_string().contains("502"),
+        "{}",
+        lines[1]
+    );
+    assert!(lines[2].to_string().contains("CONNECT"), "{}", lines[2]);
+}
+
+/// Issue 2: on demand.
+#[test]
+fn without_an_access_log_nothing_is_printed_about_requests() {
+    let (origin, mut program) = (Origin::hello(), Program::start("", ""));
+    program.get(&origin.url("/a/page"));
+    program.signal("TERM");
+    program.wait();
+    assert!(program.stdout().is_empty());
+    assert!(!program.stderr().join("\n").contains("/a/page"));
+}
+
+/// X53
+#[test]
+fn what_a_client_sends_stays_inside_its_string() {
+    let (origin, program) = (Origin::hello(), Program::start("", ACCESS_LOG));
+    let mut client = program.client();
+    let agent = b"User-Agent: a\"b\\ \xff\xe9 {\"status\":1}\tend";
+    client.send([origin.get("/%0a%1b[31m\"quoted\"").as_bytes(), b"\r\nHost: x\r\n", agent, b"\r\n\r\n"].concat());
+    assert_eq!(client.response().status(), 200);
+    program.get("http://a.test\u{1b}[31m/");
+    let lines = access_lines(&program, 1);
+    for line in lines.iter().chain(&program.stderr()) {
+        serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(!line.contains('\u{1b}'), "{line}");
+    }
+}
+
+/// X53
+#[test]
+fn a_line_for_people_is_one_line_too() {
+    let (origin, program) = (Origin::hello(), Program::start("", "[log]\naccess = \"-\"\nformat = \"text\"\n"));
+    for path in ["/%0aforged", "/\"quoted\"", "/%1b[31m"] {
+        program.ask(&[&origin.get(path), "Host: x", "User-Agent: a\tb"]);
+    }
+    let lines = access_lines(&program, 3);
+    assert_eq!(lines.len(), 3, "{lines:#?}");
+    assert!(lines.iter().all(|line| line.contains("200") && !line.contains(char::is_control)), "{lines:#?}");
+}
+
+/// X54, S7
+#[test]
+fn secrets_are_not_written_down() {
+    let origin = Origin::answering("HTTP/1.1 200 OK\r\nSet-Cookie: tulip\r\nContent-Length: 0\r\n\r\n");
+    let program = Program::start("", &format!("{ACCESS_LOG}level = \"trace\"\n"));
+    let secrets = ["Authorization: Bearer tulip", "Proxy-Authorization: Basic tulip", "Cookie: id=tulip"];
+    program.ask(&[&origin.get("/page?token=tulip"), "Host: x", secrets[0], secrets[1], secrets[2]]);
+    program.ask(&[&format!("GET http://user:tulip@{}/ HTTP/1.1", origin.authority()), "Host: x"]);
+    program.ask(&[&format!("CONNECT user:tulip@{} HTTP/1.1", origin.authority()), "Host: x"]);
+    let lines = access_lines(&program, 1);
+    assert!(lines[0].contains("/page"), "{}", lines[0]);
+    for line in lines.iter().chain(&program.stderr()) {
+        assert!(!line.contains("tulip"), "{line}");
+    }
+}
+
+/// X54: by default the names of a query are nobody's business either.
+#[test]
+fn query_strings_are_kept_only_on_demand() {
+    let origin = Origin::hello();
+    for (setting, kept) in [("redact", false), ("drop", false), ("keep", true)] {
+        let program = Program::start("", &format!("{ACCESS_LOG}query_strings = \"{setting}\"\n"));
+        program.get(&origin.url("/page?q=tulip"));
+        assert_eq!(access_lines(&program, 1)[0].contains("tulip"), kept, "{setting}");
+    }
+}
+
+/// Issue 2
+#[test]
+fn the_access_log_can_be_a_file() {
+    let (origin, directory) = (Origin::hello(), tempfile::tempdir().unwrap());
+    let path = directory.path().join("access.log");
+    let program = Program::start("", &format!("[log]\naccess = {:?}\n", path.to_str().unwrap()));
+    program.get(&origin.url("/a/page"));
+    assert!(soon(|| std::fs::read_to_string(&path).is_ok_and(|text| text.contains("/a/page") && text.ends_with('\n'))));
+    assert!(program.stdout().is_empty());
+}

@@ -1,0 +1,44 @@
+//! The integration tests: one story each, told on loopback between a raw client and a scripted origin.
+//!
+//! S numbers are statements about HTTP proxies, X numbers about security; each test names in its doc comment the ones
+//! it checks, and `coverage` fails when a required one is named nowhere. Where to look:
+//!
+//! | statements | module |
+//! |---|---|
+//! | S1–S9, S12 | `target` |
+//! | S13–S15, S20–S24, X60 | `hop_by_hop` |
+//! | S16–S19, X12 | `via_and_loops` |
+//! | S26, S28–S38, S42, S43 | `framing` |
+//! | S24, S25, S27–S30, S34–S37, S40, S41, S76 | `responses` |
+//! | S39, X37, streaming and backpressure | `bodies` |
+//! | S44–S46 | `expect` |
+//! | S47, S48 | `upgrade` |
+//! | S10, S11, S49–S53, X13, X25, X26 | `connect` |
+//! | reuse, retry, time limits, parent proxies | `upstream` |
+//! | X1, X3–X13, X16, X19, X21 | `guard` |
+//! | S73–S79, X30, X31 | `refusals` |
+//! | S80, X20 | `users` |
+//! | X33–X35 | `limits` |
+//! | signals, drain, reload, X17, X40 | `running` |
+//! | S3 | `landing` |
+//! | X53, X54 | `logs` |
+
+mod bodies;
+mod connect;
+mod coverage;
+mod expect;
+mod framing;
+mod guard;
+mod hop_by_hop;
+mod landing;
+mod limits;
+mod logs;
+mod refusals;
+mod responses;
+mod running;
+mod support;
+mod target;
+mod upgrade;
+mod upstream;
+mod users;
+mod via_and_loops;

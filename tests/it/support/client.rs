@@ -1,0 +1,86 @@
+//! A client that sends exactly the bytes it is told to and reports exactly the bytes it gets.
+
+use std::net::{SocketAddr, TcpStream};
+use std::ops::{Deref, DerefMut};
+
+use super::message::Message;
+use super::wire::{End, Unframed, Wire};
+
+pub(crate) struct Client {
+    wire: Wire,
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        Client { wire: Wire::new(TcpStream::connect(address).expect("somebody listens")) }
+    }
+
+    /// Sends a head given as lines, with the empty line after it.
+    pub(crate) fn send_head(&mut self, lines: &[&str]) {
+        self.send(head(lines));
+    }
+
+    /// Sends a head and reads the whole answer to it.
+    pub(crate) fn ask(&mut self, lines: &[&str]) -> Message {
+        self.send_head(lines);
+        self.response_to(lines[0])
+    }
+
+    /// The next response, with its body, to a request that is not HEAD or CONNECT.
+    pub(crate) fn response(&mut self) -> Message {
+        self.response_to("GET")
+    }
+
+    /// The next response head alone; 1xx counts.
+    pub(crate) fn response_head(&mut self) -> Message {
+        self.read_head().unwrap_or_else(|end| panic!("no response, but {end:?}"))
+    }
+
+    /// What comes before the connection ends, which it must.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        let (rest, end) = self.read_to_end();
+        assert_ne!(end, End::Silence, "the connection is still open; so far: {:?}", String::from_utf8_lossy(&rest));
+        rest
+    }
+
+    /// The connection must end now, with nothing more on it.
+    pub(crate) fn expect_end(&mut self) {
+        let rest = self.rest();
+        assert!(rest.is_empty(), "more bytes than expected: {:?}", String::from_utf8_lossy(&rest));
+    }
+
+    pub(crate) fn reset(self) {
+        self.wire.end_with_reset();
+    }
+
+    fn response_to(&mut self, request_line: &str) -> Message {
+        let mut response = self.response_head();
+        if has_body(request_line, response.status()) {
+            self.read_body(&mut response, Unframed::UntilClose);
+        }
+        response
+    }
+}
+
+impl Deref for Client {
+    type Target = Wire;
+
+    fn deref(&self) -> &Wire {
+        &self.wire
+    }
+}
+
+impl DerefMut for Client {
+    fn deref_mut(&mut self) -> &mut Wire {
+        &mut self.wire
+    }
+}
+
+pub(crate) fn head(lines: &[&str]) -> String {
+    lines.join("\r\n") + "\r\n\r\n"
+}
+
+fn has_body(request_line: &str, status: u16) -> bool {
+    let tunnel = request_line.starts_with("CONNECT ") && status / 100 == 2;
+    !tunnel && !request_line.starts_with("HEAD ") && !matches!(status, 100..=199 | 204 | 304)
+}

@@ -1,0 +1,106 @@
+//! curtsy in the test's own process, on a port the system chose, allowed to visit loopback, keeping nothing.
+//!
+//! The one file of the tests that knows how curtsy is built and started.
+
+use std::net::SocketAddr;
+
+use curtsy::app::{Listeners, Running};
+use curtsy::config::{Config, Destination, Listen, StateDir};
+
+use super::client::Client;
+use super::deadline::ms;
+use super::message::Message;
+
+/// What Via and Proxy-Status call the proxy under test.
+pub(crate) const NAME: &str = "front-desk";
+
+pub(crate) struct Curtsy {
+    running: Option<Running>,
+    address: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Curtsy {
+    pub(crate) fn start() -> Self {
+        Self::with(|_| ())
+    }
+
+    /// Starts with the settings of [`config`], changed as the test likes.
+    pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::on("127.0.0.1:0", change)
+    }
+
+    /// Starts on a listener of the test's choice.
+    pub(crate) fn on(listen: &str, change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = config();
+        config.listen = vec![Listen::Tcp(listen.parse().expect("an address literal"))];
+        change(&mut config);
+        let listeners = Listeners::bind(&config).expect("loopback has free ports");
+        let running = Running::start(config, listeners).expect("these settings are sound");
+        let (address, admin) = (running.proxy_address(), running.admin_address().expect("it has an admin listener"));
+        Curtsy { running: Some(running), address, admin }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(SocketAddr::from(([127, 0, 0, 1], self.address.port())))
+    }
+
+    /// One request, given as the lines of its head, on a connection of its own.
+    pub(crate) fn ask(&self, lines: &[&str]) -> Message {
+        self.client().ask(lines)
+    }
+
+    /// A plain GET of an absolute URL.
+    pub(crate) fn get(&self, url: &str) -> Message {
+        self.ask(&[&format!("GET {url} HTTP/1.1"), "Host: ignored.test"])
+    }
+
+    /// Changes the settings while it runs.
+    pub(crate) fn reload(&self, change: impl FnOnce(&mut Config)) {
+        let mut config = config();
+        change(&mut config);
+        self.running.as_ref().expect("running until dropped").apply(config).expect("these settings are sound");
+    }
+
+    /// Stops and waits until everything in flight is done or the grace is over.
+    pub(crate) fn stop(mut self) {
+        self.running.take().expect("running until dropped").stop();
+    }
+}
+
+impl Drop for Curtsy {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.stop();
+        }
+    }
+}
+
+/// What the tests start from: the defaults, but for loopback origins, any port, and a quick end.
+///
+/// One worker, because connections are pooled by worker and many tests count them.
+pub(crate) fn config() -> Config {
+    let mut config = Config {
+        admin: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+        state_dir: StateDir::Memory,
+        name: Some(NAME.to_owned()),
+        workers: 1,
+        shutdown_grace: ms(50),
+        ..Config::default()
+    };
+    config.access.allow_destinations = loopback();
+    config.access.connect_ports = None;
+    config
+}
+
+fn loopback() -> Vec<Destination> {
+    ["127.0.0.0/8", "::1/128"].map(|net| Destination::Net(net.parse().expect("a literal network"))).to_vec()
+}

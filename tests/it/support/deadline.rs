@@ -1,0 +1,47 @@
+//! How long the tests wait. The one file of the tests that reads a clock.
+#![expect(clippy::disallowed_methods, reason = "tests measure what curtsy does by a clock of their own")]
+
+use std::time::{Duration, Instant};
+
+/// The longest a test waits for something that must happen: long enough for a busy two-core machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
+
+/// How often a condition is looked at again.
+const STEP: Duration = Duration::from_millis(2);
+
+pub(crate) const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// Waits until `condition` holds, and says whether it ever did.
+pub(crate) fn soon(condition: impl FnMut() -> bool) -> bool {
+    within(PATIENCE, condition)
+}
+
+/// Waits until `condition` holds, for at most `limit`.
+pub(crate) fn within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let start = Stopwatch::start();
+    loop {
+        if condition() {
+            return true;
+        }
+        if start.elapsed() > limit {
+            return false;
+        }
+        std::thread::sleep(STEP);
+    }
+}
+
+/// Time since a moment of the test.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        Stopwatch(Instant::now())
+    }
+
+    pub(crate) fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+}

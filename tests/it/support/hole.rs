@@ -1,0 +1,47 @@
+//! Addresses where nobody answers: one that refuses connections and one that lets them hang.
+
+use std::net::{SocketAddr, TcpStream};
+
+use socket2::{Domain, Socket, Type};
+
+use super::deadline::ms;
+
+/// Keeps its port while it lives, so that nobody else answers there.
+pub(crate) struct Hole {
+    address: SocketAddr,
+    _socket: Socket,
+    _waiting: Vec<TcpStream>,
+}
+
+impl Hole {
+    /// Bound, but nobody listens: a connection is refused at once.
+    pub(crate) fn refusing() -> Self {
+        let (socket, address) = bound();
+        Hole { address, _socket: socket, _waiting: Vec::new() }
+    }
+
+    /// Listens, but its backlog is full: a connection hangs.
+    pub(crate) fn silent() -> Self {
+        let (socket, address) = bound();
+        socket.listen(0).expect("a bound socket can listen");
+        let connect = || TcpStream::connect_timeout(&address, ms(100)).ok();
+        let waiting: Vec<_> = std::iter::repeat_with(connect).take(64).map_while(|stream| stream).collect();
+        assert!(waiting.len() < 64, "a backlog of nothing takes any number of connections here");
+        Hole { address, _socket: socket, _waiting: waiting }
+    }
+
+    pub(crate) fn authority(&self) -> String {
+        self.address.to_string()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+}
+
+fn bound() -> (Socket, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("loopback has free ports");
+    let address = socket.local_addr().expect("a bound socket").as_socket().expect("an internet socket");
+    (socket, address)
+}

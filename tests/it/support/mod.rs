@@ -1,0 +1,22 @@
+//! The kit of the integration tests: an origin that can misbehave, a client that sends exact bytes, and curtsy between.
+//!
+//! Everything is blocking sockets on loopback with ports the system chooses. Nothing here sleeps to wait for an event:
+//! every wait ends as soon as the thing happens, and fails after [`deadline::PATIENCE`].
+
+pub(crate) mod client;
+pub(crate) mod curtsy;
+pub(crate) mod deadline;
+pub(crate) mod hole;
+pub(crate) mod message;
+pub(crate) mod origin;
+pub(crate) mod program;
+pub(crate) mod wire;
+
+pub(crate) use self::client::Client;
+pub(crate) use self::curtsy::{Curtsy, NAME};
+pub(crate) use self::deadline::{PATIENCE, ms, soon};
+pub(crate) use self::hole::Hole;
+pub(crate) use self::message::Message;
+pub(crate) use self::origin::{Origin, Visitor};
+pub(crate) use self::program::Program;
+pub(crate) use self::wire::End;

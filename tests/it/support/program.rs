@@ -1,0 +1,205 @@
+//! The built program as its users run it: arguments, signals, exit code, and what it prints.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use tempfile::TempDir;
+
+use super::client::Client;
+use super::deadline::soon;
+use super::message::Message;
+
+/// A running program; killed when dropped.
+pub(crate) struct Program {
+    child: Child,
+    directory: TempDir,
+    stdout: Lines,
+    stderr: Lines,
+}
+
+/// What a stream of the program has printed so far, line by line.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+/// The least a test needs: a port the system chooses, loopback origins, no admin listener, nothing kept.
+const BASICS: &str = r#"
+listen = ["127.0.0.1:0"]
+admin = "off"
+state_dir = "memory"
+name = "front-desk"
+"#;
+
+const ACCESS: &str = r#"
+[access]
+allow_destinations = ["127.0.0.0/8", "::1"]
+connect_ports = ["*"]
+"#;
+
+impl Program {
+    /// Starts with the basic settings and waits until it is ready. `top` goes above the tables, `tables` below them.
+    pub(crate) fn start(top: &str, tables: &str) -> Self {
+        Self::start_by(curtsy(), top, tables)
+    }
+
+    /// Starts through another command that ends in running curtsy with the arguments it is given.
+    pub(crate) fn start_by(mut command: Command, top: &str, tables: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a writable temporary directory");
+        let program_config = directory.path().join("config.toml");
+        std::fs::write(&program_config, settings(top, tables)).expect("a writable temporary directory");
+        let program = Self::spawn(command.arg("--config").arg(program_config), directory);
+        assert!(soon(|| program.ready().is_some()), "it did not get ready: {:#?}", program.stderr());
+        program
+    }
+
+    fn spawn(command: &mut Command, directory: TempDir) -> Self {
+        let command = command.current_dir(directory.path()).stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+        let stdout = Lines::collect(child.stdout.take().expect("a pipe was asked for"));
+        let stderr = Lines::collect(child.stderr.take().expect("a pipe was asked for"));
+        Program { child, directory, stdout, stderr }
+    }
+
+    /// Where clients connect, as the ready line says.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.ready().expect("it is ready")
+    }
+
+    /// The address in the ready line, which is for programs or, if the test wants it, for people.
+    fn ready(&self) -> Option<SocketAddr> {
+        if let Some(ready) = self.event("ready") {
+            return ready["proxy"].as_str().and_then(|text| text.parse().ok());
+        }
+        let lines = self.stderr();
+        let line = lines.iter().find(|line| line.contains(" ready "))?;
+        line.split(' ').find_map(|word| word.strip_prefix("proxy=")).and_then(|text| text.parse().ok())
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.address())
+    }
+
+    pub(crate) fn ask(&self, lines: &[&str]) -> Message {
+        self.client().ask(lines)
+    }
+
+    pub(crate) fn get(&self, url: &str) -> Message {
+        self.ask(&[&format!("GET {url} HTTP/1.1"), "Host: ignored.test"])
+    }
+
+    /// Replaces the configuration file, as an editor does.
+    pub(crate) fn rewrite(&self, top: &str, tables: &str) {
+        let next = self.directory.path().join("next.toml");
+        std::fs::write(&next, settings(top, tables)).expect("a writable temporary directory");
+        std::fs::rename(next, self.directory.path().join("config.toml")).expect("the same directory");
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let script = format!("kill -{name} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &script]).status().expect("a shell").success(), "{script}");
+    }
+
+    /// Waits for the end of the program.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        let ended = soon(|| {
+            status = self.child.try_wait().expect("our own child");
+            status.is_some()
+        });
+        assert!(ended, "still running: {:#?}", self.stderr());
+        status.expect("it ended")
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("our own child").is_some()
+    }
+
+    /// The most memory it ever held, in KiB.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("our own child");
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("Linux says how much");
+        line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number of KiB")
+    }
+
+    /// The first log line about this event, if it has been written.
+    pub(crate) fn event(&self, name: &str) -> Option<serde_json::Value> {
+        let lines = self.stderr();
+        lines
+            .iter()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .find(|line: &serde_json::Value| line["event"] == name)
+    }
+
+    pub(crate) fn stderr(&self) -> Vec<String> {
+        self.stderr.now()
+    }
+
+    pub(crate) fn stdout(&self) -> Vec<String> {
+        self.stdout.now()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Lines {
+    fn collect(stream: impl Read + Send + 'static) -> Self {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        thread::spawn(move || {
+            for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                writer.0.lock().expect("nobody panics while noting a line").push(line);
+            }
+        });
+        lines
+    }
+
+    fn now(&self) -> Vec<String> {
+        self.0.lock().expect("nobody panics while noting a line").clone()
+    }
+}
+
+/// Runs the program to its end with these arguments: exit code, then everything it printed.
+pub(crate) fn run(arguments: &[&str]) -> (i32, String) {
+    let directory = tempfile::tempdir().expect("a writable temporary directory");
+    let mut program = Program::spawn(curtsy().args(arguments), directory);
+    let code = program.wait().code().expect("it ended by itself");
+    // The pipes may be read a moment later than the end is seen.
+    soon(|| !program.stderr().is_empty() || !program.stdout().is_empty());
+    let mut printed = String::new();
+    for line in program.stdout().into_iter().chain(program.stderr()) {
+        writeln!(printed, "{line}").expect("a string takes everything");
+    }
+    (code, printed)
+}
+
+/// The program with no settings from the environment of the test run.
+pub(crate) fn curtsy() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_curtsy"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CURTSY_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn settings(top: &str, tables: &str) -> String {
+    // A test that has its own [access] table replaces ours.
+    let access = if tables.contains("[access]") { "" } else { ACCESS };
+    format!("{top}\n{}{access}\n{tables}\n", basics_without(top))
+}
+
+/// The basic settings but for those the test gives itself: TOML takes each key once.
+fn basics_without(top: &str) -> String {
+    let given: Vec<&str> = top.lines().filter_map(|line| line.split('=').next()).map(str::trim).collect();
+    let kept = BASICS.lines().filter(|line| !given.contains(&line.split('=').next().unwrap_or_default().trim()));
+    kept.fold(String::new(), |all, line| all + line + "\n")
+}

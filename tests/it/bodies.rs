@@ -209,6 +209,26 @@ fn an_origin_that_answers_early_is_not_asked_again_on_that_connection() {
     assert_eq!(origin.requests(2)[1].connection, 1);
 }
 
+/// S38, S39
+#[test]
+fn the_rest_of_a_body_that_nobody_wants_is_not_a_request() {
+    let origin = Origin::scripted(|visitor| {
+        visitor.request_head();
+        visitor.send(HELLO);
+        visitor.linger();
+    });
+    let curtsy = Curtsy::start();
+    let rest = head(&[&origin.get("/smuggled"), "Host: x"]);
+    let length = format!("Content-Length: {}", 4 + rest.len());
+    let mut client = curtsy.client();
+    client.send(head(&[&format!("POST {} HTTP/1.1", origin.url("/")), "Host: x", &length]) + "part");
+    assert_eq!(client.response().text(), "hello");
+    client.send(rest);
+    client.half_close();
+    client.rest();
+    assert_eq!(origin.count(), 1);
+}
+
 /// S39
 #[test]
 fn an_early_answer_reaches_a_client_that_is_still_sending() {
@@ -240,6 +260,23 @@ fn a_client_that_leaves_takes_its_request_along() {
         leave(client);
         assert_ne!(end.recv_timeout(PATIENCE).unwrap(), End::Silence);
     }
+}
+
+/// X37: half a connection is no longer a client; who is done asking keeps his end open until he has the answer.
+#[test]
+fn a_client_that_closes_its_end_has_left() {
+    let (ended, end) = mpsc::channel();
+    let origin = Origin::scripted(move |visitor| {
+        visitor.request();
+        ended.send(visitor.linger()).unwrap();
+    });
+    let curtsy = Curtsy::start();
+    let mut client = curtsy.client();
+    client.send_head(&[&origin.get("/"), "Host: x"]);
+    origin.request();
+    client.half_close();
+    assert_ne!(end.recv_timeout(PATIENCE).unwrap(), End::Silence);
+    client.rest();
 }
 
 /// X37

@@ -22,7 +22,9 @@
 //! | signals, drain, reload, X17, X40 | `running` |
 //! | S3 | `landing` |
 //! | X53, X54 | `logs` |
+//! | what was counted, health | `admin` |
 
+mod admin;
 mod bodies;
 mod connect;
 mod coverage;

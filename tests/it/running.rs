@@ -261,6 +261,37 @@ fn many_clients_at_once_all_get_their_answer() {
     assert_eq!(origin.count(), 400);
 }
 
+/// Issue 2
+#[test]
+fn every_listener_is_served() {
+    let (origin, program) = (Origin::hello(), Program::start("listen = [\"127.0.0.1:0\", \"[::1]:0\"]", ""));
+    let addresses = program.addresses();
+    assert_eq!(addresses.len(), 2);
+    for address in addresses {
+        assert_eq!(Client::connect(address).ask(&[&origin.get("/"), "Host: x"]).text(), "hello", "{address}");
+    }
+}
+
+/// Issue 2: a tunnel is work in flight.
+#[test]
+fn a_tunnel_lives_on_while_the_drain_lasts() {
+    let origin = Origin::scripted(|visitor| {
+        while let Ok(bytes) = visitor.read_some() {
+            visitor.send(bytes);
+        }
+    });
+    let mut program = Program::start("", "");
+    let mut tunnel = program.client();
+    assert_eq!(tunnel.ask(&[&format!("CONNECT {} HTTP/1.1", origin.authority())]).status(), 200);
+    let address = program.address();
+    program.signal("TERM");
+    assert!(soon(|| std::net::TcpStream::connect(address).is_err()));
+    tunnel.send("still here");
+    assert_eq!(tunnel.read_exactly(10), Ok(b"still here".to_vec()));
+    drop(tunnel);
+    assert_eq!(program.wait().code(), Some(0));
+}
+
 /// X35: a host seen once costs nothing that stays.
 #[test]
 fn a_refused_crowd_leaves_the_proxy_as_it_was() {

@@ -63,6 +63,18 @@ impl Curtsy {
         self.ask(&[&format!("GET {url} HTTP/1.1"), "Host: ignored.test"])
     }
 
+    /// One request to the admin listener.
+    pub(crate) fn ask_admin(&self, lines: &[&str]) -> Message {
+        Client::connect(self.admin).ask(lines)
+    }
+
+    /// The present value of one metric, given with its labels.
+    pub(crate) fn metric(&self, series: &str) -> u64 {
+        let page = self.ask_admin(&["GET /metrics HTTP/1.1", "Host: localhost", "Connection: close"]).text();
+        let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {series} in\n{page}"))
+    }
+
     /// Changes the settings while it runs.
     pub(crate) fn reload(&self, change: impl FnOnce(&mut Config)) {
         let mut config = config();

@@ -65,17 +65,24 @@ impl Program {
 
     /// Where clients connect, as the ready line says.
     pub(crate) fn address(&self) -> SocketAddr {
+        self.addresses()[0]
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.ready().expect("it is ready")
     }
 
-    /// The address in the ready line, which is for programs or, if the test wants it, for people.
-    fn ready(&self) -> Option<SocketAddr> {
-        if let Some(ready) = self.event("ready") {
-            return ready["proxy"].as_str().and_then(|text| text.parse().ok());
-        }
-        let lines = self.stderr();
-        let line = lines.iter().find(|line| line.contains(" ready "))?;
-        line.split(' ').find_map(|word| word.strip_prefix("proxy=")).and_then(|text| text.parse().ok())
+    /// The addresses in the ready line, which is for programs or, if the test wants it, for people.
+    fn ready(&self) -> Option<Vec<SocketAddr>> {
+        let addresses = match self.event("ready") {
+            Some(ready) => ready["proxy"].as_str()?.to_owned(),
+            None => {
+                let lines = self.stderr();
+                let line = lines.iter().find(|line| line.contains(" ready "))?;
+                line.split(' ').find_map(|word| word.strip_prefix("proxy="))?.to_owned()
+            }
+        };
+        addresses.split(',').map(|address| address.parse().ok()).collect()
     }
 
     pub(crate) fn client(&self) -> Client {

@@ -1,0 +1,102 @@
+//! The operator's door: health, readiness and what was counted.
+
+use crate::support::program::run;
+use crate::support::{Client, Curtsy, End, Hole, Origin, Program, soon};
+
+/// Issue 2
+#[test]
+fn it_says_that_it_is_well() {
+    let curtsy = Curtsy::start();
+    for path in ["/healthz", "/readyz"] {
+        let response = curtsy.ask_admin(&[&format!("GET {path} HTTP/1.1"), "Host: localhost", "Connection: close"]);
+        assert_eq!(response.status(), 200, "{path}");
+    }
+}
+
+/// Issue 2: for container health checks.
+#[test]
+fn the_health_command_agrees() {
+    let program = Program::start("admin = \"127.0.0.1:0\"", "");
+    let admin = program.event("ready").unwrap()["admin"].as_str().unwrap().to_owned();
+    assert_eq!(run(&["health", "--url", &format!("http://{admin}")]).0, 0);
+    assert_eq!(run(&["health", "--url", &Hole::refusing().url()]).0, 4);
+}
+
+/// Issue 2
+#[test]
+fn every_answer_is_counted_once_by_what_became_of_it() {
+    let (origin, curtsy) = (Origin::hello(), Curtsy::start());
+    curtsy.get(&origin.url("/"));
+    curtsy.get("ftp://a.test/");
+    curtsy.get("http://10.0.0.1/");
+    curtsy.get(&Hole::refusing().url());
+    assert!(soon(|| curtsy.metric("curtsy_inflight_requests") == 0));
+    for (series, count) in [
+        ("curtsy_requests_total{kind=\"http\",outcome=\"forwarded\"}", 1),
+        ("curtsy_requests_total{kind=\"http\",outcome=\"denied\"}", 1),
+        ("curtsy_requests_total{kind=\"http\",outcome=\"rejected\"}", 1),
+        ("curtsy_requests_total{kind=\"http\",outcome=\"failed\"}", 1),
+        ("curtsy_rejections_total{reason=\"bad_request\"}", 1),
+        ("curtsy_rejections_total{reason=\"destination_denied\"}", 1),
+        ("curtsy_rejections_total{reason=\"origin_unreachable\"}", 1),
+        ("curtsy_responses_total{class=\"2xx\"}", 1),
+    ] {
+        assert_eq!(curtsy.metric(series), count, "{series}");
+    }
+}
+
+/// X37
+#[test]
+fn a_client_that_left_is_counted_as_one() {
+    let origin = Origin::scripted(|visitor| {
+        visitor.request();
+        visitor.linger();
+    });
+    let curtsy = Curtsy::start();
+    let mut client = curtsy.client();
+    client.send_head(&[&origin.get("/"), "Host: x"]);
+    origin.request();
+    drop(client);
+    assert!(soon(|| curtsy.metric("curtsy_requests_total{kind=\"http\",outcome=\"abandoned\"}") == 1));
+    assert_eq!(curtsy.metric("curtsy_inflight_requests"), 0);
+}
+
+/// X25, X35: what is counted while it is there is not counted any more when it is gone.
+#[test]
+fn nothing_stays_counted_that_is_gone() {
+    let origin = Origin::scripted(|visitor| assert_ne!(visitor.linger(), End::Silence));
+    let curtsy = Curtsy::start();
+    let connect = format!("CONNECT {} HTTP/1.1", origin.authority());
+    let mut tunnels = [curtsy.client(), curtsy.client()];
+    tunnels.iter_mut().for_each(|tunnel| assert_eq!(tunnel.ask(&[&connect]).status(), 200));
+    assert!(soon(|| curtsy.metric("curtsy_tunnels") == 2));
+    let [left, reset] = tunnels;
+    drop(left);
+    Client::reset(reset);
+    for gauge in ["curtsy_tunnels", "curtsy_client_connections", "curtsy_inflight_requests"] {
+        assert!(soon(|| curtsy.metric(gauge) == 0), "{gauge} is {}", curtsy.metric(gauge));
+    }
+}
+
+/// Issue 2: a web page whose name was rebound to this address is not let in.
+#[test]
+fn a_strange_host_is_turned_away() {
+    let curtsy = Curtsy::start();
+    for host in ["evil.test", "localhost.evil.test", "10.0.0.1"] {
+        let response = curtsy.ask_admin(&["GET /metrics HTTP/1.1", &format!("Host: {host}"), "Connection: close"]);
+        assert_eq!(response.status(), 421, "{host}");
+    }
+}
+
+/// Issue 2
+#[test]
+fn metrics_can_be_kept_behind_a_token() {
+    let curtsy = Curtsy::with(|config| config.metrics.token = Some("tulip".to_owned()));
+    let ask = |field: &str| {
+        curtsy.ask_admin(&["GET /metrics HTTP/1.1", "Host: localhost", "Connection: close", field]).status()
+    };
+    assert_eq!(
+        [ask("X-None: 1"), ask("Authorization: Bearer rose"), ask("Authorization: Bearer tulip")],
+        [401, 401, 200]
+    );
+}

@@ -1,7 +1,8 @@
 //! The operator's door: health, readiness and what was counted.
 
+use crate::support::deadline::within;
 use crate::support::program::run;
-use crate::support::{Client, Curtsy, End, Hole, Origin, Program, soon};
+use crate::support::{Client, Curtsy, End, Hole, Origin, Program, ms, soon};
 
 /// Issue 2
 #[test]
@@ -59,6 +60,19 @@ fn a_client_that_left_is_counted_as_one() {
     drop(client);
     assert!(soon(|| curtsy.metric("curtsy_requests_total{kind=\"http\",outcome=\"abandoned\"}") == 1));
     assert_eq!(curtsy.metric("curtsy_inflight_requests"), 0);
+}
+
+/// X37: also while the way to the origin is still being found.
+#[test]
+fn a_client_that_leaves_while_curtsy_is_connecting_is_gone_at_once() {
+    let (curtsy, hole) = (Curtsy::start(), Hole::silent());
+    for line in [format!("GET {} HTTP/1.1", hole.url()), format!("CONNECT {} HTTP/1.1", hole.authority())] {
+        let mut client = curtsy.client();
+        client.send_head(&[&line, "Host: x"]);
+        assert!(soon(|| curtsy.metric("curtsy_inflight_requests") == 1), "{line}");
+        drop(client);
+        assert!(within(ms(2_000), || curtsy.metric("curtsy_inflight_requests") == 0), "{line}");
+    }
 }
 
 /// X25, X35: what is counted while it is there is not counted any more when it is gone.

@@ -229,6 +229,32 @@ fn the_rest_of_a_body_that_nobody_wants_is_not_a_request() {
     assert_eq!(origin.count(), 1);
 }
 
+/// Issue 2: the patience with an origin is not used up by a client that pauses.
+#[test]
+fn a_pause_of_the_reader_is_not_a_stall_of_the_origin() {
+    let body = noise(8_000_000);
+    let answer =
+        [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes(), body.clone()].concat();
+    let (origin, curtsy) = (Origin::answering(answer), Curtsy::with(|config| config.upstream.idle_timeout = ms(150)));
+    let mut client = curtsy.client();
+    client.send_head(&[&origin.get("/"), "Host: x"]);
+    client.response_head();
+    let mut received = client.read_exactly(1_000_000).unwrap();
+    within(ms(500), || false);
+    received.extend(client.read_exactly(body.len() - received.len()).unwrap());
+    assert!(received == body);
+}
+
+/// Issue 2
+#[test]
+fn a_get_may_have_a_body() {
+    let (origin, curtsy) = (Origin::hello(), Curtsy::start());
+    let mut client = curtsy.client();
+    client.send(head(&[&origin.get("/"), "Host: x", "Content-Length: 5"]) + "query");
+    assert_eq!(client.response().status(), 200);
+    assert_eq!(origin.request().body, b"query");
+}
+
 /// S39
 #[test]
 fn an_early_answer_reaches_a_client_that_is_still_sending() {

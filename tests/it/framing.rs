@@ -402,6 +402,17 @@ fn a_client_connection_serves_many_requests() {
     assert_eq!((origin.count(), origin.connections()), (10, 1));
 }
 
+/// S43: an HTTP/1.0 origin that says nothing about it will close.
+#[test]
+fn an_http_1_0_origin_is_asked_once_a_connection() {
+    let (origin, curtsy) = (Origin::answering("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok"), Curtsy::start());
+    let mut client = curtsy.client();
+    for _ in 0..2 {
+        assert_eq!(client.ask(&[&origin.get("/"), "Host: x"]).text(), "ok");
+    }
+    assert_eq!(origin.connections(), 2);
+}
+
 /// S43
 #[test]
 fn an_origin_that_asks_for_close_is_not_asked_again_on_that_connection() {

@@ -88,6 +88,19 @@ fn an_origin_that_hangs_up() {
 
 /// S73
 #[test]
+fn an_origin_that_hangs_up_during_an_upload() {
+    let origin = Origin::scripted(|visitor| {
+        visitor.request_head();
+        visitor.end_with_reset();
+    });
+    let curtsy = Curtsy::start();
+    let mut client = curtsy.client();
+    client.send(head(&[&format!("POST {} HTTP/1.1", origin.url("/")), "Host: x", "Content-Length: 1000"]) + "part");
+    check(&client.response(), 502, "origin-unreachable", "connection_terminated");
+}
+
+/// S73
+#[test]
 fn an_origin_that_talks_nonsense() {
     let origin = Origin::closing("220 mail.example ESMTP\r\n\r\n");
     check(&Curtsy::start().get(&origin.url("/")), 502, "origin-unreachable", "http_protocol_error");

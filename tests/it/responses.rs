@@ -94,6 +94,18 @@ fn an_answer_that_breaks_the_rules_is_not_passed_on() {
     }
 }
 
+/// S73: more fields than curtsy reads are said to be too many, not to be nonsense.
+#[test]
+fn an_answer_with_very_many_fields_is_too_large() {
+    for (count, expected) in [(90, 200), (5_000, 502)] {
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{}\r\n", "X: 1\r\n".repeat(count));
+        let response = Curtsy::start().get(&Origin::closing(answer).url("/"));
+        assert_eq!(response.status(), expected, "{count}");
+        let says = response.value("Proxy-Status").contains("error=http_response_header_section_size");
+        assert_eq!(says, expected == 502, "{}", response.value("Proxy-Status"));
+    }
+}
+
 /// S34, S35
 #[test]
 fn a_sloppy_answer_is_cleaned_or_refused() {

@@ -1,3 +1,5 @@
 //! curtsy: a forward proxy that makes any client polite to every host.
 
+pub mod clock;
 pub mod config;
+pub mod politeness;

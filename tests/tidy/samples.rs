@@ -136,6 +136,8 @@ fn machine_paths() {
 fn files_of_test_modules_are_tests() {
     let declaring = Source::new("src/config.rs", "#[cfg(test)]\nmod tests;\nmod values;\n");
     assert_eq!(declaring.test_modules(), ["src/config/tests.rs", "src/config/tests/mod.rs"]);
+    let declaring = Source::new("src/a/b.rs", "#[cfg(test)]\n#[path = \"b_tests.rs\"]\nmod tests;\n");
+    assert_eq!(declaring.test_modules(), ["src/a/b_tests.rs"]);
     let declared = Source::new("src/config/tests.rs", "use crate::proxy::X;").test_only();
     assert_eq!(rules::arrows(&declared), []);
 }

@@ -40,17 +40,25 @@ impl Source {
         if matches!(module[..], ["main" | "lib"]) { Vec::new() } else { module }
     }
 
-    /// The files of modules that this one declares for tests only.
+    /// The files that may hold the modules which this one declares for tests only.
     pub(crate) fn test_modules(&self) -> Vec<String> {
-        let folder = match self.module()[..] {
+        let beside = self.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let below = match self.module()[..] {
             [] => "src".to_owned(),
             ref module => format!("src/{}", module.join("/")),
         };
-        let names = test_items(&self.code).into_iter().filter_map(|item| {
-            let declaration = self.code[item].trim_end().strip_suffix(';')?;
-            declaration.rsplit_once("mod ").map(|(_, name)| name.trim().to_owned())
+        let files = test_items(&self.code).into_iter().flat_map(|item| {
+            let declaration = self.code[item.clone()].trim_end().strip_suffix(';');
+            let Some((_, name)) = declaration.and_then(|mod_name| mod_name.rsplit_once("mod ")) else {
+                return Vec::new();
+            };
+            let attribute = self.text[item].split_once("#[path = \"").and_then(|(_, path)| path.split_once('"'));
+            match attribute {
+                Some((path, _)) => vec![format!("{beside}/{path}")],
+                None => vec![format!("{below}/{name}.rs"), format!("{below}/{name}/mod.rs")],
+            }
         });
-        names.flat_map(|name| [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")]).collect()
+        files.collect()
     }
 
     /// Lines with something shipped on them, blank lines and comments between them included.

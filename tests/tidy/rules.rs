@@ -1,6 +1,6 @@
 //! The rules: each is a function from a file to the problems in it.
 
-use crate::source::{Source, line_of, words_at};
+use crate::source::{Source, line_of, word, words_at};
 use crate::{MAY_USE, READERS_OF_CONFIG};
 
 /// Words that must not appear in the core: it decides, and does nothing else.
@@ -165,15 +165,16 @@ pub(crate) fn lengths(source: &Source) -> Vec<Problem> {
     problems
 }
 
-/// A rule for every tracked text file, not only Rust.
+/// A rule for every tracked text file, not only Rust. Examples live in the folder of a user called `me`.
 pub(crate) fn machine_paths(path: &str, text: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
     for folder in MACHINE_FOLDERS {
         for (at, _) in text.match_indices(folder) {
             // `https://example.org/work/` and `src/work/` are no machine paths: something stands before the slash.
-            let part_of_longer =
-                text[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || "._-}~*".contains(c));
-            if !part_of_longer {
+            let before = text[..at].chars().next_back();
+            let part_of_longer = before.is_some_and(|c| c.is_alphanumeric() || "._-}~*".contains(c));
+            let nobodys = word(&text[at + folder.len()..]) == "me";
+            if !part_of_longer && !nobodys {
                 let what = format!("`{folder}…` exists on one machine only");
                 problems.push(Problem { file: path.to_owned(), line: line_of(text, at), what });
             }

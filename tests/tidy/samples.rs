@@ -98,6 +98,7 @@ fn names() {
         ["2: `LaneManager`: the word `manager` says nothing"]
     );
     assert_eq!(check(rule, "src/a.rs", "type RequestContext = u8;").len(), 1);
+    assert_eq!(check(rule, "src/a.rs", "impl Body for A {\n    type Data = u8;\n}"), [""; 0], "named by the trait");
     assert_eq!(check(rule, "src/a.rs", "mod net_helpers {}").len(), 1);
 }
 
@@ -125,9 +126,10 @@ fn lengths() {
 #[test]
 fn machine_paths() {
     for folder in MACHINE_FOLDERS {
-        let problems = rules::machine_paths("README.md", &format!("see\n`{folder}me/notes`"));
+        let problems = rules::machine_paths("README.md", &format!("see\n`{folder}ann/notes`"));
         assert_eq!(problems.len(), 1, "{folder}");
         assert_eq!(problems[0].line, 2);
+        assert_eq!(rules::machine_paths("README.md", &format!("`{folder}me/notes`")), []);
         assert_eq!(rules::machine_paths("README.md", &format!("https://example.org{folder}page")), []);
     }
 }

@@ -97,12 +97,16 @@ impl Source {
         functions.collect()
     }
 
-    /// Line and name of each type, trait and module that is declared.
+    /// Line and name of each type, trait and module that is declared. Associated types are left out: the trait, which
+    /// may be another crate's, named them.
     pub(crate) fn declared_names(&self) -> Vec<(usize, &str)> {
+        let code = &self.code;
+        let at_top = |at: usize| code[..at].matches('{').count() == code[..at].matches('}').count();
         let keywords = ["struct", "enum", "trait", "type", "union", "mod"];
         let declared = keywords.into_iter().flat_map(|keyword| {
-            words_at(&self.code, keyword)
-                .map(move |at| (line_of(&self.code, at), word(self.code[at + keyword.len()..].trim_start())))
+            words_at(code, keyword)
+                .filter(move |&at| keyword != "type" || at_top(at))
+                .map(move |at| (line_of(code, at), word(code[at + keyword.len()..].trim_start())))
         });
         declared.filter(|(_, name)| !name.is_empty()).collect()
     }
@@ -126,7 +130,8 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-fn word(text: &str) -> &str {
+/// The word at the start of the text, empty if there is none.
+pub(crate) fn word(text: &str) -> &str {
     text.split(|c| !is_word(c)).next().unwrap_or_default()
 }
 

@@ -1,0 +1,242 @@
+//! The only file that knows every part: builds them from a [`Config`], runs them, replaces what a reload may replace,
+//! and stops them.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use socket2::{Domain, Socket, Type};
+
+use crate::admin::{self, Admin};
+use crate::config::{Config, Listen, LogFormat};
+use crate::metrics::Metrics;
+use crate::proxy::{AccessLog, BadUsersFile, Identity, Settings, Shared, Users, Worker};
+use crate::shutdown::{self, Stop, Stopper};
+use crate::store;
+use crate::upstream::{Guard, Resolver};
+
+/// Bound sockets. Tests bind port 0 and pass them in.
+#[derive(Debug)]
+pub struct Listeners {
+    pub proxy: Vec<TcpListener>,
+    pub admin: Option<TcpListener>,
+}
+
+/// A curtsy that takes requests. Dropping it stops it without waiting.
+#[derive(Debug)]
+pub struct Running {
+    shared: Arc<Shared>,
+    stopper: Stopper,
+    threads: Vec<JoinHandle<()>>,
+    proxy: Vec<SocketAddr>,
+    admin: Option<SocketAddr>,
+}
+
+/// Why curtsy cannot start.
+#[derive(Debug)]
+pub enum StartError {
+    Bind { address: SocketAddr, error: io::Error },
+    UsersFile { path: PathBuf, error: io::Error },
+    BadUsers { path: PathBuf, error: BadUsersFile },
+    AccessLog(io::Error),
+    Thread(io::Error),
+}
+
+impl Listeners {
+    pub fn bind(config: &Config) -> Result<Self, StartError> {
+        let proxy = config.listen.iter().map(|Listen::Tcp(address)| listen(*address)).collect::<Result<_, _>>()?;
+        let admin = config.admin.map(listen).transpose()?;
+        Ok(Listeners { proxy, admin })
+    }
+
+    fn addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
+        listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+}
+
+impl Running {
+    /// Starts all threads and returns when connections are taken.
+    pub fn start(config: Config, listeners: Listeners) -> Result<Running, StartError> {
+        let proxy = Listeners::addresses(&listeners.proxy);
+        let admin = listeners.admin.as_ref().and_then(|listener| listener.local_addr().ok());
+        let (stopper, stop) = shutdown::channel();
+        let metrics = Arc::new(Metrics::new());
+        metrics.reload_successful.set(1);
+        let shared = Arc::new(Shared::new(
+            settings(config.clone(), &own_addresses(&proxy, admin))?,
+            metrics.clone(),
+            Identity::new(&name(&config)),
+            AccessLog::open(&config.log.access, config.log.format == LogFormat::Json).map_err(StartError::AccessLog)?,
+            stop.clone(),
+        ));
+        let mut running = Running { shared, stopper, threads: Vec::new(), proxy, admin };
+        running.start_workers(&config, &listeners.proxy)?;
+        if let Some((listener, address)) = listeners.admin.zip(admin) {
+            let admin = Admin { metrics, stop, token: config.metrics.token.clone(), address };
+            running.start_admin(admin, listener)?;
+        }
+        Ok(running)
+    }
+
+    fn start_workers(&mut self, config: &Config, listeners: &[TcpListener]) -> Result<(), StartError> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = if config.workers == 0 { cores } else { config.workers };
+        let resolver = Arc::new(Resolver::default());
+        for number in 0..workers {
+            let listeners: Vec<TcpListener> =
+                listeners.iter().map(TcpListener::try_clone).collect::<Result<_, _>>().map_err(StartError::Thread)?;
+            let (shared, resolver) = (self.shared.clone(), resolver.clone());
+            self.spawn(format!("worker-{number}"), async move || {
+                let worker = Arc::new(Worker::new(shared, resolver));
+                if let Err(error) = worker.run(listeners).await {
+                    tracing::error!(event = "worker.error", %error, "a worker cannot take connections");
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    fn start_admin(&mut self, admin: Admin, listener: TcpListener) -> Result<(), StartError> {
+        self.spawn("admin".to_owned(), async move || {
+            let served = match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => admin::serve(admin, listener).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = served {
+                tracing::error!(event = "admin.error", %error, "the admin listener failed");
+            }
+        })
+    }
+
+    /// A thread with a single-threaded runtime of its own: nothing moves between cores, so nothing waits for another.
+    fn spawn<F>(&mut self, name: String, work: F) -> Result<(), StartError>
+    where
+        F: AsyncFnOnce() + Send + 'static,
+    {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || runtime.block_on(work()))
+            .map_err(StartError::Thread)?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    pub fn proxy_address(&self) -> SocketAddr {
+        self.proxy[0]
+    }
+
+    pub fn proxy_addresses(&self) -> &[SocketAddr] {
+        &self.proxy
+    }
+
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
+    pub fn name(&self) -> &str {
+        self.shared.identity.name()
+    }
+
+    /// Replaces the settings for all requests from now on. Nothing changes if the new ones cannot be used. What needs a
+    /// restart stays as it is.
+    pub fn apply(&self, config: Config) -> Result<(), StartError> {
+        let settings =
+            settings(config, &own_addresses(&self.proxy, self.admin)).inspect_err(|_| self.reload_failed())?;
+        self.shared.settings.store(Arc::new(settings));
+        self.shared.metrics.reload_successful.set(1);
+        Ok(())
+    }
+
+    /// A new configuration could not be read.
+    pub fn reload_failed(&self) {
+        self.shared.metrics.reload_successful.set(0);
+    }
+
+    pub fn begin_stop(&self) {
+        self.stopper.stop();
+    }
+
+    /// Stops taking requests, lets those in flight finish within `shutdown_grace`, and returns when all is over.
+    pub fn stop(self) {
+        self.begin_stop();
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+    }
+
+    pub fn stop_requested(&self) -> Stop {
+        self.shared.stop.clone()
+    }
+}
+
+fn settings(config: Config, own: &[SocketAddr]) -> Result<Settings, StartError> {
+    let users = match &config.access.users_file {
+        None => None,
+        Some(path) => {
+            let text =
+                std::fs::read_to_string(path).map_err(|error| StartError::UsersFile { path: path.clone(), error })?;
+            Some(Users::parse(&text).map_err(|error| StartError::BadUsers { path: path.clone(), error })?)
+        }
+    };
+    let guard = Guard::new(config.access.allow_destinations.clone(), own.to_vec());
+    Ok(Settings { config, guard, users })
+}
+
+fn own_addresses(proxy: &[SocketAddr], admin: Option<SocketAddr>) -> Vec<SocketAddr> {
+    proxy.iter().copied().chain(admin).collect()
+}
+
+/// The configured name, or the one that is kept in the state directory. A directory that cannot be written costs the
+/// name its permanence, not curtsy its start.
+fn name(config: &Config) -> String {
+    if let Some(name) = &config.name {
+        return name.clone();
+    }
+    let Some(directory) = store::directory(&config.state_dir) else { return store::new_name() };
+    store::deployment_name(&directory).unwrap_or_else(|error| {
+        let directory = directory.display();
+        tracing::warn!(
+            event = "state.unwritable", %directory, %error,
+            "cannot keep this deployment's name; set `name` or a writable `state_dir`"
+        );
+        store::new_name()
+    })
+}
+
+/// As many connections as may wait to be accepted; the kernel caps it at its own limit.
+const BACKLOG: i32 = 1024;
+
+fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let open = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        Ok(TcpListener::from(socket))
+    };
+    open().map_err(|error| StartError::Bind { address, error })
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Bind { address, error } if error.kind() == io::ErrorKind::AddrInUse => write!(
+                f,
+                "cannot listen on {address}: something else does already. Is another curtsy running? \
+                 Choose another address with --listen or --admin"
+            ),
+            StartError::Bind { address, error } => write!(f, "cannot listen on {address}: {error}"),
+            StartError::UsersFile { path, error } => write!(f, "cannot read users_file {}: {error}", path.display()),
+            StartError::BadUsers { path, error } => write!(f, "users_file {}, {error}", path.display()),
+            StartError::AccessLog(error) => write!(f, "cannot write the access log: {error}"),
+            StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}

@@ -1,0 +1,212 @@
+//! Every metric: name, help and labels, one method per event.
+//!
+//! Handles are made once, so counting is one atomic add, and every series exists from the start at 0. No label value
+//! is ever chosen by a client or an origin.
+
+use std::time::Duration;
+
+use prometheus::{Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
+
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: [[IntCounter; OUTCOMES.len()]; KINDS.len()],
+    rejections: Vec<(&'static str, IntCounter)>,
+    responses: [IntCounter; 6],
+    origin_errors: Vec<(&'static str, IntCounter)>,
+    disconnects: [IntCounter; 2],
+    origin_response: Histogram,
+    pub client_connections: IntGauge,
+    pub inflight: IntGauge,
+    pub tunnels: IntGauge,
+    pub connections_refused: IntCounter,
+    pub accept_errors: IntCounter,
+    pub reload_successful: IntGauge,
+}
+
+/// How a request came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Http,
+    Tunnel,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Forwarded,
+    Denied,
+    Rejected,
+    Abandoned,
+    Failed,
+}
+
+/// When the client left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Connecting,
+    Response,
+}
+
+const KINDS: [&str; 2] = ["http", "tunnel"];
+const OUTCOMES: [&str; 5] = ["forwarded", "denied", "rejected", "abandoned", "failed"];
+const STAGES: [&str; 2] = ["connecting", "response"];
+const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
+const REASONS: [&str; 8] = [
+    "auth_required",
+    "bad_request",
+    "client_denied",
+    "destination_denied",
+    "loop",
+    "origin_timeout",
+    "origin_unreachable",
+    "shutting_down",
+];
+const ORIGIN_ERRORS: [&str; 5] = ["dns", "connect", "tls", "timeout", "protocol"];
+/// Seconds; from a near cache to the slowest answer that is still waited for.
+const RESPONSE_BUCKETS: [f64; 9] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+impl Metrics {
+    pub fn new() -> Self {
+        let registry = Registry::new();
+        let requests =
+            counters(&registry, "curtsy_requests_total", "Requests by kind and outcome.", &["kind", "outcome"]);
+        let rejections =
+            counters(&registry, "curtsy_rejections_total", "Answers curtsy made itself, by reason.", &["reason"]);
+        let responses = counters(&registry, "curtsy_responses_total", "Responses of origins, by class.", &["class"]);
+        let errors = counters(&registry, "curtsy_origin_errors_total", "Failures on the way to an origin.", &["kind"]);
+        let disconnects = counters(
+            &registry,
+            "curtsy_client_disconnects_total",
+            "Clients that left before their answer.",
+            &["stage"],
+        );
+        let histogram = Histogram::with_opts(
+            HistogramOpts::new("curtsy_origin_response_seconds", "From sending a request to its response head.")
+                .buckets(RESPONSE_BUCKETS.to_vec()),
+        )
+        .expect("a valid histogram");
+        registry.register(Box::new(histogram.clone())).expect("a new name");
+        let build = gauge_with_version(&registry);
+        build.set(1);
+        Metrics {
+            requests: KINDS.map(|kind| OUTCOMES.map(|outcome| requests.with_label_values(&[kind, outcome]))),
+            rejections: REASONS.map(|reason| (reason, rejections.with_label_values(&[reason]))).to_vec(),
+            responses: CLASSES.map(|class| responses.with_label_values(&[class])),
+            origin_errors: ORIGIN_ERRORS.map(|kind| (kind, errors.with_label_values(&[kind]))).to_vec(),
+            disconnects: STAGES.map(|stage| disconnects.with_label_values(&[stage])),
+            origin_response: histogram,
+            client_connections: gauge(&registry, "curtsy_client_connections", "Open client connections."),
+            inflight: gauge(&registry, "curtsy_inflight_requests", "Requests sent and not yet finished."),
+            tunnels: gauge(&registry, "curtsy_tunnels", "Open CONNECT tunnels and upgraded connections."),
+            connections_refused: counter(
+                &registry,
+                "curtsy_client_connections_refused_total",
+                "Client connections closed at once, because there were too many.",
+            ),
+            accept_errors: counter(&registry, "curtsy_accept_errors_total", "Errors of accepting a connection."),
+            reload_successful: gauge(
+                &registry,
+                "curtsy_config_last_reload_successful",
+                "1 if the last reload of the configuration was taken, else 0.",
+            ),
+            registry,
+        }
+    }
+
+    pub fn request(&self, kind: Kind, outcome: Outcome) {
+        self.requests[kind as usize][outcome as usize].inc();
+    }
+
+    /// `code` is a Curtsy-Error code.
+    pub fn rejection(&self, code: &str) {
+        let matches = |reason: &str| {
+            reason.len() == code.len()
+                && reason.bytes().zip(code.bytes()).all(|(r, c)| r == c || (r, c) == (b'_', b'-'))
+        };
+        if let Some((_, counter)) = self.rejections.iter().find(|(reason, _)| matches(reason)) {
+            counter.inc();
+        }
+    }
+
+    pub fn response(&self, status: u16, took: Duration) {
+        let class = match status {
+            100..=599 => usize::from(status / 100) - 1,
+            _ => CLASSES.len() - 1,
+        };
+        self.responses[class].inc();
+        self.origin_response.observe(took.as_secs_f64());
+    }
+
+    pub fn origin_error(&self, kind: &str) {
+        if let Some((_, counter)) = self.origin_errors.iter().find(|(name, _)| *name == kind) {
+            counter.inc();
+        }
+    }
+
+    pub fn disconnect(&self, stage: Stage) {
+        self.disconnects[stage as usize].inc();
+    }
+
+    /// The text that Prometheus scrapes.
+    pub fn render(&self) -> String {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.registry.gather(), &mut text).expect("writing to memory");
+        String::from_utf8(text).expect("our own names and numbers")
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics::new()
+    }
+}
+
+fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    let counters = IntCounterVec::new(Opts::new(name, help), labels).expect("a valid name");
+    registry.register(Box::new(counters.clone())).expect("a new name");
+    counters
+}
+
+fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
+    let counter = IntCounter::new(name, help).expect("a valid name");
+    registry.register(Box::new(counter.clone())).expect("a new name");
+    counter
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
+    let gauge = IntGauge::new(name, help).expect("a valid name");
+    registry.register(Box::new(gauge.clone())).expect("a new name");
+    gauge
+}
+
+fn gauge_with_version(registry: &Registry) -> IntGauge {
+    let options = Opts::new("curtsy_build_info", "What is running.").const_label("version", env!("CARGO_PKG_VERSION"));
+    let gauge = IntGauge::with_opts(options).expect("a valid name");
+    registry.register(Box::new(gauge.clone())).expect("a new name");
+    gauge
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_series_exists_from_the_start() {
+        let text = Metrics::new().render();
+        for line in [
+            "curtsy_requests_total{kind=\"tunnel\",outcome=\"abandoned\"} 0",
+            "curtsy_rejections_total{reason=\"destination_denied\"} 0",
+            "curtsy_responses_total{class=\"5xx\"} 0",
+        ] {
+            assert!(text.contains(line), "{line} is missing");
+        }
+    }
+
+    #[test]
+    fn an_error_code_finds_its_label() {
+        let metrics = Metrics::new();
+        metrics.rejection("destination-denied");
+        assert!(metrics.render().contains("curtsy_rejections_total{reason=\"destination_denied\"} 1"));
+    }
+}

@@ -1,0 +1,275 @@
+//! A stream that gives up on a peer that is silent for too long.
+//!
+//! hyper owns the stream while it reads and writes, so whoever knows what is being waited for (a request head, a
+//! response, the next byte of a tunnel) sets the time limit through a shared [`Limit`].
+//!
+//! Cheap on purpose: every request passes here four times. Moving a limit is one store; the timer is armed only when
+//! the stream has nothing to give, and is left alone when the limit moves later: it fires early, sees that, and goes
+//! back to sleep. An error of kind `TimedOut` is how the peer's silence shows.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use crate::clock;
+
+/// How long the peer may be silent, seen from several places. All times are milliseconds after `base`.
+#[derive(Debug)]
+pub struct Limit {
+    base: Instant,
+    at: AtomicU64,
+    /// When the next byte comes, the limit becomes this long from then; once. 0 = leave it.
+    on_first: AtomicU32,
+    /// When any byte comes, the limit becomes this long from then. 0 = leave it.
+    on_each: AtomicU32,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl Limit {
+    pub fn none() -> Self {
+        Limit { base: clock::now(), at: AtomicU64::new(NEVER), on_first: AtomicU32::new(0), on_each: AtomicU32::new(0) }
+    }
+
+    /// Waits as long as it takes.
+    pub fn clear(&self) {
+        self.at.store(NEVER, Relaxed);
+        self.on_first.store(0, Relaxed);
+        self.on_each.store(0, Relaxed);
+    }
+
+    /// All of what is awaited must be in by then.
+    pub fn within(&self, all: Duration) {
+        self.on_first.store(0, Relaxed);
+        self.on_each.store(0, Relaxed);
+        self.set(all);
+    }
+
+    /// The next byte must come within `idle`, and what it begins within `rest` of it.
+    pub fn begin_within(&self, idle: Duration, rest: Duration) {
+        self.on_each.store(0, Relaxed);
+        self.on_first.store(millis(rest), Relaxed);
+        self.set(idle);
+    }
+
+    /// No pause between bytes may be longer.
+    pub fn each_within(&self, idle: Duration) {
+        self.on_first.store(0, Relaxed);
+        self.on_each.store(millis(idle), Relaxed);
+        self.set(idle);
+    }
+
+    fn set(&self, from_now: Duration) {
+        let at = clock::now().saturating_duration_since(self.base) + from_now;
+        self.at.store(at.as_millis() as u64, Relaxed);
+    }
+
+    fn byte_came(&self) {
+        let first = self.on_first.load(Relaxed);
+        let next = if first > 0 {
+            self.on_first.store(0, Relaxed);
+            first
+        } else {
+            self.on_each.load(Relaxed)
+        };
+        if next > 0 {
+            self.set(Duration::from_millis(u64::from(next)));
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.at.load(Relaxed) {
+            NEVER => None,
+            at => Some(self.base + Duration::from_millis(at)),
+        }
+    }
+}
+
+/// The stream. Reads obey the limit; a write that the peer does not take fails after `write_stall` in any case.
+#[derive(Debug)]
+pub struct Patient<S> {
+    stream: S,
+    limit: Arc<Limit>,
+    write_stall: Duration,
+    write_blocked_since: Option<Instant>,
+    alarm: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Patient<S> {
+    pub fn new(stream: S, limit: Arc<Limit>, write_stall: Duration) -> Self {
+        Patient { stream, limit, write_stall, write_blocked_since: None, alarm: None }
+    }
+
+    pub fn into_inner(self) -> S {
+        self.stream
+    }
+
+    /// Watches for `deadline` in this task: pending until it has passed.
+    fn poll_overdue(&mut self, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if alarm.deadline() > deadline {
+            alarm.as_mut().reset(deadline);
+        }
+        loop {
+            ready!(alarm.as_mut().poll(cx));
+            if alarm.deadline() >= deadline {
+                return Poll::Ready(());
+            }
+            alarm.as_mut().reset(deadline);
+        }
+    }
+
+    fn read_blocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(deadline) = self.limit.deadline() else { return Poll::Pending };
+        self.poll_overdue(deadline, cx).map(|()| Err(timed_out("nothing came in time")))
+    }
+
+    fn write_result<T>(&mut self, result: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            self.write_blocked_since = None;
+            return result;
+        }
+        let since = *self.write_blocked_since.get_or_insert_with(clock::now);
+        self.poll_overdue(since + self.write_stall, cx).map(|()| Err(timed_out("nothing was taken in time")))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        match Pin::new(&mut this.stream).poll_read(cx, buf) {
+            Poll::Pending => this.read_blocked(cx),
+            ready => {
+                if buf.filled().len() > before {
+                    this.limit.byte_came();
+                }
+                ready
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.stream).poll_write(cx, buf);
+        this.write_result(result, cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
+        this.write_result(result, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+fn timed_out(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, what)
+}
+
+fn millis(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::sleep;
+
+    use super::*;
+
+    const SEC: Duration = Duration::from_secs(1);
+
+    fn pair() -> (Patient<DuplexStream>, DuplexStream, Arc<Limit>) {
+        let (near, far) = duplex(16);
+        let limit = Arc::new(Limit::none());
+        (Patient::new(near, limit.clone(), 5 * SEC), far, limit)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_peer_is_given_up() {
+        let (mut near, _far, limit) = pair();
+        limit.within(3 * SEC);
+        let before = clock::now();
+        assert_eq!(near.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(clock::now() - before >= 3 * SEC);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_moved_later_or_earlier_holds() {
+        let (mut near, _far, limit) = pair();
+        limit.within(2 * SEC);
+        tokio::select! { _ = near.read_u8() => panic!("too early"), () = sleep(SEC) => {} }
+        limit.within(10 * SEC);
+        tokio::select! { _ = near.read_u8() => panic!("too early"), () = sleep(9 * SEC) => {} }
+        limit.within(100 * SEC);
+        tokio::select! { _ = near.read_u8() => panic!("too early"), () = sleep(50 * SEC) => {} }
+        limit.within(SEC);
+        let before = clock::now();
+        near.read_u8().await.unwrap_err();
+        assert!(clock::now() - before < 2 * SEC);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn trickling_bytes_do_not_stretch_a_head() {
+        let (mut near, mut far, limit) = pair();
+        limit.begin_within(60 * SEC, 3 * SEC);
+        let trickle = tokio::spawn(async move {
+            sleep(50 * SEC).await;
+            while far.write_u8(b'x').await.is_ok() {
+                sleep(SEC).await;
+            }
+        });
+        let before = clock::now();
+        while near.read_u8().await.is_ok() {}
+        let waited = clock::now() - before;
+        assert!(waited >= 53 * SEC && waited < 55 * SEC, "{waited:?}");
+        drop(near);
+        trickle.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_byte_renews_a_tunnels_patience() {
+        let (mut near, mut far, limit) = pair();
+        limit.each_within(3 * SEC);
+        for _ in 0..5 {
+            far.write_u8(b'x').await.unwrap();
+            near.read_u8().await.unwrap();
+            sleep(2 * SEC).await;
+        }
+        assert!(near.read_u8().await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_takes_nothing_is_given_up() {
+        let (mut near, _far, _limit) = pair();
+        let before = clock::now();
+        let error = near.write_all(&[0; 100]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(clock::now() - before >= 5 * SEC);
+    }
+}

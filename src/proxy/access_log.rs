@@ -1,0 +1,185 @@
+//! One line per request, on demand (`log.access`).
+//!
+//! Lines are written by a thread of their own: a full disk or a slow terminal costs lines, which are counted, never
+//! requests. Nothing secret is written: no credentials, no cookies, and query strings only if asked for. Whatever a
+//! client sends stays inside one line.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+
+use crate::clock;
+use crate::config::{self, QueryStrings};
+
+/// Lines that may wait for the writer: a second's worth at the highest rate measured.
+const BACKLOG: usize = 16_384;
+
+#[derive(Debug)]
+pub struct AccessLog {
+    lines: Option<SyncSender<String>>,
+    json: bool,
+    lost: AtomicU64,
+}
+
+/// What is known of a request when it comes in.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) at: SystemTime,
+    pub(super) client: SocketAddr,
+    pub(super) user: Option<String>,
+    pub(super) method: String,
+    pub(super) url: String,
+    /// A Curtsy-Error code, if curtsy answered itself.
+    pub(super) error: Option<&'static str>,
+    pub(super) origin: Option<Duration>,
+}
+
+impl AccessLog {
+    pub fn off() -> Self {
+        AccessLog { lines: None, json: false, lost: AtomicU64::new(0) }
+    }
+
+    pub fn open(target: &config::AccessLog, json: bool) -> io::Result<Self> {
+        let out: Box<dyn Write + Send> = match target {
+            config::AccessLog::Off => return Ok(AccessLog::off()),
+            config::AccessLog::Stdout => Box::new(io::stdout()),
+            config::AccessLog::Path(path) => Box::new(OpenOptions::new().create(true).append(true).open(path)?),
+        };
+        let (lines, written) = sync_channel(BACKLOG);
+        std::thread::Builder::new().name("access-log".to_owned()).spawn(move || write_lines(&written, out))?;
+        Ok(AccessLog { lines: Some(lines), json, lost: AtomicU64::new(0) })
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.lines.is_some()
+    }
+
+    /// Lines that could not be written, because the writer was too slow.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Relaxed)
+    }
+
+    pub(super) fn write(&self, entry: &Entry, status: u16, bytes: u64, took: Duration, complete: bool) {
+        let Some(lines) = &self.lines else { return };
+        let line = if self.json {
+            json_line(entry, status, bytes, took, complete)
+        } else {
+            text_line(entry, status, bytes, took, complete)
+        };
+        if lines.try_send(line).is_err() {
+            self.lost.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl Entry {
+    pub(super) fn new(client: SocketAddr, method: &http::Method, url: &str, queries: QueryStrings) -> Self {
+        let url = match (url.split_once('?'), queries) {
+            (None, _) | (_, QueryStrings::Keep) => url.to_owned(),
+            (Some((path, _)), QueryStrings::Redact) => format!("{path}?…"),
+            (Some((path, _)), QueryStrings::Drop) => path.to_owned(),
+        };
+        Entry { at: clock::wall(), client, user: None, method: method.to_string(), url, error: None, origin: None }
+    }
+}
+
+fn text_line(entry: &Entry, status: u16, bytes: u64, took: Duration, complete: bool) -> String {
+    let user = entry.user.as_deref().unwrap_or("-");
+    let status = if status == 0 { "-".to_owned() } else { status.to_string() };
+    let mut line = format!(
+        "{} {} {} {} {} {status} {bytes}B took={:.3}s",
+        humantime::format_rfc3339_millis(entry.at),
+        entry.client.ip(),
+        one_word(user),
+        one_word(&entry.method),
+        one_word(&entry.url),
+        took.as_secs_f64(),
+    );
+    if let Some(origin) = entry.origin {
+        line.push_str(&format!(" origin={:.3}s", origin.as_secs_f64()));
+    }
+    if let Some(code) = entry.error {
+        line.push_str(&format!(" error={code}"));
+    }
+    if !complete {
+        line.push_str(" cut=true");
+    }
+    line.push('\n');
+    line
+}
+
+fn json_line(entry: &Entry, status: u16, bytes: u64, took: Duration, complete: bool) -> String {
+    let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
+    let line = json!({
+        "ts": humantime::format_rfc3339_millis(entry.at).to_string(),
+        "event": "request",
+        "client": entry.client.ip().to_string(),
+        "user": entry.user,
+        "method": entry.method,
+        "url": entry.url,
+        "status": (status != 0).then_some(status),
+        "bytes": bytes,
+        "took_s": seconds(took),
+        "origin_s": entry.origin.map(seconds),
+        "error": entry.error,
+        "complete": complete,
+    });
+    format!("{line}\n")
+}
+
+/// Blanks and control characters would let a client write columns or lines of its own.
+fn one_word(text: &str) -> String {
+    if text.is_empty() {
+        return "-".to_owned();
+    }
+    text.chars()
+        .flat_map(|c| if c.is_control() || c.is_whitespace() { c.escape_unicode().collect() } else { vec![c] })
+        .collect()
+}
+
+fn write_lines(lines: &Receiver<String>, mut out: Box<dyn Write + Send>) {
+    while let Ok(line) = lines.recv() {
+        let _ = out.write_all(line.as_bytes());
+        // Flush when there is a pause, so that `tail -f` shows the last line and a burst is written in one go.
+        let mut next = lines.try_recv();
+        while let Ok(line) = next {
+            let _ = out.write_all(line.as_bytes());
+            next = lines.try_recv();
+        }
+        let _ = out.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(url: &str, queries: QueryStrings) -> Entry {
+        Entry::new("127.0.0.1:9".parse().unwrap(), &http::Method::GET, url, queries)
+    }
+
+    #[test]
+    fn query_strings_are_redacted_unless_asked_for() {
+        let url = "http://a.test/x?token=secret";
+        assert_eq!(entry(url, QueryStrings::Redact).url, "http://a.test/x?…");
+        assert_eq!(entry(url, QueryStrings::Drop).url, "http://a.test/x");
+        assert_eq!(entry(url, QueryStrings::Keep).url, url);
+    }
+
+    #[test]
+    fn a_line_stays_one_line() {
+        let mut entry = entry("http://a.test/\n2026 forged", QueryStrings::Keep);
+        entry.user = Some("a b\u{1b}[31m".to_owned());
+        let text = text_line(&entry, 200, 5, Duration::from_millis(1500), true);
+        assert_eq!(text.matches('\n').count(), 1);
+        assert!(text.contains("a\\u{20}b\\u{1b}[31m"), "{text}");
+        let json = json_line(&entry, 0, 5, Duration::ZERO, false);
+        assert_eq!(json.matches('\n').count(), 1);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["status"], serde_json::Value::Null);
+    }
+}

@@ -1,0 +1,380 @@
+//! Every failure becomes a response here, in one exhaustive match.
+//!
+//! The client gets a short reason, a stable code and what to do about it, in the form it accepts; the log gets the
+//! cause. The codes are an interface: add, never rename.
+
+use bytes::Bytes;
+use http::header::{self, HeaderName, HeaderValue};
+use http::{HeaderMap, Response, StatusCode};
+use hyper::ext::ReasonPhrase;
+
+use super::body::Body;
+use super::failure::{BadRequest, Failure, Refusal};
+use super::identity::Identity;
+use crate::config::Responses;
+use crate::metrics::Outcome;
+use crate::upstream::{BodyFault, Denied, UpstreamError};
+
+/// What is said about one failure.
+#[derive(Debug)]
+pub(super) struct Words {
+    pub(super) status: StatusCode,
+    /// At most 60 characters with the "(curtsy)" that is added.
+    pub(super) title: &'static str,
+    /// `Curtsy-Error`, and with `_` for `-` the metric's label.
+    pub(super) code: &'static str,
+    /// RFC 9209, section 2.3.
+    pub(super) proxy_error: &'static str,
+    pub(super) outcome: Outcome,
+    pub(super) detail: String,
+    pub(super) advice: String,
+    pub(super) retry_after: Option<u32>,
+}
+
+impl Failure {
+    pub(super) fn words(&self) -> Words {
+        match self {
+            Failure::Bad(bad) => bad_request(*bad),
+            Failure::Refused(refusal) => refused(refusal),
+            Failure::Upstream(error) => unreachable_origin(error),
+        }
+    }
+
+    /// The kind of origin error that metrics count.
+    pub(super) fn origin_error(&self) -> Option<&'static str> {
+        let Failure::Upstream(error) = self else { return None };
+        Some(match error {
+            UpstreamError::Dns(_) | UpstreamError::DnsTimeout => "dns",
+            UpstreamError::Refused
+            | UpstreamError::Unroutable
+            | UpstreamError::Connect(_)
+            | UpstreamError::Parent(_)
+            | UpstreamError::Closed
+            | UpstreamError::Reset => "connect",
+            UpstreamError::ConnectTimeout | UpstreamError::WriteTimeout | UpstreamError::ResponseTimeout => "timeout",
+            UpstreamError::HeadTooLarge
+            | UpstreamError::Protocol(_)
+            | UpstreamError::TransferCoding
+            | UpstreamError::Status(_) => "protocol",
+            UpstreamError::Denied(_) | UpstreamError::RequestBody(_) => return None,
+        })
+    }
+}
+
+fn bad_request(bad: BadRequest) -> Words {
+    let (status, title) = match bad {
+        BadRequest::Https => (StatusCode::NOT_IMPLEMENTED, "Not available yet"),
+        BadRequest::Method => (StatusCode::NOT_IMPLEMENTED, "Unknown method"),
+        BadRequest::TransferCoding => (StatusCode::NOT_IMPLEMENTED, "Unknown transfer coding"),
+        BadRequest::Expectation => (StatusCode::EXPECTATION_FAILED, "Expectation failed"),
+        BadRequest::TargetTooLong => (StatusCode::URI_TOO_LONG, "URL too long"),
+        BadRequest::Body(BodyFault::Stalled) => (StatusCode::REQUEST_TIMEOUT, "Request body stalled"),
+        BadRequest::Host(_)
+        | BadRequest::TwoHosts
+        | BadRequest::Userinfo
+        | BadRequest::Port
+        | BadRequest::Scheme
+        | BadRequest::Form
+        | BadRequest::Fragment
+        | BadRequest::MaxForwards
+        | BadRequest::ConnectWithBody
+        | BadRequest::Body(_) => (StatusCode::BAD_REQUEST, "Bad request"),
+    };
+    Words {
+        status,
+        title,
+        code: "bad-request",
+        proxy_error: "http_request_error",
+        outcome: Outcome::Rejected,
+        detail: bad.to_string(),
+        advice: String::new(),
+        retry_after: None,
+    }
+}
+
+fn refused(refusal: &Refusal) -> Words {
+    let words = |status, title, code, proxy_error, detail: &str, advice: &str| Words {
+        status,
+        title,
+        code,
+        proxy_error,
+        outcome: Outcome::Denied,
+        detail: detail.to_owned(),
+        advice: advice.to_owned(),
+        retry_after: None,
+    };
+    match refusal {
+        Refusal::Destination(denied) => words(
+            StatusCode::FORBIDDEN,
+            "Destination not allowed",
+            "destination-denied",
+            "destination_ip_prohibited",
+            &denied.to_string(),
+            &how_to_allow(denied),
+        ),
+        Refusal::Loop => words(
+            StatusCode::BAD_GATEWAY,
+            "Loop through curtsy",
+            "loop",
+            "proxy_loop_detected",
+            "the request has come back to the proxy that sent it",
+            "check the client's proxy settings and upstream.proxy",
+        ),
+        Refusal::ClientDenied => words(
+            StatusCode::FORBIDDEN,
+            "Client not allowed",
+            "client-denied",
+            "http_request_denied",
+            "your address may not use this proxy",
+            "[access] allow = [\"your network\"]",
+        ),
+        Refusal::AuthRequired => words(
+            StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+            "Proxy credentials needed",
+            "auth-required",
+            "http_request_denied",
+            "a user name and password are needed, or those given are wrong",
+            "put them into the proxy URL: http://user:password@host:3128",
+        ),
+        Refusal::ShuttingDown => Words {
+            retry_after: Some(5),
+            outcome: Outcome::Rejected,
+            ..words(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Stopping",
+                "shutting-down",
+                "proxy_internal_response",
+                "curtsy is being stopped",
+                "try again in a few seconds",
+            )
+        },
+    }
+}
+
+fn how_to_allow(denied: &Denied) -> String {
+    match denied {
+        Denied::Address { ip, .. } => format!("[access] allow_destinations = [\"{ip}\"]"),
+        Denied::ConnectPort(port) => format!("[access] connect_ports = [443, {port}]"),
+        Denied::Port(_) | Denied::Own => String::new(),
+    }
+}
+
+fn unreachable_origin(error: &UpstreamError) -> Words {
+    const GATEWAY: StatusCode = StatusCode::BAD_GATEWAY;
+    const TIMEOUT: StatusCode = StatusCode::GATEWAY_TIMEOUT;
+    let (status, title, proxy_error) = match error {
+        UpstreamError::Dns(_) => (GATEWAY, "Origin unreachable: no such name", "dns_error"),
+        UpstreamError::DnsTimeout => (TIMEOUT, "Origin timed out: name look-up", "dns_timeout"),
+        UpstreamError::Refused => (GATEWAY, "Origin unreachable: connection refused", "connection_refused"),
+        UpstreamError::Unroutable => (GATEWAY, "Origin unreachable: no route", "destination_ip_unroutable"),
+        UpstreamError::Connect(_) => (GATEWAY, "Origin unreachable: cannot connect", "connection_refused"),
+        UpstreamError::ConnectTimeout => (TIMEOUT, "Origin timed out: connecting", "connection_timeout"),
+        UpstreamError::Parent(_) => (GATEWAY, "Parent proxy refused", "http_upgrade_failed"),
+        UpstreamError::Closed | UpstreamError::Reset => {
+            (GATEWAY, "Origin unreachable: connection closed", "connection_terminated")
+        }
+        UpstreamError::WriteTimeout => (TIMEOUT, "Origin timed out: sending", "connection_write_timeout"),
+        UpstreamError::ResponseTimeout => (TIMEOUT, "Origin timed out: no response", "http_response_timeout"),
+        UpstreamError::HeadTooLarge => {
+            (GATEWAY, "Origin's response head is too large", "http_response_header_section_size")
+        }
+        UpstreamError::Protocol(_) | UpstreamError::Status(_) => {
+            (GATEWAY, "Origin's response is not HTTP", "http_protocol_error")
+        }
+        UpstreamError::TransferCoding => {
+            (GATEWAY, "Origin's transfer coding is unknown", "http_response_transfer_coding")
+        }
+        // These two become other failures before they get here; the words are right all the same.
+        UpstreamError::Denied(_) => (StatusCode::FORBIDDEN, "Destination not allowed", "destination_ip_prohibited"),
+        UpstreamError::RequestBody(_) => (StatusCode::BAD_REQUEST, "Bad request", "http_request_error"),
+    };
+    Words {
+        status,
+        title,
+        code: if status == TIMEOUT { "origin-timeout" } else { "origin-unreachable" },
+        proxy_error,
+        outcome: Outcome::Failed,
+        detail: error.to_string(),
+        advice: String::new(),
+        retry_after: None,
+    }
+}
+
+/// The request as far as an answer needs it.
+#[derive(Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) url: &'a str,
+    pub(super) host: Option<&'a str>,
+    pub(super) accept: Option<&'a HeaderValue>,
+    pub(super) is_connect: bool,
+    pub(super) id: u64,
+}
+
+/// The whole response.
+pub(super) fn respond(words: &Words, asked: &Asked<'_>, identity: &Identity, settings: &Responses) -> Response<Body> {
+    let (media_type, body) = match preferred(asked.accept) {
+        Form::Html => ("text/html; charset=utf-8", html(words, asked, &settings.contact)),
+        Form::Problem => ("application/problem+json", problem(words, asked, identity)),
+        Form::Text => ("text/plain; charset=utf-8", text(words, asked, &settings.contact)),
+    };
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = words.status;
+    if settings.reason_phrases {
+        let phrase = format!("{} (curtsy)", words.title);
+        response.extensions_mut().insert(ReasonPhrase::try_from(phrase).expect("titles are plain ASCII"));
+    }
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(CURTSY_ERROR, HeaderValue::from_static(words.code));
+    if let Ok(status) = HeaderValue::try_from(format!("{}; error={}", identity.status_name(), words.proxy_error)) {
+        headers.insert(PROXY_STATUS, status);
+    }
+    if let Some(seconds) = words.retry_after {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if words.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+        headers.insert(header::PROXY_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"curtsy\""));
+    }
+    // A client may have sent the first bytes of a tunnel already; they must never be read as a request.
+    if asked.is_connect {
+        close(headers);
+    }
+    response
+}
+
+pub(super) fn close(headers: &mut HeaderMap) {
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+}
+
+const CURTSY_ERROR: HeaderName = HeaderName::from_static("curtsy-error");
+const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Text,
+    Html,
+    Problem,
+}
+
+/// The first form that `Accept` names outright; programs that take anything get text.
+pub(super) fn preferred(accept: Option<&HeaderValue>) -> Form {
+    let accept = accept.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    for range in accept.split(',') {
+        let mut parts = range.split(';').map(str::trim);
+        let media_type = parts.next().unwrap_or_default();
+        if parts.any(|parameter| matches!(parameter, "q=0" | "q=0.0" | "q=0.00" | "q=0.000")) {
+            continue;
+        }
+        match media_type.to_ascii_lowercase().as_str() {
+            "text/html" | "application/xhtml+xml" => return Form::Html,
+            "application/json" | "application/problem+json" => return Form::Problem,
+            "text/plain" => return Form::Text,
+            _ => {}
+        }
+    }
+    Form::Text
+}
+
+fn text(words: &Words, asked: &Asked<'_>, contact: &str) -> Bytes {
+    let mut text = format!("curtsy: {}\n\n  {}\n  {}\n", lower_first(words.title), asked.url, words.detail);
+    let mut notes = Vec::new();
+    if !words.advice.is_empty() {
+        notes.push(("fix", words.advice.as_str()));
+    }
+    if !contact.is_empty() {
+        notes.push(("contact", contact));
+    }
+    if !notes.is_empty() {
+        text.push('\n');
+    }
+    for (label, note) in notes {
+        text.push_str(&format!("  {label:<9}{note}\n"));
+    }
+    text.into()
+}
+
+fn html(words: &Words, asked: &Asked<'_>, contact: &str) -> Bytes {
+    let paragraph = |text: &str| if text.is_empty() { String::new() } else { format!("<p>{}</p>\n", escaped(text)) };
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title} (curtsy)</title>\n\
+         <style>body{{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:3rem auto;padding:0 1rem;\
+         color-scheme:light dark}}code{{overflow-wrap:anywhere}}</style>\n\
+         <h1>{title}</h1>\n<p><code>{url}</code></p>\n{detail}{advice}{contact}\
+         <p><small>The proxy curtsy says this, not the site. Code: {code}</small></p>\n",
+        title = escaped(words.title),
+        url = escaped(asked.url),
+        detail = paragraph(&words.detail),
+        advice = paragraph(&words.advice),
+        contact = paragraph(contact),
+        code = words.code,
+    )
+    .into()
+}
+
+/// RFC 9457.
+fn problem(words: &Words, asked: &Asked<'_>, identity: &Identity) -> Bytes {
+    let problem = serde_json::json!({
+        "type": format!("urn:curtsy:problem:{}", words.code),
+        "title": words.title,
+        "status": words.status.as_u16(),
+        "detail": words.detail,
+        "instance": format!("urn:curtsy:request:{}:{:x}", identity.name(), asked.id),
+        "url": asked.url,
+        "host": asked.host,
+        "advice": (!words.advice.is_empty()).then_some(&words.advice),
+        "retry_after_s": words.retry_after,
+    });
+    let mut text = format!("{problem:#}");
+    text.push('\n');
+    text.into()
+}
+
+fn lower_first(title: &str) -> String {
+    let mut chars = title.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+pub(super) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_follows_accept() {
+        let form = |accept: &str| preferred(Some(&accept.parse().unwrap()));
+        assert_eq!(form("*/*"), Form::Text);
+        assert_eq!(form("text/html,application/xhtml+xml,*/*;q=0.8"), Form::Html);
+        assert_eq!(form("application/json"), Form::Problem);
+        assert_eq!(form("text/html;q=0, application/problem+json"), Form::Problem);
+        assert_eq!(form("text/plain, text/html"), Form::Text);
+        assert_eq!(preferred(None), Form::Text);
+    }
+
+    #[test]
+    fn titles_fit_a_status_line() {
+        let failures = [
+            Failure::Bad(BadRequest::Port),
+            Failure::Refused(Refusal::AuthRequired),
+            Failure::Upstream(UpstreamError::HeadTooLarge),
+            Failure::Upstream(UpstreamError::TransferCoding),
+            Failure::Upstream(UpstreamError::Refused),
+        ];
+        for failure in failures {
+            let phrase = format!("{} (curtsy)", failure.words().title);
+            assert!(phrase.len() <= 60 && phrase.is_ascii(), "{phrase}");
+        }
+    }
+
+    #[test]
+    fn nothing_a_client_sends_becomes_markup() {
+        let asked = Asked { url: "http://a.test/<script>'\"&", host: None, accept: None, is_connect: false, id: 1 };
+        let page = html(&Failure::Bad(BadRequest::Port).words(), &asked, "");
+        assert!(!String::from_utf8_lossy(&page).contains("<script>"));
+    }
+}

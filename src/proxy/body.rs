@@ -1,0 +1,91 @@
+//! What a client is sent: an origin's body passing through, or a few bytes of our own.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+
+use super::in_flight::InFlight;
+use crate::upstream::Reply;
+
+#[derive(Debug)]
+pub(super) struct Body {
+    content: Content,
+    /// Ends when the body does, or when the client leaves in the middle of it.
+    in_flight: Option<InFlight>,
+}
+
+#[derive(Debug)]
+enum Content {
+    Own(Bytes),
+    Passing(Reply),
+}
+
+impl Body {
+    pub(super) fn passing(reply: Reply) -> Self {
+        Body { content: Content::Passing(reply), in_flight: None }
+    }
+
+    /// Ties the end of the request to the end of this body.
+    pub(super) fn keeping(mut self, in_flight: InFlight) -> Self {
+        self.in_flight = Some(in_flight);
+        if self.is_end_stream() {
+            self.finished();
+        }
+        self
+    }
+
+    fn finished(&mut self) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.completed();
+        }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Body { content: Content::Own(bytes), in_flight: None }
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        let frame = match &mut this.content {
+            Content::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Content::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Content::Passing(reply) => Pin::new(reply).poll_frame(cx),
+        };
+        match &frame {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let (Some(in_flight), Some(bytes)) = (&mut this.in_flight, frame.data_ref()) {
+                    in_flight.sent(bytes.len());
+                }
+                if this.is_end_stream() {
+                    this.finished();
+                }
+            }
+            Poll::Ready(None) => this.finished(),
+            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Own(bytes) => bytes.is_empty(),
+            Content::Passing(reply) => reply.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Passing(reply) => reply.size_hint(),
+        }
+    }
+}

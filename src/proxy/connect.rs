@@ -1,0 +1,53 @@
+//! CONNECT: a tunnel to a host and port that the operator allows.
+//!
+//! The tunnel is opened first and 200 said afterwards, so that a failure still reaches the client as one. Bytes that
+//! came with the request wait until then.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{Request, Response};
+use hyper::ext::ReasonPhrase;
+
+use super::body::Body;
+use super::failure::{BadRequest, Failure, Refusal};
+use super::in_flight::InFlight;
+use super::{Settings, Worker, tunnel};
+use crate::metrics::Outcome;
+use crate::politeness::HostKey;
+use crate::upstream::{Denied, Terms};
+
+pub(super) async fn connect(
+    worker: &Arc<Worker>,
+    settings: &Arc<Settings>,
+    host: HostKey,
+    port: u16,
+    parts: Parts,
+    in_flight: &mut Option<InFlight>,
+) -> Result<Response<Body>, Failure> {
+    if parts.headers.contains_key(TRANSFER_ENCODING) || parts.headers.get(CONTENT_LENGTH).is_some_and(|l| l != "0") {
+        return Err(BadRequest::ConnectWithBody.into());
+    }
+    if settings.config.access.connect_ports.as_ref().is_some_and(|ports| !ports.contains(&port)) {
+        return Err(Refusal::Destination(Denied::ConnectPort(port)).into());
+    }
+    if worker.shared.identity.has_signed(&parts.headers) {
+        return Err(Refusal::Loop.into());
+    }
+    let terms = Terms {
+        config: &settings.config.upstream,
+        guard: &settings.guard,
+        head_size: settings.config.limits.head_size,
+    };
+    let (stream, early) = worker.upstream.tunnel(terms, &host, port).await?;
+    let upgrade = hyper::upgrade::on(&mut Request::from_parts(parts, ()));
+    if let Some(in_flight) = in_flight.as_mut() {
+        in_flight.answered(200, Outcome::Forwarded);
+    }
+    tunnel::join(worker, settings, upgrade, stream, early, in_flight.take());
+    let mut response = Response::new(Body::from(Bytes::new()));
+    response.extensions_mut().insert(ReasonPhrase::from_static(b"Connection established"));
+    Ok(response)
+}

@@ -1,0 +1,97 @@
+//! Every way a request can end without the origin's answer.
+
+use std::fmt;
+
+use crate::politeness::BadHost;
+use crate::upstream::{BodyFault, Denied, UpstreamError};
+
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The request is wrong.
+    Bad(BadRequest),
+    /// curtsy says no.
+    Refused(Refusal),
+    /// The network failed.
+    Upstream(UpstreamError),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadRequest {
+    Host(BadHost),
+    TwoHosts,
+    Userinfo,
+    Port,
+    Scheme,
+    /// `GET https://…`: not built yet.
+    Https,
+    Form,
+    Fragment,
+    TargetTooLong,
+    Method,
+    Expectation,
+    MaxForwards,
+    TransferCoding,
+    ConnectWithBody,
+    Body(BodyFault),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Destination(Denied),
+    Loop,
+    ClientDenied,
+    AuthRequired,
+    ShuttingDown,
+}
+
+impl From<BadRequest> for Failure {
+    fn from(bad: BadRequest) -> Self {
+        Failure::Bad(bad)
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Failure::Refused(refusal)
+    }
+}
+
+impl From<BadHost> for BadRequest {
+    fn from(bad: BadHost) -> Self {
+        BadRequest::Host(bad)
+    }
+}
+
+/// The guard's verdict is a refusal, a broken request body is the client's fault; the rest is the network's.
+impl From<UpstreamError> for Failure {
+    fn from(error: UpstreamError) -> Self {
+        match error {
+            UpstreamError::Denied(Denied::Own) => Failure::Refused(Refusal::Loop),
+            UpstreamError::Denied(denied) => Failure::Refused(Refusal::Destination(denied)),
+            UpstreamError::RequestBody(fault) => Failure::Bad(BadRequest::Body(fault)),
+            error => Failure::Upstream(error),
+        }
+    }
+}
+
+impl fmt::Display for BadRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BadRequest::Host(bad) => return bad.fmt(f),
+            BadRequest::TwoHosts => "the request names its host more than once",
+            BadRequest::Userinfo => "a user name or password in the URL is not accepted; send Authorization instead",
+            BadRequest::Port => "the port is missing or not a number from 1 to 65535",
+            BadRequest::Scheme => "only http:// URLs can be forwarded",
+            BadRequest::Https => "https:// URLs in clear are not forwarded yet; use CONNECT",
+            BadRequest::Form => "the request target is neither a URL nor host:port",
+            BadRequest::Fragment => "the request target has a fragment",
+            BadRequest::TargetTooLong => "the request target is too long",
+            BadRequest::Method => "the method is longer than any known one",
+            BadRequest::Expectation => "the expectation is not 100-continue",
+            BadRequest::MaxForwards => "Max-Forwards is not a number",
+            BadRequest::TransferCoding => "only the transfer coding \"chunked\" is understood",
+            BadRequest::ConnectWithBody => "a CONNECT request has no body",
+            BadRequest::Body(fault) => return fault.fmt(f),
+        })
+    }
+}

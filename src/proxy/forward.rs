@@ -1,0 +1,96 @@
+//! A plain request on its way to the origin and back.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{Request, Response, StatusCode, Version};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+
+use super::body::Body;
+use super::failure::{BadRequest, Failure, Refusal};
+use super::handle::answered;
+use super::in_flight::InFlight;
+use super::{Settings, Worker, headers, max_forwards, tunnel};
+use crate::clock;
+use crate::metrics::Outcome;
+use crate::politeness::{Origin, Scheme};
+use crate::upstream::{Answer, RequestBody, Terms, UpstreamError};
+
+/// No registered method is longer than 17 characters; more is an attempt at something else.
+const LONGEST_METHOD: usize = 32;
+
+pub(super) async fn forward(
+    worker: &Arc<Worker>,
+    settings: &Arc<Settings>,
+    origin: &Origin,
+    mut parts: Parts,
+    incoming: Incoming,
+    in_flight: &mut Option<InFlight>,
+) -> Result<Response<Body>, Failure> {
+    check(worker, origin, &parts)?;
+    if let Some(response) = max_forwards::answer(&mut parts)? {
+        answered(in_flight, response.status().as_u16(), Outcome::Rejected);
+        return Ok(response);
+    }
+    let identity = settings.config.upstream.via.then_some(&worker.shared.identity);
+    let received = parts.version;
+    let upgrade = headers::asks_for_websocket(&parts.method, received, &parts.headers)
+        .then(|| parts.extensions.remove::<OnUpgrade>())
+        .flatten();
+    headers::outgoing(&mut parts.headers, origin, &parts.uri, upgrade.is_some(), identity, received);
+    parts.version = Version::HTTP_11;
+
+    let terms = Terms {
+        config: &settings.config.upstream,
+        guard: &settings.guard,
+        head_size: settings.config.limits.head_size,
+    };
+    let ready = worker.upstream.ready(terms, &origin.host, origin.port).await?;
+    let limit = in_flight.as_ref().expect("a request is in flight until it is answered").limit();
+    let body = RequestBody::new(incoming, limit, settings.config.limits.client_stall);
+    let began = clock::now();
+    let answer = worker.upstream.send(terms, ready, Request::from_parts(parts, body)).await?;
+    let took = clock::now().duration_since(began);
+
+    let (status, version) = match &answer {
+        Answer::Response(response) => (response.status(), response.version()),
+        Answer::Switched(response, ..) => (response.status(), response.version()),
+    };
+    if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+        // Passed on, it would make the client show its curtsy password to somebody else.
+        return Err(UpstreamError::Parent(status.as_u16()).into());
+    }
+    worker.shared.metrics.response(status.as_u16(), took);
+    answered(in_flight, status.as_u16(), Outcome::Forwarded);
+    if let Some(entry) = in_flight.as_mut().and_then(InFlight::entry) {
+        entry.origin = Some(took);
+    }
+    match (answer, upgrade) {
+        (Answer::Response(mut response), _) => {
+            headers::incoming(response.headers_mut(), identity, version);
+            // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
+            *response.version_mut() = Version::HTTP_11;
+            Ok(response.map(Body::passing))
+        }
+        (Answer::Switched(response, stream, early), Some(upgrade)) => {
+            Ok(tunnel::switch(worker, settings, response, stream, early, upgrade, in_flight.take()))
+        }
+        (Answer::Switched(..), None) => Err(UpstreamError::Protocol("101 without an Upgrade".to_owned()).into()),
+    }
+}
+
+fn check(worker: &Worker, origin: &Origin, parts: &Parts) -> Result<(), Failure> {
+    if parts.method.as_str().len() > LONGEST_METHOD {
+        return Err(BadRequest::Method.into());
+    }
+    if origin.scheme == Scheme::Https {
+        return Err(BadRequest::Https.into());
+    }
+    headers::check_expectation(&parts.headers, parts.version)?;
+    headers::check_coding(&parts.headers)?;
+    if worker.shared.identity.has_signed(&parts.headers) {
+        return Err(Refusal::Loop.into());
+    }
+    Ok(())
+}

@@ -1,0 +1,247 @@
+//! Which fields cross, in both directions (RFC 9110, section 7.6).
+//!
+//! Fields that concern one connection stay on it: `Connection`, what it nominates, and the well-known ones. Fields that
+//! are curtsy's own (`Curtsy-*`) never cross either way. Everything else passes untouched and in order.
+
+use std::mem;
+
+use http::header::{self, HeaderName, HeaderValue};
+use http::{HeaderMap, Method, Uri, Version};
+
+use super::failure::BadRequest;
+use super::identity::Identity;
+use crate::politeness::Origin;
+
+/// Upgrades are passed on for this protocol only: `h2c` and strangers would open a tunnel past every check.
+const WEBSOCKET: &str = "websocket";
+
+/// Makes a request fit for the next hop.
+pub(super) fn outgoing(
+    headers: &mut HeaderMap,
+    origin: &Origin,
+    uri: &Uri,
+    upgrade: bool,
+    identity: Option<&Identity>,
+    received: Version,
+) {
+    let wants_trailers = accepts_trailers(headers);
+    strip(headers, |name| is_own(name) || *name == header::EXPECT);
+    set_host(headers, origin, uri);
+    if upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static(WEBSOCKET));
+    } else if wants_trailers {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("TE"));
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    if let Some(identity) = identity {
+        identity.sign(headers, received);
+    }
+}
+
+/// Makes a response fit for the client.
+pub(super) fn incoming(headers: &mut HeaderMap, identity: Option<&Identity>, received: Version) {
+    // With both lengths the chunks count (RFC 9112, section 6.3), and the client must not see the other one.
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        headers.remove(header::CONTENT_LENGTH);
+    }
+    strip(headers, is_own);
+    if let Some(identity) = identity {
+        identity.sign(headers, received);
+    }
+}
+
+/// Whether the client wants to switch to a protocol that curtsy passes on.
+pub(super) fn asks_for_websocket(method: &Method, version: Version, headers: &HeaderMap) -> bool {
+    method == Method::GET
+        && version == Version::HTTP_11
+        && nominates(headers, "upgrade")
+        && headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(WEBSOCKET.as_bytes()))
+}
+
+/// Only `100-continue` is an expectation that anyone can meet (RFC 9110, section 10.1.1). HTTP/1.0 has none.
+pub(super) fn check_expectation(headers: &HeaderMap, version: Version) -> Result<(), BadRequest> {
+    match headers.get(header::EXPECT) {
+        Some(value) if version == Version::HTTP_11 && !value.as_bytes().eq_ignore_ascii_case(b"100-continue") => {
+            Err(BadRequest::Expectation)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// hyper decodes `chunked`; any other coding would reach the origin undone and unannounced.
+pub(super) fn check_coding(headers: &HeaderMap) -> Result<(), BadRequest> {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(coding), None) if coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") => Ok(()),
+        _ => Err(BadRequest::TransferCoding),
+    }
+}
+
+fn set_host(headers: &mut HeaderMap, origin: &Origin, uri: &Uri) {
+    let as_written = uri.authority().map_or("", |authority| authority.as_str());
+    let given = headers.get(header::HOST).map_or(&[][..], HeaderValue::as_bytes);
+    // What nearly every client sends: the target's own spelling, which is already the one spelling we use.
+    if given == as_written.as_bytes() && as_written == origin.host.as_str() {
+        return;
+    }
+    let authority = HeaderValue::try_from(origin.authority()).expect("a host key has only visible characters");
+    match headers.get_mut(header::HOST) {
+        Some(host) => *host = authority,
+        None => {
+            // Host comes first where there was none (RFC 9110, section 7.2).
+            let rest = mem::replace(headers, HeaderMap::with_capacity(headers.len() + 2));
+            headers.insert(header::HOST, authority);
+            headers.extend(rest);
+        }
+    }
+}
+
+/// Takes out what concerns this connection only, and what `also` says; keeps the order of the rest.
+fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName) -> bool) {
+    if !headers.keys().any(|name| is_hop_by_hop(name) || also(name)) {
+        return;
+    }
+    let nominated = nominated(headers);
+    let all = mem::replace(headers, HeaderMap::with_capacity(headers.len() + 1));
+    let mut last = None;
+    for (name, value) in all {
+        // A repeated field comes without its name.
+        if let Some(name) = name {
+            let goes = is_hop_by_hop(&name) || also(&name) || nominated.contains(&name);
+            last = (!goes).then_some(name);
+        }
+        if let Some(name) = &last {
+            headers.append(name, value);
+        }
+    }
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    const NAMES: [HeaderName; 8] = [
+        header::CONNECTION,
+        header::PROXY_AUTHORIZATION,
+        header::PROXY_AUTHENTICATE,
+        header::TE,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+        HeaderName::from_static("keep-alive"),
+        HeaderName::from_static("proxy-connection"),
+    ];
+    NAMES.contains(name) || matches!(name.as_str(), "proxy-authentication-info" | "http2-settings")
+}
+
+/// `Curtsy`, `Curtsy-Max-Wait`, and so on.
+fn is_own(name: &HeaderName) -> bool {
+    name.as_str().strip_prefix("curtsy").is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// Names that `Connection` declares to be of this connection only. A field that frames, routes or protects the message
+/// cannot be declared away.
+fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
+    const KEPT: [HeaderName; 10] = [
+        header::AUTHORIZATION,
+        header::CACHE_CONTROL,
+        header::CONTENT_ENCODING,
+        header::CONTENT_LENGTH,
+        header::CONTENT_TYPE,
+        header::COOKIE,
+        header::HOST,
+        header::MAX_FORWARDS,
+        header::SET_COOKIE,
+        header::VIA,
+    ];
+    options(headers)
+        .filter_map(|option| HeaderName::from_bytes(option).ok())
+        .filter(|name| !KEPT.contains(name))
+        .collect()
+}
+
+fn nominates(headers: &HeaderMap, option: &str) -> bool {
+    options(headers).any(|given| given.eq_ignore_ascii_case(option.as_bytes()))
+}
+
+fn options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|option| !option.is_empty())
+}
+
+fn accepts_trailers(headers: &HeaderMap) -> bool {
+    headers.get_all(header::TE).iter().any(|value| {
+        value.as_bytes().split(|byte| *byte == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::politeness::{HostKey, Scheme};
+
+    fn sent(uri: &str, fields: &[(&str, &str)]) -> Vec<String> {
+        let uri: Uri = uri.parse().unwrap();
+        let origin = Origin {
+            scheme: Scheme::Http,
+            host: HostKey::parse(uri.host().unwrap()).unwrap(),
+            port: uri.port_u16().unwrap_or(80),
+        };
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
+        }
+        outgoing(&mut headers, &origin, &uri, false, Some(&Identity::new("me")), Version::HTTP_11);
+        headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn fields_of_the_connection_stay_on_it() {
+        let fields = sent(
+            "http://a.test/",
+            &[
+                ("host", "a.test"),
+                ("connection", "X-Foo, close"),
+                ("x-foo", "1"),
+                ("accept", "*/*"),
+                ("keep-alive", "5"),
+                ("proxy-connection", "keep-alive"),
+                ("proxy-authorization", "Basic eA=="),
+                ("curtsy-max-wait", "5"),
+                ("http2-settings", "x"),
+                ("x-bar", "2"),
+            ],
+        );
+        assert_eq!(fields, ["host: a.test", "accept: */*", "x-bar: 2", "via: 1.1 me"]);
+    }
+
+    #[test]
+    fn needed_fields_cannot_be_declared_away() {
+        let fields = sent(
+            "http://a.test/",
+            &[("host", "a.test"), ("connection", "Host, Content-Length, connection, Via"), ("content-length", "3")],
+        );
+        assert_eq!(fields, ["host: a.test", "content-length: 3", "via: 1.1 me"]);
+    }
+
+    #[test]
+    fn the_target_names_the_host() {
+        assert_eq!(sent("http://a.test/", &[("host", "b.test")])[0], "host: a.test");
+        assert_eq!(sent("http://A.test:80/", &[("host", "A.test:80")])[0], "host: a.test");
+        assert_eq!(sent("http://a.test:81/", &[("accept", "*/*")]), ["host: a.test:81", "accept: */*", "via: 1.1 me"]);
+    }
+
+    #[test]
+    fn repeated_fields_stay_repeated() {
+        let fields = sent("http://a.test/", &[("x", "1"), ("te", "gzip"), ("x", "2"), ("y", "3")]);
+        assert_eq!(fields, ["host: a.test", "x: 1", "x: 2", "y: 3", "via: 1.1 me"]);
+    }
+
+    #[test]
+    fn te_trailers_is_said_again() {
+        let fields = sent("http://a.test/", &[("te", "gzip;q=0.5, trailers"), ("connection", "te")]);
+        assert_eq!(fields, ["host: a.test", "connection: TE", "te: trailers", "via: 1.1 me"]);
+    }
+}

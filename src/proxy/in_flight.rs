@@ -1,0 +1,102 @@
+//! One request from its arrival to its last byte: what is counted and logged when it ends, however it ends.
+//!
+//! Dropping it settles everything, so no path can forget: a client that leaves, an origin that breaks off, a panic.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Shared;
+use super::access_log::Entry;
+use crate::clock;
+use crate::metrics::{Kind, Outcome, Stage};
+use crate::patience::Limit;
+
+#[derive(Debug)]
+pub(super) struct InFlight {
+    shared: Arc<Shared>,
+    /// Of the client's connection: waits for the next request when this one is over.
+    limit: Arc<Limit>,
+    idle: Duration,
+    head_timeout: Duration,
+    began: Instant,
+    kind: Kind,
+    /// None while no answer is known: dropping it then means that the client left.
+    outcome: Option<Outcome>,
+    complete: bool,
+    status: u16,
+    bytes: u64,
+    /// Only if there is an access log.
+    entry: Option<Box<Entry>>,
+}
+
+impl InFlight {
+    pub(super) fn begin(
+        shared: Arc<Shared>,
+        limit: Arc<Limit>,
+        limits: &crate::config::Limits,
+        kind: Kind,
+        entry: Option<Box<Entry>>,
+    ) -> Self {
+        limit.clear();
+        shared.metrics.inflight.inc();
+        InFlight {
+            limit,
+            idle: limits.client_idle,
+            head_timeout: limits.head_timeout,
+            began: clock::now(),
+            kind,
+            outcome: None,
+            complete: false,
+            status: 0,
+            bytes: 0,
+            entry,
+            shared,
+        }
+    }
+
+    pub(super) fn limit(&self) -> &Arc<Limit> {
+        &self.limit
+    }
+
+    pub(super) fn answered(&mut self, status: u16, outcome: Outcome) {
+        self.status = status;
+        self.outcome = Some(outcome);
+    }
+
+    pub(super) fn entry(&mut self) -> Option<&mut Entry> {
+        self.entry.as_deref_mut()
+    }
+
+    pub(super) fn sent(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
+
+    /// All of the answer was handed on.
+    pub(super) fn completed(&mut self) {
+        self.complete = true;
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let metrics = &self.shared.metrics;
+        metrics.inflight.dec();
+        match self.outcome {
+            Some(outcome) => metrics.request(self.kind, outcome),
+            None => {
+                metrics.request(self.kind, Outcome::Abandoned);
+                metrics.disconnect(Stage::Connecting);
+            }
+        }
+        if self.outcome == Some(Outcome::Forwarded) && !self.complete {
+            metrics.disconnect(Stage::Response);
+        }
+        if let Some(entry) = self.entry.take() {
+            let took = clock::now().duration_since(self.began);
+            self.shared.access_log.write(&entry, self.status, self.bytes, took, self.complete);
+        }
+        self.limit.begin_within(self.idle, self.head_timeout);
+    }
+}

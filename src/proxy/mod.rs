@@ -1,0 +1,80 @@
+//! The front door: clients' connections in, requests passed on, answers back.
+//!
+//! Reading order: [`worker`] accepts, [`handle`] is the path of a request, and the rest are its steps. Every request
+//! ends in the origin's answer or in one made by [`answer`]; nothing else writes to a client.
+
+mod access_log;
+mod answer;
+mod body;
+mod connect;
+mod failure;
+mod forward;
+mod handle;
+mod headers;
+mod identity;
+mod in_flight;
+mod landing;
+mod max_forwards;
+mod target;
+mod tunnel;
+mod users;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+use arc_swap::ArcSwap;
+
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::shutdown::Stop;
+use crate::upstream::Guard;
+
+pub use self::access_log::AccessLog;
+pub use self::failure::BadRequest;
+pub use self::identity::Identity;
+pub use self::target::Target;
+pub use self::users::{BadUsersFile, Users};
+pub use self::worker::Worker;
+
+/// What all workers share.
+#[derive(Debug)]
+pub struct Shared {
+    pub settings: ArcSwap<Settings>,
+    pub metrics: Arc<Metrics>,
+    pub identity: Identity,
+    pub access_log: AccessLog,
+    pub stop: Stop,
+    /// Open client connections, of all workers.
+    connections: AtomicUsize,
+    /// Numbers the answers curtsy makes itself, so that a client's report can be found in the log.
+    answers: AtomicU64,
+}
+
+/// What may change while running: replaced as a whole on reload.
+#[derive(Debug)]
+pub struct Settings {
+    pub config: Config,
+    pub guard: Guard,
+    pub users: Option<Users>,
+}
+
+impl Shared {
+    pub fn new(
+        settings: Settings,
+        metrics: Arc<Metrics>,
+        identity: Identity,
+        access_log: AccessLog,
+        stop: Stop,
+    ) -> Self {
+        Shared {
+            settings: ArcSwap::from_pointee(settings),
+            metrics,
+            identity,
+            access_log,
+            stop,
+            connections: AtomicUsize::new(0),
+            answers: AtomicU64::new(0),
+        }
+    }
+}

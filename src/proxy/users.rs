@@ -1,0 +1,179 @@
+//! Who may use the proxy by name: an htpasswd file with bcrypt or argon2 hashes.
+//!
+//! Checking a password is slow on purpose, so it happens on a thread of its own, a few at a time, and what has been
+//! found right or wrong is remembered by a keyed digest: never the password, and no comparison that time could tell
+//! apart.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use argon2::password_hash::phc::PasswordHash;
+use argon2::{Argon2, PasswordVerifier};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+/// Verdicts remembered. More than the users of any one proxy; an attacker's guesses only push each other out.
+const REMEMBERED: usize = 1024;
+/// Passwords being checked at the same time.
+const AT_ONCE: usize = 2;
+/// A wrong password is answered this much later, so that guessing is slow.
+const AFTER_WRONG: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+pub struct Users {
+    hashes: HashMap<String, Arc<str>>,
+    key: RandomState,
+    /// Digest of a Proxy-Authorization value to its verdict.
+    verdicts: Mutex<HashMap<u64, bool>>,
+    checking: Semaphore,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct BadUsersFile {
+    pub line: usize,
+    pub problem: String,
+}
+
+impl Users {
+    /// Reads lines of `name:hash`. Blank lines and `#` comments are skipped.
+    pub fn parse(text: &str) -> Result<Self, BadUsersFile> {
+        let mut hashes = HashMap::new();
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let bad = |problem: &str| BadUsersFile { line: number + 1, problem: problem.to_owned() };
+            let (name, hash) = line.split_once(':').ok_or_else(|| bad("expected name:hash"))?;
+            if !is_bcrypt(hash) && !is_argon2(hash) {
+                return Err(bad("the hash is neither bcrypt nor argon2; make it with `htpasswd -nB name`"));
+            }
+            if hashes.insert(name.to_owned(), hash.into()).is_some() {
+                return Err(bad("the name stands here twice"));
+            }
+        }
+        Ok(Users { hashes, key: RandomState::new(), verdicts: Mutex::default(), checking: Semaphore::new(AT_ONCE) })
+    }
+
+    /// The user's name, if the Proxy-Authorization value proves it.
+    pub(super) async fn check(&self, value: Option<&HeaderValue>) -> Option<String> {
+        let value = value?;
+        let (name, password) = credentials(value)?;
+        let digest = self.key.hash_one(value.as_bytes());
+        if let Some(&right) = self.verdicts.lock().get(&digest) {
+            return right.then_some(name);
+        }
+        let right = match self.hashes.get(&name).cloned() {
+            Some(hash) => self.verify(password, hash).await,
+            None => false,
+        };
+        self.remember(digest, right);
+        if !right {
+            tokio::time::sleep(AFTER_WRONG).await;
+        }
+        right.then_some(name)
+    }
+
+    async fn verify(&self, password: String, hash: Arc<str>) -> bool {
+        let Ok(_turn) = self.checking.acquire().await else { return false };
+        tokio::task::spawn_blocking(move || is_right(&password, &hash)).await.unwrap_or(false)
+    }
+
+    fn remember(&self, digest: u64, right: bool) {
+        let mut verdicts = self.verdicts.lock();
+        if verdicts.len() >= REMEMBERED {
+            verdicts.retain(|_, right| *right);
+        }
+        if verdicts.len() < REMEMBERED {
+            verdicts.insert(digest, right);
+        }
+    }
+}
+
+/// Name and password of a Basic Proxy-Authorization, whoever it is.
+pub(super) fn credentials(value: &HeaderValue) -> Option<(String, String)> {
+    let text = value.to_str().ok()?;
+    let (scheme, encoded) = text.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()?;
+    decoded.split_once(':').map(|(name, password)| (name.to_owned(), password.to_owned()))
+}
+
+fn is_right(password: &str, hash: &str) -> bool {
+    if is_bcrypt(hash) {
+        return bcrypt::verify(password, hash).unwrap_or(false);
+    }
+    PasswordHash::new(hash).is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
+}
+
+fn is_bcrypt(hash: &str) -> bool {
+    ["$2y$", "$2b$", "$2a$"].iter().any(|prefix| hash.starts_with(prefix)) && hash.len() == 60
+}
+
+fn is_argon2(hash: &str) -> bool {
+    hash.starts_with("$argon2") && PasswordHash::new(hash).is_ok()
+}
+
+impl fmt::Display for BadUsersFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.problem)
+    }
+}
+
+impl std::error::Error for BadUsersFile {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn basic(text: &str) -> HeaderValue {
+        HeaderValue::try_from(format!("Basic {}", STANDARD.encode(text))).unwrap()
+    }
+
+    fn users() -> Users {
+        let hash = bcrypt::hash("secret", 4).unwrap();
+        Users::parse(&format!("# crawlers\nnews:{hash}\n")).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_right_password_opens_and_a_wrong_one_does_not() {
+        let users = users();
+        for _ in 0..2 {
+            assert_eq!(users.check(Some(&basic("news:secret"))).await.as_deref(), Some("news"));
+            assert_eq!(users.check(Some(&basic("news:wrong"))).await, None);
+            assert_eq!(users.check(Some(&basic("other:secret"))).await, None);
+        }
+        assert_eq!(users.check(None).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn garbage_is_no_password() {
+        for value in ["Basic", "Basic ", "Basic \"", "Basic !!!", "Bearer x", "Basic bm9jb2xvbg=="] {
+            assert_eq!(users().check(Some(&HeaderValue::from_static(value))).await, None, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_bad_file_names_its_line() {
+        assert_eq!(Users::parse("a").unwrap_err().line, 1);
+        assert_eq!(Users::parse("\n\na:$apr1$x$y").unwrap_err().line, 3);
+        assert_eq!(Users::parse("a:plain").unwrap_err().line, 1);
+    }
+
+    #[test]
+    fn guesses_do_not_fill_memory() {
+        let users = users();
+        for n in 0..10_000 {
+            users.remember(n, n % 7 == 0 && n < 700);
+        }
+        assert!(users.verdicts.lock().len() <= REMEMBERED);
+    }
+}

@@ -1,0 +1,167 @@
+//! A worker: one single-threaded runtime with its own accept loop and its own connections to origins.
+//!
+//! Workers share the listening sockets, so an idle one takes the next connection. An error of accept is survived: a
+//! proxy that dies of too many open files fails everybody.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::Shared;
+use super::handle::{Client, handle};
+use crate::patience::{Limit, Patient};
+use crate::shutdown::Live;
+use crate::upstream::{Resolver, Upstream};
+
+pub(super) type ClientStream = TokioIo<Patient<TcpStream>>;
+
+#[derive(Debug)]
+pub struct Worker {
+    pub(super) shared: Arc<Shared>,
+    pub(super) upstream: Upstream,
+    /// Connections and tunnels that a stop waits for.
+    pub(super) live: Live,
+}
+
+/// After an error of accept, so that a full file table does not become a busy loop.
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
+/// How often idle connections to origins are looked through. Half of the shortest sensible keep-alive.
+const SWEEP: Duration = Duration::from_secs(1);
+
+const TOO_MANY: &[u8] = b"HTTP/1.1 503 Too many connections (curtsy)\r\n\
+    Connection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\nCache-Control: no-store\r\n\r\n";
+
+impl Worker {
+    pub fn new(shared: Arc<Shared>, resolver: Arc<Resolver>) -> Self {
+        Worker { shared, upstream: Upstream::new(resolver), live: Live::default() }
+    }
+
+    /// Accepts until told to stop, then waits for what is in flight, at most `shutdown_grace`.
+    pub async fn run(self: Arc<Self>, listeners: Vec<std::net::TcpListener>) -> io::Result<()> {
+        let mut stop = self.shared.stop.clone();
+        for listener in listeners {
+            let listener = TcpListener::from_std(listener)?;
+            tokio::spawn(accept_loop(self.clone(), listener));
+        }
+        tokio::spawn(sweep_loop(self.clone()));
+        stop.requested().await;
+        let grace = self.shared.settings.load().config.shutdown_grace;
+        let _ = tokio::time::timeout(grace, self.live.all_done()).await;
+        Ok(())
+    }
+}
+
+async fn accept_loop(worker: Arc<Worker>, listener: TcpListener) {
+    let mut stop = worker.shared.stop.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.requested() => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => take(&worker, stream, peer),
+            Err(error) => {
+                worker.shared.metrics.accept_errors.inc();
+                tracing::warn!(event = "accept.error", %error, "cannot take a connection; trying on");
+                tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+            }
+        }
+    }
+}
+
+fn take(worker: &Arc<Worker>, stream: TcpStream, peer: SocketAddr) {
+    let most = worker.shared.settings.load().config.access.max_client_connections;
+    let open = Open::new(worker.shared.clone());
+    if open.others >= most {
+        worker.shared.metrics.connections_refused.inc();
+        let _ = stream.try_write(TOO_MANY);
+        return;
+    }
+    let working = worker.live.begin();
+    let worker = worker.clone();
+    tokio::spawn(async move {
+        let _open = open;
+        let _working = working;
+        serve(worker, stream, peer).await;
+    });
+}
+
+async fn sweep_loop(worker: Arc<Worker>) {
+    let mut settings = worker.shared.settings.load_full();
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        let current = worker.shared.settings.load_full();
+        if !Arc::ptr_eq(&settings, &current) {
+            // The rules about destinations may have changed, and every idle connection was judged by the old ones.
+            worker.upstream.forget_connections();
+            settings = current;
+        }
+        worker.upstream.sweep(settings.config.upstream.keep_alive);
+    }
+}
+
+async fn serve(worker: Arc<Worker>, stream: TcpStream, peer: SocketAddr) {
+    // Answers are written whole; waiting for more to fill a packet only delays them.
+    let _ = stream.set_nodelay(true);
+    let settings = worker.shared.settings.load_full();
+    let limits = &settings.config.limits;
+    let client = Arc::new(Client { peer, limit: Arc::new(Limit::none()) });
+    client.limit.begin_within(limits.client_idle, limits.head_timeout);
+    let io: ClientStream = TokioIo::new(Patient::new(stream, client.limit.clone(), limits.client_stall));
+    let mut builder = http1::Builder::new();
+    builder
+        .max_header_size(limits.head_size)
+        .max_buf_size(limits.head_size.max(LEAST_BUFFER))
+        .preserve_header_case(true)
+        .title_case_headers(true)
+        .header_read_timeout(None);
+    drop(settings);
+    let mut stop = worker.shared.stop.clone();
+    let service = service_fn(move |request| {
+        let (worker, client) = (worker.clone(), client.clone());
+        async move { Ok::<_, std::convert::Infallible>(handle(&worker, &client, request).await) }
+    });
+    let mut connection = std::pin::pin!(builder.serve_connection(io, service).with_upgrades());
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = stop.requested() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(event = "client.error", client = %peer.ip(), %error, "a client connection ended early");
+    }
+}
+
+/// hyper's smallest read buffer.
+const LEAST_BUFFER: usize = 8192;
+
+/// An open client connection, counted while it lives.
+#[derive(Debug)]
+struct Open {
+    shared: Arc<Shared>,
+    others: usize,
+}
+
+impl Open {
+    fn new(shared: Arc<Shared>) -> Self {
+        let others = shared.connections.fetch_add(1, Ordering::Relaxed);
+        shared.metrics.client_connections.inc();
+        Open { shared, others }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.shared.metrics.client_connections.dec();
+    }
+}

@@ -1,0 +1,127 @@
+//! A client's request body on its way to the origin.
+//!
+//! Streamed, never stored: hyper asks for the next piece only when the origin has taken the last one, so a slow origin
+//! slows the client down. A client that stops in the middle is given up after `limits.client_stall`.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::{self, HeaderName};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::error::{BodyFault, cause};
+use crate::patience::Limit;
+
+#[derive(Debug)]
+pub enum RequestBody {
+    Empty,
+    Streaming(Streaming),
+}
+
+#[derive(Debug)]
+pub struct Streaming {
+    incoming: Incoming,
+    /// Of the client's connection.
+    limit: Arc<Limit>,
+    stall: Duration,
+    waiting: bool,
+}
+
+impl RequestBody {
+    pub fn new(incoming: Incoming, limit: &Arc<Limit>, stall: Duration) -> Self {
+        if incoming.is_end_stream() {
+            RequestBody::Empty
+        } else {
+            RequestBody::Streaming(Streaming { incoming, limit: limit.clone(), stall, waiting: false })
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyFault;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        match self.get_mut() {
+            RequestBody::Empty => Poll::Ready(None),
+            RequestBody::Streaming(streaming) => streaming.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            RequestBody::Empty => true,
+            RequestBody::Streaming(streaming) => streaming.incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            RequestBody::Empty => SizeHint::with_exact(0),
+            RequestBody::Streaming(streaming) => streaming.incoming.size_hint(),
+        }
+    }
+}
+
+impl Streaming {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        if !self.waiting {
+            self.limit.each_within(self.stall);
+            self.waiting = true;
+        }
+        let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else { return Poll::Pending };
+        self.waiting = false;
+        self.limit.clear();
+        Poll::Ready(frame.map(|frame| frame.map(without_forbidden_trailers).map_err(|error| fault(&error))))
+    }
+}
+
+fn fault(error: &hyper::Error) -> BodyFault {
+    match cause::<io::Error>(error).map(io::Error::kind) {
+        Some(io::ErrorKind::TimedOut) => BodyFault::Stalled,
+        Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => BodyFault::Malformed,
+        Some(_) => BodyFault::Left,
+        None => BodyFault::Malformed,
+    }
+}
+
+/// Fields that frame, route or authorise a message mean nothing, or harm, behind its body (RFC 9110, section 6.5.1).
+pub(super) fn without_forbidden_trailers(frame: Frame<Bytes>) -> Frame<Bytes> {
+    match frame.into_trailers() {
+        Ok(mut trailers) => {
+            drop_forbidden(&mut trailers);
+            Frame::trailers(trailers)
+        }
+        Err(data) => data,
+    }
+}
+
+fn drop_forbidden(trailers: &mut HeaderMap) {
+    const FORBIDDEN: [HeaderName; 16] = [
+        header::AUTHORIZATION,
+        header::CACHE_CONTROL,
+        header::CONNECTION,
+        header::CONTENT_ENCODING,
+        header::CONTENT_LENGTH,
+        header::CONTENT_RANGE,
+        header::CONTENT_TYPE,
+        header::COOKIE,
+        header::HOST,
+        header::MAX_FORWARDS,
+        header::PROXY_AUTHENTICATE,
+        header::PROXY_AUTHORIZATION,
+        header::SET_COOKIE,
+        header::TE,
+        header::TRAILER,
+        header::TRANSFER_ENCODING,
+    ];
+    for name in &FORBIDDEN {
+        trailers.remove(name);
+    }
+}

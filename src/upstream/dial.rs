@@ -1,0 +1,148 @@
+//! Opens connections: resolve, let the guard judge, connect to that very address.
+//!
+//! Addresses are raced as RFC 8305 says, 250 ms apart, alternating between the families. Nothing is resolved twice
+//! between judging and connecting, so a name cannot change its mind in between.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::error::UpstreamError;
+use super::guard::{Denied, Guard};
+use super::resolve::Resolver;
+use crate::config;
+use crate::politeness::HostKey;
+
+/// RFC 8305, section 5: the recommended pause before the next address is tried.
+const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
+
+/// A TCP connection to an address that the guard has approved.
+pub(super) async fn connect(
+    resolver: &Resolver,
+    guard: &Guard,
+    config: &config::Upstream,
+    host: &HostKey,
+    port: u16,
+) -> Result<TcpStream, UpstreamError> {
+    let ips = resolver.lookup(host, config.dns_timeout).await?;
+    guard.judge(host, port, &ips).map_err(UpstreamError::Denied)?;
+    let stream = reach(&ips, port, config).await?;
+    if let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr())
+        && guard.is_own_connection(local, peer)
+    {
+        return Err(UpstreamError::Denied(Denied::Own));
+    }
+    Ok(stream)
+}
+
+/// A TCP connection to the parent proxy: the operator named it, so the guard is not asked.
+pub(super) async fn connect_parent(
+    resolver: &Resolver,
+    config: &config::Upstream,
+    parent: &config::ParentProxy,
+) -> Result<TcpStream, UpstreamError> {
+    let host = HostKey::parse(&parent.host).map_err(|error| UpstreamError::Dns(error.to_string()))?;
+    let ips = resolver.lookup(&host, config.dns_timeout).await?;
+    reach(&ips, parent.port, config).await
+}
+
+async fn reach(ips: &Arc<[IpAddr]>, port: u16, config: &config::Upstream) -> Result<TcpStream, UpstreamError> {
+    let connecting = async {
+        match **ips {
+            [ip] => open(SocketAddr::new(ip, port), config.bind).await,
+            _ => race(interleaved(ips), port, config.bind).await,
+        }
+    };
+    let stream = timeout(config.connect_timeout, connecting)
+        .await
+        .map_err(|_| UpstreamError::ConnectTimeout)?
+        .map_err(UpstreamError::connecting)?;
+    // Requests are written whole; waiting for more to fill a packet only delays them.
+    stream.set_nodelay(true).map_err(UpstreamError::connecting)?;
+    Ok(stream)
+}
+
+async fn race(ips: Vec<IpAddr>, port: u16, bind: Option<IpAddr>) -> io::Result<TcpStream> {
+    let mut attempts = JoinSet::new();
+    let mut next = ips.into_iter();
+    let mut last_error = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    loop {
+        let more = next.next();
+        let is_last = more.is_none();
+        if let Some(ip) = more {
+            attempts.spawn(open(SocketAddr::new(ip, port), bind));
+        }
+        let outcome = if is_last {
+            attempts.join_next().await
+        } else {
+            match timeout(NEXT_ADDRESS_AFTER, attempts.join_next()).await {
+                Ok(outcome) => outcome,
+                Err(_) => continue,
+            }
+        };
+        match outcome {
+            None => return Err(last_error),
+            Some(Ok(Ok(stream))) => return Ok(stream),
+            Some(Ok(Err(error))) => last_error = error,
+            Some(Err(_)) => {}
+        }
+    }
+}
+
+async fn open(address: SocketAddr, bind: Option<IpAddr>) -> io::Result<TcpStream> {
+    let Some(source) = bind.filter(|source| source.is_ipv4() == address.is_ipv4()) else {
+        return TcpStream::connect(address).await;
+    };
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.bind(SocketAddr::new(source, 0))?;
+    socket.connect(address).await
+}
+
+/// IPv6 and IPv4 in turn, beginning with the family the resolver put first.
+fn interleaved(ips: &[IpAddr]) -> Vec<IpAddr> {
+    let first_is_v6 = ips.first().is_some_and(IpAddr::is_ipv6);
+    let (mut first, mut second): (Vec<_>, Vec<_>) = ips.iter().copied().partition(|ip| ip.is_ipv6() == first_is_v6);
+    first.reverse();
+    second.reverse();
+    let mut order = Vec::with_capacity(ips.len());
+    while let Some(ip) = first.pop() {
+        order.push(ip);
+        order.extend(second.pop());
+    }
+    order.extend(second.into_iter().rev());
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ips(list: &[&str]) -> Vec<IpAddr> {
+        list.iter().map(|ip| ip.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn families_take_turns() {
+        assert_eq!(interleaved(&ips(&["::1", "::2", "::3", "1.1.1.1"])), ips(&["::1", "1.1.1.1", "::2", "::3"]));
+        assert_eq!(interleaved(&ips(&["1.1.1.1", "1.1.1.2", "::1"])), ips(&["1.1.1.1", "::1", "1.1.1.2"]));
+    }
+
+    #[tokio::test]
+    async fn a_dead_first_address_does_not_stop_the_second() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stream = race(ips(&["127.0.0.3", "127.0.0.2"]), port, None).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap().ip(), IpAddr::from([127, 0, 0, 2]));
+    }
+
+    #[tokio::test]
+    async fn when_all_fail_the_last_error_is_told() {
+        let error = race(ips(&["127.0.0.3", "127.0.0.2"]), 1, None).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+}

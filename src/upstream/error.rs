@@ -1,0 +1,129 @@
+//! What can go wrong on the way to an origin, by stage.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use super::guard::Denied;
+
+#[derive(Debug)]
+pub enum UpstreamError {
+    /// The name has no address. The text is the resolver's.
+    Dns(String),
+    DnsTimeout,
+    /// The address guard said no: a refusal, not a failure.
+    Denied(Denied),
+    Refused,
+    Unroutable,
+    Connect(io::Error),
+    ConnectTimeout,
+    /// The parent proxy did not open a tunnel.
+    Parent(u16),
+    /// Closed before the response head was in.
+    Closed,
+    Reset,
+    /// The origin took nothing of the request body for too long.
+    WriteTimeout,
+    ResponseTimeout,
+    HeadTooLarge,
+    /// Not HTTP, or HTTP that cannot be framed safely.
+    Protocol(String),
+    /// A transfer coding that cannot be passed on.
+    TransferCoding,
+    /// A status code outside 100 to 599.
+    Status(u16),
+    /// The client's own body broke off or was malformed; the origin is not to blame.
+    RequestBody(BodyFault),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyFault {
+    Malformed,
+    Stalled,
+    Left,
+}
+
+impl UpstreamError {
+    pub(super) fn connecting(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => UpstreamError::Refused,
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => UpstreamError::Unroutable,
+            io::ErrorKind::TimedOut => UpstreamError::ConnectTimeout,
+            _ => UpstreamError::Connect(error),
+        }
+    }
+
+    /// hyper's error between the request and the response head.
+    pub(super) fn exchanging(error: &hyper::Error) -> Self {
+        if let Some(fault) = cause::<BodyFault>(error) {
+            return UpstreamError::RequestBody(*fault);
+        }
+        if let Some(error) = cause::<io::Error>(error) {
+            return match error.kind() {
+                io::ErrorKind::TimedOut => UpstreamError::ResponseTimeout,
+                _ => UpstreamError::Reset,
+            };
+        }
+        if error.is_parse_too_large() {
+            UpstreamError::HeadTooLarge
+        } else if error.is_parse() {
+            UpstreamError::Protocol(error.to_string())
+        } else {
+            UpstreamError::Closed
+        }
+    }
+
+    /// Whether the origin cannot have begun to answer, so that a request that is safe to repeat may be sent again.
+    pub(super) fn is_unanswered(&self) -> bool {
+        matches!(self, UpstreamError::Closed | UpstreamError::Reset)
+    }
+}
+
+/// The first cause of this type. hyper wraps what our own streams and bodies report.
+pub(super) fn cause<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<T>() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+impl fmt::Display for UpstreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UpstreamError::Dns(text) => write!(f, "the name does not resolve: {text}"),
+            UpstreamError::DnsTimeout => f.write_str("the name did not resolve in time"),
+            UpstreamError::Denied(denied) => denied.fmt(f),
+            UpstreamError::Refused => f.write_str("connection refused"),
+            UpstreamError::Unroutable => f.write_str("no route to the host"),
+            UpstreamError::Connect(error) => write!(f, "cannot connect: {error}"),
+            UpstreamError::ConnectTimeout => f.write_str("connecting took too long"),
+            UpstreamError::Parent(status) => write!(f, "the parent proxy answered {status}"),
+            UpstreamError::Closed => f.write_str("closed without an answer"),
+            UpstreamError::Reset => f.write_str("connection reset before an answer"),
+            UpstreamError::WriteTimeout => f.write_str("the request was not taken in time"),
+            UpstreamError::ResponseTimeout => f.write_str("no answer in time"),
+            UpstreamError::HeadTooLarge => f.write_str("the response head is too large"),
+            UpstreamError::Protocol(text) => write!(f, "not an HTTP response: {text}"),
+            UpstreamError::TransferCoding => f.write_str("the response uses a transfer coding other than chunked"),
+            UpstreamError::Status(status) => write!(f, "the response has status {status}, which HTTP does not know"),
+            UpstreamError::RequestBody(fault) => fault.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for BodyFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BodyFault::Malformed => "the request body is malformed",
+            BodyFault::Stalled => "the request body stalled",
+            BodyFault::Left => "the client left in the middle of the request body",
+        })
+    }
+}
+
+impl Error for UpstreamError {}
+impl Error for BodyFault {}

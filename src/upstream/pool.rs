@@ -1,0 +1,74 @@
+//! Connections without work, kept a short while for the next request to the same place.
+//!
+//! One pool per worker, so that a connection never moves between runtimes. Kept short (`upstream.keep_alive`), because
+//! a connection that the origin closes at the moment of reuse turns a good request into a retry.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::connection::Connection;
+use crate::clock;
+use crate::politeness::HostKey;
+
+/// Where a connection leads. Only plain TCP for now; the parent proxy has its own place.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    Origin(HostKey, u16),
+    Parent,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    /// Held for one look-up, never across an await.
+    idle: Mutex<HashMap<Place, Vec<Idle>>>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: Box<Connection>,
+    since: Instant,
+}
+
+impl Pool {
+    /// The connection that went idle last: the least likely to be closed by its origin.
+    pub(super) fn take(&self, place: &Place, keep_alive: Duration) -> Option<Box<Connection>> {
+        let now = clock::now();
+        let mut idle = self.idle.lock();
+        let connections = idle.get_mut(place)?;
+        let newest = connections.pop();
+        if connections.is_empty() {
+            idle.remove(place);
+        }
+        newest.filter(|newest| now.duration_since(newest.since) < keep_alive).map(|newest| newest.connection)
+    }
+
+    pub(super) fn put(&self, connection: Box<Connection>, most: usize) {
+        let since = clock::now();
+        let mut idle = self.idle.lock();
+        let connections = idle.entry(connection.place().clone()).or_default();
+        if connections.len() < most {
+            connections.push(Idle { connection, since });
+        }
+    }
+
+    /// Closes what has been idle for too long.
+    pub(super) fn sweep(&self, keep_alive: Duration) {
+        let now = clock::now();
+        self.idle.lock().retain(|_, connections| {
+            connections.retain(|idle| now.duration_since(idle.since) < keep_alive);
+            !connections.is_empty()
+        });
+    }
+
+    /// Closes everything, for instance because the rules about destinations changed.
+    pub(super) fn clear(&self) {
+        self.idle.lock().clear();
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.idle.lock().values().map(Vec::len).sum()
+    }
+}

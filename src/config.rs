@@ -1,10 +1,30 @@
 //! The checked configuration: what every other part is given.
 //!
 //! A value of [`Config`] has passed every check, so its users ask no questions. It is made by [`load`] from the
-//! defaults below, the file, `CURTSY_*` variables and flags, in that order; all problems are reported at once. The
-//! numbers here are the defaults, and `config.toml` documents them (a test compares the two).
+//! defaults, the file, `CURTSY_*` variables and flags, in that order; all problems are reported at once. A new key is a
+//! field here, its number in `defaults.rs`, a row in `keys.rs` and a line in `config.toml`.
 
+mod check;
+mod defaults;
+mod differences;
+mod environment;
+mod file;
+mod keys;
+mod kinds;
+mod load;
+mod not_yet;
+mod problems;
+mod raw;
+mod schema;
+mod show;
+mod suggest;
+#[cfg(test)]
+mod tests;
+mod texts;
+mod tree;
+mod units;
 mod values;
+mod watch;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,7 +32,17 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-pub use self::values::{AccessLog, Destination, HostPattern, Listen, Rate, StateDir};
+pub use self::differences::{Change, differences};
+pub use self::file::FileChoice;
+pub use self::load::{Loaded, Origins, Overrides, Sources, load, parse};
+pub use self::problems::{Origin, Place, Problem, Problems, Severity};
+pub use self::schema::schema;
+pub use self::show::{show, show_json};
+pub use self::values::{AccessLog, BadValue, Destination, HostPattern, Listen, Rate, Resolver, StateDir};
+pub use self::watch::Watch;
+
+/// The documented file: every key with its default.
+pub const TEMPLATE: &str = include_str!("../config.toml");
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -208,6 +238,7 @@ pub struct Upstream {
     pub proxy: Option<ParentProxy>,
     /// Source address.
     pub bind: Option<std::net::IpAddr>,
+    pub resolver: Resolver,
     pub via: bool,
 }
 
@@ -289,14 +320,14 @@ pub struct Metrics {
     pub token: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Fleet {
-    /// Empty = alone.
+    /// Empty = alone. May hold passwords; left out of every `Debug`.
     pub redis: Vec<String>,
 }
 
 /// One `[[host]]` rule: what is given replaces the general setting for the hosts it matches.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostRule {
     pub patterns: Vec<HostPattern>,
     pub mode: Option<Mode>,
@@ -312,143 +343,6 @@ pub struct HostRule {
     pub note: String,
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            listen: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 3128)))],
-            admin: Some(SocketAddr::from(([127, 0, 0, 1], 3129))),
-            state_dir: StateDir::Auto,
-            name: None,
-            workers: 0,
-            watch: true,
-            shutdown_grace: secs(30),
-            politeness: Politeness::default(),
-            hosts: Hosts { max: 100_000, idle: secs(3600), sweep: secs(300) },
-            adaptive: Adaptive::default(),
-            retry: Retry { max: 3, statuses: vec![429, 503], budget: 0.1 },
-            breaker: Breaker { failures: 10, cooldown: secs(30), throttled: 0, job_failures: 20 },
-            robots: Robots::default(),
-            tls: Tls::default(),
-            upstream: Upstream::default(),
-            access: Access::default(),
-            limits: Limits {
-                head_size: 64 * 1024,
-                head_timeout: secs(15),
-                client_idle: secs(75),
-                client_stall: secs(60),
-            },
-            responses: Responses { headers: ResponseHeaders::Full, reason_phrases: true, contact: String::new() },
-            log: Log {
-                level: "info".to_owned(),
-                format: LogFormat::Auto,
-                access: AccessLog::Off,
-                query_strings: QueryStrings::Redact,
-            },
-            metrics: Metrics { hosts: 100, token: None },
-            fleet: Fleet { redis: Vec::new() },
-            host: Vec::new(),
-        }
-    }
-}
-
-impl Default for Politeness {
-    fn default() -> Self {
-        Politeness {
-            mode: Mode::Enforce,
-            key: Key::Host,
-            delay: secs(1),
-            burst: 1,
-            concurrency: 4,
-            jitter: 0.0,
-            delay_factor: 0.0,
-            max_wait: secs(150),
-            max_queue: 1000,
-            max_queue_total: 20_000,
-            order: Order::Fair,
-            profile: None,
-        }
-    }
-}
-
-impl Default for Adaptive {
-    fn default() -> Self {
-        Adaptive {
-            policy: PacePolicy::Steps,
-            step_up: secs(1),
-            step_down: secs(1),
-            successes: 20,
-            max_delay: secs(60),
-            statuses: vec![429, 503],
-            concurrency_step: secs(5),
-            retry_after_max: secs(3600),
-            ratelimit_fields: true,
-            remember: secs(30 * 24 * 3600),
-        }
-    }
-}
-
-impl Default for Robots {
-    fn default() -> Self {
-        Robots {
-            mode: RobotsMode::Enforce,
-            user_agent: Vec::new(),
-            crawl_delay: true,
-            max_crawl_delay: secs(60),
-            cache_ttl: secs(24 * 3600),
-            fetch_timeout: secs(10),
-            on_unreachable: OnUnreachable::Deny,
-            takes_turn: false,
-            apply_to: vec!["GET".to_owned(), "HEAD".to_owned()],
-            exempt_user_agents: Vec::new(),
-        }
-    }
-}
-
-impl Default for Tls {
-    fn default() -> Self {
-        Tls {
-            intercept: false,
-            only: Vec::new(),
-            bypass: Vec::new(),
-            on_untrusted: OnUntrusted::Error,
-            http2_clients: true,
-            extra_roots: Vec::new(),
-            min_version: "1.2".to_owned(),
-            ca_cert: None,
-            ca_key: None,
-            tunnel: Tunnel { pace_requests: true, max_lifetime: secs(600) },
-        }
-    }
-}
-
-impl Default for Upstream {
-    fn default() -> Self {
-        Upstream {
-            connect_timeout: secs(10),
-            dns_timeout: secs(5),
-            response_timeout: secs(120),
-            idle_timeout: secs(90),
-            keep_alive: secs(4),
-            pool_per_host: 4,
-            proxy: None,
-            bind: None,
-            via: true,
-        }
-    }
-}
-
-impl Default for Access {
-    fn default() -> Self {
-        Access {
-            allow: ["127.0.0.0/8", "::1/128"].map(|net| net.parse().expect("a literal network")).to_vec(),
-            users_file: None,
-            allow_destinations: Vec::new(),
-            connect_ports: Some(vec![443, 80, 8443]),
-            max_client_connections: 4096,
-        }
-    }
-}
-
 impl std::fmt::Debug for ParentProxy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
@@ -461,6 +355,8 @@ impl std::fmt::Debug for Metrics {
     }
 }
 
-const fn secs(n: u64) -> Duration {
-    Duration::from_secs(n)
+impl std::fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Fleet of {} Redis addresses", self.redis.len())
+    }
 }

@@ -1,13 +1,29 @@
 //! curtsy: a forward proxy that makes any client polite to every host.
+//!
+//! The parts, in reading order:
+//!
+//! - [`cli`] is what people type; [`app`] builds everything from a [`config`] and runs it.
+//! - [`politeness`] is the core: pure decisions about hosts, without I/O, clock or log.
+//! - [`proxy`] takes clients' requests, [`upstream`] carries them to origins.
+//! - [`admin`] is the operator's door, [`store`] what survives a restart.
+//! - [`clock`], [`patience`], [`shutdown`], [`metrics`] and [`telemetry`] are leaves that anyone outside the core uses.
+//!
+//! ARCHITECTURE.md says who may call whom, and `tests/tidy.rs` checks it.
+
+pub mod cli;
+
+pub mod app;
+pub mod config;
+
+pub mod politeness;
 
 pub mod admin;
-pub mod app;
-pub mod clock;
-pub mod config;
-pub mod metrics;
-pub mod patience;
-pub mod politeness;
 pub mod proxy;
-pub mod shutdown;
 pub mod store;
 pub mod upstream;
+
+pub mod clock;
+pub mod metrics;
+pub mod patience;
+pub mod shutdown;
+pub mod telemetry;

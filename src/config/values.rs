@@ -1,10 +1,27 @@
 //! Small value types of the configuration that other parts use too.
+//!
+//! How each of them is written in the file is in `texts.rs`; these types know nothing of files.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
+
+/// Why a text is not a value: two halves of a message that starts with the name of the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadValue {
+    /// Follows the key's name: "needs a unit".
+    pub message: String,
+    /// What to do: "write \"150s\"".
+    pub advice: String,
+}
+
+impl BadValue {
+    pub(super) fn new(message: impl Into<String>, advice: impl Into<String>) -> Self {
+        BadValue { message: message.into(), advice: advice.into() }
+    }
+}
 
 /// A place to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +45,13 @@ pub enum AccessLog {
     Path(PathBuf),
 }
 
+/// Who turns names into addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolver {
+    /// What the machine is set up to use.
+    System,
+}
+
 /// "2/s", "30/m", "100/h", or a plain number of requests a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate(pub f64);
@@ -35,7 +59,7 @@ pub struct Rate(pub f64);
 impl Rate {
     /// The time between two requests at this rate; zero for no limit.
     pub fn delay(self) -> Duration {
-        if self.0 > 0.0 { Duration::from_secs_f64(1.0 / self.0) } else { Duration::ZERO }
+        if self.0 > 0.0 { Duration::try_from_secs_f64(1.0 / self.0).unwrap_or(Duration::MAX) } else { Duration::ZERO }
     }
 }
 
@@ -68,6 +92,20 @@ impl HostPattern {
                 .and_then(|rest| rest.strip_suffix('.'))
                 .is_some_and(|rest| !rest.is_empty()),
             HostPattern::Net(net) => host.parse::<IpAddr>().is_ok_and(|ip| net.contains(&ip)),
+        }
+    }
+}
+
+impl HostPattern {
+    /// Whether every host that `other` matches is matched by this pattern too.
+    pub fn covers(&self, other: &HostPattern) -> bool {
+        match (self, other) {
+            (HostPattern::Any, _) => true,
+            (HostPattern::Name(name), HostPattern::Name(other)) => name == other,
+            (HostPattern::Below(_), HostPattern::Name(name)) => self.matches(name),
+            (HostPattern::Below(suffix), HostPattern::Below(other)) => suffix == other || self.matches(other),
+            (HostPattern::Net(net), HostPattern::Net(other)) => net.contains(other),
+            _ => false,
         }
     }
 }

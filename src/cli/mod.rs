@@ -1,0 +1,162 @@
+//! The command line: one file per command.
+
+pub mod config;
+mod health;
+mod run;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ColorChoice, Parser, Subcommand};
+
+use crate::config::{Overrides, Sources};
+
+/// A forward proxy that is polite to every host
+#[derive(Debug, Parser)]
+#[command(name = "curtsy", version, max_term_width = 100, after_help = EXAMPLES)]
+struct Cli {
+    /// The configuration file
+    #[arg(short, long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Colours: auto, always or never
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    color: ColorChoice,
+    #[command(flatten)]
+    settings: Settings,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+const EXAMPLES: &str = "Examples:
+  curtsy                                        start the proxy on 127.0.0.1:3128
+  curl -x http://127.0.0.1:3128 http://example.com/
+  curtsy config init                            write a documented curtsy.toml";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start the proxy (what curtsy does without a command)
+    Run(run::RunArgs),
+    /// Check, show and write configuration
+    Config(config::ConfigArgs),
+    /// Exit 0 if a running curtsy takes requests (for HEALTHCHECK)
+    Health(health::HealthArgs),
+}
+
+/// Settings worth having on the command line; each replaces a key of the file.
+#[derive(Args, Clone, Debug, Default)]
+struct Settings {
+    /// Where clients connect; may be given more than once
+    #[arg(long, value_name = "ADDR")]
+    listen: Vec<String>,
+    /// Health and metrics; "off" for none
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+    /// Where to keep what survives a restart; "memory" keeps nothing
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<String>,
+    /// Time between two requests to one host
+    #[arg(long, value_name = "TIME")]
+    delay: Option<String>,
+    /// Requests in flight to one host
+    #[arg(long, value_name = "N")]
+    concurrency: Option<String>,
+    /// Longest a request is held
+    #[arg(long, value_name = "TIME")]
+    max_wait: Option<String>,
+    /// robots.txt: enforce, warn or off
+    #[arg(long, value_name = "MODE")]
+    robots: Option<String>,
+    /// Log level: error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// Log format: auto, text or json
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+    /// One line per request: "off", "-" for stdout, or a file
+    #[arg(long, value_name = "FILE")]
+    access_log: Option<String>,
+}
+
+impl Settings {
+    fn add_to(&self, overrides: &mut Overrides) {
+        for address in &self.listen {
+            overrides.add("--listen", "listen", address);
+        }
+        let single = [
+            ("--admin", "admin", &self.admin),
+            ("--state-dir", "state_dir", &self.state_dir),
+            ("--delay", "politeness.delay", &self.delay),
+            ("--concurrency", "politeness.concurrency", &self.concurrency),
+            ("--max-wait", "politeness.max_wait", &self.max_wait),
+            ("--robots", "robots.mode", &self.robots),
+            ("--log-level", "log.level", &self.log_level),
+            ("--log-format", "log.format", &self.log_format),
+            ("--access-log", "log.access", &self.access_log),
+        ];
+        for (flag, path, value) in single {
+            if let Some(value) = value {
+                overrides.add(flag, path, value);
+            }
+        }
+    }
+}
+
+/// Exit codes: 0 ok, 1 failure, 2 usage, 4 no curtsy reachable.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut overrides = Overrides::default();
+    cli.settings.add_to(&mut overrides);
+    if let Some(Command::Run(args)) = &cli.command {
+        args.settings.add_to(&mut overrides);
+    }
+    let sources = Sources::of_process(cli.config, overrides);
+    let (mut out, mut err) = (io::stdout(), io::stderr());
+    let paint = paints(cli.color, err.is_terminal());
+    let result = match &cli.command {
+        None => run::run(&run::RunArgs::default(), &sources, paint),
+        Some(Command::Run(args)) => run::run(args, &sources, paint),
+        Some(Command::Config(args)) => {
+            config::run(args, &sources, &mut config::Streams { out: &mut out, err: &mut err, paint })
+        }
+        Some(Command::Health(args)) => health::run(args, &sources, &mut err),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        // A reader that has seen enough, such as `head`, is no failure.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(err, "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn paints(choice: ColorChoice, terminal: bool) -> bool {
+    match choice {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_mean_the_same_before_and_behind_run() {
+        for line in [["curtsy", "--delay", "2s", "run"], ["curtsy", "run", "--delay", "2s"]] {
+            let cli = Cli::parse_from(line);
+            let Some(Command::Run(run)) = cli.command else { panic!("run expected") };
+            assert_eq!(cli.settings.delay.or(run.settings.delay).as_deref(), Some("2s"));
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! `curtsy run`: start, say where, reload when asked, stop when told.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use clap::Args;
+
+use super::Settings;
+use crate::app::{Listeners, Running};
+use crate::clock;
+use crate::config::{self, Config, Loaded, Problems, Sources, Watch};
+use crate::shutdown::{Wish, Wishes};
+use crate::telemetry::{self, LevelHandle};
+
+#[derive(Args, Clone, Debug, Default)]
+#[command(after_help = "Examples:
+  curtsy run
+  curtsy run --listen 127.0.0.1:8080 --access-log -
+  curtsy --config /etc/curtsy/config.toml run")]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    pub(super) settings: Settings,
+    /// Print the effective configuration and exit
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// How often the file is looked at; a change counts at the second look.
+const LOOK: Duration = Duration::from_secs(2);
+
+pub(super) fn run(args: &RunArgs, sources: &Sources, paint: bool) -> io::Result<u8> {
+    let began = clock::now();
+    let loaded = match config::load(sources) {
+        Ok(loaded) => loaded,
+        Err(problems) => {
+            writeln!(io::stderr(), "{}", problems.paint(paint))?;
+            return Ok(1);
+        }
+    };
+    if args.dry_run {
+        write!(io::stdout(), "{}", config::show(&loaded, true))?;
+        return Ok(0);
+    }
+    let level = telemetry::start(&loaded.config.log, paint);
+    for warning in &loaded.warnings {
+        tracing::warn!(event = "config.warning", "{}", warning.message);
+    }
+    raise_file_limit(loaded.config.access.max_client_connections);
+    let running =
+        match Listeners::bind(&loaded.config).and_then(|listeners| Running::start(loaded.config.clone(), listeners)) {
+            Ok(running) => running,
+            Err(error) => {
+                writeln!(io::stderr(), "error: {error}")?;
+                return Ok(1);
+            }
+        };
+    announce(&running, &loaded, clock::now().duration_since(began))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(operate(running, loaded, sources, level))
+}
+
+/// Listens to the operator until the end.
+async fn operate(running: Running, loaded: Loaded, sources: &Sources, level: LevelHandle) -> io::Result<u8> {
+    let mut wishes = Wishes::listen()?;
+    let mut watch = Watch::new(sources.clone(), &loaded);
+    let mut config = loaded.config;
+    loop {
+        let reloaded = tokio::select! {
+            wish = wishes.next() => match wish {
+                Wish::Stop => break,
+                Wish::Reload => Some(config::load(sources)),
+            },
+            () = tokio::time::sleep(LOOK), if config.watch => watch.changed(),
+        };
+        if let Some(new) = reloaded.and_then(|result| reload(&running, &config, result)) {
+            level.set(&new.log.level);
+            config = new;
+        }
+    }
+    stop(running, &config, wishes).await
+}
+
+/// All or nothing: a file with a mistake changes nothing.
+fn reload(running: &Running, old: &Config, result: Result<Loaded, Problems>) -> Option<Config> {
+    let loaded = match result {
+        Ok(loaded) => loaded,
+        Err(problems) => {
+            running.reload_failed();
+            let problems = problems.ending("The running configuration was not changed.");
+            tracing::warn!(event = "config.reload_failed", "{problems}");
+            return None;
+        }
+    };
+    let changes = config::differences(old, &loaded.config);
+    if let Err(error) = running.apply(loaded.config.clone()) {
+        tracing::warn!(event = "config.reload_failed", "the configuration was not changed: {error}");
+        return None;
+    }
+    let words: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    let words = if words.is_empty() { "nothing changed".to_owned() } else { words.join(", ") };
+    tracing::info!(event = "config.reloaded", "config reloaded: {words}");
+    Some(loaded.config)
+}
+
+/// Lets what is in flight finish; a second signal does not wait for it.
+async fn stop(running: Running, config: &Config, mut wishes: Wishes) -> io::Result<u8> {
+    let grace = humantime::format_duration(config.shutdown_grace);
+    tracing::info!(event = "stopping", "stopping: requests in flight have {grace}; a second signal stops at once");
+    let stopped = tokio::task::spawn_blocking(move || running.stop());
+    let second = async { while wishes.next().await != Wish::Stop {} };
+    tokio::select! {
+        _ = stopped => tracing::info!(event = "stopped", "stopped"),
+        () = second => {
+            tracing::warn!(event = "stopped", "stopped at once; requests in flight were cut off");
+            // The runtimes' threads cannot be joined in time, and nothing is left to tidy.
+            std::process::exit(1);
+        }
+    }
+    Ok(0)
+}
+
+/// Two files for each client connection and some to spare, if the system lets us.
+fn raise_file_limit(connections: usize) {
+    let wanted = connections as u64 * 2 + 256;
+    if let Ok(got) = rlimit::increase_nofile_limit(wanted.max(4096))
+        && got < wanted
+    {
+        tracing::warn!(
+            event = "limits.files",
+            "only {got} files may be open, {wanted} are needed for {connections} connections; raise the limit \
+             (ulimit -n, LimitNOFILE) or lower access.max_client_connections"
+        );
+    }
+}
+
+/// A few lines for a person, one for a machine.
+fn announce(running: &Running, loaded: &Loaded, took: Duration) -> io::Result<()> {
+    let addresses: Vec<String> = running.proxy_addresses().iter().map(ToString::to_string).collect();
+    let admin = running.admin_address().map_or_else(|| "off".to_owned(), |address| address.to_string());
+    if telemetry::is_json(loaded.config.log.format) || !io::stderr().is_terminal() {
+        tracing::info!(
+            event = "ready",
+            proxy = addresses.join(","),
+            admin,
+            name = running.name(),
+            version = env!("CARGO_PKG_VERSION"),
+            "ready"
+        );
+        return Ok(());
+    }
+    let proxy: Vec<String> = addresses.iter().map(|address| format!("http://{address}")).collect();
+    let admin = running.admin_address().map_or(admin, |address| format!("http://{address}"));
+    let file = loaded.path.as_ref().map_or_else(|| "none; the defaults".to_owned(), |path| path.display().to_string());
+    let first = &proxy[0];
+    writeln!(
+        io::stderr(),
+        "curtsy {version}\n\n\
+         \x20 proxy      {proxies}\n\
+         \x20 admin      {admin}\n\n\
+         \x20 pacing     not built yet: requests are forwarded at once\n\
+         \x20 robots     not built yet: robots.txt is not read\n\
+         \x20 https      tunnelled\n\
+         \x20 config     {file}\n\n\
+         \x20 try it     curl -x {first} http://example.com/\n\
+         \x20 or         export http_proxy={first} https_proxy={first}\n\n\
+         ready in {took} ms. Ctrl-C stops after requests in flight are done.",
+        version = env!("CARGO_PKG_VERSION"),
+        proxies = proxy.join(", "),
+        took = took.as_millis(),
+    )
+}

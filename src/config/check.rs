@@ -1,0 +1,169 @@
+//! What one value alone cannot show: contradictions, dangers, and settings that probably do not do what was meant.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::keys::KEYS;
+use super::load::Draft;
+use super::problems::{Origin, Place, Problem};
+use super::suggest::or;
+use super::units::write_duration;
+use super::values::{Destination, HostPattern, Listen};
+
+/// `exposed`: others on this machine may read the file.
+pub(super) fn check(draft: &mut Draft<'_>, exposed: bool) {
+    let mut problems = Vec::new();
+    problems.extend(open_proxy(draft));
+    problems.extend(open_admin(draft));
+    problems.extend(same_address(draft));
+    problems.extend(half_an_authority(draft));
+    problems.extend(queue_larger_than_all(draft));
+    problems.extend(everywhere(draft));
+    problems.extend(no_pacing(draft));
+    problems.extend(patience(draft));
+    problems.extend(rules_never_reached(draft));
+    if exposed {
+        problems.extend(secrets_in_the_file(draft));
+    }
+    draft.problems.extend(problems);
+}
+
+/// A proxy that strangers can reach is abused within hours, so who may use it has to be said.
+fn open_proxy(draft: &Draft<'_>) -> Option<Problem> {
+    let access = &draft.config.access;
+    let wide = addresses(draft).find(|address| !is_loopback(address.ip()))?;
+    if access.users_file.is_some() {
+        return None;
+    }
+    if draft.origins.place("access.allow").is_none() {
+        let message = format!("other machines can reach `listen` {wide}, but nothing says who may use the proxy");
+        let advice = "set access.allow to the networks of your clients, or access.users_file";
+        return Some(Problem::error(message, advice, place(draft, "listen")));
+    }
+    let anyone = access.allow.iter().any(|net| net.prefix_len() == 0);
+    let message = "anyone who can reach this proxy may use it";
+    anyone.then(|| Problem::warning(message, "name networks, or set access.users_file", place(draft, "access.allow")))
+}
+
+fn open_admin(draft: &Draft<'_>) -> Option<Problem> {
+    let admin = draft.config.admin.filter(|address| !is_loopback(address.ip()))?;
+    let message = format!("other machines can reach `admin` {admin}, and it would answer them without a token");
+    let advice = r#"set metrics.token, or listen on "127.0.0.1""#;
+    draft.config.metrics.token.is_none().then(|| Problem::error(message, advice, place(draft, "admin")))
+}
+
+fn same_address(draft: &Draft<'_>) -> Option<Problem> {
+    let mut seen: Vec<_> = draft.config.admin.into_iter().collect();
+    for address in addresses(draft) {
+        // Port 0 is a different free port each time.
+        if address.port() != 0 && seen.contains(&address) {
+            let other = if draft.config.admin == Some(address) { "`admin` has" } else { "`listen` already has" };
+            let at = place(draft, "listen").or_else(|| place(draft, "admin"));
+            return Some(Problem::error(format!("{other} {address} too"), "use two ports", at));
+        }
+        seen.push(address);
+    }
+    None
+}
+
+fn half_an_authority(draft: &Draft<'_>) -> Option<Problem> {
+    let (given, missing) = match (&draft.config.tls.ca_cert, &draft.config.tls.ca_key) {
+        (Some(_), None) => ("tls.ca_cert", "tls.ca_key"),
+        (None, Some(_)) => ("tls.ca_key", "tls.ca_cert"),
+        _ => return None,
+    };
+    let message = format!("`{given}` is no use without `{missing}`");
+    Some(Problem::error(message, format!("set `{missing}` too"), place(draft, given)))
+}
+
+fn queue_larger_than_all(draft: &Draft<'_>) -> Option<Problem> {
+    let politeness = &draft.config.politeness;
+    if politeness.max_queue <= politeness.max_queue_total {
+        return None;
+    }
+    let message = format!(
+        "one host may queue more ({}) than all hosts together ({})",
+        politeness.max_queue, politeness.max_queue_total
+    );
+    let at = place(draft, "politeness.max_queue").or_else(|| place(draft, "politeness.max_queue_total"));
+    Some(Problem::error(message, "raise max_queue_total or lower max_queue", at))
+}
+
+fn everywhere(draft: &Draft<'_>) -> Option<Problem> {
+    let is_all = |destination: &Destination| match destination {
+        Destination::Net(net) => net.prefix_len() == 0,
+        Destination::Host(pattern) => *pattern == HostPattern::Any,
+    };
+    let any = draft.config.access.allow_destinations.iter().any(is_all);
+    let message = "clients may reach this machine, its network and cloud metadata services through the proxy";
+    let at = place(draft, "access.allow_destinations");
+    any.then(|| Problem::warning(message, "list the private networks they need", at))
+}
+
+fn no_pacing(draft: &Draft<'_>) -> Vec<Problem> {
+    let warning = |at| Problem::warning("a delay of zero turns pacing off", "every request goes out at once", at);
+    let general = draft.config.politeness.delay.is_zero().then(|| warning(place(draft, "politeness.delay")));
+    let rules = draft.config.host.iter().enumerate();
+    let rules = rules.filter(|(_, rule)| rule.delay == Some(Duration::ZERO));
+    let rules = rules.map(|(index, _)| warning(draft.origins.rule_place(index, "delay").cloned()));
+    general.into_iter().chain(rules).collect()
+}
+
+/// How long common clients wait for an answer before they give up; curl's limit is the one for CONNECT.
+const PATIENCE: [(&str, u64); 3] = [("Scrapy", 180), ("aiohttp", 300), ("curl", 300)];
+
+fn patience(draft: &Draft<'_>) -> Vec<Problem> {
+    let warning = |wait: Duration, at| {
+        let gone = PATIENCE.iter().filter(|(_, seconds)| wait > Duration::from_secs(*seconds));
+        let gone: Vec<String> = gone.map(|(client, seconds)| format!("{client} ({seconds} s)")).collect();
+        let message = format!("max_wait {} is longer than {} waits by default", write_duration(wait), or(&gone));
+        (!gone.is_empty()).then(|| Problem::warning(message, "they will have left before their turn", at))
+    };
+    let general = warning(draft.config.politeness.max_wait, place(draft, "politeness.max_wait"));
+    let rules = draft.config.host.iter().enumerate();
+    let rules =
+        rules.filter_map(|(index, rule)| warning(rule.max_wait?, draft.origins.rule_place(index, "max_wait").cloned()));
+    general.into_iter().chain(rules).collect()
+}
+
+fn rules_never_reached(draft: &Draft<'_>) -> Vec<Problem> {
+    let rules = &draft.config.host;
+    let coverer = |pattern: &HostPattern, earlier: usize| {
+        let rules = rules[..earlier].iter().enumerate();
+        rules.flat_map(|(index, rule)| rule.patterns.iter().map(move |p| (index, p))).find(|(_, p)| p.covers(pattern))
+    };
+    let mut problems = Vec::new();
+    for (index, rule) in rules.iter().enumerate() {
+        let covered: Option<Vec<_>> = rule.patterns.iter().map(|pattern| coverer(pattern, index)).collect();
+        let Some((by, pattern)) = covered.and_then(|covered| covered.first().copied()) else { continue };
+        let message = format!("[[host]] #{} can never match: \"{pattern}\" in #{} comes first", index + 1, by + 1);
+        let at = draft.origins.rule_place(index, "match").cloned();
+        problems.push(Problem::warning(message, "move it up, or leave it out", at));
+    }
+    problems
+}
+
+fn secrets_in_the_file(draft: &Draft<'_>) -> Vec<Problem> {
+    let in_file = |path: &str| matches!(draft.origins.of(path), Some(Origin::File { .. }));
+    let rows = KEYS.iter().filter(|row| row.hides(&draft.config) && in_file(row.path));
+    rows.map(|row| {
+        let message = format!("`{}` is a secret, and others on this machine can read the file", row.path);
+        let advice = format!("chmod 600 it, or put the secret in {}_FILE", super::environment::variable(row.path));
+        Problem::warning(message, advice, place(draft, row.path))
+    })
+    .collect()
+}
+
+fn addresses(draft: &Draft<'_>) -> impl Iterator<Item = std::net::SocketAddr> {
+    draft.config.listen.iter().map(|listen| match listen {
+        Listen::Tcp(address) => *address,
+    })
+}
+
+fn is_loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+fn place(draft: &Draft<'_>, path: &str) -> Option<Place> {
+    draft.origins.place(path).cloned()
+}

@@ -1,0 +1,59 @@
+//! What a reload changed, in words for the log.
+
+use std::fmt;
+
+use serde_json::Value as Json;
+
+use super::Config;
+use super::keys::{KEYS, RULES};
+
+/// One setting that is not what it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// "upstream.keep_alive"; "host" for the rules.
+    pub path: &'static str,
+    /// "4s -> 10s", "changed" for a secret, "1 rule added" for `[[host]]`.
+    pub what: String,
+    /// Whether it takes effect only after a restart.
+    pub needs_restart: bool,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.path, self.what)?;
+        if self.needs_restart { f.write_str(" (needs a restart)") } else { Ok(()) }
+    }
+}
+
+/// In the order of the table of keys.
+pub fn differences(old: &Config, new: &Config) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for row in KEYS.iter().filter(|row| !row.same(old, new)) {
+        // `rate` changes whenever `delay` does, and has nothing to show.
+        let (Some(from), Some(to)) = (row.get(old), row.get(new)) else { continue };
+        let what = if row.may_hide() { "changed".to_owned() } else { format!("{} -> {}", plain(&from), plain(&to)) };
+        changes.push(Change { path: row.path, what, needs_restart: row.needs_restart });
+    }
+    if old.host != new.host {
+        changes.push(Change { path: RULES, what: rules(old.host.len(), new.host.len()), needs_restart: false });
+    }
+    changes
+}
+
+fn rules(old: usize, new: usize) -> String {
+    let plural = |count: usize| if count == 1 { "1 rule".to_owned() } else { format!("{count} rules") };
+    match new.checked_sub(old) {
+        Some(0) => "rules changed".to_owned(),
+        Some(added) => format!("{} added", plural(added)),
+        None => format!("{} removed", plural(old - new)),
+    }
+}
+
+/// Without quotes, unless there would be nothing to see.
+fn plain(value: &Json) -> String {
+    match value {
+        Json::String(text) if !text.is_empty() => text.clone(),
+        Json::Array(items) if items.len() == 1 => plain(&items[0]),
+        other => super::show::toml(other),
+    }
+}

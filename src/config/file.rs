@@ -1,0 +1,137 @@
+//! Finding and reading the configuration file.
+//!
+//! Having no file is fine; a file that was asked for by name and is not there is an error, and so is one that is there
+//! but cannot be read: falling back to the next place would run with settings nobody chose.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::problems::{Place, Problem, Problems};
+
+/// Which file to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum FileChoice {
+    /// `$CURTSY_CONFIG`, else the first of the usual places that has one, else none.
+    #[default]
+    Search,
+    /// This one, which must exist.
+    Path(PathBuf),
+    /// None, even if there is one.
+    Nothing,
+}
+
+/// A file that was read.
+pub(super) struct Source {
+    pub(super) path: PathBuf,
+    pub(super) text: String,
+    /// Whether others on this machine may read it.
+    pub(super) exposed: bool,
+}
+
+pub(super) fn find(choice: &FileChoice, env: &BTreeMap<String, String>) -> Result<Option<Source>, Problems> {
+    match choice {
+        FileChoice::Nothing => Ok(None),
+        FileChoice::Path(path) => named(path, None).map(Some),
+        FileChoice::Search => match env.get("CURTSY_CONFIG").filter(|path| !path.is_empty()) {
+            Some(path) => {
+                let place = Place::in_variable("CURTSY_CONFIG", path, &(0..path.len()));
+                named(Path::new(path), Some(place)).map(Some)
+            }
+            None => first_of(usual_places(env)),
+        },
+    }
+}
+
+fn usual_places(env: &BTreeMap<String, String>) -> Vec<PathBuf> {
+    // The XDG rules say that a relative path is to be ignored.
+    let absolute = |name: &str| env.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
+    let mut places = vec![PathBuf::from("curtsy.toml")];
+    places.extend(home.map(|home| home.join("curtsy/config.toml")));
+    places.push(PathBuf::from("/etc/curtsy/config.toml"));
+    places
+}
+
+fn first_of(places: Vec<PathBuf>) -> Result<Option<Source>, Problems> {
+    for path in places {
+        match read(&path) {
+            Ok(source) => return Ok(Some(source)),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            Err(error) => return Err(unreadable(&path, &error, None)),
+        }
+    }
+    Ok(None)
+}
+
+fn named(path: &Path, place: Option<Place>) -> Result<Source, Problems> {
+    read(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            let message = format!("there is no file {}", path.display());
+            Problems::new(vec![Problem::error(message, "`curtsy config init` writes one", place)])
+        }
+        _ => unreadable(path, &error, place),
+    })
+}
+
+fn unreadable(path: &Path, error: &io::Error, place: Option<Place>) -> Problems {
+    Problems::new(vec![Problem::error(format!("{} cannot be read: {error}", path.display()), "", place)])
+}
+
+fn read(path: &Path) -> io::Result<Source> {
+    let mut file = File::open(path)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    // Readable by the group (040) or by everybody (004).
+    let exposed = file.metadata()?.permissions().mode() & 0o044 != 0;
+    Ok(Source { path: path.to_owned(), text, exposed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn the_usual_places_come_in_order() {
+        let places = usual_places(&env(&[("HOME", "/home/me")]));
+        let expected = ["curtsy.toml", "/home/me/.config/curtsy/config.toml", "/etc/curtsy/config.toml"];
+        assert_eq!(places, expected.map(PathBuf::from));
+        let places = usual_places(&env(&[("HOME", "/home/me"), ("XDG_CONFIG_HOME", "/x")]));
+        assert_eq!(places[1], PathBuf::from("/x/curtsy/config.toml"));
+        assert_eq!(usual_places(&env(&[("XDG_CONFIG_HOME", "relative")])).len(), 2);
+    }
+
+    #[test]
+    fn the_first_file_that_exists_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let [missing, first, second] = ["missing", "first", "second"].map(|name| dir.path().join(name));
+        std::fs::write(&first, "workers = 1").unwrap();
+        std::fs::write(&second, "workers = 2").unwrap();
+        let found = first_of(vec![missing.clone(), first.clone(), second]).unwrap().expect("a file");
+        assert_eq!((found.path, found.text.as_str()), (first, "workers = 1"));
+        assert!(first_of(vec![missing]).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_passed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(first_of(vec![dir.path().to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_file_asked_for_by_name_must_exist() {
+        for (choice, env, named) in [
+            (FileChoice::Path("/nowhere/x.toml".into()), env(&[]), "there is no file /nowhere/x.toml"),
+            (FileChoice::Search, env(&[("CURTSY_CONFIG", "/nowhere/x.toml")]), "env CURTSY_CONFIG"),
+        ] {
+            let report = find(&choice, &env).err().expect("an error").to_string();
+            assert!(report.contains(named), "{report}");
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! From all sources to one checked configuration.
+//!
+//! Defaults, then the file, then variables, then flags: each replaces the one before, key by key. Every problem of
+//! every source is collected before anything is reported.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::file::{self, FileChoice, Source};
+use super::keys::{self, RULES, Row};
+use super::not_yet::{self, NOT_YET};
+use super::problems::{Origin, Place, Problem, Problems, Severity};
+use super::raw::Raw;
+use super::{Config, HostRule, Profile, check, environment, tree};
+
+/// Where settings come from.
+#[derive(Clone, Default)]
+pub struct Sources {
+    pub file: FileChoice,
+    /// The process environment, or what a test puts in its place.
+    pub env: BTreeMap<String, String>,
+    pub overrides: Overrides,
+}
+
+/// What was asked for on the command line.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides(Vec<Override>);
+
+#[derive(Clone, Debug)]
+struct Override {
+    flag: String,
+    path: String,
+    value: String,
+}
+
+/// A configuration that passed every check.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub config: Config,
+    pub warnings: Vec<Problem>,
+    /// The file that was read.
+    pub path: Option<PathBuf>,
+    pub origins: Origins,
+}
+
+/// Where each value was given; what is not here has its default.
+#[derive(Clone, Debug, Default)]
+pub struct Origins {
+    keys: BTreeMap<&'static str, Place>,
+    /// By rule, then by key.
+    rules: Vec<BTreeMap<&'static str, Place>>,
+}
+
+pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
+    let source = file::find(&sources.file, &sources.env)?;
+    read(source.as_ref(), sources, NOT_YET)
+}
+
+/// Reads a text as if it were the file at `path`; nothing else counts.
+pub fn parse(text: &str, path: &Path) -> Result<Loaded, Problems> {
+    let source = Source { path: path.to_owned(), text: text.to_owned(), exposed: false };
+    read(Some(&source), &Sources::default(), NOT_YET)
+}
+
+/// `not_yet` is an argument so that tests can look at what will work later.
+pub(super) fn read(source: Option<&Source>, sources: &Sources, not_yet: &[&str]) -> Result<Loaded, Problems> {
+    let mut draft = Draft::new(&sources.env, not_yet);
+    if let Some(source) = source {
+        tree::read(source, &mut draft);
+    }
+    environment::read(&sources.env, &mut draft);
+    sources.overrides.read(&mut draft);
+    draft.apply_profile();
+    check::check(&mut draft, source.is_some_and(|source| source.exposed));
+    draft.finish(source)
+}
+
+impl Sources {
+    /// The environment of this process, and a file if one was named.
+    pub fn of_process(file: Option<PathBuf>, overrides: Overrides) -> Self {
+        let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+        let env = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
+        Sources { file: file.map_or(FileChoice::Search, FileChoice::Path), env, overrides }
+    }
+}
+
+/// Without the environment, which may hold secrets.
+impl fmt::Debug for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sources").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl Overrides {
+    /// `flag` as it is typed, "--max-wait"; `path` of the key it sets, "politeness.max_wait". A flag that is given
+    /// again adds to a list.
+    pub fn add(&mut self, flag: &str, path: &str, value: &str) {
+        match self.0.iter_mut().find(|earlier| earlier.flag == flag) {
+            Some(earlier) => earlier.value = format!("{},{value}", earlier.value),
+            None => self.0.push(Override { flag: flag.to_owned(), path: path.to_owned(), value: value.to_owned() }),
+        }
+    }
+
+    fn read(&self, draft: &mut Draft<'_>) {
+        for Override { flag, path, value } in &self.0 {
+            match keys::find(path) {
+                Some(row) => draft.put(row, &Raw::typed(value), &|span| Place::in_flag(flag, value, span)),
+                None => {
+                    let place = Place::in_flag(flag, value, &(0..value.len()));
+                    draft.problems.push(Problem::error(format!("{flag} sets no key: {path}"), "", Some(place)));
+                }
+            }
+        }
+    }
+}
+
+impl Origins {
+    /// Where this key was given; `rate` and `profile` count for the settings they stand for.
+    pub fn of(&self, path: &str) -> Option<&Origin> {
+        self.place(path).map(|place| &place.origin)
+    }
+
+    /// The same within a `[[host]]` rule, counted from zero.
+    pub fn of_rule(&self, rule: usize, name: &str) -> Option<&Origin> {
+        let places = self.rules.get(rule)?;
+        places.get(name).or_else(|| places.get(alternative(name)?)).map(|place| &place.origin)
+    }
+
+    pub(super) fn place(&self, path: &str) -> Option<&Place> {
+        self.keys.get(path).or_else(|| self.keys.get(alternative(path)?))
+    }
+
+    pub(super) fn rule_place(&self, rule: usize, name: &str) -> Option<&Place> {
+        self.rules.get(rule)?.get(name)
+    }
+}
+
+/// A configuration in the making.
+pub(super) struct Draft<'a> {
+    pub(super) config: Config,
+    pub(super) origins: Origins,
+    pub(super) problems: Vec<Problem>,
+    env: &'a BTreeMap<String, String>,
+    not_yet: &'a [&'a str],
+}
+
+/// Makes a place of a span within the value that is being read.
+pub(super) type Placer<'a> = &'a dyn Fn(&Range<usize>) -> Place;
+
+impl<'a> Draft<'a> {
+    fn new(env: &'a BTreeMap<String, String>, not_yet: &'a [&'a str]) -> Self {
+        Draft { config: Config::default(), origins: Origins::default(), problems: Vec::new(), env, not_yet }
+    }
+
+    /// Takes one value; if something is wrong with it, notes that and keeps the value from before.
+    pub(super) fn put(&mut self, row: &'static Row<Config>, raw: &Raw<'_>, placer: Placer<'_>) {
+        if row.path == "upstream.proxy" && raw.text() == Some("env") {
+            self.take_parent_from_env(row, &placer(&raw.span));
+        } else {
+            self.take(row, raw, placer);
+        }
+    }
+
+    fn take(&mut self, row: &'static Row<Config>, raw: &Raw<'_>, placer: Placer<'_>) {
+        let mut tried = self.config.clone();
+        let place = match assign(row, &mut tried, raw, placer, &mut self.origins.keys) {
+            Ok(place) => place,
+            Err(problems) => return self.problems.extend(problems),
+        };
+        if not_yet::lists(self.not_yet, row.path) && !row.same(&tried, &Config::default()) {
+            self.problems.push(unavailable(row.path, place));
+        } else {
+            self.config = tried;
+        }
+    }
+
+    pub(super) fn add_rule(&mut self, rule: RuleDraft) {
+        if not_yet::lists(self.not_yet, RULES) {
+            self.problems.push(Problem::error(
+                "[[host]] rules are not available yet",
+                "leave them out",
+                Some(rule.place),
+            ));
+            return;
+        }
+        if !rule.places.contains_key("match") {
+            let message = format!("[[host]] #{} does not say which hosts it is for", rule.number);
+            self.problems.push(Problem::error(message, r#"add match = "*.example.org""#, Some(rule.place)));
+        }
+        self.problems.extend(rule.problems);
+        self.config.host.push(rule.settings);
+        self.origins.rules.push(rule.places);
+    }
+
+    /// `upstream.proxy = "env"` means what `http_proxy` says. The lower-case name wins, as it does in curl.
+    fn take_parent_from_env(&mut self, row: &'static Row<Config>, asked: &Place) {
+        let env = self.env;
+        let found = ["http_proxy", "HTTP_PROXY"].iter().find_map(|name| env.get_key_value(*name));
+        match found.filter(|(_, value)| !value.is_empty()) {
+            Some((name, value)) => self.take(row, &Raw::typed(value), &|span| Place::in_variable(name, value, span)),
+            None => self.take(row, &Raw::typed(""), &|_| asked.clone()),
+        }
+    }
+
+    fn apply_profile(&mut self) {
+        let Some(profile) = self.config.politeness.profile else { return };
+        let (delay, burst) = pace_of(profile);
+        let place = self.origins.place("politeness.profile").cloned();
+        if self.origins.place("politeness.delay").is_none() {
+            self.config.politeness.delay = delay;
+            self.origins.keys.extend(place.clone().map(|place| ("politeness.delay", place)));
+        }
+        if self.origins.place("politeness.burst").is_none() {
+            self.config.politeness.burst = burst;
+            self.origins.keys.extend(place.map(|place| ("politeness.burst", place)));
+        }
+    }
+
+    fn finish(self, source: Option<&Source>) -> Result<Loaded, Problems> {
+        let problems = Problems::new(self.problems);
+        if problems.errors() > 0 {
+            return Err(problems);
+        }
+        let warnings = problems.iter().filter(|problem| problem.severity == Severity::Warning).cloned().collect();
+        let path = source.map(|source| source.path.clone());
+        Ok(Loaded { config: self.config, warnings, path, origins: self.origins })
+    }
+}
+
+/// A `[[host]]` rule in the making.
+pub(super) struct RuleDraft {
+    number: usize,
+    place: Place,
+    settings: HostRule,
+    places: BTreeMap<&'static str, Place>,
+    problems: Vec<Problem>,
+}
+
+impl RuleDraft {
+    pub(super) fn new(number: usize, place: Place) -> Self {
+        let settings = HostRule::default();
+        RuleDraft { number, place, settings, places: BTreeMap::new(), problems: Vec::new() }
+    }
+
+    pub(super) fn put(&mut self, row: &'static Row<HostRule>, raw: &Raw<'_>, placer: Placer<'_>) {
+        if let Err(problems) = assign(row, &mut self.settings, raw, placer, &mut self.places) {
+            self.problems.extend(problems);
+        }
+    }
+}
+
+/// Reads one value into `settings` and notes its place.
+fn assign<C>(
+    row: &'static Row<C>,
+    settings: &mut C,
+    raw: &Raw<'_>,
+    placer: Placer<'_>,
+    places: &mut BTreeMap<&'static str, Place>,
+) -> Result<Place, Vec<Problem>> {
+    let placer = |span: &Range<usize>| {
+        let place = placer(span);
+        if row.may_hide() { place.without_excerpt() } else { place }
+    };
+    let name = keys::name_of(row.path);
+    let place = placer(&raw.span);
+    let said = row.set(settings, raw).map_err(|complaints| {
+        let problem = |complaint: &super::raw::Complaint| {
+            let message = format!("`{name}` {}", complaint.bad.message);
+            Problem::error(message, complaint.bad.advice.as_str(), Some(placer(&complaint.span)))
+        };
+        complaints.iter().map(problem).collect::<Vec<_>>()
+    });
+    let other = alternative(row.path).and_then(|other| places.remove(other));
+    places.insert(row.path, place.clone());
+    said?;
+    match other {
+        Some(other) if std::mem::discriminant(&other.origin) == std::mem::discriminant(&place.origin) => {
+            let message = "`delay` and `rate` are two ways to say the same";
+            Err(vec![Problem::error(message, "keep one of them", Some(place))])
+        }
+        _ => Ok(place),
+    }
+}
+
+fn unavailable(path: &str, place: Place) -> Problem {
+    let default = keys::find(path).and_then(|row| row.get(&Config::default()));
+    let advice = default.map_or_else(|| "leave it out".to_owned(), |default| format!("leave it out, or at {default}"));
+    Problem::error(format!("`{path}` is not available yet"), advice, Some(place))
+}
+
+/// The key that sets the same field in other words.
+fn alternative(path: &str) -> Option<&'static str> {
+    const PAIRS: [(&str, &str); 2] = [("politeness.delay", "politeness.rate"), ("delay", "rate")];
+    PAIRS.iter().find_map(|(a, b)| if path == *a { Some(*b) } else { (path == *b).then_some(*a) })
+}
+
+/// Delay and burst of a profile.
+fn pace_of(profile: Profile) -> (Duration, u32) {
+    match profile {
+        Profile::Conservative => (Duration::from_secs(10), 1),
+        Profile::Standard => (Duration::from_secs(1), 3),
+        Profile::Aggressive => (Duration::from_millis(100), 20),
+    }
+}

@@ -1,0 +1,372 @@
+//! What is wrong with a configuration, and how people and editors are told.
+//!
+//! A problem carries its own excerpt, so a report can be printed long after the file has changed. Nothing here reads a
+//! file or decides what is wrong. Lines that hold a secret never become an excerpt; that is up to whoever makes the
+//! [`Place`].
+
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use serde_json::{Value as Json, json};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    Error,
+    Warning,
+}
+
+/// One thing to repair (an error) or to think about (a warning).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub severity: Severity,
+    /// What is wrong, as a sentence without a full stop.
+    pub message: String,
+    /// What to do about it; may be empty.
+    pub advice: String,
+    pub place: Option<Place>,
+}
+
+/// Where a value was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub origin: Origin,
+    pub(super) excerpt: Option<Excerpt>,
+}
+
+/// In order of precedence, the weakest first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// Line and column count from one; the column counts characters.
+    File {
+        path: PathBuf,
+        line: usize,
+        column: usize,
+    },
+    Env(String),
+    Flag(String),
+}
+
+/// One line of source and the characters of it that are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Excerpt {
+    text: String,
+    marked: Range<usize>,
+}
+
+/// A report: errors first, each group in the order of the places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems {
+    list: Vec<Problem>,
+    ending: String,
+    painted: bool,
+}
+
+impl Problems {
+    pub fn new(mut list: Vec<Problem>) -> Self {
+        list.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
+        Problems { list, ending: String::new(), painted: false }
+    }
+
+    /// Prints with colours.
+    #[must_use]
+    pub fn paint(mut self, painted: bool) -> Self {
+        self.painted = painted;
+        self
+    }
+
+    /// What the report says after the counts, such as "The running configuration was not changed."
+    #[must_use]
+    pub fn ending(mut self, sentence: &str) -> Self {
+        sentence.clone_into(&mut self.ending);
+        self
+    }
+
+    pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
+        self.list.iter()
+    }
+
+    pub fn errors(&self) -> usize {
+        self.iter().filter(|problem| problem.severity == Severity::Error).count()
+    }
+
+    pub fn warnings(&self) -> usize {
+        self.list.len() - self.errors()
+    }
+
+    /// For editors and scripts.
+    pub fn to_json(&self) -> Json {
+        let problems: Vec<Json> = self.iter().map(Problem::to_json).collect();
+        json!({ "errors": self.errors(), "warnings": self.warnings(), "problems": problems })
+    }
+
+    fn counts(&self) -> String {
+        let parts = [(self.errors(), "error"), (self.warnings(), "warning")];
+        let parts: Vec<String> = parts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{count} {word}{}", if *count == 1 { "" } else { "s" }))
+            .collect();
+        if parts.is_empty() { "no problems".to_owned() } else { parts.join(", ") }
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let brush = Brush(self.painted);
+        for problem in self.iter() {
+            problem.print(f, brush)?;
+            writeln!(f)?;
+        }
+        let ending = if self.ending.is_empty() { String::new() } else { format!(" {}", self.ending) };
+        write!(f, "{}.{ending}", self.counts())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+impl Problem {
+    pub(super) fn error(message: impl Into<String>, advice: impl Into<String>, place: Option<Place>) -> Self {
+        Problem { severity: Severity::Error, message: message.into(), advice: advice.into(), place }
+    }
+
+    pub(super) fn warning(message: impl Into<String>, advice: impl Into<String>, place: Option<Place>) -> Self {
+        Problem { severity: Severity::Warning, ..Problem::error(message, advice, place) }
+    }
+
+    fn sort_key(&self) -> (Severity, Option<&Origin>) {
+        (self.severity, self.place.as_ref().map(|place| &place.origin))
+    }
+
+    fn print(&self, f: &mut fmt::Formatter<'_>, brush: Brush) -> fmt::Result {
+        let (word, colour) = match self.severity {
+            Severity::Error => ("error", Brush::RED),
+            Severity::Warning => ("warning", Brush::YELLOW),
+        };
+        writeln!(f, "{}{}", brush.stroke(colour, word), brush.stroke(Brush::BOLD, &format!(": {}", self.message)))?;
+        let gutter = self.place.as_ref().map_or(0, Place::gutter);
+        if let Some(place) = &self.place {
+            writeln!(f, "{:gutter$}{} {}", "", brush.stroke(Brush::BLUE, "-->"), place.origin)?;
+            if let Some(excerpt) = &place.excerpt {
+                return self.print_excerpt(f, brush, colour, &place.line_number(), excerpt);
+            }
+        }
+        if self.advice.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "{:gutter$} {} {}", "", brush.stroke(Brush::BLUE, "="), self.advice)
+    }
+
+    fn print_excerpt(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        brush: Brush,
+        colour: &str,
+        number: &str,
+        excerpt: &Excerpt,
+    ) -> fmt::Result {
+        let gutter = number.len();
+        let bar = brush.stroke(Brush::BLUE, &format!("{:gutter$} |", ""));
+        let numbered_bar = brush.stroke(Brush::BLUE, &format!("{number} |"));
+        let mark = brush.stroke(colour, format!("{} {}", excerpt.carets(), self.advice).trim_end());
+        writeln!(f, "{bar}\n{numbered_bar} {}\n{bar} {}{mark}", excerpt.text.trim_end(), excerpt.indent())
+    }
+
+    fn to_json(&self) -> Json {
+        let mut object = json!({
+            "severity": if self.severity == Severity::Error { "error" } else { "warning" },
+            "message": self.message,
+        });
+        if !self.advice.is_empty() {
+            object["advice"] = json!(self.advice);
+        }
+        let Some(place) = &self.place else { return object };
+        match &place.origin {
+            Origin::File { path, line, column } => {
+                object["file"] = json!(path.display().to_string());
+                object["line"] = json!(line);
+                object["column"] = json!(column);
+                object["end_column"] = json!(column + place.excerpt.as_ref().map_or(1, Excerpt::width));
+            }
+            Origin::Env(name) => object["variable"] = json!(name),
+            Origin::Flag(name) => object["flag"] = json!(name),
+        }
+        object
+    }
+}
+
+impl Place {
+    /// The part of `text`, the content of the file at `path`, that `span` (in bytes) covers.
+    pub(super) fn in_file(path: &std::path::Path, text: &str, span: &Range<usize>) -> Self {
+        let start = floor(text, span.start);
+        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line = text[line_start..].lines().next().unwrap_or_default();
+        let column = text[line_start..start].chars().count();
+        let width = text[start..floor(text, span.end).max(start)].chars().count();
+        let origin = Origin::File {
+            path: path.to_owned(),
+            line: text[..line_start].matches('\n').count() + 1,
+            column: column + 1,
+        };
+        Place { origin, excerpt: Some(Excerpt::new(line, column..column + width)) }
+    }
+
+    pub(super) fn in_variable(name: &str, value: &str, span: &Range<usize>) -> Self {
+        Place::typed(Origin::Env(name.to_owned()), &format!("{name}="), value, span)
+    }
+
+    pub(super) fn in_flag(flag: &str, value: &str, span: &Range<usize>) -> Self {
+        Place::typed(Origin::Flag(flag.to_owned()), &format!("{flag} "), value, span)
+    }
+
+    /// The line that would be shown.
+    pub(super) fn text(&self) -> Option<&str> {
+        self.excerpt.as_ref().map(|excerpt| excerpt.text.as_str())
+    }
+
+    /// The same place without the text that was found there.
+    #[must_use]
+    pub(super) fn without_excerpt(mut self) -> Self {
+        self.excerpt = None;
+        self
+    }
+
+    fn typed(origin: Origin, prefix: &str, value: &str, span: &Range<usize>) -> Self {
+        let chars_before = |at: usize| prefix.chars().count() + value[..floor(value, at)].chars().count();
+        let marked = chars_before(span.start)..chars_before(span.end);
+        Place { origin, excerpt: Some(Excerpt::new(&format!("{prefix}{value}"), marked)) }
+    }
+
+    fn line_number(&self) -> String {
+        match &self.origin {
+            Origin::File { line, .. } => line.to_string(),
+            Origin::Env(_) | Origin::Flag(_) => " ".to_owned(),
+        }
+    }
+
+    fn gutter(&self) -> usize {
+        self.line_number().len()
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
+            Origin::Env(name) => write!(f, "env {name}"),
+            Origin::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+impl Excerpt {
+    /// Control characters are replaced, so that a file cannot steer the terminal it is reported on.
+    fn new(line: &str, marked: Range<usize>) -> Self {
+        let printable = |c: char| if c.is_control() && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
+        let text: String = line.trim_end_matches('\r').chars().map(printable).collect();
+        let length = text.chars().count();
+        let start = marked.start.min(length);
+        Excerpt { marked: start..marked.end.clamp(start, length), text }
+    }
+
+    fn width(&self) -> usize {
+        self.marked.len().max(1)
+    }
+
+    fn carets(&self) -> String {
+        "^".repeat(self.width())
+    }
+
+    /// Tabs stay tabs, so that the carets stand under what they mean however wide a tab is.
+    fn indent(&self) -> String {
+        self.text.chars().take(self.marked.start).map(|c| if c == '\t' { '\t' } else { ' ' }).collect()
+    }
+}
+
+/// The nearest character boundary at or before `at`: spans from elsewhere are not trusted to be on one.
+fn floor(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+#[derive(Clone, Copy)]
+struct Brush(bool);
+
+impl Brush {
+    const BOLD: &str = "1";
+    const RED: &str = "1;31";
+    const YELLOW: &str = "1;33";
+    const BLUE: &str = "1;34";
+
+    fn stroke(self, colour: &str, text: &str) -> String {
+        if self.0 { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str, span: Range<usize>) -> Place {
+        Place::in_file("a.toml".as_ref(), text, &span)
+    }
+
+    #[test]
+    fn an_error_shows_its_line_with_carets() {
+        let problem =
+            Problem::error("unknown key `delya`", "did you mean `delay`?", Some(at("a = 1\ndelya = 2\n", 6..11)));
+        let report = Problems::new(vec![problem]).ending("Nothing was changed.").to_string();
+        let expected = "\
+error: unknown key `delya`
+ --> a.toml:2:1
+  |
+2 | delya = 2
+  | ^^^^^ did you mean `delay`?
+
+1 error. Nothing was changed.";
+        assert_eq!(report, expected);
+    }
+
+    #[test]
+    fn carets_stand_right_after_tabs_and_wide_letters() {
+        let place = at("\tä = 5\n", 5..6);
+        assert_eq!(place.origin.to_string(), "a.toml:1:5");
+        let excerpt = place.excerpt.expect("an excerpt");
+        assert_eq!((excerpt.indent().as_str(), excerpt.carets().as_str()), ("\t   ", "^"));
+    }
+
+    #[test]
+    fn a_span_off_the_text_or_inside_a_letter_is_harmless() {
+        assert_eq!(at("ä", 1..99).origin.to_string(), "a.toml:1:1");
+        assert_eq!(at("", 7..9).origin.to_string(), "a.toml:1:1");
+    }
+
+    #[test]
+    fn control_characters_are_not_printed() {
+        let problem = Problem::error("bad", "", Some(at("x = \x1b[31m\r\n", 4..5)));
+        let report = Problems::new(vec![problem]).to_string();
+        assert!(!report.contains(['\x1b', '\r']), "{report:?}");
+    }
+
+    #[test]
+    fn colours_come_only_when_asked_for() {
+        let problems = Problems::new(vec![Problem::warning("w", "", None)]);
+        assert!(!problems.to_string().contains('\x1b'));
+        assert!(problems.paint(true).to_string().contains("\x1b[1;33mwarning"));
+    }
+
+    #[test]
+    fn errors_come_before_warnings_and_files_before_variables() {
+        let list = vec![
+            Problem::warning("d", "", Some(at("a\nb\n", 0..1))),
+            Problem::error("c", "", Some(Place::in_flag("--x", "1", &(0..1)))),
+            Problem::error("b", "", Some(at("a\nb\n", 2..3))),
+            Problem::error("a", "", Some(at("a\nb\n", 0..1))),
+        ];
+        let order: Vec<String> = Problems::new(list).iter().map(|problem| problem.message.clone()).collect();
+        assert_eq!(order, ["a", "b", "c", "d"]);
+    }
+}

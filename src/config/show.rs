@@ -1,0 +1,91 @@
+//! The effective configuration, as TOML or JSON, with or without where each value came from. Secrets are left out.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use serde_json::{Map, Value as Json, json};
+
+use super::keys::{KEYS, RULE_KEYS, RULES, name_of, section_of};
+use super::load::Loaded;
+use super::problems::Origin;
+
+/// As TOML, in the order of the table of keys.
+pub fn show(loaded: &Loaded, with_origin: bool) -> String {
+    let mut out = String::new();
+    let mut section = "";
+    for row in KEYS.iter() {
+        let Some(value) = row.get(&loaded.config) else { continue };
+        if section_of(row.path) != section {
+            section = section_of(row.path);
+            let _ = writeln!(out, "\n[{section}]");
+        }
+        let origin = with_origin.then(|| loaded.origins.of(row.path));
+        push_line(&mut out, name_of(row.path), &value, origin);
+    }
+    for (index, rule) in loaded.config.host.iter().enumerate() {
+        let _ = writeln!(out, "\n[[{RULES}]]");
+        for row in RULE_KEYS.iter() {
+            let Some(value) = row.get(rule) else { continue };
+            let origin = with_origin.then(|| loaded.origins.of_rule(index, row.path));
+            push_line(&mut out, row.path, &value, origin);
+        }
+    }
+    out
+}
+
+/// As JSON: sections are objects; with origins, each value is `{"value": …, "origin": …}`.
+pub fn show_json(loaded: &Loaded, with_origin: bool) -> Json {
+    let leaf = |value: Json, origin: Option<&Origin>| match with_origin {
+        true => json!({ "value": value, "origin": origin_text(origin) }),
+        false => value,
+    };
+    let mut root = json!({});
+    for row in KEYS.iter() {
+        let Some(value) = row.get(&loaded.config) else { continue };
+        // Indexing a JSON object with a new name adds it.
+        let section = section_of(row.path).split('.').filter(|part| !part.is_empty());
+        let section = section.fold(&mut root, |object, part| &mut object[part]);
+        section[name_of(row.path)] = leaf(value, loaded.origins.of(row.path));
+    }
+    let rules = loaded.config.host.iter().enumerate().map(|(index, rule)| {
+        let values = RULE_KEYS.iter().filter_map(|row| {
+            let value = leaf(row.get(rule)?, loaded.origins.of_rule(index, row.path));
+            Some((row.path.to_owned(), value))
+        });
+        Json::Object(values.collect::<Map<_, _>>())
+    });
+    root[RULES] = rules.collect();
+    root
+}
+
+/// Wide enough for most values, so that the origins stand under each other.
+const COLUMN: usize = 40;
+
+fn push_line(out: &mut String, name: &str, value: &Json, origin: Option<Option<&Origin>>) {
+    let setting = format!("{name} = {}", toml(value));
+    let _ = match origin {
+        Some(origin) => writeln!(out, "{setting:COLUMN$} # {}", origin_text(origin)),
+        None => writeln!(out, "{setting}"),
+    };
+}
+
+/// "default", "config.toml:23", "env CURTSY_LISTEN", "--listen".
+fn origin_text(origin: Option<&Origin>) -> String {
+    match origin {
+        None => "default".to_owned(),
+        Some(Origin::File { path, line, .. }) => format!("{}:{line}", file_name(path)),
+        Some(given) => given.to_string(),
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The values of the table are strings, numbers, booleans and lists of them, whose JSON is TOML but for one character.
+pub(super) fn toml(value: &Json) -> String {
+    match value {
+        Json::Array(items) => format!("[{}]", items.iter().map(toml).collect::<Vec<_>>().join(", ")),
+        other => other.to_string().replace('\x7f', "\\u007f"),
+    }
+}

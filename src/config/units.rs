@@ -1,0 +1,196 @@
+//! Durations, sizes and rates as people write them.
+//!
+//! A number without its unit is refused, with the text to write instead: whether 150 means seconds or milliseconds is
+//! what people who come from other tools get wrong. What is written here can be read back without loss.
+
+use std::time::Duration;
+
+use super::values::{BadValue, Rate};
+
+/// From the largest, as the writer needs them. A month is left out on purpose: `M` and `m` are too easy to mix up.
+const TIME_UNITS: [(&str, u64); 5] = [
+    ("d", 86_400_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("m", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+];
+
+const SIZE_UNITS: [(&str, u64); 7] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+/// "250ms", "1.5s", "2m", "1h 30m", "1d".
+pub(super) fn read_duration(text: &str) -> Result<Duration, BadValue> {
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return Err(BadValue::new("is empty", r#"write a duration such as "5s""#));
+    }
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let (number, unit, after) = number_and_unit(rest);
+        let count: f64 = number.parse().map_err(|_| no_duration(text))?;
+        if unit.is_empty() {
+            return Err(needs_time_unit(number));
+        }
+        let Some((_, nanos)) = TIME_UNITS.iter().find(|(name, _)| *name == unit) else {
+            return Err(BadValue::new(format!("has an unknown unit {unit:?}"), "units are ms, s, m, h and d"));
+        };
+        let part = Duration::try_from_secs_f64(count * *nanos as f64 / 1e9).ok();
+        total = part.and_then(|part| total.checked_add(part)).ok_or_else(|| no_duration(text))?;
+        rest = after;
+    }
+    Ok(total)
+}
+
+/// For a bare number in place of a duration.
+pub(super) fn needs_time_unit(number: &str) -> BadValue {
+    BadValue::new("needs a unit", format!("write \"{number}s\""))
+}
+
+/// In the largest unit that needs no fraction; parts of a millisecond as a fraction of one.
+pub(super) fn write_duration(duration: Duration) -> String {
+    if duration.is_zero() {
+        return "0s".to_owned();
+    }
+    let nanos = duration.as_nanos();
+    match TIME_UNITS.iter().find(|(_, unit)| nanos.is_multiple_of(u128::from(*unit))) {
+        Some((name, unit)) => format!("{}{name}", nanos / u128::from(*unit)),
+        None => format!("{}.{}ms", nanos / 1_000_000, format!("{:06}", nanos % 1_000_000).trim_end_matches('0')),
+    }
+}
+
+/// "64KiB", "1MB", "8192B".
+pub(super) fn read_size(text: &str) -> Result<usize, BadValue> {
+    let advice = r#"write a size such as "64KiB""#;
+    let (number, unit, after) = number_and_unit(text.trim());
+    let count: f64 = number.parse().map_err(|_| BadValue::new("is not a size", advice))?;
+    if unit.is_empty() && after.is_empty() {
+        return Err(needs_size_unit(number));
+    }
+    let factor = SIZE_UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|(_, factor)| *factor);
+    match factor {
+        Some(factor) if after.is_empty() => Ok((count * factor as f64) as usize),
+        _ => Err(BadValue::new("is not a size", format!("{advice}; units are B, KiB, MiB, GiB, kB, MB and GB"))),
+    }
+}
+
+pub(super) fn needs_size_unit(number: &str) -> BadValue {
+    BadValue::new("needs a unit", format!("write \"{number}B\""))
+}
+
+pub(super) fn write_size(size: usize) -> String {
+    let size = size as u64;
+    let unit = SIZE_UNITS.iter().find(|(_, unit)| size > 0 && size.is_multiple_of(*unit));
+    let (name, factor) = unit.copied().unwrap_or(("B", 1));
+    format!("{}{name}", size / factor)
+}
+
+/// "2/s", "30/m", "100/h", "1000/d", or a plain number of requests a second.
+pub(super) fn read_rate(text: &str) -> Result<Rate, BadValue> {
+    let wrong = || BadValue::new("is not a rate", r#"write a rate such as "2/s" or "30/m""#);
+    let (count, unit) = text.split_once('/').unwrap_or((text, "s"));
+    let seconds = match unit.trim() {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => {
+            return Err(BadValue::new(format!("has an unknown unit {:?}", unit.trim()), "units are /s, /m, /h and /d"));
+        }
+    };
+    let count: f64 = count.trim().parse().map_err(|_| wrong())?;
+    if !count.is_finite() || count < 0.0 {
+        return Err(wrong());
+    }
+    if count == 0.0 {
+        return Err(BadValue::new("would never let a request through", r#"to turn pacing off, write delay = "0s""#));
+    }
+    Ok(Rate(count / seconds))
+}
+
+/// Splits "1.5s rest" into "1.5", "s" and "rest".
+fn number_and_unit(text: &str) -> (&str, &str, &str) {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, rest) = text.split_at(digits);
+    let rest = rest.trim_start();
+    let letters = rest.find(|c: char| !c.is_alphabetic()).unwrap_or(rest.len());
+    let (unit, rest) = rest.split_at(letters);
+    (number, unit, rest.trim_start())
+}
+
+fn no_duration(text: &str) -> BadValue {
+    BadValue::new(format!("is not a duration: {text:?}"), r#"write a duration such as "250ms", "5s" or "1h 30m""#)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_people_write() {
+        for (text, millis) in [
+            ("250ms", 250),
+            ("1.5s", 1500),
+            ("0s", 0),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+            ("1h 30m", 5_400_000),
+            ("1h30m", 5_400_000),
+            ("1d", 86_400_000),
+            (" 5 s ", 5000),
+        ] {
+            assert_eq!(read_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_alone_is_told_what_to_write() {
+        assert_eq!(read_duration("150").unwrap_err().advice, "write \"150s\"");
+        assert_eq!(read_size("65536").unwrap_err().advice, "write \"65536B\"");
+    }
+
+    #[test]
+    fn what_is_no_duration() {
+        for text in ["", "s", "2x", "5M", "-1s", "1..5s", "1s,2s", "1e3s", "99999999999999999999d", "٣s", "1s 2"] {
+            assert!(read_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for (nanos, text) in [
+            (0, "0s"),
+            (1_000_000, "1ms"),
+            (150_000_000_000, "150s"),
+            (90_000_000_000, "90s"),
+            (7_200_000_000_000, "2h"),
+            (333_333_333, "333.333333ms"),
+            (2_592_000_000_000_000, "30d"),
+        ] {
+            let duration = Duration::from_nanos(nanos);
+            assert_eq!(write_duration(duration), text);
+            assert_eq!(read_duration(text), Ok(duration));
+        }
+        for size in [0, 1, 8191, 65_536, 1_000_000, 3 << 30] {
+            assert_eq!(read_size(&write_size(size)), Ok(size));
+        }
+        assert_eq!(write_size(65_536), "64KiB");
+    }
+
+    #[test]
+    fn rates_become_delays() {
+        for (text, millis) in [("2/s", 500), ("30/m", 2000), ("0.1", 10_000), ("3600/h", 1000), ("24/d", 3_600_000)] {
+            assert_eq!(read_rate(text).unwrap().delay(), Duration::from_millis(millis), "{text}");
+        }
+        for text in ["", "0", "-1", "x/s", "2/x", "inf", "NaN", "1/s/s"] {
+            assert!(read_rate(text).is_err(), "{text}");
+        }
+    }
+}

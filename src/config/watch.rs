@@ -1,0 +1,154 @@
+//! Notices that the file was saved.
+//!
+//! Looks at the content, not at times or inodes, so that atomic renames, symlinked ConfigMaps and network disks all
+//! work. A change counts when two looks in a row see the same new content: an editor that empties the file before it
+//! writes would otherwise be caught in between, and an empty file is a valid one with every default. Never sleeps; its
+//! caller looks every two seconds or so.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+
+use super::file::FileChoice;
+use super::load::{Loaded, Sources, load};
+use super::problems::Problems;
+
+#[derive(Debug)]
+pub struct Watch {
+    sources: Sources,
+    path: Option<PathBuf>,
+    /// What the last load or report was about.
+    known: Option<u64>,
+    /// What the last look saw, if that was new.
+    seen: Option<Option<u64>>,
+}
+
+impl Watch {
+    /// Starts from what `sources` gave. If there was no file, there is nothing to watch.
+    pub fn new(mut sources: Sources, loaded: &Loaded) -> Self {
+        let path = loaded.path.clone();
+        if let Some(path) = &path {
+            // The same file for good: if it goes away, no other may take its place unasked.
+            sources.file = FileChoice::Path(path.clone());
+        }
+        let mut watch = Watch { sources, path, known: None, seen: None };
+        watch.known = watch.look();
+        watch
+    }
+
+    /// The new configuration, or what is wrong with it, once for each change; `None` if there is nothing new. A file
+    /// that is gone is reported too.
+    pub fn changed(&mut self) -> Option<Result<Loaded, Problems>> {
+        self.path.as_ref()?;
+        let now = self.look();
+        if now == self.known {
+            self.seen = None;
+            return None;
+        }
+        if self.seen != Some(now) {
+            self.seen = Some(now);
+            return None;
+        }
+        self.known = now;
+        self.seen = None;
+        Some(load(&self.sources))
+    }
+
+    /// A hash of the content; `None` while the file cannot be read.
+    fn look(&self) -> Option<u64> {
+        let content = fs::read(self.path.as_ref()?).ok()?;
+        let mut hasher = DefaultHasher::new();
+        content.hash(&mut hasher);
+        Some(hasher.finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use super::*;
+
+    fn watch(path: &Path) -> Watch {
+        let sources = Sources { file: FileChoice::Path(path.to_owned()), ..Sources::default() };
+        let loaded = load(&sources).expect("a valid file");
+        Watch::new(sources, &loaded)
+    }
+
+    fn workers(change: Option<Result<Loaded, Problems>>) -> usize {
+        change.expect("a change").expect("a valid file").config.workers
+    }
+
+    #[test]
+    fn a_saved_change_is_reported_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("curtsy.toml");
+        fs::write(&path, "workers = 1").unwrap();
+        let mut watch = watch(&path);
+        assert!(watch.changed().is_none());
+        fs::write(&path, "workers = 2").unwrap();
+        assert!(watch.changed().is_none(), "it may not be complete");
+        assert_eq!(workers(watch.changed()), 2);
+        assert!(watch.changed().is_none());
+    }
+
+    #[test]
+    fn an_editor_caught_in_the_act_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("curtsy.toml");
+        fs::write(&path, "workers = 1").unwrap();
+        let mut watch = watch(&path);
+        for half in ["", "work", "workers = "] {
+            fs::write(&path, half).unwrap();
+            assert!(watch.changed().is_none());
+        }
+        fs::write(&path, "workers = 3").unwrap();
+        assert!(watch.changed().is_none());
+        assert_eq!(workers(watch.changed()), 3);
+    }
+
+    #[test]
+    fn a_mistake_that_stays_is_reported_once_and_its_repair_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("curtsy.toml");
+        fs::write(&path, "workers = 1").unwrap();
+        let mut watch = watch(&path);
+        fs::write(&path, "workers = ").unwrap();
+        assert!(watch.changed().is_none());
+        assert!(watch.changed().expect("a report").is_err());
+        assert!(watch.changed().is_none());
+        fs::write(&path, "workers = 1").unwrap();
+        assert!(watch.changed().is_none());
+        assert_eq!(workers(watch.changed()), 1);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_is_an_error_and_not_another_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("curtsy.toml");
+        fs::write(&path, "workers = 1").unwrap();
+        let mut watch = watch(&path);
+        fs::remove_file(&path).unwrap();
+        assert!(watch.changed().is_none());
+        assert!(watch.changed().expect("a report").is_err());
+        assert!(watch.changed().is_none());
+    }
+
+    #[test]
+    fn a_configmap_changes_by_symlink() {
+        let dir = tempfile::tempdir().unwrap();
+        for (version, text) in [("v1", "workers = 1"), ("v2", "workers = 2")] {
+            fs::create_dir(dir.path().join(version)).unwrap();
+            fs::write(dir.path().join(version).join("config.toml"), text).unwrap();
+        }
+        symlink("v1", dir.path().join("..data")).unwrap();
+        let path = dir.path().join("config.toml");
+        symlink("..data/config.toml", &path).unwrap();
+        let mut watch = watch(&path);
+        symlink("v2", dir.path().join("..new")).unwrap();
+        fs::rename(dir.path().join("..new"), dir.path().join("..data")).unwrap();
+        assert!(watch.changed().is_none());
+        assert_eq!(workers(watch.changed()), 2);
+    }
+}

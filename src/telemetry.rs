@@ -1,0 +1,205 @@
+//! The log: one event, one line, on stderr; text for people, JSON for machines.
+//!
+//! Both show the same fields. Whatever an event carries, it stays inside its line: control characters are escaped, so
+//! nobody outside can write lines or colours of their own.
+
+use std::fmt::{self, Write};
+use std::io::{IsTerminal, stderr};
+use std::time::SystemTime;
+
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::reload;
+
+use crate::clock;
+use crate::config::{Log, LogFormat};
+
+/// Changes the level of a log that is running.
+#[derive(Clone, Debug)]
+pub struct LevelHandle(reload::Handle<EnvFilter, tracing_subscriber::Registry>);
+
+/// Starts the log of this process. A second call does nothing: tests share a process.
+pub fn start(log: &Log, colour: bool) -> LevelHandle {
+    let (filter, handle) = reload::Layer::new(filter(&log.level));
+    let format = if is_json(log.format) { Format::Json } else { Format::Text { colour } };
+    let lines = tracing_subscriber::fmt::layer().with_writer(stderr).event_format(format);
+    let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(filter).with(lines));
+    LevelHandle(handle)
+}
+
+impl LevelHandle {
+    pub fn set(&self, level: &str) {
+        let _ = self.0.reload(filter(level));
+    }
+}
+
+/// JSON where nobody watches.
+pub fn is_json(format: LogFormat) -> bool {
+    match format {
+        LogFormat::Auto => !stderr().is_terminal(),
+        LogFormat::Json => true,
+        LogFormat::Text => false,
+    }
+}
+
+/// The configuration has checked the level; anything else would be heard as "info".
+fn filter(level: &str) -> EnvFilter {
+    EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"))
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Format {
+    Text { colour: bool },
+    Json,
+}
+
+impl<S, N> FormatEvent<S, N> for Format
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let level = *event.metadata().level();
+        let line = match self {
+            Format::Text { colour } => text_line(clock::wall(), level, fields, *colour),
+            Format::Json => json_line(clock::wall(), level, fields),
+        };
+        writeln!(writer, "{line}")
+    }
+}
+
+#[derive(Debug, Default)]
+struct Fields {
+    message: String,
+    others: Vec<(&'static str, Value)>,
+}
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: Value) {
+        match (field.name(), value) {
+            ("message", Value::String(text)) => self.message = text,
+            (name, value) => self.others.push((name, value)),
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value.into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value.into());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field, format!("{value:?}").into());
+    }
+}
+
+/// `14:02:11.402 WARN  cannot take a connection; trying on error="…"`, in UTC.
+fn text_line(at: SystemTime, level: Level, fields: Fields, colour: bool) -> String {
+    let time = humantime::format_rfc3339_millis(at).to_string();
+    let time = time.get(11..23).unwrap_or(&time);
+    let (before, after) = match (colour, level) {
+        (false, _) => ("", ""),
+        (true, Level::ERROR) => ("\x1b[31m", "\x1b[0m"),
+        (true, Level::WARN) => ("\x1b[33m", "\x1b[0m"),
+        (true, Level::INFO) => ("\x1b[32m", "\x1b[0m"),
+        (true, _) => ("\x1b[2m", "\x1b[0m"),
+    };
+    let mut line = format!("{time} {before}{level:<5}{after} {}", one_line(&fields.message));
+    for (name, value) in fields.others {
+        if name == "event" {
+            continue;
+        }
+        let shown = match &value {
+            Value::String(text) if is_word(text) => text.clone(),
+            Value::String(text) => format!("\"{}\"", one_line(text)),
+            other => other.to_string(),
+        };
+        let _ = write!(line, " {name}={shown}");
+    }
+    line
+}
+
+fn json_line(at: SystemTime, level: Level, fields: Fields) -> String {
+    let mut line = Map::new();
+    line.insert("ts".to_owned(), humantime::format_rfc3339_millis(at).to_string().into());
+    line.insert("level".to_owned(), level.as_str().to_ascii_lowercase().into());
+    for (name, value) in fields.others {
+        line.insert(name.to_owned(), value);
+    }
+    if !fields.message.is_empty() {
+        line.insert("msg".to_owned(), fields.message.into());
+    }
+    Value::Object(line).to_string()
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'=' | b'\\'))
+}
+
+fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(message: &str, others: &[(&'static str, &str)]) -> Fields {
+        Fields {
+            message: message.to_owned(),
+            others: others.iter().map(|(name, value)| (*name, Value::from(*value))).collect(),
+        }
+    }
+
+    #[test]
+    fn a_text_line_is_short_and_complete() {
+        let at = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(50_531_402);
+        let fields = fields("slow", &[("event", "host.slow"), ("host", "a.test"), ("why", "it is")]);
+        assert_eq!(text_line(at, Level::WARN, fields, false), "14:02:11.402 WARN  slow host=a.test why=\"it is\"");
+    }
+
+    #[test]
+    fn nobody_writes_a_line_of_their_own() {
+        let evil = "x\n14:00:00 ERROR forged\x1b[31m";
+        let text = text_line(SystemTime::UNIX_EPOCH, Level::INFO, fields(evil, &[("host", evil)]), false);
+        let json = json_line(SystemTime::UNIX_EPOCH, Level::INFO, fields(evil, &[("host", evil)]));
+        for line in [text, json] {
+            assert!(!line.contains('\n') && !line.contains('\x1b'), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_json_line_has_its_fields() {
+        let line = json_line(SystemTime::UNIX_EPOCH, Level::INFO, fields("hi", &[("event", "ready")]));
+        let value: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((&value["event"], &value["msg"], &value["level"]), (&"ready".into(), &"hi".into(), &"info".into()));
+    }
+}

@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 /// A host in its one spelling: lower-case A-labels without a trailing dot, or an IP address in canonical form.
@@ -57,6 +57,9 @@ impl HostKey {
         }
         if is_plain_name(host) {
             return Self::from_ascii(host);
+        }
+        if let Ok(ip) = host.parse::<Ipv4Addr>() {
+            return Ok(HostKey { text: host.into(), ip: Some(IpAddr::V4(ip)) });
         }
         // Numbers in odd bases, IDN and the like: read as a browser reads them (WHATWG URL, host parsing).
         if host.bytes().any(|byte| matches!(byte, b'%' | b':' | b'[' | b']')) {

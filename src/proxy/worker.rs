@@ -119,7 +119,6 @@ async fn serve(worker: Arc<Worker>, stream: TcpStream, peer: SocketAddr) {
     builder
         .max_header_size(limits.head_size)
         .max_buf_size(limits.head_size.max(LEAST_BUFFER))
-        .preserve_header_case(true)
         .title_case_headers(true)
         .header_read_timeout(None);
     drop(settings);

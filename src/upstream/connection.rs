@@ -64,7 +64,6 @@ impl Connection {
             // sections 5.1 and 5.2).
             .allow_spaces_after_header_name_in_responses(true)
             .allow_obsolete_multiline_headers_in_responses(true)
-            .preserve_header_case(true)
             .title_case_headers(true)
             .handshake(io)
             .await

@@ -70,16 +70,17 @@ impl Curtsy {
             ("CURTSY_LOG__FORMAT", "json"),
             ("CURTSY_ACCESS__ALLOW_DESTINATIONS", "127.0.0.0/8"),
         ]);
-        let mut child = command.spawn().expect("the built program starts");
-        let mut lines =
-            BufReader::new(child.stderr.take().expect("a pipe was asked for")).lines().map_while(Result::ok);
+        let child = command.stdout(Stdio::null()).spawn().expect("the built program starts");
+        let mut curtsy = Curtsy { child, proxy: String::new(), admin: String::new() };
+        let stderr = curtsy.child.stderr.take().expect("a pipe was asked for");
+        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
         let mut events = lines.by_ref().filter_map(|line| serde_json::from_str::<serde_json::Value>(&line).ok());
         let ready = events.find(|line| line["event"] == "ready").expect("curtsy says that it is ready");
         // Somebody must go on reading, or it blocks when the pipe is full.
         thread::spawn(move || lines.for_each(drop));
-        let address =
-            |value: &serde_json::Value| value.as_str().expect("the ready line names its addresses").to_owned();
-        Curtsy { child, proxy: address(&ready["proxy"][0]), admin: address(&ready["admin"]) }
+        curtsy.proxy = ready["proxy"].as_str().expect("the ready line says where clients connect").to_owned();
+        curtsy.admin = ready["admin"].as_str().expect("the ready line says where operators connect").to_owned();
+        curtsy
     }
 }
 

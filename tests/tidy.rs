@@ -22,7 +22,7 @@ use source::Source;
 const MAY_USE: &[(&str, &str)] = &[
     ("main", "cli"),
     ("lib", ""),
-    ("cli", "app clock config"),
+    ("cli", "app clock config shutdown telemetry"),
     ("app", "admin clock config gate ledger metrics politeness proxy shutdown store telemetry tls upstream"),
     ("admin", "clock config gate metrics politeness shutdown"),
     ("proxy", "clock config gate metrics patience politeness shutdown telemetry tls upstream"),

@@ -83,7 +83,7 @@ fn set_host(headers: &mut HeaderMap, origin: &Origin, uri: &Uri) {
     let as_written = uri.authority().map_or("", |authority| authority.as_str());
     let given = headers.get(header::HOST).map_or(&[][..], HeaderValue::as_bytes);
     // What nearly every client sends: the target's own spelling, which is already the one spelling we use.
-    if given == as_written.as_bytes() && as_written == origin.host.as_str() {
+    if given == as_written.as_bytes() && is_canonical(as_written, origin) {
         return;
     }
     let authority = HeaderValue::try_from(origin.authority()).expect("a host key has only visible characters");
@@ -95,6 +95,16 @@ fn set_host(headers: &mut HeaderMap, origin: &Origin, uri: &Uri) {
             headers.insert(header::HOST, authority);
             headers.extend(rest);
         }
+    }
+}
+
+/// Whether this is just what [`Origin::authority`] would write.
+fn is_canonical(authority: &str, origin: &Origin) -> bool {
+    let has_own_port = origin.port != origin.scheme.default_port();
+    match authority.strip_prefix(origin.host.as_str()) {
+        Some("") => !has_own_port,
+        Some(port) => has_own_port && port.strip_prefix(':').is_some_and(|port| !port.starts_with('0')),
+        None => false,
     }
 }
 

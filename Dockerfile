@@ -1,0 +1,40 @@
+# syntax=docker/dockerfile:1
+# Two stages: a builder that is thrown away, and an image with one program, no shell and no root.
+ARG BUILDER=docker.io/library/rust:1-slim-bookworm
+ARG RUNTIME=gcr.io/distroless/cc-debian12:nonroot
+
+FROM ${BUILDER} AS builder
+WORKDIR /src
+# rust-toolchain.toml stays outside: the image's own compiler is new enough, and rustup would fetch another one.
+COPY Cargo.toml Cargo.lock config.toml ./
+COPY src src
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/src/target \
+    cargo build --profile dist --locked --bin curtsy \
+    && cp target/dist/curtsy /usr/local/bin/curtsy
+# The runtime image has no shell to make and own a folder with.
+RUN mkdir -p /image/var/lib/curtsy /image/etc/curtsy
+
+FROM ${RUNTIME}
+LABEL org.opencontainers.image.title="curtsy" \
+      org.opencontainers.image.description="A forward proxy that makes any client polite to every host" \
+      org.opencontainers.image.licenses="MIT OR Apache-2.0"
+COPY --from=builder --chown=65532:65532 /image/var/lib/curtsy /var/lib/curtsy
+COPY --from=builder /image/etc/curtsy /etc/curtsy
+COPY --from=builder /usr/local/bin/curtsy /usr/local/bin/curtsy
+
+# A container's loopback is its own, so the proxy listens on every address of it, for private networks only. These
+# variables win over a mounted /etc/curtsy/config.toml: change them with `-e`. The admin listener keeps to the
+# container's loopback, which needs no token; HEALTHCHECK runs inside.
+ENV CURTSY_LISTEN=0.0.0.0:3128 \
+    CURTSY_ACCESS__ALLOW=127.0.0.0/8,::1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7 \
+    CURTSY_STATE_DIR=/var/lib/curtsy
+
+USER 65532:65532
+VOLUME /var/lib/curtsy
+EXPOSE 3128 3129
+# curtsy is the first process and takes the signal itself: requests in flight finish within `shutdown_grace` (30 s).
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["/usr/local/bin/curtsy", "health"]
+ENTRYPOINT ["/usr/local/bin/curtsy"]
+CMD ["run"]

@@ -1,0 +1,191 @@
+//! The commands in README.md and `docs/` do what the text says.
+//!
+//! Every block fenced as `sh` is run by bash in an empty folder, with the built program first in the path. In it
+//! `http://127.0.0.1:3128` stands for a running curtsy, `127.0.0.1:3129` for its admin listener and
+//! `http://example.com` for an origin, all three on loopback ports the system chose. A line `#=> text` says what the
+//! block must print. Blocks fenced as `console` are for readers only: they need the internet, or minutes.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_curtsy");
+/// Ends a block that hangs; the slowest takes well under a second.
+const LIMIT_SECONDS: &str = "60";
+
+#[derive(Debug, PartialEq)]
+struct Block {
+    /// File and line of the opening fence.
+    place: String,
+    script: String,
+}
+
+impl Block {
+    fn expected(&self) -> impl Iterator<Item = &str> {
+        self.script.lines().filter_map(|line| line.strip_prefix("#=> "))
+    }
+}
+
+/// The `sh` blocks of a Markdown text.
+fn blocks(file: &str, text: &str) -> Vec<Block> {
+    let mut found: Vec<Block> = Vec::new();
+    let mut fence = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        match (fence, line.strip_prefix("```")) {
+            (None, Some(language)) => {
+                fence = Some(language);
+                if language == "sh" {
+                    found.push(Block { place: format!("{file}:{number}"), script: String::new() });
+                }
+            }
+            (Some(_), Some("")) => fence = None,
+            (Some("sh"), _) => {
+                let block = found.last_mut().expect("its fence made it");
+                block.script.push_str(line);
+                block.script.push('\n');
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// A running curtsy that may visit loopback; killed when dropped.
+struct Curtsy {
+    child: Child,
+    proxy: String,
+    admin: String,
+}
+
+impl Curtsy {
+    fn start(folder: &Path) -> Self {
+        let mut command = without_settings(PROGRAM);
+        command.arg("run").current_dir(folder).env("HOME", folder).stdin(Stdio::null()).stderr(Stdio::piped());
+        command.envs([
+            ("CURTSY_LISTEN", "127.0.0.1:0"),
+            ("CURTSY_ADMIN", "127.0.0.1:0"),
+            ("CURTSY_STATE_DIR", "memory"),
+            ("CURTSY_LOG__FORMAT", "json"),
+            ("CURTSY_ACCESS__ALLOW_DESTINATIONS", "127.0.0.0/8"),
+        ]);
+        let child = command.stdout(Stdio::null()).spawn().expect("the built program starts");
+        let mut curtsy = Curtsy { child, proxy: String::new(), admin: String::new() };
+        let stderr = curtsy.child.stderr.take().expect("a pipe was asked for");
+        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+        let mut events = lines.by_ref().filter_map(|line| serde_json::from_str::<serde_json::Value>(&line).ok());
+        let ready = events.find(|line| line["event"] == "ready").expect("curtsy says that it is ready");
+        // Somebody must go on reading, or it blocks when the pipe is full.
+        thread::spawn(move || lines.for_each(drop));
+        curtsy.proxy = ready["proxy"].as_str().expect("the ready line says where clients connect").to_owned();
+        curtsy.admin = ready["admin"].as_str().expect("the ready line says where operators connect").to_owned();
+        curtsy
+    }
+}
+
+impl Drop for Curtsy {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An origin that answers every request with the same page, for as long as the test runs.
+fn start_origin() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
+    let address = listener.local_addr().expect("it is bound");
+    thread::spawn(move || {
+        for connection in listener.incoming().flatten() {
+            thread::spawn(|| answer(connection));
+        }
+    });
+    address.to_string()
+}
+
+/// Errors are the client's to notice: it gets no page.
+fn answer(mut connection: TcpStream) {
+    let mut head = BufReader::new(&connection).lines().map_while(Result::ok);
+    if head.by_ref().any(|line| line.is_empty()) {
+        let page = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n";
+        let _ = connection.write_all(page.as_bytes());
+    }
+}
+
+/// A command with no setting of the person who runs the tests.
+fn without_settings(program: &str) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars() {
+        if name.starts_with("CURTSY_") || name.to_ascii_lowercase().ends_with("_proxy") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs a script in `folder`: did it succeed, and all that it printed.
+fn run(script: &str, folder: &Path, admin: &str) -> (bool, String) {
+    let programs = Path::new(PROGRAM).parent().expect("a program is in a folder");
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+    let mut command = without_settings("timeout");
+    command.args([LIMIT_SECONDS, "bash", "-euo", "pipefail", "-c", &format!("exec 2>&1\n{script}")]);
+    command.current_dir(folder).env("HOME", folder).env("PATH", path).env("CURTSY_ADMIN", admin);
+    let output = command.stdin(Stdio::null()).output().expect("bash and timeout are there");
+    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn documents() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = std::fs::read_dir(root.join("docs")).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut documents: Vec<PathBuf> = docs.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
+    documents.push(root.join("README.md"));
+    documents
+}
+
+#[test]
+fn every_command_in_the_documentation_works() {
+    let home = tempfile::tempdir().expect("a writable temporary folder");
+    let origin = start_origin();
+    let curtsy = Curtsy::start(home.path());
+
+    let mut failures = Vec::new();
+    let mut tried = 0;
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).expect("a readable document");
+        for block in blocks(&document.file_name().expect("it has a name").to_string_lossy(), &text) {
+            tried += 1;
+            let script = block.script.replace("127.0.0.1:3128", &curtsy.proxy).replace("127.0.0.1:3129", &curtsy.admin);
+            let script = script.replace("http://example.com", &format!("http://{origin}"));
+            let folder = tempfile::tempdir().expect("a writable temporary folder");
+            let (succeeded, printed) = run(&script, folder.path(), &curtsy.admin);
+            let missing: Vec<&str> = block.expected().filter(|text| !printed.contains(text)).collect();
+            if !succeeded || !missing.is_empty() {
+                failures.push(format!(
+                    "{}: succeeded {succeeded}, not printed {missing:?}\n{script}---\n{printed}",
+                    block.place
+                ));
+            }
+        }
+    }
+    assert!(tried > 0, "the documentation has no commands to try");
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
+
+#[test]
+fn only_sh_blocks_are_run() {
+    let text = "a\n```sh\none\n#=> two\n```\n```console\n$ three\n```\n```text\n```\n```sh\n```\n";
+    let found = blocks("x.md", text);
+    assert_eq!(found[0], Block { place: "x.md:2".into(), script: "one\n#=> two\n".into() });
+    assert_eq!(found[0].expected().collect::<Vec<_>>(), ["two"]);
+    assert_eq!(found[1..], [Block { place: "x.md:11".into(), script: String::new() }]);
+}
+
+#[test]
+fn a_failing_command_is_noticed() {
+    let folder = tempfile::tempdir().expect("a writable temporary folder");
+    assert_eq!(run("echo hello", folder.path(), ""), (true, "hello\n".into()));
+    assert_eq!(run("echo before\nfalse\necho after", folder.path(), ""), (false, "before\n".into()));
+    assert!(!run("false | cat", folder.path(), "").0);
+    assert!(!run("echo $not_set", folder.path(), "").0);
+}

@@ -1,0 +1,143 @@
+//! Rules about the code itself, checked on every run of the tests.
+//!
+//! Who may call whom, what the core may not know, how long things may get, which names say nothing. A rule is a
+//! function from a file to the problems in it; each has a test that runs it over the tree and one that shows it fail.
+
+#[path = "tidy/rules.rs"]
+mod rules;
+#[path = "tidy/samples.rs"]
+mod samples;
+#[path = "tidy/source.rs"]
+mod source;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use rules::Problem;
+use source::Source;
+
+/// Which modules of the crate each module may name, itself aside. One line per folder or file in `src`, from the door
+/// inwards: the picture is in ARCHITECTURE.md, and an arrow is only ever added here on purpose.
+const MAY_USE: &[(&str, &str)] = &[
+    ("main", "cli"),
+    ("lib", ""),
+    ("cli", "app clock config shutdown telemetry"),
+    ("app", "admin clock config gate ledger metrics politeness proxy shutdown store telemetry tls upstream"),
+    ("admin", "clock config gate metrics politeness shutdown"),
+    ("proxy", "clock config gate metrics patience politeness shutdown telemetry tls upstream"),
+    ("gate", "clock config ledger metrics politeness store upstream"),
+    ("ledger", "clock config metrics politeness"),
+    ("store", "clock config metrics politeness"),
+    ("tls", "clock config metrics politeness"),
+    ("upstream", "clock config metrics patience politeness"),
+    ("telemetry", "clock config"),
+    ("shutdown", "clock"),
+    ("metrics", "clock politeness"),
+    ("patience", "clock"),
+    ("config", ""),
+    ("clock", "politeness"),
+    ("politeness", ""),
+];
+
+/// Only these load or watch a configuration; everyone else is given one and knows its types.
+const READERS_OF_CONFIG: &[&str] = &["app", "cli"];
+
+/// Every tracked or new file that is text, with its path; from the folder itself where there is no git.
+fn tree() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let listing = ["ls-files", "--cached", "--others", "--exclude-standard", "-z"];
+    let paths = match Command::new("git").arg("-C").arg(root).args(listing).output() {
+        Ok(output) if output.status.success() => {
+            let listing = String::from_utf8(output.stdout).expect("git lists paths of this tree, which are ASCII");
+            listing.split_terminator('\0').map(str::to_owned).collect()
+        }
+        _ => walk(root, ""),
+    };
+    let text = |path: String| std::fs::read_to_string(root.join(&path)).ok().map(|text| (path, text));
+    paths.into_iter().filter_map(text).collect()
+}
+
+fn walk(root: &Path, folder: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(root.join(folder)).expect("a folder of the tree") {
+        let entry = entry.expect("an entry of a folder of the tree");
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+        match entry.file_type().expect("the type of an entry") {
+            kind if kind.is_dir() && name != "target" && name != ".git" => paths.extend(walk(root, &path)),
+            kind if kind.is_file() => paths.push(path),
+            _ => {}
+        }
+    }
+    paths
+}
+
+fn sources() -> Vec<Source> {
+    let tree = tree().into_iter().filter(|(path, _)| path.ends_with(".rs"));
+    let sources: Vec<Source> = tree.map(|(path, text)| Source::new(&path, &text)).collect();
+    let test_only: BTreeSet<String> = sources.iter().flat_map(Source::test_modules).collect();
+    let marked = sources.into_iter().map(|source| match test_only.contains(&source.path) {
+        true => source.test_only(),
+        false => source,
+    });
+    marked.collect()
+}
+
+fn assert_none(problems: &[Problem]) {
+    let list: Vec<String> = problems.iter().map(|p| format!("{}:{}: {}", p.file, p.line, p.what)).collect();
+    assert!(list.is_empty(), "{} problem(s)\n{}", list.len(), list.join("\n"));
+}
+
+fn check_sources(rule: fn(&Source) -> Vec<Problem>) {
+    let sources = sources();
+    assert!(sources.iter().any(|source| source.path == "src/main.rs"), "the tree was not found");
+    assert_none(&sources.iter().flat_map(rule).collect::<Vec<_>>());
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    check_sources(rules::file_head);
+}
+
+#[test]
+fn arrows_never_turn_round() {
+    check_sources(rules::arrows);
+}
+
+#[test]
+fn the_core_only_decides() {
+    check_sources(rules::pure_core);
+}
+
+#[test]
+fn names_say_something() {
+    check_sources(rules::names);
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    check_sources(rules::unfinished);
+}
+
+#[test]
+fn functions_and_files_stay_short() {
+    check_sources(rules::lengths);
+}
+
+#[test]
+fn no_file_knows_the_machine_it_was_written_on() {
+    assert_none(&tree().iter().flat_map(|(path, text)| rules::machine_paths(path, text)).collect::<Vec<_>>());
+}
+
+/// The table may not hold a circle: take away modules that use nothing left, until none is left.
+#[test]
+fn the_table_of_arrows_has_no_circle() {
+    let mut left: Vec<_> = MAY_USE.to_vec();
+    while !left.is_empty() {
+        let names: Vec<&str> = left.iter().map(|(module, _)| *module).collect();
+        let before = left.len();
+        left.retain(|(_, uses)| uses.split(' ').any(|used| names.contains(&used)));
+        assert!(left.len() < before, "a circle among {names:?}");
+    }
+}

@@ -1,0 +1,145 @@
+//! Made-up files that break each rule: a rule that cannot fail checks nothing.
+
+use crate::rules::{self, MACHINE_FOLDERS, Problem};
+use crate::source::Source;
+
+/// What a rule says about a made-up file, as `line: problem`.
+fn check(rule: fn(&Source) -> Vec<Problem>, path: &str, text: &str) -> Vec<String> {
+    rule(&Source::new(path, text)).iter().map(|problem| format!("{}: {}", problem.line, problem.what)).collect()
+}
+
+#[test]
+fn file_head() {
+    assert_eq!(check(rules::file_head, "src/a.rs", "//! What it is for.\n"), [""; 0]);
+    for bad in ["", "use std::fmt;\n", "// A comment.\n", "//! \nfn f() {}\n", "\n//! Too late.\n"] {
+        assert_eq!(check(rules::file_head, "src/a.rs", bad).len(), 1, "{bad:?}");
+    }
+}
+
+#[test]
+fn arrows() {
+    let rule = rules::arrows;
+    assert_eq!(check(rule, "src/proxy/mod.rs", "use crate::gate::Gate;"), [""; 0]);
+    assert_eq!(check(rule, "src/gate/mod.rs", "use crate::proxy::Proxy;"), ["1: `gate` must not know `proxy`"]);
+    assert_eq!(
+        check(rule, "src/gate/mod.rs", "fn f() {\n    crate::admin::f();\n}"),
+        ["2: `gate` must not know `admin`"]
+    );
+    assert_eq!(check(rule, "src/newcomer.rs", ""), ["1: `newcomer` has no line in MAY_USE of tests/tidy.rs"]);
+    assert_eq!(
+        check(rule, "src/gate/mod.rs", "use crate::nowhere::X;"),
+        ["1: `crate::nowhere` is no module of MAY_USE"]
+    );
+    assert_eq!(check(rule, "src/main.rs", "use curtsy::{app, cli};"), ["1: `main` must not know `app`"]);
+}
+
+#[test]
+fn arrows_hidden_in_braces_and_supers() {
+    let rule = rules::arrows;
+    let braces = "use crate::{\n    clock::{self, Clock},\n    admin::{Views as V, x::Y},\n    metrics,\n};";
+    assert_eq!(check(rule, "src/gate/wait.rs", braces).len(), 2);
+    assert_eq!(check(rule, "src/gate/wait.rs", "use super::super::proxy::X;"), ["1: `gate` must not know `proxy`"]);
+    assert_eq!(check(rule, "src/gate.rs", "use super::proxy::X;"), ["1: `gate` must not know `proxy`"]);
+    assert_eq!(check(rule, "src/gate/mod.rs", "use super::proxy::X;"), ["1: `gate` must not know `proxy`"]);
+    assert_eq!(check(rule, "src/gate/wait.rs", "use super::proxy::X;"), [""; 0]);
+}
+
+#[test]
+fn arrows_in_comments_literals_and_tests_do_not_count() {
+    let text = concat!(
+        "//! See [`crate::proxy`].\n/* crate::proxy /* nested */ crate::proxy */\n",
+        "const A: &str = \"\\\" crate::proxy\";\nconst B: &str = r#\"\" crate::proxy\"#;\n",
+        "fn f<'a>(x: &'a str) -> char { '\"' }\n",
+        "#[cfg(test)]\nmod tests {\n    use crate::proxy::X;\n}\n",
+    );
+    assert_eq!(check(rules::arrows, "src/gate/mod.rs", text), [""; 0]);
+    let after = format!("{text}use crate::proxy::X;\n");
+    assert_eq!(check(rules::arrows, "src/gate/mod.rs", &after), ["10: `gate` must not know `proxy`"]);
+}
+
+#[test]
+fn config_gives_its_types_only() {
+    let rule = rules::arrows;
+    assert_eq!(check(rule, "src/gate/mod.rs", "use crate::config::{self, Config};"), [""; 0]);
+    assert_eq!(check(rule, "src/app.rs", "use crate::config::load;"), [""; 0]);
+    let loads = check(rule, "src/gate/mod.rs", "use crate::config::load;");
+    assert_eq!(loads, ["1: `gate` may use the types of `config`, not `config::load`"]);
+}
+
+#[test]
+fn pure_core() {
+    let bad = [
+        "use tokio::time;",
+        "async fn f() {}",
+        "use std::net::TcpStream;",
+        "use std::{fmt, fs};",
+        "use std::time::{Duration, Instant};",
+        "fn f() { std::time::SystemTime::now(); }",
+        "tracing::info!(x);",
+        "#[derive(serde::Serialize)]",
+        "use hyper::Uri;",
+    ];
+    for line in bad {
+        let problems = check(rules::pure_core, "src/politeness/lane.rs", line);
+        assert_eq!(problems.len(), 1, "{line}: {problems:?}");
+        assert_eq!(check(rules::pure_core, "src/gate/mod.rs", line), [""; 0], "outside the core");
+    }
+    let good = "//! No tokio here.\nuse std::net::IpAddr;\nuse std::time::Duration;\nfn asynchronous() {}";
+    assert_eq!(check(rules::pure_core, "src/politeness/lane.rs", good), [""; 0]);
+}
+
+#[test]
+fn names() {
+    let rule = rules::names;
+    assert_eq!(check(rule, "src/proxy/mod.rs", "struct HostKey;\nenum Utility { Helper }\nfn helper() {}"), [""; 0]);
+    assert_eq!(check(rule, "src/utils.rs", ""), ["1: `utils`: the word `utils` says nothing"]);
+    assert_eq!(
+        check(rule, "src/a.rs", "\npub struct LaneManager;"),
+        ["2: `LaneManager`: the word `manager` says nothing"]
+    );
+    assert_eq!(check(rule, "src/a.rs", "type RequestContext = u8;").len(), 1);
+    assert_eq!(check(rule, "src/a.rs", "impl Body for A {\n    type Data = u8;\n}"), [""; 0], "named by the trait");
+    assert_eq!(check(rule, "src/a.rs", "mod net_helpers {}").len(), 1);
+}
+
+#[test]
+fn unfinished() {
+    let rule = rules::unfinished;
+    assert_eq!(check(rule, "src/a.rs", "// todo! later\nconst A: &str = \"todo!\";"), [""; 0]);
+    assert_eq!(check(rule, "src/a.rs", "fn f() { todo!() }").len(), 1);
+    assert_eq!(check(rule, "src/a.rs", "#[cfg(test)]\nmod t {\n    fn f() { unimplemented!(\"x\") }\n}").len(), 1);
+    assert_eq!(check(rule, "tests/it/a.rs", "#[test]\n#[ignore = \"slow\"]\nfn f() {}").len(), 1);
+}
+
+#[test]
+fn lengths() {
+    let rule = rules::lengths;
+    let function = |lines: usize| format!("fn long(x: [u8; 2]) -> u8\n{{\n{}}}\n", "    x;\n".repeat(lines - 3));
+    assert_eq!(check(rule, "src/a.rs", &function(80)), [""; 0]);
+    assert_eq!(check(rule, "src/a.rs", &format!("\n{}", function(81))), ["2: `long` has 81 lines; 80 at most"]);
+    assert_eq!(check(rule, "src/a.rs", &format!("#[cfg(test)]\nmod tests {{\n{}}}", function(200))), [""; 0]);
+    assert_eq!(check(rule, "src/a.rs", &"const A: u8 = 1;\n".repeat(501)), ["1: 501 lines without tests; 500 at most"]);
+    let tail = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "    const B: u8 = 2;\n".repeat(100));
+    assert_eq!(check(rule, "src/a.rs", &("const A: u8 = 1;\n".repeat(500) + &tail)), [""; 0]);
+}
+
+#[test]
+fn machine_paths() {
+    for folder in MACHINE_FOLDERS {
+        let problems = rules::machine_paths("README.md", &format!("see\n`{folder}ann/notes`"));
+        assert_eq!(problems.len(), 1, "{folder}");
+        assert_eq!(problems[0].line, 2);
+        assert_eq!(rules::machine_paths("README.md", &format!("`{folder}me/notes`")), []);
+        assert_eq!(rules::machine_paths("README.md", &format!("https://example.org{folder}page")), []);
+    }
+}
+
+#[test]
+fn files_of_test_modules_are_tests() {
+    let declaring = Source::new("src/config.rs", "#[cfg(test)]\nmod tests;\nmod values;\n");
+    assert_eq!(declaring.test_modules(), ["src/config/tests.rs", "src/config/tests/mod.rs"]);
+    let declaring = Source::new("src/a/b.rs", "#[cfg(test)]\n#[path = \"b_tests.rs\"]\nmod tests;\n");
+    assert_eq!(declaring.test_modules(), ["src/a/b_tests.rs"]);
+    let declared = Source::new("src/config/tests.rs", "use crate::proxy::X;").test_only();
+    assert_eq!(rules::arrows(&declared), []);
+}

@@ -1,5 +1,7 @@
 //! The operator's door: health, readiness and what was counted.
 
+use std::thread;
+
 use crate::support::deadline::within;
 use crate::support::program::run;
 use crate::support::{Client, Curtsy, End, Hole, Origin, Program, ms, soon};
@@ -89,6 +91,50 @@ fn nothing_stays_counted_that_is_gone() {
     Client::reset(reset);
     for gauge in ["curtsy_tunnels", "curtsy_client_connections", "curtsy_inflight_requests"] {
         assert!(soon(|| curtsy.metric(gauge) == 0), "{gauge} is {}", curtsy.metric(gauge));
+    }
+}
+
+/// X35, X37: clients of every kind at once, many of whom leave in the middle.
+#[test]
+fn a_storm_leaves_nothing_behind() {
+    let origin = Origin::scripted(|visitor| {
+        while let Some(request) = visitor.request() {
+            let framing = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", request.body.len());
+            visitor.send([framing.as_bytes(), &request.body].concat());
+        }
+    });
+    let curtsy = Curtsy::with(|config| config.workers = 2);
+    thread::scope(|scope| {
+        for seed in 0..24 {
+            let (origin, curtsy) = (&origin, &curtsy);
+            scope.spawn(move || (0..20).for_each(|round| misbehave(seed + round, origin, curtsy)));
+        }
+    });
+    for gauge in ["curtsy_tunnels", "curtsy_client_connections", "curtsy_inflight_requests"] {
+        assert!(soon(|| curtsy.metric(gauge) == 0), "{gauge} is {}", curtsy.metric(gauge));
+    }
+}
+
+/// One client of the storm; `kind` says which.
+fn misbehave(kind: usize, origin: &Origin, curtsy: &Curtsy) {
+    let mut client = curtsy.client();
+    let post = format!("POST {} HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n", origin.url("/"));
+    match kind % 7 {
+        0 => client.send_head(&[&origin.get("/"), "Host: x"]),
+        1 => assert_eq!(client.ask(&[&origin.get("/"), "Host: x"]).status(), 200),
+        2 => drop(client.send(&post)),
+        3 => drop(client.send(post + &"x".repeat(20_000))),
+        4 => {
+            client.send(post + &"x".repeat(50_000));
+            assert_eq!(client.response().body.len(), 50_000);
+            assert_eq!(client.ask(&["GET ftp://a.test/ HTTP/1.1", "Host: x"]).status(), 400);
+        }
+        5 => assert_eq!(client.ask(&[&format!("CONNECT {} HTTP/1.1", origin.authority())]).status(), 200),
+        _ => {
+            client.send(post + &"x".repeat(50_000));
+            client.response_head();
+            client.reset();
+        }
     }
 }
 

@@ -6,6 +6,7 @@ Each function takes a running proxy and gives back one flat dictionary of number
 import contextlib
 import http.client
 import json
+import math
 import socket
 import subprocess
 import threading
@@ -14,7 +15,6 @@ from dataclasses import dataclass
 
 from process import Failure, cpu_seconds, memory_bytes
 
-GIB = 1 << 30
 IDLE_CONNECTIONS = 1000
 SAMPLE_EVERY_S = 0.02
 SETTLE_S = 0.5
@@ -37,7 +37,8 @@ function request()
 end
 function done(summary, latency)
   local e = summary.errors
-  print(string.format('RESULT {{"requests":%d,"bytes":%d,"seconds":%f,"p50_ms":%f,"p99_ms":%f,"failed":%d,"broken":%d}}',
+  local form = '{{"requests":%d,"bytes":%d,"seconds":%f,"p50_ms":%f,"p99_ms":%f,"failed":%d,"broken":%d}}'
+  print("RESULT " .. string.format(form,
     summary.requests, summary.bytes, summary.duration / 1e6, latency:percentile(50) / 1e3,
     latency:percentile(99) / 1e3, e.status, e.connect + e.read + e.write + e.timeout))
 end
@@ -46,7 +47,7 @@ end
 
 @dataclass(frozen=True)
 class Running:
-    """A proxy at work, or the origin itself (then `pid` is None: the origin is never measured)."""
+    """A proxy at work, or the origin itself: then `pid` is None, and its costs are not a number."""
 
     pid: int | None
     address: tuple
@@ -57,10 +58,10 @@ class Running:
         return f"http://{self.origin}{path}" if self.forwards else path
 
     def cpu_seconds(self):
-        return cpu_seconds(self.pid) if self.pid else 0.0
+        return cpu_seconds(self.pid) if self.pid else math.nan
 
     def memory_bytes(self):
-        return memory_bytes(self.pid) if self.pid else 0
+        return memory_bytes(self.pid) if self.pid else math.nan
 
 
 def check(running, path, size):
@@ -94,7 +95,9 @@ def requests(running, script, size, connections, warm_up_s, measured_s):
     result = wrk(running, script, connections, measured_s)
     used = running.cpu_seconds() - before
     answered = result["requests"]
-    if result["failed"] or not answered or result["bytes"] < size * answered:
+    if not answered:
+        raise Failure(f"no request was answered within {measured_s} s")
+    if result["failed"] or result["bytes"] < size * answered:
         raise Failure(f"{result['failed']} of {answered} requests were answered with an error or in part")
     return {
         "cpu_us": used / answered * 1e6,

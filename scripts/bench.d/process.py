@@ -45,7 +45,7 @@ def wait_until_open(process, port, log_path):
     deadline = time.monotonic() + START_LIMIT_S
     while not accepts(port):
         if process.poll() is not None:
-            raise Failure(f"{process.args[-1]} ended with status {process.returncode}: {tail(log_path)}")
+            raise Failure(f"it ended with status {process.returncode}: {tail(log_path)}")
         if time.monotonic() > deadline:
             raise Failure(f"nothing accepts on port {port} after {START_LIMIT_S} s: {tail(log_path)}")
         time.sleep(0.02)
@@ -65,13 +65,12 @@ def tail(path, lines=5):
 def end(process):
     family = tree(process.pid)
     process.terminate()
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(STOP_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        pass
     for pid in family:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            if os.getsid(pid) == process.pid:  # still ours: the number may have been given to somebody else by now
+                os.kill(pid, signal.SIGKILL)
     process.wait()
 
 
@@ -114,7 +113,6 @@ def memory_bytes(root):
     """Proportional set size of the tree: a page shared by n processes counts as one n-th for each."""
     total = 0
     for pid in tree(root):
-        with contextlib.suppress(OSError, ProcessLookupError):
-            with open(f"/proc/{pid}/smaps_rollup") as file:
-                total += sum(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:
+            total += sum(int(line.split()[1]) for line in file if line.startswith("Pss:"))
     return total * 1024

@@ -102,6 +102,7 @@ def facts(plan, keys):
         "machine": machine(),
         "load_average": os.getloadavg()[0],
         "versions": versions(plan.programs, keys),
+        "curtsy_settings": plan.curtsy_settings,
         "cores": asdict(plan.cores),
         "rounds": plan.rounds,
         "seconds": plan.seconds,

@@ -13,22 +13,15 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cargo build --profile dist --locked --bin curtsy \
     && cp target/dist/curtsy /usr/local/bin/curtsy
 # The runtime image has no shell to make and own a folder with.
-RUN mkdir -p /image/var/lib/curtsy /image/etc/curtsy
+RUN mkdir -p /image/var/lib/curtsy
 
 FROM ${RUNTIME}
 LABEL org.opencontainers.image.title="curtsy" \
       org.opencontainers.image.description="A forward proxy that makes any client polite to every host" \
       org.opencontainers.image.licenses="MIT OR Apache-2.0"
 COPY --from=builder --chown=65532:65532 /image/var/lib/curtsy /var/lib/curtsy
-COPY --from=builder /image/etc/curtsy /etc/curtsy
+COPY deploy/image.toml /etc/curtsy/config.toml
 COPY --from=builder /usr/local/bin/curtsy /usr/local/bin/curtsy
-
-# A container's loopback is its own, so the proxy listens on every address of it, for private networks only. These
-# variables win over a mounted /etc/curtsy/config.toml: change them with `-e`. The admin listener keeps to the
-# container's loopback, which needs no token; HEALTHCHECK runs inside.
-ENV CURTSY_LISTEN=0.0.0.0:3128 \
-    CURTSY_ACCESS__ALLOW=127.0.0.0/8,::1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,fc00::/7 \
-    CURTSY_STATE_DIR=/var/lib/curtsy
 
 USER 65532:65532
 VOLUME /var/lib/curtsy

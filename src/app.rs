@@ -11,11 +11,12 @@ use std::thread::JoinHandle;
 use socket2::{Domain, Socket, Type};
 
 use crate::admin::{self, Admin};
-use crate::config::{Config, Listen, LogFormat};
+use crate::config::{Config, Listen};
 use crate::metrics::Metrics;
 use crate::proxy::{AccessLog, BadUsersFile, Identity, Settings, Shared, Users, Worker};
 use crate::shutdown::{self, Stop, Stopper};
 use crate::store;
+use crate::telemetry;
 use crate::upstream::{Guard, Resolver};
 
 /// Bound sockets. Tests bind port 0 and pass them in.
@@ -65,25 +66,28 @@ impl Running {
         let (stopper, stop) = shutdown::channel();
         let metrics = Arc::new(Metrics::new());
         metrics.reload_successful.set(1);
+        let identity = Identity::new(&name(&config));
+        let access_log = AccessLog::open(&config.log.access, telemetry::is_json(config.log.format));
+        let (workers, token) = (config.workers, config.metrics.token.clone());
         let shared = Arc::new(Shared::new(
-            settings(config.clone(), &own_addresses(&proxy, admin))?,
+            settings(config, &own_addresses(&proxy, admin))?,
             metrics.clone(),
-            Identity::new(&name(&config)),
-            AccessLog::open(&config.log.access, config.log.format == LogFormat::Json).map_err(StartError::AccessLog)?,
+            identity,
+            access_log.map_err(StartError::AccessLog)?,
             stop.clone(),
         ));
         let mut running = Running { shared, stopper, threads: Vec::new(), proxy, admin };
-        running.start_workers(&config, &listeners.proxy)?;
+        running.start_workers(workers, &listeners.proxy)?;
         if let Some((listener, address)) = listeners.admin.zip(admin) {
-            let admin = Admin { metrics, stop, token: config.metrics.token.clone(), address };
-            running.start_admin(admin, listener)?;
+            running.start_admin(Admin { metrics, stop, token, address }, listener)?;
         }
         Ok(running)
     }
 
-    fn start_workers(&mut self, config: &Config, listeners: &[TcpListener]) -> Result<(), StartError> {
+    /// 0 = one worker per core.
+    fn start_workers(&mut self, workers: usize, listeners: &[TcpListener]) -> Result<(), StartError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = if config.workers == 0 { cores } else { config.workers };
+        let workers = if workers == 0 { cores } else { workers };
         let resolver = Arc::new(Resolver::default());
         for number in 0..workers {
             let listeners: Vec<TcpListener> =

@@ -63,7 +63,8 @@ def with_quiet_services(sudo, install):
     """Debian starts a service when its package is installed, unless policy-rc.d says no: these are not wanted."""
     ours = not POLICY.exists()
     if ours:
-        call(sudo + ["sh", "-c", f"printf '#!/bin/sh\\nexit 101\\n' >{POLICY} && chmod 755 {POLICY}"], f"writing {POLICY}")
+        write = f"printf '#!/bin/sh\\nexit 101\\n' >{POLICY} && chmod 755 {POLICY}"
+        call(sudo + ["sh", "-c", write], f"writing {POLICY}")
     try:
         install()
     finally:

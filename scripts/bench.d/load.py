@@ -37,7 +37,8 @@ function request()
 end
 function done(summary, latency)
   local e = summary.errors
-  print(string.format('RESULT {{"requests":%d,"bytes":%d,"seconds":%f,"p50_ms":%f,"p99_ms":%f,"failed":%d,"broken":%d}}',
+  local form = '{{"requests":%d,"bytes":%d,"seconds":%f,"p50_ms":%f,"p99_ms":%f,"failed":%d,"broken":%d}}'
+  print("RESULT " .. string.format(form,
     summary.requests, summary.bytes, summary.duration / 1e6, latency:percentile(50) / 1e3,
     latency:percentile(99) / 1e3, e.status, e.connect + e.read + e.write + e.timeout))
 end
@@ -94,7 +95,9 @@ def requests(running, script, size, connections, warm_up_s, measured_s):
     result = wrk(running, script, connections, measured_s)
     used = running.cpu_seconds() - before
     answered = result["requests"]
-    if result["failed"] or not answered or result["bytes"] < size * answered:
+    if not answered:
+        raise Failure(f"no request was answered within {measured_s} s")
+    if result["failed"] or result["bytes"] < size * answered:
         raise Failure(f"{result['failed']} of {answered} requests were answered with an error or in part")
     return {
         "cpu_us": used / answered * 1e6,

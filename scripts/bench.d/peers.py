@@ -6,9 +6,9 @@ for that stays at the proxy's own default. A configuration is written below the 
 
 import os
 import resource
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable
 
 from install import which
 from process import Failure
@@ -23,6 +23,7 @@ class Site:
     origin: str
     workers: int
     programs: dict = field(default_factory=dict)
+    curtsy_settings: dict = field(default_factory=dict)
 
     def write(self, name, text):
         path = self.directory / name
@@ -136,7 +137,10 @@ def traffic_server(site):
     for folder in ["etc", "run", "log", "cache"]:
         (home / folder).mkdir(parents=True, exist_ok=True)
     records = TRAFFIC_SERVER_RECORDS.format(
-        port=site.port, user="nobody" if os.geteuid() == 0 else "#-1", workers=site.workers, connections=open_files() // 2
+        port=site.port,
+        user="nobody" if os.geteuid() == 0 else "#-1",
+        workers=site.workers,
+        connections=open_files() // 2,
     )
     site.write("etc/records.config", records)
     site.write("etc/ip_allow.yaml", TRAFFIC_SERVER_ACCESS)
@@ -174,25 +178,22 @@ def mitmproxy(site):
     return [site.programs["mitmdump"], "-q", *listen, *flags], {}
 
 
+# What costs time per request stays on (robots.txt, the decision, metrics); what would make a request wait is opened up.
+CURTSY_SETTINGS = {
+    "admin": '"off"',
+    "state_dir": '"memory"',
+    "access.allow_destinations": '["127.0.0.0/8"]',
+    "access.connect_ports": '["*"]',
+    "access.max_client_connections": "10000",
+    "upstream.pool_per_host": "256",
+    "log.level": '"warn"',
+}
+
+
 def curtsy(site):
-    """Everything on that costs time per request (metrics), and nothing that makes it wait."""
-    text = f"""\
-listen = ["127.0.0.1:{site.port}"]
-admin = "off"
-state_dir = "memory"
-workers = {site.workers}
-
-[access]
-allow_destinations = ["127.0.0.0/8"]
-connect_ports = ["*"]
-max_client_connections = 10000
-
-[upstream]
-pool_per_host = 256
-
-[log]
-level = "warn"
-"""
+    own = {"listen": f'["127.0.0.1:{site.port}"]', "workers": str(site.workers)}
+    settings = own | CURTSY_SETTINGS | site.curtsy_settings
+    text = "".join(f"{key} = {value}\n" for key, value in settings.items())
     return [site.programs["curtsy"], "--config", site.write("curtsy.toml", text)], {}
 
 

@@ -113,7 +113,6 @@ def memory_bytes(root):
     """Proportional set size of the tree: a page shared by n processes counts as one n-th for each."""
     total = 0
     for pid in tree(root):
-        with contextlib.suppress(OSError, ProcessLookupError):
-            with open(f"/proc/{pid}/smaps_rollup") as file:
-                total += sum(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:
+            total += sum(int(line.split()[1]) for line in file if line.startswith("Pss:"))
     return total * 1024

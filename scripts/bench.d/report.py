@@ -9,7 +9,12 @@ from dataclasses import asdict, dataclass
 from install import which
 
 # Whom a row is compared with, and the heading of that column.
-YARDSTICKS = {"nginx": "× nginx", "trafficserver": "× Traffic Server", "squid": "× Squid", "tinyproxy": "× tinyproxy"}
+YARDSTICKS = {
+    "nginx": "× nginx",
+    "trafficserver": "× Traffic Server",
+    "squid": "× Squid",
+    "tinyproxy": "× tinyproxy",
+}
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,7 @@ class Column:
     digits: int = 1
 
 
+BUSY = 0.5  # load average above which somebody else takes a share of the cores that shows in the figures
 MIB = 1 / (1 << 20)
 KIB = 1 / (1 << 10)
 PER_BYTE = Column("CPU ns/byte", "cpu_ns_per_byte", digits=3)
@@ -96,6 +102,7 @@ def facts(plan, keys):
         "machine": machine(),
         "load_average": os.getloadavg()[0],
         "versions": versions(plan.programs, keys),
+        "curtsy_settings": plan.curtsy_settings,
         "cores": asdict(plan.cores),
         "rounds": plan.rounds,
         "seconds": plan.seconds,
@@ -104,15 +111,17 @@ def facts(plan, keys):
 
 
 def headline(facts):
-    cores = facts["cores"]
-    where = "nothing pinned" if cores["proxy"] is None else f"proxy on core {cores['proxy']}, load and origin on core {cores['load']}"
+    cores, busy = facts["cores"], facts["load_average"]
+    where = f"proxy on core {cores['proxy']}, load and origin on core {cores['load']}"
     lines = [
         facts["machine"],
-        f"{where}; workers of each proxy: {cores['workers']}; median of {facts['rounds']} round(s) of {facts['seconds']} s",
-        "; ".join(facts["versions"].values()),
+        where if cores["proxy"] is not None else "nothing pinned",
+        f"{cores['workers']} worker(s) for each proxy, {facts['connections']} connections",
+        f"median of {facts['rounds']} round(s) of {facts['seconds']} s",
+        *facts["versions"].values(),
     ]
-    if facts["load_average"] > 0.5:
-        lines.append(f"The machine is busy with something else (load average {facts['load_average']:.1f}): trust the ratios only.")
+    if busy > BUSY:
+        lines.append(f"The machine is busy with something else (load average {busy:.1f}): trust the ratios only.")
     return "\n".join(lines)
 
 
@@ -121,7 +130,8 @@ def machine():
         models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
     with open("/proc/meminfo") as file:
         memory_gib = int(file.readline().split()[1]) / (1 << 20)
-    return f"{os.cpu_count()} × {models[0] if models else platform.machine()}, {memory_gib:.0f} GiB, Linux {platform.release()}"
+    cpu = models[0] if models else platform.machine()
+    return f"{os.cpu_count()} × {cpu}, {memory_gib:.0f} GiB, Linux {platform.release()}"
 
 
 def versions(programs, keys):

@@ -47,6 +47,7 @@ class Plan:
     directory: Path
     cores: Cores
     programs: dict
+    curtsy_settings: dict
     rounds: int
     seconds: int
     connections: int
@@ -82,10 +83,21 @@ class Bench:
         if peer.start is None:
             numbers = self.measure(scenario, load.Running(None, (HOSTS[0], self.origin_port), False, self.origin))
             return {key: value for key, value in numbers.items() if not math.isnan(value)}
-        site = Site(folder(self.plan, peer.key), free_port(), self.origin, self.plan.cores.workers, self.plan.programs)
+        site = self.site(peer)
         argv, env = peer.start(site)
         with running(argv, site.directory / "output.log", site.port, self.plan.cores.proxy, env) as pid:
             return self.measure(scenario, load.Running(pid, ("127.0.0.1", site.port), peer.forwards, self.origin))
+
+    def site(self, peer):
+        plan = self.plan
+        return Site(
+            directory=folder(plan, peer.key),
+            port=free_port(),
+            origin=self.origin,
+            workers=plan.cores.workers,
+            programs=plan.programs,
+            curtsy_settings=plan.curtsy_settings,
+        )
 
     def measure(self, scenario, proxy):
         load.check(proxy, "/1k", BODIES["1k"])
@@ -116,8 +128,8 @@ def describe(scenario, plan):
     if scenario == "tunnel":
         return f"one body of {length} through CONNECT"
     body, count = scenario.split("-")
-    text = f"{BODIES[body] >> 10} KiB bodies, kept-alive connections: {plan.connections}, hosts: {count}"
-    return text if count == "1" else text + " (nginx and direct stay with one origin)"
+    bodies = f"bodies of {BODIES[body] >> 10} KiB from"
+    return f"{bodies} 1 host" if count == "1" else f"{bodies} {count} hosts (nginx and direct stay with one origin)"
 
 
 @contextlib.contextmanager

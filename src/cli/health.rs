@@ -27,7 +27,8 @@ pub(super) fn run(args: &HealthArgs, sources: &Sources, err: &mut dyn Write) -> 
     let address = match address(args, sources) {
         Ok(address) => address,
         Err(problem) => {
-            writeln!(err, "error: {problem}")?;
+            let label = if problem.starts_with("error: ") { "" } else { "error: " };
+            writeln!(err, "{label}{problem}")?;
             return Ok(1);
         }
     };

@@ -36,7 +36,7 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Start the proxy (what curtsy does without a command)
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Check, show and write configuration
     Config(config::ConfigArgs),
     /// Exit 0 if a running curtsy takes requests (for HEALTHCHECK)

@@ -42,7 +42,7 @@ pub(super) async fn connect(
         head_size: settings.config.limits.head_size,
     };
     let (stream, early) = worker.upstream.tunnel(terms, &host, port).await?;
-    let upgrade = hyper::upgrade::on(&mut Request::from_parts(parts, ()));
+    let upgrade = hyper::upgrade::on(Request::from_parts(parts, ()));
     if let Some(in_flight) = in_flight.as_mut() {
         in_flight.answered(200, Outcome::Forwarded);
     }

@@ -261,10 +261,9 @@ impl Reply {
         }
         lease.connection.drive();
         let frame = Pin::new(&mut self.incoming).poll_frame(&mut quiet);
-        if frame.is_ready() {
-            lease.connection.relay.pause()
-        } else {
-            lease.connection.relay.rest()
+        match frame {
+            Poll::Ready(_) => lease.connection.relay.pause(),
+            Poll::Pending => lease.connection.relay.rest(),
         }
         frame
     }

@@ -153,7 +153,7 @@ fn special_v6(ip: Ipv6Addr) -> Option<&'static str> {
         () if segments[..6] == [0; 6] => "an IPv4-compatible address",
         () if (s0, s1, s2) == (0x64, 0xff9b, 1) => "a local translation address",
         () if segments[..4] == [0x100, 0, 0, 0] => "a discard address",
-        () if s0 == 0x2001 && (s1 == 0 || s1 == 2 && s2 == 0 || s1 & 0xffe0 == 0x0010 || s1 & 0xfff0 == 0x0020) => {
+        () if s0 == 0x2001 && (s1 == 0 || s1 == 2 && s2 == 0 || s1 & 0xfff0 == 0x0010 || s1 & 0xfff0 == 0x0020) => {
             "a reserved address"
         }
         () if (s0, s1) == (0x2001, 0x0db8) || s0 == 0x3fff && s1 & 0xf000 == 0 || s0 == 0x5f00 => "a reserved address",

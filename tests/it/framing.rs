@@ -301,7 +301,7 @@ fn a_malformed_trailer_is_never_forwarded() {
 fn trailers_arrive_as_trailers_and_forbidden_ones_do_not() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());
     let trailers = "X-Sum: 9\r\nHost: evil\r\nContent-Length: 3\r\nTransfer-Encoding: x\r\nAuthorization: b\r\nCookie: c\r\nCurtsy-Client: d";
-    let fields = "Transfer-Encoding: chunked\r\nTrailer: X-Sum, Host, Content-Length, Authorization";
+    let fields = "Transfer-Encoding: chunked\r\nTrailer: X-Sum, Host, Content-Length, Authorization, Cookie";
     let body = format!("3\r\nabc\r\n0\r\n{trailers}\r\n\r\n");
     assert_eq!(post(&origin, &curtsy, "1.1", fields, &body).first, 200);
     let request = origin.request();

@@ -125,7 +125,7 @@ fn a_sloppy_answer_is_cleaned_or_refused() {
 #[test]
 fn trailers_of_an_answer_arrive_as_trailers_and_forbidden_ones_do_not() {
     let origin = Origin::answering(
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n\
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, Content-Length, Set-Cookie\r\n\r\n\
          3\r\nabc\r\n0\r\nX-Sum: 9\r\nContent-Length: 3\r\nSet-Cookie: a=1\r\nCurtsy-Error: x\r\n\r\n",
     );
     let response = Curtsy::start().ask(&[&origin.get("/"), "Host: x", "TE: trailers"]);

@@ -146,6 +146,7 @@ fn a_changed_file_is_noticed() {
 #[test]
 fn a_broken_file_changes_nothing() {
     let (origin, program) = (Origin::hello(), Program::start("watch = false", ""));
+    assert_eq!(program.get(&origin.url("/")).status(), 200);
     program.rewrite("watch = false", &format!("{CLOSED}max_client_conections = 3\n"));
     program.signal("HUP");
     assert!(

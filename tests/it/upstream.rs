@@ -48,11 +48,13 @@ fn a_kept_connection_that_died_is_replaced_once() {
 /// Issue 2: a request with a body is never sent twice.
 #[test]
 fn a_request_with_a_body_is_not_repeated() {
-    let origin = fragile(|_| ());
-    let post = head(&[&format!("POST {} HTTP/1.1", origin.url("/")), "Host: x", "Content-Length: 2"]) + "ok";
-    let response = second(&origin, &post);
-    assert_eq!((response.status(), response.refusal().as_str()), (502, "origin-unreachable"));
-    assert_eq!(origin.count(), 2);
+    for method in ["POST", "PUT"] {
+        let origin = fragile(|_| ());
+        let line = format!("{method} {} HTTP/1.1", origin.url("/"));
+        let response = second(&origin, &(head(&[&line, "Host: x", "Content-Length: 2"]) + "ok"));
+        assert_eq!((response.status(), response.refusal().as_str()), (502, "origin-unreachable"), "{method}");
+        assert_eq!(origin.count(), 2, "{method}");
+    }
 }
 
 /// Issue 2: a fresh connection that dies is an answer, not a reason to insist.

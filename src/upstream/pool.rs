@@ -36,13 +36,9 @@ impl Pool {
     /// The connection that went idle last: the least likely to be closed by its origin.
     pub(super) fn take(&self, place: &Place, keep_alive: Duration) -> Option<Box<Connection>> {
         let now = clock::now();
-        let mut idle = self.idle.lock();
-        let connections = idle.get_mut(place)?;
-        let newest = connections.pop();
-        if connections.is_empty() {
-            idle.remove(place);
-        }
-        newest.filter(|newest| now.duration_since(newest.since) < keep_alive).map(|newest| newest.connection)
+        // An empty place stays until the next sweep: most are filled again within a second.
+        let newest = self.idle.lock().get_mut(place)?.pop()?;
+        (now.duration_since(newest.since) < keep_alive).then_some(newest.connection)
     }
 
     pub(super) fn put(&self, connection: Box<Connection>, most: usize) {

@@ -108,3 +108,12 @@ fn the_access_log_can_be_a_file() {
     assert!(soon(|| std::fs::read_to_string(&path).is_ok_and(|text| text.contains("/a/page") && text.ends_with('\n'))));
     assert!(program.stdout().is_empty());
 }
+
+/// X53: what nobody watches is written for programs.
+#[test]
+fn the_access_log_is_json_unless_somebody_watches() {
+    let (origin, program) = (Origin::hello(), Program::start("", "[log]\naccess = \"-\"\n"));
+    program.get(&origin.url("/a/page"));
+    let line = access_lines(&program, 1).remove(0);
+    serde_json::from_str::<Value>(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+}

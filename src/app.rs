@@ -187,7 +187,7 @@ fn settings(config: Config, own: &[SocketAddr]) -> Result<Settings, StartError> 
         }
     };
     let guard = Guard::new(config.access.allow_destinations.clone(), own.to_vec());
-    Ok(Settings { config, guard, users })
+    Ok(Settings::new(config, guard, users))
 }
 
 fn own_addresses(proxy: &[SocketAddr], admin: Option<SocketAddr>) -> Vec<SocketAddr> {

@@ -11,7 +11,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -29,13 +29,30 @@ pub struct Limit {
     on_first: AtomicU32,
     /// When any byte comes, the limit becomes this long from then. 0 = leave it.
     on_each: AtomicU32,
+    /// Whether a byte has come since the last [`Limit::listen`].
+    heard: AtomicBool,
 }
 
 const NEVER: u64 = u64::MAX;
 
 impl Limit {
     pub fn none() -> Self {
-        Limit { base: clock::now(), at: AtomicU64::new(NEVER), on_first: AtomicU32::new(0), on_each: AtomicU32::new(0) }
+        Limit {
+            base: clock::now(),
+            at: AtomicU64::new(NEVER),
+            on_first: AtomicU32::new(0),
+            on_each: AtomicU32::new(0),
+            heard: AtomicBool::new(false),
+        }
+    }
+
+    /// Begins to listen for the next byte.
+    pub fn listen(&self) {
+        self.heard.store(false, Relaxed);
+    }
+
+    pub fn has_heard(&self) -> bool {
+        self.heard.load(Relaxed)
     }
 
     /// Waits as long as it takes.
@@ -72,6 +89,7 @@ impl Limit {
     }
 
     fn byte_came(&self) {
+        self.heard.store(true, Relaxed);
         let first = self.on_first.load(Relaxed);
         let next = if first > 0 {
             self.on_first.store(0, Relaxed);
@@ -100,11 +118,14 @@ pub struct Patient<S> {
     write_stall: Duration,
     write_blocked_since: Option<Instant>,
     alarm: Option<Pin<Box<Sleep>>>,
+    look: Duration,
 }
 
 impl<S> Patient<S> {
-    pub fn new(stream: S, limit: Arc<Limit>, write_stall: Duration) -> Self {
-        Patient { stream, limit, write_stall, write_blocked_since: None, alarm: None }
+    /// `look`: the shortest limit that may be set while hyper waits without one, and does not ask again. A limit set
+    /// then is noticed this much later at the worst.
+    pub fn new(stream: S, limit: Arc<Limit>, write_stall: Duration, look: Duration) -> Self {
+        Patient { stream, limit, write_stall, write_blocked_since: None, alarm: None, look }
     }
 
     pub fn into_inner(self) -> S {
@@ -127,8 +148,15 @@ impl<S> Patient<S> {
     }
 
     fn read_blocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(deadline) = self.limit.deadline() else { return Poll::Pending };
-        self.poll_overdue(deadline, cx).map(|()| Err(timed_out("nothing came in time")))
+        loop {
+            if let Some(deadline) = self.limit.deadline() {
+                return self.poll_overdue(deadline, cx).map(|()| Err(timed_out("nothing came in time")));
+            }
+            let look = self.look;
+            let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(look)));
+            ready!(alarm.as_mut().poll(cx));
+            alarm.as_mut().reset(clock::now() + look);
+        }
     }
 
     fn write_result<T>(&mut self, result: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -207,7 +235,7 @@ mod tests {
     fn pair() -> (Patient<DuplexStream>, DuplexStream, Arc<Limit>) {
         let (near, far) = duplex(16);
         let limit = Arc::new(Limit::none());
-        (Patient::new(near, limit.clone(), 5 * SEC), far, limit)
+        (Patient::new(near, limit.clone(), 5 * SEC, SEC), far, limit)
     }
 
     #[tokio::test(start_paused = true)]
@@ -232,6 +260,17 @@ mod tests {
         let before = clock::now();
         near.read_u8().await.unwrap_err();
         assert!(clock::now() - before < 2 * SEC);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_set_while_nobody_asks_is_noticed() {
+        let (mut near, _far, limit) = pair();
+        let reading = tokio::spawn(async move { near.read_u8().await.unwrap_err().kind() });
+        sleep(10 * SEC).await;
+        let before = clock::now();
+        limit.within(3 * SEC);
+        assert_eq!(reading.await.unwrap(), io::ErrorKind::TimedOut);
+        assert!(clock::now() - before <= 4 * SEC);
     }
 
     #[tokio::test(start_paused = true)]

@@ -46,6 +46,9 @@ pub(super) fn run(args: &RunArgs, sources: &Sources, paint: bool) -> io::Result<
         tracing::warn!(event = "config.warning", "{}", warning.message);
     }
     raise_file_limit(loaded.config.access.max_client_connections);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Before anybody is told that curtsy is ready: a signal that comes then must not kill it.
+    let wishes = runtime.block_on(async { Wishes::listen() })?;
     let running =
         match Listeners::bind(&loaded.config).and_then(|listeners| Running::start(loaded.config.clone(), listeners)) {
             Ok(running) => running,
@@ -55,13 +58,17 @@ pub(super) fn run(args: &RunArgs, sources: &Sources, paint: bool) -> io::Result<
             }
         };
     announce(&running, &loaded, clock::now().duration_since(began))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(operate(running, loaded, sources, level))
+    runtime.block_on(operate(running, loaded, sources, level, wishes))
 }
 
 /// Listens to the operator until the end.
-async fn operate(running: Running, loaded: Loaded, sources: &Sources, level: LevelHandle) -> io::Result<u8> {
-    let mut wishes = Wishes::listen()?;
+async fn operate(
+    running: Running,
+    loaded: Loaded,
+    sources: &Sources,
+    level: LevelHandle,
+    mut wishes: Wishes,
+) -> io::Result<u8> {
     let mut watch = Watch::new(sources.clone(), &loaded);
     let mut config = loaded.config;
     loop {

@@ -55,6 +55,7 @@ impl Failure {
             UpstreamError::HeadTooLarge
             | UpstreamError::Protocol(_)
             | UpstreamError::TransferCoding
+            | UpstreamError::Upgrade
             | UpstreamError::Status(_) => "protocol",
             UpstreamError::Denied(_) | UpstreamError::RequestBody(_) => return None,
         })
@@ -77,6 +78,7 @@ fn bad_request(bad: BadRequest) -> Words {
         | BadRequest::Form
         | BadRequest::Fragment
         | BadRequest::MaxForwards
+        | BadRequest::ContentLength
         | BadRequest::ConnectWithBody
         | BadRequest::Body(_) => (StatusCode::BAD_REQUEST, "Bad request"),
     };
@@ -170,6 +172,7 @@ fn unreachable_origin(error: &UpstreamError) -> Words {
         UpstreamError::Connect(_) => (GATEWAY, "Origin unreachable: cannot connect", "connection_refused"),
         UpstreamError::ConnectTimeout => (TIMEOUT, "Origin timed out: connecting", "connection_timeout"),
         UpstreamError::Parent(_) => (GATEWAY, "Parent proxy refused", "http_upgrade_failed"),
+        UpstreamError::Upgrade => (GATEWAY, "Origin switched to another protocol", "http_upgrade_failed"),
         UpstreamError::Closed | UpstreamError::Reset => {
             (GATEWAY, "Origin unreachable: connection closed", "connection_terminated")
         }
@@ -237,8 +240,9 @@ pub(super) fn respond(words: &Words, asked: &Asked<'_>, identity: &Identity, set
     if words.status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
         headers.insert(header::PROXY_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"curtsy\""));
     }
-    // A client may have sent the first bytes of a tunnel already; they must never be read as a request.
-    if asked.is_connect {
+    // A client may have sent the first bytes of a tunnel already, or a body that we read differently; neither must ever
+    // be read as a request.
+    if asked.is_connect || words.code == "bad-request" {
         close(headers);
     }
     response
@@ -258,23 +262,29 @@ pub(super) enum Form {
     Problem,
 }
 
-/// The first form that `Accept` names outright; programs that take anything get text.
+/// The form that `Accept` names outright with the highest weight; programs that take anything get text.
 pub(super) fn preferred(accept: Option<&HeaderValue>) -> Form {
     let accept = accept.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    for range in accept.split(',') {
-        let mut parts = range.split(';').map(str::trim);
-        let media_type = parts.next().unwrap_or_default();
-        if parts.any(|parameter| matches!(parameter, "q=0" | "q=0.0" | "q=0.00" | "q=0.000")) {
-            continue;
-        }
-        match media_type.to_ascii_lowercase().as_str() {
-            "text/html" | "application/xhtml+xml" => return Form::Html,
-            "application/json" | "application/problem+json" => return Form::Problem,
-            "text/plain" => return Form::Text,
-            _ => {}
+    let mut best = (0.0, Form::Text);
+    for (weight, form) in accept.split(',').filter_map(weighed) {
+        if weight > best.0 {
+            best = (weight, form);
         }
     }
-    Form::Text
+    best.1
+}
+
+/// `text/html;q=0.8`
+fn weighed(range: &str) -> Option<(f32, Form)> {
+    let mut parts = range.split(';').map(str::trim);
+    let form = match parts.next()?.to_ascii_lowercase().as_str() {
+        "text/html" | "application/xhtml+xml" => Form::Html,
+        "application/json" | "application/problem+json" => Form::Problem,
+        "text/plain" => Form::Text,
+        _ => return None,
+    };
+    let weight = parts.find_map(|parameter| parameter.strip_prefix("q=")?.parse().ok()).unwrap_or(1.0);
+    Some((weight, form))
 }
 
 fn text(words: &Words, asked: &Asked<'_>, contact: &str) -> Bytes {
@@ -353,6 +363,7 @@ mod tests {
         assert_eq!(form("application/json"), Form::Problem);
         assert_eq!(form("text/html;q=0, application/problem+json"), Form::Problem);
         assert_eq!(form("text/plain, text/html"), Form::Text);
+        assert_eq!(form("text/html;q=0.1, application/problem+json"), Form::Problem);
         assert_eq!(preferred(None), Form::Text);
     }
 

@@ -14,6 +14,8 @@ pub(super) struct Body {
     content: Content,
     /// Ends when the body does, or when the client leaves in the middle of it.
     in_flight: Option<InFlight>,
+    /// An error of the origin, held back for one poll.
+    broken: Option<hyper::Error>,
 }
 
 #[derive(Debug)]
@@ -24,7 +26,7 @@ enum Content {
 
 impl Body {
     pub(super) fn passing(reply: Reply) -> Self {
-        Body { content: Content::Passing(reply), in_flight: None }
+        Body { content: Content::Passing(reply), in_flight: None, broken: None }
     }
 
     /// Ties the end of the request to the end of this body.
@@ -45,7 +47,7 @@ impl Body {
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Body { content: Content::Own(bytes), in_flight: None }
+        Body { content: Content::Own(bytes), in_flight: None, broken: None }
     }
 }
 
@@ -55,6 +57,9 @@ impl HttpBody for Body {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let this = self.get_mut();
+        if let Some(error) = this.broken.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         let frame = match &mut this.content {
             Content::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
@@ -72,7 +77,16 @@ impl HttpBody for Body {
             Poll::Ready(None) => this.finished(),
             Poll::Ready(Some(Err(_))) | Poll::Pending => {}
         }
-        frame
+        match frame {
+            // hyper forgets what it has not written yet when a body breaks off. It writes before it polls again, so the
+            // client sees the head and the bytes that came, and then the cut.
+            Poll::Ready(Some(Err(error))) => {
+                this.broken = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            frame => frame,
+        }
     }
 
     fn is_end_stream(&self) -> bool {

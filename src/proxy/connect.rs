@@ -17,7 +17,7 @@ use super::in_flight::InFlight;
 use super::{Settings, Worker, tunnel};
 use crate::metrics::Outcome;
 use crate::politeness::HostKey;
-use crate::upstream::{Denied, Terms};
+use crate::upstream::Denied;
 
 pub(super) async fn connect(
     worker: &Arc<Worker>,
@@ -36,12 +36,7 @@ pub(super) async fn connect(
     if worker.shared.identity.has_signed(&parts.headers) {
         return Err(Refusal::Loop.into());
     }
-    let terms = Terms {
-        config: &settings.config.upstream,
-        guard: &settings.guard,
-        head_size: settings.config.limits.head_size,
-    };
-    let (stream, early) = worker.upstream.tunnel(terms, &host, port).await?;
+    let (stream, early) = worker.upstream.tunnel(settings.terms(), &host, port).await?;
     let upgrade = hyper::upgrade::on(Request::from_parts(parts, ()));
     if let Some(in_flight) = in_flight.as_mut() {
         in_flight.answered(200, Outcome::Forwarded);

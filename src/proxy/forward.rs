@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{Request, Response, StatusCode, Version};
+use http::{Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
@@ -15,7 +15,7 @@ use super::{Settings, Worker, headers, max_forwards, tunnel};
 use crate::clock;
 use crate::metrics::Outcome;
 use crate::politeness::{Origin, Scheme};
-use crate::upstream::{Answer, RequestBody, Terms, UpstreamError};
+use crate::upstream::{Answer, RequestBody, UpstreamError};
 
 /// No registered method is longer than 17 characters; more is an attempt at something else.
 const LONGEST_METHOD: usize = 32;
@@ -40,12 +40,11 @@ pub(super) async fn forward(
         .flatten();
     headers::outgoing(&mut parts.headers, origin, &parts.uri, upgrade.is_some(), identity, received);
     parts.version = Version::HTTP_11;
+    if settings.config.upstream.proxy.is_some() {
+        parts.uri = canonical(origin, parts.uri);
+    }
 
-    let terms = Terms {
-        config: &settings.config.upstream,
-        guard: &settings.guard,
-        head_size: settings.config.limits.head_size,
-    };
+    let terms = settings.terms();
     let ready = worker.upstream.ready(terms, &origin.host, origin.port).await?;
     let limit = in_flight.as_ref().expect("a request is in flight until it is answered").limit();
     let body = RequestBody::new(incoming, limit, settings.config.limits.client_stall);
@@ -73,11 +72,17 @@ pub(super) async fn forward(
             *response.version_mut() = Version::HTTP_11;
             Ok(response.map(Body::passing))
         }
-        (Answer::Switched(response, stream, early), Some(upgrade)) => {
+        (Answer::Switched(response, stream, early), Some(upgrade)) if headers::is_websocket(response.headers()) => {
             Ok(tunnel::switch(worker, settings, response, stream, early, upgrade, in_flight.take()))
         }
-        (Answer::Switched(..), None) => Err(UpstreamError::Protocol("101 without an Upgrade".to_owned()).into()),
+        (Answer::Switched(..), _) => Err(UpstreamError::Upgrade.into()),
     }
+}
+
+/// A parent proxy must read the same host as we did, so it gets our spelling.
+fn canonical(origin: &Origin, uri: Uri) -> Uri {
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    Uri::try_from(format!("{origin}{path}")).unwrap_or(uri)
 }
 
 fn check(worker: &Worker, origin: &Origin, parts: &Parts) -> Result<(), Failure> {
@@ -88,7 +93,7 @@ fn check(worker: &Worker, origin: &Origin, parts: &Parts) -> Result<(), Failure>
         return Err(BadRequest::Https.into());
     }
     headers::check_expectation(&parts.headers, parts.version)?;
-    headers::check_coding(&parts.headers)?;
+    headers::check_framing(&parts.headers)?;
     if worker.shared.identity.has_signed(&parts.headers) {
         return Err(Refusal::Loop.into());
     }

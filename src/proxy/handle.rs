@@ -15,6 +15,7 @@ use super::body::Body;
 use super::failure::{Failure, Refusal};
 use super::in_flight::InFlight;
 use super::target::Target;
+use super::worker::Open;
 use super::{Settings, Worker, connect, forward, landing};
 use crate::metrics::{Kind, Outcome};
 use crate::patience::Limit;
@@ -24,10 +25,12 @@ use crate::patience::Limit;
 pub(super) struct Client {
     pub(super) peer: SocketAddr,
     pub(super) limit: Arc<Limit>,
+    /// Counted as open until the connection, or the tunnel that it became, is over.
+    pub(super) _open: Open,
 }
 
 /// Answers every request, one way or the other.
-pub(super) async fn handle(worker: &Arc<Worker>, client: &Client, request: Request<Incoming>) -> Response<Body> {
+pub(super) async fn handle(worker: &Arc<Worker>, client: &Arc<Client>, request: Request<Incoming>) -> Response<Body> {
     let settings = worker.shared.settings.load_full();
     let asked = Kept::of(&request);
     let entry =
@@ -35,7 +38,7 @@ pub(super) async fn handle(worker: &Arc<Worker>, client: &Client, request: Reque
             Box::new(Entry::new(client.peer, request.method(), &asked.url(), settings.config.log.query_strings))
         });
     let in_flight =
-        InFlight::begin(worker.shared.clone(), client.limit.clone(), &settings.config.limits, asked.kind(), entry);
+        InFlight::begin(worker.shared.clone(), client.clone(), &settings.config.limits, asked.kind(), entry);
     let mut in_flight = Some(in_flight);
     let mut response = match pass(worker, &settings, client, request, &mut in_flight).await {
         Ok(response) => response,
@@ -43,6 +46,7 @@ pub(super) async fn handle(worker: &Arc<Worker>, client: &Client, request: Reque
     };
     // A proxy keeps no connection to an HTTP/1.0 client open (RFC 9112, section 9.3).
     if asked.version == Version::HTTP_10 {
+        *response.version_mut() = Version::HTTP_10;
         answer::close(response.headers_mut());
     }
     match in_flight {

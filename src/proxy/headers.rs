@@ -53,10 +53,12 @@ pub(super) fn incoming(headers: &mut HeaderMap, identity: Option<&Identity>, rec
 
 /// Whether the client wants to switch to a protocol that curtsy passes on.
 pub(super) fn asks_for_websocket(method: &Method, version: Version, headers: &HeaderMap) -> bool {
-    method == Method::GET
-        && version == Version::HTTP_11
-        && nominates(headers, "upgrade")
-        && headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(WEBSOCKET.as_bytes()))
+    method == Method::GET && version == Version::HTTP_11 && nominates(headers, "upgrade") && is_websocket(headers)
+}
+
+/// Whether the origin switched to what was asked for.
+pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
+    headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(WEBSOCKET.as_bytes()))
 }
 
 /// Only `100-continue` is an expectation that anyone can meet (RFC 9110, section 10.1.1). HTTP/1.0 has none.
@@ -69,8 +71,12 @@ pub(super) fn check_expectation(headers: &HeaderMap, version: Version) -> Result
     }
 }
 
-/// hyper decodes `chunked`; any other coding would reach the origin undone and unannounced.
-pub(super) fn check_coding(headers: &HeaderMap) -> Result<(), BadRequest> {
+/// hyper decodes `chunked`; any other coding would reach the origin undone and unannounced. A length with leading zeros
+/// is octal to some (RFC 9110, section 8.6 has none).
+pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), BadRequest> {
+    if headers.get(header::CONTENT_LENGTH).is_some_and(|length| length.len() > 1 && length.as_bytes()[0] == b'0') {
+        return Err(BadRequest::ContentLength);
+    }
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
         (None, _) => Ok(()),

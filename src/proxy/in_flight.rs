@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::access_log::Entry;
+use super::handle::Client;
 use crate::clock;
 use crate::metrics::{Kind, Outcome, Stage};
 use crate::patience::Limit;
@@ -16,8 +17,8 @@ use crate::patience::Limit;
 #[derive(Debug)]
 pub(super) struct InFlight {
     shared: Arc<Shared>,
-    /// Of the client's connection: waits for the next request when this one is over.
-    limit: Arc<Limit>,
+    /// Its connection waits for the next request when this one is over.
+    client: Arc<Client>,
     idle: Duration,
     head_timeout: Duration,
     began: Instant,
@@ -34,15 +35,15 @@ pub(super) struct InFlight {
 impl InFlight {
     pub(super) fn begin(
         shared: Arc<Shared>,
-        limit: Arc<Limit>,
+        client: Arc<Client>,
         limits: &crate::config::Limits,
         kind: Kind,
         entry: Option<Box<Entry>>,
     ) -> Self {
-        limit.clear();
+        client.limit.clear();
         shared.metrics.inflight.inc();
         InFlight {
-            limit,
+            client,
             idle: limits.client_idle,
             head_timeout: limits.head_timeout,
             began: clock::now(),
@@ -57,7 +58,7 @@ impl InFlight {
     }
 
     pub(super) fn limit(&self) -> &Arc<Limit> {
-        &self.limit
+        &self.client.limit
     }
 
     pub(super) fn answered(&mut self, status: u16, outcome: Outcome) {
@@ -97,6 +98,6 @@ impl Drop for InFlight {
             let took = clock::now().duration_since(self.began);
             self.shared.access_log.write(&entry, self.status, self.bytes, took, self.complete);
         }
-        self.limit.begin_within(self.idle, self.head_timeout);
+        self.client.limit.begin_within(self.idle, self.head_timeout);
     }
 }

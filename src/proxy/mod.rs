@@ -21,14 +21,14 @@ mod users;
 mod worker;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::shutdown::Stop;
-use crate::upstream::Guard;
+use crate::upstream::{Guard, Terms};
 
 pub use self::access_log::AccessLog;
 pub use self::failure::BadRequest;
@@ -57,6 +57,24 @@ pub struct Settings {
     pub config: Config,
     pub guard: Guard,
     pub users: Option<Users>,
+    /// Different for each.
+    generation: u64,
+}
+
+impl Settings {
+    pub fn new(config: Config, guard: Guard, users: Option<Users>) -> Self {
+        static GENERATIONS: AtomicU64 = AtomicU64::new(0);
+        Settings { config, guard, users, generation: GENERATIONS.fetch_add(1, Relaxed) }
+    }
+
+    fn terms(&self) -> Terms<'_> {
+        Terms {
+            config: &self.config.upstream,
+            guard: &self.guard,
+            head_size: self.config.limits.head_size,
+            generation: self.generation,
+        }
+    }
 }
 
 impl Shared {

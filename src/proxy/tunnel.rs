@@ -43,8 +43,8 @@ pub(super) fn join(
         let limit = Arc::new(Limit::none());
         limit.each_within(idle);
         let client_stream = client.io.into_inner().into_inner();
-        let near = Patient::new(client_stream, limit.clone(), idle);
-        let far = Patient::new(origin, limit, idle);
+        let near = Patient::new(client_stream, limit.clone(), idle, idle);
+        let far = Patient::new(origin, limit, idle, idle);
         let copied = copy(near, far, &client.read_buf, &early).await;
         worker.shared.metrics.tunnels.dec();
         if let Some(mut in_flight) = in_flight {

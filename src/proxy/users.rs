@@ -69,8 +69,10 @@ impl Users {
         if let Some(&right) = self.verdicts.lock().get(&digest) {
             return right.then_some(name);
         }
-        let right = match self.hashes.get(&name).cloned() {
-            Some(hash) => self.verify(password, hash).await,
+        // A name that is not known costs as much time as one that is.
+        let known = self.hashes.get(&name);
+        let right = match known.or_else(|| self.hashes.values().next()).cloned() {
+            Some(hash) => self.verify(password, hash).await && known.is_some(),
             None => false,
         };
         self.remember(digest, right);

@@ -87,34 +87,28 @@ fn take(worker: &Arc<Worker>, stream: TcpStream, peer: SocketAddr) {
     let working = worker.live.begin();
     let worker = worker.clone();
     tokio::spawn(async move {
-        let _open = open;
         let _working = working;
-        serve(worker, stream, peer).await;
+        serve(worker, stream, peer, open).await;
     });
 }
 
 async fn sweep_loop(worker: Arc<Worker>) {
-    let mut settings = worker.shared.settings.load_full();
     loop {
         tokio::time::sleep(SWEEP).await;
-        let current = worker.shared.settings.load_full();
-        if !Arc::ptr_eq(&settings, &current) {
-            // The rules about destinations may have changed, and every idle connection was judged by the old ones.
-            worker.upstream.forget_connections();
-            settings = current;
-        }
-        worker.upstream.sweep(settings.config.upstream.keep_alive);
+        let keep_alive = worker.shared.settings.load().config.upstream.keep_alive;
+        worker.upstream.sweep(keep_alive);
     }
 }
 
-async fn serve(worker: Arc<Worker>, stream: TcpStream, peer: SocketAddr) {
+async fn serve(worker: Arc<Worker>, stream: TcpStream, peer: SocketAddr, open: Open) {
     // Answers are written whole; waiting for more to fill a packet only delays them.
     let _ = stream.set_nodelay(true);
     let settings = worker.shared.settings.load_full();
     let limits = &settings.config.limits;
-    let client = Arc::new(Client { peer, limit: Arc::new(Limit::none()) });
+    let client = Arc::new(Client { peer, limit: Arc::new(Limit::none()), _open: open });
     client.limit.begin_within(limits.client_idle, limits.head_timeout);
-    let io: ClientStream = TokioIo::new(Patient::new(stream, client.limit.clone(), limits.client_stall));
+    let look = limits.client_idle.min(limits.head_timeout);
+    let io: ClientStream = TokioIo::new(Patient::new(stream, client.limit.clone(), limits.client_stall, look));
     let mut builder = http1::Builder::new();
     builder
         .max_header_size(limits.head_size)
@@ -146,7 +140,7 @@ const LEAST_BUFFER: usize = 8192;
 
 /// An open client connection, counted while it lives.
 #[derive(Debug)]
-struct Open {
+pub(super) struct Open {
     shared: Arc<Shared>,
     others: usize,
 }

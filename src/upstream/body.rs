@@ -31,6 +31,8 @@ pub struct Streaming {
     limit: Arc<Limit>,
     stall: Duration,
     waiting: bool,
+    /// Begins at the end of this body: how long the origin may take to answer.
+    answer: Option<(Arc<Limit>, Duration)>,
 }
 
 impl RequestBody {
@@ -38,7 +40,7 @@ impl RequestBody {
         if incoming.is_end_stream() {
             RequestBody::Empty
         } else {
-            RequestBody::Streaming(Streaming { incoming, limit: limit.clone(), stall, waiting: false })
+            RequestBody::Streaming(Streaming { incoming, limit: limit.clone(), stall, waiting: false, answer: None })
         }
     }
 }
@@ -70,6 +72,11 @@ impl Body for RequestBody {
 }
 
 impl Streaming {
+    /// When this body has ended, `limit` gives the origin `time`.
+    pub(super) fn begins(&mut self, limit: &Arc<Limit>, time: Duration) {
+        self.answer = Some((limit.clone(), time));
+    }
+
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         if !self.waiting {
             self.limit.each_within(self.stall);
@@ -78,6 +85,11 @@ impl Streaming {
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else { return Poll::Pending };
         self.waiting = false;
         self.limit.clear();
+        if (frame.is_none() || self.incoming.is_end_stream())
+            && let Some((limit, time)) = self.answer.take()
+        {
+            limit.within(time);
+        }
         Poll::Ready(frame.map(|frame| frame.map(without_forbidden_trailers).map_err(|error| fault(&error))))
     }
 }
@@ -122,6 +134,10 @@ fn drop_forbidden(trailers: &mut HeaderMap) {
         header::TRANSFER_ENCODING,
     ];
     for name in &FORBIDDEN {
+        trailers.remove(name);
+    }
+    let own: Vec<HeaderName> = trailers.keys().filter(|name| name.as_str().starts_with("curtsy")).cloned().collect();
+    for name in own {
         trailers.remove(name);
     }
 }

@@ -22,6 +22,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 
+use super::Terms;
 use super::body::{RequestBody, without_forbidden_trailers};
 use super::error::UpstreamError;
 use super::pool::{Place, Pool};
@@ -37,6 +38,8 @@ pub(super) struct Connection {
     limit: Arc<Limit>,
     relay: Arc<Relay>,
     place: Place,
+    /// Of the rules that the guard judged the address by.
+    generation: u64,
     reused: bool,
 }
 
@@ -46,17 +49,16 @@ pub(super) struct Unsent {
     pub(super) error: UpstreamError,
     /// The request itself, if not a byte of it was written.
     pub(super) request: Option<Box<Request<RequestBody>>>,
+    /// Whether the origin had begun to answer.
+    pub(super) answered: bool,
 }
 
 impl Connection {
-    pub(super) async fn open(
-        stream: TcpStream,
-        place: Place,
-        head_size: usize,
-        write_stall: Duration,
-    ) -> Result<Self, UpstreamError> {
+    pub(super) async fn open(stream: TcpStream, place: Place, terms: Terms<'_>) -> Result<Self, UpstreamError> {
+        let head_size = terms.head_size;
+        let idle = terms.config.idle_timeout;
         let limit = Arc::new(Limit::none());
-        let io = TokioIo::new(Patient::new(stream, limit.clone(), write_stall));
+        let io = TokioIo::new(Patient::new(stream, limit.clone(), idle, idle));
         let (sender, driver) = http1::Builder::new()
             .max_header_size(head_size)
             .max_buf_size(head_size.max(LEAST_BUFFER))
@@ -68,11 +70,24 @@ impl Connection {
             .handshake(io)
             .await
             .map_err(|error| UpstreamError::exchanging(&error))?;
-        Ok(Connection { sender, driver, over: false, limit, relay: Arc::default(), place, reused: false })
+        Ok(Connection {
+            sender,
+            driver,
+            over: false,
+            limit,
+            relay: Arc::default(),
+            place,
+            generation: terms.generation,
+            reused: false,
+        })
     }
 
     pub(super) fn place(&self) -> &Place {
         &self.place
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Whether this connection has answered a request before: only then can a silent end mean "stale".
@@ -83,10 +98,18 @@ impl Connection {
     /// Sends the request and waits for the response head.
     pub(super) async fn send(
         mut self: Box<Self>,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
         limits: &Limits,
     ) -> Result<(Response<Incoming>, Box<Self>), Unsent> {
-        self.limit.within(limits.response);
+        self.limit.listen();
+        match request.body_mut() {
+            RequestBody::Empty => self.limit.within(limits.response),
+            // The origin's time begins when it has the whole request.
+            RequestBody::Streaming(streaming) => {
+                self.limit.clear();
+                streaming.begins(&self.limit, limits.response);
+            }
+        }
         let mut reply = pin!(self.sender.try_send_request(request));
         let outcome = std::future::poll_fn(|cx| {
             self.relay.follow(cx.waker());
@@ -105,7 +128,8 @@ impl Connection {
             }
             Err(mut failure) => {
                 let request = failure.take_message().map(Box::new);
-                Err(Unsent { error: UpstreamError::exchanging(&failure.into_error()), request })
+                let answered = self.limit.has_heard();
+                Err(Unsent { error: UpstreamError::exchanging(&failure.into_error()), request, answered })
             }
         }
     }

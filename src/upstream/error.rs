@@ -19,6 +19,8 @@ pub enum UpstreamError {
     ConnectTimeout,
     /// The parent proxy did not open a tunnel.
     Parent(u16),
+    /// The origin switched to a protocol that was not asked for.
+    Upgrade,
     /// Closed before the response head was in.
     Closed,
     Reset,
@@ -102,6 +104,7 @@ impl fmt::Display for UpstreamError {
             UpstreamError::Connect(error) => write!(f, "cannot connect: {error}"),
             UpstreamError::ConnectTimeout => f.write_str("connecting took too long"),
             UpstreamError::Parent(status) => write!(f, "the parent proxy answered {status}"),
+            UpstreamError::Upgrade => f.write_str("the origin switched to a protocol that was not asked for"),
             UpstreamError::Closed => f.write_str("closed without an answer"),
             UpstreamError::Reset => f.write_str("connection reset before an answer"),
             UpstreamError::WriteTimeout => f.write_str("the request was not taken in time"),

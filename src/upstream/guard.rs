@@ -56,6 +56,17 @@ impl Guard {
         Ok(())
     }
 
+    /// Judges a host that a parent proxy will resolve: what can be known without an address.
+    pub fn judge_unresolved(&self, host: &HostKey, port: u16) -> Result<(), Denied> {
+        let name = host.as_str();
+        let is_local = name == "localhost" || name.ends_with(".localhost");
+        match host.ip() {
+            Some(ip) => self.judge(host, port, &[ip]),
+            None if is_local => self.judge(host, port, &[IpAddr::from([127, 0, 0, 1])]),
+            None => self.judge(host, port, &[]),
+        }
+    }
+
     /// After connecting: a connection to one of this machine's own addresses comes from that same address.
     pub fn is_own_connection(&self, local: SocketAddr, peer: SocketAddr) -> bool {
         local.ip() == peer.ip() && self.own.iter().any(|own| own.port() == peer.port() && own.ip().is_unspecified())
@@ -98,8 +109,8 @@ impl fmt::Display for Denied {
 
 /// Ports of mail, remote shells and databases: a request smuggled into one of them is a command. HTTP is not served
 /// there by anyone who means it (compare the "bad ports" of the Fetch standard).
-const HARMFUL_PORTS: [u16; 21] =
-    [0, 19, 21, 22, 23, 25, 53, 110, 111, 119, 135, 139, 143, 389, 445, 465, 587, 993, 995, 6379, 11211];
+const HARMFUL_PORTS: [u16; 23] =
+    [0, 19, 21, 22, 23, 25, 53, 110, 111, 119, 135, 139, 143, 389, 445, 465, 587, 993, 995, 3306, 5432, 6379, 11211];
 
 /// What is special about an address, or nothing if it is on the public internet.
 fn special(ip: IpAddr) -> Option<&'static str> {

@@ -16,8 +16,7 @@ mod resolve;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::uri::PathAndQuery;
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use tokio::net::TcpStream;
 
 use self::connection::{Connection, Lease, Limits, Unsent};
@@ -44,6 +43,8 @@ pub struct Terms<'a> {
     pub config: &'a config::Upstream,
     pub guard: &'a Guard,
     pub head_size: usize,
+    /// Counts changes of the settings: a connection opened under others is not used again.
+    pub generation: u64,
 }
 
 /// A connection that a request can be written on at once.
@@ -68,10 +69,13 @@ impl Upstream {
     /// A connection to the host, from the pool or new.
     pub async fn ready(&self, terms: Terms<'_>, host: &HostKey, port: u16) -> Result<Ready, UpstreamError> {
         let place = match terms.config.proxy {
-            Some(_) => Place::Parent,
+            Some(_) => {
+                terms.guard.judge_unresolved(host, port).map_err(UpstreamError::Denied)?;
+                Place::Parent
+            }
             None => Place::Origin(host.clone(), port),
         };
-        if let Some(connection) = self.pool.take(&place, terms.config.keep_alive) {
+        if let Some(connection) = self.pool.take(&place, terms.config.keep_alive, terms.generation) {
             return Ok(Ready { connection });
         }
         self.open(terms, place).await
@@ -85,7 +89,7 @@ impl Upstream {
             (Place::Parent, Some(parent)) => dial::connect_parent(&self.resolver, terms.config, parent).await?,
             (Place::Parent, None) => unreachable!("a place at the parent is only taken where there is one"),
         };
-        let connection = Connection::open(stream, place, terms.head_size, terms.config.idle_timeout).await?;
+        let connection = Connection::open(stream, place, terms).await?;
         Ok(Ready { connection: Box::new(connection) })
     }
 
@@ -107,7 +111,7 @@ impl Upstream {
         };
         let again = match (stale.request, spare) {
             (Some(request), _) => *request,
-            (None, Some(request)) if stale.error.is_unanswered() => request,
+            (None, Some(request)) if !stale.answered && stale.error.is_unanswered() => request,
             (None, _) => return Err(stale.error),
         };
         let ready = self.open(terms, place).await?;
@@ -117,7 +121,7 @@ impl Upstream {
     async fn exchange(&self, terms: Terms<'_>, ready: Ready, request: Request<RequestBody>) -> Result<Answer, Unsent> {
         let limits = Limits { response: terms.config.response_timeout, idle: terms.config.idle_timeout };
         let (response, connection) = ready.connection.send(request, &limits).await?;
-        let reusable = check_response(&response).map_err(|error| Unsent { error, request: None })?;
+        let reusable = check_response(&response).map_err(|error| Unsent { error, request: None, answered: true })?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let (stream, early) = connection.into_stream();
             return Ok(Answer::Switched(response.map(drop), stream, early));
@@ -139,6 +143,7 @@ impl Upstream {
                 Ok((stream, Bytes::new()))
             }
             Some(parent) => {
+                terms.guard.judge_unresolved(host, port).map_err(UpstreamError::Denied)?;
                 let stream = dial::connect_parent(&self.resolver, terms.config, parent).await?;
                 let opening = parent::open_tunnel(stream, parent, host, port);
                 tokio::time::timeout(terms.config.connect_timeout, opening)
@@ -151,11 +156,6 @@ impl Upstream {
     /// Closes connections that have been idle for too long. Called now and then by the worker.
     pub fn sweep(&self, keep_alive: std::time::Duration) {
         self.pool.sweep(keep_alive);
-    }
-
-    /// Closes every idle connection, because the rules about destinations changed.
-    pub fn forget_connections(&self) {
-        self.pool.clear();
     }
 
     pub fn idle_connections(&self) -> usize {
@@ -174,17 +174,11 @@ fn dressed(mut request: Request<RequestBody>, place: &Place, config: &config::Up
         }
         _ => {
             let uri = std::mem::take(request.uri_mut());
-            let path = uri.into_parts().path_and_query.unwrap_or(SLASH);
-            // `OPTIONS http://host` asks about the server as a whole (RFC 9112, section 3.2.4). An empty path reads as
-            // "/" but is not equal to it.
-            let whole_server = request.method() == Method::OPTIONS && path.as_str() == "/" && path != SLASH;
-            *request.uri_mut() = if whole_server { Uri::from_static("*") } else { Uri::from(path) };
+            *request.uri_mut() = uri.into_parts().path_and_query.map_or_else(Uri::default, Uri::from);
         }
     }
     request
 }
-
-const SLASH: PathAndQuery = PathAndQuery::from_static("/");
 
 /// A second copy of a request that may be sent twice.
 fn spare(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {

@@ -34,11 +34,13 @@ struct Idle {
 
 impl Pool {
     /// The connection that went idle last: the least likely to be closed by its origin.
-    pub(super) fn take(&self, place: &Place, keep_alive: Duration) -> Option<Box<Connection>> {
+    pub(super) fn take(&self, place: &Place, keep_alive: Duration, generation: u64) -> Option<Box<Connection>> {
         let now = clock::now();
         // An empty place stays until the next sweep: most are filled again within a second.
         let newest = self.idle.lock().get_mut(place)?.pop()?;
-        (now.duration_since(newest.since) < keep_alive).then_some(newest.connection)
+        // One that was opened under other rules about destinations may lead where nobody may go now.
+        let usable = now.duration_since(newest.since) < keep_alive && newest.connection.generation() == generation;
+        usable.then_some(newest.connection)
     }
 
     pub(super) fn put(&self, connection: Box<Connection>, most: usize) {
@@ -57,11 +59,6 @@ impl Pool {
             connections.retain(|idle| now.duration_since(idle.since) < keep_alive);
             !connections.is_empty()
         });
-    }
-
-    /// Closes everything, for instance because the rules about destinations changed.
-    pub(super) fn clear(&self) {
-        self.idle.lock().clear();
     }
 
     pub(super) fn len(&self) -> usize {

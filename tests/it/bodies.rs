@@ -338,6 +338,19 @@ fn a_body_cut_short_by_the_client_never_looks_whole() {
     }
 }
 
+/// Issue 2: uploads may be longer than an origin may think.
+#[test]
+fn the_time_for_an_answer_begins_when_the_request_is_sent() {
+    let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.upstream.response_timeout = ms(250)));
+    let mut client = curtsy.client();
+    client.send(head(&[&format!("POST {} HTTP/1.1", origin.url("/")), "Host: x", "Content-Length: 100"]));
+    for _ in 0..10 {
+        within(ms(60), || false);
+        client.send([b'x'; 10]);
+    }
+    assert_eq!(client.response().status(), 200);
+}
+
 fn chunked(body: &[u8]) -> Vec<u8> {
     let mut wire = Vec::new();
     for chunk in body.chunks(10_000) {

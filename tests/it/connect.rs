@@ -282,6 +282,19 @@ fn every_tunnel_gives_its_place_back() {
     }
 }
 
+/// X25
+#[test]
+fn tunnels_count_as_connections() {
+    let origin = Origin::scripted(echo);
+    let curtsy = Curtsy::with(|config| config.access.max_client_connections = 2);
+    let _held = [tunnel(&curtsy, &origin.authority()), tunnel(&curtsy, &origin.authority())];
+    let mut third = curtsy.client();
+    third.send(format!("CONNECT {} HTTP/1.1\r\n\r\n", origin.authority()));
+    third.patience(ms(300));
+    assert!(third.read_head().map_or(true, |response| response.status() == 503));
+    assert_eq!(origin.connections(), 2);
+}
+
 /// A connection just closed is noticed a moment later, so a full house is asked again.
 fn tunnel_when_there_is_room(curtsy: &Curtsy, authority: &str) -> Client {
     let mut opened = None;

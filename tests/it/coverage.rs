@@ -20,8 +20,10 @@ const ELSEWHERE: [(&str, &str, &str); 3] = [
 ];
 
 /// Statements that hold in part only, because of what hyper and its types can do; docs/deviations.md says more.
-const DEVIATIONS: [(&str, &str); 4] = [
+const DEVIATIONS: [(&str, &str); 6] = [
+    ("S4", "an empty path is read as /, so OPTIONS without a path cannot become OPTIONS *"),
     ("S8", "a fragment is dropped instead of refused"),
+    ("S23", "fields of one name are written together, so the order between names may change"),
     ("S26", "a request framed twice is read by its chunks instead of refused"),
     ("S34", "a bare line feed ends a line of a head, but not of a chunked body"),
     ("S46", "answers before the answer (103) are not passed on"),

@@ -425,3 +425,25 @@ fn an_origin_that_asks_for_close_is_not_asked_again_on_that_connection() {
     }
     assert_eq!(origin.connections(), 3);
 }
+
+/// S28
+#[test]
+fn a_padded_content_length_arrives_plain() {
+    check_normalised("Content-Length: 010", "0123456789", ("10", ""), "0123456789");
+}
+
+/// S29: who frames a body in a way curtsy does not know must not be believed about its end.
+#[test]
+fn a_connection_with_a_strange_transfer_coding_is_closed() {
+    for value in ["chunked,chunked", "chunked\r\nTransfer-Encoding: chunked", "gzip, chunked"] {
+        check_refused("1.1", &format!("Transfer-Encoding: {value}"), "0\r\n\r\n");
+    }
+}
+
+/// S43
+#[test]
+fn an_http_1_0_client_that_wants_to_stay_is_told_plainly() {
+    let (origin, curtsy) = (Origin::hello(), Curtsy::start());
+    let line = format!("GET {} HTTP/1.0", origin.url("/"));
+    assert_eq!(curtsy.ask(&[&line, "Connection: keep-alive"]).values("Connection"), ["close"]);
+}

@@ -363,3 +363,24 @@ fn a_client_seen_through_an_ipv6_listener_keeps_its_ipv4_address() {
     assert_eq!(Curtsy::on("[::]:0", allowing("127.0.0.0/8")).get(&origin.url("/")).status(), 200);
     assert_eq!(Curtsy::on("[::]:0", allowing("10.0.0.0/8")).get(&origin.url("/")).refusal(), "client-denied");
 }
+
+/// X3
+#[test]
+fn a_kept_connection_does_not_outlive_the_leave_to_use_it() {
+    let (origin, curtsy) = (Origin::hello(), Curtsy::start());
+    let mut client = curtsy.client();
+    assert_eq!(client.ask(&[&origin.get("/"), "Host: x"]).text(), "hello");
+    curtsy.reload(|config| config.access.allow_destinations.clear());
+    expect_denied(&client.ask(&[&origin.get("/"), "Host: x"]), "after the reload");
+    assert_eq!(origin.count(), 1);
+}
+
+/// X13
+#[test]
+fn plain_requests_do_not_reach_databases() {
+    let curtsy = Curtsy::start();
+    for port in [3306, 5432] {
+        let response = curtsy.get(&format!("http://127.0.0.1:{port}/"));
+        assert_eq!((response.status(), response.refusal().as_str()), (403, "destination-denied"), "{port}");
+    }
+}

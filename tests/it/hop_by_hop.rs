@@ -207,3 +207,17 @@ fn curtsy_fields_never_cross() {
     );
     assert!(!response.value("Curtsy").contains("wait=9"));
 }
+
+/// X60
+#[test]
+fn curtsy_fields_do_not_cross_as_trailers_either() {
+    let chunks = "0\r\nCurtsy-Client: news\r\nX-Sum: 9\r\n\r\n";
+    let announced = "Transfer-Encoding: chunked\r\nTrailer: X-Sum, Curtsy-Client\r\n\r\n";
+    let origin = Origin::answering(format!("HTTP/1.1 200 OK\r\n{announced}{chunks}"));
+    let curtsy = Curtsy::start();
+    let mut client = curtsy.client();
+    client.send(format!("POST {} HTTP/1.1\r\nHost: x\r\nTE: trailers\r\n{announced}{chunks}", origin.url("/")));
+    for message in [client.response(), origin.request()] {
+        assert_eq!(message.trailers.len(), 1, "{:?}", message.trailers);
+    }
+}

@@ -144,3 +144,12 @@ fn connections_are_counted_and_given_back() {
     };
     assert!(soon(|| served(curtsy.client())));
 }
+
+/// X33
+#[test]
+fn a_connection_without_requests_is_closed() {
+    let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.limits.client_idle = ms(250)));
+    let mut client = curtsy.client();
+    assert_eq!(client.ask(&[&origin.get("/"), "Host: x"]).text(), "hello");
+    client.expect_end();
+}

@@ -303,3 +303,11 @@ fn a_preference_about_waiting_is_forwarded_and_ours_is_not() {
     assert_eq!(origin.request().values("Prefer"), ["wait=10, respond-async"]);
     assert!(!origin.request().has("Curtsy-Max-Wait"));
 }
+
+/// S77
+#[test]
+fn a_program_that_can_read_pages_too_gets_what_it_prefers() {
+    let accept = "Accept: text/html;q=0.1, application/problem+json";
+    let response = Curtsy::start().ask(&["GET ftp://a.test/ HTTP/1.1", accept]);
+    assert_eq!(response.value("Content-Type"), "application/problem+json");
+}

@@ -2,7 +2,7 @@
 
 use crate::support::client::head;
 use crate::support::origin::HELLO;
-use crate::support::{Curtsy, Origin};
+use crate::support::{Curtsy, End, Origin};
 
 /// S25
 #[test]
@@ -180,4 +180,55 @@ fn a_broken_answer_never_looks_whole() {
         assert!(head.starts_with("HTTP/1.1 502") || !looks_whole, "{bytes:?} became {shown:?}");
         assert!(!body.to_ascii_lowercase().contains("proxy-status"), "{shown:?}");
     }
+}
+
+/// S41
+#[test]
+fn an_answer_cut_short_is_seen_to_be_cut_short() {
+    for bytes in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\npart",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\nzz\r\n",
+    ] {
+        let (origin, curtsy) = (Origin::closing(bytes), Curtsy::start());
+        let mut client = curtsy.client();
+        let response = client.ask(&[&origin.get("/"), "Host: x"]);
+        assert_eq!((response.status(), response.whole), (200, false), "{bytes:?}");
+        assert_ne!(client.read_to_end().1, End::Silence, "{bytes:?}");
+    }
+}
+
+/// S41
+#[test]
+fn an_answer_broken_by_a_reset_is_seen_to_be_broken() {
+    let origin = Origin::scripted(|visitor| {
+        visitor.request();
+        visitor.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart");
+        visitor.end_with_reset();
+    });
+    let response = Curtsy::start().get(&origin.url("/"));
+    assert!(!response.whole || response.status() == 502);
+}
+
+/// S37
+#[test]
+fn a_malformed_trailer_of_an_answer_breaks_it() {
+    let origin =
+        Origin::closing("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nno colon\r\n\r\n");
+    let response = Curtsy::start().get(&origin.url("/"));
+    assert!(!response.whole || response.status() == 502);
+    assert!(response.trailers.is_empty());
+}
+
+/// S76
+#[test]
+fn a_broken_answer_gets_no_trailer_that_was_not_announced() {
+    let origin = Origin::closing("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n");
+    let curtsy = Curtsy::start();
+    let mut client = curtsy.client();
+    client.send(head(&[&origin.get("/"), "Host: x", "TE: trailers"]));
+    let response = client.response_head();
+    let rest = String::from_utf8_lossy(&client.rest()).into_owned();
+    assert!(response.has("Proxy-Status") || !rest.to_ascii_lowercase().contains("proxy-status"), "{rest}");
 }

@@ -177,3 +177,19 @@ fn a_handshake_with_a_denied_host_is_refused() {
     assert_eq!(client.response().refusal(), "destination-denied");
     origin.expect_untouched();
 }
+
+/// S47
+#[test]
+fn an_origin_that_switches_to_something_else_has_failed() {
+    let origin = Origin::scripted(|visitor| {
+        visitor.request_head();
+        visitor.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n");
+        visitor.linger();
+    });
+    let curtsy = Curtsy::start();
+    let mut client = curtsy.client();
+    client.send(handshake(&origin));
+    let response = client.response();
+    assert_eq!(response.status(), 502, "{}", response.head());
+    assert!(response.value("Proxy-Status").contains("error=http_upgrade_failed"), "{}", response.head());
+}

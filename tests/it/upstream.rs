@@ -297,3 +297,34 @@ fn slow_and_fast_requests_do_not_share_a_connection() {
     go_on.send(()).unwrap();
     assert_eq!(slow.response().text(), "hello");
 }
+
+/// X10: the parent is asked about the host that was judged, not about another spelling of it.
+#[test]
+fn a_parent_proxy_is_given_the_one_spelling_of_a_host() {
+    let parent = Origin::hello();
+    assert_eq!(behind(&parent, None).get("http://Example.ORG./a?b").text(), "hello");
+    assert_eq!(parent.request().line(), "GET http://example.org/a?b HTTP/1.1");
+}
+
+/// X1: going through a parent must not open what is closed.
+#[test]
+fn a_private_address_is_denied_behind_a_parent_too() {
+    let parent = Origin::hello();
+    let curtsy = Curtsy::with(|config| {
+        config.access.allow_destinations.clear();
+        config.upstream.proxy = Some(parent_at(&parent, None));
+    });
+    assert_eq!(curtsy.get("http://127.0.0.1:1/").refusal(), "destination-denied");
+    parent.expect_untouched();
+}
+
+/// Issue 2: once an answer has begun, there is no second try.
+#[test]
+fn an_answer_that_began_is_not_asked_for_again() {
+    let origin = fragile(|visitor| {
+        visitor.send("HTTP/1.1 2");
+    });
+    let response = second(&origin, &head(&[&origin.get("/second"), "Host: x"]));
+    assert_eq!(response.status(), 502);
+    assert_eq!(origin.count(), 2);
+}

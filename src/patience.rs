@@ -152,10 +152,9 @@ impl<S> Patient<S> {
             if let Some(deadline) = self.limit.deadline() {
                 return self.poll_overdue(deadline, cx).map(|()| Err(timed_out("nothing came in time")));
             }
-            let look = self.look;
-            let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(look)));
-            ready!(alarm.as_mut().poll(cx));
-            alarm.as_mut().reset(clock::now() + look);
+            let soon = clock::now() + self.look;
+            ready!(self.poll_overdue(self.alarm.as_ref().map_or(soon, |alarm| alarm.deadline().min(soon)), cx));
+            self.alarm = None;
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) struct Words {
     pub(super) detail: String,
     pub(super) advice: String,
     pub(super) retry_after: Option<u32>,
+    /// Whether nothing more may be read from this client.
+    pub(super) close: bool,
 }
 
 impl Failure {
@@ -91,6 +93,7 @@ fn bad_request(bad: BadRequest) -> Words {
         detail: bad.to_string(),
         advice: String::new(),
         retry_after: None,
+        close: bad.is_about_framing(),
     }
 }
 
@@ -104,6 +107,7 @@ fn refused(refusal: &Refusal) -> Words {
         detail: detail.to_owned(),
         advice: advice.to_owned(),
         retry_after: None,
+        close: false,
     };
     match refusal {
         Refusal::Destination(denied) => words(
@@ -200,6 +204,7 @@ fn unreachable_origin(error: &UpstreamError) -> Words {
         detail: error.to_string(),
         advice: String::new(),
         retry_after: None,
+        close: false,
     }
 }
 
@@ -242,7 +247,7 @@ pub(super) fn respond(words: &Words, asked: &Asked<'_>, identity: &Identity, set
     }
     // A client may have sent the first bytes of a tunnel already, or a body that we read differently; neither must ever
     // be read as a request.
-    if asked.is_connect || words.code == "bad-request" {
+    if asked.is_connect || words.close {
         close(headers);
     }
     response

@@ -45,6 +45,20 @@ pub(super) enum Refusal {
     ShuttingDown,
 }
 
+impl BadRequest {
+    /// Whether it is in doubt where this request ends and the next one begins.
+    pub(super) fn is_about_framing(self) -> bool {
+        matches!(
+            self,
+            BadRequest::TwoHosts
+                | BadRequest::ContentLength
+                | BadRequest::TransferCoding
+                | BadRequest::ConnectWithBody
+                | BadRequest::Body(_)
+        )
+    }
+}
+
 impl From<BadRequest> for Failure {
     fn from(bad: BadRequest) -> Self {
         Failure::Bad(bad)

@@ -128,6 +128,10 @@ impl<S> Patient<S> {
         Patient { stream, limit, write_stall, write_blocked_since: None, alarm: None, look }
     }
 
+    pub fn get_ref(&self) -> &S {
+        &self.stream
+    }
+
     pub fn into_inner(self) -> S {
         self.stream
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::in_flight::InFlight;
-use crate::upstream::Reply;
+use crate::upstream::{Broken, Reply};
 
 #[derive(Debug)]
 pub(super) struct Body {
@@ -15,7 +15,7 @@ pub(super) struct Body {
     /// Ends when the body does, or when the client leaves in the middle of it.
     in_flight: Option<InFlight>,
     /// An error of the origin, held back for one poll.
-    broken: Option<hyper::Error>,
+    broken: Option<Broken>,
 }
 
 #[derive(Debug)]
@@ -53,9 +53,9 @@ impl From<Bytes> for Body {
 
 impl HttpBody for Body {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Broken;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let this = self.get_mut();
         if let Some(error) = this.broken.take() {
             return Poll::Ready(Some(Err(error)));

@@ -39,10 +39,6 @@ pub(super) fn outgoing(
 
 /// Makes a response fit for the client.
 pub(super) fn incoming(headers: &mut HeaderMap, identity: Option<&Identity>, received: Version) {
-    // With both lengths the chunks count (RFC 9112, section 6.3), and the client must not see the other one.
-    if headers.contains_key(header::TRANSFER_ENCODING) {
-        headers.remove(header::CONTENT_LENGTH);
-    }
     let hole = strip(headers, is_own);
     sign(headers, identity, received, hole);
 }

@@ -17,7 +17,6 @@ use super::in_flight::InFlight;
 use super::worker::ClientStream;
 use super::{Settings, Worker, headers};
 use crate::patience::{Limit, Patient};
-use crate::upstream::OriginStream;
 
 /// Both buffers are allocated at once, so ten thousand tunnels cost 320 MB. Larger ones save little (measured: 16 KiB
 /// 0.9 s of CPU per GiB, 64 KiB 0.87 s).
@@ -59,7 +58,7 @@ pub(super) fn switch(
     worker: &Arc<Worker>,
     settings: &Arc<Settings>,
     response: Response<()>,
-    stream: OriginStream,
+    stream: TcpStream,
     early: Bytes,
     upgrade: OnUpgrade,
     in_flight: Option<InFlight>,
@@ -74,7 +73,7 @@ pub(super) fn switch(
     if let Some(protocol) = protocol {
         response.headers_mut().insert(UPGRADE, protocol);
     }
-    join(worker, settings, upgrade, stream.into_inner().into_inner(), early, in_flight);
+    join(worker, settings, upgrade, stream, early, in_flight);
     response
 }
 

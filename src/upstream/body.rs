@@ -31,8 +31,6 @@ pub struct Streaming {
     limit: Arc<Limit>,
     stall: Duration,
     waiting: bool,
-    /// Begins at the end of this body: how long the origin may take to answer.
-    answer: Option<(Arc<Limit>, Duration)>,
 }
 
 impl RequestBody {
@@ -40,7 +38,7 @@ impl RequestBody {
         if incoming.is_end_stream() {
             RequestBody::Empty
         } else {
-            RequestBody::Streaming(Streaming { incoming, limit: limit.clone(), stall, waiting: false, answer: None })
+            RequestBody::Streaming(Streaming { incoming, limit: limit.clone(), stall, waiting: false })
         }
     }
 }
@@ -72,11 +70,6 @@ impl Body for RequestBody {
 }
 
 impl Streaming {
-    /// When this body has ended, `limit` gives the origin `time`.
-    pub(super) fn begins(&mut self, limit: &Arc<Limit>, time: Duration) {
-        self.answer = Some((limit.clone(), time));
-    }
-
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         if !self.waiting {
             self.limit.each_within(self.stall);
@@ -85,11 +78,6 @@ impl Streaming {
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else { return Poll::Pending };
         self.waiting = false;
         self.limit.clear();
-        if (frame.is_none() || self.incoming.is_end_stream())
-            && let Some((limit, time)) = self.answer.take()
-        {
-            limit.within(time);
-        }
         Poll::Ready(frame.map(|frame| frame.map(without_forbidden_trailers).map_err(|error| fault(&error))))
     }
 }

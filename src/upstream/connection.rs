@@ -1,85 +1,78 @@
-//! One HTTP/1.1 connection to an origin (or parent proxy), driven by whoever uses it.
+//! One HTTP/1.1 connection to an origin or a parent proxy, driven by the task that uses it.
 //!
-//! hyper wants each client connection to be polled; the usual way is a task of its own, which costs two task switches a
-//! request. Here the task that waits for the response polls the connection itself, and so does the response body
-//! afterwards: the whole request runs in the client's own task (docs/decisions/0001-inline-connections.md). It also
-//! means that a request head is written at the very moment [`Connection::send`] is polled, which is what pacing counts
-//! from.
+//! No task and no channel of its own: the client's task writes the request, reads the head and then the body
+//! (docs/decisions/0001-own-http1-client.md). So a request starts in the very poll in which [`Connection::send`] is
+//! first polled, which is what pacing counts from, and a client that leaves takes the connection with it.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::io;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use parking_lot::Mutex;
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::Terms;
-use super::body::{RequestBody, without_forbidden_trailers};
 use super::error::UpstreamError;
-use super::pool::{Place, Pool};
+use super::head::{self, Head};
+use super::message::Message;
+use super::pool::Place;
+use super::upload::{Upload, UploadError};
 use crate::patience::{Limit, Patient};
 
-pub type OriginStream = TokioIo<Patient<TcpStream>>;
-
 pub(super) struct Connection {
-    sender: http1::SendRequest<RequestBody>,
-    driver: http1::Connection<OriginStream, RequestBody>,
-    /// Set once hyper is done with the connection: it must not be polled again.
-    over: bool,
+    stream: Patient<TcpStream>,
     limit: Arc<Limit>,
-    relay: Arc<Relay>,
+    /// What was read and not used yet.
+    buffer: BytesMut,
+    read_size: usize,
+    head_size: usize,
     place: Place,
     /// Of the rules that the guard judged the address by.
     generation: u64,
     reused: bool,
 }
 
-/// A request that was not sent, or not answered, and the reason.
+/// A request that was not answered, and the reason.
 #[derive(Debug)]
 pub(super) struct Unsent {
     pub(super) error: UpstreamError,
-    /// The request itself, if not a byte of it was written.
-    pub(super) request: Option<Box<Request<RequestBody>>>,
-    /// Whether the origin had begun to answer.
-    pub(super) answered: bool,
+    /// The request itself, if it may be sent again.
+    pub(super) again: Option<Message>,
 }
 
+/// How long an origin may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    pub(super) response: Duration,
+    pub(super) idle: Duration,
+}
+
+/// Read at once: a head and a small body fit into the first.
+const FIRST_READ: usize = 8 * 1024;
+/// Read at once when a body keeps filling the buffer.
+const LARGEST_READ: usize = 64 * 1024;
+/// Interim responses that are skipped; more is an origin that never comes to the point.
+const MOST_INTERIM: usize = 20;
+
 impl Connection {
-    pub(super) async fn open(stream: TcpStream, place: Place, terms: Terms<'_>) -> Result<Self, UpstreamError> {
-        let head_size = terms.head_size;
-        let idle = terms.config.idle_timeout;
+    pub(super) fn new(stream: TcpStream, place: Place, terms: Terms<'_>) -> Self {
         let limit = Arc::new(Limit::none());
-        let io = TokioIo::new(Patient::new(stream, limit.clone(), idle, idle));
-        let (sender, driver) = http1::Builder::new()
-            .max_header_size(head_size)
-            .max_buf_size(head_size.max(LEAST_BUFFER))
-            // Old servers fold lines and put spaces before colons; both are made harmless by parsing them (RFC 9112,
-            // sections 5.1 and 5.2).
-            .allow_spaces_after_header_name_in_responses(true)
-            .allow_obsolete_multiline_headers_in_responses(true)
-            .title_case_headers(true)
-            .handshake(io)
-            .await
-            .map_err(|error| UpstreamError::exchanging(&error))?;
-        Ok(Connection {
-            sender,
-            driver,
-            over: false,
+        let idle = terms.config.idle_timeout;
+        Connection {
+            stream: Patient::new(stream, limit.clone(), idle, idle),
             limit,
-            relay: Arc::default(),
+            buffer: BytesMut::new(),
+            read_size: FIRST_READ,
+            head_size: terms.head_size,
             place,
             generation: terms.generation,
             reused: false,
-        })
+        }
     }
 
     pub(super) fn place(&self) -> &Place {
@@ -90,240 +83,141 @@ impl Connection {
         self.generation
     }
 
-    /// Whether this connection has answered a request before: only then can a silent end mean "stale".
-    pub(super) fn is_reused(&self) -> bool {
-        self.reused
-    }
-
-    /// Sends the request and waits for the response head.
+    /// Sends the request and waits for the head of the final response.
     pub(super) async fn send(
         mut self: Box<Self>,
-        mut request: Request<RequestBody>,
-        limits: &Limits,
-    ) -> Result<(Response<Incoming>, Box<Self>), Unsent> {
-        self.limit.listen();
-        match request.body_mut() {
-            RequestBody::Empty => self.limit.within(limits.response),
-            // The origin's time begins when it has the whole request.
-            RequestBody::Streaming(streaming) => {
-                self.limit.clear();
-                streaming.begins(&self.limit, limits.response);
-            }
+        message: Message,
+        times: Times,
+    ) -> Result<(Head, Upload, Box<Self>), Unsent> {
+        if self.reused && self.is_stale() {
+            return Err(Unsent { error: UpstreamError::Closed, again: Some(message) });
         }
-        let mut reply = pin!(self.sender.try_send_request(request));
-        let outcome = std::future::poll_fn(|cx| {
-            self.relay.follow(cx.waker());
-            self.drive();
-            // Only the driver can complete the reply, and it was polled just now, so no waker is left behind.
-            let outcome = reply.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            self.relay.rest();
-            outcome
-        })
-        .await;
-        match outcome {
-            Ok(response) => {
+        let (is_head, repeatable) = (message.is_head, message.repeatable && self.reused);
+        let mut upload = Upload::new(message);
+        self.limit.listen();
+        // The origin's time begins when it has the whole request.
+        if upload.is_head_only() {
+            self.limit.within(times.response);
+        } else {
+            self.limit.clear();
+        }
+        match std::future::poll_fn(|cx| self.poll_exchange(&mut upload, is_head, times, cx)).await {
+            Ok(head) => {
                 self.reused = true;
-                self.limit.each_within(limits.idle);
-                Ok((response, self))
+                self.limit.each_within(times.idle);
+                Ok((head, upload, self))
             }
-            Err(mut failure) => {
-                let request = failure.take_message().map(Box::new);
-                let answered = self.limit.has_heard();
-                Err(Unsent { error: UpstreamError::exchanging(&failure.into_error()), request, answered })
+            Err(error) => {
+                let unanswered = error.is_unanswered() && !self.limit.has_heard();
+                Err(Unsent { error, again: (repeatable && unanswered).then(|| upload.into_message(is_head)) })
             }
         }
     }
 
-    /// Lets hyper read and write as far as it can.
-    fn drive(&mut self) {
-        let waker = Waker::from(self.relay.clone());
-        let mut cx = Context::from_waker(&waker);
-        self.relay.note();
-        while !self.over && self.relay.take_note() {
-            // An error here reaches the user of the connection through its reply or body.
-            self.over = self.driver.poll_without_shutdown(&mut cx).is_ready();
+    fn poll_exchange(
+        &mut self,
+        upload: &mut Upload,
+        is_head: bool,
+        times: Times,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Head, UpstreamError>> {
+        let head_only = upload.is_head_only();
+        match upload.push(&mut self.stream, cx) {
+            Poll::Ready(Err(UploadError::Body(fault))) => return Poll::Ready(Err(UpstreamError::RequestBody(fault))),
+            // The origin may have answered without reading to the end.
+            Poll::Ready(Err(UploadError::Stream)) | Poll::Pending => {}
+            Poll::Ready(Ok(first)) => {
+                if first && !head_only {
+                    self.limit.within(times.response);
+                }
+            }
         }
+        self.poll_head(is_head, cx).map_err(|error| match upload.failure() {
+            Some(io::ErrorKind::TimedOut) if error.is_unanswered() => UpstreamError::WriteTimeout,
+            _ => error,
+        })
+    }
+
+    fn poll_head(&mut self, is_head: bool, cx: &mut Context<'_>) -> Poll<Result<Head, UpstreamError>> {
+        let mut interim = 0;
+        loop {
+            match head::take(&mut self.buffer, is_head)? {
+                Some(head) if head.response.status().is_informational() && !is_switch(&head) => {
+                    interim += 1;
+                    if interim > MOST_INTERIM {
+                        return Poll::Ready(Err(UpstreamError::Protocol("too many interim responses".to_owned())));
+                    }
+                    continue;
+                }
+                Some(head) => return Poll::Ready(Ok(head)),
+                None if self.buffer.len() > self.head_size => return Poll::Ready(Err(UpstreamError::HeadTooLarge)),
+                None => {}
+            }
+            // A head is complete at a line's end, so it is not looked at again before there is one.
+            loop {
+                let before = self.buffer.len();
+                match ready!(self.poll_fill(cx)) {
+                    // What came before the end may show that it never was a response.
+                    Ok(0) => {
+                        return Poll::Ready(Err(head::take(&mut self.buffer, is_head)
+                            .err()
+                            .unwrap_or(UpstreamError::Closed)));
+                    }
+                    Ok(_) if self.buffer[before..].contains(&b'\n') || self.buffer.len() > self.head_size => break,
+                    Ok(_) => {}
+                    Err(error) => return Poll::Ready(Err(UpstreamError::reading(&error))),
+                }
+            }
+        }
+    }
+
+    /// Reads some more; 0 at the end.
+    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.buffer.reserve(self.read_size);
+        let room = self.buffer.capacity() - self.buffer.len();
+        let read = ready!(pin!(self.stream.read_buf(&mut self.buffer)).poll(cx))?;
+        if read == room {
+            self.read_size = (self.read_size * 2).min(LARGEST_READ);
+        }
+        Poll::Ready(Ok(read))
+    }
+
+    pub(super) fn buffer(&mut self) -> &mut BytesMut {
+        &mut self.buffer
+    }
+
+    pub(super) fn push(&mut self, upload: &mut Upload, cx: &mut Context<'_>) {
+        // The response decides how this ends; a request that can no longer be sent does not matter to it.
+        let _ = upload.push(&mut self.stream, cx);
+    }
+
+    /// Closed by the origin, or with bytes on it that belong to no request.
+    fn is_stale(&self) -> bool {
+        let mut byte = [0];
+        !matches!(self.stream.get_ref().try_read(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Makes the connection ready for the next request; false if there are bytes on it that nobody asked for.
+    pub(super) fn rest(&mut self) -> bool {
+        self.limit.clear();
+        let clean = self.buffer.is_empty();
+        self.buffer = BytesMut::new();
+        self.read_size = FIRST_READ;
+        clean
     }
 
     /// The bare stream, after the origin has switched protocols, with what it has sent since.
-    pub(super) fn into_stream(mut self) -> (OriginStream, Bytes) {
-        self.limit.clear();
-        self.drive();
-        let parts = self.driver.into_parts();
-        (parts.io, parts.read_buf)
+    pub(super) fn into_stream(self) -> (TcpStream, Bytes) {
+        (self.stream.into_inner(), self.buffer.freeze())
     }
+}
 
-    /// After a response: whether the connection may serve another request.
-    fn is_free(&mut self) -> bool {
-        // Nobody waits for this connection any more, so whatever happens to it wakes nobody.
-        self.relay.forget();
-        self.limit.clear();
-        self.drive();
-        !self.over && self.sender.is_ready()
-    }
+fn is_switch(head: &Head) -> bool {
+    head.response.status() == StatusCode::SWITCHING_PROTOCOLS
 }
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connection").field("place", &self.place).field("reused", &self.reused).finish_non_exhaustive()
-    }
-}
-
-/// How long an origin may take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) response: Duration,
-    pub(super) idle: Duration,
-}
-
-/// hyper's smallest read buffer.
-const LEAST_BUFFER: usize = 8192;
-
-/// The waker that the connection knows. What happens while it is being polled is noted and dealt with on the spot;
-/// what happens later wakes the task that polled it last. Without this, hyper's channels would wake the very task that
-/// is running, and every request would be polled twice.
-#[derive(Debug, Default)]
-struct Relay {
-    task: Mutex<Option<Waker>>,
-    polling: AtomicBool,
-    noted: AtomicBool,
-}
-
-impl Relay {
-    /// From now on wakes this task, which is about to poll the connection.
-    fn follow(&self, waker: &Waker) {
-        let mut task = self.task.lock();
-        if !task.as_ref().is_some_and(|task| task.will_wake(waker)) {
-            *task = Some(waker.clone());
-        }
-        drop(task);
-        self.polling.store(true, Ordering::Release);
-    }
-
-    fn note(&self) {
-        self.noted.store(true, Ordering::Release);
-    }
-
-    /// Whether something happened since the last look.
-    fn take_note(&self) -> bool {
-        self.noted.swap(false, Ordering::AcqRel)
-    }
-
-    /// Polling is over. Something that happened since the last look must not be lost.
-    fn rest(&self) {
-        self.polling.store(false, Ordering::Release);
-        if self.noted.load(Ordering::Acquire) {
-            self.wake_task();
-        }
-    }
-
-    /// Polling is over, and the task will be back without being woken.
-    fn pause(&self) {
-        self.polling.store(false, Ordering::Release);
-    }
-
-    fn forget(&self) {
-        *self.task.lock() = None;
-        self.polling.store(false, Ordering::Release);
-    }
-
-    fn wake_task(&self) {
-        if let Some(task) = &*self.task.lock() {
-            task.wake_by_ref();
-        }
-    }
-}
-
-impl Wake for Relay {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.note();
-        if !self.polling.load(Ordering::Acquire) {
-            self.wake_task();
-        }
-    }
-}
-
-/// A response body, and the connection it comes on: given back to the pool when the body is complete, closed when it
-/// is dropped before that.
-#[derive(Debug)]
-pub struct Reply {
-    incoming: Incoming,
-    lease: Option<Lease>,
-}
-
-#[derive(Debug)]
-pub(super) struct Lease {
-    pub(super) connection: Box<Connection>,
-    pub(super) pool: Arc<Pool>,
-    pub(super) pool_per_host: usize,
-    /// False if what was seen of the response makes the rest of the connection doubtful.
-    pub(super) reusable: bool,
-}
-
-impl Reply {
-    pub(super) fn new(incoming: Incoming, lease: Lease) -> Self {
-        let mut reply = Reply { incoming, lease: Some(lease) };
-        if reply.incoming.is_end_stream() {
-            reply.give_back();
-        }
-        reply
-    }
-
-    fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let mut quiet = Context::from_waker(Waker::noop());
-        let Some(lease) = &mut self.lease else { return Pin::new(&mut self.incoming).poll_frame(&mut quiet) };
-        lease.connection.relay.follow(cx.waker());
-        // What hyper has already read comes first; asking for it also tells hyper that more is wanted.
-        let frame = Pin::new(&mut self.incoming).poll_frame(&mut quiet);
-        if frame.is_ready() {
-            lease.connection.relay.pause();
-            return frame;
-        }
-        lease.connection.drive();
-        let frame = Pin::new(&mut self.incoming).poll_frame(&mut quiet);
-        match frame {
-            Poll::Ready(_) => lease.connection.relay.pause(),
-            Poll::Pending => lease.connection.relay.rest(),
-        }
-        frame
-    }
-
-    fn give_back(&mut self) {
-        if let Some(Lease { mut connection, pool, pool_per_host, reusable }) = self.lease.take()
-            && reusable
-            && connection.is_free()
-        {
-            pool.put(connection, pool_per_host);
-        }
-    }
-}
-
-impl Body for Reply {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let this = self.get_mut();
-        let frame = this.next(cx);
-        match &frame {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(None) => this.give_back(),
-            Poll::Ready(Some(Err(_))) => this.lease = None,
-            Poll::Ready(Some(Ok(_))) if this.incoming.is_end_stream() => this.give_back(),
-            Poll::Ready(Some(Ok(_))) => {}
-        }
-        frame.map(|frame| frame.map(|frame| frame.map(without_forbidden_trailers)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
     }
 }

@@ -55,23 +55,11 @@ impl UpstreamError {
         }
     }
 
-    /// hyper's error between the request and the response head.
-    pub(super) fn exchanging(error: &hyper::Error) -> Self {
-        if let Some(fault) = cause::<BodyFault>(error) {
-            return UpstreamError::RequestBody(*fault);
-        }
-        if let Some(error) = cause::<io::Error>(error) {
-            return match error.kind() {
-                io::ErrorKind::TimedOut => UpstreamError::ResponseTimeout,
-                _ => UpstreamError::Reset,
-            };
-        }
-        if error.is_parse_too_large() {
-            UpstreamError::HeadTooLarge
-        } else if error.is_parse() {
-            UpstreamError::Protocol(error.to_string())
-        } else {
-            UpstreamError::Closed
+    /// An error between the request and the response head.
+    pub(super) fn reading(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::TimedOut => UpstreamError::ResponseTimeout,
+            _ => UpstreamError::Reset,
         }
     }
 

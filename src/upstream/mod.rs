@@ -5,13 +5,18 @@
 //! one runtime); what is [`Shared`] between them is the resolver.
 
 mod body;
+mod chunked;
 mod connection;
 mod dial;
 mod error;
 mod guard;
+mod head;
+mod message;
 mod parent;
 mod pool;
+mod reply;
 mod resolve;
+mod upload;
 
 use std::sync::Arc;
 
@@ -19,13 +24,16 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, Uri};
 use tokio::net::TcpStream;
 
-use self::connection::{Connection, Lease, Limits, Unsent};
+use self::connection::{Connection, Times, Unsent};
+use self::head::Head;
+use self::message::Message;
 use self::pool::{Place, Pool};
+use self::reply::Lease;
 
 pub use self::body::RequestBody;
-pub use self::connection::{OriginStream, Reply};
 pub use self::error::{BodyFault, UpstreamError};
 pub use self::guard::{Denied, Guard};
+pub use self::reply::{Broken, Reply};
 pub use self::resolve::Resolver;
 
 use crate::config;
@@ -58,7 +66,7 @@ pub struct Ready {
 pub enum Answer {
     Response(Response<Reply>),
     /// 101: the rest of the connection belongs to another protocol. The bytes are what the origin has sent of it.
-    Switched(Response<()>, OriginStream, Bytes),
+    Switched(Response<()>, TcpStream, Bytes),
 }
 
 impl Upstream {
@@ -89,8 +97,7 @@ impl Upstream {
             (Place::Parent, Some(parent)) => dial::connect_parent(&self.resolver, terms.config, parent).await?,
             (Place::Parent, None) => unreachable!("a place at the parent is only taken where there is one"),
         };
-        let connection = Connection::open(stream, place, terms).await?;
-        Ok(Ready { connection: Box::new(connection) })
+        Ok(Ready { connection: Box::new(Connection::new(stream, place, terms)) })
     }
 
     /// Sends the request and waits for the response head. A request that found its reused connection dead is sent once
@@ -103,31 +110,28 @@ impl Upstream {
         request: Request<RequestBody>,
     ) -> Result<Answer, UpstreamError> {
         let place = ready.connection.place().clone();
-        let request = dressed(request, &place, terms.config);
-        let spare = if ready.connection.is_reused() { spare(&request) } else { None };
-        let stale = match self.exchange(terms, ready, request).await {
-            Ok(answer) => return Ok(answer),
-            Err(unsent) => unsent,
-        };
-        let again = match (stale.request, spare) {
-            (Some(request), _) => *request,
-            (None, Some(request)) if !stale.answered && stale.error.is_unanswered() => request,
-            (None, _) => return Err(stale.error),
-        };
-        let ready = self.open(terms, place).await?;
-        self.exchange(terms, ready, again).await.map_err(|unsent| unsent.error)
+        let message = Message::new(dressed(request, &place, terms.config));
+        match self.exchange(terms, ready, message).await {
+            Err(Unsent { again: Some(message), .. }) => {
+                let ready = self.open(terms, place).await?;
+                self.exchange(terms, ready, message).await
+            }
+            outcome => outcome,
+        }
+        .map_err(|unsent| unsent.error)
     }
 
-    async fn exchange(&self, terms: Terms<'_>, ready: Ready, request: Request<RequestBody>) -> Result<Answer, Unsent> {
-        let limits = Limits { response: terms.config.response_timeout, idle: terms.config.idle_timeout };
-        let (response, connection) = ready.connection.send(request, &limits).await?;
-        let reusable = check_response(&response).map_err(|error| Unsent { error, request: None, answered: true })?;
+    async fn exchange(&self, terms: Terms<'_>, ready: Ready, message: Message) -> Result<Answer, Unsent> {
+        let times = Times { response: terms.config.response_timeout, idle: terms.config.idle_timeout };
+        let (Head { response, framing, keep_alive }, upload, connection) =
+            ready.connection.send(message, times).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let (stream, early) = connection.into_stream();
-            return Ok(Answer::Switched(response.map(drop), stream, early));
+            return Ok(Answer::Switched(response, stream, early));
         }
-        let lease = Lease { connection, pool: self.pool.clone(), pool_per_host: terms.config.pool_per_host, reusable };
-        Ok(Answer::Response(response.map(|incoming| Reply::new(incoming, lease))))
+        let pool_per_host = terms.config.pool_per_host;
+        let lease = Lease { connection, upload, pool: self.pool.clone(), pool_per_host, keep_alive };
+        Ok(Answer::Response(response.map(|()| Reply::new(framing, lease))))
     }
 
     /// A bare connection to the host, through the parent proxy if there is one.
@@ -178,32 +182,4 @@ fn dressed(mut request: Request<RequestBody>, place: &Place, config: &config::Up
         }
     }
     request
-}
-
-/// A second copy of a request that may be sent twice.
-fn spare(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    if !matches!(request.body(), RequestBody::Empty) || !request.method().is_idempotent() {
-        return None;
-    }
-    let mut copy = Request::new(RequestBody::Empty);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    *copy.extensions_mut() = request.extensions().clone();
-    Some(copy)
-}
-
-/// Refuses a response that cannot be passed on safely. Answers whether the connection may be used again.
-fn check_response<B>(response: &Response<B>) -> Result<bool, UpstreamError> {
-    let status = response.status().as_u16();
-    if !(100..=599).contains(&status) {
-        return Err(UpstreamError::Status(status));
-    }
-    let mut codings = response.headers().get_all(http::header::TRANSFER_ENCODING).iter();
-    let Some(coding) = codings.next() else { return Ok(true) };
-    if codings.next().is_some() || !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") {
-        return Err(UpstreamError::TransferCoding);
-    }
-    // Both lengths at once is how responses are smuggled (RFC 9112, section 6.3): believe the chunks, then close.
-    Ok(!response.headers().contains_key(http::header::CONTENT_LENGTH))
 }

@@ -1,0 +1,118 @@
+//! A request as it goes over the wire.
+
+use http::header::{CONTENT_LENGTH, HeaderName};
+use http::{Method, Request};
+use http_body::Body;
+
+use super::body::RequestBody;
+
+/// The head is written down once, so that sending it again costs nothing.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) head: Vec<u8>,
+    pub(super) body: RequestBody,
+    pub(super) chunked: bool,
+    /// A response to HEAD has no body, whatever it says about one.
+    pub(super) is_head: bool,
+    /// May be sent twice: no body, and a method for which twice is as good as once (RFC 9110, section 9.2.2).
+    pub(super) repeatable: bool,
+}
+
+impl Message {
+    /// The target is written as it is: the caller has put it in the form that the next hop wants.
+    pub(super) fn new(request: Request<RequestBody>) -> Self {
+        let (parts, body) = request.into_parts();
+        let is_empty = matches!(body, RequestBody::Empty);
+        let chunked = !is_empty && body.size_hint().exact().is_none();
+        let mut head = Vec::with_capacity(HEAD_SIZE);
+        head.extend_from_slice(parts.method.as_str().as_bytes());
+        head.push(b' ');
+        write_target(&mut head, &parts.uri);
+        head.extend_from_slice(b" HTTP/1.1\r\n");
+        for (name, value) in &parts.headers {
+            write_field(&mut head, name, value.as_bytes());
+        }
+        if chunked {
+            head.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        } else if is_empty && expects_body(&parts.method) && !parts.headers.contains_key(CONTENT_LENGTH) {
+            head.extend_from_slice(b"Content-Length: 0\r\n");
+        }
+        head.extend_from_slice(b"\r\n");
+        Message {
+            head,
+            chunked,
+            is_head: parts.method == Method::HEAD,
+            repeatable: is_empty && parts.method.is_idempotent(),
+            body,
+        }
+    }
+}
+
+/// What most request heads fit into.
+const HEAD_SIZE: usize = 512;
+
+/// Servers may refuse these without a length (RFC 9110, section 8.6).
+fn expects_body(method: &Method) -> bool {
+    matches!(*method, Method::POST | Method::PUT | Method::PATCH)
+}
+
+fn write_target(head: &mut Vec<u8>, uri: &http::Uri) {
+    if let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) {
+        head.extend_from_slice(scheme.as_bytes());
+        head.extend_from_slice(b"://");
+        head.extend_from_slice(authority.as_str().as_bytes());
+    }
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    if path.starts_with('?') {
+        head.push(b'/');
+    }
+    head.extend_from_slice(path.as_bytes());
+}
+
+/// `Title-Case`, as most clients write it: some old servers know no other.
+pub(super) fn write_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
+    let start = out.len();
+    out.extend_from_slice(name.as_str().as_bytes());
+    let mut upper = true;
+    for byte in &mut out[start..] {
+        if upper {
+            byte.make_ascii_uppercase();
+        }
+        upper = *byte == b'-';
+    }
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(request: http::request::Builder) -> String {
+        String::from_utf8(Message::new(request.body(RequestBody::Empty).unwrap()).head).unwrap()
+    }
+
+    #[test]
+    fn a_head_is_written_as_clients_write_it() {
+        let request = Request::get("/a?b").header("host", "a.test").header("x-y-z", "1").header("etag", "\"x\"");
+        assert_eq!(written(request), "GET /a?b HTTP/1.1\r\nHost: a.test\r\nX-Y-Z: 1\r\nEtag: \"x\"\r\n\r\n");
+    }
+
+    #[test]
+    fn a_parent_proxy_gets_the_whole_target() {
+        assert_eq!(written(Request::get("http://a.test:81/a?b")), "GET http://a.test:81/a?b HTTP/1.1\r\n\r\n");
+    }
+
+    #[test]
+    fn an_empty_path_is_a_slash() {
+        assert!(written(Request::get("http://a.test?b")).starts_with("GET http://a.test/?b HTTP"));
+    }
+
+    #[test]
+    fn an_empty_post_says_so_once() {
+        assert_eq!(written(Request::post("/")), "POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n");
+        let said = Request::post("/").header("content-length", "0");
+        assert_eq!(written(said), "POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n");
+    }
+}

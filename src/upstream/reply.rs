@@ -1,0 +1,155 @@
+//! A response body, and the connection it comes on.
+//!
+//! The connection is given back to the pool when the body is complete, and closed when the body is dropped before that.
+//! Bytes are handed on as they come, never stored and never decompressed.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::body::without_forbidden_trailers;
+use super::chunked::{Chunks, Piece};
+use super::connection::Connection;
+use super::head::Framing;
+use super::pool::Pool;
+use super::upload::Upload;
+
+#[derive(Debug)]
+pub struct Reply {
+    left: Left,
+    lease: Option<Lease>,
+}
+
+#[derive(Debug)]
+enum Left {
+    Length(u64),
+    Chunks(Chunks),
+    UntilClose,
+}
+
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) connection: Box<Connection>,
+    /// An origin may answer while it is still being sent to.
+    pub(super) upload: Upload,
+    pub(super) pool: Arc<Pool>,
+    pub(super) pool_per_host: usize,
+    pub(super) keep_alive: bool,
+}
+
+/// Why a body broke off. The client sees its connection cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    Truncated,
+    Malformed,
+    TimedOut,
+    Reset,
+}
+
+impl Reply {
+    pub(super) fn new(framing: Framing, lease: Lease) -> Self {
+        let left = match framing {
+            Framing::Length(length) => Left::Length(length),
+            Framing::Chunked => Left::Chunks(Chunks::new()),
+            Framing::UntilClose => Left::UntilClose,
+        };
+        let mut reply = Reply { left, lease: Some(lease) };
+        if reply.is_end_stream() {
+            reply.give_back();
+        }
+        reply
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Broken>> {
+        let Some(lease) = &mut self.lease else { return Poll::Ready(Ok(None)) };
+        lease.connection.push(&mut lease.upload, cx);
+        loop {
+            let buffer = lease.connection.buffer();
+            match &mut self.left {
+                Left::Length(0) => return Poll::Ready(Ok(None)),
+                Left::Length(left) if !buffer.is_empty() => {
+                    let now = usize::try_from(*left).unwrap_or(usize::MAX).min(buffer.len());
+                    *left -= now as u64;
+                    return Poll::Ready(Ok(Some(Frame::data(buffer.split_to(now).freeze()))));
+                }
+                Left::UntilClose if !buffer.is_empty() => {
+                    return Poll::Ready(Ok(Some(Frame::data(buffer.split().freeze()))));
+                }
+                Left::Length(_) | Left::UntilClose => {}
+                Left::Chunks(chunks) => match chunks.next(buffer).map_err(|_| Broken::Malformed)? {
+                    Piece::Content(content) => return Poll::Ready(Ok(Some(Frame::data(content)))),
+                    Piece::Trailers(trailers) => return Poll::Ready(Ok(Some(Frame::trailers(trailers)))),
+                    Piece::End => return Poll::Ready(Ok(None)),
+                    Piece::Hungry => {}
+                },
+            }
+            match ready!(lease.connection.poll_fill(cx)) {
+                Ok(0) if matches!(self.left, Left::UntilClose) => return Poll::Ready(Ok(None)),
+                Ok(0) => return Poll::Ready(Err(Broken::Truncated)),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => return Poll::Ready(Err(Broken::TimedOut)),
+                Err(_) => return Poll::Ready(Err(Broken::Reset)),
+            }
+        }
+    }
+
+    fn give_back(&mut self) {
+        if let Some(Lease { mut connection, upload, pool, pool_per_host, keep_alive }) = self.lease.take()
+            && keep_alive
+            && upload.is_over()
+            && connection.rest()
+        {
+            pool.put(connection, pool_per_host);
+        }
+    }
+}
+
+impl Body for Reply {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let this = self.get_mut();
+        match ready!(this.poll_next(cx)) {
+            Ok(frame) => {
+                if frame.is_none() || this.is_end_stream() {
+                    this.give_back();
+                }
+                Poll::Ready(frame.map(without_forbidden_trailers).map(Ok))
+            }
+            Err(broken) => {
+                this.lease = None;
+                Poll::Ready(Some(Err(broken)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.left, Left::Length(0))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.left {
+            Left::Length(length) => SizeHint::with_exact(length),
+            Left::Chunks(_) | Left::UntilClose => SizeHint::default(),
+        }
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Broken::Truncated => "the origin closed in the middle of the body",
+            Broken::Malformed => "the body is malformed",
+            Broken::TimedOut => "the origin stalled in the middle of the body",
+            Broken::Reset => "the connection broke in the middle of the body",
+        })
+    }
+}
+
+impl std::error::Error for Broken {}

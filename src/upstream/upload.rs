@@ -1,0 +1,137 @@
+//! What is left of a request to be written: the rest of its head, then its body piece by piece.
+//!
+//! The next piece is asked for only when the last one has been written, so a slow origin slows its client down.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use tokio::io::AsyncWrite;
+
+use super::body::RequestBody;
+use super::error::BodyFault;
+use super::message::{Message, write_field};
+
+#[derive(Debug)]
+pub(super) struct Upload {
+    /// Being written; all of it up to `written` is.
+    out: Vec<u8>,
+    written: usize,
+    body: RequestBody,
+    chunked: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// There may be more to write than `out`.
+    Flowing,
+    /// `out` is the last of it.
+    Last,
+    Over,
+    Failed(io::ErrorKind),
+}
+
+#[derive(Debug)]
+pub(super) enum UploadError {
+    /// The client's body broke.
+    Body(BodyFault),
+    /// The origin takes no more.
+    Stream,
+}
+
+impl Upload {
+    pub(super) fn new(message: Message) -> Self {
+        let state = if matches!(message.body, RequestBody::Empty) { State::Last } else { State::Flowing };
+        Upload { out: message.head, written: 0, body: message.body, chunked: message.chunked, state }
+    }
+
+    /// Writes as much as the origin takes. Ready once everything is written; true the first time it is.
+    pub(super) fn push<S: AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<bool, UploadError>> {
+        loop {
+            match self.state {
+                State::Over => return Poll::Ready(Ok(false)),
+                State::Failed(_) => return Poll::Ready(Err(UploadError::Stream)),
+                State::Flowing | State::Last => {}
+            }
+            while self.written < self.out.len() {
+                match ready!(Pin::new(&mut *stream).poll_write(cx, &self.out[self.written..])) {
+                    Ok(0) => self.state = State::Failed(io::ErrorKind::WriteZero),
+                    Ok(written) => self.written += written,
+                    Err(error) => self.state = State::Failed(error.kind()),
+                }
+                if let State::Failed(_) = self.state {
+                    return Poll::Ready(Err(UploadError::Stream));
+                }
+            }
+            if self.state == State::Last {
+                self.state = State::Over;
+                return Poll::Ready(Ok(true));
+            }
+            self.out.clear();
+            self.written = 0;
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => self.write_down(frame),
+                Some(Err(fault)) => {
+                    self.state = State::Failed(io::ErrorKind::InvalidData);
+                    return Poll::Ready(Err(UploadError::Body(fault)));
+                }
+                None => {
+                    if self.chunked {
+                        self.out.extend_from_slice(b"0\r\n\r\n");
+                    }
+                    self.state = State::Last;
+                }
+            }
+        }
+    }
+
+    fn write_down(&mut self, frame: Frame<Bytes>) {
+        match frame.into_data() {
+            Ok(content) if content.is_empty() => {}
+            Ok(content) if self.chunked => {
+                self.out.extend_from_slice(format!("{:x}\r\n", content.len()).as_bytes());
+                self.out.extend_from_slice(&content);
+                self.out.extend_from_slice(b"\r\n");
+            }
+            Ok(content) => self.out.extend_from_slice(&content),
+            Err(frame) => {
+                if let (true, Ok(trailers)) = (self.chunked, frame.into_trailers()) {
+                    self.out.extend_from_slice(b"0\r\n");
+                    for (name, value) in &trailers {
+                        write_field(&mut self.out, name, value.as_bytes());
+                    }
+                    self.out.extend_from_slice(b"\r\n");
+                    self.state = State::Last;
+                }
+            }
+        }
+    }
+
+    pub(super) fn is_head_only(&self) -> bool {
+        matches!(self.body, RequestBody::Empty)
+    }
+
+    /// Whether the origin has all of the request.
+    pub(super) fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
+    pub(super) fn failure(&self) -> Option<io::ErrorKind> {
+        match self.state {
+            State::Failed(kind) => Some(kind),
+            _ => None,
+        }
+    }
+
+    /// The request without a body, to be sent again.
+    pub(super) fn into_message(self, is_head: bool) -> Message {
+        Message { head: self.out, body: RequestBody::Empty, chunked: false, is_head, repeatable: true }
+    }
+}

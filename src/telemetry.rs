@@ -5,9 +5,11 @@
 
 use std::fmt::{self, Write};
 use std::io::{IsTerminal, stderr};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::EnvFilter;
@@ -51,6 +53,28 @@ pub fn is_json(format: LogFormat) -> bool {
 /// The configuration has checked the level; anything else would be heard as "info".
 fn filter(level: &str) -> EnvFilter {
     EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"))
+}
+
+/// A line that would repeat: said now and then, with the number of times it was not.
+#[derive(Debug, Default)]
+pub struct Seldom(Mutex<(Option<Instant>, u64)>);
+
+impl Seldom {
+    pub const fn new() -> Self {
+        Seldom(Mutex::new((None, 0)))
+    }
+
+    /// How often this was not said since the last time, if it may be said now.
+    pub fn may_speak(&self, every: Duration) -> Option<u64> {
+        let now = clock::now();
+        let (last, silent) = &mut *self.0.lock();
+        if last.is_some_and(|last| now.duration_since(last) < every) {
+            *silent += 1;
+            return None;
+        }
+        *last = Some(now);
+        Some(std::mem::take(silent))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -194,6 +218,17 @@ mod tests {
         for line in [text, json] {
             assert!(!line.contains('\n') && !line.contains('\x1b'), "{line}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_that_repeats_is_said_seldom() {
+        let seldom = Seldom::new();
+        let every = Duration::from_secs(60);
+        assert_eq!(seldom.may_speak(every), Some(0));
+        assert_eq!(seldom.may_speak(every), None);
+        assert_eq!(seldom.may_speak(every), None);
+        tokio::time::advance(every).await;
+        assert_eq!(seldom.may_speak(every), Some(2));
     }
 
     #[test]

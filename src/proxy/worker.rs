@@ -18,6 +18,7 @@ use super::Shared;
 use super::handle::{Client, handle};
 use crate::patience::{Limit, Patient};
 use crate::shutdown::Live;
+use crate::telemetry::Seldom;
 use crate::upstream::{Resolver, Upstream};
 
 pub(super) type ClientStream = TokioIo<Patient<TcpStream>>;
@@ -34,6 +35,9 @@ pub struct Worker {
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 /// How often idle connections to origins are looked through. Half of the shortest sensible keep-alive.
 const SWEEP: Duration = Duration::from_secs(1);
+
+/// A warning that would repeat is said once in this time.
+const REPEAT: Duration = Duration::from_secs(60);
 
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Too many connections (curtsy)\r\n\
     Connection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\nCache-Control: no-store\r\n\r\n";
@@ -69,7 +73,10 @@ async fn accept_loop(worker: Arc<Worker>, listener: TcpListener) {
             Ok((stream, peer)) => take(&worker, stream, peer),
             Err(error) => {
                 worker.shared.metrics.accept_errors.inc();
-                tracing::warn!(event = "accept.error", %error, "cannot take a connection; trying on");
+                static SAID: Seldom = Seldom::new();
+                if let Some(more) = SAID.may_speak(REPEAT) {
+                    tracing::warn!(event = "accept.error", %error, more, "cannot take a connection; trying on");
+                }
                 tokio::time::sleep(PAUSE_AFTER_ERROR).await;
             }
         }
@@ -122,16 +129,33 @@ async fn serve(worker: Arc<Worker>, stream: TcpStream, peer: SocketAddr, open: O
         // client that waits.
         Box::pin(async move { Ok::<_, std::convert::Infallible>(handle(&worker, &client, request).await) })
     });
-    let mut connection = std::pin::pin!(builder.serve_connection(io, service).with_upgrades());
+    let mut connection = builder.serve_connection(io, service).with_upgrades();
     let result = tokio::select! {
-        result = connection.as_mut() => result,
+        result = &mut connection => result,
         () = stop.requested() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+            std::pin::Pin::new(&mut connection).graceful_shutdown();
+            (&mut connection).await
         }
     };
     if let Err(error) = result {
         tracing::debug!(event = "client.error", client = %peer.ip(), %error, "a client connection ended early");
+        let speaks_tls = connection.into_parts().is_some_and(|parts| parts.read_buf.first() == Some(&TLS_HANDSHAKE));
+        if speaks_tls {
+            hint_at_tls(peer);
+        }
+    }
+}
+
+/// The first byte of a TLS connection.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+fn hint_at_tls(peer: SocketAddr) {
+    static SAID: Seldom = Seldom::new();
+    if let Some(more) = SAID.may_speak(REPEAT) {
+        tracing::warn!(
+            event = "client.tls", client = %peer.ip(), more,
+            "a client speaks TLS to the proxy port, which is plain HTTP; write http:// in its https_proxy"
+        );
     }
 }
 

@@ -43,6 +43,18 @@ fn without_an_access_log_nothing_is_printed_about_requests() {
     assert!(!program.stderr().join("\n").contains("/a/page"));
 }
 
+/// Issue 2: a client that takes the proxy for an https:// one is told apart from garbage.
+#[test]
+fn a_client_that_speaks_tls_is_named_with_the_remedy() {
+    let program = Program::start("", "");
+    let mut client = program.client();
+    client.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a ClientHello");
+    client.rest();
+    assert!(soon(|| program.event("client.tls").is_some()));
+    let hint = program.event("client.tls").expect("seen above");
+    assert!(hint["msg"].as_str().is_some_and(|text| text.contains("http://")), "{hint}");
+}
+
 /// X53
 #[test]
 fn what_a_client_sends_stays_inside_its_string() {

@@ -15,7 +15,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::visit::ClientId;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Smaller goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
     Retry,
     Returning,
@@ -24,6 +25,8 @@ pub enum Rank {
 
 #[derive(Debug, Default)]
 pub struct Queue {
+    /// Who waits alone needs no line: most hosts never have two waiting, and none should keep room for them.
+    alone: Option<Alone>,
     /// By the visit's number: where it stands in its line.
     links: Vec<Link>,
     /// The first two are the retries and the returning; the rest belong to clients and stand in a ring.
@@ -35,6 +38,14 @@ pub struct Queue {
     /// How many clients' lines are longer than this index. The sum up to `n` is the number of visits that n rounds take.
     longer: Vec<u32>,
     len: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Alone {
+    visit: u32,
+    rank: Rank,
+    client: ClientId,
+    urgency: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +85,19 @@ impl Queue {
 
     /// `visit` must not be in the queue.
     pub fn join(&mut self, visit: u32, rank: Rank, client: ClientId, urgency: u8) {
+        let newcomer = Alone { visit, rank, client, urgency };
+        if self.len == 0 {
+            self.alone = Some(newcomer);
+        } else {
+            if let Some(first) = self.alone.take() {
+                self.stand(first);
+            }
+            self.stand(newcomer);
+        }
+        self.len += 1;
+    }
+
+    fn stand(&mut self, Alone { visit, rank, client, urgency }: Alone) {
         if self.lines.is_empty() {
             self.lines.extend([Line::of(ClientId(0)); FIXED]);
         }
@@ -93,11 +117,14 @@ impl Queue {
         if line >= FIXED as u32 {
             self.count_longer(line);
         }
-        self.len += 1;
     }
 
     /// `visit` must be in the queue.
     pub fn leave(&mut self, visit: u32) {
+        self.len -= 1;
+        if self.alone.take().is_some() {
+            return;
+        }
         let line = self.unlink(visit);
         if line >= FIXED as u32 {
             let len = self.lines[line as usize].len;
@@ -106,7 +133,6 @@ impl Queue {
                 self.drop_line(line);
             }
         }
-        self.len -= 1;
         if self.len == 0 && self.links.capacity().max(self.lines.capacity()) > KEPT_ROOM {
             *self = Queue::default();
         }
@@ -116,6 +142,9 @@ impl Queue {
     pub fn next(&self) -> Option<u32> {
         if self.len == 0 {
             return None;
+        }
+        if let Some(alone) = self.alone {
+            return Some(alone.visit);
         }
         let [retry, returning] = [RETRIES, RETURNING].map(|line| self.lines[line as usize].first);
         if retry != NONE {
@@ -129,9 +158,11 @@ impl Queue {
 
     pub fn pop(&mut self) -> Option<u32> {
         let visit = self.next()?;
-        let line = self.links[visit as usize].line;
-        if line == self.next_line {
-            self.next_line = self.lines[line as usize].ring_after;
+        if self.alone.is_none() {
+            let line = self.links[visit as usize].line;
+            if line == self.next_line {
+                self.next_line = self.lines[line as usize].ring_after;
+            }
         }
         self.leave(visit);
         Some(visit)
@@ -141,6 +172,9 @@ impl Queue {
     pub fn ahead(&self, rank: Rank, client: ClientId, urgency: u8) -> usize {
         if self.len == 0 {
             return 0;
+        }
+        if let Some(alone) = self.alone {
+            return usize::from(alone.goes_before(rank, client, urgency));
         }
         let [retries, returning] = [RETRIES, RETURNING].map(|line| self.lines[line as usize].len as usize);
         match rank {
@@ -265,6 +299,13 @@ impl Queue {
         }
         self.line_of.remove(&client);
         self.spare_lines.push(number);
+    }
+}
+
+impl Alone {
+    fn goes_before(&self, rank: Rank, client: ClientId, urgency: u8) -> bool {
+        let more_urgent = self.client == client && urgency < self.urgency;
+        self.rank < rank || (self.rank == rank && !(rank == Rank::Newcomer && more_urgent))
     }
 }
 

@@ -63,6 +63,8 @@ pub struct Turns {
     tokens: u64,
     counted: Timestamp,
     held_until: Timestamp,
+    /// A shared ledger refused a turn until then.
+    elsewhere: Timestamp,
     /// What chance added to the gap after the last send.
     extra: Duration,
     /// Turns claimed and neither sent nor given back.
@@ -82,6 +84,7 @@ impl Turns {
             tokens: full(&spacing),
             counted: Timestamp::START,
             held_until: Timestamp::START,
+            elsewhere: Timestamp::START,
             extra: Duration::ZERO,
             unsent: 0,
             owed: Owed::default(),
@@ -132,7 +135,8 @@ impl Turns {
     /// A request started at `now` without asking (`mode = "report"` or `"off"`): it counts for those who do.
     pub fn record(&mut self, now: Timestamp) {
         self.count(now);
-        self.tokens = self.tokens.saturating_sub(TOKEN);
+        // While nothing is spaced, nothing is saved up either.
+        self.tokens = if self.spacing.delay.is_zero() { 0 } else { self.tokens.saturating_sub(TOKEN) };
         self.last_sent = self.last_sent.max(Some(now));
         self.extra = self.chance(self.spacing.delay);
     }
@@ -157,6 +161,11 @@ impl Turns {
         self.held_until = self.held_until.min(now);
     }
 
+    /// Others who share this host's turns took them: no claim before `until`. Unlike a hold it empties no bucket.
+    pub fn taken_elsewhere(&mut self, until: Timestamp) {
+        self.elsewhere = self.elsewhere.max(until);
+    }
+
     /// New numbers count from the last send on. What was saved up stays, within the smaller of the two bursts.
     pub fn change(&mut self, spacing: Spacing, now: Timestamp) {
         if spacing == self.spacing {
@@ -172,7 +181,7 @@ impl Turns {
     /// When the visit behind `ahead` others can start at the latest, if each of them starts as soon as it may and
     /// chance adds the most it can.
     pub fn predict(&self, ahead: usize, now: Timestamp) -> Timestamp {
-        let free = now.max(self.held_until);
+        let free = now.max(self.held_until).max(self.elsewhere);
         if self.spacing.delay.is_zero() {
             return free;
         }
@@ -202,7 +211,21 @@ impl Turns {
 
     /// Nobody who asks now can start before this.
     pub fn earliest(&self, now: Timestamp) -> Timestamp {
-        now.max(self.held_until).max(self.spaced(0))
+        now.max(self.held_until).max(self.elsewhere).max(self.spaced(0))
+    }
+
+    /// When a claim will succeed; never, while that depends on a turn that is not sent yet.
+    pub fn next_claim(&self, now: Timestamp) -> Timestamp {
+        match self.check(now) {
+            Ok(()) => now,
+            Err(NotYet::Until(until)) => until,
+            Err(NotYet::UntilSent) => Timestamp::NEVER,
+        }
+    }
+
+    /// The same turns with nothing claimed, to try out what would be.
+    pub fn shadow(&self) -> Turns {
+        Turns { unsent: 0, ..*self }
     }
 
     /// Whether forgetting these turns would grant somebody an earlier start.
@@ -212,13 +235,11 @@ impl Turns {
     }
 
     fn check(&self, now: Timestamp) -> Result<(), NotYet> {
-        if self.spacing.delay.is_zero() {
-            return if now < self.held_until { Err(NotYet::Until(self.held_until)) } else { Ok(()) };
-        }
-        if self.unsent >= self.spacing.burst.max(1) {
+        let unpaced = self.spacing.delay.is_zero();
+        if !unpaced && self.unsent >= self.spacing.burst.max(1) {
             return Err(NotYet::UntilSent);
         }
-        let earliest = self.spaced(self.unsent).max(self.held_until);
+        let earliest = self.spaced(self.unsent).max(self.held_until).max(self.elsewhere);
         if now < earliest { Err(NotYet::Until(earliest)) } else { Ok(()) }
     }
 

@@ -216,11 +216,13 @@ fn a_change_grants_no_fresh_burst() {
 
 #[test]
 fn turning_spacing_on_counts_what_was_sent_before() {
-    let mut turns = every(0, 1);
-    start(&mut turns, 0);
-    start(&mut turns, 0);
-    turns.change(spacing(1_000, 4), at(400));
-    assert_eq!(refused(&mut turns, 400), 1_000);
+    for burst in [1, 4] {
+        let mut turns = every(0, burst);
+        start(&mut turns, 0);
+        start(&mut turns, 0);
+        turns.change(spacing(1_000, 4), at(400));
+        assert_eq!(refused(&mut turns, 400), 1_000, "burst {burst}");
+    }
 }
 
 #[test]

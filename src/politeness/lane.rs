@@ -140,42 +140,37 @@ impl Lane {
     /// the others, and will be told again.
     #[must_use]
     pub fn confirm(&mut self, ticket: Ticket, now: Timestamp) -> bool {
-        let Some(entry) = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Claimed) else { return true };
-        let stands = if self.paused {
-            self.turns.give_back();
-            false
-        } else {
-            self.turns.confirm(now).is_ok()
-        };
-        if stands {
+        if !self.holds_turn(ticket) {
             return true;
         }
-        entry.phase = Phase::Ready;
-        let deadline = entry.deadline;
-        self.roll.watch(deadline);
-        self.called.push_front(ticket.number);
+        self.turns.give_back();
+        if !self.paused && self.turns.claim(now).is_ok() {
+            return true;
+        }
+        self.put_back(ticket);
         false
     }
 
     /// A shared ledger refused this visit's turn until then; it waits among the ready, before the others.
-    pub fn postpone(&mut self, ticket: Ticket, until: Timestamp, now: Timestamp) {
-        self.turns.taken_elsewhere(until);
-        let _ = self.confirm(ticket, now);
+    pub fn postpone(&mut self, ticket: Ticket, until: Timestamp) {
+        if self.holds_turn(ticket) {
+            self.turns.give_back();
+            self.turns.taken_elsewhere(until);
+            self.put_back(ticket);
+        }
     }
 
     /// The head of a visit that was told to start was written at `now`. A breach is for the caller to count and log.
     pub fn sent(&mut self, ticket: Ticket, now: Timestamp) -> Option<Breach> {
-        let entry = self.roll.get_mut(ticket)?;
+        let entry = self.roll.get_mut(ticket).filter(|entry| entry.phase.has_turn())?;
         let phase = std::mem::replace(&mut entry.phase, Phase::Started);
         entry.since = now;
-        if phase == Phase::Claimed {
-            self.turns.sent(now);
-            self.audit.judge(now, self.turns.owed())
-        } else {
-            self.turns.record(now);
-            self.audit.note(now);
-            None
+        self.turns.sent(now);
+        if phase == Phase::Claimed && self.enforced() {
+            return self.audit.judge(now, self.turns.owed());
         }
+        self.audit.note(now);
+        None
     }
 
     /// What became of a visit that was sent.
@@ -194,8 +189,7 @@ impl Lane {
         match entry.phase {
             Phase::Waiting => self.queue.leave(ticket.number),
             Phase::Preparing | Phase::Ready => self.called.retain(|&number| number != ticket.number),
-            Phase::Claimed => self.turns.give_back(),
-            Phase::Waved => {}
+            Phase::Claimed | Phase::Waved => self.turns.give_back(),
             Phase::Started => self.places.observe(now.since(entry.since)),
         }
     }
@@ -250,14 +244,15 @@ impl Lane {
     }
 
     /// Whether forgetting this lane would break a promise: somebody is in it or was told to come back, or the host is
-    /// held, paused, or still owed part of an interval.
+    /// held, paused, or still owed part of an interval. Whoever forgets lanes must also let them idle for longer than any
+    /// delay that may yet be asked for, since that would count from the send that is forgotten.
     pub fn owes(&self, now: Timestamp) -> bool {
         self.roll.len() > 0 || self.paused || self.turns.owes(now) || self.returns.owes(now)
     }
 
     /// What must outlive this lane.
-    pub fn memory(&self, now: Timestamp) -> Memory {
-        self.turns.memory(now)
+    pub fn memory(&self) -> Memory {
+        self.turns.memory()
     }
 
     pub fn policy(&self) -> &Policy {
@@ -284,6 +279,18 @@ impl Lane {
     /// Visits that were told to start and have not left.
     pub fn in_flight(&self) -> usize {
         self.roll.len() - self.queued()
+    }
+
+    fn holds_turn(&mut self, ticket: Ticket) -> bool {
+        self.roll.get_mut(ticket).is_some_and(|entry| entry.phase == Phase::Claimed)
+    }
+
+    fn put_back(&mut self, ticket: Ticket) {
+        let Some(entry) = self.roll.get_mut(ticket) else { return };
+        entry.phase = Phase::Ready;
+        let deadline = entry.deadline;
+        self.roll.watch(deadline);
+        self.called.push_front(ticket.number);
     }
 
     fn rank(&mut self, visit: &Visit, now: Timestamp) -> Rank {
@@ -328,8 +335,8 @@ impl Lane {
         if self.paused || self.turns.held_until() > now + patience {
             return Err(self.cooling(visit.client, visit.url, expected, now));
         }
-        let full = rank == Rank::Newcomer && self.queue.len() >= self.policy.max_queue && expected > now;
-        if full {
+        let at_once = self.queue.is_empty() && expected <= now;
+        if rank == Rank::Newcomer && self.queue.len() >= self.policy.max_queue && !at_once {
             let retry_after = self.tell(visit.client, visit.url, expected, now);
             return Err(Refusal::QueueFull { retry_after });
         }
@@ -384,6 +391,7 @@ impl Lane {
     fn start_one(&mut self, now: Timestamp) -> Option<Step> {
         let index = self.first_ready()?;
         let phase = if !self.enforced() {
+            self.turns.take();
             Phase::Waved
         } else if self.may_claim() && self.turns.claim(now).is_ok() {
             Phase::Claimed
@@ -484,6 +492,7 @@ fn plain_spacing(policy: &Policy) -> Spacing {
 /// In report mode every visit takes the turn it would have had.
 fn would_start(turns: &mut Turns, now: Timestamp) -> Timestamp {
     let start = turns.earliest(now);
-    turns.record(start);
+    turns.take();
+    turns.sent(start);
     start
 }

@@ -10,3 +10,6 @@ mod roll;
 pub mod time;
 pub mod turns;
 pub mod visit;
+
+#[cfg(test)]
+mod sim;

@@ -29,7 +29,7 @@ pub(super) enum Phase {
     Ready,
     /// Has a turn that is not sent yet.
     Claimed,
-    /// May start without a turn, because pacing is not enforced.
+    /// Has a turn that nobody was asked for, because pacing is not enforced.
     Waved,
     /// Its head was sent.
     Started,
@@ -38,6 +38,10 @@ pub(super) enum Phase {
 impl Phase {
     fn waits_for_the_host(self) -> bool {
         matches!(self, Phase::Waiting | Phase::Ready)
+    }
+
+    pub(super) fn has_turn(self) -> bool {
+        matches!(self, Phase::Claimed | Phase::Waved)
     }
 }
 

@@ -51,6 +51,7 @@ pub struct Owed {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     pub last_sent: Option<Timestamp>,
+    /// Worth keeping when it is over, too: nothing was saved up during the hold.
     pub held_until: Option<Timestamp>,
 }
 
@@ -65,8 +66,8 @@ pub struct Turns {
     held_until: Timestamp,
     /// A shared ledger refused a turn until then.
     elsewhere: Timestamp,
-    /// What chance added to the gap after the last send.
-    extra: Duration,
+    /// How much of the jitter chance adds to the gap after the last send, from 0 to 1.
+    luck: f64,
     /// Turns claimed and neither sent nor given back.
     unsent: u32,
     owed: Owed,
@@ -85,7 +86,7 @@ impl Turns {
             counted: Timestamp::START,
             held_until: Timestamp::START,
             elsewhere: Timestamp::START,
-            extra: Duration::ZERO,
+            luck: 0.0,
             unsent: 0,
             owed: Owed::default(),
             dice: seed,
@@ -102,13 +103,15 @@ impl Turns {
             turns.tokens = 0;
         }
         if let Some(until) = memory.held_until {
-            turns.hold(until, now);
+            turns.tokens = turns.tokens.min(TOKEN);
+            turns.held_until = until;
         }
         turns
     }
 
-    pub fn memory(&self, now: Timestamp) -> Memory {
-        Memory { last_sent: self.last_sent, held_until: Some(self.held_until).filter(|&until| until > now) }
+    pub fn memory(&self) -> Memory {
+        let held = self.held_until > Timestamp::START;
+        Memory { last_sent: self.last_sent, held_until: held.then_some(self.held_until) }
     }
 
     /// Takes a turn, to be settled by [`Turns::sent`] or [`Turns::give_back`].
@@ -120,25 +123,22 @@ impl Turns {
         Ok(())
     }
 
-    /// Whether a turn that was claimed a while ago may still be used. If not, it has been given back.
-    pub fn confirm(&mut self, now: Timestamp) -> Result<(), NotYet> {
-        self.give_back();
-        self.claim(now)
+    /// Takes a turn without asking, where pacing is not enforced. It is settled like any other, so that those who do
+    /// ask are spaced from it.
+    pub fn take(&mut self) {
+        self.unsent += 1;
     }
 
     /// The head of a request with a turn was written at `now`.
     pub fn sent(&mut self, now: Timestamp) {
         self.give_back();
-        self.record(now);
-    }
-
-    /// A request started at `now` without asking (`mode = "report"` or `"off"`): it counts for those who do.
-    pub fn record(&mut self, now: Timestamp) {
         self.count(now);
         // While nothing is spaced, nothing is saved up either.
         self.tokens = if self.spacing.delay.is_zero() { 0 } else { self.tokens.saturating_sub(TOKEN) };
         self.last_sent = self.last_sent.max(Some(now));
-        self.extra = self.chance(self.spacing.delay);
+        if self.spacing.jitter > 0.0 {
+            self.luck = roll(&mut self.dice);
+        }
     }
 
     pub fn give_back(&mut self) {
@@ -249,11 +249,11 @@ impl Turns {
             return Timestamp::START;
         }
         if self.spacing.burst <= 1 {
-            return self.last_sent.map_or(Timestamp::START, |last| last + self.spacing.delay + self.extra);
+            return self.last_sent.map_or(Timestamp::START, |last| last + self.spacing.delay + self.extra());
         }
         let from = self.counted.max(self.held_until);
         let missing = (u64::from(others) + 1).saturating_mul(TOKEN).saturating_sub(self.tokens_at(from));
-        if missing == 0 { Timestamp::START } else { from + self.refill_time(missing) + self.extra }
+        if missing == 0 { Timestamp::START } else { from + self.refill_time(missing) + self.extra() }
     }
 
     fn count(&mut self, now: Timestamp) {
@@ -290,11 +290,8 @@ impl Turns {
         gaps.saturating_add(share(gaps, self.spacing.jitter))
     }
 
-    fn chance(&mut self, delay: Duration) -> Duration {
-        if self.spacing.jitter <= 0.0 {
-            return Duration::ZERO;
-        }
-        share(delay, self.spacing.jitter * roll(&mut self.dice))
+    fn extra(&self) -> Duration {
+        share(self.spacing.delay, self.spacing.jitter * self.luck)
     }
 }
 

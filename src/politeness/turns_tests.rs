@@ -178,10 +178,12 @@ fn a_turn_claimed_before_a_hold_can_be_asked_again() {
     let mut turns = every(1_000, 1);
     turns.claim(at(0)).unwrap();
     turns.hold(at(5_000), at(10));
-    assert_eq!(turns.confirm(at(20)), Err(NotYet::Until(at(5_000))));
+    turns.give_back();
+    assert_eq!(turns.claim(at(20)), Err(NotYet::Until(at(5_000))));
     assert_eq!(turns.unsent(), 0);
     turns.claim(at(5_000)).unwrap();
-    assert_eq!(turns.confirm(at(5_200)), Ok(()));
+    turns.give_back();
+    assert_eq!(turns.claim(at(5_200)), Ok(()));
     turns.sent(at(5_200));
     assert_eq!(refused(&mut turns, 6_000), 6_200);
 }
@@ -259,15 +261,19 @@ fn an_absurd_delay_only_makes_it_later() {
 fn what_is_remembered_grants_nothing() {
     let mut turns = every(1_000, 3);
     start(&mut turns, 0);
-    let memory = turns.memory(at(100));
+    let memory = turns.memory();
     assert_eq!(memory, Memory { last_sent: Some(at(0)), held_until: None });
     let mut again = Turns::remembering(spacing(1_000, 3), memory, 1, at(500));
     assert_eq!(refused(&mut again, 500), 1_000);
 
     turns.hold(at(9_000), at(100));
-    let mut again = Turns::remembering(spacing(1_000, 1), turns.memory(at(200)), 1, at(300));
+    let mut again = Turns::remembering(spacing(1_000, 1), turns.memory(), 1, at(300));
     assert_eq!(refused(&mut again, 300), 9_000);
-    assert_eq!(turns.memory(at(9_000)).held_until, None, "a hold that is over is not worth remembering");
+
+    let mut again = Turns::remembering(spacing(1_000, 3), turns.memory(), 1, at(10_000));
+    start(&mut again, 10_000);
+    start(&mut again, 10_000);
+    assert_eq!(refused(&mut again, 10_000), 11_000, "one token at the end of the hold and one since");
 }
 
 #[test]

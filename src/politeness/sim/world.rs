@@ -1,0 +1,533 @@
+//! The world: hosts, clients and a clock that jumps from one event to the next.
+//!
+//! It drives lanes as the gate does: after every report it asks for the next step and obeys until it is told to wait;
+//! one alarm per host, kept by the visit the lane names and lost when that visit leaves. It keeps its own account of
+//! who stands where, so that `checks` need not believe the lane.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use super::Flaw;
+use super::oracle::{Broken, Oracle, Promise, Terms, broken};
+use crate::politeness::lane::Lane;
+use crate::politeness::policy::{Mode, Order, Policy};
+use crate::politeness::time::Timestamp;
+use crate::politeness::visit::{Alarm, ClientId, Outcome, Refusal, Step, Ticket, Visit};
+
+pub(super) struct World {
+    pub(super) dice: Dice,
+    pub(super) now: Timestamp,
+    pub(super) flaw: Option<Flaw>,
+    pub(super) hosts: Vec<Host>,
+    /// Visits that have joined and not left.
+    pub(super) guests: BTreeMap<u64, Guest>,
+    pub(super) tally: Tally,
+    /// Prints every event and step.
+    aloud: bool,
+    events: BTreeMap<(Timestamp, u64), Event>,
+    next_id: u64,
+    closing: Timestamp,
+}
+
+pub(super) struct Host {
+    pub(super) lane: Lane,
+    pub(super) oracle: Oracle,
+    /// A shared ledger keeps others out until then.
+    pub(super) elsewhere: Timestamp,
+    pub(super) by_ticket: HashMap<Ticket, u64>,
+    pub(super) keeper: Option<(u64, u64)>,
+    pub(super) told: BTreeMap<(u64, u64), Told>,
+    pub(super) just_told: Vec<(Timestamp, Duration, (u64, u64))>,
+    /// How often a client was called while another waited and was not.
+    pub(super) overtaken: BTreeMap<(u64, u64), u32>,
+    /// The largest queue that was ever allowed: a smaller one turns nobody away who is in it.
+    pub(super) most_waiting: usize,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Told {
+    pub(super) due: Timestamp,
+    /// Something happened that nobody could foresee.
+    pub(super) disturbed: bool,
+}
+
+pub(super) struct Guest {
+    pub(super) host: usize,
+    pub(super) visit: Visit,
+    pub(super) ticket: Ticket,
+    pub(super) stage: Stage,
+    pub(super) returning: bool,
+    pub(super) disturbed: bool,
+    pub(super) joined: Timestamp,
+    pub(super) limit: Duration,
+    /// When the present preparation began, and how long all of them took.
+    pub(super) preparing_since: Timestamp,
+    pub(super) prepared_for: Duration,
+    pub(super) terms: Terms,
+    pub(super) sent: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Waiting,
+    Preparing,
+    Ready,
+    Told,
+    Sent,
+}
+
+#[derive(Default, Debug)]
+pub(super) struct Tally {
+    pub(super) joined: u64,
+    pub(super) sent: u64,
+    pub(super) refused: u64,
+    pub(super) returned: u64,
+    pub(super) left: u64,
+    pub(super) put_back: u64,
+    pub(super) forgotten: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    Arrive(usize),
+    Return(usize, Visit),
+    GiveUp(u64),
+    Connected(u64),
+    ConnectionLost(u64),
+    LedgerAnswers(u64),
+    Write(u64),
+    Answered(u64),
+    Ended(u64),
+    Alarm(usize, u64),
+    Disturb(usize),
+    Resume(usize),
+    Sweep(usize),
+}
+
+const START: u64 = 1_000_000_000;
+
+impl World {
+    pub(super) fn new(seed: u64, flaw: Option<Flaw>) -> Self {
+        let mut world = World {
+            dice: Dice(seed),
+            now: Timestamp::from_millis(START),
+            flaw,
+            hosts: Vec::new(),
+            guests: BTreeMap::new(),
+            tally: Tally::default(),
+            aloud: false,
+            events: BTreeMap::new(),
+            next_id: 0,
+            closing: Timestamp::NEVER,
+        };
+        world.closing = world.now + Duration::from_secs(60);
+        for host in 0..1 + world.dice.below(3) as usize {
+            let order = if world.dice.chance(10) { Order::Fifo } else { Order::Fair };
+            let policy = Policy { order, ..world.policy() };
+            world.hosts.push(Host::new(policy, world.dice.next()));
+            world.after(Duration::ZERO, Event::Arrive(host));
+            world.after(Duration::from_secs(3), Event::Disturb(host));
+            world.after(Duration::from_secs(5), Event::Sweep(host));
+        }
+        world
+    }
+
+    pub(super) fn aloud(mut self) -> Self {
+        self.aloud = true;
+        self
+    }
+
+    /// Until nobody wants anything any more.
+    pub(super) fn run(mut self) -> Result<Tally, Broken> {
+        while let Some(((at, _), event)) = self.events.pop_first() {
+            self.now = at;
+            if !self.is_stale(event) {
+                self.say(|| format!("{event:?}"));
+                self.happen(event)?;
+            }
+        }
+        self.check_nothing_is_left()?;
+        Ok(self.tally)
+    }
+
+    pub(super) fn open(&self) -> bool {
+        self.now < self.closing
+    }
+
+    pub(super) fn after(&mut self, delay: Duration, event: Event) {
+        self.next_id += 1;
+        self.events.insert((self.now + delay, self.next_id), event);
+    }
+
+    pub(super) fn say(&self, story: impl Fn() -> String) {
+        if self.aloud {
+            println!("{:>10.6} {}", self.now.since(Timestamp::from_millis(START)).as_secs_f64(), story());
+        }
+    }
+
+    pub(super) fn flawed(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), Broken> {
+        match event {
+            Event::Arrive(host) => self.arrive(host),
+            Event::Return(host, visit) => self.come_back(host, visit),
+            Event::GiveUp(guest) => self.give_up(guest),
+            Event::Connected(guest) => self.connected(guest),
+            Event::ConnectionLost(guest) => self.connection_lost(guest),
+            Event::LedgerAnswers(guest) => self.ledger_answers(guest),
+            Event::Write(guest) => self.write(guest),
+            Event::Answered(guest) => self.answered(guest),
+            Event::Ended(guest) => self.leave(guest),
+            Event::Alarm(host, _) => self.steps(host),
+            Event::Disturb(host) => self.disturb(host),
+            Event::Resume(host) => self.resume(host),
+            Event::Sweep(host) => self.sweep(host),
+        }
+    }
+
+    fn arrive(&mut self, host: usize) -> Result<(), Broken> {
+        if !self.open() {
+            return Ok(());
+        }
+        let crowd = if self.dice.chance(5) { 10 } else { 1 };
+        for _ in 0..crowd {
+            let visit = self.visit(false);
+            self.join(host, visit)?;
+        }
+        let busy = self.hosts[host].oracle.delay().max(Duration::from_millis(100));
+        let pause = self.dice.up_to(busy * 2);
+        self.after(pause, Event::Arrive(host));
+        Ok(())
+    }
+
+    fn visit(&mut self, retry: bool) -> Visit {
+        self.next_id += 1;
+        let max_wait = match self.dice.below(10) {
+            0 => Some(Duration::ZERO),
+            1 | 2 => Some(self.dice.up_to(Duration::from_secs(10))),
+            _ => None,
+        };
+        let client = ClientId(self.dice.below(6));
+        Visit { client, url: self.next_id, urgency: self.dice.below(8) as u8, retry, max_wait }
+    }
+
+    fn come_back(&mut self, host: usize, visit: Visit) -> Result<(), Broken> {
+        self.tally.returned += 1;
+        let url = if self.flawed(Flaw::ForgetsWhoWasTold) { visit.url ^ 1 << 63 } else { visit.url };
+        self.join(host, Visit { url, ..visit })
+    }
+
+    pub(super) fn join(&mut self, host: usize, visit: Visit) -> Result<(), Broken> {
+        let now = self.now;
+        let told = self.hosts[host].take_told(&visit, now);
+        let asked = if self.flawed(Flaw::OneClient) { Visit { client: ClientId(9), ..visit } } else { visit };
+        match self.hosts[host].lane.join(asked, now) {
+            Ok(joined) => {
+                self.enter(host, visit, joined.ticket, told);
+                self.check_bounds(host)?;
+            }
+            Err(refusal) => {
+                self.check_return(host, told, refusal)?;
+                self.refused(host, visit, refusal)?;
+            }
+        }
+        self.steps(host)
+    }
+
+    fn enter(&mut self, host: usize, visit: Visit, ticket: Ticket, told: Option<Told>) {
+        self.next_id += 1;
+        self.tally.joined += 1;
+        let id = self.next_id;
+        let oracle = &self.hosts[host].oracle;
+        let unlimited = told.is_some() || oracle.policy.mode != Mode::Enforce;
+        let wish = visit.max_wait.unwrap_or(Duration::MAX).min(oracle.policy.max_wait);
+        let guest = Guest {
+            host,
+            visit,
+            ticket,
+            stage: Stage::Waiting,
+            returning: told.is_some(),
+            disturbed: told.is_some_and(|told| told.disturbed),
+            joined: self.now,
+            limit: if unlimited { Duration::MAX } else { wish },
+            preparing_since: self.now,
+            prepared_for: Duration::ZERO,
+            terms: oracle.terms(),
+            sent: Timestamp::NEVER,
+        };
+        self.hosts[host].by_ticket.insert(ticket, id);
+        self.guests.insert(id, guest);
+        if self.dice.chance(20) {
+            let patience = self.dice.up_to(Duration::from_secs(15));
+            self.after(patience, Event::GiveUp(id));
+        }
+    }
+
+    /// Asks the lane what next, and obeys, until it says to wait.
+    pub(super) fn steps(&mut self, host: usize) -> Result<(), Broken> {
+        for _ in 0..10_000 {
+            let step = self.hosts[host].lane.next_step(self.now);
+            self.say(|| format!("    host {host}: {step:?}"));
+            match step {
+                Step::Prepare(ticket) => self.prepare(host, ticket)?,
+                Step::Start(ticket) => self.start(host, ticket)?,
+                Step::Refuse(ticket, refusal) => self.refuse(host, ticket, refusal)?,
+                Step::Wait(alarm) => return self.wait(host, alarm),
+            }
+        }
+        broken(Promise::Answer, "the lane never says to wait".to_owned())
+    }
+
+    fn prepare(&mut self, host: usize, ticket: Ticket) -> Result<(), Broken> {
+        let id = self.hosts[host].by_ticket[&ticket];
+        self.check_order(host, id)?;
+        self.connect(id);
+        Ok(())
+    }
+
+    fn connect(&mut self, id: u64) {
+        let now = self.now;
+        let guest = self.guests.get_mut(&id).expect("a guest");
+        guest.stage = Stage::Preparing;
+        guest.preparing_since = now;
+        match self.dice.below(100) {
+            0..=69 => self.after(Duration::ZERO, Event::Connected(id)),
+            70..=93 => {
+                let handshake = self.dice.up_to(Duration::from_millis(400));
+                self.after(handshake, Event::Connected(id));
+            }
+            94..=97 => {
+                let handshake = self.dice.up_to(Duration::from_secs(5));
+                self.after(handshake, Event::Connected(id));
+            }
+            _ => self.after(Duration::from_secs(10), Event::GiveUp(id)),
+        }
+    }
+
+    fn connected(&mut self, id: u64) -> Result<(), Broken> {
+        let now = self.now;
+        let Some(guest) = self.guests.get_mut(&id).filter(|guest| guest.stage == Stage::Preparing) else {
+            return Ok(());
+        };
+        guest.stage = Stage::Ready;
+        guest.prepared_for += now.since(guest.preparing_since);
+        let (host, ticket) = (guest.host, guest.ticket);
+        self.hosts[host].lane.ready(ticket, now);
+        if self.dice.chance(3) {
+            let kept = self.dice.up_to(Duration::from_secs(5));
+            self.after(kept, Event::ConnectionLost(id));
+        }
+        self.steps(host)
+    }
+
+    fn connection_lost(&mut self, id: u64) -> Result<(), Broken> {
+        let Some(guest) = self.guests.get(&id).filter(|guest| guest.stage == Stage::Ready) else { return Ok(()) };
+        let (host, ticket) = (guest.host, guest.ticket);
+        self.hosts[host].lane.unready(ticket, self.now);
+        self.connect(id);
+        self.steps(host)
+    }
+
+    fn start(&mut self, host: usize, ticket: Ticket) -> Result<(), Broken> {
+        let id = self.hosts[host].by_ticket[&ticket];
+        self.check_start(host, id)?;
+        let terms = self.hosts[host].oracle.terms();
+        let guest = self.guests.get_mut(&id).expect("a guest");
+        guest.stage = Stage::Told;
+        guest.preparing_since = self.now;
+        guest.terms = terms;
+        if self.flawed(Flaw::CountsTheGrant) {
+            self.hosts[host].lane.sent(ticket, self.now);
+        }
+        let moment = self.dice.up_to(Duration::from_millis(2));
+        match self.dice.below(100) {
+            0..=4 => self.after(moment, Event::GiveUp(id)),
+            5..=24 => {
+                let answer = self.dice.up_to(Duration::from_millis(300));
+                self.after(answer, Event::LedgerAnswers(id));
+            }
+            _ => self.after(moment, Event::Write(id)),
+        }
+        Ok(())
+    }
+
+    fn ledger_answers(&mut self, id: u64) -> Result<(), Broken> {
+        let Some(guest) = self.guests.get(&id) else { return Ok(()) };
+        let (host, ticket) = (guest.host, guest.ticket);
+        if guest.terms.enforced() && self.dice.chance(20) {
+            let until = self.now + self.dice.up_to(Duration::from_secs(2));
+            self.hosts[host].elsewhere = self.hosts[host].elsewhere.max(until);
+            self.hosts[host].lane.postpone(ticket, until);
+            self.put_back(id, host);
+        } else if self.flawed(Flaw::NeverConfirms) || self.hosts[host].lane.confirm(ticket, self.now) {
+            let terms = self.hosts[host].oracle.terms();
+            let guest = self.guests.get_mut(&id).expect("a guest");
+            guest.terms.renew(terms);
+            self.after(Duration::ZERO, Event::Write(id));
+        } else {
+            self.put_back(id, host);
+        }
+        self.steps(host)
+    }
+
+    fn put_back(&mut self, id: u64, host: usize) {
+        self.tally.put_back += 1;
+        let guest = self.guests.get_mut(&id).expect("a guest");
+        guest.stage = Stage::Ready;
+        // The time the ledger took is not the lane's.
+        guest.prepared_for += self.now.since(guest.preparing_since);
+        self.foresee_nothing(host);
+    }
+
+    fn write(&mut self, id: u64) -> Result<(), Broken> {
+        let now = self.now;
+        let Some(guest) = self.guests.get_mut(&id) else { return Ok(()) };
+        guest.stage = Stage::Sent;
+        guest.sent = now;
+        self.tally.sent += 1;
+        let (host, ticket, terms) = (guest.host, guest.ticket, guest.terms);
+        self.hosts[host].oracle.send(terms, now)?;
+        if !self.flawed(Flaw::CountsTheGrant) {
+            let breach = self.hosts[host].lane.sent(ticket, now);
+            if let Some(breach) = breach {
+                return broken(Promise::Audit, format!("{breach:?} at {now:?}"));
+            }
+        }
+        let slowest = if self.dice.chance(10) { 8_000 } else { 300 };
+        let thinking = self.dice.up_to(Duration::from_millis(slowest));
+        self.after(thinking, Event::Answered(id));
+        self.steps(host)
+    }
+
+    fn answered(&mut self, id: u64) -> Result<(), Broken> {
+        let now = self.now;
+        let Some(guest) = self.guests.get(&id) else { return Ok(()) };
+        let (host, ticket, retry) = (guest.host, guest.ticket, guest.visit.retry);
+        let took = now.since(guest.sent);
+        let outcome = if self.dice.chance(90) { Outcome::Answered } else { Outcome::Failed };
+        if outcome == Outcome::Answered {
+            self.hosts[host].oracle.answered(took, now);
+        }
+        if self.hosts[host].oracle.policy.delay_factor > 0.0 {
+            self.foresee_nothing(host);
+        }
+        self.hosts[host].lane.report(ticket, outcome, now);
+        self.steps(host)?;
+        if !retry && self.dice.chance(5) {
+            self.leave(id)?;
+            let again = self.visit(true);
+            return self.join(host, again);
+        }
+        let body = self.dice.up_to(Duration::from_millis(500));
+        self.after(body, Event::Ended(id));
+        Ok(())
+    }
+
+    fn give_up(&mut self, id: u64) -> Result<(), Broken> {
+        let Some(guest) = self.guests.get(&id) else { return Ok(()) };
+        if guest.stage == Stage::Told && self.flawed(Flaw::KeepsTheTurnOfALeaver) {
+            self.forget(id);
+            return Ok(());
+        }
+        self.tally.left += 1;
+        self.leave(id)
+    }
+
+    pub(super) fn leave(&mut self, id: u64) -> Result<(), Broken> {
+        let Some(guest) = self.forget(id) else { return Ok(()) };
+        self.hosts[guest.host].lane.leave(guest.ticket, self.now);
+        let kept_alarm = self.hosts[guest.host].keeper.is_some_and(|(keeper, _)| keeper == id);
+        if kept_alarm {
+            self.hosts[guest.host].keeper = None;
+        }
+        if kept_alarm && self.flawed(Flaw::LosesTheAlarm) { Ok(()) } else { self.steps(guest.host) }
+    }
+
+    pub(super) fn forget(&mut self, id: u64) -> Option<Guest> {
+        let guest = self.guests.remove(&id)?;
+        self.hosts[guest.host].by_ticket.remove(&guest.ticket);
+        self.line_may_be_over(guest.host, guest.visit.client);
+        Some(guest)
+    }
+
+    fn refuse(&mut self, host: usize, ticket: Ticket, refusal: Refusal) -> Result<(), Broken> {
+        let id = self.hosts[host].by_ticket[&ticket];
+        self.check_refusal(host, id, refusal)?;
+        if self.flawed(Flaw::SwallowsRefusals) {
+            return Ok(());
+        }
+        let guest = self.forget(id).expect("a guest");
+        self.refused(host, guest.visit, refusal)
+    }
+
+    fn refused(&mut self, host: usize, visit: Visit, refusal: Refusal) -> Result<(), Broken> {
+        self.tally.refused += 1;
+        let Some(told) = refusal.retry_after() else { return Ok(()) };
+        self.check_told(host, &visit, told)?;
+        let due = self.now + told;
+        self.hosts[host].told.insert((visit.client.0, visit.url), Told { due, disturbed: false });
+        if self.open() && self.dice.chance(60) {
+            let late = if self.dice.chance(50) { Duration::ZERO } else { self.dice.up_to(Duration::from_secs(5)) };
+            self.after(told + late, Event::Return(host, Visit { retry: false, ..visit }));
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, host: usize, alarm: Option<Alarm>) -> Result<(), Broken> {
+        self.check_wait(host, alarm)?;
+        self.hosts[host].keeper = None;
+        let Some(Alarm { at, keeper }) = alarm else { return Ok(()) };
+        self.next_id += 1;
+        let (id, alarm) = (self.hosts[host].by_ticket[&keeper], self.next_id);
+        self.hosts[host].keeper = Some((id, alarm));
+        self.after(at.since(self.now), Event::Alarm(host, alarm));
+        Ok(())
+    }
+
+    /// An alarm that was set anew since, or whose keeper has left.
+    fn is_stale(&self, event: Event) -> bool {
+        match event {
+            Event::Alarm(host, alarm) => self.hosts[host].keeper.is_none_or(|(_, current)| current != alarm),
+            _ => false,
+        }
+    }
+}
+
+/// splitmix64: small, and the same everywhere.
+pub(super) struct Dice(pub(super) u64);
+
+impl Dice {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub(super) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    pub(super) fn up_to(&mut self, longest: Duration) -> Duration {
+        Duration::from_micros(self.below(longest.as_micros() as u64 + 1))
+    }
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: &Tally) {
+        self.joined += other.joined;
+        self.sent += other.sent;
+        self.refused += other.refused;
+        self.returned += other.returned;
+        self.left += other.left;
+        self.put_back += other.put_back;
+        self.forgotten += other.forgotten;
+    }
+}

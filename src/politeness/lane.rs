@@ -496,3 +496,7 @@ fn would_start(turns: &mut Turns, now: Timestamp) -> Timestamp {
     turns.sent(start);
     start
 }
+
+#[cfg(test)]
+#[path = "lane_tests.rs"]
+mod tests;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::oracle::{Broken, Promise, broken};
 use super::world::{Guest, Host, Stage, Told, World};
+use crate::politeness::lane::LEAD;
 use crate::politeness::policy::{Mode, Order};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Alarm, ClientId, Refusal, Visit};
@@ -61,7 +62,8 @@ impl World {
         let oracle = &self.hosts[host].oracle;
         let called = self.in_stage(host, Stage::Preparing).count() + self.in_stage(host, Stage::Ready).count();
         let crowded = self.in_flight(host) + called >= oracle.policy.concurrency as usize;
-        if guest.returning && !guest.disturbed && !crowded {
+        let missed_its_turn = guest.prepared_for > LEAD;
+        if guest.returning && !guest.disturbed && !crowded && !missed_its_turn {
             return broken(Promise::RetryAfter, format!("{refusal:?} for a visit that came when told"));
         }
         if matches!(guest.stage, Stage::Told | Stage::Sent) {

@@ -14,7 +14,7 @@ const ROUNDING: Duration = Duration::from_micros(2);
 
 impl World {
     fn at_host(&self, host: usize) -> impl Iterator<Item = &Guest> {
-        self.hosts[host].by_ticket.values().map(|id| &self.guests[id])
+        self.guests.values().filter(move |guest| guest.host == host)
     }
 
     fn in_stage(&self, host: usize, stage: Stage) -> impl Iterator<Item = &Guest> {
@@ -22,7 +22,7 @@ impl World {
     }
 
     fn in_flight(&self, host: usize) -> usize {
-        self.in_stage(host, Stage::Told).count() + self.in_stage(host, Stage::Sent).count()
+        self.at_host(host).filter(|guest| matches!(guest.stage, Stage::Told | Stage::Sent)).count()
     }
 
     fn enforced(&self, host: usize) -> bool {
@@ -60,8 +60,8 @@ impl World {
     pub(super) fn check_refusal(&self, host: usize, id: u64, refusal: Refusal) -> Result<(), Broken> {
         let guest = &self.guests[&id];
         let oracle = &self.hosts[host].oracle;
-        let called = self.in_stage(host, Stage::Preparing).count() + self.in_stage(host, Stage::Ready).count();
-        let crowded = self.in_flight(host) + called >= oracle.policy.concurrency as usize;
+        let taken = self.at_host(host).filter(|guest| guest.stage != Stage::Waiting).count();
+        let crowded = taken >= oracle.policy.concurrency as usize;
         let missed_its_turn = guest.prepared_for > LEAD;
         if guest.returning && !guest.disturbed && !crowded && !missed_its_turn {
             return broken(Promise::RetryAfter, format!("{refusal:?} for a visit that came when told"));
@@ -154,23 +154,23 @@ impl World {
             let idle = self.at_host(host).any(|guest| matches!(guest.stage, Stage::Waiting | Stage::Ready));
             return if idle { broken(Promise::Idle, "waiting without pacing".to_owned()) } else { Ok(()) };
         }
-        for guest in self.at_host(host).filter(|guest| matches!(guest.stage, Stage::Waiting | Stage::Ready)) {
+        let mut standing = [0_usize; Stage::COUNT];
+        for guest in self.at_host(host) {
+            standing[guest.stage as usize] += 1;
             let patience = guest.limit.saturating_add(guest.prepared_for).saturating_add(ROUNDING);
-            if at > guest.joined + patience {
+            if matches!(guest.stage, Stage::Waiting | Stage::Ready) && at > guest.joined + patience {
                 return broken(Promise::Answer, format!("alarm at {at:?}, {:?} gives up before", guest.visit));
             }
         }
+        let [waiting, preparing, ready, told, sent] = standing;
         let oracle = &self.hosts[host].oracle;
-        let turn_is_out = self.in_stage(host, Stage::Told).next().is_some();
-        let excused = oracle.paused || turn_is_out || oracle.sparing();
-        if excused || self.in_flight(host) >= oracle.policy.concurrency as usize {
+        let excused = oracle.paused || told > 0 || oracle.sparing();
+        if excused || sent >= oracle.policy.concurrency as usize {
             return Ok(());
         }
-        let ready = self.in_stage(host, Stage::Ready).next().is_some();
-        let called = ready || self.in_stage(host, Stage::Preparing).next().is_some();
-        let waiting = self.in_stage(host, Stage::Waiting).next().is_some();
         let free = oracle.free_at(self.now).max(self.hosts[host].elsewhere);
-        if (ready || (waiting && !called)) && (free + ROUNDING < at || free <= self.now) {
+        let somebody_could = ready > 0 || (waiting > 0 && preparing == 0);
+        if somebody_could && (free + ROUNDING < at || free <= self.now) {
             return broken(Promise::Idle, format!("at {:?}: free at {free:?}, alarm at {at:?}", self.now));
         }
         Ok(())

@@ -76,6 +76,10 @@ pub(super) enum Stage {
     Sent,
 }
 
+impl Stage {
+    pub(super) const COUNT: usize = 5;
+}
+
 #[derive(Default, Debug)]
 pub(super) struct Tally {
     pub(super) joined: u64,
@@ -120,7 +124,7 @@ impl World {
             next_id: 0,
             closing: Timestamp::NEVER,
         };
-        world.closing = world.now + Duration::from_secs(60);
+        world.closing = world.now + Duration::from_secs(50);
         for host in 0..1 + world.dice.below(3) as usize {
             let order = if world.dice.chance(10) { Order::Fifo } else { Order::Fair };
             let policy = Policy { order, ..world.policy() };
@@ -196,8 +200,8 @@ impl World {
             let visit = self.visit(false);
             self.join(host, visit)?;
         }
-        let busy = self.hosts[host].oracle.delay().max(Duration::from_millis(100));
-        let pause = self.dice.up_to(busy * 2);
+        let busy = self.hosts[host].oracle.delay().max(Duration::from_millis(300));
+        let pause = if self.dice.chance(3) { Duration::from_secs(20) } else { self.dice.up_to(busy * 2) };
         self.after(pause, Event::Arrive(host));
         Ok(())
     }
@@ -215,14 +219,17 @@ impl World {
 
     fn come_back(&mut self, host: usize, visit: Visit) -> Result<(), Broken> {
         self.tally.returned += 1;
-        let url = if self.flawed(Flaw::ForgetsWhoWasTold) { visit.url ^ 1 << 63 } else { visit.url };
-        self.join(host, Visit { url, ..visit })
+        self.join(host, visit)
     }
 
     pub(super) fn join(&mut self, host: usize, visit: Visit) -> Result<(), Broken> {
         let now = self.now;
         let told = self.hosts[host].take_told(&visit, now);
-        let asked = if self.flawed(Flaw::OneClient) { Visit { client: ClientId(9), ..visit } } else { visit };
+        let asked = match self.flaw {
+            Some(Flaw::OneClient) => Visit { client: ClientId(9), ..visit },
+            Some(Flaw::ForgetsWhoWasTold) if told.is_some() => Visit { url: 0, ..visit },
+            _ => visit,
+        };
         match self.hosts[host].lane.join(asked, now) {
             Ok(joined) => {
                 self.enter(host, visit, joined.ticket, told);
@@ -448,7 +455,9 @@ impl World {
     pub(super) fn forget(&mut self, id: u64) -> Option<Guest> {
         let guest = self.guests.remove(&id)?;
         self.hosts[guest.host].by_ticket.remove(&guest.ticket);
-        self.line_may_be_over(guest.host, guest.visit.client);
+        if guest.stage == Stage::Waiting {
+            self.line_may_be_over(guest.host, guest.visit.client);
+        }
         Some(guest)
     }
 

@@ -255,8 +255,8 @@ impl Lane {
         self.turns.memory()
     }
 
-    pub fn policy(&self) -> &Policy {
-        &self.policy
+    pub fn policy(&self) -> Policy {
+        self.policy
     }
 
     pub fn delays(&self) -> Delays {
@@ -316,13 +316,7 @@ impl Lane {
     }
 
     /// Until when the visit waits, or why it need not.
-    fn admit(
-        &mut self,
-        visit: &Visit,
-        rank: Rank,
-        expected: Timestamp,
-        now: Timestamp,
-    ) -> Result<Timestamp, Refusal> {
+    fn admit(&mut self, visit: &Visit, rank: Rank, expected: Timestamp, now: Timestamp) -> Result<Timestamp, Refusal> {
         if !self.enforced() {
             return Ok(Timestamp::NEVER);
         }

@@ -275,9 +275,8 @@ fn who_comes_back_when_told_gets_in_ahead_of_newcomers() {
 fn a_crowd_is_told_different_seconds_and_each_of_them_is_true() {
     let mut lane = lane(500);
     let mut busy = start_now(&mut lane, 0);
-    let mut told: Vec<u64> = (1..=30)
-        .map(|n| lane.join(hurried(n, 0), at(1)).unwrap_err().retry_after().unwrap().as_secs())
-        .collect();
+    let mut told: Vec<u64> =
+        (1..=30).map(|n| lane.join(hurried(n, 0), at(1)).unwrap_err().retry_after().unwrap().as_secs()).collect();
     let mut different = told.clone();
     different.sort_unstable();
     different.dedup();

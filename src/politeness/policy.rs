@@ -27,7 +27,7 @@ pub enum Order {
 }
 
 /// How one host is to be treated.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
     pub mode: Mode,
     pub order: Order,
@@ -130,10 +130,9 @@ pub enum Pattern {
 impl PolicyBook {
     /// `host` is lower-case without a trailing dot; an IP literal comes without brackets.
     pub fn policy(&self, host: &str) -> Policy {
-        let general = self.general.clone();
         match self.rules.iter().find(|rule| rule.matches(host)) {
-            Some(rule) => rule.over(general),
-            None => general,
+            Some(rule) => rule.over(self.general),
+            None => self.general,
         }
     }
 }

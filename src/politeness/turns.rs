@@ -118,8 +118,7 @@ impl Turns {
     pub fn claim(&mut self, now: Timestamp) -> Result<(), NotYet> {
         self.check(now)?;
         self.unsent += 1;
-        self.owed =
-            Owed { delay: self.spacing.delay, burst: self.spacing.burst.max(1), held_until: self.held_until };
+        self.owed = Owed { delay: self.spacing.delay, burst: self.spacing.burst.max(1), held_until: self.held_until };
         Ok(())
     }
 

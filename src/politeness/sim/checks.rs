@@ -6,6 +6,7 @@ use super::oracle::{Broken, Promise, broken};
 use super::world::{Guest, Host, Stage, Told, World};
 use crate::politeness::lane::LEAD;
 use crate::politeness::policy::{Mode, Order};
+use crate::politeness::queue::Rank;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Alarm, ClientId, Refusal, Visit};
 
@@ -104,18 +105,22 @@ impl World {
     pub(super) fn check_order(&mut self, host: usize, id: u64) -> Result<(), Broken> {
         let order = self.hosts[host].oracle.policy.order;
         let chosen = &self.guests[&id];
-        let rank = |guest: &Guest| (!guest.visit.retry, !(guest.returning && !guest.visit.retry));
         let better = self.in_stage(host, Stage::Waiting).find(|guest| {
-            let own = guest.visit.client == chosen.visit.client || order == Order::Fifo;
-            let urgency = if order == Order::Fifo { 0 } else { 1 };
-            let place = |guest: &Guest| (guest.visit.urgency * urgency, guest.joined);
-            let newcomers = rank(guest) == (true, true) && rank(chosen) == (true, true);
-            rank(guest) < rank(chosen) || (newcomers && own && place(guest) < place(chosen))
+            let same_line = match order {
+                Order::Fair => guest.visit.client == chosen.visit.client,
+                Order::Fifo => true,
+            };
+            let place = |guest: &Guest| match order {
+                Order::Fair => (guest.visit.urgency, guest.joined),
+                Order::Fifo => (0, guest.joined),
+            };
+            let newcomers = guest.rank() == Rank::Newcomer && chosen.rank() == Rank::Newcomer;
+            guest.rank() < chosen.rank() || (newcomers && same_line && place(guest) < place(chosen))
         });
         if let Some(better) = better {
             return broken(Promise::Order, format!("{:?} went before {:?}", chosen.visit, better.visit));
         }
-        if rank(chosen) == (true, true) && order == Order::Fair {
+        if chosen.rank() == Rank::Newcomer && order == Order::Fair {
             return self.check_fairness(host, chosen.visit.client);
         }
         Ok(())
@@ -123,7 +128,7 @@ impl World {
 
     /// While a client waits, no other is called twice.
     fn check_fairness(&mut self, host: usize, called: ClientId) -> Result<(), Broken> {
-        let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| !guest.visit.retry && !guest.returning);
+        let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
         let mut waiting: Vec<u64> = newcomers.map(|guest| guest.visit.client.0).collect();
         waiting.sort_unstable();
         waiting.dedup();
@@ -141,7 +146,7 @@ impl World {
 
     /// A client with nobody waiting starts afresh.
     pub(super) fn line_may_be_over(&mut self, host: usize, client: ClientId) {
-        let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| !guest.visit.retry && !guest.returning);
+        let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
         if !newcomers.into_iter().any(|guest| guest.visit.client == client) {
             self.hosts[host].overtaken.retain(|&(waiting, _), _| waiting != client.0);
         }
@@ -178,7 +183,7 @@ impl World {
 
     pub(super) fn check_bounds(&self, host: usize) -> Result<(), Broken> {
         let oracle = &self.hosts[host].oracle;
-        let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| !guest.visit.retry && !guest.returning);
+        let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
         let (waiting, most) = (newcomers.count(), oracle.policy.max_queue);
         let lowered = self.hosts[host].most_waiting.max(most);
         if self.enforced(host) && waiting > lowered + 1 {

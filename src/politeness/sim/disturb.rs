@@ -85,11 +85,11 @@ impl World {
         let order = self.hosts[host].oracle.policy.order;
         let policy = Policy { order, ..self.policy() };
         if self.flawed(Flaw::StartsAfreshOnChange) && self.hosts[host].by_ticket.is_empty() {
-            self.hosts[host].fresh_lane(Lane::new(policy.clone(), 1), now);
+            self.hosts[host].fresh_lane(Lane::new(policy, 1), now);
         }
         let at = &mut self.hosts[host];
         at.most_waiting = at.most_waiting.max(at.oracle.policy.max_queue);
-        at.lane.change(policy.clone(), now);
+        at.lane.change(policy, now);
         at.oracle.change(now, |oracle| {
             if policy.delay_factor != oracle.policy.delay_factor {
                 oracle.response = Duration::ZERO;
@@ -126,7 +126,7 @@ impl World {
         for id in here {
             self.forget(id);
         }
-        let policy = self.hosts[host].oracle.policy.clone();
+        let policy = self.hosts[host].oracle.policy;
         let mut memory = self.hosts[host].lane.memory();
         if self.flawed(Flaw::ForgetsHoldsOnRestart) {
             memory.held_until = None;
@@ -146,7 +146,7 @@ impl World {
         if careless || (idle && !self.hosts[host].lane.owes(self.now)) {
             self.tally.forgotten += 1;
             let seed = self.dice.next();
-            let policy = self.hosts[host].oracle.policy.clone();
+            let policy = self.hosts[host].oracle.policy;
             self.hosts[host].fresh_lane(Lane::new(policy, seed), self.now);
         }
         let rest = self.dice.up_to(Duration::from_secs(8));
@@ -158,7 +158,7 @@ impl World {
 impl Host {
     pub(super) fn new(policy: Policy, seed: u64) -> Self {
         Host {
-            lane: Lane::new(policy.clone(), seed),
+            lane: Lane::new(policy, seed),
             most_waiting: policy.max_queue,
             oracle: Oracle::new(policy),
             elsewhere: Timestamp::START,
@@ -192,4 +192,3 @@ impl Host {
         (told.due <= now && now < told.due + Duration::from_secs(60)).then_some(told)
     }
 }
-

@@ -11,6 +11,7 @@ use super::Flaw;
 use super::oracle::{Broken, Oracle, Promise, Terms, broken};
 use crate::politeness::lane::Lane;
 use crate::politeness::policy::{Mode, Order, Policy};
+use crate::politeness::queue::Rank;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Alarm, ClientId, Outcome, Refusal, Step, Ticket, Visit};
 
@@ -65,6 +66,16 @@ pub(super) struct Guest {
     pub(super) prepared_for: Duration,
     pub(super) terms: Terms,
     pub(super) sent: Timestamp,
+}
+
+impl Guest {
+    pub(super) fn rank(&self) -> Rank {
+        match (self.visit.retry, self.returning) {
+            (true, _) => Rank::Retry,
+            (false, true) => Rank::Returning,
+            (false, false) => Rank::Newcomer,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -245,9 +245,9 @@ impl Lane {
 
     /// Whether forgetting this lane would break a promise: somebody is in it or was told to come back, or the host is
     /// held, paused, or still owed part of an interval. Whoever forgets lanes must also let them idle for longer than any
-    /// delay that may yet be asked for, since that would count from the send that is forgotten.
+    /// delay times burst that may yet be asked for, since that would count from the send that is forgotten.
     pub fn owes(&self, now: Timestamp) -> bool {
-        self.roll.len() > 0 || self.paused || self.turns.owes(now) || self.returns.owes(now)
+        self.roll.len() > 0 || self.paused || self.turns.owes(self.policy.burst, now) || self.returns.owes(now)
     }
 
     /// What must outlive this lane.

@@ -450,7 +450,7 @@ fn cleanup_keeps_what_is_owed_and_removes_what_is_stale() {
     lane.leave(ticket, at(100));
     assert!(lane.owes(at(999)) && !lane.owes(at(1_000)));
     lane.hold(at(5_000), at(2_000));
-    assert!(lane.owes(at(4_999)) && !lane.owes(at(5_000)));
+    assert!(lane.owes(at(5_999)) && !lane.owes(at(6_000)));
     lane.pause();
     assert!(lane.owes(at(9_000)));
     lane.resume();

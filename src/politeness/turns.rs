@@ -132,7 +132,6 @@ impl Turns {
     pub fn sent(&mut self, now: Timestamp) {
         self.give_back();
         self.count(now);
-        // While nothing is spaced, nothing is saved up either.
         self.tokens = if self.spacing.delay.is_zero() { 0 } else { self.tokens.saturating_sub(TOKEN) };
         self.last_sent = self.last_sent.max(Some(now));
         if self.spacing.jitter > 0.0 {
@@ -170,9 +169,8 @@ impl Turns {
         if spacing == self.spacing {
             return;
         }
-        if !self.spacing.delay.is_zero() {
-            self.count(now);
-        }
+        let unpaced = self.spacing.delay.is_zero();
+        self.count(if unpaced { self.last_sent.unwrap_or(now) } else { now });
         self.tokens = self.tokens.min(full(&spacing));
         self.spacing = spacing;
     }
@@ -227,10 +225,13 @@ impl Turns {
         Turns { unsent: 0, ..*self }
     }
 
-    /// Whether forgetting these turns would grant somebody an earlier start.
-    pub fn owes(&self, now: Timestamp) -> bool {
-        let unsaved = !self.spacing.delay.is_zero() && self.tokens_at(now) < full(&self.spacing);
-        self.unsent > 0 || self.earliest(now) > now || unsaved
+    /// Whether forgetting these turns would grant somebody an earlier start. `burst` is what the host starts with when it
+    /// is known again, whatever keeps it smaller now: it must have been quiet long enough to have saved all of it up.
+    pub fn owes(&self, burst: u32, now: Timestamp) -> bool {
+        let quiet_since = self.last_sent.max(self.memory().held_until);
+        let saving_up = self.spacing.delay.saturating_mul(burst.max(1));
+        let busy_lately = quiet_since.is_some_and(|since| now < since + saving_up);
+        self.unsent > 0 || self.earliest(now) > now || busy_lately
     }
 
     fn check(&self, now: Timestamp) -> Result<(), NotYet> {
@@ -270,9 +271,12 @@ impl Turns {
         held.saturating_add(self.refill(self.held_until, at)).min(full)
     }
 
-    /// Rounded down.
+    /// Rounded down. While nothing is spaced, nothing is saved up.
     fn refill(&self, from: Timestamp, to: Timestamp) -> u64 {
-        let delay = u128::from(whole_micros(self.spacing.delay).max(1));
+        let delay = u128::from(whole_micros(self.spacing.delay));
+        if delay == 0 {
+            return 0;
+        }
         let passed = u128::from(to.as_micros().saturating_sub(from.as_micros()));
         u64::try_from(passed.saturating_mul(u128::from(TOKEN)) / delay).unwrap_or(u64::MAX)
     }

@@ -225,6 +225,12 @@ fn turning_spacing_on_counts_what_was_sent_before() {
         turns.change(spacing(1_000, 4), at(400));
         assert_eq!(refused(&mut turns, 400), 1_000, "burst {burst}");
     }
+    let mut turns = every(0, 4);
+    start(&mut turns, 0);
+    turns.hold(at(100), at(0));
+    turns.lift(at(50));
+    turns.change(spacing(1_000, 4), at(50));
+    assert_eq!(refused(&mut turns, 60), 1_050, "a hold and its end save nothing up");
 }
 
 #[test]
@@ -286,18 +292,19 @@ fn a_clock_set_back_does_not_close_the_host() {
 #[test]
 fn it_owes_until_the_interval_the_hold_and_the_burst_are_over() {
     let mut turns = every(1_000, 1);
-    assert!(!turns.owes(at(0)));
+    assert!(!turns.owes(1, at(0)));
     turns.claim(at(0)).unwrap();
-    assert!(turns.owes(at(90_000)), "a claimed turn");
+    assert!(turns.owes(1, at(90_000)), "a claimed turn");
     turns.sent(at(0));
-    assert!(turns.owes(at(999)) && !turns.owes(at(1_000)));
+    assert!(turns.owes(1, at(999)) && !turns.owes(1, at(1_000)));
     turns.hold(at(5_000), at(2_000));
-    assert!(turns.owes(at(4_999)) && !turns.owes(at(5_000)));
+    assert!(turns.owes(1, at(4_999)) && turns.owes(1, at(5_999)) && !turns.owes(1, at(6_000)));
 
     let mut turns = every(1_000, 3);
     start(&mut turns, 0);
-    start(&mut turns, 0);
-    assert!(turns.owes(at(1_999)) && !turns.owes(at(2_000)), "two tokens come back in two delays");
+    assert!(turns.owes(3, at(2_999)) && !turns.owes(3, at(3_000)));
+    turns.change(spacing(4_000, 1), at(3_000));
+    assert!(turns.owes(3, at(11_999)) && !turns.owes(3, at(12_000)), "the burst that comes back with the old numbers");
 }
 
 #[derive(Clone, Debug)]

@@ -58,6 +58,12 @@ impl World {
         Ok(())
     }
 
+    /// Whatever the lane says: nobody who waits for the host is past its patience.
+    pub(super) fn check_nobody_is_forgotten(&self) -> Result<(), Broken> {
+        let mut waiting = self.guests.values().filter(|guest| matches!(guest.stage, Stage::Waiting | Stage::Ready));
+        waiting.try_for_each(|guest| self.check_patience(guest))
+    }
+
     pub(super) fn check_refusal(&self, host: usize, id: u64, refusal: Refusal) -> Result<(), Broken> {
         let guest = &self.guests[&id];
         let oracle = &self.hosts[host].oracle;

@@ -47,6 +47,7 @@ pub(super) struct Oracle {
     tokens: f64,
     counted: Timestamp,
     sparing: bool,
+    changed: Timestamp,
 }
 
 /// What held when a visit was told, or told again, that it may start.
@@ -82,6 +83,7 @@ impl Oracle {
             last_send: None,
             counted: Timestamp::START,
             sparing: false,
+            changed: Timestamp::START,
         }
     }
 
@@ -102,6 +104,9 @@ impl Oracle {
     /// Call before and after anything that changes the delay or the burst.
     pub(super) fn change(&mut self, now: Timestamp, change: impl FnOnce(&mut Oracle)) {
         self.count(now);
+        // Without spacing nothing is saved up, but nothing forbids it either.
+        self.sparing |= self.delay().is_zero();
+        self.changed = now;
         change(self);
         self.tokens = self.tokens.min(f64::from(self.burst()));
     }
@@ -127,8 +132,9 @@ impl Oracle {
         self.held_until = self.held_until.min(now);
     }
 
+    /// How long nothing has happened that a lane must not forget.
     pub(super) fn idle_for(&self, now: Timestamp) -> Duration {
-        self.last_send.map_or(Duration::MAX, |last| now.since(last))
+        now.since(self.last_send.unwrap_or_default().max(self.held_until).max(self.changed))
     }
 
     /// A request head reached the origin.
@@ -182,6 +188,16 @@ impl Oracle {
         self.change(now, |oracle| (oracle.robots, oracle.learned) = (robots, learned));
         self.tokens = self.tokens.max(tokens);
         self.sparing = true;
+    }
+
+    /// The lane was forgotten: a host that was quiet for long enough may start with all of its burst.
+    pub(super) fn forgotten(&mut self, now: Timestamp) {
+        self.count(now);
+        let quiet = now.since(self.last_send.unwrap_or_default().max(self.held_until));
+        if quiet >= self.delay() * self.policy.burst {
+            self.tokens = f64::from(self.policy.burst);
+        }
+        self.sparing = false;
     }
 
     /// Whether the lane may know of fewer tokens than there are.

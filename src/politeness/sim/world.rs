@@ -135,7 +135,7 @@ impl World {
             next_id: 0,
             closing: Timestamp::NEVER,
         };
-        world.closing = world.now + Duration::from_secs(50);
+        world.closing = world.now + Duration::from_secs(90);
         for host in 0..1 + world.dice.below(3) as usize {
             let order = if world.dice.chance(10) { Order::Fifo } else { Order::Fair };
             let policy = Policy { order, ..world.policy() };
@@ -159,6 +159,7 @@ impl World {
             if !self.is_stale(event) {
                 self.say(|| format!("{event:?}"));
                 self.happen(event)?;
+                self.check_nobody_is_forgotten()?;
             }
         }
         self.check_nothing_is_left()?;
@@ -212,7 +213,7 @@ impl World {
             self.join(host, visit)?;
         }
         let busy = self.hosts[host].oracle.delay().max(Duration::from_millis(300));
-        let pause = if self.dice.chance(3) { Duration::from_secs(20) } else { self.dice.up_to(busy * 2) };
+        let pause = if self.dice.chance(4) { Duration::from_secs(30) } else { self.dice.up_to(busy * 2) };
         self.after(pause, Event::Arrive(host));
         Ok(())
     }
@@ -435,6 +436,8 @@ impl World {
         self.steps(host)?;
         if !retry && self.dice.chance(5) {
             self.leave(id)?;
+            // It goes before everyone, and nobody could know.
+            self.foresee_nothing(host);
             let again = self.visit(true);
             return self.join(host, again);
         }

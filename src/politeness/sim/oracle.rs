@@ -194,7 +194,9 @@ impl Oracle {
     pub(super) fn forgotten(&mut self, now: Timestamp) {
         self.count(now);
         let quiet = now.since(self.last_send.unwrap_or_default().max(self.held_until));
-        if quiet >= self.delay() * self.policy.burst {
+        let rested = quiet >= self.delay() * self.policy.burst;
+        self.response = Duration::ZERO;
+        if rested {
             self.tokens = f64::from(self.policy.burst);
         }
         self.sparing = false;

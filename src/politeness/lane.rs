@@ -26,18 +26,24 @@
 //! When a shared ledger has a say too, it is asked between `Start` and the send. Its "no" is [`Lane::postpone`]; after
 //! a "yes" that took time, [`Lane::confirm`] says whether the turn still stands.
 
+mod admission;
+mod steps;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::audit::{Audit, Breach};
 use super::places::Places;
-use super::policy::{Delays, Mode, Order, Policy};
-use super::queue::{Queue, Rank};
+use super::policy::{Delays, Mode, Policy};
+use super::queue::Queue;
 use super::returns::Returns;
-use super::roll::{Entry, Phase, Roll};
+use super::roll::{Phase, Roll};
 use super::time::Timestamp;
 use super::turns::{Memory, Spacing, Turns};
-use super::visit::{Alarm, ClientId, Outcome, Refusal, Step, Ticket, Visit};
+use super::visit::{Outcome, Ticket};
+
+pub use self::admission::Joined;
+pub use self::steps::LEAD;
 
 #[derive(Debug)]
 pub struct Lane {
@@ -55,18 +61,6 @@ pub struct Lane {
     /// In report mode: what the turns would be if they were enforced.
     shadow: Option<Box<Turns>>,
 }
-
-/// A visit that is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Joined {
-    pub ticket: Ticket,
-    /// When it is expected to start; in report mode, when it would have been.
-    pub expected: Timestamp,
-}
-
-/// How long before its turn a visit is called. A TLS handshake across the world takes about half a second with DNS;
-/// servers that close idle connections early do so after 5 s.
-pub const LEAD: Duration = Duration::from_secs(1);
 
 impl Lane {
     /// The lane of a host nobody remembers. `seed` feeds the jitter.
@@ -97,27 +91,6 @@ impl Lane {
         };
         lane.cast_shadow();
         lane
-    }
-
-    /// Takes a place in the line, or is told at once that it would not be worth it.
-    pub fn join(&mut self, visit: Visit, now: Timestamp) -> Result<Joined, Refusal> {
-        let rank = self.rank(&visit, now);
-        let expected = self.expected(rank, visit.client, visit.urgency, now);
-        let deadline = self.admit(&visit, rank, expected, now)?;
-        let Visit { client, url, urgency, .. } = visit;
-        let ticket = self.roll.enter(Entry { client, url, urgency, phase: Phase::Waiting, since: now, deadline });
-        let (client, urgency) = self.stands_as(client, urgency);
-        self.queue.join(ticket.number, rank, client, urgency);
-        let expected = self.shadow.as_deref_mut().map_or(expected, |turns| would_start(turns, now));
-        Ok(Joined { ticket, expected })
-    }
-
-    /// What to do now. Call it after every other call, until it says to wait.
-    pub fn next_step(&mut self, now: Timestamp) -> Step {
-        self.refuse_one(now)
-            .or_else(|| self.start_one(now))
-            .or_else(|| self.call_one(now))
-            .unwrap_or_else(|| Step::Wait(self.alarm(now)))
     }
 
     /// A called visit has its connection.
@@ -293,168 +266,8 @@ impl Lane {
         self.called.push_front(ticket.number);
     }
 
-    fn rank(&mut self, visit: &Visit, now: Timestamp) -> Rank {
-        if visit.retry {
-            Rank::Retry
-        } else if self.returns.take(visit.client, visit.url, now) {
-            Rank::Returning
-        } else {
-            Rank::Newcomer
-        }
-    }
-
-    /// Without fairness everyone stands in one line.
-    fn stands_as(&self, client: ClientId, urgency: u8) -> (ClientId, u8) {
-        match self.policy.order {
-            Order::Fair => (client, urgency),
-            Order::Fifo => (ClientId(0), 0),
-        }
-    }
-
     fn enforced(&self) -> bool {
         self.policy.mode == Mode::Enforce
-    }
-
-    /// Until when the visit waits, or why it need not.
-    fn admit(&mut self, visit: &Visit, rank: Rank, expected: Timestamp, now: Timestamp) -> Result<Timestamp, Refusal> {
-        if !self.enforced() {
-            return Ok(Timestamp::NEVER);
-        }
-        let patience = self.policy.max_wait.min(visit.max_wait.unwrap_or(Duration::MAX));
-        let deadline = match rank {
-            // It was told to come now, so its own impatience does not count against it.
-            Rank::Returning => expected.max(now) + self.policy.max_wait,
-            Rank::Retry | Rank::Newcomer => now + patience,
-        };
-        if self.paused || self.turns.held_until() > now + patience {
-            return Err(self.cooling(visit.client, visit.url, expected, now));
-        }
-        let at_once = self.queue.is_empty() && expected <= now;
-        if rank == Rank::Newcomer && self.queue.len() >= self.policy.max_queue && !at_once {
-            let retry_after = self.tell(visit.client, visit.url, expected, now);
-            return Err(Refusal::QueueFull { retry_after });
-        }
-        if expected > deadline {
-            let retry_after = self.tell(visit.client, visit.url, expected, now);
-            return Err(Refusal::WaitTooLong { retry_after });
-        }
-        Ok(deadline)
-    }
-
-    fn cooling(&mut self, client: ClientId, url: u64, expected: Timestamp, now: Timestamp) -> Refusal {
-        let retry_after = (!self.paused).then(|| self.tell(client, url, expected, now));
-        Refusal::HostCooling { retry_after }
-    }
-
-    fn tell(&mut self, client: ClientId, url: u64, expected: Timestamp, now: Timestamp) -> Duration {
-        self.returns.tell(client, url, expected, self.turns.spacing().delay, now)
-    }
-
-    /// When a visit that joins now can expect to start. Newcomers let those go first who were told to come back.
-    fn expected(&self, rank: Rank, client: ClientId, urgency: u8, now: Timestamp) -> Timestamp {
-        let (client, urgency) = self.stands_as(client, urgency);
-        let ahead = self.called.len() + self.queue.ahead(rank, client, urgency);
-        let start = self.start_behind(ahead, now);
-        if rank != Rank::Newcomer {
-            return start;
-        }
-        match self.returns.expected(now, start) {
-            0 => start,
-            returning => self.start_behind(ahead + returning, now),
-        }
-    }
-
-    fn start_behind(&self, ahead: usize, now: Timestamp) -> Timestamp {
-        self.turns.predict(ahead, now).max(self.places.predict(self.in_flight(), ahead, now))
-    }
-
-    /// Somebody who waits can no longer be served in time.
-    fn refuse_one(&mut self, now: Timestamp) -> Option<Step> {
-        let ticket = self.roll.hopeless(self.turns.earliest(now))?;
-        let entry = *self.roll.get_mut(ticket)?;
-        self.leave(ticket, now);
-        let expected = self.expected(Rank::Newcomer, entry.client, entry.urgency, now);
-        let refusal = if self.paused || self.turns.held_until() > entry.deadline {
-            self.cooling(entry.client, entry.url, expected, now)
-        } else {
-            Refusal::WaitTooLong { retry_after: self.tell(entry.client, entry.url, expected, now) }
-        };
-        Some(Step::Refuse(ticket, refusal))
-    }
-
-    fn start_one(&mut self, now: Timestamp) -> Option<Step> {
-        let index = self.first_ready()?;
-        let phase = if !self.enforced() {
-            self.turns.take();
-            Phase::Waved
-        } else if self.may_claim() && self.turns.claim(now).is_ok() {
-            Phase::Claimed
-        } else {
-            return None;
-        };
-        let number = self.called.remove(index)?;
-        let ticket = self.roll.ticket(number);
-        self.roll.get_mut(ticket)?.phase = phase;
-        Some(Step::Start(ticket))
-    }
-
-    fn call_one(&mut self, now: Timestamp) -> Option<Step> {
-        if self.queue.is_empty() || (self.enforced() && self.next_call(now) > now) {
-            return None;
-        }
-        let ticket = self.roll.ticket(self.queue.pop()?);
-        let entry = self.roll.get_mut(ticket)?;
-        entry.phase = Phase::Preparing;
-        entry.since = now;
-        self.called.push_back(ticket.number);
-        Some(Step::Prepare(ticket))
-    }
-
-    fn first_ready(&self) -> Option<usize> {
-        self.called.iter().position(|&number| self.roll.entry(number).phase == Phase::Ready)
-    }
-
-    fn may_claim(&self) -> bool {
-        !self.paused && self.in_flight() < self.places.limit()
-    }
-
-    /// When the next visit in the queue is to be called, as things stand.
-    fn next_call(&self, now: Timestamp) -> Timestamp {
-        let limit = self.places.limit();
-        let taken = self.in_flight() + self.called.len();
-        if self.paused || self.in_flight() >= limit || taken >= 2 * limit {
-            return Timestamp::NEVER;
-        }
-        let preparing = self.called.iter().map(|&number| self.roll.entry(number));
-        let late = preparing.filter(|entry| entry.phase == Phase::Preparing && entry.since + LEAD <= now).count();
-        if taken - late >= limit {
-            return self.next_late(now);
-        }
-        self.turns.predict(self.called.len() - late, now) - LEAD
-    }
-
-    /// When a called visit will have used up its lead.
-    fn next_late(&self, now: Timestamp) -> Timestamp {
-        let preparing = self.called.iter().map(|&number| self.roll.entry(number));
-        let late = preparing.filter(|entry| entry.phase == Phase::Preparing).map(|entry| entry.since + LEAD);
-        late.filter(|&late| late > now).min().unwrap_or(Timestamp::NEVER)
-    }
-
-    /// The next time at which something happens by itself.
-    fn alarm(&self, now: Timestamp) -> Option<Alarm> {
-        let ready = self.first_ready();
-        let keeper = ready
-            .map(|index| self.called[index])
-            .or_else(|| self.queue.next())
-            .or_else(|| self.called.front().copied())?;
-        let give_up = self.roll.first_deadline() + Duration::from_micros(1);
-        let call = if self.queue.is_empty() { Timestamp::NEVER } else { self.next_call(now) };
-        let start = match ready {
-            Some(_) if self.may_claim() => self.turns.next_claim(now),
-            _ => Timestamp::NEVER,
-        };
-        let at = give_up.min(call).min(start);
-        (at < Timestamp::NEVER).then(|| Alarm { at, keeper: self.roll.ticket(keeper) })
     }
 
     fn respace(&mut self, now: Timestamp) {
@@ -481,14 +294,6 @@ impl Lane {
 
 fn plain_spacing(policy: &Policy) -> Spacing {
     Spacing { delay: policy.delay, burst: policy.burst, jitter: policy.jitter }
-}
-
-/// In report mode every visit takes the turn it would have had.
-fn would_start(turns: &mut Turns, now: Timestamp) -> Timestamp {
-    let start = turns.earliest(now);
-    turns.take();
-    turns.sent(start);
-    start
 }
 
 #[cfg(test)]

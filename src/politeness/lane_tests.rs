@@ -1,6 +1,8 @@
 //! What a lane does, with literal times in milliseconds. The named cases of the limiter's history are here.
 
 use super::*;
+use crate::politeness::policy::Order;
+use crate::politeness::visit::{Alarm, ClientId, Refusal, Step, Visit};
 
 const fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(millis)

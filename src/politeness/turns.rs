@@ -146,12 +146,9 @@ impl Turns {
 
     /// Nobody before `until`. Holds only ever grow; [`Turns::lift`] ends them.
     pub fn hold(&mut self, until: Timestamp, now: Timestamp) {
-        if until <= self.held_until.max(now) {
-            return;
+        if until > now {
+            self.held_until = self.held_until.max(until);
         }
-        self.count(now);
-        self.tokens = self.tokens.min(TOKEN);
-        self.held_until = until;
     }
 
     pub fn lift(&mut self, now: Timestamp) {

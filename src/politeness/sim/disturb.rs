@@ -10,22 +10,17 @@ use crate::politeness::policy::{Mode, Policy};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::Visit;
 
-/// Longer than any delay times burst that may be asked for, as `hosts.idle` must be.
-const IDLE: Duration = Duration::from_secs(15);
-
 impl World {
     /// Random numbers for a host; the order is the caller's.
     pub(super) fn policy(&mut self) -> Policy {
         let delays = [0, 20, 100, 333, 1_000, 1_000, 1_000, 2_500, 7_000];
         let delay = delays[self.dice.below(delays.len() as u64) as usize];
-        let burst = if self.dice.chance(50) { 1 } else { 1 + self.dice.below(5) as u32 };
         let waits = [2, 20, 150, 150];
         let queues = [0, 3, 20, 1_000, 1_000];
         Policy {
             mode: if self.dice.chance(6) { Mode::Report } else { Mode::Enforce },
             delay: Duration::from_millis(delay),
-            // A burst must fit into the time a lane idles before it is forgotten.
-            burst: if delay > 2_500 { burst.min(2) } else { burst },
+            burst: if self.dice.chance(50) { 1 } else { 1 + self.dice.below(5) as u32 },
             concurrency: 1 + self.dice.below(5) as u32,
             jitter: if self.dice.chance(25) { 0.3 } else { 0.0 },
             delay_factor: if self.dice.chance(15) { 1.5 } else { 0.0 },
@@ -141,14 +136,13 @@ impl World {
         self.hosts[host].fresh_lane(Lane::remembering(policy, memory, seed, now), now);
     }
 
-    /// The registry forgets lanes that owe nothing and have been idle.
+    /// The registry forgets lanes that owe nothing: here at once, without letting them idle first.
     pub(super) fn sweep(&mut self, host: usize) -> Result<(), Broken> {
         if !self.open() {
             return Ok(());
         }
         let careless = self.flawed(Flaw::ForgetsWithoutAsking) && self.hosts[host].by_ticket.is_empty();
-        let idle = self.hosts[host].oracle.idle_for(self.now) > IDLE;
-        if careless || (idle && !self.hosts[host].lane.owes(self.now)) {
+        if careless || !self.hosts[host].lane.owes(self.now) {
             self.tally.forgotten += 1;
             self.hosts[host].oracle.forgotten(self.now);
             let seed = self.dice.next();

@@ -47,7 +47,6 @@ pub(super) struct Oracle {
     tokens: f64,
     counted: Timestamp,
     sparing: bool,
-    changed: Timestamp,
 }
 
 /// What held when a visit was told, or told again, that it may start.
@@ -83,7 +82,6 @@ impl Oracle {
             last_send: None,
             counted: Timestamp::START,
             sparing: false,
-            changed: Timestamp::START,
         }
     }
 
@@ -106,7 +104,6 @@ impl Oracle {
         self.count(now);
         // Without spacing nothing is saved up, but nothing forbids it either.
         self.sparing |= self.delay().is_zero();
-        self.changed = now;
         change(self);
         self.tokens = self.tokens.min(f64::from(self.burst()));
     }
@@ -130,11 +127,6 @@ impl Oracle {
     pub(super) fn lift(&mut self, now: Timestamp) {
         self.count(now);
         self.held_until = self.held_until.min(now);
-    }
-
-    /// How long nothing has happened that a lane must not forget.
-    pub(super) fn idle_for(&self, now: Timestamp) -> Duration {
-        now.since(self.last_send.unwrap_or_default().max(self.held_until).max(self.changed))
     }
 
     /// A request head reached the origin.
@@ -190,7 +182,7 @@ impl Oracle {
         self.sparing = true;
     }
 
-    /// The lane was forgotten: a host that was quiet for long enough may start with all of its burst.
+    /// The lane was forgotten: a host that was quiet for long enough is as good as new.
     pub(super) fn forgotten(&mut self, now: Timestamp) {
         self.count(now);
         let quiet = now.since(self.last_send.unwrap_or_default().max(self.held_until));
@@ -198,6 +190,7 @@ impl Oracle {
         self.response = Duration::ZERO;
         if rested {
             self.tokens = f64::from(self.policy.burst);
+            (self.last_send, self.held_until) = (None, Timestamp::START);
         }
         self.sparing = false;
     }

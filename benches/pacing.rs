@@ -15,12 +15,12 @@ use curtsy::politeness::visit::{ClientId, Outcome, Step, Ticket, Visit};
 
 fn main() {
     println!("size of a lane: {} B", size_of::<Lane>());
+    waiting("a client each", 10_000, |n| n);
+    waiting("100 clients", 10_000, |n| n % 100);
+    waiting("one client", 10_000, |_| 1);
     let lanes = memory_of_lanes(100_000);
     admission_on_one_free_host();
     admission_on_many_free_hosts(lanes);
-    waiting("one client", 10_000, |_| 1);
-    waiting("100 clients", 10_000, |n| n % 100);
-    waiting("a client each", 10_000, |n| n);
 }
 
 /// A host that may be visited at once, again and again.
@@ -83,8 +83,8 @@ fn waiting(who: &str, count: u64, client: impl Fn(u64) -> u64) {
     let mut tickets: Vec<Ticket> = Vec::with_capacity(count as usize);
     tickets.extend((0..count).map(|n| lane.join(visit(client(n), n), now).expect("room").ticket));
     report(&format!("{count} waiting ({who}), join"), begun, count);
-    let each = resident().saturating_sub(before) / count as usize - size_of::<Ticket>();
-    println!("{count} waiting ({who}), memory of each: {each} B");
+    let grown = resident().saturating_sub(before + count as usize * size_of::<Ticket>());
+    println!("{count} waiting ({who}), memory of each: {} B (0 if it was there already)", grown / count as usize);
 
     let begun = Instant::now();
     let leaving = tickets.iter().skip(1).step_by(2);

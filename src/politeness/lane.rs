@@ -150,7 +150,7 @@ impl Lane {
     pub fn report(&mut self, ticket: Ticket, outcome: Outcome, now: Timestamp) {
         let Some(entry) = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Started) else { return };
         let response_time = now.since(entry.since);
-        if outcome == Outcome::Answered {
+        if outcome == Outcome::Answered && self.policy.delay_factor > 0.0 {
             self.delays.response = self.policy.response_delay(response_time);
             self.respace(now);
         }

@@ -37,6 +37,9 @@ impl Places {
     /// When the visit behind `ahead` others finds a place.
     pub(super) fn predict(&self, in_flight: usize, ahead: usize, now: Timestamp) -> Timestamp {
         let must_end = (in_flight.saturating_add(ahead) + 1).saturating_sub(self.limit);
+        if must_end == 0 {
+            return now;
+        }
         let rounds = u32::try_from(must_end.div_ceil(self.limit)).unwrap_or(u32::MAX);
         now + self.kept.saturating_mul(rounds)
     }

@@ -48,7 +48,9 @@ impl Phase {
 #[derive(Debug)]
 pub(super) struct Roll {
     slots: Vec<Slot>,
-    free: Vec<u32>,
+    len: usize,
+    /// The first free slot; each free slot names the next.
+    free: u32,
     /// Never used twice, whatever happens to the slots.
     next_generation: u32,
     /// No visit that waits has an earlier deadline. May be too early, never too late.
@@ -60,18 +62,19 @@ pub(super) struct Roll {
 
 #[derive(Debug)]
 struct Slot {
+    /// Of the visit in it; in a free slot, the next free one.
     generation: u32,
     entry: Option<Entry>,
 }
 
-/// Room kept when the last visit leaves.
-const KEPT_ROOM: usize = 16;
+const NONE: u32 = u32::MAX;
 
 impl Roll {
     pub(super) fn new() -> Self {
         Roll {
             slots: Vec::new(),
-            free: Vec::new(),
+            len: 0,
+            free: NONE,
             next_generation: 0,
             first_deadline: Timestamp::NEVER,
             searched: 0,
@@ -80,23 +83,15 @@ impl Roll {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.len
     }
 
     pub(super) fn enter(&mut self, entry: Entry) -> Ticket {
         let generation = self.next_generation;
         self.next_generation = generation.wrapping_add(1);
         let slot = Slot { generation, entry: Some(entry) };
-        let number = match self.free.pop() {
-            Some(number) => {
-                self.slots[number as usize] = slot;
-                number
-            }
-            None => {
-                self.slots.push(slot);
-                self.slots.len() as u32 - 1
-            }
-        };
+        let number = if self.free == NONE { self.append(slot) } else { self.reuse(slot) };
+        self.len += 1;
         self.watch(entry.deadline);
         Ticket { number, generation }
     }
@@ -104,11 +99,27 @@ impl Roll {
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Entry> {
         let slot = self.slots.get_mut(ticket.number()).filter(|slot| slot.generation == ticket.generation)?;
         let entry = slot.entry.take()?;
-        self.free.push(ticket.number);
-        if self.len() == 0 {
+        slot.generation = std::mem::replace(&mut self.free, ticket.number);
+        self.len -= 1;
+        if self.len == 0 {
             self.empty();
         }
         Some(entry)
+    }
+
+    fn append(&mut self, slot: Slot) -> u32 {
+        if self.slots.is_empty() {
+            // Most hosts never have two visits at once, and there may be many hosts.
+            self.slots.reserve_exact(1);
+        }
+        self.slots.push(slot);
+        self.slots.len() as u32 - 1
+    }
+
+    fn reuse(&mut self, slot: Slot) -> u32 {
+        let number = self.free;
+        self.free = std::mem::replace(&mut self.slots[number as usize], slot).generation;
+        number
     }
 
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Entry> {
@@ -165,9 +176,9 @@ impl Roll {
     }
 
     fn empty(&mut self) {
-        if self.slots.capacity() > KEPT_ROOM {
+        if self.slots.capacity() > 1 {
             self.slots = Vec::new();
-            self.free = Vec::new();
+            self.free = NONE;
         }
         self.first_deadline = Timestamp::NEVER;
         self.start_search();

@@ -270,19 +270,24 @@ impl Turns {
 
     /// Rounded down. While nothing is spaced, nothing is saved up.
     fn refill(&self, from: Timestamp, to: Timestamp) -> u64 {
-        let delay = u128::from(whole_micros(self.spacing.delay));
-        if delay == 0 {
+        let delay = whole_micros(self.spacing.delay);
+        let passed = to.as_micros().saturating_sub(from.as_micros());
+        if delay == 0 || passed == 0 {
             return 0;
         }
-        let passed = u128::from(to.as_micros().saturating_sub(from.as_micros()));
-        u64::try_from(passed.saturating_mul(u128::from(TOKEN)) / delay).unwrap_or(u64::MAX)
+        match passed.checked_mul(TOKEN) {
+            Some(product) => product / delay,
+            None => clamp(u128::from(passed) * u128::from(TOKEN) / u128::from(delay)),
+        }
     }
 
     /// Rounded up, so that at the end of it the tokens are there.
     fn refill_time(&self, millionths: u64) -> Duration {
-        let delay = u128::from(whole_micros(self.spacing.delay));
-        let micros = (u128::from(millionths) * delay).div_ceil(u128::from(TOKEN));
-        Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+        let delay = whole_micros(self.spacing.delay);
+        Duration::from_micros(match millionths.checked_mul(delay) {
+            Some(product) => product.div_ceil(TOKEN),
+            None => clamp((u128::from(millionths) * u128::from(delay)).div_ceil(u128::from(TOKEN))),
+        })
     }
 
     fn longest_gaps(&self, millionths: u64) -> Duration {
@@ -297,6 +302,10 @@ impl Turns {
 
 fn full(spacing: &Spacing) -> u64 {
     u64::from(spacing.burst.max(1)) * TOKEN
+}
+
+fn clamp(wide: u128) -> u64 {
+    u64::try_from(wide).unwrap_or(u64::MAX)
 }
 
 fn share(duration: Duration, part: f64) -> Duration {

@@ -1,12 +1,11 @@
 //! What a decision costs: time of an admission, memory of a lane and of a visit that waits.
 //!
-//! `cargo bench --bench pacing` prints one line per figure. Memory is what the process grew by, so the first figures of
-//! a run carry some noise. No thresholds: the figures to reach are compared by whoever runs it.
-
-#![expect(clippy::disallowed_methods, reason = "a bench measures real time")]
+//! `cargo bench --bench pacing` prints one line per figure. Time is processor time of this thread, which other work on
+//! the machine disturbs least; memory is what the process grew by. Both are read from Linux' `/proc`. No thresholds: the
+//! figures to reach are compared by whoever runs it.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use curtsy::politeness::lane::Lane;
 use curtsy::politeness::policy::Policy;
@@ -15,10 +14,11 @@ use curtsy::politeness::visit::{ClientId, Outcome, Step, Ticket, Visit};
 
 fn main() {
     println!("size of a lane: {} B", size_of::<Lane>());
+    let lanes = memory_of_lanes(100_000);
+    memory_of_waiting(10_000);
     waiting("a client each", 10_000, |n| n);
     waiting("100 clients", 10_000, |n| n % 100);
     waiting("one client", 10_000, |_| 1);
-    let lanes = memory_of_lanes(100_000);
     admission_on_one_free_host();
     admission_on_many_free_hosts(lanes);
 }
@@ -28,7 +28,7 @@ fn admission_on_one_free_host() {
     let mut lane = Lane::new(Policy::default(), 1);
     let mut now = Timestamp::from_millis(1_000_000);
     let visits: u64 = 2_000_000;
-    let begun = Instant::now();
+    let begun = processor_time();
     for n in 0..visits {
         visit_free(&mut lane, n, now);
         now = now + Duration::from_secs(2);
@@ -40,7 +40,7 @@ fn admission_on_many_free_hosts(mut lanes: Vec<Lane>) {
     let count = lanes.len() as u64;
     let mut now = Timestamp::from_millis(1_000_000_000);
     let visits: u64 = 2_000_000;
-    let begun = Instant::now();
+    let begun = processor_time();
     for n in 0..visits {
         // A stride coprime to the count visits all of them in an order no cache foresees.
         let index = n.wrapping_mul(7_919) % count;
@@ -73,25 +73,55 @@ fn memory_of_lanes(count: usize) -> Vec<Lane> {
     lanes
 }
 
-/// A crowd in one lane: joins, leaves from the middle, and is served.
-fn waiting(who: &str, count: u64, client: impl Fn(u64) -> u64) {
-    let before = resident();
+/// Crowds that stay, so that none uses the room of another.
+fn memory_of_waiting(count: u64) {
+    let lanes = 20;
+    let mut crowds = Vec::with_capacity(2 * lanes as usize);
+    for (who, clients) in [("a client each", count), ("one client", 1)] {
+        let before = resident();
+        for _ in 0..lanes {
+            let mut lane = patient_lane();
+            for n in 0..count {
+                lane.join(visit(n % clients, n), Timestamp::from_millis(1)).expect("room");
+            }
+            crowds.push(lane);
+        }
+        let each = resident().saturating_sub(before) as u64 / (lanes * count);
+        println!("{count} waiting ({who}), memory of each: {each} B");
+    }
+}
+
+fn patient_lane() -> Lane {
     let policy = Policy { max_wait: Duration::from_secs(1_000_000), max_queue: 1_000_000, ..Policy::default() };
-    let mut lane = Lane::new(policy, 1);
-    let mut now = Timestamp::from_millis(1_000_000);
-    let begun = Instant::now();
-    let mut tickets: Vec<Ticket> = Vec::with_capacity(count as usize);
-    tickets.extend((0..count).map(|n| lane.join(visit(client(n), n), now).expect("room").ticket));
-    report(&format!("{count} waiting ({who}), join"), begun, count);
-    let grown = resident().saturating_sub(before + count as usize * size_of::<Ticket>());
-    println!("{count} waiting ({who}), memory of each: {} B (0 if it was there already)", grown / count as usize);
+    Lane::new(policy, 1)
+}
 
-    let begun = Instant::now();
-    let leaving = tickets.iter().skip(1).step_by(2);
-    leaving.for_each(|&ticket| lane.leave(ticket, now));
-    report(&format!("{count} waiting ({who}), leave"), begun, count / 2);
+/// A crowd in one lane: joins, leaves from the middle, and is served. Many times over, because the kernel counts
+/// processor time in steps of milliseconds.
+fn waiting(who: &str, count: u64, client: impl Fn(u64) -> u64) {
+    let rounds = 50;
+    let now = Timestamp::from_millis(1_000_000);
+    let mut lanes: Vec<Lane> = (0..rounds).map(|_| patient_lane()).collect();
 
-    let begun = Instant::now();
+    let begun = processor_time();
+    let mut tickets: Vec<Vec<Ticket>> = Vec::new();
+    for lane in &mut lanes {
+        tickets.push((0..count).map(|n| lane.join(visit(client(n), n), now).expect("room").ticket).collect());
+    }
+    report(&format!("{count} waiting ({who}), join"), begun, rounds * count);
+
+    let begun = processor_time();
+    for (lane, tickets) in lanes.iter_mut().zip(&tickets) {
+        tickets.iter().skip(1).step_by(2).for_each(|&ticket| lane.leave(ticket, now));
+    }
+    report(&format!("{count} waiting ({who}), leave"), begun, rounds * count / 2);
+
+    let begun = processor_time();
+    let served: u64 = lanes.iter_mut().map(|lane| serve(lane, now)).sum();
+    report(&format!("{count} waiting ({who}), serve"), begun, served);
+}
+
+fn serve(lane: &mut Lane, mut now: Timestamp) -> u64 {
     let mut served = 0;
     while lane.queued() > 0 {
         match lane.next_step(now) {
@@ -105,20 +135,26 @@ fn waiting(who: &str, count: u64, client: impl Fn(u64) -> u64) {
             Step::Refuse(..) => panic!("everyone is patient"),
         }
     }
-    report(&format!("{count} waiting ({who}), serve"), begun, served);
+    served
 }
 
 fn visit(client: u64, url: u64) -> Visit {
     Visit { client: ClientId(client), url, urgency: 3, retry: false, max_wait: None }
 }
 
-fn report(what: &str, begun: Instant, times: u64) {
-    println!("{what}: {:.0} ns", begun.elapsed().as_nanos() as f64 / times as f64);
+fn report(what: &str, begun: u64, times: u64) {
+    println!("{what}: {} ns", (processor_time() - begun) / times);
+}
+
+/// Nanoseconds this thread has run.
+fn processor_time() -> u64 {
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    schedstat.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("a number")
 }
 
 /// Bytes of memory the process uses now.
 fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
     pages * 4096
 }

@@ -1,4 +1,10 @@
 //! The core: who may visit a host, and when.
+//!
+//! Pure: no I/O, no async, no clock, no dice, no log, no serde. Time comes in as an argument, chance as a seed, and what
+//! to do comes out as a value, so every decision can be tested without a socket and replayed from its arguments.
+//!
+//! In reading order: [`time`] and [`visit`] are the words; [`policy`] the numbers; [`turns`] says when, [`queue`] who;
+//! [`lane`] brings them together and answers "what next?"; [`audit`] watches the sends.
 
 pub mod audit;
 pub mod lane;

@@ -20,7 +20,9 @@
 //! full bucket behind; and a restart just after a hold granted the burst that the hold had taken away.
 
 mod checks;
+mod dice;
 mod disturb;
+mod guests;
 mod oracle;
 mod world;
 

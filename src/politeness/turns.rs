@@ -11,7 +11,7 @@
 //! - Nothing starts before the end of a hold, and right after it exactly one does.
 //! - A time given with a refusal is exact: a claim at that time succeeds unless something is reported in between.
 //!
-//! governor's GCRA was tried for this and could not keep the first and the third: docs/decisions/0003.
+//! governor's GCRA charges at the claim and cannot give back, so it cannot keep the first: docs/decisions/0003.
 //! Must not know who waits, or why the delay is what it is.
 
 use std::time::Duration;

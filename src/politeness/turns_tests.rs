@@ -76,7 +76,7 @@ fn a_turn_given_back_frees_at_once() {
 }
 
 /// The case that rules out a cell which charges at the claim, as governor's GCRA does (docs/decisions/0003). The cell
-/// below is its arithmetic for one host; over 200 000 random steps it decided as governor 0.10.4 did.
+/// below is its arithmetic for one host; over 240 000 random steps it decided as governor 0.10.4 did.
 #[test]
 fn charging_at_the_claim_would_break_the_gap_and_leak_turns() {
     struct Gcra {

@@ -251,6 +251,26 @@ fn now_or_never() {
 }
 
 #[test]
+fn getting_ready_is_not_waiting_for_the_host() {
+    let mut lane = lane(1_000);
+    let slow = lane.join(hurried(1, 0), at(0)).unwrap().ticket;
+    assert_eq!(lane.next_step(at(0)), Step::Prepare(slow));
+    assert_eq!(started(&mut lane, 200), None);
+    lane.ready(slow, at(300));
+    assert_eq!(started(&mut lane, 300), Some(slow));
+}
+
+#[test]
+fn a_new_concurrency_counts_at_once() {
+    let mut lane = Lane::new(Policy { delay: ms(0), concurrency: 1, ..Policy::default() }, 1);
+    start_now(&mut lane, 0);
+    let second = lane.join(visit(2, 2), at(0)).unwrap().ticket;
+    assert_eq!(started(&mut lane, 0), None);
+    lane.change(Policy { delay: ms(0), concurrency: 2, ..Policy::default() }, at(5));
+    assert_eq!(started(&mut lane, 5), Some(second));
+}
+
+#[test]
 fn deferred_carries_the_right_wait() {
     let mut lane = lane(10_000);
     start_now(&mut lane, 0);
@@ -347,6 +367,8 @@ fn a_short_hold_only_delays() {
 fn a_pause_stops_everyone_and_tells_newcomers() {
     let mut lane = lane(1_000);
     let ticket = lane.join(visit(1, 1), at(0)).unwrap().ticket;
+    assert_eq!(lane.next_step(at(0)), Step::Prepare(ticket));
+    lane.ready(ticket, at(5));
     lane.pause();
     assert_eq!(started(&mut lane, 10), None);
     assert_eq!(lane.join(visit(2, 2), at(10)).unwrap_err(), Refusal::HostCooling { retry_after: None });

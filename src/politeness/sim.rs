@@ -13,7 +13,41 @@
 //! Two ways to know. [`Flaw`] makes the *driver* do wrong, in a test of its own: each flaw must be caught. And the code
 //! itself was broken on purpose, one line at a time; this is what caught it first:
 //!
-//! MUTATIONS
+//! | broken on purpose | promise that was seen broken |
+//! |---|---|
+//! | turns: a claimed turn does not block the next | Spacing |
+//! | turns: gaps half as long | Spacing |
+//! | turns: only the first send is remembered | Spacing |
+//! | turns: a burst is never spent | Spacing |
+//! | turns: a change fills the bucket | Spacing |
+//! | turns: tokens are saved up during a hold | Spacing |
+//! | turns: a restart fills the bucket | Spacing |
+//! | turns: nothing is ever owed, so lanes are forgotten too early | Spacing |
+//! | turns: chance shortens gaps | Spacing |
+//! | turns: a claim ignores the hold | Hold |
+//! | turns: a shorter hold ends a longer one | Hold |
+//! | lane: a pause stops newcomers only | Hold |
+//! | lane: a turn that waited for the ledger is not asked again | Hold |
+//! | lane: a burst although robots.txt or learning ask for more | Spacing |
+//! | policy: robots.txt is not heard | Spacing |
+//! | lane: no limit in flight | Concurrency |
+//! | lane: a new concurrency is not heard | Idle |
+//! | lane: a client that leaves keeps its turn | Idle |
+//! | lane: no alarm for the turn | Idle |
+//! | lane: the alarm is a millisecond late | Answer |
+//! | lane: nobody who waits is refused | Answer |
+//! | lane: getting ready counts as waiting | Answer (added for it) |
+//! | roll: deadlines are noticed five seconds late | Answer |
+//! | lane: a full queue takes more | Bounds |
+//! | lane: the returning are as impatient as ever | RetryAfter |
+//! | lane: a connection that hangs blocks its place | RetryAfter |
+//! | returns: nobody is recognised | RetryAfter |
+//! | returns: everyone is told the same second | RetryAfter |
+//! | queue: one client is served until it is done | Order |
+//! | queue: urgency is ignored | Order |
+//! | queue: retries wait like everyone | Order |
+//!
+//! All but three of these are caught by unit tests as well; that they are caught here shows that the world is awake.
 //!
 //! Its first runs found real errors, too: the queue's bound did not hold where there was no delay and nothing was known
 //! about places; jitter drawn for a long delay outlived a change to a short one; sends while the delay was zero left a

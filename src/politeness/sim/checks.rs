@@ -76,6 +76,11 @@ impl World {
         if matches!(guest.stage, Stage::Told | Stage::Sent) {
             return broken(Promise::Answer, "refused after it was told to start".to_owned());
         }
+        let gives_up = guest.joined + guest.limit.saturating_add(guest.prepared_for);
+        let free = oracle.free_at(self.now).max(self.hosts[host].elsewhere);
+        if !guest.disturbed && !guest.returning && !oracle.sparing() && gives_up > free + ROUNDING {
+            return broken(Promise::Answer, format!("refused at {:?}, would wait until {gives_up:?}", self.now));
+        }
         self.check_patience(guest)
     }
 
@@ -161,6 +166,9 @@ impl World {
     /// The lane says to wait: then nobody can start, and the alarm is not too late for anybody.
     pub(super) fn check_wait(&self, host: usize, alarm: Option<Alarm>) -> Result<(), Broken> {
         let at = alarm.map_or(Timestamp::NEVER, |alarm| alarm.at);
+        if at <= self.now {
+            return broken(Promise::Answer, format!("told to wait at {:?} until {at:?}", self.now));
+        }
         if !self.enforced(host) {
             let idle = self.at_host(host).any(|guest| matches!(guest.stage, Stage::Waiting | Stage::Ready));
             return if idle { broken(Promise::Idle, "waiting without pacing".to_owned()) } else { Ok(()) };

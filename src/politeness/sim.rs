@@ -36,7 +36,7 @@
 //! | lane: no alarm for the turn | Idle |
 //! | lane: the alarm is a millisecond late | Answer |
 //! | lane: nobody who waits is refused | Answer |
-//! | lane: getting ready counts as waiting | Answer (added for it) |
+//! | lane: getting ready counts as waiting | Answer (a check added for it) |
 //! | roll: deadlines are noticed five seconds late | Answer |
 //! | lane: a full queue takes more | Bounds |
 //! | lane: the returning are as impatient as ever | RetryAfter |
@@ -47,9 +47,9 @@
 //! | queue: urgency is ignored | Order |
 //! | queue: retries wait like everyone | Order |
 //!
-//! All but three of these are caught by unit tests as well; that they are caught here shows that the world is awake.
+//! Three of these no unit test had caught (a pause, a new concurrency, getting ready); now there is one for each.
 //!
-//! Its first runs found real errors, too: the queue's bound did not hold where there was no delay and nothing was known
+//! Writing and running it found real errors, too: the queue's bound did not hold where there was no delay and nothing was known
 //! about places; jitter drawn for a long delay outlived a change to a short one; sends while the delay was zero left a
 //! full bucket behind; and a restart just after a hold granted the burst that the hold had taken away.
 

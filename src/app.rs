@@ -1,6 +1,8 @@
 //! The only file that knows every part: builds them from a [`Config`], runs them, replaces what a reload may replace,
 //! and stops them.
 
+mod book;
+
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -12,6 +14,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::admin::{self, Admin};
 use crate::config::{Config, Listen};
+use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::proxy::{AccessLog, BadUsersFile, Identity, Settings, Shared, Users, Worker};
 use crate::shutdown::{self, Stop, Stopper};
@@ -68,19 +71,23 @@ impl Running {
         metrics.reload_successful.set(1);
         let identity = Identity::new(&name(&config));
         let access_log = AccessLog::open(&config.log.access, telemetry::is_json(config.log.format));
+        let most_waiting = config.politeness.max_queue_total;
+        let gate = Arc::new(Gate::new(book::book(&config), book::bounds(&config), most_waiting, metrics.clone()));
         let (workers, token) = (config.workers, config.metrics.token.clone());
         let shared = Arc::new(Shared::new(
             settings(config, &own_addresses(&proxy, admin))?,
             metrics.clone(),
             identity,
             access_log.map_err(StartError::AccessLog)?,
+            gate.clone(),
             stop.clone(),
         ));
         let mut running = Running { shared, stopper, threads: Vec::new(), proxy, admin };
         running.start_workers(workers, &listeners.proxy)?;
         if let Some((listener, address)) = listeners.admin.zip(admin) {
-            running.start_admin(Admin { metrics, stop, token, address }, listener)?;
+            running.start_admin(Admin { metrics, gate, stop, token, address }, listener)?;
         }
+        running.start_sweeper()?;
         Ok(running)
     }
 
@@ -101,6 +108,21 @@ impl Running {
             })?;
         }
         Ok(())
+    }
+
+    /// Looks through the lanes now and then, on a thread of its own.
+    fn start_sweeper(&mut self) -> Result<(), StartError> {
+        let shared = self.shared.clone();
+        self.spawn("sweeper".to_owned(), async move || {
+            let mut stop = shared.stop.clone();
+            loop {
+                let pause = shared.settings.load().config.hosts.sweep;
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => shared.gate.sweep(),
+                    () = stop.requested() => return,
+                }
+            }
+        })
     }
 
     fn start_admin(&mut self, admin: Admin, listener: TcpListener) -> Result<(), StartError> {
@@ -150,6 +172,8 @@ impl Running {
     pub fn apply(&self, config: Config) -> Result<(), StartError> {
         let settings =
             settings(config, &own_addresses(&self.proxy, self.admin)).inspect_err(|_| self.reload_failed())?;
+        let config = &settings.config;
+        self.shared.gate.change(book::book(config), book::bounds(config), config.politeness.max_queue_total);
         self.shared.settings.store(Arc::new(settings));
         self.shared.metrics.reload_successful.set(1);
         Ok(())

@@ -5,13 +5,38 @@
 
 #![expect(clippy::disallowed_methods, reason = "this is the one place that may")]
 
-use std::time::SystemTime;
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
 /// Now, on a clock that only goes forward.
 pub fn now() -> Instant {
     Instant::now()
+}
+
+/// Microseconds since the Unix epoch, as far as pacing is concerned: the wall clock was read once, and the monotonic one
+/// has carried it forward since. Setting the wall clock changes no decision.
+pub fn micros() -> u64 {
+    let (instant, micros) = *anchor();
+    micros + now().saturating_duration_since(instant).as_micros() as u64
+}
+
+/// When [`micros`] will show this.
+pub fn instant(at: u64) -> Instant {
+    let (instant, micros) = *anchor();
+    instant + Duration::from_micros(at.saturating_sub(micros)).min(FAR)
+}
+
+/// Later than anybody waits; a timer for the end of time would overflow.
+const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+fn anchor() -> &'static (Instant, u64) {
+    static ANCHOR: OnceLock<(Instant, u64)> = OnceLock::new();
+    ANCHOR.get_or_init(|| {
+        let micros = wall().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros());
+        (now(), u64::try_from(micros).unwrap_or(0))
+    })
 }
 
 /// What the clock on the wall shows.

@@ -4,6 +4,7 @@
 //!
 //! - [`cli`] is what people type; [`app`] builds everything from a [`config`] and runs it.
 //! - [`politeness`] is the core: pure decisions about hosts, without I/O, clock or log.
+//! - [`gate`] runs the core's lanes: visits wait there, and leave with a permit.
 //! - [`proxy`] takes clients' requests, [`upstream`] carries them to origins.
 //! - [`admin`] is the operator's door, [`store`] what survives a restart.
 //! - [`clock`], [`patience`], [`shutdown`], [`metrics`] and [`telemetry`] are leaves that anyone outside the core uses.
@@ -18,6 +19,7 @@ pub mod config;
 pub mod politeness;
 
 pub mod admin;
+pub mod gate;
 pub mod proxy;
 pub mod store;
 pub mod upstream;

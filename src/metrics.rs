@@ -16,6 +16,11 @@ pub struct Metrics {
     origin_errors: Vec<(&'static str, IntCounter)>,
     disconnects: [IntCounter; 2],
     origin_response: Histogram,
+    queue_wait: Histogram,
+    requests_waited: IntCounter,
+    pub spacing_violations: IntCounter,
+    pub queued: IntGauge,
+    pub hosts: IntGauge,
     pub client_connections: IntGauge,
     pub inflight: IntGauge,
     pub tunnels: IntGauge,
@@ -52,19 +57,27 @@ const KINDS: [&str; 2] = ["http", "tunnel"];
 const OUTCOMES: [&str; 5] = ["forwarded", "denied", "rejected", "abandoned", "failed"];
 const STAGES: [&str; 2] = ["connecting", "response"];
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
-const REASONS: [&str; 8] = [
+const REASONS: [&str; 11] = [
     "auth_required",
     "bad_request",
     "client_denied",
     "destination_denied",
+    "host_cooling",
     "loop",
     "origin_timeout",
     "origin_unreachable",
+    "queue_full",
     "shutting_down",
+    "wait_too_long",
 ];
 const ORIGIN_ERRORS: [&str; 5] = ["dns", "connect", "tls", "timeout", "protocol"];
 /// Seconds; from a near cache to the slowest answer that is still waited for.
 const RESPONSE_BUCKETS: [f64; 9] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+/// Seconds a request is held: from "at once" to the default `max_wait`.
+const WAIT_BUCKETS: [f64; 10] = [0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 150.0];
+/// Less is no waiting but the time it takes to look.
+const A_MOMENT: Duration = Duration::from_millis(1);
 
 impl Metrics {
     pub fn new() -> Self {
@@ -81,12 +94,6 @@ impl Metrics {
             "Clients that left before their answer.",
             &["stage"],
         );
-        let histogram = Histogram::with_opts(
-            HistogramOpts::new("curtsy_origin_response_seconds", "From sending a request to its response head.")
-                .buckets(RESPONSE_BUCKETS.to_vec()),
-        )
-        .expect("a valid histogram");
-        registry.register(Box::new(histogram.clone())).expect("a new name");
         let build = gauge_with_version(&registry);
         build.set(1);
         Metrics {
@@ -95,7 +102,26 @@ impl Metrics {
             responses: CLASSES.map(|class| responses.with_label_values(&[class])),
             origin_errors: ORIGIN_ERRORS.map(|kind| (kind, errors.with_label_values(&[kind]))).to_vec(),
             disconnects: STAGES.map(|stage| disconnects.with_label_values(&[stage])),
-            origin_response: histogram,
+            origin_response: histogram(
+                &registry,
+                "curtsy_origin_response_seconds",
+                "From sending a request to its response head.",
+                &RESPONSE_BUCKETS,
+            ),
+            queue_wait: histogram(
+                &registry,
+                "curtsy_queue_wait_seconds",
+                "How long requests were held before their turn.",
+                &WAIT_BUCKETS,
+            ),
+            requests_waited: counter(&registry, "curtsy_requests_waited_total", "Requests that had to wait."),
+            spacing_violations: counter(
+                &registry,
+                "curtsy_spacing_violations_total",
+                "Requests that started too early, as seen at the socket. Must stay 0.",
+            ),
+            queued: gauge(&registry, "curtsy_queued_requests", "Requests that wait for their turn."),
+            hosts: gauge(&registry, "curtsy_hosts", "Hosts that have a lane."),
             client_connections: gauge(&registry, "curtsy_client_connections", "Open client connections."),
             inflight: gauge(&registry, "curtsy_inflight_requests", "Requests sent and not yet finished."),
             tunnels: gauge(&registry, "curtsy_tunnels", "Open CONNECT tunnels and upgraded connections."),
@@ -138,6 +164,14 @@ impl Metrics {
         self.origin_response.observe(took.as_secs_f64());
     }
 
+    /// How long a request was held before its turn.
+    pub fn waited(&self, wait: Duration) {
+        self.queue_wait.observe(wait.as_secs_f64());
+        if wait >= A_MOMENT {
+            self.requests_waited.inc();
+        }
+    }
+
     pub fn origin_error(&self, kind: &str) {
         if let Some((_, counter)) = self.origin_errors.iter().find(|(name, _)| *name == kind) {
             counter.inc();
@@ -178,6 +212,13 @@ fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
     let gauge = IntGauge::new(name, help).expect("a valid name");
     registry.register(Box::new(gauge.clone())).expect("a new name");
     gauge
+}
+
+fn histogram(registry: &Registry, name: &str, help: &str, buckets: &[f64]) -> Histogram {
+    let histogram =
+        Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec())).expect("valid buckets");
+    registry.register(Box::new(histogram.clone())).expect("a new name");
+    histogram
 }
 
 fn gauge_with_version(registry: &Registry) -> IntGauge {

@@ -15,12 +15,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use subtle::ConstantTimeEq;
 
+use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::shutdown::Stop;
 
 #[derive(Debug)]
 pub struct Admin {
     pub metrics: Arc<Metrics>,
+    pub gate: Arc<Gate>,
     pub stop: Stop,
     /// Needed for everything but health, if set.
     pub token: Option<String>,
@@ -59,6 +61,9 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(admin): State<Arc<Admin>>) -> impl IntoResponse {
+    // What can be asked for is not counted twice.
+    admin.metrics.hosts.set(i64::try_from(admin.gate.hosts()).unwrap_or(i64::MAX));
+    admin.metrics.queued.set(i64::try_from(admin.gate.queued()).unwrap_or(i64::MAX));
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.metrics.render())
 }
 

@@ -178,13 +178,11 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn add_rule(&mut self, rule: RuleDraft) {
-        if not_yet::lists(self.not_yet, RULES) {
-            self.problems.push(Problem::error(
-                "[[host]] rules are not available yet",
-                "leave them out",
-                Some(rule.place),
-            ));
-            return;
+        for (name, place) in &rule.places {
+            if not_yet::lists(self.not_yet, &format!("{RULES}.{name}")) {
+                let message = format!("`{name}` of a [[host]] rule is not available yet");
+                self.problems.push(Problem::error(message, "leave it out", Some(place.clone())));
+            }
         }
         if !rule.places.contains_key("match") {
             let message = format!("[[host]] #{} does not say which hosts it is for", rule.number);

@@ -373,7 +373,7 @@ fn what_is_not_built_is_refused_unless_it_is_the_default() {
     assert!(parse("[politeness]\ndelay = '1000ms'\nrate = '60/m'", path).is_err());
     assert!(parse("[politeness]\nrate = '60/m'", path).is_ok());
     for text in [
-        "politeness.delay = '2s'",
+        "politeness.key = 'domain'",
         "metrics.hosts = 1",
         "tls.tunnel.pace_requests = false",
         "fleet.redis = 'redis://a'",
@@ -381,13 +381,13 @@ fn what_is_not_built_is_refused_unless_it_is_the_default() {
         let report = parse(text, path).expect_err("problems").to_string();
         assert!(report.contains("is not available yet"), "{report}");
     }
-    let report = parse("[[host]]\nmatch = 'a'", path).expect_err("problems").to_string();
-    assert!(report.contains("[[host]] rules are not available yet"), "{report}");
+    let report = parse("[[host]]\nmatch = 'a'\nrobots = 'off'", path).expect_err("problems").to_string();
+    assert!(report.contains("`robots` of a [[host]] rule is not available yet"), "{report}");
 }
 
 #[test]
 fn what_is_built_can_be_set() {
-    let text = "workers = 2\n[upstream]\nkeep_alive = '5s'\n[limits]\nclient_idle = '5s'\n[metrics]\ntoken = 'x'";
+    let text = "workers = 2\npoliteness.delay = '2s'\n[[host]]\nmatch = 'a'\ndelay = '5s'\n[upstream]\nkeep_alive = '5s'\n[limits]\nclient_idle = '5s'\n[metrics]\ntoken = 'x'";
     assert!(parse(text, Path::new("x.toml")).is_ok());
     check_refused("upstream.resolver = '1.1.1.1:53'", &["not available yet"]);
 }

@@ -1,7 +1,24 @@
-//! The core: every decision about politeness, and nothing else.
+//! The core: who may visit a host, and when.
 //!
-//! Pure: no I/O, no async, no clock, no dice, no log. Whoever calls it brings the time and obeys the answer.
+//! Pure: no I/O, no async, no clock, no dice, no log, no serde. Time comes in as an argument, chance as a seed, and what
+//! to do comes out as a value, so every decision can be tested without a socket and replayed from its arguments.
+//!
+//! In reading order: `host` names what is paced; [`time`] and [`visit`] are the words; [`policy`] the numbers; [`turns`]
+//! says when, [`queue`] who; [`lane`] brings them together and answers "what next?"; [`audit`] watches the sends.
 
+pub mod audit;
 mod host;
+pub mod lane;
+mod places;
+pub mod policy;
+pub mod queue;
+mod returns;
+mod roll;
+pub mod time;
+pub mod turns;
+pub mod visit;
+
+#[cfg(test)]
+mod sim;
 
 pub use self::host::{BadHost, HostKey, Origin, Scheme};

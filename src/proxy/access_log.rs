@@ -37,6 +37,7 @@ pub(super) struct Entry {
     /// A Curtsy-Error code, if curtsy answered itself.
     pub(super) error: Option<&'static str>,
     pub(super) origin: Option<Duration>,
+    pub(super) wait: Duration,
 }
 
 impl AccessLog {
@@ -84,7 +85,16 @@ impl Entry {
             (Some((path, _)), QueryStrings::Redact) => format!("{path}?…"),
             (Some((path, _)), QueryStrings::Drop) => path.to_owned(),
         };
-        Entry { at: clock::wall(), client, user: None, method: method.to_string(), url, error: None, origin: None }
+        Entry {
+            at: clock::wall(),
+            client,
+            user: None,
+            method: method.to_string(),
+            url,
+            error: None,
+            origin: None,
+            wait: Duration::ZERO,
+        }
     }
 }
 
@@ -100,6 +110,9 @@ fn text_line(entry: &Entry, status: u16, bytes: u64, took: Duration, complete: b
         one_word(&entry.url),
         took.as_secs_f64(),
     );
+    if !entry.wait.is_zero() {
+        line.push_str(&format!(" wait={:.3}s", entry.wait.as_secs_f64()));
+    }
     if let Some(origin) = entry.origin {
         line.push_str(&format!(" origin={:.3}s", origin.as_secs_f64()));
     }
@@ -125,6 +138,7 @@ fn json_line(entry: &Entry, status: u16, bytes: u64, took: Duration, complete: b
         "status": (status != 0).then_some(status),
         "bytes": bytes,
         "took_s": seconds(took),
+        "wait_s": seconds(entry.wait),
         "origin_s": entry.origin.map(seconds),
         "error": entry.error,
         "complete": complete,

@@ -13,6 +13,7 @@ use super::failure::{BadRequest, Failure, Refusal};
 use super::identity::Identity;
 use crate::config::Responses;
 use crate::metrics::Outcome;
+use crate::politeness::visit;
 use crate::upstream::{BodyFault, Denied, UpstreamError};
 
 /// What is said about one failure.
@@ -118,6 +119,7 @@ fn refused(refusal: &Refusal) -> Words {
             &denied.to_string(),
             &how_to_allow(denied),
         ),
+        Refusal::Lane(refusal) => by_lane(*refusal),
         Refusal::Loop => words(
             StatusCode::BAD_GATEWAY,
             "Loop through curtsy",
@@ -154,6 +156,45 @@ fn refused(refusal: &Refusal) -> Words {
                 "try again in a few seconds",
             )
         },
+    }
+}
+
+/// The lane has computed when it is worth coming back.
+fn by_lane(refusal: visit::Refusal) -> Words {
+    let (status, title, code, proxy_error, detail) = match refusal {
+        visit::Refusal::QueueFull { .. } => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "Politeness queue full",
+            "queue-full",
+            "connection_limit_reached",
+            "too many requests wait for this host",
+        ),
+        visit::Refusal::WaitTooLong { .. } => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "Would wait longer than max_wait",
+            "wait-too-long",
+            "connection_limit_reached",
+            "this host's turn for you comes later than you or curtsy would wait",
+        ),
+        visit::Refusal::HostCooling { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Host cooling down",
+            "host-cooling",
+            "destination_unavailable",
+            "nobody may visit this host now",
+        ),
+    };
+    let retry_after = refusal.retry_after().map(|wait| u32::try_from(wait.as_secs()).unwrap_or(u32::MAX));
+    Words {
+        status,
+        title,
+        code,
+        proxy_error,
+        outcome: Outcome::Rejected,
+        detail: detail.to_owned(),
+        advice: retry_after.map_or_else(String::new, |seconds| format!("come back in {seconds} s and you go first")),
+        retry_after,
+        close: false,
     }
 }
 

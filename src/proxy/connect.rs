@@ -14,9 +14,9 @@ use hyper::ext::ReasonPhrase;
 use super::body::Body;
 use super::failure::{BadRequest, Failure, Refusal};
 use super::in_flight::InFlight;
-use super::{Settings, Worker, tunnel};
+use super::{Settings, Worker, tunnel, wish};
 use crate::metrics::Outcome;
-use crate::politeness::HostKey;
+use crate::politeness::{HostKey, visit};
 use crate::upstream::Denied;
 
 pub(super) async fn connect(
@@ -25,6 +25,7 @@ pub(super) async fn connect(
     host: HostKey,
     port: u16,
     parts: Parts,
+    user: Option<&str>,
     in_flight: &mut Option<InFlight>,
 ) -> Result<Response<Body>, Failure> {
     if parts.headers.contains_key(TRANSFER_ENCODING) || parts.headers.get(CONTENT_LENGTH).is_some_and(|l| l != "0") {
@@ -36,10 +37,18 @@ pub(super) async fn connect(
     if worker.shared.identity.has_signed(&parts.headers) {
         return Err(Refusal::Loop.into());
     }
+    let peer = in_flight.as_ref().expect("a request is in flight until it is answered").peer();
+    let mut place = worker.shared.gate.join(&host, wish::read(&worker.shared.gate, &parts, user, peer))?;
+    place.called().await?;
     let (stream, early) = worker.upstream.tunnel(settings.terms(), &host, port).await?;
+    // The tunnel is open, but nothing of the client's goes into it before the turn.
+    let permit = place.turn().await?;
+    permit.sent();
+    permit.report(visit::Outcome::Answered);
     let upgrade = hyper::upgrade::on(Request::from_parts(parts, ()));
     if let Some(in_flight) = in_flight.as_mut() {
         in_flight.answered(200, Outcome::Forwarded);
+        in_flight.keep(permit);
     }
     tunnel::join(worker, settings, upgrade, stream, early, in_flight.take());
     let mut response = Response::new(Body::from(Bytes::new()));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::politeness::BadHost;
+use crate::politeness::{BadHost, visit};
 use crate::upstream::{BodyFault, Denied, UpstreamError};
 
 #[derive(Debug)]
@@ -40,6 +40,8 @@ pub enum BadRequest {
 pub(super) enum Refusal {
     Destination(Denied),
     Loop,
+    /// The host's lane says no.
+    Lane(visit::Refusal),
     ClientDenied,
     AuthRequired,
     ShuttingDown,
@@ -68,6 +70,12 @@ impl From<BadRequest> for Failure {
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         Failure::Refused(refusal)
+    }
+}
+
+impl From<visit::Refusal> for Failure {
+    fn from(refusal: visit::Refusal) -> Self {
+        Failure::Refused(Refusal::Lane(refusal))
     }
 }
 

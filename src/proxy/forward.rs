@@ -1,6 +1,7 @@
 //! A plain request on its way to the origin and back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri, Version};
@@ -11,11 +12,13 @@ use super::body::Body;
 use super::failure::{BadRequest, Failure, Refusal};
 use super::handle::answered;
 use super::in_flight::InFlight;
-use super::{Settings, Worker, headers, max_forwards, tunnel};
+use super::{Settings, Worker, headers, max_forwards, tunnel, wish};
 use crate::clock;
+use crate::gate::Permit;
 use crate::metrics::Outcome;
+use crate::politeness::visit::{self, Visit};
 use crate::politeness::{Origin, Scheme};
-use crate::upstream::{Answer, RequestBody, UpstreamError};
+use crate::upstream::{Answer, RequestBody, Terms, Unanswered, UpstreamError};
 
 /// No registered method is longer than 17 characters; more is an attempt at something else.
 const LONGEST_METHOD: usize = 32;
@@ -26,13 +29,16 @@ pub(super) async fn forward(
     origin: &Origin,
     mut parts: Parts,
     incoming: Incoming,
+    user: Option<&str>,
     in_flight: &mut Option<InFlight>,
 ) -> Result<Response<Body>, Failure> {
     check(worker, origin, &parts)?;
+    let peer = in_flight.as_ref().expect("a request is in flight until it is answered").peer();
     if let Some(response) = max_forwards::answer(&mut parts)? {
         answered(in_flight, response.status().as_u16(), Outcome::Rejected);
         return Ok(response);
     }
+    let visit = wish::read(&worker.shared.gate, &parts, user, peer);
     let identity = settings.config.upstream.via.then_some(&worker.shared.identity);
     let received = parts.version;
     let upgrade = headers::asks_for_websocket(&parts.method, received, &parts.headers)
@@ -45,12 +51,10 @@ pub(super) async fn forward(
     }
 
     let terms = settings.terms();
-    let ready = worker.upstream.ready(terms, &origin.host, origin.port).await?;
     let limit = in_flight.as_ref().expect("a request is in flight until it is answered").limit();
     let body = RequestBody::new(incoming, limit, settings.config.limits.client_stall);
-    let began = clock::now();
-    let answer = worker.upstream.send(terms, ready, Request::from_parts(parts, body)).await?;
-    let took = clock::now().duration_since(began);
+    let request = Request::from_parts(parts, body);
+    let (answer, permit, took) = send(worker, terms, origin, visit, request).await?;
 
     let (status, version) = match &answer {
         Answer::Response(response) => (response.status(), response.version()),
@@ -62,8 +66,12 @@ pub(super) async fn forward(
     }
     worker.shared.metrics.response(status.as_u16(), took);
     answered(in_flight, status.as_u16(), Outcome::Forwarded);
-    if let Some(entry) = in_flight.as_mut().and_then(InFlight::entry) {
-        entry.origin = Some(took);
+    if let Some(in_flight) = in_flight {
+        if let Some(entry) = in_flight.entry() {
+            entry.origin = Some(took);
+            entry.wait = permit.waited();
+        }
+        in_flight.keep(permit);
     }
     match (answer, upgrade) {
         (Answer::Response(mut response), _) => {
@@ -77,6 +85,45 @@ pub(super) async fn forward(
         }
         (Answer::Switched(..), _) => Err(UpstreamError::Upgrade.into()),
     }
+}
+
+/// Has the request wait its turn and sends it; once more if that is safe and the first try was not answered. Each try is
+/// a visit of its own.
+async fn send(
+    worker: &Worker,
+    terms: Terms<'_>,
+    origin: &Origin,
+    mut visit: Visit,
+    request: Request<RequestBody>,
+) -> Result<(Answer, Permit, Duration), Failure> {
+    let Origin { host, port, .. } = origin;
+    let mut place = worker.shared.gate.join(host, visit)?;
+    place.called().await?;
+    let ready = worker.upstream.ready(terms, host, *port).await?;
+    let permit = place.turn().await?;
+    let began = clock::now();
+    let outcome = worker.upstream.send(terms, ready, request, || permit.sent()).await;
+    let again = match reported(outcome, &permit) {
+        Ok(answer) => return Ok((answer, permit, clock::now().duration_since(began))),
+        Err(Unanswered { again: Some(again), .. }) => again,
+        Err(Unanswered { error, again: None }) => return Err(error.into()),
+    };
+    drop(permit);
+
+    visit.retry = true;
+    let mut place = worker.shared.gate.join(host, visit)?;
+    place.called().await?;
+    let ready = worker.upstream.ready_new(terms, host, *port).await?;
+    let permit = place.turn().await?;
+    let began = clock::now();
+    let outcome = worker.upstream.send_again(terms, again, ready, || permit.sent()).await;
+    let answer = reported(outcome, &permit).map_err(|unanswered| unanswered.error)?;
+    Ok((answer, permit, clock::now().duration_since(began)))
+}
+
+fn reported(outcome: Result<Answer, Unanswered>, permit: &Permit) -> Result<Answer, Unanswered> {
+    permit.report(if outcome.is_ok() { visit::Outcome::Answered } else { visit::Outcome::Failed });
+    outcome
 }
 
 /// A parent proxy must read the same host as we did, so it gets our spelling.

@@ -66,10 +66,11 @@ async fn pass(
     if worker.shared.stop.is_requested() {
         return Err(Refusal::ShuttingDown.into());
     }
-    admit(settings, client.peer.ip(), &parts, in_flight).await?;
+    let user = admit(settings, client.peer.ip(), &parts, in_flight).await?;
+    let user = user.as_deref();
     match Target::read(&parts.method, &parts.uri, &parts.headers)? {
-        Target::Forward(origin) => forward::forward(worker, settings, &origin, parts, body, in_flight).await,
-        Target::Tunnel { host, port } => connect::connect(worker, settings, host, port, parts, in_flight).await,
+        Target::Forward(origin) => forward::forward(worker, settings, &origin, parts, body, user, in_flight).await,
+        Target::Tunnel { host, port } => connect::connect(worker, settings, host, port, parts, user, in_flight).await,
         Target::Own => {
             let response = landing::page(&parts.method, &parts.uri, &parts.headers);
             answered(in_flight, response.status().as_u16(), Outcome::Rejected);
@@ -78,23 +79,23 @@ async fn pass(
     }
 }
 
-/// Whether this client may use the proxy at all.
+/// Whether this client may use the proxy at all, and by which name.
 async fn admit(
     settings: &Settings,
     ip: IpAddr,
     parts: &Parts,
     in_flight: &mut Option<InFlight>,
-) -> Result<(), Failure> {
+) -> Result<Option<String>, Failure> {
     let ip = ip.to_canonical();
     if !settings.config.access.allow.iter().any(|net| net.contains(&ip)) {
         return Err(Refusal::ClientDenied.into());
     }
-    let Some(users) = &settings.users else { return Ok(()) };
+    let Some(users) = &settings.users else { return Ok(None) };
     let user = users.check(parts.headers.get(PROXY_AUTHORIZATION)).await.ok_or(Refusal::AuthRequired)?;
     if let Some(entry) = in_flight.as_mut().and_then(InFlight::entry) {
-        entry.user = Some(user);
+        entry.user = Some(user.clone());
     }
-    Ok(())
+    Ok(Some(user))
 }
 
 fn refuse(

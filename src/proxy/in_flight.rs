@@ -2,6 +2,7 @@
 //!
 //! Dropping it settles everything, so no path can forget: a client that leaves, an origin that breaks off, a panic.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use super::Shared;
 use super::access_log::Entry;
 use super::handle::Client;
 use crate::clock;
+use crate::gate::Permit;
 use crate::metrics::{Kind, Outcome, Stage};
 use crate::patience::Limit;
 
@@ -30,6 +32,8 @@ pub(super) struct InFlight {
     bytes: u64,
     /// Only if there is an access log.
     entry: Option<Box<Entry>>,
+    /// Settled with the request.
+    permit: Option<Permit>,
 }
 
 impl InFlight {
@@ -53,12 +57,22 @@ impl InFlight {
             status: 0,
             bytes: 0,
             entry,
+            permit: None,
             shared,
         }
     }
 
     pub(super) fn limit(&self) -> &Arc<Limit> {
         &self.client.limit
+    }
+
+    pub(super) fn peer(&self) -> IpAddr {
+        self.client.peer.ip()
+    }
+
+    /// Holds the permit until the request is over.
+    pub(super) fn keep(&mut self, permit: Permit) {
+        self.permit = Some(permit);
     }
 
     pub(super) fn answered(&mut self, status: u16, outcome: Outcome) {

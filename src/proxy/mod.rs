@@ -18,6 +18,7 @@ mod max_forwards;
 mod target;
 mod tunnel;
 mod users;
+mod wish;
 mod worker;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 
 use crate::config::Config;
+use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::shutdown::Stop;
 use crate::upstream::{Guard, Terms};
@@ -44,6 +46,7 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     pub identity: Identity,
     pub access_log: AccessLog,
+    pub gate: Arc<Gate>,
     pub stop: Stop,
     /// Open client connections, of all workers.
     connections: AtomicUsize,
@@ -83,6 +86,7 @@ impl Shared {
         metrics: Arc<Metrics>,
         identity: Identity,
         access_log: AccessLog,
+        gate: Arc<Gate>,
         stop: Stop,
     ) -> Self {
         Shared {
@@ -90,6 +94,7 @@ impl Shared {
             metrics,
             identity,
             access_log,
+            gate,
             stop,
             connections: AtomicUsize::new(0),
             answers: AtomicU64::new(0),

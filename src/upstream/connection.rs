@@ -43,6 +43,8 @@ pub(super) struct Unsent {
     pub(super) error: UpstreamError,
     /// The request itself, if it may be sent again.
     pub(super) again: Option<Message>,
+    /// Whether the origin may have seen it.
+    pub(super) started: bool,
 }
 
 /// How long an origin may take.
@@ -83,15 +85,18 @@ impl Connection {
         self.generation
     }
 
-    /// Sends the request and waits for the head of the final response.
+    /// Sends the request and waits for the head of the final response. `started` is called when the request's head has
+    /// been written.
     pub(super) async fn send(
         mut self: Box<Self>,
         message: Message,
         times: Times,
+        mut started: impl FnMut(),
     ) -> Result<(Head, Upload, Box<Self>), Unsent> {
         if self.reused && self.is_stale() {
-            return Err(Unsent { error: UpstreamError::Closed, again: Some(message) });
+            return Err(Unsent { error: UpstreamError::Closed, again: Some(message), started: false });
         }
+        let mut is_started = false;
         let (is_head, repeatable) = (message.is_head, message.repeatable && self.reused);
         let mut upload = Upload::new(message);
         self.limit.listen();
@@ -101,7 +106,15 @@ impl Connection {
         } else {
             self.limit.clear();
         }
-        match std::future::poll_fn(|cx| self.poll_exchange(&mut upload, is_head, times, cx)).await {
+        let exchange = std::future::poll_fn(|cx| {
+            let outcome = self.poll_exchange(&mut upload, is_head, times, cx);
+            if !is_started && upload.is_started() {
+                is_started = true;
+                started();
+            }
+            outcome
+        });
+        match exchange.await {
             Ok(head) => {
                 self.reused = true;
                 self.limit.each_within(times.idle);
@@ -109,7 +122,8 @@ impl Connection {
             }
             Err(error) => {
                 let unanswered = error.is_unanswered() && !self.limit.has_heard();
-                Err(Unsent { error, again: (repeatable && unanswered).then(|| upload.into_message(is_head)) })
+                let again = (repeatable && unanswered).then(|| upload.into_message(is_head));
+                Err(Unsent { error, again, started: true })
             }
         }
     }

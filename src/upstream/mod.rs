@@ -69,6 +69,26 @@ pub enum Answer {
     Switched(Response<()>, TcpStream, Bytes),
 }
 
+/// A request without an answer.
+#[derive(Debug)]
+pub struct Unanswered {
+    pub error: UpstreamError,
+    /// The request, if the origin's silence makes it safe to send it again.
+    pub again: Option<Again>,
+}
+
+/// A request to be sent again.
+#[derive(Debug)]
+pub struct Again {
+    message: Message,
+}
+
+impl From<UpstreamError> for Unanswered {
+    fn from(error: UpstreamError) -> Self {
+        Unanswered { error, again: None }
+    }
+}
+
 impl Upstream {
     pub fn new(resolver: Arc<Resolver>) -> Self {
         Upstream { resolver, pool: Arc::default() }
@@ -76,17 +96,27 @@ impl Upstream {
 
     /// A connection to the host, from the pool or new.
     pub async fn ready(&self, terms: Terms<'_>, host: &HostKey, port: u16) -> Result<Ready, UpstreamError> {
-        let place = match terms.config.proxy {
+        let place = self.place(terms, host, port)?;
+        if let Some(connection) = self.pool.take(&place, terms.config.keep_alive, terms.generation) {
+            return Ok(Ready { connection });
+        }
+        self.open(terms, place).await
+    }
+
+    /// A new connection to the host.
+    pub async fn ready_new(&self, terms: Terms<'_>, host: &HostKey, port: u16) -> Result<Ready, UpstreamError> {
+        let place = self.place(terms, host, port)?;
+        self.open(terms, place).await
+    }
+
+    fn place(&self, terms: Terms<'_>, host: &HostKey, port: u16) -> Result<Place, UpstreamError> {
+        Ok(match terms.config.proxy {
             Some(_) => {
                 terms.guard.judge_unresolved(host, port).map_err(UpstreamError::Denied)?;
                 Place::Parent
             }
             None => Place::Origin(host.clone(), port),
-        };
-        if let Some(connection) = self.pool.take(&place, terms.config.keep_alive, terms.generation) {
-            return Ok(Ready { connection });
-        }
-        self.open(terms, place).await
+        })
     }
 
     async fn open(&self, terms: Terms<'_>, place: Place) -> Result<Ready, UpstreamError> {
@@ -100,31 +130,62 @@ impl Upstream {
         Ok(Ready { connection: Box::new(Connection::new(stream, place, terms)) })
     }
 
-    /// Sends the request and waits for the response head. A request that found its reused connection dead is sent once
-    /// more on a new one, if that is safe: not a byte of it was written, or it has no body, may be repeated, and not a
-    /// byte was answered.
+    /// Sends the request and waits for the response head. `started` is called when the request's head has been written.
+    ///
+    /// A reused connection that turns out to be dead before a byte was written is replaced by a new one. If the request
+    /// was written and not a byte answered, it comes back to be sent [`again`](Unanswered::again), provided that it has
+    /// no body and may be repeated: that is a second start, which the caller has to have leave for.
     pub async fn send(
         &self,
         terms: Terms<'_>,
         ready: Ready,
         request: Request<RequestBody>,
-    ) -> Result<Answer, UpstreamError> {
-        let place = ready.connection.place().clone();
-        let message = Message::new(dressed(request, &place, terms.config));
-        match self.exchange(terms, ready, message).await {
-            Err(Unsent { again: Some(message), .. }) => {
-                let ready = self.open(terms, place).await?;
-                self.exchange(terms, ready, message).await
-            }
-            outcome => outcome,
-        }
-        .map_err(|unsent| unsent.error)
+        started: impl FnMut(),
+    ) -> Result<Answer, Unanswered> {
+        let message = Message::new(dressed(request, ready.connection.place(), terms.config));
+        self.send_message(terms, ready, message, started).await
     }
 
-    async fn exchange(&self, terms: Terms<'_>, ready: Ready, message: Message) -> Result<Answer, Unsent> {
+    /// Sends a request again, on a connection that has not been used before.
+    pub async fn send_again(
+        &self,
+        terms: Terms<'_>,
+        again: Again,
+        ready: Ready,
+        started: impl FnMut(),
+    ) -> Result<Answer, Unanswered> {
+        self.send_message(terms, ready, again.message, started).await
+    }
+
+    async fn send_message(
+        &self,
+        terms: Terms<'_>,
+        ready: Ready,
+        message: Message,
+        mut started: impl FnMut(),
+    ) -> Result<Answer, Unanswered> {
+        let place = ready.connection.place().clone();
+        let outcome = match self.exchange(terms, ready, message, &mut started).await {
+            Err(Unsent { again: Some(message), started: false, .. }) => {
+                let ready = self.open(terms, place).await?;
+                self.exchange(terms, ready, message, &mut started).await
+            }
+            outcome => outcome,
+        };
+        outcome
+            .map_err(|unsent| Unanswered { error: unsent.error, again: unsent.again.map(|message| Again { message }) })
+    }
+
+    async fn exchange(
+        &self,
+        terms: Terms<'_>,
+        ready: Ready,
+        message: Message,
+        started: impl FnMut(),
+    ) -> Result<Answer, Unsent> {
         let times = Times { response: terms.config.response_timeout, idle: terms.config.idle_timeout };
         let (Head { response, framing, keep_alive }, upload, connection) =
-            ready.connection.send(message, times).await?;
+            ready.connection.send(message, times, started).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let (stream, early) = connection.into_stream();
             return Ok(Answer::Switched(response, stream, early));

@@ -22,6 +22,8 @@ pub(super) struct Upload {
     body: RequestBody,
     chunked: bool,
     state: State,
+    /// All of the head has been written.
+    started: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +47,7 @@ pub(super) enum UploadError {
 impl Upload {
     pub(super) fn new(message: Message) -> Self {
         let state = if matches!(message.body, RequestBody::Empty) { State::Last } else { State::Flowing };
-        Upload { out: message.head, written: 0, body: message.body, chunked: message.chunked, state }
+        Upload { out: message.head, written: 0, body: message.body, chunked: message.chunked, state, started: false }
     }
 
     /// Writes as much as the origin takes. Ready once everything is written; true the first time it is.
@@ -70,6 +72,7 @@ impl Upload {
                     return Poll::Ready(Err(UploadError::Stream));
                 }
             }
+            self.started = true;
             if self.state == State::Last {
                 self.state = State::Over;
                 return Poll::Ready(Ok(true));
@@ -116,6 +119,11 @@ impl Upload {
 
     pub(super) fn is_head_only(&self) -> bool {
         matches!(self.body, RequestBody::Empty)
+    }
+
+    /// Whether the origin has the head: that is when a request starts.
+    pub(super) fn is_started(&self) -> bool {
+        self.started
     }
 
     /// Whether the origin has all of the request.

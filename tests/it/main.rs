@@ -35,6 +35,7 @@ mod hop_by_hop;
 mod landing;
 mod limits;
 mod logs;
+mod pacing;
 mod refusals;
 mod responses;
 mod running;

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use curtsy::app::{Listeners, Running};
-use curtsy::config::{Config, Destination, Listen, StateDir};
+use curtsy::config::{Config, Destination, Listen, Mode, StateDir};
 
 use super::client::Client;
 use super::deadline::ms;
@@ -108,6 +108,8 @@ pub(crate) fn config() -> Config {
         shutdown_grace: ms(50),
         ..Config::default()
     };
+    // Tests of anything but pacing do not wait.
+    config.politeness.mode = Mode::Off;
     config.access.allow_destinations = loopback();
     config.access.connect_ports = None;
     config

@@ -14,7 +14,7 @@ pub(crate) mod wire;
 
 pub(crate) use self::client::Client;
 pub(crate) use self::curtsy::{Curtsy, NAME};
-pub(crate) use self::deadline::{PATIENCE, ms, soon};
+pub(crate) use self::deadline::{PATIENCE, Stopwatch, ms, soon};
 pub(crate) use self::hole::Hole;
 pub(crate) use self::message::Message;
 pub(crate) use self::origin::{Origin, Visitor};

@@ -31,6 +31,7 @@ listen = ["127.0.0.1:0"]
 admin = "off"
 state_dir = "memory"
 name = "front-desk"
+politeness.mode = "off"
 "#;
 
 const ACCESS: &str = r#"

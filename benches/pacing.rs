@@ -1,0 +1,160 @@
+//! What a decision costs: time of an admission, memory of a lane and of a visit that waits.
+//!
+//! `cargo bench --bench pacing` prints one line per figure. Time is processor time of this thread, which other work on
+//! the machine disturbs least; memory is what the process grew by. Both are read from Linux' `/proc`. No thresholds: the
+//! figures to reach are compared by whoever runs it.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use curtsy::politeness::lane::Lane;
+use curtsy::politeness::policy::Policy;
+use curtsy::politeness::time::Timestamp;
+use curtsy::politeness::visit::{ClientId, Outcome, Step, Ticket, Visit};
+
+fn main() {
+    println!("size of a lane: {} B", size_of::<Lane>());
+    let lanes = memory_of_lanes(100_000);
+    memory_of_waiting(10_000);
+    waiting("a client each", 10_000, |n| n);
+    waiting("100 clients", 10_000, |n| n % 100);
+    waiting("one client", 10_000, |_| 1);
+    admission_on_one_free_host();
+    admission_on_many_free_hosts(lanes);
+}
+
+/// A host that may be visited at once, again and again.
+fn admission_on_one_free_host() {
+    let mut lane = Lane::new(Policy::default(), 1);
+    let mut now = Timestamp::from_millis(1_000_000);
+    let visits: u64 = 2_000_000;
+    let begun = processor_time();
+    for n in 0..visits {
+        visit_free(&mut lane, n, now);
+        now = now + Duration::from_secs(2);
+    }
+    report("admission on one free host, join to leave", begun, visits);
+}
+
+fn admission_on_many_free_hosts(mut lanes: Vec<Lane>) {
+    let count = lanes.len() as u64;
+    let mut now = Timestamp::from_millis(1_000_000_000);
+    let visits: u64 = 2_000_000;
+    let begun = processor_time();
+    for n in 0..visits {
+        // A stride coprime to the count visits all of them in an order no cache foresees.
+        let index = n.wrapping_mul(7_919) % count;
+        visit_free(&mut lanes[index as usize], n, now);
+        now = now + Duration::from_micros(100);
+    }
+    report("admission on 100 000 free hosts, join to leave", begun, visits);
+}
+
+fn visit_free(lane: &mut Lane, n: u64, now: Timestamp) {
+    let joined = lane.join(black_box(visit(n % 8, n)), now).expect("a free host");
+    assert_eq!(lane.next_step(now), Step::Prepare(joined.ticket));
+    lane.ready(joined.ticket, now);
+    assert_eq!(lane.next_step(now), Step::Start(joined.ticket));
+    assert_eq!(lane.sent(joined.ticket, now), None);
+    lane.report(joined.ticket, Outcome::Answered, now);
+    lane.leave(joined.ticket, now);
+}
+
+/// Lanes that were visited once and are idle.
+fn memory_of_lanes(count: usize) -> Vec<Lane> {
+    let before = resident();
+    let mut lanes = Vec::with_capacity(count);
+    for n in 0..count {
+        let mut lane = Lane::new(Policy::default(), n as u64);
+        visit_free(&mut lane, n as u64, Timestamp::from_millis(1_000));
+        lanes.push(lane);
+    }
+    println!("memory of an idle lane: {} B", resident().saturating_sub(before) / count);
+    lanes
+}
+
+/// Crowds that stay, so that none uses the room of another.
+fn memory_of_waiting(count: u64) {
+    let lanes = 20;
+    let mut crowds = Vec::with_capacity(2 * lanes as usize);
+    for (who, clients) in [("a client each", count), ("one client", 1)] {
+        let before = resident();
+        for _ in 0..lanes {
+            let mut lane = patient_lane();
+            for n in 0..count {
+                lane.join(visit(n % clients, n), Timestamp::from_millis(1)).expect("room");
+            }
+            crowds.push(lane);
+        }
+        let each = resident().saturating_sub(before) as u64 / (lanes * count);
+        println!("{count} waiting ({who}), memory of each: {each} B");
+    }
+}
+
+fn patient_lane() -> Lane {
+    let policy = Policy { max_wait: Duration::from_secs(1_000_000), max_queue: 1_000_000, ..Policy::default() };
+    Lane::new(policy, 1)
+}
+
+/// A crowd in one lane: joins, leaves from the middle, and is served. Many times over, because the kernel counts
+/// processor time in steps of milliseconds.
+fn waiting(who: &str, count: u64, client: impl Fn(u64) -> u64) {
+    let rounds = 50;
+    let now = Timestamp::from_millis(1_000_000);
+    let mut lanes: Vec<Lane> = (0..rounds).map(|_| patient_lane()).collect();
+
+    let begun = processor_time();
+    let mut tickets: Vec<Vec<Ticket>> = Vec::new();
+    for lane in &mut lanes {
+        tickets.push((0..count).map(|n| lane.join(visit(client(n), n), now).expect("room").ticket).collect());
+    }
+    report(&format!("{count} waiting ({who}), join"), begun, rounds * count);
+
+    let begun = processor_time();
+    for (lane, tickets) in lanes.iter_mut().zip(&tickets) {
+        tickets.iter().skip(1).step_by(2).for_each(|&ticket| lane.leave(ticket, now));
+    }
+    report(&format!("{count} waiting ({who}), leave"), begun, rounds * count / 2);
+
+    let begun = processor_time();
+    let served: u64 = lanes.iter_mut().map(|lane| serve(lane, now)).sum();
+    report(&format!("{count} waiting ({who}), serve"), begun, served);
+}
+
+fn serve(lane: &mut Lane, mut now: Timestamp) -> u64 {
+    let mut served = 0;
+    while lane.queued() > 0 {
+        match lane.next_step(now) {
+            Step::Prepare(ticket) => lane.ready(ticket, now),
+            Step::Start(ticket) => {
+                lane.sent(ticket, now);
+                lane.leave(ticket, now);
+                served += 1;
+            }
+            Step::Wait(alarm) => now = alarm.expect("somebody waits").at,
+            Step::Refuse(..) => panic!("everyone is patient"),
+        }
+    }
+    served
+}
+
+fn visit(client: u64, url: u64) -> Visit {
+    Visit { client: ClientId(client), url, urgency: 3, retry: false, max_wait: None }
+}
+
+fn report(what: &str, begun: u64, times: u64) {
+    println!("{what}: {} ns", (processor_time() - begun) / times);
+}
+
+/// Nanoseconds this thread has run.
+fn processor_time() -> u64 {
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    schedstat.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("a number")
+}
+
+/// Bytes of memory the process uses now.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
+    pages * 4096
+}

@@ -1,0 +1,59 @@
+//! From the configuration to the numbers that lanes work with.
+
+use crate::config::{self, Config, HostPattern};
+use crate::gate::Bounds;
+use crate::politeness::policy::{Mode, Order, Pattern, Policy, PolicyBook, Rule};
+
+pub(super) fn book(config: &Config) -> PolicyBook {
+    let politeness = &config.politeness;
+    let general = Policy {
+        mode: mode(politeness.mode),
+        order: match politeness.order {
+            config::Order::Fair => Order::Fair,
+            config::Order::Fifo => Order::Fifo,
+        },
+        delay: politeness.delay,
+        burst: politeness.burst,
+        concurrency: politeness.concurrency,
+        jitter: politeness.jitter,
+        delay_factor: politeness.delay_factor,
+        max_wait: politeness.max_wait,
+        max_queue: politeness.max_queue,
+    };
+    PolicyBook { general, rules: config.host.iter().map(rule).collect() }
+}
+
+pub(super) fn bounds(config: &Config) -> Bounds {
+    Bounds { most: config.hosts.max, idle: config.hosts.idle }
+}
+
+fn rule(rule: &config::HostRule) -> Rule {
+    Rule {
+        patterns: rule.patterns.iter().map(pattern).collect(),
+        mode: rule.mode.map(mode),
+        delay: rule.delay,
+        burst: rule.burst,
+        concurrency: rule.concurrency,
+        jitter: rule.jitter,
+        delay_factor: rule.delay_factor,
+        max_wait: rule.max_wait,
+        max_queue: rule.max_queue,
+    }
+}
+
+fn mode(mode: config::Mode) -> Mode {
+    match mode {
+        config::Mode::Enforce => Mode::Enforce,
+        config::Mode::Report => Mode::Report,
+        config::Mode::Off => Mode::Off,
+    }
+}
+
+fn pattern(pattern: &HostPattern) -> Pattern {
+    match pattern {
+        HostPattern::Any => Pattern::Any,
+        HostPattern::Name(name) => Pattern::Name(name.clone()),
+        HostPattern::Below(name) => Pattern::Below(name.clone()),
+        HostPattern::Net(net) => Pattern::Net(*net),
+    }
+}

@@ -1,0 +1,141 @@
+//! A lane and those who wait in it.
+//!
+//! Whoever changes something drives the lane on, and tells the visits it names what to do by waking their tasks.
+
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use crate::politeness::lane::Lane;
+use crate::politeness::policy::Policy;
+use crate::politeness::time::Timestamp;
+use crate::politeness::visit::{Alarm, Refusal, Step, Ticket};
+
+#[derive(Debug)]
+pub(super) struct SharedLane {
+    /// Held for one decision, never across an await.
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) lane: Lane,
+    /// By ticket number.
+    sleepers: Vec<Sleeper>,
+    alarm: Option<Alarm>,
+    last_used: Timestamp,
+}
+
+#[derive(Debug, Default)]
+struct Sleeper {
+    told: Option<Told>,
+    waker: Option<Waker>,
+}
+
+/// What a visit is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    Prepare,
+    Start,
+    Refused(Refusal),
+}
+
+impl SharedLane {
+    pub(super) fn new(lane: Lane, now: Timestamp) -> Self {
+        SharedLane { state: Mutex::new(State { lane, sleepers: Vec::new(), alarm: None, last_used: now }) }
+    }
+
+    /// Changes something, then has the lane say what follows from it.
+    pub(super) fn with<T>(&self, now: Timestamp, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let outcome = change(&mut state);
+        state.drive(now);
+        outcome
+    }
+
+    /// Looks without changing anything.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        look(&mut self.state.lock())
+    }
+
+    pub(super) fn change(&self, policy: Policy, now: Timestamp) {
+        self.with(now, |state| state.lane.change(policy, now));
+    }
+}
+
+impl State {
+    pub(super) fn used(&mut self, now: Timestamp) {
+        self.last_used = now;
+    }
+
+    pub(super) fn last_used(&self) -> Timestamp {
+        self.last_used
+    }
+
+    pub(super) fn drive(&mut self, now: Timestamp) {
+        loop {
+            match self.lane.next_step(now) {
+                Step::Prepare(ticket) => self.tell(ticket, Told::Prepare),
+                Step::Start(ticket) => self.tell(ticket, Told::Start),
+                Step::Refuse(ticket, refusal) => self.tell(ticket, Told::Refused(refusal)),
+                Step::Wait(alarm) => return self.set_alarm(alarm),
+            }
+        }
+    }
+
+    /// What the visit was told since it last asked.
+    pub(super) fn take_told(&mut self, ticket: Ticket) -> Option<Told> {
+        self.sleepers.get_mut(ticket.number())?.told.take()
+    }
+
+    /// Has the visit woken when there is something to tell it.
+    pub(super) fn sleep(&mut self, ticket: Ticket, waker: &Waker) {
+        let sleeper = self.sleeper(ticket);
+        if !sleeper.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            sleeper.waker = Some(waker.clone());
+        }
+    }
+
+    /// When the visit must ask again by itself, if it is the one that keeps the timer.
+    pub(super) fn alarm_of(&self, ticket: Ticket) -> Option<Timestamp> {
+        self.alarm.filter(|alarm| alarm.keeper == ticket).map(|alarm| alarm.at)
+    }
+
+    /// The number of a visit that has left is given to another.
+    pub(super) fn forget(&mut self, ticket: Ticket) {
+        if let Some(sleeper) = self.sleepers.get_mut(ticket.number()) {
+            *sleeper = Sleeper::default();
+        }
+        if self.lane.queued() + self.lane.in_flight() == 0 {
+            self.sleepers = Vec::new();
+        }
+    }
+
+    fn tell(&mut self, ticket: Ticket, told: Told) {
+        let sleeper = self.sleeper(ticket);
+        sleeper.told = Some(told);
+        if let Some(waker) = sleeper.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// A new keeper must set its timer, and so must the old one if the time came nearer.
+    fn set_alarm(&mut self, alarm: Option<Alarm>) {
+        let before = std::mem::replace(&mut self.alarm, alarm);
+        let Some(alarm) = alarm else { return };
+        if before.is_some_and(|before| before.keeper == alarm.keeper && before.at <= alarm.at) {
+            return;
+        }
+        if let Some(waker) = &self.sleeper(alarm.keeper).waker {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn sleeper(&mut self, ticket: Ticket) -> &mut Sleeper {
+        let number = ticket.number();
+        if number >= self.sleepers.len() {
+            self.sleepers.resize_with(number + 1, Sleeper::default);
+        }
+        &mut self.sleepers[number]
+    }
+}

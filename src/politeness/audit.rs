@@ -1,0 +1,158 @@
+//! The audit: real send times of one host, judged by what the host was owed.
+//!
+//! It shares no arithmetic with the turns it checks: it looks at the sends themselves, as the origin would. A breach is
+//! a value; the caller counts and logs it. Must stay quiet about sends that pacing did not decide.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::time::Timestamp;
+use super::turns::Owed;
+
+/// A send that should not have been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breach {
+    /// Closer to an earlier send than it may be.
+    TooClose {
+        gap: Duration,
+        least: Duration,
+    },
+    Held {
+        until: Timestamp,
+    },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Audit {
+    /// The latest sends, oldest first.
+    sends: VecDeque<Timestamp>,
+    /// How many of them, from the latest back, were owed the same.
+    alike: usize,
+    owed: Owed,
+}
+
+/// Gaps are promised to the millisecond.
+const TOLERANCE: Duration = Duration::from_millis(1);
+/// Sends remembered beyond a burst.
+const BEYOND_BURST: usize = 3;
+/// However large the burst is: half a kilobyte.
+const MOST: usize = 64;
+
+impl Audit {
+    /// A send with a turn.
+    pub(super) fn judge(&mut self, sent: Timestamp, owed: Owed) -> Option<Breach> {
+        if (owed.delay, owed.burst) != (self.owed.delay, self.owed.burst) {
+            self.alike = 0;
+        }
+        self.owed = owed;
+        let breach = self.held(sent).or_else(|| self.too_close(sent));
+        self.remember(sent);
+        breach
+    }
+
+    /// A send nobody asked about. Those before it say nothing about those after it.
+    pub(super) fn note(&mut self, sent: Timestamp) {
+        self.alike = 0;
+        self.remember(sent);
+    }
+
+    fn held(&self, sent: Timestamp) -> Option<Breach> {
+        let until = self.owed.held_until;
+        (sent + TOLERANCE < until).then_some(Breach::Held { until })
+    }
+
+    /// Any `burst + n` sends span at least `n` delays. With a burst of 1 the latest send counts even if less was owed
+    /// then; a larger burst can be judged only over sends that were owed the same.
+    fn too_close(&self, sent: Timestamp) -> Option<Breach> {
+        let burst = self.owed.burst.max(1) as usize;
+        let known = if burst == 1 { self.alike.max(1) } else { self.alike };
+        self.sends.iter().rev().take(known).enumerate().skip(burst - 1).find_map(|(back, &earlier)| {
+            let gap = sent.since(earlier);
+            let gaps = u32::try_from(back + 2 - burst).unwrap_or(u32::MAX);
+            let least = self.owed.delay.saturating_mul(gaps);
+            (gap + TOLERANCE < least).then_some(Breach::TooClose { gap, least })
+        })
+    }
+
+    fn remember(&mut self, sent: Timestamp) {
+        let most = (self.owed.burst as usize).saturating_add(BEYOND_BURST).min(MOST);
+        while self.sends.len() >= most {
+            self.sends.pop_front();
+        }
+        self.sends.push_back(sent);
+        self.alike = (self.alike + 1).min(self.sends.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    fn owed(delay: u64, burst: u32) -> Owed {
+        Owed { delay: Duration::from_millis(delay), burst, held_until: Timestamp::START }
+    }
+
+    fn breaches(owed: Owed, sends: &[u64]) -> Vec<u64> {
+        let mut audit = Audit::default();
+        sends.iter().copied().filter(|&sent| audit.judge(at(sent), owed).is_some()).collect()
+    }
+
+    #[test]
+    fn a_gap_that_is_too_short_by_more_than_a_millisecond_is_a_breach() {
+        assert_eq!(breaches(owed(1_000, 1), &[0, 1_000, 1_999, 2_997, 4_000]), [2_997]);
+        let mut audit = Audit::default();
+        audit.judge(at(0), owed(1_000, 1));
+        let (gap, least) = (Duration::from_millis(700), Duration::from_millis(1_000));
+        assert_eq!(audit.judge(at(700), owed(1_000, 1)), Some(Breach::TooClose { gap, least }));
+    }
+
+    #[test]
+    fn a_burst_is_no_breach_and_one_more_is() {
+        assert_eq!(breaches(owed(1_000, 3), &[0, 0, 0, 1_000, 1_900, 5_000, 5_000]), [1_900]);
+        assert_eq!(breaches(owed(1_000, 3), &[0, 0, 0, 0]), [0]);
+        let many: Vec<u64> = (0..21).map(|_| 9).collect();
+        assert_eq!(breaches(owed(100, 20), &many), [9]);
+    }
+
+    #[test]
+    fn drift_over_many_sends_is_a_breach_too() {
+        assert_eq!(breaches(owed(1_000, 1), &[0, 999, 1_998, 2_997]), [1_998, 2_997]);
+    }
+
+    #[test]
+    fn no_delay_is_never_too_close() {
+        assert!(breaches(owed(0, 1), &[5, 5, 5]).is_empty());
+    }
+
+    #[test]
+    fn a_send_during_a_hold_is_a_breach() {
+        let mut audit = Audit::default();
+        let held = Owed { held_until: at(500), ..owed(0, 1) };
+        assert_eq!(audit.judge(at(400), held), Some(Breach::Held { until: at(500) }));
+        assert_eq!(audit.judge(at(500), held), None);
+    }
+
+    #[test]
+    fn a_change_is_judged_from_the_latest_send() {
+        let mut audit = Audit::default();
+        for sent in [0, 100, 200] {
+            assert_eq!(audit.judge(at(sent), owed(100, 1)), None);
+        }
+        assert!(audit.judge(at(900), owed(1_000, 1)).is_some(), "the longer delay counts from the latest send");
+        assert_eq!(audit.judge(at(1_900), owed(1_000, 1)), None);
+        assert_eq!(audit.judge(at(1_901), owed(1_000, 2)), None, "a larger burst is judged from here on");
+    }
+
+    #[test]
+    fn what_was_not_paced_is_not_judged() {
+        let mut audit = Audit::default();
+        audit.note(at(0));
+        audit.note(at(0));
+        assert_eq!(audit.judge(at(1_000), owed(1_000, 1)), None);
+        assert_eq!(audit.sends.len(), 3);
+    }
+}

@@ -1,0 +1,301 @@
+//! A lane: one host's visits, and the answer to "what next?".
+//!
+//! It has no arithmetic of its own: [`Turns`] says when, the queue says who, places say how many, and the lane asks
+//! them in order. It reads no clock and wakes nobody. Whoever changes something (joins, leaves, is ready, has sent…)
+//! then calls [`Lane::next_step`] and obeys, again and again until it is told to wait; so every decision is taken here,
+//! under the caller's lock, and the step it led to is the whole account of it.
+//!
+//! # The way of a visit
+//! `join` → in the queue → `Step::Prepare` → its connection is made ready → `ready` → `Step::Start` → its head is
+//! written → `sent` → `report` → `leave`. `leave` is right at any moment, and the only way out: it gives back the place
+//! in the line, the turn if it was not sent, and the place in flight if it was. A visit that was refused has left.
+//!
+//! # How a connection gets ready
+//! A turn is claimed last, when the connection is open, and is worth nothing to a visit that is not ready. So the lane
+//! *calls* visits in fair order a little ([`LEAD`]) before their turn: early enough to open a connection, late enough
+//! that it does not idle until the origin closes it, and no more of them than there are free places, so that waiting
+//! opens no connections of its own. Among the called the first that is ready starts. One that is still not ready after
+//! the lead keeps its rank, but another is called beside it: an origin that does not answer delays nobody else for ever.
+//! The time a visit takes to get ready is not counted as waiting for the host.
+//!
+//! # Who keeps the timer
+//! `Step::Wait` names one visit as keeper of the alarm. When that visit leaves, the caller asks again and is told the
+//! next keeper; no other visit needs a timer, not even for its deadline.
+//!
+//! # Where turns are shared
+//! When a shared ledger has a say too, it is asked between `Start` and the send. Its "no" is [`Lane::postpone`]; after
+//! a "yes" that took time, [`Lane::confirm`] says whether the turn still stands.
+
+mod admission;
+mod steps;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::audit::{Audit, Breach};
+use super::places::Places;
+use super::policy::{Delays, Mode, Policy};
+use super::queue::Queue;
+use super::returns::Returns;
+use super::roll::{Phase, Roll};
+use super::time::Timestamp;
+use super::turns::{Memory, Spacing, Turns};
+use super::visit::{Outcome, Ticket};
+
+pub use self::admission::Joined;
+pub use self::steps::LEAD;
+
+#[derive(Debug)]
+pub struct Lane {
+    policy: Policy,
+    delays: Delays,
+    turns: Turns,
+    places: Places,
+    queue: Queue,
+    /// Visits that prepare or are ready, in the order they were called.
+    called: VecDeque<u32>,
+    roll: Roll,
+    returns: Returns,
+    audit: Audit,
+    paused: bool,
+    /// In report mode: what the turns would be if they were enforced.
+    shadow: Option<Box<Turns>>,
+}
+
+impl Lane {
+    /// The lane of a host nobody remembers. `seed` feeds the jitter.
+    pub fn new(policy: Policy, seed: u64) -> Self {
+        let turns = Turns::new(plain_spacing(&policy), seed);
+        Lane::with(policy, turns)
+    }
+
+    /// The lane of a host that was visited before it was forgotten or curtsy was restarted.
+    pub fn remembering(policy: Policy, memory: Memory, seed: u64, now: Timestamp) -> Self {
+        let turns = Turns::remembering(plain_spacing(&policy), memory, seed, now);
+        Lane::with(policy, turns)
+    }
+
+    fn with(policy: Policy, turns: Turns) -> Self {
+        let mut lane = Lane {
+            delays: Delays { configured: policy.delay, ..Delays::default() },
+            places: Places::new(policy.concurrency),
+            policy,
+            turns,
+            queue: Queue::default(),
+            called: VecDeque::new(),
+            roll: Roll::new(),
+            returns: Returns::default(),
+            audit: Audit::default(),
+            paused: false,
+            shadow: None,
+        };
+        lane.cast_shadow();
+        lane
+    }
+
+    /// A called visit has its connection.
+    pub fn ready(&mut self, ticket: Ticket, now: Timestamp) {
+        let Some(entry) = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Preparing) else { return };
+        entry.phase = Phase::Ready;
+        entry.deadline = entry.deadline + now.since(entry.since);
+        let deadline = entry.deadline;
+        self.roll.watch(deadline);
+    }
+
+    /// A ready visit lost its connection before its turn and makes another.
+    pub fn unready(&mut self, ticket: Ticket, now: Timestamp) {
+        let Some(entry) = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Ready) else { return };
+        entry.phase = Phase::Preparing;
+        entry.since = now;
+    }
+
+    /// Whether a visit that was told to start some time ago may still do so. If not, it is back among the ready, before
+    /// the others, and will be told again.
+    #[must_use]
+    pub fn confirm(&mut self, ticket: Ticket, now: Timestamp) -> bool {
+        if !self.holds_turn(ticket) {
+            return true;
+        }
+        self.turns.give_back();
+        if !self.paused && self.turns.claim(now).is_ok() {
+            return true;
+        }
+        self.put_back(ticket);
+        false
+    }
+
+    /// A shared ledger refused this visit's turn until then; it waits among the ready, before the others.
+    pub fn postpone(&mut self, ticket: Ticket, until: Timestamp) {
+        if self.holds_turn(ticket) {
+            self.turns.give_back();
+            self.turns.taken_elsewhere(until);
+            self.put_back(ticket);
+        }
+    }
+
+    /// The head of a visit that was told to start was written at `now`. A breach is for the caller to count and log.
+    pub fn sent(&mut self, ticket: Ticket, now: Timestamp) -> Option<Breach> {
+        let entry = self.roll.get_mut(ticket).filter(|entry| entry.phase.has_turn())?;
+        let phase = std::mem::replace(&mut entry.phase, Phase::Started);
+        entry.since = now;
+        self.turns.sent(now);
+        if phase == Phase::Claimed && self.enforced() {
+            return self.audit.judge(now, self.turns.owed());
+        }
+        self.audit.note(now);
+        None
+    }
+
+    /// What became of a visit that was sent.
+    pub fn report(&mut self, ticket: Ticket, outcome: Outcome, now: Timestamp) {
+        let Some(entry) = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Started) else { return };
+        let response_time = now.since(entry.since);
+        if outcome == Outcome::Answered && self.policy.delay_factor > 0.0 {
+            self.delays.response = self.policy.response_delay(response_time);
+            self.respace(now);
+        }
+    }
+
+    /// The visit is gone, wherever it stood. Tickets of visits that have left are ignored.
+    pub fn leave(&mut self, ticket: Ticket, now: Timestamp) {
+        let Some(entry) = self.roll.remove(ticket) else { return };
+        match entry.phase {
+            Phase::Waiting => self.queue.leave(ticket.number),
+            Phase::Preparing | Phase::Ready => self.called.retain(|&number| number != ticket.number),
+            Phase::Claimed | Phase::Waved => self.turns.give_back(),
+            Phase::Started => self.places.observe(now.since(entry.since)),
+        }
+    }
+
+    /// New numbers, for those who wait too. Nobody gets a fresh burst by it.
+    pub fn change(&mut self, policy: Policy, now: Timestamp) {
+        self.places.change(policy.concurrency);
+        self.delays.configured = policy.delay;
+        if policy.delay_factor != self.policy.delay_factor {
+            self.delays.response = Duration::ZERO;
+        }
+        self.policy = policy;
+        self.respace(now);
+        self.cast_shadow();
+    }
+
+    /// What robots.txt asks for; zero if nothing.
+    pub fn set_robots_delay(&mut self, delay: Duration, now: Timestamp) {
+        self.delays.robots = delay;
+        self.respace(now);
+    }
+
+    /// What the host taught us; zero if nothing.
+    pub fn set_learned_delay(&mut self, delay: Duration, now: Timestamp) {
+        self.delays.learned = delay;
+        self.respace(now);
+    }
+
+    /// Nobody before `until`. A shorter hold does not end a longer one.
+    pub fn hold(&mut self, until: Timestamp, now: Timestamp) {
+        self.turns.hold(until, now);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.hold(until, now);
+        }
+    }
+
+    /// Ends a hold early.
+    pub fn lift(&mut self, now: Timestamp) {
+        self.turns.lift(now);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.lift(now);
+        }
+    }
+
+    /// Nobody starts until [`Lane::resume`]. Who waits may go on waiting; who comes is refused.
+    pub fn pause(&mut self) {
+        self.paused = true;
+    }
+
+    pub fn resume(&mut self) {
+        self.paused = false;
+    }
+
+    /// Whether forgetting this lane would break a promise: somebody is in it or was told to come back, or the host is
+    /// held, paused, or still owed part of an interval. Whoever forgets lanes must also let them idle for longer than any
+    /// delay times burst that may yet be asked for, since that would count from the send that is forgotten.
+    pub fn owes(&self, now: Timestamp) -> bool {
+        self.roll.len() > 0 || self.paused || self.turns.owes(self.policy.burst, now) || self.returns.owes(now)
+    }
+
+    /// What must outlive this lane.
+    pub fn memory(&self) -> Memory {
+        self.turns.memory()
+    }
+
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    pub fn delays(&self) -> Delays {
+        self.delays
+    }
+
+    pub fn held_until(&self) -> Timestamp {
+        self.turns.held_until()
+    }
+
+    pub fn paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Visits that have not been told to start.
+    pub fn queued(&self) -> usize {
+        self.queue.len() + self.called.len()
+    }
+
+    /// Visits that were told to start and have not left.
+    pub fn in_flight(&self) -> usize {
+        self.roll.len() - self.queued()
+    }
+
+    fn holds_turn(&mut self, ticket: Ticket) -> bool {
+        self.roll.get_mut(ticket).is_some_and(|entry| entry.phase == Phase::Claimed)
+    }
+
+    fn put_back(&mut self, ticket: Ticket) {
+        let Some(entry) = self.roll.get_mut(ticket) else { return };
+        entry.phase = Phase::Ready;
+        let deadline = entry.deadline;
+        self.roll.watch(deadline);
+        self.called.push_front(ticket.number);
+    }
+
+    fn enforced(&self) -> bool {
+        self.policy.mode == Mode::Enforce
+    }
+
+    fn respace(&mut self, now: Timestamp) {
+        let calm = self.delays.only_configured();
+        let spacing = Spacing {
+            delay: self.delays.effective(),
+            burst: if calm { self.policy.burst } else { 1 },
+            jitter: self.policy.jitter,
+        };
+        self.turns.change(spacing, now);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.change(spacing, now);
+        }
+    }
+
+    fn cast_shadow(&mut self) {
+        if self.policy.mode != Mode::Report {
+            self.shadow = None;
+        } else if self.shadow.is_none() {
+            self.shadow = Some(Box::new(self.turns.shadow()));
+        }
+    }
+}
+
+fn plain_spacing(policy: &Policy) -> Spacing {
+    Spacing { delay: policy.delay, burst: policy.burst, jitter: policy.jitter }
+}
+
+#[cfg(test)]
+#[path = "lane_tests.rs"]
+mod tests;

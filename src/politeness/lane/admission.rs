@@ -1,0 +1,117 @@
+//! Joining a lane: who is let in, who is sent away at once, and with which time.
+//!
+//! The wait is predicted from everything that is known at arrival: the line, the delay, holds, places, and those who
+//! were told to come back before then. Later arrivals of other clients can still lengthen it, because the line is fair;
+//! so who waits is checked again at every step.
+
+use std::time::Duration;
+
+use super::Lane;
+use crate::politeness::policy::Order;
+use crate::politeness::queue::Rank;
+use crate::politeness::roll::{Entry, Phase};
+use crate::politeness::time::Timestamp;
+use crate::politeness::turns::Turns;
+use crate::politeness::visit::{ClientId, Refusal, Ticket, Visit};
+
+/// A visit that is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joined {
+    pub ticket: Ticket,
+    /// When it is expected to start; in report mode, when it would have been.
+    pub expected: Timestamp,
+}
+
+impl Lane {
+    /// Takes a place in the line, or is told at once that it would not be worth it.
+    pub fn join(&mut self, visit: Visit, now: Timestamp) -> Result<Joined, Refusal> {
+        let rank = self.rank(&visit, now);
+        let expected = self.expected(rank, visit.client, visit.urgency, now);
+        let deadline = self.admit(&visit, rank, expected, now)?;
+        let Visit { client, url, urgency, .. } = visit;
+        let ticket = self.roll.enter(Entry { client, url, urgency, phase: Phase::Waiting, since: now, deadline });
+        let (client, urgency) = self.stands_as(client, urgency);
+        self.queue.join(ticket.number, rank, client, urgency);
+        let expected = self.shadow.as_deref_mut().map_or(expected, |turns| would_start(turns, now));
+        Ok(Joined { ticket, expected })
+    }
+
+    fn rank(&mut self, visit: &Visit, now: Timestamp) -> Rank {
+        if visit.retry {
+            Rank::Retry
+        } else if self.returns.take(visit.client, visit.url, now) {
+            Rank::Returning
+        } else {
+            Rank::Newcomer
+        }
+    }
+
+    /// Without fairness everyone stands in one line.
+    fn stands_as(&self, client: ClientId, urgency: u8) -> (ClientId, u8) {
+        match self.policy.order {
+            Order::Fair => (client, urgency),
+            Order::Fifo => (ClientId(0), 0),
+        }
+    }
+
+    /// Until when the visit waits, or why it need not.
+    fn admit(&mut self, visit: &Visit, rank: Rank, expected: Timestamp, now: Timestamp) -> Result<Timestamp, Refusal> {
+        if !self.enforced() {
+            return Ok(Timestamp::NEVER);
+        }
+        let patience = self.policy.max_wait.min(visit.max_wait.unwrap_or(Duration::MAX));
+        let deadline = match rank {
+            // It was told to come now, so its own impatience does not count against it.
+            Rank::Returning => expected.max(now) + self.policy.max_wait,
+            Rank::Retry | Rank::Newcomer => now + patience,
+        };
+        if self.paused || self.turns.held_until() > now + patience {
+            return Err(self.cooling(visit.client, visit.url, expected, now));
+        }
+        let at_once = self.queue.is_empty() && expected <= now;
+        if rank == Rank::Newcomer && self.queue.len() >= self.policy.max_queue && !at_once {
+            let retry_after = self.tell(visit.client, visit.url, expected, now);
+            return Err(Refusal::QueueFull { retry_after });
+        }
+        if expected > deadline {
+            let retry_after = self.tell(visit.client, visit.url, expected, now);
+            return Err(Refusal::WaitTooLong { retry_after });
+        }
+        Ok(deadline)
+    }
+
+    pub(super) fn cooling(&mut self, client: ClientId, url: u64, expected: Timestamp, now: Timestamp) -> Refusal {
+        let retry_after = (!self.paused).then(|| self.tell(client, url, expected, now));
+        Refusal::HostCooling { retry_after }
+    }
+
+    pub(super) fn tell(&mut self, client: ClientId, url: u64, expected: Timestamp, now: Timestamp) -> Duration {
+        self.returns.tell(client, url, expected, self.turns.spacing().delay, now)
+    }
+
+    /// When a visit that joins now can expect to start. Newcomers let those go first who were told to come back.
+    pub(super) fn expected(&self, rank: Rank, client: ClientId, urgency: u8, now: Timestamp) -> Timestamp {
+        let (client, urgency) = self.stands_as(client, urgency);
+        let ahead = self.called.len() + self.queue.ahead(rank, client, urgency);
+        let start = self.start_behind(ahead, now);
+        if rank != Rank::Newcomer {
+            return start;
+        }
+        match self.returns.expected(now, start) {
+            0 => start,
+            returning => self.start_behind(ahead + returning, now),
+        }
+    }
+
+    fn start_behind(&self, ahead: usize, now: Timestamp) -> Timestamp {
+        self.turns.predict(ahead, now).max(self.places.predict(self.in_flight(), ahead, now))
+    }
+}
+
+/// In report mode every visit takes the turn it would have had.
+fn would_start(turns: &mut Turns, now: Timestamp) -> Timestamp {
+    let start = turns.earliest(now);
+    turns.take();
+    turns.sent(start);
+    start
+}

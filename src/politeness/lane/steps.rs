@@ -1,0 +1,115 @@
+//! "What next?": the one question a lane answers, and the alarm that says when to ask again.
+//!
+//! The order is: answer those who cannot be served in time, start who is ready, call who is next. Each step takes one
+//! visit; the caller obeys and asks again.
+
+use std::time::Duration;
+
+use super::Lane;
+use crate::politeness::queue::Rank;
+use crate::politeness::roll::Phase;
+use crate::politeness::time::Timestamp;
+use crate::politeness::visit::{Alarm, Refusal, Step};
+
+/// How long before its turn a visit is called. A TLS handshake across the world takes about half a second with DNS;
+/// servers that close idle connections early do so after 5 s.
+pub const LEAD: Duration = Duration::from_secs(1);
+
+impl Lane {
+    /// What to do now. Call it after every other call, until it says to wait.
+    pub fn next_step(&mut self, now: Timestamp) -> Step {
+        self.refuse_one(now)
+            .or_else(|| self.start_one(now))
+            .or_else(|| self.call_one(now))
+            .unwrap_or_else(|| Step::Wait(self.alarm(now)))
+    }
+
+    /// Somebody who waits can no longer be served in time.
+    fn refuse_one(&mut self, now: Timestamp) -> Option<Step> {
+        let ticket = self.roll.hopeless(self.turns.earliest(now))?;
+        let entry = *self.roll.get_mut(ticket)?;
+        self.leave(ticket, now);
+        let expected = self.expected(Rank::Newcomer, entry.client, entry.urgency, now);
+        let refusal = if self.paused || self.turns.held_until() > entry.deadline {
+            self.cooling(entry.client, entry.url, expected, now)
+        } else {
+            Refusal::WaitTooLong { retry_after: self.tell(entry.client, entry.url, expected, now) }
+        };
+        Some(Step::Refuse(ticket, refusal))
+    }
+
+    fn start_one(&mut self, now: Timestamp) -> Option<Step> {
+        let index = self.first_ready()?;
+        let phase = if !self.enforced() {
+            self.turns.take();
+            Phase::Waved
+        } else if self.may_claim() && self.turns.claim(now).is_ok() {
+            Phase::Claimed
+        } else {
+            return None;
+        };
+        let number = self.called.remove(index)?;
+        let ticket = self.roll.ticket(number);
+        self.roll.get_mut(ticket)?.phase = phase;
+        Some(Step::Start(ticket))
+    }
+
+    fn call_one(&mut self, now: Timestamp) -> Option<Step> {
+        if self.queue.is_empty() || (self.enforced() && self.next_call(now) > now) {
+            return None;
+        }
+        let ticket = self.roll.ticket(self.queue.pop()?);
+        let entry = self.roll.get_mut(ticket)?;
+        entry.phase = Phase::Preparing;
+        entry.since = now;
+        self.called.push_back(ticket.number);
+        Some(Step::Prepare(ticket))
+    }
+
+    fn first_ready(&self) -> Option<usize> {
+        self.called.iter().position(|&number| self.roll.entry(number).phase == Phase::Ready)
+    }
+
+    fn may_claim(&self) -> bool {
+        !self.paused && self.in_flight() < self.places.limit()
+    }
+
+    /// When the next visit in the queue is to be called, as things stand.
+    fn next_call(&self, now: Timestamp) -> Timestamp {
+        let limit = self.places.limit();
+        let taken = self.in_flight() + self.called.len();
+        if self.paused || self.in_flight() >= limit || taken >= 2 * limit {
+            return Timestamp::NEVER;
+        }
+        let preparing = self.called.iter().map(|&number| self.roll.entry(number));
+        let late = preparing.filter(|entry| entry.phase == Phase::Preparing && entry.since + LEAD <= now).count();
+        if taken - late >= limit {
+            return self.next_late(now);
+        }
+        self.turns.predict(self.called.len() - late, now) - LEAD
+    }
+
+    /// When a called visit will have used up its lead.
+    fn next_late(&self, now: Timestamp) -> Timestamp {
+        let preparing = self.called.iter().map(|&number| self.roll.entry(number));
+        let late = preparing.filter(|entry| entry.phase == Phase::Preparing).map(|entry| entry.since + LEAD);
+        late.filter(|&late| late > now).min().unwrap_or(Timestamp::NEVER)
+    }
+
+    /// The next time at which something happens by itself.
+    fn alarm(&self, now: Timestamp) -> Option<Alarm> {
+        let ready = self.first_ready();
+        let keeper = ready
+            .map(|index| self.called[index])
+            .or_else(|| self.queue.next())
+            .or_else(|| self.called.front().copied())?;
+        let give_up = self.roll.first_deadline() + Duration::from_micros(1);
+        let call = if self.queue.is_empty() { Timestamp::NEVER } else { self.next_call(now) };
+        let start = match ready {
+            Some(_) if self.may_claim() => self.turns.next_claim(now),
+            _ => Timestamp::NEVER,
+        };
+        let at = give_up.min(call).min(start);
+        (at < Timestamp::NEVER).then(|| Alarm { at, keeper: self.roll.ticket(keeper) })
+    }
+}

@@ -1,0 +1,241 @@
+//! The numbers of one host, and the book that says which host gets which.
+//!
+//! Promises: the effective delay is the largest of what is configured, asked for by robots.txt and learned, so nothing
+//! from outside makes curtsy faster than configured; in the book the first matching rule wins and replaces only what it
+//! names. Knows nothing of the configuration file: whoever reads that makes a book of it.
+
+use core::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Enforce,
+    /// Everyone starts at once; what pacing would have done is only told.
+    Report,
+    Off,
+}
+
+/// Who goes first among the clients of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Round robin between clients.
+    Fair,
+    /// First come, first served, whoever asks.
+    Fifo,
+}
+
+/// How one host is to be treated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Policy {
+    pub mode: Mode,
+    pub order: Order,
+    /// Time between two starts; zero turns spacing off (holds and concurrency stay).
+    pub delay: Duration,
+    /// Starts that may come at once after a quiet time; 0 is read as 1.
+    pub burst: u32,
+    /// Visits in flight; 0 is read as 1.
+    pub concurrency: u32,
+    /// The largest part of the delay that chance adds to it.
+    pub jitter: f64,
+    /// The delay is at least this many times the last response time.
+    pub delay_factor: f64,
+    pub max_wait: Duration,
+    pub max_queue: usize,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Policy {
+            mode: Mode::Enforce,
+            order: Order::Fair,
+            delay: Duration::from_secs(1),
+            burst: 1,
+            concurrency: 4,
+            jitter: 0.0,
+            delay_factor: 0.0,
+            max_wait: Duration::from_secs(150),
+            max_queue: 1000,
+        }
+    }
+}
+
+/// Where the delay of a host comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delays {
+    pub configured: Duration,
+    /// What robots.txt asks for; zero if it asks for nothing.
+    pub robots: Duration,
+    /// What the host taught us; zero if nothing.
+    pub learned: Duration,
+    /// `delay_factor` times the last response time.
+    pub response: Duration,
+}
+
+impl Delays {
+    pub fn effective(&self) -> Duration {
+        self.configured.max(self.robots).max(self.learned).max(self.response)
+    }
+
+    /// Whether the configured delay is all there is: only then does a burst count.
+    pub fn only_configured(&self) -> bool {
+        self.robots.is_zero() && self.learned.is_zero() && self.response <= self.configured
+    }
+}
+
+impl Policy {
+    /// The part of the delay that comes from a slow answer.
+    pub fn response_delay(&self, response_time: Duration) -> Duration {
+        let seconds = response_time.as_secs_f64() * self.delay_factor;
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO).min(LONGEST_RESPONSE_DELAY)
+    }
+}
+
+/// Heritrix' `maxDelayMs`: one stuck answer must not close a host for an hour.
+const LONGEST_RESPONSE_DELAY: Duration = Duration::from_secs(30);
+
+/// Which host gets which policy.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PolicyBook {
+    pub general: Policy,
+    pub rules: Vec<Rule>,
+}
+
+/// What is given replaces the general number for the hosts that match.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rule {
+    pub patterns: Vec<Pattern>,
+    pub mode: Option<Mode>,
+    pub delay: Option<Duration>,
+    pub burst: Option<u32>,
+    pub concurrency: Option<u32>,
+    pub jitter: Option<f64>,
+    pub delay_factor: Option<f64>,
+    pub max_wait: Option<Duration>,
+    pub max_queue: Option<usize>,
+}
+
+/// Hosts a rule is meant for. Names are lower-case and have no trailing dot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    Any,
+    Name(String),
+    /// Every name below this one, but not the name itself.
+    Below(String),
+    /// Hosts that are IP literals in this network.
+    Net(IpNet),
+}
+
+impl PolicyBook {
+    /// `host` is lower-case without a trailing dot; an IP literal comes without brackets.
+    pub fn policy(&self, host: &str) -> Policy {
+        match self.rules.iter().find(|rule| rule.matches(host)) {
+            Some(rule) => rule.over(self.general),
+            None => self.general,
+        }
+    }
+}
+
+impl Rule {
+    fn matches(&self, host: &str) -> bool {
+        self.patterns.iter().any(|pattern| pattern.matches(host))
+    }
+
+    fn over(&self, general: Policy) -> Policy {
+        Policy {
+            mode: self.mode.unwrap_or(general.mode),
+            order: general.order,
+            delay: self.delay.unwrap_or(general.delay),
+            burst: self.burst.unwrap_or(general.burst),
+            concurrency: self.concurrency.unwrap_or(general.concurrency),
+            jitter: self.jitter.unwrap_or(general.jitter),
+            delay_factor: self.delay_factor.unwrap_or(general.delay_factor),
+            max_wait: self.max_wait.unwrap_or(general.max_wait),
+            max_queue: self.max_queue.unwrap_or(general.max_queue),
+        }
+    }
+}
+
+impl Pattern {
+    fn matches(&self, host: &str) -> bool {
+        match self {
+            Pattern::Any => true,
+            Pattern::Name(name) => name == host,
+            Pattern::Below(parent) => host
+                .strip_suffix(parent.as_str())
+                .and_then(|rest| rest.strip_suffix('.'))
+                .is_some_and(|rest| !rest.is_empty()),
+            Pattern::Net(net) => host.parse::<IpAddr>().is_ok_and(|address| net.contains(&address)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn secs(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    #[test]
+    fn the_largest_delay_counts() {
+        let delays = Delays { configured: secs(2), robots: secs(1), learned: secs(5), response: secs(3) };
+        assert_eq!(delays.effective(), secs(5));
+        assert_eq!(Delays { learned: secs(0), ..delays }.effective(), secs(3));
+        assert_eq!(Delays { configured: secs(9), ..delays }.effective(), secs(9));
+    }
+
+    #[test]
+    fn a_burst_counts_only_while_nobody_asks_for_more() {
+        let calm = Delays { configured: secs(1), ..Delays::default() };
+        assert!(calm.only_configured());
+        assert!(!Delays { robots: Duration::from_millis(1), ..calm }.only_configured());
+        assert!(!Delays { learned: Duration::from_millis(1), ..calm }.only_configured());
+        assert!(!Delays { response: secs(2), ..calm }.only_configured());
+        assert!(Delays { response: secs(1), ..calm }.only_configured());
+    }
+
+    #[test]
+    fn a_slow_answer_lengthens_the_delay_within_bounds() {
+        let policy = Policy { delay_factor: 2.0, ..Policy::default() };
+        assert_eq!(policy.response_delay(Duration::from_millis(700)), Duration::from_millis(1_400));
+        assert_eq!(policy.response_delay(secs(600)), secs(30));
+        assert_eq!(Policy::default().response_delay(secs(600)), Duration::ZERO);
+        let nonsense = Policy { delay_factor: -1.0, ..Policy::default() };
+        assert_eq!(nonsense.response_delay(secs(1)), Duration::ZERO);
+    }
+
+    #[test]
+    fn per_host_override_beats_global() {
+        let slow = Rule { patterns: vec![Pattern::Name("a.org".into())], delay: Some(secs(9)), ..Rule::default() };
+        let book = PolicyBook { general: Policy { burst: 3, ..Policy::default() }, rules: vec![slow] };
+        let policy = book.policy("a.org");
+        assert_eq!((policy.delay, policy.burst), (secs(9), 3));
+        assert_eq!(book.policy("b.org"), book.general);
+    }
+
+    #[test]
+    fn the_first_matching_rule_wins_whole() {
+        let rule = |pattern: Pattern, delay: u64, burst: Option<u32>| Rule {
+            patterns: vec![pattern],
+            delay: Some(secs(delay)),
+            burst,
+            ..Rule::default()
+        };
+        let rules = vec![
+            rule(Pattern::Below("a.org".into()), 2, None),
+            rule(Pattern::Net("10.0.0.0/8".parse().unwrap()), 3, None),
+            rule(Pattern::Any, 4, Some(7)),
+        ];
+        let book = PolicyBook { general: Policy::default(), rules };
+        let of = |host: &str| (book.policy(host).delay, book.policy(host).burst);
+        assert_eq!(of("x.a.org"), (secs(2), 1));
+        assert_eq!(of("a.org"), (secs(4), 7));
+        assert_eq!(of("xa.org"), (secs(4), 7));
+        assert_eq!(of(".a.org"), (secs(4), 7));
+        assert_eq!(of("10.1.2.3"), (secs(3), 1));
+        assert_eq!(of("11.1.2.3"), (secs(4), 7));
+    }
+}

@@ -1,0 +1,115 @@
+//! Who is next: the line of visits that wait for one host.
+//!
+//! Order: retries, then clients that come back when they were told to, then everyone else. Everyone else is served round
+//! robin between clients; a client's own visits go by urgency and then first come, first served. So a client with a
+//! thousand visits delays another client by one.
+//!
+//! Joining, leaving from anywhere, `next` and `pop` take a few steps however many wait. Two exceptions walk, both over
+//! one client's own visits only: a visit more urgent than those its client has waiting passes the more urgent ones, and
+//! `ahead` adds up one number for each visit its client has waiting.
+//!
+//! Visits are known by the small numbers the caller gives them. Must not know time, deadlines or what a visit is.
+
+mod crowd;
+
+use self::crowd::Crowd;
+use super::visit::ClientId;
+
+/// Smaller goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    Retry,
+    Returning,
+    Newcomer,
+}
+
+#[derive(Debug, Default)]
+pub struct Queue {
+    /// Who waits alone needs no line: most hosts never have two waiting, and there may be many hosts.
+    alone: Option<Place>,
+    /// Two or more, until the last of them has left. Its room goes with it.
+    crowd: Option<Box<Crowd>>,
+}
+
+/// What decides where a visit stands.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    visit: u32,
+    rank: Rank,
+    client: ClientId,
+    urgency: u8,
+}
+
+impl Queue {
+    pub fn len(&self) -> usize {
+        self.crowd.as_ref().map_or(usize::from(self.alone.is_some()), |crowd| crowd.len())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.alone.is_none() && self.crowd.is_none()
+    }
+
+    /// `visit` must not be in the queue.
+    pub fn join(&mut self, visit: u32, rank: Rank, client: ClientId, urgency: u8) {
+        let newcomer = Place { visit, rank, client, urgency };
+        if let Some(crowd) = &mut self.crowd {
+            crowd.join(newcomer);
+        } else if let Some(first) = self.alone.take() {
+            let crowd = self.crowd.insert(Box::default());
+            crowd.join(first);
+            crowd.join(newcomer);
+        } else {
+            self.alone = Some(newcomer);
+        }
+    }
+
+    /// `visit` must be in the queue.
+    pub fn leave(&mut self, visit: u32) {
+        self.alone = None;
+        if let Some(crowd) = &mut self.crowd {
+            crowd.leave(visit);
+            self.disperse();
+        }
+    }
+
+    /// Who is next, without taking it.
+    pub fn next(&self) -> Option<u32> {
+        let crowd = self.crowd.as_ref().map(|crowd| crowd.next());
+        crowd.or_else(|| self.alone.map(|alone| alone.visit))
+    }
+
+    pub fn pop(&mut self) -> Option<u32> {
+        if let Some(crowd) = &mut self.crowd {
+            let visit = crowd.pop();
+            self.disperse();
+            return Some(visit);
+        }
+        self.alone.take().map(|alone| alone.visit)
+    }
+
+    /// How many would go before a visit that joined now, if nobody joined after it.
+    pub fn ahead(&self, rank: Rank, client: ClientId, urgency: u8) -> usize {
+        match (&self.crowd, &self.alone) {
+            (Some(crowd), _) => crowd.ahead(rank, client, urgency),
+            (None, Some(alone)) => usize::from(alone.goes_before(rank, client, urgency)),
+            (None, None) => 0,
+        }
+    }
+
+    fn disperse(&mut self) {
+        if self.crowd.as_ref().is_some_and(|crowd| crowd.len() == 0) {
+            self.crowd = None;
+        }
+    }
+}
+
+impl Place {
+    fn goes_before(&self, rank: Rank, client: ClientId, urgency: u8) -> bool {
+        let more_urgent = self.client == client && urgency < self.urgency;
+        self.rank < rank || (self.rank == rank && !(rank == Rank::Newcomer && more_urgent))
+    }
+}
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;

@@ -1,0 +1,242 @@
+//! The roll of a lane: every visit in it, from joining to leaving, under its ticket.
+//!
+//! Promises: a ticket of a visit that has left finds nothing, for ever; numbers stay small and dense; the room of a
+//! crowd goes back. Finding those who can no longer be served in time costs nothing until somebody's deadline is near.
+//! Must not decide anything.
+
+use super::time::Timestamp;
+use super::visit::{ClientId, Ticket};
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) client: ClientId,
+    pub(super) url: u64,
+    pub(super) urgency: u8,
+    pub(super) phase: Phase,
+    /// Preparing: when it was called. Started: when its head was sent.
+    pub(super) since: Timestamp,
+    /// When it gives up waiting for the host.
+    pub(super) deadline: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Stands in the queue.
+    Waiting,
+    /// Called: its connection is being made ready.
+    Preparing,
+    /// Called and ready: wants only its turn.
+    Ready,
+    /// Has a turn that is not sent yet.
+    Claimed,
+    /// Has a turn that nobody was asked for, because pacing is not enforced.
+    Waved,
+    /// Its head was sent.
+    Started,
+}
+
+impl Phase {
+    fn waits_for_the_host(self) -> bool {
+        matches!(self, Phase::Waiting | Phase::Ready)
+    }
+
+    pub(super) fn has_turn(self) -> bool {
+        matches!(self, Phase::Claimed | Phase::Waved)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Roll {
+    slots: Vec<Slot>,
+    len: usize,
+    /// The first free slot; each free slot names the next.
+    free: u32,
+    /// Never used twice, whatever happens to the slots.
+    next_generation: u32,
+    /// No visit that waits has an earlier deadline. May be too early, never too late.
+    first_deadline: Timestamp,
+    /// How far the search for hopeless visits has come, and the first deadline it has passed.
+    searched: usize,
+    passed: Timestamp,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// Of the visit in it; in a free slot, the next free one.
+    generation: u32,
+    entry: Option<Entry>,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Roll {
+    pub(super) fn new() -> Self {
+        Roll {
+            slots: Vec::new(),
+            len: 0,
+            free: NONE,
+            next_generation: 0,
+            first_deadline: Timestamp::NEVER,
+            searched: 0,
+            passed: Timestamp::NEVER,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn enter(&mut self, entry: Entry) -> Ticket {
+        let generation = self.next_generation;
+        self.next_generation = generation.wrapping_add(1);
+        let slot = Slot { generation, entry: Some(entry) };
+        let number = if self.free == NONE { self.append(slot) } else { self.reuse(slot) };
+        self.len += 1;
+        self.watch(entry.deadline);
+        Ticket { number, generation }
+    }
+
+    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Entry> {
+        let slot = self.slots.get_mut(ticket.number()).filter(|slot| slot.generation == ticket.generation)?;
+        let entry = slot.entry.take()?;
+        slot.generation = std::mem::replace(&mut self.free, ticket.number);
+        self.len -= 1;
+        if self.len == 0 {
+            self.empty();
+        }
+        Some(entry)
+    }
+
+    fn append(&mut self, slot: Slot) -> u32 {
+        if self.slots.is_empty() {
+            // Most hosts never have two visits at once, and there may be many hosts.
+            self.slots.reserve_exact(1);
+        }
+        self.slots.push(slot);
+        self.slots.len() as u32 - 1
+    }
+
+    fn reuse(&mut self, slot: Slot) -> u32 {
+        let number = self.free;
+        self.free = std::mem::replace(&mut self.slots[number as usize], slot).generation;
+        number
+    }
+
+    pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Entry> {
+        let slot = self.slots.get_mut(ticket.number()).filter(|slot| slot.generation == ticket.generation)?;
+        slot.entry.as_mut()
+    }
+
+    /// `number` must be on the roll.
+    pub(super) fn ticket(&self, number: u32) -> Ticket {
+        Ticket { number, generation: self.slots[number as usize].generation }
+    }
+
+    /// `number` must be on the roll.
+    pub(super) fn entry(&self, number: u32) -> &Entry {
+        self.slots[number as usize].entry.as_ref().expect("queue and called hold only visits on the roll")
+    }
+
+    /// A visit that waits for the host again has this deadline.
+    pub(super) fn watch(&mut self, deadline: Timestamp) {
+        self.first_deadline = self.first_deadline.min(deadline);
+        if self.searched > 0 {
+            self.passed = self.passed.min(deadline);
+        }
+    }
+
+    /// No visit that waits gives up before this.
+    pub(super) fn first_deadline(&self) -> Timestamp {
+        self.first_deadline
+    }
+
+    /// A visit that waits and gives up before `start`. The caller removes it and asks again; the search goes on where it
+    /// stopped, so that refusing a crowd looks at each visit once.
+    pub(super) fn hopeless(&mut self, start: Timestamp) -> Option<Ticket> {
+        if self.first_deadline >= start {
+            return None;
+        }
+        while let Some(slot) = self.slots.get(self.searched) {
+            if let Some(entry) = slot.entry.filter(|entry| entry.phase.waits_for_the_host()) {
+                if entry.deadline < start {
+                    return Some(Ticket { number: self.searched as u32, generation: slot.generation });
+                }
+                self.passed = self.passed.min(entry.deadline);
+            }
+            self.searched += 1;
+        }
+        self.first_deadline = self.passed;
+        self.start_search();
+        None
+    }
+
+    fn start_search(&mut self) {
+        self.searched = 0;
+        self.passed = Timestamp::NEVER;
+    }
+
+    fn empty(&mut self) {
+        if self.slots.capacity() > 1 {
+            self.slots = Vec::new();
+            self.free = NONE;
+        }
+        self.first_deadline = Timestamp::NEVER;
+        self.start_search();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(deadline: u64, phase: Phase) -> Entry {
+        Entry {
+            client: ClientId(1),
+            url: 1,
+            urgency: 3,
+            phase,
+            since: Timestamp::START,
+            deadline: Timestamp::from_millis(deadline),
+        }
+    }
+
+    #[test]
+    fn an_old_ticket_finds_nothing() {
+        let mut roll = Roll::new();
+        let first = roll.enter(entry(1, Phase::Waiting));
+        assert!(roll.remove(first).is_some());
+        let second = roll.enter(entry(1, Phase::Waiting));
+        assert_eq!(first.number, second.number);
+        assert!(roll.remove(first).is_none() && roll.get_mut(first).is_none());
+        assert!(roll.remove(second).is_some());
+
+        let crowd: Vec<Ticket> = (0..100).map(|_| roll.enter(entry(1, Phase::Waiting))).collect();
+        assert!(crowd.iter().all(|&ticket| roll.remove(ticket).is_some()));
+        assert_eq!(roll.slots.capacity(), 0);
+        roll.enter(entry(1, Phase::Waiting));
+        assert!(crowd.iter().all(|&ticket| roll.remove(ticket).is_none()));
+    }
+
+    #[test]
+    fn the_hopeless_are_found_once_each_and_only_while_they_wait_for_the_host() {
+        let mut roll = Roll::new();
+        for deadline in [50, 10, 30, 20] {
+            roll.enter(entry(deadline, Phase::Waiting));
+        }
+        roll.enter(entry(5, Phase::Preparing));
+        let hopeless = |roll: &mut Roll, start: u64| {
+            let mut found = Vec::new();
+            while let Some(ticket) = roll.hopeless(Timestamp::from_millis(start)) {
+                found.push(roll.remove(ticket).unwrap().deadline.as_micros() / 1_000);
+            }
+            found
+        };
+        assert!(hopeless(&mut roll, 5).is_empty());
+        assert_eq!(hopeless(&mut roll, 25), [10, 20]);
+        assert_eq!(roll.first_deadline(), Timestamp::from_millis(30));
+        assert!(hopeless(&mut roll, 30).is_empty(), "at its deadline a visit may still start");
+        roll.enter(entry(12, Phase::Ready));
+        assert_eq!(hopeless(&mut roll, 13), [12]);
+        assert_eq!(hopeless(&mut roll, 99), [50, 30]);
+    }
+}

@@ -1,0 +1,130 @@
+//! A small world on a virtual clock that tries to break the promises.
+//!
+//! Hosts with all kinds of numbers; clients that come alone and in crowds, wait, run out of patience, cancel between
+//! turn and send, and come back when they were told; connections that open late, hang or are lost; a ledger that
+//! answers late or says no; holds, pauses, new numbers, robots.txt and learning; lanes that are forgotten and made again.
+//! An oracle works out from the same events, in its own way, what each host is owed (`oracle`), and every step is checked
+//! against it and against the order, the patience and the answers of the clients (`checks`).
+//!
+//! Hundreds of seeds in every run; `CURTSY_SIM_SEEDS=100000 cargo test politeness::sim` for a long one. A failure prints
+//! the whole story of its seed.
+//!
+//! # Can it fail?
+//! Two ways to know. [`Flaw`] makes the *driver* do wrong, in a test of its own: each flaw must be caught. And the code
+//! itself was broken on purpose, one line at a time; this is what caught it first:
+//!
+//! | broken on purpose | promise that was seen broken |
+//! |---|---|
+//! | turns: a claimed turn does not block the next | Spacing |
+//! | turns: gaps half as long | Spacing |
+//! | turns: only the first send is remembered | Spacing |
+//! | turns: a burst is never spent | Spacing |
+//! | turns: a change fills the bucket | Spacing |
+//! | turns: tokens are saved up during a hold | Spacing |
+//! | turns: a restart fills the bucket | Spacing |
+//! | turns: nothing is ever owed, so lanes are forgotten too early | Spacing |
+//! | turns: chance shortens gaps | Spacing |
+//! | turns: a claim ignores the hold | Hold |
+//! | turns: a shorter hold ends a longer one | Hold |
+//! | lane: a pause stops newcomers only | Hold |
+//! | lane: a turn that waited for the ledger is not asked again | Hold |
+//! | lane: a burst although robots.txt or learning ask for more | Spacing |
+//! | policy: robots.txt is not heard | Spacing |
+//! | lane: no limit in flight | Concurrency |
+//! | lane: a new concurrency is not heard | Idle |
+//! | lane: a client that leaves keeps its turn | Idle |
+//! | lane: no alarm for the turn | Idle |
+//! | lane: the alarm is a millisecond late | Answer |
+//! | lane: nobody who waits is refused | Answer |
+//! | lane: getting ready counts as waiting | Answer (a check added for it) |
+//! | roll: deadlines are noticed five seconds late | Answer |
+//! | lane: a full queue takes more | Bounds |
+//! | lane: the returning are as impatient as ever | RetryAfter |
+//! | lane: a connection that hangs blocks its place | RetryAfter |
+//! | returns: nobody is recognised | RetryAfter |
+//! | returns: everyone is told the same second | RetryAfter |
+//! | queue: one client is served until it is done | Order |
+//! | queue: urgency is ignored | Order |
+//! | queue: retries wait like everyone | Order |
+//!
+//! Three of these no unit test had caught (a pause, a new concurrency, getting ready); now there is one for each.
+//!
+//! Writing and running it found real errors, too: the queue's bound did not hold where there was no delay and nothing was known
+//! about places; jitter drawn for a long delay outlived a change to a short one; sends while the delay was zero left a
+//! full bucket behind; and a restart just after a hold granted the burst that the hold had taken away.
+
+mod checks;
+mod dice;
+mod disturb;
+mod guests;
+mod oracle;
+mod world;
+
+use oracle::{Broken, Promise};
+use world::{Tally, World};
+
+/// What the driver of a lane can do wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flaw {
+    /// Reports the send when the turn is given, not when the head is written.
+    CountsTheGrant,
+    /// Evicts lanes that still owe something.
+    ForgetsWithoutAsking,
+    /// Does not tell the lane when a client leaves between turn and send.
+    KeepsTheTurnOfALeaver,
+    /// Does not ask for the next step when the keeper of the alarm leaves.
+    LosesTheAlarm,
+    /// Sends on a turn that waited for a slow ledger.
+    NeverConfirms,
+    /// Makes a new lane when the numbers change.
+    StartsAfreshOnChange,
+    ForgetsHoldsOnRestart,
+    /// Takes all clients for one.
+    OneClient,
+    /// Does not recognise a visit that comes back.
+    ForgetsWhoWasTold,
+    /// Does not pass a refusal on.
+    SwallowsRefusals,
+}
+
+/// How many worlds to try.
+fn seeds(usual: u64) -> u64 {
+    std::env::var("CURTSY_SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(usual)
+}
+
+#[test]
+fn the_promises_hold() {
+    let mut total = Tally::default();
+    for seed in 0..seeds(400) {
+        match World::new(seed, None).run() {
+            Ok(tally) => total.add(&tally),
+            Err(Broken { promise, story }) => {
+                World::new(seed, None).aloud().run().unwrap_err();
+                panic!("seed {seed}: {promise:?}: {story}");
+            }
+        }
+    }
+    let Tally { sent, refused, returned, left, put_back, forgotten, .. } = total;
+    let everything_happened = [sent, refused, returned, left, put_back, forgotten].iter().all(|&count| count >= 50);
+    assert!(everything_happened, "the world is too quiet to prove anything: {total:?}");
+}
+
+#[test]
+fn every_flaw_of_a_driver_is_caught() {
+    let flaws = [
+        (Flaw::CountsTheGrant, Promise::Spacing),
+        (Flaw::ForgetsWithoutAsking, Promise::Spacing),
+        (Flaw::KeepsTheTurnOfALeaver, Promise::Idle),
+        (Flaw::LosesTheAlarm, Promise::Answer),
+        (Flaw::NeverConfirms, Promise::Hold),
+        (Flaw::StartsAfreshOnChange, Promise::Spacing),
+        (Flaw::ForgetsHoldsOnRestart, Promise::Hold),
+        (Flaw::OneClient, Promise::Order),
+        (Flaw::ForgetsWhoWasTold, Promise::RetryAfter),
+        (Flaw::SwallowsRefusals, Promise::Answer),
+    ];
+    for (flaw, promise) in flaws {
+        let mut broken = (0..200).filter_map(|seed| World::new(seed, Some(flaw)).run().err());
+        assert!(broken.any(|broken| broken.promise == promise), "{flaw:?} should break {promise:?}");
+    }
+}

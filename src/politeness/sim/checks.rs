@@ -1,0 +1,222 @@
+//! What must always hold, checked at the moment it could break.
+
+use std::time::Duration;
+
+use super::oracle::{Broken, Promise, broken};
+use super::world::{Guest, Host, Stage, Told, World};
+use crate::politeness::lane::LEAD;
+use crate::politeness::policy::{Mode, Order};
+use crate::politeness::queue::Rank;
+use crate::politeness::time::Timestamp;
+use crate::politeness::visit::{Alarm, ClientId, Refusal, Visit};
+
+/// The lane counts whole microseconds.
+const ROUNDING: Duration = Duration::from_micros(2);
+
+impl World {
+    fn at_host(&self, host: usize) -> impl Iterator<Item = &Guest> {
+        self.guests.values().filter(move |guest| guest.host == host)
+    }
+
+    fn in_stage(&self, host: usize, stage: Stage) -> impl Iterator<Item = &Guest> {
+        self.at_host(host).filter(move |guest| guest.stage == stage)
+    }
+
+    fn in_flight(&self, host: usize) -> usize {
+        self.at_host(host).filter(|guest| matches!(guest.stage, Stage::Told | Stage::Sent)).count()
+    }
+
+    fn enforced(&self, host: usize) -> bool {
+        self.hosts[host].oracle.policy.mode == Mode::Enforce
+    }
+
+    /// A visit is told to start.
+    pub(super) fn check_start(&self, host: usize, id: u64) -> Result<(), Broken> {
+        let guest = &self.guests[&id];
+        let oracle = &self.hosts[host].oracle;
+        if guest.stage != Stage::Ready {
+            return broken(Promise::Order, format!("a visit that is {:?} was told to start", guest.stage));
+        }
+        if !self.enforced(host) {
+            return Ok(());
+        }
+        if oracle.paused || self.now < oracle.held_until {
+            return broken(Promise::Hold, format!("a start at {:?}, held until {:?}", self.now, oracle.held_until));
+        }
+        if self.in_flight(host) >= oracle.policy.concurrency as usize {
+            return broken(Promise::Concurrency, format!("a start beside {} in flight", self.in_flight(host)));
+        }
+        self.check_patience(guest)
+    }
+
+    /// Nobody waits longer than it is willing to.
+    fn check_patience(&self, guest: &Guest) -> Result<(), Broken> {
+        let waited = self.now.since(guest.joined).saturating_sub(guest.prepared_for);
+        if waited > guest.limit.saturating_add(ROUNDING) {
+            return broken(Promise::Answer, format!("waited {waited:?}, willing to wait {:?}", guest.limit));
+        }
+        Ok(())
+    }
+
+    /// Whatever the lane says: nobody who waits for the host is past its patience.
+    pub(super) fn check_nobody_is_forgotten(&self) -> Result<(), Broken> {
+        let mut waiting = self.guests.values().filter(|guest| matches!(guest.stage, Stage::Waiting | Stage::Ready));
+        waiting.try_for_each(|guest| self.check_patience(guest))
+    }
+
+    pub(super) fn check_refusal(&self, host: usize, id: u64, refusal: Refusal) -> Result<(), Broken> {
+        let guest = &self.guests[&id];
+        let oracle = &self.hosts[host].oracle;
+        let taken = self.at_host(host).filter(|guest| guest.stage != Stage::Waiting).count();
+        let crowded = taken >= oracle.policy.concurrency as usize;
+        let missed_its_turn = guest.prepared_for > LEAD;
+        if guest.returning && !guest.disturbed && !crowded && !missed_its_turn {
+            return broken(Promise::RetryAfter, format!("{refusal:?} for a visit that came when told"));
+        }
+        if matches!(guest.stage, Stage::Told | Stage::Sent) {
+            return broken(Promise::Answer, "refused after it was told to start".to_owned());
+        }
+        let gives_up = guest.joined + guest.limit.saturating_add(guest.prepared_for);
+        let free = oracle.free_at(self.now).max(self.hosts[host].elsewhere);
+        if !guest.disturbed && !guest.returning && !oracle.sparing() && gives_up > free + ROUNDING {
+            return broken(Promise::Answer, format!("refused at {:?}, would wait until {gives_up:?}", self.now));
+        }
+        self.check_patience(guest)
+    }
+
+    /// A visit that was told to come back now is not sent away again.
+    pub(super) fn check_return(&self, host: usize, told: Option<Told>, refusal: Refusal) -> Result<(), Broken> {
+        let oracle = &self.hosts[host].oracle;
+        let closed = oracle.paused || oracle.held_until > self.now;
+        match told {
+            Some(told) if !told.disturbed && !closed => {
+                broken(Promise::RetryAfter, format!("told {:?}, came at {:?}: {refusal:?}", told.due, self.now))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Two visits turned away within a second are told different seconds.
+    pub(super) fn check_told(&mut self, host: usize, visit: &Visit, told: Duration) -> Result<(), Broken> {
+        let now = self.now;
+        let key = (visit.client.0, visit.url);
+        let recent = &mut self.hosts[host].just_told;
+        recent.retain(|&(at, _, _)| now.since(at) < Duration::from_secs(1));
+        if told.subsec_nanos() != 0 || told.is_zero() {
+            return broken(Promise::RetryAfter, format!("told {told:?}"));
+        }
+        if recent.iter().any(|&(_, other, whom)| other == told && whom != key) {
+            return broken(Promise::RetryAfter, format!("two visits were told {told:?}"));
+        }
+        recent.push((now, told, key));
+        Ok(())
+    }
+
+    /// A visit is called: nobody who should go before it is left waiting.
+    pub(super) fn check_order(&mut self, host: usize, id: u64) -> Result<(), Broken> {
+        let order = self.hosts[host].oracle.policy.order;
+        let chosen = &self.guests[&id];
+        let better = self.in_stage(host, Stage::Waiting).find(|guest| {
+            let same_line = match order {
+                Order::Fair => guest.visit.client == chosen.visit.client,
+                Order::Fifo => true,
+            };
+            let place = |guest: &Guest| match order {
+                Order::Fair => (guest.visit.urgency, guest.joined),
+                Order::Fifo => (0, guest.joined),
+            };
+            let newcomers = guest.rank() == Rank::Newcomer && chosen.rank() == Rank::Newcomer;
+            guest.rank() < chosen.rank() || (newcomers && same_line && place(guest) < place(chosen))
+        });
+        if let Some(better) = better {
+            return broken(Promise::Order, format!("{:?} went before {:?}", chosen.visit, better.visit));
+        }
+        if chosen.rank() == Rank::Newcomer && order == Order::Fair {
+            return self.check_fairness(host, chosen.visit.client);
+        }
+        Ok(())
+    }
+
+    /// While a client waits, no other is called twice.
+    fn check_fairness(&mut self, host: usize, called: ClientId) -> Result<(), Broken> {
+        let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
+        let mut waiting: Vec<u64> = newcomers.map(|guest| guest.visit.client.0).collect();
+        waiting.sort_unstable();
+        waiting.dedup();
+        let overtaken = &mut self.hosts[host].overtaken;
+        overtaken.retain(|&(client, _), _| client != called.0);
+        for client in waiting.into_iter().filter(|&client| client != called.0) {
+            let times = overtaken.entry((client, called.0)).or_insert(0);
+            *times += 1;
+            if *times > 1 {
+                return broken(Promise::Order, format!("client {} was called {times} times before {client}", called.0));
+            }
+        }
+        Ok(())
+    }
+
+    /// A client with nobody waiting starts afresh.
+    pub(super) fn line_may_be_over(&mut self, host: usize, client: ClientId) {
+        let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
+        if !newcomers.into_iter().any(|guest| guest.visit.client == client) {
+            self.hosts[host].overtaken.retain(|&(waiting, _), _| waiting != client.0);
+        }
+    }
+
+    /// The lane says to wait: then nobody can start, and the alarm is not too late for anybody.
+    pub(super) fn check_wait(&self, host: usize, alarm: Option<Alarm>) -> Result<(), Broken> {
+        let at = alarm.map_or(Timestamp::NEVER, |alarm| alarm.at);
+        if at <= self.now {
+            return broken(Promise::Answer, format!("told to wait at {:?} until {at:?}", self.now));
+        }
+        if !self.enforced(host) {
+            let idle = self.at_host(host).any(|guest| matches!(guest.stage, Stage::Waiting | Stage::Ready));
+            return if idle { broken(Promise::Idle, "waiting without pacing".to_owned()) } else { Ok(()) };
+        }
+        let mut standing = [0_usize; Stage::COUNT];
+        for guest in self.at_host(host) {
+            standing[guest.stage as usize] += 1;
+            let patience = guest.limit.saturating_add(guest.prepared_for).saturating_add(ROUNDING);
+            if matches!(guest.stage, Stage::Waiting | Stage::Ready) && at > guest.joined + patience {
+                return broken(Promise::Answer, format!("alarm at {at:?}, {:?} gives up before", guest.visit));
+            }
+        }
+        let [waiting, preparing, ready, told, sent] = standing;
+        let oracle = &self.hosts[host].oracle;
+        let excused = oracle.paused || told > 0 || oracle.sparing();
+        if excused || sent >= oracle.policy.concurrency as usize {
+            return Ok(());
+        }
+        let free = oracle.free_at(self.now).max(self.hosts[host].elsewhere);
+        let somebody_could = ready > 0 || (waiting > 0 && preparing == 0);
+        if somebody_could && (free + ROUNDING < at || free <= self.now) {
+            return broken(Promise::Idle, format!("at {:?}: free at {free:?}, alarm at {at:?}", self.now));
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_bounds(&self, host: usize) -> Result<(), Broken> {
+        let oracle = &self.hosts[host].oracle;
+        let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
+        let (waiting, most) = (newcomers.count(), oracle.policy.max_queue);
+        let lowered = self.hosts[host].most_waiting.max(most);
+        if self.enforced(host) && waiting > lowered + 1 {
+            return broken(Promise::Bounds, format!("{waiting} wait, {lowered} may"));
+        }
+        Ok(())
+    }
+
+    /// At the end of the world.
+    pub(super) fn check_nothing_is_left(&self) -> Result<(), Broken> {
+        if let Some(guest) = self.guests.values().next() {
+            return broken(Promise::Answer, format!("{:?} was never answered ({:?})", guest.visit, guest.stage));
+        }
+        for Host { lane, .. } in &self.hosts {
+            let a_day_later = self.now + Duration::from_secs(86_400);
+            if lane.queued() + lane.in_flight() > 0 || lane.owes(a_day_later) {
+                return broken(Promise::Bounds, format!("left in the lane: {lane:?}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! What happens to hosts and lanes while visits wait: holds, pauses, new numbers, eviction, restarts.
+
+use std::time::Duration;
+
+use super::Flaw;
+use super::oracle::{Broken, Oracle};
+use super::world::{Event, Host, Told, World};
+use crate::politeness::lane::Lane;
+use crate::politeness::policy::{Mode, Policy};
+use crate::politeness::time::Timestamp;
+use crate::politeness::visit::Visit;
+
+impl World {
+    /// Random numbers for a host; the order is the caller's.
+    pub(super) fn policy(&mut self) -> Policy {
+        let delays = [0, 20, 100, 333, 1_000, 1_000, 1_000, 2_500, 7_000];
+        let delay = delays[self.dice.below(delays.len() as u64) as usize];
+        let waits = [2, 20, 150, 150];
+        let queues = [0, 3, 20, 1_000, 1_000];
+        Policy {
+            mode: if self.dice.chance(6) { Mode::Report } else { Mode::Enforce },
+            delay: Duration::from_millis(delay),
+            burst: if self.dice.chance(50) { 1 } else { 1 + self.dice.below(5) as u32 },
+            concurrency: 1 + self.dice.below(5) as u32,
+            jitter: if self.dice.chance(25) { 0.3 } else { 0.0 },
+            delay_factor: if self.dice.chance(15) { 1.5 } else { 0.0 },
+            max_wait: Duration::from_secs(waits[self.dice.below(4) as usize]),
+            max_queue: queues[self.dice.below(5) as usize],
+            ..Policy::default()
+        }
+    }
+
+    pub(super) fn disturb(&mut self, host: usize) -> Result<(), Broken> {
+        if !self.open() {
+            return Ok(());
+        }
+        self.foresee_nothing(host);
+        match self.dice.below(8) {
+            0 | 1 => self.hold(host),
+            2 => self.lift(host),
+            3 => self.pause(host),
+            4 => self.change(host),
+            5 => self.ask_by_robots(host),
+            6 => self.learn(host),
+            _ => self.restart(host),
+        }
+        self.say(|| format!("    host {host} now: {:?}", self.hosts[host].oracle));
+        let calm = self.dice.up_to(Duration::from_secs(25));
+        self.after(Duration::from_secs(1) + calm, Event::Disturb(host));
+        self.steps(host)
+    }
+
+    /// From here on nobody is to blame for a time that was told before.
+    pub(super) fn foresee_nothing(&mut self, host: usize) {
+        self.hosts[host].told.values_mut().for_each(|told| told.disturbed = true);
+        self.guests.values_mut().filter(|guest| guest.host == host).for_each(|guest| guest.disturbed = true);
+    }
+
+    fn hold(&mut self, host: usize) {
+        let until = self.now + self.dice.up_to(Duration::from_secs(12));
+        self.hosts[host].oracle.hold(until, self.now);
+        self.hosts[host].lane.hold(until, self.now);
+    }
+
+    fn lift(&mut self, host: usize) {
+        self.hosts[host].oracle.lift(self.now);
+        self.hosts[host].lane.lift(self.now);
+    }
+
+    fn pause(&mut self, host: usize) {
+        self.hosts[host].oracle.paused = true;
+        self.hosts[host].lane.pause();
+        let rest = self.dice.up_to(Duration::from_secs(6));
+        self.after(rest, Event::Resume(host));
+    }
+
+    pub(super) fn resume(&mut self, host: usize) -> Result<(), Broken> {
+        self.hosts[host].oracle.paused = false;
+        self.hosts[host].lane.resume();
+        self.steps(host)
+    }
+
+    fn change(&mut self, host: usize) {
+        let now = self.now;
+        let order = self.hosts[host].oracle.policy.order;
+        let policy = Policy { order, ..self.policy() };
+        if self.flawed(Flaw::StartsAfreshOnChange) && self.hosts[host].by_ticket.is_empty() {
+            self.hosts[host].fresh_lane(Lane::new(policy, 1), now);
+        }
+        let at = &mut self.hosts[host];
+        at.most_waiting = at.most_waiting.max(at.oracle.policy.max_queue);
+        at.lane.change(policy, now);
+        at.oracle.change(now, |oracle| {
+            if policy.delay_factor != oracle.policy.delay_factor {
+                oracle.response = Duration::ZERO;
+            }
+            oracle.policy = policy;
+        });
+        let unbound = at.oracle.policy.mode != Mode::Enforce;
+        self.guests.values_mut().filter(|guest| guest.host == host && unbound).for_each(|guest| {
+            // Told to start or not: without pacing nobody counts how long it waited.
+            guest.limit = Duration::MAX;
+        });
+    }
+
+    fn ask_by_robots(&mut self, host: usize) {
+        let delay = self.asked();
+        self.hosts[host].oracle.change(self.now, |oracle| oracle.robots = delay);
+        self.hosts[host].lane.set_robots_delay(delay, self.now);
+    }
+
+    fn learn(&mut self, host: usize) {
+        let delay = self.asked();
+        self.hosts[host].oracle.change(self.now, |oracle| oracle.learned = delay);
+        self.hosts[host].lane.set_learned_delay(delay, self.now);
+    }
+
+    fn asked(&mut self) -> Duration {
+        if self.dice.chance(50) { Duration::ZERO } else { self.dice.up_to(Duration::from_secs(4)) }
+    }
+
+    /// curtsy goes away with everyone in it, and comes back knowing what it wrote down.
+    fn restart(&mut self, host: usize) {
+        let now = self.now;
+        let here: Vec<u64> = self.hosts[host].by_ticket.values().copied().collect();
+        for id in here {
+            self.forget(id);
+        }
+        let policy = self.hosts[host].oracle.policy;
+        let mut memory = self.hosts[host].lane.memory();
+        if self.flawed(Flaw::ForgetsHoldsOnRestart) {
+            memory.held_until = None;
+        }
+        let seed = self.dice.next();
+        self.hosts[host].oracle.restart(now);
+        self.hosts[host].fresh_lane(Lane::remembering(policy, memory, seed, now), now);
+    }
+
+    /// The registry forgets lanes that owe nothing: here at once, without letting them idle first.
+    pub(super) fn sweep(&mut self, host: usize) -> Result<(), Broken> {
+        if !self.open() {
+            return Ok(());
+        }
+        let careless = self.flawed(Flaw::ForgetsWithoutAsking) && self.hosts[host].by_ticket.is_empty();
+        if careless || !self.hosts[host].lane.owes(self.now) {
+            self.tally.forgotten += 1;
+            self.hosts[host].oracle.forgotten(self.now);
+            let seed = self.dice.next();
+            let policy = self.hosts[host].oracle.policy;
+            self.hosts[host].fresh_lane(Lane::new(policy, seed), self.now);
+        }
+        let rest = self.dice.up_to(Duration::from_secs(4));
+        self.after(rest, Event::Sweep(host));
+        Ok(())
+    }
+}
+
+impl Host {
+    pub(super) fn new(policy: Policy, seed: u64) -> Self {
+        Host {
+            lane: Lane::new(policy, seed),
+            most_waiting: policy.max_queue,
+            oracle: Oracle::new(policy),
+            elsewhere: Timestamp::START,
+            by_ticket: std::collections::HashMap::new(),
+            keeper: None,
+            told: std::collections::BTreeMap::new(),
+            just_told: Vec::new(),
+            overtaken: std::collections::BTreeMap::new(),
+        }
+    }
+
+    /// What robots.txt asks and what was learned is kept elsewhere and given to the new lane; the rest must be in it.
+    fn fresh_lane(&mut self, lane: Lane, now: Timestamp) {
+        self.lane = lane;
+        self.lane.set_robots_delay(self.oracle.robots, now);
+        self.lane.set_learned_delay(self.oracle.learned, now);
+        self.oracle.change(now, |oracle| oracle.response = Duration::ZERO);
+        if self.oracle.paused {
+            self.lane.pause();
+        }
+        self.elsewhere = Timestamp::START;
+        self.told.clear();
+        self.just_told.clear();
+        self.overtaken.clear();
+        self.keeper = None;
+    }
+
+    /// What this visit was told, if it comes back for it in time.
+    pub(super) fn take_told(&mut self, visit: &Visit, now: Timestamp) -> Option<Told> {
+        let told = self.told.remove(&(visit.client.0, visit.url))?;
+        (told.due <= now && now < told.due + Duration::from_secs(60)).then_some(told)
+    }
+}

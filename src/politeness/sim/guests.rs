@@ -1,0 +1,167 @@
+//! The way of a guest through a lane and out to the origin, with everything that can go wrong on it.
+
+use std::time::Duration;
+
+use super::Flaw;
+use super::oracle::{Broken, Promise, broken};
+use super::world::{Event, Stage, World};
+use crate::politeness::visit::{Outcome, Ticket};
+
+impl World {
+    pub(super) fn prepare(&mut self, host: usize, ticket: Ticket) -> Result<(), Broken> {
+        let id = self.hosts[host].by_ticket[&ticket];
+        self.check_order(host, id)?;
+        self.connect(id);
+        Ok(())
+    }
+
+    fn connect(&mut self, id: u64) {
+        let now = self.now;
+        let guest = self.guests.get_mut(&id).expect("a guest");
+        guest.stage = Stage::Preparing;
+        guest.preparing_since = now;
+        match self.dice.below(100) {
+            0..=69 => self.after(Duration::ZERO, Event::Connected(id)),
+            70..=93 => {
+                let handshake = self.dice.up_to(Duration::from_millis(400));
+                self.after(handshake, Event::Connected(id));
+            }
+            94..=97 => {
+                let handshake = self.dice.up_to(Duration::from_secs(5));
+                self.after(handshake, Event::Connected(id));
+            }
+            _ => self.after(Duration::from_secs(10), Event::GiveUp(id)),
+        }
+    }
+
+    pub(super) fn connected(&mut self, id: u64) -> Result<(), Broken> {
+        let now = self.now;
+        let Some(guest) = self.guests.get_mut(&id).filter(|guest| guest.stage == Stage::Preparing) else {
+            return Ok(());
+        };
+        guest.stage = Stage::Ready;
+        guest.prepared_for += now.since(guest.preparing_since);
+        let (host, ticket) = (guest.host, guest.ticket);
+        self.hosts[host].lane.ready(ticket, now);
+        if self.dice.chance(3) {
+            let kept = self.dice.up_to(Duration::from_secs(5));
+            self.after(kept, Event::ConnectionLost(id));
+        }
+        self.steps(host)
+    }
+
+    pub(super) fn connection_lost(&mut self, id: u64) -> Result<(), Broken> {
+        let Some(guest) = self.guests.get(&id).filter(|guest| guest.stage == Stage::Ready) else { return Ok(()) };
+        let (host, ticket) = (guest.host, guest.ticket);
+        self.hosts[host].lane.unready(ticket, self.now);
+        self.connect(id);
+        self.steps(host)
+    }
+
+    pub(super) fn start(&mut self, host: usize, ticket: Ticket) -> Result<(), Broken> {
+        let id = self.hosts[host].by_ticket[&ticket];
+        self.check_start(host, id)?;
+        let terms = self.hosts[host].oracle.terms();
+        let guest = self.guests.get_mut(&id).expect("a guest");
+        guest.stage = Stage::Told;
+        guest.preparing_since = self.now;
+        guest.terms = terms;
+        if self.flawed(Flaw::CountsTheGrant) {
+            self.hosts[host].lane.sent(ticket, self.now);
+        }
+        let moment = self.dice.up_to(Duration::from_millis(2));
+        match self.dice.below(100) {
+            0..=4 => self.after(moment, Event::GiveUp(id)),
+            5..=24 => {
+                let answer = self.dice.up_to(Duration::from_millis(300));
+                self.after(answer, Event::LedgerAnswers(id));
+            }
+            _ => self.after(moment, Event::Write(id)),
+        }
+        Ok(())
+    }
+
+    pub(super) fn ledger_answers(&mut self, id: u64) -> Result<(), Broken> {
+        let Some(guest) = self.guests.get(&id) else { return Ok(()) };
+        let (host, ticket) = (guest.host, guest.ticket);
+        if guest.terms.enforced() && self.dice.chance(20) {
+            let until = self.now + self.dice.up_to(Duration::from_secs(2));
+            self.hosts[host].elsewhere = self.hosts[host].elsewhere.max(until);
+            self.hosts[host].lane.postpone(ticket, until);
+            self.put_back(id, host);
+        } else if self.flawed(Flaw::NeverConfirms) || self.hosts[host].lane.confirm(ticket, self.now) {
+            let terms = self.hosts[host].oracle.terms();
+            let guest = self.guests.get_mut(&id).expect("a guest");
+            guest.terms.renew(terms);
+            self.after(Duration::ZERO, Event::Write(id));
+        } else {
+            self.put_back(id, host);
+        }
+        self.steps(host)
+    }
+
+    fn put_back(&mut self, id: u64, host: usize) {
+        self.tally.put_back += 1;
+        let guest = self.guests.get_mut(&id).expect("a guest");
+        guest.stage = Stage::Ready;
+        // The time the ledger took is not the lane's.
+        guest.prepared_for += self.now.since(guest.preparing_since);
+        self.foresee_nothing(host);
+    }
+
+    pub(super) fn write(&mut self, id: u64) -> Result<(), Broken> {
+        let now = self.now;
+        let Some(guest) = self.guests.get_mut(&id) else { return Ok(()) };
+        guest.stage = Stage::Sent;
+        guest.sent = now;
+        self.tally.sent += 1;
+        let (host, ticket, terms) = (guest.host, guest.ticket, guest.terms);
+        self.hosts[host].oracle.send(terms, now)?;
+        if !self.flawed(Flaw::CountsTheGrant) {
+            let breach = self.hosts[host].lane.sent(ticket, now);
+            if let Some(breach) = breach {
+                return broken(Promise::Audit, format!("{breach:?} at {now:?}"));
+            }
+        }
+        let slowest = if self.dice.chance(10) { 8_000 } else { 300 };
+        let thinking = self.dice.up_to(Duration::from_millis(slowest));
+        self.after(thinking, Event::Answered(id));
+        self.steps(host)
+    }
+
+    pub(super) fn answered(&mut self, id: u64) -> Result<(), Broken> {
+        let now = self.now;
+        let Some(guest) = self.guests.get(&id) else { return Ok(()) };
+        let (host, ticket, retry) = (guest.host, guest.ticket, guest.visit.retry);
+        let took = now.since(guest.sent);
+        let outcome = if self.dice.chance(90) { Outcome::Answered } else { Outcome::Failed };
+        if outcome == Outcome::Answered {
+            self.hosts[host].oracle.answered(took, now);
+        }
+        if self.hosts[host].oracle.policy.delay_factor > 0.0 {
+            self.foresee_nothing(host);
+        }
+        self.hosts[host].lane.report(ticket, outcome, now);
+        self.steps(host)?;
+        if !retry && self.dice.chance(5) {
+            self.leave(id)?;
+            // It goes before everyone, and nobody could know.
+            self.foresee_nothing(host);
+            let again = self.visit(true);
+            return self.join(host, again);
+        }
+        let body = self.dice.up_to(Duration::from_millis(500));
+        self.after(body, Event::Ended(id));
+        Ok(())
+    }
+
+    pub(super) fn give_up(&mut self, id: u64) -> Result<(), Broken> {
+        let Some(guest) = self.guests.get(&id) else { return Ok(()) };
+        if guest.stage == Stage::Told && self.flawed(Flaw::KeepsTheTurnOfALeaver) {
+            self.forget(id);
+            return Ok(());
+        }
+        self.tally.left += 1;
+        self.leave(id)
+    }
+}

@@ -1,0 +1,230 @@
+//! What a host is owed, worked out a second time from the promises alone: in floating point, from the world's events,
+//! without asking the lane. Each method that finds a broken promise says which.
+
+use std::time::Duration;
+
+use crate::politeness::policy::{Mode, Policy};
+use crate::politeness::time::Timestamp;
+
+/// Which promise was broken, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Broken {
+    pub(super) promise: Promise,
+    pub(super) story: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Promise {
+    /// 1 and 2: two starts are never closer than the effective delay; a burst is a burst.
+    Spacing,
+    /// 3: nobody starts while the host is held or paused.
+    Hold,
+    /// No more in flight than allowed.
+    Concurrency,
+    /// 5 and 6: who can start does start; time is not lost.
+    Idle,
+    /// 6: everyone gets an answer, and in time.
+    Answer,
+    /// Fair between clients, first come first served within, retries and the returning first.
+    Order,
+    /// A client that comes back when told gets in; different clients are told different seconds.
+    RetryAfter,
+    /// 8: what waits is bounded, and what is over leaves nothing behind.
+    Bounds,
+    /// The run-time audit agrees.
+    Audit,
+}
+
+#[derive(Debug)]
+pub(super) struct Oracle {
+    pub(super) policy: Policy,
+    pub(super) robots: Duration,
+    pub(super) learned: Duration,
+    pub(super) response: Duration,
+    pub(super) paused: bool,
+    pub(super) held_until: Timestamp,
+    last_send: Option<Timestamp>,
+    tokens: f64,
+    counted: Timestamp,
+    sparing: bool,
+}
+
+/// What held when a visit was told, or told again, that it may start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    delay: Duration,
+    burst: u32,
+    held_until: Timestamp,
+    enforced: bool,
+}
+
+impl Terms {
+    pub(super) fn enforced(&self) -> bool {
+        self.enforced
+    }
+
+    /// The turn was confirmed under these terms.
+    pub(super) fn renew(&mut self, terms: Terms) {
+        *self = Terms { enforced: self.enforced && terms.enforced, ..terms };
+    }
+}
+
+impl Oracle {
+    pub(super) fn new(policy: Policy) -> Self {
+        Oracle {
+            tokens: f64::from(policy.burst),
+            policy,
+            robots: Duration::ZERO,
+            learned: Duration::ZERO,
+            response: Duration::ZERO,
+            paused: false,
+            held_until: Timestamp::START,
+            last_send: None,
+            counted: Timestamp::START,
+            sparing: false,
+        }
+    }
+
+    pub(super) fn delay(&self) -> Duration {
+        [self.policy.delay, self.robots, self.learned, self.response].into_iter().max().unwrap()
+    }
+
+    pub(super) fn burst(&self) -> u32 {
+        let slowed = !self.robots.is_zero() || !self.learned.is_zero() || self.response > self.policy.delay;
+        if slowed { 1 } else { self.policy.burst }
+    }
+
+    pub(super) fn terms(&self) -> Terms {
+        let enforced = self.policy.mode == Mode::Enforce;
+        Terms { delay: self.delay(), burst: self.burst(), held_until: self.held_until, enforced }
+    }
+
+    /// Call before and after anything that changes the delay or the burst.
+    pub(super) fn change(&mut self, now: Timestamp, change: impl FnOnce(&mut Oracle)) {
+        self.count(now);
+        // Without spacing nothing is saved up, but nothing forbids it either.
+        self.sparing |= self.delay().is_zero();
+        change(self);
+        self.tokens = self.tokens.min(f64::from(self.burst()));
+    }
+
+    pub(super) fn hold(&mut self, until: Timestamp, now: Timestamp) {
+        self.count(now);
+        if until > now {
+            self.held_until = self.held_until.max(until);
+            self.tokens = self.tokens.min(1.0);
+        }
+    }
+
+    /// A response head came after this long.
+    pub(super) fn answered(&mut self, took: Duration, now: Timestamp) {
+        self.change(now, |oracle| {
+            let response = took.mul_f64(oracle.policy.delay_factor);
+            oracle.response = response.min(Duration::from_secs(30));
+        });
+    }
+
+    pub(super) fn lift(&mut self, now: Timestamp) {
+        self.count(now);
+        self.held_until = self.held_until.min(now);
+    }
+
+    /// A request head reached the origin.
+    pub(super) fn send(&mut self, terms: Terms, now: Timestamp) -> Result<(), Broken> {
+        self.count(now);
+        self.counted = now;
+        let last = self.last_send.replace(now);
+        let tokens = self.tokens;
+        self.tokens = if self.delay().is_zero() { 0.0 } else { (tokens - 1.0).max(0.0) };
+        if !terms.enforced || self.policy.mode != Mode::Enforce {
+            return Ok(());
+        }
+        if now < terms.held_until {
+            return broken(Promise::Hold, format!("sent at {now:?}, held until {:?}", terms.held_until));
+        }
+        let gap = last.map_or(Duration::MAX, |last| now.since(last));
+        if terms.burst <= 1 && gap < terms.delay {
+            return broken(Promise::Spacing, format!("gap {gap:?} at {now:?}, owed {:?}", terms.delay));
+        }
+        if terms.burst > 1 && !terms.delay.is_zero() && tokens < 1.0 - EPSILON {
+            return broken(Promise::Spacing, format!("sent at {now:?} with {tokens} tokens"));
+        }
+        Ok(())
+    }
+
+    /// The latest time by which a ready visit must have started, if there is a place and no turn is out.
+    pub(super) fn free_at(&self, now: Timestamp) -> Timestamp {
+        let delay = self.delay();
+        let longest = delay + delay.mul_f64(self.policy.jitter);
+        let held = self.held_until.max(now);
+        if delay.is_zero() {
+            return held;
+        }
+        if self.burst() <= 1 {
+            return held.max(self.last_send.map_or(Timestamp::START, |last| last + longest));
+        }
+        let missing = (1.0 + EPSILON - self.tokens_at(held)).max(0.0);
+        held + delay.mul_f64(missing * (1.0 + self.policy.jitter) + self.policy.jitter)
+    }
+
+    /// After a restart tokens may have come back at the configured rate, until robots.txt and what was learned are known
+    /// again. There may also be fewer, for all that is known is the last send: so time may be lost.
+    pub(super) fn restart(&mut self, now: Timestamp) {
+        self.count(now);
+        let (robots, learned, tokens) = (self.robots, self.learned, self.tokens);
+        (self.robots, self.learned, self.response) = Default::default();
+        if let Some(last) = self.last_send {
+            self.tokens = 0.0;
+            self.counted = last;
+        }
+        self.change(now, |oracle| (oracle.robots, oracle.learned) = (robots, learned));
+        self.tokens = self.tokens.max(tokens);
+        self.sparing = true;
+    }
+
+    /// The lane was forgotten: a host that was quiet for long enough is as good as new.
+    pub(super) fn forgotten(&mut self, now: Timestamp) {
+        self.count(now);
+        let quiet = now.since(self.last_send.unwrap_or_default().max(self.held_until));
+        let rested = quiet >= self.delay() * self.policy.burst;
+        self.response = Duration::ZERO;
+        if rested {
+            self.tokens = f64::from(self.policy.burst);
+            (self.last_send, self.held_until) = (None, Timestamp::START);
+        }
+        self.sparing = false;
+    }
+
+    /// Whether the lane may know of fewer tokens than there are.
+    pub(super) fn sparing(&self) -> bool {
+        self.burst() > 1 && self.sparing
+    }
+
+    fn count(&mut self, now: Timestamp) {
+        if self.delay().is_zero() {
+            return;
+        }
+        self.tokens = self.tokens_at(now);
+        self.counted = now;
+    }
+
+    fn tokens_at(&self, at: Timestamp) -> f64 {
+        let delay = self.delay().as_secs_f64();
+        let refill = |from: Timestamp, to: Timestamp| to.since(from).as_secs_f64() / delay;
+        if delay == 0.0 {
+            return f64::from(self.burst());
+        }
+        let in_hold = self.held_until.max(self.counted).min(at);
+        let mut tokens = self.tokens;
+        if in_hold > self.counted {
+            tokens = (tokens + refill(self.counted, in_hold)).min(1.0);
+        }
+        (tokens + refill(in_hold, at)).min(f64::from(self.burst()))
+    }
+}
+
+const EPSILON: f64 = 1e-4;
+
+pub(super) fn broken<T>(promise: Promise, story: String) -> Result<T, Broken> {
+    Err(Broken { promise, story })
+}

@@ -1,0 +1,375 @@
+//! The world: hosts, clients and a clock that jumps from one event to the next.
+//!
+//! It drives lanes as the gate does: after every report it asks for the next step and obeys until it is told to wait;
+//! one alarm per host, kept by the visit the lane names and lost when that visit leaves. It keeps its own account of
+//! who stands where, so that `checks` need not believe the lane.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use super::Flaw;
+use super::dice::Dice;
+use super::oracle::{Broken, Oracle, Promise, Terms, broken};
+use crate::politeness::lane::Lane;
+use crate::politeness::policy::{Mode, Order, Policy};
+use crate::politeness::queue::Rank;
+use crate::politeness::time::Timestamp;
+use crate::politeness::visit::{Alarm, ClientId, Refusal, Step, Ticket, Visit};
+
+pub(super) struct World {
+    pub(super) dice: Dice,
+    pub(super) now: Timestamp,
+    pub(super) flaw: Option<Flaw>,
+    pub(super) hosts: Vec<Host>,
+    /// Visits that have joined and not left.
+    pub(super) guests: BTreeMap<u64, Guest>,
+    pub(super) tally: Tally,
+    /// Prints every event and step.
+    aloud: bool,
+    events: BTreeMap<(Timestamp, u64), Event>,
+    next_id: u64,
+    closing: Timestamp,
+}
+
+pub(super) struct Host {
+    pub(super) lane: Lane,
+    pub(super) oracle: Oracle,
+    /// A shared ledger keeps others out until then.
+    pub(super) elsewhere: Timestamp,
+    pub(super) by_ticket: HashMap<Ticket, u64>,
+    pub(super) keeper: Option<(u64, u64)>,
+    pub(super) told: BTreeMap<(u64, u64), Told>,
+    pub(super) just_told: Vec<(Timestamp, Duration, (u64, u64))>,
+    /// How often a client was called while another waited and was not.
+    pub(super) overtaken: BTreeMap<(u64, u64), u32>,
+    /// The largest queue that was ever allowed: a smaller one turns nobody away who is in it.
+    pub(super) most_waiting: usize,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Told {
+    pub(super) due: Timestamp,
+    /// Something happened that nobody could foresee.
+    pub(super) disturbed: bool,
+}
+
+pub(super) struct Guest {
+    pub(super) host: usize,
+    pub(super) visit: Visit,
+    pub(super) ticket: Ticket,
+    pub(super) stage: Stage,
+    pub(super) returning: bool,
+    pub(super) disturbed: bool,
+    pub(super) joined: Timestamp,
+    pub(super) limit: Duration,
+    /// When the present preparation began, and how long all of them took.
+    pub(super) preparing_since: Timestamp,
+    pub(super) prepared_for: Duration,
+    pub(super) terms: Terms,
+    pub(super) sent: Timestamp,
+}
+
+impl Guest {
+    pub(super) fn rank(&self) -> Rank {
+        match (self.visit.retry, self.returning) {
+            (true, _) => Rank::Retry,
+            (false, true) => Rank::Returning,
+            (false, false) => Rank::Newcomer,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Waiting,
+    Preparing,
+    Ready,
+    Told,
+    Sent,
+}
+
+impl Stage {
+    pub(super) const COUNT: usize = 5;
+}
+
+#[derive(Default, Debug)]
+pub(super) struct Tally {
+    pub(super) joined: u64,
+    pub(super) sent: u64,
+    pub(super) refused: u64,
+    pub(super) returned: u64,
+    pub(super) left: u64,
+    pub(super) put_back: u64,
+    pub(super) forgotten: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    Arrive(usize),
+    Return(usize, Visit),
+    GiveUp(u64),
+    Connected(u64),
+    ConnectionLost(u64),
+    LedgerAnswers(u64),
+    Write(u64),
+    Answered(u64),
+    Ended(u64),
+    Alarm(usize, u64),
+    Disturb(usize),
+    Resume(usize),
+    Sweep(usize),
+}
+
+const START: u64 = 1_000_000_000;
+
+impl World {
+    pub(super) fn new(seed: u64, flaw: Option<Flaw>) -> Self {
+        let mut world = World {
+            dice: Dice(seed),
+            now: Timestamp::from_millis(START),
+            flaw,
+            hosts: Vec::new(),
+            guests: BTreeMap::new(),
+            tally: Tally::default(),
+            aloud: false,
+            events: BTreeMap::new(),
+            next_id: 0,
+            closing: Timestamp::NEVER,
+        };
+        world.closing = world.now + Duration::from_secs(90);
+        for host in 0..1 + world.dice.below(3) as usize {
+            let order = if world.dice.chance(10) { Order::Fifo } else { Order::Fair };
+            let policy = Policy { order, ..world.policy() };
+            world.hosts.push(Host::new(policy, world.dice.next()));
+            world.after(Duration::ZERO, Event::Arrive(host));
+            world.after(Duration::from_secs(3), Event::Disturb(host));
+            world.after(Duration::from_secs(5), Event::Sweep(host));
+        }
+        world
+    }
+
+    pub(super) fn aloud(mut self) -> Self {
+        self.aloud = true;
+        self
+    }
+
+    /// Until nobody wants anything any more.
+    pub(super) fn run(mut self) -> Result<Tally, Broken> {
+        while let Some(((at, _), event)) = self.events.pop_first() {
+            self.now = at;
+            if !self.is_stale(event) {
+                self.say(|| format!("{event:?}"));
+                self.happen(event)?;
+                self.check_nobody_is_forgotten()?;
+            }
+        }
+        self.check_nothing_is_left()?;
+        Ok(self.tally)
+    }
+
+    pub(super) fn open(&self) -> bool {
+        self.now < self.closing
+    }
+
+    pub(super) fn after(&mut self, delay: Duration, event: Event) {
+        self.next_id += 1;
+        self.events.insert((self.now + delay, self.next_id), event);
+    }
+
+    pub(super) fn say(&self, story: impl Fn() -> String) {
+        if self.aloud {
+            eprintln!("{:>10.6} {}", self.now.since(Timestamp::from_millis(START)).as_secs_f64(), story());
+        }
+    }
+
+    pub(super) fn flawed(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), Broken> {
+        match event {
+            Event::Arrive(host) => self.arrive(host),
+            Event::Return(host, visit) => self.come_back(host, visit),
+            Event::GiveUp(guest) => self.give_up(guest),
+            Event::Connected(guest) => self.connected(guest),
+            Event::ConnectionLost(guest) => self.connection_lost(guest),
+            Event::LedgerAnswers(guest) => self.ledger_answers(guest),
+            Event::Write(guest) => self.write(guest),
+            Event::Answered(guest) => self.answered(guest),
+            Event::Ended(guest) => self.leave(guest),
+            Event::Alarm(host, _) => self.steps(host),
+            Event::Disturb(host) => self.disturb(host),
+            Event::Resume(host) => self.resume(host),
+            Event::Sweep(host) => self.sweep(host),
+        }
+    }
+
+    fn arrive(&mut self, host: usize) -> Result<(), Broken> {
+        if !self.open() {
+            return Ok(());
+        }
+        let crowd = if self.dice.chance(5) { 10 } else { 1 };
+        for _ in 0..crowd {
+            let visit = self.visit(false);
+            self.join(host, visit)?;
+        }
+        let busy = self.hosts[host].oracle.delay().max(Duration::from_millis(300));
+        let pause = if self.dice.chance(4) { Duration::from_secs(30) } else { self.dice.up_to(busy * 2) };
+        self.after(pause, Event::Arrive(host));
+        Ok(())
+    }
+
+    pub(super) fn visit(&mut self, retry: bool) -> Visit {
+        self.next_id += 1;
+        let max_wait = match self.dice.below(10) {
+            0 => Some(Duration::ZERO),
+            1 | 2 => Some(self.dice.up_to(Duration::from_secs(10))),
+            _ => None,
+        };
+        let client = ClientId(self.dice.below(6));
+        Visit { client, url: self.next_id, urgency: self.dice.below(8) as u8, retry, max_wait }
+    }
+
+    fn come_back(&mut self, host: usize, visit: Visit) -> Result<(), Broken> {
+        self.tally.returned += 1;
+        self.join(host, visit)
+    }
+
+    pub(super) fn join(&mut self, host: usize, visit: Visit) -> Result<(), Broken> {
+        let now = self.now;
+        let told = self.hosts[host].take_told(&visit, now);
+        let asked = match self.flaw {
+            Some(Flaw::OneClient) => Visit { client: ClientId(9), ..visit },
+            Some(Flaw::ForgetsWhoWasTold) if told.is_some() => Visit { url: 0, ..visit },
+            _ => visit,
+        };
+        match self.hosts[host].lane.join(asked, now) {
+            Ok(joined) => {
+                self.enter(host, visit, joined.ticket, told);
+                self.check_bounds(host)?;
+            }
+            Err(refusal) => {
+                self.check_return(host, told, refusal)?;
+                self.refused(host, visit, refusal)?;
+            }
+        }
+        self.steps(host)
+    }
+
+    fn enter(&mut self, host: usize, visit: Visit, ticket: Ticket, told: Option<Told>) {
+        self.next_id += 1;
+        self.tally.joined += 1;
+        let id = self.next_id;
+        let oracle = &self.hosts[host].oracle;
+        let unlimited = told.is_some() || oracle.policy.mode != Mode::Enforce;
+        let wish = visit.max_wait.unwrap_or(Duration::MAX).min(oracle.policy.max_wait);
+        let guest = Guest {
+            host,
+            visit,
+            ticket,
+            stage: Stage::Waiting,
+            returning: told.is_some(),
+            disturbed: told.is_some_and(|told| told.disturbed),
+            joined: self.now,
+            limit: if unlimited { Duration::MAX } else { wish },
+            preparing_since: self.now,
+            prepared_for: Duration::ZERO,
+            terms: oracle.terms(),
+            sent: Timestamp::NEVER,
+        };
+        self.hosts[host].by_ticket.insert(ticket, id);
+        self.guests.insert(id, guest);
+        if self.dice.chance(20) {
+            let patience = self.dice.up_to(Duration::from_secs(15));
+            self.after(patience, Event::GiveUp(id));
+        }
+    }
+
+    /// Asks the lane what next, and obeys, until it says to wait.
+    pub(super) fn steps(&mut self, host: usize) -> Result<(), Broken> {
+        for _ in 0..10_000 {
+            let step = self.hosts[host].lane.next_step(self.now);
+            self.say(|| format!("    host {host}: {step:?}"));
+            match step {
+                Step::Prepare(ticket) => self.prepare(host, ticket)?,
+                Step::Start(ticket) => self.start(host, ticket)?,
+                Step::Refuse(ticket, refusal) => self.refuse(host, ticket, refusal)?,
+                Step::Wait(alarm) => return self.wait(host, alarm),
+            }
+        }
+        broken(Promise::Answer, "the lane never says to wait".to_owned())
+    }
+
+    pub(super) fn leave(&mut self, id: u64) -> Result<(), Broken> {
+        let Some(guest) = self.forget(id) else { return Ok(()) };
+        self.hosts[guest.host].lane.leave(guest.ticket, self.now);
+        let kept_alarm = self.hosts[guest.host].keeper.is_some_and(|(keeper, _)| keeper == id);
+        if kept_alarm {
+            self.hosts[guest.host].keeper = None;
+        }
+        if kept_alarm && self.flawed(Flaw::LosesTheAlarm) { Ok(()) } else { self.steps(guest.host) }
+    }
+
+    pub(super) fn forget(&mut self, id: u64) -> Option<Guest> {
+        let guest = self.guests.remove(&id)?;
+        self.hosts[guest.host].by_ticket.remove(&guest.ticket);
+        if guest.stage == Stage::Waiting {
+            self.line_may_be_over(guest.host, guest.visit.client);
+        }
+        Some(guest)
+    }
+
+    fn refuse(&mut self, host: usize, ticket: Ticket, refusal: Refusal) -> Result<(), Broken> {
+        let id = self.hosts[host].by_ticket[&ticket];
+        self.check_refusal(host, id, refusal)?;
+        if self.flawed(Flaw::SwallowsRefusals) {
+            return Ok(());
+        }
+        let guest = self.forget(id).expect("a guest");
+        self.refused(host, guest.visit, refusal)
+    }
+
+    fn refused(&mut self, host: usize, visit: Visit, refusal: Refusal) -> Result<(), Broken> {
+        self.tally.refused += 1;
+        let Some(told) = refusal.retry_after() else { return Ok(()) };
+        self.check_told(host, &visit, told)?;
+        let due = self.now + told;
+        self.hosts[host].told.insert((visit.client.0, visit.url), Told { due, disturbed: false });
+        if self.open() && self.dice.chance(60) {
+            let late = if self.dice.chance(50) { Duration::ZERO } else { self.dice.up_to(Duration::from_secs(5)) };
+            self.after(told + late, Event::Return(host, Visit { retry: false, ..visit }));
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, host: usize, alarm: Option<Alarm>) -> Result<(), Broken> {
+        self.check_wait(host, alarm)?;
+        self.hosts[host].keeper = None;
+        let Some(Alarm { at, keeper }) = alarm else { return Ok(()) };
+        self.next_id += 1;
+        let (id, alarm) = (self.hosts[host].by_ticket[&keeper], self.next_id);
+        self.hosts[host].keeper = Some((id, alarm));
+        self.after(at.since(self.now), Event::Alarm(host, alarm));
+        Ok(())
+    }
+
+    /// An alarm that was set anew since, or whose keeper has left.
+    fn is_stale(&self, event: Event) -> bool {
+        match event {
+            Event::Alarm(host, alarm) => self.hosts[host].keeper.is_none_or(|(_, current)| current != alarm),
+            _ => false,
+        }
+    }
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: &Tally) {
+        self.joined += other.joined;
+        self.sent += other.sent;
+        self.refused += other.refused;
+        self.returned += other.returned;
+        self.left += other.left;
+        self.put_back += other.put_back;
+        self.forgotten += other.forgotten;
+    }
+}

@@ -1,0 +1,86 @@
+//! Time as the core knows it: a plain number that is given, never read.
+//!
+//! Promises: no operation panics or wraps; what would leave the range stays at its end, so that a nonsensical delay can
+//! only make curtsy later. Durations are rounded up, so that a gap is never cut short by a fraction.
+//! Must not read a clock.
+
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// Microseconds since the Unix epoch.
+///
+/// A plain number rather than an `Instant`, because these values outlive the process (state file), leave it (Redis) and
+/// are written as literals in tests. Microseconds, because gaps are judged to the millisecond, so milliseconds would
+/// spend the whole tolerance on rounding; and because Redis' `TIME` speaks microseconds and its scripts count in
+/// doubles, which hold them exactly until the year 2255 (nanoseconds are beyond that already).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// Before everything.
+    pub const START: Timestamp = Timestamp(0);
+    /// After everything: "nobody knows when".
+    pub const NEVER: Timestamp = Timestamp(u64::MAX);
+
+    pub const fn from_micros(micros: u64) -> Self {
+        Timestamp(micros)
+    }
+
+    pub const fn from_millis(millis: u64) -> Self {
+        Timestamp(millis.saturating_mul(1_000))
+    }
+
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// The time from `earlier` to here; zero if `earlier` is later.
+    pub const fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Timestamp {
+    type Output = Timestamp;
+
+    fn add(self, duration: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_add(whole_micros(duration)))
+    }
+}
+
+impl Sub<Duration> for Timestamp {
+    type Output = Timestamp;
+
+    fn sub(self, duration: Duration) -> Timestamp {
+        Timestamp(self.0.saturating_sub(whole_micros(duration)))
+    }
+}
+
+/// The duration in microseconds, rounded up.
+pub(super) fn whole_micros(duration: Duration) -> u64 {
+    let fraction = u64::from(duration.subsec_nanos().div_ceil(1_000));
+    duration.as_secs().saturating_mul(1_000_000).saturating_add(fraction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_rounded_up_so_that_no_gap_is_cut_short() {
+        assert_eq!(Timestamp::from_micros(5) + Duration::from_nanos(1), Timestamp::from_micros(6));
+        assert_eq!(Timestamp::from_micros(5) + Duration::from_nanos(1_000), Timestamp::from_micros(6));
+        assert_eq!(Timestamp::from_millis(2), Timestamp::from_micros(2_000));
+        let last_nanosecond = Duration::new(0, 999_999_999);
+        assert_eq!(Timestamp::START + last_nanosecond, Timestamp::from_millis(1_000));
+    }
+
+    #[test]
+    fn nothing_wraps() {
+        assert_eq!(Timestamp::from_micros(5) + Duration::MAX, Timestamp::NEVER);
+        assert_eq!(Timestamp::NEVER + Duration::from_secs(1), Timestamp::NEVER);
+        assert_eq!(Timestamp::from_micros(5) - Duration::from_secs(1), Timestamp::START);
+        assert_eq!(Timestamp::from_micros(5).since(Timestamp::from_micros(9)), Duration::ZERO);
+        assert_eq!(Timestamp::from_micros(9).since(Timestamp::from_micros(5)), Duration::from_micros(4));
+    }
+}

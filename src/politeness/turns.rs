@@ -1,0 +1,331 @@
+//! Turns: may the next request start now, and if not, when?
+//!
+//! A turn is claimed now or refused with a time, never reserved for later. Three verbs settle it: [`Turns::claim`] takes
+//! one, [`Turns::sent`] charges it at the moment the request head is written, [`Turns::give_back`] returns it unspent.
+//!
+//! Promises:
+//! - Spacing counts from the real send. A claimed turn costs nothing until it is sent; until then it blocks the others
+//!   as if it were sent this very moment, so the time between claim and send cannot compress the next gap.
+//! - With a burst of 1 two sends are never closer than the delay in force. A larger burst is a token bucket: one token
+//!   comes back each delay, and a change of the numbers, a hold or a restart never adds one.
+//! - Nothing starts before the end of a hold, and right after it exactly one does.
+//! - A time given with a refusal is exact: a claim at that time succeeds unless something is reported in between.
+//!
+//! governor's GCRA charges at the claim and cannot give back, so it cannot keep the first: docs/decisions/0003.
+//! Must not know who waits, or why the delay is what it is.
+
+use std::time::Duration;
+
+use super::time::{Timestamp, whole_micros};
+
+/// How far apart starts must be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spacing {
+    /// Zero = no spacing.
+    pub delay: Duration,
+    /// 0 is read as 1.
+    pub burst: u32,
+    /// The largest part of the delay that chance adds to a gap.
+    pub jitter: f64,
+}
+
+/// Why a turn was not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotYet {
+    /// A claim at this time will succeed.
+    Until(Timestamp),
+    /// The next time is known once an earlier turn has been sent or given back.
+    UntilSent,
+}
+
+/// What the host was owed when the latest turn was claimed. A turn is judged by it even if the numbers change before
+/// the head is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owed {
+    pub delay: Duration,
+    pub burst: u32,
+    pub held_until: Timestamp,
+}
+
+/// What must survive a lane that is forgotten, or the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    pub last_sent: Option<Timestamp>,
+    /// Worth keeping when it is over, too: nothing was saved up during the hold.
+    pub held_until: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+pub struct Turns {
+    spacing: Spacing,
+    last_sent: Option<Timestamp>,
+    /// Millionths of a token there were at `counted`. Kept whatever the burst is, so that a larger burst starts with
+    /// what was saved and not with a full bucket.
+    tokens: u64,
+    counted: Timestamp,
+    held_until: Timestamp,
+    /// A shared ledger refused a turn until then.
+    elsewhere: Timestamp,
+    /// How much of the jitter chance adds to the gap after the last send, from 0 to 1.
+    luck: f64,
+    /// Turns claimed and neither sent nor given back.
+    unsent: u32,
+    owed: Owed,
+    dice: u64,
+}
+
+const TOKEN: u64 = 1_000_000;
+
+impl Turns {
+    /// The turns of a host that was never visited.
+    pub fn new(spacing: Spacing, seed: u64) -> Self {
+        Turns {
+            spacing,
+            last_sent: None,
+            tokens: full(&spacing),
+            counted: Timestamp::START,
+            held_until: Timestamp::START,
+            elsewhere: Timestamp::START,
+            luck: 0.0,
+            unsent: 0,
+            owed: Owed::default(),
+            dice: seed,
+        }
+    }
+
+    /// The turns of a host that was visited before: as if the last send had taken the last token.
+    pub fn remembering(spacing: Spacing, memory: Memory, seed: u64, now: Timestamp) -> Self {
+        let mut turns = Turns::new(spacing, seed);
+        if let Some(last) = memory.last_sent {
+            // A wall clock that was set back must not close the host until it has caught up.
+            turns.last_sent = Some(last.min(now));
+            turns.counted = last.min(now);
+            turns.tokens = 0;
+        }
+        if let Some(until) = memory.held_until {
+            turns.tokens = turns.tokens.min(TOKEN);
+            turns.held_until = until;
+        }
+        turns
+    }
+
+    pub fn memory(&self) -> Memory {
+        let held = self.held_until > Timestamp::START;
+        Memory { last_sent: self.last_sent, held_until: held.then_some(self.held_until) }
+    }
+
+    /// Takes a turn, to be settled by [`Turns::sent`] or [`Turns::give_back`].
+    pub fn claim(&mut self, now: Timestamp) -> Result<(), NotYet> {
+        self.check(now)?;
+        self.unsent += 1;
+        self.owed = Owed { delay: self.spacing.delay, burst: self.spacing.burst.max(1), held_until: self.held_until };
+        Ok(())
+    }
+
+    /// Takes a turn without asking, where pacing is not enforced. It is settled like any other, so that those who do
+    /// ask are spaced from it.
+    pub fn take(&mut self) {
+        self.unsent += 1;
+    }
+
+    /// The head of a request with a turn was written at `now`.
+    pub fn sent(&mut self, now: Timestamp) {
+        self.give_back();
+        self.count(now);
+        self.tokens = if self.spacing.delay.is_zero() { 0 } else { self.tokens.saturating_sub(TOKEN) };
+        self.last_sent = self.last_sent.max(Some(now));
+        if self.spacing.jitter > 0.0 {
+            self.luck = roll(&mut self.dice);
+        }
+    }
+
+    pub fn give_back(&mut self) {
+        debug_assert!(self.unsent > 0, "a turn is settled once");
+        self.unsent = self.unsent.saturating_sub(1);
+    }
+
+    /// Nobody before `until`. Holds only ever grow; [`Turns::lift`] ends them.
+    pub fn hold(&mut self, until: Timestamp, now: Timestamp) {
+        if until > now {
+            self.held_until = self.held_until.max(until);
+        }
+    }
+
+    pub fn lift(&mut self, now: Timestamp) {
+        self.count(now);
+        self.held_until = self.held_until.min(now);
+    }
+
+    /// Others who share this host's turns took them: no claim before `until`. Unlike a hold it empties no bucket.
+    pub fn taken_elsewhere(&mut self, until: Timestamp) {
+        self.elsewhere = self.elsewhere.max(until);
+    }
+
+    /// New numbers count from the last send on. What was saved up stays, within the smaller of the two bursts.
+    pub fn change(&mut self, spacing: Spacing, now: Timestamp) {
+        if spacing == self.spacing {
+            return;
+        }
+        let unpaced = self.spacing.delay.is_zero();
+        self.count(if unpaced { self.last_sent.unwrap_or(now) } else { now });
+        self.tokens = self.tokens.min(full(&spacing));
+        self.spacing = spacing;
+    }
+
+    /// When the visit behind `ahead` others can start at the latest, if each of them starts as soon as it may and
+    /// chance adds the most it can.
+    pub fn predict(&self, ahead: usize, now: Timestamp) -> Timestamp {
+        let free = now.max(self.held_until).max(self.elsewhere);
+        if self.spacing.delay.is_zero() {
+            return free;
+        }
+        let ahead = (ahead as u64).saturating_add(u64::from(self.unsent));
+        if self.spacing.burst <= 1 {
+            return self.spaced(0).max(free) + self.longest_gaps(ahead.saturating_mul(TOKEN));
+        }
+        let needed = ahead.saturating_add(1).saturating_mul(TOKEN);
+        free + self.longest_gaps(needed.saturating_sub(self.tokens_at(free)))
+    }
+
+    pub fn owed(&self) -> Owed {
+        self.owed
+    }
+
+    pub fn unsent(&self) -> u32 {
+        self.unsent
+    }
+
+    pub fn spacing(&self) -> Spacing {
+        self.spacing
+    }
+
+    pub fn held_until(&self) -> Timestamp {
+        self.held_until
+    }
+
+    /// Nobody who asks now can start before this.
+    pub fn earliest(&self, now: Timestamp) -> Timestamp {
+        now.max(self.held_until).max(self.elsewhere).max(self.spaced(0))
+    }
+
+    /// When a claim will succeed; never, while that depends on a turn that is not sent yet.
+    pub fn next_claim(&self, now: Timestamp) -> Timestamp {
+        match self.check(now) {
+            Ok(()) => now,
+            Err(NotYet::Until(until)) => until,
+            Err(NotYet::UntilSent) => Timestamp::NEVER,
+        }
+    }
+
+    /// The same turns with nothing claimed, to try out what would be.
+    pub fn shadow(&self) -> Turns {
+        Turns { unsent: 0, ..*self }
+    }
+
+    /// Whether forgetting these turns would grant somebody an earlier start. `burst` is what the host starts with when it
+    /// is known again, whatever keeps it smaller now: it must have been quiet long enough to have saved all of it up.
+    pub fn owes(&self, burst: u32, now: Timestamp) -> bool {
+        let quiet_since = self.last_sent.max(self.memory().held_until);
+        let saving_up = self.spacing.delay.saturating_mul(burst.max(1));
+        let busy_lately = quiet_since.is_some_and(|since| now < since + saving_up);
+        self.unsent > 0 || self.earliest(now) > now || busy_lately
+    }
+
+    fn check(&self, now: Timestamp) -> Result<(), NotYet> {
+        let unpaced = self.spacing.delay.is_zero();
+        if !unpaced && self.unsent >= self.spacing.burst.max(1) {
+            return Err(NotYet::UntilSent);
+        }
+        let earliest = self.spaced(self.unsent).max(self.held_until).max(self.elsewhere);
+        if now < earliest { Err(NotYet::Until(earliest)) } else { Ok(()) }
+    }
+
+    /// When there is room for one more start besides `others` that may come at any moment.
+    fn spaced(&self, others: u32) -> Timestamp {
+        if self.spacing.delay.is_zero() {
+            return Timestamp::START;
+        }
+        if self.spacing.burst <= 1 {
+            return self.last_sent.map_or(Timestamp::START, |last| last + self.spacing.delay + self.extra());
+        }
+        let from = self.counted.max(self.held_until);
+        let missing = (u64::from(others) + 1).saturating_mul(TOKEN).saturating_sub(self.tokens_at(from));
+        if missing == 0 { Timestamp::START } else { from + self.refill_time(missing) + self.extra() }
+    }
+
+    fn count(&mut self, now: Timestamp) {
+        self.tokens = self.tokens_at(now);
+        self.counted = self.counted.max(now);
+    }
+
+    /// No more than one token is saved up during a hold.
+    fn tokens_at(&self, at: Timestamp) -> u64 {
+        let full = full(&self.spacing);
+        if self.counted >= self.held_until {
+            return self.tokens.saturating_add(self.refill(self.counted, at)).min(full);
+        }
+        let held = self.tokens.saturating_add(self.refill(self.counted, at.min(self.held_until))).min(TOKEN);
+        held.saturating_add(self.refill(self.held_until, at)).min(full)
+    }
+
+    /// Rounded down. While nothing is spaced, nothing is saved up.
+    fn refill(&self, from: Timestamp, to: Timestamp) -> u64 {
+        let delay = whole_micros(self.spacing.delay);
+        let passed = to.as_micros().saturating_sub(from.as_micros());
+        if delay == 0 || passed == 0 {
+            return 0;
+        }
+        match passed.checked_mul(TOKEN) {
+            Some(product) => product / delay,
+            None => clamp(u128::from(passed) * u128::from(TOKEN) / u128::from(delay)),
+        }
+    }
+
+    /// Rounded up, so that at the end of it the tokens are there.
+    fn refill_time(&self, millionths: u64) -> Duration {
+        let delay = whole_micros(self.spacing.delay);
+        Duration::from_micros(match millionths.checked_mul(delay) {
+            Some(product) => product.div_ceil(TOKEN),
+            None => clamp((u128::from(millionths) * u128::from(delay)).div_ceil(u128::from(TOKEN))),
+        })
+    }
+
+    fn longest_gaps(&self, millionths: u64) -> Duration {
+        let gaps = self.refill_time(millionths);
+        gaps.saturating_add(share(gaps, self.spacing.jitter))
+    }
+
+    fn extra(&self) -> Duration {
+        share(self.spacing.delay, self.spacing.jitter * self.luck)
+    }
+}
+
+fn full(spacing: &Spacing) -> u64 {
+    u64::from(spacing.burst.max(1)) * TOKEN
+}
+
+fn clamp(wide: u128) -> u64 {
+    u64::try_from(wide).unwrap_or(u64::MAX)
+}
+
+fn share(duration: Duration, part: f64) -> Duration {
+    if part > 0.0 {
+        Duration::try_from_secs_f64(duration.as_secs_f64() * part).unwrap_or(Duration::MAX)
+    } else {
+        Duration::ZERO
+    }
+}
+
+/// One step of splitmix64 (Steele, Lea, Flood 2014), as a number from 0 up to but not including 1.
+fn roll(dice: &mut u64) -> f64 {
+    *dice = dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut bits = *dice;
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^= bits >> 31;
+    (bits >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+#[path = "turns_tests.rs"]
+mod tests;

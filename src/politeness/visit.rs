@@ -1,0 +1,93 @@
+//! What a client wishes, what it may be told, and what became of it: as far as pacing cares.
+//!
+//! Values only. A refusal that time heals carries the time, in whole seconds as `Retry-After` speaks them.
+
+use std::time::Duration;
+
+use super::time::Timestamp;
+
+/// Who asks, as a number: a keyed hash of the proxy user, the `Curtsy-Client` header or the peer address. The key keeps
+/// clients from choosing numbers that collide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientId(pub u64);
+
+/// One wish to send one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    pub client: ClientId,
+    /// A hash of the URL. With the client it tells who comes back as told.
+    pub url: u64,
+    /// RFC 9218 urgency: 0 goes first, 3 is usual. Orders only a client's own visits.
+    pub urgency: u8,
+    /// curtsy sends the request again: it has waited before.
+    pub retry: bool,
+    /// How long the client is willing to wait, if less than the policy allows.
+    pub max_wait: Option<Duration>,
+}
+
+/// A visit in a lane. Numbers of visits that are gone are used again, but not with the same generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    pub(super) number: u32,
+    pub(super) generation: u32,
+}
+
+impl Ticket {
+    /// Small and dense: an index into whatever a caller keeps beside the lane.
+    pub fn number(self) -> usize {
+        self.number as usize
+    }
+}
+
+/// curtsy says no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    QueueFull {
+        retry_after: Duration,
+    },
+    WaitTooLong {
+        retry_after: Duration,
+    },
+    /// The host is held, or paused: then nobody knows until when.
+    HostCooling {
+        retry_after: Option<Duration>,
+    },
+}
+
+impl Refusal {
+    pub fn retry_after(self) -> Option<Duration> {
+        match self {
+            Refusal::QueueFull { retry_after } | Refusal::WaitTooLong { retry_after } => Some(retry_after),
+            Refusal::HostCooling { retry_after } => retry_after,
+        }
+    }
+}
+
+/// What became of a request that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The response head came.
+    Answered,
+    /// No response head came.
+    Failed,
+}
+
+/// What the lane wants done next. Whoever asked obeys, and asks again until it is told to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Its turn is near: make its connection ready, then call `ready`.
+    Prepare(Ticket),
+    /// It has a permit and a turn: write the head, then call `sent`.
+    Start(Ticket),
+    /// It has left the lane with this answer.
+    Refuse(Ticket, Refusal),
+    /// Nothing to do until the alarm, or until something is reported if there is none.
+    Wait(Option<Alarm>),
+}
+
+/// When to ask again, and which visit keeps the timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alarm {
+    pub at: Timestamp,
+    pub keeper: Ticket,
+}

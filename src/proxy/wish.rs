@@ -1,0 +1,97 @@
+//! What a request wishes of its host's lane: who asks, how urgent it is, and how long it would wait.
+//!
+//! A client may only ask for less: a shorter wait, a later place among its own visits. Nothing it sends makes curtsy
+//! less polite.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::request::Parts;
+
+use crate::gate::Gate;
+use crate::politeness::visit::Visit;
+
+/// RFC 9218, section 4.1: what is not said is 3.
+const USUAL: u8 = 3;
+
+pub(super) fn read(gate: &Gate, parts: &Parts, user: Option<&str>, peer: IpAddr) -> Visit {
+    let named = || text(parts, "curtsy-client");
+    let client = match user.or_else(named) {
+        Some(name) => gate.client(name),
+        None => gate.client(peer),
+    };
+    Visit {
+        client,
+        url: gate.url(parts.uri.path_and_query().map_or("/", |path| path.as_str())),
+        urgency: urgency(parts),
+        retry: false,
+        max_wait: shorter(preferred_wait(parts), own_wait(parts)),
+    }
+}
+
+/// `Priority: u=1` (RFC 9218) or `Curtsy-Priority: 1` to 9.
+fn urgency(parts: &Parts) -> u8 {
+    let standard = || parameter(text(parts, "priority")?, "u")?.parse().ok().filter(|urgency| *urgency <= 7);
+    let own = || text(parts, "curtsy-priority")?.trim().parse().ok().filter(|urgency| (1..=9).contains(urgency));
+    own().or_else(standard).unwrap_or(USUAL)
+}
+
+/// `Prefer: wait=10` (RFC 7240, section 4.3), in seconds.
+fn preferred_wait(parts: &Parts) -> Option<Duration> {
+    let values = parts.headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+    values.filter_map(|value| parameter(value, "wait")?.parse().ok()).next().map(Duration::from_secs)
+}
+
+/// `Curtsy-Max-Wait: 0` is "now or never".
+fn own_wait(parts: &Parts) -> Option<Duration> {
+    text(parts, "curtsy-max-wait")?.trim().parse().ok().map(Duration::from_secs)
+}
+
+fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+fn text<'a>(parts: &'a Parts, name: &str) -> Option<&'a str> {
+    parts.headers.get(name)?.to_str().ok().filter(|text| !text.is_empty())
+}
+
+/// The value of `name=value` in a list.
+fn parameter<'a>(list: &'a str, name: &str) -> Option<&'a str> {
+    list.split([',', ';']).find_map(|item| {
+        let (key, value) = item.split_once('=')?;
+        key.trim().eq_ignore_ascii_case(name).then(|| value.trim())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(fields: &[(&str, &str)]) -> Parts {
+        let mut request = http::Request::get("http://a.test/");
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn the_shortest_wait_counts() {
+        let wait = |fields| shorter(preferred_wait(&parts(fields)), own_wait(&parts(fields)));
+        assert_eq!(wait(&[]), None);
+        assert_eq!(wait(&[("prefer", "respond-async, wait=10")]), Some(Duration::from_secs(10)));
+        assert_eq!(wait(&[("prefer", "wait=10"), ("curtsy-max-wait", "0")]), Some(Duration::ZERO));
+        assert_eq!(wait(&[("prefer", "wait=soon"), ("curtsy-max-wait", "-1")]), None);
+    }
+
+    #[test]
+    fn urgency_is_read_from_either_field() {
+        assert_eq!(urgency(&parts(&[])), 3);
+        assert_eq!(urgency(&parts(&[("priority", "u=1, i")])), 1);
+        assert_eq!(urgency(&parts(&[("priority", "i, u=9")])), 3);
+        assert_eq!(urgency(&parts(&[("curtsy-priority", "5"), ("priority", "u=0")])), 5);
+    }
+}

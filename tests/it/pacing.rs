@@ -1,0 +1,360 @@
+//! Pacing, as the origin sees it. Times are those of the issue, divided so that a test takes a second.
+//!
+//! An origin notes a request a little after it was sent, by as much as a busy machine makes its thread wait. So gaps are
+//! judged with some room here, and exactly by curtsy's own audit, whose count must stay 0.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use curtsy::config::{Config, HostPattern, HostRule, Mode};
+
+use crate::support::{Client, Curtsy, Message, Origin, Stopwatch, ms, soon};
+
+const DELAY: Duration = ms(250);
+/// What a busy machine may take from a gap, as measured.
+const ROOM: Duration = ms(60);
+
+/// An origin that notes when each request came.
+struct Guestbook {
+    origin: Origin,
+    arrivals: Arc<Mutex<Vec<(Duration, String)>>>,
+}
+
+impl Guestbook {
+    fn open(watch: Stopwatch) -> Self {
+        Guestbook::on("127.0.0.1", watch, Duration::ZERO)
+    }
+
+    /// Takes `thinking` to answer.
+    fn on(ip: &str, watch: Stopwatch, thinking: Duration) -> Self {
+        let arrivals: Arc<Mutex<Vec<_>>> = Arc::default();
+        let book = arrivals.clone();
+        let origin = Origin::on(ip, move |visitor| {
+            while let Some(request) = visitor.request() {
+                book.lock().unwrap().push((watch.elapsed(), request.line()));
+                thread::sleep(thinking);
+                visitor.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+            }
+        });
+        Guestbook { origin, arrivals }
+    }
+
+    fn times(&self) -> Vec<Duration> {
+        self.arrivals.lock().unwrap().iter().map(|(time, _)| *time).collect()
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.arrivals.lock().unwrap().iter().map(|(_, line)| line.clone()).collect()
+    }
+
+    fn expect_gaps(&self, least: Duration) {
+        let times = self.times();
+        for pair in times.windows(2) {
+            assert!(pair[1] - pair[0] + ROOM >= least, "{:?} apart in {times:?}", pair[1] - pair[0]);
+        }
+    }
+}
+
+fn paced(delay: Duration, change: impl FnOnce(&mut Config)) -> Curtsy {
+    Curtsy::with(|config| {
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = delay;
+        change(config);
+    })
+}
+
+/// One request on a connection of its own, from a thread of its own.
+fn visit(curtsy: &Curtsy, url: String, fields: &'static [&'static str]) -> thread::JoinHandle<Message> {
+    let mut client = curtsy.client();
+    thread::spawn(move || {
+        let line = format!("GET {url} HTTP/1.1");
+        let lines: Vec<&str> = std::iter::once(line.as_str()).chain(fields.iter().copied()).collect();
+        client.ask(&lines)
+    })
+}
+
+fn expect_no_violation(curtsy: &Curtsy) {
+    assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
+}
+
+#[test]
+fn first_request_is_not_delayed() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(ms(5000), |_| {}));
+    let book = Guestbook::open(watch);
+    let asked = watch.elapsed();
+    assert_eq!(curtsy.get(&book.origin.url("/")).status(), 200);
+    assert!(book.times()[0] - asked < ms(2000));
+}
+
+#[test]
+fn second_within_the_interval_waits_and_after_it_does_not() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |_| {}));
+    let book = Guestbook::open(watch);
+    curtsy.get(&book.origin.url("/1"));
+    curtsy.get(&book.origin.url("/2"));
+    book.expect_gaps(DELAY);
+    thread::sleep(DELAY * 2);
+    let asked = watch.elapsed();
+    curtsy.get(&book.origin.url("/3"));
+    assert!(book.times()[2] - asked < DELAY, "{:?} after asking", book.times()[2] - asked);
+    expect_no_violation(&curtsy);
+}
+
+/// Arrivals at 0, 0.5 and 1.2 of a delay start at 0, 1 and 2.
+#[test]
+fn starts_keep_the_grid_of_the_first() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |_| {}));
+    let book = Guestbook::open(watch);
+    let first = visit(&curtsy, book.origin.url("/"), &[]);
+    thread::sleep(DELAY / 2);
+    let second = visit(&curtsy, book.origin.url("/"), &[]);
+    thread::sleep(DELAY * 7 / 10);
+    let third = visit(&curtsy, book.origin.url("/"), &[]);
+    for visit in [first, second, third] {
+        assert_eq!(visit.join().unwrap().status(), 200);
+    }
+    let times = book.times();
+    assert!(times[2] - times[0] + ROOM >= DELAY * 2 && times[2] - times[0] < DELAY * 3, "{times:?}");
+    book.expect_gaps(DELAY);
+}
+
+#[test]
+fn five_at_once_start_one_delay_apart() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |_| {}));
+    let book = Guestbook::open(watch);
+    let visits: Vec<_> = (0..5).map(|n| visit(&curtsy, book.origin.url(&format!("/{n}")), &[])).collect();
+    for visit in visits {
+        assert_eq!(visit.join().unwrap().status(), 200);
+    }
+    book.expect_gaps(DELAY);
+    let times = book.times();
+    assert!(times[4] - times[0] < DELAY * 7, "the line lost time: {times:?}");
+    expect_no_violation(&curtsy);
+}
+
+#[test]
+fn different_hosts_do_not_wait_for_each_other() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(ms(5000), |_| {}));
+    let books: Vec<_> = (1..=8).map(|n| Guestbook::on(&format!("127.0.7.{n}"), watch, Duration::ZERO)).collect();
+    let asked = watch.elapsed();
+    let visits: Vec<_> = books.iter().map(|book| visit(&curtsy, book.origin.url("/"), &[])).collect();
+    for visit in visits {
+        assert_eq!(visit.join().unwrap().status(), 200);
+    }
+    assert!(watch.elapsed() - asked < ms(4000));
+}
+
+/// X67: spellings of one host share one budget.
+#[test]
+fn another_spelling_is_no_other_host() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |_| {}));
+    let book = Guestbook::open(watch);
+    let port = book.origin.port();
+    for host in ["127.0.0.1", "127.1", "0x7f000001", "2130706433"] {
+        assert_eq!(curtsy.get(&format!("http://{host}:{port}/")).status(), 200, "{host}");
+    }
+    book.expect_gaps(DELAY);
+}
+
+#[test]
+fn fifty_clients_share_one_pace() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(ms(40), |_| {}));
+    let book = Guestbook::open(watch);
+    let visits: Vec<_> = (0..50).map(|n| visit(&curtsy, book.origin.url(&format!("/{n}")), &[])).collect();
+    for visit in visits {
+        assert_eq!(visit.join().unwrap().status(), 200);
+    }
+    let times = book.times();
+    assert!(times[49] - times[0] + ROOM >= ms(40) * 49, "too fast: {:?}", times[49] - times[0]);
+    expect_no_violation(&curtsy);
+}
+
+#[test]
+fn the_rule_of_a_host_beats_the_general_one() {
+    let (watch, pattern) = (Stopwatch::start(), HostPattern::Name("127.0.7.20".to_owned()));
+    let rule = HostRule { patterns: vec![pattern], delay: Some(DELAY), ..HostRule::default() };
+    let curtsy = paced(ms(60_000), |config| config.host = vec![rule]);
+    let book = Guestbook::on("127.0.7.20", watch, Duration::ZERO);
+    curtsy.get(&book.origin.url("/1"));
+    assert_eq!(curtsy.get(&book.origin.url("/2")).status(), 200);
+    book.expect_gaps(DELAY);
+}
+
+#[test]
+fn zero_turns_spacing_off() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(Duration::ZERO, |_| {}));
+    let book = Guestbook::open(watch);
+    for _ in 0..20 {
+        curtsy.get(&book.origin.url("/"));
+    }
+    assert_eq!(book.times().len(), 20);
+    assert!(watch.elapsed() < ms(5000));
+}
+
+/// The refusal comes at once, with a time that is true.
+#[test]
+fn who_would_wait_too_long_is_told_when_to_come_back() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(ms(1500), |_| {}));
+    let book = Guestbook::open(watch);
+    curtsy.get(&book.origin.url("/"));
+    let refusal = curtsy.ask(&[&book.origin.get("/"), "Host: x", "Curtsy-Max-Wait: 0"]);
+    assert_eq!((refusal.status(), refusal.refusal().as_str()), (429, "wait-too-long"));
+    let seconds: u64 = refusal.value("Retry-After").parse().unwrap();
+    assert!((1..=3).contains(&seconds), "{seconds}");
+    thread::sleep(Duration::from_secs(seconds));
+    let answer = curtsy.ask(&[&book.origin.get("/"), "Host: x", "Curtsy-Max-Wait: 0"]);
+    assert_eq!(answer.status(), 200);
+    book.expect_gaps(ms(1500));
+}
+
+#[test]
+fn prefer_wait_bounds_the_wait_too() {
+    let curtsy = paced(ms(5000), |_| {});
+    let origin = Origin::hello();
+    curtsy.get(&origin.url("/"));
+    assert_eq!(curtsy.ask(&[&origin.get("/"), "Host: x", "Prefer: wait=2"]).refusal(), "wait-too-long");
+}
+
+#[test]
+fn a_full_queue_refuses_the_next() {
+    let curtsy = paced(ms(3000), |config| config.politeness.max_queue = 2);
+    let origin = Origin::hello();
+    curtsy.get(&origin.url("/"));
+    let line = origin.get("/");
+    let mut waiting: Vec<Client> = (0..4).map(|_| curtsy.client()).collect();
+    for client in &mut waiting {
+        client.send_head(&[&line, "Host: x"]);
+    }
+    assert!(soon(|| curtsy.ask(&[&line, "Host: x"]).refusal() == "queue-full"));
+}
+
+/// A client that leaves gives its place back at once and spends no turn.
+#[test]
+fn a_hundred_who_leave_delay_nobody() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(ms(1000), |_| {}));
+    let book = Guestbook::open(watch);
+    curtsy.get(&book.origin.url("/first"));
+    let line = book.origin.get("/ghost");
+    let ghosts: Vec<Client> = (0..100)
+        .map(|_| {
+            let mut client = curtsy.client();
+            client.send_head(&[&line, "Host: x"]);
+            client
+        })
+        .collect();
+    assert!(soon(|| curtsy.metric("curtsy_queued_requests") == 100));
+    drop(ghosts);
+    assert!(soon(|| curtsy.metric("curtsy_queued_requests") == 0));
+    assert_eq!(curtsy.get(&book.origin.url("/last")).status(), 200);
+    let times = book.times();
+    assert_eq!(times.len(), 2, "a ghost was sent: {:?}", book.lines());
+    assert!(times[1] - times[0] < ms(3000), "{times:?}");
+}
+
+/// X65: one client's line is no other client's wait.
+#[test]
+fn the_line_is_fair_between_clients() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |_| {}));
+    let book = Guestbook::open(watch);
+    curtsy.get(&book.origin.url("/first"));
+    let line = book.origin.get("/crowd");
+    let mut crowd: Vec<Client> = (0..20).map(|_| curtsy.client()).collect();
+    for client in &mut crowd {
+        client.send_head(&[&line, "Host: x", "Curtsy-Client: crowd"]);
+    }
+    assert!(soon(|| curtsy.metric("curtsy_queued_requests") >= 18));
+    let single = visit(&curtsy, book.origin.url("/single"), &["Curtsy-Client: single"]);
+    assert_eq!(single.join().unwrap().status(), 200);
+    // Behind those who had been called already (as many as may be in flight), and then every other turn.
+    let rank = book.lines().iter().position(|line| line.contains("/single")).unwrap();
+    assert!(rank <= 9, "served as number {rank}");
+}
+
+/// Two in flight, although the delay would allow more.
+#[test]
+fn no_more_than_concurrency_are_in_flight() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(ms(1), |config| config.politeness.concurrency = 2));
+    let book = Guestbook::on("127.0.0.1", watch, ms(400));
+    let visits: Vec<_> = (0..6).map(|_| visit(&curtsy, book.origin.url("/"), &[])).collect();
+    for visit in visits {
+        assert_eq!(visit.join().unwrap().status(), 200);
+    }
+    let times = book.times();
+    assert!(times[2] - times[0] + ROOM >= ms(400), "{times:?}");
+    assert!(times[4] - times[2] + ROOM >= ms(400), "{times:?}");
+}
+
+#[test]
+fn report_mode_forwards_at_once() {
+    let curtsy = paced(ms(10_000), |config| config.politeness.mode = Mode::Report);
+    let (watch, origin) = (Stopwatch::start(), Origin::hello());
+    for _ in 0..5 {
+        assert_eq!(curtsy.get(&origin.url("/")).status(), 200);
+    }
+    assert!(watch.elapsed() < ms(5000));
+}
+
+/// New numbers count for those who wait already.
+#[test]
+fn a_shorter_delay_frees_those_who_wait() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(ms(60_000), |_| {}));
+    let book = Guestbook::open(watch);
+    curtsy.get(&book.origin.url("/"));
+    let second = visit(&curtsy, book.origin.url("/"), &[]);
+    assert!(soon(|| curtsy.metric("curtsy_queued_requests") == 1));
+    curtsy.reload(|config| {
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = DELAY;
+    });
+    assert_eq!(second.join().unwrap().status(), 200);
+    book.expect_gaps(DELAY);
+}
+
+/// A tunnel is a visit: its turn comes before the 200.
+#[test]
+fn tunnels_take_turns() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |_| {}));
+    let origin = Origin::hello();
+    let line = format!("CONNECT {} HTTP/1.1", origin.authority());
+    let mut granted = Vec::new();
+    let mut tunnels = Vec::new();
+    for _ in 0..3 {
+        let mut client = curtsy.client();
+        client.send_head(&[&line, "Host: x"]);
+        assert_eq!(client.response_head().status(), 200);
+        granted.push(watch.elapsed());
+        tunnels.push(client);
+    }
+    for pair in granted.windows(2) {
+        assert!(pair[1] - pair[0] + ROOM >= DELAY, "{granted:?}");
+    }
+}
+
+/// A request that is sent again on a new connection is a second start.
+#[test]
+fn a_resend_waits_its_turn() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |config| config.upstream.keep_alive = ms(20_000)));
+    let arrivals: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let book = arrivals.clone();
+    let origin = Origin::scripted(move |visitor| {
+        // The first connection answers once and hangs up on the second request; others answer.
+        let mut left = if book.lock().unwrap().is_empty() { 1 } else { 10 };
+        while visitor.request().is_some() {
+            book.lock().unwrap().push(watch.elapsed());
+            if left == 0 {
+                return;
+            }
+            left -= 1;
+            visitor.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+        }
+    });
+    assert_eq!(curtsy.get(&origin.url("/1")).status(), 200);
+    assert_eq!(curtsy.get(&origin.url("/2")).status(), 200);
+    let times = arrivals.lock().unwrap().clone();
+    assert_eq!(times.len(), 3);
+    for pair in times.windows(2) {
+        assert!(pair[1] - pair[0] + ROOM >= DELAY, "{times:?}");
+    }
+    expect_no_violation(&curtsy);
+}

@@ -24,7 +24,7 @@ use crate::politeness::visit::{ClientId, Refusal, Visit};
 
 use self::registry::Registry;
 
-pub use self::place::{Permit, Place};
+pub use self::place::{Account, Permit, Place};
 pub use self::registry::Bounds;
 
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use super::now;
 use super::shared_lane::{SharedLane, Told};
 use crate::clock;
 use crate::metrics::Metrics;
-use crate::politeness::policy::Delays;
+use crate::politeness::policy::{Delays, Mode};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Refusal, Ticket, Visit};
 
@@ -214,9 +214,22 @@ impl Permit {
         self.waited
     }
 
-    /// What the delay of this host is made of, and how many stood in line before this visit; `None` if it is not paced.
-    pub fn account(&self) -> Option<(Delays, usize)> {
+    /// What can be told about this visit; `None` if its host is not paced.
+    pub fn account(&self) -> Option<Account> {
         let standing = self.standing.as_ref()?;
-        Some((standing.lane.look(|state| state.lane.delays()), standing.ahead))
+        let (delays, mode) = standing.lane.look(|state| (state.lane.delays(), state.lane.policy().mode));
+        let would_wait = standing.expected.since(standing.joined);
+        Some(Account { delays, mode, ahead: standing.ahead, would_wait })
     }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Account {
+    /// What the delay of the host is made of.
+    pub delays: Delays,
+    pub mode: Mode,
+    /// How many stood in line before it.
+    pub ahead: usize,
+    /// In report mode: how long it would have waited.
+    pub would_wait: Duration,
 }

@@ -12,8 +12,9 @@ use super::body::Body;
 use super::failure::{BadRequest, Failure, Refusal};
 use super::handle::answered;
 use super::in_flight::InFlight;
-use super::{Settings, Worker, headers, max_forwards, tunnel, wish};
+use super::{Settings, Worker, account, headers, max_forwards, tunnel, wish};
 use crate::clock;
+use crate::config::ResponseHeaders;
 use crate::gate::Permit;
 use crate::metrics::Outcome;
 use crate::politeness::visit::{self, Visit};
@@ -66,25 +67,33 @@ pub(super) async fn forward(
     }
     worker.shared.metrics.response(status.as_u16(), took);
     answered(in_flight, status.as_u16(), Outcome::Forwarded);
-    if let Some(in_flight) = in_flight {
-        if let Some(entry) = in_flight.entry() {
-            entry.origin = Some(took);
-            entry.wait = permit.waited();
-        }
-        in_flight.keep(permit);
-    }
     match (answer, upgrade) {
         (Answer::Response(mut response), _) => {
             headers::incoming(response.headers_mut(), identity, version);
+            if settings.config.responses.headers == ResponseHeaders::Full {
+                account::tell(response.headers_mut(), &permit, took, &worker.shared.identity);
+            }
+            keep(in_flight, permit, took);
             // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
             *response.version_mut() = Version::HTTP_11;
             Ok(response.map(Body::passing))
         }
         (Answer::Switched(response, stream, early), Some(upgrade)) if headers::is_websocket(response.headers()) => {
+            keep(in_flight, permit, took);
             Ok(tunnel::switch(worker, settings, response, stream, early, upgrade, in_flight.take()))
         }
         (Answer::Switched(..), _) => Err(UpstreamError::Upgrade.into()),
     }
+}
+
+/// The permit lasts as long as the request.
+fn keep(in_flight: &mut Option<InFlight>, permit: Permit, took: Duration) {
+    let Some(in_flight) = in_flight else { return };
+    if let Some(entry) = in_flight.entry() {
+        entry.origin = Some(took);
+        entry.wait = permit.waited();
+    }
+    in_flight.keep(permit);
 }
 
 /// Has the request wait its turn and sends it; once more if that is safe and the first try was not answered. Each try is

@@ -4,6 +4,7 @@
 //! ends in the origin's answer or in one made by [`answer`]; nothing else writes to a client.
 
 mod access_log;
+mod account;
 mod answer;
 mod body;
 mod connect;

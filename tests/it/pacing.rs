@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use curtsy::config::{Config, HostPattern, HostRule, Mode};
+use curtsy::config::{Config, HostPattern, HostRule, Mode, ResponseHeaders};
 
 use crate::support::{Client, Curtsy, Message, Origin, Stopwatch, ms, soon};
 
@@ -286,13 +286,36 @@ fn no_more_than_concurrency_are_in_flight() {
 }
 
 #[test]
-fn report_mode_forwards_at_once() {
+fn report_mode_forwards_at_once_and_tells_what_it_would_have_done() {
     let curtsy = paced(ms(10_000), |config| config.politeness.mode = Mode::Report);
     let (watch, origin) = (Stopwatch::start(), Origin::hello());
-    for _ in 0..5 {
-        assert_eq!(curtsy.get(&origin.url("/")).status(), 200);
-    }
+    let told: Vec<String> = (0..3).map(|_| curtsy.get(&origin.url("/")).value("Curtsy")).collect();
     assert!(watch.elapsed() < ms(5000));
+    assert!(told[0].contains("would-wait=0.0"), "{told:?}");
+    assert!(told[1].contains("would-wait=9.") && told[2].contains("would-wait=19."), "{told:?}");
+}
+
+/// A response tells how long it waited and why; unless that is not wanted.
+#[test]
+fn a_response_tells_of_its_wait() {
+    let curtsy = paced(ms(1100), |_| {});
+    let origin = Origin::answering("HTTP/1.1 200 OK\r\nServer-Timing: db\r\nContent-Length: 0\r\n\r\n");
+    let first = curtsy.get(&origin.url("/"));
+    assert!(first.value("Curtsy").starts_with("wait=0.0"), "{}", first.value("Curtsy"));
+    assert!(!first.has("Proxy-Status"));
+    let second = curtsy.get(&origin.url("/"));
+    let told = second.value("Curtsy");
+    assert!(told.starts_with("wait=1.0") || told.starts_with("wait=1.1"), "{told}");
+    assert!(told.contains("delay=1.100, why=configured, queue=0"), "{told}");
+    assert_eq!(second.values("Server-Timing")[0], "db");
+    assert!(second.values("Server-Timing")[1].starts_with("curtsy-wait;dur=1"));
+    assert!(second.value("Proxy-Status").contains("waited 1."));
+    curtsy.reload(|config| {
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = Duration::ZERO;
+        config.responses.headers = ResponseHeaders::Errors;
+    });
+    assert!(!curtsy.get(&origin.url("/")).has("Curtsy"));
 }
 
 /// New numbers count for those who wait already.

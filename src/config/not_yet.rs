@@ -6,7 +6,6 @@
 /// A key, or a whole section when it ends in a dot; `host.` and a key for one of a `[[host]]` rule. A single value of a working key that is not built yet is refused
 /// by the reader of that value, in `texts.rs`.
 pub(super) const NOT_YET: &[&str] = &[
-    "politeness.key",
     "adaptive.",
     "retry.",
     "breaker.",

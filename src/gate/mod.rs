@@ -62,12 +62,20 @@ impl Gate {
         drop(book);
         let place = Place::join(lane, visit, self.waiting.clone(), self.metrics.clone(), now)?;
         match place.waits_until() {
-            Some(expected) if self.waiting.load(Relaxed) > self.most_waiting.load(Relaxed) => {
-                let seconds = expected.since(now).as_secs() + 1;
-                Err(Refusal::QueueFull { retry_after: Duration::from_secs(seconds) })
+            Some(expected) => {
+                tracing::debug!(event = "waiting", %host, wait_s = expected.since(now).as_secs_f64(), "a request waits");
+                self.check_crowd(place, expected, now)
             }
-            _ => Ok(place),
+            None => Ok(place),
         }
+    }
+
+    /// All lines together have a bound too.
+    fn check_crowd(&self, place: Place, expected: Timestamp, now: Timestamp) -> Result<Place, Refusal> {
+        if self.waiting.load(Relaxed) <= self.most_waiting.load(Relaxed) {
+            return Ok(place);
+        }
+        Err(Refusal::QueueFull { retry_after: Duration::from_secs(expected.since(now).as_secs() + 1) })
     }
 
     /// A client by whatever tells it apart: user, name or address.
@@ -102,4 +110,113 @@ impl Gate {
 
 fn now() -> Timestamp {
     Timestamp::from_micros(clock::micros())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::politeness::policy::Policy;
+
+    const DELAY: Duration = Duration::from_secs(1);
+
+    fn gate(policy: Policy) -> Arc<Gate> {
+        let book = PolicyBook { general: policy, rules: Vec::new() };
+        let bounds = Bounds { most: 100, idle: Duration::from_secs(3600) };
+        Arc::new(Gate::new(book, bounds, 1000, Arc::default()))
+    }
+
+    fn visit(gate: &Gate, client: &str) -> Visit {
+        Visit { client: gate.client(client), url: 1, urgency: 3, retry: false, max_wait: None }
+    }
+
+    fn host() -> HostKey {
+        HostKey::parse("a.test").unwrap()
+    }
+
+    /// A whole visit, with a connection that takes `opening` to get ready; answers when it was sent.
+    async fn go(gate: Arc<Gate>, client: &'static str, opening: Duration) -> Instant {
+        let mut place = gate.join(&host(), visit(&gate, client)).unwrap();
+        place.called().await.unwrap();
+        sleep(opening).await;
+        let permit = place.turn().await.unwrap();
+        permit.sent();
+        clock::now()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_free_host_costs_no_waiting() {
+        let gate = gate(Policy::default());
+        let mut place = gate.join(&host(), visit(&gate, "a")).unwrap();
+        assert_eq!(place.waits_until(), None);
+        let through = async {
+            place.called().await.unwrap();
+            place.turn().await.unwrap()
+        };
+        // Ready at the first poll: no task switch, no timer.
+        let mut through = std::pin::pin!(through);
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(through.as_mut().poll(&mut cx).is_ready());
+    }
+
+    /// Promise 1: the gap counts from the send, not from the grant.
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_connection_compresses_no_gap() {
+        let gate = gate(Policy { delay: DELAY, ..Policy::default() });
+        let slow = Duration::from_millis(300);
+        let first = tokio::spawn(go(gate.clone(), "a", slow));
+        let second = tokio::spawn(go(gate.clone(), "b", slow));
+        let third = tokio::spawn(go(gate.clone(), "c", Duration::ZERO));
+        let mut sent = [first.await.unwrap(), second.await.unwrap(), third.await.unwrap()];
+        sent.sort();
+        assert!(sent[1] - sent[0] >= DELAY && sent[2] - sent[1] >= DELAY, "{sent:?}");
+        assert!(sent[2] - sent[0] <= DELAY * 2 + Duration::from_millis(5), "time was lost: {sent:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_hands_the_timer_on_and_spends_no_turn() {
+        let gate = gate(Policy { delay: DELAY, ..Policy::default() });
+        let first = go(gate.clone(), "a", Duration::ZERO).await;
+        let leaving: Vec<_> = (0..20).map(|_| tokio::spawn(go(gate.clone(), "b", Duration::ZERO))).collect();
+        let staying = tokio::spawn(go(gate.clone(), "c", Duration::ZERO));
+        sleep(DELAY / 2).await;
+        for visit in &leaving {
+            visit.abort();
+        }
+        let last = staying.await.unwrap();
+        let gap = last - first;
+        assert!(gap >= DELAY && gap < DELAY + Duration::from_millis(5), "{gap:?}");
+        assert_eq!(gate.queued(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_that_is_not_used_is_the_next_ones() {
+        let gate = gate(Policy { delay: DELAY, ..Policy::default() });
+        let mut place = gate.join(&host(), visit(&gate, "a")).unwrap();
+        place.called().await.unwrap();
+        let unused = place.turn().await.unwrap();
+        let next = tokio::spawn(go(gate.clone(), "b", Duration::ZERO));
+        sleep(Duration::from_millis(10)).await;
+        assert!(!next.is_finished(), "two hold the turn");
+        let before = clock::now();
+        drop(unused);
+        assert!(next.await.unwrap() - before < Duration::from_millis(5));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_backlog_uses_all_of_the_allowed_rate() {
+        let gate = gate(Policy { delay: Duration::from_millis(50), ..Policy::default() });
+        let first = clock::now();
+        let visits: Vec<_> = (0..200).map(|_| tokio::spawn(go(gate.clone(), "a", Duration::ZERO))).collect();
+        let mut last = first;
+        for visit in visits {
+            last = last.max(visit.await.unwrap());
+        }
+        let ideal = Duration::from_millis(50) * 199;
+        let used = ideal.as_secs_f64() / (last - first).as_secs_f64();
+        assert!((0.95..=1.0).contains(&used), "{used}");
+    }
 }

@@ -92,6 +92,16 @@ impl HostKey {
         &self.text
     }
 
+    /// The registrable domain by the public suffix list, with private suffixes such as `github.io` (one owner each); an
+    /// address, or a name that is a suffix itself, stands for itself.
+    #[must_use]
+    pub fn domain(&self) -> HostKey {
+        match (self.ip, psl::domain_str(&self.text)) {
+            (None, Some(domain)) if domain.len() < self.text.len() => HostKey { text: domain.into(), ip: None },
+            _ => self.clone(),
+        }
+    }
+
     /// The address, if the host was given as one.
     pub fn ip(&self) -> Option<IpAddr> {
         self.ip
@@ -258,6 +268,18 @@ mod tests {
         check(&["[::ffff:127.0.0.1]", "[::ffff:7f00:1]"], "127.0.0.1");
         check(&["[::1]", "[0:0:0:0:0:0:0:1]"], "::1");
         assert_eq!(HostKey::parse("[::1]").unwrap().to_string(), "[::1]");
+    }
+
+    #[test]
+    fn a_domain_is_what_somebody_registered() {
+        let domain = |host: &str| HostKey::parse(host).unwrap().domain().to_string();
+        assert_eq!(domain("www.example.co.uk"), "example.co.uk");
+        assert_eq!(domain("example.co.uk"), "example.co.uk");
+        assert_eq!(domain("a.b.someone.github.io"), "someone.github.io");
+        assert_eq!(domain("co.uk"), "co.uk");
+        assert_eq!(domain("localhost"), "localhost");
+        assert_eq!(domain("10.1.2.3"), "10.1.2.3");
+        assert_eq!(domain("[::1]"), "[::1]");
     }
 
     #[test]

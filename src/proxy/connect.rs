@@ -38,7 +38,8 @@ pub(super) async fn connect(
         return Err(Refusal::Loop.into());
     }
     let peer = in_flight.as_ref().expect("a request is in flight until it is answered").peer();
-    let mut place = worker.shared.gate.join(&host, wish::read(&worker.shared.gate, &parts, user, peer))?;
+    let budget = wish::budget(worker, settings, &host).await?;
+    let mut place = worker.shared.gate.join(&budget, wish::read(&worker.shared.gate, &parts, user, peer))?;
     place.called().await?;
     let (stream, early) = worker.upstream.tunnel(settings.terms(), &host, port).await?;
     // The tunnel is open, but nothing of the client's goes into it before the turn.

@@ -19,7 +19,7 @@ use crate::gate::Permit;
 use crate::metrics::Outcome;
 use crate::politeness::visit::{self, Visit};
 use crate::politeness::{Origin, Scheme};
-use crate::upstream::{Answer, RequestBody, Terms, Unanswered, UpstreamError};
+use crate::upstream::{Answer, RequestBody, Unanswered, UpstreamError};
 
 /// No registered method is longer than 17 characters; more is an attempt at something else.
 const LONGEST_METHOD: usize = 32;
@@ -51,11 +51,10 @@ pub(super) async fn forward(
         parts.uri = canonical(origin, parts.uri);
     }
 
-    let terms = settings.terms();
     let limit = in_flight.as_ref().expect("a request is in flight until it is answered").limit();
     let body = RequestBody::new(incoming, limit, settings.config.limits.client_stall);
     let request = Request::from_parts(parts, body);
-    let (answer, permit, took) = send(worker, terms, origin, visit, request).await?;
+    let (answer, permit, took) = send(worker, settings, origin, visit, request).await?;
 
     let (status, version) = match &answer {
         Answer::Response(response) => (response.status(), response.version()),
@@ -100,13 +99,14 @@ fn keep(in_flight: &mut Option<InFlight>, permit: Permit, took: Duration) {
 /// a visit of its own.
 async fn send(
     worker: &Worker,
-    terms: Terms<'_>,
+    settings: &Settings,
     origin: &Origin,
     mut visit: Visit,
     request: Request<RequestBody>,
 ) -> Result<(Answer, Permit, Duration), Failure> {
-    let Origin { host, port, .. } = origin;
-    let mut place = worker.shared.gate.join(host, visit)?;
+    let (terms, Origin { host, port, .. }) = (settings.terms(), origin);
+    let budget = wish::budget(worker, settings, host).await?;
+    let mut place = worker.shared.gate.join(&budget, visit)?;
     place.called().await?;
     let ready = worker.upstream.ready(terms, host, *port).await?;
     let permit = place.turn().await?;
@@ -120,7 +120,7 @@ async fn send(
     drop(permit);
 
     visit.retry = true;
-    let mut place = worker.shared.gate.join(host, visit)?;
+    let mut place = worker.shared.gate.join(&budget, visit)?;
     place.called().await?;
     let ready = worker.upstream.ready_new(terms, host, *port).await?;
     let permit = place.turn().await?;

@@ -8,11 +8,24 @@ use std::time::Duration;
 
 use http::request::Parts;
 
+use super::failure::Failure;
+use super::{Settings, Worker};
+use crate::config::Key;
 use crate::gate::Gate;
+use crate::politeness::HostKey;
 use crate::politeness::visit::Visit;
 
 /// RFC 9218, section 4.1: what is not said is 3.
 const USUAL: u8 = 3;
+
+/// Whose budget a visit to this host is taken from (`politeness.key`).
+pub(super) async fn budget(worker: &Worker, settings: &Settings, host: &HostKey) -> Result<HostKey, Failure> {
+    Ok(match settings.config.politeness.key {
+        Key::Host => host.clone(),
+        Key::Domain => host.domain(),
+        Key::Ip => worker.upstream.address(settings.terms(), host).await?.map_or_else(|| host.clone(), HostKey::from),
+    })
+}
 
 pub(super) fn read(gate: &Gate, parts: &Parts, user: Option<&str>, peer: IpAddr) -> Visit {
     let named = || text(parts, "curtsy-client");

@@ -18,6 +18,7 @@ mod reply;
 mod resolve;
 mod upload;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -101,6 +102,15 @@ impl Upstream {
             return Ok(Ready { connection });
         }
         self.open(terms, place).await
+    }
+
+    /// The first address of the host, for those who pace by address; `None` behind a parent proxy, which does not say.
+    pub async fn address(&self, terms: Terms<'_>, host: &HostKey) -> Result<Option<IpAddr>, UpstreamError> {
+        if terms.config.proxy.is_some() {
+            return Ok(host.ip());
+        }
+        let ips = self.resolver.lookup(host, terms.config.dns_timeout).await?;
+        Ok(ips.first().copied())
     }
 
     /// A new connection to the host.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use curtsy::config::{Config, HostPattern, HostRule, Mode, ResponseHeaders};
+use curtsy::config::{Config, HostPattern, HostRule, Key, Mode, ResponseHeaders};
 
 use crate::support::{Client, Curtsy, Message, Origin, Stopwatch, ms, soon};
 
@@ -380,4 +380,68 @@ fn a_resend_waits_its_turn() {
         assert!(pair[1] - pair[0] + ROOM >= DELAY, "{times:?}");
     }
     expect_no_violation(&curtsy);
+}
+
+/// All lines together have a bound.
+#[test]
+fn all_hosts_together_have_a_bound() {
+    let curtsy = paced(ms(5000), |config| {
+        config.politeness.max_queue = 2;
+        config.politeness.max_queue_total = 2;
+    });
+    let origins: Vec<_> = (1..=4).map(|n| Guestbook::on(&format!("127.0.8.{n}"), Stopwatch::start(), ms(0))).collect();
+    let mut clients: Vec<Client> = Vec::new();
+    for book in &origins {
+        curtsy.get(&book.origin.url("/"));
+    }
+    for book in &origins[..2] {
+        let mut client = curtsy.client();
+        client.send_head(&[&book.origin.get("/"), "Host: x"]);
+        clients.push(client);
+    }
+    assert!(soon(|| curtsy.metric("curtsy_queued_requests") == 2));
+    assert_eq!(curtsy.ask(&[&origins[3].origin.get("/"), "Host: x"]).refusal(), "queue-full");
+}
+
+/// Hosts on one address share its budget, if that is what is asked for.
+#[test]
+fn hosts_on_one_address_can_share_a_budget() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |config| config.politeness.key = Key::Ip));
+    let book = Guestbook::open(watch);
+    let port = book.origin.port();
+    for host in ["127.0.0.1", "localhost", "127.0.0.1"] {
+        assert_eq!(curtsy.get(&format!("http://{host}:{port}/")).status(), 200, "{host}");
+    }
+    book.expect_gaps(DELAY);
+}
+
+/// Hosts that nobody visits are forgotten, but not before their interval is over.
+#[test]
+fn idle_hosts_are_forgotten() {
+    let curtsy = paced(ms(700), |config| {
+        config.hosts.idle = ms(50);
+        config.hosts.sweep = ms(50);
+    });
+    let origin = Origin::hello();
+    curtsy.get(&origin.url("/"));
+    assert_eq!(curtsy.metric("curtsy_hosts"), 1);
+    let (watch, book) = (Stopwatch::start(), Guestbook::on("127.0.8.20", Stopwatch::start(), ms(0)));
+    curtsy.get(&book.origin.url("/1"));
+    curtsy.get(&book.origin.url("/2"));
+    book.expect_gaps(ms(700));
+    assert!(watch.elapsed() >= ms(600));
+    assert!(soon(|| curtsy.metric("curtsy_hosts") == 0));
+}
+
+/// More hosts than there is room for: nobody is refused, and no promise is broken.
+#[test]
+fn a_full_registry_paces_the_rest_together() {
+    let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |config| config.hosts.max = 2));
+    let books: Vec<_> = (1..=5).map(|n| Guestbook::on(&format!("127.0.8.{}", 30 + n), watch, ms(0))).collect();
+    for book in &books {
+        assert_eq!(curtsy.get(&book.origin.url("/")).status(), 200);
+    }
+    assert_eq!(curtsy.metric("curtsy_hosts"), 2);
+    let crowded: Vec<Duration> = books[2..].iter().flat_map(Guestbook::times).collect();
+    assert!(crowded[2] - crowded[0] + ROOM >= DELAY * 2, "{crowded:?}");
 }

@@ -186,6 +186,9 @@ CURTSY_SETTINGS = {
     "access.connect_ports": '["*"]',
     "access.max_client_connections": "10000",
     "upstream.pool_per_host": "256",
+    # Everything is decided as for a real host, and nobody has to wait.
+    "politeness.delay": '"0s"',
+    "politeness.concurrency": "1000",
     "log.level": '"warn"',
 }
 

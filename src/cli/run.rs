@@ -8,7 +8,7 @@ use clap::Args;
 use super::Settings;
 use crate::app::{Listeners, Running};
 use crate::clock;
-use crate::config::{self, Config, Loaded, Problems, Sources, Watch};
+use crate::config::{self, Config, Loaded, Mode, Problems, Sources, Watch};
 use crate::shutdown::{Wish, Wishes};
 use crate::telemetry::{self, LevelHandle};
 
@@ -164,7 +164,7 @@ fn announce(running: &Running, loaded: &Loaded, took: Duration) -> io::Result<()
         "curtsy {version}\n\n\
          \x20 proxy      {proxies}\n\
          \x20 admin      {admin}\n\n\
-         \x20 pacing     not built yet: requests are forwarded at once\n\
+         \x20 politeness {politeness}\n\
          \x20 robots     not built yet: robots.txt is not read\n\
          \x20 https      tunnelled\n\
          \x20 config     {file}\n\n\
@@ -173,6 +173,26 @@ fn announce(running: &Running, loaded: &Loaded, took: Duration) -> io::Result<()
          ready in {took} ms. Ctrl-C stops after requests in flight are done.",
         version = env!("CARGO_PKG_VERSION"),
         proxies = proxy.join(", "),
+        politeness = politeness(&loaded.config),
         took = took.as_millis(),
     )
+}
+
+fn politeness(config: &Config) -> String {
+    let politeness = &config.politeness;
+    let time = humantime::format_duration;
+    let pace = format!(
+        "{} between requests to a host, {} at a time; held up to {}",
+        time(politeness.delay),
+        politeness.concurrency,
+        time(politeness.max_wait),
+    );
+    match politeness.mode {
+        Mode::Enforce if politeness.delay.is_zero() => {
+            format!("no delay, {} requests at a time", politeness.concurrency)
+        }
+        Mode::Enforce => pace,
+        Mode::Report => format!("only reported, not enforced: {pace}"),
+        Mode::Off => "off".to_owned(),
+    }
 }

@@ -32,7 +32,7 @@ pub struct Gate {
     registry: Registry,
     book: ArcSwap<PolicyBook>,
     /// Visits that wait, of all hosts, and how many may.
-    waiting: Arc<AtomicUsize>,
+    waiting: AtomicUsize,
     most_waiting: AtomicUsize,
     /// Keeps clients from choosing names and URLs that collide.
     key: RandomState,
@@ -44,7 +44,7 @@ impl Gate {
         Gate {
             registry: Registry::new(bounds),
             book: ArcSwap::from_pointee(book),
-            waiting: Arc::default(),
+            waiting: AtomicUsize::new(0),
             most_waiting: AtomicUsize::new(most_waiting),
             key: RandomState::new(),
             metrics,
@@ -52,15 +52,14 @@ impl Gate {
     }
 
     /// Takes a place in the host's line, or hears at once why not.
-    pub fn join(&self, host: &HostKey, visit: Visit) -> Result<Place, Refusal> {
-        let book = self.book.load();
-        if book.general.mode == Mode::Off && book.rules.is_empty() {
+    pub fn join(self: &Arc<Self>, host: &HostKey, visit: Visit) -> Result<Place, Refusal> {
+        if self.is_off() {
             return Ok(Place::free());
         }
-        let now = now();
+        let (book, now) = (self.book.load(), now());
         let lane = self.registry.lane(host, &book, now);
         drop(book);
-        let place = Place::join(lane, visit, self.waiting.clone(), self.metrics.clone(), now)?;
+        let place = Place::join(self.clone(), lane, visit, now)?;
         match place.waits_until() {
             Some(expected) => {
                 tracing::debug!(event = "waiting", %host, wait_s = expected.since(now).as_secs_f64(), "a request waits");
@@ -76,6 +75,12 @@ impl Gate {
             return Ok(place);
         }
         Err(Refusal::QueueFull { retry_after: Duration::from_secs(expected.since(now).as_secs() + 1) })
+    }
+
+    /// Whether no host is paced at all.
+    fn is_off(&self) -> bool {
+        let book = self.book.load();
+        book.general.mode == Mode::Off && book.rules.is_empty()
     }
 
     /// A client by whatever tells it apart: user, name or address.

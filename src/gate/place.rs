@@ -6,16 +6,15 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::Sleep;
 
-use super::now;
 use super::shared_lane::{SharedLane, Told};
+use super::{Gate, now};
 use crate::clock;
-use crate::metrics::Metrics;
 use crate::politeness::policy::{Delays, Mode};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Refusal, Ticket, Visit};
@@ -26,25 +25,23 @@ pub struct Place(Option<Standing>);
 
 /// Leave to make one visit.
 #[derive(Debug)]
-pub struct Permit {
-    standing: Option<Standing>,
-    waited: Duration,
-}
+pub struct Permit(Option<Standing>);
 
 #[derive(Debug)]
 struct Standing {
+    gate: Arc<Gate>,
     lane: Arc<SharedLane>,
     ticket: Ticket,
     joined: Timestamp,
     expected: Timestamp,
     /// Told to make its connection ready.
     called: bool,
-    /// How many waited in the line when this one came.
-    ahead: usize,
-    /// Counted among the waiting of all hosts until its turn.
-    waiting: Option<Arc<AtomicUsize>>,
+    /// How long it was kept waiting. The time its connection took is its own.
+    waited: Duration,
+    /// Counted among the waiting of all hosts.
+    counted: bool,
     timer: Option<Pin<Box<Sleep>>>,
-    metrics: Arc<Metrics>,
+    account: Account,
 }
 
 impl Place {
@@ -53,33 +50,32 @@ impl Place {
         Place(None)
     }
 
-    pub(super) fn join(
-        lane: Arc<SharedLane>,
-        visit: Visit,
-        waiting: Arc<AtomicUsize>,
-        metrics: Arc<Metrics>,
-        now: Timestamp,
-    ) -> Result<Self, Refusal> {
-        let mut ahead = 0;
-        let joined = lane.with(now, |state| {
+    pub(super) fn join(gate: Arc<Gate>, lane: Arc<SharedLane>, visit: Visit, now: Timestamp) -> Result<Self, Refusal> {
+        let (joined, called, account) = lane.look(|state| {
             state.used(now);
-            ahead = state.lane.queued();
-            state.lane.join(visit, now)
+            let ahead = state.lane.queued();
+            let joined = state.lane.join(visit, now)?;
+            state.drive(now);
+            // A host that is free calls at once.
+            let called = state.take_told(joined.ticket) == Some(Told::Prepare);
+            let (delays, mode) = (state.lane.delays(), state.lane.policy().mode);
+            Ok((joined, called, Account { delays, mode, ahead, would_wait: joined.expected.since(now) }))
         })?;
-        waiting.fetch_add(1, Relaxed);
         let mut standing = Standing {
+            gate,
+            lane,
             ticket: joined.ticket,
             joined: now,
             expected: joined.expected,
-            called: false,
-            ahead,
-            waiting: Some(waiting),
+            called,
+            waited: Duration::ZERO,
+            counted: false,
             timer: None,
-            metrics,
-            lane,
+            account,
         };
-        // A host that is free calls at once.
-        standing.called = standing.lane.look(|state| state.take_told(joined.ticket)) == Some(Told::Prepare);
+        if !called {
+            standing.start_waiting();
+        }
         Ok(Place(Some(standing)))
     }
 
@@ -100,13 +96,16 @@ impl Place {
     pub async fn turn(self) -> Result<Permit, Refusal> {
         match self.0 {
             Some(standing) => standing.turn().await,
-            None => Ok(Permit { standing: None, waited: Duration::ZERO }),
+            None => Ok(Permit(None)),
         }
     }
 }
 
 impl Standing {
     async fn called(&mut self) -> Result<(), Refusal> {
+        if self.called {
+            return Ok(());
+        }
         while !self.called {
             match self.told().await {
                 Told::Prepare => self.called = true,
@@ -114,23 +113,34 @@ impl Standing {
                 Told::Start => {}
             }
         }
+        self.waited = now().since(self.joined);
         Ok(())
     }
 
     async fn turn(mut self) -> Result<Permit, Refusal> {
         let (ticket, ready) = (self.ticket, now());
-        self.lane.with(ready, |state| state.lane.ready(ticket, ready));
+        let mut told = self.lane.look(|state| {
+            state.lane.ready(ticket, ready);
+            state.drive(ready);
+            state.take_told(ticket)
+        });
+        let at_once = told.is_some();
+        if !at_once {
+            self.start_waiting();
+        }
         loop {
-            match self.told().await {
-                Told::Start => break,
-                Told::Refused(refusal) => return Err(refusal),
-                Told::Prepare => {}
+            match told {
+                Some(Told::Start) => break,
+                Some(Told::Refused(refusal)) => return Err(refusal),
+                Some(Told::Prepare) | None => told = Some(self.told().await),
             }
         }
         self.stop_waiting();
-        let waited = now().since(self.joined);
-        self.metrics.waited(waited);
-        Ok(Permit { standing: Some(self), waited })
+        if !at_once {
+            self.waited += now().since(ready);
+        }
+        self.gate.metrics.waited(self.waited);
+        Ok(Permit(Some(self)))
     }
 
     async fn told(&mut self) -> Told {
@@ -174,9 +184,15 @@ impl Standing {
         timer.as_mut().poll(cx)
     }
 
+    fn start_waiting(&mut self) {
+        if !std::mem::replace(&mut self.counted, true) {
+            self.gate.waiting.fetch_add(1, Relaxed);
+        }
+    }
+
     fn stop_waiting(&mut self) {
-        if let Some(waiting) = self.waiting.take() {
-            waiting.fetch_sub(1, Relaxed);
+        if std::mem::take(&mut self.counted) {
+            self.gate.waiting.fetch_sub(1, Relaxed);
         }
     }
 }
@@ -195,31 +211,28 @@ impl Drop for Standing {
 impl Permit {
     /// The head of the request was written just now.
     pub fn sent(&self) {
-        let Some(standing) = &self.standing else { return };
+        let Some(standing) = &self.0 else { return };
         let now = now();
         if let Some(breach) = standing.lane.with(now, |state| state.lane.sent(standing.ticket, now)) {
-            standing.metrics.spacing_violations.inc();
+            standing.gate.metrics.spacing_violations.inc();
             tracing::error!(event = "spacing.violation", ?breach, "a request started too early; please report this");
         }
     }
 
     /// The response head is in, or will never be.
     pub fn report(&self, outcome: Outcome) {
-        let Some(standing) = &self.standing else { return };
+        let Some(standing) = &self.0 else { return };
         let now = now();
         standing.lane.with(now, |state| state.lane.report(standing.ticket, outcome, now));
     }
 
     pub fn waited(&self) -> Duration {
-        self.waited
+        self.0.as_ref().map_or(Duration::ZERO, |standing| standing.waited)
     }
 
     /// What can be told about this visit; `None` if its host is not paced.
-    pub fn account(&self) -> Option<Account> {
-        let standing = self.standing.as_ref()?;
-        let (delays, mode) = standing.lane.look(|state| (state.lane.delays(), state.lane.policy().mode));
-        let would_wait = standing.expected.since(standing.joined);
-        Some(Account { delays, mode, ahead: standing.ahead, would_wait })
+    pub fn account(&self) -> Option<&Account> {
+        self.0.as_ref().map(|standing| &standing.account)
     }
 }
 

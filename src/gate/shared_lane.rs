@@ -73,7 +73,8 @@ impl State {
     }
 
     pub(super) fn drive(&mut self, now: Timestamp) {
-        loop {
+        // Where nobody waits, nothing can follow.
+        while self.lane.queued() > 0 {
             match self.lane.next_step(now) {
                 Step::Prepare(ticket) => self.tell(ticket, Told::Prepare),
                 Step::Start(ticket) => self.tell(ticket, Told::Start),
@@ -81,6 +82,7 @@ impl State {
                 Step::Wait(alarm) => return self.set_alarm(alarm),
             }
         }
+        self.alarm = None;
     }
 
     /// What the visit was told since it last asked.

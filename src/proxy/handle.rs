@@ -19,11 +19,14 @@ use super::worker::Open;
 use super::{Settings, Worker, connect, forward, landing};
 use crate::metrics::{Kind, Outcome};
 use crate::patience::Limit;
+use crate::politeness::visit::ClientId;
 
 /// Who is at the other end of a client connection.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) peer: SocketAddr,
+    /// By its address.
+    pub(super) id: ClientId,
     pub(super) limit: Arc<Limit>,
     /// Counted as open until the connection, or the tunnel that it became, is over.
     pub(super) _open: Open,

@@ -2,7 +2,6 @@
 //!
 //! Dropping it settles everything, so no path can forget: a client that leaves, an origin that breaks off, a panic.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use crate::clock;
 use crate::gate::Permit;
 use crate::metrics::{Kind, Outcome, Stage};
 use crate::patience::Limit;
+use crate::politeness::visit::ClientId;
 
 #[derive(Debug)]
 pub(super) struct InFlight {
@@ -66,8 +66,9 @@ impl InFlight {
         &self.client.limit
     }
 
-    pub(super) fn peer(&self) -> IpAddr {
-        self.client.peer.ip()
+    /// The client, if nothing better is known than its address.
+    pub(super) fn peer(&self) -> ClientId {
+        self.client.id
     }
 
     /// Holds the permit until the request is over.

@@ -3,9 +3,9 @@
 //! A client may only ask for less: a shorter wait, a later place among its own visits. Nothing it sends makes curtsy
 //! less polite.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
+use http::header::HeaderName;
 use http::request::Parts;
 
 use super::failure::Failure;
@@ -13,7 +13,13 @@ use super::{Settings, Worker};
 use crate::config::Key;
 use crate::gate::Gate;
 use crate::politeness::HostKey;
-use crate::politeness::visit::Visit;
+use crate::politeness::visit::{ClientId, Visit};
+
+const CLIENT: HeaderName = HeaderName::from_static("curtsy-client");
+const OWN_PRIORITY: HeaderName = HeaderName::from_static("curtsy-priority");
+const MAX_WAIT: HeaderName = HeaderName::from_static("curtsy-max-wait");
+const PRIORITY: HeaderName = HeaderName::from_static("priority");
+const PREFER: HeaderName = HeaderName::from_static("prefer");
 
 /// RFC 9218, section 4.1: what is not said is 3.
 const USUAL: u8 = 3;
@@ -27,12 +33,9 @@ pub(super) async fn budget(worker: &Worker, settings: &Settings, host: &HostKey)
     })
 }
 
-pub(super) fn read(gate: &Gate, parts: &Parts, user: Option<&str>, peer: IpAddr) -> Visit {
-    let named = || text(parts, "curtsy-client");
-    let client = match user.or_else(named) {
-        Some(name) => gate.client(name),
-        None => gate.client(peer),
-    };
+pub(super) fn read(gate: &Gate, parts: &Parts, user: Option<&str>, peer: ClientId) -> Visit {
+    let named = || text(parts, CLIENT);
+    let client = user.or_else(named).map_or(peer, |name| gate.client(name));
     Visit {
         client,
         url: gate.url(parts.uri.path_and_query().map_or("/", |path| path.as_str())),
@@ -44,20 +47,20 @@ pub(super) fn read(gate: &Gate, parts: &Parts, user: Option<&str>, peer: IpAddr)
 
 /// `Priority: u=1` (RFC 9218) or `Curtsy-Priority: 1` to 9.
 fn urgency(parts: &Parts) -> u8 {
-    let standard = || parameter(text(parts, "priority")?, "u")?.parse().ok().filter(|urgency| *urgency <= 7);
-    let own = || text(parts, "curtsy-priority")?.trim().parse().ok().filter(|urgency| (1..=9).contains(urgency));
+    let standard = || parameter(text(parts, PRIORITY)?, "u")?.parse().ok().filter(|urgency| *urgency <= 7);
+    let own = || text(parts, OWN_PRIORITY)?.trim().parse().ok().filter(|urgency| (1..=9).contains(urgency));
     own().or_else(standard).unwrap_or(USUAL)
 }
 
 /// `Prefer: wait=10` (RFC 7240, section 4.3), in seconds.
 fn preferred_wait(parts: &Parts) -> Option<Duration> {
-    let values = parts.headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+    let values = parts.headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
     values.filter_map(|value| parameter(value, "wait")?.parse().ok()).next().map(Duration::from_secs)
 }
 
 /// `Curtsy-Max-Wait: 0` is "now or never".
 fn own_wait(parts: &Parts) -> Option<Duration> {
-    text(parts, "curtsy-max-wait")?.trim().parse().ok().map(Duration::from_secs)
+    text(parts, MAX_WAIT)?.trim().parse().ok().map(Duration::from_secs)
 }
 
 fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
@@ -67,7 +70,7 @@ fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     }
 }
 
-fn text<'a>(parts: &'a Parts, name: &str) -> Option<&'a str> {
+fn text(parts: &Parts, name: HeaderName) -> Option<&str> {
     parts.headers.get(name)?.to_str().ok().filter(|text| !text.is_empty())
 }
 

@@ -112,7 +112,12 @@ async fn serve(worker: Arc<Worker>, stream: TcpStream, peer: SocketAddr, open: O
     let _ = stream.set_nodelay(true);
     let settings = worker.shared.settings.load_full();
     let limits = &settings.config.limits;
-    let client = Arc::new(Client { peer, limit: Arc::new(Limit::none()), _open: open });
+    let client = Arc::new(Client {
+        peer,
+        id: worker.shared.gate.client(peer.ip()),
+        limit: Arc::new(Limit::none()),
+        _open: open,
+    });
     client.limit.begin_within(limits.client_idle, limits.head_timeout);
     let look = limits.client_idle.min(limits.head_timeout);
     let io: ClientStream = TokioIo::new(Patient::new(stream, client.limit.clone(), limits.client_stall, look));

@@ -47,6 +47,11 @@ impl Chunks {
         Chunks { state: State::Size }
     }
 
+    /// Whether the last piece has been taken.
+    pub(super) fn is_over(&self) -> bool {
+        self.state == State::End
+    }
+
     /// Takes the next piece off the front of `buffer`.
     pub(super) fn next(&mut self, buffer: &mut BytesMut) -> Result<Piece, Malformed> {
         loop {

@@ -48,15 +48,15 @@ impl Upload {
         Upload { out: message.head, written: 0, body: message.body, chunked: message.chunked, state }
     }
 
-    /// Writes as much as the origin takes. Ready once everything is written; true the first time it is.
+    /// Writes as much as the origin takes. Ready once everything is written.
     pub(super) fn push<S: AsyncWrite + Unpin>(
         &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<bool, UploadError>> {
+    ) -> Poll<Result<(), UploadError>> {
         loop {
             match self.state {
-                State::Over => return Poll::Ready(Ok(false)),
+                State::Over => return Poll::Ready(Ok(())),
                 State::Failed(_) => return Poll::Ready(Err(UploadError::Stream)),
                 State::Flowing | State::Last => {}
             }
@@ -72,7 +72,7 @@ impl Upload {
             }
             if self.state == State::Last {
                 self.state = State::Over;
-                return Poll::Ready(Ok(true));
+                continue;
             }
             self.out.clear();
             self.written = 0;
@@ -116,6 +116,11 @@ impl Upload {
 
     pub(super) fn is_head_only(&self) -> bool {
         matches!(self.body, RequestBody::Empty)
+    }
+
+    /// Whether there is more to write, and the origin may still take it.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.state, State::Flowing | State::Last)
     }
 
     /// Whether the origin has all of the request.

@@ -9,6 +9,8 @@ mod chunked;
 mod connection;
 mod dial;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod guard;
 mod head;
 mod message;

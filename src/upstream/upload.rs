@@ -11,6 +11,7 @@ use http_body::{Body, Frame};
 use tokio::io::AsyncWrite;
 
 use super::body::RequestBody;
+use super::chunked;
 use super::error::BodyFault;
 use super::message::{Message, write_field};
 
@@ -84,7 +85,7 @@ impl Upload {
                 }
                 None => {
                     if self.chunked {
-                        self.out.extend_from_slice(b"0\r\n\r\n");
+                        self.out.extend_from_slice(chunked::END);
                     }
                     self.state = State::Last;
                 }
@@ -95,11 +96,7 @@ impl Upload {
     fn write_down(&mut self, frame: Frame<Bytes>) {
         match frame.into_data() {
             Ok(content) if content.is_empty() => {}
-            Ok(content) if self.chunked => {
-                self.out.extend_from_slice(format!("{:x}\r\n", content.len()).as_bytes());
-                self.out.extend_from_slice(&content);
-                self.out.extend_from_slice(b"\r\n");
-            }
+            Ok(content) if self.chunked => chunked::write(&mut self.out, &content),
             Ok(content) => self.out.extend_from_slice(&content),
             Err(frame) => {
                 if let (true, Ok(trailers)) = (self.chunked, frame.into_trailers()) {

@@ -168,6 +168,27 @@ fn a_slow_reader_gets_every_byte() {
     assert!(received == body);
 }
 
+/// Issue 2: it never pauses for long, so it has not stalled, however much the sockets hold.
+#[test]
+fn a_reader_that_takes_its_time_is_no_staller() {
+    const LENGTH: usize = 5_000_000;
+    let origin = Origin::answering(
+        [format!("HTTP/1.1 200 OK\r\nContent-Length: {LENGTH}\r\n\r\n").into_bytes(), noise(LENGTH)].concat(),
+    );
+    let curtsy = Curtsy::with(|config| config.limits.client_stall = ms(300));
+    let mut client = curtsy.client();
+    client.send_head(&[&origin.get("/"), "Host: x"]);
+    client.response_head();
+    let mut received = 0;
+    while received < LENGTH {
+        match client.read_some() {
+            Ok(bytes) => received += bytes.len(),
+            Err(end) => panic!("{end:?} after {received} bytes"),
+        }
+        within(ms(10), || false);
+    }
+}
+
 /// X35: bodies are passed through, not collected.
 #[test]
 fn a_body_of_any_length_takes_little_memory() {

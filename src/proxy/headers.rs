@@ -34,6 +34,8 @@ pub(super) fn outgoing(
         headers.insert(header::CONNECTION, HeaderValue::from_static("TE"));
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
+    // TE alone had to go, and has come back.
+    let hole = hole.filter(|_| !wants_trailers);
     sign(headers, identity, received, hole);
 }
 
@@ -279,5 +281,13 @@ mod tests {
     fn te_trailers_is_said_again() {
         let fields = sent("http://a.test/", &[("te", "gzip;q=0.5, trailers"), ("connection", "te")]);
         assert_eq!(fields, ["host: a.test", "connection: TE", "te: trailers", "via: 1.1 me"]);
+    }
+
+    #[test]
+    fn readiness_for_trailers_needs_no_nomination() {
+        let sent = sent("http://a.test/", &[("host", "a.test"), ("te", "trailers"), ("x", "1")]);
+        for field in ["te: trailers", "connection: TE", "x: 1"] {
+            assert!(sent.contains(&field.to_owned()), "{sent:?}");
+        }
     }
 }

@@ -1,6 +1,6 @@
-//! The chunked transfer coding, read (RFC 9112, section 7.1).
+//! The chunked transfer coding, read and written (RFC 9112, section 7.1).
 //!
-//! Strict: every line ends in CRLF, a size is one to fifteen hex digits, and extensions are skipped but not without
+//! Reading is strict: every line ends in CRLF, a size is one to fifteen hex digits, and extensions are skipped but not without
 //! end. A sloppy reader here is how one response becomes two.
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -13,6 +13,16 @@ use super::head::MOST_FIELDS;
 const LONGEST_LINE: usize = 4096;
 /// All trailer fields together.
 const LONGEST_TRAILERS: usize = 16 * 1024;
+
+/// Behind the last chunk, where there are no trailers.
+pub(super) const END: &[u8] = b"0\r\n\r\n";
+
+/// Writes one chunk. It must not be empty: that would be the end.
+pub(super) fn write(out: &mut Vec<u8>, content: &[u8]) {
+    out.extend_from_slice(format!("{:x}\r\n", content.len()).as_bytes());
+    out.extend_from_slice(content);
+    out.extend_from_slice(b"\r\n");
+}
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chunks {
@@ -45,6 +55,11 @@ pub(super) struct Malformed;
 impl Chunks {
     pub(super) fn new() -> Self {
         Chunks { state: State::Size }
+    }
+
+    /// Whether the last piece has been taken.
+    pub(super) fn is_over(&self) -> bool {
+        self.state == State::End
     }
 
     /// Takes the next piece off the front of `buffer`.
@@ -117,7 +132,9 @@ fn take_trailers(buffer: &mut BytesMut) -> Result<Option<HeaderMap>, Malformed> 
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let mut trailers = HeaderMap::new();
     let length = match httparse::parse_headers(buffer, &mut fields) {
-        Ok(httparse::Status::Complete((length, fields))) => {
+        Ok(httparse::Status::Complete((length, fields)))
+            if length <= LONGEST_TRAILERS && ends_lines_in_crlf(&buffer[..length]) =>
+        {
             for field in fields {
                 let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| Malformed)?;
                 trailers.append(name, HeaderValue::from_bytes(field.value).map_err(|_| Malformed)?);
@@ -125,10 +142,14 @@ fn take_trailers(buffer: &mut BytesMut) -> Result<Option<HeaderMap>, Malformed> 
             length
         }
         Ok(httparse::Status::Partial) if buffer.len() < LONGEST_TRAILERS => return Ok(None),
-        Ok(httparse::Status::Partial) | Err(_) => return Err(Malformed),
+        Ok(_) | Err(_) => return Err(Malformed),
     };
     buffer.advance(length);
     Ok(Some(trailers))
+}
+
+fn ends_lines_in_crlf(bytes: &[u8]) -> bool {
+    bytes.split_inclusive(|byte| *byte == b'\n').all(|line| line.ends_with(b"\r\n"))
 }
 
 #[cfg(test)]
@@ -174,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_could_be_read_in_two_ways_is_refused() {
-        let bad: [&[u8]; 14] = [
+        let bad: [&[u8]; 16] = [
             b"\r\n",
             b"x\r\n",
             b"0x5\r\nhello\r\n",
@@ -188,6 +209,8 @@ mod tests {
             b"5;\r\r\nhello\r\n0\r\n\r\n",
             b"0\r\nbad name: x\r\n\r\n",
             b"0\r\n folded: x\r\n\r\n",
+            b"0\r\n\n",
+            b"0\r\nx: 1\n\r\n",
             b"5\r\nhello\r\n0\r\n",
         ];
         for wire in bad {
@@ -200,6 +223,9 @@ mod tests {
     fn extensions_and_trailers_have_an_end() {
         assert!(decode(&[b"5;".as_slice(), &[b'x'; 5000]].concat(), 100).is_err());
         assert!(decode(&[b"0\r\nx: ".as_slice(), &[b'x'; 20_000]].concat(), 1000).is_err());
+        let long = [b"0\r\nx: ".as_slice(), &[b'x'; 20_000], b"\r\n\r\n"].concat();
+        assert!(decode(&long, 1000).is_err());
+        assert!(decode(&long, long.len()).is_err());
     }
 
     proptest! {
@@ -207,11 +233,9 @@ mod tests {
         fn any_content_survives(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..50), 0..8), step in 1usize..40) {
             let mut wire = Vec::new();
             for piece in &pieces {
-                wire.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
-                wire.extend_from_slice(piece);
-                wire.extend_from_slice(b"\r\n");
+                write(&mut wire, piece);
             }
-            wire.extend_from_slice(b"0\r\n\r\n");
+            wire.extend_from_slice(END);
             let (content, _, rest) = decode(&wire, step).unwrap();
             prop_assert_eq!(content, pieces.concat());
             prop_assert!(rest.is_empty());

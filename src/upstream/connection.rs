@@ -31,6 +31,10 @@ pub(super) struct Connection {
     buffer: BytesMut,
     read_size: usize,
     head_size: usize,
+    /// How long the origin may be silent in the middle of a response.
+    idle: Duration,
+    /// Interim responses to the present request.
+    interim: usize,
     place: Place,
     /// Of the rules that the guard judged the address by.
     generation: u64,
@@ -45,13 +49,6 @@ pub(super) struct Unsent {
     pub(super) again: Option<Message>,
     /// Whether the origin may have seen it.
     pub(super) started: bool,
-}
-
-/// How long an origin may take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
-    pub(super) response: Duration,
-    pub(super) idle: Duration,
 }
 
 /// Read at once: a head and a small body fit into the first.
@@ -71,6 +68,8 @@ impl Connection {
             buffer: BytesMut::new(),
             read_size: FIRST_READ,
             head_size: terms.head_size,
+            idle,
+            interim: 0,
             place,
             generation: terms.generation,
             reused: false,
@@ -90,7 +89,7 @@ impl Connection {
     pub(super) async fn send(
         mut self: Box<Self>,
         message: Message,
-        times: Times,
+        response_timeout: Duration,
         mut started: impl FnMut(),
     ) -> Result<(Head, Upload, Box<Self>), Unsent> {
         if self.reused && self.is_stale() {
@@ -100,14 +99,15 @@ impl Connection {
         let (is_head, repeatable) = (message.is_head, message.repeatable && self.reused);
         let mut upload = Upload::new(message);
         self.limit.listen();
+        self.interim = 0;
         // The origin's time begins when it has the whole request.
         if upload.is_head_only() {
-            self.limit.within(times.response);
+            self.limit.within(response_timeout);
         } else {
             self.limit.clear();
         }
         let exchange = std::future::poll_fn(|cx| {
-            let outcome = self.poll_exchange(&mut upload, is_head, times, cx);
+            let outcome = self.poll_exchange(&mut upload, is_head, response_timeout, cx);
             if !is_started && upload.is_started() {
                 is_started = true;
                 started();
@@ -117,7 +117,9 @@ impl Connection {
         match exchange.await {
             Ok(head) => {
                 self.reused = true;
-                self.limit.each_within(times.idle);
+                if !upload.is_live() {
+                    self.limit.each_within(self.idle);
+                }
                 Ok((head, upload, self))
             }
             Err(error) => {
@@ -132,33 +134,32 @@ impl Connection {
         &mut self,
         upload: &mut Upload,
         is_head: bool,
-        times: Times,
+        response_timeout: Duration,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Head, UpstreamError>> {
-        let head_only = upload.is_head_only();
-        match upload.push(&mut self.stream, cx) {
-            Poll::Ready(Err(UploadError::Body(fault))) => return Poll::Ready(Err(UpstreamError::RequestBody(fault))),
-            // The origin may have answered without reading to the end.
-            Poll::Ready(Err(UploadError::Stream)) | Poll::Pending => {}
-            Poll::Ready(Ok(first)) => {
-                if first && !head_only {
-                    self.limit.within(times.response);
-                }
-            }
+        let was_live = upload.is_live();
+        if let Poll::Ready(Err(UploadError::Body(fault))) = upload.push(&mut self.stream, cx) {
+            return Poll::Ready(Err(UpstreamError::RequestBody(fault)));
         }
-        self.poll_head(is_head, cx).map_err(|error| match upload.failure() {
-            Some(io::ErrorKind::TimedOut) if error.is_unanswered() => UpstreamError::WriteTimeout,
-            _ => error,
-        })
+        if was_live && !upload.is_live() && !upload.is_head_only() {
+            self.limit.within(response_timeout);
+        }
+        // An origin that takes no more may have answered without reading to the end.
+        match (self.poll_head(is_head, cx), upload.failure()) {
+            (Poll::Pending, Some(io::ErrorKind::TimedOut)) => Poll::Ready(Err(UpstreamError::WriteTimeout)),
+            (Poll::Ready(Err(error)), Some(io::ErrorKind::TimedOut)) if error.is_unanswered() => {
+                Poll::Ready(Err(UpstreamError::WriteTimeout))
+            }
+            (head, _) => head,
+        }
     }
 
     fn poll_head(&mut self, is_head: bool, cx: &mut Context<'_>) -> Poll<Result<Head, UpstreamError>> {
-        let mut interim = 0;
         loop {
             match head::take(&mut self.buffer, is_head)? {
                 Some(head) if head.response.status().is_informational() && !is_switch(&head) => {
-                    interim += 1;
-                    if interim > MOST_INTERIM {
+                    self.interim += 1;
+                    if self.interim > MOST_INTERIM {
                         return Poll::Ready(Err(UpstreamError::Protocol("too many interim responses".to_owned())));
                     }
                     continue;
@@ -200,9 +201,12 @@ impl Connection {
         &mut self.buffer
     }
 
+    /// Goes on sending while the response comes in. Until it is done, the origin may be waiting for the rest, so only
+    /// then does its silence count. The response decides how this ends, not a request that can no longer be sent.
     pub(super) fn push(&mut self, upload: &mut Upload, cx: &mut Context<'_>) {
-        // The response decides how this ends; a request that can no longer be sent does not matter to it.
-        let _ = upload.push(&mut self.stream, cx);
+        if upload.is_live() && upload.push(&mut self.stream, cx).is_ready() {
+            self.limit.each_within(self.idle);
+        }
     }
 
     /// Closed by the origin, or with bytes on it that belong to no request.

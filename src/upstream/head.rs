@@ -120,6 +120,10 @@ fn frame(
         headers.remove(CONTENT_LENGTH);
         keep_alive = false;
     }
+    if status == StatusCode::NO_CONTENT && (chunked || length.is_some_and(|length| length > 0)) {
+        // It must not say so (RFC 9110, section 8.6), and may well send what it announced.
+        keep_alive = false;
+    }
     let framing = match length {
         _ if is_head || status.is_informational() => Framing::Length(0),
         _ if status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED => Framing::Length(0),
@@ -231,6 +235,14 @@ mod tests {
         let mut buffer = BytesMut::from(&b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nrest"[..]);
         assert_eq!(take(&mut buffer, true).unwrap().unwrap().framing, Framing::Length(0));
         assert_eq!(&buffer[..], b"rest");
+    }
+
+    #[test]
+    fn a_connection_is_not_used_again_after_a_204_that_announced_a_body() {
+        for (field, kept) in [("X: 1", true), ("Content-Length: 0", true), ("Content-Length: 5", false)] {
+            assert_eq!(read(&format!("HTTP/1.1 204 x\r\n{field}\r\n\r\n")).unwrap().keep_alive, kept, "{field}");
+        }
+        assert!(!read("HTTP/1.1 204 x\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap().keep_alive);
     }
 
     #[test]

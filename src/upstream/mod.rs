@@ -9,6 +9,8 @@ mod chunked;
 mod connection;
 mod dial;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod guard;
 mod head;
 mod message;
@@ -25,7 +27,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, Uri};
 use tokio::net::TcpStream;
 
-use self::connection::{Connection, Times, Unsent};
+use self::connection::{Connection, Unsent};
 use self::head::Head;
 use self::message::Message;
 use self::pool::{Place, Pool};
@@ -193,10 +195,13 @@ impl Upstream {
         message: Message,
         started: impl FnMut(),
     ) -> Result<Answer, Unsent> {
-        let times = Times { response: terms.config.response_timeout, idle: terms.config.idle_timeout };
         let (Head { response, framing, keep_alive }, upload, connection) =
-            ready.connection.send(message, times, started).await?;
+            ready.connection.send(message, terms.config.response_timeout, started).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            // The rest of the body would become the first bytes of the other protocol.
+            if !upload.is_over() {
+                return Err(Unsent { error: UpstreamError::Upgrade, again: None, started: true });
+            }
             let (stream, early) = connection.into_stream();
             return Ok(Answer::Switched(response, stream, early));
         }

@@ -130,7 +130,12 @@ impl Body for Reply {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.left, Left::Length(0))
+        match &self.left {
+            Left::Length(left) => *left == 0,
+            // hyper asks for nothing after trailers.
+            Left::Chunks(chunks) => chunks.is_over(),
+            Left::UntilClose => false,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -11,6 +11,7 @@ use http_body::{Body, Frame};
 use tokio::io::AsyncWrite;
 
 use super::body::RequestBody;
+use super::chunked;
 use super::error::BodyFault;
 use super::message::{Message, write_field};
 
@@ -50,15 +51,15 @@ impl Upload {
         Upload { out: message.head, written: 0, body: message.body, chunked: message.chunked, state, started: false }
     }
 
-    /// Writes as much as the origin takes. Ready once everything is written; true the first time it is.
+    /// Writes as much as the origin takes. Ready once everything is written.
     pub(super) fn push<S: AsyncWrite + Unpin>(
         &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<bool, UploadError>> {
+    ) -> Poll<Result<(), UploadError>> {
         loop {
             match self.state {
-                State::Over => return Poll::Ready(Ok(false)),
+                State::Over => return Poll::Ready(Ok(())),
                 State::Failed(_) => return Poll::Ready(Err(UploadError::Stream)),
                 State::Flowing | State::Last => {}
             }
@@ -75,7 +76,7 @@ impl Upload {
             self.started = true;
             if self.state == State::Last {
                 self.state = State::Over;
-                return Poll::Ready(Ok(true));
+                continue;
             }
             self.out.clear();
             self.written = 0;
@@ -87,7 +88,7 @@ impl Upload {
                 }
                 None => {
                     if self.chunked {
-                        self.out.extend_from_slice(b"0\r\n\r\n");
+                        self.out.extend_from_slice(chunked::END);
                     }
                     self.state = State::Last;
                 }
@@ -98,11 +99,7 @@ impl Upload {
     fn write_down(&mut self, frame: Frame<Bytes>) {
         match frame.into_data() {
             Ok(content) if content.is_empty() => {}
-            Ok(content) if self.chunked => {
-                self.out.extend_from_slice(format!("{:x}\r\n", content.len()).as_bytes());
-                self.out.extend_from_slice(&content);
-                self.out.extend_from_slice(b"\r\n");
-            }
+            Ok(content) if self.chunked => chunked::write(&mut self.out, &content),
             Ok(content) => self.out.extend_from_slice(&content),
             Err(frame) => {
                 if let (true, Ok(trailers)) = (self.chunked, frame.into_trailers()) {
@@ -124,6 +121,11 @@ impl Upload {
     /// Whether the origin has the head: that is when a request starts.
     pub(super) fn is_started(&self) -> bool {
         self.started
+    }
+
+    /// Whether there is more to write, and the origin may still take it.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.state, State::Flowing | State::Last)
     }
 
     /// Whether the origin has all of the request.

@@ -168,6 +168,27 @@ fn a_slow_reader_gets_every_byte() {
     assert!(received == body);
 }
 
+/// Issue 2: it never pauses for long, so it has not stalled, however much the sockets hold.
+#[test]
+fn a_reader_that_takes_its_time_is_no_staller() {
+    const LENGTH: usize = 5_000_000;
+    let origin = Origin::answering(
+        [format!("HTTP/1.1 200 OK\r\nContent-Length: {LENGTH}\r\n\r\n").into_bytes(), noise(LENGTH)].concat(),
+    );
+    let curtsy = Curtsy::with(|config| config.limits.client_stall = ms(300));
+    let mut client = curtsy.client();
+    client.send_head(&[&origin.get("/"), "Host: x"]);
+    client.response_head();
+    let mut received = 0;
+    while received < LENGTH {
+        match client.read_some() {
+            Ok(bytes) => received += bytes.len(),
+            Err(end) => panic!("{end:?} after {received} bytes"),
+        }
+        within(ms(10), || false);
+    }
+}
+
 /// X35: bodies are passed through, not collected.
 #[test]
 fn a_body_of_any_length_takes_little_memory() {
@@ -349,6 +370,84 @@ fn the_time_for_an_answer_begins_when_the_request_is_sent() {
         client.send([b'x'; 10]);
     }
     assert_eq!(client.response().status(), 200);
+}
+
+/// S73: an origin that takes nothing and says nothing is no better than one that only says nothing.
+#[test]
+fn an_origin_that_takes_no_more_of_a_body_is_given_up() {
+    let origin = Origin::scripted(|visitor| {
+        visitor.small_window();
+        visitor.request_head();
+        within(PATIENCE, || false);
+    });
+    let curtsy = Curtsy::with(|config| config.upstream.idle_timeout = ms(200));
+    let mut client = curtsy.client();
+    client.patience(ms(100));
+    client.send(head(&[&format!("POST {} HTTP/1.1", origin.url("/")), "Host: x", "Content-Length: 200000000"]));
+    let piece = vec![b'x'; 1_000_000];
+    while client.send(&piece) {}
+    client.patience(PATIENCE / 2);
+    let response = client.response_head();
+    assert_eq!((response.status(), response.refusal().as_str()), (504, "origin-timeout"));
+    assert!(response.value("Proxy-Status").contains("error=connection_write_timeout"), "{}", response.head());
+}
+
+/// S39: an upload that goes on is no silence.
+#[test]
+fn an_answer_that_began_early_may_wait_for_the_end_of_the_request() {
+    let origin = Origin::scripted(|visitor| {
+        visitor.request_head();
+        visitor.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n");
+        assert!(visitor.read_exactly(100).is_ok());
+        visitor.send("done");
+    });
+    let curtsy = Curtsy::with(|config| config.upstream.idle_timeout = ms(250));
+    let mut client = curtsy.client();
+    client.send(head(&[&format!("POST {} HTTP/1.1", origin.url("/")), "Host: x", "Content-Length: 100"]));
+    for _ in 0..10 {
+        within(ms(60), || false);
+        client.send([b'x'; 10]);
+    }
+    let response = client.response();
+    assert_eq!((response.whole, response.text().as_str()), (true, "done"));
+}
+
+/// S39: a client that takes the answer need not send the rest of its request.
+#[test]
+fn a_client_that_listens_instead_of_sending_has_not_stalled() {
+    let origin = Origin::scripted(|visitor| {
+        visitor.request_head();
+        visitor.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 10\r\n\r\n");
+        for _ in 0..10 {
+            within(ms(60), || false);
+            visitor.send("x");
+        }
+    });
+    let curtsy = Curtsy::with(|config| config.limits.client_stall = ms(250));
+    let mut client = curtsy.client();
+    client.send(head(&[&format!("POST {} HTTP/1.1", origin.url("/")), "Host: x", "Content-Length: 100"]) + "part");
+    let response = client.response();
+    assert_eq!((response.whole, response.text().as_str()), (true, "xxxxxxxxxx"));
+}
+
+/// S39: but one that neither sends nor is sent anything has.
+#[test]
+fn an_exchange_in_which_nothing_moves_is_cut() {
+    let (ended, end) = mpsc::channel();
+    let origin = Origin::scripted(move |visitor| {
+        visitor.request_head();
+        visitor.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\npart");
+        ended.send(visitor.linger()).unwrap();
+    });
+    let curtsy = Curtsy::with(|config| {
+        config.upstream.idle_timeout = ms(200);
+        config.limits.client_stall = ms(200);
+    });
+    let mut client = curtsy.client();
+    client.send(head(&[&format!("POST {} HTTP/1.1", origin.url("/")), "Host: x", "Content-Length: 100"]) + "part");
+    let response = client.response();
+    assert_eq!((response.whole, response.text().as_str()), (false, "part"));
+    assert_ne!(end.recv_timeout(PATIENCE).unwrap(), End::Silence);
 }
 
 fn chunked(body: &[u8]) -> Vec<u8> {

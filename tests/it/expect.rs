@@ -3,8 +3,9 @@
 use std::sync::mpsc;
 
 use crate::support::client::head;
+use crate::support::deadline::within;
 use crate::support::origin::HELLO;
-use crate::support::{Curtsy, Origin, PATIENCE};
+use crate::support::{Curtsy, Origin, PATIENCE, ms, soon};
 
 /// S44
 #[test]
@@ -120,6 +121,19 @@ fn early_hints_do_not_disturb_the_answer() {
             assert!(!response.has("Link"), "what is said early stays apart");
         }
     }
+}
+
+/// S46: however slowly they come.
+#[test]
+fn an_origin_that_never_comes_to_the_point_is_given_up() {
+    let origin = Origin::scripted(|visitor| {
+        visitor.request();
+        soon(|| !within(ms(5), || false) && !visitor.send("HTTP/1.1 102 Processing\r\n\r\n"));
+    });
+    let curtsy = Curtsy::start();
+    let mut client = curtsy.client();
+    client.patience(PATIENCE / 2);
+    assert_eq!(client.ask(&[&origin.get("/"), "Host: x"]).status(), 502);
 }
 
 /// S46

@@ -134,6 +134,21 @@ fn trailers_of_an_answer_arrive_as_trailers_and_forbidden_ones_do_not() {
     assert!(!response.has("X-Sum"));
 }
 
+/// S37
+#[test]
+fn an_answer_with_trailers_is_whole_and_its_connection_is_used_again() {
+    let origin = Origin::answering(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 9\r\n\r\n",
+    );
+    let curtsy = Curtsy::start();
+    let mut client = curtsy.client();
+    for _ in 0..2 {
+        assert_eq!(client.ask(&[&origin.get("/"), "Host: x", "TE: trailers"]).text(), "abc");
+    }
+    assert_eq!(origin.connections(), 1);
+    assert_eq!(curtsy.metric("curtsy_client_disconnects_total{stage=\"response\"}"), 0);
+}
+
 /// S40
 #[test]
 fn bytes_after_an_answer_are_not_the_next_answer() {

@@ -193,3 +193,14 @@ fn an_origin_that_switches_to_something_else_has_failed() {
     assert_eq!(response.status(), 502, "{}", response.head());
     assert!(response.value("Proxy-Status").contains("error=http_upgrade_failed"), "{}", response.head());
 }
+
+/// S47: the rest of a body must not become the first bytes of the other protocol.
+#[test]
+fn an_origin_that_switches_in_the_middle_of_a_request_has_failed() {
+    let origin = Origin::scripted(echo);
+    let curtsy = Curtsy::start();
+    let mut client = curtsy.client();
+    client.send(handshake(&origin).replace("Host: x", "Host: x\r\nContent-Length: 10") + "part");
+    let response = client.response();
+    assert_eq!(response.status(), 502, "{}", response.head());
+}

@@ -83,7 +83,7 @@ pub struct Unanswered {
 /// A request to be sent again.
 #[derive(Debug)]
 pub struct Again {
-    message: Message,
+    message: Box<Message>,
 }
 
 impl From<UpstreamError> for Unanswered {
@@ -166,7 +166,7 @@ impl Upstream {
         ready: Ready,
         started: impl FnMut(),
     ) -> Result<Answer, Unanswered> {
-        self.send_message(terms, ready, again.message, started).await
+        self.send_message(terms, ready, *again.message, started).await
     }
 
     async fn send_message(
@@ -184,8 +184,10 @@ impl Upstream {
             }
             outcome => outcome,
         };
-        outcome
-            .map_err(|unsent| Unanswered { error: unsent.error, again: unsent.again.map(|message| Again { message }) })
+        outcome.map_err(|unsent| Unanswered {
+            error: unsent.error,
+            again: unsent.again.map(|message| Again { message: Box::new(message) }),
+        })
     }
 
     async fn exchange(

@@ -32,7 +32,7 @@ impl Guestbook {
         let book = arrivals.clone();
         let origin = Origin::on(ip, move |visitor| {
             while let Some(request) = visitor.request() {
-                book.lock().unwrap().push((watch.elapsed(), request.line()));
+                book.lock().expect("no test thread has panicked").push((watch.elapsed(), request.line()));
                 thread::sleep(thinking);
                 visitor.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
             }
@@ -41,11 +41,11 @@ impl Guestbook {
     }
 
     fn times(&self) -> Vec<Duration> {
-        self.arrivals.lock().unwrap().iter().map(|(time, _)| *time).collect()
+        self.arrivals.lock().expect("no test thread has panicked").iter().map(|(time, _)| *time).collect()
     }
 
     fn lines(&self) -> Vec<String> {
-        self.arrivals.lock().unwrap().iter().map(|(_, line)| line.clone()).collect()
+        self.arrivals.lock().expect("no test thread has panicked").iter().map(|(_, line)| line.clone()).collect()
     }
 
     fn expect_gaps(&self, least: Duration) {
@@ -362,9 +362,9 @@ fn a_resend_waits_its_turn() {
     let book = arrivals.clone();
     let origin = Origin::scripted(move |visitor| {
         // The first connection answers once and hangs up on the second request; others answer.
-        let mut left = if book.lock().unwrap().is_empty() { 1 } else { 10 };
+        let mut left = if book.lock().expect("no test thread has panicked").is_empty() { 1 } else { 10 };
         while visitor.request().is_some() {
-            book.lock().unwrap().push(watch.elapsed());
+            book.lock().expect("no test thread has panicked").push(watch.elapsed());
             if left == 0 {
                 return;
             }
@@ -374,7 +374,7 @@ fn a_resend_waits_its_turn() {
     });
     assert_eq!(curtsy.get(&origin.url("/1")).status(), 200);
     assert_eq!(curtsy.get(&origin.url("/2")).status(), 200);
-    let times = arrivals.lock().unwrap().clone();
+    let times = arrivals.lock().expect("no test thread has panicked").clone();
     assert_eq!(times.len(), 3);
     for pair in times.windows(2) {
         assert!(pair[1] - pair[0] + ROOM >= DELAY, "{times:?}");

@@ -18,8 +18,8 @@ use crate::config::ResponseHeaders;
 use crate::gate::Permit;
 use crate::metrics::Outcome;
 use crate::politeness::visit::{self, Visit};
-use crate::politeness::{Origin, Scheme};
-use crate::upstream::{Answer, RequestBody, Unanswered, UpstreamError};
+use crate::politeness::{HostKey, Origin, Scheme};
+use crate::upstream::{Again, Answer, RequestBody, Unanswered, UpstreamError};
 
 /// No registered method is longer than 17 characters; more is an attempt at something else.
 const LONGEST_METHOD: usize = 32;
@@ -95,34 +95,46 @@ fn keep(in_flight: &mut Option<InFlight>, permit: Permit, took: Duration) {
     in_flight.keep(permit);
 }
 
-/// Has the request wait its turn and sends it; once more if that is safe and the first try was not answered. Each try is
-/// a visit of its own.
+/// Has the request wait its turn and sends it; once more if that is safe and the first try was not answered.
 async fn send(
     worker: &Worker,
     settings: &Settings,
     origin: &Origin,
-    mut visit: Visit,
+    visit: Visit,
     request: Request<RequestBody>,
 ) -> Result<(Answer, Permit, Duration), Failure> {
-    let (terms, Origin { host, port, .. }) = (settings.terms(), origin);
-    let budget = wish::budget(worker, settings, host).await?;
+    let budget = wish::budget(worker, settings, &origin.host).await?;
     let mut place = worker.shared.gate.join(&budget, visit)?;
     place.called().await?;
-    let ready = worker.upstream.ready(terms, host, *port).await?;
+    let terms = settings.terms();
+    let ready = worker.upstream.ready(terms, &origin.host, origin.port).await?;
     let permit = place.turn().await?;
     let began = clock::now();
     let outcome = worker.upstream.send(terms, ready, request, || permit.sent()).await;
-    let again = match reported(outcome, &permit) {
-        Ok(answer) => return Ok((answer, permit, clock::now().duration_since(began))),
-        Err(Unanswered { again: Some(again), .. }) => again,
-        Err(Unanswered { error, again: None }) => return Err(error.into()),
-    };
-    drop(permit);
+    match reported(outcome, &permit) {
+        Ok(answer) => Ok((answer, permit, clock::now().duration_since(began))),
+        Err(Unanswered { error, again: None }) => Err(error.into()),
+        Err(Unanswered { again: Some(again), .. }) => {
+            drop(permit);
+            // Boxed, because it is rare and its space would be part of every request.
+            Box::pin(send_again(worker, settings, origin, &budget, visit, again)).await
+        }
+    }
+}
 
-    visit.retry = true;
-    let mut place = worker.shared.gate.join(&budget, visit)?;
+/// The second try is a visit of its own, at the front of the line.
+async fn send_again(
+    worker: &Worker,
+    settings: &Settings,
+    origin: &Origin,
+    budget: &HostKey,
+    visit: Visit,
+    again: Again,
+) -> Result<(Answer, Permit, Duration), Failure> {
+    let mut place = worker.shared.gate.join(budget, Visit { retry: true, ..visit })?;
     place.called().await?;
-    let ready = worker.upstream.ready_new(terms, host, *port).await?;
+    let terms = settings.terms();
+    let ready = worker.upstream.ready_new(terms, &origin.host, origin.port).await?;
     let permit = place.turn().await?;
     let began = clock::now();
     let outcome = worker.upstream.send_again(terms, again, ready, || permit.sent()).await;

@@ -211,6 +211,40 @@ mod tests {
         assert!(next.await.unwrap() - before < Duration::from_millis(5));
     }
 
+    /// A visit that is refused has left, and its number may be a newcomer's before its task has heard of it.
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_reaches_its_visit_though_its_number_is_taken() {
+        let impatient = Policy { delay: DELAY, max_wait: Duration::from_secs(10), ..Policy::default() };
+        let gate = gate(impatient);
+        go(gate.clone(), "a", Duration::ZERO).await;
+        let waiting: Vec<_> = (0..5)
+            .map(|_| {
+                let gate = gate.clone();
+                tokio::spawn(async move {
+                    let mut place = gate.join(&host(), visit(&gate, "b"))?;
+                    place.called().await?;
+                    place.turn().await.map(drop)
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        let change = |delay| {
+            let book = PolicyBook { general: Policy { delay, ..impatient }, rules: Vec::new() };
+            gate.change(book, Bounds { most: 100, idle: DELAY * 3600 }, 1000);
+        };
+        change(DELAY * 1000);
+        change(Duration::ZERO);
+        let newcomers: Vec<_> = (0..5).map(|_| gate.join(&host(), visit(&gate, "c")).unwrap()).collect();
+        for visit in waiting {
+            let heard = tokio::time::timeout(DELAY * 60, visit).await.expect("a visit was not told").unwrap();
+            assert!(matches!(heard, Err(Refusal::WaitTooLong { .. })), "{heard:?}");
+        }
+        for mut place in newcomers {
+            tokio::time::timeout(DELAY * 60, place.called()).await.expect("a newcomer was not called").unwrap();
+            drop(place.turn().await.unwrap());
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_backlog_uses_all_of_the_allowed_rate() {
         let gate = gate(Policy { delay: Duration::from_millis(50), ..Policy::default() });

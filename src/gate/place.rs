@@ -57,7 +57,10 @@ impl Place {
             let joined = state.lane.join(visit, now)?;
             state.drive(now);
             // A host that is free calls at once.
-            let called = state.take_told(joined.ticket) == Some(Told::Prepare);
+            let called = match state.take_told(joined.ticket) {
+                Some(Told::Refused(refusal)) => return Err(refusal),
+                told => told.is_some(),
+            };
             let (delays, mode) = (state.lane.delays(), state.lane.policy().mode);
             Ok((joined, called, Account { delays, mode, ahead, would_wait: joined.expected.since(now) }))
         })?;

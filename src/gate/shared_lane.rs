@@ -20,14 +20,17 @@ pub(super) struct SharedLane {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) lane: Lane,
-    /// By ticket number.
+    /// By ticket number. A number is given to another as soon as its visit has left.
     sleepers: Vec<Sleeper>,
+    /// Visits that have left with this answer and have not heard it yet: their numbers may be others' already.
+    refused: Vec<(Ticket, Refusal)>,
     alarm: Option<Alarm>,
     last_used: Timestamp,
 }
 
 #[derive(Debug, Default)]
 struct Sleeper {
+    ticket: Option<Ticket>,
     told: Option<Told>,
     waker: Option<Waker>,
 }
@@ -42,7 +45,9 @@ pub(super) enum Told {
 
 impl SharedLane {
     pub(super) fn new(lane: Lane, now: Timestamp) -> Self {
-        SharedLane { state: Mutex::new(State { lane, sleepers: Vec::new(), alarm: None, last_used: now }) }
+        SharedLane {
+            state: Mutex::new(State { lane, sleepers: Vec::new(), refused: Vec::new(), alarm: None, last_used: now }),
+        }
     }
 
     /// Changes something, then has the lane say what follows from it.
@@ -78,7 +83,7 @@ impl State {
             match self.lane.next_step(now) {
                 Step::Prepare(ticket) => self.tell(ticket, Told::Prepare),
                 Step::Start(ticket) => self.tell(ticket, Told::Start),
-                Step::Refuse(ticket, refusal) => self.tell(ticket, Told::Refused(refusal)),
+                Step::Refuse(ticket, refusal) => self.refuse(ticket, refusal),
                 Step::Wait(alarm) => return self.set_alarm(alarm),
             }
         }
@@ -87,7 +92,10 @@ impl State {
 
     /// What the visit was told since it last asked.
     pub(super) fn take_told(&mut self, ticket: Ticket) -> Option<Told> {
-        self.sleepers.get_mut(ticket.number())?.told.take()
+        if let Some(index) = self.refused.iter().position(|(refused, _)| *refused == ticket) {
+            return Some(Told::Refused(self.refused.swap_remove(index).1));
+        }
+        self.sleepers.get_mut(ticket.number()).filter(|sleeper| sleeper.ticket == Some(ticket))?.told.take()
     }
 
     /// Has the visit woken when there is something to tell it.
@@ -103,11 +111,12 @@ impl State {
         self.alarm.filter(|alarm| alarm.keeper == ticket).map(|alarm| alarm.at)
     }
 
-    /// The number of a visit that has left is given to another.
+    /// The visit is gone; what is kept by its number may be another's by now.
     pub(super) fn forget(&mut self, ticket: Ticket) {
-        if let Some(sleeper) = self.sleepers.get_mut(ticket.number()) {
+        if let Some(sleeper) = self.sleepers.get_mut(ticket.number()).filter(|sleeper| sleeper.ticket == Some(ticket)) {
             *sleeper = Sleeper::default();
         }
+        self.refused.retain(|(refused, _)| *refused != ticket);
         if self.lane.queued() + self.lane.in_flight() == 0 {
             self.sleepers = Vec::new();
         }
@@ -117,6 +126,15 @@ impl State {
         let sleeper = self.sleeper(ticket);
         sleeper.told = Some(told);
         if let Some(waker) = sleeper.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
+        let waker = self.sleeper(ticket).waker.take();
+        self.sleepers[ticket.number()] = Sleeper::default();
+        self.refused.push((ticket, refusal));
+        if let Some(waker) = waker {
             waker.wake();
         }
     }
@@ -138,6 +156,10 @@ impl State {
         if number >= self.sleepers.len() {
             self.sleepers.resize_with(number + 1, Sleeper::default);
         }
-        &mut self.sleepers[number]
+        let sleeper = &mut self.sleepers[number];
+        if sleeper.ticket != Some(ticket) {
+            *sleeper = Sleeper { ticket: Some(ticket), ..Sleeper::default() };
+        }
+        sleeper
     }
 }

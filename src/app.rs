@@ -17,7 +17,7 @@ use crate::config::{Config, Listen};
 use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::proxy::{AccessLog, BadUsersFile, Identity, Settings, Shared, Users, Worker};
-use crate::shutdown::{self, Stop, Stopper};
+use crate::shutdown::{self, Stopper};
 use crate::store;
 use crate::telemetry;
 use crate::upstream::{Guard, Resolver};
@@ -194,10 +194,6 @@ impl Running {
         for thread in self.threads {
             let _ = thread.join();
         }
-    }
-
-    pub fn stop_requested(&self) -> Stop {
-        self.shared.stop.clone()
     }
 }
 

@@ -71,7 +71,6 @@ fn bad_request(bad: BadRequest) -> Words {
         BadRequest::Method => (StatusCode::NOT_IMPLEMENTED, "Unknown method"),
         BadRequest::TransferCoding => (StatusCode::NOT_IMPLEMENTED, "Unknown transfer coding"),
         BadRequest::Expectation => (StatusCode::EXPECTATION_FAILED, "Expectation failed"),
-        BadRequest::TargetTooLong => (StatusCode::URI_TOO_LONG, "URL too long"),
         BadRequest::Body(BodyFault::Stalled) => (StatusCode::REQUEST_TIMEOUT, "Request body stalled"),
         BadRequest::Host(_)
         | BadRequest::TwoHosts
@@ -79,7 +78,6 @@ fn bad_request(bad: BadRequest) -> Words {
         | BadRequest::Port
         | BadRequest::Scheme
         | BadRequest::Form
-        | BadRequest::Fragment
         | BadRequest::MaxForwards
         | BadRequest::ContentLength
         | BadRequest::ConnectWithBody

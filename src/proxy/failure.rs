@@ -25,8 +25,6 @@ pub enum BadRequest {
     /// `GET https://…`: not built yet.
     Https,
     Form,
-    Fragment,
-    TargetTooLong,
     Method,
     Expectation,
     MaxForwards,
@@ -107,8 +105,6 @@ impl fmt::Display for BadRequest {
             BadRequest::Scheme => "only http:// URLs can be forwarded",
             BadRequest::Https => "https:// URLs in clear are not forwarded yet; use CONNECT",
             BadRequest::Form => "the request target is neither a URL nor host:port",
-            BadRequest::Fragment => "the request target has a fragment",
-            BadRequest::TargetTooLong => "the request target is too long",
             BadRequest::Method => "the method is longer than any known one",
             BadRequest::Expectation => "the expectation is not 100-continue",
             BadRequest::MaxForwards => "Max-Forwards is not a number",

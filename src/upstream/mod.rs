@@ -239,10 +239,6 @@ impl Upstream {
     pub fn sweep(&self, keep_alive: std::time::Duration) {
         self.pool.sweep(keep_alive);
     }
-
-    pub fn idle_connections(&self) -> usize {
-        self.pool.len()
-    }
 }
 
 /// The request as the next hop wants it: a parent proxy gets the whole URI and its credentials, an origin only the path

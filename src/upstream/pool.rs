@@ -60,8 +60,4 @@ impl Pool {
             !connections.is_empty()
         });
     }
-
-    pub(super) fn len(&self) -> usize {
-        self.idle.lock().values().map(Vec::len).sum()
-    }
 }

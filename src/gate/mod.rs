@@ -34,7 +34,7 @@ pub struct Gate {
     /// Visits that wait, of all hosts, and how many may.
     waiting: AtomicUsize,
     most_waiting: AtomicUsize,
-    /// Keeps clients from choosing names and URLs that collide.
+    /// Keeps clients from choosing names that collide.
     key: RandomState,
     metrics: Arc<Metrics>,
 }
@@ -53,10 +53,11 @@ impl Gate {
 
     /// Takes a place in the host's line, or hears at once why not.
     pub fn join(self: &Arc<Self>, host: &HostKey, visit: Visit) -> Result<Place, Refusal> {
-        if self.is_off() {
+        let book = self.book.load();
+        if is_off(&book) {
             return Ok(Place::free());
         }
-        let (book, now) = (self.book.load(), now());
+        let now = now();
         let lane = self.registry.lane(host, &book, now);
         drop(book);
         let place = Place::join(self.clone(), lane, visit, now)?;
@@ -77,19 +78,9 @@ impl Gate {
         Err(Refusal::QueueFull { retry_after: Duration::from_secs(expected.since(now).as_secs() + 1) })
     }
 
-    /// Whether no host is paced at all.
-    fn is_off(&self) -> bool {
-        let book = self.book.load();
-        book.general.mode == Mode::Off && book.rules.is_empty()
-    }
-
     /// A client by whatever tells it apart: user, name or address.
     pub fn client(&self, who: impl Hash) -> ClientId {
         ClientId(self.key.hash_one(who))
-    }
-
-    pub fn url(&self, path: &str) -> u64 {
-        self.key.hash_one(path)
     }
 
     /// New numbers for every host, waiting visits included. Grants nobody a fresh burst.
@@ -111,6 +102,11 @@ impl Gate {
     pub fn queued(&self) -> usize {
         self.waiting.load(Relaxed)
     }
+}
+
+/// Whether no host is paced at all.
+fn is_off(book: &PolicyBook) -> bool {
+    book.general.mode == Mode::Off && book.rules.is_empty()
 }
 
 fn now() -> Timestamp {

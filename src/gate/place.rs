@@ -55,9 +55,8 @@ impl Place {
             state.used(now);
             let ahead = state.lane.queued();
             let joined = state.lane.join(visit, now)?;
-            state.drive(now);
             // A host that is free calls at once.
-            let called = match state.take_told(joined.ticket) {
+            let called = match state.drive_for(joined.ticket, now) {
                 Some(Told::Refused(refusal)) => return Err(refusal),
                 told => told.is_some(),
             };
@@ -124,8 +123,7 @@ impl Standing {
         let (ticket, ready) = (self.ticket, now());
         let mut told = self.lane.look(|state| {
             state.lane.ready(ticket, ready);
-            state.drive(ready);
-            state.take_told(ticket)
+            state.drive_for(ticket, ready)
         });
         let at_once = told.is_some();
         if !at_once {

@@ -78,16 +78,41 @@ impl State {
     }
 
     pub(super) fn drive(&mut self, now: Timestamp) {
-        // Where nobody waits, nothing can follow.
-        while self.lane.queued() > 0 {
-            match self.lane.next_step(now) {
-                Step::Prepare(ticket) => self.tell(ticket, Told::Prepare),
-                Step::Start(ticket) => self.tell(ticket, Told::Start),
-                Step::Refuse(ticket, refusal) => self.refuse(ticket, refusal),
-                Step::Wait(alarm) => return self.set_alarm(alarm),
+        while !self.lane.rests() {
+            let step = self.lane.next_step(now);
+            self.obey(step);
+            if matches!(step, Step::Wait(_)) {
+                return;
             }
         }
         self.alarm = None;
+    }
+
+    fn obey(&mut self, step: Step) {
+        match step {
+            Step::Prepare(ticket) => self.tell(ticket, Told::Prepare),
+            Step::Start(ticket) => self.tell(ticket, Told::Start),
+            Step::Refuse(ticket, refusal) => self.refuse(ticket, refusal),
+            Step::Wait(alarm) => self.set_alarm(alarm),
+        }
+    }
+
+    /// Drives the lane on for a visit that is awake: what it is told it hears at once.
+    pub(super) fn drive_for(&mut self, ticket: Ticket, now: Timestamp) -> Option<Told> {
+        // The usual case, a host that is free, keeps nothing and wakes nobody.
+        let step = self.lane.next_step(now);
+        let told = match step {
+            Step::Prepare(called) if called == ticket => Some(Told::Prepare),
+            Step::Start(started) if started == ticket => Some(Told::Start),
+            _ => {
+                self.obey(step);
+                None
+            }
+        };
+        if !matches!(step, Step::Wait(_)) {
+            self.drive(now);
+        }
+        told.or_else(|| self.take_told(ticket))
     }
 
     /// What the visit was told since it last asked.

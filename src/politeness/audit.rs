@@ -64,6 +64,9 @@ impl Audit {
     /// Any `burst + n` sends span at least `n` delays. With a burst of 1 the latest send counts even if less was owed
     /// then; a larger burst can be judged only over sends that were owed the same.
     fn too_close(&self, sent: Timestamp) -> Option<Breach> {
+        if self.owed.delay.is_zero() {
+            return None;
+        }
         let burst = self.owed.burst.max(1) as usize;
         let known = if burst == 1 { self.alike.max(1) } else { self.alike };
         self.sends.iter().rev().take(known).enumerate().skip(burst - 1).find_map(|(back, &earlier)| {

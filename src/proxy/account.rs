@@ -1,5 +1,6 @@
 //! What a response tells about the wait it had: `Curtsy`, `Server-Timing` and `Proxy-Status` (`responses.headers`).
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,22 +22,63 @@ const A_MOMENT: Duration = Duration::from_millis(1);
 pub(super) fn tell(headers: &mut HeaderMap, permit: &Permit, origin: Duration, identity: &Identity) {
     let Some(account) = permit.account() else { return };
     let waited = permit.waited();
-    let mut text = Vec::with_capacity(96);
-    text.extend_from_slice(b"wait=");
-    write_seconds(&mut text, waited);
-    text.extend_from_slice(b", delay=");
-    write_seconds(&mut text, account.delays.effective());
-    text.extend_from_slice(b", why=");
-    text.extend_from_slice(why(&account.delays).as_bytes());
-    text.extend_from_slice(b", queue=");
-    write_number(&mut text, account.ahead as u64);
-    if account.mode == Mode::Report {
-        text.extend_from_slice(b", would-wait=");
-        write_seconds(&mut text, account.would_wait);
+    let said = Said {
+        wait_ms: waited.as_millis(),
+        delay: account.delays.effective(),
+        why: why(&account.delays),
+        ahead: account.ahead,
+        would_wait: (account.mode == Mode::Report).then_some(account.would_wait),
+    };
+    if let Some(value) = said.value() {
+        headers.append(CURTSY, value);
     }
-    put(headers, CURTSY, text);
     if waited >= A_MOMENT {
         tell_of_waiting(headers, waited, origin, identity);
+    }
+}
+
+/// What the `Curtsy` field says.
+#[derive(Clone, Copy, PartialEq)]
+struct Said {
+    wait_ms: u128,
+    delay: Duration,
+    why: &'static str,
+    ahead: usize,
+    would_wait: Option<Duration>,
+}
+
+thread_local! {
+    /// Most requests wait for nobody and so are told the same as the one before.
+    static LAST: RefCell<Option<(Said, HeaderValue)>> = const { RefCell::new(None) };
+}
+
+impl Said {
+    fn value(self) -> Option<HeaderValue> {
+        LAST.with_borrow_mut(|last| match last {
+            Some((said, value)) if *said == self => Some(value.clone()),
+            _ => {
+                let value = HeaderValue::from_maybe_shared(Bytes::from(self.text())).ok()?;
+                *last = Some((self, value.clone()));
+                Some(value)
+            }
+        })
+    }
+
+    fn text(self) -> Vec<u8> {
+        let mut text = Vec::with_capacity(96);
+        text.extend_from_slice(b"wait=");
+        write_millis(&mut text, self.wait_ms);
+        text.extend_from_slice(b", delay=");
+        write_millis(&mut text, self.delay.as_millis());
+        text.extend_from_slice(b", why=");
+        text.extend_from_slice(self.why.as_bytes());
+        text.extend_from_slice(b", queue=");
+        write_number(&mut text, self.ahead as u64);
+        if let Some(would_wait) = self.would_wait {
+            text.extend_from_slice(b", would-wait=");
+            write_millis(&mut text, would_wait.as_millis());
+        }
+        text
     }
 }
 
@@ -44,7 +86,7 @@ fn tell_of_waiting(headers: &mut HeaderMap, waited: Duration, origin: Duration, 
     let timing = format!("curtsy-wait;dur={}, curtsy-origin;dur={}", waited.as_millis(), origin.as_millis());
     put(headers, SERVER_TIMING, timing.into_bytes());
     let mut status = format!("{}; details=\"waited ", identity.status_name()).into_bytes();
-    write_seconds(&mut status, waited);
+    write_millis(&mut status, waited.as_millis());
     status.extend_from_slice(b" s\"");
     put(headers, PROXY_STATUS, status);
 }
@@ -72,10 +114,11 @@ fn why(delays: &Delays) -> &'static str {
 
 /// A structured-field decimal has at most three digits behind the point (RFC 8941, section 3.3.2). Written digit by
 /// digit: this is on the path of every request, and formatting costs five times as much.
-fn write_seconds(text: &mut Vec<u8>, duration: Duration) {
-    let millis = duration.subsec_millis();
-    write_number(text, duration.as_secs());
-    text.extend_from_slice(&[b'.', digit(millis / 100), digit(millis / 10), digit(millis)]);
+fn write_millis(text: &mut Vec<u8>, millis: u128) {
+    let millis = u64::try_from(millis).unwrap_or(u64::MAX);
+    let rest = (millis % 1_000) as u32;
+    write_number(text, millis / 1_000);
+    text.extend_from_slice(&[b'.', digit(rest / 100), digit(rest / 10), digit(rest)]);
 }
 
 fn write_number(text: &mut Vec<u8>, number: u64) {
@@ -113,7 +156,7 @@ mod tests {
     fn times_are_decimals() {
         let seconds = |micros| {
             let mut text = Vec::new();
-            write_seconds(&mut text, Duration::from_micros(micros));
+            write_millis(&mut text, Duration::from_micros(micros).as_millis());
             String::from_utf8(text).unwrap()
         };
         assert_eq!(seconds(1_234_567), "1.234");

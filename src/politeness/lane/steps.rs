@@ -66,6 +66,11 @@ impl Lane {
         Some(Step::Prepare(ticket))
     }
 
+    /// Whether nothing can follow before somebody reports something: nobody waits for the host.
+    pub fn rests(&self) -> bool {
+        self.queue.is_empty() && self.first_ready().is_none()
+    }
+
     fn first_ready(&self) -> Option<usize> {
         self.called.iter().position(|&number| self.roll.entry(number).phase == Phase::Ready)
     }

@@ -5,10 +5,13 @@
 //! figures to reach are compared by whoever runs it.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Duration;
 
+use curtsy::gate::{Bounds, Gate, Permit};
+use curtsy::politeness::HostKey;
 use curtsy::politeness::lane::Lane;
-use curtsy::politeness::policy::Policy;
+use curtsy::politeness::policy::{Policy, PolicyBook};
 use curtsy::politeness::time::Timestamp;
 use curtsy::politeness::visit::{ClientId, Outcome, Step, Ticket, Visit};
 
@@ -21,6 +24,70 @@ fn main() {
     waiting("one client", 10_000, |_| 1);
     admission_on_one_free_host();
     admission_on_many_free_hosts(lanes);
+    through_the_gate();
+}
+
+/// Everything a request pays for its decision: registry, lock, clock and lane.
+fn through_the_gate() {
+    let book =
+        PolicyBook { general: Policy { delay: Duration::from_millis(1), ..Policy::default() }, rules: Vec::new() };
+    let bounds = Bounds { most: 100_000, idle: Duration::from_secs(3600) };
+    let gate = Arc::new(Gate::new(book, bounds, 1000, Arc::default()));
+    let hosts: Vec<_> =
+        (0..1_000_000).map(|n| HostKey::parse(&format!("www.host-{n}.example")).expect("a name")).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(async {
+        let before = resident();
+        for (n, host) in hosts[..100_000].iter().enumerate() {
+            go(&gate, host, n as u64).await;
+            if n + 1 == 10_000 {
+                println!("memory of 10 000 hosts: {} B each", (resident() - before) / 10_000);
+            }
+        }
+        println!("memory of 100 000 hosts: {} B each", (resident() - before) / 100_000);
+        let mut permits = Vec::with_capacity(100_000);
+        let mut spent = 0;
+        for batch in 0..1_000_usize {
+            // A request has just read its host's name, so the names are fresh, as nothing else is.
+            let names: Vec<_> = (0..100).map(|n| hosts[(batch * 100 + n) * 7_919 % 100_000].clone()).collect();
+            let begun = processor_time();
+            for name in &names {
+                permits.push(admit(&gate, name, 1).await);
+            }
+            spent += processor_time() - begun;
+        }
+        println!("admission through the gate at 100 000 hosts: {} ns", spent / 100_000);
+        let begun = processor_time();
+        for permit in permits {
+            permit.sent();
+            permit.report(Outcome::Answered);
+        }
+        report("sent, reported and left at 100 000 hosts", begun, 100_000);
+        let begun = processor_time();
+        for n in 0..100_000 {
+            drop(admit(&gate, &hosts[0], n).await);
+        }
+        report("admission through the gate, one host, and left", begun, 100_000);
+        let begun = processor_time();
+        for (n, host) in hosts.iter().enumerate() {
+            // Those that find no room share a lane, and are not waited for here.
+            drop(gate.join(host, visit(n as u64 % 8, n as u64)));
+        }
+        report("a million hosts in a registry of 100 000, join and leave", begun, hosts.len() as u64);
+        println!("memory after a million hosts: {} MiB over empty", (resident() - before) >> 20);
+    });
+}
+
+async fn go(gate: &Arc<Gate>, host: &HostKey, n: u64) {
+    let permit = admit(gate, host, n).await;
+    permit.sent();
+    permit.report(Outcome::Answered);
+}
+
+async fn admit(gate: &Arc<Gate>, host: &HostKey, n: u64) -> Permit {
+    let mut place = gate.join(host, visit(n % 8, n)).expect("a free host");
+    place.called().await.expect("a free host");
+    place.turn().await.expect("a free host")
 }
 
 /// A host that may be visited at once, again and again.

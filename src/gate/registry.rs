@@ -1,11 +1,11 @@
 //! Host to lane.
 //!
 //! Bounded: hosts that nobody has visited for a while are forgotten, but never one to which something is owed (a waiter,
-//! a permit, a hold, an unfinished interval). When the registry is full of promises, new hosts share one lane, which is
-//! slower for them and breaks no promise.
+//! a permit, a hold, an unfinished interval). When the registry is full they are forgotten sooner; when it is full of
+//! promises, new hosts share one lane, which is slower for them and breaks no promise.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use dashmap::DashMap;
@@ -37,7 +37,15 @@ pub(super) struct Registry {
     bounds: RwLock<Bounds>,
     /// For hosts that find no room.
     crowded: RwLock<Option<Arc<SharedLane>>>,
+    /// When room was last made, in microseconds.
+    made_room: AtomicU64,
 }
+
+/// In a full registry a host is forgotten after this long. A delay that robots.txt may yet ask for counts from the last
+/// send, and so does one that is learned; both are at most this unless somebody configures otherwise.
+const LEAST_IDLE: Duration = Duration::from_secs(60);
+/// Looking through 100 000 lanes takes some ten milliseconds, which must not become the price of every new host.
+const BETWEEN_MAKING_ROOM: Duration = Duration::from_secs(1);
 
 impl Registry {
     pub(super) fn new(bounds: Bounds) -> Self {
@@ -46,6 +54,7 @@ impl Registry {
             count: AtomicUsize::new(0),
             bounds: RwLock::new(bounds),
             crowded: RwLock::new(None),
+            made_room: AtomicU64::new(0),
         }
     }
 
@@ -53,11 +62,8 @@ impl Registry {
         if let Some(lane) = self.lanes.get(host) {
             return lane.clone();
         }
-        if self.len() >= self.bounds.read().most {
-            self.sweep(now);
-            if self.len() >= self.bounds.read().most {
-                return self.crowded(book, now);
-            }
+        if !self.has_room(now) {
+            return self.crowded(book, now);
         }
         let entry = self.lanes.entry(host.clone()).or_insert_with(|| {
             self.count.fetch_add(1, Relaxed);
@@ -65,6 +71,19 @@ impl Registry {
             Arc::new(SharedLane::new(Lane::new(book.policy(host.as_str()), seed), now))
         });
         entry.clone()
+    }
+
+    fn has_room(&self, now: Timestamp) -> bool {
+        let Bounds { most, idle } = *self.bounds.read();
+        if self.len() < most {
+            return true;
+        }
+        let made = self.made_room.load(Relaxed);
+        let due = now.since(Timestamp::from_micros(made)) >= BETWEEN_MAKING_ROOM;
+        if due && self.made_room.compare_exchange(made, now.as_micros(), Relaxed, Relaxed).is_ok() {
+            self.forget_after(idle.min(LEAST_IDLE), now);
+        }
+        self.len() < most
     }
 
     fn crowded(&self, book: &PolicyBook, now: Timestamp) -> Arc<SharedLane> {
@@ -85,6 +104,10 @@ impl Registry {
 
     pub(super) fn sweep(&self, now: Timestamp) {
         let idle = self.bounds.read().idle;
+        self.forget_after(idle, now);
+    }
+
+    fn forget_after(&self, idle: Duration, now: Timestamp) {
         self.lanes.retain(|_, lane| {
             // Lanes are cloned under the same lock, so a single owner seen here cannot gain a second.
             let keep = Arc::strong_count(lane) > 1
@@ -102,5 +125,54 @@ impl Registry {
 
     pub(super) fn len(&self) -> usize {
         self.count.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::politeness::visit::{ClientId, Visit};
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn host(n: u32) -> HostKey {
+        HostKey::parse(&format!("h{n}.test")).unwrap()
+    }
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_millis(1_000_000_000 + seconds * 1_000)
+    }
+
+    #[test]
+    fn a_full_registry_forgets_the_idle_sooner_and_owed_hosts_never() {
+        let registry = Registry::new(Bounds { most: 10, idle: DAY });
+        let book = PolicyBook::default();
+        let busy = registry.lane(&host(0), &book, at(0));
+        let visit = Visit { client: ClientId(1), url: 1, urgency: 3, retry: false, max_wait: None };
+        busy.look(|state| state.lane.join(visit, at(0))).unwrap();
+        drop(busy);
+        for n in 1..10 {
+            registry.lane(&host(n), &book, at(0));
+        }
+        let shared = registry.lane(&host(10), &book, at(30));
+        assert!(Arc::ptr_eq(&shared, &registry.lane(&host(11), &book, at(30))), "there was room");
+        assert!(!Arc::ptr_eq(&shared, &registry.lane(&host(12), &book, at(61))), "no room was made");
+        assert_eq!(registry.len(), 2);
+        assert!(registry.lanes.contains_key(&host(0)), "somebody waits there");
+    }
+
+    #[test]
+    fn looking_for_room_is_not_the_price_of_every_new_host() {
+        let registry = Registry::new(Bounds { most: 2, idle: DAY });
+        let book = PolicyBook::default();
+        registry.lane(&host(0), &book, at(0));
+        registry.lane(&host(1), &book, at(0));
+        registry.lane(&host(2), &book, at(59));
+        let half_a_second = Duration::from_millis(500);
+        // Host 0 could go by now, but the last look was a moment ago.
+        registry.lane(&host(3), &book, at(59) + half_a_second);
+        assert_eq!(registry.made_room.load(Relaxed), at(59).as_micros());
+        registry.lane(&host(3), &book, at(60));
+        assert_eq!(registry.len(), 1);
     }
 }

@@ -252,14 +252,14 @@ fn unreachable_origin(error: &UpstreamError) -> Words {
 pub(super) struct Asked<'a> {
     pub(super) url: &'a str,
     pub(super) host: Option<&'a str>,
-    pub(super) accept: Option<&'a HeaderValue>,
+    pub(super) form: Form,
     pub(super) is_connect: bool,
     pub(super) id: u64,
 }
 
 /// The whole response.
 pub(super) fn respond(words: &Words, asked: &Asked<'_>, identity: &Identity, settings: &Responses) -> Response<Body> {
-    let (media_type, body) = match preferred(asked.accept) {
+    let (media_type, body) = match asked.form {
         Form::Html => ("text/html; charset=utf-8", html(words, asked, &settings.contact)),
         Form::Problem => ("application/problem+json", problem(words, asked, identity)),
         Form::Text => ("text/plain; charset=utf-8", text(words, asked, &settings.contact)),
@@ -309,6 +309,9 @@ pub(super) enum Form {
 /// The form that `Accept` names outright with the highest weight; programs that take anything get text.
 pub(super) fn preferred(accept: Option<&HeaderValue>) -> Form {
     let accept = accept.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if accept == "*/*" {
+        return Form::Text;
+    }
     let mut best = (0.0, Form::Text);
     for (weight, form) in accept.split(',').filter_map(weighed) {
         if weight > best.0 {
@@ -321,15 +324,19 @@ pub(super) fn preferred(accept: Option<&HeaderValue>) -> Form {
 /// `text/html;q=0.8`
 fn weighed(range: &str) -> Option<(f32, Form)> {
     let mut parts = range.split(';').map(str::trim);
-    let form = match parts.next()?.to_ascii_lowercase().as_str() {
-        "text/html" | "application/xhtml+xml" => Form::Html,
-        "application/json" | "application/problem+json" => Form::Problem,
-        "text/plain" => Form::Text,
-        _ => return None,
-    };
+    let name = parts.next()?;
+    let (_, form) = FORMS.iter().find(|(known, _)| name.eq_ignore_ascii_case(known))?;
     let weight = parts.find_map(|parameter| parameter.strip_prefix("q=")?.parse().ok()).unwrap_or(1.0);
-    Some((weight, form))
+    Some((weight, *form))
 }
+
+const FORMS: [(&str, Form); 5] = [
+    ("text/html", Form::Html),
+    ("application/xhtml+xml", Form::Html),
+    ("application/json", Form::Problem),
+    ("application/problem+json", Form::Problem),
+    ("text/plain", Form::Text),
+];
 
 fn text(words: &Words, asked: &Asked<'_>, contact: &str) -> Bytes {
     let mut text = format!("curtsy: {}\n\n  {}\n  {}\n", lower_first(words.title), asked.url, words.detail);
@@ -428,7 +435,7 @@ mod tests {
 
     #[test]
     fn nothing_a_client_sends_becomes_markup() {
-        let asked = Asked { url: "http://a.test/<script>'\"&", host: None, accept: None, is_connect: false, id: 1 };
+        let asked = Asked { url: "http://a.test/<script>'\"&", host: None, form: Form::Text, is_connect: false, id: 1 };
         let page = html(&Failure::Bad(BadRequest::Port).words(), &asked, "");
         assert!(!String::from_utf8_lossy(&page).contains("<script>"));
     }

@@ -19,7 +19,7 @@ use crate::gate::Permit;
 use crate::metrics::Outcome;
 use crate::politeness::visit::{self, Visit};
 use crate::politeness::{HostKey, Origin, Scheme};
-use crate::upstream::{Again, Answer, RequestBody, Unanswered, UpstreamError};
+use crate::upstream::{Answer, Message, RequestBody, Unanswered, UpstreamError};
 
 /// No registered method is longer than 17 characters; more is an attempt at something else.
 const LONGEST_METHOD: usize = 32;
@@ -53,8 +53,9 @@ pub(super) async fn forward(
 
     let limit = in_flight.as_ref().expect("a request is in flight until it is answered").limit();
     let body = RequestBody::new(incoming, limit, settings.config.limits.client_stall);
-    let request = Request::from_parts(parts, body);
-    let (answer, permit, took) = send(worker, settings, origin, visit, request).await?;
+    // Written down before it waits: then nothing keeps what it was read into.
+    let message = Message::new(Request::from_parts(parts, body), &settings.config.upstream);
+    let (answer, permit, took) = send(worker, settings, origin, visit, message).await?;
 
     let (status, version) = match &answer {
         Answer::Response(response) => (response.status(), response.version()),
@@ -101,7 +102,7 @@ async fn send(
     settings: &Settings,
     origin: &Origin,
     visit: Visit,
-    request: Request<RequestBody>,
+    message: Message,
 ) -> Result<(Answer, Permit, Duration), Failure> {
     let budget = wish::budget(worker, settings, &origin.host).await?;
     let mut place = worker.shared.gate.join(&budget, visit)?;
@@ -110,14 +111,14 @@ async fn send(
     let ready = worker.upstream.ready(terms, &origin.host, origin.port).await?;
     let permit = place.turn().await?;
     let began = clock::now();
-    let outcome = worker.upstream.send(terms, ready, request, || permit.sent()).await;
+    let outcome = worker.upstream.send(terms, ready, message, || permit.sent()).await;
     match reported(outcome, &permit) {
         Ok(answer) => Ok((answer, permit, clock::now().duration_since(began))),
         Err(Unanswered { error, again: None }) => Err(error.into()),
-        Err(Unanswered { again: Some(again), .. }) => {
+        Err(Unanswered { again: Some(message), .. }) => {
             drop(permit);
             // Boxed, because it is rare and its space would be part of every request.
-            Box::pin(send_again(worker, settings, origin, &budget, visit, again)).await
+            Box::pin(send_again(worker, settings, origin, &budget, visit, *message)).await
         }
     }
 }
@@ -129,7 +130,7 @@ async fn send_again(
     origin: &Origin,
     budget: &HostKey,
     visit: Visit,
-    again: Again,
+    message: Message,
 ) -> Result<(Answer, Permit, Duration), Failure> {
     let mut place = worker.shared.gate.join(budget, Visit { retry: true, ..visit })?;
     place.called().await?;
@@ -137,7 +138,7 @@ async fn send_again(
     let ready = worker.upstream.ready_new(terms, &origin.host, origin.port).await?;
     let permit = place.turn().await?;
     let began = clock::now();
-    let outcome = worker.upstream.send_again(terms, again, ready, || permit.sent()).await;
+    let outcome = worker.upstream.send(terms, ready, message, || permit.sent()).await;
     let answer = reported(outcome, &permit).map_err(|unanswered| unanswered.error)?;
     Ok((answer, permit, clock::now().duration_since(began)))
 }

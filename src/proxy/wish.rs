@@ -25,7 +25,9 @@ pub(super) async fn budget(worker: &Worker, settings: &Settings, host: &HostKey)
     Ok(match settings.config.politeness.key {
         Key::Host => host.clone(),
         Key::Domain => host.domain(),
-        Key::Ip => worker.upstream.address(settings.terms(), host).await?.map_or_else(|| host.clone(), HostKey::from),
+        Key::Ip => {
+            Box::pin(worker.upstream.address(settings.terms(), host)).await?.map_or_else(|| host.clone(), HostKey::from)
+        }
     })
 }
 

@@ -1,14 +1,16 @@
 //! A request as it goes over the wire.
 
-use http::header::{CONTENT_LENGTH, HeaderName};
+use http::header::{CONTENT_LENGTH, HeaderName, PROXY_AUTHORIZATION};
 use http::{Method, Request};
 use http_body::Body;
 
 use super::body::RequestBody;
+use super::parent;
+use crate::config;
 
 /// The head is written down once, so that sending it again costs nothing.
 #[derive(Debug)]
-pub(super) struct Message {
+pub struct Message {
     pub(super) head: Vec<u8>,
     pub(super) body: RequestBody,
     pub(super) chunked: bool,
@@ -19,18 +21,24 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// The target is written as it is: the caller has put it in the form that the next hop wants.
-    pub(super) fn new(request: Request<RequestBody>) -> Self {
+    /// A parent proxy gets the whole URI and its credentials, an origin only the path (RFC 9112, section 3.2).
+    pub fn new(request: Request<RequestBody>, config: &config::Upstream) -> Self {
         let (parts, body) = request.into_parts();
         let is_empty = matches!(body, RequestBody::Empty);
         let chunked = !is_empty && body.size_hint().exact().is_none();
         let mut head = Vec::with_capacity(HEAD_SIZE);
         head.extend_from_slice(parts.method.as_str().as_bytes());
         head.push(b' ');
-        write_target(&mut head, &parts.uri);
+        if config.proxy.is_some() {
+            write_authority(&mut head, &parts.uri);
+        }
+        write_path(&mut head, &parts.uri);
         head.extend_from_slice(b" HTTP/1.1\r\n");
         for (name, value) in &parts.headers {
             write_field(&mut head, name, value.as_bytes());
+        }
+        if let Some(value) = config.proxy.as_ref().and_then(parent::authorization) {
+            write_field(&mut head, &PROXY_AUTHORIZATION, value.as_bytes());
         }
         if chunked {
             head.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
@@ -56,12 +64,15 @@ fn expects_body(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PUT | Method::PATCH)
 }
 
-fn write_target(head: &mut Vec<u8>, uri: &http::Uri) {
+fn write_authority(head: &mut Vec<u8>, uri: &http::Uri) {
     if let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) {
         head.extend_from_slice(scheme.as_bytes());
         head.extend_from_slice(b"://");
         head.extend_from_slice(authority.as_str().as_bytes());
     }
+}
+
+fn write_path(head: &mut Vec<u8>, uri: &http::Uri) {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     if path.starts_with('?') {
         head.push(b'/');
@@ -90,7 +101,11 @@ mod tests {
     use super::*;
 
     fn written(request: http::request::Builder) -> String {
-        String::from_utf8(Message::new(request.body(RequestBody::Empty).unwrap()).head).unwrap()
+        written_for(request, &config::Config::default().upstream)
+    }
+
+    fn written_for(request: http::request::Builder, config: &config::Upstream) -> String {
+        String::from_utf8(Message::new(request.body(RequestBody::Empty).unwrap(), config).head).unwrap()
     }
 
     #[test]
@@ -100,13 +115,19 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_proxy_gets_the_whole_target() {
-        assert_eq!(written(Request::get("http://a.test:81/a?b")), "GET http://a.test:81/a?b HTTP/1.1\r\n\r\n");
+    fn only_a_parent_proxy_gets_the_whole_target() {
+        let request = || Request::get("http://a.test:81/a?b");
+        assert_eq!(written(request()), "GET /a?b HTTP/1.1\r\n\r\n");
+        let mut config = config::Config::default().upstream;
+        let credentials = Some(("u".into(), "p".into()));
+        config.proxy = Some(config::ParentProxy { host: "p.test".into(), port: 1, credentials });
+        let expected = "GET http://a.test:81/a?b HTTP/1.1\r\nProxy-Authorization: Basic dTpw\r\n\r\n";
+        assert_eq!(written_for(request(), &config), expected);
     }
 
     #[test]
     fn an_empty_path_is_a_slash() {
-        assert!(written(Request::get("http://a.test?b")).starts_with("GET http://a.test/?b HTTP"));
+        assert!(written(Request::get("http://a.test?b")).starts_with("GET /?b HTTP"));
     }
 
     #[test]

@@ -24,18 +24,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, Uri};
+use http::{Response, StatusCode};
 use tokio::net::TcpStream;
 
 use self::connection::{Connection, Unsent};
 use self::head::Head;
-use self::message::Message;
 use self::pool::{Place, Pool};
 use self::reply::Lease;
 
 pub use self::body::RequestBody;
 pub use self::error::{BodyFault, UpstreamError};
 pub use self::guard::{Denied, Guard};
+pub use self::message::Message;
 pub use self::reply::{Broken, Reply};
 pub use self::resolve::Resolver;
 
@@ -77,13 +77,7 @@ pub enum Answer {
 pub struct Unanswered {
     pub error: UpstreamError,
     /// The request, if the origin's silence makes it safe to send it again.
-    pub again: Option<Again>,
-}
-
-/// A request to be sent again.
-#[derive(Debug)]
-pub struct Again {
-    message: Box<Message>,
+    pub again: Option<Box<Message>>,
 }
 
 impl From<UpstreamError> for Unanswered {
@@ -103,7 +97,8 @@ impl Upstream {
         if let Some(connection) = self.pool.take(&place, terms.config.keep_alive, terms.generation) {
             return Ok(Ready { connection });
         }
-        self.open(terms, place).await
+        // Boxed, here and below: opening is rare, and its space would be part of every request that waits.
+        Box::pin(self.open(terms, place)).await
     }
 
     /// The first address of the host, for those who pace by address; `None` behind a parent proxy, which does not say.
@@ -151,43 +146,18 @@ impl Upstream {
         &self,
         terms: Terms<'_>,
         ready: Ready,
-        request: Request<RequestBody>,
-        started: impl FnMut(),
-    ) -> Result<Answer, Unanswered> {
-        let message = Message::new(dressed(request, ready.connection.place(), terms.config));
-        self.send_message(terms, ready, message, started).await
-    }
-
-    /// Sends a request again, on a connection that has not been used before.
-    pub async fn send_again(
-        &self,
-        terms: Terms<'_>,
-        again: Again,
-        ready: Ready,
-        started: impl FnMut(),
-    ) -> Result<Answer, Unanswered> {
-        self.send_message(terms, ready, *again.message, started).await
-    }
-
-    async fn send_message(
-        &self,
-        terms: Terms<'_>,
-        ready: Ready,
         message: Message,
         mut started: impl FnMut(),
     ) -> Result<Answer, Unanswered> {
         let place = ready.connection.place().clone();
         let outcome = match self.exchange(terms, ready, message, &mut started).await {
             Err(Unsent { again: Some(message), started: false, .. }) => {
-                let ready = self.open(terms, place).await?;
-                self.exchange(terms, ready, message, &mut started).await
+                let ready = Box::pin(self.open(terms, place)).await?;
+                Box::pin(self.exchange(terms, ready, message, &mut started)).await
             }
             outcome => outcome,
         };
-        outcome.map_err(|unsent| Unanswered {
-            error: unsent.error,
-            again: unsent.again.map(|message| Again { message: Box::new(message) }),
-        })
+        outcome.map_err(|unsent| Unanswered { error: unsent.error, again: unsent.again.map(Box::new) })
     }
 
     async fn exchange(
@@ -239,21 +209,4 @@ impl Upstream {
     pub fn sweep(&self, keep_alive: std::time::Duration) {
         self.pool.sweep(keep_alive);
     }
-}
-
-/// The request as the next hop wants it: a parent proxy gets the whole URI and its credentials, an origin only the path
-/// (RFC 9112, section 3.2).
-fn dressed(mut request: Request<RequestBody>, place: &Place, config: &config::Upstream) -> Request<RequestBody> {
-    match (place, &config.proxy) {
-        (Place::Parent, Some(parent)) => {
-            if let Some(value) = parent::authorization(parent) {
-                request.headers_mut().insert(http::header::PROXY_AUTHORIZATION, value);
-            }
-        }
-        _ => {
-            let uri = std::mem::take(request.uri_mut());
-            *request.uri_mut() = uri.into_parts().path_and_query.map_or_else(Uri::default, Uri::from);
-        }
-    }
-    request
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use curtsy::config::{Config, HostPattern, HostRule, Key, Mode, ResponseHeaders};
 
-use crate::support::{Client, Curtsy, Message, Origin, Stopwatch, ms, soon};
+use crate::support::{Client, Curtsy, HELLO, Hole, Message, Origin, Stopwatch, Visitor, ms, soon};
 
 const DELAY: Duration = ms(250);
 /// What a busy machine may take from a gap, as measured.
@@ -18,8 +18,10 @@ const ROOM: Duration = ms(60);
 /// An origin that notes when each request came.
 struct Guestbook {
     origin: Origin,
-    arrivals: Arc<Mutex<Vec<(Duration, String)>>>,
+    arrivals: Arrivals,
 }
+
+type Arrivals = Arc<Mutex<Vec<(Duration, String)>>>;
 
 impl Guestbook {
     fn open(watch: Stopwatch) -> Self {
@@ -28,16 +30,14 @@ impl Guestbook {
 
     /// Takes `thinking` to answer.
     fn on(ip: &str, watch: Stopwatch, thinking: Duration) -> Self {
-        let arrivals: Arc<Mutex<Vec<_>>> = Arc::default();
-        let book = arrivals.clone();
-        let origin = Origin::on(ip, move |visitor| {
-            while let Some(request) = visitor.request() {
-                book.lock().expect("no test thread has panicked").push((watch.elapsed(), request.line()));
-                thread::sleep(thinking);
-                visitor.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
-            }
-        });
-        Guestbook { origin, arrivals }
+        let arrivals = Arrivals::default();
+        Guestbook { origin: Origin::on(ip, noting(arrivals.clone(), watch, thinking)), arrivals }
+    }
+
+    /// Where connections have hung until now.
+    fn behind(hole: Hole, watch: Stopwatch) -> Self {
+        let arrivals = Arrivals::default();
+        Guestbook { origin: hole.open(noting(arrivals.clone(), watch, Duration::ZERO)), arrivals }
     }
 
     fn times(&self) -> Vec<Duration> {
@@ -52,6 +52,16 @@ impl Guestbook {
         let times = self.times();
         for pair in times.windows(2) {
             assert!(pair[1] - pair[0] + ROOM >= least, "{:?} apart in {times:?}", pair[1] - pair[0]);
+        }
+    }
+}
+
+fn noting(book: Arrivals, watch: Stopwatch, thinking: Duration) -> impl Fn(&mut Visitor) + Send + Sync {
+    move |visitor| {
+        while let Some(request) = visitor.request() {
+            book.lock().expect("no test thread has panicked").push((watch.elapsed(), request.line()));
+            thread::sleep(thinking);
+            visitor.send(HELLO.as_bytes());
         }
     }
 }
@@ -444,4 +454,21 @@ fn a_full_registry_paces_the_rest_together() {
     assert_eq!(curtsy.metric("curtsy_hosts"), 2);
     let crowded: Vec<Duration> = books[2..].iter().flat_map(Guestbook::times).collect();
     assert!(crowded[2] - crowded[0] + ROOM >= DELAY * 2, "{crowded:?}");
+}
+
+/// Promise 1: the gap counts from the send. Here the kernel has three handshakes hang and end at the same time.
+#[test]
+fn handshakes_that_hang_compress_no_gap() {
+    let (watch, hole, delay) = (Stopwatch::start(), Hole::silent(), ms(500));
+    let curtsy = paced(delay, |_| ());
+    let visits: Vec<_> = (0..3).map(|_| visit(&curtsy, hole.url(), &[])).collect();
+    thread::sleep(ms(300));
+    let book = Guestbook::behind(hole, watch);
+    for visit in visits {
+        assert_eq!(visit.join().expect("an answer").status(), 200);
+    }
+    assert_eq!(book.times().len(), 3);
+    assert!(book.times()[0] > ms(300), "the first handshake did not hang: {:?}", book.times());
+    book.expect_gaps(delay);
+    expect_no_violation(&curtsy);
 }

@@ -1,23 +1,25 @@
 //! Addresses where nobody answers: one that refuses connections and one that lets them hang.
 
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 
 use socket2::{Domain, Socket, Type};
 
 use super::deadline::ms;
+use super::origin::{Origin, Visitor};
 
 /// Keeps its port while it lives, so that nobody else answers there.
 pub(crate) struct Hole {
     address: SocketAddr,
-    _socket: Socket,
-    _waiting: Vec<TcpStream>,
+    socket: Socket,
+    waiting: Vec<TcpStream>,
 }
 
 impl Hole {
     /// Bound, but nobody listens: a connection is refused at once.
     pub(crate) fn refusing() -> Self {
         let (socket, address) = bound();
-        Hole { address, _socket: socket, _waiting: Vec::new() }
+        Hole { address, socket, waiting: Vec::new() }
     }
 
     /// Listens, but its backlog is full: a connection hangs.
@@ -27,7 +29,13 @@ impl Hole {
         let connect = || TcpStream::connect_timeout(&address, ms(100)).ok();
         let waiting: Vec<_> = std::iter::repeat_with(connect).take(64).map_while(|stream| stream).collect();
         assert!(waiting.len() < 64, "a backlog of nothing takes any number of connections here");
-        Hole { address, _socket: socket, _waiting: waiting }
+        Hole { address, socket, waiting }
+    }
+
+    /// Connections no longer hang; those that did get through when their kernel tries again.
+    pub(crate) fn open(self, script: impl Fn(&mut Visitor) + Send + Sync + 'static) -> Origin {
+        drop(self.waiting);
+        Origin::serve(self.socket.into(), Arc::new(script))
     }
 
     pub(crate) fn authority(&self) -> String {

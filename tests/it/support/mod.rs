@@ -17,6 +17,6 @@ pub(crate) use self::curtsy::{Curtsy, NAME};
 pub(crate) use self::deadline::{PATIENCE, Stopwatch, ms, soon};
 pub(crate) use self::hole::Hole;
 pub(crate) use self::message::Message;
-pub(crate) use self::origin::{Origin, Visitor};
+pub(crate) use self::origin::{HELLO, Origin, Visitor};
 pub(crate) use self::program::Program;
 pub(crate) use self::wire::End;

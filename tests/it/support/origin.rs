@@ -72,7 +72,7 @@ impl Origin {
         Self::serve(listener, Arc::new(script))
     }
 
-    fn serve(listener: TcpListener, script: Arc<dyn Fn(&mut Visitor) + Send + Sync>) -> Self {
+    pub(super) fn serve(listener: TcpListener, script: Arc<dyn Fn(&mut Visitor) + Send + Sync>) -> Self {
         let origin =
             Origin { address: listener.local_addr().expect("a bound listener"), record: Arc::new(Record::default()) };
         let record = origin.record.clone();

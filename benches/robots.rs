@@ -76,6 +76,17 @@ fn hostile() -> Vec<(&'static str, String, String)> {
         ("near misses", format!("allow:/*{}b\n", "a".repeat(8)), path("aaaaaaab")),
         ("near misses, longer", format!("allow:/*{}b\n", "a".repeat(40)), path(&format!("{}b", "a".repeat(39)))),
         ("near misses at the end", format!("allow:/*b{}\n", "a".repeat(8)), path("baaaaaaa")),
+        ("all the same, interrupted", format!("allow:/*{}\n", "a".repeat(8)), path("aaaaaaab")),
+        (
+            "all the same, interrupted late",
+            format!("allow:/*{}\n", "a".repeat(60)),
+            path(&format!("{}b", "a".repeat(59))),
+        ),
+        (
+            "found late, then missed",
+            format!("allow:/*{}*/x\n", "a".repeat(8)),
+            format!("/x{}{}", "aaaaaaab".repeat(1_022), "a".repeat(9)),
+        ),
         ("periodic", "allow:/*abababac\n".to_owned(), path("ababab")),
         ("periodic, all letters there", "allow:/*abababac\n".to_owned(), path("abababcabababbac")),
         ("one line of stars", format!("disallow:/{}b\n", "*a".repeat(8_000)), path("a")),

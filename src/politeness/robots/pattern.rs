@@ -1,13 +1,14 @@
 //! A rule's path, and whether a request's path falls under it.
 //!
-//! Both are in the one spelling of `canonical`. Promises: a match takes time linear in the path for each wildcard-free
-//! piece of the pattern and never goes back, so no pattern makes it explode; nothing is allocated.
+//! Both are in the one spelling of `canonical`. Promises: a comparison walks through path and pattern once and never goes
+//! back, so no pattern makes it explode.
 
 use std::fmt;
 
-use memchr::{memchr, memmem, memrchr};
+use memchr::{memchr, memrchr};
 
 use super::canonical::{self, ANY};
+use super::search::Search;
 
 /// The path of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,17 +29,21 @@ impl Pattern<'_> {
         self.octets.len() * 3 + 1
     }
 
-    pub(super) fn matches(&self, path: &[u8]) -> bool {
+    pub(super) fn matches(&self, search: &mut Search<'_>) -> bool {
+        let path = search.path();
         let Some(first) = memchr(ANY, self.octets) else {
             return path.starts_with(self.octets) && (!self.anchored || path.len() == self.octets.len());
         };
         let (head, tail) = (&self.octets[..first], &self.octets[first + 1..]);
-        let Some(rest) = path.strip_prefix(head) else { return false };
-        if !self.anchored {
-            return holds_in_order(rest, tail);
+        if !path.starts_with(head) {
+            return false;
         }
-        let (middle, end) = memrchr(ANY, tail).map_or((&[][..], tail), |last| (&tail[..last], &tail[last + 1..]));
-        rest.strip_suffix(end).is_some_and(|rest| holds_in_order(rest, middle))
+        if !self.anchored {
+            return holds_in_order(search, tail, head.len(), path.len());
+        }
+        let (middle, last) = memrchr(ANY, tail).map_or((&[][..], tail), |any| (&tail[..any], &tail[any + 1..]));
+        let room = path.len().checked_sub(last.len()).filter(|end| *end >= head.len());
+        path.ends_with(last) && room.is_some_and(|end| holds_in_order(search, middle, head.len(), end))
     }
 
     /// Whether no path can escape it: nothing but wildcards, and perhaps the slash that every path begins with.
@@ -64,11 +69,10 @@ impl fmt::Display for Pattern<'_> {
 
 /// Whether the pieces between wildcards come one after the other. Taking the first place for each leaves the most room
 /// for the next, so there is never a reason to go back.
-fn holds_in_order(mut path: &[u8], pieces: &[u8]) -> bool {
+fn holds_in_order(search: &mut Search<'_>, pieces: &[u8], mut start: usize, end: usize) -> bool {
     for piece in pieces.split(|octet| *octet == ANY).filter(|piece| !piece.is_empty()) {
-        let found = if let [octet] = piece { memchr(*octet, path) } else { memmem::find(path, piece) };
-        match found {
-            Some(at) => path = &path[at + piece.len()..],
+        match search.find(piece, start, end) {
+            Some(at) => start = at + piece.len(),
             None => return false,
         }
     }
@@ -82,7 +86,7 @@ mod tests {
     fn matches(rule: &str, path: &str) -> bool {
         let mut octets = Vec::new();
         let anchored = canonical::rule(rule.as_bytes(), &mut octets);
-        Pattern { octets: &octets, anchored }.matches(&canonical::target(path))
+        Pattern { octets: &octets, anchored }.matches(&mut Search::new(&canonical::target(path)))
     }
 
     #[test]

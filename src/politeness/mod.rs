@@ -13,6 +13,7 @@ mod places;
 pub mod policy;
 pub mod queue;
 mod returns;
+pub mod robots;
 mod roll;
 pub mod time;
 pub mod turns;

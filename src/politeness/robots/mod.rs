@@ -1,0 +1,25 @@
+//! robots.txt: what it says, and to whom.
+//!
+//! Our own matcher, because none that exists reads real files right for any client that may come: it follows RFC 9309,
+//! and Google's parser in what the RFC leaves open. Pure: whoever fetches hands in bytes and times.
+//!
+//! In reading order: [`line`](mod@line) finds what lines say, `parse` puts them into groups, `stream` is how groups are
+//! kept; `agent` knows a client's names, `canonical`, `pattern` and `search` compare paths, `ask` reads delays; [`Rules`] answers.
+//! [`reply`] says what a fetch means and how long it is good for, with `freshness`.
+
+mod agent;
+mod ask;
+mod canonical;
+mod freshness;
+mod line;
+mod parse;
+mod pattern;
+pub mod reply;
+mod rules;
+mod search;
+mod stream;
+
+pub use self::agent::Agents;
+pub use self::freshness::Freshness;
+pub use self::line::MAX_BODY;
+pub use self::rules::{Choice, Rule, Rules, Verdict};

@@ -1,0 +1,258 @@
+//! What a fetch of robots.txt means, and what a record of it is good for at a given time.
+//!
+//! RFC 9309, section 2.3.1: an answer that there is none (4xx) allows everything; no answer (5xx, a network failure)
+//! allows nothing, except what the last good copy does. Promises: nothing is ever allowed because a fetch failed; a file
+//! is asked for again within a day; a host in trouble is asked seldom, with a time after which it will be.
+//!
+//! Pure: whoever fetches reads fields and dates, follows redirects along a [`Trail`], and hands in what came of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Rules;
+use super::freshness::{self, Freshness};
+use crate::politeness::time::Timestamp;
+
+/// How a fetch ended.
+#[derive(Clone, Copy, Debug)]
+pub enum Fetched<'f> {
+    Answered(Reply<'f>),
+    /// Too many redirects, a circle, or one that leads nowhere.
+    Lost,
+    /// No answer, or not all of it: timeout, DNS, TLS, reset, a body cut short, a destination that is refused.
+    Failed,
+}
+
+/// The answer at the end of the redirects.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reply<'f> {
+    pub status: u16,
+    /// At most [`MAX_BODY`](super::MAX_BODY) and one byte of it are looked at.
+    pub body: &'f [u8],
+    pub freshness: Freshness<'f>,
+    pub etag: Option<&'f str>,
+    pub last_modified: Option<&'f str>,
+    /// Retry-After, as the time from now.
+    pub retry_after: Option<Duration>,
+}
+
+/// What is known of one origin's robots.txt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// The last answer that said something.
+    pub answer: Option<Answer>,
+    /// What came since, if it said nothing.
+    pub trouble: Option<Trouble>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    pub says: Says,
+    pub fresh_until: Timestamp,
+    /// Good for use while it is asked for again.
+    pub stale_until: Timestamp,
+    /// Good for use while the origin is in trouble.
+    pub last_resort_until: Timestamp,
+    /// For If-None-Match.
+    pub etag: Option<Box<str>>,
+    /// For If-Modified-Since.
+    pub last_modified: Option<Box<str>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Says {
+    Rules(Arc<Rules>),
+    /// There is no robots.txt, so nothing is forbidden.
+    Nothing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    pub kind: TroubleKind,
+    /// Since the last answer that said something.
+    pub since: Timestamp,
+    /// Fetches in a row that ended so.
+    pub times: u32,
+    /// Not to be asked before.
+    pub retry_at: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TroubleKind {
+    /// 429: the host wants to be left alone, pages included.
+    Throttled,
+    Unreachable,
+}
+
+/// What to do with a request that needs to know.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Look<'r> {
+    Use(&'r Says),
+    /// The same, and fetch again meanwhile.
+    UseAndRefresh(&'r Says),
+    /// Nobody knows until it is fetched.
+    MustFetch,
+    /// Nobody knows, and it is too early to ask.
+    Refuse {
+        kind: TroubleKind,
+        retry_after: Duration,
+    },
+}
+
+/// RFC 9309, section 2.4: no copy is used longer than this, unless the origin is unreachable.
+const STALE: Duration = Duration::from_secs(24 * 60 * 60);
+/// Its example of a reasonably long time, section 2.3.1.4.
+const LAST_RESORT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// How long "there is none" is believed.
+const NONE_FRESH: Duration = Duration::from_secs(6 * 60 * 60);
+/// How long "you may not see it" is believed; it may be the mood of a firewall.
+const FORBIDDEN_FRESH: Duration = Duration::from_secs(60 * 60);
+
+/// The first wait and the longest, doubling between them.
+const UNREACHABLE_WAITS: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(15 * 60));
+const THROTTLED_WAITS: (Duration, Duration) = (Duration::from_secs(5 * 60), Duration::from_secs(60 * 60));
+/// No origin may keep curtsy from asking for longer than this.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// Longer validators are dropped: they would cost more than they save.
+const VALIDATOR_MAX: usize = 128;
+
+impl Record {
+    /// The record after a fetch. `dice` from 0 up to 1 spreads the times, so that origins fetched together are not
+    /// fetched together again.
+    #[must_use]
+    pub fn after(previous: Option<&Record>, fetched: &Fetched<'_>, now: Timestamp, dice: f64) -> Record {
+        let answer = previous.and_then(|record| record.answer.as_ref());
+        match fetched {
+            Fetched::Lost => Record::none(NONE_FRESH, STALE, now, dice),
+            Fetched::Failed => Record::troubled(previous, TroubleKind::Unreachable, None, now, dice),
+            Fetched::Answered(reply) => match (reply.status, answer) {
+                (200..=299, _) => Record::with(Answer::of(reply, now, dice)),
+                (304, Some(answer)) if answer.can_be_renewed() => Record::with(answer.renewed(reply, now, dice)),
+                (401 | 403 | 451, _) => Record::none(FORBIDDEN_FRESH, Duration::ZERO, now, dice),
+                (429, _) => Record::troubled(previous, TroubleKind::Throttled, reply.retry_after, now, dice),
+                // A redirect that is not followed leads nowhere.
+                (300..=303 | 305..=399, _) => Record::none(NONE_FRESH, STALE, now, dice),
+                (400..=499, _) => Record::none(NONE_FRESH, STALE, now, dice),
+                // Also what no origin should say: 304 to a question without condition, 1xx, 600 and beyond.
+                _ => Record::troubled(previous, TroubleKind::Unreachable, reply.retry_after, now, dice),
+            },
+        }
+    }
+
+    pub fn look(&self, now: Timestamp) -> Look<'_> {
+        match (&self.answer, &self.trouble) {
+            (Some(answer), None) if now < answer.fresh_until => Look::Use(&answer.says),
+            (Some(answer), None) if now < answer.stale_until => Look::UseAndRefresh(&answer.says),
+            (Some(answer), Some(trouble)) if now < answer.last_resort_until => {
+                if now < trouble.retry_at {
+                    Look::Use(&answer.says)
+                } else {
+                    Look::UseAndRefresh(&answer.says)
+                }
+            }
+            (_, Some(trouble)) if now < trouble.retry_at => {
+                Look::Refuse { kind: trouble.kind, retry_after: trouble.retry_at.since(now) }
+            }
+            _ => Look::MustFetch,
+        }
+    }
+
+    fn with(answer: Answer) -> Record {
+        Record { answer: Some(answer), trouble: None }
+    }
+
+    /// There is no robots.txt. Such an answer is no last resort: what an origin once did not have says little about what
+    /// it has today.
+    fn none(fresh: Duration, stale: Duration, now: Timestamp, dice: f64) -> Record {
+        let fresh_until = now + freshness::spread(fresh, dice);
+        let stale_until = fresh_until.max(now + stale);
+        let last_resort_until = stale_until;
+        let says = Says::Nothing;
+        Record::with(Answer { says, fresh_until, stale_until, last_resort_until, etag: None, last_modified: None })
+    }
+
+    fn troubled(
+        previous: Option<&Record>,
+        kind: TroubleKind,
+        asked: Option<Duration>,
+        now: Timestamp,
+        dice: f64,
+    ) -> Record {
+        let before = previous.and_then(|record| record.trouble);
+        let times = before.filter(|trouble| trouble.kind == kind).map_or(1, |trouble| trouble.times.saturating_add(1));
+        let asked = asked.map(|wait| wait.min(RETRY_AFTER_MAX));
+        let wait = match kind {
+            TroubleKind::Throttled => asked.unwrap_or_else(|| doubled(THROTTLED_WAITS, times, dice)),
+            TroubleKind::Unreachable => doubled(UNREACHABLE_WAITS, times, dice).max(asked.unwrap_or_default()),
+        };
+        let since = before.map_or(now, |trouble| trouble.since);
+        Record {
+            answer: previous.and_then(|record| record.answer.clone()),
+            trouble: Some(Trouble { kind, since, times, retry_at: now + wait }),
+        }
+    }
+}
+
+impl Answer {
+    fn of(reply: &Reply<'_>, now: Timestamp, dice: f64) -> Answer {
+        let validator = |text: Option<&str>| text.filter(|text| text.len() <= VALIDATOR_MAX).map(Box::from);
+        Answer {
+            says: Says::Rules(Arc::new(Rules::parse(reply.body))),
+            fresh_until: now + reply.freshness.lifetime(now, dice),
+            stale_until: now + STALE,
+            last_resort_until: now + LAST_RESORT,
+            etag: validator(reply.etag),
+            last_modified: validator(reply.last_modified),
+        }
+    }
+
+    /// Whether it can be asked for with a condition, which a 304 answers.
+    fn can_be_renewed(&self) -> bool {
+        self.etag.is_some() || self.last_modified.is_some()
+    }
+
+    /// What a 304 makes of it: the same words, believed anew.
+    fn renewed(&self, reply: &Reply<'_>, now: Timestamp, dice: f64) -> Answer {
+        let Answer { says, etag, last_modified, .. } = self.clone();
+        Answer { says, etag, last_modified, ..Answer::of(&Reply { body: &[], ..*reply }, now, dice) }
+    }
+}
+
+fn doubled((first, longest): (Duration, Duration), times: u32, dice: f64) -> Duration {
+    let doublings = times.saturating_sub(1).min(16);
+    freshness::spread(first.saturating_mul(1 << doublings).min(longest), dice)
+}
+
+/// The way along redirects: RFC 9309, section 2.3.1.2, asks for five at least.
+#[derive(Clone, Debug)]
+pub struct Trail {
+    visited: Vec<String>,
+}
+
+const MAX_REDIRECTS: usize = 5;
+
+impl Trail {
+    pub fn new(url: String) -> Trail {
+        Trail { visited: vec![url] }
+    }
+
+    /// Whether an answer of this status leads on, if it says where. The rules found there belong to the origin that was
+    /// asked first.
+    pub fn leads_on(status: u16) -> bool {
+        matches!(status, 301 | 302 | 303 | 307 | 308)
+    }
+
+    /// Whether to go on to this URL; if not, the fetch is [`Fetched::Lost`], as it is if there is no URL.
+    pub fn follow(&mut self, url: &str) -> bool {
+        let follow = self.visited.len() <= MAX_REDIRECTS && !self.visited.iter().any(|visited| visited == url);
+        if follow {
+            self.visited.push(url.to_owned());
+        }
+        follow
+    }
+}
+
+#[cfg(test)]
+#[path = "reply_tests.rs"]
+mod tests;

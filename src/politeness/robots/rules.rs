@@ -1,0 +1,158 @@
+//! What a robots.txt says: may this client fetch this path, how often, and which line says so.
+//!
+//! Promises: a verdict allocates nothing, except the one spelling of a path with escapes and, against hostile files, an
+//! index of the path; it takes a microsecond or two for real files and tens of milliseconds for the worst there can be.
+//! Only the groups are kept, about a quarter of the file.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::agent::Agents;
+use super::pattern::Pattern;
+use super::search::Search;
+use super::stream::{self, Group, StoredRule};
+use super::{canonical, parse};
+
+/// The groups of one robots.txt, in the form described in `stream`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    stream: Box<[u8]>,
+}
+
+/// Which group counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice<'r> {
+    /// The file names the client; this is the first of the names that do.
+    Named(&'r str),
+    /// The file does not, but has a group for everybody else (`*`).
+    Everybody,
+    /// No group is for this client, so everything is allowed.
+    Nobody,
+}
+
+/// Whether a path may be fetched, and the rule that decided; none if no rule is about the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict<'r> {
+    pub allowed: bool,
+    pub rule: Option<Rule<'r>>,
+}
+
+/// One line of the file. Shown as it could stand there, in canonical spelling: `Disallow: /private/*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule<'r> {
+    pub allow: bool,
+    /// From 1.
+    pub line: u32,
+    pattern: Pattern<'r>,
+}
+
+impl Rules {
+    /// Any bytes are a robots.txt, if need be one without rules.
+    pub fn parse(body: &[u8]) -> Rules {
+        Rules { stream: parse::parse(body).into() }
+    }
+
+    /// What [`Rules::as_bytes`] gave. `None` if the bytes are damaged or of another version: then the file must be
+    /// fetched again.
+    pub fn from_stored(bytes: &[u8]) -> Option<Rules> {
+        stream::is_sound(bytes).then(|| Rules { stream: bytes.into() })
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.stream
+    }
+
+    /// RFC 9309, section 2.2.2: the longest rule that matches decides, Allow before Disallow; robots.txt itself is
+    /// always allowed.
+    pub fn verdict(&self, agents: &Agents, path_and_query: &str) -> Verdict<'_> {
+        let path = canonical::target(path_and_query);
+        if path.as_ref() == b"/robots.txt" {
+            return Verdict { allowed: true, rule: None };
+        }
+        let mut search = Search::new(&path);
+        let (mut decisive, mut precedence): (Option<StoredRule<'_>>, _) = (None, 0);
+        for rule in self.groups_for(agents).flat_map(|group| group.rules()) {
+            if rule.pattern.most_precedence() < precedence || !rule.pattern.matches(&mut search) {
+                continue;
+            }
+            let stronger = rule.pattern.precedence();
+            if stronger > precedence || (stronger == precedence && rule.allow) {
+                (decisive, precedence) = (Some(rule), stronger);
+            }
+        }
+        Verdict { allowed: decisive.is_none_or(|rule| rule.allow), rule: decisive.map(Rule::from) }
+    }
+
+    /// The time between requests that the file asks of this client: the largest, if it asks more than once.
+    pub fn delay(&self, agents: &Agents) -> Option<Duration> {
+        let choice = self.choice(agents);
+        let asked =
+            |group: Group<'_>| group.agents().filter(|agent| choice.covers(agents, agent.token)).map(|a| a.delay).max();
+        stream::groups(&self.stream).filter_map(asked).max().flatten()
+    }
+
+    /// The rule that leaves nothing to fetch but robots.txt, if there is one: what can be said of a tunnel, whose paths
+    /// nobody sees. Only a rule for all paths counts, and only if no Allow can win against it.
+    pub fn denies_everything(&self, agents: &Agents) -> Option<Rule<'_>> {
+        let rules = || self.groups_for(agents).flat_map(|group| group.rules());
+        let all = rules().filter(|rule| !rule.allow && rule.pattern.matches_everything());
+        let strongest = all.max_by_key(|rule| rule.pattern.precedence())?;
+        let least = strongest.pattern.precedence();
+        let opens = |rule: &StoredRule<'_>| {
+            let only_robots_txt = rule.pattern.octets == b"/robots.txt";
+            rule.allow && rule.pattern.can_match() && !only_robots_txt && rule.pattern.precedence() >= least
+        };
+        (!rules().any(|rule| opens(&rule))).then(|| strongest.into())
+    }
+
+    /// The groups that name the client, all of them; else those for everybody (RFC 9309, section 2.2.1).
+    pub fn choice(&self, agents: &Agents) -> Choice<'_> {
+        let mut choice = Choice::Nobody;
+        for agent in stream::groups(&self.stream).flat_map(|group| group.agents()) {
+            if agent.token.is_empty() {
+                choice = Choice::Everybody;
+            } else if agents.contains(agent.token) {
+                return Choice::Named(std::str::from_utf8(agent.token).expect("a token is ASCII"));
+            }
+        }
+        choice
+    }
+
+    fn groups_for(&self, agents: &Agents) -> impl Iterator<Item = Group<'_>> {
+        let choice = self.choice(agents);
+        stream::groups(&self.stream).filter(move |group| group.agents().any(|agent| choice.covers(agents, agent.token)))
+    }
+}
+
+impl Choice<'_> {
+    fn covers(self, agents: &Agents, token: &[u8]) -> bool {
+        match self {
+            Choice::Named(_) => agents.contains(token),
+            Choice::Everybody => token.is_empty(),
+            Choice::Nobody => false,
+        }
+    }
+}
+
+impl Rule<'_> {
+    /// The path of the rule in canonical spelling, ASCII without control characters.
+    pub fn pattern(&self) -> String {
+        self.pattern.to_string()
+    }
+}
+
+impl<'r> From<StoredRule<'r>> for Rule<'r> {
+    fn from(StoredRule { allow, line, pattern }: StoredRule<'r>) -> Rule<'r> {
+        Rule { allow, line, pattern }
+    }
+}
+
+impl fmt::Display for Rule<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", if self.allow { "Allow" } else { "Disallow" }, self.pattern)
+    }
+}
+
+#[cfg(test)]
+#[path = "rules_tests.rs"]
+mod tests;

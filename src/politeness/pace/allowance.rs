@@ -59,9 +59,10 @@ impl Allowance {
             return None;
         }
         let evenly = span(self.every).min(longest);
+        let afterwards = evenly.min(UNTIL_TOLD);
         Some(match self.left {
-            _ if now >= self.reset => evenly.min(UNTIL_TOLD),
-            0 => self.reset.since(self.last_sent).max(evenly),
+            _ if now >= self.reset => afterwards,
+            0 => self.reset.since(self.last_sent).max(afterwards),
             _ => evenly,
         })
     }

@@ -157,7 +157,7 @@ impl Pace {
     /// Learns from an answer, or from its absence.
     pub fn heard(&mut self, heard: Heard, base: Duration, learning: &Learning, now: Timestamp) -> Option<Change> {
         let signals = &heard.signals;
-        let before = self.learned();
+        let before = self.learned().min(learning.max_delay.max(base));
         self.allowance.heard(signals, heard.in_flight, learning.reset_slack, now);
         if signals.answer == Answer::Success {
             self.last_success = now;
@@ -266,5 +266,15 @@ impl Pace {
 }
 
 #[cfg(test)]
+#[allow(clippy::duplicate_mod, reason = "the same dice as in the simulation of lanes, which keeps them to itself")]
+#[path = "../sim/dice.rs"]
+mod dice;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod servers;
+#[cfg(test)]
 #[path = "pace_tests.rs"]
 mod tests;
+#[cfg(test)]
+mod trials;

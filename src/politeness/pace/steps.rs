@@ -54,6 +54,11 @@ impl Steps {
         Steps { learned, floor, ..Steps::default() }
     }
 
+    #[cfg(test)]
+    pub(super) fn at_epoch(epoch: u32) -> Self {
+        Steps { epoch, raised: epoch, ..Steps::default() }
+    }
+
     pub(super) fn heard(
         &mut self,
         epoch: u32,

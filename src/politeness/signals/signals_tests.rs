@@ -1,5 +1,7 @@
 //! From a status and a header to what was said.
 
+use proptest::prelude::*;
+
 use super::*;
 
 // Mon, 21 Sep 2026 14:13:20 GMT
@@ -101,3 +103,85 @@ fn values_that_are_no_text_are_not_there() {
     let header: [(&str, &[u8]); 2] = [("retry-after", b"\xff"), ("ratelimit", b"a;r=\xff;t=3")];
     assert_eq!(Fields::of(header), Fields::default());
 }
+
+/// Pieces that fields are made of, and pieces that break them.
+fn scraps() -> impl Strategy<Value = String> {
+    let words = [
+        "0",
+        "1",
+        "-1",
+        "9",
+        "60",
+        "1e9",
+        "2.5",
+        "1790000060",
+        "1790000060000",
+        "999999999999999",
+        "\"a\"",
+        "b",
+        ";r=",
+        ";t=",
+        ";w=",
+        ";qu=",
+        "requests",
+        ",",
+        ", ",
+        ";",
+        "=",
+        "\"",
+        "\\",
+        " ",
+        "Mon, ",
+        "21 Sep 2026 ",
+        "14:13:20 GMT",
+        "Monday, 21-Sep-26 ",
+        "Mon Sep 21 ",
+        "2026",
+        "remaining=",
+        "reset=",
+        "é",
+    ];
+    proptest::collection::vec(proptest::sample::select(words.to_vec()), 0..12).prop_map(|scraps| scraps.concat())
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_written_the_numbers_are_within_bounds(
+        status in 0_u16..1_000,
+        values in proptest::collection::vec(scraps(), NAMES.len()),
+        now in 0..u64::MAX,
+    ) {
+        let fields = Fields::of(NAMES.iter().copied().zip(values.iter().map(String::as_bytes)));
+        let listening = Listening::default();
+        let signals = read(status, &fields, &listening, Timestamp::from_micros(now));
+        let most = listening.retry_after_max;
+        prop_assert!(signals.retry_after.is_none_or(|wait| !wait.is_zero() && wait <= most));
+        prop_assert!(signals.retry_after.is_none() || signals.answer == Answer::Throttled);
+        prop_assert!(signals.used_up.is_none_or(|wait| wait <= most));
+        prop_assert!(signals.quota.is_none_or(|quota| (1..=1_000_000_000).contains(&quota.remaining)));
+        let again = read(status, &fields, &listening, Timestamp::from_micros(now));
+        prop_assert_eq!(signals, again);
+    }
+
+    #[test]
+    fn a_wait_is_heard_as_written(seconds in 1_u32..3_600, thousandths in 0_u32..1_000) {
+        let text = format!("{seconds}.{thousandths:03}");
+        let fields = Fields { retry_after: Some(&text), ..Fields::default() };
+        let wait = Duration::from_millis(u64::from(seconds) * 1_000 + u64::from(thousandths)).min(secs(3_600));
+        prop_assert_eq!(read(429, &fields, &Listening::default(), NOW).retry_after, Some(wait));
+    }
+}
+
+const NAMES: [&str; 11] = [
+    "date",
+    "age",
+    "retry-after",
+    "ratelimit",
+    "ratelimit-policy",
+    "ratelimit-remaining",
+    "ratelimit-reset",
+    "x-ratelimit-remaining",
+    "x-ratelimit-reset",
+    "x-rate-limit-remaining",
+    "x-rate-limit-reset",
+];

@@ -1,0 +1,382 @@
+//! Transitions of the pace, with literal times.
+
+use super::*;
+use crate::politeness::signals::Quota;
+
+const BASE: Duration = Duration::from_secs(1);
+
+const fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_millis(1_000_000 + seconds * 1_000)
+}
+
+const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+const fn plain(answer: Answer) -> Signals {
+    Signals { answer, ..Signals::FAILED }
+}
+
+const OK: Signals = plain(Answer::Success);
+const REFUSED: Signals = plain(Answer::Throttled);
+
+/// A pace, and how the questions are put to it.
+struct Host {
+    pace: Pace,
+    base: Duration,
+    learning: Learning,
+}
+
+impl Host {
+    fn new() -> Self {
+        Host { pace: Pace::new(), base: BASE, learning: Learning::default() }
+    }
+
+    /// A host that has taught a delay.
+    fn taught(seconds: u64) -> Self {
+        let memory = Memory { learned: secs(seconds), updated: at(0), ..Memory::default() };
+        let learning = Learning::default();
+        Host { pace: Pace::remembering(&memory, &learning, at(0)), base: BASE, learning }
+    }
+
+    fn hear(&mut self, epoch: Epoch, signals: Signals, now: Timestamp) -> Option<Change> {
+        self.pace.heard(Heard { epoch, signals, in_flight: 0 }, self.base, &self.learning, now)
+    }
+
+    /// A request that is answered at once.
+    fn visit(&mut self, signals: Signals, now: Timestamp) -> Option<Change> {
+        let epoch = self.pace.sent(now);
+        self.hear(epoch, signals, now)
+    }
+
+    fn visits(&mut self, times: usize, signals: Signals, now: Timestamp) {
+        for _ in 0..times {
+            self.visit(signals, now);
+        }
+    }
+
+    fn delay(&self, now: Timestamp) -> Duration {
+        self.pace.delay(self.base, &self.learning, now)
+    }
+}
+
+#[test]
+fn a_pace_is_small() {
+    assert!(size_of::<Pace>() <= 96, "{}", size_of::<Pace>());
+}
+
+#[test]
+fn success_teaches_a_host_nothing_that_is_visited_at_its_delay() {
+    let mut host = Host::new();
+    host.visits(1_000, OK, at(5));
+    assert_eq!((host.delay(at(5)), host.pace.success_streak()), (Duration::ZERO, 1_000));
+    assert_eq!((host.pace.last_success(), host.pace.memory(at(5))), (Some(at(5)), None));
+}
+
+#[test]
+fn a_refusal_adds_a_step_to_the_delay_in_force_and_holds_the_host_for_it() {
+    let mut host = Host::new();
+    let change = host.visit(REFUSED, at(0)).unwrap();
+    let hold = Some(Hold { until: at(2), cause: Cause::Backoff });
+    let (before, learned) = (Duration::ZERO, secs(2));
+    assert_eq!(change, Change { what: What::Slowed, before, learned, floor: None, hold, error_streak: 1 });
+    assert_eq!((host.delay(at(0)), host.pace.held_until()), (secs(2), at(2)));
+}
+
+#[test]
+fn a_robots_delay_is_stepped_over_at_once_and_never_cut() {
+    let mut host = Host { base: secs(10), ..Host::new() };
+    host.visit(REFUSED, at(0));
+    assert_eq!(host.delay(at(0)), secs(11));
+    let mut slow = Host { base: secs(100), ..Host::new() };
+    slow.visit(REFUSED, at(0));
+    assert_eq!(slow.delay(at(0)), secs(100), "learning ends at 60 s, robots.txt does not");
+}
+
+#[test]
+fn the_window_doubles_while_refusals_go_on() {
+    let mut host = Host::new();
+    let mut now = at(0);
+    let mut windows = Vec::new();
+    for _ in 0..12 {
+        host.visit(REFUSED, now);
+        windows.push(host.pace.held_until().since(now).as_secs());
+        now = host.pace.held_until();
+    }
+    assert_eq!(windows, [2, 6, 16, 40, 96, 224, 512, 900, 900, 900, 900, 900]);
+    assert_eq!((host.delay(now), host.pace.error_streak()), (secs(13), 12));
+    host.visit(OK, now);
+    assert_eq!(host.pace.error_streak(), 0);
+    host.visit(REFUSED, now);
+    assert_eq!(host.pace.held_until().since(now), secs(14));
+}
+
+#[test]
+fn learning_ends_at_the_largest_delay() {
+    let mut host = Host::taught(60);
+    let change = host.visit(REFUSED, at(0)).unwrap();
+    assert_eq!((change.before, change.learned, host.delay(at(0))), (secs(60), secs(60), secs(60)));
+    assert_eq!(change.error_streak, 1);
+}
+
+#[test]
+fn a_burst_of_refusals_counts_once() {
+    let mut host = Host::new();
+    let burst: Vec<Epoch> = (0..20).map(|_| host.pace.sent(at(0))).collect();
+    assert!(host.hear(burst[0], REFUSED, at(1)).is_some());
+    for epoch in &burst[1..] {
+        assert_eq!(host.hear(*epoch, REFUSED, at(2)), None);
+    }
+    assert_eq!((host.delay(at(2)), host.pace.error_streak(), host.pace.held_until()), (secs(2), 1, at(3)));
+}
+
+#[test]
+fn a_late_refusal_still_holds_the_host_as_long_as_it_asks() {
+    let mut host = Host::new();
+    let (first, second) = (host.pace.sent(at(0)), host.pace.sent(at(0)));
+    host.hear(first, REFUSED, at(1));
+    let change = host.hear(second, Signals { retry_after: Some(secs(30)), ..REFUSED }, at(2)).unwrap();
+    assert_eq!((change.what, change.hold), (What::Held, Some(Hold { until: at(32), cause: Cause::RetryAfter })));
+    assert_eq!(host.delay(at(2)), secs(2));
+}
+
+#[test]
+fn the_longest_hold_counts() {
+    let mut host = Host::new();
+    let long = Signals { retry_after: Some(secs(60)), ..REFUSED };
+    assert_eq!(host.visit(long, at(0)).unwrap().hold, Some(Hold { until: at(60), cause: Cause::RetryAfter }));
+    let short = Signals { retry_after: Some(secs(1)), ..REFUSED };
+    assert_eq!(host.visit(short, at(0)).unwrap().hold, None, "the longer one goes on");
+    assert_eq!(host.pace.held_until(), at(60));
+    host.pace.lift(at(5));
+    assert_eq!(host.pace.held_until(), at(5));
+}
+
+#[test]
+fn twenty_successes_start_a_trial_and_twenty_more_prove_it() {
+    let mut host = Host::taught(3);
+    host.visits(19, OK, at(0));
+    assert_eq!(host.delay(at(0)), secs(3));
+    let change = host.visit(OK, at(0)).unwrap();
+    assert_eq!((change.what, change.before, change.learned), (What::Probing, secs(3), secs(2)));
+    assert!(host.pace.probing());
+    host.visits(19, OK, at(0));
+    assert_eq!(host.delay(at(0)), secs(2));
+    host.visit(OK, at(0));
+    assert_eq!(host.delay(at(0)), secs(1), "on trial at the configured delay");
+    host.visits(19, OK, at(0));
+    let change = host.visit(OK, at(0)).unwrap();
+    assert_eq!((change.what, change.learned, host.pace.probing()), (What::Proven, Duration::ZERO, false));
+}
+
+#[test]
+fn a_refused_trial_restores_exactly_the_delay_that_worked_and_makes_it_the_floor() {
+    let mut host = Host::taught(5);
+    host.visits(20 + 7, OK, at(0));
+    let change = host.visit(REFUSED, at(10)).unwrap();
+    assert_eq!((change.what, change.before, change.learned), (What::Restored, secs(4), secs(5)));
+    assert_eq!((change.floor, host.pace.held_until()), (Some(secs(5)), at(15)));
+    host.visits(100, OK, at(609));
+    assert_eq!(host.delay(at(609)), secs(5), "nothing is tried below the floor");
+    let change = host.visit(OK, at(610)).unwrap();
+    assert_eq!((change.what, change.learned), (What::Probing, secs(4)), "until it is ten minutes old");
+}
+
+#[test]
+fn a_floor_that_is_confirmed_lives_twice_as_long_up_to_a_day() {
+    let mut host = Host::taught(5);
+    let mut now = at(0);
+    let mut lives = Vec::new();
+    for _ in 0..10 {
+        host.visits(20, OK, now);
+        host.visit(REFUSED, now);
+        let life = host.pace.memory(now).unwrap().floor_life;
+        lives.push(life.as_secs());
+        now = now + life;
+    }
+    assert_eq!(lives, [600, 1_200, 2_400, 4_800, 9_600, 19_200, 38_400, 76_800, 86_400, 86_400]);
+}
+
+#[test]
+fn a_trial_that_passes_below_the_floor_ends_it() {
+    let mut host = Host::taught(5);
+    host.visits(20, OK, at(0));
+    host.visit(REFUSED, at(0));
+    host.visits(20, OK, at(600));
+    host.visits(20, OK, at(601));
+    assert_eq!(host.delay(at(601)), secs(3));
+    let memory = host.pace.memory(at(601)).unwrap();
+    assert_eq!((memory.floor, memory.learned), (Duration::ZERO, secs(4)), "on trial at 3 s, proven at 4 s");
+}
+
+#[test]
+fn a_trial_does_not_jump_over_a_floor() {
+    let memory = Memory { learned: secs(5), floor: Duration::from_millis(4_700), ..Memory::default() };
+    let memory = Memory { floor_life: secs(600), floor_until: at(600), updated: at(0), ..memory };
+    let mut host = Host::new();
+    host.pace = Pace::remembering(&memory, &host.learning, at(0));
+    host.visits(20, OK, at(0));
+    assert_eq!(host.delay(at(0)), Duration::from_millis(4_700));
+}
+
+#[test]
+fn a_refusal_of_what_left_before_the_trial_makes_the_old_delay_longer() {
+    let mut host = Host::taught(5);
+    let early = host.pace.sent(at(0));
+    host.visits(20, OK, at(1));
+    let change = host.hear(early, REFUSED, at(2)).unwrap();
+    assert_eq!((change.what, change.learned, change.floor), (What::Slowed, secs(6), None));
+}
+
+#[test]
+fn successes_of_what_left_before_prove_nothing() {
+    let mut host = Host::taught(5);
+    let early: Vec<Epoch> = (0..40).map(|_| host.pace.sent(at(0))).collect();
+    for epoch in &early {
+        host.hear(*epoch, OK, at(1));
+    }
+    assert_eq!((host.delay(at(1)), host.pace.success_streak()), (secs(4), 0));
+    host.visit(REFUSED, at(2));
+    host.hear(early[0], OK, at(3));
+    assert_eq!((host.pace.error_streak(), host.pace.last_success()), (1, Some(at(3))));
+}
+
+#[test]
+fn errors_end_a_row_of_successes_and_a_403_does_not() {
+    let mut host = Host::taught(5);
+    host.visits(19, OK, at(0));
+    host.visit(plain(Answer::Neutral), at(0));
+    assert_eq!(host.pace.success_streak(), 19);
+    assert_eq!(host.visit(Signals::FAILED, at(0)), None);
+    assert_eq!((host.pace.success_streak(), host.pace.error_streak()), (0, 0));
+    assert_eq!((host.delay(at(0)), host.pace.held_until()), (secs(5), Timestamp::START));
+}
+
+#[test]
+fn a_trial_whose_old_delay_is_no_longer_in_force_counts_as_none() {
+    let mut host = Host::taught(5);
+    host.visits(20, OK, at(0));
+    host.base = secs(8);
+    let change = host.visit(REFUSED, at(1)).unwrap();
+    assert_eq!((change.what, change.learned, change.floor), (What::Slowed, secs(9), None));
+}
+
+#[test]
+fn a_smaller_limit_counts_at_once() {
+    let mut host = Host::taught(50);
+    host.learning.max_delay = secs(10);
+    assert_eq!(host.delay(at(0)), secs(10));
+    host.visit(REFUSED, at(0));
+    assert_eq!((host.delay(at(0)), host.pace.learned()), (secs(10), secs(10)));
+}
+
+#[test]
+fn a_trial_is_remembered_as_the_delay_that_worked() {
+    let mut host = Host::taught(5);
+    host.visits(20, OK, at(0));
+    assert_eq!((host.delay(at(0)), host.pace.memory(at(0)).unwrap().learned), (secs(4), secs(5)));
+}
+
+#[test]
+fn concurrency_falls_as_the_delay_grows_above_base() {
+    let of = |learned: u64, configured: u32| {
+        let host = Host::taught(learned);
+        host.pace.concurrency(configured, BASE, &host.learning, at(0))
+    };
+    assert_eq!([of(1, 4), of(5, 4), of(6, 4), of(11, 4), of(16, 4), of(60, 4)], [4, 4, 3, 2, 1, 1]);
+    assert_eq!([of(60, 1), of(60, 0), of(11, 100)], [1, 1, 98]);
+    let mut host = Host::taught(60);
+    host.learning.concurrency_step = Duration::ZERO;
+    assert_eq!(host.pace.concurrency(4, BASE, &host.learning, at(0)), 4);
+}
+
+#[test]
+fn without_learning_only_words_count() {
+    let mut host = Host::taught(5);
+    host.learning.learner = Learner::Off;
+    assert_eq!(host.delay(at(0)), Duration::ZERO);
+    assert_eq!(host.visit(REFUSED, at(0)), None);
+    let change = host.visit(Signals { retry_after: Some(secs(9)), ..REFUSED }, at(0)).unwrap();
+    assert_eq!((change.what, change.hold.unwrap().until), (What::Held, at(9)));
+}
+
+fn left(remaining: u32, seconds: u64) -> Signals {
+    Signals { quota: Some(Quota { remaining, reset: secs(seconds) }), ..OK }
+}
+
+#[test]
+fn a_quota_is_spent_evenly() {
+    let mut host = Host::new();
+    host.visit(left(10, 60), at(0));
+    assert_eq!(host.delay(at(0)), Duration::from_millis(5_950));
+    host.visit(left(100, 60), at(0));
+    assert_eq!(host.delay(at(0)), Duration::ZERO, "the configured delay is slower");
+    host.visit(left(1, 3_000), at(0));
+    assert_eq!(host.delay(at(0)), secs(60), "as slow as learning may get");
+}
+
+#[test]
+fn a_quota_is_counted_down_until_the_host_tells_anew() {
+    let mut host = Host::new();
+    host.visit(left(2, 30), at(0));
+    let first = host.pace.sent(at(5));
+    assert_eq!(host.delay(at(5)), Duration::from_millis(14_750));
+    host.pace.sent(at(20));
+    assert_eq!(host.delay(at(20)), Duration::from_millis(10_100), "nothing is left until 30.1 s");
+    host.hear(first, left(5, 10), at(21));
+    assert_eq!(host.delay(at(21)), Duration::from_millis(1_900));
+}
+
+#[test]
+fn who_is_on_the_way_is_taken_off() {
+    let mut host = Host::new();
+    let epoch = host.pace.sent(at(0));
+    let heard = Heard { epoch, signals: left(10, 60), in_flight: 5 };
+    host.pace.heard(heard, BASE, &host.learning, at(0));
+    assert_eq!(host.delay(at(0)), Duration::from_millis(11_900));
+}
+
+#[test]
+fn a_used_up_quota_holds_the_host() {
+    let mut host = Host::new();
+    let change = host.visit(Signals { used_up: Some(secs(30)), ..OK }, at(0)).unwrap();
+    let until = at(30) + Duration::from_millis(100);
+    assert_eq!((change.what, change.hold), (What::Held, Some(Hold { until, cause: Cause::Quota })));
+    host.pace.sent(until);
+    assert_eq!(host.delay(until), secs(10), "until somebody knows how much there is");
+    host.visit(OK, until);
+    assert_eq!(host.delay(until), Duration::ZERO, "there is no quota any more");
+}
+
+#[test]
+fn a_quota_counts_for_an_hour_at_most() {
+    let mut host = Host::new();
+    host.visit(left(10_000, 86_400), at(0));
+    assert_eq!(host.delay(at(3_600)), Duration::from_millis(8_640));
+    host.visit(OK, at(3_601));
+    assert_eq!(host.delay(at(3_601)), Duration::ZERO);
+}
+
+#[test]
+fn a_quota_stands_in_for_what_was_guessed_until_it_is_contradicted() {
+    let mut host = Host::taught(20);
+    host.visit(left(10, 60), at(0));
+    assert_eq!(host.delay(at(0)), Duration::from_millis(5_950));
+    assert_eq!(host.pace.told(BASE, &host.learning, at(0)), Some((Duration::from_millis(5_950), true)));
+    host.visit(Signals { answer: Answer::Throttled, ..left(9, 60) }, at(1));
+    assert_eq!(host.delay(at(1)), secs(21));
+    host.visit(left(1, 60), at(2));
+    assert_eq!(host.delay(at(2)), Duration::from_millis(59_500), "it may still slow down");
+    host.visit(left(10, 60), at(601));
+    assert_eq!(host.delay(at(601)), Duration::from_millis(5_950), "after ten minutes it is believed again");
+}
+
+#[test]
+fn a_refusal_with_a_used_up_quota_contradicts_nothing() {
+    let mut host = Host::new();
+    host.visit(Signals { used_up: Some(secs(5)), ..REFUSED }, at(0));
+    assert_eq!(host.pace.told(BASE, &host.learning, at(0)).map(|(_, believed)| believed), Some(true));
+    host.visit(left(10, 60), at(9));
+    host.visit(REFUSED, at(10));
+    assert_eq!(host.pace.told(BASE, &host.learning, at(10)).map(|(_, believed)| believed), Some(false));
+}

@@ -1,0 +1,318 @@
+//! What is always so, whatever hosts answer and whenever: hundreds of wild worlds on a virtual clock.
+//!
+//! Each world has its own numbers, sends whenever it may, and gets answers in any order, late, with fields that make
+//! sense and fields that do not. What must hold is checked at every step against accounts kept here.
+
+use super::dice::Dice;
+use super::*;
+use crate::politeness::signals::{self, Fields, Listening};
+
+const WORLDS: u64 = 200;
+const STEPS: u32 = 800;
+
+#[derive(Clone, Copy)]
+struct Flight {
+    epoch: Epoch,
+    /// How often the delay had been raised when it left.
+    raises: u32,
+}
+
+struct World {
+    dice: Dice,
+    pace: Pace,
+    learning: Learning,
+    listening: Listening,
+    base: Duration,
+    configured: u32,
+    now: Timestamp,
+    last_sent: Timestamp,
+    flights: Vec<Flight>,
+    raises: u32,
+    /// What was learned when the probe that goes on began.
+    probed_from: Option<Duration>,
+    /// The latest moment that a refusal asked for.
+    asked: Timestamp,
+    /// Every send and every pace, to be compared with a second run.
+    story: Vec<(Timestamp, Duration, Timestamp)>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut dice = Dice(seed);
+        let pick = |dice: &mut Dice, of: &[u64]| Duration::from_millis(of[dice.below(of.len() as u64) as usize]);
+        let learning = Learning {
+            step_up: pick(&mut dice, &[1_000, 1_000, 250, 7_000]),
+            step_down: pick(&mut dice, &[1_000, 1_000, 250, 7_000]),
+            successes: [20, 20, 3, 1][dice.below(4) as usize],
+            max_delay: pick(&mut dice, &[60_000, 60_000, 5_000]),
+            longest_window: pick(&mut dice, &[900_000, 10_000]),
+            floor_life: pick(&mut dice, &[600_000, 5_000]),
+            ..Learning::default()
+        };
+        let base = pick(&mut dice, &[0, 5, 50, 1_000, 10_000, 100_000]);
+        let now = Timestamp::from_millis(1_790_000_000_000);
+        World {
+            pace: Pace::new(),
+            learning,
+            listening: Listening::default(),
+            base,
+            configured: 1 + dice.below(30) as u32,
+            now,
+            last_sent: Timestamp::START,
+            flights: Vec::new(),
+            raises: 0,
+            probed_from: None,
+            asked: Timestamp::START,
+            story: Vec::new(),
+            dice,
+        }
+    }
+
+    fn run(mut self) -> Self {
+        let mood = self.dice.below(100);
+        for _ in 0..STEPS {
+            self.send();
+            self.let_time_pass();
+            if !self.flights.is_empty() && self.dice.chance(60) {
+                self.answer(mood);
+            }
+            if self.dice.chance(1) {
+                self.base = Duration::from_millis(self.dice.below(20_000));
+            }
+            self.check();
+            self.story.push((self.now, self.delay(), self.pace.held_until()));
+        }
+        self
+    }
+
+    fn delay(&self) -> Duration {
+        self.pace.delay(self.base, &self.learning, self.now)
+    }
+
+    fn longest(&self) -> Duration {
+        self.learning.max_delay.max(self.base)
+    }
+
+    /// When the next may be sent as far as time is concerned.
+    fn ready(&self) -> Timestamp {
+        (self.last_sent + self.delay().max(self.base)).max(self.pace.held_until())
+    }
+
+    fn send(&mut self) {
+        let allowed = self.pace.concurrency(self.configured, self.base, &self.learning, self.now);
+        if (self.flights.len() as u32) < allowed && self.ready() <= self.now {
+            assert!(self.now >= self.asked, "P2: nothing is sent before the time that was asked for");
+            let epoch = self.pace.sent(self.now);
+            self.flights.push(Flight { epoch, raises: self.raises });
+            self.last_sent = self.now;
+        }
+    }
+
+    fn let_time_pass(&mut self) {
+        let next = self.ready();
+        if next > self.now && self.dice.chance(50) {
+            self.now = next;
+        } else {
+            let longest = [Duration::from_millis(50), Duration::from_secs(20)][self.dice.below(2) as usize];
+            self.now = self.now + self.dice.up_to(longest);
+        }
+    }
+
+    fn signals(&mut self, mood: u64) -> Signals {
+        let status = match self.dice.below(100) {
+            roll if roll < mood => 200,
+            roll if roll < mood + (100 - mood) / 2 => 429,
+            _ => [200, 403, 404, 429, 500, 503][self.dice.below(6) as usize],
+        };
+        let wild = ["10000000000", "-1", "0", "0.25", "3", "120", "7200", "soon", "1790000100", "9e9", ""];
+        let mut word = || wild[self.dice.below(wild.len() as u64) as usize];
+        let (wait, quota) = (word(), format!("\"a\";r={};t={}", word(), word()));
+        let mut header: Vec<(&str, &[u8])> = Vec::new();
+        if self.dice.chance(20) {
+            header.push(("retry-after", wait.as_bytes()));
+        }
+        if self.dice.chance(10) {
+            header.push(("ratelimit", quota.as_bytes()));
+        }
+        signals::read(status, &Fields::of(header), &self.listening, self.now)
+    }
+
+    fn answer(&mut self, mood: u64) {
+        let flight = self.flights.swap_remove(self.dice.below(self.flights.len() as u64) as usize);
+        let signals = self.signals(mood);
+        if let Some(wait) = signals.retry_after {
+            self.asked = self.asked.max(self.now + wait);
+        }
+        let (learned, held) = (self.effective(), self.pace.held_until());
+        let live_floor = self.pace.floor(self.now);
+        self.probed_from = self.probed_from.map(|worked| worked.min(self.longest()));
+        let heard = Heard { epoch: flight.epoch, signals, in_flight: self.flights.len() as u32 };
+        let change = self.pace.heard(heard, self.base, &self.learning, self.now);
+        assert!(self.pace.held_until() >= held, "P1: a hold is not cut short");
+        assert_eq!(change.and_then(|change| change.hold).is_some(), self.pace.held_until() > held);
+        match signals.answer {
+            Answer::Success => self.check_success(learned, live_floor, change),
+            Answer::Throttled => self.check_refusal(learned, flight, change),
+            Answer::Neutral | Answer::Failed => assert_eq!(self.effective(), learned, "nothing learned"),
+        }
+    }
+
+    /// What is learned, or the base where that is more.
+    fn effective(&self) -> Duration {
+        self.pace.learned().min(self.longest()).max(self.base)
+    }
+
+    fn check_success(&mut self, before: Duration, floor: Option<Duration>, change: Option<Change>) {
+        assert!(self.effective() <= before, "P8: a success slowed down");
+        let Some(change) = change.filter(|change| change.what != What::Held) else { return };
+        self.probed_from = (change.what == What::Probing).then_some(change.before);
+        if change.what == What::Probing {
+            let lowest = self.base.max(floor.unwrap_or_default());
+            assert!(change.learned >= lowest, "P11: probed below the floor or base");
+            assert!(before - self.effective() <= self.learning.step_down, "one step at a time");
+        }
+    }
+
+    fn check_refusal(&mut self, before: Duration, flight: Flight, change: Option<Change>) {
+        let after = self.effective();
+        assert!(after >= before, "P8: a refusal sped up");
+        let change = change.filter(|change| change.what != What::Held);
+        if flight.raises < self.raises {
+            assert_eq!((after, change), (before, None), "P10: a burst was counted twice");
+            return;
+        }
+        let change = change.expect("a refusal of what left at the present delay counts");
+        self.raises += 1;
+        if let (What::Restored, Some(worked)) = (change.what, self.probed_from) {
+            assert_eq!(change.learned, worked, "P12: the delay that worked is restored exactly");
+            assert_eq!(self.pace.floor(self.now), Some(worked));
+        } else {
+            let refused = before.max(self.probed_from.unwrap_or_default());
+            assert!(after <= refused + self.learning.step_up, "P9: more than a step");
+            assert!(after >= (refused + self.learning.step_up).min(self.longest()), "a refusal slows down");
+        }
+        self.probed_from = None;
+    }
+
+    fn check(&self) {
+        let effective = self.delay().max(self.base);
+        assert!(effective >= self.base, "P5");
+        assert!(self.effective() <= self.longest(), "P7");
+        let (windows, waits) = (self.learning.longest_window, self.listening.retry_after_max);
+        let gap = self.ready().since(self.now.max(self.last_sent));
+        assert!(gap <= waits + windows + self.longest(), "P6: {gap:?} until the next send");
+        let allowed = self.pace.concurrency(self.configured, self.base, &self.learning, self.now);
+        assert!((1..=self.configured).contains(&allowed), "P4");
+    }
+}
+
+/// P1, P2, P4 to P12.
+#[test]
+fn no_answer_makes_the_pace_break_its_promises() {
+    for seed in 0..WORLDS {
+        let world = World::new(seed).run();
+        assert!(world.story.len() == STEPS as usize, "seed {seed}");
+    }
+}
+
+/// P3: with the delay the pace asks for, sends keep the base delay, whatever is learned or told.
+#[test]
+fn sends_are_never_closer_than_the_base_delay() {
+    for seed in 0..WORLDS {
+        let mut world = World::new(seed);
+        let mood = world.dice.below(100);
+        let mut before = world.last_sent;
+        for _ in 0..STEPS {
+            world.send();
+            if world.last_sent != before {
+                assert!(world.last_sent.since(before) >= world.base, "seed {seed}");
+                before = world.last_sent;
+            }
+            world.let_time_pass();
+            if !world.flights.is_empty() {
+                world.answer(mood);
+            }
+        }
+    }
+}
+
+/// P13.
+#[test]
+fn a_burst_of_refusals_teaches_what_one_teaches() {
+    for seed in 0..WORLDS {
+        let mut world = World::new(seed).run();
+        let burst: Vec<Epoch> = (0..=world.dice.below(30)).map(|_| world.pace.sent(world.now)).collect();
+        let refused = Signals { answer: Answer::Throttled, ..Signals::FAILED };
+        let mut once = world.pace.clone();
+        let tell = |pace: &mut Pace, epoch| {
+            pace.heard(Heard { epoch, signals: refused, in_flight: 0 }, world.base, &world.learning, world.now)
+        };
+        tell(&mut once, burst[0]);
+        for epoch in &burst {
+            tell(&mut world.pace, *epoch);
+        }
+        let known = |pace: &Pace| (pace.learned(), pace.floor(world.now), pace.held_until(), pace.error_streak());
+        assert_eq!(known(&world.pace), known(&once), "seed {seed}");
+    }
+}
+
+/// P14.
+#[test]
+fn concurrency_falls_with_the_delay_and_comes_back_with_it() {
+    let learning = Learning::default();
+    let base = Duration::from_secs(1);
+    let now = Timestamp::from_millis(1_790_000_000_000);
+    let allowed = |millis: u64| {
+        let memory = Memory { learned: Duration::from_millis(millis), updated: now, ..Memory::default() };
+        Pace::remembering(&memory, &learning, now).concurrency(8, base, &learning, now)
+    };
+    let mut before = 8;
+    for millis in (0..70_000).step_by(100) {
+        let now = allowed(millis);
+        assert!(now <= before && now >= 1, "{millis}");
+        before = now;
+    }
+    assert_eq!((allowed(0), allowed(1_000), allowed(60_000)), (8, 8, 1));
+}
+
+/// P17.
+#[test]
+fn what_is_remembered_behaves_the_same_every_time() {
+    for seed in 0..WORLDS {
+        let world = World::new(seed).run();
+        let Some(memory) = world.pace.memory(world.now) else { continue };
+        let again = || {
+            let mut world = World::new(seed ^ 0xa9a1);
+            world.pace = Pace::remembering(&memory, &world.learning, world.now);
+            world.run().story
+        };
+        assert!(again() == again(), "seed {seed}");
+        let pace = Pace::remembering(&memory, &world.learning, world.now);
+        assert_eq!(pace.learned(), memory.learned.min(world.learning.max_delay), "seed {seed}");
+    }
+}
+
+/// P18.
+#[test]
+fn the_same_answers_at_the_same_times_lead_to_the_same_pace() {
+    for seed in 0..WORLDS / 4 {
+        assert!(World::new(seed).run().story == World::new(seed).run().story, "seed {seed}");
+    }
+}
+
+#[test]
+fn epochs_may_wrap() {
+    let learning = Learning::default();
+    let now = Timestamp::from_millis(1_790_000_000_000);
+    let mut pace = Pace { steps: Steps::at_epoch(u32::MAX - 2), ..Pace::new() };
+    let tell = |pace: &mut Pace, epoch| {
+        let signals = Signals { answer: Answer::Throttled, ..Signals::FAILED };
+        pace.heard(Heard { epoch, signals, in_flight: 0 }, Duration::ZERO, &learning, now)
+    };
+    for learned in 1..=8 {
+        let (first, late) = (pace.sent(now), pace.sent(now));
+        assert!(tell(&mut pace, first).is_some());
+        assert_eq!(tell(&mut pace, late).map(|change| change.what), None);
+        assert_eq!(pace.learned(), Duration::from_secs(learned));
+    }
+}

@@ -1,0 +1,379 @@
+//! Hosts with a limit, as origins build them, for trials on a virtual clock.
+//!
+//! Time is in seconds. A limit is asked in the order of arrival and says what it does; what the host then writes into
+//! its answer, honestly or not, is up to the [`Server`].
+
+use std::collections::VecDeque;
+use std::f64::consts::TAU;
+
+use super::dice::Dice;
+
+/// What a limit does with a request.
+#[derive(Clone, Copy)]
+pub(super) struct Taken {
+    pub(super) served: bool,
+    /// When refused: how long until one would be served.
+    pub(super) wait: f64,
+    /// Requests left, and the seconds for which they must last.
+    pub(super) left: Option<(u32, f64)>,
+}
+
+impl Taken {
+    fn served(left: Option<(u32, f64)>) -> Self {
+        Taken { served: true, wait: 0.0, left }
+    }
+
+    fn refused(wait: f64) -> Self {
+        Taken { served: false, wait, left: Some((0, wait)) }
+    }
+}
+
+pub(super) trait Limit {
+    /// `work` is how long the request takes if it is served.
+    fn take(&mut self, at: f64, work: f64, dice: &mut Dice) -> Taken;
+
+    /// Requests a second that it lets through for long.
+    fn rate(&self, at: f64) -> f64;
+
+    /// What it lets through besides, once.
+    fn burst(&self) -> f64 {
+        0.0
+    }
+}
+
+/// A number that changes: each value counts from its time on.
+type Plan = Vec<(f64, f64)>;
+
+fn planned(plan: &Plan, at: f64) -> f64 {
+    plan.iter().rev().find(|(from, _)| at >= *from).unwrap_or(&plan[0]).1
+}
+
+/// So many in each window; windows begin by the host's own clock.
+pub(super) struct FixedWindow {
+    quota: Plan,
+    seconds: f64,
+    phase: f64,
+    window: f64,
+    count: u32,
+}
+
+impl FixedWindow {
+    pub(super) fn new(quota: u32, seconds: f64, dice: &mut Dice) -> Self {
+        FixedWindow::changing(vec![(0.0, quota.into())], seconds, dice)
+    }
+
+    pub(super) fn changing(quota: Plan, seconds: f64, dice: &mut Dice) -> Self {
+        FixedWindow { quota, seconds, phase: unit(dice) * seconds, window: -1.0, count: 0 }
+    }
+}
+
+impl Limit for FixedWindow {
+    fn take(&mut self, at: f64, _: f64, _: &mut Dice) -> Taken {
+        let window = ((at + self.phase) / self.seconds).floor();
+        if window != self.window {
+            (self.window, self.count) = (window, 0);
+        }
+        let reset = (window + 1.0) * self.seconds - self.phase - at;
+        let quota = planned(&self.quota, at) as u32;
+        if self.count >= quota {
+            return Taken::refused(reset);
+        }
+        self.count += 1;
+        Taken::served(Some((quota - self.count, reset)))
+    }
+
+    fn rate(&self, at: f64) -> f64 {
+        planned(&self.quota, at) / self.seconds
+    }
+}
+
+/// So many in any stretch of time; refused ones may count, too.
+pub(super) struct SlidingLog {
+    quota: usize,
+    seconds: f64,
+    refusals_count: bool,
+    log: VecDeque<f64>,
+}
+
+impl SlidingLog {
+    pub(super) fn new(quota: usize, seconds: f64, refusals_count: bool) -> Self {
+        SlidingLog { quota, seconds, refusals_count, log: VecDeque::new() }
+    }
+
+    /// How long until there is room.
+    fn wait(&mut self, at: f64) -> f64 {
+        while self.log.front().is_some_and(|first| *first <= at - self.seconds) {
+            self.log.pop_front();
+        }
+        if self.log.len() < self.quota { 0.0 } else { self.log[0] + self.seconds - at }
+    }
+}
+
+impl Limit for SlidingLog {
+    fn take(&mut self, at: f64, _: f64, _: &mut Dice) -> Taken {
+        let wait = self.wait(at);
+        if wait > 0.0 {
+            if self.refusals_count {
+                self.log.push_back(at);
+                self.log.pop_front();
+            }
+            return Taken::refused(wait);
+        }
+        self.log.push_back(at);
+        Taken::served(Some(((self.quota - self.log.len()) as u32, self.log[0] + self.seconds - at)))
+    }
+
+    fn rate(&self, _: f64) -> f64 {
+        self.quota as f64 / self.seconds
+    }
+}
+
+/// Two limits at once.
+pub(super) struct Both(pub(super) SlidingLog, pub(super) SlidingLog);
+
+impl Limit for Both {
+    fn take(&mut self, at: f64, work: f64, dice: &mut Dice) -> Taken {
+        let wait = self.0.wait(at).max(self.1.wait(at));
+        if wait > 0.0 {
+            return Taken::refused(wait);
+        }
+        self.0.take(at, work, dice);
+        self.1.take(at, work, dice)
+    }
+
+    fn rate(&self, at: f64) -> f64 {
+        self.0.rate(at).min(self.1.rate(at))
+    }
+}
+
+/// Tokens come at a rate and are saved up. Others may take some.
+pub(super) struct TokenBucket {
+    rate: Plan,
+    size: f64,
+    tokens: f64,
+    counted: f64,
+    /// The rate at which others come, and when the next one does.
+    others: Option<(f64, f64)>,
+}
+
+impl TokenBucket {
+    pub(super) fn new(rate: f64, size: f64) -> Self {
+        TokenBucket::changing(vec![(0.0, rate)], size)
+    }
+
+    pub(super) fn changing(rate: Plan, size: f64) -> Self {
+        TokenBucket { rate, size, tokens: size, counted: 0.0, others: None }
+    }
+
+    pub(super) fn shared(rate: f64, size: f64, others: f64) -> Self {
+        TokenBucket { others: Some((others, 0.0)), ..TokenBucket::new(rate, size) }
+    }
+
+    fn fill(&mut self, at: f64) {
+        self.tokens = self.size.min(self.tokens + (at - self.counted) * planned(&self.rate, at));
+        self.counted = at;
+    }
+
+    fn serve_others(&mut self, at: f64, dice: &mut Dice) {
+        while let Some((rate, next)) = self.others.filter(|(_, next)| *next <= at) {
+            self.fill(next);
+            self.tokens = (self.tokens - 1.0).max(0.0);
+            self.others = Some((rate, next - (1.0 - unit(dice)).ln() / rate));
+        }
+    }
+}
+
+impl Limit for TokenBucket {
+    fn take(&mut self, at: f64, _: f64, dice: &mut Dice) -> Taken {
+        self.serve_others(at, dice);
+        self.fill(at);
+        let rate = planned(&self.rate, at);
+        if self.tokens < 1.0 {
+            return Taken::refused((1.0 - self.tokens) / rate);
+        }
+        self.tokens -= 1.0;
+        let left = self.tokens.floor();
+        Taken::served(Some((left as u32, (left + 1.0) / rate)))
+    }
+
+    fn rate(&self, at: f64) -> f64 {
+        planned(&self.rate, at) - self.others.map_or(0.0, |(rate, _)| rate)
+    }
+
+    fn burst(&self) -> f64 {
+        self.size
+    }
+}
+
+/// A leaky bucket as a meter: requests keep their distance, with some tolerance.
+pub(super) struct Gcra {
+    rate: f64,
+    burst: f64,
+    due: f64,
+}
+
+impl Gcra {
+    pub(super) fn new(rate: f64, burst: f64) -> Self {
+        Gcra { rate, burst, due: 0.0 }
+    }
+}
+
+impl Limit for Gcra {
+    fn take(&mut self, at: f64, _: f64, _: &mut Dice) -> Taken {
+        let early = self.due - (self.burst - 1.0) / self.rate - 1e-9;
+        if at < early {
+            return Taken::refused(early - at);
+        }
+        self.due = self.due.max(at) + 1.0 / self.rate;
+        Taken::served(None)
+    }
+
+    fn rate(&self, _: f64) -> f64 {
+        self.rate
+    }
+
+    fn burst(&self) -> f64 {
+        self.burst
+    }
+}
+
+/// So many at the same time.
+pub(super) struct Crowded {
+    places: usize,
+    work: f64,
+    busy: Vec<f64>,
+}
+
+impl Crowded {
+    pub(super) fn new(places: usize, work: f64) -> Self {
+        Crowded { places, work, busy: Vec::new() }
+    }
+}
+
+impl Limit for Crowded {
+    fn take(&mut self, at: f64, work: f64, _: &mut Dice) -> Taken {
+        self.busy.retain(|end| *end > at);
+        if self.busy.len() >= self.places {
+            return Taken::refused(0.1);
+        }
+        self.busy.push(at + work);
+        Taken::served(None)
+    }
+
+    fn rate(&self, _: f64) -> f64 {
+        self.places as f64 / (self.work + 0.03)
+    }
+}
+
+/// No limit, but one in a hundred is refused all the same.
+pub(super) struct Moody;
+
+impl Limit for Moody {
+    fn take(&mut self, _: f64, _: f64, dice: &mut Dice) -> Taken {
+        if dice.chance(1) { Taken::refused(1.0) } else { Taken::served(None) }
+    }
+
+    fn rate(&self, _: f64) -> f64 {
+        f64::INFINITY
+    }
+}
+
+/// Who exceeds it is banned, and every request during the ban renews it.
+pub(super) struct PenaltyBox {
+    bucket: TokenBucket,
+    ban: f64,
+    until: f64,
+}
+
+impl PenaltyBox {
+    pub(super) fn new(rate: f64, size: f64, ban: f64) -> Self {
+        PenaltyBox { bucket: TokenBucket::new(rate, size), ban, until: -1.0 }
+    }
+
+    /// Everyone is banned when it begins.
+    pub(super) fn shut(ban: f64) -> Self {
+        PenaltyBox { until: ban, ..PenaltyBox::new(1.0, 10.0, ban) }
+    }
+}
+
+impl Limit for PenaltyBox {
+    fn take(&mut self, at: f64, work: f64, dice: &mut Dice) -> Taken {
+        if at >= self.until && self.bucket.take(at, work, dice).served {
+            return Taken::served(None);
+        }
+        self.until = at + self.ban;
+        Taken::refused(self.ban)
+    }
+
+    fn rate(&self, at: f64) -> f64 {
+        self.bucket.rate(at)
+    }
+
+    fn burst(&self) -> f64 {
+        self.bucket.burst()
+    }
+}
+
+/// What the host says in its answers.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Says {
+    Nothing,
+    /// Retry-After: the truth.
+    Wait,
+    /// Retry-After: always this.
+    Always(u64),
+    /// RateLimit: the truth.
+    Left,
+    /// RateLimit: so many more than there are, refusals or not.
+    LeftAnd(u32),
+}
+
+pub(super) struct Server {
+    pub(super) limit: Box<dyn Limit>,
+    pub(super) says: Says,
+    /// How long a request takes on average.
+    pub(super) work: f64,
+}
+
+/// A status, the field that goes with it, and after which time.
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) field: Option<(&'static str, String)>,
+    pub(super) after: f64,
+}
+
+impl Server {
+    pub(super) fn answer(&mut self, at: f64, dice: &mut Dice) -> Reply {
+        let work = self.work * (0.3 * normal(dice) - 0.045).exp();
+        let taken = self.limit.take(at, work, dice);
+        let field = self.field(&taken);
+        match taken.served {
+            true => Reply { status: 200, field, after: work },
+            false => Reply { status: 429, field, after: 0.03 },
+        }
+    }
+
+    fn field(&self, taken: &Taken) -> Option<(&'static str, String)> {
+        let quota = |more: u32| {
+            let (left, reset) = taken.left?;
+            Some(("ratelimit", format!("\"default\";r={};t={}", left + more, reset.ceil())))
+        };
+        match self.says {
+            Says::Left => quota(0),
+            Says::LeftAnd(more) => quota(more),
+            Says::Wait if !taken.served => Some(("retry-after", taken.wait.ceil().max(1.0).to_string())),
+            Says::Always(seconds) if !taken.served => Some(("retry-after", seconds.to_string())),
+            Says::Nothing | Says::Wait | Says::Always(_) => None,
+        }
+    }
+}
+
+/// From 0 up to but not including 1.
+pub(super) fn unit(dice: &mut Dice) -> f64 {
+    (dice.next() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// Box and Muller.
+fn normal(dice: &mut Dice) -> f64 {
+    (-2.0 * (1.0 - unit(dice)).ln()).sqrt() * (TAU * unit(dice)).cos()
+}

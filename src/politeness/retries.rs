@@ -1,0 +1,145 @@
+//! Retries: whether a refused request may be sent again on the client's behalf.
+//!
+//! Three must agree: the request has tries left and its answer is one that time heals ([`may_retry`]); and its host's
+//! budget has room ([`Budget`]), so that a host that refuses everything does not get several times the requests for it.
+//! Whether it can be sent again at all (its method, its body, its client's patience) is for the caller to know.
+
+use std::time::Duration;
+
+use super::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Retrying {
+    /// Tries besides the first.
+    pub max: u32,
+    pub statuses: Vec<u16>,
+    /// The share of a host's requests that may be retries, besides a few.
+    pub budget: f64,
+}
+
+impl Default for Retrying {
+    fn default() -> Self {
+        // A tenth: gRPC's retry throttling (A6) and Google's SRE book arrive at the same.
+        Retrying { max: 3, statuses: vec![429, 503], budget: 0.1 }
+    }
+}
+
+/// Whether a request that was sent `tries` times and then answered with `status` is to be sent again.
+pub fn may_retry(tries: u32, status: u16, retrying: &Retrying) -> bool {
+    tries <= retrying.max && retrying.statuses.contains(&status)
+}
+
+/// What one host may be asked again. Every first request puts its share in, every retry takes one out.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    /// Thousandths of a retry.
+    saved: u32,
+    counted: Timestamp,
+}
+
+const RETRY: u32 = 1_000;
+/// What a host begins with and can save up: enough for a first burst of refusals at the usual concurrency.
+const SAVED: u32 = 10 * RETRY;
+/// The few that are always there: at a crawl of a request a minute, a tenth of them would be none at all.
+const ONE_COMES_BACK: Duration = Duration::from_secs(20);
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget { saved: SAVED, counted: Timestamp::START }
+    }
+}
+
+impl Budget {
+    pub fn new() -> Self {
+        Budget::default()
+    }
+
+    /// A request leaves for the first time.
+    pub fn sent(&mut self, retrying: &Retrying) {
+        let share = (retrying.budget.clamp(0.0, 1.0) * f64::from(RETRY)) as u32;
+        self.saved = self.saved.saturating_add(share).min(SAVED);
+    }
+
+    /// Takes one retry, if there is one.
+    #[must_use]
+    pub fn take(&mut self, now: Timestamp) -> bool {
+        let whole_while = now.since(self.counted).as_millis() * u128::from(RETRY) / ONE_COMES_BACK.as_millis();
+        let back = u32::try_from(whole_while).unwrap_or(SAVED);
+        if back > 0 {
+            self.saved = self.saved.saturating_add(back).min(SAVED);
+            self.counted = now;
+        }
+        let enough = self.saved >= RETRY;
+        if enough {
+            self.saved -= RETRY;
+        }
+        enough
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_millis(1_000_000 + seconds * 1_000)
+    }
+
+    /// A budget with nothing in it.
+    fn spent(now: Timestamp) -> Budget {
+        let mut budget = Budget::new();
+        while budget.take(now) {}
+        budget
+    }
+
+    #[test]
+    fn three_more_tries_for_what_time_heals() {
+        let retrying = Retrying::default();
+        assert!(may_retry(1, 429, &retrying) && may_retry(3, 503, &retrying));
+        assert!(!may_retry(4, 429, &retrying));
+        assert!(!may_retry(1, 403, &retrying) && !may_retry(1, 500, &retrying) && !may_retry(1, 200, &retrying));
+        assert!(may_retry(1, 403, &Retrying { statuses: vec![403], ..Retrying::default() }));
+        assert!(!may_retry(1, 429, &Retrying { max: 0, ..Retrying::default() }));
+    }
+
+    #[test]
+    fn a_host_begins_with_a_few() {
+        let mut budget = Budget::new();
+        assert_eq!((0..100).filter(|_| budget.take(at(0))).count(), 10);
+    }
+
+    #[test]
+    fn then_a_tenth_of_the_requests_may_be_retries() {
+        let retrying = Retrying::default();
+        let mut budget = spent(at(0));
+        let mut taken = 0;
+        for _ in 0..1_000 {
+            budget.sent(&retrying);
+            taken += u32::from(budget.take(at(0)));
+        }
+        assert_eq!(taken, 100);
+    }
+
+    #[test]
+    fn and_three_a_minute_in_any_case() {
+        let none = Retrying { budget: 0.0, ..Retrying::default() };
+        let mut budget = spent(at(0));
+        let mut taken = 0;
+        for second in 1..=600 {
+            budget.sent(&none);
+            taken += u32::from(budget.take(at(second)));
+        }
+        assert_eq!(taken, 30);
+    }
+
+    #[test]
+    fn quiet_saves_up_no_more_than_there_was_in_the_beginning() {
+        let mut budget = spent(at(0));
+        assert_eq!((0..100).filter(|_| budget.take(at(1_000_000))).count(), 10);
+        let wild = Retrying { budget: f64::INFINITY, ..Retrying::default() };
+        (0..100).for_each(|_| budget.sent(&wild));
+        assert_eq!((0..100).filter(|_| budget.take(at(1_000_000))).count(), 10);
+        budget.sent(&Retrying { budget: f64::NAN, ..Retrying::default() });
+        assert!(!budget.take(at(1_000_000)));
+    }
+}

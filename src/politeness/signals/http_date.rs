@@ -1,0 +1,184 @@
+//! HTTP dates: the three forms of RFC 9110, 5.6.7.
+//!
+//! Promises: every valid date is read, two-digit years as the RFC says; the day of the week is not compared with the
+//! date, because a wrong name changes no time. Dates before 1970 and dates that do not exist are no dates.
+
+use super::Timestamp;
+
+/// `now` places two-digit years.
+pub(super) fn parse(text: &str, now: Timestamp) -> Option<Timestamp> {
+    if text.len() > LONGEST {
+        return None;
+    }
+    let mut words = text.split_ascii_whitespace();
+    let weekday = words.next()?;
+    let (day, month, year, time) = match weekday.strip_suffix(',') {
+        Some(weekday) => {
+            let date = words.next()?;
+            if let Some((day, rest)) = date.split_once('-') {
+                // Sunday, 06-Nov-94 08:49:37 GMT
+                let (month, year) = rest.split_once('-')?;
+                known(weekday, &LONG_DAYS)?;
+                (day, month, short_year(year, now)?, words.next()?)
+            } else {
+                // Sun, 06 Nov 1994 08:49:37 GMT
+                known(weekday, &DAYS)?;
+                (date, words.next()?, long_year(words.next()?)?, words.next()?)
+            }
+        }
+        None => {
+            // Sun Nov  6 08:49:37 1994
+            known(weekday, &DAYS)?;
+            let (month, day, time) = (words.next()?, words.next()?, words.next()?);
+            let year = long_year(words.next()?)?;
+            return moment(day, month, year, time, words.next());
+        }
+    };
+    words.next().filter(|zone| matches!(*zone, "GMT" | "UTC"))?;
+    moment(day, month, year, time, words.next())
+}
+
+/// The longest valid one, "Wednesday, 09-Nov-94 08:49:37 GMT", has 33.
+const LONGEST: usize = 40;
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+const LONG_DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
+const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const DAY: u64 = 86_400;
+
+fn known(name: &str, names: &[&str]) -> Option<usize> {
+    names.iter().position(|known| *known == name)
+}
+
+fn moment(day: &str, month: &str, year: u64, time: &str, rest: Option<&str>) -> Option<Timestamp> {
+    let month = known(month, &MONTHS)? as u64 + 1;
+    let day = number(day, 1..=2).filter(|day| (1..=length(month, year)).contains(day))?;
+    let seconds = days_since_1970(year, month, day)? * DAY + second_of_day(time)?;
+    rest.is_none().then(|| Timestamp::from_millis(seconds * 1_000))
+}
+
+fn second_of_day(time: &str) -> Option<u64> {
+    let mut parts = time.split(':');
+    let mut part = |last: u64| parts.next().and_then(|text| number(text, 2..=2)).filter(|n| *n <= last);
+    // A leap second is the first second of the next minute, as Unix counts.
+    let seconds = part(23)? * 3_600 + part(59)? * 60 + part(60)?;
+    parts.next().is_none().then_some(seconds)
+}
+
+fn long_year(text: &str) -> Option<u64> {
+    number(text, 4..=4)
+}
+
+/// More than fifty years ahead means the last century that had these digits.
+fn short_year(text: &str, now: Timestamp) -> Option<u64> {
+    let this_year = 1970 + now.as_micros() / (31_556_952 * 1_000_000);
+    let year = this_year / 100 * 100 + number(text, 2..=2)?;
+    Some(if year > this_year + 50 { year - 100 } else { year })
+}
+
+fn number(text: &str, digits: std::ops::RangeInclusive<usize>) -> Option<u64> {
+    let plain = digits.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| plain)
+}
+
+fn length(month: u64, year: u64) -> u64 {
+    match month {
+        2 if year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400)) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// The year is counted from March, so that the leap day is its last.
+fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
+    let year = if month <= 2 { year.checked_sub(1)? } else { year };
+    let month = (month + 9) % 12;
+    let leap_days = year / 4 - year / 100 + year / 400;
+    let days = year * 365 + leap_days + (month * 306 + 5) / 10 + day - 1;
+    days.checked_sub(719_468)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_790_000_000_000);
+
+    fn seconds(text: &str) -> Option<u64> {
+        parse(text, NOW).map(|at| at.as_micros() / 1_000_000)
+    }
+
+    #[test]
+    fn the_three_forms_are_the_same_moment() {
+        assert_eq!(seconds("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
+        assert_eq!(seconds("Sunday, 06-Nov-94 08:49:37 GMT"), Some(784_111_777));
+        assert_eq!(seconds("Sun Nov  6 08:49:37 1994"), Some(784_111_777));
+    }
+
+    #[test]
+    fn the_calendar_is_right() {
+        assert_eq!(seconds("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
+        assert_eq!(seconds("Tue, 29 Feb 2000 00:00:00 GMT"), Some(951_782_400));
+        assert_eq!(seconds("Wed, 01 Mar 2000 00:00:00 GMT"), Some(951_868_800));
+        assert_eq!(seconds("Fri, 31 Dec 9999 23:59:59 GMT"), Some(253_402_300_799));
+        assert_eq!(seconds("Thu, 31 Dec 2026 23:59:59 GMT"), Some(1_798_761_599));
+        assert_eq!(seconds("Thu, 29 Feb 2100 00:00:00 GMT"), None, "2100 is no leap year");
+    }
+
+    #[test]
+    fn every_day_follows_the_day_before() {
+        let mut yesterday = seconds("Thu, 01 Jan 1970 00:00:00 GMT").unwrap();
+        for year in 1970..2110 {
+            for (month, name) in (1..).zip(MONTHS) {
+                for day in 1..=length(month, year) {
+                    let today = seconds(&format!("Mon, {day:02} {name} {year} 00:00:00 GMT")).unwrap();
+                    assert!(today == yesterday + DAY || today == 0, "{day} {name} {year}");
+                    yesterday = today;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_leap_second_is_the_next_minute() {
+        assert_eq!(seconds("Sat, 31 Dec 2016 23:59:60 GMT"), seconds("Sun, 01 Jan 2017 00:00:00 GMT"));
+        assert_eq!(seconds("Sat, 31 Dec 2016 23:59:61 GMT"), None);
+    }
+
+    #[test]
+    fn two_digits_mean_a_year_at_most_fifty_ahead() {
+        // It is 2026.
+        assert_eq!(seconds("Wednesday, 01-Jan-76 00:00:00 GMT"), seconds("Wed, 01 Jan 2076 00:00:00 GMT"));
+        assert_eq!(seconds("Saturday, 01-Jan-77 00:00:00 GMT"), seconds("Sat, 01 Jan 1977 00:00:00 GMT"));
+        assert_eq!(seconds("Friday, 01-Jan-27 00:00:00 GMT"), seconds("Fri, 01 Jan 2027 00:00:00 GMT"));
+    }
+
+    #[test]
+    fn what_is_no_date_is_none() {
+        for text in [
+            "",
+            "0",
+            "yesterday",
+            "Sun, 06 Nov 1994 08:49:37",
+            "Sun, 06 Nov 1994 08:49:37 CET",
+            "Sun, 06 Nov 1994 08:49:37 GMT GMT",
+            "Sun, 06 Nov 1994 24:00:00 GMT",
+            "Sun, 06 Nov 1994 8:49:37 GMT",
+            "Sun, 06 Nov 1994 08:49 GMT",
+            "Sun, 06 Nov 1994 08:49:37:00 GMT",
+            "Sun, 00 Nov 1994 08:49:37 GMT",
+            "Sun, 31 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 94 08:49:37 GMT",
+            "Sun, 06 Nov +994 08:49:37 GMT",
+            "Sun, 06 November 1994 08:49:37 GMT",
+            "Sunday, 06-Nov-1994 08:49:37 GMT",
+            "Sun Nov  6 08:49:37 1994 GMT",
+            "Wed, 31 Dec 1969 23:59:59 GMT",
+            "Mon, 01 Jan 0000 00:00:00 GMT",
+            "Sün, 06 Nov 1994 08:49:37 GMT",
+        ] {
+            assert_eq!(seconds(text), None, "{text:?}");
+        }
+        assert_eq!(seconds(&"Sun, ".repeat(10_000)), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! What an answer says about time: too fast, not before, so many left.
+//!
+//! Promises: whatever an origin writes, reading it ends, allocates next to nothing and gives numbers within bounds; what
+//! is malformed is as if it were not there. A response without such fields costs one pass over its names.
+//! Says what was said; what to do about it is decided by the [`pace`](super::pace).
+//! Must not know the HTTP library: it is given names and values.
+
+mod http_date;
+mod ratelimit;
+mod retry_after;
+mod span;
+mod structured;
+
+use std::time::Duration;
+
+use super::time::Timestamp;
+
+pub use self::ratelimit::Quota;
+
+/// How answers are to be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// What counts as "too fast". A 403 with a Retry-After or a used up quota always does.
+    pub statuses: Vec<u16>,
+    /// No origin closes itself for longer than this with one answer.
+    pub retry_after_max: Duration,
+    pub ratelimit_fields: bool,
+}
+
+impl Default for Listening {
+    fn default() -> Self {
+        // GitHub's quotas come back within the hour; who asks for more is asked again once an hour.
+        let retry_after_max = Duration::from_secs(3600);
+        Listening { statuses: vec![429, 503], retry_after_max, ratelimit_fields: true }
+    }
+}
+
+/// The header fields that speak of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fields<'a> {
+    pub date: Option<&'a str>,
+    pub age: Option<&'a str>,
+    pub retry_after: Option<&'a str>,
+    /// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11), a line each.
+    pub ratelimit: [Option<&'a str>; LINES],
+    pub ratelimit_policy: [Option<&'a str>; LINES],
+    /// `RateLimit-Remaining` and `RateLimit-Reset` (draft 03), then their `X-` dialects.
+    pub remaining: [Option<&'a str>; DIALECTS],
+    pub reset: [Option<&'a str>; DIALECTS],
+}
+
+/// A list may be spread over several lines (RFC 9110, 5.3); nobody writes more than two.
+const LINES: usize = 4;
+/// `RateLimit-`, `X-RateLimit-`, `X-Rate-Limit-`.
+const DIALECTS: usize = 3;
+
+impl<'a> Fields<'a> {
+    /// Picks them out of a response's header. Names are lower-case.
+    pub fn of(header: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
+        let mut fields = Fields::default();
+        for (name, value) in header {
+            fields.notice(name, value);
+        }
+        fields
+    }
+
+    fn notice(&mut self, name: &str, value: &'a [u8]) {
+        if !matches!(name.as_bytes().first(), Some(b'a' | b'd' | b'r' | b'x')) {
+            return;
+        }
+        let lines: &mut [Option<&'a str>] = match name {
+            "date" => std::slice::from_mut(&mut self.date),
+            "age" => std::slice::from_mut(&mut self.age),
+            "retry-after" => std::slice::from_mut(&mut self.retry_after),
+            "ratelimit" => &mut self.ratelimit,
+            "ratelimit-policy" => &mut self.ratelimit_policy,
+            "ratelimit-remaining" => &mut self.remaining[..1],
+            "x-ratelimit-remaining" => &mut self.remaining[1..2],
+            "x-rate-limit-remaining" => &mut self.remaining[2..],
+            "ratelimit-reset" => &mut self.reset[..1],
+            "x-ratelimit-reset" | "x-ratelimit-reset-after" => &mut self.reset[1..2],
+            "x-rate-limit-reset" => &mut self.reset[2..],
+            _ => return,
+        };
+        // The first line counts where there may be only one.
+        if let (Some(free), Ok(text)) = (lines.iter_mut().find(|line| line.is_none()), str::from_utf8(value)) {
+            *free = Some(text.trim_ascii());
+        }
+    }
+}
+
+/// What became of a request, as far as its host's pace is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Served at this pace; a 404 proves that as well as a 200.
+    Success,
+    /// Too fast.
+    Throttled,
+    /// Says nothing about the pace: forbidden far more often means "not you" than "not so fast".
+    Neutral,
+    /// A server error, or no answer at all.
+    Failed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signals {
+    pub answer: Answer,
+    /// Of a throttling answer, greater than zero, within bounds.
+    pub retry_after: Option<Duration>,
+    /// A quota is used up; it comes back after this time.
+    pub used_up: Option<Duration>,
+    /// The tightest of the quotas that are not used up.
+    pub quota: Option<Quota>,
+}
+
+impl Signals {
+    /// No answer came: the connection failed, or time ran out.
+    pub const FAILED: Signals = Signals { answer: Answer::Failed, retry_after: None, used_up: None, quota: None };
+}
+
+/// Reads what an answer says. `now` stands in for a `Date` that is missing.
+pub fn read(status: u16, fields: &Fields<'_>, listening: &Listening, now: Timestamp) -> Signals {
+    let sent = fields.date.and_then(|date| http_date::parse(date, now)).unwrap_or(now);
+    // What a cache stored says nothing about now (draft 11, 7.3).
+    let stored = fields.age.is_some_and(|age| age.bytes().any(|digit| digit != b'0'));
+    let said = match listening.ratelimit_fields && !stored {
+        true => ratelimit::read(fields, sent),
+        false => ratelimit::Said::default(),
+    };
+    let retry_after = match status {
+        400.. => fields.retry_after.and_then(|text| retry_after::read(text, sent, now)),
+        // On a redirect it concerns the redirect only.
+        _ => None,
+    };
+    let limited = retry_after.is_some() || said.spent;
+    let answer = judge(status, limited, &listening.statuses);
+    Signals {
+        answer,
+        retry_after: retry_after.filter(|_| answer == Answer::Throttled).map(|t| t.min(listening.retry_after_max)),
+        used_up: said.used_up.map(|time| time.min(listening.retry_after_max)),
+        quota: said.quota,
+    }
+}
+
+fn judge(status: u16, limited: bool, throttling: &[u16]) -> Answer {
+    match status {
+        _ if throttling.contains(&status) => Answer::Throttled,
+        // GitHub answers limits with 403.
+        403 if limited => Answer::Throttled,
+        // Forbidden, too slow, too early; and "too fast" where that is not to be heard.
+        403 | 408 | 425 | 429 => Answer::Neutral,
+        500.. => Answer::Failed,
+        _ => Answer::Success,
+    }
+}
+
+#[cfg(test)]
+#[path = "signals_tests.rs"]
+mod tests;

@@ -1,0 +1,201 @@
+//! Rate limit fields: how many requests are left, and for how long.
+//!
+//! Four dialects, the most exact first; the first that makes sense is heard and the others are not:
+//! `RateLimit: "default";r=50;t=30` with `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, and the dictionary
+//! of draft 07), `RateLimit-Remaining` and `RateLimit-Reset` (draft 03), `X-RateLimit-*`, `X-Rate-Limit-*`.
+//!
+//! Promises: of several quotas the tightest counts, and one that is used up besides; what is malformed, negative or
+//! absurd spoils its whole dialect. A reset that is a moment instead of a wait is recognised by its size.
+
+use std::time::Duration;
+
+use super::structured::{Member, list};
+use super::{Fields, Timestamp, span};
+
+/// So many requests may be sent before so much time has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    pub remaining: u32,
+    pub reset: Duration,
+}
+
+/// What the quotas of an answer come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    /// Some quota is used up, though perhaps nobody knows until when.
+    pub(super) spent: bool,
+    /// The longest time until a used up quota comes back.
+    pub(super) used_up: Option<Duration>,
+    pub(super) quota: Option<Quota>,
+}
+
+/// More than this is no quota but a way to say "none" (the draft asks for thresholds).
+const MOST: u64 = 1_000_000_000;
+
+pub(super) fn read(fields: &Fields<'_>, sent: Timestamp) -> Said {
+    let dialects = || fields.remaining.iter().zip(fields.reset).find_map(|(left, reset)| pairs((*left)?, reset, sent));
+    structured(fields, sent).or_else(dialects).unwrap_or_default()
+}
+
+impl Said {
+    fn add(&mut self, remaining: u64, reset: Option<Duration>) -> Option<()> {
+        let remaining = u32::try_from(remaining).ok().filter(|_| remaining <= MOST)?;
+        self.spent |= remaining == 0;
+        let Some(reset) = reset else { return Some(()) };
+        if remaining == 0 {
+            self.used_up = self.used_up.max(Some(reset));
+            return Some(());
+        }
+        let new = Quota { remaining, reset };
+        self.quota = match self.quota {
+            Some(known) if known.interval() >= new.interval() => Some(known),
+            _ => Some(new),
+        };
+        Some(())
+    }
+}
+
+impl Quota {
+    fn interval(&self) -> Duration {
+        self.reset / self.remaining.max(1)
+    }
+}
+
+fn structured(fields: &Fields<'_>, sent: Timestamp) -> Option<Said> {
+    let limits = lines(&fields.ratelimit)?;
+    if limits.is_empty() {
+        return None;
+    }
+    if limits.iter().any(|member| member.item.starts_with("remaining=")) {
+        return dictionary(&limits, sent);
+    }
+    let policies = lines(&fields.ratelimit_policy).unwrap_or_default();
+    let mut said = Said::default();
+    for limit in limits {
+        let policy = policies.iter().find(|policy| policy.item == limit.item);
+        let unit = policy.and_then(|policy| policy.parameter("qu")).unwrap_or("requests");
+        if unit != "requests" {
+            continue;
+        }
+        let time = limit.parameter("t").or_else(|| policy.and_then(|policy| policy.parameter("w")));
+        said.add(span::whole(limit.parameter("r")?)?, reset(time, sent)?)?;
+    }
+    Some(said)
+}
+
+/// All members of a field that may have several lines.
+fn lines<'a>(lines: &[Option<&'a str>]) -> Option<Vec<Member<'a>>> {
+    let mut members = Vec::new();
+    for line in lines.iter().flatten() {
+        members.append(&mut list(line)?);
+    }
+    Some(members)
+}
+
+/// `limit=100, remaining=50, reset=30`: one quota, a member for each of its numbers.
+fn dictionary(members: &[Member<'_>], sent: Timestamp) -> Option<Said> {
+    let number = |key: &str| members.iter().rev().find_map(|member| member.item.strip_prefix(key)?.strip_prefix('='));
+    let mut said = Said::default();
+    said.add(span::whole(number("remaining")?)?, reset(number("reset"), sent)?)?;
+    Some(said)
+}
+
+/// Two fields of plain numbers, or two lists of them that belong together in order.
+fn pairs(remaining: &str, resets: Option<&str>, sent: Timestamp) -> Option<Said> {
+    let mut resets = resets.map(|text| text.split(',').map(str::trim_ascii));
+    let mut said = Said::default();
+    for remaining in remaining.split(',').take(LONGEST_LIST) {
+        let text = match &mut resets {
+            Some(resets) => Some(resets.next()?),
+            None => None,
+        };
+        said.add(span::whole(remaining.trim_ascii())?, reset(text, sent)?)?;
+    }
+    Some(said)
+}
+
+/// Seen: two.
+const LONGEST_LIST: usize = 8;
+
+/// Nothing where there is no reset; a failure where there is one that makes no sense.
+fn reset(text: Option<&str>, sent: Timestamp) -> Option<Option<Duration>> {
+    match text {
+        Some(text) => span::read(text, sent).map(Some),
+        None => Some(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SENT: Timestamp = Timestamp::from_millis(1_790_000_000_000);
+
+    fn said(fields: &[(&'static str, &'static str)]) -> Said {
+        read(&Fields::of(fields.iter().map(|(name, value)| (*name, value.as_bytes()))), SENT)
+    }
+
+    fn left(remaining: u32, seconds: u64) -> Said {
+        let quota = Quota { remaining, reset: Duration::from_secs(seconds) };
+        Said { quota: Some(quota), ..Said::default() }
+    }
+
+    fn used_up(seconds: u64) -> Said {
+        Said { spent: true, used_up: Some(Duration::from_secs(seconds)), quota: None }
+    }
+
+    #[test]
+    fn each_dialect_is_understood() {
+        assert_eq!(said(&[("ratelimit", r#""default";r=50;t=30"#)]), left(50, 30));
+        assert_eq!(said(&[("ratelimit", "limit=100, remaining=50, reset=30")]), left(50, 30));
+        assert_eq!(said(&[("ratelimit-remaining", "50"), ("ratelimit-reset", "30")]), left(50, 30));
+        assert_eq!(said(&[("x-ratelimit-remaining", "50"), ("x-ratelimit-reset", "30")]), left(50, 30));
+        assert_eq!(said(&[("x-rate-limit-remaining", "50"), ("x-rate-limit-reset", "30")]), left(50, 30));
+        assert_eq!(said(&[("x-ratelimit-remaining", "5"), ("x-ratelimit-reset-after", "1.0")]), left(5, 1));
+    }
+
+    #[test]
+    fn a_reset_may_be_a_wait_or_a_moment() {
+        for reset in ["60", "1790000060", "1790000060000"] {
+            assert_eq!(said(&[("x-ratelimit-remaining", "5"), ("x-ratelimit-reset", reset)]), left(5, 60), "{reset}");
+        }
+        assert_eq!(said(&[("x-ratelimit-remaining", "5"), ("x-ratelimit-reset", "1789990000")]), left(5, 0));
+    }
+
+    #[test]
+    fn the_tightest_quota_counts_and_a_used_up_one_besides() {
+        assert_eq!(said(&[("ratelimit", r#""burst";r=9;t=1, "day";r=1000;t=86400"#)]), left(1000, 86_400));
+        let both = said(&[("x-ratelimit-remaining", "0, 100"), ("x-ratelimit-reset", "1, 5000")]);
+        assert_eq!(both, Said { quota: left(100, 5_000).quota, ..used_up(1) });
+        assert_eq!(said(&[("ratelimit", "a;r=0;t=5, b;r=0;t=90, c;r=0;t=7")]), used_up(90));
+        let lines = [("ratelimit", r#""a";r=9;t=1"#), ("ratelimit", r#""b";r=1;t=60"#)];
+        assert_eq!(said(&lines), left(1, 60), "a list over two lines");
+    }
+
+    #[test]
+    fn a_policy_gives_the_unit_and_the_window() {
+        let policy = ("ratelimit-policy", r#""a";q=100;w=60, "b";q=65535;w=10;qu="content-bytes""#);
+        assert_eq!(said(&[policy, ("ratelimit", r#""a";r=50"#)]), left(50, 60));
+        assert_eq!(said(&[policy, ("ratelimit", r#""a";r=50;t=30, "b";r=0;t=9"#)]), left(50, 30));
+        assert_eq!(said(&[("ratelimit", r#""a";r=50"#)]), Said::default(), "no window, no pace");
+    }
+
+    #[test]
+    fn without_a_reset_only_the_end_is_news() {
+        assert_eq!(said(&[("x-ratelimit-remaining", "7")]), Said::default());
+        assert_eq!(said(&[("x-ratelimit-remaining", "0")]), Said { spent: true, ..Said::default() });
+    }
+
+    #[test]
+    fn the_more_exact_dialect_wins_and_a_spoilt_one_is_passed_over() {
+        let old = [("x-ratelimit-remaining", "7"), ("x-ratelimit-reset", "9")];
+        assert_eq!(said(&[old[0], old[1], ("ratelimit", "a;r=1;t=2")]), left(1, 2));
+        for spoilt in ["a;r=-1;t=2", "a;t=2", "a;r=x;t=2", "a;r=1;t=-2", "a;r=9999999999;t=2", "a;r=1;t=2,", "b;r=1;t"]
+        {
+            assert_eq!(said(&[old[0], old[1], ("ratelimit", spoilt)]), left(7, 9), "{spoilt}");
+        }
+        for (remaining, reset) in [("-1", "9"), ("many", "9"), ("7", "soon"), ("7, 8", "9"), ("9999999999", "9")] {
+            assert_eq!(said(&[("ratelimit-remaining", remaining), ("ratelimit-reset", reset)]), Said::default());
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A number that is a span of time: seconds from now, or the moment itself.
+//!
+//! Origins write both into the same fields. A number beyond a billion cannot be a wait (31 years), so it is a Unix time;
+//! beyond a million millions one in milliseconds. Taken for waits, such numbers have closed hosts for decades.
+
+use std::time::Duration;
+
+use super::Timestamp;
+
+/// The time from `sent` on; zero if the moment is over. Nothing for what is not a plain decimal number.
+pub(super) fn read(text: &str, sent: Timestamp) -> Option<Duration> {
+    let millis = thousandths(text)?;
+    let seconds = millis / 1_000;
+    if seconds <= A_BILLION {
+        return Some(Duration::from_millis(millis));
+    }
+    let moment = if seconds <= A_MILLION_MILLIONS { millis } else { seconds };
+    Some(Timestamp::from_millis(moment).since(sent))
+}
+
+const A_BILLION: u64 = 1_000_000_000;
+const A_MILLION_MILLIONS: u64 = 1_000_000_000_000;
+
+/// Whole numbers; a fraction is cut off.
+pub(super) fn whole(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    digits(fraction)?;
+    digits(whole)
+}
+
+/// Rounded up, so that no wait is cut short. Shopify sends "2.0".
+fn thousandths(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    digits(fraction)?;
+    let (three, rest) = fraction.split_at(fraction.len().min(3));
+    let scale = 10_u64.pow(3 - three.len() as u32);
+    let beyond = u64::from(rest.bytes().any(|digit| digit != b'0'));
+    Some(digits(whole)? * 1_000 + digits(three)? * scale + beyond)
+}
+
+/// At most fifteen: enough for a Unix time in milliseconds, far from overflow.
+fn digits(text: &str) -> Option<u64> {
+    let plain = (1..=15).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SENT: Timestamp = Timestamp::from_millis(1_790_000_000_000);
+
+    #[test]
+    fn small_numbers_are_seconds() {
+        assert_eq!(read("120", SENT), Some(Duration::from_secs(120)));
+        assert_eq!(read("0", SENT), Some(Duration::ZERO));
+        assert_eq!(read("1000000000", SENT), Some(Duration::from_secs(1_000_000_000)));
+    }
+
+    #[test]
+    fn fractions_are_rounded_up() {
+        assert_eq!(read("2.0", SENT), Some(Duration::from_secs(2)));
+        assert_eq!(read("0.25", SENT), Some(Duration::from_millis(250)));
+        assert_eq!(read("0.0001", SENT), Some(Duration::from_millis(1)));
+        assert_eq!(read("1.9999", SENT), Some(Duration::from_millis(2_000)));
+        assert_eq!(whole("4.9"), Some(4));
+    }
+
+    #[test]
+    fn large_numbers_are_moments() {
+        assert_eq!(read("1790000060", SENT), Some(Duration::from_secs(60)));
+        assert_eq!(read("1790000060.5", SENT), Some(Duration::from_millis(60_500)));
+        assert_eq!(read("1790000060000", SENT), Some(Duration::from_secs(60)));
+        assert_eq!(read("1789999999", SENT), Some(Duration::ZERO), "it is over");
+    }
+
+    #[test]
+    fn the_rest_is_nothing() {
+        for text in ["", "-1", "+1", "1e3", "0x10", "5s", ".5", "5.", "1.2.3", "1 2", "1,2", "١", "9999999999999999"] {
+            assert_eq!(read(text, SENT), None, "{text:?}");
+        }
+    }
+}

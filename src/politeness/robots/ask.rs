@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::politeness::time::whole_micros;
+
 /// Nobody means more than that; it keeps arithmetic and the stored form small.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -28,8 +30,10 @@ pub(super) fn request_rate(value: &[u8]) -> Option<Duration> {
     (requests > 0.0).then(|| duration(period * seconds / requests))
 }
 
+/// In whole microseconds, as it is stored.
 fn duration(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds).map_or(LONGEST, |duration| duration.min(LONGEST))
+    let asked = Duration::try_from_secs_f64(seconds).map_or(LONGEST, |duration| duration.min(LONGEST));
+    Duration::from_micros(whole_micros(asked))
 }
 
 /// A decimal number without sign or exponent, and what is behind it. So `-3`, `inf` and `nan` are none.
@@ -70,6 +74,7 @@ mod tests {
         assert_eq!(millis("9000/1d"), Some(9_600));
         assert_eq!(millis("1/10s 1820-1940"), Some(10_000));
         assert_eq!(millis("0.5/1"), Some(2_000));
+        assert_eq!(request_rate(b"11/1"), Some(Duration::from_micros(90_910)), "rounded up");
         for nonsense in ["", "1", "1/", "0/10", "/10", "a/b", "-1/10", "1/-10"] {
             assert_eq!(millis(nonsense), None, "{nonsense}");
         }

@@ -5,7 +5,8 @@
 //!
 //! In reading order: [`line`](mod@line) finds what lines say, `parse` puts them into groups, `stream` is how groups are
 //! kept; `agent` knows a client's names, `canonical`, `pattern` and `search` compare paths, `ask` reads delays; [`Rules`] answers.
-//! [`reply`] says what a fetch means and how long it is good for, with `freshness`.
+//! [`reply`] says what a fetch means and how long it is good for, with `freshness`. [`survey`] tells people
+//! everything a file says.
 
 mod agent;
 mod ask;
@@ -18,6 +19,7 @@ pub mod reply;
 mod rules;
 mod search;
 mod stream;
+pub mod survey;
 
 pub use self::agent::Agents;
 pub use self::freshness::Freshness;

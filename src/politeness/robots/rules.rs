@@ -75,9 +75,10 @@ impl Rules {
             if rule.pattern.most_precedence() < precedence || !rule.pattern.matches(&mut search) {
                 continue;
             }
-            let stronger = rule.pattern.precedence();
-            if stronger > precedence || (stronger == precedence && rule.allow) {
-                (decisive, precedence) = (Some(rule), stronger);
+            let length = rule.pattern.precedence();
+            let wins_tie = rule.allow && decisive.is_some_and(|other| !other.allow);
+            if length > precedence || (length == precedence && wins_tie) {
+                (decisive, precedence) = (Some(rule), length);
             }
         }
         Verdict { allowed: decisive.is_none_or(|rule| rule.allow), rule: decisive.map(Rule::from) }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use super::agent::is_token_byte;
 use super::pattern::Pattern;
+use crate::politeness::time::whole_micros;
 
 /// To be raised with every change of the form: bytes of another version are not read.
 pub(super) const VERSION: u8 = 1;
@@ -84,7 +85,7 @@ pub(super) fn put_group(stream: &mut Vec<u8>, agents: &[Agent<'_>], rules: &[u8]
         put_number(&mut names, (agent.token.len() as u64) << 1 | u64::from(agent.delay.is_some()));
         names.extend(agent.token.iter().map(u8::to_ascii_lowercase));
         if let Some(delay) = agent.delay {
-            put_number(&mut names, crate::politeness::time::whole_micros(delay));
+            put_number(&mut names, whole_micros(delay));
         }
     }
     put_number(stream, names.len() as u64);

@@ -17,6 +17,7 @@ use crate::config::{Config, Listen};
 use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::proxy::{AccessLog, BadUsersFile, Identity, Settings, Shared, Users, Worker};
+use crate::robots::Robots;
 use crate::shutdown::{self, Stopper};
 use crate::store;
 use crate::telemetry;
@@ -73,6 +74,7 @@ impl Running {
         let access_log = AccessLog::open(&config.log.access, telemetry::is_json(config.log.format));
         let most_waiting = config.politeness.max_queue_total;
         let gate = Arc::new(Gate::new(book::book(&config), book::bounds(&config), most_waiting, metrics.clone()));
+        let robots = Arc::new(Robots::new(config.robots.cache_size));
         let (workers, token) = (config.workers, config.metrics.token.clone());
         let shared = Arc::new(Shared::new(
             settings(config, &own_addresses(&proxy, admin))?,
@@ -80,12 +82,13 @@ impl Running {
             identity,
             access_log.map_err(StartError::AccessLog)?,
             gate.clone(),
+            robots.clone(),
             stop.clone(),
         ));
         let mut running = Running { shared, stopper, threads: Vec::new(), proxy, admin };
         running.start_workers(workers, &listeners.proxy)?;
         if let Some((listener, address)) = listeners.admin.zip(admin) {
-            running.start_admin(Admin { metrics, gate, stop, token, address }, listener)?;
+            running.start_admin(Admin { metrics, gate, robots, stop, token, address }, listener)?;
         }
         running.start_sweeper()?;
         Ok(running)

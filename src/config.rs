@@ -187,6 +187,7 @@ pub struct Robots {
     pub crawl_delay: bool,
     pub max_crawl_delay: Duration,
     pub cache_ttl: Duration,
+    pub cache_size: usize,
     pub fetch_timeout: Duration,
     pub on_unreachable: OnUnreachable,
     pub takes_turn: bool,

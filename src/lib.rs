@@ -6,6 +6,7 @@
 //! - [`politeness`] is the core: pure decisions about hosts, without I/O, clock or log.
 //! - [`gate`] runs the core's lanes: visits wait there, and leave with a permit.
 //! - [`proxy`] takes clients' requests, [`upstream`] carries them to origins.
+//! - [`robots`] fetches robots.txt and remembers it.
 //! - [`admin`] is the operator's door, [`store`] what survives a restart.
 //! - [`clock`], [`patience`], [`shutdown`], [`metrics`] and [`telemetry`] are leaves that anyone outside the core uses.
 //!
@@ -21,6 +22,7 @@ pub mod politeness;
 pub mod admin;
 pub mod gate;
 pub mod proxy;
+pub mod robots;
 pub mod store;
 pub mod upstream;
 

@@ -18,6 +18,10 @@ pub struct Metrics {
     origin_response: Histogram,
     queue_wait: Histogram,
     requests_waited: IntCounter,
+    robots_fetches: Vec<(&'static str, IntCounter)>,
+    pub robots_warned: IntCounter,
+    pub crawl_delays_capped: IntCounter,
+    pub robots_bytes: IntGauge,
     pub spacing_violations: IntCounter,
     pub queued: IntGauge,
     pub hosts: IntGauge,
@@ -57,7 +61,7 @@ const KINDS: [&str; 2] = ["http", "tunnel"];
 const OUTCOMES: [&str; 5] = ["forwarded", "denied", "rejected", "abandoned", "failed"];
 const STAGES: [&str; 2] = ["connecting", "response"];
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
-const REASONS: [&str; 11] = [
+const REASONS: [&str; 13] = [
     "auth_required",
     "bad_request",
     "client_denied",
@@ -67,9 +71,12 @@ const REASONS: [&str; 11] = [
     "origin_timeout",
     "origin_unreachable",
     "queue_full",
+    "robots_denied",
+    "robots_unreachable",
     "shutting_down",
     "wait_too_long",
 ];
+const ROBOTS_RESULTS: [&str; 5] = ["ok", "missing", "forbidden", "unreachable", "invalid"];
 const ORIGIN_ERRORS: [&str; 5] = ["dns", "connect", "tls", "timeout", "protocol"];
 /// Seconds; from a near cache to the slowest answer that is still waited for.
 const RESPONSE_BUCKETS: [f64; 9] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
@@ -94,6 +101,8 @@ impl Metrics {
             "Clients that left before their answer.",
             &["stage"],
         );
+        let fetches =
+            counters(&registry, "curtsy_robots_fetches_total", "Fetches of robots.txt, by result.", &["result"]);
         let build = gauge_with_version(&registry);
         build.set(1);
         Metrics {
@@ -115,6 +124,18 @@ impl Metrics {
                 &WAIT_BUCKETS,
             ),
             requests_waited: counter(&registry, "curtsy_requests_waited_total", "Requests that had to wait."),
+            robots_fetches: ROBOTS_RESULTS.map(|result| (result, fetches.with_label_values(&[result]))).to_vec(),
+            robots_warned: counter(
+                &registry,
+                "curtsy_robots_warned_total",
+                "Requests let through that robots.txt denies, or might.",
+            ),
+            crawl_delays_capped: counter(
+                &registry,
+                "curtsy_crawl_delays_capped_total",
+                "Requests for which robots.txt asks a longer delay than robots.max_crawl_delay.",
+            ),
+            robots_bytes: gauge(&registry, "curtsy_robots_cache_bytes", "Memory held by what is known of robots.txt."),
             spacing_violations: counter(
                 &registry,
                 "curtsy_spacing_violations_total",
@@ -174,6 +195,12 @@ impl Metrics {
 
     pub fn origin_error(&self, kind: &str) {
         if let Some((_, counter)) = self.origin_errors.iter().find(|(name, _)| *name == kind) {
+            counter.inc();
+        }
+    }
+
+    pub fn robots_fetch(&self, result: &str) {
+        if let Some((_, counter)) = self.robots_fetches.iter().find(|(name, _)| *name == result) {
             counter.inc();
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::config::{self, Config, HostPattern};
 use crate::gate::Bounds;
-use crate::politeness::policy::{Mode, Order, Pattern, Policy, PolicyBook, Rule};
+use crate::politeness::policy::{Mode, Order, Pattern, Policy, PolicyBook, Robots, Rule};
 
 pub(super) fn book(config: &Config) -> PolicyBook {
     let politeness = &config.politeness;
@@ -19,6 +19,8 @@ pub(super) fn book(config: &Config) -> PolicyBook {
         delay_factor: politeness.delay_factor,
         max_wait: politeness.max_wait,
         max_queue: politeness.max_queue,
+        robots: robots(config.robots.mode),
+        max_crawl_delay: config.robots.max_crawl_delay,
     };
     PolicyBook { general, rules: config.host.iter().map(rule).collect() }
 }
@@ -38,6 +40,8 @@ fn rule(rule: &config::HostRule) -> Rule {
         delay_factor: rule.delay_factor,
         max_wait: rule.max_wait,
         max_queue: rule.max_queue,
+        robots: rule.robots.map(robots),
+        max_crawl_delay: rule.max_crawl_delay,
     }
 }
 
@@ -46,6 +50,14 @@ fn mode(mode: config::Mode) -> Mode {
         config::Mode::Enforce => Mode::Enforce,
         config::Mode::Report => Mode::Report,
         config::Mode::Off => Mode::Off,
+    }
+}
+
+fn robots(mode: config::RobotsMode) -> Robots {
+    match mode {
+        config::RobotsMode::Enforce => Robots::Enforce,
+        config::RobotsMode::Warn => Robots::Warn,
+        config::RobotsMode::Off => Robots::Off,
     }
 }
 

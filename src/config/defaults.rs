@@ -92,6 +92,7 @@ impl Default for Robots {
             crawl_delay: true,
             max_crawl_delay: secs(60),
             cache_ttl: secs(24 * 3600),
+            cache_size: 64 * 1024 * 1024,
             fetch_timeout: secs(10),
             on_unreachable: OnUnreachable::Deny,
             takes_turn: false,

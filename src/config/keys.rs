@@ -235,7 +235,8 @@ fn robots() -> Vec<Row<Config>> {
         row!(robots.user_agent, list(token()).or_word("auto")),
         row!(robots.crawl_delay, Flag),
         row!(robots.max_crawl_delay, span(ZERO, DAY)),
-        row!(robots.cache_ttl, span(SECOND, WEEK)),
+        row!(robots.cache_ttl, span(TEN_MINUTES, DAY)),
+        row!(robots.cache_size, Size(MEBI..=1024 * MEBI)),
         row!(robots.fetch_timeout, timeout()),
         row!(robots.on_unreachable, Choice(&[("deny", OnUnreachable::Deny), ("allow", OnUnreachable::Allow)])),
         row!(robots.takes_turn, Flag),
@@ -347,10 +348,12 @@ fn timeout() -> Span {
 const ZERO: Duration = Duration::ZERO;
 const MILLISECOND: Duration = Duration::from_millis(1);
 const TEN_MILLISECONDS: Duration = Duration::from_millis(10);
+const TEN_MINUTES: Duration = Duration::from_secs(600);
+/// Bytes.
+const MEBI: usize = 1024 * 1024;
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
-const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// hyper reads heads into a buffer of at least this size.

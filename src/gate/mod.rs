@@ -18,7 +18,7 @@ use arc_swap::ArcSwap;
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::politeness::HostKey;
-use crate::politeness::policy::{Mode, PolicyBook};
+use crate::politeness::policy::{Mode, Policy, PolicyBook};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{ClientId, Refusal, Visit};
 
@@ -78,6 +78,23 @@ impl Gate {
         Err(Refusal::QueueFull { retry_after: Duration::from_secs(expected.since(now).as_secs() + 1) })
     }
 
+    /// Whether nobody may visit the host now.
+    pub fn is_held(&self, host: &HostKey) -> bool {
+        self.registry.known(host).is_some_and(|lane| lane.look(|state| state.lane.held_until() > now()))
+    }
+
+    /// Nobody visits the host before `until`.
+    pub fn hold(&self, host: &HostKey, until: Timestamp) {
+        let now = now();
+        let lane = self.registry.lane(host, &self.book.load(), now);
+        lane.with(now, |state| state.lane.hold(until, now));
+    }
+
+    /// How this host is to be treated.
+    pub fn policy(&self, host: &HostKey) -> Policy {
+        self.book.load().policy(host.as_str())
+    }
+
     /// A client by whatever tells it apart: user, name or address.
     pub fn client(&self, who: impl Hash) -> ClientId {
         ClientId(self.key.hash_one(who))
@@ -120,7 +137,6 @@ mod tests {
     use tokio::time::{Instant, sleep};
 
     use super::*;
-    use crate::politeness::policy::Policy;
 
     const DELAY: Duration = Duration::from_secs(1);
 
@@ -131,7 +147,14 @@ mod tests {
     }
 
     fn visit(gate: &Gate, client: &str) -> Visit {
-        Visit { client: gate.client(client), url: 1, urgency: 3, retry: false, max_wait: None }
+        Visit {
+            client: gate.client(client),
+            url: 1,
+            urgency: 3,
+            retry: false,
+            max_wait: None,
+            crawl_delay: Duration::ZERO,
+        }
     }
 
     fn host() -> HostKey {

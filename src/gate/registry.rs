@@ -73,6 +73,10 @@ impl Registry {
         entry.clone()
     }
 
+    pub(super) fn known(&self, host: &HostKey) -> Option<Arc<SharedLane>> {
+        self.lanes.get(host).map(|lane| lane.clone())
+    }
+
     fn has_room(&self, now: Timestamp) -> bool {
         let Bounds { most, idle } = *self.bounds.read();
         if self.len() < most {
@@ -148,7 +152,14 @@ mod tests {
         let registry = Registry::new(Bounds { most: 10, idle: DAY });
         let book = PolicyBook::default();
         let busy = registry.lane(&host(0), &book, at(0));
-        let visit = Visit { client: ClientId(1), url: 1, urgency: 3, retry: false, max_wait: None };
+        let visit = Visit {
+            client: ClientId(1),
+            url: 1,
+            urgency: 3,
+            retry: false,
+            max_wait: None,
+            crawl_delay: Duration::ZERO,
+        };
         busy.look(|state| state.lane.join(visit, at(0))).unwrap();
         drop(busy);
         for n in 1..10 {

@@ -45,6 +45,9 @@ use super::visit::{Outcome, Ticket};
 pub use self::admission::Joined;
 pub use self::steps::LEAD;
 
+/// Longer than a client with the longest usual delay pauses between two visits.
+const CRAWL_DELAY_LASTS: Duration = Duration::from_secs(600);
+
 #[derive(Debug)]
 pub struct Lane {
     policy: Policy,
@@ -58,6 +61,8 @@ pub struct Lane {
     returns: Returns,
     audit: Audit,
     paused: bool,
+    /// When a visit last asked for the delay of robots.txt that counts.
+    crawl_delay_asked: Timestamp,
     /// In report mode: what the turns would be if they were enforced.
     shadow: Option<Box<Turns>>,
 }
@@ -87,6 +92,7 @@ impl Lane {
             returns: Returns::default(),
             audit: Audit::default(),
             paused: false,
+            crawl_delay_asked: Timestamp::START,
             shadow: None,
         };
         lane.cast_shadow();
@@ -183,6 +189,19 @@ impl Lane {
     pub fn set_robots_delay(&mut self, delay: Duration, now: Timestamp) {
         self.delays.robots = delay;
         self.respace(now);
+    }
+
+    /// Where robots.txt asks different clients for different delays the largest counts for all, until no client that it
+    /// asks so much of has come for a while.
+    fn heed_robots(&mut self, asked: Duration, now: Timestamp) {
+        if asked >= self.delays.robots {
+            self.crawl_delay_asked = now;
+        } else if now.since(self.crawl_delay_asked) < CRAWL_DELAY_LASTS {
+            return;
+        }
+        if asked != self.delays.robots {
+            self.set_robots_delay(asked, now);
+        }
     }
 
     /// What the host taught us; zero if nothing.

@@ -26,6 +26,16 @@ pub enum Order {
     Fifo,
 }
 
+/// What robots.txt means to the visitors of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Robots {
+    Enforce,
+    /// What it forbids is let through, and told.
+    Warn,
+    /// It is not fetched.
+    Off,
+}
+
 /// How one host is to be treated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
@@ -43,6 +53,9 @@ pub struct Policy {
     pub delay_factor: f64,
     pub max_wait: Duration,
     pub max_queue: usize,
+    pub robots: Robots,
+    /// The longest delay that robots.txt may ask for.
+    pub max_crawl_delay: Duration,
 }
 
 impl Default for Policy {
@@ -57,6 +70,8 @@ impl Default for Policy {
             delay_factor: 0.0,
             max_wait: Duration::from_secs(150),
             max_queue: 1000,
+            robots: Robots::Enforce,
+            max_crawl_delay: Duration::from_secs(60),
         }
     }
 }
@@ -114,6 +129,8 @@ pub struct Rule {
     pub delay_factor: Option<f64>,
     pub max_wait: Option<Duration>,
     pub max_queue: Option<usize>,
+    pub robots: Option<Robots>,
+    pub max_crawl_delay: Option<Duration>,
 }
 
 /// Hosts a rule is meant for. Names are lower-case and have no trailing dot.
@@ -153,6 +170,8 @@ impl Rule {
             delay_factor: self.delay_factor.unwrap_or(general.delay_factor),
             max_wait: self.max_wait.unwrap_or(general.max_wait),
             max_queue: self.max_queue.unwrap_or(general.max_queue),
+            robots: self.robots.unwrap_or(general.robots),
+            max_crawl_delay: self.max_crawl_delay.unwrap_or(general.max_crawl_delay),
         }
     }
 }

@@ -23,6 +23,8 @@ pub struct Visit {
     pub retry: bool,
     /// How long the client is willing to wait, if less than the policy allows.
     pub max_wait: Option<Duration>,
+    /// What robots.txt asks of this client; zero if nothing.
+    pub crawl_delay: Duration,
 }
 
 /// A visit in a lane. Numbers of visits that are gone are used again, but not with the same generation.

@@ -8,6 +8,7 @@ use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 
 use super::identity::Identity;
+use super::robots::Warning;
 use crate::gate::Permit;
 use crate::politeness::policy::{Delays, Mode};
 
@@ -18,8 +19,18 @@ const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 /// Less is no waiting but the time it takes to look.
 const A_MOMENT: Duration = Duration::from_millis(1);
 
-/// Says how long the request waited, why, and behind how many; nothing if its host is not paced.
-pub(super) fn tell(headers: &mut HeaderMap, permit: &Permit, origin: Duration, identity: &Identity) {
+/// Says how long the request waited, why, and behind how many, and what robots.txt has against it; nothing of the former
+/// if its host is not paced.
+pub(super) fn tell(
+    headers: &mut HeaderMap,
+    permit: &Permit,
+    origin: Duration,
+    warning: Option<Warning>,
+    identity: &Identity,
+) {
+    if let Some(warning) = warning {
+        put(headers, CURTSY, warned(warning));
+    }
     let Some(account) = permit.account() else { return };
     let waited = permit.waited();
     let said = Said {
@@ -79,6 +90,13 @@ impl Said {
             write_millis(&mut text, would_wait.as_millis());
         }
         text
+    }
+}
+
+fn warned(warning: Warning) -> Vec<u8> {
+    match warning {
+        Warning::Denied(line) => format!("robots=denied;line={line}").into_bytes(),
+        Warning::Unknown => b"robots=unknown".to_vec(),
     }
 }
 

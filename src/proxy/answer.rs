@@ -3,6 +3,8 @@
 //! The client gets a short reason, a stable code and what to do about it, in the form it accepts; the log gets the
 //! cause. The codes are an interface: add, never rename.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
@@ -11,9 +13,11 @@ use hyper::ext::ReasonPhrase;
 use super::body::Body;
 use super::failure::{BadRequest, Failure, Refusal};
 use super::identity::Identity;
+use super::robots::Forbidden;
 use crate::config::Responses;
 use crate::metrics::Outcome;
-use crate::politeness::visit;
+use crate::politeness::robots::reply::TroubleKind;
+use crate::politeness::{HostKey, visit};
 use crate::upstream::{BodyFault, Denied, UpstreamError};
 
 /// What is said about one failure.
@@ -117,6 +121,25 @@ fn refused(refusal: &Refusal) -> Words {
             &denied.to_string(),
             &how_to_allow(denied),
         ),
+        Refusal::Robots(forbidden) => words(
+            StatusCode::FORBIDDEN,
+            "Denied by robots.txt",
+            "robots-denied",
+            "http_request_denied",
+            &told_by_robots(forbidden),
+            &how_to_ignore(&forbidden.host),
+        ),
+        Refusal::RobotsUnknown { host, unknown } => Words {
+            retry_after: Some(whole_seconds(unknown.retry_after)),
+            ..words(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "robots.txt unreachable",
+                "robots-unreachable",
+                "destination_unavailable",
+                &not_told_by_robots(host, unknown.kind),
+                &how_to_ignore(host),
+            )
+        },
         Refusal::Lane(refusal) => by_lane(*refusal),
         Refusal::Loop => words(
             StatusCode::BAD_GATEWAY,
@@ -155,6 +178,30 @@ fn refused(refusal: &Refusal) -> Words {
             )
         },
     }
+}
+
+fn told_by_robots(forbidden: &Forbidden) -> String {
+    let Forbidden { host, line, rule, group, everything } = forbidden;
+    let why = if *everything { "; all of the host is closed to you, and a tunnel shows no more" } else { "" };
+    format!("robots.txt of {host}, line {line}, group \"{group}\": {rule}{why}")
+}
+
+fn not_told_by_robots(host: &HostKey, kind: TroubleKind) -> String {
+    let why = match kind {
+        TroubleKind::Unreachable => "could not be fetched",
+        TroubleKind::Throttled => "may not be fetched now: the host has had too many requests",
+    };
+    format!("robots.txt of {host} {why}, so nobody knows what may be visited (RFC 9309)")
+}
+
+fn how_to_ignore(host: &HostKey) -> String {
+    format!("if the host's owner agrees: [[host]] match = \"{host}\" robots = \"off\"")
+}
+
+/// Rounded up: who comes back then must not be early.
+fn whole_seconds(wait: Duration) -> u32 {
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    u32::try_from(seconds).unwrap_or(u32::MAX)
 }
 
 /// The lane has computed when it is worth coming back.

@@ -14,9 +14,11 @@ use hyper::ext::ReasonPhrase;
 use super::body::Body;
 use super::failure::{BadRequest, Failure, Refusal};
 use super::in_flight::InFlight;
+use super::robots::{self, Heard};
 use super::{Settings, Worker, tunnel, wish};
 use crate::metrics::Outcome;
-use crate::politeness::{HostKey, visit};
+use crate::politeness::HostKey;
+use crate::politeness::visit::{self, Visit};
 use crate::upstream::Denied;
 
 pub(super) async fn connect(
@@ -38,8 +40,10 @@ pub(super) async fn connect(
         return Err(Refusal::Loop.into());
     }
     let peer = in_flight.as_ref().expect("a request is in flight until it is answered").peer();
-    let budget = wish::budget(worker, settings, &host).await?;
-    let mut place = worker.shared.gate.join(&budget, wish::read(&worker.shared.gate, &parts, user, peer))?;
+    let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &host).await?;
+    let Heard { crawl_delay, .. } = robots::ask_about_tunnel(worker, settings, &host, port, &parts).await?;
+    let visit = Visit { crawl_delay, ..wish::read(&worker.shared.gate, &parts, user, peer) };
+    let mut place = worker.shared.gate.join(&budget, visit)?;
     place.called().await?;
     let (stream, early) = worker.upstream.tunnel(settings.terms(), &host, port).await?;
     // The tunnel is open, but nothing of the client's goes into it before the turn.

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::politeness::{BadHost, visit};
+use super::robots::Forbidden;
+use crate::politeness::{BadHost, HostKey, visit};
+use crate::robots::Unknown;
 use crate::upstream::{BodyFault, Denied, UpstreamError};
 
 #[derive(Debug)]
@@ -38,6 +40,13 @@ pub enum BadRequest {
 pub(super) enum Refusal {
     Destination(Denied),
     Loop,
+    /// robots.txt forbids it.
+    Robots(Box<Forbidden>),
+    /// Nobody knows what robots.txt says.
+    RobotsUnknown {
+        host: HostKey,
+        unknown: Unknown,
+    },
     /// The host's lane says no.
     Lane(visit::Refusal),
     ClientDenied,

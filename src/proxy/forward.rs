@@ -12,6 +12,7 @@ use super::body::Body;
 use super::failure::{BadRequest, Failure, Refusal};
 use super::handle::answered;
 use super::in_flight::InFlight;
+use super::robots::{self, Heard};
 use super::{Settings, Worker, account, headers, max_forwards, tunnel, wish};
 use crate::clock;
 use crate::config::ResponseHeaders;
@@ -39,7 +40,8 @@ pub(super) async fn forward(
         answered(in_flight, response.status().as_u16(), Outcome::Rejected);
         return Ok(response);
     }
-    let visit = wish::read(&worker.shared.gate, &parts, user, peer);
+    let Heard { crawl_delay, warning } = robots::ask(worker, settings, origin, &parts).await?;
+    let visit = Visit { crawl_delay, ..wish::read(&worker.shared.gate, &parts, user, peer) };
     let identity = settings.config.upstream.via.then_some(&worker.shared.identity);
     let received = parts.version;
     let upgrade = headers::asks_for_websocket(&parts.method, received, &parts.headers)
@@ -71,7 +73,7 @@ pub(super) async fn forward(
         (Answer::Response(mut response), _) => {
             headers::incoming(response.headers_mut(), identity, version);
             if settings.config.responses.headers == ResponseHeaders::Full {
-                account::tell(response.headers_mut(), &permit, took, &worker.shared.identity);
+                account::tell(response.headers_mut(), &permit, took, warning, &worker.shared.identity);
             }
             keep(in_flight, permit, took);
             // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
@@ -104,7 +106,7 @@ async fn send(
     visit: Visit,
     message: Message,
 ) -> Result<(Answer, Permit, Duration), Failure> {
-    let budget = wish::budget(worker, settings, &origin.host).await?;
+    let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &origin.host).await?;
     let mut place = worker.shared.gate.join(&budget, visit)?;
     place.called().await?;
     let terms = settings.terms();

@@ -16,20 +16,25 @@ mod identity;
 mod in_flight;
 mod landing;
 mod max_forwards;
+mod robots;
 mod target;
 mod tunnel;
 mod users;
 mod wish;
 mod worker;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
+use http::HeaderValue;
 
 use crate::config::Config;
 use crate::gate::Gate;
 use crate::metrics::Metrics;
+use crate::politeness::robots::Agents;
+use crate::robots::Robots;
 use crate::shutdown::Stop;
 use crate::upstream::{Guard, Terms};
 
@@ -48,6 +53,7 @@ pub struct Shared {
     pub identity: Identity,
     pub access_log: AccessLog,
     pub gate: Arc<Gate>,
+    pub robots: Arc<Robots>,
     pub stop: Stop,
     /// Open client connections, of all workers.
     connections: AtomicUsize,
@@ -61,6 +67,8 @@ pub struct Settings {
     pub config: Config,
     pub guard: Guard,
     pub users: Option<Users>,
+    /// By which names clients look for their group in robots.txt, if not by their own.
+    agents: Option<Agents>,
     /// Different for each.
     generation: u64,
 }
@@ -68,7 +76,24 @@ pub struct Settings {
 impl Settings {
     pub fn new(config: Config, guard: Guard, users: Option<Users>) -> Self {
         static GENERATIONS: AtomicU64 = AtomicU64::new(0);
-        Settings { config, guard, users, generation: GENERATIONS.fetch_add(1, Relaxed) }
+        let tokens = &config.robots.user_agent;
+        let agents = (!tokens.is_empty()).then(|| Agents::from_tokens(tokens.iter().map(String::as_str)));
+        Settings { config, guard, users, agents, generation: GENERATIONS.fetch_add(1, Relaxed) }
+    }
+
+    /// Whom robots.txt knows a client as.
+    fn agents(&self, user_agent: Option<&HeaderValue>) -> Cow<'_, Agents> {
+        match &self.agents {
+            Some(agents) => Cow::Borrowed(agents),
+            None => Cow::Owned(agents_of(user_agent)),
+        }
+    }
+
+    /// Whether robots.txt does not apply to this client.
+    fn is_exempt(&self, user_agent: Option<&HeaderValue>) -> bool {
+        let exempt = &self.config.robots.exempt_user_agents;
+        !exempt.is_empty()
+            && agents_of(user_agent).tokens().any(|token| exempt.iter().any(|name| name.eq_ignore_ascii_case(token)))
     }
 
     fn terms(&self) -> Terms<'_> {
@@ -81,6 +106,10 @@ impl Settings {
     }
 }
 
+fn agents_of(user_agent: Option<&HeaderValue>) -> Agents {
+    user_agent.and_then(|value| value.to_str().ok()).map_or_else(Agents::default, Agents::from_user_agent)
+}
+
 impl Shared {
     pub fn new(
         settings: Settings,
@@ -88,6 +117,7 @@ impl Shared {
         identity: Identity,
         access_log: AccessLog,
         gate: Arc<Gate>,
+        robots: Arc<Robots>,
         stop: Stop,
     ) -> Self {
         Shared {
@@ -96,6 +126,7 @@ impl Shared {
             identity,
             access_log,
             gate,
+            robots,
             stop,
             connections: AtomicUsize::new(0),
             answers: AtomicU64::new(0),

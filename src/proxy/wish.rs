@@ -10,26 +10,11 @@ use fnv::FnvHasher;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 
-use super::failure::Failure;
-use super::{Settings, Worker};
-use crate::config::Key;
 use crate::gate::Gate;
-use crate::politeness::HostKey;
 use crate::politeness::visit::{ClientId, Visit};
 
 /// RFC 9218, section 4.1: what is not said is 3.
 const USUAL: u8 = 3;
-
-/// Whose budget a visit to this host is taken from (`politeness.key`).
-pub(super) async fn budget(worker: &Worker, settings: &Settings, host: &HostKey) -> Result<HostKey, Failure> {
-    Ok(match settings.config.politeness.key {
-        Key::Host => host.clone(),
-        Key::Domain => host.domain(),
-        Key::Ip => {
-            Box::pin(worker.upstream.address(settings.terms(), host)).await?.map_or_else(|| host.clone(), HostKey::from)
-        }
-    })
-}
 
 pub(super) fn read(gate: &Gate, parts: &Parts, user: Option<&str>, peer: ClientId) -> Visit {
     let wish = Wish::of(&parts.headers);
@@ -40,6 +25,7 @@ pub(super) fn read(gate: &Gate, parts: &Parts, user: Option<&str>, peer: ClientI
         urgency: wish.own_urgency.or(wish.urgency).unwrap_or(USUAL),
         retry: false,
         max_wait: wish.max_wait,
+        crawl_delay: Duration::ZERO,
     }
 }
 

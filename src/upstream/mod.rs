@@ -39,7 +39,7 @@ pub use self::message::Message;
 pub use self::reply::{Broken, Reply};
 pub use self::resolve::Resolver;
 
-use crate::config;
+use crate::config::{self, Key};
 use crate::politeness::HostKey;
 
 #[derive(Debug)]
@@ -102,12 +102,21 @@ impl Upstream {
     }
 
     /// The first address of the host, for those who pace by address; `None` behind a parent proxy, which does not say.
-    pub async fn address(&self, terms: Terms<'_>, host: &HostKey) -> Result<Option<IpAddr>, UpstreamError> {
+    async fn address(&self, terms: Terms<'_>, host: &HostKey) -> Result<Option<IpAddr>, UpstreamError> {
         if terms.config.proxy.is_some() {
             return Ok(host.ip());
         }
         let ips = self.resolver.lookup(host, terms.config.dns_timeout).await?;
         Ok(ips.first().copied())
+    }
+
+    /// Whose budget a visit to this host is taken from.
+    pub async fn budget(&self, terms: Terms<'_>, key: Key, host: &HostKey) -> Result<HostKey, UpstreamError> {
+        Ok(match key {
+            Key::Host => host.clone(),
+            Key::Domain => host.domain(),
+            Key::Ip => Box::pin(self.address(terms, host)).await?.map_or_else(|| host.clone(), HostKey::from),
+        })
     }
 
     /// A new connection to the host.

@@ -25,6 +25,7 @@ pub struct Joined {
 impl Lane {
     /// Takes a place in the line, or is told at once that it would not be worth it.
     pub fn join(&mut self, visit: Visit, now: Timestamp) -> Result<Joined, Refusal> {
+        self.heed_robots(visit.crawl_delay, now);
         let rank = self.rank(&visit, now);
         let expected = self.expected(rank, visit.client, visit.urgency, now);
         let deadline = self.admit(&visit, rank, expected, now)?;

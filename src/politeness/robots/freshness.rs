@@ -21,14 +21,17 @@ pub struct Freshness<'f> {
     pub expires: Option<Timestamp>,
     pub date: Option<Timestamp>,
     pub age: Option<Duration>,
+    /// What the operator finds long enough.
+    pub at_most: Option<Duration>,
 }
 
 impl Freshness<'_> {
     /// `dice` from 0 up to 1 makes it up to a tenth shorter or longer.
     pub(super) fn lifetime(&self, now: Timestamp, dice: f64) -> Duration {
         let said = self.said(now).map(|lifetime| lifetime.saturating_sub(self.age.unwrap_or_default()));
-        let lifetime = said.unwrap_or(USUAL).clamp(LEAST, MOST);
-        spread(lifetime, dice).clamp(LEAST, MOST)
+        let most = self.at_most.map_or(MOST, |most| most.clamp(LEAST, MOST));
+        let lifetime = said.unwrap_or(USUAL).clamp(LEAST, most);
+        spread(lifetime, dice).clamp(LEAST, most)
     }
 
     fn said(&self, now: Timestamp) -> Option<Duration> {

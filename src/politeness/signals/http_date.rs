@@ -6,7 +6,7 @@
 use super::Timestamp;
 
 /// `now` places two-digit years.
-pub(super) fn parse(text: &str, now: Timestamp) -> Option<Timestamp> {
+pub fn parse(text: &str, now: Timestamp) -> Option<Timestamp> {
     if text.len() > LONGEST {
         return None;
     }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use super::time::Timestamp;
 
+pub use self::http_date::parse as date;
 pub use self::ratelimit::Quota;
 
 /// How answers are to be read.

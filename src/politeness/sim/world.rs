@@ -227,7 +227,14 @@ impl World {
             _ => None,
         };
         let client = ClientId(self.dice.below(6));
-        Visit { client, url: self.next_id, urgency: self.dice.below(8) as u8, retry, max_wait }
+        Visit {
+            client,
+            url: self.next_id,
+            urgency: self.dice.below(8) as u8,
+            retry,
+            max_wait,
+            crawl_delay: Duration::ZERO,
+        }
     }
 
     fn come_back(&mut self, host: usize, visit: Visit) -> Result<(), Broken> {

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use curtsy::app::{Listeners, Running};
-use curtsy::config::{Config, Destination, Listen, Mode, StateDir};
+use curtsy::config::{Config, Destination, Listen, Mode, RobotsMode, StateDir};
 
 use super::client::Client;
 use super::deadline::ms;
@@ -110,6 +110,7 @@ pub(crate) fn config() -> Config {
     };
     // Tests of anything but pacing do not wait.
     config.politeness.mode = Mode::Off;
+    config.robots.mode = RobotsMode::Off;
     config.access.allow_destinations = loopback();
     config.access.connect_ports = None;
     config

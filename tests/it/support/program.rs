@@ -32,6 +32,7 @@ admin = "off"
 state_dir = "memory"
 name = "front-desk"
 politeness.mode = "off"
+robots.mode = "off"
 "#;
 
 const ACCESS: &str = r#"

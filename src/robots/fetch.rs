@@ -1,0 +1,284 @@
+//! Fetching a robots.txt: along redirects, each of them vetted, within a size and a time.
+//!
+//! Sends the User-Agent of the client that needs it, because some origins answer strangers with "forbidden", which would
+//! read as "no rules"; and nothing else of the client's. A file that comes compressed though nobody offered it, is cut
+//! off or is late counts as not fetched.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AGE, CACHE_CONTROL, CONTENT_ENCODING, DATE, ETAG, EXPIRES, HOST, HeaderMap, HeaderName,
+    HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, LOCATION, USER_AGENT,
+};
+use http::{Request, Response, Uri};
+use http_body::Body;
+use url::Url;
+
+use super::now;
+use crate::clock;
+use crate::config::Key;
+use crate::gate::{Gate, Permit, Place};
+use crate::politeness::robots::reply::{Fetched, Record, Trail};
+use crate::politeness::robots::{self, Freshness, MAX_BODY};
+use crate::politeness::signals::{self, Fields, Listening};
+use crate::politeness::time::Timestamp;
+use crate::politeness::visit::{Outcome, Refusal, Visit};
+use crate::politeness::{HostKey, Origin, Scheme};
+use crate::upstream::{Answer, Message, Ready, Reply, RequestBody, Terms, Upstream, UpstreamError};
+
+/// How to get there.
+#[derive(Clone, Copy, Debug)]
+pub struct Way<'a> {
+    pub upstream: &'a Upstream,
+    pub terms: Terms<'a>,
+    pub user_agent: &'a HeaderValue,
+    /// For all redirects together, waiting for turns aside.
+    pub timeout: Duration,
+    /// The longest that the file is used unasked.
+    pub cache_ttl: Duration,
+    /// Where the fetch has to ask for leave; nowhere, if no curtsy runs.
+    pub leave: Option<Leave<'a>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Leave<'a> {
+    pub gate: &'a Arc<Gate>,
+    pub key: Key,
+    /// Whether the fetch takes a turn as any visit does. It does in any case where the host is held.
+    pub takes_turn: bool,
+}
+
+/// What came of a fetch, as people want to know it.
+#[derive(Debug)]
+pub struct Seen {
+    pub record: Record,
+    /// Of the last answer; none if there was none.
+    pub status: Option<u16>,
+    pub body: Vec<u8>,
+    /// Why there was no answer.
+    pub error: Option<String>,
+}
+
+/// Asks the origin, and those it points to.
+pub async fn fetch(way: Way<'_>, origin: &Origin, previous: Option<&Record>) -> Seen {
+    let mut left = way.timeout;
+    let mut at = Address { origin: origin.clone(), path: "/robots.txt".to_owned() };
+    let mut trail = Trail::new(at.to_string());
+    // A condition is about the first address only.
+    let mut conditions = previous.map_or_else(HeaderMap::new, conditions);
+    loop {
+        let hop = match one(&way, &at, std::mem::take(&mut conditions), &mut left).await {
+            Ok(hop) => hop,
+            Err(error) => return Seen::nothing(previous, error),
+        };
+        if !Trail::leads_on(hop.status) {
+            return Seen::answer(previous, hop, way.cache_ttl);
+        }
+        match at.next(&hop).filter(|next| trail.follow(&next.to_string())) {
+            Some(next) => at = next,
+            None => return Seen::lost(previous, hop.status),
+        }
+    }
+}
+
+/// One question and its answer.
+async fn one(way: &Way<'_>, at: &Address, conditions: HeaderMap, left: &mut Duration) -> Result<Hop, String> {
+    let place = take_place(way, &at.origin).await?;
+    let began = clock::now();
+    let ready = within(*left, way.upstream.ready(way.terms, &at.origin.host, at.origin.port))
+        .await?
+        .map_err(|error| error.to_string())?;
+    *left = left.saturating_sub(clock::now() - began);
+    let permit = match place {
+        Some(place) => Some(place.turn().await.map_err(refused)?),
+        None => None,
+    };
+    let began = clock::now();
+    let hop = within(*left, exchange(way, ready, at.request(way, conditions)?, permit.as_ref())).await?;
+    *left = left.saturating_sub(clock::now() - began);
+    hop
+}
+
+/// In the line of the host, if the fetch has to stand in it.
+async fn take_place(way: &Way<'_>, origin: &Origin) -> Result<Option<Place>, String> {
+    let Some(Leave { gate, key, takes_turn }) = way.leave else { return Ok(None) };
+    let budget = way.upstream.budget(way.terms, key, &origin.host).await.map_err(|error| error.to_string())?;
+    if !takes_turn && !gate.is_held(&budget) {
+        return Ok(None);
+    }
+    let visit = Visit {
+        client: gate.client("robots.txt"),
+        url: 0,
+        urgency: 0,
+        retry: false,
+        max_wait: None,
+        crawl_delay: Duration::ZERO,
+    };
+    let mut place = gate.join(&budget, visit).map_err(refused)?;
+    place.called().await.map_err(refused)?;
+    Ok(Some(place))
+}
+
+fn refused(_: Refusal) -> String {
+    "its host is held, or too many wait for it".to_owned()
+}
+
+async fn exchange(way: &Way<'_>, ready: Ready, message: Message, permit: Option<&Permit>) -> Result<Hop, String> {
+    let sent = || {
+        if let Some(permit) = permit {
+            permit.sent();
+        }
+    };
+    let answer = way.upstream.send(way.terms, ready, message, sent).await;
+    if let Some(permit) = permit {
+        permit.report(if answer.is_ok() { Outcome::Answered } else { Outcome::Failed });
+    }
+    match answer {
+        Ok(Answer::Response(response)) => Hop::read(response).await,
+        Ok(Answer::Switched(..)) => Err(UpstreamError::Upgrade.to_string()),
+        Err(unanswered) => Err(unanswered.error.to_string()),
+    }
+}
+
+async fn within<T>(left: Duration, work: impl Future<Output = T>) -> Result<T, String> {
+    tokio::time::timeout(left, work).await.map_err(|_| "it took too long".to_owned())
+}
+
+/// Asks for the file only if it is not the one that is known.
+fn conditions(previous: &Record) -> HeaderMap {
+    let mut conditions = HeaderMap::new();
+    let Some(answer) = &previous.answer else { return conditions };
+    for (name, known) in [(IF_NONE_MATCH, &answer.etag), (IF_MODIFIED_SINCE, &answer.last_modified)] {
+        if let Some(value) = known.as_ref().and_then(|text| HeaderValue::from_str(text).ok()) {
+            conditions.insert(name, value);
+        }
+    }
+    conditions
+}
+
+struct Address {
+    origin: Origin,
+    path: String,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.origin, self.path)
+    }
+}
+
+impl Address {
+    /// Where the answer leads on to, if that is a place on the web.
+    fn next(&self, hop: &Hop) -> Option<Address> {
+        let url = Url::parse(&self.to_string()).ok()?.join(hop.field(&LOCATION)?).ok()?;
+        let scheme = match url.scheme() {
+            "http" => Scheme::Http,
+            "https" => Scheme::Https,
+            _ => return None,
+        };
+        let host = HostKey::parse(url.host_str()?).ok()?;
+        let path = &url[url::Position::BeforePath..url::Position::AfterQuery];
+        Some(Address { origin: Origin { scheme, host, port: url.port_or_known_default()? }, path: path.to_owned() })
+    }
+
+    fn request(&self, way: &Way<'_>, conditions: HeaderMap) -> Result<Message, String> {
+        let uri = Uri::try_from(self.to_string()).map_err(|error| error.to_string())?;
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let host = HeaderValue::from_str(authority).map_err(|error| error.to_string())?;
+        let mut request = Request::new(RequestBody::Empty);
+        *request.uri_mut() = uri;
+        let headers = request.headers_mut();
+        headers.insert(HOST, host);
+        headers.insert(USER_AGENT, way.user_agent.clone());
+        headers.insert(ACCEPT, HeaderValue::from_static("text/plain, */*;q=0.5"));
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        headers.extend(conditions);
+        Ok(Message::new(request, way.terms.config))
+    }
+}
+
+/// An answer, read as far as it matters.
+struct Hop {
+    status: u16,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+impl Hop {
+    async fn read(response: Response<Reply>) -> Result<Hop, String> {
+        let (parts, reply) = response.into_parts();
+        let mut hop = Hop { status: parts.status.as_u16(), headers: parts.headers, body: Vec::new() };
+        if !parts.status.is_success() {
+            return Ok(hop);
+        }
+        if let Some(coding) = hop.field(&CONTENT_ENCODING).filter(|coding| !coding.eq_ignore_ascii_case("identity")) {
+            return Err(format!("it came compressed ({coding}), which was not asked for"));
+        }
+        hop.body = collect(reply).await?;
+        Ok(hop)
+    }
+
+    fn field(&self, name: &HeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    fn answer(&self, cache_ttl: Duration) -> robots::reply::Reply<'_> {
+        let (now, date) = (now(), |name| self.field(&name).map(|text| signals::date(text, now())));
+        let fields = Fields::of(self.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+        let listening = Listening { statuses: vec![self.status], ..Listening::default() };
+        robots::reply::Reply {
+            status: self.status,
+            body: &self.body,
+            freshness: Freshness {
+                cache_control: self.field(&CACHE_CONTROL),
+                expires: date(EXPIRES).map(|expires| expires.unwrap_or(Timestamp::START)),
+                date: date(DATE).flatten(),
+                age: self.field(&AGE).and_then(|age| age.trim().parse().ok()).map(Duration::from_secs),
+                at_most: Some(cache_ttl),
+            },
+            etag: self.field(&ETAG),
+            last_modified: self.field(&LAST_MODIFIED),
+            retry_after: signals::read(self.status, &fields, &listening, now).retry_after,
+        }
+    }
+}
+
+/// As much as is looked at; the rest is not worth the wait.
+async fn collect(mut reply: Reply) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut reply).poll_frame(cx)).await {
+        let frame = frame.map_err(|broken| broken.to_string())?;
+        if let Ok(piece) = frame.into_data() {
+            let room = MAX_BODY + 1 - body.len();
+            body.extend_from_slice(&piece[..piece.len().min(room)]);
+        }
+        if body.len() > MAX_BODY {
+            break;
+        }
+    }
+    Ok(body)
+}
+
+impl Seen {
+    fn answer(previous: Option<&Record>, hop: Hop, cache_ttl: Duration) -> Seen {
+        let record = after(previous, &Fetched::Answered(hop.answer(cache_ttl)));
+        Seen { record, status: Some(hop.status), body: hop.body, error: None }
+    }
+
+    fn lost(previous: Option<&Record>, status: u16) -> Seen {
+        let error = Some("its redirects lead nowhere".to_owned());
+        Seen { record: after(previous, &Fetched::Lost), status: Some(status), body: Vec::new(), error }
+    }
+
+    fn nothing(previous: Option<&Record>, error: String) -> Seen {
+        Seen { record: after(previous, &Fetched::Failed), status: None, body: Vec::new(), error: Some(error) }
+    }
+}
+
+fn after(previous: Option<&Record>, fetched: &Fetched<'_>) -> Record {
+    Record::after(previous, fetched, now(), fastrand::f64())
+}

@@ -1,0 +1,259 @@
+//! robots.txt of every origin: fetched once, remembered, and asked about on the way of each request.
+//!
+//! The core says what a fetch means and how long it is good for; here it is fetched and kept. One fetch at a time for an
+//! origin, however many wait for it, and nobody's leaving cancels it. Memory is bounded by bytes; what is pushed out is
+//! fetched again. Never says "allowed" because something failed.
+
+pub mod fetch;
+
+use std::future::Future;
+use std::mem::size_of;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use tokio::sync::watch;
+
+use crate::clock;
+use crate::politeness::Origin;
+use crate::politeness::robots::reply::{Look, Record, Says, TroubleKind};
+use crate::politeness::time::Timestamp;
+
+#[derive(Debug)]
+pub struct Robots {
+    records: Cache<Origin, Arc<Record>, Weight>,
+    /// Fetches under way, and where their end is told.
+    fetches: DashMap<Origin, watch::Receiver<Option<Arc<Record>>>>,
+}
+
+/// Nobody knows what the origin's robots.txt says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    pub kind: TroubleKind,
+    pub retry_after: Duration,
+}
+
+/// What a fetch that ended without a record is taken for: its worker was stopped in the middle of it.
+const LOST: Unknown = Unknown { kind: TroubleKind::Unreachable, retry_after: Duration::from_secs(5) };
+
+impl Robots {
+    /// Keeps at most this many bytes.
+    pub fn new(bytes: usize) -> Self {
+        Robots { records: Cache::with_weighter(bytes / USUAL_RECORD, bytes as u64, Weight), fetches: DashMap::new() }
+    }
+
+    /// What the origin's robots.txt says. `fetch` is asked for only if that is not known, or should be learned anew
+    /// meanwhile.
+    pub async fn says<F>(
+        self: &Arc<Self>,
+        origin: &Origin,
+        fetch: impl FnOnce(Option<Arc<Record>>) -> F,
+    ) -> Result<Says, Unknown>
+    where
+        F: Future<Output = Record> + Send + 'static,
+    {
+        let now = now();
+        let record = self.records.get(origin);
+        match record.as_ref().map_or(Look::MustFetch, |record| record.look(now)) {
+            Look::Use(says) => Ok(says.clone()),
+            Look::UseAndRefresh(says) => {
+                self.begin(origin, fetch);
+                Ok(says.clone())
+            }
+            Look::Refuse { kind, retry_after } => Err(Unknown { kind, retry_after }),
+            // Boxed, because it is rare and its space would be part of every request.
+            Look::MustFetch => Box::pin(self.fetched(origin, fetch)).await,
+        }
+    }
+
+    async fn fetched<F>(
+        self: &Arc<Self>,
+        origin: &Origin,
+        fetch: impl FnOnce(Option<Arc<Record>>) -> F,
+    ) -> Result<Says, Unknown>
+    where
+        F: Future<Output = Record> + Send + 'static,
+    {
+        let mut end = self.begin(origin, fetch);
+        let record = match end.wait_for(Option::is_some).await {
+            Ok(record) => record.clone().ok_or(LOST)?,
+            Err(_) => return Err(LOST),
+        };
+        match record.look(now()) {
+            Look::Use(says) | Look::UseAndRefresh(says) => Ok(says.clone()),
+            Look::Refuse { kind, retry_after } => Err(Unknown { kind, retry_after }),
+            Look::MustFetch => Err(LOST),
+        }
+    }
+
+    /// Starts a fetch, unless one is under way or has just ended.
+    fn begin<F>(
+        self: &Arc<Self>,
+        origin: &Origin,
+        fetch: impl FnOnce(Option<Arc<Record>>) -> F,
+    ) -> watch::Receiver<Option<Arc<Record>>>
+    where
+        F: Future<Output = Record> + Send + 'static,
+    {
+        let vacant = match self.fetches.entry(origin.clone()) {
+            Entry::Occupied(under_way) => return under_way.get().clone(),
+            Entry::Vacant(vacant) => vacant,
+        };
+        let previous = self.records.get(origin);
+        // A fetch puts its record in before it takes itself out, so one that has ended meanwhile is seen here.
+        if let Some(record) = previous.as_ref().filter(|record| matches!(record.look(now()), Look::Use(_))) {
+            return watch::channel(Some(record.clone())).1;
+        }
+        let (end, heard) = watch::channel(None);
+        vacant.insert(heard.clone());
+        let under_way = UnderWay { robots: self.clone(), origin: origin.clone(), end };
+        let fetching = fetch(previous);
+        tokio::spawn(async move { under_way.end(fetching.await) });
+        heard
+    }
+
+    /// What is known of the origin, without asking anybody.
+    pub fn record(&self, origin: &Origin) -> Option<Arc<Record>> {
+        self.records.get(origin)
+    }
+
+    /// What somebody else has found out.
+    pub fn learn(&self, origin: &Origin, record: Record) {
+        self.records.insert(origin.clone(), Arc::new(record));
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.records.weight()
+    }
+}
+
+/// A fetch under way. Whatever becomes of it, nobody waits for it for ever: dropping the sender is an answer too.
+struct UnderWay {
+    robots: Arc<Robots>,
+    origin: Origin,
+    end: watch::Sender<Option<Arc<Record>>>,
+}
+
+impl UnderWay {
+    fn end(self, record: Record) {
+        let record = Arc::new(record);
+        self.robots.records.insert(self.origin.clone(), record.clone());
+        self.end.send_replace(Some(record));
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.robots.fetches.remove(&self.origin);
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Weight;
+
+/// What the mean record of 4 000 well-known hosts takes, with its place in the cache.
+const USUAL_RECORD: usize = 1_200;
+
+impl Weighter<Origin, Arc<Record>> for Weight {
+    fn weight(&self, origin: &Origin, record: &Arc<Record>) -> u64 {
+        let answer = record.answer.as_ref().map_or(0, |answer| {
+            let validator = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
+            let rules = match &answer.says {
+                Says::Rules(rules) => rules.as_bytes().len(),
+                Says::Nothing => 0,
+            };
+            rules + validator(&answer.etag) + validator(&answer.last_modified)
+        });
+        (size_of::<(Origin, Record)>() + OVERHEAD + origin.host.as_str().len() + answer) as u64
+    }
+}
+
+/// Counters of shared parts and the cache's own place, roughly.
+const OVERHEAD: usize = 96;
+
+fn now() -> Timestamp {
+    Timestamp::from_micros(clock::micros())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::politeness::robots::reply::{Fetched, Reply};
+    use crate::politeness::{HostKey, Scheme};
+
+    fn origin(name: &str) -> Origin {
+        Origin { scheme: Scheme::Http, host: HostKey::parse(name).unwrap(), port: 80 }
+    }
+
+    fn fetched(previous: Option<&Record>, status: u16, body: &[u8]) -> Record {
+        let reply = Reply { status, body, ..Reply::default() };
+        Record::after(previous, &Fetched::Answered(reply), now(), 0.5)
+    }
+
+    async fn never(_: Option<Arc<Record>>) -> Record {
+        panic!("fetched without need")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fifty_at_once_make_one_fetch_that_nobodys_leaving_cancels() {
+        let robots = Arc::new(Robots::new(1 << 20));
+        let fetches = Arc::new(AtomicUsize::new(0));
+        let ask = || {
+            let (robots, fetches) = (robots.clone(), fetches.clone());
+            tokio::spawn(async move {
+                let fetch = |previous: Option<Arc<Record>>| async move {
+                    fetches.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(Duration::from_secs(3)).await;
+                    fetched(previous.as_deref(), 200, b"User-agent: *\nDisallow: /x")
+                };
+                robots.says(&origin("a.test"), fetch).await
+            })
+        };
+        let first = ask();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let others: Vec<_> = (0..50).map(|_| ask()).collect();
+        tokio::task::yield_now().await;
+        first.abort();
+        for other in others {
+            assert!(matches!(other.await.unwrap(), Ok(Says::Rules(_))));
+        }
+        assert_eq!(fetches.load(Ordering::Relaxed), 1);
+        assert!(robots.says(&origin("a.test"), never).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_origin_in_trouble_is_asked_seldom_and_nothing_is_allowed_meanwhile() {
+        let robots = Arc::new(Robots::new(1 << 20));
+        let failing = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 503, b"") };
+        let unknown = robots.says(&origin("a.test"), failing).await.unwrap_err();
+        assert!(unknown.retry_after > Duration::from_secs(20), "{unknown:?}");
+        assert!(robots.says(&origin("a.test"), never).await.is_err());
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let well = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 404, b"") };
+        assert_eq!(robots.says(&origin("a.test"), well).await, Ok(Says::Nothing));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fetch_that_is_lost_leaves_nobody_waiting() {
+        let robots = Arc::new(Robots::new(1 << 20));
+        let broken = |_: Option<Arc<Record>>| async { panic!("as a bug would") };
+        assert_eq!(robots.says(&origin("a.test"), broken).await, Err(LOST));
+        assert!(robots.fetches.is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_by_bytes() {
+        let robots = Robots::new(1 << 20);
+        let body = b"User-agent: *\nDisallow: /".repeat(40);
+        for n in 0..10_000 {
+            robots.learn(&origin(&format!("h{n}.test")), fetched(None, 200, &body));
+        }
+        assert!(robots.bytes() <= 1 << 20, "{}", robots.bytes());
+        assert!(robots.records.len() > 500, "{}", robots.records.len());
+    }
+}

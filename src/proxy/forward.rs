@@ -110,7 +110,7 @@ async fn send(
     let mut place = worker.shared.gate.join(&budget, visit)?;
     place.called().await?;
     let terms = settings.terms();
-    let ready = worker.upstream.ready(terms, &origin.host, origin.port).await?;
+    let ready = worker.upstream.ready(terms, origin).await?;
     let permit = place.turn().await?;
     let began = clock::now();
     let outcome = worker.upstream.send(terms, ready, message, || permit.sent()).await;
@@ -137,7 +137,7 @@ async fn send_again(
     let mut place = worker.shared.gate.join(budget, Visit { retry: true, ..visit })?;
     place.called().await?;
     let terms = settings.terms();
-    let ready = worker.upstream.ready_new(terms, &origin.host, origin.port).await?;
+    let ready = worker.upstream.ready_new(terms, origin).await?;
     let permit = place.turn().await?;
     let began = clock::now();
     let outcome = worker.upstream.send(terms, ready, message, || permit.sent()).await;

@@ -89,9 +89,7 @@ pub async fn fetch(way: Way<'_>, origin: &Origin, previous: Option<&Record>) -> 
 async fn one(way: &Way<'_>, at: &Address, conditions: HeaderMap, left: &mut Duration) -> Result<Hop, String> {
     let place = take_place(way, &at.origin).await?;
     let began = clock::now();
-    let ready = within(*left, way.upstream.ready(way.terms, &at.origin.host, at.origin.port))
-        .await?
-        .map_err(|error| error.to_string())?;
+    let ready = within(*left, way.upstream.ready(way.terms, &at.origin)).await?.map_err(|error| error.to_string())?;
     *left = left.saturating_sub(clock::now() - began);
     let permit = match place {
         Some(place) => Some(place.turn().await.map_err(refused)?),

@@ -40,7 +40,7 @@ pub use self::reply::{Broken, Reply};
 pub use self::resolve::Resolver;
 
 use crate::config::{self, Key};
-use crate::politeness::HostKey;
+use crate::politeness::{HostKey, Origin};
 
 #[derive(Debug)]
 pub struct Upstream {
@@ -91,9 +91,9 @@ impl Upstream {
         Upstream { resolver, pool: Arc::default() }
     }
 
-    /// A connection to the host, from the pool or new.
-    pub async fn ready(&self, terms: Terms<'_>, host: &HostKey, port: u16) -> Result<Ready, UpstreamError> {
-        let place = self.place(terms, host, port)?;
+    /// A connection to the origin, from the pool or new.
+    pub async fn ready(&self, terms: Terms<'_>, origin: &Origin) -> Result<Ready, UpstreamError> {
+        let place = self.place(terms, origin)?;
         if let Some(connection) = self.pool.take(&place, terms.config.keep_alive, terms.generation) {
             return Ok(Ready { connection });
         }
@@ -119,26 +119,26 @@ impl Upstream {
         })
     }
 
-    /// A new connection to the host.
-    pub async fn ready_new(&self, terms: Terms<'_>, host: &HostKey, port: u16) -> Result<Ready, UpstreamError> {
-        let place = self.place(terms, host, port)?;
+    /// A new connection to the origin.
+    pub async fn ready_new(&self, terms: Terms<'_>, origin: &Origin) -> Result<Ready, UpstreamError> {
+        let place = self.place(terms, origin)?;
         self.open(terms, place).await
     }
 
-    fn place(&self, terms: Terms<'_>, host: &HostKey, port: u16) -> Result<Place, UpstreamError> {
+    fn place(&self, terms: Terms<'_>, origin: &Origin) -> Result<Place, UpstreamError> {
         Ok(match terms.config.proxy {
             Some(_) => {
-                terms.guard.judge_unresolved(host, port).map_err(UpstreamError::Denied)?;
+                terms.guard.judge_unresolved(&origin.host, origin.port).map_err(UpstreamError::Denied)?;
                 Place::Parent
             }
-            None => Place::Origin(host.clone(), port),
+            None => Place::Origin(origin.clone()),
         })
     }
 
     async fn open(&self, terms: Terms<'_>, place: Place) -> Result<Ready, UpstreamError> {
         let stream = match (&place, &terms.config.proxy) {
-            (Place::Origin(host, port), _) => {
-                dial::connect(&self.resolver, terms.guard, terms.config, host, *port).await?
+            (Place::Origin(origin), _) => {
+                dial::connect(&self.resolver, terms.guard, terms.config, &origin.host, origin.port).await?
             }
             (Place::Parent, Some(parent)) => dial::connect_parent(&self.resolver, terms.config, parent).await?,
             (Place::Parent, None) => unreachable!("a place at the parent is only taken where there is one"),

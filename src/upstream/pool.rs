@@ -11,12 +11,12 @@ use tokio::time::Instant;
 
 use super::connection::Connection;
 use crate::clock;
-use crate::politeness::HostKey;
+use crate::politeness::Origin;
 
 /// Where a connection leads. Only plain TCP for now; the parent proxy has its own place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
-    Origin(HostKey, u16),
+    Origin(Origin),
     Parent,
 }
 

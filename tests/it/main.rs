@@ -38,6 +38,7 @@ mod logs;
 mod pacing;
 mod refusals;
 mod responses;
+mod robots;
 mod running;
 mod support;
 mod target;

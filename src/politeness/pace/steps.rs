@@ -203,7 +203,8 @@ fn before(epoch: u32, other: u32) -> bool {
 
 /// Rounded up.
 pub(super) fn millis(duration: Duration) -> u32 {
-    u32::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(u32::MAX)
+    let part = u64::from(duration.subsec_nanos().div_ceil(1_000_000));
+    u32::try_from(duration.as_secs().saturating_mul(1_000).saturating_add(part)).unwrap_or(u32::MAX)
 }
 
 pub(super) fn span(millis: u32) -> Duration {

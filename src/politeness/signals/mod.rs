@@ -65,6 +65,11 @@ impl<'a> Fields<'a> {
         fields
     }
 
+    /// As almost all are: nothing but perhaps a date.
+    fn are_silent(&self) -> bool {
+        self.retry_after.is_none() && self.ratelimit[0].is_none() && self.remaining == [None; DIALECTS]
+    }
+
     fn notice(&mut self, name: &str, value: &'a [u8]) {
         if !matches!(name.as_bytes().first(), Some(b'a' | b'd' | b'r' | b'x')) {
             return;
@@ -121,6 +126,9 @@ impl Signals {
 
 /// Reads what an answer says. `now` stands in for a `Date` that is missing.
 pub fn read(status: u16, fields: &Fields<'_>, listening: &Listening, now: Timestamp) -> Signals {
+    if fields.are_silent() {
+        return Signals { answer: judge(status, false, &listening.statuses), ..Signals::FAILED };
+    }
     let sent = fields.date.and_then(|date| http_date::parse(date, now)).unwrap_or(now);
     // What a cache stored says nothing about now (draft 11, 7.3).
     let stored = fields.age.is_some_and(|age| age.bytes().any(|digit| digit != b'0'));
@@ -135,10 +143,11 @@ pub fn read(status: u16, fields: &Fields<'_>, listening: &Listening, now: Timest
     };
     let limited = retry_after.is_some() || said.spent;
     let answer = judge(status, limited, &listening.statuses);
+    let longest = listening.retry_after_max;
     Signals {
         answer,
-        retry_after: retry_after.filter(|_| answer == Answer::Throttled).map(|t| t.min(listening.retry_after_max)),
-        used_up: said.used_up.map(|time| time.min(listening.retry_after_max)),
+        retry_after: retry_after.filter(|_| answer == Answer::Throttled).map(|wait| wait.min(longest)),
+        used_up: said.used_up.map(|wait| wait.min(longest)),
         quota: said.quota,
     }
 }

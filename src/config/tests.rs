@@ -372,14 +372,10 @@ fn what_is_not_built_is_refused_unless_it_is_the_default() {
     let path = Path::new("x.toml");
     assert!(parse("[politeness]\ndelay = '1000ms'\nrate = '60/m'", path).is_err());
     assert!(parse("[politeness]\nrate = '60/m'", path).is_ok());
-    for text in
-        ["robots.mode = 'off'", "metrics.hosts = 1", "tls.tunnel.pace_requests = false", "fleet.redis = 'redis://a'"]
-    {
+    for text in ["metrics.hosts = 1", "tls.tunnel.pace_requests = false", "fleet.redis = 'redis://a'"] {
         let report = parse(text, path).expect_err("problems").to_string();
         assert!(report.contains("is not available yet"), "{report}");
     }
-    let report = parse("[[host]]\nmatch = 'a'\nrobots = 'off'", path).expect_err("problems").to_string();
-    assert!(report.contains("`robots` of a [[host]] rule is not available yet"), "{report}");
 }
 
 #[test]

@@ -508,3 +508,22 @@ fn an_old_ticket_changes_nothing() {
     assert!(lane.confirm(old, at(1)));
     assert_eq!(started(&mut lane, 2), Some(new));
 }
+
+/// Two clients of which robots.txt asks different delays are paced as the slower one, until that one is gone.
+#[test]
+fn the_largest_crawl_delay_counts_while_somebody_is_asked_for_it() {
+    let mut lane = Lane::new(Policy::default(), 1);
+    let come = |lane: &mut Lane, crawl_delay, time| {
+        let joined = lane.join(Visit { crawl_delay, ..visit(1, 1) }, time).unwrap();
+        lane.leave(joined.ticket, time);
+        lane.delays().robots
+    };
+    assert_eq!(come(&mut lane, ms(5_000), at(0)), ms(5_000));
+    assert_eq!(come(&mut lane, ms(0), at(1_000)), ms(5_000));
+    assert_eq!(come(&mut lane, ms(9_000), at(2_000)), ms(9_000));
+    assert_eq!(come(&mut lane, ms(5_000), at(601_000)), ms(9_000));
+    assert_eq!(come(&mut lane, ms(9_000), at(602_000)), ms(9_000));
+    assert_eq!(come(&mut lane, ms(5_000), at(1_201_000)), ms(9_000));
+    assert_eq!(come(&mut lane, ms(5_000), at(1_202_000)), ms(5_000));
+    assert_eq!(come(&mut lane, ms(0), at(1_900_000)), ms(0));
+}

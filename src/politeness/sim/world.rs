@@ -245,6 +245,7 @@ impl World {
     pub(super) fn join(&mut self, host: usize, visit: Visit) -> Result<(), Broken> {
         let now = self.now;
         let told = self.hosts[host].take_told(&visit, now);
+        let visit = Visit { crawl_delay: self.hosts[host].oracle.robots, ..visit };
         let asked = match self.flaw {
             Some(Flaw::OneClient) => Visit { client: ClientId(9), ..visit },
             Some(Flaw::ForgetsWhoWasTold) if told.is_some() => Visit { url: 0, ..visit },

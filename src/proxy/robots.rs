@@ -103,7 +103,11 @@ async fn look(
     match worker.shared.robots.says(origin, fetch).await {
         Ok(Says::Nothing) => Ok(Heard::default()),
         Ok(Says::Rules(rules)) => weigh(worker, origin, &rules, &settings.agents(user_agent), about, &policy, settings),
-        Err(unknown) => not_known(worker, settings, origin, unknown, &policy),
+        Err(unknown) => {
+            // Where no page could be had either, that is the better answer.
+            Box::pin(worker.upstream.vet(settings.terms(), origin)).await?;
+            not_known(worker, settings, origin, unknown, &policy)
+        }
     }
 }
 

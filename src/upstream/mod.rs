@@ -110,6 +110,17 @@ impl Upstream {
         Ok(ips.first().copied())
     }
 
+    /// Whether the host has an address, and one that may be visited.
+    pub async fn vet(&self, terms: Terms<'_>, origin: &Origin) -> Result<(), UpstreamError> {
+        let judged = if terms.config.proxy.is_some() {
+            terms.guard.judge_unresolved(&origin.host, origin.port)
+        } else {
+            let ips = self.resolver.lookup(&origin.host, terms.config.dns_timeout).await?;
+            terms.guard.judge(&origin.host, origin.port, &ips)
+        };
+        judged.map_err(UpstreamError::Denied)
+    }
+
     /// Whose budget a visit to this host is taken from.
     pub async fn budget(&self, terms: Terms<'_>, key: Key, host: &HostKey) -> Result<HostKey, UpstreamError> {
         Ok(match key {

@@ -362,3 +362,11 @@ fn robots_txt_itself_and_other_methods_are_not_judged() {
     assert_eq!(posted.status(), 200);
     assert_eq!(ask(&curtsy, &site, "/form", "x").status(), 403);
 }
+
+/// Where no page could be had in any case, the answer says so.
+#[test]
+fn a_destination_that_is_denied_is_not_called_unreachable() {
+    let curtsy = obedient(|_| ());
+    assert_eq!(curtsy.get("http://10.0.0.1/").refusal(), "destination-denied");
+    assert_eq!(curtsy.get("http://nowhere.invalid/").refusal(), "origin-unreachable");
+}

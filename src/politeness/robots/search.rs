@@ -2,13 +2,13 @@
 //!
 //! A usual file has a few wildcards, and the fastest search there is finds their pieces. A file can also be made of
 //! nothing else, each piece nearly everywhere in a long path: 260 ms for 500 KiB against 8 KiB, measured. So after a
-//! while an index of the path takes over, which never needs more than a quarter of that: for each octet the places where
-//! it stands, one bit each, so that 512 places are compared at once.
+//! while an index of the path takes over, which never needs more than a quarter of that: for each octet the places
+//! where it stands, one bit each, so that 512 places are compared at once.
 
 use memchr::{memchr, memmem};
 
 /// Octets searched before the index is worth building; far more than any real file makes us search.
-const PATIENCE: usize = 4 << 20;
+const PATIENCE: usize = 1 << 20;
 
 pub(super) struct Search<'p> {
     path: &'p [u8],
@@ -38,8 +38,8 @@ impl<'p> Search<'p> {
     }
 }
 
-/// One row of bits for each value an octet can have; bit n says that it stands at place n of the path. Behind the path a
-/// row is zero for a block and a word, so that nothing is found there.
+/// One row of bits for each value an octet can have; bit n says that it stands at place n of the path. Behind the path
+/// a row is zero for a block and a word, so that nothing is found there.
 struct Index {
     rows: Vec<u64>,
     /// Words of a row that the path takes.

@@ -1,8 +1,8 @@
 //! Everything a robots.txt says, for people to look at.
 //!
 //! Not for the request path: it keeps the words as they were written, also those that curtsy does not act on and rules
-//! that are nobody's. Promises: groups, names and delays are those that [`Rules`](super::Rules) goes by. Text is what was
-//! there, made UTF-8; whoever shows it must escape it.
+//! that are nobody's. Promises: groups, names and delays are those that [`Rules`](super::Rules) goes by. Text is what
+//! was there, made UTF-8; whoever shows it must escape it.
 
 use std::time::Duration;
 

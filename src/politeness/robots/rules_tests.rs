@@ -123,13 +123,14 @@ fn never_more_than_twice_the_file_is_kept() {
         many(&line("disallow: /", b'*')),
         many(&line("disallow: /", 1)),
         many(b"allow:/index.htm\n"),
+        many(format!("allow:/{}/index.htm\n", "a".repeat(500)).as_bytes()),
         many(b"allow:/\n"),
         many(b"useragent:a\n"),
         many(b"useragent:a\nallow:/\n"),
     ] {
         let body = [b"user-agent: *\n", &body[..]].concat();
         let kept = Rules::parse(&body).as_bytes().len();
-        assert!(kept <= body.len(), "{kept} of {}", body.len());
+        assert!(kept <= 2 * body.len(), "{kept} of {}", body.len());
     }
 }
 

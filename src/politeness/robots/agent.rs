@@ -15,9 +15,14 @@ pub struct Agents {
 }
 
 /// What browsers and their imitators call themselves and what they run on, in lower case.
-const BROWSER_WORDS: &str = ".net android applewebkit chrome chromium clr crios edg edga edge edgios epiphany firefox fxios gecko gsa ipad \
-    iphone khtml konqueror linux macintosh mobile mozilla msie navigator netscape nt opera opr presto rv safari \
-    samsungbrowser seamonkey trident ubuntu ucbrowser version vivaldi windows wow64 x11 x86_64 yabrowser";
+#[rustfmt::skip]
+const BROWSER_WORDS: &[&str] = &[
+    ".net", "android", "applewebkit", "chrome", "chromium", "clr", "crios", "edg", "edga", "edge", "edgios",
+    "epiphany", "firefox", "fxios", "gecko", "gsa", "ipad", "iphone", "khtml", "konqueror", "linux", "macintosh",
+    "mobile", "mozilla", "msie", "navigator", "netscape", "nt", "opera", "opr", "presto", "rv", "safari",
+    "samsungbrowser", "seamonkey", "trident", "ubuntu", "ucbrowser", "version", "vivaldi", "windows", "wow64",
+    "x11", "x86_64", "yabrowser",
+];
 
 impl Agents {
     /// The tokens of a User-Agent field.
@@ -109,7 +114,7 @@ fn names_a_robot(comment: &str, poses_as_browser: bool) -> bool {
 }
 
 fn is_browser_word(token: &str) -> bool {
-    BROWSER_WORDS.split(' ').any(|word| token.eq_ignore_ascii_case(word))
+    BROWSER_WORDS.iter().any(|word| token.eq_ignore_ascii_case(word))
 }
 
 fn begins_with(text: &str, start: &str) -> bool {

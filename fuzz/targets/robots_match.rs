@@ -59,8 +59,8 @@ const PERCENT: u32 = 257;
 /// Plus the octet: a reserved character that stands escaped, as the three it is written with.
 const ESCAPE: u32 = 512;
 
-/// The characters of a path, each as what it means. An escape of a reserved one is three symbols, because a wildcard may
-/// end within it as within any text.
+/// The characters of a path, each as what it means. An escape of a reserved one is three symbols, because a wildcard
+/// may end within it as within any text.
 fn symbols(text: &str, is_rule: bool) -> Vec<u32> {
     let (bytes, mut symbols, mut at) = (text.as_bytes(), Vec::new(), 0);
     while at < bytes.len() {

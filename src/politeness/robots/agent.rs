@@ -1,8 +1,8 @@
 //! Under which names a client looks for its group: product tokens, in lower case.
 //!
-//! A crawler's token is in its User-Agent: `FooBot/1.0`, or in the comment of a string that otherwise poses as a browser,
-//! `Mozilla/5.0 (compatible; FooBot/2.1; +https://foo.example)`. What every browser says of itself names nobody, so a
-//! browser has no tokens and falls under `*`. Tokens that never appear in a User-Agent can be configured.
+//! A crawler's token is in its User-Agent: `FooBot/1.0`, or in the comment of a string that otherwise poses as a
+//! browser, `Mozilla/5.0 (compatible; FooBot/2.1; +https://foo.example)`. What every browser says of itself names
+//! nobody, so a browser has no tokens and falls under `*`. Tokens that never appear in a User-Agent can be configured.
 
 /// As many as anybody has; it bounds the work of a comparison.
 const MAX_TOKENS: usize = 16;
@@ -15,52 +15,13 @@ pub struct Agents {
 }
 
 /// What browsers and their imitators call themselves and what they run on, in lower case.
+#[rustfmt::skip]
 const BROWSER_WORDS: &[&str] = &[
-    ".net",
-    "android",
-    "applewebkit",
-    "chrome",
-    "chromium",
-    "clr",
-    "crios",
-    "edg",
-    "edga",
-    "edge",
-    "edgios",
-    "epiphany",
-    "firefox",
-    "fxios",
-    "gecko",
-    "gsa",
-    "ipad",
-    "iphone",
-    "khtml",
-    "konqueror",
-    "linux",
-    "macintosh",
-    "mobile",
-    "mozilla",
-    "msie",
-    "navigator",
-    "netscape",
-    "nt",
-    "opera",
-    "opr",
-    "presto",
-    "rv",
-    "safari",
-    "samsungbrowser",
-    "seamonkey",
-    "trident",
-    "ubuntu",
-    "ucbrowser",
-    "version",
-    "vivaldi",
-    "windows",
-    "wow64",
-    "x11",
-    "x86_64",
-    "yabrowser",
+    ".net", "android", "applewebkit", "chrome", "chromium", "clr", "crios", "edg", "edga", "edge", "edgios",
+    "epiphany", "firefox", "fxios", "gecko", "gsa", "ipad", "iphone", "khtml", "konqueror", "linux", "macintosh",
+    "mobile", "mozilla", "msie", "navigator", "netscape", "nt", "opera", "opr", "presto", "rv", "safari",
+    "samsungbrowser", "seamonkey", "trident", "ubuntu", "ucbrowser", "version", "vivaldi", "windows", "wow64",
+    "x11", "x86_64", "yabrowser",
 ];
 
 impl Agents {
@@ -110,8 +71,8 @@ impl Agents {
     }
 }
 
-/// The beginning of the text that can be a product token. RFC 9309 knows letters, `_` and `-` only, but names with digits
-/// and dots are in use (`MJ12bot`, `archive.org_bot`).
+/// The beginning of the text that can be a product token. RFC 9309 knows letters, `_` and `-` only, but names with
+/// digits and dots are in use (`MJ12bot`, `archive.org_bot`).
 pub(super) fn product_token(text: &[u8]) -> &[u8] {
     let end = text.iter().position(|byte| !is_token_byte(*byte)).unwrap_or(text.len());
     &text[..end]
@@ -144,8 +105,9 @@ fn pieces(value: &str) -> impl Iterator<Item = (&str, bool)> {
     })
 }
 
-/// Comments are about the machine, unless they say `compatible` or, behind a browser's name, give an address to turn to:
-/// `(compatible; Googlebot/2.1; +http://www.google.com/bot.html)`, `(Applebot/0.1; +http://www.apple.com/go/applebot)`.
+/// Comments are about the machine, unless they say `compatible` or, behind a browser's name, give an address to turn
+/// to: `(compatible; Googlebot/2.1; +http://www.google.com/bot.html)`, `(Applebot/0.1;
+/// +http://www.apple.com/go/applebot)`.
 fn names_a_robot(comment: &str, poses_as_browser: bool) -> bool {
     let compatible = comment.split([';', ',']).any(|item| item.trim().eq_ignore_ascii_case("compatible"));
     compatible || (poses_as_browser && comment.contains("://"))
@@ -193,8 +155,8 @@ mod tests {
         );
         check("Mozilla denybot 99.9", &["denybot"]);
         check(
-            "Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; bingbot/2.0; +http://www.bing.com/bingbot.htm) \
-             Chrome/116.0.0.0 Safari/537.36",
+            "Mozilla/5.0 AppleWebKit/537.36 (KHTML, like Gecko; compatible; bingbot/2.0; \
+             +http://www.bing.com/bingbot.htm) Chrome/116.0.0.0 Safari/537.36",
             &["bingbot"],
         );
         check(
@@ -216,10 +178,10 @@ mod tests {
     fn a_browser_is_nobody() {
         for browser in [
             "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
-            "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36 \
-             Edg/126.0.0.0",
-            "Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.5 \
-             Mobile/15E148 Safari/604.1",
+            "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 \
+             Safari/537.36 Edg/126.0.0.0",
+            "Mozilla/5.0 (iPhone; CPU iPhone OS 17_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) \
+             Version/17.5 Mobile/15E148 Safari/604.1",
             "Mozilla/5.0 (compatible; MSIE 10.0; Windows NT 6.2; Trident/6.0)",
             "Opera/9.80 (Windows NT 6.1; WOW64) Presto/2.12.388 Version/12.18",
             "Mozilla/5.0",

@@ -79,8 +79,8 @@ fn hex(digit: u8) -> u8 {
     }
 }
 
-/// RFC 3986's reserved characters, less those that no path may hold unescaped (`[`, `]`) and those that robots.txt gives
-/// a meaning of its own (`*`, `$`): for them, escaped and not escaped is the same.
+/// RFC 3986's reserved characters, less those that no path may hold unescaped (`[`, `]`) and those that robots.txt
+/// gives a meaning of its own (`*`, `$`): for them, escaped and not escaped is the same.
 fn is_reserved(octet: u8) -> bool {
     matches!(octet, b':' | b'/' | b'?' | b'#' | b'@' | b'!' | b'&' | b'\'' | b'(' | b')' | b'+' | b',' | b';' | b'=')
 }

@@ -1,8 +1,8 @@
 //! How long an answer stays fresh: what its Cache-Control, Expires, Date and Age fields say, within bounds (RFC 9111,
 //! section 4.2).
 //!
-//! Promises: never less than ten minutes and never more than a day, whatever an origin says; without a word from it, six
-//! hours.
+//! Promises: never less than ten minutes and never more than a day, whatever an origin says; without a word from it,
+//! six hours.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! The lines of a robots.txt, as far as they say anything.
 //!
 //! Promises: any bytes have lines, and reading them costs no more than a look at each; a line too long is cut, a file
-//! too long ends at a line. What a key may look like, misspellings included, is what Google's parser accepts: sites test
-//! their files against that one.
+//! too long ends at a line. What a key may look like, misspellings included, is what Google's parser accepts: sites
+//! test their files against that one.
 
 use memchr::{memchr, memchr2, memrchr2};
 

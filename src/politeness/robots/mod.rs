@@ -3,10 +3,10 @@
 //! Our own matcher, because none that exists reads real files right for any client that may come: it follows RFC 9309,
 //! and Google's parser in what the RFC leaves open. Pure: whoever fetches hands in bytes and times.
 //!
-//! In reading order: [`line`](mod@line) finds what lines say, `parse` puts them into groups, `stream` is how groups are
-//! kept; `agent` knows a client's names, `canonical`, `pattern` and `search` compare paths, `ask` reads delays; [`Rules`] answers.
-//! [`reply`] says what a fetch means and how long it is good for, with `freshness`. [`survey`] tells people
-//! everything a file says.
+//! In reading order: `line` finds what lines say, `parse` puts them into groups, `stream` is how groups are kept;
+//! `agent` knows a client's names; `canonical`, `pattern` and `search` compare paths; `ask` reads delays; [`Rules`]
+//! answers. [`reply`] says what a fetch means, `freshness` how long it is good for. [`survey`] tells people everything
+//! a file says.
 
 mod agent;
 mod ask;

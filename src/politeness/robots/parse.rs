@@ -1,9 +1,9 @@
 //! From lines to groups (RFC 9309, section 2.2.1).
 //!
 //! User-agent lines in a row share what follows them; a User-agent line behind an Allow or Disallow begins a new group,
-//! and nothing else does: other records must not interfere (section 2.2.4). A Crawl-delay or Request-rate belongs to the
-//! names since the delay before, as sites write `User-agent: a, Crawl-delay: 1, User-agent: b, Crawl-delay: 5` and mean
-//! one each.
+//! and nothing else does: other records must not interfere (section 2.2.4). A Crawl-delay or Request-rate belongs to
+//! the names since the delay before, as sites write `User-agent: a, Crawl-delay: 1, User-agent: b, Crawl-delay: 5` and
+//! mean one each.
 //!
 //! Groups of the same name are not merged here: whoever matches takes all of them.
 

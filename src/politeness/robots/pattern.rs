@@ -1,7 +1,7 @@
 //! A rule's path, and whether a request's path falls under it.
 //!
-//! Both are in the one spelling of `canonical`. Promises: a comparison walks through path and pattern once and never goes
-//! back, so no pattern makes it explode.
+//! Both are in the one spelling of `canonical`. Promises: a comparison walks through path and pattern once and never
+//! goes back, so no pattern makes it explode.
 
 use std::fmt;
 

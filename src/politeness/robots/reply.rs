@@ -1,8 +1,8 @@
 //! What a fetch of robots.txt means, and what a record of it is good for at a given time.
 //!
 //! RFC 9309, section 2.3.1: an answer that there is none (4xx) allows everything; no answer (5xx, a network failure)
-//! allows nothing, except what the last good copy does. Promises: nothing is ever allowed because a fetch failed; a file
-//! is asked for again within a day; a host in trouble is asked seldom, with a time after which it will be.
+//! allows nothing, except what the last good copy does. Promises: nothing is ever allowed because a fetch failed; a
+//! file is asked for again within a day; a host in trouble is asked seldom, with a time after which it will be.
 //!
 //! Pure: whoever fetches reads fields and dates, follows redirects along a [`Trail`], and hands in what came of it.
 
@@ -131,9 +131,8 @@ impl Record {
                 (304, Some(answer)) if answer.can_be_renewed() => Record::with(answer.renewed(reply, now, dice)),
                 (401 | 403 | 451, _) => Record::none(FORBIDDEN_FRESH, Duration::ZERO, now, dice),
                 (429, _) => Record::troubled(previous, TroubleKind::Throttled, reply.retry_after, now, dice),
-                // A redirect that is not followed leads nowhere.
-                (300..=303 | 305..=399, _) => Record::none(NONE_FRESH, STALE, now, dice),
-                (400..=499, _) => Record::none(NONE_FRESH, STALE, now, dice),
+                // A redirect that is not followed leads nowhere: as if there were none.
+                (300..=303 | 305..=499, _) => Record::none(NONE_FRESH, STALE, now, dice),
                 // Also what no origin should say: 304 to a question without condition, 1xx, 600 and beyond.
                 _ => Record::troubled(previous, TroubleKind::Unreachable, reply.retry_after, now, dice),
             },
@@ -162,8 +161,8 @@ impl Record {
         Record { answer: Some(answer), trouble: None }
     }
 
-    /// There is no robots.txt. Such an answer is no last resort: what an origin once did not have says little about what
-    /// it has today.
+    /// There is no robots.txt. Such an answer is no last resort: what an origin once did not have says little about
+    /// what it has today.
     fn none(fresh: Duration, stale: Duration, now: Timestamp, dice: f64) -> Record {
         let fresh_until = now + freshness::spread(fresh, dice);
         let stale_until = fresh_until.max(now + stale);

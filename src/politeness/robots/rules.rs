@@ -87,9 +87,8 @@ impl Rules {
     /// The time between requests that the file asks of this client: the largest, if it asks more than once.
     pub fn delay(&self, agents: &Agents) -> Option<Duration> {
         let choice = self.choice(agents);
-        let asked =
-            |group: Group<'_>| group.agents().filter(|agent| choice.covers(agents, agent.token)).map(|a| a.delay).max();
-        stream::groups(&self.stream).filter_map(asked).max().flatten()
+        let names = stream::groups(&self.stream).flat_map(|group| group.agents());
+        names.filter(|agent| choice.covers(agents, agent.token)).filter_map(|agent| agent.delay).max()
     }
 
     /// The rule that leaves nothing to fetch but robots.txt, if there is one: what can be said of a tunnel, whose paths

@@ -79,8 +79,8 @@ fn groups_of_one_name_are_one() {
 #[test]
 fn the_largest_delay_counts() {
     let rules = Rules::parse(
-        b"user-agent: a\ncrawl-delay: 1\nrequest-rate: 1/3\ndisallow: /x\nuser-agent: *\ncrawl-delay: 20\nuser-agent: b\n\
-          disallow: /\nuser-agent: a\ncrawl-delay: 2.5\n",
+        b"user-agent: a\ncrawl-delay: 1\nrequest-rate: 1/3\ndisallow: /x\nuser-agent: *\ncrawl-delay: 20\n\
+          user-agent: b\ndisallow: /\nuser-agent: a\ncrawl-delay: 2.5\n",
     );
     assert_eq!(rules.delay(&agents("a")), Some(Duration::from_secs(3)));
     assert_eq!(rules.delay(&agents("b")), None, "a named client does not inherit from everybody");
@@ -123,12 +123,24 @@ fn never_more_than_twice_the_file_is_kept() {
         many(&line("disallow: /", b'*')),
         many(&line("disallow: /", 1)),
         many(b"allow:/index.htm\n"),
+        many(format!("allow:/{}/index.htm\n", "a".repeat(500)).as_bytes()),
         many(b"allow:/\n"),
         many(b"useragent:a\n"),
         many(b"useragent:a\nallow:/\n"),
     ] {
         let body = [b"user-agent: *\n", &body[..]].concat();
         let kept = Rules::parse(&body).as_bytes().len();
-        assert!(kept <= body.len(), "{kept} of {}", body.len());
+        assert!(kept <= 2 * body.len(), "{kept} of {}", body.len());
     }
+}
+
+/// Long enough that the search changes its way in the middle.
+#[test]
+fn a_hostile_file_gets_the_verdict_it_deserves() {
+    let miss = "disallow:/*aaaaaaaa\n".repeat(300);
+    let body = format!("user-agent:*\nallow:/a*ba\n{miss}disallow:/*ab*aba*b$\n");
+    let path = format!("/{}", "aaaaaaab".repeat(500));
+    assert_eq!(verdict(&body, &path), "- 303 Disallow: /*ab*aba*b$");
+    assert_eq!(verdict(&body, &format!("{path}a")), "+ 2 Allow: /a*ba");
+    assert_eq!(verdict(&body, &format!("{path}aaaaaaaa")), "- 3 Disallow: /*aaaaaaaa");
 }

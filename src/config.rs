@@ -133,7 +133,6 @@ pub struct Hosts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacePolicy {
     Steps,
-    Auto,
     Off,
 }
 

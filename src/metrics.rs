@@ -20,6 +20,13 @@ pub struct Metrics {
     requests_waited: IntCounter,
     robots_fetches: Vec<(&'static str, IntCounter)>,
     pub robots_warned: IntCounter,
+    throttled: Vec<(&'static str, IntCounter)>,
+    holds: Vec<(&'static str, IntCounter)>,
+    pub learned_changes: IntCounter,
+    pub concurrency_reductions: IntCounter,
+    pub breaker_openings: IntCounter,
+    pub retries: IntCounter,
+    pub jobs_stopped: IntCounter,
     pub crawl_delays_capped: IntCounter,
     pub robots_bytes: IntGauge,
     pub spacing_violations: IntCounter,
@@ -61,12 +68,14 @@ const KINDS: [&str; 2] = ["http", "tunnel"];
 const OUTCOMES: [&str; 5] = ["forwarded", "denied", "rejected", "abandoned", "failed"];
 const STAGES: [&str; 2] = ["connecting", "response"];
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
-const REASONS: [&str; 13] = [
+const REASONS: [&str; 15] = [
     "auth_required",
     "bad_request",
+    "breaker_open",
     "client_denied",
     "destination_denied",
     "host_cooling",
+    "job_stopped",
     "loop",
     "origin_timeout",
     "origin_unreachable",
@@ -76,6 +85,8 @@ const REASONS: [&str; 13] = [
     "shutting_down",
     "wait_too_long",
 ];
+const THROTTLES: [&str; 3] = ["429", "503", "other"];
+const HOLDS: [&str; 3] = ["retry_after", "quota", "backoff"];
 const ROBOTS_RESULTS: [&str; 5] = ["ok", "missing", "forbidden", "unreachable", "invalid"];
 const ORIGIN_ERRORS: [&str; 5] = ["dns", "connect", "tls", "timeout", "protocol"];
 /// Seconds; from a near cache to the slowest answer that is still waited for.
@@ -103,6 +114,9 @@ impl Metrics {
         );
         let fetches =
             counters(&registry, "curtsy_robots_fetches_total", "Fetches of robots.txt, by result.", &["result"]);
+        let throttled =
+            counters(&registry, "curtsy_throttled_total", "Answers of origins that say \"too fast\".", &["status"]);
+        let holds = counters(&registry, "curtsy_holds_total", "Times a host was held, by cause.", &["cause"]);
         let build = gauge_with_version(&registry);
         build.set(1);
         Metrics {
@@ -125,6 +139,25 @@ impl Metrics {
             ),
             requests_waited: counter(&registry, "curtsy_requests_waited_total", "Requests that had to wait."),
             robots_fetches: ROBOTS_RESULTS.map(|result| (result, fetches.with_label_values(&[result]))).to_vec(),
+            throttled: THROTTLES.map(|status| (status, throttled.with_label_values(&[status]))).to_vec(),
+            holds: HOLDS.map(|cause| (cause, holds.with_label_values(&[cause]))).to_vec(),
+            learned_changes: counter(&registry, "curtsy_learned_delay_changes_total", "Changes of a learned delay."),
+            concurrency_reductions: counter(
+                &registry,
+                "curtsy_concurrency_reductions_total",
+                "Times a host was given fewer requests at once than configured.",
+            ),
+            breaker_openings: counter(
+                &registry,
+                "curtsy_breaker_openings_total",
+                "Times a host was given up for a while.",
+            ),
+            retries: counter(&registry, "curtsy_retries_total", "Requests sent again after a refusal."),
+            jobs_stopped: counter(
+                &registry,
+                "curtsy_jobs_stopped_total",
+                "Named clients stopped because all they did failed.",
+            ),
             robots_warned: counter(
                 &registry,
                 "curtsy_robots_warned_total",
@@ -201,6 +234,22 @@ impl Metrics {
 
     pub fn robots_fetch(&self, result: &str) {
         if let Some((_, counter)) = self.robots_fetches.iter().find(|(name, _)| *name == result) {
+            counter.inc();
+        }
+    }
+
+    /// An answer that says "too fast".
+    pub fn throttled(&self, status: u16) {
+        let index = match status {
+            429 => 0,
+            503 => 1,
+            _ => 2,
+        };
+        self.throttled[index].1.inc();
+    }
+
+    pub fn hold(&self, cause: &str) {
+        if let Some((_, counter)) = self.holds.iter().find(|(name, _)| *name == cause) {
             counter.inc();
         }
     }

@@ -2,7 +2,10 @@
 
 use crate::config::{self, Config, HostPattern};
 use crate::gate::Bounds;
-use crate::politeness::policy::{Mode, Order, Pattern, Policy, PolicyBook, Robots, Rule};
+use crate::politeness::breaker::Tolerance;
+use crate::politeness::pace::{Learner, Learning};
+use crate::politeness::policy::{Mode, Order, Pattern, Policy, PolicyBook, Robots, Rule, Schooling};
+use crate::politeness::retries::Retrying;
 
 pub(super) fn book(config: &Config) -> PolicyBook {
     let politeness = &config.politeness;
@@ -22,7 +25,33 @@ pub(super) fn book(config: &Config) -> PolicyBook {
         robots: robots(config.robots.mode),
         max_crawl_delay: config.robots.max_crawl_delay,
     };
-    PolicyBook { general, rules: config.host.iter().map(rule).collect() }
+    PolicyBook { schooling: schooling(config), general, rules: config.host.iter().map(rule).collect() }
+}
+
+fn schooling(config: &Config) -> Schooling {
+    let (adaptive, breaker, retry) = (&config.adaptive, &config.breaker, &config.retry);
+    Schooling {
+        learning: Learning {
+            learner: match adaptive.policy {
+                config::PacePolicy::Steps => Learner::Steps,
+                config::PacePolicy::Off => Learner::Off,
+            },
+            step_up: adaptive.step_up,
+            step_down: adaptive.step_down,
+            successes: u16::try_from(adaptive.successes).unwrap_or(u16::MAX),
+            max_delay: adaptive.max_delay,
+            concurrency_step: adaptive.concurrency_step,
+            remember: adaptive.remember,
+            ..Learning::default()
+        },
+        tolerance: Tolerance {
+            failures: u16::try_from(breaker.failures).unwrap_or(u16::MAX),
+            cooldown: breaker.cooldown,
+            throttled: u16::try_from(breaker.throttled).unwrap_or(u16::MAX),
+            ..Tolerance::default()
+        },
+        retrying: Retrying { max: retry.max, statuses: retry.statuses.clone(), budget: retry.budget },
+    }
 }
 
 pub(super) fn bounds(config: &Config) -> Bounds {

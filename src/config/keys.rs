@@ -206,7 +206,7 @@ fn pacing() -> Vec<Row<Config>> {
 }
 
 fn learning() -> Vec<Row<Config>> {
-    let policies = &[("steps", PacePolicy::Steps), ("auto", PacePolicy::Auto), ("off", PacePolicy::Off)];
+    let policies = &[("steps", PacePolicy::Steps), ("off", PacePolicy::Off)];
     vec![
         row!(adaptive.policy, Choice(policies)),
         row!(adaptive.step_up, span(MILLISECOND, HOUR)),

@@ -12,9 +12,11 @@ use std::time::Duration;
 
 use tokio::time::Sleep;
 
+use super::news::crawl_delay_changed;
 use super::shared_lane::{SharedLane, Told};
 use super::{Gate, now};
 use crate::clock;
+use crate::politeness::lane::Lesson;
 use crate::politeness::policy::{Delays, Mode};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Refusal, Ticket, Visit};
@@ -53,6 +55,7 @@ impl Place {
     pub(super) fn join(gate: Arc<Gate>, lane: Arc<SharedLane>, visit: Visit, now: Timestamp) -> Result<Self, Refusal> {
         let (joined, called, account) = lane.look(|state| {
             state.used(now);
+            let before = state.lane.delays();
             let ahead = state.lane.queued();
             let joined = state.lane.join(visit, now)?;
             // A host that is free calls at once.
@@ -61,6 +64,9 @@ impl Place {
                 told => told.is_some(),
             };
             let (delays, mode) = (state.lane.delays(), state.lane.policy().mode);
+            if let Some(host) = lane.host().filter(|_| delays.robots != before.robots) {
+                crawl_delay_changed(host, &before, &delays);
+            }
             Ok((joined, called, Account { delays, mode, ahead, would_wait: joined.expected.since(now) }))
         })?;
         let mut standing = Standing {
@@ -92,6 +98,15 @@ impl Place {
             Some(standing) => standing.called().await,
             None => Ok(()),
         }
+    }
+
+    /// The connection could not be made.
+    pub fn failed(&self) {
+        let Some(standing) = &self.0 else { return };
+        let (now, book) = (now(), standing.gate.book.load());
+        let ticket = standing.ticket;
+        let lesson = standing.lane.with(now, |state| state.lane.unreachable(ticket, &book.schooling, now));
+        standing.tell(lesson, now);
     }
 
     /// The connection is ready: waits for the turn.
@@ -142,6 +157,12 @@ impl Standing {
         }
         self.gate.metrics.waited(self.waited);
         Ok(Permit(Some(self)))
+    }
+
+    fn tell(&self, lesson: Option<Lesson>, now: Timestamp) {
+        if let Some(lesson) = lesson {
+            self.gate.tell(self.lane.host(), &lesson, now);
+        }
     }
 
     async fn told(&mut self) -> Told {
@@ -213,8 +234,9 @@ impl Permit {
     /// The head of the request was written just now.
     pub fn sent(&self) {
         let Some(standing) = &self.0 else { return };
-        let now = now();
-        if let Some(breach) = standing.lane.with(now, |state| state.lane.sent(standing.ticket, now)) {
+        let (now, book) = (now(), standing.gate.book.load());
+        let breach = standing.lane.with(now, |state| state.lane.sent(standing.ticket, &book.schooling, now));
+        if let Some(breach) = breach {
             standing.gate.metrics.spacing_violations.inc();
             tracing::error!(event = "spacing.violation", ?breach, "a request started too early; please report this");
         }
@@ -223,8 +245,17 @@ impl Permit {
     /// The response head is in, or will never be.
     pub fn report(&self, outcome: Outcome) {
         let Some(standing) = &self.0 else { return };
-        let now = now();
-        standing.lane.with(now, |state| state.lane.report(standing.ticket, outcome, now));
+        let (now, book) = (now(), standing.gate.book.load());
+        let ticket = standing.ticket;
+        let lesson = standing.lane.with(now, |state| state.lane.report(ticket, outcome, &book.schooling, now));
+        standing.tell(lesson, now);
+    }
+
+    /// Whether the host's budget has room for sending this once more; takes it if so.
+    pub fn may_retry(&self) -> bool {
+        let Some(standing) = &self.0 else { return false };
+        let (now, book) = (now(), standing.gate.book.load());
+        standing.lane.look(|state| state.lane.may_retry(&book.schooling, now))
     }
 
     pub fn waited(&self) -> Duration {

@@ -68,7 +68,7 @@ impl Registry {
         let entry = self.lanes.entry(host.clone()).or_insert_with(|| {
             self.count.fetch_add(1, Relaxed);
             let seed = fastrand::u64(..);
-            Arc::new(SharedLane::new(Lane::new(book.policy(host.as_str()), seed), now))
+            Arc::new(SharedLane::new(Some(host.clone()), Lane::new(book.policy(host.as_str()), seed), now))
         });
         entry.clone()
     }
@@ -92,17 +92,17 @@ impl Registry {
 
     fn crowded(&self, book: &PolicyBook, now: Timestamp) -> Arc<SharedLane> {
         let mut crowded = self.crowded.write();
-        let lane = crowded.get_or_insert_with(|| Arc::new(SharedLane::new(Lane::new(book.general, 0), now)));
+        let lane = crowded.get_or_insert_with(|| Arc::new(SharedLane::new(None, Lane::new(book.general, 0), now)));
         lane.clone()
     }
 
     pub(super) fn change(&self, book: &PolicyBook, bounds: Bounds, now: Timestamp) {
         *self.bounds.write() = bounds;
         for entry in &self.lanes {
-            entry.value().change(book.policy(entry.key().as_str()), now);
+            entry.value().change(book.policy(entry.key().as_str()), &book.schooling, now);
         }
         if let Some(lane) = &*self.crowded.read() {
-            lane.change(book.general, now);
+            lane.change(book.general, &book.schooling, now);
         }
     }
 

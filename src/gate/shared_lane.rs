@@ -6,13 +6,16 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
+use crate::politeness::HostKey;
 use crate::politeness::lane::Lane;
-use crate::politeness::policy::Policy;
+use crate::politeness::policy::{Policy, Schooling};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Alarm, Refusal, Step, Ticket};
 
 #[derive(Debug)]
 pub(super) struct SharedLane {
+    /// None if it is for hosts that found no room.
+    host: Option<HostKey>,
     /// Held for one decision, never across an await.
     state: Mutex<State>,
 }
@@ -44,8 +47,9 @@ pub(super) enum Told {
 }
 
 impl SharedLane {
-    pub(super) fn new(lane: Lane, now: Timestamp) -> Self {
+    pub(super) fn new(host: Option<HostKey>, lane: Lane, now: Timestamp) -> Self {
         SharedLane {
+            host,
             state: Mutex::new(State { lane, sleepers: Vec::new(), refused: Vec::new(), alarm: None, last_used: now }),
         }
     }
@@ -63,8 +67,15 @@ impl SharedLane {
         look(&mut self.state.lock())
     }
 
-    pub(super) fn change(&self, policy: Policy, now: Timestamp) {
-        self.with(now, |state| state.lane.change(policy, now));
+    pub(super) fn change(&self, policy: Policy, schooling: &Schooling, now: Timestamp) {
+        self.with(now, |state| {
+            state.lane.change(policy, now);
+            state.lane.school(schooling, now);
+        });
+    }
+
+    pub(super) fn host(&self) -> Option<&HostKey> {
+        self.host.as_ref()
     }
 }
 

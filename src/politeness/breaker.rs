@@ -1,12 +1,12 @@
 //! The breaker: a host that only fails is left alone for a while, then tried with one request at a time.
 //!
-//! Closed, it counts failures in a row. Enough of them open it: nobody starts until the cooldown has passed. Then one
-//! visit at a time is let through as a probe: if it is served, the breaker closes; if it fails, it opens again for twice
-//! as long; if it is told "too fast", the host lives but wants peace, so the breaker stays as it was and cools down once
-//! more.
+//! Closed, it counts failures in a row. Enough of them open it: nobody starts until the cooldown has passed. Then visits
+//! are on trial ([`Breaker::is_open`]; the lane lets one at a time): if one is served, the breaker closes; if it fails,
+//! it opens again for twice as long; if it is told "too fast", the host lives but wants peace, so the breaker stays as it
+//! was and cools down once more.
 //!
-//! Promises: answers to what left before it opened change nothing; a probe that nobody reports blocks the next for two
-//! minutes at most; while nothing fails, it costs a comparison.
+//! Promises: answers to what began before the cooldown had passed change nothing; while nothing fails, it costs a
+//! comparison.
 
 use std::time::Duration;
 
@@ -32,10 +32,6 @@ impl Default for Tolerance {
     }
 }
 
-/// A probe that was let through and never heard of again: its client left, or its task died. More than any request
-/// waits for a connection and the head of its response, as they are configured by default.
-const PROBE_PATIENCE: Duration = Duration::from_secs(120);
-
 #[derive(Clone, Debug, Default)]
 pub struct Breaker {
     failures: u16,
@@ -49,8 +45,6 @@ struct Open {
     until: Timestamp,
     cooldown: Duration,
     why: Why,
-    /// A probe is on its way; another may go at this time.
-    probe: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,16 +55,7 @@ pub enum Why {
     Throttled(u16),
 }
 
-/// Leave to start, to be reported with what became of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Leave {
-    Usual,
-    /// What becomes of this one decides.
-    Probe,
-}
-
-/// Nobody starts before this time. When it comes, one more may have been faster.
+/// Nobody starts before this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotUntil {
     pub time: Timestamp,
@@ -86,7 +71,8 @@ pub enum Change {
 /// What became of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
-    pub leave: Leave,
+    /// When it began: was called to make its connection ready, or sent.
+    pub began: Timestamp,
     pub answer: Answer,
     /// A refusal that counted although the delay could not grow any more.
     pub at_limit: bool,
@@ -97,34 +83,21 @@ impl Breaker {
         Breaker::default()
     }
 
-    /// Whether a visit may start, and as what. To be settled by [`Breaker::heard`] or [`Breaker::left`].
-    pub fn may_start(&mut self, now: Timestamp) -> Result<Leave, NotUntil> {
-        if let Some(refusal) = self.refusal(now) {
-            return Err(refusal);
-        }
-        let Some(open) = &mut self.open else { return Ok(Leave::Usual) };
-        open.probe = Some(now + PROBE_PATIENCE);
-        Ok(Leave::Probe)
-    }
-
     /// What a visit would be told that wanted to start now; nothing if it might.
     pub fn refusal(&self, now: Timestamp) -> Option<NotUntil> {
-        let open = self.open?;
-        let time = open.until.max(open.probe.unwrap_or_default());
-        (now < time).then_some(NotUntil { time, why: open.why })
+        let Open { until, why, .. } = self.open?;
+        (now < until).then_some(NotUntil { time: until, why })
     }
 
-    /// A visit with leave to start has gone without an answer that says anything about the host.
-    pub fn left(&mut self, leave: Leave) {
-        if let (Leave::Probe, Some(open)) = (leave, &mut self.open) {
-            open.probe = None;
-        }
+    /// Whether nobody may start, or whoever does is on trial.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
     }
 
     pub fn heard(&mut self, ending: Ending, tolerance: &Tolerance, now: Timestamp) -> Option<Change> {
         match self.open {
             None => self.count(ending, tolerance, now),
-            Some(open) if ending.leave == Leave::Probe => self.probed(open, ending.answer, tolerance, now),
+            Some(open) if ending.began >= open.until => self.probed(open, ending.answer, tolerance, now),
             Some(_) => None,
         }
     }
@@ -177,7 +150,7 @@ impl Breaker {
 
     fn open(&mut self, why: Why, cooldown: Duration, since: Timestamp, now: Timestamp) -> Change {
         let until = now + cooldown;
-        self.open = Some(Open { since, until, cooldown, why, probe: None });
+        self.open = Some(Open { since, until, cooldown, why });
         Change::Opened { until, why }
     }
 }
@@ -190,14 +163,10 @@ mod tests {
         Timestamp::from_millis(1_000_000 + seconds * 1_000)
     }
 
-    fn ending(leave: Leave, answer: Answer) -> Ending {
-        Ending { leave, answer, at_limit: false }
-    }
-
-    /// A visit that starts and ends at once.
+    /// A visit that begins and ends at once.
     fn visit(breaker: &mut Breaker, answer: Answer, now: Timestamp) -> Option<Change> {
-        let leave = breaker.may_start(now).expect("it may start");
-        breaker.heard(ending(leave, answer), &Tolerance::default(), now)
+        assert_eq!(breaker.refusal(now), None);
+        breaker.heard(Ending { began: now, answer, at_limit: false }, &Tolerance::default(), now)
     }
 
     fn opened(now: Timestamp) -> Breaker {
@@ -220,7 +189,7 @@ mod tests {
         }
         let why = Why::Failures(10);
         assert_eq!(visit(&mut breaker, Answer::Failed, at(1)), Some(Change::Opened { until: at(31), why }));
-        assert_eq!(breaker.may_start(at(30)), Err(NotUntil { time: at(31), why }));
+        assert_eq!(breaker.refusal(at(30)), Some(NotUntil { time: at(31), why }));
     }
 
     #[test]
@@ -238,16 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn after_the_cooldown_one_probe_at_a_time_may_start() {
+    fn after_the_cooldown_one_that_is_served_closes_it() {
         let mut breaker = opened(at(0));
         assert_eq!(until(&breaker, at(29)), Some(at(30)));
-        assert_eq!(breaker.may_start(at(30)), Ok(Leave::Probe));
-        assert_eq!(breaker.may_start(at(31)).map_err(|refusal| refusal.time), Err(at(150)));
-        assert_eq!(
-            breaker.heard(ending(Leave::Probe, Answer::Success), &Tolerance::default(), at(32)),
-            Some(Change::Closed { since: at(0) })
-        );
-        assert_eq!(breaker.may_start(at(32)), Ok(Leave::Usual));
+        assert_eq!(until(&breaker, at(30)), None);
+        assert!(breaker.is_open(), "on trial");
+        assert_eq!(visit(&mut breaker, Answer::Success, at(32)), Some(Change::Closed { since: at(0) }));
+        assert!(!breaker.is_open());
         assert_eq!(breaker.failures(), 0);
     }
 
@@ -274,41 +240,26 @@ mod tests {
         let mut breaker = opened(at(0));
         let change = visit(&mut breaker, Answer::Throttled, at(30));
         assert_eq!(change, Some(Change::Opened { until: at(60), why: Why::Failures(10) }));
-        assert!(breaker.may_start(at(59)).is_err());
+        assert!(breaker.refusal(at(59)).is_some());
         visit(&mut breaker, Answer::Failed, at(60));
         assert_eq!(until(&breaker, at(60)), Some(at(120)), "nor does it count as a failure");
-    }
-
-    #[test]
-    fn a_probe_that_leaves_makes_room_at_once() {
-        let mut breaker = opened(at(0));
-        let leave = breaker.may_start(at(30)).unwrap();
-        breaker.left(leave);
-        assert_eq!(breaker.may_start(at(30)), Ok(Leave::Probe));
-        breaker.left(Leave::Usual);
-        assert!(breaker.may_start(at(31)).is_err(), "somebody else left");
-    }
-
-    #[test]
-    fn a_probe_that_is_never_reported_makes_room_in_time() {
-        let mut breaker = opened(at(0));
-        assert_eq!(breaker.may_start(at(30)), Ok(Leave::Probe));
-        assert!(breaker.may_start(at(149)).is_err());
-        assert_eq!(breaker.may_start(at(150)), Ok(Leave::Probe));
     }
 
     #[test]
     fn what_left_before_it_opened_changes_nothing() {
         let mut breaker = opened(at(0));
         for answer in [Answer::Success, Answer::Failed, Answer::Throttled] {
-            assert_eq!(breaker.heard(ending(Leave::Usual, answer), &Tolerance::default(), at(5)), None);
+            assert_eq!(
+                breaker.heard(Ending { began: at(0), answer, at_limit: false }, &Tolerance::default(), at(40)),
+                None
+            );
         }
         assert_eq!(until(&breaker, at(5)), Some(at(30)));
     }
 
     #[test]
     fn giving_up_on_a_host_that_only_refuses_is_optional() {
-        let refused = Ending { leave: Leave::Usual, answer: Answer::Throttled, at_limit: true };
+        let refused = Ending { began: at(0), answer: Answer::Throttled, at_limit: true };
         let mut breaker = Breaker::new();
         for _ in 0..1_000 {
             assert_eq!(breaker.heard(refused, &Tolerance::default(), at(0)), None);
@@ -328,10 +279,11 @@ mod tests {
         let off = Tolerance { failures: 0, ..Tolerance::default() };
         let mut breaker = Breaker::new();
         for _ in 0..100 {
-            assert_eq!(breaker.heard(ending(Leave::Usual, Answer::Failed), &off, at(0)), None);
+            let ending = Ending { began: at(0), answer: Answer::Failed, at_limit: false };
+            assert_eq!(breaker.heard(ending, &off, at(0)), None);
         }
         let mut breaker = opened(at(0));
         breaker.close();
-        assert_eq!(breaker.may_start(at(0)), Ok(Leave::Usual));
+        assert_eq!(breaker.refusal(at(0)), None);
     }
 }

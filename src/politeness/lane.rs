@@ -7,7 +7,7 @@
 //!
 //! # The way of a visit
 //! `join` → in the queue → `Step::Prepare` → its connection is made ready → `ready` → `Step::Start` → its head is
-//! written → `sent` → `report` → `leave`. `leave` is right at any moment, and the only way out: it gives back the place
+//! written → `sent` → `report`, from which the lane learns → `leave`. `leave` is right at any moment, and the only way out: it gives back the place
 //! in the line, the turn if it was not sent, and the place in flight if it was. A visit that was refused has left.
 //!
 //! # How a connection gets ready
@@ -27,6 +27,7 @@
 //! a "yes" that took time, [`Lane::confirm`] says whether the turn still stands.
 
 mod admission;
+mod lessons;
 mod steps;
 
 use std::collections::VecDeque;
@@ -34,15 +35,18 @@ use std::time::Duration;
 
 use super::audit::{Audit, Breach};
 use super::places::Places;
-use super::policy::{Delays, Mode, Policy};
+use super::policy::{Delays, Mode, Policy, Schooling};
 use super::queue::Queue;
 use super::returns::Returns;
 use super::roll::{Phase, Roll};
 use super::time::Timestamp;
 use super::turns::{Memory, Spacing, Turns};
-use super::visit::{Outcome, Ticket};
+use super::visit::Ticket;
+
+use self::lessons::Lessons;
 
 pub use self::admission::Joined;
+pub use self::lessons::Lesson;
 pub use self::steps::LEAD;
 
 /// Longer than a client with the longest usual delay pauses between two visits.
@@ -63,6 +67,8 @@ pub struct Lane {
     paused: bool,
     /// When a visit last asked for the delay of robots.txt that counts.
     crawl_delay_asked: Timestamp,
+    /// What answers have taught; most hosts teach nothing.
+    lessons: Option<Box<Lessons>>,
     /// In report mode: what the turns would be if they were enforced.
     shadow: Option<Box<Turns>>,
 }
@@ -93,6 +99,7 @@ impl Lane {
             audit: Audit::default(),
             paused: false,
             crawl_delay_asked: Timestamp::START,
+            lessons: None,
             shadow: None,
         };
         lane.cast_shadow();
@@ -140,26 +147,27 @@ impl Lane {
     }
 
     /// The head of a visit that was told to start was written at `now`. A breach is for the caller to count and log.
-    pub fn sent(&mut self, ticket: Ticket, now: Timestamp) -> Option<Breach> {
+    pub fn sent(&mut self, ticket: Ticket, schooling: &Schooling, now: Timestamp) -> Option<Breach> {
         let entry = self.roll.get_mut(ticket).filter(|entry| entry.phase.has_turn())?;
         let phase = std::mem::replace(&mut entry.phase, Phase::Started);
         entry.since = now;
+        let retry = entry.retry;
         self.turns.sent(now);
+        let breach = self.judge(phase, now);
+        if let Some(epoch) = self.count_send(retry, &schooling.retrying, now)
+            && let Some(entry) = self.roll.get_mut(ticket)
+        {
+            entry.epoch = Some(epoch);
+        }
+        breach
+    }
+
+    fn judge(&mut self, phase: Phase, now: Timestamp) -> Option<Breach> {
         if phase == Phase::Claimed && self.enforced() {
             return self.audit.judge(now, self.turns.owed());
         }
         self.audit.note(now);
         None
-    }
-
-    /// What became of a visit that was sent.
-    pub fn report(&mut self, ticket: Ticket, outcome: Outcome, now: Timestamp) {
-        let Some(entry) = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Started) else { return };
-        let response_time = now.since(entry.since);
-        if outcome == Outcome::Answered && self.policy.delay_factor > 0.0 {
-            self.delays.response = self.policy.response_delay(response_time);
-            self.respace(now);
-        }
     }
 
     /// The visit is gone, wherever it stood. Tickets of visits that have left are ignored.
@@ -204,8 +212,9 @@ impl Lane {
         }
     }
 
-    /// What the host taught us; zero if nothing.
-    pub fn set_learned_delay(&mut self, delay: Duration, now: Timestamp) {
+    /// What the host taught us, as if it had; zero if nothing.
+    #[cfg(test)]
+    pub(super) fn set_learned_delay(&mut self, delay: Duration, now: Timestamp) {
         self.delays.learned = delay;
         self.respace(now);
     }
@@ -220,6 +229,7 @@ impl Lane {
 
     /// Ends a hold early.
     pub fn lift(&mut self, now: Timestamp) {
+        self.lift_lessons(now);
         self.turns.lift(now);
         if let Some(shadow) = &mut self.shadow {
             shadow.lift(now);
@@ -239,7 +249,11 @@ impl Lane {
     /// held, paused, or still owed part of an interval. Whoever forgets lanes must also let them idle for longer than any
     /// delay times burst that may yet be asked for, since that would count from the send that is forgotten.
     pub fn owes(&self, now: Timestamp) -> bool {
-        self.roll.len() > 0 || self.paused || self.turns.owes(self.policy.burst, now) || self.returns.owes(now)
+        self.roll.len() > 0
+            || self.paused
+            || self.has_lessons(now)
+            || self.turns.owes(self.policy.burst, now)
+            || self.returns.owes(now)
     }
 
     /// What must outlive this lane.
@@ -290,6 +304,7 @@ impl Lane {
     }
 
     fn respace(&mut self, now: Timestamp) {
+        self.apply_lessons(now);
         let calm = self.delays.only_configured();
         let spacing = Spacing {
             delay: self.delays.effective(),

@@ -9,6 +9,10 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::breaker::Tolerance;
+use super::pace::Learning;
+use super::retries::Retrying;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Enforce,
@@ -110,9 +114,18 @@ impl Policy {
 /// Heritrix' `maxDelayMs`: one stuck answer must not close a host for an hour.
 const LONGEST_RESPONSE_DELAY: Duration = Duration::from_secs(30);
 
+/// How every host is learned from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Schooling {
+    pub learning: Learning,
+    pub tolerance: Tolerance,
+    pub retrying: Retrying,
+}
+
 /// Which host gets which policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PolicyBook {
+    pub schooling: Schooling,
     pub general: Policy,
     pub rules: Vec<Rule>,
 }
@@ -229,7 +242,11 @@ mod tests {
     #[test]
     fn per_host_override_beats_global() {
         let slow = Rule { patterns: vec![Pattern::Name("a.org".into())], delay: Some(secs(9)), ..Rule::default() };
-        let book = PolicyBook { general: Policy { burst: 3, ..Policy::default() }, rules: vec![slow] };
+        let book = PolicyBook {
+            general: Policy { burst: 3, ..Policy::default() },
+            rules: vec![slow],
+            ..PolicyBook::default()
+        };
         let policy = book.policy("a.org");
         assert_eq!((policy.delay, policy.burst), (secs(9), 3));
         assert_eq!(book.policy("b.org"), book.general);
@@ -248,7 +265,7 @@ mod tests {
             rule(Pattern::Net("10.0.0.0/8".parse().unwrap()), 3, None),
             rule(Pattern::Any, 4, Some(7)),
         ];
-        let book = PolicyBook { general: Policy::default(), rules };
+        let book = PolicyBook { rules, ..PolicyBook::default() };
         let of = |host: &str| (book.policy(host).delay, book.policy(host).burst);
         assert_eq!(of("x.a.org"), (secs(2), 1));
         assert_eq!(of("a.org"), (secs(4), 7));

@@ -4,6 +4,7 @@
 //! crowd goes back. Finding those who can no longer be served in time costs nothing until somebody's deadline is near.
 //! Must not decide anything.
 
+use super::pace::Epoch;
 use super::time::Timestamp;
 use super::visit::{ClientId, Ticket};
 
@@ -12,11 +13,14 @@ pub(super) struct Entry {
     pub(super) client: ClientId,
     pub(super) url: u64,
     pub(super) urgency: u8,
+    pub(super) retry: bool,
     pub(super) phase: Phase,
     /// Preparing: when it was called. Started: when its head was sent.
     pub(super) since: Timestamp,
     /// When it gives up waiting for the host.
     pub(super) deadline: Timestamp,
+    /// Of a visit that was sent, if its host had taught anything by then.
+    pub(super) epoch: Option<Epoch>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

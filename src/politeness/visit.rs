@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::signals::Signals;
 use super::time::Timestamp;
 
 /// Who asks, as a number: a keyed hash of the proxy user, the `Curtsy-Client` header or the peer address. The key keeps
@@ -54,12 +55,18 @@ pub enum Refusal {
     HostCooling {
         retry_after: Option<Duration>,
     },
+    /// The host has only failed lately.
+    BreakerOpen {
+        retry_after: Duration,
+    },
 }
 
 impl Refusal {
     pub fn retry_after(self) -> Option<Duration> {
         match self {
-            Refusal::QueueFull { retry_after } | Refusal::WaitTooLong { retry_after } => Some(retry_after),
+            Refusal::QueueFull { retry_after }
+            | Refusal::WaitTooLong { retry_after }
+            | Refusal::BreakerOpen { retry_after } => Some(retry_after),
             Refusal::HostCooling { retry_after } => retry_after,
         }
     }
@@ -68,8 +75,10 @@ impl Refusal {
 /// What became of a request that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The response head came.
-    Answered,
+    /// The response head came, and says this about time.
+    Heard(Signals),
+    /// Somebody answers, but nobody can read what: a tunnel.
+    Opened,
     /// No response head came.
     Failed,
 }

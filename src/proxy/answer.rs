@@ -228,6 +228,13 @@ fn by_lane(refusal: visit::Refusal) -> Words {
             "destination_unavailable",
             "nobody may visit this host now",
         ),
+        visit::Refusal::BreakerOpen { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Host left alone for a while",
+            "breaker-open",
+            "destination_unavailable",
+            "this host has only failed lately, so it is tried again later",
+        ),
     };
     let retry_after = refusal.retry_after().map(|wait| u32::try_from(wait.as_secs()).unwrap_or(u32::MAX));
     Words {

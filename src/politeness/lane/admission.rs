@@ -29,8 +29,9 @@ impl Lane {
         let rank = self.rank(&visit, now);
         let expected = self.expected(rank, visit.client, visit.urgency, now);
         let deadline = self.admit(&visit, rank, expected, now)?;
-        let Visit { client, url, urgency, .. } = visit;
-        let ticket = self.roll.enter(Entry { client, url, urgency, phase: Phase::Waiting, since: now, deadline });
+        let Visit { client, url, urgency, retry, .. } = visit;
+        let (phase, epoch) = (Phase::Waiting, None);
+        let ticket = self.roll.enter(Entry { client, url, urgency, retry, phase, since: now, deadline, epoch });
         let (client, urgency) = self.stands_as(client, urgency);
         self.queue.join(ticket.number, rank, client, urgency);
         let expected = self.shadow.as_deref_mut().map_or(expected, |turns| would_start(turns, now));
@@ -66,7 +67,7 @@ impl Lane {
             Rank::Returning => expected.max(now) + self.policy.max_wait,
             Rank::Retry | Rank::Newcomer => now + patience,
         };
-        if self.paused || self.turns.held_until() > now + patience {
+        if self.paused || self.refused_by_breaker(now) || self.turns.held_until() > now + patience {
             return Err(self.cooling(visit.client, visit.url, expected, now));
         }
         let at_once = self.queue.is_empty() && expected <= now;
@@ -82,8 +83,15 @@ impl Lane {
     }
 
     pub(super) fn cooling(&mut self, client: ClientId, url: u64, expected: Timestamp, now: Timestamp) -> Refusal {
-        let retry_after = (!self.paused).then(|| self.tell(client, url, expected, now));
-        Refusal::HostCooling { retry_after }
+        if self.paused {
+            return Refusal::HostCooling { retry_after: None };
+        }
+        let retry_after = self.tell(client, url, expected, now);
+        if self.refused_by_breaker(now) {
+            Refusal::BreakerOpen { retry_after }
+        } else {
+            Refusal::HostCooling { retry_after: Some(retry_after) }
+        }
     }
 
     pub(super) fn tell(&mut self, client: ClientId, url: u64, expected: Timestamp, now: Timestamp) -> Duration {

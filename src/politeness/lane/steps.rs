@@ -76,12 +76,12 @@ impl Lane {
     }
 
     fn may_claim(&self) -> bool {
-        !self.paused && self.in_flight() < self.places.limit()
+        !self.paused && self.in_flight() < self.concurrency()
     }
 
     /// When the next visit in the queue is to be called, as things stand.
     fn next_call(&self, now: Timestamp) -> Timestamp {
-        let limit = self.places.limit();
+        let limit = self.concurrency();
         let taken = self.in_flight() + self.called.len();
         if self.paused || self.in_flight() >= limit || taken >= 2 * limit {
             return Timestamp::NEVER;

@@ -79,7 +79,7 @@ impl Default for Learning {
 }
 
 /// The changes of pace a request had seen when it left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch(u32);
 
 /// The answer to a request.

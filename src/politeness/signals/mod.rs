@@ -120,6 +120,8 @@ pub struct Signals {
 }
 
 impl Signals {
+    /// Served, and not a word about time.
+    pub const SERVED: Signals = Signals { answer: Answer::Success, retry_after: None, used_up: None, quota: None };
     /// No answer came: the connection failed, or time ran out.
     pub const FAILED: Signals = Signals { answer: Answer::Failed, retry_after: None, used_up: None, quota: None };
 }

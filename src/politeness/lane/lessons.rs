@@ -1,0 +1,201 @@
+//! What a lane learns from answers, and from their absence: a pace, and when to leave a host alone.
+//!
+//! Most hosts never teach anything, so what is learned is kept apart and only where there is something. The pace gives a
+//! delay, a limit of visits in flight and holds; an open breaker is a hold too, and after it one visit at a time is on
+//! trial.
+
+use std::time::Duration;
+
+use super::Lane;
+use crate::politeness::breaker::{self, Breaker, Ending, Tolerance};
+use crate::politeness::pace::{self, Epoch, Heard, Learning, Pace, What};
+use crate::politeness::policy::Schooling;
+use crate::politeness::retries::{Budget, Retrying};
+use crate::politeness::roll::Phase;
+use crate::politeness::signals::{Answer, Signals};
+use crate::politeness::time::Timestamp;
+use crate::politeness::visit::{Outcome, Ticket};
+
+/// What a host has taught, and the rules it was learned by.
+#[derive(Debug)]
+pub(super) struct Lessons {
+    learning: Learning,
+    tolerance: Tolerance,
+    pace: Pace,
+    breaker: Breaker,
+    retries: Budget,
+}
+
+/// What an answer changed, for the log and the counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lesson {
+    pub pace: Option<pace::Change>,
+    pub breaker: Option<breaker::Change>,
+    /// The delay that counts now.
+    pub delay: Duration,
+    /// Visits in flight that were allowed before, and are now.
+    pub concurrency: (usize, usize),
+}
+
+impl Lessons {
+    fn new(schooling: &Schooling) -> Self {
+        let Schooling { learning, tolerance, .. } = *schooling;
+        Lessons { learning, tolerance, pace: Pace::new(), breaker: Breaker::new(), retries: Budget::new() }
+    }
+
+    /// Whether it is as if nothing had ever been learned.
+    fn is_worth_keeping(&self, now: Timestamp) -> bool {
+        self.breaker.is_open() || self.pace.memory(now).is_some() || self.pace.held_until() > now
+    }
+}
+
+impl Lane {
+    /// What became of a visit that was sent.
+    pub fn report(
+        &mut self,
+        ticket: Ticket,
+        outcome: Outcome,
+        schooling: &Schooling,
+        now: Timestamp,
+    ) -> Option<Lesson> {
+        let entry = *self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Started)?;
+        if outcome != Outcome::Failed && self.policy.delay_factor > 0.0 {
+            self.delays.response = self.policy.response_delay(now.since(entry.since));
+            self.respace(now);
+        }
+        let signals = match outcome {
+            Outcome::Heard(signals) => Some(signals),
+            Outcome::Opened => None,
+            Outcome::Failed => Some(Signals::FAILED),
+        };
+        self.learn(entry.epoch, signals, entry.since, schooling, now)
+    }
+
+    /// The connection of a visit that was called could not be made.
+    pub fn unreachable(&mut self, ticket: Ticket, schooling: &Schooling, now: Timestamp) -> Option<Lesson> {
+        let entry = *self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Preparing)?;
+        self.learn(None, Some(Signals::FAILED), entry.since, schooling, now)
+    }
+
+    /// Takes a retry from the host's budget, if there is one left.
+    pub fn may_retry(&mut self, schooling: &Schooling, now: Timestamp) -> bool {
+        self.lessons_or_new(schooling).retries.take(now)
+    }
+
+    /// Other rules to learn by, from now on.
+    pub fn school(&mut self, schooling: &Schooling, now: Timestamp) {
+        if let Some(lessons) = &mut self.lessons {
+            (lessons.learning, lessons.tolerance) = (schooling.learning, schooling.tolerance);
+            self.respace(now);
+        }
+    }
+
+    /// The pace of this host, if it has taught any.
+    pub fn pace(&self) -> Option<&Pace> {
+        self.lessons.as_ref().map(|lessons| &lessons.pace)
+    }
+
+    pub fn breaker(&self) -> Option<&Breaker> {
+        self.lessons.as_ref().map(|lessons| &lessons.breaker)
+    }
+
+    /// Visits that may be in flight, as things stand.
+    pub fn concurrency(&self) -> usize {
+        match &self.lessons {
+            Some(lessons) if lessons.breaker.is_open() => 1,
+            _ => self.places.limit(),
+        }
+    }
+
+    /// A request leaves: its answer is told with the epoch.
+    pub(super) fn count_send(&mut self, retry: bool, retrying: &Retrying, now: Timestamp) -> Option<Epoch> {
+        let lessons = self.lessons.as_mut()?;
+        if !retry {
+            lessons.retries.sent(retrying);
+        }
+        let epoch = lessons.pace.sent(now);
+        self.respace(now);
+        Some(epoch)
+    }
+
+    fn learn(
+        &mut self,
+        epoch: Option<Epoch>,
+        signals: Option<Signals>,
+        began: Timestamp,
+        schooling: &Schooling,
+        now: Timestamp,
+    ) -> Option<Lesson> {
+        let teaches = signals.is_some_and(|signals| signals != Signals::SERVED);
+        if self.lessons.is_none() && !teaches {
+            return None;
+        }
+        let (before, others) = (self.concurrency(), self.in_flight().saturating_sub(1));
+        let base = self.base();
+        let lessons = self.lessons_or_new(schooling);
+        let change = signals.and_then(|signals| {
+            let heard = Heard {
+                epoch: epoch.unwrap_or_default(),
+                signals,
+                in_flight: u32::try_from(others).unwrap_or(u32::MAX),
+            };
+            let learning = lessons.learning;
+            lessons.pace.heard(heard, base, &learning, now)
+        });
+        let at_limit = change
+            .is_some_and(|change| change.what == What::Slowed && change.before >= lessons.learning.max_delay.max(base));
+        // A tunnel that opens is a host that lives.
+        let answer = signals.map_or(Answer::Success, |signals| signals.answer);
+        let breaker = lessons.breaker.heard(Ending { began, answer, at_limit }, &lessons.tolerance, now);
+        self.obey_lessons(change, breaker, now);
+        let concurrency = (before, self.concurrency());
+        let delay = self.delays.effective();
+        (change.is_some() || breaker.is_some()).then_some(Lesson { pace: change, breaker, delay, concurrency })
+    }
+
+    fn obey_lessons(&mut self, change: Option<pace::Change>, breaker: Option<breaker::Change>, now: Timestamp) {
+        self.respace(now);
+        if let Some(hold) = change.and_then(|change| change.hold) {
+            self.hold(hold.until, now);
+        }
+        if let Some(breaker::Change::Opened { until, .. }) = breaker {
+            self.hold(until, now);
+        }
+        // A host that has nothing more to teach costs nothing more.
+        self.lessons.take_if(|lessons| !lessons.is_worth_keeping(now) && lessons.breaker.failures() == 0);
+    }
+
+    /// What the delay of the host would be if it had taught nothing.
+    fn base(&self) -> Duration {
+        self.delays.configured.max(self.delays.robots)
+    }
+
+    /// The learned parts of the delay and of the limit, from what is known now.
+    pub(super) fn apply_lessons(&mut self, now: Timestamp) {
+        let base = self.base();
+        if let Some(Lessons { learning, pace, .. }) = self.lessons.as_deref() {
+            self.delays.learned = pace.delay(base, learning, now);
+            self.places.change(pace.concurrency(self.policy.concurrency, base, learning, now));
+        }
+    }
+
+    /// An open breaker refuses at once: waiting would only delay the news.
+    pub(super) fn refused_by_breaker(&self, now: Timestamp) -> bool {
+        self.lessons.as_ref().is_some_and(|lessons| lessons.breaker.refusal(now).is_some())
+    }
+
+    pub(super) fn lift_lessons(&mut self, now: Timestamp) {
+        if let Some(lessons) = &mut self.lessons {
+            lessons.pace.lift(now);
+            lessons.breaker.close();
+        }
+    }
+
+    pub(super) fn has_lessons(&self, now: Timestamp) -> bool {
+        self.lessons.as_ref().is_some_and(|lessons| lessons.is_worth_keeping(now))
+    }
+
+    fn lessons_or_new(&mut self, schooling: &Schooling) -> &mut Lessons {
+        self.lessons.get_or_insert_with(|| Box::new(Lessons::new(schooling)))
+    }
+}

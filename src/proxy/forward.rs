@@ -18,7 +18,7 @@ use crate::config::ResponseHeaders;
 use crate::gate::Permit;
 use crate::metrics::Outcome;
 use crate::politeness::visit::{self, Visit};
-use crate::politeness::{HostKey, Origin, Scheme};
+use crate::politeness::{HostKey, Origin};
 use crate::upstream::{Answer, Message, RequestBody, Unanswered, UpstreamError};
 
 /// No registered method is longer than 17 characters; more is an attempt at something else.
@@ -33,7 +33,7 @@ pub(super) async fn forward(
     user: Option<&str>,
     in_flight: &mut Option<InFlight>,
 ) -> Result<Response<Body>, Failure> {
-    check(worker, origin, &parts)?;
+    check(worker, &parts)?;
     let peer = in_flight.as_ref().expect("a request is in flight until it is answered").peer();
     if let Some(response) = max_forwards::answer(&mut parts)? {
         answered(in_flight, response.status().as_u16(), Outcome::Rejected);
@@ -154,12 +154,9 @@ fn canonical(origin: &Origin, uri: Uri) -> Uri {
     Uri::try_from(format!("{origin}{path}")).unwrap_or(uri)
 }
 
-fn check(worker: &Worker, origin: &Origin, parts: &Parts) -> Result<(), Failure> {
+fn check(worker: &Worker, parts: &Parts) -> Result<(), Failure> {
     if parts.method.as_str().len() > LONGEST_METHOD {
         return Err(BadRequest::Method.into());
-    }
-    if origin.scheme == Scheme::Https {
-        return Err(BadRequest::Https.into());
     }
     headers::check_expectation(&parts.headers, parts.version)?;
     headers::check_framing(&parts.headers)?;

@@ -31,7 +31,7 @@ use crate::config::Config;
 use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::shutdown::Stop;
-use crate::upstream::{Guard, Terms};
+use crate::upstream::{Guard, Terms, Trust};
 
 pub use self::access_log::AccessLog;
 pub use self::failure::BadRequest;
@@ -60,21 +60,23 @@ pub struct Shared {
 pub struct Settings {
     pub config: Config,
     pub guard: Guard,
+    pub trust: Trust,
     pub users: Option<Users>,
     /// Different for each.
     generation: u64,
 }
 
 impl Settings {
-    pub fn new(config: Config, guard: Guard, users: Option<Users>) -> Self {
+    pub fn new(config: Config, guard: Guard, trust: Trust, users: Option<Users>) -> Self {
         static GENERATIONS: AtomicU64 = AtomicU64::new(0);
-        Settings { config, guard, users, generation: GENERATIONS.fetch_add(1, Relaxed) }
+        Settings { config, guard, trust, users, generation: GENERATIONS.fetch_add(1, Relaxed) }
     }
 
     fn terms(&self) -> Terms<'_> {
         Terms {
             config: &self.config.upstream,
             guard: &self.guard,
+            trust: &self.trust,
             head_size: self.config.limits.head_size,
             generation: self.generation,
         }

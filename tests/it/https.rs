@@ -89,7 +89,7 @@ fn tls_1_2_is_spoken_unless_forbidden() {
 /// Issue 7
 #[test]
 fn a_certificate_that_proves_nothing_is_refused_in_plain_words() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
+    let (authority, stranger, imposter) = (Authority::new(), Authority::named("a stranger"), Authority::new());
     let expired = authority.server_with(&HERE, |params| params.not_after = date_time_ymd(2020, 2, 29));
     expect_bad_certificate(expired, &authority, "expired on 2020-02-29");
     let early = authority.server_with(&HERE, |params| params.not_before = date_time_ymd(2999, 1, 1));
@@ -97,27 +97,38 @@ fn a_certificate_that_proves_nothing_is_refused_in_plain_words() {
     let other = authority.server_with(&["other.test"], |_| ());
     expect_bad_certificate(other, &authority, "is for another name");
     expect_bad_certificate(stranger.server(), &authority, "tls] extra_roots = [");
-    expect_bad_certificate(self_signed(|_| ()), &authority, "issued by nobody that curtsy trusts");
-    let issuers = self_signed(|params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
+    expect_bad_certificate(imposter.server(), &authority, "was not signed by the issuer that it names");
+    expect_bad_certificate(self_signed(|_| ()).0, &authority, "issued by nobody that curtsy trusts");
+    let (issuers, _) = self_signed(|params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
     expect_bad_certificate(issuers, &authority, "is an issuer's, not a server's");
 }
 
 /// Issue 7
 #[test]
+fn a_server_that_vouches_for_itself_can_be_trusted() {
+    let (server, certificate) = self_signed(|_| ());
+    let origin = origin(server, hello);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), certificate).unwrap();
+    let curtsy = Curtsy::with(|config| config.tls.extra_roots = vec![file.path().to_owned()]);
+    assert_eq!(curtsy.get(&https(&origin, "/")).text(), "hello");
+}
+
+/// Issue 7
+#[test]
 fn what_is_not_tls_is_told_as_such() {
-    let (plain, gone) = (Origin::answering("HTTP/1.1 400 Bad Request\r\n\r\n"), Origin::scripted(|_| ()));
-    let babble = Origin::scripted(|visitor| {
+    let gone = Origin::scripted(|_| ());
+    let plain = Origin::scripted(|visitor| {
         visitor.send("HTTP/1.1 400 Bad Request\r\n\r\n");
         visitor.linger();
     });
     let curtsy = Curtsy::start();
-    for (origin, words) in [(&babble, "does not speak TLS"), (&gone, "closed during the TLS handshake")] {
+    for (origin, words) in [(&plain, "does not speak TLS"), (&gone, "closed during the TLS handshake")] {
         let response = curtsy.get(&https(origin, "/"));
         assert_eq!((response.status(), response.refusal().as_str()), (502, "origin-unreachable"));
         assert!(response.value("Proxy-Status").contains("error=tls_protocol_error"), "{}", response.head());
         assert!(response.text().contains(words), "{}", response.text());
     }
-    assert_eq!(curtsy.get(&plain.url("/")).status(), 400);
 }
 
 /// Issue 7: a handshake is part of connecting.
@@ -249,15 +260,18 @@ fn a_connection_the_origin_closed_meanwhile_costs_nothing() {
             } else {
                 visitor.half_close();
             }
-            closed.send(visitor.linger()).unwrap();
+            closed.send(()).unwrap();
+            visitor.linger();
         });
         let curtsy = trusting(&authority);
         let mut client = curtsy.client();
         for _ in 0..3 {
             assert_eq!(client.ask(&[&format!("GET {} HTTP/1.1", https(&origin, "/")), "Host: x"]).text(), "hello");
-            assert_ne!(closes.recv_timeout(PATIENCE).unwrap(), End::Silence, "curtsy lets go of it");
+            closes.recv_timeout(PATIENCE).unwrap();
         }
         assert_eq!((origin.count(), origin.connections()), (3, 3), "said so: {says_so}");
+        let sent = String::from_utf8(origin.bytes()).unwrap().matches("GET ").count();
+        assert_eq!(sent, 3, "nothing is sent on a connection that is known to be closed");
     }
 }
 

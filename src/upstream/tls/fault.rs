@@ -18,6 +18,8 @@ pub enum CertificateFault {
     NotYetValid,
     WrongName,
     UnknownIssuer,
+    /// Not signed by the issuer that it names.
+    Forged,
     Revoked,
     /// Made for something other than serving.
     Purpose,
@@ -70,6 +72,7 @@ fn of_certificate(fault: &CertificateError) -> CertificateFault {
             CertificateFault::WrongName
         }
         CertificateError::UnknownIssuer => CertificateFault::UnknownIssuer,
+        CertificateError::BadSignature => CertificateFault::Forged,
         CertificateError::Revoked => CertificateFault::Revoked,
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => CertificateFault::Purpose,
         // The verifier's own words: its error type is not part of rustls.
@@ -105,6 +108,7 @@ impl CertificateFault {
             CertificateFault::NotYetValid => "check the clock of this machine",
             CertificateFault::Expired(_)
             | CertificateFault::WrongName
+            | CertificateFault::Forged
             | CertificateFault::Revoked
             | CertificateFault::Purpose
             | CertificateFault::Other(_) => "",
@@ -121,6 +125,7 @@ impl fmt::Display for CertificateFault {
             CertificateFault::NotYetValid => f.write_str("is not valid yet"),
             CertificateFault::WrongName => f.write_str("is for another name"),
             CertificateFault::UnknownIssuer => f.write_str("was issued by nobody that curtsy trusts"),
+            CertificateFault::Forged => f.write_str("was not signed by the issuer that it names"),
             CertificateFault::Revoked => f.write_str("was revoked"),
             CertificateFault::Purpose => f.write_str("was made for something other than serving"),
             CertificateFault::Issuers => f.write_str("is an issuer's, not a server's"),

@@ -23,9 +23,13 @@ pub(crate) struct Authority {
 
 impl Authority {
     pub(crate) fn new() -> Self {
+        Self::named("an authority that this test made")
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "an authority that this test made");
+        params.distinguished_name.push(DnType::CommonName, name);
         let issuer = CertifiedIssuer::self_signed(params, key()).expect("sound parameters");
         let mut file = NamedTempFile::new().expect("a writable temporary directory");
         file.write_all(issuer.pem().as_bytes()).expect("room for a certificate");
@@ -54,11 +58,11 @@ impl Authority {
     }
 }
 
-/// A server that vouches for itself.
-pub(crate) fn self_signed(change: impl FnOnce(&mut CertificateParams)) -> Arc<ServerConfig> {
+/// A server that vouches for itself, and its certificate in PEM.
+pub(crate) fn self_signed(change: impl FnOnce(&mut CertificateParams)) -> (Arc<ServerConfig>, String) {
     let (params, key) = (leaf(&HERE, change), key());
     let certificate = params.self_signed(&key).expect("sound parameters");
-    serving(certificate.der().clone(), &key)
+    (serving(certificate.der().clone(), &key), certificate.pem())
 }
 
 /// The same server, but it knows nothing newer than TLS 1.2.

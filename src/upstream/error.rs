@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 
 use super::guard::Denied;
-use super::tls::{CertificateFault, HandshakeFault};
+use super::tls::{self, CertificateFault, HandshakeFault};
 
 #[derive(Debug)]
 pub enum UpstreamError {
@@ -65,6 +65,8 @@ impl UpstreamError {
         match error.kind() {
             io::ErrorKind::TimedOut => UpstreamError::ResponseTimeout,
             io::ErrorKind::UnexpectedEof => UpstreamError::Closed,
+            // TLS 1.3 lets a server refuse when the client believes that the handshake is over.
+            io::ErrorKind::InvalidData => tls::fault(error),
             _ => UpstreamError::Reset,
         }
     }

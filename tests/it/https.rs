@@ -9,7 +9,7 @@ use rcgen::{BasicConstraints, IsCa, date_time_ymd};
 use rustls::{HandshakeKind, ServerConfig};
 
 use crate::support::client::head;
-use crate::support::tls_origin::{HERE, https, old, origin, self_signed};
+use crate::support::tls_origin::{HERE, asking_for_certificates, https, old, origin, self_signed};
 use crate::support::{Authority, Curtsy, End, HELLO, Message, Origin, PATIENCE, Stopwatch, Visitor, ms, soon};
 
 fn trusting(authority: &Authority) -> Curtsy {
@@ -101,6 +101,20 @@ fn a_certificate_that_proves_nothing_is_refused_in_plain_words() {
     expect_bad_certificate(self_signed(|_| ()).0, &authority, "issued by nobody that curtsy trusts");
     let (issuers, _) = self_signed(|params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
     expect_bad_certificate(issuers, &authority, "is an issuer's, not a server's");
+}
+
+/// Issue 7: in TLS 1.3 the client believes the handshake to be over when this comes.
+#[test]
+fn a_server_that_wants_a_certificate_of_ours_is_told_as_such() {
+    let authority = Authority::new();
+    let server = asking_for_certificates(&authority.server(), &authority);
+    let origin = Origin::scripted(move |visitor| {
+        assert!(!visitor.start_tls(&server));
+        visitor.linger();
+    });
+    let response = trusting(&authority).get(&https(&origin, "/"));
+    assert!(response.value("Proxy-Status").contains("error=tls_alert_received"), "{}", response.head());
+    assert!(response.text().contains("it wants a certificate of the client"), "{}", response.text());
 }
 
 /// Issue 7

@@ -44,7 +44,8 @@ pub enum HandshakeFault {
     Other(String),
 }
 
-pub(super) fn of_handshake(error: &io::Error) -> UpstreamError {
+/// What an error of a TLS stream means.
+pub(in crate::upstream) fn fault(error: &io::Error) -> UpstreamError {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     UpstreamError::Handshake(match inner {
         Some(Error::InvalidCertificate(fault)) => return UpstreamError::Certificate(of_certificate(fault)),
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn an_error_of_the_socket_is_no_mystery() {
-        let fault = of_handshake(&io::ErrorKind::ConnectionReset.into());
+        let fault = fault(&io::ErrorKind::ConnectionReset.into());
         assert!(matches!(fault, UpstreamError::Handshake(HandshakeFault::Closed)));
     }
 }

@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+pub(super) use self::fault::fault;
 pub use self::fault::{CertificateFault, HandshakeFault};
 pub use self::roots::BadRoots;
 
@@ -68,7 +69,7 @@ impl Trust {
         self.connector
             .connect_with(name, stream, |session| session.set_buffer_limit(Some(MOST_UNSENT)))
             .await
-            .map_err(|error| fault::of_handshake(&error))
+            .map_err(|error| fault(&error))
     }
 }
 

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use rustls::ServerConfig;
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
 use rustls::version::TLS12;
+use rustls::{RootCertStore, ServerConfig};
 use tempfile::NamedTempFile;
 
 use super::origin::{Origin, Visitor};
@@ -67,10 +68,21 @@ pub(crate) fn self_signed(change: impl FnOnce(&mut CertificateParams)) -> (Arc<S
 
 /// The same server, but it knows nothing newer than TLS 1.2.
 pub(crate) fn old(server: &ServerConfig) -> Arc<ServerConfig> {
-    let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+    let builder = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS12])
         .expect("the provider speaks TLS 1.2");
     Arc::new(builder.with_no_client_auth().with_cert_resolver(server.cert_resolver.clone()))
+}
+
+/// The same server, but it wants to know who comes.
+pub(crate) fn asking_for_certificates(server: &ServerConfig, authority: &Authority) -> Arc<ServerConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.issuer.der().clone()).expect("a certificate of an authority");
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+    let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let builder = builder.expect("the provider speaks the default versions");
+    let builder = builder.with_client_cert_verifier(verifier.build().expect("there is a root"));
+    Arc::new(builder.with_cert_resolver(server.cert_resolver.clone()))
 }
 
 pub(crate) fn origin(server: Arc<ServerConfig>, script: impl Fn(&mut Visitor) + Send + Sync + 'static) -> Origin {
@@ -92,13 +104,17 @@ fn leaf(names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Certific
     params
 }
 
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
 fn key() -> KeyPair {
     KeyPair::generate().expect("a fresh key")
 }
 
 fn serving(certificate: CertificateDer<'static>, key: &KeyPair) -> Arc<ServerConfig> {
     let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
-    let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+    let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("the provider speaks the default versions");
     Arc::new(builder.with_no_client_auth().with_single_cert(vec![certificate], key).expect("a key of its own"))

@@ -47,7 +47,7 @@ impl Wire {
         assert!(self.unread.is_empty(), "a client does not send its hello before it may");
         let mut session = ServerConnection::new(config.clone()).expect("a sound configuration");
         let agreed = session.complete_io(&mut self.stream).is_ok();
-        self.tls = Some(Box::new(session));
+        self.tls = agreed.then(|| Box::new(session));
         agreed
     }
 

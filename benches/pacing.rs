@@ -11,7 +11,8 @@ use std::time::Duration;
 use curtsy::gate::{Bounds, Gate, Permit};
 use curtsy::politeness::HostKey;
 use curtsy::politeness::lane::Lane;
-use curtsy::politeness::policy::{Policy, PolicyBook};
+use curtsy::politeness::policy::{Policy, PolicyBook, Schooling};
+use curtsy::politeness::signals::Signals;
 use curtsy::politeness::time::Timestamp;
 use curtsy::politeness::visit::{ClientId, Outcome, Step, Ticket, Visit};
 
@@ -29,8 +30,10 @@ fn main() {
 
 /// Everything a request pays for its decision: registry, lock, clock and lane.
 fn through_the_gate() {
-    let book =
-        PolicyBook { general: Policy { delay: Duration::from_millis(1), ..Policy::default() }, rules: Vec::new() };
+    let book = PolicyBook {
+        general: Policy { delay: Duration::from_millis(1), ..Policy::default() },
+        ..PolicyBook::default()
+    };
     let bounds = Bounds { most: 100_000, idle: Duration::from_secs(3600) };
     let gate = Arc::new(Gate::new(book, bounds, 1000, Arc::default()));
     let hosts: Vec<_> =
@@ -60,7 +63,7 @@ fn through_the_gate() {
         let begun = processor_time();
         for permit in permits {
             permit.sent();
-            permit.report(Outcome::Answered);
+            permit.report(Outcome::Heard(Signals::SERVED));
         }
         report("sent, reported and left at 100 000 hosts", begun, 100_000);
         let begun = processor_time();
@@ -81,7 +84,7 @@ fn through_the_gate() {
 async fn go(gate: &Arc<Gate>, host: &HostKey, n: u64) {
     let permit = admit(gate, host, n).await;
     permit.sent();
-    permit.report(Outcome::Answered);
+    permit.report(Outcome::Heard(Signals::SERVED));
 }
 
 async fn admit(gate: &Arc<Gate>, host: &HostKey, n: u64) -> Permit {
@@ -118,12 +121,13 @@ fn admission_on_many_free_hosts(mut lanes: Vec<Lane>) {
 }
 
 fn visit_free(lane: &mut Lane, n: u64, now: Timestamp) {
+    let schooling = Schooling::default();
     let joined = lane.join(black_box(visit(n % 8, n)), now).expect("a free host");
     assert_eq!(lane.next_step(now), Step::Prepare(joined.ticket));
     lane.ready(joined.ticket, now);
     assert_eq!(lane.next_step(now), Step::Start(joined.ticket));
     assert_eq!(lane.sent(joined.ticket, now), None);
-    lane.report(joined.ticket, Outcome::Answered, now);
+    lane.report(joined.ticket, Outcome::Heard(Signals::SERVED), &schooling, now);
     lane.leave(joined.ticket, now);
 }
 

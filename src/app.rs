@@ -21,7 +21,7 @@ use crate::robots::Robots;
 use crate::shutdown::{self, Stopper};
 use crate::store;
 use crate::telemetry;
-use crate::upstream::{Guard, Resolver};
+use crate::upstream::{BadRoots, Guard, Resolver, Trust};
 
 /// Bound sockets. Tests bind port 0 and pass them in.
 #[derive(Debug)]
@@ -46,6 +46,7 @@ pub enum StartError {
     Bind { address: SocketAddr, error: io::Error },
     UsersFile { path: PathBuf, error: io::Error },
     BadUsers { path: PathBuf, error: BadUsersFile },
+    Roots(BadRoots),
     AccessLog(io::Error),
     Thread(io::Error),
 }
@@ -210,7 +211,8 @@ fn settings(config: Config, own: &[SocketAddr]) -> Result<Settings, StartError> 
         }
     };
     let guard = Guard::new(config.access.allow_destinations.clone(), own.to_vec());
-    Ok(Settings::new(config, guard, users))
+    let trust = Trust::load(&config.tls).map_err(StartError::Roots)?;
+    Ok(Settings::new(config, guard, trust, users))
 }
 
 fn own_addresses(proxy: &[SocketAddr], admin: Option<SocketAddr>) -> Vec<SocketAddr> {
@@ -260,6 +262,7 @@ impl fmt::Display for StartError {
             StartError::Bind { address, error } => write!(f, "cannot listen on {address}: {error}"),
             StartError::UsersFile { path, error } => write!(f, "cannot read users_file {}: {error}", path.display()),
             StartError::BadUsers { path, error } => write!(f, "users_file {}, {error}", path.display()),
+            StartError::Roots(error) => error.fmt(f),
             StartError::AccessLog(error) => write!(f, "cannot write the access log: {error}"),
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }

@@ -128,8 +128,8 @@ impl<S> Patient<S> {
         Patient { stream, limit, write_stall, write_blocked_since: None, alarm: None, look }
     }
 
-    pub fn get_ref(&self) -> &S {
-        &self.stream
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.stream
     }
 
     pub fn into_inner(self) -> S {
@@ -210,7 +210,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let this = self.get_mut();
+        let result = Pin::new(&mut this.stream).poll_flush(cx);
+        this.write_result(result, cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -380,7 +380,7 @@ fn what_is_not_built_is_refused_unless_it_is_the_default() {
 
 #[test]
 fn what_is_built_can_be_set() {
-    let text = "workers = 2\npoliteness.delay = '2s'\n[[host]]\nmatch = 'a'\ndelay = '5s'\n[upstream]\nkeep_alive = '5s'\n[limits]\nclient_idle = '5s'\n[metrics]\ntoken = 'x'";
+    let text = "workers = 2\npoliteness.delay = '2s'\n[[host]]\nmatch = 'a'\ndelay = '5s'\n[upstream]\nkeep_alive = '5s'\n[limits]\nclient_idle = '5s'\n[metrics]\ntoken = 'x'\n[tls]\nextra_roots = ['a.pem']\nmin_version = '1.3'";
     assert!(parse(text, Path::new("x.toml")).is_ok());
     check_refused("upstream.resolver = '1.1.1.1:53'", &["not available yet"]);
 }

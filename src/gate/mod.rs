@@ -142,7 +142,7 @@ mod tests {
     const DELAY: Duration = Duration::from_secs(1);
 
     fn gate(policy: Policy) -> Arc<Gate> {
-        let book = PolicyBook { general: policy, rules: Vec::new() };
+        let book = PolicyBook { general: policy, ..PolicyBook::default() };
         let bounds = Bounds { most: 100, idle: Duration::from_secs(3600) };
         Arc::new(Gate::new(book, bounds, 1000, Arc::default()))
     }
@@ -249,7 +249,7 @@ mod tests {
             .collect();
         tokio::task::yield_now().await;
         let change = |delay| {
-            let book = PolicyBook { general: Policy { delay, ..impatient }, rules: Vec::new() };
+            let book = PolicyBook { general: Policy { delay, ..impatient }, ..PolicyBook::default() };
             gate.change(book, Bounds { most: 100, idle: DELAY * 3600 }, 1000);
         };
         change(DELAY * 1000);

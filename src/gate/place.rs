@@ -234,8 +234,8 @@ impl Permit {
     /// The head of the request was written just now.
     pub fn sent(&self) {
         let Some(standing) = &self.0 else { return };
-        let (now, book) = (now(), standing.gate.book.load());
-        let breach = standing.lane.with(now, |state| state.lane.sent(standing.ticket, &book.schooling, now));
+        let now = now();
+        let breach = standing.lane.with(now, |state| state.lane.sent(standing.ticket, now));
         if let Some(breach) = breach {
             standing.gate.metrics.spacing_violations.inc();
             tracing::error!(event = "spacing.violation", ?breach, "a request started too early; please report this");

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use super::audit::{Audit, Breach};
 use super::places::Places;
-use super::policy::{Delays, Mode, Policy, Schooling};
+use super::policy::{Delays, Mode, Policy};
 use super::queue::Queue;
 use super::returns::Returns;
 use super::roll::{Phase, Roll};
@@ -147,14 +147,14 @@ impl Lane {
     }
 
     /// The head of a visit that was told to start was written at `now`. A breach is for the caller to count and log.
-    pub fn sent(&mut self, ticket: Ticket, schooling: &Schooling, now: Timestamp) -> Option<Breach> {
+    pub fn sent(&mut self, ticket: Ticket, now: Timestamp) -> Option<Breach> {
         let entry = self.roll.get_mut(ticket).filter(|entry| entry.phase.has_turn())?;
         let phase = std::mem::replace(&mut entry.phase, Phase::Started);
         entry.since = now;
         let retry = entry.retry;
         self.turns.sent(now);
         let breach = self.judge(phase, now);
-        if let Some(epoch) = self.count_send(retry, &schooling.retrying, now)
+        if let Some(epoch) = self.count_send(retry, now)
             && let Some(entry) = self.roll.get_mut(ticket)
         {
             entry.epoch = Some(epoch);

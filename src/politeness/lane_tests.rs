@@ -1,8 +1,8 @@
 //! What a lane does, with literal times in milliseconds. The named cases of the limiter's history are here.
 
 use super::*;
-use crate::politeness::policy::Order;
-use crate::politeness::visit::{Alarm, ClientId, Refusal, Step, Visit};
+use crate::politeness::policy::{Order, Schooling};
+use crate::politeness::visit::{Alarm, ClientId, Outcome, Refusal, Step, Visit};
 
 const fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(millis)
@@ -411,7 +411,7 @@ fn robots_and_what_was_learned_lengthen_the_delay_and_end_the_burst() {
 fn a_slow_answer_lengthens_the_delay_if_asked_to() {
     let mut lane = Lane::new(Policy { delay_factor: 2.0, ..Policy::default() }, 1);
     let first = start_now(&mut lane, 0);
-    lane.report(first, Outcome::Answered, at(1_500));
+    lane.report(first, Outcome::Opened, &Schooling::default(), at(1_500));
     lane.leave(first, at(1_600));
     assert_eq!(millis(lane.join(visit(1, 1), at(1_600)).unwrap().expected), 3_000);
 }

@@ -55,8 +55,8 @@ impl Budget {
     }
 
     /// A request leaves for the first time.
-    pub fn sent(&mut self, retrying: &Retrying) {
-        let share = (retrying.budget.clamp(0.0, 1.0) * f64::from(RETRY)) as u32;
+    pub fn sent(&mut self, share: f64) {
+        let share = (share.clamp(0.0, 1.0) * f64::from(RETRY)) as u32;
         self.saved = self.saved.saturating_add(share).min(SAVED);
     }
 
@@ -114,7 +114,7 @@ mod tests {
         let mut budget = spent(at(0));
         let mut taken = 0;
         for _ in 0..1_000 {
-            budget.sent(&retrying);
+            budget.sent(retrying.budget);
             taken += u32::from(budget.take(at(0)));
         }
         assert_eq!(taken, 100);
@@ -126,7 +126,7 @@ mod tests {
         let mut budget = spent(at(0));
         let mut taken = 0;
         for second in 1..=600 {
-            budget.sent(&none);
+            budget.sent(none.budget);
             taken += u32::from(budget.take(at(second)));
         }
         assert_eq!(taken, 30);
@@ -137,9 +137,9 @@ mod tests {
         let mut budget = spent(at(0));
         assert_eq!((0..100).filter(|_| budget.take(at(1_000_000))).count(), 10);
         let wild = Retrying { budget: f64::INFINITY, ..Retrying::default() };
-        (0..100).for_each(|_| budget.sent(&wild));
+        (0..100).for_each(|_| budget.sent(wild.budget));
         assert_eq!((0..100).filter(|_| budget.take(at(1_000_000))).count(), 10);
-        budget.sent(&Retrying { budget: f64::NAN, ..Retrying::default() });
+        budget.sent(f64::NAN);
         assert!(!budget.take(at(1_000_000)));
     }
 }

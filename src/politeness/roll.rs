@@ -198,9 +198,11 @@ mod tests {
             client: ClientId(1),
             url: 1,
             urgency: 3,
+            retry: false,
             phase,
             since: Timestamp::START,
             deadline: Timestamp::from_millis(deadline),
+            epoch: None,
         }
     }
 

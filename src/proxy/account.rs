@@ -25,6 +25,7 @@ pub(super) fn tell(
     headers: &mut HeaderMap,
     permit: &Permit,
     origin: Duration,
+    attempts: u32,
     warning: Option<Warning>,
     identity: &Identity,
 ) {
@@ -38,6 +39,7 @@ pub(super) fn tell(
         delay: account.delays.effective(),
         why: why(&account.delays),
         ahead: account.ahead,
+        attempts,
         would_wait: (account.mode == Mode::Report).then_some(account.would_wait),
     };
     if let Some(value) = said.value() {
@@ -55,6 +57,7 @@ struct Said {
     delay: Duration,
     why: &'static str,
     ahead: usize,
+    attempts: u32,
     would_wait: Option<Duration>,
 }
 
@@ -85,6 +88,10 @@ impl Said {
         text.extend_from_slice(self.why.as_bytes());
         text.extend_from_slice(b", queue=");
         write_number(&mut text, self.ahead as u64);
+        if self.attempts > 1 {
+            text.extend_from_slice(b", attempts=");
+            write_number(&mut text, self.attempts.into());
+        }
         if let Some(would_wait) = self.would_wait {
             text.extend_from_slice(b", would-wait=");
             write_millis(&mut text, would_wait.as_millis());

@@ -18,7 +18,7 @@ use crate::config::Responses;
 use crate::metrics::Outcome;
 use crate::politeness::robots::reply::TroubleKind;
 use crate::politeness::{HostKey, visit};
-use crate::upstream::{BodyFault, Denied, UpstreamError};
+use crate::upstream::{BodyFault, Denied, HandshakeFault, UpstreamError};
 
 /// What is said about one failure.
 #[derive(Debug)]
@@ -59,6 +59,7 @@ impl Failure {
             | UpstreamError::Closed
             | UpstreamError::Reset => "connect",
             UpstreamError::ConnectTimeout | UpstreamError::WriteTimeout | UpstreamError::ResponseTimeout => "timeout",
+            UpstreamError::Certificate(_) | UpstreamError::Handshake(_) => "tls",
             UpstreamError::HeadTooLarge
             | UpstreamError::Protocol(_)
             | UpstreamError::TransferCoding
@@ -71,7 +72,6 @@ impl Failure {
 
 fn bad_request(bad: BadRequest) -> Words {
     let (status, title) = match bad {
-        BadRequest::Https => (StatusCode::NOT_IMPLEMENTED, "Not available yet"),
         BadRequest::Method => (StatusCode::NOT_IMPLEMENTED, "Unknown method"),
         BadRequest::TransferCoding => (StatusCode::NOT_IMPLEMENTED, "Unknown transfer coding"),
         BadRequest::Expectation => (StatusCode::EXPECTATION_FAILED, "Expectation failed"),
@@ -268,6 +268,11 @@ fn unreachable_origin(error: &UpstreamError) -> Words {
         UpstreamError::Unroutable => (GATEWAY, "Origin unreachable: no route", "destination_ip_unroutable"),
         UpstreamError::Connect(_) => (GATEWAY, "Origin unreachable: cannot connect", "connection_refused"),
         UpstreamError::ConnectTimeout => (TIMEOUT, "Origin timed out: connecting", "connection_timeout"),
+        UpstreamError::Certificate(_) => (GATEWAY, "Origin unreachable: bad certificate", "tls_certificate_error"),
+        UpstreamError::Handshake(HandshakeFault::Alert(_)) => {
+            (GATEWAY, "Origin unreachable: it refused TLS", "tls_alert_received")
+        }
+        UpstreamError::Handshake(_) => (GATEWAY, "Origin unreachable: TLS failed", "tls_protocol_error"),
         UpstreamError::Parent(_) => (GATEWAY, "Parent proxy refused", "http_upgrade_failed"),
         UpstreamError::Upgrade => (GATEWAY, "Origin switched to another protocol", "http_upgrade_failed"),
         UpstreamError::Closed | UpstreamError::Reset => {
@@ -295,7 +300,10 @@ fn unreachable_origin(error: &UpstreamError) -> Words {
         proxy_error,
         outcome: Outcome::Failed,
         detail: error.to_string(),
-        advice: String::new(),
+        advice: match error {
+            UpstreamError::Certificate(fault) => fault.advice().to_owned(),
+            _ => String::new(),
+        },
         retry_after: None,
         close: false,
     }

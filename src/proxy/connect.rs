@@ -45,11 +45,16 @@ pub(super) async fn connect(
     let visit = Visit { crawl_delay, ..wish::read(&worker.shared.gate, &parts, user, peer) };
     let mut place = worker.shared.gate.join(&budget, visit)?;
     place.called().await?;
-    let (stream, early) = worker.upstream.tunnel(settings.terms(), &host, port).await?;
+    let opening = worker.upstream.tunnel(settings.terms(), &host, port).await;
+    let (stream, early) = opening.inspect_err(|error| {
+        if error.blames_the_origin() {
+            place.failed();
+        }
+    })?;
     // The tunnel is open, but nothing of the client's goes into it before the turn.
     let permit = place.turn().await?;
     permit.sent();
-    permit.report(visit::Outcome::Answered);
+    permit.report(visit::Outcome::Opened);
     let upgrade = hyper::upgrade::on(Request::from_parts(parts, ()));
     if let Some(in_flight) = in_flight.as_mut() {
         in_flight.answered(200, Outcome::Forwarded);

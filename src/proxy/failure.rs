@@ -24,8 +24,6 @@ pub enum BadRequest {
     Userinfo,
     Port,
     Scheme,
-    /// `GET https://…`: not built yet.
-    Https,
     Form,
     Method,
     Expectation,
@@ -111,8 +109,7 @@ impl fmt::Display for BadRequest {
             BadRequest::TwoHosts => "the request names its host more than once",
             BadRequest::Userinfo => "a user name or password in the URL is not accepted; send Authorization instead",
             BadRequest::Port => "the port is missing or not a number from 1 to 65535",
-            BadRequest::Scheme => "only http:// URLs can be forwarded",
-            BadRequest::Https => "https:// URLs in clear are not forwarded yet; use CONNECT",
+            BadRequest::Scheme => "only http:// and https:// URLs can be forwarded",
             BadRequest::Form => "the request target is neither a URL nor host:port",
             BadRequest::Method => "the method is longer than any known one",
             BadRequest::Expectation => "the expectation is not 100-continue",

@@ -13,14 +13,14 @@ use super::failure::{BadRequest, Failure, Refusal};
 use super::handle::answered;
 use super::in_flight::InFlight;
 use super::robots::{self, Heard};
+use super::send::{Errand, Sent};
 use super::{Settings, Worker, account, headers, max_forwards, tunnel, wish};
-use crate::clock;
 use crate::config::ResponseHeaders;
 use crate::gate::Permit;
 use crate::metrics::Outcome;
-use crate::politeness::visit::{self, Visit};
-use crate::politeness::{HostKey, Origin, Scheme};
-use crate::upstream::{Answer, Message, RequestBody, Unanswered, UpstreamError};
+use crate::politeness::Origin;
+use crate::politeness::visit::Visit;
+use crate::upstream::{Answer, Message, RequestBody, UpstreamError};
 
 /// No registered method is longer than 17 characters; more is an attempt at something else.
 const LONGEST_METHOD: usize = 32;
@@ -34,7 +34,7 @@ pub(super) async fn forward(
     user: Option<&str>,
     in_flight: &mut Option<InFlight>,
 ) -> Result<Response<Body>, Failure> {
-    check(worker, origin, &parts)?;
+    check(worker, &parts)?;
     let peer = in_flight.as_ref().expect("a request is in flight until it is answered").peer();
     if let Some(response) = max_forwards::answer(&mut parts)? {
         answered(in_flight, response.status().as_u16(), Outcome::Rejected);
@@ -43,7 +43,7 @@ pub(super) async fn forward(
     let Heard { crawl_delay, warning } = robots::ask(worker, settings, origin, &parts).await?;
     let visit = Visit { crawl_delay, ..wish::read(&worker.shared.gate, &parts, user, peer) };
     let identity = settings.config.upstream.via.then_some(&worker.shared.identity);
-    let received = parts.version;
+    let (received, safe) = (parts.version, parts.method.is_safe());
     let upgrade = headers::asks_for_websocket(&parts.method, received, &parts.headers)
         .then(|| parts.extensions.remove::<OnUpgrade>())
         .flatten();
@@ -57,7 +57,9 @@ pub(super) async fn forward(
     let body = RequestBody::new(incoming, limit, settings.config.limits.client_stall);
     // Written down before it waits: then nothing keeps what it was read into.
     let message = Message::new(Request::from_parts(parts, body), &settings.config.upstream);
-    let (answer, permit, took) = send(worker, settings, origin, visit, message).await?;
+    let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &origin.host).await?;
+    let errand = Errand { worker, settings, origin, budget: &budget, visit, safe };
+    let Sent { answer, permit, took, attempts } = errand.send(message).await?;
 
     let (status, version) = match &answer {
         Answer::Response(response) => (response.status(), response.version()),
@@ -73,7 +75,7 @@ pub(super) async fn forward(
         (Answer::Response(mut response), _) => {
             headers::incoming(response.headers_mut(), identity, version);
             if settings.config.responses.headers == ResponseHeaders::Full {
-                account::tell(response.headers_mut(), &permit, took, warning, &worker.shared.identity);
+                account::tell(response.headers_mut(), &permit, took, attempts, warning, &worker.shared.identity);
             }
             keep(in_flight, permit, took);
             // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
@@ -98,70 +100,15 @@ fn keep(in_flight: &mut Option<InFlight>, permit: Permit, took: Duration) {
     in_flight.keep(permit);
 }
 
-/// Has the request wait its turn and sends it; once more if that is safe and the first try was not answered.
-async fn send(
-    worker: &Worker,
-    settings: &Settings,
-    origin: &Origin,
-    visit: Visit,
-    message: Message,
-) -> Result<(Answer, Permit, Duration), Failure> {
-    let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &origin.host).await?;
-    let mut place = worker.shared.gate.join(&budget, visit)?;
-    place.called().await?;
-    let terms = settings.terms();
-    let ready = worker.upstream.ready(terms, origin).await?;
-    let permit = place.turn().await?;
-    let began = clock::now();
-    let outcome = worker.upstream.send(terms, ready, message, || permit.sent()).await;
-    match reported(outcome, &permit) {
-        Ok(answer) => Ok((answer, permit, clock::now().duration_since(began))),
-        Err(Unanswered { error, again: None }) => Err(error.into()),
-        Err(Unanswered { again: Some(message), .. }) => {
-            drop(permit);
-            // Boxed, because it is rare and its space would be part of every request.
-            Box::pin(send_again(worker, settings, origin, &budget, visit, *message)).await
-        }
-    }
-}
-
-/// The second try is a visit of its own, at the front of the line.
-async fn send_again(
-    worker: &Worker,
-    settings: &Settings,
-    origin: &Origin,
-    budget: &HostKey,
-    visit: Visit,
-    message: Message,
-) -> Result<(Answer, Permit, Duration), Failure> {
-    let mut place = worker.shared.gate.join(budget, Visit { retry: true, ..visit })?;
-    place.called().await?;
-    let terms = settings.terms();
-    let ready = worker.upstream.ready_new(terms, origin).await?;
-    let permit = place.turn().await?;
-    let began = clock::now();
-    let outcome = worker.upstream.send(terms, ready, message, || permit.sent()).await;
-    let answer = reported(outcome, &permit).map_err(|unanswered| unanswered.error)?;
-    Ok((answer, permit, clock::now().duration_since(began)))
-}
-
-fn reported(outcome: Result<Answer, Unanswered>, permit: &Permit) -> Result<Answer, Unanswered> {
-    permit.report(if outcome.is_ok() { visit::Outcome::Answered } else { visit::Outcome::Failed });
-    outcome
-}
-
 /// A parent proxy must read the same host as we did, so it gets our spelling.
 fn canonical(origin: &Origin, uri: Uri) -> Uri {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     Uri::try_from(format!("{origin}{path}")).unwrap_or(uri)
 }
 
-fn check(worker: &Worker, origin: &Origin, parts: &Parts) -> Result<(), Failure> {
+fn check(worker: &Worker, parts: &Parts) -> Result<(), Failure> {
     if parts.method.as_str().len() > LONGEST_METHOD {
         return Err(BadRequest::Method.into());
-    }
-    if origin.scheme == Scheme::Https {
-        return Err(BadRequest::Https.into());
     }
     headers::check_expectation(&parts.headers, parts.version)?;
     headers::check_framing(&parts.headers)?;

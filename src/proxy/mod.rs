@@ -17,6 +17,7 @@ mod in_flight;
 mod landing;
 mod max_forwards;
 mod robots;
+mod send;
 mod target;
 mod tunnel;
 mod users;
@@ -33,10 +34,12 @@ use http::HeaderValue;
 use crate::config::Config;
 use crate::gate::Gate;
 use crate::metrics::Metrics;
+use crate::politeness::retries::Retrying;
 use crate::politeness::robots::Agents;
+use crate::politeness::signals::Listening;
 use crate::robots::Robots;
 use crate::shutdown::Stop;
-use crate::upstream::{Guard, Terms};
+use crate::upstream::{Guard, Terms, Trust};
 
 pub use self::access_log::AccessLog;
 pub use self::failure::BadRequest;
@@ -66,19 +69,31 @@ pub struct Shared {
 pub struct Settings {
     pub config: Config,
     pub guard: Guard,
+    pub trust: Trust,
     pub users: Option<Users>,
     /// By which names clients look for their group in robots.txt, if not by their own.
     agents: Option<Agents>,
+    /// How answers are read, and when a request is sent again.
+    listening: Listening,
+    retrying: Retrying,
     /// Different for each.
     generation: u64,
 }
 
 impl Settings {
-    pub fn new(config: Config, guard: Guard, users: Option<Users>) -> Self {
+    pub fn new(config: Config, guard: Guard, trust: Trust, users: Option<Users>) -> Self {
         static GENERATIONS: AtomicU64 = AtomicU64::new(0);
         let tokens = &config.robots.user_agent;
         let agents = (!tokens.is_empty()).then(|| Agents::from_tokens(tokens.iter().map(String::as_str)));
-        Settings { config, guard, users, agents, generation: GENERATIONS.fetch_add(1, Relaxed) }
+        let (adaptive, retry) = (&config.adaptive, &config.retry);
+        let listening = Listening {
+            statuses: adaptive.statuses.clone(),
+            retry_after_max: adaptive.retry_after_max,
+            ratelimit_fields: adaptive.ratelimit_fields,
+        };
+        let retrying = Retrying { max: retry.max, statuses: retry.statuses.clone(), budget: retry.budget };
+        let generation = GENERATIONS.fetch_add(1, Relaxed);
+        Settings { config, guard, trust, users, agents, listening, retrying, generation }
     }
 
     /// Whom robots.txt knows a client as.
@@ -100,6 +115,7 @@ impl Settings {
         Terms {
             config: &self.config.upstream,
             guard: &self.guard,
+            trust: &self.trust,
             head_size: self.config.limits.head_size,
             generation: self.generation,
         }

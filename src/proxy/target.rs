@@ -12,7 +12,7 @@ use crate::politeness::{HostKey, Origin, Scheme};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// `GET http://host/path`: to be forwarded.
+    /// `GET http://host/path`, or `https://` of a client that leaves TLS to us: to be forwarded.
     Forward(Origin),
     /// `CONNECT host:port`: a tunnel.
     Tunnel { host: HostKey, port: u16 },

@@ -17,6 +17,7 @@ use super::in_flight::InFlight;
 use super::worker::ClientStream;
 use super::{Settings, Worker, headers};
 use crate::patience::{Limit, Patient};
+use crate::upstream::Stream;
 
 /// Both buffers are allocated at once, so ten thousand tunnels cost 320 MB. Larger ones save little (measured: 16 KiB
 /// 0.9 s of CPU per GiB, 64 KiB 0.87 s).
@@ -27,7 +28,7 @@ pub(super) fn join(
     worker: &Arc<Worker>,
     settings: &Arc<Settings>,
     upgrade: OnUpgrade,
-    origin: TcpStream,
+    origin: Stream,
     early: Bytes,
     in_flight: Option<InFlight>,
 ) {
@@ -58,7 +59,7 @@ pub(super) fn switch(
     worker: &Arc<Worker>,
     settings: &Arc<Settings>,
     response: Response<()>,
-    stream: TcpStream,
+    stream: Stream,
     early: Bytes,
     upgrade: OnUpgrade,
     in_flight: Option<InFlight>,
@@ -80,7 +81,7 @@ pub(super) fn switch(
 /// Answers how many bytes the client was sent.
 async fn copy(
     mut near: Patient<TcpStream>,
-    mut far: Patient<TcpStream>,
+    mut far: Patient<Stream>,
     from_near: &[u8],
     from_far: &[u8],
 ) -> std::io::Result<usize> {

@@ -133,7 +133,7 @@ async fn exchange(way: &Way<'_>, ready: Ready, message: Message, permit: Option<
     };
     let answer = way.upstream.send(way.terms, ready, message, sent).await;
     if let Some(permit) = permit {
-        permit.report(if answer.is_ok() { Outcome::Answered } else { Outcome::Failed });
+        permit.report(if answer.is_ok() { Outcome::Opened } else { Outcome::Failed });
     }
     match answer {
         Ok(Answer::Response(response)) => Hop::read(response).await,

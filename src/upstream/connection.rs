@@ -14,18 +14,18 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
 
 use super::Terms;
 use super::error::UpstreamError;
 use super::head::{self, Head};
 use super::message::Message;
 use super::pool::Place;
+use super::stream::Stream;
 use super::upload::{Upload, UploadError};
 use crate::patience::{Limit, Patient};
 
 pub(super) struct Connection {
-    stream: Patient<TcpStream>,
+    stream: Patient<Stream>,
     limit: Arc<Limit>,
     /// What was read and not used yet.
     buffer: BytesMut,
@@ -59,7 +59,7 @@ const LARGEST_READ: usize = 64 * 1024;
 const MOST_INTERIM: usize = 20;
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, place: Place, terms: Terms<'_>) -> Self {
+    pub(super) fn new(stream: Stream, place: Place, terms: Terms<'_>) -> Self {
         let limit = Arc::new(Limit::none());
         let idle = terms.config.idle_timeout;
         Connection {
@@ -92,7 +92,7 @@ impl Connection {
         response_timeout: Duration,
         mut started: impl FnMut(),
     ) -> Result<(Head, Upload, Box<Self>), Unsent> {
-        if self.reused && self.is_stale() {
+        if self.reused && self.stream.get_mut().is_stale() {
             return Err(Unsent { error: UpstreamError::Closed, again: Some(message), started: false });
         }
         let mut is_started = false;
@@ -209,12 +209,6 @@ impl Connection {
         }
     }
 
-    /// Closed by the origin, or with bytes on it that belong to no request.
-    fn is_stale(&self) -> bool {
-        let mut byte = [0];
-        !matches!(self.stream.get_ref().try_read(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
-    }
-
     /// Makes the connection ready for the next request; false if there are bytes on it that nobody asked for.
     pub(super) fn rest(&mut self) -> bool {
         self.limit.clear();
@@ -225,7 +219,7 @@ impl Connection {
     }
 
     /// The bare stream, after the origin has switched protocols, with what it has sent since.
-    pub(super) fn into_stream(self) -> (TcpStream, Bytes) {
+    pub(super) fn into_stream(self) -> (Stream, Bytes) {
         (self.stream.into_inner(), self.buffer.freeze())
     }
 }

@@ -10,16 +10,25 @@ use std::time::Duration;
 
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::error::UpstreamError;
 use super::guard::{Denied, Guard};
 use super::resolve::Resolver;
+use crate::clock;
 use crate::config;
 use crate::politeness::HostKey;
 
 /// RFC 8305, section 5: the recommended pause before the next address is tried.
 const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
+
+/// A fresh TCP connection.
+#[derive(Debug)]
+pub(super) struct Dialled {
+    pub(super) stream: TcpStream,
+    /// When `connect_timeout` is over, which is for all that makes the connection ready.
+    pub(super) until: Instant,
+}
 
 /// A TCP connection to an address that the guard has approved.
 pub(super) async fn connect(
@@ -28,16 +37,16 @@ pub(super) async fn connect(
     config: &config::Upstream,
     host: &HostKey,
     port: u16,
-) -> Result<TcpStream, UpstreamError> {
+) -> Result<Dialled, UpstreamError> {
     let ips = resolver.lookup(host, config.dns_timeout).await?;
     guard.judge(host, port, &ips).map_err(UpstreamError::Denied)?;
-    let stream = reach(&ips, port, config).await?;
-    if let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr())
+    let dialled = reach(&ips, port, config).await?;
+    if let (Ok(local), Ok(peer)) = (dialled.stream.local_addr(), dialled.stream.peer_addr())
         && guard.is_own_connection(local, peer)
     {
         return Err(UpstreamError::Denied(Denied::Own));
     }
-    Ok(stream)
+    Ok(dialled)
 }
 
 /// A TCP connection to the parent proxy: the operator named it, so the guard is not asked.
@@ -45,26 +54,27 @@ pub(super) async fn connect_parent(
     resolver: &Resolver,
     config: &config::Upstream,
     parent: &config::ParentProxy,
-) -> Result<TcpStream, UpstreamError> {
+) -> Result<Dialled, UpstreamError> {
     let host = HostKey::parse(&parent.host).map_err(|error| UpstreamError::Dns(error.to_string()))?;
     let ips = resolver.lookup(&host, config.dns_timeout).await?;
     reach(&ips, parent.port, config).await
 }
 
-async fn reach(ips: &Arc<[IpAddr]>, port: u16, config: &config::Upstream) -> Result<TcpStream, UpstreamError> {
+async fn reach(ips: &Arc<[IpAddr]>, port: u16, config: &config::Upstream) -> Result<Dialled, UpstreamError> {
+    let until = clock::now() + config.connect_timeout;
     let connecting = async {
         match **ips {
             [ip] => open(SocketAddr::new(ip, port), config.bind).await,
             _ => race(interleaved(ips), port, config.bind).await,
         }
     };
-    let stream = timeout(config.connect_timeout, connecting)
+    let stream = timeout_at(until, connecting)
         .await
         .map_err(|_| UpstreamError::ConnectTimeout)?
         .map_err(UpstreamError::connecting)?;
     // Requests are written whole; waiting for more to fill a packet only delays them.
     stream.set_nodelay(true).map_err(UpstreamError::connecting)?;
-    Ok(stream)
+    Ok(Dialled { stream, until })
 }
 
 async fn race(ips: Vec<IpAddr>, port: u16, bind: Option<IpAddr>) -> io::Result<TcpStream> {

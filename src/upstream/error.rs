@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 
 use super::guard::Denied;
+use super::tls::{self, CertificateFault, HandshakeFault};
 
 #[derive(Debug)]
 pub enum UpstreamError {
@@ -17,6 +18,10 @@ pub enum UpstreamError {
     Unroutable,
     Connect(io::Error),
     ConnectTimeout,
+    /// The origin could not show that it is who it should be.
+    Certificate(CertificateFault),
+    /// No TLS connection came about, for another reason.
+    Handshake(HandshakeFault),
     /// The parent proxy did not open a tunnel.
     Parent(u16),
     /// The origin switched to a protocol that was not asked for.
@@ -46,6 +51,11 @@ pub enum BodyFault {
 }
 
 impl UpstreamError {
+    /// Whether the host failed, and not its visitor or the operator's rules.
+    pub fn blames_the_origin(&self) -> bool {
+        !matches!(self, UpstreamError::Denied(_) | UpstreamError::RequestBody(_) | UpstreamError::Parent(_))
+    }
+
     pub(super) fn connecting(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::ConnectionRefused => UpstreamError::Refused,
@@ -59,6 +69,9 @@ impl UpstreamError {
     pub(super) fn reading(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::TimedOut => UpstreamError::ResponseTimeout,
+            io::ErrorKind::UnexpectedEof => UpstreamError::Closed,
+            // TLS 1.3 lets a server refuse when the client believes that the handshake is over.
+            io::ErrorKind::InvalidData => tls::fault(error),
             _ => UpstreamError::Reset,
         }
     }
@@ -91,6 +104,8 @@ impl fmt::Display for UpstreamError {
             UpstreamError::Unroutable => f.write_str("no route to the host"),
             UpstreamError::Connect(error) => write!(f, "cannot connect: {error}"),
             UpstreamError::ConnectTimeout => f.write_str("connecting took too long"),
+            UpstreamError::Certificate(fault) => fault.fmt(f),
+            UpstreamError::Handshake(fault) => fault.fmt(f),
             UpstreamError::Parent(status) => write!(f, "the parent proxy answered {status}"),
             UpstreamError::Upgrade => f.write_str("the origin switched to a protocol that was not asked for"),
             UpstreamError::Closed => f.write_str("closed without an answer"),

@@ -1,6 +1,7 @@
 //! A request as it goes over the wire.
 
 use http::header::{CONTENT_LENGTH, HeaderName, PROXY_AUTHORIZATION};
+use http::uri::Scheme;
 use http::{Method, Request};
 use http_body::Body;
 
@@ -21,15 +22,17 @@ pub struct Message {
 }
 
 impl Message {
-    /// A parent proxy gets the whole URI and its credentials, an origin only the path (RFC 9112, section 3.2).
+    /// A parent proxy gets the whole URI and its credentials, an origin only the path (RFC 9112, section 3.2). The
+    /// parent reads `http://` requests alone: others go to the origin, through a tunnel.
     pub fn new(request: Request<RequestBody>, config: &config::Upstream) -> Self {
         let (parts, body) = request.into_parts();
+        let parent = config.proxy.as_ref().filter(|_| parts.uri.scheme() == Some(&Scheme::HTTP));
         let is_empty = matches!(body, RequestBody::Empty);
         let chunked = !is_empty && body.size_hint().exact().is_none();
         let mut head = Vec::with_capacity(HEAD_SIZE);
         head.extend_from_slice(parts.method.as_str().as_bytes());
         head.push(b' ');
-        if config.proxy.is_some() {
+        if parent.is_some() {
             write_authority(&mut head, &parts.uri);
         }
         write_path(&mut head, &parts.uri);
@@ -37,7 +40,7 @@ impl Message {
         for (name, value) in &parts.headers {
             write_field(&mut head, name, value.as_bytes());
         }
-        if let Some(value) = config.proxy.as_ref().and_then(parent::authorization) {
+        if let Some(value) = parent.and_then(parent::authorization) {
             write_field(&mut head, &PROXY_AUTHORIZATION, value.as_bytes());
         }
         if chunked {
@@ -53,6 +56,13 @@ impl Message {
             repeatable: is_empty && parts.method.is_idempotent(),
             body,
         }
+    }
+}
+
+impl Message {
+    /// The same once more, if it may be sent twice.
+    pub fn again(&self) -> Option<Message> {
+        self.repeatable.then(|| Message { head: self.head.clone(), body: RequestBody::Empty, ..*self })
     }
 }
 
@@ -123,6 +133,7 @@ mod tests {
         config.proxy = Some(config::ParentProxy { host: "p.test".into(), port: 1, credentials });
         let expected = "GET http://a.test:81/a?b HTTP/1.1\r\nProxy-Authorization: Basic dTpw\r\n\r\n";
         assert_eq!(written_for(request(), &config), expected);
+        assert_eq!(written_for(Request::get("https://a.test/a"), &config), "GET /a HTTP/1.1\r\n\r\n");
     }
 
     #[test]

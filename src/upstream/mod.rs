@@ -18,6 +18,8 @@ mod parent;
 mod pool;
 mod reply;
 mod resolve;
+mod stream;
+mod tls;
 mod upload;
 
 use std::net::IpAddr;
@@ -25,9 +27,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use tokio::net::TcpStream;
+use tokio::time::timeout_at;
 
 use self::connection::{Connection, Unsent};
+use self::dial::Dialled;
 use self::head::Head;
 use self::pool::{Place, Pool};
 use self::reply::Lease;
@@ -38,9 +41,11 @@ pub use self::guard::{Denied, Guard};
 pub use self::message::Message;
 pub use self::reply::{Broken, Reply};
 pub use self::resolve::Resolver;
+pub use self::stream::Stream;
+pub use self::tls::{BadRoots, CertificateFault, HandshakeFault, Trust};
 
 use crate::config::{self, Key};
-use crate::politeness::{HostKey, Origin};
+use crate::politeness::{HostKey, Origin, Scheme};
 
 #[derive(Debug)]
 pub struct Upstream {
@@ -53,6 +58,7 @@ pub struct Upstream {
 pub struct Terms<'a> {
     pub config: &'a config::Upstream,
     pub guard: &'a Guard,
+    pub trust: &'a Trust,
     pub head_size: usize,
     /// Counts changes of the settings: a connection opened under others is not used again.
     pub generation: u64,
@@ -69,7 +75,7 @@ pub struct Ready {
 pub enum Answer {
     Response(Response<Reply>),
     /// 101: the rest of the connection belongs to another protocol. The bytes are what the origin has sent of it.
-    Switched(Response<()>, TcpStream, Bytes),
+    Switched(Response<()>, Stream, Bytes),
 }
 
 /// A request without an answer.
@@ -137,24 +143,40 @@ impl Upstream {
     }
 
     fn place(&self, terms: Terms<'_>, origin: &Origin) -> Result<Place, UpstreamError> {
-        Ok(match terms.config.proxy {
-            Some(_) => {
-                terms.guard.judge_unresolved(&origin.host, origin.port).map_err(UpstreamError::Denied)?;
-                Place::Parent
-            }
-            None => Place::Origin(origin.clone()),
+        if terms.config.proxy.is_none() {
+            return Ok(Place::Origin(origin.clone()));
+        }
+        terms.guard.judge_unresolved(&origin.host, origin.port).map_err(UpstreamError::Denied)?;
+        Ok(match origin.scheme {
+            Scheme::Http => Place::Parent,
+            Scheme::Https => Place::Origin(origin.clone()),
         })
     }
 
     async fn open(&self, terms: Terms<'_>, place: Place) -> Result<Ready, UpstreamError> {
         let stream = match (&place, &terms.config.proxy) {
-            (Place::Origin(origin), _) => {
-                dial::connect(&self.resolver, terms.guard, terms.config, &origin.host, origin.port).await?
+            (Place::Origin(origin), _) => self.open_origin(terms, origin).await?,
+            (Place::Parent, Some(parent)) => {
+                Stream::Plain(dial::connect_parent(&self.resolver, terms.config, parent).await?.stream)
             }
-            (Place::Parent, Some(parent)) => dial::connect_parent(&self.resolver, terms.config, parent).await?,
             (Place::Parent, None) => unreachable!("a place at the parent is only taken where there is one"),
         };
         Ok(Ready { connection: Box::new(Connection::new(stream, place, terms)) })
+    }
+
+    /// The handshake belongs to getting ready: a slow one costs no gap between requests.
+    async fn open_origin(&self, terms: Terms<'_>, origin: &Origin) -> Result<Stream, UpstreamError> {
+        let (Dialled { stream, until }, early) = self.reach(terms, &origin.host, origin.port).await?;
+        match origin.scheme {
+            Scheme::Http => Ok(Stream::Plain(stream)),
+            // In TLS the client speaks first.
+            Scheme::Https if !early.is_empty() => Err(UpstreamError::Handshake(HandshakeFault::NotTls)),
+            Scheme::Https => {
+                let handshake = terms.trust.handshake(&origin.host, stream);
+                let tls = timeout_at(until, handshake).await.map_err(|_| UpstreamError::ConnectTimeout)??;
+                Ok(Stream::Tls(Box::new(tls)))
+            }
+        }
     }
 
     /// Sends the request and waits for the response head. `started` is called when the request's head has been written.
@@ -203,26 +225,22 @@ impl Upstream {
     }
 
     /// A bare connection to the host, through the parent proxy if there is one.
-    pub async fn tunnel(
-        &self,
-        terms: Terms<'_>,
-        host: &HostKey,
-        port: u16,
-    ) -> Result<(TcpStream, Bytes), UpstreamError> {
-        match &terms.config.proxy {
-            None => {
-                let stream = dial::connect(&self.resolver, terms.guard, terms.config, host, port).await?;
-                Ok((stream, Bytes::new()))
-            }
-            Some(parent) => {
-                terms.guard.judge_unresolved(host, port).map_err(UpstreamError::Denied)?;
-                let stream = dial::connect_parent(&self.resolver, terms.config, parent).await?;
-                let opening = parent::open_tunnel(stream, parent, host, port);
-                tokio::time::timeout(terms.config.connect_timeout, opening)
-                    .await
-                    .map_err(|_| UpstreamError::ConnectTimeout)?
-            }
-        }
+    pub async fn tunnel(&self, terms: Terms<'_>, host: &HostKey, port: u16) -> Result<(Stream, Bytes), UpstreamError> {
+        let (dialled, early) = self.reach(terms, host, port).await?;
+        Ok((Stream::Plain(dialled.stream), early))
+    }
+
+    /// The bytes are what the far end has already sent.
+    async fn reach(&self, terms: Terms<'_>, host: &HostKey, port: u16) -> Result<(Dialled, Bytes), UpstreamError> {
+        let Some(parent) = &terms.config.proxy else {
+            let dialled = dial::connect(&self.resolver, terms.guard, terms.config, host, port).await?;
+            return Ok((dialled, Bytes::new()));
+        };
+        terms.guard.judge_unresolved(host, port).map_err(UpstreamError::Denied)?;
+        let Dialled { stream, until } = dial::connect_parent(&self.resolver, terms.config, parent).await?;
+        let opening = parent::open_tunnel(stream, parent, host, port);
+        let (stream, early) = timeout_at(until, opening).await.map_err(|_| UpstreamError::ConnectTimeout)??;
+        Ok((Dialled { stream, until }, early))
     }
 
     /// Closes connections that have been idle for too long. Called now and then by the worker.

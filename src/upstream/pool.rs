@@ -13,7 +13,7 @@ use super::connection::Connection;
 use crate::clock;
 use crate::politeness::Origin;
 
-/// Where a connection leads. Only plain TCP for now; the parent proxy has its own place.
+/// Where a connection leads. Plain requests through a parent proxy share its connections, whatever their origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     Origin(Origin),

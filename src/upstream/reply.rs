@@ -92,8 +92,7 @@ impl Reply {
                 Ok(0) if matches!(self.left, Left::UntilClose) => return Poll::Ready(Ok(None)),
                 Ok(0) => return Poll::Ready(Err(Broken::Truncated)),
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => return Poll::Ready(Err(Broken::TimedOut)),
-                Err(_) => return Poll::Ready(Err(Broken::Reset)),
+                Err(error) => return Poll::Ready(Err(Broken::by(&error))),
             }
         }
     }
@@ -142,6 +141,17 @@ impl Body for Reply {
         match self.left {
             Left::Length(length) => SizeHint::with_exact(length),
             Left::Chunks(_) | Left::UntilClose => SizeHint::default(),
+        }
+    }
+}
+
+impl Broken {
+    fn by(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Broken::TimedOut,
+            // TLS that ends without saying so: an end that anybody on the way could have made (RFC 9112, section 9.8).
+            io::ErrorKind::UnexpectedEof => Broken::Truncated,
+            _ => Broken::Reset,
         }
     }
 }

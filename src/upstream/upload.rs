@@ -73,6 +73,11 @@ impl Upload {
                     return Poll::Ready(Err(UploadError::Stream));
                 }
             }
+            // TLS takes more than it has sent.
+            if let Err(error) = ready!(Pin::new(&mut *stream).poll_flush(cx)) {
+                self.state = State::Failed(error.kind());
+                return Poll::Ready(Err(UploadError::Stream));
+            }
             self.started = true;
             if self.state == State::Last {
                 self.state = State::Over;

@@ -15,6 +15,7 @@
 //! | S47, S48 | `upgrade` |
 //! | S10, S11, S49–S53, X13, X25, X26 | `connect` |
 //! | reuse, retry, time limits, parent proxies | `upstream` |
+//! | `https://` in absolute form, TLS towards origins | `https` |
 //! | X1, X3–X13, X16, X19, X21 | `guard` |
 //! | S73–S79, X30, X31 | `refusals` |
 //! | S80, X20 | `users` |
@@ -32,6 +33,7 @@ mod expect;
 mod framing;
 mod guard;
 mod hop_by_hop;
+mod https;
 mod landing;
 mod limits;
 mod logs;

@@ -10,7 +10,7 @@ use super::Lane;
 use crate::politeness::breaker::{self, Breaker, Ending, Tolerance};
 use crate::politeness::pace::{self, Epoch, Heard, Learning, Pace, What};
 use crate::politeness::policy::Schooling;
-use crate::politeness::retries::{Budget, Retrying};
+use crate::politeness::retries::Budget;
 use crate::politeness::roll::Phase;
 use crate::politeness::signals::{Answer, Signals};
 use crate::politeness::time::Timestamp;
@@ -24,6 +24,8 @@ pub(super) struct Lessons {
     pace: Pace,
     breaker: Breaker,
     retries: Budget,
+    /// Of the first tries, how many may become second ones.
+    retry_share: f64,
 }
 
 /// What an answer changed, for the log and the counters.
@@ -39,8 +41,9 @@ pub struct Lesson {
 
 impl Lessons {
     fn new(schooling: &Schooling) -> Self {
-        let Schooling { learning, tolerance, .. } = *schooling;
-        Lessons { learning, tolerance, pace: Pace::new(), breaker: Breaker::new(), retries: Budget::new() }
+        let Schooling { learning, tolerance, ref retrying } = *schooling;
+        let retry_share = retrying.budget;
+        Lessons { learning, tolerance, pace: Pace::new(), breaker: Breaker::new(), retries: Budget::new(), retry_share }
     }
 
     /// Whether it is as if nothing had ever been learned.
@@ -86,6 +89,7 @@ impl Lane {
     pub fn school(&mut self, schooling: &Schooling, now: Timestamp) {
         if let Some(lessons) = &mut self.lessons {
             (lessons.learning, lessons.tolerance) = (schooling.learning, schooling.tolerance);
+            lessons.retry_share = schooling.retrying.budget;
             self.respace(now);
         }
     }
@@ -108,10 +112,10 @@ impl Lane {
     }
 
     /// A request leaves: its answer is told with the epoch.
-    pub(super) fn count_send(&mut self, retry: bool, retrying: &Retrying, now: Timestamp) -> Option<Epoch> {
+    pub(super) fn count_send(&mut self, retry: bool, now: Timestamp) -> Option<Epoch> {
         let lessons = self.lessons.as_mut()?;
         if !retry {
-            lessons.retries.sent(retrying);
+            lessons.retries.sent(lessons.retry_share);
         }
         let epoch = lessons.pace.sent(now);
         self.respace(now);
@@ -199,3 +203,7 @@ impl Lane {
         self.lessons.get_or_insert_with(|| Box::new(Lessons::new(schooling)))
     }
 }
+
+#[cfg(test)]
+#[path = "lessons_tests.rs"]
+mod tests;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Flaw;
 use super::oracle::{Broken, Promise, broken};
 use super::world::{Event, Stage, World};
+use crate::politeness::policy::Schooling;
 use crate::politeness::visit::{Outcome, Ticket};
 
 impl World {
@@ -134,14 +135,16 @@ impl World {
         let Some(guest) = self.guests.get(&id) else { return Ok(()) };
         let (host, ticket, retry) = (guest.host, guest.ticket, guest.visit.retry);
         let took = now.since(guest.sent);
-        let outcome = if self.dice.chance(90) { Outcome::Answered } else { Outcome::Failed };
-        if outcome == Outcome::Answered {
+        let answered = self.dice.chance(90);
+        if answered {
             self.hosts[host].oracle.answered(took, now);
         }
         if self.hosts[host].oracle.policy.delay_factor > 0.0 {
             self.foresee_nothing(host);
         }
-        self.hosts[host].lane.report(ticket, outcome, now);
+        if answered {
+            self.hosts[host].lane.report(ticket, Outcome::Opened, &Schooling::default(), now);
+        }
         self.steps(host)?;
         if !retry && self.dice.chance(5) {
             self.leave(id)?;

@@ -41,6 +41,15 @@ impl Curtsy {
         Curtsy { running: Some(running), address, admin }
     }
 
+    /// Why it does not start with these settings.
+    pub(crate) fn start_error(change: impl FnOnce(&mut Config)) -> String {
+        let mut config = config();
+        config.listen = vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))];
+        change(&mut config);
+        let listeners = Listeners::bind(&config).expect("loopback has free ports");
+        Running::start(config, listeners).expect_err("these settings are not sound").to_string()
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }

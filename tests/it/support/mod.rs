@@ -10,6 +10,7 @@ pub(crate) mod hole;
 pub(crate) mod message;
 pub(crate) mod origin;
 pub(crate) mod program;
+pub(crate) mod tls_origin;
 pub(crate) mod wire;
 
 pub(crate) use self::client::Client;
@@ -19,4 +20,5 @@ pub(crate) use self::hole::Hole;
 pub(crate) use self::message::Message;
 pub(crate) use self::origin::{HELLO, Origin, Visitor};
 pub(crate) use self::program::Program;
+pub(crate) use self::tls_origin::Authority;
 pub(crate) use self::wire::End;

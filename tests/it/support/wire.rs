@@ -1,4 +1,4 @@
-//! A TCP connection seen byte by byte: what both the test client and the test origin stand on.
+//! A TCP connection, or TLS on it, seen byte by byte: what both the test client and the test origin stand on.
 //!
 //! Reads messages by their framing but never corrects them; a silence longer than the wire's patience is an answer
 //! ([`End::Silence`]), not a hang.
@@ -7,6 +7,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use rustls::{HandshakeKind, ServerConfig, ServerConnection};
 
 use super::deadline::PATIENCE;
 use super::message::{Message, latin1};
@@ -22,6 +24,7 @@ pub(crate) enum End {
 
 pub(crate) struct Wire {
     stream: TcpStream,
+    tls: Option<Box<ServerConnection>>,
     unread: Vec<u8>,
     /// Every byte that ever arrived, for a witness on another thread.
     seen: Arc<Mutex<Vec<u8>>>,
@@ -30,13 +33,47 @@ pub(crate) struct Wire {
 impl Wire {
     pub(crate) fn new(stream: TcpStream) -> Self {
         stream.set_nodelay(true).expect("a fresh socket takes options");
-        let wire = Wire { stream, unread: Vec::new(), seen: Arc::default() };
+        let wire = Wire { stream, tls: None, unread: Vec::new(), seen: Arc::default() };
         wire.patience(PATIENCE);
         wire
     }
 
     pub(crate) fn seen(&self) -> Arc<Mutex<Vec<u8>>> {
         self.seen.clone()
+    }
+
+    /// Goes on under TLS, as the server; false if the other side will not.
+    pub(crate) fn start_tls(&mut self, config: &Arc<ServerConfig>) -> bool {
+        assert!(self.unread.is_empty(), "a client does not send its hello before it may");
+        let mut session = ServerConnection::new(config.clone()).expect("a sound configuration");
+        let agreed = session.complete_io(&mut self.stream).is_ok();
+        self.tls = agreed.then(|| Box::new(session));
+        agreed
+    }
+
+    /// The name that the client asked for; an address is not asked for by name.
+    pub(crate) fn server_name(&mut self) -> Option<String> {
+        self.session().server_name().map(str::to_owned)
+    }
+
+    pub(crate) fn handshake_kind(&mut self) -> HandshakeKind {
+        self.session().handshake_kind().expect("the handshake is over")
+    }
+
+    /// Sends a record that means nothing to whoever reads bytes.
+    pub(crate) fn send_new_keys(&mut self) {
+        self.session().refresh_traffic_keys().expect("TLS 1.3 after its handshake");
+        self.send("");
+    }
+
+    /// Says "no more from me" as TLS does. Without this, the end of the connection is an unexpected one.
+    pub(crate) fn close_notify(&mut self) {
+        self.session().send_close_notify();
+        self.send("");
+    }
+
+    fn session(&mut self) -> &mut ServerConnection {
+        self.tls.as_mut().expect("this wire speaks TLS")
     }
 
     pub(crate) fn peer(&self) -> SocketAddr {
@@ -51,7 +88,9 @@ impl Wire {
 
     /// Sends what it can: a peer that stopped listening is what many tests are about.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
-        self.stream.write_all(bytes.as_ref()).is_ok()
+        let Some(session) = &mut self.tls else { return self.stream.write_all(bytes.as_ref()).is_ok() };
+        let mut stream = rustls::Stream::new(&mut **session, &mut self.stream);
+        stream.write_all(bytes.as_ref()).and_then(|()| stream.flush()).is_ok()
     }
 
     /// Says "no more from me" and keeps listening.
@@ -163,7 +202,11 @@ impl Wire {
 
     fn fill(&mut self) -> Result<(), End> {
         let mut buffer = [0; 16 * 1024];
-        match self.stream.read(&mut buffer) {
+        let read = match &mut self.tls {
+            None => self.stream.read(&mut buffer),
+            Some(session) => rustls::Stream::new(&mut **session, &mut self.stream).read(&mut buffer),
+        };
+        match read {
             Ok(0) => Err(End::Fin),
             Ok(count) => {
                 self.unread.extend_from_slice(&buffer[..count]);

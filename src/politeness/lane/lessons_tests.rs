@@ -1,0 +1,167 @@
+//! How a lane reacts to what it is taught.
+
+use super::*;
+use crate::politeness::pace::Cause;
+use crate::politeness::policy::Policy;
+use crate::politeness::signals::Quota;
+use crate::politeness::visit::{ClientId, Refusal, Step, Visit};
+
+const fn at(millis: u64) -> Timestamp {
+    Timestamp::from_millis(1_000_000 + millis)
+}
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn visit(url: u64) -> Visit {
+    let max_wait = None;
+    Visit { client: ClientId(1), url, urgency: 3, retry: false, max_wait, crawl_delay: Duration::ZERO }
+}
+
+fn lane(policy: Policy) -> Lane {
+    Lane::new(policy, 1)
+}
+
+/// A visit that starts and is sent as soon as the lane lets it; says when.
+fn start(lane: &mut Lane, mut now: Timestamp) -> (Ticket, Timestamp) {
+    let ticket = lane.join(visit(now.as_micros()), now).unwrap().ticket;
+    loop {
+        match lane.next_step(now) {
+            Step::Prepare(called) => lane.ready(called, now),
+            Step::Start(started) => {
+                assert_eq!(started, ticket);
+                assert_eq!(lane.sent(ticket, now), None);
+                return (ticket, now);
+            }
+            Step::Wait(alarm) => now = alarm.expect("somebody waits").at,
+            Step::Refuse(..) => panic!("refused"),
+        }
+    }
+}
+
+fn answer(lane: &mut Lane, ticket: Ticket, answer: Answer, now: Timestamp) -> Option<Lesson> {
+    let signals = Signals { answer, ..Signals::SERVED };
+    let lesson = lane.report(ticket, Outcome::Heard(signals), &Schooling::default(), now);
+    lane.leave(ticket, now);
+    lesson
+}
+
+#[test]
+fn a_host_that_serves_teaches_nothing_and_costs_nothing() {
+    let mut lane = lane(Policy::default());
+    let (ticket, now) = start(&mut lane, at(0));
+    assert_eq!(answer(&mut lane, ticket, Answer::Success, now), None);
+    assert!(lane.lessons.is_none());
+}
+
+#[test]
+fn a_refusal_slows_the_host_and_holds_it() {
+    let mut lane = lane(Policy::default());
+    let (ticket, now) = start(&mut lane, at(0));
+    let lesson = answer(&mut lane, ticket, Answer::Throttled, now).unwrap();
+    assert_eq!((lesson.delay, lane.delays().learned), (secs(2), secs(2)));
+    let hold = lesson.pace.unwrap().hold.unwrap();
+    assert_eq!((hold.until, hold.cause), (now + secs(2), Cause::Backoff));
+    assert_eq!(start(&mut lane, at(100)).1, at(2_000));
+    assert!(lane.owes(at(3_600_000)), "what was learned must not be forgotten with the lane");
+}
+
+/// Twenty refusals of one burst are one event.
+#[test]
+fn a_burst_of_refusals_counts_once() {
+    let mut lane = lane(Policy { delay: Duration::ZERO, concurrency: 20, ..Policy::default() });
+    let burst: Vec<_> = (0..20).map(|_| start(&mut lane, at(0)).0).collect();
+    for ticket in burst {
+        answer(&mut lane, ticket, Answer::Throttled, at(100));
+    }
+    assert_eq!(lane.delays().learned, secs(1));
+}
+
+#[test]
+fn concurrency_falls_with_the_delay_and_comes_back() {
+    let mut lane = lane(Policy::default());
+    let mut now = at(0);
+    for _ in 0..5 {
+        let (ticket, sent) = start(&mut lane, now);
+        now = sent;
+        answer(&mut lane, ticket, Answer::Throttled, now);
+    }
+    assert_eq!((lane.delays().learned, lane.concurrency()), (secs(6), 3));
+    // Twenty successes try a step less; the floor is not in the way of a trial that was never refused.
+    for _ in 0..20 {
+        let (ticket, sent) = start(&mut lane, now);
+        now = sent;
+        answer(&mut lane, ticket, Answer::Success, now);
+    }
+    assert_eq!((lane.delays().learned, lane.concurrency()), (secs(5), 4));
+}
+
+#[test]
+fn retry_after_holds_everyone() {
+    let mut lane = lane(Policy::default());
+    let (ticket, now) = start(&mut lane, at(0));
+    let signals = Signals { answer: Answer::Throttled, retry_after: Some(secs(30)), ..Signals::SERVED };
+    lane.report(ticket, Outcome::Heard(signals), &Schooling::default(), now);
+    lane.leave(ticket, now);
+    assert_eq!(start(&mut lane, at(1_000)).1, at(30_000));
+}
+
+#[test]
+fn a_quota_paces_before_anybody_is_refused() {
+    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });
+    let (ticket, now) = start(&mut lane, at(0));
+    let quota = Some(Quota { remaining: 4, reset: secs(20) });
+    lane.report(ticket, Outcome::Heard(Signals { quota, ..Signals::SERVED }), &Schooling::default(), now);
+    lane.leave(ticket, now);
+    assert!(lane.delays().learned >= secs(4), "{:?}", lane.delays());
+}
+
+#[test]
+fn failures_in_a_row_open_the_breaker_and_one_visit_at_a_time_is_on_trial() {
+    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });
+    let schooling = Schooling::default();
+    for n in 0..10 {
+        let ticket = lane.join(visit(n), at(0)).unwrap().ticket;
+        assert_eq!(lane.next_step(at(0)), Step::Prepare(ticket));
+        lane.unreachable(ticket, &schooling, at(0));
+        lane.leave(ticket, at(0));
+    }
+    let refusal = lane.join(visit(99), at(1_000)).unwrap_err();
+    assert!(matches!(refusal, Refusal::BreakerOpen { retry_after } if retry_after >= secs(29)), "{refusal:?}");
+
+    // After the cooldown one is called; a second waits until the first is over.
+    let first = lane.join(visit(1), at(30_000)).unwrap().ticket;
+    let second = lane.join(visit(2), at(30_000)).unwrap().ticket;
+    assert_eq!(lane.next_step(at(30_000)), Step::Prepare(first));
+    assert!(matches!(lane.next_step(at(30_000)), Step::Wait(_)));
+    lane.unreachable(first, &schooling, at(30_100));
+    lane.leave(first, at(30_100));
+    // It failed: twice the cooldown, for those who wait too.
+    assert!(matches!(lane.next_step(at(31_000)), Step::Wait(_)));
+    assert_eq!(lane.next_step(at(90_200)), Step::Prepare(second));
+    lane.ready(second, at(90_200));
+    assert_eq!(lane.next_step(at(90_200)), Step::Start(second));
+    lane.sent(second, at(90_200));
+    let lesson = lane.report(second, Outcome::Heard(Signals::SERVED), &schooling, at(90_300)).unwrap();
+    assert!(matches!(lesson.breaker, Some(breaker::Change::Closed { .. })), "{lesson:?}");
+    assert_eq!(lane.concurrency(), 4);
+}
+
+#[test]
+fn retries_are_rationed() {
+    let mut lane = lane(Policy::default());
+    let schooling = Schooling::default();
+    assert_eq!((0..100).filter(|_| lane.may_retry(&schooling, at(0))).count(), 10);
+}
+
+#[test]
+fn other_rules_apply_at_once() {
+    let mut lane = lane(Policy::default());
+    let (ticket, now) = start(&mut lane, at(0));
+    answer(&mut lane, ticket, Answer::Throttled, now);
+    let mut schooling = Schooling::default();
+    schooling.learning.max_delay = Duration::from_millis(1_500);
+    lane.school(&schooling, now);
+    assert_eq!(lane.delays().effective(), Duration::from_millis(1_500));
+}

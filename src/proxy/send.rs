@@ -1,0 +1,159 @@
+//! Sends a request in its turn, and again where that helps: once on another connection if its own turned out to be
+//! dead, and after a refusal that time heals, as often as the operator allows.
+//!
+//! Every start is a visit of its own, so a second try waits its turn too, at the front of the line. The client sees one
+//! answer: the last one. What cannot be sent again, or not within the client's patience, is answered as the origin
+//! answered it.
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::failure::Failure;
+use super::{Settings, Worker};
+use crate::clock;
+use crate::gate::{Permit, Place};
+use crate::politeness::retries::may_retry;
+use crate::politeness::signals::{self, Fields, Signals};
+use crate::politeness::time::Timestamp;
+use crate::politeness::visit::{Outcome, Visit};
+use crate::politeness::{HostKey, Origin};
+use crate::upstream::{Answer, Message, Ready, Unanswered, UpstreamError};
+
+/// The way of one request to its origin.
+#[derive(Clone, Copy)]
+pub(super) struct Errand<'a> {
+    pub(super) worker: &'a Worker,
+    pub(super) settings: &'a Settings,
+    pub(super) origin: &'a Origin,
+    /// Whose turns it takes.
+    pub(super) budget: &'a HostKey,
+    pub(super) visit: Visit,
+    /// Whether it may be sent again after a refusal: its method is safe.
+    pub(super) safe: bool,
+}
+
+pub(super) struct Sent {
+    pub(super) answer: Answer,
+    pub(super) permit: Permit,
+    /// From the send to the response head.
+    pub(super) took: Duration,
+    pub(super) attempts: u32,
+}
+
+impl Errand<'_> {
+    /// Has the request wait its turn and sends it.
+    pub(super) async fn send(self, message: Message) -> Result<Sent, Failure> {
+        let joined = clock::now();
+        let place = self.worker.shared.gate.join(self.budget, self.visit)?;
+        let (sent, again) = self.try_once(place, message, 1).await?;
+        match again {
+            // Boxed, because it is rare and its space would be part of every request.
+            Some(message) if self.wants_retry(&sent) => {
+                Box::pin(self.retry(sent, message, clock::now() - joined)).await
+            }
+            _ => Ok(sent),
+        }
+    }
+
+    /// One try, and the request again if it may be repeated.
+    async fn try_once(
+        &self,
+        mut place: Place,
+        message: Message,
+        attempt: u32,
+    ) -> Result<(Sent, Option<Message>), Failure> {
+        place.called().await?;
+        let terms = self.settings.terms();
+        let ready = self.ready(&place, self.worker.upstream.ready(terms, self.origin).await)?;
+        let permit = place.turn().await?;
+        let spare = if self.safe { message.again() } else { None };
+        match self.exchange(ready, message, &permit).await {
+            Ok((answer, took)) => Ok((Sent { answer, permit, took, attempts: attempt }, spare)),
+            Err(Unanswered { error, again: None }) => Err(error.into()),
+            Err(Unanswered { again: Some(message), .. }) => {
+                drop(permit);
+                let sent = Box::pin(self.resend(*message, attempt)).await?;
+                Ok((sent, spare))
+            }
+        }
+    }
+
+    /// The connection was dead: the second try goes over a new one.
+    async fn resend(&self, message: Message, attempt: u32) -> Result<Sent, Failure> {
+        let mut place = self.worker.shared.gate.join(self.budget, Visit { retry: true, ..self.visit })?;
+        place.called().await?;
+        let ready = self.ready(&place, self.worker.upstream.ready_new(self.settings.terms(), self.origin).await)?;
+        let permit = place.turn().await?;
+        let (answer, took) = self.exchange(ready, message, &permit).await.map_err(|unanswered| unanswered.error)?;
+        Ok(Sent { answer, permit, took, attempts: attempt })
+    }
+
+    /// Tells the lane of a connection that could not be made.
+    fn ready(&self, place: &Place, ready: Result<Ready, UpstreamError>) -> Result<Ready, UpstreamError> {
+        ready.inspect_err(|error| {
+            if error.blames_the_origin() {
+                place.failed();
+            }
+        })
+    }
+
+    async fn exchange(
+        &self,
+        ready: Ready,
+        message: Message,
+        permit: &Permit,
+    ) -> Result<(Answer, Duration), Unanswered> {
+        let began = clock::now();
+        let outcome = self.worker.upstream.send(self.settings.terms(), ready, message, || permit.sent()).await;
+        let took = clock::now() - began;
+        match &outcome {
+            Ok(Answer::Response(response)) => {
+                let signals = self.signals(response.status(), response.headers());
+                permit.report(Outcome::Heard(signals));
+            }
+            Ok(Answer::Switched(..)) => permit.report(Outcome::Opened),
+            Err(unanswered) if unanswered.error.blames_the_origin() => permit.report(Outcome::Failed),
+            Err(_) => {}
+        }
+        outcome.map(|answer| (answer, took))
+    }
+
+    /// What the answer says about time.
+    fn signals(&self, status: StatusCode, headers: &http::HeaderMap) -> Signals {
+        let now = Timestamp::from_micros(clock::micros());
+        let fields = Fields::of(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+        let signals = signals::read(status.as_u16(), &fields, &self.settings.listening, now);
+        if signals.answer == signals::Answer::Throttled {
+            self.worker.shared.metrics.throttled(status.as_u16());
+        }
+        signals
+    }
+
+    fn wants_retry(&self, sent: &Sent) -> bool {
+        match &sent.answer {
+            Answer::Response(response) => may_retry(sent.attempts, response.status().as_u16(), &self.settings.retrying),
+            Answer::Switched(..) => false,
+        }
+    }
+
+    /// Sends it again for as long as that may help. `spent` is what the client has waited already.
+    async fn retry(&self, mut sent: Sent, mut message: Message, spent: Duration) -> Result<Sent, Failure> {
+        let (began, gate) = (clock::now(), &self.worker.shared.gate);
+        let most = gate.policy(self.budget).max_wait.min(self.visit.max_wait.unwrap_or(Duration::MAX));
+        while self.wants_retry(&sent) && sent.permit.may_retry() {
+            let patience = most.saturating_sub(spent + (clock::now() - began));
+            let visit = Visit { retry: true, max_wait: Some(patience), ..self.visit };
+            // Who cannot come in time keeps the answer it has.
+            let Ok(place) = gate.join(self.budget, visit) else { break };
+            let attempt = sent.attempts + 1;
+            drop(sent);
+            self.worker.shared.metrics.retries.inc();
+            match self.try_once(place, message, attempt).await? {
+                (next, Some(spare)) => (sent, message) = (next, spare),
+                (next, None) => return Ok(next),
+            }
+        }
+        Ok(sent)
+    }
+}

@@ -1,0 +1,84 @@
+//! TLS towards origins: whom curtsy believes, and the handshake.
+//!
+//! The crypto provider is named here and nowhere else, so that changing it is a change of one line. An origin is always
+//! verified: there is no switch against it. Only HTTP/1.1 is offered, because that is what the rest of `upstream`
+//! speaks.
+
+mod fault;
+mod roots;
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::ServerName;
+use rustls::version::{TLS12, TLS13};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+pub(super) use self::fault::fault;
+pub use self::fault::{CertificateFault, HandshakeFault};
+pub use self::roots::BadRoots;
+
+use super::error::UpstreamError;
+use crate::config;
+use crate::politeness::HostKey;
+
+/// Origins whose sessions are remembered, so that the next handshake is half the work. About 7 KiB each, most of it the
+/// certificates; rustls remembers 256, fewer than a crawl visits in the minutes that most sessions live.
+const SESSIONS: usize = 1024;
+
+/// What is encrypted and not yet taken by the origin. One record: more would only hide from an upload that its origin is
+/// slow.
+const MOST_UNSENT: usize = 16 * 1024;
+
+/// Whom curtsy believes to be who they say they are. Made anew on reload, so that no session outlives the roots that it
+/// was judged by.
+pub struct Trust {
+    connector: TlsConnector,
+}
+
+impl Trust {
+    /// Reads the roots from disk, so not on the path of a request.
+    pub fn load(config: &config::Tls) -> Result<Self, BadRoots> {
+        let versions = if config.min_version == "1.3" { &[&TLS13][..] } else { &[&TLS13, &TLS12] };
+        let mut client = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(versions)
+            .expect("the provider speaks all versions that can be configured")
+            .with_root_certificates(roots::gather(&config.extra_roots)?)
+            .with_no_client_auth();
+        client.alpn_protocols = vec![b"http/1.1".to_vec()];
+        client.resumption = Resumption::in_memory_sessions(SESSIONS);
+        Ok(Trust { connector: Arc::new(client).into() })
+    }
+
+    /// Ready when the origin has shown that it is this host.
+    pub(super) async fn handshake(
+        &self,
+        host: &HostKey,
+        stream: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, UpstreamError> {
+        let name = match host.ip() {
+            Some(ip) => ServerName::IpAddress(ip.into()),
+            None => ServerName::try_from(host.as_str().to_owned())
+                .map_err(|_| UpstreamError::Handshake(HandshakeFault::Name))?,
+        };
+        self.connector
+            .connect_with(name, stream, |session| session.set_buffer_limit(Some(MOST_UNSENT)))
+            .await
+            .map_err(|error| fault(&error))
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+impl fmt::Debug for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trust").finish_non_exhaustive()
+    }
+}

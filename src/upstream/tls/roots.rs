@@ -1,0 +1,109 @@
+//! The roots that origins may chain to: the system's, or Mozilla's where the system has none, and the operator's own.
+
+use std::error::Error;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::{self, PemObject};
+
+/// A file in `tls.extra_roots` that cannot be used.
+#[derive(Debug)]
+pub struct BadRoots {
+    path: PathBuf,
+    fault: Fault,
+}
+
+#[derive(Debug)]
+enum Fault {
+    Unreadable(pem::Error),
+    /// No certificate in it.
+    Empty,
+    NotARoot(rustls::Error),
+}
+
+pub(super) fn gather(extra: &[PathBuf]) -> Result<RootCertStore, BadRoots> {
+    let mut roots = RootCertStore::empty();
+    add_system(&mut roots);
+    for path in extra {
+        add_file(&mut roots, path).map_err(|fault| BadRoots { path: path.clone(), fault })?;
+    }
+    Ok(roots)
+}
+
+/// The system's store may hold oddities that nobody misses, so what cannot be read is left out.
+fn add_system(roots: &mut RootCertStore) {
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::warn!(event = "tls.roots", %error, "a part of the system's trusted certificates cannot be read");
+    }
+    let (usable, _) = roots.add_parsable_certificates(found.certs);
+    if usable == 0 {
+        tracing::info!(event = "tls.roots", "the system has no trusted certificates; using Mozilla's, built in");
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+}
+
+fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), Fault> {
+    let before = roots.len();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(Fault::Unreadable)? {
+        roots.add(certificate.map_err(Fault::Unreadable)?).map_err(Fault::NotARoot)?;
+    }
+    if roots.len() == before { Err(Fault::Empty) } else { Ok(()) }
+}
+
+impl fmt::Display for BadRoots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.fault {
+            Fault::Unreadable(pem::Error::Io(error)) => write!(f, "cannot read {path} of tls.extra_roots: {error}"),
+            Fault::Unreadable(error) => write!(f, "{path} of tls.extra_roots is not PEM: {error}"),
+            Fault::Empty => write!(f, "{path} of tls.extra_roots has no certificate in it; it must be PEM"),
+            Fault::NotARoot(error) => {
+                write!(f, "{path} of tls.extra_roots has a certificate that cannot be read: {error}")
+            }
+        }
+    }
+}
+
+impl Error for BadRoots {}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn told(content: &str) -> String {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(content.as_bytes()).unwrap();
+        let error = gather(&[file.path().to_owned()]).unwrap_err().to_string();
+        assert!(error.contains(&*file.path().to_string_lossy()), "{error}");
+        error
+    }
+
+    #[test]
+    fn there_are_always_roots() {
+        assert!(!gather(&[]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_adds_its_certificates() {
+        let issued = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(issued.cert.pem().as_bytes()).unwrap();
+        let with = gather(&[file.path().to_owned()]).unwrap().len();
+        assert_eq!(with, gather(&[]).unwrap().len() + 1);
+    }
+
+    #[test]
+    fn a_bad_file_is_named_with_what_is_wrong() {
+        let missing = gather(&["/nowhere/ca.pem".into()]).unwrap_err().to_string();
+        assert!(missing.starts_with("cannot read /nowhere/ca.pem of tls.extra_roots: No such file"), "{missing}");
+        assert!(told("hello").contains("has no certificate in it"));
+        assert!(told("-----BEGIN CERTIFICATE-----\nAA").contains("is not PEM"));
+        let nonsense = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert!(told(nonsense).contains("has a certificate that cannot be read"));
+    }
+}

@@ -215,19 +215,23 @@ fn http_and_https_of_one_host_share_its_pace() {
 #[test]
 fn a_connection_is_kept_although_tls_speaks_on_it() {
     let authority = Authority::new();
-    let (idle, is_idle) = mpsc::channel();
+    let ((answered, is_answered), (spoke, has_spoken)) = (mpsc::channel::<()>(), mpsc::channel());
+    let is_answered = Mutex::new(is_answered);
     let origin = authority.origin(move |visitor| {
         while visitor.request().is_some() {
             visitor.send(HELLO);
+            // Not before curtsy has read the answer, or it would read this along with it.
+            is_answered.lock().unwrap().recv_timeout(PATIENCE).unwrap();
             visitor.send_new_keys();
-            idle.send(()).unwrap();
+            spoke.send(()).unwrap();
         }
     });
     let curtsy = trusting(&authority);
     let mut client = curtsy.client();
     for _ in 0..4 {
         assert_eq!(client.ask(&[&format!("GET {} HTTP/1.1", https(&origin, "/")), "Host: x"]).text(), "hello");
-        is_idle.recv_timeout(PATIENCE).unwrap();
+        answered.send(()).unwrap();
+        has_spoken.recv_timeout(PATIENCE).unwrap();
     }
     assert_eq!((origin.count(), origin.connections()), (4, 1));
 }

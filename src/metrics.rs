@@ -18,17 +18,8 @@ pub struct Metrics {
     origin_response: Histogram,
     queue_wait: Histogram,
     requests_waited: IntCounter,
-    robots_fetches: Vec<(&'static str, IntCounter)>,
-    pub robots_warned: IntCounter,
-    throttled: Vec<(&'static str, IntCounter)>,
-    holds: Vec<(&'static str, IntCounter)>,
-    pub learned_changes: IntCounter,
-    pub concurrency_reductions: IntCounter,
-    pub breaker_openings: IntCounter,
-    pub retries: IntCounter,
-    pub jobs_stopped: IntCounter,
-    pub crawl_delays_capped: IntCounter,
-    pub robots_bytes: IntGauge,
+    pub robots: Robots,
+    pub lessons: Lessons,
     pub spacing_violations: IntCounter,
     pub queued: IntGauge,
     pub hosts: IntGauge,
@@ -38,6 +29,27 @@ pub struct Metrics {
     pub connections_refused: IntCounter,
     pub accept_errors: IntCounter,
     pub reload_successful: IntGauge,
+}
+
+/// What robots.txt had to do with requests.
+#[derive(Debug)]
+pub struct Robots {
+    fetches: Vec<(&'static str, IntCounter)>,
+    pub warned: IntCounter,
+    pub crawl_delays_capped: IntCounter,
+    pub bytes: IntGauge,
+}
+
+/// What hosts taught, and what was done about it.
+#[derive(Debug)]
+pub struct Lessons {
+    throttled: Vec<(&'static str, IntCounter)>,
+    holds: Vec<(&'static str, IntCounter)>,
+    pub learned_changes: IntCounter,
+    pub concurrency_reductions: IntCounter,
+    pub breaker_openings: IntCounter,
+    pub retries: IntCounter,
+    pub jobs_stopped: IntCounter,
 }
 
 /// How a request came in.
@@ -112,11 +124,6 @@ impl Metrics {
             "Clients that left before their answer.",
             &["stage"],
         );
-        let fetches =
-            counters(&registry, "curtsy_robots_fetches_total", "Fetches of robots.txt, by result.", &["result"]);
-        let throttled =
-            counters(&registry, "curtsy_throttled_total", "Answers of origins that say \"too fast\".", &["status"]);
-        let holds = counters(&registry, "curtsy_holds_total", "Times a host was held, by cause.", &["cause"]);
         let build = gauge_with_version(&registry);
         build.set(1);
         Metrics {
@@ -138,37 +145,8 @@ impl Metrics {
                 &WAIT_BUCKETS,
             ),
             requests_waited: counter(&registry, "curtsy_requests_waited_total", "Requests that had to wait."),
-            robots_fetches: ROBOTS_RESULTS.map(|result| (result, fetches.with_label_values(&[result]))).to_vec(),
-            throttled: THROTTLES.map(|status| (status, throttled.with_label_values(&[status]))).to_vec(),
-            holds: HOLDS.map(|cause| (cause, holds.with_label_values(&[cause]))).to_vec(),
-            learned_changes: counter(&registry, "curtsy_learned_delay_changes_total", "Changes of a learned delay."),
-            concurrency_reductions: counter(
-                &registry,
-                "curtsy_concurrency_reductions_total",
-                "Times a host was given fewer requests at once than configured.",
-            ),
-            breaker_openings: counter(
-                &registry,
-                "curtsy_breaker_openings_total",
-                "Times a host was given up for a while.",
-            ),
-            retries: counter(&registry, "curtsy_retries_total", "Requests sent again after a refusal."),
-            jobs_stopped: counter(
-                &registry,
-                "curtsy_jobs_stopped_total",
-                "Named clients stopped because all they did failed.",
-            ),
-            robots_warned: counter(
-                &registry,
-                "curtsy_robots_warned_total",
-                "Requests let through that robots.txt denies, or might.",
-            ),
-            crawl_delays_capped: counter(
-                &registry,
-                "curtsy_crawl_delays_capped_total",
-                "Requests for which robots.txt asks a longer delay than robots.max_crawl_delay.",
-            ),
-            robots_bytes: gauge(&registry, "curtsy_robots_cache_bytes", "Memory held by what is known of robots.txt."),
+            robots: Robots::new(&registry),
+            lessons: Lessons::new(&registry),
             spacing_violations: counter(
                 &registry,
                 "curtsy_spacing_violations_total",
@@ -227,31 +205,7 @@ impl Metrics {
     }
 
     pub fn origin_error(&self, kind: &str) {
-        if let Some((_, counter)) = self.origin_errors.iter().find(|(name, _)| *name == kind) {
-            counter.inc();
-        }
-    }
-
-    pub fn robots_fetch(&self, result: &str) {
-        if let Some((_, counter)) = self.robots_fetches.iter().find(|(name, _)| *name == result) {
-            counter.inc();
-        }
-    }
-
-    /// An answer that says "too fast".
-    pub fn throttled(&self, status: u16) {
-        let index = match status {
-            429 => 0,
-            503 => 1,
-            _ => 2,
-        };
-        self.throttled[index].1.inc();
-    }
-
-    pub fn hold(&self, cause: &str) {
-        if let Some((_, counter)) = self.holds.iter().find(|(name, _)| *name == cause) {
-            counter.inc();
-        }
+        count(&self.origin_errors, kind);
     }
 
     pub fn disconnect(&self, stage: Stage) {
@@ -282,6 +236,72 @@ fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
     let counter = IntCounter::new(name, help).expect("a valid name");
     registry.register(Box::new(counter.clone())).expect("a new name");
     counter
+}
+
+impl Robots {
+    fn new(registry: &Registry) -> Self {
+        let fetches =
+            counters(registry, "curtsy_robots_fetches_total", "Fetches of robots.txt, by result.", &["result"]);
+        Robots {
+            fetches: ROBOTS_RESULTS.map(|result| (result, fetches.with_label_values(&[result]))).to_vec(),
+            warned: counter(
+                registry,
+                "curtsy_robots_warned_total",
+                "Requests let through that robots.txt denies, or might.",
+            ),
+            crawl_delays_capped: counter(
+                registry,
+                "curtsy_crawl_delays_capped_total",
+                "Requests for which robots.txt asks a longer delay than robots.max_crawl_delay.",
+            ),
+            bytes: gauge(registry, "curtsy_robots_cache_bytes", "Memory held by what is known of robots.txt."),
+        }
+    }
+
+    pub fn fetch(&self, result: &str) {
+        count(&self.fetches, result);
+    }
+}
+
+impl Lessons {
+    fn new(registry: &Registry) -> Self {
+        let throttled =
+            counters(registry, "curtsy_throttled_total", "Answers of origins that say \"too fast\".", &["status"]);
+        let holds = counters(registry, "curtsy_holds_total", "Times a host was held, by cause.", &["cause"]);
+        let counter = |name, help| counter(registry, name, help);
+        Lessons {
+            throttled: THROTTLES.map(|status| (status, throttled.with_label_values(&[status]))).to_vec(),
+            holds: HOLDS.map(|cause| (cause, holds.with_label_values(&[cause]))).to_vec(),
+            learned_changes: counter("curtsy_learned_delay_changes_total", "Changes of a learned delay."),
+            concurrency_reductions: counter(
+                "curtsy_concurrency_reductions_total",
+                "Times a host was given fewer requests at once than configured.",
+            ),
+            breaker_openings: counter("curtsy_breaker_openings_total", "Times a host was given up for a while."),
+            retries: counter("curtsy_retries_total", "Requests sent again after a refusal."),
+            jobs_stopped: counter("curtsy_jobs_stopped_total", "Named clients stopped because all they did failed."),
+        }
+    }
+
+    /// An answer that says "too fast".
+    pub fn throttle(&self, status: u16) {
+        let label = match status {
+            429 => "429",
+            503 => "503",
+            _ => "other",
+        };
+        count(&self.throttled, label);
+    }
+
+    pub fn hold(&self, cause: &str) {
+        count(&self.holds, cause);
+    }
+}
+
+fn count(counters: &[(&'static str, IntCounter)], label: &str) {
+    if let Some((_, counter)) = counters.iter().find(|(name, _)| *name == label) {
+        counter.inc();
+    }
 }
 
 fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {

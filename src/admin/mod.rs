@@ -65,7 +65,7 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> (StatusCode, &'static str) {
 async fn metrics(State(admin): State<Arc<Admin>>) -> impl IntoResponse {
     // What can be asked for is not counted twice.
     admin.metrics.hosts.set(i64::try_from(admin.gate.hosts()).unwrap_or(i64::MAX));
-    admin.metrics.robots_bytes.set(i64::try_from(admin.robots.bytes()).unwrap_or(i64::MAX));
+    admin.metrics.robots.bytes.set(i64::try_from(admin.robots.bytes()).unwrap_or(i64::MAX));
     admin.metrics.queued.set(i64::try_from(admin.gate.queued()).unwrap_or(i64::MAX));
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.metrics.render())
 }

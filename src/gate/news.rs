@@ -19,13 +19,13 @@ impl Gate {
         }
         let (before, after) = lesson.concurrency;
         if after < before {
-            self.metrics.concurrency_reductions.inc();
+            self.metrics.lessons.concurrency_reductions.inc();
         }
     }
 
     fn tell_of_pace(&self, host: &str, change: &pace::Change, lesson: &Lesson, now: Timestamp) {
         if let Some(hold) = change.hold {
-            self.metrics.hold(match hold.cause {
+            self.metrics.lessons.hold(match hold.cause {
                 Cause::RetryAfter => "retry_after",
                 Cause::Quota => "quota",
                 Cause::Backoff => "backoff",
@@ -44,7 +44,7 @@ impl Gate {
             tracing::debug!(event = "host.held", host, held_s, why, "a host is held");
             return;
         }
-        self.metrics.learned_changes.inc();
+        self.metrics.lessons.learned_changes.inc();
         tracing::info!(
             event = "delay.learned",
             host,
@@ -62,7 +62,7 @@ impl Gate {
     fn tell_of_breaker(&self, host: &str, change: &breaker::Change, now: Timestamp) {
         match change {
             breaker::Change::Opened { until, why } => {
-                self.metrics.breaker_openings.inc();
+                self.metrics.lessons.breaker_openings.inc();
                 let why = match why {
                     breaker::Why::Failures(times) => format!("{times} failures in a row"),
                     breaker::Why::Throttled(times) => format!("{times} refusals in a row at the largest delay"),

@@ -129,13 +129,13 @@ fn weigh(
         if policy.robots == policy::Robots::Enforce {
             return Err(Refusal::Robots(Box::new(forbidden(origin, rules, agents, rule, about))).into());
         }
-        worker.shared.metrics.robots_warned.inc();
+        worker.shared.metrics.robots.warned.inc();
         heard.warning = Some(Warning::Denied(rule.line));
     }
     if settings.config.robots.crawl_delay {
         let asked = rules.delay(agents).unwrap_or_default();
         if asked > policy.max_crawl_delay {
-            worker.shared.metrics.crawl_delays_capped.inc();
+            worker.shared.metrics.robots.crawl_delays_capped.inc();
         }
         heard.crawl_delay = asked.min(policy.max_crawl_delay);
     }
@@ -168,7 +168,7 @@ fn not_known(
     if enforced && settings.config.robots.on_unreachable == OnUnreachable::Deny {
         return Err(Refusal::RobotsUnknown { host: origin.host.clone(), unknown }.into());
     }
-    worker.shared.metrics.robots_warned.inc();
+    worker.shared.metrics.robots.warned.inc();
     Ok(Heard { warning: Some(Warning::Unknown), ..Heard::default() })
 }
 
@@ -208,7 +208,7 @@ async fn fetch(
         leave: Some(Leave { gate, key, takes_turn: config.takes_turn }),
     };
     let seen = fetch::fetch(way, origin, previous).await;
-    worker.shared.metrics.robots_fetch(result(&seen));
+    worker.shared.metrics.robots.fetch(result(&seen));
     tracing::debug!(event = "robots.fetched", %origin, status = seen.status, error = seen.error, "robots.txt fetched");
     let throttled = seen.record.trouble.filter(|trouble| trouble.kind == TroubleKind::Throttled);
     if let (Some(trouble), Ok(budget)) = (throttled, way.upstream.budget(way.terms, key, &origin.host).await) {

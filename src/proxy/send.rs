@@ -125,7 +125,7 @@ impl Errand<'_> {
         let fields = Fields::of(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
         let signals = signals::read(status.as_u16(), &fields, &self.settings.listening, now);
         if signals.answer == signals::Answer::Throttled {
-            self.worker.shared.metrics.throttled(status.as_u16());
+            self.worker.shared.metrics.lessons.throttle(status.as_u16());
         }
         signals
     }
@@ -148,7 +148,7 @@ impl Errand<'_> {
             let Ok(place) = gate.join(self.budget, visit) else { break };
             let attempt = sent.attempts + 1;
             drop(sent);
-            self.worker.shared.metrics.retries.inc();
+            self.worker.shared.metrics.lessons.retries.inc();
             match self.try_once(place, message, attempt).await? {
                 (next, Some(spare)) => (sent, message) = (next, spare),
                 (next, None) => return Ok(next),

@@ -80,25 +80,33 @@ fn load(path: &Path, keep: &Keep, now_us: u64) -> Result<(Database, Index, Opene
         }
         Version::Foreign => return Err(damaged("some other program's file")),
     };
-    if let Some(complaint) = database.check().map_err(|error| unusable(&error))? {
+    let (complaint, read) = std::thread::scope(|scope| {
+        // Beside the reading, on another core where there is one.
+        let check = scope.spawn(|| Database::reader(path)?.check());
+        let read = read(&database, keep, now_us);
+        (check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), read)
+    });
+    if let Some(complaint) = complaint.map_err(|error| unusable(&error))? {
         return Err(damaged(&complaint));
     }
-    let read = || -> rusqlite::Result<_> {
-        let index = Index::new(keep.hosts);
-        database.hosts(|key, record| {
-            if keep.matters(&record, now_us) {
-                index.put(key, &record, now_us);
-            }
-            Ok::<_, rusqlite::Error>(())
-        })?;
-        let jobs = database.jobs(keep.jobs)?;
-        database.try_writing()?;
-        Ok((index, jobs))
-    };
-    let (index, jobs) = read().map_err(|error| unusable(&error))?;
+    let (index, jobs) = read.map_err(|error| unusable(&error))?;
     let new = version == Version::New;
     let opened = Opened { hosts: index.len(), jobs, new, migrated_from, set_aside: None };
     Ok((database, index, opened))
+}
+
+fn read(database: &Database, keep: &Keep, now_us: u64) -> rusqlite::Result<(Index, Vec<(String, JobRecord)>)> {
+    let mut index = Index::new(keep.hosts);
+    database.hosts(|key, record| {
+        if keep.matters(&record, now_us) {
+            index.append(key, &record, now_us);
+        }
+        Ok::<_, rusqlite::Error>(())
+    })?;
+    index.sort();
+    let jobs = database.jobs(keep.jobs)?;
+    database.try_writing()?;
+    Ok((index, jobs))
 }
 
 /// Makes the file if there is none, for its owner alone: which hosts are visited is nobody else's business. SQLite gives

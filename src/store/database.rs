@@ -126,17 +126,17 @@ impl Database {
         Ok(result)
     }
 
-    /// Forgets robots.txt copies that are of no use any more, then the oldest until they fit into `most` bytes. True if
-    /// there is more to do.
-    pub(super) fn prune_robots(&mut self, most: u64, now_us: u64, slice: usize) -> rusqlite::Result<bool> {
-        let gone = "DELETE FROM robots WHERE rowid IN (SELECT rowid FROM robots WHERE stale_until_us <= ?1 LIMIT ?2)";
-        let gone = self.connection.prepare_cached(gone)?.execute(params![stored(now_us), slice as i64])?;
-        let bytes =
-            self.connection.prepare_cached("SELECT total(size) FROM robots")?.query_row([], |row| row.get(0))?;
-        Ok(self.prune_oldest_robots(bytes, most, slice)? || gone == slice)
+    /// Forgets robots.txt copies that are of no use any more, reading through all of them. True if there is more to do.
+    pub(super) fn prune_stale_robots(&mut self, now_us: u64, slice: usize) -> rusqlite::Result<bool> {
+        let stale = "DELETE FROM robots WHERE rowid IN (SELECT rowid FROM robots WHERE stale_until_us <= ?1 LIMIT ?2)";
+        let gone = self.connection.prepare_cached(stale)?.execute(params![stored(now_us), slice as i64])?;
+        Ok(gone == slice)
     }
 
-    fn prune_oldest_robots(&mut self, bytes: f64, most: u64, slice: usize) -> rusqlite::Result<bool> {
+    /// Forgets the oldest robots.txt copies until they fit into `most` bytes. True if there is more to do.
+    pub(super) fn prune_oldest_robots(&mut self, most: u64, slice: usize) -> rusqlite::Result<bool> {
+        let bytes: f64 =
+            self.connection.prepare_cached("SELECT total(size) FROM robots")?.query_row([], |row| row.get(0))?;
         let mut excess = bytes as i64 - stored(most);
         if excess <= 0 {
             return Ok(false);

@@ -27,7 +27,7 @@ pub(super) struct Index {
 }
 
 /// Sorted by hash. A hash table would take up to twice the memory just after it doubled, and a tree half as much again
-/// and longer to fill at start; here a new host moves its followers, which are at most some hundred kilobytes.
+/// and longer to fill at start; here a new host moves its followers, which are at most 230 kB.
 #[derive(Debug)]
 struct Shard {
     hashes: Vec<u64>,
@@ -279,7 +279,7 @@ mod tests {
     fn a_filled_index_finds_everything_once_it_is_sorted() {
         let mut index = Index::new(1_000);
         let record = |n: u32| HostRecord {
-            overrides: Overrides { burst: (n % 3 == 0).then_some(n), ..Overrides::default() },
+            overrides: Overrides { burst: n.is_multiple_of(3).then_some(n), ..Overrides::default() },
             ..learned(n, 1)
         };
         for n in 0..1_000 {

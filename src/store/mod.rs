@@ -154,6 +154,7 @@ impl Store {
     }
 
     /// Adds what [`Store::export`] wrote, all of it or nothing; keys that are there are replaced, others stay.
+    /// While it reads, nothing is written: do not let it read from a slow connection.
     pub fn import(&self, from: impl BufRead) -> Result<Count, LinesError> {
         let disk = self.disk.as_ref().ok_or(LinesError::NothingKept)?;
         disk.outbox.flush(PATIENCE).map_err(LinesError::Unsaved)?;

@@ -9,10 +9,15 @@ use super::database::Database;
 use super::index::Index;
 use super::keep::Keep;
 
-/// Where a round through the hosts has got to.
+/// Where a round through everything has got to. What is cheap to see is looked at in every slice, what takes reading
+/// all rows only once a round.
 #[derive(Debug, Default)]
 pub(super) struct Tidy {
+    next_round_us: u64,
+    /// The last host looked at; none when the hosts are done.
     after: Option<Box<str>>,
+    /// There may be more robots.txt copies that are of no use.
+    stale: bool,
 }
 
 impl Tidy {
@@ -24,27 +29,39 @@ impl Tidy {
         keep: &Keep,
         now_us: u64,
     ) -> rusqlite::Result<Duration> {
-        let more_hosts = self.hosts(database, index, keep, now_us)?;
-        let more_robots = database.prune_robots(keep.robots_bytes, now_us, ROBOTS)?;
-        database.prune_jobs(keep.jobs, now_us)?;
-        let more_pages = database.shrink(PAGES)?;
-        Ok(if more_hosts || more_robots || more_pages { SOON } else { EVERY })
-    }
-
-    fn hosts(&mut self, database: &mut Database, index: &Index, keep: &Keep, now_us: u64) -> rusqlite::Result<bool> {
-        if self.after.is_none() {
+        if now_us >= self.next_round_us || is_crowded(index, keep) {
+            self.next_round_us = now_us + EVERY.as_micros() as u64;
+            (self.after, self.stale) = (Some("".into()), true);
             index.take_evicted();
             index.retain(|record| keep.matters(record, now_us));
+            database.prune_jobs(keep.jobs, now_us)?;
         }
-        let keys = database.host_keys(self.after.as_deref().unwrap_or(""), HOSTS)?;
-        let gone: Vec<&str> = keys.iter().map(|key| &**key).filter(|key| !index.contains(key)).collect();
-        if !gone.is_empty() {
-            database.transaction(|writer| gone.iter().try_for_each(|key| writer.host(key, None)))?;
+        if let Some(after) = self.after.take() {
+            self.after = follow(database, index, &after)?;
         }
-        let more = keys.len() == HOSTS;
-        self.after = if more { keys.into_iter().next_back() } else { None };
-        Ok(more)
+        if self.stale {
+            self.stale = database.prune_stale_robots(now_us, ROBOTS)?;
+        }
+        let more_robots = database.prune_oldest_robots(keep.robots_bytes, ROBOTS)?;
+        let more_pages = database.shrink(PAGES)?;
+        let more = self.after.is_some() || self.stale || more_robots || more_pages;
+        Ok(if more { SOON } else { Duration::from_micros(self.next_round_us - now_us) })
     }
+}
+
+/// Whether so many hosts were forgotten in memory that a round is worth while.
+pub(super) fn is_crowded(index: &Index, keep: &Keep) -> bool {
+    index.evicted() > keep.hosts / 8
+}
+
+/// Forgets some of the hosts after this one that memory has forgotten; returns where to go on.
+fn follow(database: &mut Database, index: &Index, after: &str) -> rusqlite::Result<Option<Box<str>>> {
+    let keys = database.host_keys(after, HOSTS)?;
+    let gone: Vec<&str> = keys.iter().map(|key| &**key).filter(|key| !index.contains(key)).collect();
+    if !gone.is_empty() {
+        database.transaction(|writer| gone.iter().try_for_each(|key| writer.host(key, None)))?;
+    }
+    Ok(if keys.len() == HOSTS { keys.into_iter().next_back() } else { None })
 }
 
 /// After a start, what matters more comes first.
@@ -95,7 +112,7 @@ mod tests {
         /// Slice by slice, to the end.
         fn tidy(&mut self) {
             let mut tidy = Tidy::default();
-            while tidy.slice(&mut self.database, &self.index, &self.keep, NOW).unwrap() < EVERY {}
+            while tidy.slice(&mut self.database, &self.index, &self.keep, NOW).unwrap() == SOON {}
         }
 
         fn hosts(&self) -> Vec<String> {
@@ -147,6 +164,22 @@ mod tests {
         bench.write(|batch| (0..count).all(|n| batch.put_host(&format!("{n}.example"), Some(learned(1)))));
         bench.tidy();
         assert_eq!(bench.hosts().len(), 0, "none of them is in memory");
+    }
+
+    #[test]
+    fn between_rounds_only_the_cheap_things_are_looked_at() {
+        let mut bench = Bench::new(Keep { robots_bytes: 1 << 20, ..Keep::default() });
+        let mut tidy = Tidy::default();
+        let mut slice =
+            |bench: &mut Bench, now| tidy.slice(&mut bench.database, &bench.index, &bench.keep, now).unwrap();
+        assert_eq!(slice(&mut bench, NOW), EVERY);
+        bench.write(|batch| batch.put_host("forgotten.example", Some(learned(1))));
+        bench.write(|batch| (0..20).all(|n| batch.put_robots(&n.to_string(), copy(100_000, n, u64::MAX))));
+        while slice(&mut bench, NOW + 1_000_000) == SOON {}
+        assert_eq!(bench.database.robots("0").unwrap(), None);
+        assert_eq!(bench.hosts().len(), 1);
+        assert_eq!(slice(&mut bench, NOW + 600_000_000), EVERY);
+        assert_eq!(bench.hosts().len(), 0);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::keep::Keep;
 use super::lock::Lock;
 use super::outbox::{Outbox, Work};
 use super::pending::Batch;
-use super::tidy::Tidy;
+use super::tidy::{self, Tidy};
 use crate::clock;
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Writer {
         keep: Keep,
         lock: Lock,
     ) -> Self {
-        let tidy_at = clock::now() + super::tidy::FIRST;
+        let tidy_at = clock::now() + tidy::FIRST;
         Writer { outbox, database, index, keep, tidy: Tidy::default(), tidy_at, lock }
     }
 
@@ -71,9 +71,9 @@ impl Writer {
             }
             Err(error) => return self.failed(batch, &error),
         }
-        if !batch.robots.is_empty() || self.index.evicted() > self.keep.hosts / 8 {
+        if !batch.robots.is_empty() || tidy::is_crowded(&self.index, &self.keep) {
             // Soon rather than now: who waits for the write need not wait for the tidying.
-            self.tidy_at = self.tidy_at.min(clock::now() + super::tidy::SOON);
+            self.tidy_at = self.tidy_at.min(clock::now() + tidy::SOON);
         }
     }
 
@@ -83,7 +83,7 @@ impl Writer {
         match self.tidy.slice(database, &self.index, &self.keep, clock::micros()) {
             Ok(pause) => self.tidy_at = clock::now() + pause,
             Err(error) => {
-                self.tidy_at = clock::now() + super::tidy::EVERY;
+                self.tidy_at = clock::now() + tidy::EVERY;
                 self.failed(Batch::default(), &error);
             }
         }

@@ -57,12 +57,41 @@ impl Database {
 
     pub(super) fn hosts<E: From<rusqlite::Error>>(
         &self,
+        each: impl FnMut(&str, HostRecord) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.each_host(&format!("SELECT {LEARNED_COLUMNS}, {STEERED_COLUMNS} FROM host"), steered_host, each)
+    }
+
+    /// All hosts, without what people set: a third of the columns, and of the time.
+    pub(super) fn learned_hosts(
+        &self,
+        each: impl FnMut(&str, HostRecord) -> rusqlite::Result<()>,
+    ) -> rusqlite::Result<()> {
+        self.each_host(&format!("SELECT {LEARNED_COLUMNS} FROM host"), learned_host, each)
+    }
+
+    /// The hosts for which people set something.
+    pub(super) fn steered_hosts(
+        &self,
+        each: impl FnMut(&str, HostRecord) -> rusqlite::Result<()>,
+    ) -> rusqlite::Result<()> {
+        let sql = format!(
+            "SELECT {LEARNED_COLUMNS}, {STEERED_COLUMNS} FROM host INDEXED BY host_steered WHERE paused <> 0
+             OR coalesce(delay_override_ms, burst_override, concurrency_override) IS NOT NULL"
+        );
+        self.each_host(&sql, steered_host, each)
+    }
+
+    fn each_host<E: From<rusqlite::Error>>(
+        &self,
+        sql: &str,
+        record: impl Fn(&Row<'_>) -> rusqlite::Result<HostRecord>,
         mut each: impl FnMut(&str, HostRecord) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut statement = self.connection.prepare_cached(&format!("SELECT {HOST_COLUMNS} FROM host"))?;
+        let mut statement = self.connection.prepare(sql)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            each(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?, host(row)?)?;
+            each(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?, record(row)?)?;
         }
         Ok(())
     }
@@ -204,7 +233,7 @@ pub(super) struct Writer<'a> {
 impl<'a> Writer<'a> {
     fn new(transaction: &'a Transaction<'_>) -> rusqlite::Result<Self> {
         let marks = |count: usize| vec!["?"; count].join(", ");
-        let put_host = format!("REPLACE INTO host ({HOST_COLUMNS}) VALUES ({})", marks(12));
+        let put_host = format!("REPLACE INTO host ({LEARNED_COLUMNS}, {STEERED_COLUMNS}) VALUES ({})", marks(12));
         let put_robots = format!("REPLACE INTO robots ({ROBOTS_COLUMNS}, size) VALUES ({})", marks(9));
         Ok(Writer {
             put_host: transaction.prepare_cached(&put_host)?,
@@ -261,8 +290,9 @@ impl<'a> Writer<'a> {
     }
 }
 
-const HOST_COLUMNS: &str = "key, learned_ms, floor_ms, floor_ttl_ms, floor_until_us, updated_us, last_sent_us, \
-     held_until_us, paused, delay_override_ms, burst_override, concurrency_override";
+const LEARNED_COLUMNS: &str =
+    "key, learned_ms, floor_ms, floor_ttl_ms, floor_until_us, updated_us, last_sent_us, held_until_us";
+const STEERED_COLUMNS: &str = "paused, delay_override_ms, burst_override, concurrency_override";
 const ROBOTS_COLUMNS: &str = "origin, state, body, etag, last_modified, fetched_us, fresh_until_us, stale_until_us";
 
 /// 1 MiB of unused pages is soon used again.
@@ -281,7 +311,7 @@ fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn host(row: &Row<'_>) -> rusqlite::Result<HostRecord> {
+fn learned_host(row: &Row<'_>) -> rusqlite::Result<HostRecord> {
     Ok(HostRecord {
         learned_ms: row.get(1)?,
         floor_ms: row.get(2)?,
@@ -290,9 +320,13 @@ fn host(row: &Row<'_>) -> rusqlite::Result<HostRecord> {
         updated_us: time(row, 5)?,
         last_sent_us: time(row, 6)?,
         held_until_us: time(row, 7)?,
-        paused: row.get(8)?,
-        overrides: Overrides { delay_ms: row.get(9)?, burst: row.get(10)?, concurrency: row.get(11)? },
+        ..HostRecord::default()
     })
+}
+
+fn steered_host(row: &Row<'_>) -> rusqlite::Result<HostRecord> {
+    let overrides = Overrides { delay_ms: row.get(9)?, burst: row.get(10)?, concurrency: row.get(11)? };
+    Ok(HostRecord { paused: row.get(8)?, overrides, ..learned_host(row)? })
 }
 
 fn robots(row: &Row<'_>) -> rusqlite::Result<RobotsRecord> {

@@ -97,13 +97,17 @@ fn load(path: &Path, keep: &Keep, now_us: u64) -> Result<(Database, Index, Opene
 
 fn read(database: &Database, keep: &Keep, now_us: u64) -> rusqlite::Result<(Index, Vec<(String, JobRecord)>)> {
     let mut index = Index::new(keep.hosts);
-    database.hosts(|key, record| {
+    database.learned_hosts(|key, record| {
         if keep.matters(&record, now_us) {
             index.append(key, &record, now_us);
         }
-        Ok::<_, rusqlite::Error>(())
+        Ok(())
     })?;
     index.sort();
+    database.steered_hosts(|key, record| {
+        index.put(key, &record, now_us);
+        Ok(())
+    })?;
     let jobs = database.jobs(keep.jobs)?;
     database.try_writing()?;
     Ok((index, jobs))

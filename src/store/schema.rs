@@ -23,6 +23,9 @@ pub(super) const STEPS: &[&str] = &["CREATE TABLE host (
          burst_override INTEGER,
          concurrency_override INTEGER
      ) STRICT, WITHOUT ROWID;
+     -- The few hosts that people steer, so that a start need not look for them in every row.
+     CREATE INDEX host_steered ON host (paused) WHERE paused <> 0
+         OR coalesce(delay_override_ms, burst_override, concurrency_override) IS NOT NULL;
      CREATE TABLE robots (
          origin TEXT PRIMARY KEY NOT NULL,
          state TEXT NOT NULL,

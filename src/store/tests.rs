@@ -69,6 +69,30 @@ async fn everything_put_is_there_after_a_restart() {
     assert_eq!(store.robots("https://b.example").await, None);
 }
 
+#[test]
+fn whatever_people_set_is_remembered_though_nothing_else_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(directory.path());
+    let set = |overrides| HostRecord { overrides, ..HostRecord::default() };
+    let none = Overrides::default();
+    let steered = [
+        ("paused.example", HostRecord { paused: true, ..HostRecord::default() }),
+        ("delay.example", set(Overrides { delay_ms: Some(0), ..none })),
+        ("burst.example", set(Overrides { burst: Some(0), ..none })),
+        ("concurrency.example", set(Overrides { concurrency: Some(0), ..none })),
+    ];
+    for (key, record) in steered {
+        store.put_host(key, record);
+    }
+    store.put_host("nothing.example", HostRecord::default());
+    close(&store);
+    let (store, opened) = open(directory.path());
+    assert_eq!(opened.hosts, steered.len());
+    for (key, record) in steered {
+        assert_eq!(store.host(key), Some(record), "{key}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_deleted_stays_away() {
     let directory = tempfile::tempdir().unwrap();

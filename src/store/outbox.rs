@@ -1,0 +1,330 @@
+//! Where changes wait for the disk, and how the two sides meet.
+//!
+//! The request path puts a change in and goes on: it holds the lock for one look-up in a map, and never while anything
+//! is written. The writer takes all of it at once. Whoever wants to know that a change is on disk waits here, with a
+//! deadline.
+
+use std::fmt;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tokio::time::Instant;
+
+use super::error::Cause;
+use super::pending::Batch;
+use super::record::RobotsRecord;
+use crate::clock;
+
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    state: Mutex<State>,
+    /// For the writer: there is something new.
+    changed: Condvar,
+    /// For those who wait: something was written, or the writer has ended.
+    settled: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    batch: Batch,
+    /// Changes the writer has taken and not settled.
+    taken: usize,
+    /// When the oldest change in the batch came.
+    first: Option<Instant>,
+    /// Somebody waits for everything that came before this number was given.
+    wanted: u64,
+    written: u64,
+    failed: Option<Failed>,
+    /// No more changes are taken, and after this the writer gives up.
+    closing: Option<Instant>,
+    ended: bool,
+    failures: u64,
+    lost: u64,
+    written_at_us: u64,
+}
+
+#[derive(Debug)]
+struct Failed {
+    at: Instant,
+    in_a_row: u32,
+    cause: Cause,
+}
+
+/// What the writer is to do next.
+#[derive(Debug)]
+pub(super) enum Work {
+    Write { batch: Batch, number: u64 },
+    Tidy,
+    End,
+}
+
+/// How a store fares. What is pending or lost concerns the disk alone: memory still knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    /// Why the last write failed; none if it did not.
+    pub trouble: Option<Cause>,
+    /// Changes not on disk yet.
+    pub pending: usize,
+    /// Changes given up for want of room while the disk did not take them.
+    pub lost: u64,
+    /// Writes that failed.
+    pub failures: u64,
+    /// When changes were last written; 0 if not yet.
+    pub written_at_us: u64,
+}
+
+/// Changes that did not reach the disk in time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsaved {
+    pub changes: usize,
+    pub trouble: Option<Cause>,
+}
+
+impl Outbox {
+    /// `change` says whether it found room.
+    pub(super) fn put(&self, change: impl FnOnce(&mut Batch) -> bool) {
+        let mut state = self.state.lock();
+        if state.closing.is_some() {
+            return;
+        }
+        if state.batch.is_empty() {
+            state.first = Some(clock::now());
+            self.changed.notify_one();
+        }
+        if !change(&mut state.batch) {
+            state.lost += 1;
+        }
+    }
+
+    /// The last word on an origin, if it is not on disk yet.
+    pub(super) fn robots(&self, origin: &str) -> Option<Option<RobotsRecord>> {
+        self.state.lock().batch.robots.get(origin).cloned()
+    }
+
+    pub(super) fn holds_host(&self, key: &str) -> bool {
+        self.state.lock().batch.hosts.contains_key(key)
+    }
+
+    /// Waits until everything put so far is on disk.
+    pub(super) fn flush(&self, patience: Duration) -> Result<(), Unsaved> {
+        let deadline = clock::now() + patience;
+        let mut state = self.state.lock();
+        state.wanted += 1;
+        let number = state.wanted;
+        self.changed.notify_one();
+        while state.written < number && !state.ended {
+            if self.settled.wait_until(&mut state, deadline.into_std()).timed_out() {
+                break;
+            }
+        }
+        if state.written >= number { Ok(()) } else { Err(state.unsaved()) }
+    }
+
+    /// No more changes; the writer writes what there is and ends, at the latest after `patience`.
+    pub(super) fn begin_close(&self, patience: Duration) {
+        let mut state = self.state.lock();
+        state.closing.get_or_insert(clock::now() + patience);
+        self.changed.notify_one();
+    }
+
+    /// Waits until the writer has ended.
+    pub(super) fn wait_for_end(&self) -> Result<(), Unsaved> {
+        let mut state = self.state.lock();
+        let deadline = state.closing.unwrap_or_else(clock::now) + END;
+        while !state.ended {
+            if self.settled.wait_until(&mut state, deadline.into_std()).timed_out() {
+                break;
+            }
+        }
+        if state.ended && state.pending() == 0 { Ok(()) } else { Err(state.unsaved()) }
+    }
+
+    pub(super) fn health(&self) -> Health {
+        let state = self.state.lock();
+        Health {
+            trouble: state.failed.as_ref().map(|failed| failed.cause.clone()),
+            pending: state.pending(),
+            lost: state.lost,
+            failures: state.failures,
+            written_at_us: state.written_at_us,
+        }
+    }
+
+    /// For the writer: sleeps until there is something to do.
+    pub(super) fn next(&self, tidy_at: Instant) -> Work {
+        let mut state = self.state.lock();
+        loop {
+            let now = clock::now();
+            let due = state.due(now);
+            let give_up = state.closing.filter(|deadline| now >= *deadline || due.is_none());
+            if give_up.is_some() {
+                return Work::End;
+            }
+            if due.is_some_and(|due| due <= now) {
+                return Work::Write { batch: state.take(), number: state.wanted };
+            }
+            if tidy_at <= now && state.closing.is_none() {
+                return Work::Tidy;
+            }
+            let next = due.map_or(tidy_at, |due| due.min(tidy_at));
+            let next = state.closing.map_or(next, |deadline| deadline.min(due.unwrap_or(deadline)));
+            self.changed.wait_until(&mut state, next.into_std());
+        }
+    }
+
+    /// For the writer. True if the write before this one had failed.
+    pub(super) fn succeeded(&self, number: u64) -> bool {
+        let mut state = self.state.lock();
+        state.written = number;
+        state.taken = 0;
+        state.written_at_us = clock::micros();
+        self.settled.notify_all();
+        state.failed.take().is_some()
+    }
+
+    /// For the writer: takes back what was not written. True if the write before this one had not failed.
+    pub(super) fn failed(&self, batch: Batch, cause: Cause) -> bool {
+        let mut state = self.state.lock();
+        let lost = state.batch.put_back(batch);
+        state.taken = 0;
+        state.lost += lost as u64;
+        state.failures += 1;
+        let now = clock::now();
+        let in_a_row = state.failed.as_ref().map_or(1, |failed| failed.in_a_row.saturating_add(1));
+        state.failed = Some(Failed { at: now, in_a_row, cause });
+        in_a_row == 1
+    }
+
+    /// For the writer: nothing will be written any more.
+    pub(super) fn ended(&self) {
+        self.state.lock().ended = true;
+        self.settled.notify_all();
+    }
+}
+
+impl State {
+    /// When to write; none if there is nothing to write.
+    fn due(&self, now: Instant) -> Option<Instant> {
+        let awaited = self.wanted > self.written;
+        if self.batch.is_empty() && !awaited {
+            return None;
+        }
+        let urgent = awaited || self.closing.is_some();
+        match &self.failed {
+            Some(failed) if urgent => Some(failed.at + URGENT_RETRY),
+            Some(failed) => Some(failed.at + backoff(failed.in_a_row)),
+            None if urgent => Some(now),
+            None => self.first.map(|first| first + PAUSE),
+        }
+    }
+
+    fn take(&mut self) -> Batch {
+        self.first = None;
+        self.taken = self.batch.len();
+        std::mem::take(&mut self.batch)
+    }
+
+    fn pending(&self) -> usize {
+        self.batch.len() + self.taken
+    }
+
+    fn unsaved(&self) -> Unsaved {
+        Unsaved { changes: self.pending(), trouble: self.failed.as_ref().map(|failed| failed.cause.clone()) }
+    }
+}
+
+impl fmt::Display for Unsaved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} changes are not on disk", self.changes)?;
+        match &self.trouble {
+            Some(cause) => write!(f, ": {cause}"),
+            None => write!(f, " yet: it is slow"),
+        }
+    }
+}
+
+impl std::error::Error for Unsaved {}
+
+/// 1, 2, 4 … 60 s.
+fn backoff(failures_in_a_row: u32) -> Duration {
+    Duration::from_secs(1 << failures_in_a_row.saturating_sub(1).min(6)).min(LONGEST_BACKOFF)
+}
+
+/// How long changes gather before they are written. With the write itself it must stay under the 2 s of learning that a
+/// kill may cost.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// Space that was freed is noticed within a minute.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
+/// When somebody waits for it.
+const URGENT_RETRY: Duration = Duration::from_millis(100);
+/// From the last write to the end of the writer: the log is moved into the file.
+const END: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::record::HostRecord;
+
+    fn put(outbox: &Outbox, key: &str) {
+        outbox.put(|batch| batch.put_host(key, Some(HostRecord::default())));
+    }
+
+    fn due_in(outbox: &Outbox) -> Option<Duration> {
+        let now = clock::now();
+        outbox.state.lock().due(now).map(|due| due.saturating_duration_since(now))
+    }
+
+    fn take(outbox: &Outbox) -> Batch {
+        outbox.state.lock().take()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_gather_for_a_second_after_the_first() {
+        let outbox = Outbox::default();
+        assert_eq!(due_in(&outbox), None);
+        put(&outbox, "a");
+        tokio::time::advance(Duration::from_millis(900)).await;
+        put(&outbox, "b");
+        assert_eq!(due_in(&outbox), Some(Duration::from_millis(100)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failing_disk_is_asked_less_and_less_often() {
+        let outbox = Outbox::default();
+        put(&outbox, "a");
+        for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
+            outbox.failed(take(&outbox), Cause::Full);
+            assert_eq!(due_in(&outbox), Some(Duration::from_secs(seconds)));
+        }
+        assert_eq!(outbox.health().trouble, Some(Cause::Full));
+        assert_eq!((outbox.health().pending, outbox.health().failures), (1, 8));
+        outbox.state.lock().wanted += 1;
+        assert_eq!(due_in(&outbox), Some(URGENT_RETRY), "somebody waits for it");
+        take(&outbox);
+        assert!(outbox.succeeded(1));
+        assert_eq!((outbox.health().trouble, outbox.health().pending), (None, 0));
+        assert_eq!(due_in(&outbox), None);
+    }
+
+    #[test]
+    fn nothing_is_taken_after_the_end_has_begun() {
+        let outbox = Outbox::default();
+        put(&outbox, "a");
+        outbox.begin_close(Duration::from_secs(60));
+        put(&outbox, "b");
+        let far = clock::now() + Duration::from_secs(600);
+        assert!(matches!(outbox.next(far), Work::Write { batch, .. } if batch.len() == 1));
+        assert!(matches!(outbox.next(far), Work::End));
+    }
+
+    #[test]
+    fn a_disk_that_fails_to_the_end_is_given_up() {
+        let outbox = Outbox::default();
+        put(&outbox, "a");
+        outbox.begin_close(Duration::ZERO);
+        let far = clock::now() + Duration::from_secs(600);
+        assert!(matches!(outbox.next(far), Work::End));
+        outbox.ended();
+        assert_eq!(outbox.wait_for_end(), Err(Unsaved { changes: 1, trouble: None }));
+    }
+}

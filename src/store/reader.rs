@@ -1,0 +1,55 @@
+//! The one thread that reads robots.txt copies.
+//!
+//! A copy that is not in memory is asked for here instead of from its origin. Disks can hang, so nobody waits long, and
+//! an answer that does not come is "not known": the origin is asked after all.
+
+use std::path::Path;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::database::Database;
+use super::record::RobotsRecord;
+
+/// Ends when dropped.
+#[derive(Debug)]
+pub(super) struct Reader {
+    questions: SyncSender<Question>,
+}
+
+struct Question {
+    origin: Box<str>,
+    answer: oneshot::Sender<Option<RobotsRecord>>,
+}
+
+impl Reader {
+    pub(super) fn start(path: &Path) -> std::io::Result<Reader> {
+        let (questions, asked) = sync_channel::<Question>(MOST_QUESTIONS);
+        let database = Database::reader(path).map_err(std::io::Error::other)?;
+        std::thread::Builder::new().name("store-reader".to_owned()).spawn(move || {
+            while let Ok(Question { origin, answer }) = asked.recv() {
+                if answer.is_closed() {
+                    continue;
+                }
+                let found = database.robots(&origin).unwrap_or_else(|error| {
+                    tracing::warn!(event = "state.unread", %error, "cannot read a robots.txt copy from the state file");
+                    None
+                });
+                let _ = answer.send(found);
+            }
+        })?;
+        Ok(Reader { questions })
+    }
+
+    pub(super) async fn robots(&self, origin: &str) -> Option<RobotsRecord> {
+        let (answer, answered) = oneshot::channel();
+        self.questions.try_send(Question { origin: origin.into(), answer }).ok()?;
+        tokio::time::timeout(PATIENCE, answered).await.ok()?.ok()?
+    }
+}
+
+/// Visits that may wait at once, which bounds this too.
+const MOST_QUESTIONS: usize = 20_000;
+/// A look-up takes some 20 µs, on a slow disk milliseconds; asking the origin takes longer than this at worst.
+const PATIENCE: Duration = Duration::from_millis(250);

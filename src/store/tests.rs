@@ -1,0 +1,193 @@
+//! The store as a whole: what is put is there after a restart, within its bounds.
+
+mod child;
+mod damage;
+mod disks;
+mod kill;
+mod moving;
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::*;
+
+/// Longer than anything takes, so that running into it is a failure.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn open(directory: &Path) -> (Store, Opened) {
+    Store::open(directory, Keep::default()).unwrap()
+}
+
+fn close(store: &Store) {
+    store.close(PATIENCE).unwrap();
+}
+
+/// A host that taught us this many milliseconds just now.
+fn learned(ms: u32) -> HostRecord {
+    HostRecord { learned_ms: ms, updated_us: clock::micros(), ..HostRecord::default() }
+}
+
+fn robots(text: &str) -> RobotsRecord {
+    let now = clock::micros();
+    RobotsRecord {
+        state: "found".into(),
+        body: text.into(),
+        etag: Some("\"1\"".into()),
+        last_modified: None,
+        fetched_us: now,
+        fresh_until_us: now + 1_000_000,
+        stale_until_us: now + 3_600_000_000,
+    }
+}
+
+#[tokio::test]
+async fn everything_put_is_there_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, opened) = open(directory.path());
+    assert_eq!(opened, Opened { new: true, ..Opened::default() });
+    let host = HostRecord {
+        floor_ms: 2,
+        floor_ttl_ms: 3,
+        floor_until_us: 4,
+        last_sent_us: 6,
+        held_until_us: u64::MAX >> 1,
+        paused: true,
+        overrides: Overrides { delay_ms: Some(0), burst: Some(u32::MAX), concurrency: None },
+        ..learned(1_500)
+    };
+    let copy = robots("User-agent: *\nDisallow: /\n\u{0}\u{fffd}");
+    let job = JobRecord { reason: "20 failures in a row".into(), since_us: 1, until_us: 0 };
+    store.put_host("a.example", host);
+    store.put_robots("https://a.example", copy.clone());
+    store.put_job("spider", job.clone());
+    close(&store);
+
+    let (store, opened) = open(directory.path());
+    assert_eq!(opened, Opened { hosts: 1, jobs: vec![("spider".into(), job)], ..Opened::default() });
+    assert_eq!(store.host("a.example"), Some(host));
+    assert_eq!(store.robots("https://a.example").await, Some(copy));
+    assert_eq!(store.robots("https://b.example").await, None);
+}
+
+#[test]
+fn whatever_people_set_is_remembered_though_nothing_else_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(directory.path());
+    let set = |overrides| HostRecord { overrides, ..HostRecord::default() };
+    let none = Overrides::default();
+    let steered = [
+        ("paused.example", HostRecord { paused: true, ..HostRecord::default() }),
+        ("delay.example", set(Overrides { delay_ms: Some(0), ..none })),
+        ("burst.example", set(Overrides { burst: Some(0), ..none })),
+        ("concurrency.example", set(Overrides { concurrency: Some(0), ..none })),
+    ];
+    for (key, record) in steered {
+        store.put_host(key, record);
+    }
+    store.put_host("nothing.example", HostRecord::default());
+    close(&store);
+    let (store, opened) = open(directory.path());
+    assert_eq!(opened.hosts, steered.len());
+    for (key, record) in steered {
+        assert_eq!(store.host(key), Some(record), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_deleted_stays_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(directory.path());
+    store.put_host("a.example", learned(1));
+    store.put_robots("https://a.example", robots(""));
+    store.put_job("spider", JobRecord::default());
+    store.flush(PATIENCE).unwrap();
+    store.delete_host("a.example");
+    store.delete_robots("https://a.example");
+    store.delete_job("spider");
+    assert_eq!(store.host("a.example"), None);
+    assert_eq!(store.robots("https://a.example").await, None);
+    close(&store);
+    let (store, opened) = open(directory.path());
+    assert_eq!(opened, Opened::default());
+    assert_eq!(store.robots("https://a.example").await, None);
+}
+
+#[tokio::test]
+async fn a_change_is_seen_before_it_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(directory.path());
+    store.put_host("a.example", learned(1));
+    store.put_host("a.example", learned(2));
+    store.put_robots("https://a.example", robots("new"));
+    assert_eq!(store.host("a.example").map(|host| host.learned_ms), Some(2));
+    assert_eq!(store.robots("https://a.example").await.map(|copy| copy.body), Some(b"new".to_vec()));
+}
+
+#[test]
+fn changes_are_written_without_anybody_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(directory.path());
+    store.put_host("a.example", learned(7));
+    let deadline = clock::now() + PATIENCE;
+    while store.health().is_none_or(|health| health.written_at_us == 0) {
+        assert!(clock::now() < deadline);
+        std::thread::yield_now();
+    }
+    let mut seen = Vec::new();
+    let read = |key: &str, record: HostRecord| -> rusqlite::Result<()> {
+        seen.push((key.to_owned(), record.learned_ms));
+        Ok(())
+    };
+    Database::reader(&directory.path().join("state.db")).unwrap().hosts(read).unwrap();
+    assert_eq!(seen, [("a.example".to_owned(), 7)]);
+}
+
+#[tokio::test]
+async fn a_store_in_memory_remembers_hosts_and_keeps_nothing() {
+    let store = Store::memory(Keep::default());
+    store.put_host("a.example", learned(1));
+    store.put_robots("https://a.example", robots(""));
+    assert!(store.host("a.example").is_some());
+    assert_eq!(store.robots("https://a.example").await, None);
+    assert_eq!((store.health(), store.flush(PATIENCE), store.close(PATIENCE)), (None, Ok(()), Ok(())));
+}
+
+#[test]
+fn hosts_that_no_longer_matter_are_not_loaded() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(directory.path());
+    store.put_host("old.example", HostRecord { updated_us: 1, ..learned(1) });
+    store.put_host("new.example", learned(1));
+    close(&store);
+    let (store, opened) = open(directory.path());
+    assert_eq!(opened.hosts, 1);
+    assert_eq!(store.host("old.example"), None);
+}
+
+#[test]
+fn a_dropped_store_lets_go_of_its_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(directory.path());
+    store.put_host("a.example", learned(1));
+    drop(store);
+    let deadline = clock::now() + PATIENCE;
+    let (_, opened) = loop {
+        match Store::open(directory.path(), Keep::default()) {
+            Ok(opened) => break opened,
+            Err(StoreError::Held { .. }) if clock::now() < deadline => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(opened.hosts, 1, "and wrote what it had");
+}
+
+#[test]
+fn only_its_owner_may_read_the_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let (_store, _) = open(directory.path());
+    for file in ["state.db", "state.db-wal"] {
+        let mode = std::fs::metadata(directory.path().join(file)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{file}");
+    }
+}

@@ -1,0 +1,132 @@
+//! Two processes on one directory, and disks that are full, limited or read-only.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::kill::kill;
+use super::*;
+
+#[test]
+fn a_second_process_is_told_who_holds_the_directory() {
+    if let Some(directory) = child::directory() {
+        let _store = open(&directory);
+        println!("opened");
+        loop {
+            std::thread::park();
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let test = "a_second_process_is_told_who_holds_the_directory";
+    let mut child = child::command(&[], module_path!(), test, directory.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("opened")), "it ended early");
+    let error = Store::open(directory.path(), Keep::default()).unwrap_err();
+    assert_eq!(error, StoreError::Held { directory: directory.path().to_owned(), pid: Some(child.id()) });
+    assert!(error.to_string().contains(&format!("in use by process {}", child.id())), "{error}");
+    kill(&mut child);
+    open(directory.path());
+}
+
+/// Works for everybody: the operating system refuses to let files grow.
+#[test]
+fn a_disk_that_takes_no_more_costs_nothing_but_the_writing() {
+    if let Some(directory) = child::directory() {
+        let (_, hard) = rlimit::Resource::FSIZE.get().unwrap();
+        let limit = |soft| rlimit::Resource::FSIZE.set(soft, hard).unwrap();
+        return squeeze_and_relieve(&directory, || limit(0), || limit(hard));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    // A signal that is ignored stays so in the program that follows; otherwise it would end it.
+    let wrapper = ["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""];
+    let test = "a_disk_that_takes_no_more_costs_nothing_but_the_writing";
+    child::assert_passed(&child::command(&wrapper, module_path!(), test, directory.path()).output().unwrap());
+}
+
+#[test]
+fn a_full_disk_is_named_and_costs_nothing_but_the_writing() {
+    if let Some(directory) = child::directory() {
+        let ballast = directory.join("ballast");
+        let fill = || {
+            let mut file = fs::File::create(&ballast).unwrap();
+            while file.write_all(&[0; 4096]).is_ok() {}
+        };
+        fill();
+        let error = Store::open(&directory, Keep::default()).unwrap_err();
+        assert!(matches!(&error, StoreError::Unusable { cause: Cause::Full, .. }), "{error:?}");
+        assert!(error.to_string().contains("the disk is full. Free some space"), "{error}");
+        fs::remove_file(&ballast).unwrap();
+        return squeeze_and_relieve(&directory, fill, || fs::remove_file(&ballast).unwrap());
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let test = "a_full_disk_is_named_and_costs_nothing_but_the_writing";
+    on_own_disk("size=2m", test, directory.path());
+}
+
+fn squeeze_and_relieve(directory: &Path, squeeze: impl FnOnce(), relieve: impl FnOnce()) {
+    let (store, _) = open(directory);
+    store.put_host("before.example", learned(1));
+    store.flush(PATIENCE).unwrap();
+    squeeze();
+    for n in 0..HOSTS {
+        store.put_host(&format!("{n}.example"), learned(1 + n));
+    }
+    let deadline = clock::now() + PATIENCE;
+    let health = loop {
+        let unsaved = store.flush(Duration::from_millis(100)).unwrap_err();
+        assert_eq!(unsaved.changes, HOSTS as usize);
+        let health = store.health().unwrap();
+        if health.failures >= 3 {
+            break health;
+        }
+        assert!(clock::now() < deadline, "it does not try again: {health:?}");
+    };
+    assert!(health.trouble.is_some(), "{health:?}");
+    assert_eq!((health.pending, health.lost), (HOSTS as usize, 0));
+    assert_eq!(store.host("999.example").map(|host| host.learned_ms), Some(1_000), "memory goes on");
+    relieve();
+    store.flush(PATIENCE).unwrap();
+    let health = store.health().unwrap();
+    assert_eq!((health.trouble, health.pending), (None, 0));
+    close(&store);
+    assert_eq!(open(directory).1.hosts, 1 + HOSTS as usize);
+}
+
+/// More than fits into what SQLite writes without growing a file.
+const HOSTS: u32 = 1_000;
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    let refused = |directory: &Path| {
+        let error = Store::open(directory, Keep::default()).unwrap_err();
+        assert!(matches!(&error, StoreError::Unusable { cause: Cause::ReadOnly, .. }), "{error:?}");
+        assert!(error.to_string().contains("it cannot be written. Give this user the right to"), "{error}");
+    };
+    if let Some(directory) = child::directory() {
+        return refused(&directory);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o500)).unwrap();
+    let binds_us = fs::write(directory.path().join("probe"), "").is_err();
+    if binds_us {
+        return refused(directory.path());
+    }
+    // The administrator may write everywhere, but not on a read-only disk.
+    on_own_disk("ro", "a_directory_that_cannot_be_written_is_named", directory.path());
+}
+
+/// Runs the test in a process with a small disk of its own at `directory`, where the system lets us make one; it goes
+/// away with the process.
+fn on_own_disk(options: &str, test: &str, directory: &Path) {
+    let apart = ["unshare", "--mount", "--map-root-user"];
+    let script = format!("mount -t tmpfs -o {options} none '{}' && exec \"$0\" \"$@\"", directory.display());
+    let possible = Command::new(apart[0]).args(&apart[1..]).args(["sh", "-c", &script, "true"]).output();
+    if !possible.is_ok_and(|output| output.status.success()) {
+        eprintln!("not run: this system gives a test no disk of its own");
+        return;
+    }
+    let wrapper = [apart[0], apart[1], apart[2], "sh", "-c", &script];
+    child::assert_passed(&child::command(&wrapper, module_path!(), test, directory).output().unwrap());
+}

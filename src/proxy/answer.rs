@@ -149,6 +149,17 @@ fn refused(refusal: &Refusal) -> Words {
             "the request has come back to the proxy that sent it",
             "check the client's proxy settings and upstream.proxy",
         ),
+        Refusal::JobStopped { stop, left } => Words {
+            retry_after: Some(whole_seconds(*left)),
+            ..words(
+                StatusCode::FORBIDDEN,
+                "Job stopped",
+                "job-stopped",
+                "http_request_denied",
+                &format!("the last {} requests of this client failed, the last one with {}", stop.failures, stop.last),
+                "find out why before it goes on; [breaker] job_failures = 0 turns this off",
+            )
+        },
         Refusal::ClientDenied => words(
             StatusCode::FORBIDDEN,
             "Client not allowed",

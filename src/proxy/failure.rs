@@ -1,8 +1,10 @@
 //! Every way a request can end without the origin's answer.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::robots::Forbidden;
+use crate::politeness::jobs::Stop;
 use crate::politeness::{BadHost, HostKey, visit};
 use crate::robots::Unknown;
 use crate::upstream::{BodyFault, Denied, UpstreamError};
@@ -48,6 +50,11 @@ pub(super) enum Refusal {
     /// The host's lane says no.
     Lane(visit::Refusal),
     ClientDenied,
+    /// A named client whose visits all failed.
+    JobStopped {
+        stop: Stop,
+        left: Duration,
+    },
     AuthRequired,
     ShuttingDown,
 }

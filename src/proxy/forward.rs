@@ -12,6 +12,7 @@ use super::body::Body;
 use super::failure::{BadRequest, Failure, Refusal};
 use super::handle::answered;
 use super::in_flight::InFlight;
+use super::job::Job;
 use super::robots::{self, Heard};
 use super::send::{Errand, Sent};
 use super::{Settings, Worker, account, headers, max_forwards, tunnel, wish};
@@ -40,6 +41,7 @@ pub(super) async fn forward(
         answered(in_flight, response.status().as_u16(), Outcome::Rejected);
         return Ok(response);
     }
+    let job = Job::begin(&worker.shared, settings, wish::name(&parts, user))?;
     let Heard { crawl_delay, warning } = robots::ask(worker, settings, origin, &parts).await?;
     let visit = Visit { crawl_delay, ..wish::read(&worker.shared.gate, &parts, user, peer) };
     let identity = settings.config.upstream.via.then_some(&worker.shared.identity);
@@ -59,7 +61,8 @@ pub(super) async fn forward(
     let message = Message::new(Request::from_parts(parts, body), &settings.config.upstream);
     let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &origin.host).await?;
     let errand = Errand { worker, settings, origin, budget: &budget, visit, safe };
-    let Sent { answer, permit, took, attempts } = errand.send(message).await?;
+    let sent = errand.send(message).await.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
+    let Sent { answer, permit, took, attempts } = sent;
 
     let (status, version) = match &answer {
         Answer::Response(response) => (response.status(), response.version()),
@@ -69,6 +72,7 @@ pub(super) async fn forward(
         // Passed on, it would make the client show its curtsy password to somebody else.
         return Err(UpstreamError::Parent(status.as_u16()).into());
     }
+    job.answered(&worker.shared, settings, status.as_u16());
     worker.shared.metrics.response(status.as_u16(), took);
     answered(in_flight, status.as_u16(), Outcome::Forwarded);
     match (answer, upgrade) {

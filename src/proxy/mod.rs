@@ -14,6 +14,7 @@ mod handle;
 mod headers;
 mod identity;
 mod in_flight;
+mod job;
 mod landing;
 mod max_forwards;
 mod robots;
@@ -30,10 +31,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
+use parking_lot::Mutex;
 
 use crate::config::Config;
 use crate::gate::Gate;
 use crate::metrics::Metrics;
+use crate::politeness::jobs::Jobs;
 use crate::politeness::retries::Retrying;
 use crate::politeness::robots::Agents;
 use crate::politeness::signals::Listening;
@@ -57,6 +60,7 @@ pub struct Shared {
     pub access_log: AccessLog,
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
+    pub jobs: Mutex<Jobs>,
     pub stop: Stop,
     /// Open client connections, of all workers.
     connections: AtomicUsize,
@@ -143,6 +147,7 @@ impl Shared {
             access_log,
             gate,
             robots,
+            jobs: Mutex::new(Jobs::new()),
             stop,
             connections: AtomicUsize::new(0),
             answers: AtomicU64::new(0),

@@ -16,6 +16,11 @@ use crate::politeness::visit::{ClientId, Visit};
 /// RFC 9218, section 4.1: what is not said is 3.
 const USUAL: u8 = 3;
 
+/// Who asks by name: a proxy user, or who says so itself.
+pub(super) fn name<'a>(parts: &'a Parts, user: Option<&'a str>) -> Option<&'a str> {
+    user.or_else(|| Wish::of(&parts.headers).client)
+}
+
 pub(super) fn read(gate: &Gate, parts: &Parts, user: Option<&str>, peer: ClientId) -> Visit {
     let wish = Wish::of(&parts.headers);
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());

@@ -35,6 +35,7 @@ mod guard;
 mod hop_by_hop;
 mod https;
 mod landing;
+mod learning;
 mod limits;
 mod logs;
 mod pacing;

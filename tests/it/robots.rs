@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use curtsy::config::{Config, Destination, HostPattern, HostRule, Mode, OnUnreachable, RobotsMode};
 
-use crate::support::{Curtsy, HELLO, Message, Origin, Stopwatch, Visitor, ms, soon};
+use crate::support::{Authority, Curtsy, HELLO, Message, Origin, Stopwatch, Visitor, ms, soon};
 
 /// An origin with a robots.txt that can change, and pages.
 struct Site {
@@ -25,15 +25,17 @@ struct File {
 
 impl Site {
     fn with(text: &str) -> Self {
-        let file = Arc::new(File {
-            status: AtomicU16::new(200),
-            text: Mutex::new(text.to_owned()),
-            fields: Mutex::default(),
-            fetches: AtomicUsize::new(0),
-            slowness: Mutex::default(),
-        });
+        let file = File::new(text);
         let served = file.clone();
         let origin = Origin::scripted(move |visitor| served.serve(visitor));
+        Site { origin, file }
+    }
+
+    /// Over TLS.
+    fn secure(text: &str, authority: &Authority) -> Self {
+        let file = File::new(text);
+        let served = file.clone();
+        let origin = authority.origin(move |visitor| served.serve(visitor));
         Site { origin, file }
     }
 
@@ -54,6 +56,16 @@ impl Site {
 }
 
 impl File {
+    fn new(text: &str) -> Arc<Self> {
+        Arc::new(File {
+            status: AtomicU16::new(200),
+            text: Mutex::new(text.to_owned()),
+            fields: Mutex::default(),
+            fetches: AtomicUsize::new(0),
+            slowness: Mutex::default(),
+        })
+    }
+
     fn serve(&self, visitor: &mut Visitor) {
         while let Some(request) = visitor.request() {
             if request.line().starts_with("GET /robots.txt ") {
@@ -369,4 +381,45 @@ fn a_destination_that_is_denied_is_not_called_unreachable() {
     let curtsy = obedient(|_| ());
     assert_eq!(curtsy.get("http://10.0.0.1/").refusal(), "destination-denied");
     assert_eq!(curtsy.get("http://nowhere.invalid/").refusal(), "origin-unreachable");
+}
+
+/// Inside a tunnel no path can be seen: only a host that is closed altogether can be told from one that is not.
+#[test]
+fn a_tunnel_is_refused_where_everything_is_and_slowed_where_the_host_asks_for_it() {
+    let authority = Authority::new();
+    let closed = Site::secure("User-agent: *\nDisallow: /\nAllow: /robots.txt\n", &authority);
+    let open = Site::secure("User-agent: *\nDisallow: /private\nCrawl-delay: 0.5\n", &authority);
+    let curtsy = obedient(|config| {
+        config.tls.extra_roots = vec![authority.file()];
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = ms(1);
+    });
+    let tunnel = |site: &Site| curtsy.ask(&[&format!("CONNECT {} HTTP/1.1", site.origin.authority())]);
+    let refusal = tunnel(&closed);
+    assert_eq!((refusal.status(), refusal.refusal().as_str()), (403, "robots-denied"));
+    assert!(refusal.text().contains("line 2"), "{}", refusal.text());
+    let watch = Stopwatch::start();
+    assert_eq!(tunnel(&open).status(), 200);
+    assert_eq!(tunnel(&open).status(), 200);
+    assert!(watch.elapsed() >= ms(500), "{:?}", watch.elapsed());
+    assert_eq!((closed.fetches(), open.fetches()), (1, 1));
+}
+
+#[test]
+fn a_redirect_to_https_is_followed() {
+    let authority = Authority::new();
+    let end = Site::secure("User-agent: *\nDisallow: /x\n", &authority);
+    let to = format!("https://{}/robots.txt", end.origin.authority());
+    let plain = Origin::scripted(move |visitor| {
+        while let Some(request) = visitor.request() {
+            if request.line().contains("robots") {
+                visitor.send(format!("HTTP/1.1 308 X\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n").as_bytes());
+            } else {
+                visitor.send(HELLO.as_bytes());
+            }
+        }
+    });
+    let curtsy = obedient(|config| config.tls.extra_roots = vec![authority.file()]);
+    assert_eq!(curtsy.get(&plain.url("/x")).status(), 403);
+    assert_eq!(curtsy.get(&plain.url("/y")).status(), 200);
 }

@@ -136,7 +136,13 @@ impl Lane {
         }
         let (before, others) = (self.concurrency(), self.in_flight().saturating_sub(1));
         let base = self.base();
+        let last_sent = self.turns.memory().last_sent;
+        let is_first = self.lessons.is_none();
         let lessons = self.lessons_or_new(schooling);
+        if let Some(sent) = last_sent.filter(|_| is_first) {
+            // Nobody told it of the sends before there was anything to learn.
+            lessons.pace.sent(sent);
+        }
         let change = signals.and_then(|signals| {
             let heard = Heard {
                 epoch: epoch.unwrap_or_default(),

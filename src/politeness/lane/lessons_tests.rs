@@ -117,6 +117,18 @@ fn a_quota_paces_before_anybody_is_refused() {
     assert!(lane.delays().learned >= secs(4), "{:?}", lane.delays());
 }
 
+/// The first answer that says anything comes after sends that nobody noted.
+#[test]
+fn the_first_word_of_a_quota_holds_no_longer_than_it_says() {
+    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });
+    let (ticket, now) = start(&mut lane, at(0));
+    let spent = Signals { used_up: Some(secs(10)), ..Signals::SERVED };
+    lane.report(ticket, Outcome::Heard(spent), &Schooling::default(), now + secs(1));
+    lane.leave(ticket, now + secs(1));
+    let again = start(&mut lane, at(2_000)).1;
+    assert!((at(11_000)..at(12_000)).contains(&again), "{again:?}");
+}
+
 #[test]
 fn failures_in_a_row_open_the_breaker_and_one_visit_at_a_time_is_on_trial() {
     let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });

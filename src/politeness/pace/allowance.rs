@@ -44,6 +44,9 @@ impl Allowance {
         }
         let spent = signals.used_up.map(|reset| Quota { remaining: 0, reset });
         if let Some(quota) = signals.quota.or(spent) {
+            if self.last_sent == Timestamp::START {
+                self.last_sent = now;
+            }
             let within = quota.reset.min(FRESH);
             self.left = quota.remaining.saturating_sub(in_flight);
             self.every = millis(quota.reset.saturating_sub(HALF_A_SECOND).max(HALF_A_SECOND) / self.left.max(1));

@@ -1,0 +1,77 @@
+//! The job a request belongs to: a client with a name, whose failures are counted.
+//!
+//! Only what became of a request counts: its origin's answer, or none. What curtsy refuses is not the job's failure, and
+//! a client that leaves reports nothing.
+
+use std::time::Duration;
+
+use super::failure::{Failure, Refusal};
+use super::{Settings, Shared};
+use crate::clock;
+use crate::politeness::jobs::{self, Patience};
+use crate::politeness::time::Timestamp;
+use crate::upstream::UpstreamError;
+
+/// A named client's request; of a client without a name, nothing.
+pub(super) struct Job(Option<Box<str>>);
+
+impl Job {
+    /// Whether the job may go on.
+    pub(super) fn begin(shared: &Shared, settings: &Settings, name: Option<&str>) -> Result<Self, Refusal> {
+        let Some(name) = name.filter(|_| settings.config.breaker.job_failures > 0) else { return Ok(Job(None)) };
+        let now = now();
+        shared.jobs.lock().may_visit(Some(name), now).map_err(|stop| {
+            let left = stop.until.since(now);
+            Refusal::JobStopped { stop, left }
+        })?;
+        Ok(Job(Some(name.into())))
+    }
+
+    /// The origin answered.
+    pub(super) fn answered(&self, shared: &Shared, settings: &Settings, status: u16) {
+        if self.0.is_none() {
+            return;
+        }
+        // What was refused or broke is a failure; what was not found was looked for.
+        if status == 429 || status >= 500 {
+            self.failed(shared, settings, jobs::Failure::Status(status));
+        } else {
+            shared.jobs.lock().succeeded(self.0.as_deref(), now());
+        }
+    }
+
+    /// There was no answer.
+    pub(super) fn ended(&self, shared: &Shared, settings: &Settings, failure: &Failure) {
+        if let Failure::Upstream(error) = failure {
+            self.failed(shared, settings, jobs::Failure::NoAnswer(reason(error)));
+        }
+    }
+
+    fn failed(&self, shared: &Shared, settings: &Settings, failure: jobs::Failure) {
+        let Some(name) = self.0.as_deref() else { return };
+        let patience = Patience { failures: settings.config.breaker.job_failures, ..Patience::default() };
+        let now = now();
+        let stop = shared.jobs.lock().failed(Some(name), failure, &patience, now);
+        if let Some(stop) = stop {
+            shared.metrics.lessons.jobs_stopped.inc();
+            let for_s = stop.until.since(now).max(Duration::ZERO).as_secs();
+            tracing::warn!(
+                event = "job.stopped", client = name, failures = stop.failures, last = %stop.last, for_s,
+                "a client is stopped: all it did lately has failed"
+            );
+        }
+    }
+}
+
+fn reason(error: &UpstreamError) -> &'static str {
+    match error {
+        UpstreamError::Dns(_) | UpstreamError::DnsTimeout => "no address for the host",
+        UpstreamError::ConnectTimeout | UpstreamError::ResponseTimeout | UpstreamError::WriteTimeout => "a timeout",
+        UpstreamError::Certificate(_) | UpstreamError::Handshake(_) => "a TLS failure",
+        _ => "a broken connection",
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_micros(clock::micros())
+}

@@ -1,0 +1,241 @@
+//! Learning: refusals become a pace for everyone, and the client does not notice.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use curtsy::config::{Config, Mode};
+
+use crate::support::{Curtsy, HELLO, Hole, Message, Origin, Stopwatch, Visitor, ms};
+
+/// Answers by number: what to say to the n-th request, from 0.
+struct Moody {
+    origin: Origin,
+    times: Arc<Mutex<Vec<Duration>>>,
+}
+
+impl Moody {
+    fn with(mood: impl Fn(usize) -> String + Send + Sync + 'static) -> Self {
+        Moody::on("127.0.0.1", mood)
+    }
+
+    fn on(ip: &str, mood: impl Fn(usize) -> String + Send + Sync + 'static) -> Self {
+        let times: Arc<Mutex<Vec<Duration>>> = Arc::default();
+        let (watch, noted, count) = (Stopwatch::start(), times.clone(), AtomicUsize::new(0));
+        let origin = Origin::on(ip, move |visitor: &mut Visitor| {
+            while visitor.request().is_some() {
+                let number = count.fetch_add(1, Ordering::Relaxed);
+                noted.lock().expect("no test thread has panicked").push(watch.elapsed());
+                visitor.send(mood(number).as_bytes());
+            }
+        });
+        Moody { origin, times }
+    }
+
+    fn times(&self) -> Vec<Duration> {
+        self.times.lock().expect("no test thread has panicked").clone()
+    }
+}
+
+fn refusal(fields: &str) -> String {
+    format!("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n{fields}\r\n")
+}
+
+/// Learns in steps of 200 ms, so that a test takes a second.
+fn learning(change: impl FnOnce(&mut Config)) -> Curtsy {
+    Curtsy::with(|config| {
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = ms(100);
+        config.adaptive.step_up = ms(200);
+        config.adaptive.step_down = ms(200);
+        change(config);
+    })
+}
+
+fn delay(answer: &Message) -> f64 {
+    let field = answer.value("curtsy");
+    let text = field.split("delay=").nth(1).and_then(|rest| rest.split(',').next()).expect("a delay");
+    text.parse().expect("a number")
+}
+
+#[test]
+fn a_refusal_is_tried_again_and_the_client_does_not_notice() {
+    let moody = Moody::with(|number| if number == 0 { refusal("") } else { HELLO.to_owned() });
+    let curtsy = learning(|_| ());
+    let answer = curtsy.get(&moody.origin.url("/page"));
+    assert_eq!((answer.status(), answer.text().as_str()), (200, "hello"));
+    assert!(answer.value("curtsy").contains("attempts=2"), "{}", answer.value("curtsy"));
+    let times = moody.times();
+    assert!(times[1] - times[0] >= ms(290), "the second try came too early: {times:?}");
+    assert_eq!(curtsy.metric("curtsy_retries_total"), 1);
+    assert_eq!(curtsy.metric("curtsy_throttled_total{status=\"429\"}"), 1);
+    let next = curtsy.get(&moody.origin.url("/page"));
+    assert!((delay(&next) - 0.3).abs() < 0.001 && next.value("curtsy").contains("why=learned"), "{}", next.head());
+    assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
+}
+
+#[test]
+fn after_three_retries_the_refusal_is_the_clients() {
+    let moody = Moody::with(|_| refusal("Retry-After: 1\r\nX-Own: yes\r\n"));
+    let curtsy = learning(|config| config.adaptive.step_up = ms(1));
+    let answer = curtsy.get(&moody.origin.url("/page"));
+    assert_eq!((answer.status(), answer.value("retry-after").as_str()), (429, "1"));
+    assert_eq!(answer.value("x-own"), "yes");
+    assert_eq!(moody.times().len(), 4);
+    assert!(!answer.has("curtsy-error"), "it is the origin's answer");
+}
+
+#[test]
+fn retry_after_holds_the_host_for_everyone() {
+    let moody = Moody::with(|number| if number == 0 { refusal("Retry-After: 1\r\n") } else { HELLO.to_owned() });
+    let curtsy = learning(|_| ());
+    assert_eq!(curtsy.get(&moody.origin.url("/page")).status(), 200);
+    let times = moody.times();
+    assert!(times[1] - times[0] >= ms(950), "{times:?}");
+    assert_eq!(curtsy.metric("curtsy_holds_total{cause=\"retry_after\"}"), 1);
+}
+
+/// What cannot be sent twice, or not soon enough, is answered as the origin answered it.
+#[test]
+fn what_cannot_be_tried_again_passes_through() {
+    let moody = Moody::with(|_| refusal("Retry-After: 30\r\n"));
+    let curtsy = learning(|_| ());
+    let post = moody.origin.get("/page").replace("GET", "POST");
+    let posted = curtsy.ask(&[&post, "Content-Length: 0"]);
+    assert_eq!((posted.status(), posted.value("retry-after").as_str()), (429, "30"));
+
+    let other = Moody::on("127.0.0.2", |_| refusal("Retry-After: 30\r\n"));
+    let impatient = curtsy.ask(&[&other.origin.get("/page"), "Curtsy-Max-Wait: 5"]);
+    assert_eq!((impatient.status(), impatient.value("retry-after").as_str()), (429, "30"));
+    assert_eq!((moody.times().len(), other.times().len()), (1, 1));
+}
+
+/// Twenty refusals of one burst are one event.
+#[test]
+fn a_burst_of_refusals_raises_the_delay_once() {
+    let moody = Moody::with(|number| {
+        thread::sleep(ms(300));
+        if number < 20 { refusal("") } else { HELLO.to_owned() }
+    });
+    let curtsy = learning(|config| {
+        config.politeness.delay = Duration::ZERO;
+        config.politeness.concurrency = 20;
+        config.retry.max = 0;
+    });
+    let url = moody.origin.url("/page");
+    let clients: Vec<_> = (0..20)
+        .map(|_| {
+            let (mut client, line) = (curtsy.client(), format!("GET {url} HTTP/1.1"));
+            thread::spawn(move || client.ask(&[&line]).status())
+        })
+        .collect();
+    for client in clients {
+        assert_eq!(client.join().expect("an answer"), 429);
+    }
+    let next = curtsy.get(&url);
+    assert!((delay(&next) - 0.2).abs() < 0.001, "{}", next.value("curtsy"));
+}
+
+#[test]
+fn successes_lead_back_to_a_faster_pace() {
+    let moody = Moody::with(|number| if number == 0 { refusal("") } else { HELLO.to_owned() });
+    let curtsy = learning(|config| {
+        config.politeness.delay = ms(10);
+        config.adaptive.step_up = ms(100);
+        config.adaptive.step_down = ms(100);
+        config.adaptive.successes = 3;
+    });
+    let url = moody.origin.url("/page");
+    for _ in 0..8 {
+        assert_eq!(curtsy.get(&url).status(), 200);
+    }
+    let last = curtsy.get(&url);
+    assert!((delay(&last) - 0.01).abs() < 0.001, "{}", last.value("curtsy"));
+}
+
+#[test]
+fn a_quota_is_kept_before_anybody_is_refused() {
+    let moody = Moody::with(|number| {
+        let left = 3_usize.saturating_sub(number + 1);
+        format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nRateLimit: \"q\";r={left};t=1\r\n\r\n")
+    });
+    let curtsy = learning(|config| config.politeness.delay = Duration::ZERO);
+    let watch = Stopwatch::start();
+    for _ in 0..3 {
+        assert_eq!(curtsy.get(&moody.origin.url("/page")).status(), 200);
+    }
+    assert!(watch.elapsed() >= ms(500), "three of three in {:?}", watch.elapsed());
+    let fourth = curtsy.get(&moody.origin.url("/page"));
+    assert_eq!(fourth.status(), 200, "{}", fourth.text());
+    assert!(watch.elapsed() >= ms(1_000), "the fourth of three in {:?}", watch.elapsed());
+}
+
+#[test]
+fn a_forbidden_page_teaches_nothing_but_a_forbidden_page_with_a_limit_does() {
+    let forbidden = Moody::with(|_| "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n".to_owned());
+    let curtsy = learning(|_| ());
+    assert_eq!(curtsy.get(&forbidden.origin.url("/")).status(), 403);
+    assert_eq!(curtsy.metric("curtsy_learned_delay_changes_total"), 0);
+    let spent = "X-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 1\r\n";
+    let limited = Moody::with(move |_| format!("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n{spent}\r\n"));
+    assert_eq!(curtsy.get(&limited.origin.url("/")).status(), 403);
+    assert_eq!(curtsy.metric("curtsy_throttled_total{status=\"other\"}"), 1);
+}
+
+#[test]
+fn a_host_that_only_fails_is_left_alone() {
+    let hole = Hole::refusing();
+    let curtsy = learning(|config| {
+        config.politeness.delay = Duration::ZERO;
+        config.breaker.failures = 3;
+    });
+    for _ in 0..3 {
+        assert_eq!(curtsy.get(&hole.url()).refusal(), "origin-unreachable");
+    }
+    let refused = curtsy.get(&hole.url());
+    assert_eq!((refused.status(), refused.refusal().as_str()), (503, "breaker-open"));
+    let seconds: u64 = refused.value("retry-after").parse().expect("seconds");
+    assert!((28..=32).contains(&seconds), "{seconds}");
+    assert_eq!(curtsy.metric("curtsy_breaker_openings_total"), 1);
+}
+
+#[test]
+fn a_broken_host_is_tried_and_closes_the_breaker_when_it_is_well() {
+    let ill = |_: usize| "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n".to_owned();
+    let moody = Moody::with(move |number| if number < 3 { ill(number) } else { HELLO.to_owned() });
+    let curtsy = learning(|config| {
+        config.politeness.delay = Duration::ZERO;
+        config.breaker.failures = 3;
+        config.breaker.cooldown = ms(1_000);
+    });
+    let url = moody.origin.url("/");
+    for _ in 0..3 {
+        assert_eq!(curtsy.get(&url).status(), 500);
+    }
+    assert_eq!(curtsy.get(&url).refusal(), "breaker-open");
+    thread::sleep(ms(1_100));
+    assert_eq!(curtsy.get(&url).status(), 200);
+    assert_eq!(curtsy.get(&url).status(), 200);
+}
+
+#[test]
+fn a_job_whose_requests_all_fail_is_stopped() {
+    let hole = Hole::refusing();
+    let well = Origin::hello();
+    let curtsy = learning(|config| {
+        config.politeness.mode = Mode::Off;
+        config.breaker.job_failures = 3;
+    });
+    let ask = |url: &str, name: &str| curtsy.ask(&[&format!("GET {url} HTTP/1.1"), &format!("Curtsy-Client: {name}")]);
+    // A success in between begins the row anew.
+    for url in [hole.url(), hole.url(), well.url("/"), hole.url(), hole.url(), hole.url()] {
+        assert_ne!(ask(&url, "spider").refusal(), "job-stopped");
+    }
+    let stopped = ask(&well.url("/"), "spider");
+    assert_eq!((stopped.status(), stopped.refusal().as_str()), (403, "job-stopped"));
+    assert!(stopped.text().contains("the last 3 requests of this client failed"), "{}", stopped.text());
+    assert_eq!(ask(&well.url("/"), "other").status(), 200);
+    assert_eq!(curtsy.get(&well.url("/")).status(), 200, "who has no name is no job");
+    assert_eq!(curtsy.metric("curtsy_jobs_stopped_total"), 1);
+}

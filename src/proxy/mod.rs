@@ -23,6 +23,7 @@ mod target;
 mod tunnel;
 mod users;
 mod wish;
+mod words;
 mod worker;
 
 use std::borrow::Cow;

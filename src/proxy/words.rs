@@ -1,0 +1,352 @@
+//! What is said about each failure, in one exhaustive match. The codes are an interface: add, never rename.
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::failure::{BadRequest, Failure, Refusal};
+use super::robots::Forbidden;
+use crate::metrics::Outcome;
+use crate::politeness::robots::reply::TroubleKind;
+use crate::politeness::{HostKey, visit};
+use crate::robots::Unknown;
+use crate::upstream::{BodyFault, Denied, HandshakeFault, UpstreamError};
+
+/// What is said about one failure.
+#[derive(Debug)]
+pub(super) struct Words {
+    pub(super) status: StatusCode,
+    /// At most 60 characters with the "(curtsy)" that is added.
+    pub(super) title: &'static str,
+    /// `Curtsy-Error`, and with `_` for `-` the metric's label.
+    pub(super) code: &'static str,
+    /// RFC 9209, section 2.3.
+    pub(super) proxy_error: &'static str,
+    pub(super) outcome: Outcome,
+    pub(super) detail: String,
+    pub(super) advice: String,
+    pub(super) retry_after: Option<u32>,
+    /// Whether nothing more may be read from this client.
+    pub(super) close: bool,
+}
+
+impl Failure {
+    pub(super) fn words(&self) -> Words {
+        match self {
+            Failure::Bad(bad) => bad_request(*bad),
+            Failure::Refused(refusal) => refused(refusal),
+            Failure::Upstream(error) => unreachable_origin(error),
+        }
+    }
+
+    /// The kind of origin error that metrics count.
+    pub(super) fn origin_error(&self) -> Option<&'static str> {
+        let Failure::Upstream(error) = self else { return None };
+        Some(match error {
+            UpstreamError::Dns(_) | UpstreamError::DnsTimeout => "dns",
+            UpstreamError::Refused
+            | UpstreamError::Unroutable
+            | UpstreamError::Connect(_)
+            | UpstreamError::Parent(_)
+            | UpstreamError::Closed
+            | UpstreamError::Reset => "connect",
+            UpstreamError::ConnectTimeout | UpstreamError::WriteTimeout | UpstreamError::ResponseTimeout => "timeout",
+            UpstreamError::Certificate(_) | UpstreamError::Handshake(_) => "tls",
+            UpstreamError::HeadTooLarge
+            | UpstreamError::Protocol(_)
+            | UpstreamError::TransferCoding
+            | UpstreamError::Upgrade
+            | UpstreamError::Status(_) => "protocol",
+            UpstreamError::Denied(_) | UpstreamError::RequestBody(_) => return None,
+        })
+    }
+}
+
+fn bad_request(bad: BadRequest) -> Words {
+    let (status, title) = match bad {
+        BadRequest::Method => (StatusCode::NOT_IMPLEMENTED, "Unknown method"),
+        BadRequest::TransferCoding => (StatusCode::NOT_IMPLEMENTED, "Unknown transfer coding"),
+        BadRequest::Expectation => (StatusCode::EXPECTATION_FAILED, "Expectation failed"),
+        BadRequest::Body(BodyFault::Stalled) => (StatusCode::REQUEST_TIMEOUT, "Request body stalled"),
+        BadRequest::Host(_)
+        | BadRequest::TwoHosts
+        | BadRequest::Userinfo
+        | BadRequest::Port
+        | BadRequest::Scheme
+        | BadRequest::Form
+        | BadRequest::MaxForwards
+        | BadRequest::ContentLength
+        | BadRequest::ConnectWithBody
+        | BadRequest::Body(_) => (StatusCode::BAD_REQUEST, "Bad request"),
+    };
+    Words {
+        status,
+        title,
+        code: "bad-request",
+        proxy_error: "http_request_error",
+        outcome: Outcome::Rejected,
+        detail: bad.to_string(),
+        advice: String::new(),
+        retry_after: None,
+        close: bad.is_about_framing(),
+    }
+}
+
+/// A refusal, as most of them are worded.
+fn words(
+    status: StatusCode,
+    title: &'static str,
+    code: &'static str,
+    proxy_error: &'static str,
+    detail: &str,
+    advice: &str,
+) -> Words {
+    Words {
+        status,
+        title,
+        code,
+        proxy_error,
+        outcome: Outcome::Denied,
+        detail: detail.to_owned(),
+        advice: advice.to_owned(),
+        retry_after: None,
+        close: false,
+    }
+}
+
+fn refused(refusal: &Refusal) -> Words {
+    match refusal {
+        Refusal::Destination(denied) => words(
+            StatusCode::FORBIDDEN,
+            "Destination not allowed",
+            "destination-denied",
+            "destination_ip_prohibited",
+            &denied.to_string(),
+            &how_to_allow(denied),
+        ),
+        Refusal::Robots(forbidden) => by_robots(forbidden),
+        Refusal::RobotsUnknown { host, unknown } => by_missing_robots(host, *unknown),
+        Refusal::Lane(refusal) => by_lane(*refusal),
+        Refusal::Loop => words(
+            StatusCode::BAD_GATEWAY,
+            "Loop through curtsy",
+            "loop",
+            "proxy_loop_detected",
+            "the request has come back to the proxy that sent it",
+            "check the client's proxy settings and upstream.proxy",
+        ),
+        Refusal::JobStopped { stop, left } => Words {
+            retry_after: Some(whole_seconds(*left)),
+            ..words(
+                StatusCode::FORBIDDEN,
+                "Job stopped",
+                "job-stopped",
+                "http_request_denied",
+                &format!("the last {} requests of this client failed, the last one with {}", stop.failures, stop.last),
+                "find out why before it goes on; [breaker] job_failures = 0 turns this off",
+            )
+        },
+        Refusal::ClientDenied => words(
+            StatusCode::FORBIDDEN,
+            "Client not allowed",
+            "client-denied",
+            "http_request_denied",
+            "your address may not use this proxy",
+            "[access] allow = [\"your network\"]",
+        ),
+        Refusal::AuthRequired => words(
+            StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+            "Proxy credentials needed",
+            "auth-required",
+            "http_request_denied",
+            "a user name and password are needed, or those given are wrong",
+            "put them into the proxy URL: http://user:password@host:3128",
+        ),
+        Refusal::ShuttingDown => Words {
+            retry_after: Some(5),
+            outcome: Outcome::Rejected,
+            ..words(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Stopping",
+                "shutting-down",
+                "proxy_internal_response",
+                "curtsy is being stopped",
+                "try again in a few seconds",
+            )
+        },
+    }
+}
+
+fn by_robots(forbidden: &Forbidden) -> Words {
+    words(
+        StatusCode::FORBIDDEN,
+        "Denied by robots.txt",
+        "robots-denied",
+        "http_request_denied",
+        &told_by_robots(forbidden),
+        &how_to_ignore(&forbidden.host),
+    )
+}
+
+fn by_missing_robots(host: &HostKey, unknown: Unknown) -> Words {
+    Words {
+        retry_after: Some(whole_seconds(unknown.retry_after)),
+        ..words(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "robots.txt unreachable",
+            "robots-unreachable",
+            "destination_unavailable",
+            &not_told_by_robots(host, unknown.kind),
+            &how_to_ignore(host),
+        )
+    }
+}
+
+fn told_by_robots(forbidden: &Forbidden) -> String {
+    let Forbidden { host, line, rule, group, everything } = forbidden;
+    let why = if *everything { "; all of the host is closed to you, and a tunnel shows no more" } else { "" };
+    format!("robots.txt of {host}, line {line}, group \"{group}\": {rule}{why}")
+}
+
+fn not_told_by_robots(host: &HostKey, kind: TroubleKind) -> String {
+    let why = match kind {
+        TroubleKind::Unreachable => "could not be fetched",
+        TroubleKind::Throttled => "may not be fetched now: the host has had too many requests",
+    };
+    format!("robots.txt of {host} {why}, so nobody knows what may be visited (RFC 9309)")
+}
+
+fn how_to_ignore(host: &HostKey) -> String {
+    format!("if the host's owner agrees: [[host]] match = \"{host}\" robots = \"off\"")
+}
+
+/// Rounded up: who comes back then must not be early.
+fn whole_seconds(wait: Duration) -> u32 {
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    u32::try_from(seconds).unwrap_or(u32::MAX)
+}
+
+/// The lane has computed when it is worth coming back.
+fn by_lane(refusal: visit::Refusal) -> Words {
+    let (status, title, code, proxy_error, detail) = match refusal {
+        visit::Refusal::QueueFull { .. } => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "Politeness queue full",
+            "queue-full",
+            "connection_limit_reached",
+            "too many requests wait for this host",
+        ),
+        visit::Refusal::WaitTooLong { .. } => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "Would wait longer than max_wait",
+            "wait-too-long",
+            "connection_limit_reached",
+            "this host's turn for you comes later than you or curtsy would wait",
+        ),
+        visit::Refusal::HostCooling { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Host cooling down",
+            "host-cooling",
+            "destination_unavailable",
+            "nobody may visit this host now",
+        ),
+        visit::Refusal::BreakerOpen { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Host left alone for a while",
+            "breaker-open",
+            "destination_unavailable",
+            "this host has only failed lately, so it is tried again later",
+        ),
+    };
+    let retry_after = refusal.retry_after().map(|wait| u32::try_from(wait.as_secs()).unwrap_or(u32::MAX));
+    Words {
+        status,
+        title,
+        code,
+        proxy_error,
+        outcome: Outcome::Rejected,
+        detail: detail.to_owned(),
+        advice: retry_after.map_or_else(String::new, |seconds| format!("come back in {seconds} s and you go first")),
+        retry_after,
+        close: false,
+    }
+}
+
+fn how_to_allow(denied: &Denied) -> String {
+    match denied {
+        Denied::Address { ip, .. } => format!("[access] allow_destinations = [\"{ip}\"]"),
+        Denied::ConnectPort(port) => format!("[access] connect_ports = [443, {port}]"),
+        Denied::Port(_) | Denied::Own => String::new(),
+    }
+}
+
+fn unreachable_origin(error: &UpstreamError) -> Words {
+    const GATEWAY: StatusCode = StatusCode::BAD_GATEWAY;
+    const TIMEOUT: StatusCode = StatusCode::GATEWAY_TIMEOUT;
+    let (status, title, proxy_error) = match error {
+        UpstreamError::Dns(_) => (GATEWAY, "Origin unreachable: no such name", "dns_error"),
+        UpstreamError::DnsTimeout => (TIMEOUT, "Origin timed out: name look-up", "dns_timeout"),
+        UpstreamError::Refused => (GATEWAY, "Origin unreachable: connection refused", "connection_refused"),
+        UpstreamError::Unroutable => (GATEWAY, "Origin unreachable: no route", "destination_ip_unroutable"),
+        UpstreamError::Connect(_) => (GATEWAY, "Origin unreachable: cannot connect", "connection_refused"),
+        UpstreamError::ConnectTimeout => (TIMEOUT, "Origin timed out: connecting", "connection_timeout"),
+        UpstreamError::Certificate(_) => (GATEWAY, "Origin unreachable: bad certificate", "tls_certificate_error"),
+        UpstreamError::Handshake(HandshakeFault::Alert(_)) => {
+            (GATEWAY, "Origin unreachable: it refused TLS", "tls_alert_received")
+        }
+        UpstreamError::Handshake(_) => (GATEWAY, "Origin unreachable: TLS failed", "tls_protocol_error"),
+        UpstreamError::Parent(_) => (GATEWAY, "Parent proxy refused", "http_upgrade_failed"),
+        UpstreamError::Upgrade => (GATEWAY, "Origin switched to another protocol", "http_upgrade_failed"),
+        UpstreamError::Closed | UpstreamError::Reset => {
+            (GATEWAY, "Origin unreachable: connection closed", "connection_terminated")
+        }
+        UpstreamError::WriteTimeout => (TIMEOUT, "Origin timed out: sending", "connection_write_timeout"),
+        UpstreamError::ResponseTimeout => (TIMEOUT, "Origin timed out: no response", "http_response_timeout"),
+        UpstreamError::HeadTooLarge => {
+            (GATEWAY, "Origin's response head is too large", "http_response_header_section_size")
+        }
+        UpstreamError::Protocol(_) | UpstreamError::Status(_) => {
+            (GATEWAY, "Origin's response is not HTTP", "http_protocol_error")
+        }
+        UpstreamError::TransferCoding => {
+            (GATEWAY, "Origin's transfer coding is unknown", "http_response_transfer_coding")
+        }
+        // These two become other failures before they get here; the words are right all the same.
+        UpstreamError::Denied(_) => (StatusCode::FORBIDDEN, "Destination not allowed", "destination_ip_prohibited"),
+        UpstreamError::RequestBody(_) => (StatusCode::BAD_REQUEST, "Bad request", "http_request_error"),
+    };
+    Words {
+        status,
+        title,
+        code: if status == TIMEOUT { "origin-timeout" } else { "origin-unreachable" },
+        proxy_error,
+        outcome: Outcome::Failed,
+        detail: error.to_string(),
+        advice: match error {
+            UpstreamError::Certificate(fault) => fault.advice().to_owned(),
+            _ => String::new(),
+        },
+        retry_after: None,
+        close: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_fit_a_status_line() {
+        let failures = [
+            Failure::Bad(BadRequest::Port),
+            Failure::Refused(Refusal::AuthRequired),
+            Failure::Upstream(UpstreamError::HeadTooLarge),
+            Failure::Upstream(UpstreamError::TransferCoding),
+            Failure::Upstream(UpstreamError::Refused),
+        ];
+        for failure in failures {
+            let phrase = format!("{} (curtsy)", failure.words().title);
+            assert!(phrase.len() <= 60 && phrase.is_ascii(), "{phrase}");
+        }
+    }
+}

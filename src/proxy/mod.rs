@@ -8,6 +8,7 @@ mod account;
 mod answer;
 mod body;
 mod connect;
+mod desk;
 mod failure;
 mod forward;
 mod handle;
@@ -39,6 +40,7 @@ use crate::shutdown::Stop;
 use crate::upstream::{Guard, Terms};
 
 pub use self::access_log::AccessLog;
+pub use self::desk::Desk;
 pub use self::failure::BadRequest;
 pub use self::identity::Identity;
 pub use self::target::Target;

@@ -16,6 +16,7 @@ mod headers;
 mod identity;
 mod in_flight;
 mod landing;
+mod lesson;
 mod max_forwards;
 mod robots;
 mod target;

@@ -39,6 +39,8 @@ mod pacing;
 mod refusals;
 mod responses;
 mod robots;
+mod robots_command;
+mod robots_learning;
 mod running;
 mod support;
 mod target;

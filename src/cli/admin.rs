@@ -35,8 +35,8 @@ pub(super) fn of_config(config: &Config) -> Option<SocketAddr> {
 }
 
 /// `Err` with a kind of [`io::ErrorKind::InvalidData`] if somebody answers who speaks no HTTP.
-pub(super) fn get(stream: TcpStream, path: &str, token: Option<&str>, patience: Duration) -> io::Result<Answer> {
-    let (mut stream, address) = (&stream, stream.peer_addr()?);
+pub(super) fn get(stream: &TcpStream, path: &str, token: Option<&str>, patience: Duration) -> io::Result<Answer> {
+    let (mut stream, address) = (stream, stream.peer_addr()?);
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
     let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));

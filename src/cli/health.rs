@@ -56,5 +56,5 @@ fn address(args: &HealthArgs, sources: &Sources) -> Result<SocketAddr, String> {
 
 fn ask(address: SocketAddr) -> io::Result<u16> {
     let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    Ok(admin::get(stream, "/readyz", None, PATIENCE)?.status)
+    Ok(admin::get(&stream, "/readyz", None, PATIENCE)?.status)
 }

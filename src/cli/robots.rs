@@ -97,7 +97,7 @@ fn answer(args: &RobotsArgs, config: Config, question: &Question) -> Result<(Rep
     };
     match TcpStream::connect_timeout(&address, admin::CONNECT_PATIENCE) {
         Ok(stream) => {
-            let report = ask(stream, address, config.metrics.token.as_deref(), args)?;
+            let report = ask(&stream, address, config.metrics.token.as_deref(), args)?;
             Ok((report, format!("Told by the curtsy that runs on {address}.")))
         }
         Err(error) if args.admin.is_some() => Err(format!("no curtsy answers on {address}: {error}")),
@@ -110,7 +110,7 @@ fn alone(config: Config, question: &Question, why: &str) -> Result<(Report, Stri
     Ok((report, format!("Fetched by this command itself: {why}.")))
 }
 
-fn ask(stream: TcpStream, address: SocketAddr, token: Option<&str>, args: &RobotsArgs) -> Result<Report, String> {
+fn ask(stream: &TcpStream, address: SocketAddr, token: Option<&str>, args: &RobotsArgs) -> Result<Report, String> {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("url", &args.url);
     if let Some(user_agent) = &args.user_agent {

@@ -291,6 +291,37 @@ mod tests {
         assert!(robots.fetches.is_empty());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn people_see_what_is_known_unless_they_want_it_anew() {
+        let robots = Arc::new(Robots::new(1 << 20));
+        let at = origin("a.test");
+        let ill = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 503, b"") };
+        let well = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 200, b"") };
+        let trouble = robots.look_up(&at, false, ill).await.unwrap();
+        assert_eq!(robots.look_up(&at, false, never).await, Some(trouble), "it is too early to ask again");
+        let known = robots.look_up(&at, true, well).await.unwrap();
+        assert!(known.answer.is_some() && known.trouble.is_none());
+        assert_eq!(robots.look_up(&at, false, never).await, Some(known));
+        let again = robots.look_up(&at, true, ill).await.unwrap();
+        assert!(again.answer.is_some() && again.trouble.is_some(), "the last good copy stays");
+        let broken = |_: Option<Arc<Record>>| async { panic!("as a bug would") };
+        assert_eq!(robots.look_up(&origin("b.test"), false, broken).await, None);
+    }
+
+    #[test]
+    fn answers_are_read_along_only_if_they_can_teach_and_not_too_many() {
+        let robots = Robots::new(1 << 20);
+        let (known, ill, new) = (origin("known.test"), origin("ill.test"), origin("new.test"));
+        robots.learn(&known, fetched(None, 200, b""));
+        robots.learn(&ill, fetched(Some(&fetched(None, 200, b"")), 503, b""));
+        assert!(robots.read_along(&known).is_none());
+        assert!(robots.read_along(&ill).is_some(), "an old copy is used, but any answer is better");
+        let mut readers: Vec<_> = (0..MOST_READERS).map(|_| robots.read_along(&new)).collect();
+        assert!(readers.iter().all(Option::is_some) && robots.read_along(&new).is_none());
+        readers.pop();
+        assert!(robots.read_along(&new).is_some());
+    }
+
     #[test]
     fn what_is_kept_is_bounded_by_bytes() {
         let robots = Robots::new(1 << 20);

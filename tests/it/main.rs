@@ -22,6 +22,7 @@
 //! | signals, drain, reload, X17, X40 | `running` |
 //! | S3 | `landing` |
 //! | X53, X54 | `logs` |
+//! | X53, X57, as far as robots.txt is shown | `robots_command` |
 //! | what was counted, health | `admin` |
 
 mod admin;

@@ -250,6 +250,36 @@ mod tests {
         assert_eq!(printable(&"x".repeat(200)).chars().count(), LONGEST_TEXT + 1);
     }
 
+    /// A report of this many rules, one of which decides.
+    fn of_rules(count: usize, decisive: usize) -> Report {
+        let rules: Vec<_> = (1..=count).map(|line| serde_json::json!({"line": line, "rule": "Allow: /"})).collect();
+        let report = serde_json::json!({
+            "url": "http://a.test/", "verdict": "allowed", "reason": "rule", "rule": rules[decisive - 1], "group": "*",
+            "agents": [], "agents_from": "user-agent", "exempt": false, "mode": "enforce", "refused": false,
+            "everything_denied": false, "rules": rules, "trouble": null, "notes": null,
+            "delay": {"asked_ms": null, "obeyed_ms": 0, "capped": false, "configured_ms": 1000},
+            "file": {
+                "url": "http://a.test/robots.txt", "redirects": [], "exists": true, "fetched": false, "status": null,
+                "size_bytes": null, "cut": false, "age_s": 60, "fresh_s": 0, "error": null,
+            },
+        });
+        serde_json::from_value(report).expect("a report")
+    }
+
+    #[test]
+    fn of_many_rules_those_around_the_one_that_decides_are_shown() {
+        for (count, decisive, before, after) in
+            [(5, 5, 0, 0), (12, 1, 0, 0), (40, 1, 0, 28), (40, 30, 23, 5), (40, 40, 28, 0)]
+        {
+            let lines = rules(&of_rules(count, decisive), Brush(false));
+            let decides = format!("{decisive:>5} | Allow: /  <- decides");
+            assert!(lines.contains(&decides), "{count}, {decisive}: {lines:#?}");
+            let shown = lines.iter().filter(|line| line.contains(" | ")).count();
+            assert_eq!(before + shown + after, count, "{count}, {decisive}: {lines:#?}");
+            assert_eq!(before > 0, lines[0] == format!("  … {before} before"), "{lines:#?}");
+        }
+    }
+
     #[test]
     fn times_are_told_in_one_unit() {
         let told: Vec<String> = [0, 119, 120, 7_199, 7_200, 172_800].into_iter().map(span).collect();

@@ -1,9 +1,9 @@
 //! Learning robots.txt from an answer that is on its way to a client.
 //!
-//! Clients that are polite themselves ask for robots.txt first; then curtsy need not ask for it again. The answer is read
-//! along while it passes and delays nobody; of one that breaks off nothing is learned. What is learned counts for every
-//! client, so nobody may be able to choose the answer: only a request that could be curtsy's own teaches, and only if
-//! the answer is the file or "there is none".
+//! Clients that are polite themselves ask for robots.txt first; then curtsy need not ask for it again. The answer is
+//! read along while it passes and delays nobody; of one that breaks off nothing is learned. What is learned counts for
+//! every client, so nobody may be able to choose the answer: only a request that could be curtsy's own teaches, and only
+//! if the answer is the file or "there is none".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,8 +84,9 @@ impl Lesson {
     }
 }
 
-/// Whether nothing in the request makes its answer another than the one that curtsy would get. With a Range, a Cookie or
-/// `Accept: application/json` a client could have the origin say things about robots.txt that it says to nobody else.
+/// Whether nothing in the request makes its answer another than the one that curtsy would get. With a Range, a Cookie
+/// or `Accept: application/json` a client could have the origin say things about robots.txt that it says to nobody
+/// else.
 fn could_be_ours(headers: &HeaderMap) -> bool {
     let harmless = |name: &HeaderName| {
         const HARMLESS: [HeaderName; 7] =

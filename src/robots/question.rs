@@ -1,6 +1,7 @@
 //! What people ask about robots.txt: this URL, for that client.
 //!
-//! A URL is read as a client would send it: escaped, without fragment. A bare host stands for its front page over HTTPS.
+//! A URL is read as a client would send it: escaped, without fragment. A bare host stands for its front page over
+//! HTTPS.
 
 use std::fmt;
 

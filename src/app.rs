@@ -1,6 +1,7 @@
 //! The only file that knows every part: builds them from a [`Config`], runs them, replaces what a reload may replace,
 //! and stops them.
 
+mod alone;
 mod book;
 
 use std::fmt;
@@ -16,12 +17,14 @@ use crate::admin::{self, Admin};
 use crate::config::{Config, Listen};
 use crate::gate::Gate;
 use crate::metrics::Metrics;
-use crate::proxy::{AccessLog, BadUsersFile, Identity, Settings, Shared, Users, Worker};
+use crate::proxy::{AccessLog, BadUsersFile, Desk, Identity, Settings, Shared, Users, Worker};
 use crate::robots::Robots;
 use crate::shutdown::{self, Stopper};
 use crate::store;
 use crate::telemetry;
 use crate::upstream::{BadRoots, Guard, Resolver, Trust};
+
+pub use self::alone::ask_about_robots;
 
 /// Bound sockets. Tests bind port 0 and pass them in.
 #[derive(Debug)]
@@ -87,19 +90,25 @@ impl Running {
             stop.clone(),
         ));
         let mut running = Running { shared, stopper, threads: Vec::new(), proxy, admin };
-        running.start_workers(workers, &listeners.proxy)?;
+        let resolver = Arc::new(Resolver::default());
+        running.start_workers(workers, &listeners.proxy, &resolver)?;
         if let Some((listener, address)) = listeners.admin.zip(admin) {
-            running.start_admin(Admin { metrics, gate, robots, stop, token, address }, listener)?;
+            let desk = Desk::new(running.shared.clone(), resolver);
+            running.start_admin(Admin { metrics, gate, robots, desk, stop, token, address }, listener)?;
         }
         running.start_sweeper()?;
         Ok(running)
     }
 
     /// 0 = one worker per core.
-    fn start_workers(&mut self, workers: usize, listeners: &[TcpListener]) -> Result<(), StartError> {
+    fn start_workers(
+        &mut self,
+        workers: usize,
+        listeners: &[TcpListener],
+        resolver: &Arc<Resolver>,
+    ) -> Result<(), StartError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = if workers == 0 { cores } else { workers };
-        let resolver = Arc::new(Resolver::default());
         for number in 0..workers {
             let listeners: Vec<TcpListener> =
                 listeners.iter().map(TcpListener::try_clone).collect::<Result<_, _>>().map_err(StartError::Thread)?;

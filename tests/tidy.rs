@@ -24,7 +24,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("lib", ""),
     ("cli", "app clock config politeness robots shutdown telemetry upstream"),
     ("app", "admin clock config gate ledger metrics politeness proxy robots shutdown store telemetry tls upstream"),
-    ("admin", "clock config gate metrics politeness robots shutdown"),
+    ("admin", "clock config gate metrics politeness proxy robots shutdown"),
     ("proxy", "clock config gate metrics patience politeness robots shutdown telemetry tls upstream"),
     ("robots", "clock config gate politeness upstream"),
     ("gate", "clock config ledger metrics politeness store upstream"),

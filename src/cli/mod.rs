@@ -1,7 +1,9 @@
 //! The command line: one file per command.
 
+mod admin;
 pub mod config;
 mod health;
+mod robots;
 mod run;
 
 use std::io::{self, IsTerminal, Write};
@@ -31,6 +33,7 @@ struct Cli {
 const EXAMPLES: &str = "Examples:
   curtsy                                        start the proxy on 127.0.0.1:3128
   curl -x http://127.0.0.1:3128 http://example.com/
+  curtsy robots http://example.com/page         may this be fetched, and how often?
   curtsy config init                            write a documented curtsy.toml";
 
 #[derive(Debug, Subcommand)]
@@ -39,6 +42,8 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// Check, show and write configuration
     Config(config::ConfigArgs),
+    /// Show robots.txt as curtsy reads it, and what it means for a URL
+    Robots(robots::RobotsArgs),
     /// Exit 0 if a running curtsy takes requests (for HEALTHCHECK)
     Health(health::HealthArgs),
 }
@@ -102,7 +107,7 @@ impl Settings {
     }
 }
 
-/// Exit codes: 0 ok, 1 failure, 2 usage, 4 no curtsy reachable.
+/// Exit codes: 0 ok, 1 failure, 2 usage, 3 denied, 4 nobody knows.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let mut overrides = Overrides::default();
@@ -118,6 +123,10 @@ pub fn main() -> ExitCode {
         Some(Command::Run(args)) => run::run(args, &sources, paint),
         Some(Command::Config(args)) => {
             config::run(args, &sources, &mut config::Streams { out: &mut out, err: &mut err, paint })
+        }
+        Some(Command::Robots(args)) => {
+            let paint_page = paints(cli.color, out.is_terminal());
+            robots::run(args, &sources, paint_page, &mut config::Streams { out: &mut out, err: &mut err, paint })
         }
         Some(Command::Health(args)) => health::run(args, &sources, &mut err),
     };

@@ -8,7 +8,7 @@ use clap::Args;
 use super::Settings;
 use crate::app::{Listeners, Running};
 use crate::clock;
-use crate::config::{self, Config, Loaded, Mode, Problems, Sources, Watch};
+use crate::config::{self, Config, Loaded, Mode, Problems, RobotsMode, Sources, Watch};
 use crate::shutdown::{Wish, Wishes};
 use crate::telemetry::{self, LevelHandle};
 
@@ -165,7 +165,7 @@ fn announce(running: &Running, loaded: &Loaded, took: Duration) -> io::Result<()
          \x20 proxy      {proxies}\n\
          \x20 admin      {admin}\n\n\
          \x20 politeness {politeness}\n\
-         \x20 robots     not built yet: robots.txt is not read\n\
+         \x20 robots     {robots}\n\
          \x20 https      tunnelled\n\
          \x20 config     {file}\n\n\
          \x20 try it     curl -x {first} http://example.com/\n\
@@ -174,6 +174,7 @@ fn announce(running: &Running, loaded: &Loaded, took: Duration) -> io::Result<()
         version = env!("CARGO_PKG_VERSION"),
         proxies = proxy.join(", "),
         politeness = politeness(&loaded.config),
+        robots = robots(&loaded.config),
         took = took.as_millis(),
     )
 }
@@ -194,5 +195,13 @@ fn politeness(config: &Config) -> String {
         Mode::Enforce => pace,
         Mode::Report => format!("only reported, not enforced: {pace}"),
         Mode::Off => "off".to_owned(),
+    }
+}
+
+fn robots(config: &Config) -> &'static str {
+    match config.robots.mode {
+        RobotsMode::Enforce => "enforced: robots.txt and Crawl-delay",
+        RobotsMode::Warn => "only told, not enforced",
+        RobotsMode::Off => "off: robots.txt is not read",
     }
 }

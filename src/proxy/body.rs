@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::in_flight::InFlight;
+use super::lesson::Lesson;
 use crate::upstream::{Broken, Reply};
 
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub(super) struct Body {
     content: Content,
     /// Ends when the body does, or when the client leaves in the middle of it.
     in_flight: Option<InFlight>,
+    /// Reads along, if this is a robots.txt.
+    lesson: Option<Box<Lesson>>,
     /// An error of the origin, held back for one poll.
     broken: Option<Broken>,
 }
@@ -26,7 +29,12 @@ enum Content {
 
 impl Body {
     pub(super) fn passing(reply: Reply) -> Self {
-        Body { content: Content::Passing(reply), in_flight: None, broken: None }
+        Body { content: Content::Passing(reply), in_flight: None, lesson: None, broken: None }
+    }
+
+    pub(super) fn teaching(mut self, lesson: Option<Box<Lesson>>) -> Self {
+        self.lesson = lesson;
+        self
     }
 
     /// Ties the end of the request to the end of this body.
@@ -39,6 +47,9 @@ impl Body {
     }
 
     fn finished(&mut self) {
+        if let Some(lesson) = self.lesson.take() {
+            lesson.end();
+        }
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.completed();
         }
@@ -47,7 +58,7 @@ impl Body {
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Body { content: Content::Own(bytes), in_flight: None, broken: None }
+        Body { content: Content::Own(bytes), in_flight: None, lesson: None, broken: None }
     }
 }
 
@@ -69,6 +80,9 @@ impl HttpBody for Body {
             Poll::Ready(Some(Ok(frame))) => {
                 if let (Some(in_flight), Some(bytes)) = (&mut this.in_flight, frame.data_ref()) {
                     in_flight.sent(bytes.len());
+                }
+                if let (Some(lesson), Some(bytes)) = (&mut this.lesson, frame.data_ref()) {
+                    lesson.read(bytes);
                 }
                 if this.is_end_stream() {
                     this.finished();

@@ -13,6 +13,7 @@ use super::failure::{BadRequest, Failure, Refusal};
 use super::handle::answered;
 use super::in_flight::InFlight;
 use super::job::Job;
+use super::lesson::{self, Lesson};
 use super::robots::{self, Heard};
 use super::send::{Errand, Sent};
 use super::{Settings, Worker, account, headers, max_forwards, tunnel, wish};
@@ -44,6 +45,7 @@ pub(super) async fn forward(
     let job = Job::begin(&worker.shared, settings, wish::name(&parts, user))?;
     let Heard { crawl_delay, warning } = robots::ask(worker, settings, origin, &parts).await?;
     let visit = Visit { crawl_delay, ..wish::read(&worker.shared.gate, &parts, user, peer) };
+    let may_teach = lesson::may_come(&parts);
     let identity = settings.config.upstream.via.then_some(&worker.shared.identity);
     let (received, safe) = (parts.version, parts.method.is_safe());
     let upgrade = headers::asks_for_websocket(&parts.method, received, &parts.headers)
@@ -77,6 +79,7 @@ pub(super) async fn forward(
     answered(in_flight, status.as_u16(), Outcome::Forwarded);
     match (answer, upgrade) {
         (Answer::Response(mut response), _) => {
+            let lesson = may_teach.then(|| Lesson::begin(worker, settings, origin, &response)).flatten();
             headers::incoming(response.headers_mut(), identity, version);
             if settings.config.responses.headers == ResponseHeaders::Full {
                 account::tell(response.headers_mut(), &permit, took, attempts, warning, &worker.shared.identity);
@@ -84,7 +87,7 @@ pub(super) async fn forward(
             keep(in_flight, permit, took);
             // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
             *response.version_mut() = Version::HTTP_11;
-            Ok(response.map(Body::passing))
+            Ok(response.map(|reply| Body::passing(reply).teaching(lesson)))
         }
         (Answer::Switched(response, stream, early), Some(upgrade)) if headers::is_websocket(response.headers()) => {
             keep(in_flight, permit, took);

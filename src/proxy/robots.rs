@@ -182,22 +182,22 @@ fn fetching<'a>(
     move |previous| {
         let (worker, settings, origin) = (worker.clone(), settings.clone(), origin.clone());
         let user_agent = user_agent.cloned().unwrap_or(HeaderValue::from_static(OWN_USER_AGENT));
-        Box::pin(async move { fetch(&worker, &settings, &origin, &user_agent, previous.as_deref()).await })
+        Box::pin(async move { fetch(&worker, &settings, &origin, &user_agent, previous.as_deref()).await.record })
     }
 }
 
 type Fetching = std::pin::Pin<Box<dyn Future<Output = Record> + Send>>;
 
 /// For clients that have no name.
-const OWN_USER_AGENT: &str = concat!("curtsy/", env!("CARGO_PKG_VERSION"));
+pub(super) const OWN_USER_AGENT: &str = concat!("curtsy/", env!("CARGO_PKG_VERSION"));
 
-async fn fetch(
+pub(super) async fn fetch(
     worker: &Worker,
     settings: &Settings,
     origin: &Origin,
     user_agent: &HeaderValue,
     previous: Option<&Record>,
-) -> Record {
+) -> Seen {
     let (gate, config, key) = (&worker.shared.gate, &settings.config.robots, settings.config.politeness.key);
     let way = Way {
         upstream: &worker.upstream,
@@ -216,7 +216,7 @@ async fn fetch(
         gate.hold(&budget, trouble.retry_at);
     }
     tell_of_cap(worker, settings, origin, user_agent, &seen.record);
-    seen.record
+    seen
 }
 
 fn result(seen: &Seen) -> &'static str {

@@ -61,13 +61,20 @@ pub struct Seen {
     pub body: Vec<u8>,
     /// Why there was no answer.
     pub error: Option<String>,
+    /// The URLs that were asked, in order: more than one if redirects were followed.
+    pub trail: Vec<String>,
 }
 
 /// Asks the origin, and those it points to.
 pub async fn fetch(way: Way<'_>, origin: &Origin, previous: Option<&Record>) -> Seen {
-    let mut left = way.timeout;
-    let mut at = Address { origin: origin.clone(), path: "/robots.txt".to_owned() };
+    let at = Address { origin: origin.clone(), path: "/robots.txt".to_owned() };
     let mut trail = Trail::new(at.to_string());
+    let seen = follow(way, at, &mut trail, previous).await;
+    Seen { trail: trail.visited(), ..seen }
+}
+
+async fn follow(way: Way<'_>, mut at: Address, trail: &mut Trail, previous: Option<&Record>) -> Seen {
+    let mut left = way.timeout;
     // A condition is about the first address only.
     let mut conditions = previous.map_or_else(HeaderMap::new, conditions);
     loop {
@@ -83,6 +90,17 @@ pub async fn fetch(way: Way<'_>, origin: &Origin, previous: Option<&Record>) -> 
             None => return Seen::lost(previous, hop.status),
         }
     }
+}
+
+/// What an answer means that came to somebody else's question.
+pub fn overheard(
+    previous: Option<&Record>,
+    status: u16,
+    headers: HeaderMap,
+    body: Vec<u8>,
+    cache_ttl: Duration,
+) -> Record {
+    Seen::answer(previous, Hop { status, headers, body }, cache_ttl).record
 }
 
 /// One question and its answer.
@@ -264,16 +282,18 @@ async fn collect(mut reply: Reply) -> Result<Vec<u8>, String> {
 impl Seen {
     fn answer(previous: Option<&Record>, hop: Hop, cache_ttl: Duration) -> Seen {
         let record = after(previous, &Fetched::Answered(hop.answer(cache_ttl)));
-        Seen { record, status: Some(hop.status), body: hop.body, error: None }
+        Seen { record, status: Some(hop.status), body: hop.body, error: None, trail: Vec::new() }
     }
 
     fn lost(previous: Option<&Record>, status: u16) -> Seen {
         let error = Some("its redirects lead nowhere".to_owned());
-        Seen { record: after(previous, &Fetched::Lost), status: Some(status), body: Vec::new(), error }
+        let record = after(previous, &Fetched::Lost);
+        Seen { record, status: Some(status), body: Vec::new(), error, trail: Vec::new() }
     }
 
     fn nothing(previous: Option<&Record>, error: String) -> Seen {
-        Seen { record: after(previous, &Fetched::Failed), status: None, body: Vec::new(), error: Some(error) }
+        let record = after(previous, &Fetched::Failed);
+        Seen { record, status: None, body: Vec::new(), error: Some(error), trail: Vec::new() }
     }
 }
 

@@ -5,6 +5,8 @@
 //! fetched again. Never says "allowed" because something failed.
 
 pub mod fetch;
+mod question;
+mod report;
 
 use std::future::Future;
 use std::mem::size_of;
@@ -15,19 +17,27 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::clock;
 use crate::politeness::Origin;
 use crate::politeness::robots::reply::{Look, Record, Says, TroubleKind};
 use crate::politeness::time::Timestamp;
 
+pub use self::question::{BadQuestion, Question};
+pub use self::report::{AgentsFrom, Delay, Facts, File, Line, Mode, Note, Reason, Report, Trouble, Verdict};
+
 #[derive(Debug)]
 pub struct Robots {
     records: Cache<Origin, Arc<Record>, Weight>,
     /// Fetches under way, and where their end is told.
     fetches: DashMap<Origin, watch::Receiver<Option<Arc<Record>>>>,
+    /// Places for those who read along.
+    readers: Arc<Semaphore>,
 }
+
+/// Answers to clients that are read along at the same time: each may take half a megabyte.
+const MOST_READERS: usize = 32;
 
 /// Nobody knows what the origin's robots.txt says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +52,11 @@ const LOST: Unknown = Unknown { kind: TroubleKind::Unreachable, retry_after: Dur
 impl Robots {
     /// Keeps at most this many bytes.
     pub fn new(bytes: usize) -> Self {
-        Robots { records: Cache::with_weighter(bytes / USUAL_RECORD, bytes as u64, Weight), fetches: DashMap::new() }
+        Robots {
+            records: Cache::with_weighter(bytes / USUAL_RECORD, bytes as u64, Weight),
+            fetches: DashMap::new(),
+            readers: Arc::new(Semaphore::new(MOST_READERS)),
+        }
     }
 
     /// What the origin's robots.txt says. `fetch` is asked for only if that is not known, or should be learned anew
@@ -60,7 +74,7 @@ impl Robots {
         match record.as_ref().map_or(Look::MustFetch, |record| record.look(now)) {
             Look::Use(says) => Ok(says.clone()),
             Look::UseAndRefresh(says) => {
-                self.begin(origin, fetch);
+                self.begin(origin, false, fetch);
                 Ok(says.clone())
             }
             Look::Refuse { kind, retry_after } => Err(Unknown { kind, retry_after }),
@@ -77,7 +91,7 @@ impl Robots {
     where
         F: Future<Output = Record> + Send + 'static,
     {
-        let mut end = self.begin(origin, fetch);
+        let mut end = self.begin(origin, false, fetch);
         let record = match end.wait_for(Option::is_some).await {
             Ok(record) => record.clone().ok_or(LOST)?,
             Err(_) => return Err(LOST),
@@ -89,10 +103,30 @@ impl Robots {
         }
     }
 
-    /// Starts a fetch, unless one is under way or has just ended.
+    /// All that is known of the origin, for people to look at: fetched if nothing is known, or in any case if it is
+    /// wanted `anew`. `None` if the fetch was lost.
+    pub async fn look_up<F>(
+        self: &Arc<Self>,
+        origin: &Origin,
+        anew: bool,
+        fetch: impl FnOnce(Option<Arc<Record>>) -> F,
+    ) -> Option<Arc<Record>>
+    where
+        F: Future<Output = Record> + Send + 'static,
+    {
+        let usable = |record: &Arc<Record>| !anew && record.look(now()) != Look::MustFetch;
+        if let Some(record) = self.records.get(origin).filter(usable) {
+            return Some(record);
+        }
+        let mut end = self.begin(origin, anew, fetch);
+        end.wait_for(Option::is_some).await.ok()?.clone()
+    }
+
+    /// Starts a fetch, unless one is under way or, if it need not be `anew`, has just ended.
     fn begin<F>(
         self: &Arc<Self>,
         origin: &Origin,
+        anew: bool,
         fetch: impl FnOnce(Option<Arc<Record>>) -> F,
     ) -> watch::Receiver<Option<Arc<Record>>>
     where
@@ -104,7 +138,8 @@ impl Robots {
         };
         let previous = self.records.get(origin);
         // A fetch puts its record in before it takes itself out, so one that has ended meanwhile is seen here.
-        if let Some(record) = previous.as_ref().filter(|record| matches!(record.look(now()), Look::Use(_))) {
+        let usable = |record: &&Arc<Record>| !anew && matches!(record.look(now()), Look::Use(_));
+        if let Some(record) = previous.as_ref().filter(usable) {
             return watch::channel(Some(record.clone())).1;
         }
         let (end, heard) = watch::channel(None);
@@ -118,6 +153,16 @@ impl Robots {
     /// What is known of the origin, without asking anybody.
     pub fn record(&self, origin: &Origin) -> Option<Arc<Record>> {
         self.records.get(origin)
+    }
+
+    /// Leave to read an answer along that is on its way to a client: only if it could teach anything, and if not too
+    /// many are read already. Lasts until it is dropped.
+    pub fn read_along(&self, origin: &Origin) -> Option<OwnedSemaphorePermit> {
+        let fresh = |record: &Arc<Record>| record.trouble.is_none() && matches!(record.look(now()), Look::Use(_));
+        if self.records.get(origin).is_some_and(|record| fresh(&record)) {
+            return None;
+        }
+        self.readers.clone().try_acquire_owned().ok()
     }
 
     /// What somebody else has found out.
@@ -244,6 +289,37 @@ mod tests {
         let broken = |_: Option<Arc<Record>>| async { panic!("as a bug would") };
         assert_eq!(robots.says(&origin("a.test"), broken).await, Err(LOST));
         assert!(robots.fetches.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn people_see_what_is_known_unless_they_want_it_anew() {
+        let robots = Arc::new(Robots::new(1 << 20));
+        let at = origin("a.test");
+        let ill = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 503, b"") };
+        let well = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 200, b"") };
+        let trouble = robots.look_up(&at, false, ill).await.unwrap();
+        assert_eq!(robots.look_up(&at, false, never).await, Some(trouble), "it is too early to ask again");
+        let known = robots.look_up(&at, true, well).await.unwrap();
+        assert!(known.answer.is_some() && known.trouble.is_none());
+        assert_eq!(robots.look_up(&at, false, never).await, Some(known));
+        let again = robots.look_up(&at, true, ill).await.unwrap();
+        assert!(again.answer.is_some() && again.trouble.is_some(), "the last good copy stays");
+        let broken = |_: Option<Arc<Record>>| async { panic!("as a bug would") };
+        assert_eq!(robots.look_up(&origin("b.test"), false, broken).await, None);
+    }
+
+    #[test]
+    fn answers_are_read_along_only_if_they_can_teach_and_not_too_many() {
+        let robots = Robots::new(1 << 20);
+        let (known, ill, new) = (origin("known.test"), origin("ill.test"), origin("new.test"));
+        robots.learn(&known, fetched(None, 200, b""));
+        robots.learn(&ill, fetched(Some(&fetched(None, 200, b"")), 503, b""));
+        assert!(robots.read_along(&known).is_none());
+        assert!(robots.read_along(&ill).is_some(), "an old copy is used, but any answer is better");
+        let mut readers: Vec<_> = (0..MOST_READERS).map(|_| robots.read_along(&new)).collect();
+        assert!(readers.iter().all(Option::is_some) && robots.read_along(&new).is_none());
+        readers.pop();
+        assert!(robots.read_along(&new).is_some());
     }
 
     #[test]

@@ -23,6 +23,7 @@
 //! | signals, drain, reload, X17, X40 | `running` |
 //! | S3 | `landing` |
 //! | X53, X54 | `logs` |
+//! | X53, X57, as far as robots.txt is shown | `robots_command` |
 //! | what was counted, health | `admin` |
 
 mod admin;
@@ -42,6 +43,8 @@ mod pacing;
 mod refusals;
 mod responses;
 mod robots;
+mod robots_command;
+mod robots_learning;
 mod running;
 mod support;
 mod target;

@@ -157,6 +157,13 @@ impl Record {
         }
     }
 
+    /// The same, to be asked for without conditions: then the whole file comes again.
+    #[must_use]
+    pub fn without_validators(&self) -> Record {
+        let answer = self.answer.clone().map(|answer| Answer { etag: None, last_modified: None, ..answer });
+        Record { answer, trouble: self.trouble }
+    }
+
     fn with(answer: Answer) -> Record {
         Record { answer: Some(answer), trouble: None }
     }
@@ -194,6 +201,13 @@ impl Record {
 }
 
 impl Answer {
+    /// When it came, as far as what is kept of it tells: of "you may not see it" only how long that is believed is
+    /// known.
+    pub fn came_at(&self) -> Option<Timestamp> {
+        let kept_for_a_day = matches!(self.says, Says::Rules(_)) || self.fresh_until < self.stale_until;
+        kept_for_a_day.then(|| self.stale_until - STALE)
+    }
+
     fn of(reply: &Reply<'_>, now: Timestamp, dice: f64) -> Answer {
         let validator = |text: Option<&str>| text.filter(|text| text.len() <= VALIDATOR_MAX).map(Box::from);
         Answer {
@@ -234,6 +248,11 @@ const MAX_REDIRECTS: usize = 5;
 impl Trail {
     pub fn new(url: String) -> Trail {
         Trail { visited: vec![url] }
+    }
+
+    /// The URLs that were asked, in order.
+    pub fn visited(self) -> Vec<String> {
+        self.visited
     }
 
     /// Whether an answer of this status leads on, if it says where. The rules found there belong to the origin that was

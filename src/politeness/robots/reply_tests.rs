@@ -247,3 +247,25 @@ fn five_redirects_are_followed_and_no_circle() {
     }
     assert!(!trail.follow("https://a.test/6"));
 }
+
+#[test]
+fn when_an_answer_came_is_told_by_how_long_it_is_kept() {
+    let came = |fetches: &[(u64, Fetched<'_>)]| after(fetches).answer.and_then(|answer| answer.came_at());
+    let long = Fetched::Answered(Reply {
+        status: 200,
+        freshness: Freshness { cache_control: Some("max-age=999999"), ..Freshness::default() },
+        ..Reply::default()
+    });
+    assert_eq!(came(&[(7, file("")), (9, status(503))]), Some(at(7)));
+    assert_eq!(came(&[(7, long)]), Some(at(7)));
+    assert_eq!(came(&[(7, file("")), (9, status(304))]), Some(at(9)));
+    assert_eq!(came(&[(7, status(404))]), Some(at(7)));
+    assert_eq!(came(&[(7, status(403))]), None);
+}
+
+#[test]
+fn without_validators_a_304_says_nothing() {
+    let record = after(&[(0, file("user-agent: *\ndisallow: /"))]).without_validators();
+    let renewed = Record::after(Some(&record), &status(304), at(1), MIDDLE);
+    assert!(renewed.trouble.is_some() && renewed.answer == record.answer);
+}

@@ -84,6 +84,11 @@ impl Rules {
         Verdict { allowed: decisive.is_none_or(|rule| rule.allow), rule: decisive.map(Rule::from) }
     }
 
+    /// All that is said to this client about paths, in the order of the file.
+    pub fn rules(&self, agents: &Agents) -> impl Iterator<Item = Rule<'_>> {
+        self.groups_for(agents).flat_map(|group| group.rules()).map(Rule::from)
+    }
+
     /// The time between requests that the file asks of this client: the largest, if it asks more than once.
     pub fn delay(&self, agents: &Agents) -> Option<Duration> {
         let choice = self.choice(agents);

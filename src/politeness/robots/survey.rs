@@ -67,6 +67,20 @@ pub enum NoteKind {
     RequestRate,
 }
 
+impl NoteKind {
+    /// The key, in its usual spelling.
+    pub fn key(self) -> &'static str {
+        match self {
+            NoteKind::Sitemap => "Sitemap",
+            NoteKind::ContentSignal => "Content-Signal",
+            NoteKind::ContentUsage => "Content-Usage",
+            NoteKind::VisitTime => "Visit-time",
+            NoteKind::CrawlDelay => "Crawl-delay",
+            NoteKind::RequestRate => "Request-rate",
+        }
+    }
+}
+
 impl Survey {
     pub fn of(body: &[u8]) -> Survey {
         let mut surveyor = Surveyor::default();

@@ -51,6 +51,22 @@ impl Origin {
         })
     }
 
+    /// Has this answer for /robots.txt and a small page for everything else.
+    pub(crate) fn with_robots(answer: impl Into<Vec<u8>>) -> Self {
+        let answer = answer.into();
+        Self::scripted(move |visitor| {
+            while let Some(request) = visitor.request() {
+                let is_robots = request.line().starts_with("GET /robots.txt ");
+                visitor.send(if is_robots { &answer[..] } else { HELLO.as_bytes() });
+            }
+        })
+    }
+
+    /// How often /robots.txt was asked for.
+    pub(crate) fn robots_requests(&self) -> usize {
+        self.requests(0).iter().filter(|request| request.line().starts_with("GET /robots.txt ")).count()
+    }
+
     /// Answers one request with these bytes and closes.
     pub(crate) fn closing(bytes: impl Into<Vec<u8>>) -> Self {
         let bytes = bytes.into();

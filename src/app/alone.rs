@@ -1,0 +1,40 @@
+//! Parts of curtsy put to use for one question, without a proxy that runs.
+//!
+//! Listens nowhere, and writes nothing to the state directory or the access log.
+
+use std::sync::Arc;
+
+use super::{StartError, book, own_addresses, settings};
+use crate::config::{AccessLog, Config, Listen};
+use crate::gate::Gate;
+use crate::metrics::Metrics;
+use crate::proxy::{self, Desk, Identity, Shared};
+use crate::robots::{Question, Report, Robots};
+use crate::shutdown;
+use crate::upstream::Resolver;
+
+/// Fetches a robots.txt as a proxy with this configuration would, and says what it means.
+pub fn ask_about_robots(mut config: Config, question: &Question) -> Result<Report, StartError> {
+    config.access.users_file = None;
+    config.log.access = AccessLog::Off;
+    let listen: Vec<_> = config.listen.iter().map(|Listen::Tcp(address)| *address).collect();
+    let own = own_addresses(&listen, config.admin);
+    let metrics = Arc::new(Metrics::new());
+    let (book, bounds, most_waiting) = (book::book(&config), book::bounds(&config), config.politeness.max_queue_total);
+    let (_stopper, stop) = shutdown::channel();
+    let shared = Shared::new(
+        settings(config, &own)?,
+        metrics.clone(),
+        Identity::new("curtsy"),
+        proxy::AccessLog::open(&AccessLog::Off, false).map_err(StartError::AccessLog)?,
+        Arc::new(Gate::new(book, bounds, most_waiting, metrics)),
+        Arc::new(Robots::new(ONE_FILE)),
+        stop,
+    );
+    let desk = Desk::new(Arc::new(shared), Arc::new(Resolver::default()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
+    Ok(runtime.block_on(desk.ask(question)))
+}
+
+/// Bytes that hold the rules of the longest file.
+const ONE_FILE: usize = 4 << 20;

@@ -1,0 +1,288 @@
+//! A report on robots.txt for people: the verdict first, then why, then the rest.
+//!
+//! What comes from the origin is made harmless to terminals before it is shown.
+
+use std::time::Duration;
+
+use crate::robots::{AgentsFrom, Line, Mode, Note, Reason, Report, Verdict};
+
+/// Rules shown before "and so on"; the one that decides is always among them.
+const MOST_RULES: usize = 12;
+const MOST_NOTES: usize = 20;
+/// Characters of foreign text in a line.
+const LONGEST_TEXT: usize = 120;
+
+const BOLD: &str = "1";
+const RED: &str = "1;31";
+const GREEN: &str = "1;32";
+const YELLOW: &str = "1;33";
+const DIM: &str = "2";
+
+pub(super) fn page(report: &Report, paint: bool) -> String {
+    let brush = Brush(paint);
+    let verdict = match report.verdict {
+        Verdict::Allowed => brush.stroke(GREEN, "allowed"),
+        Verdict::Denied => brush.stroke(RED, "DENIED"),
+        Verdict::Unknown => brush.stroke(YELLOW, "UNKNOWN"),
+    };
+    let mut page = format!("{verdict}  {}\n\n", brush.stroke(BOLD, &printable(&report.url)));
+    let rows = [
+        ("why", vec![why(report)]),
+        ("agent", vec![agent(report)]),
+        ("delay", vec![delay(report)]),
+        ("curtsy", curtsy(report)),
+        ("file", file(report)),
+        ("rules", rules(report, brush)),
+        ("also", also(report, brush)),
+    ];
+    for (label, lines) in rows {
+        for (number, line) in lines.iter().enumerate() {
+            let label = if number == 0 { brush.stroke(DIM, &format!("{label:<8}")) } else { " ".repeat(8) };
+            page.push_str(&format!("  {label}{line}\n"));
+        }
+    }
+    page
+}
+
+fn why(report: &Report) -> String {
+    let group = group(report);
+    match (report.reason, &report.rule) {
+        (Reason::Rule, Some(rule)) => format!("line {}, {group}: {}", rule.line, printable(&rule.rule)),
+        (Reason::Rule | Reason::NoRule, _) => format!("no rule is about this path, {group}"),
+        (Reason::NoGroup, _) => "robots.txt has no group for this client".to_owned(),
+        (Reason::NoFile, _) => "there is no robots.txt, so nothing is forbidden".to_owned(),
+        (Reason::RobotsTxt, _) => "robots.txt itself may always be fetched".to_owned(),
+        (Reason::Throttled, _) => format!("the host answers 429 to requests for robots.txt{}", again(report)),
+        (Reason::Unreachable, _) => {
+            let error =
+                report.file.error.as_deref().map_or_else(String::new, |error| format!(": {}", printable(error)));
+            let status = report.file.status.map_or_else(String::new, |status| format!(" ({status})"));
+            format!("robots.txt cannot be had{status}{error}{}", again(report))
+        }
+    }
+}
+
+fn again(report: &Report) -> String {
+    report.trouble.map_or_else(String::new, |trouble| format!("; worth another try in {}", span(trouble.retry_after_s)))
+}
+
+fn group(report: &Report) -> String {
+    match report.group.as_deref() {
+        None => "no group".to_owned(),
+        Some("*") => "group * (everybody)".to_owned(),
+        Some(name) => format!("group {}", printable(name)),
+    }
+}
+
+fn agent(report: &Report) -> String {
+    let names: Vec<String> = report.agents.iter().map(|name| printable(name)).collect();
+    let names = names.join(", ");
+    match (report.agents_from, names.is_empty()) {
+        (AgentsFrom::Configuration, _) => format!("{names} (robots.user_agent)"),
+        (AgentsFrom::UserAgent, true) => "nobody in particular; --user-agent says who asks".to_owned(),
+        (AgentsFrom::UserAgent, false) => names,
+    }
+}
+
+fn delay(report: &Report) -> String {
+    let configured = time(report.delay.configured_ms);
+    let Some(asked) = report.delay.asked_ms else {
+        let asked = if report.file.exists.is_none() { "not known" } else { "none asked for" };
+        return format!("{asked}; {configured} is configured");
+    };
+    let is_delay = |note: &&Note| matches!(note.key.as_str(), "Crawl-delay" | "Request-rate");
+    let lines: Vec<String> = report.notes.iter().flatten().filter(is_delay).map(said).collect();
+    let lines = if lines.is_empty() { String::new() } else { format!(" ({})", lines.join("; ")) };
+    let outcome = if report.delay.capped {
+        format!("; robots.max_crawl_delay cuts it to {}", time(report.delay.obeyed_ms))
+    } else if report.delay.obeyed_ms == 0 && asked > 0 {
+        "; not obeyed by configuration".to_owned()
+    } else if report.delay.obeyed_ms <= report.delay.configured_ms {
+        format!("; {configured} is configured")
+    } else {
+        String::new()
+    };
+    format!("{} between requests{lines}{outcome}", time(asked))
+}
+
+/// What happens to a request.
+fn curtsy(report: &Report) -> Vec<String> {
+    let first = match (report.verdict, report.mode) {
+        (_, Mode::Off) => "does not look at robots.txt of this host (mode off)",
+        _ if report.exempt => "lets it through: this client is exempt (robots.exempt_user_agents)",
+        (Verdict::Allowed, _) => "lets it through",
+        (Verdict::Denied, _) if report.refused => "refuses it with 403",
+        (Verdict::Unknown, _) if report.refused => "refuses it with 503 until that is known",
+        (_, Mode::Warn) => "lets it through and says so (mode warn)",
+        _ => "lets it through, as configured",
+    };
+    let mut lines = vec![first.to_owned()];
+    if report.everything_denied {
+        lines.push("also tunnels (CONNECT), because everything is forbidden".to_owned());
+    } else if report.verdict == Verdict::Denied && report.url.starts_with("https:") {
+        lines.push("but not in a tunnel (CONNECT): its paths are invisible".to_owned());
+    }
+    lines
+}
+
+fn file(report: &Report) -> Vec<String> {
+    let file = &report.file;
+    let mut parts = Vec::new();
+    parts.extend(file.status.map(|status| status.to_string()));
+    parts.extend(match (file.cut, file.size_bytes) {
+        (true, _) => Some("more than 500 KiB, of which the first 500 are read".to_owned()),
+        (false, Some(1)) => Some("1 byte".to_owned()),
+        (false, size) => size.map(|size| format!("{size} bytes")),
+    });
+    parts.extend(match (file.exists, file.fetched, file.age_s) {
+        (None, ..) => None,
+        (_, _, Some(0)) | (_, true, None) => Some("fetched just now".to_owned()),
+        (_, _, Some(age)) => Some(format!("fetched {} ago", span(age))),
+        (_, false, None) => Some("fetched some time ago".to_owned()),
+    });
+    parts.extend(file.fresh_s.map(|fresh| match fresh {
+        0 => "due to be asked for again".to_owned(),
+        fresh => format!("good for {}", span(fresh)),
+    }));
+    let mut lines = vec![printable(&file.url)];
+    lines.extend(file.redirects.iter().map(|url| format!("by way of {}", printable(url))));
+    if !parts.is_empty() {
+        lines.push(parts.join(", "));
+    }
+    if let (Some(trouble), Some(_)) = (report.trouble, file.exists) {
+        let kind = if trouble.throttled { "throttled" } else { "unreachable" };
+        let tries = if trouble.times == 1 { "1 try".to_owned() } else { format!("{} tries", trouble.times) };
+        lines.push(format!("{kind} since ({tries}), so this is the last good copy{}", again(report)));
+    }
+    lines
+}
+
+fn rules(report: &Report, brush: Brush) -> Vec<String> {
+    let decides = |line: &Line| report.rule.as_ref() == Some(line);
+    let place = report.rules.iter().position(decides).unwrap_or_default();
+    // Some before the one that decides, and the rest after it.
+    let first = place.saturating_sub(MOST_RULES / 2).min(report.rules.len().saturating_sub(MOST_RULES));
+    let shown = report.rules.iter().skip(first).take(MOST_RULES);
+    let mut lines: Vec<String> = Vec::new();
+    if first > 0 {
+        lines.push(format!("  … {first} before"));
+    }
+    lines.extend(shown.map(|line| {
+        let text = format!("{:>5} | {}", line.line, printable(&line.rule));
+        if decides(line) { brush.stroke(BOLD, &format!("{text}  <- decides")) } else { text }
+    }));
+    let left = report.rules.len().saturating_sub(first + MOST_RULES);
+    if left > 0 {
+        lines.push(format!("  … {left} more; --json has all"));
+    }
+    lines
+}
+
+/// What is told and not enforced.
+fn also(report: &Report, brush: Brush) -> Vec<String> {
+    let Some(notes) = &report.notes else {
+        let hint = "sitemaps and signals are not kept; --fresh fetches the file again";
+        return if report.file.exists == Some(true) { vec![brush.stroke(DIM, hint)] } else { Vec::new() };
+    };
+    let told = notes.iter().filter(|note| !matches!(note.key.as_str(), "Crawl-delay" | "Request-rate"));
+    let mut lines: Vec<String> = told.map(said).collect();
+    if lines.len() > MOST_NOTES {
+        let left = lines.len() - MOST_NOTES;
+        lines.truncate(MOST_NOTES);
+        lines.push(format!("… {left} more; --json has all"));
+    }
+    if !lines.is_empty() {
+        lines.push(brush.stroke(DIM, "(told, not enforced)"));
+    }
+    lines
+}
+
+fn said(note: &Note) -> String {
+    format!("line {}, {}: {}", note.line, note.key, printable(&note.text))
+}
+
+fn time(millis: u64) -> String {
+    format!("{} s", Duration::from_millis(millis).as_secs_f64())
+}
+
+/// In one unit, as people say it.
+fn span(seconds: u64) -> String {
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7_199 => format!("{} min", seconds / 60),
+        7_200..=172_799 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// Foreign text that no terminal takes for a command, and that does not read backwards; cut if it is long.
+pub(super) fn printable(text: &str) -> String {
+    let harmless = |c: char| {
+        !c.is_control() && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut shown = String::new();
+    for (number, c) in text.chars().enumerate() {
+        if number == LONGEST_TEXT {
+            shown.push('…');
+            break;
+        }
+        if harmless(c) { shown.push(c) } else { shown.extend(c.escape_unicode()) }
+    }
+    shown
+}
+
+#[derive(Clone, Copy)]
+struct Brush(bool);
+
+impl Brush {
+    fn stroke(self, colour: &str, text: &str) -> String {
+        if self.0 { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_text_commands_no_terminal() {
+        assert_eq!(printable("a\x1b[31mb\u{202e}c\n\u{9b}\u{e9}"), "a\\u{1b}[31mb\\u{202e}c\\u{a}\\u{9b}\u{e9}");
+        assert_eq!(printable(&"x".repeat(200)).chars().count(), LONGEST_TEXT + 1);
+    }
+
+    /// A report of this many rules, one of which decides.
+    fn of_rules(count: usize, decisive: usize) -> Report {
+        let rules: Vec<_> = (1..=count).map(|line| serde_json::json!({"line": line, "rule": "Allow: /"})).collect();
+        let report = serde_json::json!({
+            "url": "http://a.test/", "verdict": "allowed", "reason": "rule", "rule": rules[decisive - 1], "group": "*",
+            "agents": [], "agents_from": "user-agent", "exempt": false, "mode": "enforce", "refused": false,
+            "everything_denied": false, "rules": rules, "trouble": null, "notes": null,
+            "delay": {"asked_ms": null, "obeyed_ms": 0, "capped": false, "configured_ms": 1000},
+            "file": {
+                "url": "http://a.test/robots.txt", "redirects": [], "exists": true, "fetched": false, "status": null,
+                "size_bytes": null, "cut": false, "age_s": 60, "fresh_s": 0, "error": null,
+            },
+        });
+        serde_json::from_value(report).expect("a report")
+    }
+
+    #[test]
+    fn of_many_rules_those_around_the_one_that_decides_are_shown() {
+        for (count, decisive, before, after) in
+            [(5, 5, 0, 0), (12, 1, 0, 0), (40, 1, 0, 28), (40, 30, 23, 5), (40, 40, 28, 0)]
+        {
+            let lines = rules(&of_rules(count, decisive), Brush(false));
+            let decides = format!("{decisive:>5} | Allow: /  <- decides");
+            assert!(lines.contains(&decides), "{count}, {decisive}: {lines:#?}");
+            let shown = lines.iter().filter(|line| line.contains(" | ")).count();
+            assert_eq!(before + shown + after, count, "{count}, {decisive}: {lines:#?}");
+            assert_eq!(before > 0, lines[0] == format!("  … {before} before"), "{lines:#?}");
+        }
+    }
+
+    #[test]
+    fn times_are_told_in_one_unit() {
+        let told: Vec<String> = [0, 119, 120, 7_199, 7_200, 172_800].into_iter().map(span).collect();
+        assert_eq!(told, ["0 s", "119 s", "2 min", "119 min", "2 h", "2 days"]);
+    }
+}

@@ -1,0 +1,74 @@
+//! Where people ask what robots.txt means for a URL.
+//!
+//! Answers as a request would be treated: by the same settings, the same record and the same fetch. Has connections of
+//! its own, none of which it keeps, and belongs to one runtime, as a worker does. Never sends anything but fetches of
+//! robots.txt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+use parking_lot::Mutex;
+
+use super::{Settings, Shared, Worker, robots};
+use crate::clock;
+use crate::config::OnUnreachable;
+use crate::politeness::robots::reply::Record;
+use crate::politeness::time::Timestamp;
+use crate::robots::fetch::Seen;
+use crate::robots::{AgentsFrom, Facts, Question, Report};
+use crate::upstream::Resolver;
+
+#[derive(Debug)]
+pub struct Desk {
+    worker: Arc<Worker>,
+}
+
+impl Desk {
+    pub fn new(shared: Arc<Shared>, resolver: Arc<Resolver>) -> Self {
+        Desk { worker: Arc::new(Worker::new(shared, resolver)) }
+    }
+
+    /// Tells what is known; asks the origin if nothing is, or if the question says so.
+    pub async fn ask(&self, question: &Question) -> Report {
+        let settings = self.worker.shared.settings.load_full();
+        let (record, seen) = self.look_up(&settings, question).await;
+        self.worker.upstream.sweep(Duration::ZERO);
+        let (config, user_agent) = (&settings.config.robots, question.user_agent.as_ref());
+        Report::new(&Facts {
+            question,
+            agents: &settings.agents(user_agent),
+            agents_from: if settings.agents.is_some() { AgentsFrom::Configuration } else { AgentsFrom::UserAgent },
+            exempt: settings.is_exempt(user_agent),
+            policy: &self.worker.shared.gate.policy(&question.origin.host),
+            obeys_delay: config.crawl_delay,
+            denies_unknown: config.on_unreachable == OnUnreachable::Deny,
+            applies_to_get: config.apply_to.iter().any(|method| method == "GET"),
+            record: record.as_deref(),
+            seen: seen.as_ref(),
+            now: Timestamp::from_micros(clock::micros()),
+        })
+    }
+
+    /// What is known, and what was seen if that had to be fetched first.
+    async fn look_up(&self, settings: &Arc<Settings>, question: &Question) -> (Option<Arc<Record>>, Option<Seen>) {
+        let seen = Arc::new(Mutex::new(None));
+        let fetch = |previous: Option<Arc<Record>>| {
+            let (worker, settings, seen) = (self.worker.clone(), settings.clone(), seen.clone());
+            let origin = question.origin.clone();
+            let user_agent = question.user_agent.clone();
+            let user_agent = user_agent.unwrap_or(HeaderValue::from_static(robots::OWN_USER_AGENT));
+            async move {
+                // Whoever wants to see the file is not helped by "unchanged".
+                let previous = previous.map(|record| record.without_validators());
+                let fetched = robots::fetch(&worker, &settings, &origin, &user_agent, previous.as_ref()).await;
+                let record = fetched.record.clone();
+                *seen.lock() = Some(fetched);
+                record
+            }
+        };
+        let record = self.worker.shared.robots.look_up(&question.origin, question.anew, fetch).await;
+        let seen = seen.lock().take();
+        (record, seen)
+    }
+}

@@ -1,0 +1,310 @@
+//! What people and programs are told about a robots.txt: the answer of the API and of `curtsy robots`.
+//!
+//! Put together from what a request goes by (the record, its rules, the policy of the host), so it cannot say anything
+//! else than what happens. The words of the file itself are there only if it was just fetched: they are not kept. Text
+//! from the file is as it was; whoever prints it must escape it. Fields are an interface: add, never rename.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::fetch::Seen;
+use super::question::Question;
+use crate::politeness::policy::{self, Policy};
+use crate::politeness::robots::reply::{self, Look, Record, Says, TroubleKind};
+use crate::politeness::robots::survey::{self, Survey};
+use crate::politeness::robots::{Agents, Choice, MAX_BODY, Rule, Rules};
+use crate::politeness::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    pub url: String,
+    pub verdict: Verdict,
+    pub reason: Reason,
+    /// The rule that decides.
+    pub rule: Option<Line>,
+    /// Whom the group is for that the client falls under.
+    pub group: Option<String>,
+    /// By which names the client looks for its group.
+    pub agents: Vec<String>,
+    pub agents_from: AgentsFrom,
+    /// robots.txt does not apply to this client (`robots.exempt_user_agents`).
+    pub exempt: bool,
+    /// What curtsy does about robots.txt of this host.
+    pub mode: Mode,
+    /// Whether curtsy answers a GET of this URL itself.
+    pub refused: bool,
+    /// Whether everything is forbidden: the one rule that counts in a tunnel, too.
+    pub everything_denied: bool,
+    pub delay: Delay,
+    /// All rules of the group.
+    pub rules: Vec<Line>,
+    pub file: File,
+    /// Why the file could not be had lately.
+    pub trouble: Option<Trouble>,
+    /// What else the file says to this client; none if the file was not fetched for this.
+    pub notes: Option<Vec<Note>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    Allowed,
+    Denied,
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    Rule,
+    /// No rule of the group is about the path.
+    NoRule,
+    NoGroup,
+    NoFile,
+    /// robots.txt itself may always be fetched.
+    RobotsTxt,
+    Unreachable,
+    Throttled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AgentsFrom {
+    UserAgent,
+    /// `robots.user_agent`.
+    Configuration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    Enforce,
+    Warn,
+    Off,
+}
+
+/// A rule and where it stands, in canonical spelling.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    pub line: u32,
+    pub rule: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delay {
+    /// Between two requests, by Crawl-delay or Request-rate.
+    pub asked_ms: Option<u64>,
+    /// What curtsy makes of it.
+    pub obeyed_ms: u64,
+    /// `robots.max_crawl_delay` cuts it.
+    pub capped: bool,
+    /// The delay that this host has in any case.
+    pub configured_ms: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct File {
+    /// Where it was found, else where it belongs.
+    pub url: String,
+    /// The addresses that led there.
+    pub redirects: Vec<String>,
+    /// None if nobody knows.
+    pub exists: Option<bool>,
+    /// Whether it was fetched to answer this; else it was known.
+    pub fetched: bool,
+    pub status: Option<u16>,
+    pub size_bytes: Option<u64>,
+    /// There is more of it than is read.
+    pub cut: bool,
+    pub age_s: Option<u64>,
+    /// How long it will be used unasked.
+    pub fresh_s: Option<u64>,
+    pub error: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// The origin answered 429.
+    pub throttled: bool,
+    pub times: u32,
+    pub since_s: u64,
+    /// When it is asked again at the earliest.
+    pub retry_after_s: u64,
+}
+
+/// A line that curtsy shows and does not act on, delays excepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    pub line: u32,
+    pub key: String,
+    pub text: String,
+}
+
+/// What a report is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    pub question: &'a Question,
+    pub agents: &'a Agents,
+    pub agents_from: AgentsFrom,
+    pub exempt: bool,
+    pub policy: &'a Policy,
+    /// `robots.crawl_delay`.
+    pub obeys_delay: bool,
+    /// Whether an unknown file means no.
+    pub denies_unknown: bool,
+    pub applies_to_get: bool,
+    pub record: Option<&'a Record>,
+    /// What was fetched for this.
+    pub seen: Option<&'a Seen>,
+    pub now: Timestamp,
+}
+
+impl Report {
+    pub fn new(facts: &Facts<'_>) -> Report {
+        let look = facts.record.map(|record| record.look(facts.now));
+        let rules = match &look {
+            Some(Look::Use(Says::Rules(rules)) | Look::UseAndRefresh(Says::Rules(rules))) => Some(rules.as_ref()),
+            _ => None,
+        };
+        let (verdict, reason, rule) = facts.judge(look.as_ref(), rules);
+        let enforced = facts.policy.robots == policy::Robots::Enforce && !facts.exempt && facts.applies_to_get;
+        let unwelcome = verdict == Verdict::Denied || (verdict == Verdict::Unknown && facts.denies_unknown);
+        let choice = rules.map_or(Choice::Nobody, |rules| rules.choice(facts.agents));
+        Report {
+            url: facts.question.url(),
+            verdict,
+            reason,
+            rule: rule.map(Line::from),
+            group: name(choice).map(str::to_owned),
+            agents: facts.agents.tokens().map(str::to_owned).collect(),
+            agents_from: facts.agents_from,
+            exempt: facts.exempt,
+            mode: facts.policy.robots.into(),
+            refused: enforced && unwelcome,
+            everything_denied: rules.is_some_and(|rules| rules.denies_everything(facts.agents).is_some()),
+            delay: facts.delay(rules),
+            rules: rules.map(|rules| rules.rules(facts.agents).map(Line::from).collect()).unwrap_or_default(),
+            file: facts.file(look.as_ref()),
+            trouble: facts.record.and_then(|record| record.trouble).map(|trouble| Trouble::at(facts.now, trouble)),
+            notes: facts.seen.map(|seen| notes(&Survey::of(&seen.body), choice, facts.agents)),
+        }
+    }
+}
+
+impl Facts<'_> {
+    fn judge<'r>(&self, look: Option<&Look<'_>>, rules: Option<&'r Rules>) -> (Verdict, Reason, Option<Rule<'r>>) {
+        if self.question.path == "/robots.txt" {
+            return (Verdict::Allowed, Reason::RobotsTxt, None);
+        }
+        let Some(rules) = rules else {
+            return match look {
+                Some(Look::Use(_) | Look::UseAndRefresh(_)) => (Verdict::Allowed, Reason::NoFile, None),
+                Some(Look::Refuse { kind: TroubleKind::Throttled, .. }) => (Verdict::Unknown, Reason::Throttled, None),
+                _ => (Verdict::Unknown, Reason::Unreachable, None),
+            };
+        };
+        let found = rules.verdict(self.agents, &self.question.path);
+        let verdict = if found.allowed { Verdict::Allowed } else { Verdict::Denied };
+        let reason = match (found.rule, rules.choice(self.agents)) {
+            (Some(_), _) => Reason::Rule,
+            (None, Choice::Nobody) => Reason::NoGroup,
+            (None, _) => Reason::NoRule,
+        };
+        (verdict, reason, found.rule)
+    }
+
+    fn delay(&self, rules: Option<&Rules>) -> Delay {
+        let asked = rules.and_then(|rules| rules.delay(self.agents));
+        let counts = self.obeys_delay && !self.exempt && self.policy.robots != policy::Robots::Off;
+        let obeyed = asked.filter(|_| counts).unwrap_or_default();
+        Delay {
+            asked_ms: asked.map(millis),
+            obeyed_ms: millis(obeyed.min(self.policy.max_crawl_delay)),
+            capped: obeyed > self.policy.max_crawl_delay,
+            configured_ms: millis(self.policy.delay),
+        }
+    }
+
+    fn file(&self, look: Option<&Look<'_>>) -> File {
+        let answer = self.record.and_then(|record| record.answer.as_ref());
+        let used = matches!(look, Some(Look::Use(_) | Look::UseAndRefresh(_)));
+        let known = answer.filter(|_| used);
+        let mut file = File {
+            url: format!("{}/robots.txt", self.question.origin),
+            exists: known.map(|answer| matches!(answer.says, Says::Rules(_))),
+            age_s: known.and_then(reply::Answer::came_at).map(|at| self.now.since(at).as_secs()),
+            fresh_s: known.map(|answer| answer.fresh_until.since(self.now).as_secs()),
+            ..File::default()
+        };
+        if let Some(seen) = self.seen {
+            file.fetched = true;
+            file.redirects = seen.trail.clone();
+            file.url = file.redirects.pop().unwrap_or(file.url);
+            file.status = seen.status;
+            file.size_bytes = seen.status.filter(|status| *status / 100 == 2).map(|_| seen.body.len() as u64);
+            file.cut = seen.body.len() > MAX_BODY;
+            file.error.clone_from(&seen.error);
+        }
+        file
+    }
+}
+
+fn name(choice: Choice<'_>) -> Option<&str> {
+    match choice {
+        Choice::Named(name) => Some(name),
+        Choice::Everybody => Some("*"),
+        Choice::Nobody => None,
+    }
+}
+
+/// What is said to everybody, and to the client.
+fn notes(survey: &Survey, choice: Choice<'_>, agents: &Agents) -> Vec<Note> {
+    let covers = |token: &str| match choice {
+        Choice::Named(_) => agents.tokens().any(|mine| mine == token),
+        Choice::Everybody => token == "*",
+        Choice::Nobody => false,
+    };
+    let chosen = |group: &&survey::Group| group.names.iter().any(|name| name.token.as_deref().is_some_and(covers));
+    let of_groups = survey.groups.iter().filter(chosen).flat_map(|group| &group.notes);
+    let mut notes: Vec<Note> = survey.notes.iter().chain(of_groups).map(Note::from).collect();
+    notes.sort_by_key(|note| note.line);
+    notes
+}
+
+impl From<&survey::Note> for Note {
+    fn from(note: &survey::Note) -> Note {
+        Note { line: note.line, key: note.kind.key().to_owned(), text: note.text.clone() }
+    }
+}
+
+impl From<Rule<'_>> for Line {
+    fn from(rule: Rule<'_>) -> Line {
+        Line { line: rule.line, rule: rule.to_string() }
+    }
+}
+
+impl From<policy::Robots> for Mode {
+    fn from(mode: policy::Robots) -> Mode {
+        match mode {
+            policy::Robots::Enforce => Mode::Enforce,
+            policy::Robots::Warn => Mode::Warn,
+            policy::Robots::Off => Mode::Off,
+        }
+    }
+}
+
+impl Trouble {
+    fn at(now: Timestamp, trouble: reply::Trouble) -> Trouble {
+        Trouble {
+            throttled: trouble.kind == TroubleKind::Throttled,
+            times: trouble.times,
+            since_s: now.since(trouble.since).as_secs(),
+            retry_after_s: trouble.retry_at.since(now).as_secs(),
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -5,6 +5,7 @@ pub mod config;
 mod health;
 mod robots;
 mod run;
+mod terminal;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;

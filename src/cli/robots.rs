@@ -14,6 +14,7 @@ use url::form_urlencoded;
 
 use super::admin;
 use super::config::Streams;
+use super::terminal::printable;
 use crate::app;
 use crate::config::{self, Config, Sources};
 use crate::robots::{Question, Report, Verdict};
@@ -53,7 +54,7 @@ pub(super) fn run(args: &RobotsArgs, sources: &Sources, paint: bool, streams: &m
     let question = match Question::parse(&args.url, args.user_agent.as_deref(), args.fresh) {
         Ok(question) => question,
         Err(bad) => {
-            writeln!(streams.err, "error: {}: {bad}", text::printable(&args.url))?;
+            writeln!(streams.err, "error: {}: {bad}", printable(&args.url))?;
             return Ok(USAGE);
         }
     };
@@ -67,7 +68,7 @@ pub(super) fn run(args: &RobotsArgs, sources: &Sources, paint: bool, streams: &m
     let (report, source) = match answer(args, config, &question) {
         Ok(answer) => answer,
         Err(problem) => {
-            writeln!(streams.err, "error: {}", text::printable(&problem))?;
+            writeln!(streams.err, "error: {}", printable(&problem))?;
             return Ok(1);
         }
     };
@@ -75,7 +76,7 @@ pub(super) fn run(args: &RobotsArgs, sources: &Sources, paint: bool, streams: &m
         writeln!(streams.out, "{}", serde_json::to_string_pretty(&report)?)?;
     } else {
         if Question::is_bare(&args.url) {
-            writeln!(streams.err, "{} is taken for {}", text::printable(&args.url), question.url())?;
+            writeln!(streams.err, "{} is taken for {}", printable(&args.url), question.url())?;
         }
         write!(streams.out, "{}\n{source}\n", text::page(&report, paint))?;
     }

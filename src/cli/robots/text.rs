@@ -2,21 +2,12 @@
 //!
 //! What comes from the origin is made harmless to terminals before it is shown.
 
-use std::time::Duration;
-
+use crate::cli::terminal::{BOLD, Brush, DIM, GREEN, RED, YELLOW, printable, span, time};
 use crate::robots::{AgentsFrom, Line, Mode, Note, Reason, Report, Verdict};
 
 /// Rules shown before "and so on"; the one that decides is always among them.
 const MOST_RULES: usize = 12;
 const MOST_NOTES: usize = 20;
-/// Characters of foreign text in a line.
-const LONGEST_TEXT: usize = 120;
-
-const BOLD: &str = "1";
-const RED: &str = "1;31";
-const GREEN: &str = "1;32";
-const YELLOW: &str = "1;33";
-const DIM: &str = "2";
 
 pub(super) fn page(report: &Report, paint: bool) -> String {
     let brush = Brush(paint);
@@ -201,54 +192,9 @@ fn said(note: &Note) -> String {
     format!("line {}, {}: {}", note.line, note.key, printable(&note.text))
 }
 
-fn time(millis: u64) -> String {
-    format!("{} s", Duration::from_millis(millis).as_secs_f64())
-}
-
-/// In one unit, as people say it.
-fn span(seconds: u64) -> String {
-    match seconds {
-        0..=119 => format!("{seconds} s"),
-        120..=7_199 => format!("{} min", seconds / 60),
-        7_200..=172_799 => format!("{} h", seconds / 3_600),
-        _ => format!("{} days", seconds / 86_400),
-    }
-}
-
-/// Foreign text that no terminal takes for a command, and that does not read backwards; cut if it is long.
-pub(super) fn printable(text: &str) -> String {
-    let harmless = |c: char| {
-        !c.is_control() && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let mut shown = String::new();
-    for (number, c) in text.chars().enumerate() {
-        if number == LONGEST_TEXT {
-            shown.push('…');
-            break;
-        }
-        if harmless(c) { shown.push(c) } else { shown.extend(c.escape_unicode()) }
-    }
-    shown
-}
-
-#[derive(Clone, Copy)]
-struct Brush(bool);
-
-impl Brush {
-    fn stroke(self, colour: &str, text: &str) -> String {
-        if self.0 { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn foreign_text_commands_no_terminal() {
-        assert_eq!(printable("a\x1b[31mb\u{202e}c\n\u{9b}\u{e9}"), "a\\u{1b}[31mb\\u{202e}c\\u{a}\\u{9b}\u{e9}");
-        assert_eq!(printable(&"x".repeat(200)).chars().count(), LONGEST_TEXT + 1);
-    }
 
     /// A report of this many rules, one of which decides.
     fn of_rules(count: usize, decisive: usize) -> Report {
@@ -278,11 +224,5 @@ mod tests {
             assert_eq!(before + shown + after, count, "{count}, {decisive}: {lines:#?}");
             assert_eq!(before > 0, lines[0] == format!("  … {before} before"), "{lines:#?}");
         }
-    }
-
-    #[test]
-    fn times_are_told_in_one_unit() {
-        let told: Vec<String> = [0, 119, 120, 7_199, 7_200, 172_800].into_iter().map(span).collect();
-        assert_eq!(told, ["0 s", "119 s", "2 min", "119 min", "2 h", "2 days"]);
     }
 }

@@ -1,0 +1,99 @@
+//! Text for terminals: colours, times as people say them, tables, and foreign text made harmless.
+
+use std::time::Duration;
+
+/// Characters of foreign text in a line.
+const LONGEST_TEXT: usize = 120;
+
+pub(super) const BOLD: &str = "1";
+pub(super) const RED: &str = "1;31";
+pub(super) const GREEN: &str = "1;32";
+pub(super) const YELLOW: &str = "1;33";
+pub(super) const DIM: &str = "2";
+
+pub(super) fn time(millis: u64) -> String {
+    format!("{} s", Duration::from_millis(millis).as_secs_f64())
+}
+
+/// In one unit, as people say it.
+pub(super) fn span(seconds: u64) -> String {
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7_199 => format!("{} min", seconds / 60),
+        7_200..=172_799 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// Foreign text that no terminal takes for a command, and that does not read backwards; cut if it is long.
+pub(super) fn printable(text: &str) -> String {
+    let harmless = |c: char| {
+        !c.is_control() && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut shown = String::new();
+    for (number, c) in text.chars().enumerate() {
+        if number == LONGEST_TEXT {
+            shown.push('…');
+            break;
+        }
+        if harmless(c) { shown.push(c) } else { shown.extend(c.escape_unicode()) }
+    }
+    shown
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Brush(pub(super) bool);
+
+impl Brush {
+    pub(super) fn stroke(self, colour: &str, text: &str) -> String {
+        if self.0 { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Columns wide enough for what is in them, the last one as it is. Numbers stand on the right: `right` has a column's
+/// number if so.
+pub(super) fn table(head: &[&str], rows: &[Vec<String>], right: &[usize], brush: Brush) -> String {
+    let length = |text: &str| text.chars().count();
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| length(&row[column]));
+        cells.chain([length(head[column])]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let cells = cells.enumerate().map(|(column, cell)| {
+            let space = " ".repeat(widths[column] - length(cell));
+            if right.contains(&column) { format!("{space}{cell}") } else { format!("{cell}{space}") }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let mut page = brush.stroke(DIM, &line(&mut head.iter().copied())) + "\n";
+    for row in rows {
+        page += &line(&mut row.iter().map(String::as_str));
+        page.push('\n');
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_text_commands_no_terminal() {
+        assert_eq!(printable("a\x1b[31mb\u{202e}c\n\u{9b}\u{e9}"), "a\\u{1b}[31mb\\u{202e}c\\u{a}\\u{9b}\u{e9}");
+        assert_eq!(printable(&"x".repeat(200)).chars().count(), LONGEST_TEXT + 1);
+    }
+
+    #[test]
+    fn times_are_told_in_one_unit() {
+        let told: Vec<String> = [0, 119, 120, 7_199, 7_200, 172_800].into_iter().map(span).collect();
+        assert_eq!(told, ["0 s", "119 s", "2 min", "119 min", "2 h", "2 days"]);
+    }
+
+    #[test]
+    fn a_table_has_straight_columns() {
+        let rows = [vec!["a.test".into(), "12".into(), "x".into()], vec!["b".into(), "3".into(), String::new()]];
+        let text = table(&["HOST", "N", "WHY"], &rows, &[1], Brush(false));
+        assert_eq!(text, "HOST     N  WHY\na.test  12  x\nb        3\n");
+    }
+}

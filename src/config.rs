@@ -38,7 +38,7 @@ pub use self::load::{Loaded, Origins, Overrides, Sources, load, parse};
 pub use self::problems::{Origin, Place, Problem, Problems, Severity};
 pub use self::schema::schema;
 pub use self::show::{show, show_json};
-pub use self::values::{AccessLog, BadValue, Destination, HostPattern, Listen, Rate, Resolver, StateDir};
+pub use self::values::{AccessLog, BadValue, Destination, HostPattern, Listen, Rate, Resolver, Span, StateDir};
 pub use self::watch::Watch;
 
 /// The documented file: every key with its default.

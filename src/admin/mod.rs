@@ -4,8 +4,12 @@
 //! against it: the Host field must be an address or a name of this machine, which a rebound name is not, and the API
 //! answers no request that a browser says comes from elsewhere.
 
+mod body;
+pub mod clients;
+pub mod hosts;
 mod problem;
 mod robots;
+mod time;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -16,7 +20,7 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTI
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use subtle::ConstantTimeEq;
 
 use crate::gate::Gate;
@@ -45,6 +49,12 @@ pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::
     let admin = Arc::new(admin);
     let app = Router::new()
         .route("/api/v1/robots", get(robots::show))
+        .route("/api/v1/hosts", get(hosts::list))
+        .route("/api/v1/hosts/{host}", get(hosts::show).patch(hosts::steer).delete(hosts::forget))
+        .route("/api/v1/clients", get(clients::list))
+        .route("/api/v1/clients/{name}/stop", post(clients::stop))
+        .route("/api/v1/clients/{name}/resume", post(clients::resume))
+        .layer(middleware::from_fn(body::check_type))
         .layer(middleware::from_fn(check_site))
         .route("/metrics", get(metrics))
         .layer(middleware::from_fn_with_state(admin.clone(), check_token))
@@ -65,6 +75,10 @@ async fn index() -> &'static str {
   /api/v1/robots?url=URL     what robots.txt means for a URL
                  &user_agent=UA   for this client
                  &fresh=1         fetched again
+  /api/v1/hosts              what is known of every host
+                 ?sort=wait&filter=TEXT&limit=N&offset=N
+  /api/v1/hosts/HOST         of one; PATCH and DELETE steer it
+  /api/v1/clients            clients that fail or were stopped
 "
 }
 

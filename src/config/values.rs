@@ -4,9 +4,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use ipnet::IpNet;
+
+use super::units;
 
 /// Why a text is not a value: two halves of a message that starts with the name of the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +63,26 @@ impl Rate {
     /// The time between two requests at this rate; zero for no limit.
     pub fn delay(self) -> Duration {
         if self.0 > 0.0 { Duration::try_from_secs_f64(1.0 / self.0).unwrap_or(Duration::MAX) } else { Duration::ZERO }
+    }
+}
+
+impl FromStr for Rate {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Rate, BadValue> {
+        units::read_rate(text)
+    }
+}
+
+/// A duration with its unit, as in the file: "250ms", "1.5s", "1h 30m".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span(pub Duration);
+
+impl FromStr for Span {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Span, BadValue> {
+        units::read_duration(text).map(Span)
     }
 }
 

@@ -8,6 +8,7 @@ mod news;
 mod place;
 mod registry;
 mod shared_lane;
+mod view;
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use self::registry::Registry;
 
 pub use self::place::{Account, Permit, Place};
 pub use self::registry::Bounds;
+pub use self::view::{Listing, NoRoom, Page, Pause, Sort, Wanted};
 
 #[derive(Debug)]
 pub struct Gate {

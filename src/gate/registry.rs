@@ -127,6 +127,13 @@ impl Registry {
         });
     }
 
+    /// Every lane that is one host's own, one shard of them at a time.
+    pub(super) fn each(&self, mut see: impl FnMut(&HostKey, &Arc<SharedLane>)) {
+        for entry in &self.lanes {
+            see(entry.key(), entry.value());
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.count.load(Relaxed)
     }

@@ -53,7 +53,19 @@ pub struct Stop {
     pub until: Timestamp,
     /// So many in a row, the last one like this.
     pub failures: u32,
-    pub last: Failure,
+    /// None if people stopped it.
+    pub last: Option<Failure>,
+}
+
+/// What is known of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account<'a> {
+    pub name: &'a str,
+    /// In a row, up to now.
+    pub failures: u32,
+    /// When the last visit failed; none if none did.
+    pub failed: Option<Timestamp>,
+    pub stop: Option<Stop>,
 }
 
 #[derive(Debug, Default)]
@@ -108,7 +120,8 @@ impl Jobs {
         if job.failures < patience.failures {
             return None;
         }
-        job.stop = Some(Stop { since: now, until: now + patience.cooldown, failures: job.failures, last: failure });
+        job.stop =
+            Some(Stop { since: now, until: now + patience.cooldown, failures: job.failures, last: Some(failure) });
         job.stop
     }
 
@@ -131,10 +144,21 @@ impl Jobs {
         stopped
     }
 
-    /// Every job that is stopped, with its name.
-    pub fn stopped(&self, now: Timestamp) -> impl Iterator<Item = (&str, Stop)> {
-        let stops = self.known.iter().filter_map(|(name, job)| Some((&**name, job.stop?)));
-        stops.filter(move |(_, stop)| now < stop.until)
+    /// People stop a job, until then. `None` if there is no room to remember it.
+    pub fn stop(&mut self, client: &str, until: Timestamp, now: Timestamp) -> Option<Stop> {
+        let job = self.job(short(client), now)?;
+        job.stop = Some(Stop { since: now, until, failures: job.failures, last: None });
+        job.stop
+    }
+
+    /// Every job that is stopped or has failed lately.
+    pub fn accounts(&self, now: Timestamp) -> impl Iterator<Item = Account<'_>> {
+        self.known.iter().map(move |(name, job)| {
+            let stop = job.stop.filter(|stop| now < stop.until);
+            let cooled_down = job.stop.is_some() && stop.is_none();
+            let failures = if cooled_down { 0 } else { job.failures };
+            Account { name, failures, failed: (job.failures > 0).then_some(job.failed), stop }
+        })
     }
 
     /// The account of a client; none if there is no room for one.
@@ -177,6 +201,10 @@ mod tests {
         (0..times).filter_map(|_| jobs.failed(client, ERROR, &Patience::default(), now)).last()
     }
 
+    fn stopped(jobs: &Jobs, now: Timestamp) -> Vec<(&str, Stop)> {
+        jobs.accounts(now).filter_map(|account| Some((account.name, account.stop?))).collect()
+    }
+
     #[test]
     fn twenty_failures_in_a_row_stop_a_job_and_the_reason_is_kept() {
         let mut jobs = Jobs::new();
@@ -184,9 +212,9 @@ mod tests {
         assert_eq!(jobs.may_visit(A, at(0)), Ok(()));
         let last = Failure::NoAnswer("connection refused");
         let stop = jobs.failed(A, last, &Patience::default(), at(9)).unwrap();
-        assert_eq!(stop, Stop { since: at(9), until: at(3_609), failures: 20, last });
+        assert_eq!(stop, Stop { since: at(9), until: at(3_609), failures: 20, last: Some(last) });
         assert_eq!(jobs.may_visit(A, at(10)), Err(stop));
-        assert_eq!(jobs.stopped(at(10)).collect::<Vec<_>>(), [("a", stop)]);
+        assert_eq!(stopped(&jobs, at(10)), [("a", stop)]);
         assert_eq!((last.to_string(), ERROR.to_string()), ("connection refused".into(), "status 500".into()));
         assert_eq!(jobs.may_visit(Some("b"), at(10)), Ok(()), "another job");
     }
@@ -215,9 +243,24 @@ mod tests {
         fail(&mut jobs, A, 20, at(10));
         assert!(jobs.may_visit(A, at(3_609)).is_err());
         assert_eq!(jobs.may_visit(A, at(3_610)), Ok(()));
-        assert_eq!(jobs.stopped(at(3_610)).count(), 0);
+        assert_eq!(stopped(&jobs, at(3_610)).len(), 0);
         assert_eq!(fail(&mut jobs, A, 19, at(3_610)), None, "it has all its tries again");
         assert!(fail(&mut jobs, A, 1, at(3_610)).is_some());
+    }
+
+    #[test]
+    fn people_stop_a_job_and_let_it_go_on() {
+        let mut jobs = Jobs::new();
+        fail(&mut jobs, A, 3, at(0));
+        let stop = jobs.stop("a", Timestamp::NEVER, at(1)).unwrap();
+        assert_eq!(stop, Stop { since: at(1), until: Timestamp::NEVER, failures: 3, last: None });
+        assert_eq!(jobs.may_visit(A, at(1_000_000)), Err(stop));
+        let account = Account { name: "a", failures: 3, failed: Some(at(0)), stop: Some(stop) };
+        assert_eq!(jobs.accounts(at(2)).collect::<Vec<_>>(), [account]);
+        assert!(jobs.resume("a", at(2)) && jobs.accounts(at(2)).next().is_none());
+
+        jobs.stop("b", at(10), at(2)).unwrap();
+        assert_eq!((jobs.may_visit(Some("b"), at(9)).is_err(), jobs.may_visit(Some("b"), at(10))), (true, Ok(())));
     }
 
     #[test]
@@ -255,7 +298,7 @@ mod tests {
         for number in 0..=MOST {
             fail(&mut jobs, Some(&number.to_string()), 20, at(0));
         }
-        assert_eq!(jobs.stopped(at(0)).count(), MOST);
+        assert_eq!(stopped(&jobs, at(0)).len(), MOST);
         assert_eq!(jobs.may_visit(Some(&MOST.to_string()), at(0)), Ok(()));
     }
 }

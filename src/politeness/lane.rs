@@ -28,7 +28,9 @@
 
 mod admission;
 mod lessons;
+mod steering;
 mod steps;
+mod view;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -44,10 +46,13 @@ use super::turns::{Memory, Spacing, Turns};
 use super::visit::Ticket;
 
 use self::lessons::Lessons;
+use self::steering::Steering;
 
-pub use self::admission::Joined;
+pub use self::admission::{Expectation, Joined, Objection};
 pub use self::lessons::Lesson;
+pub use self::steering::Forgotten;
 pub use self::steps::LEAD;
+pub use self::view::{Breaker, Held, View};
 
 /// Longer than a client with the longest usual delay pauses between two visits.
 const CRAWL_DELAY_LASTS: Duration = Duration::from_secs(600);
@@ -67,6 +72,10 @@ pub struct Lane {
     paused: bool,
     /// When a visit last asked for the delay of robots.txt that counts.
     crawl_delay_asked: Timestamp,
+    /// When an answer last was a success.
+    last_success: Timestamp,
+    /// What people set for this host; most hosts are left to the policy.
+    steering: Option<Box<Steering>>,
     /// What answers have taught; most hosts teach nothing.
     lessons: Option<Box<Lessons>>,
     /// In report mode: what the turns would be if they were enforced.
@@ -99,6 +108,8 @@ impl Lane {
             audit: Audit::default(),
             paused: false,
             crawl_delay_asked: Timestamp::START,
+            last_success: Timestamp::START,
+            steering: None,
             lessons: None,
             shadow: None,
         };
@@ -181,8 +192,9 @@ impl Lane {
         }
     }
 
-    /// New numbers, for those who wait too. Nobody gets a fresh burst by it.
+    /// New numbers, for those who wait too. Nobody gets a fresh burst by it. What people set for this host stays.
     pub fn change(&mut self, policy: Policy, now: Timestamp) {
+        let policy = self.steered(policy);
         self.places.change(policy.concurrency);
         self.delays.configured = policy.delay;
         if policy.delay_factor != self.policy.delay_factor {
@@ -236,21 +248,13 @@ impl Lane {
         }
     }
 
-    /// Nobody starts until [`Lane::resume`]. Who waits may go on waiting; who comes is refused.
-    pub fn pause(&mut self) {
-        self.paused = true;
-    }
-
-    pub fn resume(&mut self) {
-        self.paused = false;
-    }
-
     /// Whether forgetting this lane would break a promise: somebody is in it or was told to come back, or the host is
     /// held, paused, or still owed part of an interval. Whoever forgets lanes must also let them idle for longer than any
     /// delay times burst that may yet be asked for, since that would count from the send that is forgotten.
     pub fn owes(&self, now: Timestamp) -> bool {
         self.roll.len() > 0
             || self.paused
+            || self.steering.is_some()
             || self.has_lessons(now)
             || self.turns.owes(self.policy.burst, now)
             || self.returns.owes(now)
@@ -271,10 +275,6 @@ impl Lane {
 
     pub fn held_until(&self) -> Timestamp {
         self.turns.held_until()
-    }
-
-    pub fn paused(&self) -> bool {
-        self.paused
     }
 
     /// Visits that have not been told to start.

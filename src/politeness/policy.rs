@@ -80,6 +80,25 @@ impl Default for Policy {
     }
 }
 
+/// What people set for one host while curtsy runs. What is given replaces the number of the policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    pub delay: Option<Duration>,
+    pub burst: Option<u32>,
+    pub concurrency: Option<u32>,
+}
+
+impl Overrides {
+    pub fn over(&self, policy: Policy) -> Policy {
+        Policy {
+            delay: self.delay.unwrap_or(policy.delay),
+            burst: self.burst.unwrap_or(policy.burst),
+            concurrency: self.concurrency.unwrap_or(policy.concurrency),
+            ..policy
+        }
+    }
+}
+
 /// Where the delay of a host comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delays {
@@ -95,6 +114,20 @@ pub struct Delays {
 impl Delays {
     pub fn effective(&self) -> Duration {
         self.configured.max(self.robots).max(self.learned).max(self.response)
+    }
+
+    /// Which part is the largest, in a word.
+    pub fn why(&self) -> &'static str {
+        let effective = self.effective();
+        if effective == self.learned && !effective.is_zero() {
+            "learned"
+        } else if effective == self.robots && effective > self.configured {
+            "robots"
+        } else if effective == self.response && effective > self.configured {
+            "response-time"
+        } else {
+            "configured"
+        }
     }
 
     /// Whether the configured delay is all there is: only then does a burst count.
@@ -217,6 +250,21 @@ mod tests {
         assert_eq!(delays.effective(), secs(5));
         assert_eq!(Delays { learned: secs(0), ..delays }.effective(), secs(3));
         assert_eq!(Delays { configured: secs(9), ..delays }.effective(), secs(9));
+    }
+
+    #[test]
+    fn the_largest_part_is_the_reason() {
+        let delays = |configured, robots, learned, response| Delays {
+            configured: secs(configured),
+            robots: secs(robots),
+            learned: secs(learned),
+            response: secs(response),
+        };
+        assert_eq!(delays(1, 0, 0, 0).why(), "configured");
+        assert_eq!(delays(1, 5, 0, 0).why(), "robots");
+        assert_eq!(delays(1, 5, 5, 0).why(), "learned");
+        assert_eq!(delays(1, 1, 0, 3).why(), "response-time");
+        assert_eq!(delays(0, 0, 0, 0).why(), "configured");
     }
 
     #[test]

@@ -60,11 +60,21 @@ impl Budget {
         self.saved = self.saved.saturating_add(share).min(SAVED);
     }
 
+    /// How many retries there are.
+    pub fn left(&self, now: Timestamp) -> u32 {
+        self.saved.saturating_add(self.back(now)).min(SAVED) / RETRY
+    }
+
+    /// What has come back since it was last counted.
+    fn back(&self, now: Timestamp) -> u32 {
+        let whole_while = now.since(self.counted).as_millis() * u128::from(RETRY) / ONE_COMES_BACK.as_millis();
+        u32::try_from(whole_while).unwrap_or(SAVED)
+    }
+
     /// Takes one retry, if there is one.
     #[must_use]
     pub fn take(&mut self, now: Timestamp) -> bool {
-        let whole_while = now.since(self.counted).as_millis() * u128::from(RETRY) / ONE_COMES_BACK.as_millis();
-        let back = u32::try_from(whole_while).unwrap_or(SAVED);
+        let back = self.back(now);
         if back > 0 {
             self.saved = self.saved.saturating_add(back).min(SAVED);
             self.counted = now;
@@ -105,6 +115,7 @@ mod tests {
     #[test]
     fn a_host_begins_with_a_few() {
         let mut budget = Budget::new();
+        assert_eq!((budget.left(at(0)), spent(at(0)).left(at(0)), spent(at(0)).left(at(41))), (10, 0, 2));
         assert_eq!((0..100).filter(|_| budget.take(at(0))).count(), 10);
     }
 

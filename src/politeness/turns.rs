@@ -66,6 +66,8 @@ pub struct Turns {
     held_until: Timestamp,
     /// A shared ledger refused a turn until then.
     elsewhere: Timestamp,
+    /// People closed the host until then.
+    closed_until: Timestamp,
     /// How much of the jitter chance adds to the gap after the last send, from 0 to 1.
     luck: f64,
     /// Turns claimed and neither sent nor given back.
@@ -86,6 +88,7 @@ impl Turns {
             counted: Timestamp::START,
             held_until: Timestamp::START,
             elsewhere: Timestamp::START,
+            closed_until: Timestamp::START,
             luck: 0.0,
             unsent: 0,
             owed: Owed::default(),
@@ -118,7 +121,8 @@ impl Turns {
     pub fn claim(&mut self, now: Timestamp) -> Result<(), NotYet> {
         self.check(now)?;
         self.unsent += 1;
-        self.owed = Owed { delay: self.spacing.delay, burst: self.spacing.burst.max(1), held_until: self.held_until };
+        let held_until = self.held_until.max(self.closed_until);
+        self.owed = Owed { delay: self.spacing.delay, burst: self.spacing.burst.max(1), held_until };
         Ok(())
     }
 
@@ -161,6 +165,11 @@ impl Turns {
         self.elsewhere = self.elsewhere.max(until);
     }
 
+    /// Nobody before `until`, at people's wish: unlike a hold it can be shortened, and ends no hold when it is taken back.
+    pub fn close(&mut self, until: Timestamp) {
+        self.closed_until = until;
+    }
+
     /// New numbers count from the last send on. What was saved up stays, within the smaller of the two bursts.
     pub fn change(&mut self, spacing: Spacing, now: Timestamp) {
         if spacing == self.spacing {
@@ -175,7 +184,7 @@ impl Turns {
     /// When the visit behind `ahead` others can start at the latest, if each of them starts as soon as it may and
     /// chance adds the most it can.
     pub fn predict(&self, ahead: usize, now: Timestamp) -> Timestamp {
-        let free = now.max(self.held_until).max(self.elsewhere);
+        let free = now.max(self.barred_until());
         if self.spacing.delay.is_zero() {
             return free;
         }
@@ -203,9 +212,13 @@ impl Turns {
         self.held_until
     }
 
+    pub fn closed_until(&self) -> Timestamp {
+        self.closed_until
+    }
+
     /// Nobody who asks now can start before this.
     pub fn earliest(&self, now: Timestamp) -> Timestamp {
-        now.max(self.held_until).max(self.elsewhere).max(self.spaced(0))
+        now.max(self.barred_until()).max(self.spaced(0))
     }
 
     /// When a claim will succeed; never, while that depends on a turn that is not sent yet.
@@ -236,8 +249,13 @@ impl Turns {
         if !unpaced && self.unsent >= self.spacing.burst.max(1) {
             return Err(NotYet::UntilSent);
         }
-        let earliest = self.spaced(self.unsent).max(self.held_until).max(self.elsewhere);
+        let earliest = self.spaced(self.unsent).max(self.barred_until());
         if now < earliest { Err(NotYet::Until(earliest)) } else { Ok(()) }
+    }
+
+    /// Whatever the spacing.
+    fn barred_until(&self) -> Timestamp {
+        self.held_until.max(self.elsewhere).max(self.closed_until)
     }
 
     /// When there is room for one more start besides `others` that may come at any moment.

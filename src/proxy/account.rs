@@ -10,7 +10,7 @@ use http::header::{HeaderName, HeaderValue};
 use super::identity::Identity;
 use super::robots::Warning;
 use crate::gate::Permit;
-use crate::politeness::policy::{Delays, Mode};
+use crate::politeness::policy::Mode;
 
 const CURTSY: HeaderName = HeaderName::from_static("curtsy");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -37,7 +37,7 @@ pub(super) fn tell(
     let said = Said {
         wait_ms: waited.as_millis(),
         delay: account.delays.effective(),
-        why: why(&account.delays),
+        why: account.delays.why(),
         ahead: account.ahead,
         attempts,
         would_wait: (account.mode == Mode::Report).then_some(account.would_wait),
@@ -123,20 +123,6 @@ fn put(headers: &mut HeaderMap, name: HeaderName, value: Vec<u8>) {
     }
 }
 
-/// Which part of the delay is the largest.
-fn why(delays: &Delays) -> &'static str {
-    let effective = delays.effective();
-    if effective == delays.learned && !effective.is_zero() {
-        "learned"
-    } else if effective == delays.robots && effective > delays.configured {
-        "robots"
-    } else if effective == delays.response && effective > delays.configured {
-        "response-time"
-    } else {
-        "configured"
-    }
-}
-
 /// A structured-field decimal has at most three digits behind the point (RFC 8941, section 3.3.2). Written digit by
 /// digit: this is on the path of every request, and formatting costs five times as much.
 fn write_millis(text: &mut Vec<u8>, millis: u128) {
@@ -160,22 +146,6 @@ fn digit(number: u32) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_largest_part_is_the_reason() {
-        let s = Duration::from_secs;
-        let delays = |configured, robots, learned, response| Delays {
-            configured: s(configured),
-            robots: s(robots),
-            learned: s(learned),
-            response: s(response),
-        };
-        assert_eq!(why(&delays(1, 0, 0, 0)), "configured");
-        assert_eq!(why(&delays(1, 5, 0, 0)), "robots");
-        assert_eq!(why(&delays(1, 5, 5, 0)), "learned");
-        assert_eq!(why(&delays(1, 1, 0, 3)), "response-time");
-        assert_eq!(why(&delays(0, 0, 0, 0)), "configured");
-    }
 
     #[test]
     fn times_are_decimals() {

@@ -14,6 +14,7 @@ use hyper::ext::ReasonPhrase;
 use super::body::Body;
 use super::failure::{BadRequest, Failure, Refusal};
 use super::in_flight::InFlight;
+use super::job::Job;
 use super::robots::{self, Heard};
 use super::{Settings, Worker, tunnel, wish};
 use crate::metrics::Outcome;
@@ -39,6 +40,7 @@ pub(super) async fn connect(
     if worker.shared.identity.has_signed(&parts.headers) {
         return Err(Refusal::Loop.into());
     }
+    Job::begin(&worker.shared, wish::name(&parts, user))?;
     let peer = in_flight.as_ref().expect("a request is in flight until it is answered").peer();
     let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &host).await?;
     let Heard { crawl_delay, .. } = robots::ask_about_tunnel(worker, settings, &host, port, &parts).await?;

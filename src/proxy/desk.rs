@@ -1,4 +1,4 @@
-//! Where people ask what robots.txt means for a URL.
+//! Where people ask what robots.txt means for a URL, and what else a request would meet.
 //!
 //! Answers as a request would be treated: by the same settings, the same record and the same fetch. Has connections of
 //! its own, none of which it keeps, and belongs to one runtime, as a worker does. Never sends anything but fetches of
@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 use super::{Settings, Shared, Worker, robots};
 use crate::clock;
 use crate::config::OnUnreachable;
+use crate::politeness::HostKey;
+use crate::politeness::jobs::Jobs;
 use crate::politeness::robots::reply::Record;
 use crate::politeness::time::Timestamp;
 use crate::robots::fetch::Seen;
@@ -48,6 +50,17 @@ impl Desk {
             seen: seen.as_ref(),
             now: Timestamp::from_micros(clock::micros()),
         })
+    }
+
+    /// Whose budget a visit to this host is taken from; `None` if that takes an address and there is none.
+    pub async fn budget(&self, host: &HostKey) -> Option<HostKey> {
+        let settings = self.worker.shared.settings.load_full();
+        self.worker.upstream.budget(settings.terms(), settings.config.politeness.key, host).await.ok()
+    }
+
+    /// The clients that fail or were stopped.
+    pub fn jobs(&self) -> &Mutex<Jobs> {
+        &self.worker.shared.jobs
     }
 
     /// What is known, and what was seen if that had to be fetched first.

@@ -42,7 +42,7 @@ pub(super) async fn forward(
         answered(in_flight, response.status().as_u16(), Outcome::Rejected);
         return Ok(response);
     }
-    let job = Job::begin(&worker.shared, settings, wish::name(&parts, user))?;
+    let job = Job::begin(&worker.shared, wish::name(&parts, user))?;
     let Heard { crawl_delay, warning } = robots::ask(worker, settings, origin, &parts).await?;
     let visit = Visit { crawl_delay, ..wish::read(&worker.shared.gate, &parts, user, peer) };
     let may_teach = lesson::may_come(&parts);

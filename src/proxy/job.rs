@@ -3,8 +3,6 @@
 //! Only what became of a request counts: its origin's answer, or none. What curtsy refuses is not the job's failure, and
 //! a client that leaves reports nothing.
 
-use std::time::Duration;
-
 use super::failure::{Failure, Refusal};
 use super::{Settings, Shared};
 use crate::clock;
@@ -17,8 +15,8 @@ pub(super) struct Job(Option<Box<str>>);
 
 impl Job {
     /// Whether the job may go on.
-    pub(super) fn begin(shared: &Shared, settings: &Settings, name: Option<&str>) -> Result<Self, Refusal> {
-        let Some(name) = name.filter(|_| settings.config.breaker.job_failures > 0) else { return Ok(Job(None)) };
+    pub(super) fn begin(shared: &Shared, name: Option<&str>) -> Result<Self, Refusal> {
+        let Some(name) = name else { return Ok(Job(None)) };
         let now = now();
         shared.jobs.lock().may_visit(Some(name), now).map_err(|stop| {
             let left = stop.until.since(now);
@@ -52,11 +50,11 @@ impl Job {
         let patience = Patience { failures: settings.config.breaker.job_failures, ..Patience::default() };
         let now = now();
         let stop = shared.jobs.lock().failed(Some(name), failure, &patience, now);
-        if let Some(stop) = stop {
+        if let Some(jobs::Stop { failures, until, last: Some(last), .. }) = stop {
             shared.metrics.lessons.jobs_stopped.inc();
-            let for_s = stop.until.since(now).max(Duration::ZERO).as_secs();
+            let for_s = until.since(now).as_secs();
             tracing::warn!(
-                event = "job.stopped", client = name, failures = stop.failures, last = %stop.last, for_s,
+                event = "job.stopped", client = name, failures, %last, for_s,
                 "a client is stopped: all it did lately has failed"
             );
         }

@@ -7,7 +7,9 @@ use http::StatusCode;
 use super::failure::{BadRequest, Failure, Refusal};
 use super::robots::Forbidden;
 use crate::metrics::Outcome;
+use crate::politeness::jobs::Stop;
 use crate::politeness::robots::reply::TroubleKind;
+use crate::politeness::time::Timestamp;
 use crate::politeness::{HostKey, visit};
 use crate::robots::Unknown;
 use crate::upstream::{BodyFault, Denied, HandshakeFault, UpstreamError};
@@ -135,17 +137,7 @@ fn refused(refusal: &Refusal) -> Words {
             "the request has come back to the proxy that sent it",
             "check the client's proxy settings and upstream.proxy",
         ),
-        Refusal::JobStopped { stop, left } => Words {
-            retry_after: Some(whole_seconds(*left)),
-            ..words(
-                StatusCode::FORBIDDEN,
-                "Job stopped",
-                "job-stopped",
-                "http_request_denied",
-                &format!("the last {} requests of this client failed, the last one with {}", stop.failures, stop.last),
-                "find out why before it goes on; [breaker] job_failures = 0 turns this off",
-            )
-        },
+        Refusal::JobStopped { stop, left } => job_stopped(stop, *left),
         Refusal::ClientDenied => words(
             StatusCode::FORBIDDEN,
             "Client not allowed",
@@ -175,6 +167,19 @@ fn refused(refusal: &Refusal) -> Words {
             )
         },
     }
+}
+
+fn job_stopped(stop: &Stop, left: Duration) -> Words {
+    let (detail, advice) = match stop.last {
+        Some(last) => (
+            format!("the last {} requests of this client failed, the last one with {last}", stop.failures),
+            "find out why before it goes on; [breaker] job_failures = 0 turns this off",
+        ),
+        None => ("the operator of this proxy has stopped this client".to_owned(), "ask whoever runs the proxy"),
+    };
+    let words = words(StatusCode::FORBIDDEN, "Job stopped", "job-stopped", "http_request_denied", &detail, advice);
+    let retry_after = (stop.until < Timestamp::NEVER).then(|| whole_seconds(left));
+    Words { retry_after, ..words }
 }
 
 fn by_robots(forbidden: &Forbidden) -> Words {

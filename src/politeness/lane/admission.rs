@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::Lane;
-use crate::politeness::policy::Order;
+use crate::politeness::policy::{Delays, Order};
 use crate::politeness::queue::Rank;
 use crate::politeness::roll::{Entry, Phase};
 use crate::politeness::time::Timestamp;
@@ -21,6 +21,31 @@ pub struct Joined {
     /// When it is expected to start; in report mode, when it would have been.
     pub expected: Timestamp,
 }
+
+/// Why a visit would not be let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Objection {
+    Paused,
+    /// The breaker is open.
+    Broken,
+    /// The host is held, or paused, for longer than anybody waits.
+    Held,
+    /// The line is full.
+    Full,
+    TooLong,
+}
+
+/// What a visit that came now could expect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expectation {
+    pub delays: Delays,
+    /// When it would start, if it were let in.
+    pub start: Timestamp,
+    pub objection: Option<Objection>,
+}
+
+/// RFC 9218, section 4.1.
+const USUAL_URGENCY: u8 = 3;
 
 impl Lane {
     /// Takes a place in the line, or is told at once that it would not be worth it.
@@ -67,19 +92,54 @@ impl Lane {
             Rank::Returning => expected.max(now) + self.policy.max_wait,
             Rank::Retry | Rank::Newcomer => now + patience,
         };
-        if self.paused || self.refused_by_breaker(now) || self.turns.held_until() > now + patience {
-            return Err(self.cooling(visit.client, visit.url, expected, now));
-        }
+        let Some(objection) = self.objection(rank, patience, deadline, expected, now) else { return Ok(deadline) };
+        Err(match objection {
+            Objection::Paused | Objection::Broken | Objection::Held => {
+                self.cooling(visit.client, visit.url, expected, now)
+            }
+            Objection::Full => Refusal::QueueFull { retry_after: self.tell(visit.client, visit.url, expected, now) },
+            Objection::TooLong => {
+                Refusal::WaitTooLong { retry_after: self.tell(visit.client, visit.url, expected, now) }
+            }
+        })
+    }
+
+    /// What speaks against letting a visit in.
+    fn objection(
+        &self,
+        rank: Rank,
+        patience: Duration,
+        deadline: Timestamp,
+        expected: Timestamp,
+        now: Timestamp,
+    ) -> Option<Objection> {
         let at_once = self.queue.is_empty() && expected <= now;
-        if rank == Rank::Newcomer && self.queue.len() >= self.policy.max_queue && !at_once {
-            let retry_after = self.tell(visit.client, visit.url, expected, now);
-            return Err(Refusal::QueueFull { retry_after });
+        if self.paused {
+            Some(Objection::Paused)
+        } else if self.refused_by_breaker(now) {
+            Some(Objection::Broken)
+        } else if self.held_or_closed_until() > now + patience {
+            Some(Objection::Held)
+        } else if rank == Rank::Newcomer && self.queue.len() >= self.policy.max_queue && !at_once {
+            Some(Objection::Full)
+        } else {
+            (expected > deadline).then_some(Objection::TooLong)
         }
-        if expected > deadline {
-            let retry_after = self.tell(visit.client, visit.url, expected, now);
-            return Err(Refusal::WaitTooLong { retry_after });
+    }
+
+    /// What would become of a newcomer of whom robots.txt asks for this delay. Changes nothing.
+    pub fn foresee(&self, client: ClientId, crawl_delay: Duration, now: Timestamp) -> Expectation {
+        let delays = Delays { robots: self.delays.robots.max(crawl_delay), ..self.delays };
+        let spaced = self.turns.memory().last_sent.map_or(now, |last| last + delays.effective());
+        let mut start = self.expected(Rank::Newcomer, client, USUAL_URGENCY, now);
+        if delays.effective() > self.delays.effective() {
+            start = start.max(spaced);
         }
-        Ok(deadline)
+        if !self.enforced() {
+            return Expectation { delays, start: now, objection: None };
+        }
+        let patience = self.policy.max_wait;
+        Expectation { delays, start, objection: self.objection(Rank::Newcomer, patience, now + patience, start, now) }
     }
 
     pub(super) fn cooling(&mut self, client: ClientId, url: u64, expected: Timestamp, now: Timestamp) -> Refusal {

@@ -66,6 +66,9 @@ impl Lane {
             self.delays.response = self.policy.response_delay(now.since(entry.since));
             self.respace(now);
         }
+        if matches!(outcome, Outcome::Heard(signals) if signals.answer == Answer::Success) {
+            self.last_success = now;
+        }
         let signals = match outcome {
             Outcome::Heard(signals) => Some(signals),
             Outcome::Opened => None,
@@ -83,6 +86,11 @@ impl Lane {
     /// Takes a retry from the host's budget, if there is one left.
     pub fn may_retry(&mut self, schooling: &Schooling, now: Timestamp) -> bool {
         self.lessons_or_new(schooling).retries.take(now)
+    }
+
+    /// Retries that the host's budget has room for; unknown while it needs none.
+    pub fn retries_left(&self, now: Timestamp) -> Option<u32> {
+        self.lessons.as_ref().map(|lessons| lessons.retries.left(now))
     }
 
     /// Other rules to learn by, from now on.
@@ -171,8 +179,9 @@ impl Lane {
         if let Some(breaker::Change::Opened { until, .. }) = breaker {
             self.hold(until, now);
         }
-        // A host that has nothing more to teach costs nothing more.
-        self.lessons.take_if(|lessons| !lessons.is_worth_keeping(now) && lessons.breaker.failures() == 0);
+        // A host that has nothing more to teach costs nothing more. Answers on their way still need its epochs.
+        let last = self.in_flight() <= 1;
+        self.lessons.take_if(|lessons| last && !lessons.is_worth_keeping(now) && lessons.breaker.failures() == 0);
     }
 
     /// What the delay of the host would be if it had taught nothing.
@@ -199,6 +208,15 @@ impl Lane {
             lessons.pace.lift(now);
             lessons.breaker.close();
         }
+    }
+
+    /// Whether anything was learned that is now forgotten. Holds stay, and so do retries that were used up.
+    pub(super) fn forget_lessons(&mut self) -> bool {
+        let Some(lessons) = &mut self.lessons else { return false };
+        let learned = lessons.pace.learned() > Duration::ZERO || lessons.breaker.is_open();
+        lessons.pace.forget();
+        lessons.breaker.close();
+        learned
     }
 
     pub(super) fn has_lessons(&self, now: Timestamp) -> bool {

@@ -30,7 +30,7 @@ impl Lane {
         let entry = *self.roll.get_mut(ticket)?;
         self.leave(ticket, now);
         let expected = self.expected(Rank::Newcomer, entry.client, entry.urgency, now);
-        let refusal = if self.paused || self.turns.held_until() > entry.deadline {
+        let refusal = if self.paused || self.held_or_closed_until() > entry.deadline {
             self.cooling(entry.client, entry.url, expected, now)
         } else {
             Refusal::WaitTooLong { retry_after: self.tell(entry.client, entry.url, expected, now) }

@@ -140,6 +140,7 @@ pub struct Pace {
     steps: Steps,
     allowance: Allowance,
     held_until: Timestamp,
+    held_by: Option<Cause>,
     last_success: Timestamp,
 }
 
@@ -225,6 +226,11 @@ impl Pace {
         self.held_until
     }
 
+    /// Why the host is held, or was last.
+    pub fn held_by(&self) -> Option<Cause> {
+        self.held_by
+    }
+
     /// Refusals in a row, a burst of them counted once.
     pub fn error_streak(&self) -> u16 {
         self.steps.errors()
@@ -237,6 +243,12 @@ impl Pace {
 
     pub fn last_success(&self) -> Option<Timestamp> {
         (self.last_success > Timestamp::START).then_some(self.last_success)
+    }
+
+    /// Forgets everything but the hold. Answers that are on their way change nothing any more.
+    pub fn forget(&mut self) {
+        let steps = Steps::at_epoch(self.steps.epoch().wrapping_add(1));
+        *self = Pace { steps, held_until: self.held_until, held_by: self.held_by, ..Pace::new() };
     }
 
     /// Ends a hold early.
@@ -257,7 +269,7 @@ impl Pace {
         for (time, cause) in asked {
             let until = time.map_or(Timestamp::START, |time| now + time);
             if until > self.held_until {
-                self.held_until = until;
+                (self.held_until, self.held_by) = (until, Some(cause));
                 hold = Some(Hold { until, cause });
             }
         }

@@ -54,7 +54,7 @@ impl Steps {
         Steps { learned, floor, ..Steps::default() }
     }
 
-    #[cfg(test)]
+    /// Nothing is learned, and nothing from requests that left before this epoch.
     pub(super) fn at_epoch(epoch: u32) -> Self {
         Steps { epoch, raised: epoch, ..Steps::default() }
     }

@@ -1,0 +1,64 @@
+//! What a steering call says, and what it must look like to be heard at all.
+//!
+//! A page of another site can make a browser send many things, but not `application/json` without asking first, and
+//! nobody here answers that question.
+
+use std::str::FromStr;
+
+use axum::body::Bytes;
+use axum::extract::Request;
+use axum::extract::rejection::BytesRejection;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
+
+use super::problem::Problem;
+use crate::config::BadValue;
+
+/// Lets calls that change something through only if they say that they speak JSON.
+pub(super) async fn check_type(request: Request, next: Next) -> Response {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    if reads || request.headers().get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes())) {
+        return next.run(request).await;
+    }
+    let detail = "send Content-Type: application/json".to_owned();
+    Problem { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, title: "Not JSON", detail }.into_response()
+}
+
+fn is_json(value: &[u8]) -> bool {
+    let kind = value.split(|byte| *byte == b';').next().unwrap_or_default();
+    kind.trim_ascii().eq_ignore_ascii_case(b"application/json")
+}
+
+pub(super) fn read<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, Problem> {
+    let body = body.map_err(|error| Problem::bad_request(error.body_text()))?;
+    serde_json::from_slice(&body).map_err(|error| Problem::bad_request(error.to_string()))
+}
+
+/// The same for calls that may be made without saying anything.
+pub(super) fn read_or_default<T: DeserializeOwned + Default>(
+    body: Result<Bytes, BytesRejection>,
+) -> Result<T, Problem> {
+    match body {
+        Ok(body) if body.is_empty() => Ok(T::default()),
+        body => read(body),
+    }
+}
+
+/// A value written as in the configuration file.
+pub(super) fn value<T: FromStr<Err = BadValue>>(key: &str, text: &str) -> Result<T, Problem> {
+    text.parse().map_err(|bad: BadValue| Problem::bad_request(format!("{key} {}: {}", bad.message, bad.advice)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_json_is_json() {
+        assert!(is_json(b"application/json") && is_json(b"Application/JSON ; charset=utf-8"));
+        assert!(!is_json(b"text/plain") && !is_json(b"application/json-seq") && !is_json(b""));
+    }
+}

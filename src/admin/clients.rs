@@ -1,0 +1,128 @@
+//! `/api/v1/clients`: clients that fail or were stopped, and how one is stopped or let go on.
+//!
+//! Only clients with a name are known, and of those only the ones something is wrong with. Fields are an interface:
+//! add, never rename.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+
+use super::hosts::fresh;
+use super::problem::Problem;
+use super::time::{self, moment, seconds};
+use super::{Admin, body};
+use crate::politeness::jobs::{Account, Stop};
+use crate::politeness::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Clients {
+    pub clients: Vec<Client>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Client {
+    pub name: String,
+    /// In a row, up to now.
+    pub failures: u32,
+    pub last_failure: Option<String>,
+    pub stopped: Option<Stopped>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stopped {
+    pub reason: String,
+    pub since: Option<String>,
+    /// None if only people can let it go on.
+    pub until: Option<String>,
+    pub left_s: Option<f64>,
+}
+
+/// `GET /api/v1/clients`
+pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Response {
+    let now = time::now();
+    let mut clients: Vec<Client> =
+        admin.desk.jobs().lock().accounts(now).map(|account| Client::new(&account, now)).collect();
+    clients.sort_by(|a, b| (a.stopped.is_none(), &a.name).cmp(&(b.stopped.is_none(), &b.name)));
+    fresh(Clients { clients })
+}
+
+/// Until when; without end if nothing is said.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Wish {
+    until: Option<String>,
+}
+
+/// `POST /api/v1/clients/{name}/stop`
+pub(super) async fn stop(
+    State(admin): State<Arc<Admin>>,
+    Path(name): Path<String>,
+    said: Result<Bytes, BytesRejection>,
+) -> Result<Response, Problem> {
+    let now = time::now();
+    let wish: Wish = body::read_or_default(said)?;
+    let until = wish.until.map_or(Ok(Timestamp::NEVER), |text| time::until(&text, now))?;
+    let mut jobs = admin.desk.jobs().lock();
+    let stop = jobs.stop(&name, until, now).ok_or_else(|| Problem {
+        status: StatusCode::SERVICE_UNAVAILABLE,
+        title: "No room",
+        detail: "too many clients are stopped already; resume some of them first".to_owned(),
+    })?;
+    drop(jobs);
+    tracing::warn!(event = "job.stopped", client = name, "somebody has stopped a client");
+    let account = Account { name: &name, failures: stop.failures, failed: None, stop: Some(stop) };
+    Ok(fresh(Client::new(&account, now)))
+}
+
+/// `POST /api/v1/clients/{name}/resume`
+pub(super) async fn resume(
+    State(admin): State<Arc<Admin>>,
+    Path(name): Path<String>,
+    said: Result<Bytes, BytesRejection>,
+) -> Result<Response, Problem> {
+    let now = time::now();
+    body::read_or_default::<Nothing>(said)?;
+    if !admin.desk.jobs().lock().resume(&name, now) {
+        let detail = "no client of this name is stopped".to_owned();
+        return Err(Problem { status: StatusCode::NOT_FOUND, title: "Not stopped", detail });
+    }
+    tracing::info!(event = "job.resumed", client = name, "somebody has let a client go on");
+    Ok(fresh(Client::new(&Account { name: &name, failures: 0, failed: None, stop: None }, now)))
+}
+
+/// A call that needs no words.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+impl Client {
+    fn new(account: &Account<'_>, now: Timestamp) -> Client {
+        Client {
+            name: account.name.to_owned(),
+            failures: account.failures,
+            last_failure: account.failed.and_then(moment),
+            stopped: account.stop.map(|stop| Stopped::new(&stop, now)),
+        }
+    }
+}
+
+impl Stopped {
+    fn new(stop: &Stop, now: Timestamp) -> Stopped {
+        let reason = match stop.last {
+            Some(last) => format!("the last {} requests failed, the last one with {last}", stop.failures),
+            None => "stopped by the operator".to_owned(),
+        };
+        let ends = stop.until < Timestamp::NEVER;
+        Stopped {
+            reason,
+            since: moment(stop.since),
+            until: moment(stop.until),
+            left_s: ends.then(|| seconds(stop.until.since(now))),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `/api/v1/hosts`: what is known of every host, and how one is steered.
+//!
+//! Fields are an interface: add, never rename. A call that is not understood changes nothing.
+
+mod shape;
+mod steer;
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::header::CACHE_CONTROL;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use url::form_urlencoded;
+
+use super::problem::Problem;
+use super::{Admin, time};
+use crate::gate::{Page, Sort};
+use crate::politeness::HostKey;
+
+pub use self::shape::{Breaker, Concurrency, Delay, Forgotten, Host, Hosts, Overrides, Row};
+pub(super) use self::steer::{forget, steer};
+
+/// Rows on a page if nobody says how many, and at most.
+const USUAL_PAGE: usize = 100;
+const LONGEST_PAGE: usize = 1_000;
+
+/// `GET /api/v1/hosts?sort=&filter=&limit=&offset=`
+pub(super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Response, Problem> {
+    let page = page(uri.query().unwrap_or_default())?;
+    let (listing, now) = (admin.gate.list(&page), time::now());
+    let hosts = listing.hosts.iter().map(|(host, view)| Row::new(host, view, now)).collect();
+    Ok(fresh(Hosts { total: listing.total, offset: page.offset, limit: page.limit, hosts }))
+}
+
+/// `GET /api/v1/hosts/{host}`
+pub(super) async fn show(State(admin): State<Arc<Admin>>, Path(host): Path<String>) -> Result<Response, Problem> {
+    let host = budget(&admin, &host).await?;
+    let view = admin.gate.view(&host).ok_or_else(|| unknown(&host))?;
+    Ok(fresh(Host::new(&host, &view, time::now())))
+}
+
+/// The host whose budget visits to this one are taken from: by `politeness.key` another name.
+async fn budget(admin: &Admin, host: &str) -> Result<HostKey, Problem> {
+    let host = HostKey::parse(host).map_err(|bad| Problem::bad_request(bad.to_string()))?;
+    admin.desk.budget(&host).await.ok_or_else(|| {
+        Problem::bad_request(format!("hosts are told apart by address, and there is none to be had for {host}"))
+    })
+}
+
+fn unknown(host: &HostKey) -> Problem {
+    let detail = format!("{host} has not been visited lately, and nothing is set for it");
+    Problem { status: StatusCode::NOT_FOUND, title: "Unknown host", detail }
+}
+
+pub(super) fn fresh(answer: impl serde::Serialize) -> Response {
+    ([(CACHE_CONTROL, "no-store")], Json(answer)).into_response()
+}
+
+fn page(query: &str) -> Result<Page, Problem> {
+    let mut page = Page { limit: USUAL_PAGE, ..Page::default() };
+    let number = |name: &str, text: &str| {
+        text.parse::<usize>().map_err(|_| Problem::bad_request(format!("{name} must be a number")))
+    };
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match name.as_ref() {
+            "sort" => page.sort = sort(&value)?,
+            "filter" => page.filter = value.to_ascii_lowercase(),
+            "offset" => page.offset = number("offset", &value)?,
+            "limit" => page.limit = number("limit", &value)?,
+            _ => return Err(Problem::bad_request("known are sort, filter, limit and offset")),
+        }
+    }
+    if !(1..=LONGEST_PAGE).contains(&page.limit) {
+        return Err(Problem::bad_request(format!("limit is from 1 to {LONGEST_PAGE}")));
+    }
+    Ok(page)
+}
+
+fn sort(name: &str) -> Result<Sort, Problem> {
+    Ok(match name {
+        "host" => Sort::Host,
+        "queued" => Sort::Queued,
+        "in_flight" => Sort::InFlight,
+        "delay" => Sort::Delay,
+        "wait" => Sort::Wait,
+        "last_sent" => Sort::LastSent,
+        _ => return Err(Problem::bad_request("sort is host, queued, in_flight, delay, wait or last_sent")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_read_from_the_query() {
+        let asked = page("sort=delay&filter=Example.&limit=7&offset=14").unwrap();
+        assert_eq!(asked, Page { sort: Sort::Delay, filter: "example.".into(), offset: 14, limit: 7 });
+        assert_eq!(page("").unwrap().limit, USUAL_PAGE);
+        for query in ["sort=size", "limit=0", "limit=1001", "limit=-1", "offset=x", "page=2"] {
+            assert!(page(query).is_err(), "{query}");
+        }
+    }
+}

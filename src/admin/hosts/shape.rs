@@ -1,0 +1,229 @@
+//! A host as the API tells it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::admin::time::{millis, moment, seconds};
+use crate::politeness::HostKey;
+use crate::politeness::lane::{self, Held, View};
+use crate::politeness::pace::Cause;
+use crate::politeness::policy::{self, Delays, Mode};
+use crate::politeness::time::Timestamp;
+
+/// One page of the list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hosts {
+    /// On all pages.
+    pub total: usize,
+    pub offset: usize,
+    pub limit: usize,
+    pub hosts: Vec<Row>,
+}
+
+/// A host in short.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    pub host: String,
+    pub state: String,
+    pub delay_ms: u64,
+    /// Which part of the delay is the largest.
+    pub why: String,
+    pub queued: usize,
+    pub in_flight: usize,
+    /// When the next visit can start; none if only people can tell.
+    pub next_available_s: Option<f64>,
+    pub held_s: Option<f64>,
+    pub hold_cause: Option<String>,
+    pub error_streak: u16,
+    pub last_sent: Option<String>,
+}
+
+/// A host in full.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    pub host: String,
+    /// paused, broken, held, waiting, active or idle: the first that is so.
+    pub state: String,
+    pub mode: String,
+    pub delay_ms: u64,
+    pub delay: Delay,
+    pub floor_ms: Option<u64>,
+    /// A lower delay is on trial.
+    pub probing: bool,
+    pub error_streak: u16,
+    pub success_streak: u16,
+    pub held_until: Option<String>,
+    pub held_s: Option<f64>,
+    pub hold_cause: Option<String>,
+    pub next_available: Option<String>,
+    pub next_available_s: Option<f64>,
+    pub last_sent: Option<String>,
+    pub last_success: Option<String>,
+    pub queued: usize,
+    pub in_flight: usize,
+    pub concurrency: Concurrency,
+    pub burst: u32,
+    pub breaker: Breaker,
+    pub paused: bool,
+    /// None if there is no pause, or only people can end it.
+    pub paused_until: Option<String>,
+    pub overrides: Overrides,
+    /// What the host's retry budget has room for; none while it needed none.
+    pub retries_left: Option<u32>,
+}
+
+/// The largest part counts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Delay {
+    pub configured_ms: u64,
+    pub robots_ms: u64,
+    pub learned_ms: u64,
+    pub response_ms: u64,
+    pub why: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Concurrency {
+    pub effective: usize,
+    pub configured: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Breaker {
+    /// closed, open or half-open.
+    pub state: String,
+    /// In a row.
+    pub failures: u16,
+    pub until: Option<String>,
+}
+
+/// What people set; the rest is the configuration's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overrides {
+    pub delay_ms: Option<u64>,
+    pub burst: Option<u32>,
+    pub concurrency: Option<u32>,
+}
+
+/// The answer to `DELETE`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Forgotten {
+    pub host: Host,
+    /// learned, overrides.
+    pub forgotten: Vec<String>,
+    /// What was not, each with its reason.
+    pub kept: Vec<String>,
+}
+
+impl Row {
+    pub(super) fn new(host: &HostKey, view: &View, now: Timestamp) -> Row {
+        Row {
+            host: host.to_string(),
+            state: state(view).to_owned(),
+            delay_ms: millis(view.delays.effective()),
+            why: view.delays.why().to_owned(),
+            queued: view.queued,
+            in_flight: view.in_flight,
+            next_available_s: next(view, now),
+            held_s: view.held.map(|(until, _)| seconds(until.since(now))),
+            hold_cause: view.held.map(|(_, held)| cause(held).to_owned()),
+            error_streak: view.error_streak,
+            last_sent: view.last_sent.and_then(moment),
+        }
+    }
+}
+
+impl Host {
+    pub(crate) fn new(host: &HostKey, view: &View, now: Timestamp) -> Host {
+        let (effective, configured) = view.concurrency;
+        Host {
+            host: host.to_string(),
+            state: state(view).to_owned(),
+            mode: mode(view.mode).to_owned(),
+            delay_ms: millis(view.delays.effective()),
+            delay: Delay::new(&view.delays),
+            floor_ms: view.floor.map(millis),
+            probing: view.probing,
+            error_streak: view.error_streak,
+            success_streak: view.success_streak,
+            held_until: view.held.and_then(|(until, _)| moment(until)),
+            held_s: view.held.map(|(until, _)| seconds(until.since(now))),
+            hold_cause: view.held.map(|(_, held)| cause(held).to_owned()),
+            next_available: moment(view.next_start),
+            next_available_s: next(view, now),
+            last_sent: view.last_sent.and_then(moment),
+            last_success: view.last_success.and_then(moment),
+            queued: view.queued,
+            in_flight: view.in_flight,
+            concurrency: Concurrency { effective, configured },
+            burst: view.burst,
+            breaker: Breaker::new(view),
+            paused: view.paused_until.is_some(),
+            paused_until: view.paused_until.and_then(moment),
+            overrides: Overrides::new(&view.overrides),
+            retries_left: view.retries_left,
+        }
+    }
+}
+
+impl Delay {
+    pub(crate) fn new(delays: &Delays) -> Delay {
+        Delay {
+            configured_ms: millis(delays.configured),
+            robots_ms: millis(delays.robots),
+            learned_ms: millis(delays.learned),
+            response_ms: millis(delays.response),
+            why: delays.why().to_owned(),
+        }
+    }
+}
+
+impl Breaker {
+    fn new(view: &View) -> Breaker {
+        let (state, until) = match view.breaker {
+            lane::Breaker::Closed => ("closed", None),
+            lane::Breaker::Open(refusal) => ("open", moment(refusal.time)),
+            lane::Breaker::Trial => ("half-open", None),
+        };
+        Breaker { state: state.to_owned(), failures: view.failures, until }
+    }
+}
+
+impl Overrides {
+    fn new(overrides: &policy::Overrides) -> Overrides {
+        let policy::Overrides { delay, burst, concurrency } = *overrides;
+        Overrides { delay_ms: delay.map(millis), burst, concurrency }
+    }
+}
+
+fn next(view: &View, now: Timestamp) -> Option<f64> {
+    (view.next_start < Timestamp::NEVER).then(|| seconds(view.next_start.since(now)))
+}
+
+fn state(view: &View) -> &'static str {
+    match view {
+        _ if view.paused_until.is_some() => "paused",
+        _ if view.breaker != lane::Breaker::Closed => "broken",
+        _ if view.held.is_some() => "held",
+        _ if view.queued > 0 => "waiting",
+        _ if view.in_flight > 0 => "active",
+        _ => "idle",
+    }
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enforce => "enforce",
+        Mode::Report => "report",
+        Mode::Off => "off",
+    }
+}
+
+fn cause(held: Held) -> &'static str {
+    match held {
+        Held::Pace(Cause::RetryAfter) => "retry-after",
+        Held::Pace(Cause::Quota) => "quota",
+        Held::Pace(Cause::Backoff) => "backoff",
+        Held::Breaker => "breaker",
+        Held::Other => "other",
+    }
+}

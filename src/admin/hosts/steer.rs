@@ -1,0 +1,216 @@
+//! Changing how one host is treated, and forgetting what is known of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::{Deserialize, Deserializer};
+
+use super::shape::{Forgotten, Host};
+use super::{budget, fresh, unknown};
+use crate::admin::problem::Problem;
+use crate::admin::{Admin, body, time};
+use crate::config::{Rate, Span};
+use crate::gate::{Pause, Wanted};
+use crate::politeness::lane;
+use crate::politeness::time::Timestamp;
+
+/// As far as the configuration file goes.
+const LONGEST_DELAY: Duration = Duration::from_secs(86_400);
+const SHORTEST_BY_RATE: Duration = Duration::from_millis(1);
+const MOST: u32 = 1_000;
+
+/// What may be changed. Null takes back what was set before; what is not there stays.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Patch {
+    #[serde(deserialize_with = "given")]
+    delay: Option<Option<String>>,
+    #[serde(deserialize_with = "given")]
+    rate: Option<Option<Number>>,
+    #[serde(deserialize_with = "given")]
+    burst: Option<Option<u32>>,
+    #[serde(deserialize_with = "given")]
+    concurrency: Option<Option<u32>>,
+    paused: Option<bool>,
+    until: Option<String>,
+}
+
+/// "30/m", or requests a second.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Text(String),
+    Number(f64),
+}
+
+/// Tells null from what is not there.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(from).map(Some)
+}
+
+/// `PATCH /api/v1/hosts/{host}`
+pub(in crate::admin) async fn steer(
+    State(admin): State<Arc<Admin>>,
+    Path(host): Path<String>,
+    said: Result<Bytes, BytesRejection>,
+) -> Result<Response, Problem> {
+    let now = time::now();
+    let wanted = body::read::<Patch>(said)?.wanted(now)?;
+    let host = budget(&admin, &host).await?;
+    let view = admin.gate.steer(&host, &wanted).map_err(|_| Problem {
+        status: StatusCode::SERVICE_UNAVAILABLE,
+        title: "No room",
+        detail: "hosts.max hosts are known, none of which may be forgotten now; this one has no line of its own".into(),
+    })?;
+    Ok(fresh(Host::new(&host, &view, now)))
+}
+
+/// `DELETE /api/v1/hosts/{host}`
+pub(in crate::admin) async fn forget(
+    State(admin): State<Arc<Admin>>,
+    Path(host): Path<String>,
+) -> Result<Response, Problem> {
+    let host = budget(&admin, &host).await?;
+    let (forgotten, view) = admin.gate.forget(&host).ok_or_else(|| unknown(&host))?;
+    Ok(fresh(Forgotten::new(Host::new(&host, &view, time::now()), &forgotten)))
+}
+
+impl Patch {
+    fn wanted(self, now: Timestamp) -> Result<Wanted, Problem> {
+        let number = |name: &str, number: Option<Option<u32>>| match number.flatten() {
+            Some(number) if !(1..=MOST).contains(&number) => {
+                Err(Problem::bad_request(format!("{name} is from 1 to {MOST}")))
+            }
+            _ => Ok(()),
+        };
+        number("burst", self.burst)?;
+        number("concurrency", self.concurrency)?;
+        let wanted = Wanted {
+            delay: delay(self.delay, self.rate)?,
+            burst: self.burst,
+            concurrency: self.concurrency,
+            pause: pause(self.paused, self.until.as_deref(), now)?,
+        };
+        if wanted == Wanted::default() {
+            return Err(Problem::bad_request("nothing to change: known are delay, rate, burst, concurrency, paused"));
+        }
+        Ok(wanted)
+    }
+}
+
+type Given<T> = Option<Option<T>>;
+
+/// Two ways to say one thing.
+fn delay(delay: Given<String>, rate: Given<Number>) -> Result<Given<Duration>, Problem> {
+    let (delay, least) = match (delay, rate) {
+        (None, None) => return Ok(None),
+        (Some(None), None | Some(None)) | (None, Some(None)) => return Ok(Some(None)),
+        (Some(Some(text)), None) => (body::value::<Span>("delay", &text)?.0, Duration::ZERO),
+        (None, Some(Some(rate))) => {
+            let text = match rate {
+                Number::Text(text) => text,
+                Number::Number(number) => number.to_string(),
+            };
+            (body::value::<Rate>("rate", &text)?.delay(), SHORTEST_BY_RATE)
+        }
+        _ => return Err(Problem::bad_request("delay and rate say the same thing; give one of them")),
+    };
+    if !(least..=LONGEST_DELAY).contains(&delay) {
+        return Err(Problem::bad_request("the delay must be a day at most, and the rate 1000/s"));
+    }
+    Ok(Some(Some(delay)))
+}
+
+fn pause(paused: Option<bool>, until: Option<&str>, now: Timestamp) -> Result<Option<Pause>, Problem> {
+    match (paused, until) {
+        (None, None) => Ok(None),
+        (Some(true), None) => Ok(Some(Pause::UntilResumed)),
+        (Some(true), Some(until)) => Ok(Some(Pause::Until(time::until(until, now)?))),
+        (Some(false), None) => Ok(Some(Pause::Over)),
+        (_, Some(_)) => Err(Problem::bad_request("until says when a pause ends; give it with \"paused\": true")),
+    }
+}
+
+impl Forgotten {
+    fn new(host: Host, forgotten: &lane::Forgotten) -> Forgotten {
+        let list = |items: &[(bool, &str)]| {
+            items.iter().filter(|(is_so, _)| *is_so).map(|(_, text)| (*text).to_owned()).collect()
+        };
+        Forgotten {
+            host,
+            forgotten: list(&[(forgotten.learned, "learned"), (forgotten.overrides, "overrides")]),
+            kept: list(&[
+                (true, "the time of the last request, so that nobody comes too early"),
+                (forgotten.held_until.is_some(), "the hold, which the host asked for"),
+                (forgotten.paused, "the pause; resume the host to end it"),
+                (forgotten.robots_delay, "the delay that its robots.txt asks for"),
+            ]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_790_000_000_000);
+
+    fn wanted(text: &str) -> Result<Wanted, Problem> {
+        body::read::<Patch>(Ok(Bytes::copy_from_slice(text.as_bytes())))?.wanted(NOW)
+    }
+
+    #[test]
+    fn what_is_wanted_is_read() {
+        let secs = Duration::from_secs;
+        let delay = |delay| Wanted { delay: Some(delay), ..Wanted::default() };
+        let pause = |pause| Wanted { pause: Some(pause), ..Wanted::default() };
+        for (text, expected) in [
+            (r#"{"delay": "2s"}"#, delay(Some(secs(2)))),
+            (r#"{"rate": "30/m"}"#, delay(Some(secs(2)))),
+            (r#"{"rate": 0.5}"#, delay(Some(secs(2)))),
+            (r#"{"delay": null}"#, delay(None)),
+            (
+                r#"{"burst": 3, "concurrency": null}"#,
+                Wanted { burst: Some(Some(3)), concurrency: Some(None), ..Wanted::default() },
+            ),
+            (r#"{"paused": true}"#, pause(Pause::UntilResumed)),
+            (r#"{"paused": true, "until": "10m"}"#, pause(Pause::Until(NOW + secs(600)))),
+            (r#"{"paused": false}"#, pause(Pause::Over)),
+        ] {
+            assert_eq!(wanted(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_changes_nothing() {
+        for text in [
+            "",
+            "[]",
+            "{}",
+            "{",
+            r#"{"dealy": "2s"}"#,
+            r#"{"delay": 2}"#,
+            r#"{"delay": "2"}"#,
+            r#"{"delay": "-2s"}"#,
+            r#"{"delay": "2d"}"#,
+            r#"{"delay": "2s", "rate": "2/s"}"#,
+            r#"{"rate": 0}"#,
+            r#"{"rate": "1000000/s"}"#,
+            r#"{"burst": 0}"#,
+            r#"{"burst": 1.5}"#,
+            r#"{"concurrency": 1001}"#,
+            r#"{"paused": "yes"}"#,
+            r#"{"until": "10m"}"#,
+            r#"{"paused": false, "until": "10m"}"#,
+            r#"{"paused": true, "until": "2001-01-01T00:00:00Z"}"#,
+            r#"{"delay": "2s", "delay": "3s"}"#,
+        ] {
+            assert_eq!(wanted(text).map_err(|problem| problem.status), Err(StatusCode::BAD_REQUEST), "{text}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Lanes as people see and steer them.
+//!
+//! Looking holds one lane at a time and changes nothing; of all hosts only those on the page that is asked for are
+//! looked at closely, so that a list of a hundred thousand costs their names and one number each. Steering drives the
+//! lane on, as every change does.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::shared_lane::{SharedLane, State};
+use super::{Gate, now};
+use crate::politeness::HostKey;
+use crate::politeness::lane::{Expectation, Forgotten, View};
+use crate::politeness::policy::{Delays, Mode, Overrides};
+use crate::politeness::time::Timestamp;
+
+/// Which hosts are to be listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    pub sort: Sort,
+    /// Part of the name.
+    pub filter: String,
+    pub offset: usize,
+    pub limit: usize,
+}
+
+/// What comes first; hosts that are alike by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sort {
+    #[default]
+    Host,
+    /// The most visits in line, then in flight.
+    Queued,
+    InFlight,
+    /// The longest delay.
+    Delay,
+    /// The longest time until the next visit can start.
+    Wait,
+    /// The latest send.
+    LastSent,
+}
+
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// How many hosts there are, on all pages.
+    pub total: usize,
+    pub hosts: Vec<(HostKey, View)>,
+}
+
+/// What is to be changed about a host; what is `None` stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// `Some(None)` takes back what was set.
+    pub delay: Option<Option<Duration>>,
+    pub burst: Option<Option<u32>>,
+    pub concurrency: Option<Option<u32>>,
+    pub pause: Option<Pause>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    UntilResumed,
+    Until(Timestamp),
+    Over,
+}
+
+/// So many hosts are known, to all of which something is owed, that this one has no lane of its own to steer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+impl Gate {
+    pub fn list(&self, page: &Page) -> Listing {
+        let now = now();
+        let mut found: Vec<(u64, Arc<SharedLane>)> = Vec::new();
+        self.registry.each(|host, lane| {
+            if host.as_str().contains(&page.filter) {
+                found.push((page.sort.rank(lane, now), lane.clone()));
+            }
+        });
+        let total = found.len();
+        let hosts = pick(found, page).iter().filter_map(|(_, lane)| view(lane, now)).collect();
+        Listing { total, hosts }
+    }
+
+    /// What is known of a host; nothing if it has not been visited lately.
+    pub fn view(&self, host: &HostKey) -> Option<View> {
+        let lane = self.registry.known(host)?;
+        Some(lane.look(|state| state.lane.view(now())))
+    }
+
+    /// What a visit that came now could expect, if robots.txt asked it for this delay.
+    pub fn foresee(&self, host: &HostKey, crawl_delay: Duration) -> Expectation {
+        let (now, stranger) = (now(), self.client("somebody who is not in line"));
+        if let Some(lane) = self.registry.known(host) {
+            return lane.look(|state| state.lane.foresee(stranger, crawl_delay, now));
+        }
+        let policy = self.policy(host);
+        let robots = if policy.mode == Mode::Off { Duration::ZERO } else { crawl_delay };
+        let delays = Delays { configured: policy.delay, robots, ..Delays::default() };
+        Expectation { delays, start: now, objection: None }
+    }
+
+    /// Changes how one host is treated, until that is taken back or curtsy is started anew.
+    pub fn steer(&self, host: &HostKey, wanted: &Wanted) -> Result<View, NoRoom> {
+        let now = now();
+        let lane = self.registry.lane(host, &self.book.load(), now);
+        lane.host().ok_or(NoRoom)?;
+        let view = lane.with(now, |state| {
+            wanted.apply(state, now);
+            state.lane.view(now)
+        });
+        tracing::info!(
+            event = "host.steered",
+            %host,
+            delay_s = view.delays.effective().as_secs_f64(),
+            concurrency = view.concurrency.0,
+            paused = view.paused_until.is_some(),
+            "somebody has changed how a host is treated"
+        );
+        Ok(view)
+    }
+
+    /// Forgets what was learned about a host and set for it; nothing if it is not known.
+    pub fn forget(&self, host: &HostKey) -> Option<(Forgotten, View)> {
+        let now = now();
+        let lane = self.registry.known(host)?;
+        let forgotten = lane.with(now, |state| (state.lane.forget(now), state.lane.view(now)));
+        tracing::info!(event = "host.forgotten", %host, "somebody has had a host's pace forgotten");
+        Some(forgotten)
+    }
+}
+
+impl Wanted {
+    fn apply(&self, state: &mut State, now: Timestamp) {
+        let set = state.lane.overrides();
+        let overrides = Overrides {
+            delay: self.delay.unwrap_or(set.delay),
+            burst: self.burst.unwrap_or(set.burst),
+            concurrency: self.concurrency.unwrap_or(set.concurrency),
+        };
+        if overrides != set {
+            state.lane.steer(overrides, now);
+        }
+        match self.pause {
+            Some(Pause::UntilResumed) => state.lane.pause(),
+            Some(Pause::Until(until)) => state.lane.pause_until(until),
+            Some(Pause::Over) => state.lane.resume(),
+            None => {}
+        }
+    }
+}
+
+impl Sort {
+    /// The larger, the earlier.
+    fn rank(self, lane: &SharedLane, now: Timestamp) -> u64 {
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        lane.look(|state| {
+            let lane = &state.lane;
+            match self {
+                Sort::Host => 0,
+                Sort::Queued => (number(lane.queued()) << 32) + number(lane.in_flight()),
+                Sort::InFlight => number(lane.in_flight()),
+                Sort::Delay => micros(lane.delays().effective()),
+                Sort::Wait => lane.view(now).next_start.since(now).as_micros().try_into().unwrap_or(u64::MAX),
+                Sort::LastSent => lane.view(now).last_sent.map_or(0, Timestamp::as_micros),
+            }
+        })
+    }
+}
+
+/// The page in order. Only what is on it is sorted.
+fn pick(mut found: Vec<(u64, Arc<SharedLane>)>, page: &Page) -> Vec<(u64, Arc<SharedLane>)> {
+    let order = |a: &(u64, Arc<SharedLane>), b: &(u64, Arc<SharedLane>)| -> Ordering {
+        let name = |lane: &SharedLane| lane.host().map(HostKey::as_str).unwrap_or_default().to_owned();
+        b.0.cmp(&a.0).then_with(|| name(&a.1).cmp(&name(&b.1)))
+    };
+    let end = page.offset.saturating_add(page.limit);
+    if end < found.len() {
+        found.select_nth_unstable_by(end, order);
+        found.truncate(end);
+    }
+    found.sort_unstable_by(order);
+    found.drain(..page.offset.min(found.len()));
+    found
+}
+
+fn view(lane: &SharedLane, now: Timestamp) -> Option<(HostKey, View)> {
+    let host = lane.host()?.clone();
+    Some((host, lane.look(|state| state.lane.view(now))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::Bounds;
+    use crate::politeness::policy::{Policy, PolicyBook};
+
+    fn host(name: &str) -> HostKey {
+        HostKey::parse(name).unwrap()
+    }
+
+    fn gate(most: usize) -> Gate {
+        let bounds = Bounds { most, idle: Duration::from_secs(3600) };
+        Gate::new(PolicyBook::default(), bounds, 1000, Arc::default())
+    }
+
+    fn delay(seconds: u64) -> Wanted {
+        Wanted { delay: Some(Some(Duration::from_secs(seconds))), ..Wanted::default() }
+    }
+
+    fn names(listing: &Listing) -> Vec<String> {
+        listing.hosts.iter().map(|(host, _)| host.to_string()).collect()
+    }
+
+    #[test]
+    fn hosts_are_listed_page_by_page_in_order() {
+        let gate = gate(1000);
+        for number in 0..100 {
+            gate.steer(&host(&format!("h{number:02}.test")), &delay(number % 10)).unwrap();
+        }
+        let page =
+            |sort, filter: &str, offset, limit| gate.list(&Page { sort, filter: filter.to_owned(), offset, limit });
+        let first = page(Sort::Host, "", 0, 3);
+        assert_eq!((first.total, names(&first)), (100, vec!["h00.test".into(), "h01.test".into(), "h02.test".into()]));
+        assert_eq!(names(&page(Sort::Host, "", 98, 50)), ["h98.test", "h99.test"]);
+        assert_eq!(names(&page(Sort::Delay, "", 0, 2)), ["h09.test", "h19.test"]);
+        assert_eq!(names(&page(Sort::Delay, "", 9, 2)), ["h99.test", "h08.test"]);
+        let some = page(Sort::Host, "h7", 0, 2);
+        assert_eq!((some.total, some.hosts.len()), (10, 2));
+        assert!(page(Sort::Wait, "", 1_000, 5).hosts.is_empty());
+    }
+
+    #[test]
+    fn what_is_set_stays_through_a_reload_until_it_is_taken_back() {
+        let (gate, at) = (gate(10), host("a.test"));
+        let view = gate.steer(&at, &delay(7)).unwrap();
+        assert_eq!(view.delays.effective(), Duration::from_secs(7));
+        let paused = Wanted { pause: Some(Pause::UntilResumed), ..Wanted::default() };
+        assert!(gate.steer(&at, &paused).unwrap().paused_until.is_some());
+        let general = Policy { delay: Duration::from_secs(2), ..Policy::default() };
+        let book = PolicyBook { general, ..PolicyBook::default() };
+        gate.change(book, Bounds { most: 10, idle: Duration::ZERO }, 10);
+        gate.sweep();
+        let view = gate.view(&at).unwrap();
+        assert_eq!((view.delays.effective(), view.paused_until.is_some()), (Duration::from_secs(7), true));
+        let back = Wanted { delay: Some(None), pause: Some(Pause::Over), ..Wanted::default() };
+        let view = gate.steer(&at, &back).unwrap();
+        assert_eq!((view.delays.effective(), view.paused_until), (Duration::from_secs(2), None));
+        gate.sweep();
+        assert!(gate.view(&at).is_none() && gate.forget(&at).is_none());
+    }
+
+    /// Those who found no room share a lane, which must not be steered for one of them.
+    #[test]
+    fn a_host_without_a_lane_of_its_own_cannot_be_steered() {
+        let gate = gate(1);
+        gate.steer(&host("a.test"), &delay(1)).unwrap();
+        assert_eq!(gate.steer(&host("b.test"), &delay(9)), Err(NoRoom));
+        assert_eq!(gate.foresee(&host("c.test"), Duration::ZERO).delays.effective(), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn of_a_host_nobody_knows_only_the_policy_can_be_foreseen() {
+        let gate = gate(10);
+        let expected = gate.foresee(&host("a.test"), Duration::from_secs(4));
+        assert_eq!((expected.delays.effective(), expected.objection), (Duration::from_secs(4), None));
+        assert_eq!(gate.hosts(), 0, "asking makes no lane");
+    }
+}

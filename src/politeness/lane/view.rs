@@ -1,0 +1,109 @@
+//! A lane as people see it: what it knows, and what it would say, at one moment.
+//!
+//! Read only, and made of the numbers that decide, so that it cannot say anything else than what happens.
+
+use std::time::Duration;
+
+use super::Lane;
+use crate::politeness::breaker::{self, NotUntil};
+use crate::politeness::pace::{Cause, Pace};
+use crate::politeness::policy::{Delays, Mode, Overrides};
+use crate::politeness::time::Timestamp;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    pub mode: Mode,
+    pub delays: Delays,
+    /// Below this a probe failed not long ago.
+    pub floor: Option<Duration>,
+    /// The delay is on trial.
+    pub probing: bool,
+    pub error_streak: u16,
+    pub success_streak: u16,
+    pub held: Option<(Timestamp, Held)>,
+    /// As [`Lane::paused_until`] says.
+    pub paused_until: Option<Timestamp>,
+    /// When the next visit could start if it came alone; never, while only people can tell.
+    pub next_start: Timestamp,
+    pub last_sent: Option<Timestamp>,
+    pub last_success: Option<Timestamp>,
+    pub queued: usize,
+    pub in_flight: usize,
+    /// Visits that may be in flight as things stand, and by the policy.
+    pub concurrency: (usize, usize),
+    pub burst: u32,
+    pub breaker: Breaker,
+    /// Failures in a row.
+    pub failures: u16,
+    pub overrides: Overrides,
+    /// Unknown while the host needed none.
+    pub retries_left: Option<u32>,
+}
+
+/// Why a host is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// By an answer.
+    Pace(Cause),
+    /// The breaker is open.
+    Breaker,
+    /// By somebody else: its robots.txt is answered with 429, or it is remembered.
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breaker {
+    Closed,
+    Open(NotUntil),
+    /// One visit at a time is on trial.
+    Trial,
+}
+
+impl Lane {
+    pub fn view(&self, now: Timestamp) -> View {
+        let pace = self.pace();
+        View {
+            mode: self.policy.mode,
+            delays: self.delays,
+            floor: pace.and_then(|pace| pace.floor(now)),
+            probing: pace.is_some_and(Pace::probing),
+            error_streak: pace.map_or(0, Pace::error_streak),
+            success_streak: pace.map_or(0, Pace::success_streak),
+            held: (self.held_until() > now).then(|| (self.held_until(), self.held_by(now))),
+            paused_until: self.paused_until(now),
+            next_start: if self.paused { Timestamp::NEVER } else { self.turns.earliest(now) },
+            last_sent: self.turns.memory().last_sent,
+            last_success: (self.last_success > Timestamp::START).then_some(self.last_success),
+            queued: self.queued(),
+            in_flight: self.in_flight(),
+            concurrency: (self.concurrency(), self.policy.concurrency.max(1) as usize),
+            burst: self.policy.burst.max(1),
+            breaker: self.breaker().map_or(Breaker::Closed, |breaker| Breaker::of(breaker, now)),
+            failures: self.breaker().map_or(0, breaker::Breaker::failures),
+            overrides: self.overrides(),
+            retries_left: self.retries_left(now),
+        }
+    }
+
+    /// Of holds at the same time the longest counts.
+    fn held_by(&self, now: Timestamp) -> Held {
+        let until = self.held_until();
+        let broken = self.breaker().and_then(|breaker| breaker.refusal(now));
+        let cause = self.pace().filter(|pace| pace.held_until() == until).and_then(Pace::held_by);
+        match (cause, broken) {
+            (Some(cause), _) => Held::Pace(cause),
+            (None, Some(broken)) if broken.time == until => Held::Breaker,
+            _ => Held::Other,
+        }
+    }
+}
+
+impl Breaker {
+    fn of(breaker: &breaker::Breaker, now: Timestamp) -> Breaker {
+        match breaker.refusal(now) {
+            Some(refusal) => Breaker::Open(refusal),
+            None if breaker.is_open() => Breaker::Trial,
+            None => Breaker::Closed,
+        }
+    }
+}

@@ -1,16 +1,54 @@
-//! Asking a running curtsy: where its admin listener is, and one GET to it.
+//! Asking a running curtsy: where its admin listener is, and one call to it.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use crate::config::Config;
+use clap::Args;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::config::Streams;
+use super::terminal::printable;
+use crate::config::{self, Config, Sources};
 
 /// Somebody on this machine, or in its network, answers or is not there.
 pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
+/// An answer may have to wait for a fetch of robots.txt.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// More than any answer has.
 const LONGEST_ANSWER: u64 = 64 << 20;
+
+/// What every command has that asks a running curtsy.
+#[derive(Args, Clone, Debug)]
+pub(super) struct AskArgs {
+    /// Print what the API says
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    /// The admin listener of the curtsy to ask; else the configured one
+    #[arg(long, global = true, value_name = "URL", env = "CURTSY_ADMIN_URL")]
+    admin: Option<String>,
+}
+
+/// Why there is no answer, and the exit code for it.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) code: u8,
+    pub(super) text: String,
+}
+
+const FAILURE: u8 = 1;
+const NOBODY: u8 = 4;
+
+/// A curtsy that answered.
+#[derive(Debug)]
+pub(super) struct Running {
+    stream: TcpStream,
+    address: SocketAddr,
+    token: Option<String>,
+}
 
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -34,14 +72,119 @@ pub(super) fn of_config(config: &Config) -> Option<SocketAddr> {
     Some(address)
 }
 
-/// `Err` with a kind of [`io::ErrorKind::InvalidData`] if somebody answers who speaks no HTTP.
+/// Asks, and prints the answer: as it came, or as `page` makes it for people. The exit code.
+pub(super) fn tell<T: DeserializeOwned>(
+    args: &AskArgs,
+    sources: &Sources,
+    streams: &mut Streams<'_>,
+    call: &Call<'_>,
+    page: impl FnOnce(&T) -> (String, u8),
+) -> io::Result<u8> {
+    let told = Running::find(args, sources).and_then(|running| running.call(call)).and_then(|answer| {
+        let told = serde_json::from_value(answer.clone());
+        let told: T = told.map_err(|error| Trouble::failure(format!("that is no curtsy we know: {error}")))?;
+        Ok((answer, told))
+    });
+    match told {
+        Ok((answer, told)) => {
+            let (text, code) = page(&told);
+            if args.json {
+                writeln!(streams.out, "{answer:#}")?;
+            } else {
+                write!(streams.out, "{text}")?;
+            }
+            Ok(code)
+        }
+        Err(trouble) => {
+            let label = if trouble.text.starts_with("error") { "" } else { "error: " };
+            writeln!(streams.err, "{label}{}", trouble.text)?;
+            Ok(trouble.code)
+        }
+    }
+}
+
+/// One call of the API.
+#[derive(Clone, Debug)]
+pub(super) struct Call<'a> {
+    pub(super) method: &'a str,
+    pub(super) path: String,
+    pub(super) body: Option<Value>,
+}
+
+impl Call<'_> {
+    pub(super) fn get(path: String) -> Self {
+        Call { method: "GET", path, body: None }
+    }
+}
+
+impl Trouble {
+    pub(super) fn failure(text: impl Into<String>) -> Self {
+        Trouble { code: FAILURE, text: text.into() }
+    }
+}
+
+impl Running {
+    fn find(args: &AskArgs, sources: &Sources) -> Result<Self, Trouble> {
+        let loaded = config::load(sources).map_err(|problems| Trouble::failure(problems.to_string()));
+        let (address, token) = match &args.admin {
+            // A token is all that is wanted of the configuration, and it may be another curtsy's.
+            Some(url) => {
+                (of_url(url).map_err(Trouble::failure)?, loaded.ok().and_then(|loaded| loaded.config.metrics.token))
+            }
+            None => {
+                let config = loaded?.config;
+                let address = of_config(&config).ok_or_else(|| Trouble {
+                    code: NOBODY,
+                    text: "the admin listener is off in this configuration, so no curtsy can be asked".to_owned(),
+                })?;
+                (address, config.metrics.token)
+            }
+        };
+        let stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE).map_err(|error| Trouble {
+            code: NOBODY,
+            text: format!("no curtsy runs on {address} ({error}); start one with `curtsy`, or name it with --admin"),
+        })?;
+        Ok(Running { stream, address, token })
+    }
+
+    fn call(&self, call: &Call<'_>) -> Result<Value, Trouble> {
+        let address = self.address;
+        let answer = send(&self.stream, call, self.token.as_deref(), PATIENCE)
+            .map_err(|error| Trouble::failure(format!("{address}: {error}")))?;
+        let body = serde_json::from_str::<Value>(&answer.body);
+        match (answer.status, body) {
+            (200, Ok(body)) => Ok(body),
+            (200, Err(error)) => Err(Trouble::failure(format!("{address} is no curtsy we know: {error}"))),
+            (401, _) => {
+                Err(Trouble::failure(format!("{address} wants a token; set metrics.token or CURTSY_METRICS__TOKEN")))
+            }
+            (status, body) => {
+                let detail = body.ok().and_then(|body| body["detail"].as_str().map(printable));
+                let detail = detail.unwrap_or_else(|| format!("{address} answered {status}"));
+                Err(Trouble::failure(detail))
+            }
+        }
+    }
+}
+
 pub(super) fn get(stream: &TcpStream, path: &str, token: Option<&str>, patience: Duration) -> io::Result<Answer> {
+    send(stream, &Call::get(path.to_owned()), token, patience)
+}
+
+/// `Err` with a kind of [`io::ErrorKind::InvalidData`] if somebody answers who speaks no HTTP.
+fn send(stream: &TcpStream, call: &Call<'_>, token: Option<&str>, patience: Duration) -> io::Result<Answer> {
     let (mut stream, address) = (stream, stream.peer_addr()?);
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
+    let Call { method, path, body } = call;
     let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
+    let body = body.as_ref().map_or_else(String::new, Value::to_string);
+    let kind = match *method {
+        "GET" => String::new(),
+        _ => format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()),
+    };
     // In HTTP/1.0 an answer is never chunked, and ends with its connection.
-    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n{token}\r\n").as_bytes())?;
+    stream.write_all(format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\n{token}{kind}\r\n{body}").as_bytes())?;
     let mut answer = Vec::new();
     stream.take(LONGEST_ANSWER).read_to_end(&mut answer)?;
     read(&String::from_utf8_lossy(&answer))
@@ -52,4 +195,27 @@ fn read(answer: &str) -> Option<Answer> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()?;
     Some(Answer { status, body: body.to_owned() })
+}
+
+/// A name as part of a path.
+pub(super) fn segment(name: &str) -> String {
+    let mut path = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => path.push(byte.into()),
+            _ => path.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stays_one_part_of_the_path() {
+        assert_eq!(segment("a.test"), "a.test");
+        assert_eq!(segment("../é ?[::1]"), "..%2F%C3%A9%20%3F%5B%3A%3A1%5D");
+    }
 }

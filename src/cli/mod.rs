@@ -1,8 +1,11 @@
 //! The command line: one file per command.
 
 mod admin;
+mod client;
 pub mod config;
 mod health;
+mod host;
+mod hosts;
 mod robots;
 mod run;
 mod terminal;
@@ -45,6 +48,14 @@ enum Command {
     Config(config::ConfigArgs),
     /// Show robots.txt as curtsy reads it, and what it means for a URL
     Robots(robots::RobotsArgs),
+    /// List the hosts a running curtsy knows
+    Hosts(hosts::HostsArgs),
+    /// Show one host, set its pace, pause it, forget what was learned
+    Host(host::HostArgs),
+    /// List clients that fail or were stopped
+    Clients(client::ClientsArgs),
+    /// Stop a client, or let it go on
+    Client(client::ClientArgs),
     /// Exit 0 if a running curtsy takes requests (for HEALTHCHECK)
     Health(health::HealthArgs),
 }
@@ -119,17 +130,18 @@ pub fn main() -> ExitCode {
     let sources = Sources::of_process(cli.config, overrides);
     let (mut out, mut err) = (io::stdout(), io::stderr());
     let paint = paints(cli.color, err.is_terminal());
+    let paint_page = paints(cli.color, out.is_terminal());
+    let mut streams = config::Streams { out: &mut out, err: &mut err, paint };
     let result = match &cli.command {
         None => run::run(&run::RunArgs::default(), &sources, paint),
         Some(Command::Run(args)) => run::run(args, &sources, paint),
-        Some(Command::Config(args)) => {
-            config::run(args, &sources, &mut config::Streams { out: &mut out, err: &mut err, paint })
-        }
-        Some(Command::Robots(args)) => {
-            let paint_page = paints(cli.color, out.is_terminal());
-            robots::run(args, &sources, paint_page, &mut config::Streams { out: &mut out, err: &mut err, paint })
-        }
-        Some(Command::Health(args)) => health::run(args, &sources, &mut err),
+        Some(Command::Config(args)) => config::run(args, &sources, &mut streams),
+        Some(Command::Robots(args)) => robots::run(args, &sources, paint_page, &mut streams),
+        Some(Command::Hosts(args)) => hosts::run(args, &sources, paint_page, &mut streams),
+        Some(Command::Host(args)) => host::run(args, &sources, paint_page, &mut streams),
+        Some(Command::Clients(args)) => client::list(args, &sources, paint_page, &mut streams),
+        Some(Command::Client(args)) => client::steer(args, &sources, &mut streams),
+        Some(Command::Health(args)) => health::run(args, &sources, streams.err),
     };
     match result {
         Ok(code) => ExitCode::from(code),

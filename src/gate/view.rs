@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(view.delays.effective(), Duration::from_secs(7));
         let paused = Wanted { pause: Some(Pause::UntilResumed), ..Wanted::default() };
         assert!(gate.steer(&at, &paused).unwrap().paused_until.is_some());
-        let general = Policy { delay: Duration::from_secs(2), ..Policy::default() };
+        let general = Policy { delay: Duration::ZERO, ..Policy::default() };
         let book = PolicyBook { general, ..PolicyBook::default() };
         gate.change(book, Bounds { most: 10, idle: Duration::ZERO }, 10);
         gate.sweep();
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!((view.delays.effective(), view.paused_until.is_some()), (Duration::from_secs(7), true));
         let back = Wanted { delay: Some(None), pause: Some(Pause::Over), ..Wanted::default() };
         let view = gate.steer(&at, &back).unwrap();
-        assert_eq!((view.delays.effective(), view.paused_until), (Duration::from_secs(2), None));
+        assert_eq!((view.delays.effective(), view.paused_until), (Duration::ZERO, None));
         gate.sweep();
         assert!(gate.view(&at).is_none() && gate.forget(&at).is_none());
     }

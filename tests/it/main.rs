@@ -24,6 +24,7 @@
 //! | S3 | `landing` |
 //! | X53, X54 | `logs` |
 //! | X53, X57, as far as robots.txt is shown | `robots_command` |
+//! | hosts and clients, shown and steered | `steering` |
 //! | what was counted, health | `admin` |
 
 mod admin;
@@ -46,6 +47,7 @@ mod robots;
 mod robots_command;
 mod robots_learning;
 mod running;
+mod steering;
 mod support;
 mod target;
 mod upgrade;

@@ -1,0 +1,123 @@
+//! `curtsy clients` and `curtsy client`: the clients of a running curtsy that fail or were stopped.
+
+use std::io;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::admin::{self, AskArgs, Call, segment};
+use super::config::Streams;
+use super::terminal::{Brush, printable, span, table};
+use crate::admin::clients::{Client, Clients};
+use crate::config::Sources;
+
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Only clients with a name (a proxy user, or Curtsy-Client) that something is wrong with are listed.
+
+Exit codes: 0 ok, 4 no curtsy runs.
+
+Examples:
+  curtsy clients
+  curtsy clients --json | jq '.clients[] | select(.stopped)'"
+)]
+pub(super) struct ClientsArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Exit codes: 0 ok, 1 not possible, 4 no curtsy runs.
+
+Examples:
+  curtsy client spider resume
+  curtsy client spider stop --until 2h")]
+pub(super) struct ClientArgs {
+    /// A proxy user, or what the client says in Curtsy-Client
+    name: String,
+    #[command(subcommand)]
+    deed: Deed,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Deed {
+    /// Let a stopped client go on
+    Resume,
+    /// Refuse everything the client asks for
+    Stop {
+        /// When it may go on: a time such as 30m, or a moment such as 2026-11-16T15:00:00Z
+        #[arg(long, value_name = "TIME")]
+        until: Option<String>,
+    },
+}
+
+pub(super) fn list(args: &ClientsArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
+    let call = Call::get("/api/v1/clients".to_owned());
+    admin::tell(&args.ask, sources, streams, &call, |told: &Clients| (page(told, Brush(paint)), 0))
+}
+
+pub(super) fn steer(args: &ClientArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Result<u8> {
+    let (deed, body) = match &args.deed {
+        Deed::Resume => ("resume", json!({})),
+        Deed::Stop { until: None } => ("stop", json!({})),
+        Deed::Stop { until: Some(until) } => ("stop", json!({ "until": until })),
+    };
+    let path = format!("/api/v1/clients/{}/{deed}", segment(&args.name));
+    let call = Call { method: "POST", path, body: Some(body) };
+    admin::tell(&args.ask, sources, streams, &call, |client: &Client| (sentence(client), 0))
+}
+
+fn page(told: &Clients, brush: Brush) -> String {
+    if told.clients.is_empty() {
+        return "no client fails or is stopped\n".to_owned();
+    }
+    let rows: Vec<Vec<String>> = told.clients.iter().map(row).collect();
+    table(&["CLIENT", "STATE", "FAILURES", "FOR", "WHY"], &rows, &[2, 3], brush)
+}
+
+fn row(client: &Client) -> Vec<String> {
+    let (state, left, why) = match &client.stopped {
+        Some(stopped) => ("stopped", left(stopped.left_s), printable(&stopped.reason)),
+        None => ("running", String::new(), String::new()),
+    };
+    vec![printable(&client.name), state.to_owned(), client.failures.to_string(), left, why]
+}
+
+fn left(seconds: Option<f64>) -> String {
+    seconds.map_or_else(|| "ever".to_owned(), |seconds| span(seconds.ceil() as u64))
+}
+
+fn sentence(client: &Client) -> String {
+    let name = printable(&client.name);
+    match &client.stopped {
+        None => format!("{name} may go on\n"),
+        Some(stopped) => match stopped.left_s {
+            Some(_) => format!("{name} is stopped for {}\n", left(stopped.left_s)),
+            None => format!("{name} is stopped until somebody lets it go on: curtsy client {name} resume\n"),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_stand_in_a_table() {
+        let told: Clients = serde_json::from_value(json!({"clients": [
+            {"name": "spider\u{1b}", "failures": 20, "last_failure": null, "stopped": {
+                "reason": "the last 20 requests failed, the last one with status 503", "since": null,
+                "until": "2026-11-16T15:00:00.000Z", "left_s": 3599.2}},
+            {"name": "b", "failures": 3, "last_failure": null, "stopped": null},
+        ]}))
+        .expect("clients");
+        let expected = "\
+CLIENT        STATE    FAILURES     FOR  WHY
+spider\\u{1b}  stopped        20  60 min  the last 20 requests failed, the last one with status 503
+b             running         3
+";
+        assert_eq!(page(&told, Brush(false)), expected);
+    }
+}

@@ -1,0 +1,253 @@
+//! `curtsy host`: one host of a running curtsy, shown and steered.
+
+use std::io;
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+
+use super::admin::{self, AskArgs, Call, segment};
+use super::config::Streams;
+use super::terminal::{BOLD, Brush, DIM, GREEN, YELLOW, printable, span, time};
+use crate::admin::hosts::{Forgotten, Host};
+use crate::config::Sources;
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "What is set here lasts until it is taken back or curtsy is started anew.
+Nothing here makes curtsy faster than a host asks for: the largest of the configured, robots.txt's and learned
+delay counts.
+
+Exit codes: 0 ok, 1 not possible, 4 no curtsy runs.
+
+Examples:
+  curtsy host example.com
+  curtsy host example.com set --delay 5s --concurrency 1
+  curtsy host example.com set --delay default
+  curtsy host example.com pause --until 30m
+  curtsy host example.com resume
+  curtsy host example.com forget")]
+pub(super) struct HostArgs {
+    /// The host, without scheme and port
+    host: String,
+    #[command(subcommand)]
+    deed: Option<Deed>,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Deed {
+    /// What is known of it (what this command does by itself)
+    Show,
+    /// Set other numbers than the configuration's; "default" takes one back
+    Set(Box<Numbers>),
+    /// Let nobody visit it
+    Pause {
+        /// When the pause ends: a time such as 30m, or a moment such as 2026-11-16T15:00:00Z
+        #[arg(long, value_name = "TIME")]
+        until: Option<String>,
+    },
+    /// End a pause; a hold that the host asked for stays
+    Resume,
+    /// Forget what was learned about it and set for it
+    Forget,
+}
+
+#[derive(Args, Clone, Debug)]
+#[group(required = true, multiple = true)]
+struct Numbers {
+    /// Time between two requests, such as 2s
+    #[arg(long, value_name = "TIME", conflicts_with = "rate")]
+    delay: Option<String>,
+    /// The same as a rate, such as 30/m
+    #[arg(long, value_name = "RATE")]
+    rate: Option<String>,
+    /// Requests that may come at once after a quiet time
+    #[arg(long, value_name = "N")]
+    burst: Option<String>,
+    /// Requests in flight
+    #[arg(long, value_name = "N")]
+    concurrency: Option<String>,
+}
+
+const USAGE: u8 = 2;
+
+pub(super) fn run(args: &HostArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
+    let path = format!("/api/v1/hosts/{}", segment(&args.host));
+    let brush = Brush(paint);
+    let body = match args.deed.as_ref().unwrap_or(&Deed::Show) {
+        Deed::Show => None,
+        Deed::Forget => {
+            let call = Call { method: "DELETE", path, body: None };
+            return admin::tell(&args.ask, sources, streams, &call, |told: &Forgotten| (forgotten(told, brush), 0));
+        }
+        Deed::Set(numbers) => match numbers.body() {
+            Ok(body) => Some(body),
+            Err(problem) => {
+                writeln!(streams.err, "error: {problem}")?;
+                return Ok(USAGE);
+            }
+        },
+        Deed::Pause { until: None } => Some(json!({ "paused": true })),
+        Deed::Pause { until: Some(until) } => Some(json!({ "paused": true, "until": until })),
+        Deed::Resume => Some(json!({ "paused": false })),
+    };
+    let method = if body.is_some() { "PATCH" } else { "GET" };
+    let call = Call { method, path, body };
+    admin::tell(&args.ask, sources, streams, &call, |host: &Host| (page(host, brush), 0))
+}
+
+impl Numbers {
+    fn body(&self) -> Result<Value, String> {
+        let mut body = Map::new();
+        for (name, text) in [("delay", &self.delay), ("rate", &self.rate)] {
+            if let Some(text) = text {
+                body.insert(name.to_owned(), if text == "default" { Value::Null } else { json!(text) });
+            }
+        }
+        for (name, text) in [("burst", &self.burst), ("concurrency", &self.concurrency)] {
+            let Some(text) = text else { continue };
+            let number = text.parse::<u32>().map(|number| json!(number));
+            let value = if text == "default" { Ok(Value::Null) } else { number };
+            let value = value.map_err(|_| format!("--{name} is a number or \"default\", not {}", printable(text)))?;
+            body.insert(name.to_owned(), value);
+        }
+        Ok(Value::Object(body))
+    }
+}
+
+fn page(host: &Host, brush: Brush) -> String {
+    let state = match host.state.as_str() {
+        calm @ ("idle" | "active" | "waiting") => brush.stroke(GREEN, calm),
+        other => brush.stroke(YELLOW, other),
+    };
+    let mut page = format!("{}  {state}\n\n", brush.stroke(BOLD, &printable(&host.host)));
+    let rows = [
+        ("delay", Some(delay(host))),
+        ("learning", learning(host)),
+        ("held", held(host)),
+        ("paused", host.paused.then(|| paused(host))),
+        ("next", Some(next(host))),
+        ("line", Some(format!("{} waiting, {} in flight of {}", host.queued, host.in_flight, concurrency(host)))),
+        ("breaker", breaker(host)),
+        ("set", set(host)),
+        ("last", last(host)),
+        ("mode", (host.mode != "enforce").then(|| format!("{}: nothing of this is enforced", host.mode))),
+    ];
+    for (label, text) in rows {
+        if let Some(text) = text {
+            page.push_str(&format!("  {}{text}\n", brush.stroke(DIM, &format!("{label:<10}"))));
+        }
+    }
+    page
+}
+
+/// The largest part counts, and is marked.
+fn delay(host: &Host) -> String {
+    let delay = &host.delay;
+    let parts = [
+        ("configured", delay.configured_ms, "configured"),
+        ("robots.txt", delay.robots_ms, "robots"),
+        ("learned", delay.learned_ms, "learned"),
+        ("response time", delay.response_ms, "response-time"),
+    ];
+    let shown =
+        parts.iter().filter(|(_, millis, why)| *millis > 0 || *why == "configured").map(|(name, millis, why)| {
+            let mark = if *why == delay.why { " <-" } else { "" };
+            format!("{name} {}{mark}", time(*millis))
+        });
+    format!("{} = the largest of {}", time(host.delay_ms), shown.collect::<Vec<_>>().join(", "))
+}
+
+fn learning(host: &Host) -> Option<String> {
+    let mut parts = Vec::new();
+    if host.error_streak > 0 {
+        parts.push(format!("refused {} in a row", times(host.error_streak)));
+    }
+    if host.success_streak > 0 {
+        parts.push(format!("served {} in a row", times(host.success_streak)));
+    }
+    if host.probing {
+        parts.push("this delay is on trial".to_owned());
+    }
+    parts.extend(host.floor_ms.map(|floor| format!("not below {} for now", time(floor))));
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn times(number: u16) -> String {
+    if number == 1 { "once".to_owned() } else { format!("{number} times") }
+}
+
+fn held(host: &Host) -> Option<String> {
+    let seconds = span(host.held_s?.ceil() as u64);
+    let cause = match host.hold_cause.as_deref() {
+        Some("retry-after") => "the host asked for it (Retry-After)",
+        Some("quota") => "the host's quota is used up",
+        Some("backoff") => "it refused the last requests",
+        Some("breaker") => "it only failed lately",
+        _ => "its robots.txt was refused, or it is remembered",
+    };
+    Some(format!("for {seconds}, until {}: {cause}", host.held_until.as_deref().unwrap_or("?")))
+}
+
+fn paused(host: &Host) -> String {
+    match &host.paused_until {
+        Some(until) => format!("until {until}"),
+        None => format!("until somebody resumes it: curtsy host {} resume", printable(&host.host)),
+    }
+}
+
+fn next(host: &Host) -> String {
+    match host.next_available_s {
+        None => "nobody knows".to_owned(),
+        Some(seconds) if seconds <= 0.0 => "a request could start now".to_owned(),
+        Some(seconds) => format!("a request could start in {seconds:.1} s"),
+    }
+}
+
+fn concurrency(host: &Host) -> String {
+    let concurrency = host.concurrency;
+    if concurrency.effective == concurrency.configured {
+        return concurrency.effective.to_string();
+    }
+    format!("{} (instead of {}, while it is careful)", concurrency.effective, concurrency.configured)
+}
+
+fn breaker(host: &Host) -> Option<String> {
+    let failures = host.breaker.failures;
+    match (host.breaker.state.as_str(), &host.breaker.until) {
+        ("closed", _) if failures == 0 => None,
+        ("closed", _) => Some(format!("closed, failed {} in a row", times(failures))),
+        (_, Some(until)) => Some(format!("open until {until}, failed {} in a row", times(failures))),
+        _ => Some("half-open: one request at a time is on trial".to_owned()),
+    }
+}
+
+fn set(host: &Host) -> Option<String> {
+    let overrides = host.overrides;
+    let mut parts = Vec::new();
+    parts.extend(overrides.delay_ms.map(|delay| format!("delay {}", time(delay))));
+    parts.extend(overrides.burst.map(|burst| format!("burst {burst}")));
+    parts.extend(overrides.concurrency.map(|concurrency| format!("concurrency {concurrency}")));
+    (!parts.is_empty()).then(|| format!("{} (by people, until taken back)", parts.join(", ")))
+}
+
+fn last(host: &Host) -> Option<String> {
+    let sent = host.last_sent.as_ref().map(|at| format!("sent {at}"));
+    let served = host.last_success.as_ref().map(|at| format!("served {at}"));
+    let parts: Vec<String> = sent.into_iter().chain(served).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn forgotten(told: &Forgotten, brush: Brush) -> String {
+    let what = |word: &str| match word {
+        "learned" => "what was learned",
+        _ => "what was set",
+    };
+    let gone: Vec<&str> = told.forgotten.iter().map(|word| what(word)).collect();
+    let gone = if gone.is_empty() { "nothing: there was nothing to forget".to_owned() } else { gone.join(" and ") };
+    let mut text = format!("forgot {gone}\n");
+    for kept in &told.kept {
+        text.push_str(&format!("kept   {}\n", printable(kept)));
+    }
+    format!("{text}\n{}", page(&told.host, brush))
+}

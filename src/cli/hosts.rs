@@ -1,0 +1,129 @@
+//! `curtsy hosts`: the hosts a running curtsy knows, as a table.
+
+use std::io;
+
+use clap::{Args, ValueEnum};
+use url::form_urlencoded;
+
+use super::admin::{self, AskArgs, Call};
+use super::config::Streams;
+use super::terminal::{Brush, printable, span, table, time};
+use crate::admin::hosts::{Hosts, Row};
+use crate::config::Sources;
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Exit codes: 0 ok, 4 no curtsy runs.
+
+Examples:
+  curtsy hosts
+  curtsy hosts --sort wait --filter example
+  curtsy hosts --json | jq '.hosts[] | select(.held_s)'")]
+pub(super) struct HostsArgs {
+    /// What comes first: the name, or the largest
+    #[arg(long, value_enum, default_value_t = Sort::Queued)]
+    sort: Sort,
+    /// Only hosts with this in their name
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    filter: String,
+    /// How many, at most 1000
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+    /// How many to leave out before
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    offset: usize,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Sort {
+    Host,
+    Queued,
+    InFlight,
+    Delay,
+    Wait,
+    LastSent,
+}
+
+impl Sort {
+    fn word(self) -> &'static str {
+        match self {
+            Sort::Host => "host",
+            Sort::Queued => "queued",
+            Sort::InFlight => "in_flight",
+            Sort::Delay => "delay",
+            Sort::Wait => "wait",
+            Sort::LastSent => "last_sent",
+        }
+    }
+}
+
+pub(super) fn run(args: &HostsArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("sort", args.sort.word()).append_pair("filter", &args.filter);
+    query.append_pair("limit", &args.limit.to_string()).append_pair("offset", &args.offset.to_string());
+    let call = Call::get(format!("/api/v1/hosts?{}", query.finish()));
+    admin::tell(&args.ask, sources, streams, &call, |hosts: &Hosts| (page(hosts, Brush(paint)), 0))
+}
+
+fn page(hosts: &Hosts, brush: Brush) -> String {
+    if hosts.total == 0 {
+        return "no hosts: none was visited lately, or none matches\n".to_owned();
+    }
+    let rows: Vec<Vec<String>> = hosts.hosts.iter().map(row).collect();
+    let head = ["HOST", "STATE", "DELAY", "WHY", "QUEUED", "IN FLIGHT", "NEXT", "HELD"];
+    let mut page = table(&head, &rows, &[2, 4, 5, 6], brush);
+    let (first, last) = (hosts.offset + 1, hosts.offset + hosts.hosts.len());
+    if hosts.hosts.len() < hosts.total {
+        page.push_str(&format!("{first} to {last} of {}; --offset and --limit show others\n", hosts.total));
+    }
+    page
+}
+
+fn row(row: &Row) -> Vec<String> {
+    let held = match (row.held_s, &row.hold_cause) {
+        (Some(seconds), Some(cause)) => format!("{}, {cause}", span(seconds.ceil() as u64)),
+        _ => String::new(),
+    };
+    vec![
+        printable(&row.host),
+        row.state.clone(),
+        time(row.delay_ms),
+        row.why.clone(),
+        row.queued.to_string(),
+        row.in_flight.to_string(),
+        row.next_available_s.map_or_else(|| "-".to_owned(), next),
+        held,
+    ]
+}
+
+fn next(seconds: f64) -> String {
+    if seconds <= 0.0 { "now".to_owned() } else { format!("{seconds:.1} s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_stand_in_a_table() {
+        let hosts: Hosts = serde_json::from_value(serde_json::json!({
+            "total": 3, "offset": 0, "limit": 2, "hosts": [
+                {"host": "shop.example.net", "state": "held", "delay_ms": 2300, "why": "learned", "queued": 5,
+                 "in_flight": 1, "next_available_s": 29.44, "held_s": 29.44, "hold_cause": "retry-after",
+                 "error_streak": 1, "last_sent": null},
+                {"host": "a.test", "state": "paused", "delay_ms": 1000, "why": "configured", "queued": 0,
+                 "in_flight": 0, "next_available_s": null, "held_s": null, "hold_cause": null,
+                 "error_streak": 0, "last_sent": null},
+            ],
+        }))
+        .expect("a page");
+        let expected = "\
+HOST              STATE   DELAY  WHY         QUEUED  IN FLIGHT    NEXT  HELD
+shop.example.net  held    2.3 s  learned          5          1  29.4 s  30 s, retry-after
+a.test            paused    1 s  configured       0          0       -
+1 to 2 of 3; --offset and --limit show others
+";
+        assert_eq!(page(&hosts, Brush(false)), expected);
+    }
+}

@@ -1,0 +1,314 @@
+//! What curtsy knows of hosts and clients, shown and steered: the API and the commands that speak it.
+
+use std::thread;
+
+use curtsy::config::{Config, Mode};
+use serde_json::{Value, json};
+
+use crate::support::program::run;
+use crate::support::{Client, Curtsy, HELLO, Hole, Message, Origin, Stopwatch, ms};
+
+fn pacing(change: impl FnOnce(&mut Config)) -> Curtsy {
+    Curtsy::with(|config| {
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = ms(100);
+        change(config);
+    })
+}
+
+fn refusing(fields: &'static str) -> Origin {
+    Origin::answering(format!("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n{fields}\r\n"))
+}
+
+/// One call with a body, as a program makes it.
+fn call(curtsy: &Curtsy, line: &str, body: &str) -> Message {
+    call_with(curtsy, line, "Content-Type: application/json", body)
+}
+
+fn call_with(curtsy: &Curtsy, line: &str, field: &str, body: &str) -> Message {
+    let mut client = Client::connect(curtsy.admin());
+    let length = body.len();
+    client.send(format!("{line} HTTP/1.1\r\nHost: localhost\r\n{field}\r\nContent-Length: {length}\r\n\r\n{body}"));
+    client.response()
+}
+
+fn get(curtsy: &Curtsy, path: &str) -> Value {
+    let answer = curtsy.ask_admin(&[&format!("GET {path} HTTP/1.1"), "Host: localhost", "Connection: close"]);
+    json_of(&answer)
+}
+
+fn json_of(answer: &Message) -> Value {
+    assert_eq!(answer.status(), 200, "{}", answer.text());
+    serde_json::from_str(&answer.text()).unwrap_or_else(|error| panic!("{error}: {}", answer.text()))
+}
+
+/// Exit code and all that a command printed about this curtsy.
+fn command(curtsy: &Curtsy, arguments: &[&str]) -> (i32, String) {
+    run(&[arguments, &["--admin", &format!("http://{}", curtsy.admin())]].concat())
+}
+
+fn assert_says(printed: &str, expected: &[&str]) {
+    for text in expected {
+        assert!(printed.contains(text), "no {text:?} in\n{printed}");
+    }
+}
+
+/// Issue 5, item 1; issue 8, item 2.
+#[test]
+fn a_host_is_shown_with_what_decides_about_it() {
+    let origin = refusing("Retry-After: 30\r\n");
+    let curtsy = pacing(|config| config.retry.max = 0);
+    assert_eq!(curtsy.get(&origin.url("/")).status(), 429);
+    let host = get(&curtsy, "/api/v1/hosts/127.0.0.1");
+    for (field, expected) in [
+        ("host", json!("127.0.0.1")),
+        ("state", json!("held")),
+        ("mode", json!("enforce")),
+        ("delay_ms", json!(1100)),
+        (
+            "delay",
+            json!({"configured_ms": 100, "robots_ms": 0, "learned_ms": 1100, "response_ms": 0, "why": "learned"}),
+        ),
+        ("floor_ms", json!(null)),
+        ("error_streak", json!(1)),
+        ("success_streak", json!(0)),
+        ("hold_cause", json!("retry-after")),
+        ("last_success", json!(null)),
+        ("queued", json!(0)),
+        ("in_flight", json!(0)),
+        ("concurrency", json!({"effective": 4, "configured": 4})),
+        ("breaker", json!({"state": "closed", "failures": 0, "until": null})),
+        ("paused", json!(false)),
+        ("overrides", json!({"delay_ms": null, "burst": null, "concurrency": null})),
+    ] {
+        assert_eq!(host[field], expected, "{field} in {host:#}");
+    }
+    let held = host["held_s"].as_f64().expect("seconds");
+    assert!((25.0..=30.0).contains(&held), "{held}");
+    assert!(host["held_until"].as_str().is_some_and(|at| at.ends_with('Z')), "{host:#}");
+    assert!(host["last_sent"].is_string() && host["next_available"] == host["held_until"], "{host:#}");
+
+    let (code, printed) = command(&curtsy, &["host", "127.0.0.1"]);
+    assert_eq!(code, 0, "{printed}");
+    let learned = "1.1 s = the largest of configured 0.1 s, learned 1.1 s <-";
+    assert_says(&printed, &["127.0.0.1  held", learned, "the host asked for it (Retry-After)", "refused once"]);
+    let (code, printed) = command(&curtsy, &["host", "nobody.test"]);
+    assert!(code == 1 && printed.contains("nobody.test has not been visited lately"), "{printed}");
+}
+
+#[test]
+fn hosts_are_listed_sorted_and_filtered() {
+    let (one, two) = (
+        Origin::hello(),
+        Origin::on("127.0.0.2", |visitor| {
+            while visitor.request().is_some() {
+                visitor.send(HELLO);
+            }
+        }),
+    );
+    let curtsy = pacing(|_| ());
+    for origin in [&one, &two] {
+        assert_eq!(curtsy.get(&origin.url("/")).status(), 200);
+    }
+    json_of(&call(&curtsy, "PATCH /api/v1/hosts/127.0.0.2", r#"{"delay": "3s"}"#));
+    let names = |query: &str| -> Vec<String> {
+        let list = get(&curtsy, &format!("/api/v1/hosts?{query}"));
+        let rows = list["hosts"].as_array().expect("rows");
+        rows.iter().map(|row| row["host"].as_str().expect("a name").to_owned()).collect()
+    };
+    assert_eq!(names(""), ["127.0.0.1", "127.0.0.2"]);
+    assert_eq!(names("sort=delay"), ["127.0.0.2", "127.0.0.1"]);
+    assert_eq!(names("filter=0.2"), ["127.0.0.2"]);
+    assert_eq!(
+        (names("limit=1&offset=1"), get(&curtsy, "/api/v1/hosts?limit=1")["total"].clone()),
+        (vec!["127.0.0.2".to_owned()], json!(2))
+    );
+    let (code, printed) = command(&curtsy, &["hosts", "--sort", "delay"]);
+    assert_eq!(code, 0);
+    let lines: Vec<&str> = printed.lines().collect();
+    assert!(lines[0].starts_with("HOST       STATE  DELAY  WHY"), "{printed}");
+    assert!(lines[1].starts_with("127.0.0.2  idle     3 s  configured"), "{printed}");
+    let (_, printed) = command(&curtsy, &["hosts", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&printed).expect("JSON")["total"], 2);
+}
+
+/// Issue 8, item 2: steering counts at once, for those who wait too, and survives a reload.
+#[test]
+fn a_delay_that_is_set_counts_until_it_is_taken_back() {
+    let origin = Origin::hello();
+    let curtsy = pacing(|_| ());
+    let set = json_of(&call(&curtsy, "PATCH /api/v1/hosts/127.0.0.1", r#"{"rate": "2/s", "concurrency": 1}"#));
+    assert_eq!((&set["delay_ms"], &set["concurrency"]["effective"]), (&json!(500), &json!(1)));
+    curtsy.reload(|config| {
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = ms(10);
+    });
+    let watch = Stopwatch::start();
+    for _ in 0..2 {
+        assert_eq!(curtsy.get(&origin.url("/")).status(), 200);
+    }
+    assert!(watch.elapsed() >= ms(490), "{:?}", watch.elapsed());
+    let (code, printed) = command(&curtsy, &["host", "127.0.0.1", "set", "--delay", "default"]);
+    assert_eq!(code, 0, "{printed}");
+    assert_says(&printed, &["0.01 s = the largest of configured 0.01 s", "set       concurrency 1 (by people"]);
+    assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
+}
+
+#[test]
+fn a_paused_host_is_visited_by_nobody_until_it_is_resumed() {
+    let origin = Origin::hello();
+    let curtsy = pacing(|_| ());
+    let (code, printed) = command(&curtsy, &["host", "127.0.0.1", "pause"]);
+    assert_eq!(code, 0, "{printed}");
+    assert_says(&printed, &["paused", "until somebody resumes it: curtsy host 127.0.0.1 resume"]);
+    let refused = curtsy.get(&origin.url("/"));
+    assert_eq!((refused.status(), refused.refusal().as_str()), (503, "host-cooling"));
+    let (code, _) = command(&curtsy, &["host", "127.0.0.1", "resume"]);
+    assert_eq!((code, curtsy.get(&origin.url("/")).status()), (0, 200));
+
+    json_of(&call(&curtsy, "PATCH /api/v1/hosts/127.0.0.1", r#"{"paused": true, "until": "700ms"}"#));
+    let watch = Stopwatch::start();
+    assert_eq!(curtsy.get(&origin.url("/")).status(), 200, "who has the patience waits");
+    assert!(watch.elapsed() >= ms(600), "{:?}", watch.elapsed());
+}
+
+/// Promise 7
+#[test]
+fn forgetting_a_host_ends_no_hold() {
+    let origin = refusing("Retry-After: 30\r\n");
+    let curtsy = pacing(|config| config.retry.max = 0);
+    assert_eq!(curtsy.get(&origin.url("/")).status(), 429);
+    json_of(&call(&curtsy, "PATCH /api/v1/hosts/127.0.0.1", r#"{"delay": "7s"}"#));
+    let told = json_of(&call(&curtsy, "DELETE /api/v1/hosts/127.0.0.1", ""));
+    assert_eq!(told["forgotten"], json!(["learned", "overrides"]));
+    assert!(told["kept"].to_string().contains("the hold, which the host asked for"), "{told:#}");
+    assert_eq!((&told["host"]["delay_ms"], &told["host"]["hold_cause"]), (&json!(100), &json!("retry-after")));
+    let hurried = curtsy.ask(&[&origin.get("/"), "Curtsy-Max-Wait: 5"]);
+    assert_eq!((hurried.status(), hurried.refusal().as_str()), (503, "host-cooling"));
+    assert_eq!(origin.count(), 1);
+    let (code, printed) = command(&curtsy, &["host", "127.0.0.1", "forget"]);
+    assert_eq!(code, 0);
+    assert_says(&printed, &["there was nothing to forget", "kept   the hold"]);
+}
+
+/// X53 to X60, as far as steering goes: nothing changes without JSON, from other sites, by GET, or without the token.
+#[test]
+fn what_is_wrong_changes_nothing() {
+    let origin = Origin::hello();
+    let curtsy = pacing(|_| ());
+    assert_eq!(curtsy.get(&origin.url("/")).status(), 200);
+    let before = get(&curtsy, "/api/v1/hosts/127.0.0.1")["overrides"].clone();
+    let (path, good) = ("PATCH /api/v1/hosts/127.0.0.1", r#"{"delay": "9s"}"#);
+    let json_type = "Content-Type: application/json";
+    for (line, field, body, status) in [
+        (path, "Content-Type: text/plain", good, 415),
+        (path, "X-None: 1", good, 415),
+        ("DELETE /api/v1/hosts/127.0.0.1", "X-None: 1", "", 415),
+        ("POST /api/v1/clients/a/stop", "X-None: 1", "", 415),
+        (path, "Content-Type: application/json\r\nOrigin: http://evil.test", good, 403),
+        (path, "Content-Type: application/json\r\nSec-Fetch-Site: cross-site", good, 403),
+        (path, json_type, r#"{"delay": "9s", "burst": 0}"#, 400),
+        (path, json_type, r#"{"delay": "9s", "dealy": "9s"}"#, 400),
+        (path, json_type, "delay=9s", 400),
+        ("PATCH /api/v1/hosts/a..b", json_type, good, 400),
+        ("DELETE /api/v1/hosts/nobody.test", json_type, "", 404),
+        ("POST /api/v1/clients/nobody/resume", json_type, "{}", 404),
+        ("POST /api/v1/clients/nobody/stop", json_type, r#"{"until": "yesterday"}"#, 400),
+        ("POST /api/v1/hosts/127.0.0.1", json_type, good, 405),
+    ] {
+        let answer = call_with(&curtsy, line, field, body);
+        assert_eq!(answer.status(), status, "{line} {field} {body}: {}", answer.text());
+        if status != 405 {
+            assert_eq!(answer.value("content-type"), "application/problem+json", "{line} {field} {body}");
+        }
+    }
+    for query in ["limit=0", "sort=size", "x=1"] {
+        let line = format!("GET /api/v1/hosts?{query} HTTP/1.1");
+        assert_eq!(curtsy.ask_admin(&[&line, "Host: localhost", "Connection: close"]).status(), 400, "{query}");
+    }
+    assert_eq!(get(&curtsy, "/api/v1/hosts/127.0.0.1")["overrides"], before);
+    assert_eq!(get(&curtsy, "/api/v1/clients")["clients"], json!([]));
+
+    let guarded = Curtsy::with(|config| config.metrics.token = Some("tulip".to_owned()));
+    assert_eq!(call(&guarded, path, good).status(), 401);
+    let with_token = "Content-Type: application/json\r\nAuthorization: Bearer tulip";
+    assert_eq!(call_with(&guarded, path, with_token, good).status(), 200);
+}
+
+/// Issue 5, item 6: until it is resumed by the API or a command.
+#[test]
+fn a_job_is_stopped_by_failures_or_people_and_let_go_on_by_people() {
+    let (hole, well) = (Hole::refusing(), Origin::hello());
+    let curtsy = Curtsy::with(|config| config.breaker.job_failures = 2);
+    let ask = |url: &str, name: &str| curtsy.ask(&[&format!("GET {url} HTTP/1.1"), &format!("Curtsy-Client: {name}")]);
+    ask(&hole.url(), "spider");
+    assert_eq!(get(&curtsy, "/api/v1/clients")["clients"][0]["failures"], 1);
+    ask(&hole.url(), "spider");
+    assert_eq!(ask(&well.url("/"), "spider").refusal(), "job-stopped");
+    let client = get(&curtsy, "/api/v1/clients")["clients"][0].clone();
+    assert_eq!((&client["name"], &client["failures"]), (&json!("spider"), &json!(2)));
+    assert!(client["stopped"]["reason"].to_string().contains("the last 2 requests failed"), "{client:#}");
+    assert!(client["stopped"]["left_s"].as_f64().is_some_and(|left| left > 3_500.0), "{client:#}");
+    let (code, printed) = command(&curtsy, &["clients"]);
+    assert!(
+        code == 0 && printed.contains("spider  stopped         2  60 min  the last 2 requests failed"),
+        "{printed}"
+    );
+    let (code, printed) = command(&curtsy, &["client", "spider", "resume"]);
+    assert_eq!((code, printed.as_str()), (0, "spider may go on\n"));
+    assert_eq!(ask(&well.url("/"), "spider").status(), 200);
+    assert_eq!(command(&curtsy, &["client", "spider", "resume"]).0, 1, "it is not stopped");
+
+    let (code, printed) = command(&curtsy, &["client", "a b/c", "stop"]);
+    assert!(code == 0 && printed.contains("a b/c is stopped until somebody lets it go on"), "{printed}");
+    let refused = ask(&well.url("/"), "a b/c");
+    assert_eq!((refused.status(), refused.refusal().as_str()), (403, "job-stopped"));
+    assert!(refused.text().contains("the operator of this proxy has stopped this client"), "{}", refused.text());
+    assert!(!refused.has("retry-after"), "nobody knows when");
+    let tunnel = curtsy.ask(&[&format!("CONNECT {} HTTP/1.1", well.authority()), "Curtsy-Client: a b/c"]);
+    assert_eq!(tunnel.status(), 403);
+    json_of(&call(&curtsy, "POST /api/v1/clients/a%20b%2Fc/stop", r#"{"until": "1h"}"#));
+    assert_eq!(ask(&well.url("/"), "a b/c").value("retry-after"), "3600");
+}
+
+/// The commands say where they looked when nobody is there.
+#[test]
+fn without_a_running_curtsy_the_commands_say_so() {
+    let nobody = Hole::refusing().url();
+    for arguments in [
+        vec!["hosts"],
+        vec!["host", "a.test"],
+        vec!["host", "a.test", "pause"],
+        vec!["clients"],
+        vec!["client", "a", "stop"],
+    ] {
+        let (code, printed) = run(&[&arguments[..], &["--admin", &nobody]].concat());
+        assert!(code == 4 && printed.contains("no curtsy runs on 127.0.0.1:"), "{arguments:?}: {code} {printed}");
+    }
+    assert_eq!(run(&["host", "a.test", "set"]).0, 2);
+    assert_eq!(run(&["host", "a.test", "set", "--burst", "many", "--admin", &nobody]).0, 2);
+}
+
+/// A host that is steered while many wait keeps its distance.
+#[test]
+fn steering_under_load_breaks_no_promise() {
+    let origin = Origin::hello();
+    let curtsy = pacing(|config| config.politeness.delay = ms(20));
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..10).for_each(|_| assert_eq!(curtsy.get(&origin.url("/")).status(), 200)));
+        }
+        for body in [
+            r#"{"delay": "5ms", "burst": 1}"#,
+            r#"{"delay": "30ms"}"#,
+            r#"{"paused": true, "until": "100ms"}"#,
+            r#"{"paused": false}"#,
+            r#"{"concurrency": 1}"#,
+            r#"{"delay": null, "concurrency": null}"#,
+        ] {
+            json_of(&call(&curtsy, "PATCH /api/v1/hosts/127.0.0.1", body));
+            json_of(&call(&curtsy, "DELETE /api/v1/hosts/127.0.0.1", ""));
+        }
+    });
+    assert_eq!((origin.count(), curtsy.metric("curtsy_spacing_violations_total")), (80, 0));
+}

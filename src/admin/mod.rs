@@ -6,6 +6,7 @@
 
 mod body;
 pub mod clients;
+pub mod explain;
 pub mod hosts;
 mod problem;
 mod robots;
@@ -54,6 +55,8 @@ pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::
         .route("/api/v1/clients", get(clients::list))
         .route("/api/v1/clients/{name}/stop", post(clients::stop))
         .route("/api/v1/clients/{name}/resume", post(clients::resume))
+        .route("/api/v1/explain", get(explain::explain))
+        .route("/api/v1/check", post(explain::check))
         .layer(middleware::from_fn(body::check_type))
         .layer(middleware::from_fn(check_site))
         .route("/metrics", get(metrics))
@@ -78,6 +81,8 @@ async fn index() -> &'static str {
   /api/v1/hosts              what is known of every host
                  ?sort=wait&filter=TEXT&limit=N&offset=N
   /api/v1/hosts/HOST         of one; PATCH and DELETE steer it
+  /api/v1/explain?url=URL    may it be fetched, and when?
+  /api/v1/check              the same about many: POST {\"urls\": [...]}
   /api/v1/clients            clients that fail or were stopped
 "
 }

@@ -3,6 +3,7 @@
 mod admin;
 mod client;
 pub mod config;
+mod explain;
 mod health;
 mod host;
 mod hosts;
@@ -38,6 +39,8 @@ const EXAMPLES: &str = "Examples:
   curtsy                                        start the proxy on 127.0.0.1:3128
   curl -x http://127.0.0.1:3128 http://example.com/
   curtsy robots http://example.com/page         may this be fetched, and how often?
+  curtsy hosts                                  what is waiting for whom
+  curtsy explain http://example.com/page        when would it start, and why then?
   curtsy config init                            write a documented curtsy.toml";
 
 #[derive(Debug, Subcommand)]
@@ -48,6 +51,10 @@ enum Command {
     Config(config::ConfigArgs),
     /// Show robots.txt as curtsy reads it, and what it means for a URL
     Robots(robots::RobotsArgs),
+    /// Say whether a URL may be fetched, when, and why
+    Explain(explain::ExplainArgs),
+    /// Exit 0 if URLs may be fetched, 3 if one may not
+    Check(explain::CheckArgs),
     /// List the hosts a running curtsy knows
     Hosts(hosts::HostsArgs),
     /// Show one host, set its pace, pause it, forget what was learned
@@ -137,6 +144,8 @@ pub fn main() -> ExitCode {
         Some(Command::Run(args)) => run::run(args, &sources, paint),
         Some(Command::Config(args)) => config::run(args, &sources, &mut streams),
         Some(Command::Robots(args)) => robots::run(args, &sources, paint_page, &mut streams),
+        Some(Command::Explain(args)) => explain::explain(args, &sources, paint_page, &mut streams),
+        Some(Command::Check(args)) => explain::check(args, &sources, paint_page, &mut streams),
         Some(Command::Hosts(args)) => hosts::run(args, &sources, paint_page, &mut streams),
         Some(Command::Host(args)) => host::run(args, &sources, paint_page, &mut streams),
         Some(Command::Clients(args)) => client::list(args, &sources, paint_page, &mut streams),

@@ -4,6 +4,8 @@
 //! its own, none of which it keeps, and belongs to one runtime, as a worker does. Never sends anything but fetches of
 //! robots.txt.
 
+mod foresight;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +22,8 @@ use crate::politeness::time::Timestamp;
 use crate::robots::fetch::Seen;
 use crate::robots::{AgentsFrom, Facts, Question, Report};
 use crate::upstream::Resolver;
+
+pub use self::foresight::Foresight;
 
 #[derive(Debug)]
 pub struct Desk {

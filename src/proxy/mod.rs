@@ -48,7 +48,7 @@ use crate::shutdown::Stop;
 use crate::upstream::{Guard, Terms, Trust};
 
 pub use self::access_log::AccessLog;
-pub use self::desk::Desk;
+pub use self::desk::{Desk, Foresight};
 pub use self::failure::BadRequest;
 pub use self::identity::Identity;
 pub use self::target::Target;

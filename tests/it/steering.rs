@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use curtsy::config::{Config, Mode};
+use curtsy::config::{Config, Mode, RobotsMode};
 use serde_json::{Value, json};
 
 use crate::support::program::run;
@@ -311,4 +311,109 @@ fn steering_under_load_breaks_no_promise() {
         }
     });
     assert_eq!((origin.count(), curtsy.metric("curtsy_spacing_violations_total")), (80, 0));
+}
+
+const RULES: &str = "User-agent: *\nDisallow: /private/\nCrawl-delay: 2\n";
+
+fn with_rules() -> Origin {
+    Origin::with_robots(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{RULES}", RULES.len()))
+}
+
+fn explain(curtsy: &Curtsy, url: &str) -> Value {
+    get(curtsy, &format!("/api/v1/explain?url={url}"))
+}
+
+/// Issue 8, "done when": what is foreseen is what happens, and the response says the same.
+#[test]
+fn a_url_is_explained_before_it_is_asked_for() {
+    let origin = with_rules();
+    let curtsy = pacing(|config| config.robots.mode = RobotsMode::Enforce);
+    let told = explain(&curtsy, &origin.url("/page"));
+    assert_eq!(
+        (&told["allowed"], &told["verdict"], &told["reason"]),
+        (&json!(true), &json!("allowed"), &json!("no-rule"))
+    );
+    assert_eq!(
+        (&told["delay_ms"], &told["delay"]["why"], &told["wait_ms"]),
+        (&json!(2000), &json!("robots"), &json!(0))
+    );
+    assert_eq!((origin.count(), origin.robots_requests()), (1, 1), "only robots.txt was fetched");
+    assert_eq!(curtsy.get(&origin.url("/page")).status(), 200);
+
+    let told = explain(&curtsy, &origin.url("/page"));
+    let wait = told["wait_ms"].as_u64().expect("a wait");
+    assert!((1_000..=2_000).contains(&wait), "{told:#}");
+    assert_eq!(told["known"]["delay_ms"], 2000);
+    let watch = Stopwatch::start();
+    let answer = curtsy.get(&origin.url("/page"));
+    assert!(watch.elapsed() + ms(100) >= ms(wait) && watch.elapsed() <= ms(wait) + ms(500), "{:?}", watch.elapsed());
+    assert!(answer.value("curtsy").contains("delay=2.000, why=robots"), "{}", answer.head());
+
+    let denied = explain(&curtsy, &origin.url("/private/x"));
+    assert_eq!((&denied["allowed"], &denied["refusal"]), (&json!(false), &json!("robots-denied")));
+    assert_eq!(denied["rule"], json!({"line": 2, "rule": "Disallow: /private/"}));
+    assert_eq!((denied["wait_ms"].clone(), curtsy.get(&origin.url("/private/x")).status()), (json!(null), 403));
+    let private = explain(&curtsy, "http://10.0.0.1/");
+    assert_eq!((&private["allowed"], &private["refusal"]), (&json!(false), &json!("destination-denied")));
+
+    json_of(&call(&curtsy, "PATCH /api/v1/hosts/127.0.0.1", r#"{"paused": true}"#));
+    let paused = explain(&curtsy, &origin.url("/page"));
+    assert_eq!(
+        (&paused["allowed"], &paused["refusal"], &paused["wait_ms"]),
+        (&json!(true), &json!("host-cooling"), &json!(null))
+    );
+    assert_eq!(curtsy.metric("curtsy_queued_requests"), 0, "asking takes no place in the line");
+}
+
+#[test]
+fn many_urls_are_checked_at_once() {
+    let (origin, silent) = (with_rules(), Hole::silent());
+    let curtsy = pacing(|config| config.robots.mode = RobotsMode::Enforce);
+    let mut urls: Vec<String> = (0..400).map(|number| origin.url(&format!("/page/{number}"))).collect();
+    urls.push(origin.url("/private/x"));
+    urls.push(silent.url());
+    let checked = json_of(&call(&curtsy, "POST /api/v1/check", &json!({ "urls": urls }).to_string()));
+    let checked = checked["urls"].as_array().expect("an answer for each");
+    assert_eq!((checked.len(), origin.count()), (402, 1));
+    for (url, told) in urls.iter().zip(&checked[..400]) {
+        assert_eq!((&told["url"], &told["allowed"], &told["delay_ms"]), (&json!(url), &json!(true), &json!(2000)));
+    }
+    assert_eq!((&checked[400]["allowed"], &checked[400]["rule"]["line"]), (&json!(false), &json!(2)));
+    assert_eq!(
+        (&checked[401]["allowed"], &checked[401]["verdict"]),
+        (&json!(null), &json!("unknown")),
+        "{}",
+        checked[401]
+    );
+    let too_many = json!({ "urls": vec!["http://a.test/"; 1_001] }).to_string();
+    for body in [&too_many, r#"{"urls": []}"#, r#"{"urls": ["ftp://a.test/"]}"#, r#"{"url": "http://a.test/"}"#] {
+        let answer = call(&curtsy, "POST /api/v1/check", body);
+        assert_eq!((answer.status(), answer.value("content-type").as_str()), (400, "application/problem+json"));
+    }
+}
+
+#[test]
+fn the_commands_explain_and_check() {
+    let origin = with_rules();
+    let curtsy = pacing(|config| config.robots.mode = RobotsMode::Enforce);
+    let (page, private) = (origin.url("/page"), origin.url("/private/x"));
+    let (code, printed) = command(&curtsy, &["explain", &page]);
+    assert_eq!(code, 0, "{printed}");
+    let delay = "2 s = the largest of configured 0.1 s, robots.txt 2 s";
+    assert_says(&printed, &[&format!("allowed  {page}"), "no rule of robots.txt", "it would start now", delay]);
+    let (code, printed) = command(&curtsy, &["explain", &private]);
+    assert_eq!(code, 3);
+    assert_says(&printed, &["DENIED ", "robots.txt line 2, group *: Disallow: /private/"]);
+
+    assert_eq!(command(&curtsy, &["check", &page]).0, 0);
+    let (code, printed) = command(&curtsy, &["check", &page, &private]);
+    assert_eq!((code, printed.lines().count()), (3, 2), "{printed}");
+    assert_eq!(command(&curtsy, &["check", "ftp://a.test/"]).0, 1);
+    let (code, printed) = command(&curtsy, &["check", &page, "--json"]);
+    assert_eq!(
+        (code, &serde_json::from_str::<Value>(&printed).expect("JSON")["urls"][0]["allowed"]),
+        (0, &json!(true))
+    );
+    assert_eq!(run(&["explain", &page, "--admin", &Hole::refusing().url()]).0, 4);
+    assert_eq!(run(&["check", &page, "--admin", &Hole::refusing().url()]).0, 4);
 }

@@ -1,0 +1,176 @@
+//! `curtsy explain` and `curtsy check`: may this be fetched, and when? As a running curtsy would treat it.
+
+use std::io;
+
+use clap::Args;
+use serde_json::json;
+use url::form_urlencoded;
+
+use super::admin::{self, AskArgs, Call};
+use super::config::Streams;
+use super::terminal::{BOLD, Brush, DIM, GREEN, RED, YELLOW, printable, time};
+use crate::admin::explain::{Checked, Explanation};
+use crate::config::Sources;
+use crate::robots::Reason;
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Exit codes: 0 allowed, 3 denied, 4 nobody knows, or no curtsy runs.
+
+Examples:
+  curtsy explain http://example.com/page
+  curtsy explain example.com --user-agent 'FooBot/1.0'
+  curtsy explain http://example.com/ --json | jq .wait_ms")]
+pub(super) struct ExplainArgs {
+    /// A URL; a host alone stands for https://HOST/
+    #[arg(value_name = "URL|HOST")]
+    url: String,
+    #[command(flatten)]
+    who: Who,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Exit codes: 0 all are allowed, 3 one is denied, 4 nobody knows about one, or no curtsy runs.
+
+Examples:
+  curtsy check http://example.com/a http://example.com/b
+  curtsy check -q http://example.com/a && curl -x http://127.0.0.1:3128 http://example.com/a")]
+pub(super) struct CheckArgs {
+    /// Up to 1000 URLs
+    #[arg(value_name = "URL", required = true)]
+    urls: Vec<String>,
+    /// Only the exit code
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    who: Who,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+struct Who {
+    /// Whose rules: what the client sends as User-Agent
+    #[arg(short = 'A', long, value_name = "UA")]
+    user_agent: Option<String>,
+    /// What is done to the URL
+    #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
+    method: String,
+}
+
+const DENIED: u8 = 3;
+const UNKNOWN: u8 = 4;
+
+pub(super) fn explain(args: &ExplainArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("url", &args.url).append_pair("method", &args.who.method);
+    if let Some(user_agent) = &args.who.user_agent {
+        query.append_pair("user_agent", user_agent);
+    }
+    let call = Call::get(format!("/api/v1/explain?{}", query.finish()));
+    admin::tell(&args.ask, sources, streams, &call, |told: &Explanation| (page(told, Brush(paint)), code(told)))
+}
+
+pub(super) fn check(args: &CheckArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
+    let mut body = json!({ "urls": args.urls, "method": args.who.method });
+    if let Some(user_agent) = &args.who.user_agent {
+        body["user_agent"] = json!(user_agent);
+    }
+    let call = Call { method: "POST", path: "/api/v1/check".to_owned(), body: Some(body) };
+    admin::tell(&args.ask, sources, streams, &call, |told: &Checked| {
+        let codes: Vec<u8> = told.urls.iter().map(code).collect();
+        let worst = [DENIED, UNKNOWN].into_iter().find(|code| codes.contains(code)).unwrap_or(0);
+        let lines = told.urls.iter().map(|told| line(told, Brush(paint)));
+        (if args.quiet { String::new() } else { lines.collect() }, worst)
+    })
+}
+
+fn code(told: &Explanation) -> u8 {
+    match told.allowed {
+        Some(true) => 0,
+        Some(false) => DENIED,
+        None => UNKNOWN,
+    }
+}
+
+fn headline(told: &Explanation, brush: Brush) -> String {
+    match told.allowed {
+        Some(true) => brush.stroke(GREEN, "allowed"),
+        Some(false) => brush.stroke(RED, "DENIED "),
+        None => brush.stroke(YELLOW, "UNKNOWN"),
+    }
+}
+
+fn line(told: &Explanation, brush: Brush) -> String {
+    let detail = if told.allowed == Some(true) { wait(told) } else { why(told) };
+    format!("{}  {}  {detail}\n", headline(told, brush), printable(&told.url))
+}
+
+fn page(told: &Explanation, brush: Brush) -> String {
+    let mut page = format!("{}  {}\n\n", headline(told, brush), brush.stroke(BOLD, &printable(&told.url)));
+    let rows = [
+        ("why", Some(why(told))),
+        ("wait", (told.allowed == Some(true)).then(|| wait(told))),
+        ("delay", delay(told)),
+        (
+            "host",
+            told.known
+                .as_ref()
+                .map(|host| format!("{} waiting, {} in flight, {}", host.queued, host.in_flight, host.state)),
+        ),
+    ];
+    for (label, text) in rows {
+        if let Some(text) = text {
+            page.push_str(&format!("  {}{text}\n", brush.stroke(DIM, &format!("{label:<8}"))));
+        }
+    }
+    page
+}
+
+fn why(told: &Explanation) -> String {
+    match (told.refusal.as_deref(), told.reason, &told.rule) {
+        (Some("destination-denied"), ..) => {
+            "this destination may not be visited (access.allow_destinations)".to_owned()
+        }
+        (Some("origin-unreachable"), ..) => "the host has no address".to_owned(),
+        (_, Some(Reason::Rule), Some(rule)) => {
+            let group = printable(told.group.as_deref().unwrap_or("*"));
+            format!("robots.txt line {}, group {group}: {}", rule.line, printable(&rule.rule))
+        }
+        (_, Some(Reason::Rule | Reason::NoRule), _) => "no rule of robots.txt is about this path".to_owned(),
+        (_, Some(Reason::NoGroup), _) => "robots.txt has no group for this client".to_owned(),
+        (_, Some(Reason::NoFile), _) => "there is no robots.txt".to_owned(),
+        (_, Some(Reason::RobotsTxt), _) => "robots.txt itself may always be fetched".to_owned(),
+        (_, Some(Reason::Unreachable | Reason::Throttled), _) => "robots.txt cannot be had".to_owned(),
+        (_, None, _) if told.allowed.is_none() => "robots.txt is not known yet; ask again".to_owned(),
+        (_, None, _) => "robots.txt does not matter for this".to_owned(),
+    }
+}
+
+fn wait(told: &Explanation) -> String {
+    let starts = match told.wait_ms {
+        None => "until somebody ends the pause".to_owned(),
+        Some(0) => "none: it would start now".to_owned(),
+        Some(millis) => time(millis),
+    };
+    match told.refusal.as_deref() {
+        Some("host-cooling") => format!("{starts}; refused until then (the host is held or paused)"),
+        Some("breaker-open") => format!("{starts}; refused until then (the host only failed lately)"),
+        Some(_) => format!("{starts}; refused for now, as nobody waits that long"),
+        None => starts,
+    }
+}
+
+fn delay(told: &Explanation) -> Option<String> {
+    let (delay, millis) = (told.delay.as_ref()?, told.delay_ms?);
+    let parts = [
+        ("configured", delay.configured_ms),
+        ("robots.txt", delay.robots_ms),
+        ("learned", delay.learned_ms),
+        ("response time", delay.response_ms),
+    ];
+    let parts = parts.iter().filter(|(name, millis)| *millis > 0 || *name == "configured");
+    let parts: Vec<String> = parts.map(|(name, millis)| format!("{name} {}", time(*millis))).collect();
+    Some(format!("{} = the largest of {}", time(millis), parts.join(", ")))
+}

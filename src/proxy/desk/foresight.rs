@@ -1,0 +1,77 @@
+//! What would become of a request that came now: its destination, robots.txt, the line of its host.
+//!
+//! Asks in the order a request does and with the same parts, but takes no place in any line. Of robots.txt it knows what
+//! is known, or can be had within the time it is given; a fetch goes on after that, for whoever asks next.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::Desk;
+use crate::politeness::HostKey;
+use crate::politeness::lane::{Expectation, Objection};
+use crate::politeness::policy;
+use crate::robots::{Question, Report, Verdict};
+use crate::upstream::UpstreamError;
+
+#[derive(Clone, Debug, Default)]
+pub struct Foresight {
+    /// Whose budget the request is taken from; none if nobody knows.
+    pub host: Option<HostKey>,
+    /// What robots.txt says; none if that is not known in time, or does not matter.
+    pub report: Option<Report>,
+    /// Whether robots.txt matters for this request.
+    pub asks_robots: bool,
+    pub expected: Option<Expectation>,
+    /// Why it would not be passed on, as `Curtsy-Error` says it.
+    pub refusal: Option<&'static str>,
+    /// Whether it may be; none if nobody knows. When is another question.
+    pub allowed: Option<bool>,
+}
+
+impl Desk {
+    pub async fn foresee(&self, question: &Question, method: &str, patience: Duration) -> Foresight {
+        let settings = self.worker.shared.settings.load_full();
+        match timeout(patience, Box::pin(self.worker.upstream.vet(settings.terms(), &question.origin))).await {
+            Ok(Ok(())) => {}
+            Ok(Err(UpstreamError::Denied(_))) => {
+                return Foresight { refusal: Some("destination-denied"), allowed: Some(false), ..Foresight::default() };
+            }
+            Ok(Err(_)) => return Foresight { refusal: Some("origin-unreachable"), ..Foresight::default() },
+            Err(_) => return Foresight::default(),
+        }
+        let mode = self.worker.shared.gate.policy(&question.origin.host).robots;
+        let concerned = settings.config.robots.apply_to.iter().any(|name| name == method);
+        let asks_robots = concerned && mode != policy::Robots::Off;
+        let report = if asks_robots { timeout(patience, self.ask(question)).await.ok() } else { None };
+        let crawl_delay = report.as_ref().map_or(0, |report| report.delay.obeyed_ms);
+        let host = timeout(patience, self.budget(&question.origin.host)).await.ok().flatten();
+        let gate = &self.worker.shared.gate;
+        let expected = host.as_ref().map(|host| gate.foresee(host, Duration::from_millis(crawl_delay)));
+        let by_robots = report.as_ref().and_then(refused_by_robots);
+        let refusal = by_robots.or_else(|| expected.and_then(|expected| refused_by_lane(&expected)));
+        let allowed = match (asks_robots, &report) {
+            (true, None) => None,
+            (true, Some(report)) if report.refused && report.verdict == Verdict::Unknown => None,
+            _ => Some(by_robots.is_none()),
+        };
+        Foresight { host, report, asks_robots, expected, refusal, allowed }
+    }
+}
+
+fn refused_by_robots(report: &Report) -> Option<&'static str> {
+    match (report.refused, report.verdict) {
+        (false, _) => None,
+        (true, Verdict::Unknown) => Some("robots-unreachable"),
+        (true, _) => Some("robots-denied"),
+    }
+}
+
+fn refused_by_lane(expected: &Expectation) -> Option<&'static str> {
+    Some(match expected.objection? {
+        Objection::Paused | Objection::Held => "host-cooling",
+        Objection::Broken => "breaker-open",
+        Objection::Full => "queue-full",
+        Objection::TooLong => "wait-too-long",
+    })
+}

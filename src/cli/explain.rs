@@ -8,6 +8,7 @@ use url::form_urlencoded;
 
 use super::admin::{self, AskArgs, Call};
 use super::config::Streams;
+use super::host;
 use super::terminal::{BOLD, Brush, DIM, GREEN, RED, YELLOW, printable, time};
 use crate::admin::explain::{Checked, Explanation};
 use crate::config::Sources;
@@ -163,14 +164,5 @@ fn wait(told: &Explanation) -> String {
 }
 
 fn delay(told: &Explanation) -> Option<String> {
-    let (delay, millis) = (told.delay.as_ref()?, told.delay_ms?);
-    let parts = [
-        ("configured", delay.configured_ms),
-        ("robots.txt", delay.robots_ms),
-        ("learned", delay.learned_ms),
-        ("response time", delay.response_ms),
-    ];
-    let parts = parts.iter().filter(|(name, millis)| *millis > 0 || *name == "configured");
-    let parts: Vec<String> = parts.map(|(name, millis)| format!("{name} {}", time(*millis))).collect();
-    Some(format!("{} = the largest of {}", time(millis), parts.join(", ")))
+    Some(host::delay(told.delay.as_ref()?, told.delay_ms?))
 }

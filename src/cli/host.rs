@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 use super::admin::{self, AskArgs, Call, segment};
 use super::config::Streams;
 use super::terminal::{BOLD, Brush, DIM, GREEN, YELLOW, printable, span, time};
-use crate::admin::hosts::{Forgotten, Host};
+use crate::admin::hosts::{Delay, Forgotten, Host};
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "What is set here lasts until it is taken back or curtsy is started anew.
-Nothing here makes curtsy faster than a host asks for: the largest of the configured, robots.txt's and learned
-delay counts.
+Nothing here makes curtsy faster than a host asks for: of the configured, the learned and
+robots.txt's delay the largest counts.
 
 Exit codes: 0 ok, 1 not possible, 4 no curtsy runs.
 
@@ -122,7 +122,7 @@ fn page(host: &Host, brush: Brush) -> String {
     };
     let mut page = format!("{}  {state}\n\n", brush.stroke(BOLD, &printable(&host.host)));
     let rows = [
-        ("delay", Some(delay(host))),
+        ("delay", Some(delay(&host.delay, host.delay_ms))),
         ("learning", learning(host)),
         ("held", held(host)),
         ("paused", host.paused.then(|| paused(host))),
@@ -141,21 +141,25 @@ fn page(host: &Host, brush: Brush) -> String {
     page
 }
 
-/// The largest part counts, and is marked.
-fn delay(host: &Host) -> String {
-    let delay = &host.delay;
+/// Of several parts the largest counts, and is marked.
+pub(super) fn delay(delay: &Delay, effective_ms: u64) -> String {
     let parts = [
         ("configured", delay.configured_ms, "configured"),
         ("robots.txt", delay.robots_ms, "robots"),
         ("learned", delay.learned_ms, "learned"),
         ("response time", delay.response_ms, "response-time"),
     ];
-    let shown =
-        parts.iter().filter(|(_, millis, why)| *millis > 0 || *why == "configured").map(|(name, millis, why)| {
+    let parts = parts.iter().filter(|(_, millis, why)| *millis > 0 || *why == "configured");
+    let parts: Vec<String> = parts
+        .map(|(name, millis, why)| {
             let mark = if *why == delay.why { " <-" } else { "" };
             format!("{name} {}{mark}", time(*millis))
-        });
-    format!("{} = the largest of {}", time(host.delay_ms), shown.collect::<Vec<_>>().join(", "))
+        })
+        .collect();
+    match parts.len() {
+        1 => format!("{}, as configured or set", time(effective_ms)),
+        _ => format!("{} = the largest of {}", time(effective_ms), parts.join(", ")),
+    }
 }
 
 fn learning(host: &Host) -> Option<String> {
@@ -216,8 +220,8 @@ fn breaker(host: &Host) -> Option<String> {
     let failures = host.breaker.failures;
     match (host.breaker.state.as_str(), &host.breaker.until) {
         ("closed", _) if failures == 0 => None,
-        ("closed", _) => Some(format!("closed, failed {} in a row", times(failures))),
-        (_, Some(until)) => Some(format!("open until {until}, failed {} in a row", times(failures))),
+        ("closed", _) => Some(format!("closed, after {failures} failed in a row")),
+        (_, Some(until)) => Some(format!("open until {until}, after {failures} failed in a row")),
         _ => Some("half-open: one request at a time is on trial".to_owned()),
     }
 }

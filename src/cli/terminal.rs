@@ -1,7 +1,5 @@
 //! Text for terminals: colours, times as people say them, tables, and foreign text made harmless.
 
-use std::time::Duration;
-
 /// Characters of foreign text in a line.
 const LONGEST_TEXT: usize = 120;
 
@@ -12,7 +10,7 @@ pub(super) const YELLOW: &str = "1;33";
 pub(super) const DIM: &str = "2";
 
 pub(super) fn time(millis: u64) -> String {
-    format!("{} s", Duration::from_millis(millis).as_secs_f64())
+    format!("{} s", millis as f64 / 1e3)
 }
 
 /// In one unit, as people say it.
@@ -87,6 +85,7 @@ mod tests {
     #[test]
     fn times_are_told_in_one_unit() {
         let told: Vec<String> = [0, 119, 120, 7_199, 7_200, 172_800].into_iter().map(span).collect();
+        assert_eq!((time(3_929), time(1_000), time(0)), ("3.929 s".into(), "1 s".into(), "0 s".into()));
         assert_eq!(told, ["0 s", "119 s", "2 min", "119 min", "2 h", "2 days"]);
     }
 

@@ -150,7 +150,7 @@ fn a_delay_that_is_set_counts_until_it_is_taken_back() {
     assert!(watch.elapsed() >= ms(490), "{:?}", watch.elapsed());
     let (code, printed) = command(&curtsy, &["host", "127.0.0.1", "set", "--delay", "default"]);
     assert_eq!(code, 0, "{printed}");
-    assert_says(&printed, &["0.01 s = the largest of configured 0.01 s", "set       concurrency 1 (by people"]);
+    assert_says(&printed, &["0.01 s, as configured or set", "set       concurrency 1 (by people"]);
     assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
 }
 
@@ -399,7 +399,7 @@ fn the_commands_explain_and_check() {
     let (page, private) = (origin.url("/page"), origin.url("/private/x"));
     let (code, printed) = command(&curtsy, &["explain", &page]);
     assert_eq!(code, 0, "{printed}");
-    let delay = "2 s = the largest of configured 0.1 s, robots.txt 2 s";
+    let delay = "2 s = the largest of configured 0.1 s, robots.txt 2 s <-";
     assert_says(&printed, &[&format!("allowed  {page}"), "no rule of robots.txt", "it would start now", delay]);
     let (code, printed) = command(&curtsy, &["explain", &private]);
     assert_eq!(code, 3);

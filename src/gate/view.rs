@@ -173,8 +173,7 @@ impl Sort {
 /// The page in order. Only what is on it is sorted.
 fn pick(mut found: Vec<(u64, Arc<SharedLane>)>, page: &Page) -> Vec<(u64, Arc<SharedLane>)> {
     let order = |a: &(u64, Arc<SharedLane>), b: &(u64, Arc<SharedLane>)| -> Ordering {
-        let name = |lane: &SharedLane| lane.host().map(HostKey::as_str).unwrap_or_default().to_owned();
-        b.0.cmp(&a.0).then_with(|| name(&a.1).cmp(&name(&b.1)))
+        b.0.cmp(&a.0).then_with(|| name(&a.1).cmp(name(&b.1)))
     };
     let end = page.offset.saturating_add(page.limit);
     if end < found.len() {
@@ -184,6 +183,10 @@ fn pick(mut found: Vec<(u64, Arc<SharedLane>)>, page: &Page) -> Vec<(u64, Arc<Sh
     found.sort_unstable_by(order);
     found.drain(..page.offset.min(found.len()));
     found
+}
+
+fn name(lane: &SharedLane) -> &str {
+    lane.host().map(HostKey::as_str).unwrap_or_default()
 }
 
 fn view(lane: &SharedLane, now: Timestamp) -> Option<(HostKey, View)> {

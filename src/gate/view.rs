@@ -180,8 +180,12 @@ fn pick(mut found: Vec<(u64, Arc<SharedLane>)>, page: &Page) -> Vec<(u64, Arc<Sh
         found.select_nth_unstable_by(end, order);
         found.truncate(end);
     }
+    let start = page.offset.min(found.len());
+    if start > 0 && start < found.len() {
+        found.select_nth_unstable_by(start, order);
+    }
+    found.drain(..start);
     found.sort_unstable_by(order);
-    found.drain(..page.offset.min(found.len()));
     found
 }
 

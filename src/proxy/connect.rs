@@ -15,10 +15,11 @@ use super::body::Body;
 use super::failure::{BadRequest, Failure, Refusal};
 use super::in_flight::InFlight;
 use super::robots::{self, Heard};
-use super::{Settings, Worker, tunnel, wish};
+use super::wish::Wish;
+use super::{Settings, Worker, tunnel};
 use crate::metrics::Outcome;
 use crate::politeness::HostKey;
-use crate::politeness::visit::{self, Visit};
+use crate::politeness::visit;
 use crate::upstream::Denied;
 
 pub(super) async fn connect(
@@ -42,7 +43,7 @@ pub(super) async fn connect(
     let peer = in_flight.as_ref().expect("a request is in flight until it is answered").peer();
     let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &host).await?;
     let Heard { crawl_delay, .. } = robots::ask_about_tunnel(worker, settings, &host, port, &parts).await?;
-    let visit = Visit { crawl_delay, ..wish::read(&worker.shared.gate, &parts, user, peer) };
+    let visit = Wish::of(&parts.headers, user).visit(&worker.shared.gate, &parts.uri, peer, crawl_delay);
     let mut place = worker.shared.gate.join(&budget, visit)?;
     place.called().await?;
     let opening = worker.upstream.tunnel(settings.terms(), &host, port).await;

@@ -122,7 +122,10 @@ impl Running {
             loop {
                 let pause = shared.settings.load().config.hosts.sweep;
                 tokio::select! {
-                    () = tokio::time::sleep(pause) => shared.gate.sweep(),
+                    () = tokio::time::sleep(pause) => {
+                        shared.gate.sweep();
+                        shared.settings.load().sweep();
+                    }
                     () = stop.requested() => return,
                 }
             }
@@ -174,8 +177,9 @@ impl Running {
     /// Replaces the settings for all requests from now on. Nothing changes if the new ones cannot be used. What needs a
     /// restart stays as it is.
     pub fn apply(&self, config: Config) -> Result<(), StartError> {
-        let settings =
+        let mut settings =
             settings(config, &own_addresses(&self.proxy, self.admin)).inspect_err(|_| self.reload_failed())?;
+        settings.succeed(&self.shared.settings.load());
         let config = &settings.config;
         self.shared.gate.change(book::book(config), book::bounds(config), config.politeness.max_queue_total);
         self.shared.settings.store(Arc::new(settings));

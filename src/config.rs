@@ -38,7 +38,7 @@ pub use self::load::{Loaded, Origins, Overrides, Sources, load, parse};
 pub use self::problems::{Origin, Place, Problem, Problems, Severity};
 pub use self::schema::schema;
 pub use self::show::{show, show_json};
-pub use self::values::{AccessLog, BadValue, Destination, HostPattern, Listen, Rate, Resolver, StateDir};
+pub use self::values::{AccessLog, BadValue, Destination, HostPattern, Listen, Quota, Rate, Resolver, StateDir};
 pub use self::watch::Watch;
 
 /// The documented file: every key with its default.
@@ -261,6 +261,10 @@ pub struct Access {
     /// `None` = any port.
     pub connect_ports: Option<Vec<u16>>,
     pub max_client_connections: usize,
+    /// How fast one client may ask, whatever the host; `None` = no limit.
+    pub client_rate: Option<Quota>,
+    /// The same for all clients together.
+    pub total_rate: Option<Quota>,
 }
 
 /// How much of curtsy one client connection may hold, and for how long.

@@ -80,7 +80,7 @@ const KINDS: [&str; 2] = ["http", "tunnel"];
 const OUTCOMES: [&str; 5] = ["forwarded", "denied", "rejected", "abandoned", "failed"];
 const STAGES: [&str; 2] = ["connecting", "response"];
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
-const REASONS: [&str; 15] = [
+const REASONS: [&str; 16] = [
     "auth_required",
     "bad_request",
     "breaker_open",
@@ -92,6 +92,7 @@ const REASONS: [&str; 15] = [
     "origin_timeout",
     "origin_unreachable",
     "queue_full",
+    "quota_exceeded",
     "robots_denied",
     "robots_unreachable",
     "shutting_down",

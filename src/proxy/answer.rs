@@ -13,6 +13,7 @@ use hyper::ext::ReasonPhrase;
 use super::body::Body;
 use super::failure::{BadRequest, Failure, Refusal};
 use super::identity::Identity;
+use super::quotas::Whose;
 use super::robots::Forbidden;
 use crate::config::Responses;
 use crate::metrics::Outcome;
@@ -141,6 +142,18 @@ fn refused(refusal: &Refusal) -> Words {
             )
         },
         Refusal::Lane(refusal) => by_lane(*refusal),
+        Refusal::Quota(exceeded) => Words {
+            retry_after: Some(whole_seconds(exceeded.retry_after).max(1)),
+            outcome: Outcome::Rejected,
+            ..words(
+                StatusCode::TOO_MANY_REQUESTS,
+                "Asked too often",
+                "quota-exceeded",
+                "http_request_denied",
+                over_quota(exceeded.whose),
+                "come back when Retry-After says, or ask the operator",
+            )
+        },
         Refusal::Loop => words(
             StatusCode::BAD_GATEWAY,
             "Loop through curtsy",
@@ -177,6 +190,13 @@ fn refused(refusal: &Refusal) -> Words {
                 "try again in a few seconds",
             )
         },
+    }
+}
+
+fn over_quota(whose: Whose) -> &'static str {
+    match whose {
+        Whose::Client => "you ask faster than one client may (access.client_rate), whatever the host",
+        Whose::All => "all clients together ask faster than they may (access.total_rate), whatever the host",
     }
 }
 

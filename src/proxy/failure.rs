@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::quotas::Exceeded;
 use super::robots::Forbidden;
 use crate::politeness::{BadHost, HostKey, visit};
 use crate::robots::Unknown;
@@ -47,6 +48,8 @@ pub(super) enum Refusal {
     },
     /// The host's lane says no.
     Lane(visit::Refusal),
+    /// Too many requests, whatever the host.
+    Quota(Exceeded),
     ClientDenied,
     AuthRequired,
     ShuttingDown,

@@ -16,6 +16,7 @@ mod identity;
 mod in_flight;
 mod landing;
 mod max_forwards;
+mod quotas;
 mod robots;
 mod send;
 mod target;
@@ -40,6 +41,8 @@ use crate::politeness::signals::Listening;
 use crate::robots::Robots;
 use crate::shutdown::Stop;
 use crate::upstream::{Guard, Terms, Trust};
+
+use self::quotas::Quotas;
 
 pub use self::access_log::AccessLog;
 pub use self::failure::BadRequest;
@@ -76,6 +79,8 @@ pub struct Settings {
     /// How answers are read, and when a request is sent again.
     listening: Listening,
     retrying: Retrying,
+    /// How fast clients may ask; most may as they like.
+    quotas: Option<Quotas>,
     /// Different for each.
     generation: u64,
 }
@@ -92,8 +97,21 @@ impl Settings {
             ratelimit_fields: adaptive.ratelimit_fields,
         };
         let retrying = Retrying { max: retry.max, statuses: retry.statuses.clone(), budget: retry.budget };
+        let quotas = Quotas::new(&config.access, None);
         let generation = GENERATIONS.fetch_add(1, Relaxed);
-        Settings { config, guard, trust, users, agents, listening, retrying, generation }
+        Settings { config, guard, trust, users, agents, listening, retrying, quotas, generation }
+    }
+
+    /// Takes the place of other settings: counting goes on, so that a reload grants nobody a fresh burst.
+    pub fn succeed(&mut self, before: &Settings) {
+        self.quotas = Quotas::new(&self.config.access, before.quotas.as_ref());
+    }
+
+    /// Forgets clients that ask no more.
+    pub fn sweep(&self) {
+        if let Some(quotas) = &self.quotas {
+            quotas.sweep();
+        }
     }
 
     /// Whom robots.txt knows a client as.

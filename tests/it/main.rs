@@ -20,6 +20,7 @@
 //! | S73–S79, X30, X31 | `refusals` |
 //! | S80, X20 | `users` |
 //! | X33–X35 | `limits` |
+//! | how fast clients may ask | `quotas` |
 //! | signals, drain, reload, X17, X40 | `running` |
 //! | S3 | `landing` |
 //! | X53, X54 | `logs` |
@@ -38,6 +39,7 @@ mod landing;
 mod limits;
 mod logs;
 mod pacing;
+mod quotas;
 mod refusals;
 mod responses;
 mod robots;

@@ -4,6 +4,7 @@
 //! defaults, the file, `CURTSY_*` variables and flags, in that order; all problems are reported at once. A new key is a
 //! field here, its number in `defaults.rs`, a row in `keys.rs` and a line in `config.toml`.
 
+mod amend;
 mod check;
 mod defaults;
 mod differences;
@@ -32,12 +33,13 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+pub use self::amend::repace;
 pub use self::differences::{Change, differences};
 pub use self::file::FileChoice;
 pub use self::load::{Loaded, Origins, Overrides, Sources, load, parse};
 pub use self::problems::{Origin, Place, Problem, Problems, Severity};
 pub use self::schema::schema;
-pub use self::show::{show, show_json};
+pub use self::show::{running_json, show, show_json};
 pub use self::values::{AccessLog, BadValue, Destination, HostPattern, Listen, Quota, Rate, Resolver, StateDir};
 pub use self::watch::Watch;
 

@@ -1,14 +1,18 @@
-//! The operator's door, on a listener of its own: health and metrics so far.
+//! The operator's door, on a listener of its own: health, metrics and the API.
 //!
 //! Never reachable through the proxy (the guard refuses curtsy's own addresses). A page in a browser cannot be used
-//! against it: the Host field must be an address or a name of this machine, which a rebound name is not.
+//! against it: the Host field must be an address or a name of this machine, which a rebound name is not, and the API
+//! answers no request that a browser says comes from elsewhere.
+
+mod config;
+mod problem;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -20,11 +24,16 @@ use crate::metrics::Metrics;
 use crate::robots::Robots;
 use crate::shutdown::Stop;
 
+use self::problem::Problem;
+
+pub use self::config::{Repaced, Steering};
+
 #[derive(Debug)]
 pub struct Admin {
     pub metrics: Arc<Metrics>,
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
+    pub steering: Arc<dyn Steering>,
     pub stop: Stop,
     /// Needed for everything but health, if set.
     pub token: Option<String>,
@@ -36,6 +45,8 @@ pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::
     let mut stop = admin.stop.clone();
     let admin = Arc::new(admin);
     let app = Router::new()
+        .route("/api/v1/config", get(config::show).patch(config::change))
+        .layer(middleware::from_fn(check_site))
         .route("/metrics", get(metrics))
         .layer(middleware::from_fn_with_state(admin.clone(), check_token))
         .route("/", get(index))
@@ -47,7 +58,13 @@ pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::
 }
 
 async fn index() -> &'static str {
-    "curtsy\n\n  /healthz  is the process alive\n  /readyz   does it take requests\n  /metrics  for Prometheus\n"
+    "curtsy
+
+  /healthz                   is the process alive
+  /readyz                    does it take requests
+  /metrics                   for Prometheus
+  /api/v1/config             the effective configuration; PATCH changes the pacing
+"
 }
 
 async fn healthz() -> &'static str {
@@ -89,6 +106,23 @@ fn is_ours(headers: &HeaderMap, address: SocketAddr) -> bool {
     }
 }
 
+/// A page of another site must not even make curtsy fetch something.
+async fn check_site(request: Request, next: Next) -> Response {
+    if is_of_another_site(request.headers()) {
+        let detail = "the API takes no requests from pages of other sites".to_owned();
+        return Problem { status: StatusCode::FORBIDDEN, title: "Foreign origin", detail }.into_response();
+    }
+    next.run(request).await
+}
+
+/// As the browser says; other programs say nothing.
+fn is_of_another_site(headers: &HeaderMap) -> bool {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("unreadable"));
+    let own = text(HOST.as_str()).unwrap_or_default();
+    let foreign = text(ORIGIN.as_str()).is_some_and(|origin| origin.strip_prefix("http://") != Some(own));
+    foreign || text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"))
+}
+
 async fn check_token(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
     let Some(token) = &admin.token else { return next.run(request).await };
     let given = request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
@@ -107,6 +141,25 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, host.parse().unwrap());
         is_ours(&headers, address.parse().unwrap())
+    }
+
+    #[test]
+    fn a_page_of_another_site_is_turned_away() {
+        let foreign = |fields: &[(&'static str, &str)]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, "127.0.0.1:3129".parse().unwrap());
+            for (name, value) in fields {
+                headers.insert(*name, value.parse().unwrap());
+            }
+            is_of_another_site(&headers)
+        };
+        assert!(!foreign(&[]));
+        assert!(!foreign(&[("origin", "http://127.0.0.1:3129"), ("sec-fetch-site", "same-origin")]));
+        assert!(!foreign(&[("sec-fetch-site", "none")]));
+        assert!(foreign(&[("origin", "http://evil.test")]));
+        assert!(foreign(&[("origin", "null")]));
+        assert!(foreign(&[("sec-fetch-site", "cross-site")]));
+        assert!(foreign(&[("sec-fetch-site", "same-site")]));
     }
 
     #[test]

@@ -87,6 +87,11 @@ impl Place {
         Ok(Place(Some(standing)))
     }
 
+    #[cfg(test)]
+    pub(super) fn account(&self) -> Option<&Account> {
+        self.0.as_ref().map(|standing| &standing.account)
+    }
+
     /// When a visit that was not called at once can expect to start.
     pub(super) fn waits_until(&self) -> Option<Timestamp> {
         self.0.as_ref().filter(|standing| !standing.called).map(|standing| standing.expected)
@@ -256,6 +261,11 @@ impl Permit {
         let Some(standing) = &self.0 else { return false };
         let (now, book) = (now(), standing.gate.book.load());
         standing.lane.look(|state| state.lane.may_retry(&book.schooling, now))
+    }
+
+    /// How long the host's visits may wait.
+    pub fn max_wait(&self) -> Duration {
+        self.0.as_ref().map_or(Duration::ZERO, |standing| standing.lane.look(|state| state.lane.policy().max_wait))
     }
 
     pub fn waited(&self) -> Duration {

@@ -67,13 +67,13 @@ pub struct Shared {
     answers: AtomicU64,
 }
 
-/// What may change while running: replaced as a whole on reload.
-#[derive(Debug)]
+/// What may change while running: replaced as a whole on reload. A copy counts on where the first does.
+#[derive(Clone, Debug)]
 pub struct Settings {
     pub config: Config,
     pub guard: Guard,
     pub trust: Trust,
-    pub users: Option<Users>,
+    pub users: Option<Arc<Users>>,
     /// By which names clients look for their group in robots.txt, if not by their own.
     agents: Option<Agents>,
     /// How answers are read, and when a request is sent again.
@@ -81,7 +81,7 @@ pub struct Settings {
     retrying: Retrying,
     /// How fast clients may ask; most may as they like.
     quotas: Option<Quotas>,
-    /// Different for each.
+    /// Different for each that was read from a file.
     generation: u64,
 }
 
@@ -99,6 +99,7 @@ impl Settings {
         let retrying = Retrying { max: retry.max, statuses: retry.statuses.clone(), budget: retry.budget };
         let quotas = Quotas::new(&config.access, None);
         let generation = GENERATIONS.fetch_add(1, Relaxed);
+        let users = users.map(Arc::new);
         Settings { config, guard, trust, users, agents, listening, retrying, quotas, generation }
     }
 

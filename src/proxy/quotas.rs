@@ -23,7 +23,7 @@ use crate::clock;
 use crate::config::{Access, Quota};
 use crate::politeness::visit::ClientId;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Quotas {
     client: Option<Arc<Limit>>,
     total: Option<Arc<Limit>>,

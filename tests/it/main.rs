@@ -25,6 +25,7 @@
 //! | S3 | `landing` |
 //! | X53, X54 | `logs` |
 //! | what was counted, health | `admin` |
+//! | what counts, and other numbers while it runs | `steering` |
 
 mod admin;
 mod bodies;
@@ -44,6 +45,7 @@ mod refusals;
 mod responses;
 mod robots;
 mod running;
+mod steering;
 mod support;
 mod target;
 mod upgrade;

@@ -18,6 +18,8 @@ pub struct Metrics {
     origin_response: Histogram,
     queue_wait: Histogram,
     requests_waited: IntCounter,
+    would_wait: Histogram,
+    requests_would_wait: IntCounter,
     pub robots: Robots,
     pub lessons: Lessons,
     pub spacing_violations: IntCounter,
@@ -146,6 +148,17 @@ impl Metrics {
                 &WAIT_BUCKETS,
             ),
             requests_waited: counter(&registry, "curtsy_requests_waited_total", "Requests that had to wait."),
+            would_wait: histogram(
+                &registry,
+                "curtsy_would_wait_seconds",
+                "In report mode: how long requests would have been held for a turn and a place.",
+                &WAIT_BUCKETS,
+            ),
+            requests_would_wait: counter(
+                &registry,
+                "curtsy_requests_would_wait_total",
+                "In report mode: requests that would have had to wait.",
+            ),
             robots: Robots::new(&registry),
             lessons: Lessons::new(&registry),
             spacing_violations: counter(
@@ -202,6 +215,14 @@ impl Metrics {
         self.queue_wait.observe(wait.as_secs_f64());
         if wait >= A_MOMENT {
             self.requests_waited.inc();
+        }
+    }
+
+    /// How long a request would have been held, in report mode.
+    pub fn would_wait(&self, wait: Duration) {
+        self.would_wait.observe(wait.as_secs_f64());
+        if wait >= A_MOMENT {
+            self.requests_would_wait.inc();
         }
     }
 

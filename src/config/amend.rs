@@ -68,26 +68,26 @@ mod tests {
     use super::*;
     use crate::config::{Mode, Profile};
 
-    fn changed(config: &Config, wishes: Json) -> Result<Loaded, String> {
+    fn changed(config: &Config, wishes: &Json) -> Result<Loaded, String> {
         repace(config, wishes.as_object().unwrap()).map_err(|problems| problems.to_string())
     }
 
     #[test]
     fn values_are_read_as_in_the_file() {
         let wishes = json!({ "rate": "2/s", "burst": 5, "jitter": 0.5, "max_wait": "10s", "mode": "report" });
-        let politeness = changed(&Config::default(), wishes).unwrap().config.politeness;
+        let politeness = changed(&Config::default(), &wishes).unwrap().config.politeness;
         assert_eq!((politeness.delay, politeness.burst), (Duration::from_millis(500), 5));
         assert_eq!((politeness.jitter, politeness.max_wait), (0.5, Duration::from_secs(10)));
         assert_eq!(politeness.mode, Mode::Report);
-        assert_eq!(changed(&Config::default(), json!({ "rate": 0.1 })).unwrap().config.politeness.delay.as_secs(), 10);
+        assert_eq!(changed(&Config::default(), &json!({ "rate": 0.1 })).unwrap().config.politeness.delay.as_secs(), 10);
     }
 
     #[test]
     fn a_profile_sets_what_is_not_given_beside_it_and_later_changes_leave_it() {
-        let aggressive = changed(&Config::default(), json!({ "profile": "aggressive", "burst": 2 })).unwrap().config;
+        let aggressive = changed(&Config::default(), &json!({ "profile": "aggressive", "burst": 2 })).unwrap().config;
         let politeness = &aggressive.politeness;
         assert_eq!((politeness.delay.as_millis(), politeness.burst), (100, 2));
-        let later = changed(&aggressive, json!({ "concurrency": 1 })).unwrap().config.politeness;
+        let later = changed(&aggressive, &json!({ "concurrency": 1 })).unwrap().config.politeness;
         assert_eq!((later.profile, later.burst), (Some(Profile::Aggressive), 2));
     }
 
@@ -95,7 +95,7 @@ mod tests {
     fn everything_wrong_is_told_at_once() {
         let wishes =
             json!({ "brust": 5, "delay": 1, "concurrency": 0, "order": null, "jitter": {}, "max_queue": [[]] });
-        let report = changed(&Config::default(), wishes).unwrap_err();
+        let report = changed(&Config::default(), &wishes).unwrap_err();
         for part in [
             "did you mean `burst`?",
             "`delay` needs a unit",
@@ -107,22 +107,22 @@ mod tests {
             assert!(report.contains(part), "{part:?} is not in\n{report}");
         }
         for wishes in [json!({}), json!({ "delay": "1s", "rate": "1/s" }), json!({ "burst": "5" })] {
-            assert!(changed(&Config::default(), wishes.clone()).is_err(), "{wishes}");
+            assert!(changed(&Config::default(), &wishes).is_err(), "{wishes}");
         }
-        assert!(changed(&Config::default(), json!({ "max_queue": 30_000 })).unwrap_err().contains("max_queue_total"));
+        assert!(changed(&Config::default(), &json!({ "max_queue": 30_000 })).unwrap_err().contains("max_queue_total"));
     }
 
     #[test]
     fn a_value_cannot_smuggle_in_another_key() {
         let wishes = json!({ "mode": "off\"\ndelay = \"0s" });
-        assert!(changed(&Config::default(), wishes).is_err());
+        assert!(changed(&Config::default(), &wishes).is_err());
     }
 
     #[test]
     fn warnings_are_about_what_was_given() {
         let mut config = Config::default();
         config.politeness.max_wait = Duration::from_secs(1_000);
-        let warnings = changed(&config, json!({ "delay": "0s" })).unwrap().warnings;
+        let warnings = changed(&config, &json!({ "delay": "0s" })).unwrap().warnings;
         assert_eq!(warnings.len(), 1);
         assert!(warnings[0].message.contains("pacing off"), "{warnings:?}");
     }

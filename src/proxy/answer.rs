@@ -13,7 +13,7 @@ use hyper::ext::ReasonPhrase;
 use super::body::Body;
 use super::failure::{BadRequest, Failure, Refusal};
 use super::identity::Identity;
-use super::quotas::Whose;
+use super::quotas::{Exceeded, Whose};
 use super::robots::Forbidden;
 use crate::config::Responses;
 use crate::metrics::Outcome;
@@ -142,18 +142,7 @@ fn refused(refusal: &Refusal) -> Words {
             )
         },
         Refusal::Lane(refusal) => by_lane(*refusal),
-        Refusal::Quota(exceeded) => Words {
-            retry_after: Some(whole_seconds(exceeded.retry_after).max(1)),
-            outcome: Outcome::Rejected,
-            ..words(
-                StatusCode::TOO_MANY_REQUESTS,
-                "Asked too often",
-                "quota-exceeded",
-                "http_request_denied",
-                over_quota(exceeded.whose),
-                "come back when Retry-After says, or ask the operator",
-            )
-        },
+        Refusal::Quota(exceeded) => over_quota(*exceeded),
         Refusal::Loop => words(
             StatusCode::BAD_GATEWAY,
             "Loop through curtsy",
@@ -193,10 +182,22 @@ fn refused(refusal: &Refusal) -> Words {
     }
 }
 
-fn over_quota(whose: Whose) -> &'static str {
-    match whose {
+fn over_quota(exceeded: Exceeded) -> Words {
+    let detail = match exceeded.whose {
         Whose::Client => "you ask faster than one client may (access.client_rate), whatever the host",
         Whose::All => "all clients together ask faster than they may (access.total_rate), whatever the host",
+    };
+    let retry_after = whole_seconds(exceeded.retry_after).max(1);
+    Words {
+        status: StatusCode::TOO_MANY_REQUESTS,
+        title: "Asked too often",
+        code: "quota-exceeded",
+        proxy_error: "http_request_denied",
+        outcome: Outcome::Rejected,
+        detail: detail.to_owned(),
+        advice: format!("come back in {retry_after} s, or ask the operator for more"),
+        retry_after: Some(retry_after),
+        close: false,
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Metrics {
     origin_response: Histogram,
     queue_wait: Histogram,
     requests_waited: IntCounter,
+    would_wait: Histogram,
+    requests_would_wait: IntCounter,
     pub robots: Robots,
     pub lessons: Lessons,
     pub spacing_violations: IntCounter,
@@ -80,7 +82,7 @@ const KINDS: [&str; 2] = ["http", "tunnel"];
 const OUTCOMES: [&str; 5] = ["forwarded", "denied", "rejected", "abandoned", "failed"];
 const STAGES: [&str; 2] = ["connecting", "response"];
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
-const REASONS: [&str; 15] = [
+const REASONS: [&str; 16] = [
     "auth_required",
     "bad_request",
     "breaker_open",
@@ -92,6 +94,7 @@ const REASONS: [&str; 15] = [
     "origin_timeout",
     "origin_unreachable",
     "queue_full",
+    "quota_exceeded",
     "robots_denied",
     "robots_unreachable",
     "shutting_down",
@@ -145,6 +148,17 @@ impl Metrics {
                 &WAIT_BUCKETS,
             ),
             requests_waited: counter(&registry, "curtsy_requests_waited_total", "Requests that had to wait."),
+            would_wait: histogram(
+                &registry,
+                "curtsy_would_wait_seconds",
+                "In report mode: how long requests would have been held for a turn and a place.",
+                &WAIT_BUCKETS,
+            ),
+            requests_would_wait: counter(
+                &registry,
+                "curtsy_requests_would_wait_total",
+                "In report mode: requests that would have had to wait.",
+            ),
             robots: Robots::new(&registry),
             lessons: Lessons::new(&registry),
             spacing_violations: counter(
@@ -201,6 +215,14 @@ impl Metrics {
         self.queue_wait.observe(wait.as_secs_f64());
         if wait >= A_MOMENT {
             self.requests_waited.inc();
+        }
+    }
+
+    /// How long a request would have been held, in report mode.
+    pub fn would_wait(&self, wait: Duration) {
+        self.would_wait.observe(wait.as_secs_f64());
+        if wait >= A_MOMENT {
+            self.requests_would_wait.inc();
         }
     }
 

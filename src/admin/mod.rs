@@ -4,6 +4,7 @@
 //! against it: the Host field must be an address or a name of this machine, which a rebound name is not, and the API
 //! answers no request that a browser says comes from elsewhere.
 
+mod config;
 mod problem;
 mod robots;
 
@@ -27,12 +28,15 @@ use crate::shutdown::Stop;
 
 use self::problem::Problem;
 
+pub use self::config::{Repaced, Steering};
+
 #[derive(Debug)]
 pub struct Admin {
     pub metrics: Arc<Metrics>,
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
     pub desk: Desk,
+    pub steering: Arc<dyn Steering>,
     pub stop: Stop,
     /// Needed for everything but health, if set.
     pub token: Option<String>,
@@ -45,6 +49,7 @@ pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::
     let admin = Arc::new(admin);
     let app = Router::new()
         .route("/api/v1/robots", get(robots::show))
+        .route("/api/v1/config", get(config::show).patch(config::change))
         .layer(middleware::from_fn(check_site))
         .route("/metrics", get(metrics))
         .layer(middleware::from_fn_with_state(admin.clone(), check_token))
@@ -65,6 +70,7 @@ async fn index() -> &'static str {
   /api/v1/robots?url=URL     what robots.txt means for a URL
                  &user_agent=UA   for this client
                  &fresh=1         fetched again
+  /api/v1/config             the effective configuration; PATCH changes the pacing
 "
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{StartError, book, own_addresses, settings};
+use super::{StartError, book, settings};
 use crate::config::{AccessLog, Config, Listen};
 use crate::gate::Gate;
 use crate::metrics::Metrics;
@@ -17,8 +17,7 @@ use crate::upstream::Resolver;
 pub fn ask_about_robots(mut config: Config, question: &Question) -> Result<Report, StartError> {
     config.access.users_file = None;
     config.log.access = AccessLog::Off;
-    let listen: Vec<_> = config.listen.iter().map(|Listen::Tcp(address)| *address).collect();
-    let own = own_addresses(&listen, config.admin);
+    let own: Vec<_> = config.listen.iter().map(|Listen::Tcp(address)| *address).chain(config.admin).collect();
     let metrics = Arc::new(Metrics::new());
     let (book, bounds, most_waiting) = (book::book(&config), book::bounds(&config), config.politeness.max_queue_total);
     let (_stopper, stop) = shutdown::channel();

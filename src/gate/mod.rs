@@ -11,7 +11,7 @@ mod shared_lane;
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -32,6 +32,8 @@ pub use self::registry::Bounds;
 pub struct Gate {
     registry: Registry,
     book: ArcSwap<PolicyBook>,
+    /// Whether no host is paced at all.
+    off: AtomicBool,
     /// Visits that wait, of all hosts, and how many may.
     waiting: AtomicUsize,
     most_waiting: AtomicUsize,
@@ -40,10 +42,20 @@ pub struct Gate {
     metrics: Arc<Metrics>,
 }
 
+/// Whom new numbers are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Apply {
+    /// Every host, waiting visits included.
+    All,
+    /// Hosts that have no lane yet.
+    New,
+}
+
 impl Gate {
     pub fn new(book: PolicyBook, bounds: Bounds, most_waiting: usize, metrics: Arc<Metrics>) -> Self {
         Gate {
             registry: Registry::new(bounds),
+            off: AtomicBool::new(is_off(&book)),
             book: ArcSwap::from_pointee(book),
             waiting: AtomicUsize::new(0),
             most_waiting: AtomicUsize::new(most_waiting),
@@ -54,11 +66,10 @@ impl Gate {
 
     /// Takes a place in the host's line, or hears at once why not.
     pub fn join(self: &Arc<Self>, host: &HostKey, visit: Visit) -> Result<Place, Refusal> {
-        let book = self.book.load();
-        if is_off(&book) {
+        if self.off.load(Relaxed) {
             return Ok(Place::free());
         }
-        let now = now();
+        let (now, book) = (now(), self.book.load());
         let lane = self.registry.lane(host, &book, now);
         drop(book);
         let place = Place::join(self.clone(), lane, visit, now)?;
@@ -91,7 +102,7 @@ impl Gate {
         lane.with(now, |state| state.lane.hold(until, now));
     }
 
-    /// How this host is to be treated.
+    /// How this host is to be treated, if it is new.
     pub fn policy(&self, host: &HostKey) -> Policy {
         self.book.load().policy(host.as_str())
     }
@@ -101,11 +112,16 @@ impl Gate {
         ClientId(self.key.hash_one(who))
     }
 
-    /// New numbers for every host, waiting visits included. Grants nobody a fresh burst.
-    pub fn change(&self, book: PolicyBook, bounds: Bounds, most_waiting: usize) {
+    /// New numbers. Grants nobody a fresh burst.
+    pub fn change(&self, book: PolicyBook, bounds: Bounds, most_waiting: usize, apply: Apply) {
         self.most_waiting.store(most_waiting, Relaxed);
-        self.registry.change(&book, bounds, now());
-        self.book.store(Arc::new(book));
+        // Hosts that keep their numbers may be paced although new ones are not.
+        let off = is_off(&book) && (apply == Apply::All || self.off.load(Relaxed));
+        let book = Arc::new(book);
+        // First, so that a host which comes meanwhile is not new by the old book.
+        self.book.store(book.clone());
+        self.registry.change(&book, bounds, apply, now());
+        self.off.store(off, Relaxed);
     }
 
     /// Forgets hosts that nobody has visited for a while and nothing is owed to.
@@ -122,7 +138,7 @@ impl Gate {
     }
 }
 
-/// Whether no host is paced at all.
+/// Whether a book paces no host at all.
 fn is_off(book: &PolicyBook) -> bool {
     book.general.mode == Mode::Off && book.rules.is_empty()
 }
@@ -250,7 +266,7 @@ mod tests {
         tokio::task::yield_now().await;
         let change = |delay| {
             let book = PolicyBook { general: Policy { delay, ..impatient }, ..PolicyBook::default() };
-            gate.change(book, Bounds { most: 100, idle: DELAY * 3600 }, 1000);
+            gate.change(book, Bounds { most: 100, idle: DELAY * 3600 }, 1000, Apply::All);
         };
         change(DELAY * 1000);
         change(Duration::ZERO);
@@ -263,6 +279,45 @@ mod tests {
             tokio::time::timeout(DELAY * 60, place.called()).await.expect("a newcomer was not called").unwrap();
             drop(place.turn().await.unwrap());
         }
+    }
+
+    fn change(gate: &Gate, policy: Policy, apply: Apply) {
+        let book = PolicyBook { general: policy, ..PolicyBook::default() };
+        gate.change(book, Bounds { most: 100, idle: DELAY * 3600 }, 1000, apply);
+    }
+
+    /// What a lane of this name goes by.
+    fn delay_of(gate: &Arc<Gate>, name: &str) -> Option<Duration> {
+        let place = gate.join(&HostKey::parse(name).unwrap(), visit(gate, "a")).unwrap();
+        place.account().map(|account| account.delays.configured)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_numbers_may_be_for_new_hosts_alone() {
+        let gate = gate(Policy { delay: DELAY, ..Policy::default() });
+        assert_eq!(delay_of(&gate, "old.test"), Some(DELAY));
+        change(&gate, Policy { delay: DELAY * 9, ..Policy::default() }, Apply::New);
+        assert_eq!((delay_of(&gate, "old.test"), delay_of(&gate, "new.test")), (Some(DELAY), Some(DELAY * 9)));
+        change(&gate, Policy { delay: DELAY * 5, ..Policy::default() }, Apply::New);
+        assert_eq!((delay_of(&gate, "new.test"), delay_of(&gate, "newer.test")), (Some(DELAY * 9), Some(DELAY * 5)));
+        change(&gate, Policy { delay: DELAY * 2, ..Policy::default() }, Apply::All);
+        for name in ["old.test", "new.test", "newer.test", "newest.test"] {
+            assert_eq!(delay_of(&gate, name), Some(DELAY * 2), "{name}");
+        }
+    }
+
+    /// Turning pacing off for new hosts must not free those that keep theirs.
+    #[tokio::test(start_paused = true)]
+    async fn a_known_host_stays_paced_when_new_ones_are_not() {
+        let gate = gate(Policy { delay: DELAY, ..Policy::default() });
+        let off = Policy { mode: Mode::Off, ..Policy::default() };
+        let first = go(gate.clone(), "a", Duration::ZERO).await;
+        change(&gate, off, Apply::New);
+        assert!(go(gate.clone(), "b", Duration::ZERO).await - first >= DELAY);
+        change(&gate, off, Apply::All);
+        assert_eq!(delay_of(&gate, "a.test"), None, "there is no lane to go through");
+        change(&gate, Policy { delay: DELAY, ..Policy::default() }, Apply::New);
+        assert_eq!(delay_of(&gate, "b.test"), Some(DELAY));
     }
 
     #[tokio::test(start_paused = true)]

@@ -67,7 +67,7 @@ impl Place {
             if let Some(host) = lane.host().filter(|_| delays.robots != before.robots) {
                 crawl_delay_changed(host, &before, &delays);
             }
-            Ok((joined, called, Account { delays, mode, ahead, would_wait: joined.expected.since(now) }))
+            Ok((joined, called, Account { delays, mode, ahead }))
         })?;
         let mut standing = Standing {
             gate,
@@ -85,6 +85,11 @@ impl Place {
             standing.start_waiting();
         }
         Ok(Place(Some(standing)))
+    }
+
+    #[cfg(test)]
+    pub(super) fn account(&self) -> Option<&Account> {
+        self.0.as_ref().map(|standing| &standing.account)
     }
 
     /// When a visit that was not called at once can expect to start.
@@ -247,8 +252,14 @@ impl Permit {
         let Some(standing) = &self.0 else { return };
         let (now, book) = (now(), standing.gate.book.load());
         let ticket = standing.ticket;
-        let lesson = standing.lane.with(now, |state| state.lane.report(ticket, outcome, &book.schooling, now));
+        let (lesson, would_wait) = standing.lane.with(now, |state| {
+            let lesson = state.lane.report(ticket, outcome, &book.schooling, now);
+            (lesson, state.lane.would_wait(ticket, now))
+        });
         standing.tell(lesson, now);
+        if let Some(wait) = would_wait {
+            standing.gate.metrics.would_wait(wait);
+        }
     }
 
     /// Whether the host's budget has room for sending this once more; takes it if so.
@@ -258,8 +269,19 @@ impl Permit {
         standing.lane.look(|state| state.lane.may_retry(&book.schooling, now))
     }
 
+    /// How long the host's visits may wait.
+    pub fn max_wait(&self) -> Duration {
+        self.0.as_ref().map_or(Duration::ZERO, |standing| standing.lane.look(|state| state.lane.policy().max_wait))
+    }
+
     pub fn waited(&self) -> Duration {
         self.0.as_ref().map_or(Duration::ZERO, |standing| standing.waited)
+    }
+
+    /// In report mode: how long it would have waited, as far as is known by now.
+    pub fn would_wait(&self) -> Option<Duration> {
+        let standing = self.0.as_ref().filter(|standing| standing.account.mode == Mode::Report)?;
+        standing.lane.look(|state| state.lane.would_wait(standing.ticket, now()))
     }
 
     /// What can be told about this visit; `None` if its host is not paced.
@@ -275,6 +297,4 @@ pub struct Account {
     pub mode: Mode,
     /// How many stood in line before it.
     pub ahead: usize,
-    /// In report mode: how long it would have waited.
-    pub would_wait: Duration,
 }

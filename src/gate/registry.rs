@@ -11,6 +11,7 @@ use std::time::Duration;
 use dashmap::DashMap;
 use parking_lot::RwLock;
 
+use super::Apply;
 use super::shared_lane::SharedLane;
 use crate::politeness::HostKey;
 use crate::politeness::lane::Lane;
@@ -96,11 +97,14 @@ impl Registry {
         lane.clone()
     }
 
-    pub(super) fn change(&self, book: &PolicyBook, bounds: Bounds, now: Timestamp) {
+    pub(super) fn change(&self, book: &PolicyBook, bounds: Bounds, apply: Apply, now: Timestamp) {
         *self.bounds.write() = bounds;
-        for entry in &self.lanes {
-            entry.value().change(book.policy(entry.key().as_str()), &book.schooling, now);
+        if apply == Apply::All {
+            for entry in &self.lanes {
+                entry.value().change(book.policy(entry.key().as_str()), &book.schooling, now);
+            }
         }
+        // Whoever finds no room is new each time.
         if let Some(lane) = &*self.crowded.read() {
             lane.change(book.general, &book.schooling, now);
         }

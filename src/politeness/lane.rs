@@ -28,6 +28,7 @@
 
 mod admission;
 mod lessons;
+mod shadow;
 mod steps;
 
 use std::collections::VecDeque;
@@ -44,6 +45,7 @@ use super::turns::{Memory, Spacing, Turns};
 use super::visit::Ticket;
 
 use self::lessons::Lessons;
+use self::shadow::Shadow;
 
 pub use self::admission::Joined;
 pub use self::lessons::Lesson;
@@ -69,8 +71,8 @@ pub struct Lane {
     crawl_delay_asked: Timestamp,
     /// What answers have taught; most hosts teach nothing.
     lessons: Option<Box<Lessons>>,
-    /// In report mode: what the turns would be if they were enforced.
-    shadow: Option<Box<Turns>>,
+    /// In report mode: what would be if it were enforced.
+    shadow: Option<Box<Shadow>>,
 }
 
 impl Lane {
@@ -153,6 +155,7 @@ impl Lane {
         entry.since = now;
         let retry = entry.retry;
         self.turns.sent(now);
+        self.shadow_is_sent(ticket, now);
         let breach = self.judge(phase, now);
         if let Some(epoch) = self.count_send(retry, now)
             && let Some(entry) = self.roll.get_mut(ticket)
@@ -179,6 +182,7 @@ impl Lane {
             Phase::Claimed | Phase::Waved => self.turns.give_back(),
             Phase::Started => self.places.observe(now.since(entry.since)),
         }
+        self.shadow_leaves(ticket, now);
     }
 
     /// New numbers, for those who wait too. Nobody gets a fresh burst by it.
@@ -223,7 +227,7 @@ impl Lane {
     pub fn hold(&mut self, until: Timestamp, now: Timestamp) {
         self.turns.hold(until, now);
         if let Some(shadow) = &mut self.shadow {
-            shadow.hold(until, now);
+            shadow.turns.hold(until, now);
         }
     }
 
@@ -232,7 +236,7 @@ impl Lane {
         self.lift_lessons(now);
         self.turns.lift(now);
         if let Some(shadow) = &mut self.shadow {
-            shadow.lift(now);
+            shadow.turns.lift(now);
         }
     }
 
@@ -313,7 +317,7 @@ impl Lane {
         };
         self.turns.change(spacing, now);
         if let Some(shadow) = &mut self.shadow {
-            shadow.change(spacing, now);
+            shadow.turns.change(spacing, now);
         }
     }
 
@@ -321,7 +325,7 @@ impl Lane {
         if self.policy.mode != Mode::Report {
             self.shadow = None;
         } else if self.shadow.is_none() {
-            self.shadow = Some(Box::new(self.turns.shadow()));
+            self.shadow = Some(Box::new(Shadow::new(self.turns.shadow())));
         }
     }
 }

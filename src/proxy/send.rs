@@ -140,7 +140,7 @@ impl Errand<'_> {
     /// Sends it again for as long as that may help. `spent` is what the client has waited already.
     async fn retry(&self, mut sent: Sent, mut message: Message, spent: Duration) -> Result<Sent, Failure> {
         let (began, gate) = (clock::now(), &self.worker.shared.gate);
-        let most = gate.policy(self.budget).max_wait.min(self.visit.max_wait.unwrap_or(Duration::MAX));
+        let most = sent.permit.max_wait().min(self.visit.max_wait.unwrap_or(Duration::MAX));
         while self.wants_retry(&sent) && sent.permit.may_retry() {
             let patience = most.saturating_sub(spent + (clock::now() - began));
             let visit = Visit { retry: true, max_wait: Some(patience), ..self.visit };

@@ -15,6 +15,13 @@ use crate::politeness::visit::{ClientId, Visit};
 /// RFC 9218, section 4.1: what is not said is 3.
 const USUAL: u8 = 3;
 
+/// Who asks: the user, else the name that the client gives itself, else its address. As in [`Wish`], for those who want
+/// to know nothing else.
+pub(super) fn client(gate: &Gate, headers: &HeaderMap, user: Option<&str>, peer: ClientId) -> ClientId {
+    let named = || headers.get_all("curtsy-client").iter().find_map(text);
+    user.or_else(named).map_or(peer, |name| gate.client(name))
+}
+
 /// Need not be keyed: only a client's own visits are told apart by it.
 fn digest(path: &str) -> u64 {
     let mut hasher = FnvHasher::default();
@@ -107,9 +114,13 @@ fn parameter<'a>(list: &'a str, name: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderName;
+    use std::sync::Arc;
+
+    use http::{HeaderName, Request};
 
     use super::*;
+    use crate::gate::Bounds;
+    use crate::politeness::policy::PolicyBook;
 
     fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
         fields.iter().map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
@@ -122,6 +133,27 @@ mod tests {
         assert_eq!(wait(&[("prefer", "respond-async, wait=10")]), Some(Duration::from_secs(10)));
         assert_eq!(wait(&[("prefer", "wait=10"), ("curtsy-max-wait", "0")]), Some(Duration::ZERO));
         assert_eq!(wait(&[("prefer", "wait=soon"), ("curtsy-max-wait", "-1")]), None);
+    }
+
+    #[test]
+    fn a_client_is_the_same_to_its_lane_and_to_its_quota() {
+        let gate = Gate::new(PolicyBook::default(), Bounds { most: 1, idle: Duration::ZERO }, 1, Arc::default());
+        let peer = gate.client("peer");
+        for (user, fields) in [
+            (None, &[][..]),
+            (None, &[("curtsy-client", "")]),
+            (None, &[("curtsy-client", "a")]),
+            (None, &[("curtsy-client", "\u{e9}"), ("curtsy-client", "b"), ("curtsy-client", "c")]),
+            (Some("ada"), &[("curtsy-client", "a")]),
+        ] {
+            let mut request = Request::new(());
+            for (name, value) in fields {
+                request.headers_mut().append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+            }
+            let (parts, ()) = request.into_parts();
+            let in_lane = Wish::of(&parts.headers, user).visit(&gate, &parts.uri, peer, Duration::ZERO).client;
+            assert_eq!(client(&gate, &parts.headers, user, peer), in_lane, "{user:?} {fields:?}");
+        }
     }
 
     #[test]

@@ -20,11 +20,13 @@
 //! | S73–S79, X30, X31 | `refusals` |
 //! | S80, X20 | `users` |
 //! | X33–X35 | `limits` |
+//! | how fast clients may ask | `quotas` |
 //! | signals, drain, reload, X17, X40 | `running` |
 //! | S3 | `landing` |
 //! | X53, X54 | `logs` |
 //! | X53, X57, as far as robots.txt is shown | `robots_command` |
 //! | what was counted, health | `admin` |
+//! | what counts, and other numbers while it runs | `steering` |
 
 mod admin;
 mod bodies;
@@ -40,12 +42,14 @@ mod learning;
 mod limits;
 mod logs;
 mod pacing;
+mod quotas;
 mod refusals;
 mod responses;
 mod robots;
 mod robots_command;
 mod robots_learning;
 mod running;
+mod steering;
 mod support;
 mod target;
 mod upgrade;

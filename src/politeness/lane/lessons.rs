@@ -105,10 +105,16 @@ impl Lane {
 
     /// Visits that may be in flight, as things stand.
     pub fn concurrency(&self) -> usize {
-        match &self.lessons {
-            Some(lessons) if lessons.breaker.is_open() => 1,
-            _ => self.places.limit(),
+        match self.lessons.as_ref().and_then(|lessons| lessons.breaker.trials_from()) {
+            // One at a time, besides those that began before: a tunnel among them may last for hours.
+            Some(from) => (self.roll.started_before(from) + 1).min(self.places.limit()),
+            None => self.places.limit(),
         }
+    }
+
+    /// Whether the breaker is open, so that who starts next is on trial.
+    pub(super) fn is_on_trial(&self) -> bool {
+        self.lessons.as_ref().is_some_and(|lessons| lessons.breaker.is_open())
     }
 
     /// A request leaves: its answer is told with the epoch.

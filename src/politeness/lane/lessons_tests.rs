@@ -160,6 +160,62 @@ fn failures_in_a_row_open_the_breaker_and_one_visit_at_a_time_is_on_trial() {
     assert_eq!(lane.concurrency(), 4);
 }
 
+/// Ten failures in a row, at once.
+fn break_down(lane: &mut Lane, now: Timestamp) {
+    for n in 0..10 {
+        let ticket = lane.join(visit(n), now).unwrap().ticket;
+        assert_eq!(lane.next_step(now), Step::Prepare(ticket));
+        lane.unreachable(ticket, &Schooling::default(), now);
+        lane.leave(ticket, now);
+    }
+}
+
+/// Who waits for the end of a cooldown is on trial, too: one that cannot be reached must not take the others with it.
+#[test]
+fn those_who_waited_out_the_cooldown_are_tried_one_after_another() {
+    let mut lane = lane(Policy { delay: Duration::ZERO, concurrency: 1, ..Policy::default() });
+    let schooling = Schooling { tolerance: Tolerance { failures: 1, ..Tolerance::default() }, ..Schooling::default() };
+    let first = lane.join(visit(1), at(0)).unwrap().ticket;
+    assert_eq!(lane.next_step(at(0)), Step::Prepare(first));
+    let _waiting: Vec<_> = (2..9).map(|n| lane.join(visit(n), at(0)).unwrap().ticket).collect();
+    lane.unreachable(first, &schooling, at(0));
+    lane.leave(first, at(0));
+    let (mut now, mut tried) = (at(0), Vec::new());
+    loop {
+        match lane.next_step(now) {
+            Step::Prepare(called) => {
+                tried.push(now.since(at(0)).as_secs());
+                lane.unreachable(called, &schooling, now);
+                lane.leave(called, now);
+            }
+            Step::Wait(Some(alarm)) => now = alarm.at,
+            Step::Wait(None) => break,
+            Step::Refuse(..) => {}
+            Step::Start(_) => panic!("nobody was ready"),
+        }
+    }
+    assert_eq!(tried, [30, 90], "after 30 s, then after twice that");
+}
+
+/// A tunnel or a download may last for hours, and says nothing about whether the host answers.
+#[test]
+fn what_began_before_does_not_keep_others_from_being_on_trial() {
+    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });
+    let (tunnel, _) = start(&mut lane, at(0));
+    break_down(&mut lane, at(1));
+    let first = lane.join(visit(11), at(30_100)).unwrap().ticket;
+    let second = lane.join(visit(12), at(30_100)).unwrap().ticket;
+    assert_eq!(lane.next_step(at(30_100)), Step::Prepare(first));
+    assert!(matches!(lane.next_step(at(30_100)), Step::Wait(_)), "one at a time");
+    lane.ready(first, at(30_100));
+    assert_eq!(lane.next_step(at(30_100)), Step::Start(first));
+    assert!(matches!(lane.next_step(at(30_100)), Step::Wait(_)), "one at a time");
+    lane.leave(tunnel, at(30_200));
+    assert!(matches!(lane.next_step(at(30_200)), Step::Wait(_)), "one at a time");
+    lane.leave(first, at(30_300));
+    assert_eq!(lane.next_step(at(30_300)), Step::Prepare(second));
+}
+
 #[test]
 fn retries_are_rationed() {
     let mut lane = lane(Policy::default());

@@ -82,7 +82,8 @@ impl Lane {
 
     /// Takes a retry from the host's budget, if there is one left.
     pub fn may_retry(&mut self, schooling: &Schooling, now: Timestamp) -> bool {
-        self.lessons_or_new(schooling).retries.take(now)
+        // Where nobody is made to wait, the second try would follow the refusal at once.
+        self.enforced() && self.lessons_or_new(schooling).retries.take(now)
     }
 
     /// Other rules to learn by, from now on.
@@ -178,7 +179,9 @@ impl Lane {
             self.hold(until, now);
         }
         // A host that has nothing more to teach costs nothing more.
-        self.lessons.take_if(|lessons| !lessons.is_worth_keeping(now) && lessons.breaker.failures() == 0);
+        self.lessons.take_if(|lessons| {
+            !lessons.is_worth_keeping(now) && lessons.breaker.failures() == 0 && lessons.retries.is_whole(now)
+        });
     }
 
     /// What the delay of the host would be if it had taught nothing.

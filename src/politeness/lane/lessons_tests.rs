@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::politeness::pace::Cause;
-use crate::politeness::policy::Policy;
+use crate::politeness::policy::{Mode, Policy};
 use crate::politeness::signals::Quota;
 use crate::politeness::visit::{ClientId, Refusal, Step, Visit};
 
@@ -214,6 +214,33 @@ fn what_began_before_does_not_keep_others_from_being_on_trial() {
     assert!(matches!(lane.next_step(at(30_200)), Step::Wait(_)), "one at a time");
     lane.leave(first, at(30_300));
     assert_eq!(lane.next_step(at(30_300)), Step::Prepare(second));
+}
+
+/// Where nobody waits for anything, a second try would follow a refusal at once.
+#[test]
+fn nothing_is_sent_again_where_pacing_is_not_enforced() {
+    for mode in [Mode::Report, Mode::Off] {
+        let mut lane = lane(Policy { mode, ..Policy::default() });
+        assert!(!lane.may_retry(&Schooling::default(), at(0)), "{mode:?}");
+    }
+}
+
+/// The budget for second tries is not filled by a host that has nothing else to teach.
+#[test]
+fn a_spent_budget_is_not_forgotten() {
+    let mut lane = lane(Policy::default());
+    let mut schooling = Schooling::default();
+    schooling.learning.learner = pace::Learner::Off;
+    let (mut now, mut taken) = (at(0), 0);
+    for _ in 0..40 {
+        let (ticket, sent) = start(&mut lane, now);
+        now = sent;
+        let refused = Signals { answer: Answer::Throttled, ..Signals::SERVED };
+        lane.report(ticket, Outcome::Heard(refused), &schooling, now);
+        taken += u32::from(lane.may_retry(&schooling, now));
+        lane.leave(ticket, now);
+    }
+    assert!(taken <= 17, "{taken} of 40: ten, a tenth of the rest and one every 20 s");
 }
 
 #[test]

@@ -63,8 +63,7 @@ impl Budget {
     /// Takes one retry, if there is one.
     #[must_use]
     pub fn take(&mut self, now: Timestamp) -> bool {
-        let whole_while = now.since(self.counted).as_millis() * u128::from(RETRY) / ONE_COMES_BACK.as_millis();
-        let back = u32::try_from(whole_while).unwrap_or(SAVED);
+        let back = self.come_back(now);
         if back > 0 {
             self.saved = self.saved.saturating_add(back).min(SAVED);
             self.counted = now;
@@ -74,6 +73,17 @@ impl Budget {
             self.saved -= RETRY;
         }
         enough
+    }
+
+    /// Whether it is as if nothing had ever been taken.
+    pub fn is_whole(&self, now: Timestamp) -> bool {
+        self.saved.saturating_add(self.come_back(now)) >= SAVED
+    }
+
+    /// What has come back since it was last counted.
+    fn come_back(&self, now: Timestamp) -> u32 {
+        let back = now.since(self.counted).as_millis() * u128::from(RETRY) / ONE_COMES_BACK.as_millis();
+        u32::try_from(back).unwrap_or(SAVED)
     }
 }
 

@@ -82,7 +82,8 @@ impl Lane {
 
     /// Takes a retry from the host's budget, if there is one left.
     pub fn may_retry(&mut self, schooling: &Schooling, now: Timestamp) -> bool {
-        self.lessons_or_new(schooling).retries.take(now)
+        // Where nobody is made to wait, the second try would follow the refusal at once.
+        self.enforced() && self.lessons_or_new(schooling).retries.take(now)
     }
 
     /// Other rules to learn by, from now on.
@@ -105,10 +106,16 @@ impl Lane {
 
     /// Visits that may be in flight, as things stand.
     pub fn concurrency(&self) -> usize {
-        match &self.lessons {
-            Some(lessons) if lessons.breaker.is_open() => 1,
-            _ => self.places.limit(),
+        match self.lessons.as_ref().and_then(|lessons| lessons.breaker.trials_from()) {
+            // One at a time, besides those that began before: a tunnel among them may last for hours.
+            Some(from) => (self.roll.started_before(from) + 1).min(self.places.limit()),
+            None => self.places.limit(),
         }
+    }
+
+    /// Whether the breaker is open, so that who starts next is on trial.
+    pub(super) fn is_on_trial(&self) -> bool {
+        self.lessons.as_ref().is_some_and(|lessons| lessons.breaker.is_open())
     }
 
     /// A request leaves: its answer is told with the epoch.
@@ -172,7 +179,9 @@ impl Lane {
             self.hold(until, now);
         }
         // A host that has nothing more to teach costs nothing more.
-        self.lessons.take_if(|lessons| !lessons.is_worth_keeping(now) && lessons.breaker.failures() == 0);
+        self.lessons.take_if(|lessons| {
+            !lessons.is_worth_keeping(now) && lessons.breaker.failures() == 0 && lessons.retries.is_whole(now)
+        });
     }
 
     /// What the delay of the host would be if it had taught nothing.

@@ -2,6 +2,7 @@
 //! and stops them.
 
 mod book;
+mod state;
 
 use std::fmt;
 use std::io;
@@ -14,12 +15,12 @@ use socket2::{Domain, Socket, Type};
 
 use crate::admin::{self, Admin};
 use crate::config::{Config, Listen};
-use crate::gate::Gate;
+use crate::gate::{Gate, Memories};
 use crate::metrics::Metrics;
 use crate::proxy::{AccessLog, BadUsersFile, Identity, Settings, Shared, Users, Worker};
 use crate::robots::Robots;
 use crate::shutdown::{self, Stopper};
-use crate::store;
+use crate::store::{self, Store, StoreError};
 use crate::telemetry;
 use crate::upstream::{BadRoots, Guard, Resolver, Trust};
 
@@ -34,6 +35,7 @@ pub struct Listeners {
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
+    store: Arc<Store>,
     stopper: Stopper,
     threads: Vec<JoinHandle<()>>,
     proxy: Vec<SocketAddr>,
@@ -48,6 +50,7 @@ pub enum StartError {
     BadUsers { path: PathBuf, error: BadUsersFile },
     Roots(BadRoots),
     AccessLog(io::Error),
+    State(StoreError),
     Thread(io::Error),
 }
 
@@ -71,11 +74,14 @@ impl Running {
         let (stopper, stop) = shutdown::channel();
         let metrics = Arc::new(Metrics::new());
         metrics.reload_successful.set(1);
+        let (store, unknown_before) = state::open(&config)?;
         let identity = Identity::new(&name(&config));
         let access_log = AccessLog::open(&config.log.access, telemetry::is_json(config.log.format));
         let most_waiting = config.politeness.max_queue_total;
-        let gate = Arc::new(Gate::new(book::book(&config), book::bounds(&config), most_waiting, metrics.clone()));
-        let robots = Arc::new(Robots::new(config.robots.cache_size));
+        let memories = Memories::new(store.clone(), unknown_before);
+        let (book, bounds) = (book::book(&config), book::bounds(&config));
+        let gate = Arc::new(Gate::new(book, bounds, most_waiting, memories, metrics.clone()));
+        let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()));
         let (workers, token) = (config.workers, config.metrics.token.clone());
         let shared = Arc::new(Shared::new(
             settings(config, &own_addresses(&proxy, admin))?,
@@ -86,7 +92,7 @@ impl Running {
             robots.clone(),
             stop.clone(),
         ));
-        let mut running = Running { shared, stopper, threads: Vec::new(), proxy, admin };
+        let mut running = Running { shared, store, stopper, threads: Vec::new(), proxy, admin };
         running.start_workers(workers, &listeners.proxy)?;
         if let Some((listener, address)) = listeners.admin.zip(admin) {
             running.start_admin(Admin { metrics, gate, robots, stop, token, address }, listener)?;
@@ -198,6 +204,8 @@ impl Running {
         for thread in self.threads {
             let _ = thread.join();
         }
+        self.shared.gate.keep_all();
+        state::close(&self.store);
     }
 }
 
@@ -263,6 +271,7 @@ impl fmt::Display for StartError {
             StartError::UsersFile { path, error } => write!(f, "cannot read users_file {}: {error}", path.display()),
             StartError::BadUsers { path, error } => write!(f, "users_file {}, {error}", path.display()),
             StartError::Roots(error) => error.fmt(f),
+            StartError::State(error) => error.fmt(f),
             StartError::AccessLog(error) => write!(f, "cannot write the access log: {error}"),
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }

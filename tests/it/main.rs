@@ -24,6 +24,7 @@
 //! | S3 | `landing` |
 //! | X53, X54 | `logs` |
 //! | what was counted, health | `admin` |
+//! | what survives a restart | `restart` |
 
 mod admin;
 mod bodies;
@@ -40,6 +41,7 @@ mod logs;
 mod pacing;
 mod refusals;
 mod responses;
+mod restart;
 mod robots;
 mod running;
 mod support;

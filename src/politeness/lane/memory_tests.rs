@@ -80,8 +80,7 @@ fn a_short_wish_is_remembered_under_a_longer_window() {
 fn no_clock_and_no_file_holds_a_host_for_a_day() {
     let wild = Timestamp::NEVER;
     let memory = Memory { last_sent: Some(wild), held_until: Some(wild), ..Memory::default() };
-    let mut lane = remembering(&memory, at(0));
-    assert_eq!(visit(&mut lane, Signals::SERVED, at(0)), at(0) + secs(3_600));
+    assert_eq!(remembering(&memory, at(0)).held_until(), at(0) + secs(3_600));
     let mut lane = remembering(&Memory { held_until: None, ..memory }, at(0));
     assert_eq!(visit(&mut lane, Signals::SERVED, at(0)), at(1_000), "a send in the future counts as now");
 }

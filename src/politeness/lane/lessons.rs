@@ -40,7 +40,7 @@ pub struct Lesson {
 }
 
 impl Lessons {
-    pub(super) fn new(schooling: &Schooling) -> Self {
+    fn new(schooling: &Schooling) -> Self {
         let Schooling { learning, tolerance, ref retrying } = *schooling;
         let retry_share = retrying.budget;
         Lessons { learning, tolerance, pace: Pace::new(), breaker: Breaker::new(), retries: Budget::new(), retry_share }

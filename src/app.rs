@@ -3,6 +3,7 @@
 
 mod alone;
 mod book;
+mod state;
 mod steering;
 
 use std::fmt;
@@ -16,12 +17,12 @@ use socket2::{Domain, Socket, Type};
 
 use crate::admin::{self, Admin};
 use crate::config::{Config, Listen};
-use crate::gate::Gate;
+use crate::gate::{Gate, Memories};
 use crate::metrics::Metrics;
 use crate::proxy::{AccessLog, BadUsersFile, Desk, Identity, Settings, Shared, Users, Worker};
 use crate::robots::Robots;
 use crate::shutdown::{self, Stopper};
-use crate::store;
+use crate::store::{self, Store, StoreError};
 use crate::telemetry;
 use crate::upstream::{BadRoots, Guard, Resolver, Trust};
 
@@ -42,6 +43,7 @@ pub struct Listeners {
 pub struct Running {
     shared: Arc<Shared>,
     helm: Arc<Helm>,
+    store: Arc<Store>,
     stopper: Stopper,
     threads: Vec<JoinHandle<()>>,
     proxy: Vec<SocketAddr>,
@@ -56,6 +58,7 @@ pub enum StartError {
     BadUsers { path: PathBuf, error: BadUsersFile },
     Roots(BadRoots),
     AccessLog(io::Error),
+    State(StoreError),
     Thread(io::Error),
 }
 
@@ -79,11 +82,14 @@ impl Running {
         let (stopper, stop) = shutdown::channel();
         let metrics = Arc::new(Metrics::new());
         metrics.reload_successful.set(1);
+        let (store, unknown_before) = state::open(&config)?;
         let identity = Identity::new(&name(&config));
         let access_log = AccessLog::open(&config.log.access, telemetry::is_json(config.log.format));
         let most_waiting = config.politeness.max_queue_total;
-        let gate = Arc::new(Gate::new(book::book(&config), book::bounds(&config), most_waiting, metrics.clone()));
-        let robots = Arc::new(Robots::new(config.robots.cache_size));
+        let memories = Memories::new(store.clone(), unknown_before);
+        let (book, bounds) = (book::book(&config), book::bounds(&config));
+        let gate = Arc::new(Gate::new(book, bounds, most_waiting, memories, metrics.clone()));
+        let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()));
         let (workers, token) = (config.workers, config.metrics.token.clone());
         let own: Vec<SocketAddr> = proxy.iter().copied().chain(admin).collect();
         let shared = Arc::new(Shared::new(
@@ -96,7 +102,7 @@ impl Running {
             stop.clone(),
         ));
         let helm = Arc::new(Helm::new(shared.clone(), own));
-        let mut running = Running { shared, helm: helm.clone(), stopper, threads: Vec::new(), proxy, admin };
+        let mut running = Running { shared, store, helm: helm.clone(), stopper, threads: Vec::new(), proxy, admin };
         let resolver = Arc::new(Resolver::default());
         running.start_workers(workers, &listeners.proxy, &resolver)?;
         if let Some((listener, address)) = listeners.admin.zip(admin) {
@@ -219,6 +225,8 @@ impl Running {
         for thread in self.threads {
             let _ = thread.join();
         }
+        self.shared.gate.keep_all();
+        state::close(&self.store);
     }
 }
 
@@ -280,6 +288,7 @@ impl fmt::Display for StartError {
             StartError::UsersFile { path, error } => write!(f, "cannot read users_file {}: {error}", path.display()),
             StartError::BadUsers { path, error } => write!(f, "users_file {}, {error}", path.display()),
             StartError::Roots(error) => error.fmt(f),
+            StartError::State(error) => error.fmt(f),
             StartError::AccessLog(error) => write!(f, "cannot write the access log: {error}"),
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }

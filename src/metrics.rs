@@ -22,6 +22,7 @@ pub struct Metrics {
     requests_would_wait: IntCounter,
     pub robots: Robots,
     pub lessons: Lessons,
+    store: Store,
     pub spacing_violations: IntCounter,
     pub queued: IntGauge,
     pub hosts: IntGauge,
@@ -52,6 +53,15 @@ pub struct Lessons {
     pub breaker_openings: IntCounter,
     pub retries: IntCounter,
     pub jobs_stopped: IntCounter,
+}
+
+/// How the state file fares.
+#[derive(Debug)]
+struct Store {
+    pending: IntGauge,
+    failures: IntCounter,
+    lost: IntCounter,
+    age: IntGauge,
 }
 
 /// How a request came in.
@@ -161,6 +171,7 @@ impl Metrics {
             ),
             robots: Robots::new(&registry),
             lessons: Lessons::new(&registry),
+            store: Store::new(&registry),
             spacing_violations: counter(
                 &registry,
                 "curtsy_spacing_violations_total",
@@ -226,6 +237,15 @@ impl Metrics {
         }
     }
 
+    /// What the store says of itself: changes that wait for the disk, writes that failed and changes given up so far,
+    /// and how long ago the last write was.
+    pub fn store(&self, pending: usize, failures: u64, lost: u64, age: Duration) {
+        self.store.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
+        self.store.failures.inc_by(failures.saturating_sub(self.store.failures.get()));
+        self.store.lost.inc_by(lost.saturating_sub(self.store.lost.get()));
+        self.store.age.set(i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
+    }
+
     pub fn origin_error(&self, kind: &str) {
         count(&self.origin_errors, kind);
     }
@@ -282,6 +302,21 @@ impl Robots {
 
     pub fn fetch(&self, result: &str) {
         count(&self.fetches, result);
+    }
+}
+
+impl Store {
+    fn new(registry: &Registry) -> Self {
+        let counter = |name, help| counter(registry, name, help);
+        Store {
+            pending: gauge(registry, "curtsy_store_pending_changes", "Changes that are not in the state file yet."),
+            failures: counter("curtsy_store_write_failures_total", "Writes to the state file that failed."),
+            lost: counter(
+                "curtsy_store_lost_changes_total",
+                "Changes that never reached the state file, for want of room while it could not be written.",
+            ),
+            age: gauge(registry, "curtsy_store_last_write_age_seconds", "Time since the state file was written."),
+        }
     }
 }
 

@@ -90,6 +90,7 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> impl IntoResponse {
     // What can be asked for is not counted twice.
     admin.metrics.hosts.set(i64::try_from(admin.gate.hosts()).unwrap_or(i64::MAX));
     admin.metrics.robots.bytes.set(i64::try_from(admin.robots.bytes()).unwrap_or(i64::MAX));
+    admin.gate.measure_store();
     admin.metrics.queued.set(i64::try_from(admin.gate.queued()).unwrap_or(i64::MAX));
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.metrics.render())
 }

@@ -4,6 +4,7 @@
 //! lock of that lane, which is never held across an await. There is no task and no timer for a host: a visit to a free
 //! host goes through without either, and of those who wait only one in each lane keeps a timer.
 
+mod memories;
 mod news;
 mod place;
 mod registry;
@@ -22,9 +23,11 @@ use crate::politeness::HostKey;
 use crate::politeness::policy::{Mode, Policy, PolicyBook};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{ClientId, Refusal, Visit};
+use crate::store::Health;
 
 use self::registry::Registry;
 
+pub use self::memories::Memories;
 pub use self::place::{Account, Permit, Place};
 pub use self::registry::Bounds;
 
@@ -52,9 +55,15 @@ pub enum Apply {
 }
 
 impl Gate {
-    pub fn new(book: PolicyBook, bounds: Bounds, most_waiting: usize, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        book: PolicyBook,
+        bounds: Bounds,
+        most_waiting: usize,
+        memories: Memories,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Gate {
-            registry: Registry::new(bounds),
+            registry: Registry::new(bounds, memories),
             off: AtomicBool::new(is_off(&book)),
             book: ArcSwap::from_pointee(book),
             waiting: AtomicUsize::new(0),
@@ -92,14 +101,17 @@ impl Gate {
 
     /// Whether nobody may visit the host now.
     pub fn is_held(&self, host: &HostKey) -> bool {
-        self.registry.known(host).is_some_and(|lane| lane.look(|state| state.lane.held_until() > now()))
+        self.registry.held_until(host) > now()
     }
 
     /// Nobody visits the host before `until`.
     pub fn hold(&self, host: &HostKey, until: Timestamp) {
         let now = now();
         let lane = self.registry.lane(host, &self.book.load(), now);
-        lane.with(now, |state| state.lane.hold(until, now));
+        lane.with(now, |state| {
+            state.lane.hold(until, now);
+            self.registry.keep_news(&lane, state, now);
+        });
     }
 
     /// How this host is to be treated, if it is new.
@@ -124,9 +136,23 @@ impl Gate {
         self.off.store(off, Relaxed);
     }
 
-    /// Forgets hosts that nobody has visited for a while and nothing is owed to.
+    /// Forgets hosts that nobody has visited for a while and nothing is owed to; the store still knows them.
     pub fn sweep(&self) {
         self.registry.sweep(now());
+    }
+
+    /// Has the store told everything that a restart must know. To be called when nothing is sent any more.
+    pub fn keep_all(&self) {
+        self.registry.keep_all(now());
+    }
+
+    /// Has the metrics say how the store fares.
+    pub fn measure_store(&self) {
+        if let Some(Health { pending, failures, lost, written_at_us, .. }) = self.registry.store_health() {
+            let age =
+                if written_at_us > 0 { now().since(Timestamp::from_micros(written_at_us)) } else { Duration::ZERO };
+            self.metrics.store(pending, failures, lost, age);
+        }
     }
 
     pub fn hosts(&self) -> usize {
@@ -154,13 +180,15 @@ mod tests {
     use tokio::time::{Instant, sleep};
 
     use super::*;
+    use crate::store::{Keep, Store};
 
     const DELAY: Duration = Duration::from_secs(1);
 
     fn gate(policy: Policy) -> Arc<Gate> {
         let book = PolicyBook { general: policy, ..PolicyBook::default() };
         let bounds = Bounds { most: 100, idle: Duration::from_secs(3600) };
-        Arc::new(Gate::new(book, bounds, 1000, Arc::default()))
+        let store = Arc::new(Store::memory(Keep::default()));
+        Arc::new(Gate::new(book, bounds, 1000, Memories::new(store, None), Arc::default()))
     }
 
     fn visit(gate: &Gate, client: &str) -> Visit {

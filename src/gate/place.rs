@@ -16,7 +16,7 @@ use super::news::crawl_delay_changed;
 use super::shared_lane::{SharedLane, Told};
 use super::{Gate, now};
 use crate::clock;
-use crate::politeness::lane::Lesson;
+use crate::politeness::lane::{Lane, Lesson};
 use crate::politeness::policy::{Delays, Mode};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Refusal, Ticket, Visit};
@@ -110,8 +110,7 @@ impl Place {
         let Some(standing) = &self.0 else { return };
         let (now, book) = (now(), standing.gate.book.load());
         let ticket = standing.ticket;
-        let lesson = standing.lane.with(now, |state| state.lane.unreachable(ticket, &book.schooling, now));
-        standing.tell(lesson, now);
+        standing.learn(now, |lane| lane.unreachable(ticket, &book.schooling, now));
     }
 
     /// The connection is ready: waits for the turn.
@@ -164,7 +163,13 @@ impl Standing {
         Ok(Permit(Some(self)))
     }
 
-    fn tell(&self, lesson: Option<Lesson>, now: Timestamp) {
+    /// Has the lane taught, and what it learned kept and told.
+    fn learn(&self, now: Timestamp, teach: impl FnOnce(&mut Lane) -> Option<Lesson>) {
+        let lesson = self.lane.with(now, |state| {
+            let lesson = teach(&mut state.lane);
+            self.gate.registry.keep_news(&self.lane, state, now);
+            lesson
+        });
         if let Some(lesson) = lesson {
             self.gate.tell(self.lane.host(), &lesson, now);
         }
@@ -252,11 +257,12 @@ impl Permit {
         let Some(standing) = &self.0 else { return };
         let (now, book) = (now(), standing.gate.book.load());
         let ticket = standing.ticket;
-        let (lesson, would_wait) = standing.lane.with(now, |state| {
-            let lesson = state.lane.report(ticket, outcome, &book.schooling, now);
-            (lesson, state.lane.would_wait(ticket, now))
+        let mut would_wait = None;
+        standing.learn(now, |lane| {
+            let lesson = lane.report(ticket, outcome, &book.schooling, now);
+            would_wait = lane.would_wait(ticket, now);
+            lesson
         });
-        standing.tell(lesson, now);
         if let Some(wait) = would_wait {
             standing.gate.metrics.would_wait(wait);
         }

@@ -1,8 +1,9 @@
 //! Host to lane.
 //!
 //! Bounded: hosts that nobody has visited for a while are forgotten, but never one to which something is owed (a waiter,
-//! a permit, a hold, an unfinished interval). When the registry is full they are forgotten sooner; when it is full of
-//! promises, new hosts share one lane, which is slower for them and breaks no promise.
+//! a permit, a hold, an unfinished interval), and what a lane has learned is kept when it goes. When the registry is full
+//! they are forgotten sooner; when it is full of promises, new hosts share one lane, which is slower for them and breaks
+//! no promise.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -12,11 +13,13 @@ use dashmap::DashMap;
 use parking_lot::RwLock;
 
 use super::Apply;
-use super::shared_lane::SharedLane;
+use super::memories::Memories;
+use super::shared_lane::{SharedLane, State};
 use crate::politeness::HostKey;
 use crate::politeness::lane::Lane;
 use crate::politeness::policy::PolicyBook;
 use crate::politeness::time::Timestamp;
+use crate::store::Health;
 
 /// Looking through all lanes holds one shard at a time; with 256 the longest wait measured was about a millisecond at a
 /// million hosts.
@@ -32,6 +35,7 @@ pub struct Bounds {
 
 #[derive(Debug)]
 pub(super) struct Registry {
+    memories: Memories,
     lanes: DashMap<HostKey, Arc<SharedLane>>,
     /// Asking the map would lock all its shards.
     count: AtomicUsize,
@@ -42,15 +46,16 @@ pub(super) struct Registry {
     made_room: AtomicU64,
 }
 
-/// In a full registry a host is forgotten after this long. A delay that robots.txt may yet ask for counts from the last
-/// send, and so does one that is learned; both are at most this unless somebody configures otherwise.
+/// In a full registry a host is forgotten after this long: sooner, and one that is visited steadily would be made anew
+/// each time.
 const LEAST_IDLE: Duration = Duration::from_secs(60);
 /// Looking through 100 000 lanes takes some ten milliseconds, which must not become the price of every new host.
 const BETWEEN_MAKING_ROOM: Duration = Duration::from_secs(1);
 
 impl Registry {
-    pub(super) fn new(bounds: Bounds) -> Self {
+    pub(super) fn new(bounds: Bounds, memories: Memories) -> Self {
         Registry {
+            memories,
             lanes: DashMap::with_shard_amount(SHARDS),
             count: AtomicUsize::new(0),
             bounds: RwLock::new(bounds),
@@ -63,19 +68,22 @@ impl Registry {
         if let Some(lane) = self.lanes.get(host) {
             return lane.clone();
         }
-        if !self.has_room(now) {
-            return self.crowded(book, now);
+        // What people set for a host counts for it alone, and people do not set it for many.
+        if !self.has_room(now) && !self.memories.is_steered(host) {
+            return self.crowded(host, book, now);
         }
         let entry = self.lanes.entry(host.clone()).or_insert_with(|| {
             self.count.fetch_add(1, Relaxed);
-            let seed = fastrand::u64(..);
-            Arc::new(SharedLane::new(Some(host.clone()), Lane::new(book.policy(host.as_str()), seed), now))
+            let lane = self.memories.lane(host, book, self.sent_from_crowd(), now);
+            Arc::new(SharedLane::new(Some(host.clone()), lane, now))
         });
         entry.clone()
     }
 
-    pub(super) fn known(&self, host: &HostKey) -> Option<Arc<SharedLane>> {
-        self.lanes.get(host).map(|lane| lane.clone())
+    /// It may have been to any host that had no lane.
+    fn sent_from_crowd(&self) -> Option<Timestamp> {
+        let crowded = self.crowded.read();
+        crowded.as_ref().and_then(|lane| lane.look(|state| state.lane.last_sent()))
     }
 
     fn has_room(&self, now: Timestamp) -> bool {
@@ -91,17 +99,42 @@ impl Registry {
         self.len() < most
     }
 
-    fn crowded(&self, book: &PolicyBook, now: Timestamp) -> Arc<SharedLane> {
+    fn crowded(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Arc<SharedLane> {
         let mut crowded = self.crowded.write();
         let lane = crowded.get_or_insert_with(|| Arc::new(SharedLane::new(None, Lane::new(book.general, 0), now)));
+        let memory = self.memories.of(host);
+        lane.with(now, |state| state.lane.recall(&memory, &book.schooling, now));
         lane.clone()
+    }
+
+    /// Until when the host is held, whether it has a lane or not.
+    pub(super) fn held_until(&self, host: &HostKey) -> Timestamp {
+        match self.lanes.get(host) {
+            Some(lane) => lane.look(|state| state.lane.held_until()),
+            None => self.memories.of(host).held_until.unwrap_or_default(),
+        }
+    }
+
+    /// Has what a lane has just learned kept.
+    pub(super) fn keep_news(&self, lane: &SharedLane, state: &mut State, now: Timestamp) {
+        if let Some(host) = lane.host() {
+            self.memories.keep_news(host, &mut state.lane, now);
+        }
+    }
+
+    /// Has everything kept that a restart must know.
+    pub(super) fn keep_all(&self, now: Timestamp) {
+        for entry in &self.lanes {
+            entry.value().look(|state| self.memories.keep_all(entry.key(), &mut state.lane, now));
+        }
     }
 
     pub(super) fn change(&self, book: &PolicyBook, bounds: Bounds, apply: Apply, now: Timestamp) {
         *self.bounds.write() = bounds;
         if apply == Apply::All {
             for entry in &self.lanes {
-                entry.value().change(book.policy(entry.key().as_str()), &book.schooling, now);
+                let policy = self.memories.policy(entry.key(), book);
+                entry.value().change(policy, &book.schooling, now);
             }
         }
         // Whoever finds no room is new each time.
@@ -116,7 +149,7 @@ impl Registry {
     }
 
     fn forget_after(&self, idle: Duration, now: Timestamp) {
-        self.lanes.retain(|_, lane| {
+        self.lanes.retain(|host, lane| {
             // Lanes are cloned under the same lock, so a single owner seen here cannot gain a second.
             let keep = Arc::strong_count(lane) > 1
                 || lane.look(|state| {
@@ -125,10 +158,15 @@ impl Registry {
                     state.lane.owes(now) || now.since(state.last_used()) < needed
                 });
             if !keep {
+                lane.look(|state| self.memories.keep_all(host, &mut state.lane, now));
                 self.count.fetch_sub(1, Relaxed);
             }
             keep
         });
+    }
+
+    pub(super) fn store_health(&self) -> Option<Health> {
+        self.memories.health()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -140,6 +178,7 @@ impl Registry {
 mod tests {
     use super::*;
     use crate::politeness::visit::{ClientId, Visit};
+    use crate::store::{Keep, Store};
 
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -151,9 +190,21 @@ mod tests {
         Timestamp::from_millis(1_000_000_000 + seconds * 1_000)
     }
 
+    fn registry(most: usize) -> Registry {
+        let store = Arc::new(Store::memory(Keep::default()));
+        Registry::new(Bounds { most, idle: DAY }, Memories::new(store, None))
+    }
+
+    fn teach(registry: &Registry, lane: &SharedLane, until: Timestamp, now: Timestamp) {
+        lane.with(now, |state| {
+            state.lane.hold(until, now);
+            registry.keep_news(lane, state, now);
+        });
+    }
+
     #[test]
     fn a_full_registry_forgets_the_idle_sooner_and_owed_hosts_never() {
-        let registry = Registry::new(Bounds { most: 10, idle: DAY });
+        let registry = registry(10);
         let book = PolicyBook::default();
         let busy = registry.lane(&host(0), &book, at(0));
         let visit = Visit {
@@ -178,7 +229,7 @@ mod tests {
 
     #[test]
     fn looking_for_room_is_not_the_price_of_every_new_host() {
-        let registry = Registry::new(Bounds { most: 2, idle: DAY });
+        let registry = registry(2);
         let book = PolicyBook::default();
         registry.lane(&host(0), &book, at(0));
         registry.lane(&host(1), &book, at(0));
@@ -189,5 +240,32 @@ mod tests {
         assert_eq!(registry.made_room.load(Relaxed), at(59).as_micros());
         registry.lane(&host(3), &book, at(60));
         assert_eq!(registry.len(), 1);
+    }
+
+    #[test]
+    fn a_host_that_was_forgotten_is_remembered() {
+        let registry = registry(10);
+        let book = PolicyBook::default();
+        let lane = registry.lane(&host(1), &book, at(0));
+        teach(&registry, &lane, at(1_800), at(0));
+        assert_eq!(registry.held_until(&host(1)), at(1_800));
+        drop(lane);
+        registry.lanes.clear();
+        assert_eq!(registry.held_until(&host(1)), at(1_800), "kept at once, not only when it is forgotten");
+        let again = registry.lane(&host(1), &book, at(60));
+        assert_eq!(again.look(|state| state.lane.held_until()), at(1_800));
+    }
+
+    /// A host without a lane of its own is held as it was when it had one.
+    #[test]
+    fn a_crowd_is_as_careful_as_the_hosts_in_it() {
+        let registry = registry(2);
+        let book = PolicyBook::default();
+        teach(&registry, &registry.lane(&host(1), &book, at(0)), at(100), at(0));
+        registry.lanes.clear();
+        teach(&registry, &registry.lane(&host(2), &book, at(1)), at(1_000), at(1));
+        let crowd = registry.lane(&host(1), &book, at(2));
+        assert!(crowd.host().is_none(), "there was room");
+        assert_eq!(crowd.look(|state| state.lane.held_until()), at(100));
     }
 }

@@ -28,6 +28,7 @@
 
 mod admission;
 mod lessons;
+mod memory;
 mod shadow;
 mod steps;
 
@@ -35,13 +36,14 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::audit::{Audit, Breach};
+use super::breaker::Breaker;
 use super::places::Places;
 use super::policy::{Delays, Mode, Policy};
 use super::queue::Queue;
 use super::returns::Returns;
 use super::roll::{Phase, Roll};
 use super::time::Timestamp;
-use super::turns::{Memory, Spacing, Turns};
+use super::turns::{Spacing, Turns};
 use super::visit::Ticket;
 
 use self::lessons::Lessons;
@@ -49,6 +51,7 @@ use self::shadow::Shadow;
 
 pub use self::admission::Joined;
 pub use self::lessons::Lesson;
+pub use self::memory::Memory;
 pub use self::steps::LEAD;
 
 /// Longer than a client with the longest usual delay pauses between two visits.
@@ -67,6 +70,10 @@ pub struct Lane {
     returns: Returns,
     audit: Audit,
     paused: bool,
+    /// The part of the hold that was asked for, and so outlives the lane.
+    asked_until: Timestamp,
+    /// Something worth remembering is new.
+    unsaved: bool,
     /// When a visit last asked for the delay of robots.txt that counts.
     crawl_delay_asked: Timestamp,
     /// What answers have taught; most hosts teach nothing.
@@ -82,12 +89,6 @@ impl Lane {
         Lane::with(policy, turns)
     }
 
-    /// The lane of a host that was visited before it was forgotten or curtsy was restarted.
-    pub fn remembering(policy: Policy, memory: Memory, seed: u64, now: Timestamp) -> Self {
-        let turns = Turns::remembering(plain_spacing(&policy), memory, seed, now);
-        Lane::with(policy, turns)
-    }
-
     fn with(policy: Policy, turns: Turns) -> Self {
         let mut lane = Lane {
             delays: Delays { configured: policy.delay, ..Delays::default() },
@@ -100,6 +101,8 @@ impl Lane {
             returns: Returns::default(),
             audit: Audit::default(),
             paused: false,
+            asked_until: Timestamp::START,
+            unsaved: false,
             crawl_delay_asked: Timestamp::START,
             lessons: None,
             shadow: None,
@@ -223,8 +226,17 @@ impl Lane {
         self.respace(now);
     }
 
-    /// Nobody before `until`. A shorter hold does not end a longer one.
+    /// Nobody before `until`, because the host asked for it. A shorter hold does not end a longer one.
     pub fn hold(&mut self, until: Timestamp, now: Timestamp) {
+        if until > self.asked_until.max(now) {
+            self.asked_until = until;
+            self.unsaved = true;
+        }
+        self.stand_back(until, now);
+    }
+
+    /// The same on curtsy's own account, which need not outlive the lane.
+    fn stand_back(&mut self, until: Timestamp, now: Timestamp) {
         self.turns.hold(until, now);
         if let Some(shadow) = &mut self.shadow {
             shadow.turns.hold(until, now);
@@ -234,6 +246,8 @@ impl Lane {
     /// Ends a hold early.
     pub fn lift(&mut self, now: Timestamp) {
         self.lift_lessons(now);
+        self.asked_until = self.asked_until.min(now);
+        self.unsaved = true;
         self.turns.lift(now);
         if let Some(shadow) = &mut self.shadow {
             shadow.turns.lift(now);
@@ -243,26 +257,23 @@ impl Lane {
     /// Nobody starts until [`Lane::resume`]. Who waits may go on waiting; who comes is refused.
     pub fn pause(&mut self) {
         self.paused = true;
+        self.unsaved = true;
     }
 
     pub fn resume(&mut self) {
         self.paused = false;
+        self.unsaved = true;
     }
 
     /// Whether forgetting this lane would break a promise: somebody is in it or was told to come back, or the host is
-    /// held, paused, or still owed part of an interval. Whoever forgets lanes must also let them idle for longer than any
-    /// delay times burst that may yet be asked for, since that would count from the send that is forgotten.
+    /// held, paused, or still owed part of an interval. What it has learned is in its [`Memory`], which whoever forgets
+    /// a lane must keep.
     pub fn owes(&self, now: Timestamp) -> bool {
         self.roll.len() > 0
             || self.paused
-            || self.has_lessons(now)
+            || self.breaker().is_some_and(Breaker::is_open)
             || self.turns.owes(self.policy.burst, now)
             || self.returns.owes(now)
-    }
-
-    /// What must outlive this lane.
-    pub fn memory(&self) -> Memory {
-        self.turns.memory()
     }
 
     pub fn policy(&self) -> Policy {

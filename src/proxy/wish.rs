@@ -119,8 +119,9 @@ mod tests {
     use http::{HeaderName, Request};
 
     use super::*;
-    use crate::gate::Bounds;
+    use crate::gate::{Bounds, Memories};
     use crate::politeness::policy::PolicyBook;
+    use crate::store::{Keep, Store};
 
     fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
         fields.iter().map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
@@ -137,7 +138,9 @@ mod tests {
 
     #[test]
     fn a_client_is_the_same_to_its_lane_and_to_its_quota() {
-        let gate = Gate::new(PolicyBook::default(), Bounds { most: 1, idle: Duration::ZERO }, 1, Arc::default());
+        let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+        let bounds = Bounds { most: 1, idle: Duration::ZERO };
+        let gate = Gate::new(PolicyBook::default(), bounds, 1, memories, Arc::default());
         let peer = gate.client("peer");
         for (user, fields) in [
             (None, &[][..]),

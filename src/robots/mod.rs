@@ -1,10 +1,11 @@
 //! robots.txt of every origin: fetched once, remembered, and asked about on the way of each request.
 //!
 //! The core says what a fetch means and how long it is good for; here it is fetched and kept. One fetch at a time for an
-//! origin, however many wait for it, and nobody's leaving cancels it. Memory is bounded by bytes; what is pushed out is
-//! fetched again. Never says "allowed" because something failed.
+//! origin, however many wait for it, and nobody's leaving cancels it. Memory is bounded by bytes; what is pushed out, or
+//! was fetched by an earlier process, is asked for in the store before its origin. Never says "allowed" because something failed.
 
 pub mod fetch;
+mod kept;
 mod question;
 mod report;
 
@@ -23,12 +24,14 @@ use crate::clock;
 use crate::politeness::Origin;
 use crate::politeness::robots::reply::{Look, Record, Says, TroubleKind};
 use crate::politeness::time::Timestamp;
+use crate::store::Store;
 
 pub use self::question::{BadQuestion, Question};
 pub use self::report::{AgentsFrom, Delay, Facts, File, Line, Mode, Note, Reason, Report, Trouble, Verdict};
 
 #[derive(Debug)]
 pub struct Robots {
+    store: Arc<Store>,
     records: Cache<Origin, Arc<Record>, Weight>,
     /// Fetches under way, and where their end is told.
     fetches: DashMap<Origin, watch::Receiver<Option<Arc<Record>>>>,
@@ -50,13 +53,10 @@ pub struct Unknown {
 const LOST: Unknown = Unknown { kind: TroubleKind::Unreachable, retry_after: Duration::from_secs(5) };
 
 impl Robots {
-    /// Keeps at most this many bytes.
-    pub fn new(bytes: usize) -> Self {
-        Robots {
-            records: Cache::with_weighter(bytes / USUAL_RECORD, bytes as u64, Weight),
-            fetches: DashMap::new(),
-            readers: Arc::new(Semaphore::new(MOST_READERS)),
-        }
+    /// Keeps at most this many bytes in memory.
+    pub fn new(bytes: usize, store: Arc<Store>) -> Self {
+        let records = Cache::with_weighter(bytes / USUAL_RECORD, bytes as u64, Weight);
+        Robots { store, records, fetches: DashMap::new(), readers: Arc::new(Semaphore::new(MOST_READERS)) }
     }
 
     /// What the origin's robots.txt says. `fetch` is asked for only if that is not known, or should be learned anew
@@ -79,8 +79,41 @@ impl Robots {
             }
             Look::Refuse { kind, retry_after } => Err(Unknown { kind, retry_after }),
             // Boxed, because it is rare and its space would be part of every request.
-            Look::MustFetch => Box::pin(self.fetched(origin, fetch)).await,
+            Look::MustFetch => Box::pin(self.found_out(origin, fetch)).await,
         }
+    }
+
+    async fn found_out<F>(
+        self: &Arc<Self>,
+        origin: &Origin,
+        fetch: impl FnOnce(Option<Arc<Record>>) -> F,
+    ) -> Result<Says, Unknown>
+    where
+        F: Future<Output = Record> + Send + 'static,
+    {
+        let Some(record) = self.kept(origin).await else { return self.fetched(origin, fetch).await };
+        match record.look(now()) {
+            Look::Use(says) => Ok(says.clone()),
+            Look::UseAndRefresh(says) => {
+                self.begin(origin, false, fetch);
+                Ok(says.clone())
+            }
+            Look::Refuse { kind, retry_after } => Err(Unknown { kind, retry_after }),
+            Look::MustFetch => self.fetched(origin, fetch).await,
+        }
+    }
+
+    /// What the store has of an origin that memory knows nothing of.
+    async fn kept(&self, origin: &Origin) -> Option<Arc<Record>> {
+        if self.records.peek(origin).is_some() || self.fetches.contains_key(origin) {
+            return None;
+        }
+        let record = Arc::new(kept::from_store(self.store.robots(&origin.to_string()).await?, now())?);
+        // Somebody may have fetched it meanwhile, which is newer.
+        if self.records.peek(origin).is_none() {
+            self.records.insert(origin.clone(), record.clone());
+        }
+        Some(record)
     }
 
     async fn fetched<F>(
@@ -165,9 +198,10 @@ impl Robots {
         self.readers.clone().try_acquire_owned().ok()
     }
 
-    /// What somebody else has found out.
-    pub fn learn(&self, origin: &Origin, record: Record) {
-        self.records.insert(origin.clone(), Arc::new(record));
+    /// What somebody has found out.
+    pub fn learn(&self, origin: &Origin, record: Arc<Record>) {
+        self.store.put_robots(&origin.to_string(), kept::to_store(&record, now()));
+        self.records.insert(origin.clone(), record);
     }
 
     pub fn bytes(&self) -> u64 {
@@ -185,7 +219,7 @@ struct UnderWay {
 impl UnderWay {
     fn end(self, record: Record) {
         let record = Arc::new(record);
-        self.robots.records.insert(self.origin.clone(), record.clone());
+        self.robots.learn(&self.origin, record.clone());
         self.end.send_replace(Some(record));
     }
 }
@@ -230,9 +264,18 @@ mod tests {
     use super::*;
     use crate::politeness::robots::reply::{Fetched, Reply};
     use crate::politeness::{HostKey, Scheme};
+    use crate::store::Keep;
 
     fn origin(name: &str) -> Origin {
         Origin { scheme: Scheme::Http, host: HostKey::parse(name).unwrap(), port: 80 }
+    }
+
+    fn memory() -> Store {
+        Store::memory(Keep::default())
+    }
+
+    fn robots(store: Store) -> Arc<Robots> {
+        Arc::new(Robots::new(1 << 20, Arc::new(store)))
     }
 
     fn fetched(previous: Option<&Record>, status: u16, body: &[u8]) -> Record {
@@ -246,7 +289,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn fifty_at_once_make_one_fetch_that_nobodys_leaving_cancels() {
-        let robots = Arc::new(Robots::new(1 << 20));
+        let robots = robots(memory());
         let fetches = Arc::new(AtomicUsize::new(0));
         let ask = || {
             let (robots, fetches) = (robots.clone(), fetches.clone());
@@ -273,7 +316,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_origin_in_trouble_is_asked_seldom_and_nothing_is_allowed_meanwhile() {
-        let robots = Arc::new(Robots::new(1 << 20));
+        let robots = robots(memory());
         let failing = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 503, b"") };
         let unknown = robots.says(&origin("a.test"), failing).await.unwrap_err();
         assert!(unknown.retry_after > Duration::from_secs(20), "{unknown:?}");
@@ -285,7 +328,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_fetch_that_is_lost_leaves_nobody_waiting() {
-        let robots = Arc::new(Robots::new(1 << 20));
+        let robots = robots(memory());
         let broken = |_: Option<Arc<Record>>| async { panic!("as a bug would") };
         assert_eq!(robots.says(&origin("a.test"), broken).await, Err(LOST));
         assert!(robots.fetches.is_empty());
@@ -293,7 +336,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn people_see_what_is_known_unless_they_want_it_anew() {
-        let robots = Arc::new(Robots::new(1 << 20));
+        let robots = robots(memory());
         let at = origin("a.test");
         let ill = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 503, b"") };
         let well = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 200, b"") };
@@ -310,10 +353,10 @@ mod tests {
 
     #[test]
     fn answers_are_read_along_only_if_they_can_teach_and_not_too_many() {
-        let robots = Robots::new(1 << 20);
+        let robots = robots(memory());
         let (known, ill, new) = (origin("known.test"), origin("ill.test"), origin("new.test"));
-        robots.learn(&known, fetched(None, 200, b""));
-        robots.learn(&ill, fetched(Some(&fetched(None, 200, b"")), 503, b""));
+        robots.learn(&known, Arc::new(fetched(None, 200, b"")));
+        robots.learn(&ill, Arc::new(fetched(Some(&fetched(None, 200, b"")), 503, b"")));
         assert!(robots.read_along(&known).is_none());
         assert!(robots.read_along(&ill).is_some(), "an old copy is used, but any answer is better");
         let mut readers: Vec<_> = (0..MOST_READERS).map(|_| robots.read_along(&new)).collect();
@@ -324,12 +367,34 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_by_bytes() {
-        let robots = Robots::new(1 << 20);
+        let robots = robots(memory());
         let body = b"User-agent: *\nDisallow: /".repeat(40);
         for n in 0..10_000 {
-            robots.learn(&origin(&format!("h{n}.test")), fetched(None, 200, &body));
+            robots.learn(&origin(&format!("h{n}.test")), Arc::new(fetched(None, 200, &body)));
         }
         assert!(robots.bytes() <= 1 << 20, "{}", robots.bytes());
         assert!(robots.records.len() > 500, "{}", robots.records.len());
+    }
+
+    /// Promise 4 across a restart: the verdict is the kept copy's, not a fresh fetch's.
+    #[tokio::test]
+    async fn a_copy_outlives_the_process_and_its_trouble_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Store::open(directory.path(), Keep::default()).unwrap().0;
+        let first = robots(open());
+        let rules = |previous: Option<Arc<Record>>| async move {
+            fetched(previous.as_deref(), 200, b"User-agent: *\nDisallow: /x")
+        };
+        let failing = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 503, b"") };
+        let said = first.says(&origin("a.test"), rules).await;
+        assert!(matches!(said, Ok(Says::Rules(_))));
+        let refused = first.says(&origin("b.test"), failing).await.unwrap_err();
+        assert_eq!(first.says(&origin("a.test"), never).await, said, "before it is written");
+        first.store.close(Duration::from_secs(10)).unwrap();
+        let second = robots(open());
+        assert_eq!(second.says(&origin("a.test"), never).await, said);
+        let still = second.says(&origin("b.test"), never).await.unwrap_err();
+        assert!(still.kind == refused.kind && still.retry_after <= refused.retry_after, "{still:?}");
+        assert!(second.says(&origin("c.test"), rules).await.is_ok());
     }
 }

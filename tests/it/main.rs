@@ -27,6 +27,7 @@
 //! | X53, X57, as far as robots.txt is shown | `robots_command` |
 //! | what was counted, health | `admin` |
 //! | what counts, and other numbers while it runs | `steering` |
+//! | what survives a restart | `restart` |
 
 mod admin;
 mod bodies;
@@ -45,6 +46,7 @@ mod pacing;
 mod quotas;
 mod refusals;
 mod responses;
+mod restart;
 mod robots;
 mod robots_command;
 mod robots_learning;

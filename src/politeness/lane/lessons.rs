@@ -21,7 +21,7 @@ use crate::politeness::visit::{Outcome, Ticket};
 pub(super) struct Lessons {
     learning: Learning,
     tolerance: Tolerance,
-    pace: Pace,
+    pub(super) pace: Pace,
     breaker: Breaker,
     retries: Budget,
     /// Of the first tries, how many may become second ones.
@@ -165,6 +165,9 @@ impl Lane {
         let answer = signals.map_or(Answer::Success, |signals| signals.answer);
         let breaker = lessons.breaker.heard(Ending { began, answer, at_limit }, &lessons.tolerance, now);
         self.obey_lessons(change, breaker, now);
+        if let Some(asked) = signals.and_then(|signals| signals.retry_after) {
+            self.hold(now + asked, now);
+        }
         let concurrency = (before, self.concurrency());
         let delay = self.delays.effective();
         (change.is_some() || breaker.is_some()).then_some(Lesson { pace: change, breaker, delay, concurrency })
@@ -172,11 +175,12 @@ impl Lane {
 
     fn obey_lessons(&mut self, change: Option<pace::Change>, breaker: Option<breaker::Change>, now: Timestamp) {
         self.respace(now);
-        if let Some(hold) = change.and_then(|change| change.hold) {
-            self.hold(hold.until, now);
+        if let Some(change) = change {
+            self.unsaved |= change.what != What::Held;
+            self.stand_back(change.hold.map_or(now, |hold| hold.until), now);
         }
         if let Some(breaker::Change::Opened { until, .. }) = breaker {
-            self.hold(until, now);
+            self.stand_back(until, now);
         }
         // A host that has nothing more to teach costs nothing more.
         self.lessons.take_if(|lessons| {
@@ -210,11 +214,7 @@ impl Lane {
         }
     }
 
-    pub(super) fn has_lessons(&self, now: Timestamp) -> bool {
-        self.lessons.as_ref().is_some_and(|lessons| lessons.is_worth_keeping(now))
-    }
-
-    fn lessons_or_new(&mut self, schooling: &Schooling) -> &mut Lessons {
+    pub(super) fn lessons_or_new(&mut self, schooling: &Schooling) -> &mut Lessons {
         self.lessons.get_or_insert_with(|| Box::new(Lessons::new(schooling)))
     }
 }

@@ -64,7 +64,7 @@ fn a_refusal_slows_the_host_and_holds_it() {
     let hold = lesson.pace.unwrap().hold.unwrap();
     assert_eq!((hold.until, hold.cause), (now + secs(2), Cause::Backoff));
     assert_eq!(start(&mut lane, at(100)).1, at(2_000));
-    assert!(lane.owes(at(3_600_000)), "what was learned must not be forgotten with the lane");
+    assert!(lane.take_unsaved() && lane.is_memorable(at(3_600_000)), "what was learned outlives the lane");
 }
 
 /// Twenty refusals of one burst are one event.

@@ -79,9 +79,9 @@ impl Gate {
             return Ok(Place::free());
         }
         let (now, book) = (now(), self.book.load());
-        let lane = self.registry.lane(host, &book, now);
+        let (lane, guest) = self.registry.lane(host, &book, now);
         drop(book);
-        let place = Place::join(self.clone(), lane, visit, now)?;
+        let place = Place::join(self.clone(), lane, guest, visit, now)?;
         match place.waits_until() {
             Some(expected) => {
                 tracing::debug!(event = "waiting", %host, wait_s = expected.since(now).as_secs_f64(), "a request waits");
@@ -107,7 +107,7 @@ impl Gate {
     /// Nobody visits the host before `until`.
     pub fn hold(&self, host: &HostKey, until: Timestamp) {
         let now = now();
-        let lane = self.registry.lane(host, &self.book.load(), now);
+        let (lane, _guest) = self.registry.lane(host, &self.book.load(), now);
         lane.with(now, |state| {
             state.lane.hold(until, now);
             self.registry.keep_news(&lane, state, now);
@@ -172,6 +172,9 @@ fn is_off(book: &PolicyBook) -> bool {
 fn now() -> Timestamp {
     Timestamp::from_micros(clock::micros())
 }
+
+#[cfg(test)]
+mod wild_tests;
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::time::Sleep;
 
 use super::news::crawl_delay_changed;
+use super::registry::Guest;
 use super::shared_lane::{SharedLane, Told};
 use super::{Gate, now};
 use crate::clock;
@@ -33,6 +34,8 @@ pub struct Permit(Option<Standing>);
 struct Standing {
     gate: Arc<Gate>,
     lane: Arc<SharedLane>,
+    /// Its host has no lane of its own for as long as this lasts.
+    _guest: Option<Guest>,
     ticket: Ticket,
     joined: Timestamp,
     expected: Timestamp,
@@ -52,7 +55,13 @@ impl Place {
         Place(None)
     }
 
-    pub(super) fn join(gate: Arc<Gate>, lane: Arc<SharedLane>, visit: Visit, now: Timestamp) -> Result<Self, Refusal> {
+    pub(super) fn join(
+        gate: Arc<Gate>,
+        lane: Arc<SharedLane>,
+        guest: Option<Guest>,
+        visit: Visit,
+        now: Timestamp,
+    ) -> Result<Self, Refusal> {
         let (joined, called, account) = lane.look(|state| {
             state.used(now);
             let before = state.lane.delays();
@@ -72,6 +81,7 @@ impl Place {
         let mut standing = Standing {
             gate,
             lane,
+            _guest: guest,
             ticket: joined.ticket,
             joined: now,
             expected: joined.expected,

@@ -5,12 +5,13 @@
 //! they are forgotten sooner; when it is full of promises, new hosts share one lane, which is slower for them and breaks
 //! no promise.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use dashmap::DashMap;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::Apply;
 use super::memories::Memories;
@@ -42,6 +43,8 @@ pub(super) struct Registry {
     bounds: RwLock<Bounds>,
     /// For hosts that find no room.
     crowded: RwLock<Option<Arc<SharedLane>>>,
+    /// Who is in it: a host has one lane at a time.
+    guests: Guests,
     /// When room was last made, in microseconds.
     made_room: AtomicU64,
 }
@@ -52,6 +55,29 @@ const LEAST_IDLE: Duration = Duration::from_secs(60);
 /// Looking through 100 000 lanes takes some ten milliseconds, which must not become the price of every new host.
 const BETWEEN_MAKING_ROOM: Duration = Duration::from_secs(1);
 
+#[derive(Clone, Debug, Default)]
+struct Guests(Arc<Mutex<HashMap<HostKey, usize>>>);
+
+/// A visit to a host that has no lane of its own. While there is one, the host gets none: what is sent from the shared
+/// lane would be too close to what is sent from there.
+#[derive(Debug)]
+pub(super) struct Guest {
+    guests: Guests,
+    host: HostKey,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut guests = self.guests.0.lock();
+        if let Some(count) = guests.get_mut(&self.host) {
+            *count -= 1;
+            if *count == 0 {
+                guests.remove(&self.host);
+            }
+        }
+    }
+}
+
 impl Registry {
     pub(super) fn new(bounds: Bounds, memories: Memories) -> Self {
         Registry {
@@ -60,18 +86,33 @@ impl Registry {
             count: AtomicUsize::new(0),
             bounds: RwLock::new(bounds),
             crowded: RwLock::new(None),
+            guests: Guests::default(),
             made_room: AtomicU64::new(0),
         }
     }
 
-    pub(super) fn lane(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Arc<SharedLane> {
+    /// The lane of the host. Where it is shared, the guest is to be kept for as long as the lane is used.
+    pub(super) fn lane(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> (Arc<SharedLane>, Option<Guest>) {
         if let Some(lane) = self.lanes.get(host) {
-            return lane.clone();
+            return (lane.clone(), None);
+        }
+        // Held until the host is in one lane or in the other, so that two newcomers do not part ways.
+        let mut guests = self.guests.0.lock();
+        if let Some(lane) = self.lanes.get(host) {
+            return (lane.clone(), None);
         }
         // What people set for a host counts for it alone, and people do not set it for many.
-        if !self.has_room(now) && !self.memories.is_steered(host) {
-            return self.crowded(host, book, now);
+        let stays = guests.contains_key(host) || !(self.has_room(now) || self.memories.is_steered(host));
+        if stays {
+            *guests.entry(host.clone()).or_default() += 1;
+            let guest = Guest { guests: self.guests.clone(), host: host.clone() };
+            drop(guests);
+            return (self.crowded(host, book, now), Some(guest));
         }
+        (self.own(host, book, now), None)
+    }
+
+    fn own(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Arc<SharedLane> {
         let entry = self.lanes.entry(host.clone()).or_insert_with(|| {
             self.count.fetch_add(1, Relaxed);
             let lane = self.memories.lane(host, book, self.sent_from_crowd(), now);
@@ -206,7 +247,7 @@ mod tests {
     fn a_full_registry_forgets_the_idle_sooner_and_owed_hosts_never() {
         let registry = registry(10);
         let book = PolicyBook::default();
-        let busy = registry.lane(&host(0), &book, at(0));
+        let busy = registry.lane(&host(0), &book, at(0)).0;
         let visit = Visit {
             client: ClientId(1),
             url: 1,
@@ -218,11 +259,11 @@ mod tests {
         busy.look(|state| state.lane.join(visit, at(0))).unwrap();
         drop(busy);
         for n in 1..10 {
-            registry.lane(&host(n), &book, at(0));
+            registry.lane(&host(n), &book, at(0)).0;
         }
-        let shared = registry.lane(&host(10), &book, at(30));
-        assert!(Arc::ptr_eq(&shared, &registry.lane(&host(11), &book, at(30))), "there was room");
-        assert!(!Arc::ptr_eq(&shared, &registry.lane(&host(12), &book, at(61))), "no room was made");
+        let shared = registry.lane(&host(10), &book, at(30)).0;
+        assert!(Arc::ptr_eq(&shared, &registry.lane(&host(11), &book, at(30)).0), "there was room");
+        assert!(!Arc::ptr_eq(&shared, &registry.lane(&host(12), &book, at(61)).0), "no room was made");
         assert_eq!(registry.len(), 2);
         assert!(registry.lanes.contains_key(&host(0)), "somebody waits there");
     }
@@ -231,14 +272,14 @@ mod tests {
     fn looking_for_room_is_not_the_price_of_every_new_host() {
         let registry = registry(2);
         let book = PolicyBook::default();
-        registry.lane(&host(0), &book, at(0));
-        registry.lane(&host(1), &book, at(0));
-        registry.lane(&host(2), &book, at(59));
+        registry.lane(&host(0), &book, at(0)).0;
+        registry.lane(&host(1), &book, at(0)).0;
+        registry.lane(&host(2), &book, at(59)).0;
         let half_a_second = Duration::from_millis(500);
         // Host 0 could go by now, but the last look was a moment ago.
-        registry.lane(&host(3), &book, at(59) + half_a_second);
+        registry.lane(&host(3), &book, at(59) + half_a_second).0;
         assert_eq!(registry.made_room.load(Relaxed), at(59).as_micros());
-        registry.lane(&host(3), &book, at(60));
+        registry.lane(&host(3), &book, at(60)).0;
         assert_eq!(registry.len(), 1);
     }
 
@@ -246,13 +287,13 @@ mod tests {
     fn a_host_that_was_forgotten_is_remembered() {
         let registry = registry(10);
         let book = PolicyBook::default();
-        let lane = registry.lane(&host(1), &book, at(0));
+        let lane = registry.lane(&host(1), &book, at(0)).0;
         teach(&registry, &lane, at(1_800), at(0));
         assert_eq!(registry.held_until(&host(1)), at(1_800));
         drop(lane);
         registry.lanes.clear();
         assert_eq!(registry.held_until(&host(1)), at(1_800), "kept at once, not only when it is forgotten");
-        let again = registry.lane(&host(1), &book, at(60));
+        let again = registry.lane(&host(1), &book, at(60)).0;
         assert_eq!(again.look(|state| state.lane.held_until()), at(1_800));
     }
 
@@ -261,10 +302,10 @@ mod tests {
     fn a_crowd_is_as_careful_as_the_hosts_in_it() {
         let registry = registry(2);
         let book = PolicyBook::default();
-        teach(&registry, &registry.lane(&host(1), &book, at(0)), at(100), at(0));
+        teach(&registry, &registry.lane(&host(1), &book, at(0)).0, at(100), at(0));
         registry.lanes.clear();
-        teach(&registry, &registry.lane(&host(2), &book, at(1)), at(1_000), at(1));
-        let crowd = registry.lane(&host(1), &book, at(2));
+        teach(&registry, &registry.lane(&host(2), &book, at(1)).0, at(1_000), at(1));
+        let crowd = registry.lane(&host(1), &book, at(2)).0;
         assert!(crowd.host().is_none(), "there was room");
         assert_eq!(crowd.look(|state| state.lane.held_until()), at(100));
     }

@@ -157,8 +157,12 @@ impl Robots {
         self.records.get(origin)
     }
 
-    /// What somebody has found out.
-    pub fn learn(&self, origin: &Origin, record: Arc<Record>) {
+    /// What somebody else has found out.
+    pub fn learn(&self, origin: &Origin, record: Record) {
+        self.keep(origin, Arc::new(record));
+    }
+
+    fn keep(&self, origin: &Origin, record: Arc<Record>) {
         self.store.put_robots(&origin.to_string(), kept::to_store(&record, now()));
         self.records.insert(origin.clone(), record);
     }
@@ -178,7 +182,7 @@ struct UnderWay {
 impl UnderWay {
     fn end(self, record: Record) {
         let record = Arc::new(record);
-        self.robots.learn(&self.origin, record.clone());
+        self.robots.keep(&self.origin, record.clone());
         self.end.send_replace(Some(record));
     }
 }
@@ -298,7 +302,7 @@ mod tests {
         let robots = robots(memory());
         let body = b"User-agent: *\nDisallow: /".repeat(40);
         for n in 0..10_000 {
-            robots.learn(&origin(&format!("h{n}.test")), Arc::new(fetched(None, 200, &body)));
+            robots.learn(&origin(&format!("h{n}.test")), fetched(None, 200, &body));
         }
         assert!(robots.bytes() <= 1 << 20, "{}", robots.bytes());
         assert!(robots.records.len() > 500, "{}", robots.records.len());

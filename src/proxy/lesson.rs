@@ -79,7 +79,7 @@ impl Lesson {
         let Lesson { shared, origin, cache_ttl, status, headers, body, .. } = *self;
         let previous = shared.robots.record(&origin);
         let record = fetch::overheard(previous.as_deref(), status, headers, body, cache_ttl);
-        shared.robots.learn(&origin, Arc::new(record));
+        shared.robots.learn(&origin, record);
         tracing::debug!(event = "robots.learned", %origin, status, "robots.txt learned from an answer to a client");
     }
 }

@@ -151,6 +151,9 @@ impl Robots {
         if let Some(record) = self.records.get(origin).filter(usable) {
             return Some(record);
         }
+        if let Some(record) = self.kept(origin).await.as_ref().filter(|record| usable(record)) {
+            return Some(record.clone());
+        }
         let mut end = self.begin(origin, anew, fetch);
         end.wait_for(Option::is_some).await.ok()?.clone()
     }
@@ -198,8 +201,12 @@ impl Robots {
         self.readers.clone().try_acquire_owned().ok()
     }
 
-    /// What somebody has found out.
-    pub fn learn(&self, origin: &Origin, record: Arc<Record>) {
+    /// What somebody else has found out.
+    pub fn learn(&self, origin: &Origin, record: Record) {
+        self.keep(origin, Arc::new(record));
+    }
+
+    fn keep(&self, origin: &Origin, record: Arc<Record>) {
         self.store.put_robots(&origin.to_string(), kept::to_store(&record, now()));
         self.records.insert(origin.clone(), record);
     }
@@ -219,7 +226,7 @@ struct UnderWay {
 impl UnderWay {
     fn end(self, record: Record) {
         let record = Arc::new(record);
-        self.robots.learn(&self.origin, record.clone());
+        self.robots.keep(&self.origin, record.clone());
         self.end.send_replace(Some(record));
     }
 }
@@ -355,8 +362,8 @@ mod tests {
     fn answers_are_read_along_only_if_they_can_teach_and_not_too_many() {
         let robots = robots(memory());
         let (known, ill, new) = (origin("known.test"), origin("ill.test"), origin("new.test"));
-        robots.learn(&known, Arc::new(fetched(None, 200, b"")));
-        robots.learn(&ill, Arc::new(fetched(Some(&fetched(None, 200, b"")), 503, b"")));
+        robots.learn(&known, fetched(None, 200, b""));
+        robots.learn(&ill, fetched(Some(&fetched(None, 200, b"")), 503, b""));
         assert!(robots.read_along(&known).is_none());
         assert!(robots.read_along(&ill).is_some(), "an old copy is used, but any answer is better");
         let mut readers: Vec<_> = (0..MOST_READERS).map(|_| robots.read_along(&new)).collect();
@@ -370,7 +377,7 @@ mod tests {
         let robots = robots(memory());
         let body = b"User-agent: *\nDisallow: /".repeat(40);
         for n in 0..10_000 {
-            robots.learn(&origin(&format!("h{n}.test")), Arc::new(fetched(None, 200, &body)));
+            robots.learn(&origin(&format!("h{n}.test")), fetched(None, 200, &body));
         }
         assert!(robots.bytes() <= 1 << 20, "{}", robots.bytes());
         assert!(robots.records.len() > 500, "{}", robots.records.len());

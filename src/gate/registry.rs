@@ -259,7 +259,7 @@ mod tests {
         busy.look(|state| state.lane.join(visit, at(0))).unwrap();
         drop(busy);
         for n in 1..10 {
-            registry.lane(&host(n), &book, at(0)).0;
+            registry.lane(&host(n), &book, at(0));
         }
         let shared = registry.lane(&host(10), &book, at(30)).0;
         assert!(Arc::ptr_eq(&shared, &registry.lane(&host(11), &book, at(30)).0), "there was room");
@@ -272,14 +272,14 @@ mod tests {
     fn looking_for_room_is_not_the_price_of_every_new_host() {
         let registry = registry(2);
         let book = PolicyBook::default();
-        registry.lane(&host(0), &book, at(0)).0;
-        registry.lane(&host(1), &book, at(0)).0;
-        registry.lane(&host(2), &book, at(59)).0;
+        registry.lane(&host(0), &book, at(0));
+        registry.lane(&host(1), &book, at(0));
+        registry.lane(&host(2), &book, at(59));
         let half_a_second = Duration::from_millis(500);
         // Host 0 could go by now, but the last look was a moment ago.
-        registry.lane(&host(3), &book, at(59) + half_a_second).0;
+        registry.lane(&host(3), &book, at(59) + half_a_second);
         assert_eq!(registry.made_room.load(Relaxed), at(59).as_micros());
-        registry.lane(&host(3), &book, at(60)).0;
+        registry.lane(&host(3), &book, at(60));
         assert_eq!(registry.len(), 1);
     }
 

@@ -24,6 +24,7 @@
 //! | S3 | `landing` |
 //! | X53, X54 | `logs` |
 //! | X53, X57, as far as robots.txt is shown | `robots_command` |
+//! | what happens between a decision and the send | `meanwhile` |
 //! | what was counted, health | `admin` |
 
 mod admin;
@@ -39,6 +40,7 @@ mod landing;
 mod learning;
 mod limits;
 mod logs;
+mod meanwhile;
 mod pacing;
 mod refusals;
 mod responses;

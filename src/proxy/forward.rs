@@ -43,7 +43,8 @@ pub(super) async fn forward(
         return Ok(response);
     }
     let job = Job::begin(&worker.shared, settings, wish::name(&parts, user))?;
-    let Heard { crawl_delay, warning } = robots::ask(worker, settings, origin, &parts).await?;
+    let heard = robots::ask(worker, settings, origin, &parts).await;
+    let Heard { crawl_delay, warning } = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     let visit = Visit { crawl_delay, ..wish::read(&worker.shared.gate, &parts, user, peer) };
     let may_teach = lesson::may_come(&parts);
     let identity = settings.config.upstream.via.then_some(&worker.shared.identity);

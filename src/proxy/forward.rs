@@ -44,7 +44,8 @@ pub(super) async fn forward(
     }
     let wish = Wish::of(&parts.headers, user);
     let job = Job::begin(&worker.shared, settings, wish.name())?;
-    let Heard { crawl_delay, warning } = robots::ask(worker, settings, origin, &parts).await?;
+    let heard = robots::ask(worker, settings, origin, &parts).await;
+    let Heard { crawl_delay, warning } = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     let visit = wish.visit(&worker.shared.gate, &parts.uri, peer, crawl_delay);
     let may_teach = lesson::may_come(&parts);
     let identity = settings.config.upstream.via.then_some(&worker.shared.identity);

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::clock;
@@ -35,10 +35,15 @@ pub struct Robots {
     records: Cache<Origin, Arc<Record>, Weight>,
     /// Fetches under way, and where their end is told.
     fetches: DashMap<Origin, watch::Receiver<Option<Arc<Record>>>>,
+    /// Places for fetches.
+    fetchers: Arc<Semaphore>,
     /// Places for those who read along.
     readers: Arc<Semaphore>,
 }
 
+/// Fetches under way at the same time. They go on when their clients have left, so nothing else bounds them, and each may
+/// take half a megabyte.
+const MOST_FETCHES: usize = 1024;
 /// Answers to clients that are read along at the same time: each may take half a megabyte.
 const MOST_READERS: usize = 32;
 
@@ -52,11 +57,19 @@ pub struct Unknown {
 /// What a fetch that ended without a record is taken for: its worker was stopped in the middle of it.
 const LOST: Unknown = Unknown { kind: TroubleKind::Unreachable, retry_after: Duration::from_secs(5) };
 
+/// What is told to whom the fetch of a robots.txt would be one too many.
+const BUSY: Unknown = LOST;
+
 impl Robots {
     /// Keeps at most this many bytes in memory.
     pub fn new(bytes: usize, store: Arc<Store>) -> Self {
-        let records = Cache::with_weighter(bytes / USUAL_RECORD, bytes as u64, Weight);
-        Robots { store, records, fetches: DashMap::new(), readers: Arc::new(Semaphore::new(MOST_READERS)) }
+        Robots {
+            store,
+            records: cache(bytes),
+            fetches: DashMap::new(),
+            fetchers: Arc::new(Semaphore::new(MOST_FETCHES)),
+            readers: Arc::new(Semaphore::new(MOST_READERS)),
+        }
     }
 
     /// What the origin's robots.txt says. `fetch` is asked for only if that is not known, or should be learned anew
@@ -124,7 +137,7 @@ impl Robots {
     where
         F: Future<Output = Record> + Send + 'static,
     {
-        let mut end = self.begin(origin, false, fetch);
+        let mut end = self.begin(origin, false, fetch).ok_or(BUSY)?;
         let record = match end.wait_for(Option::is_some).await {
             Ok(record) => record.clone().ok_or(LOST)?,
             Err(_) => return Err(LOST),
@@ -137,7 +150,7 @@ impl Robots {
     }
 
     /// All that is known of the origin, for people to look at: fetched if nothing is known, or in any case if it is
-    /// wanted `anew`. `None` if the fetch was lost.
+    /// wanted `anew`. `None` if the fetch was lost, or would be one too many.
     pub async fn look_up<F>(
         self: &Arc<Self>,
         origin: &Origin,
@@ -154,36 +167,38 @@ impl Robots {
         if let Some(record) = self.kept(origin).await.as_ref().filter(|record| usable(record)) {
             return Some(record.clone());
         }
-        let mut end = self.begin(origin, anew, fetch);
+        let mut end = self.begin(origin, anew, fetch)?;
         end.wait_for(Option::is_some).await.ok()?.clone()
     }
 
-    /// Starts a fetch, unless one is under way or, if it need not be `anew`, has just ended.
+    /// Starts a fetch, unless one is under way or, if it need not be `anew`, has just ended. `None` if there are too many
+    /// already.
     fn begin<F>(
         self: &Arc<Self>,
         origin: &Origin,
         anew: bool,
         fetch: impl FnOnce(Option<Arc<Record>>) -> F,
-    ) -> watch::Receiver<Option<Arc<Record>>>
+    ) -> Option<watch::Receiver<Option<Arc<Record>>>>
     where
         F: Future<Output = Record> + Send + 'static,
     {
         let vacant = match self.fetches.entry(origin.clone()) {
-            Entry::Occupied(under_way) => return under_way.get().clone(),
+            Entry::Occupied(under_way) => return Some(under_way.get().clone()),
             Entry::Vacant(vacant) => vacant,
         };
         let previous = self.records.get(origin);
         // A fetch puts its record in before it takes itself out, so one that has ended meanwhile is seen here.
-        let usable = |record: &&Arc<Record>| !anew && matches!(record.look(now()), Look::Use(_));
+        let usable = |record: &&Arc<Record>| !anew && matches!(record.look(now()), Look::Use(_) | Look::Refuse { .. });
         if let Some(record) = previous.as_ref().filter(usable) {
-            return watch::channel(Some(record.clone())).1;
+            return Some(watch::channel(Some(record.clone())).1);
         }
+        let place = self.fetchers.clone().try_acquire_owned().ok()?;
         let (end, heard) = watch::channel(None);
         vacant.insert(heard.clone());
-        let under_way = UnderWay { robots: self.clone(), origin: origin.clone(), end };
+        let under_way = UnderWay { robots: self.clone(), origin: origin.clone(), end, _place: place };
         let fetching = fetch(previous);
         tokio::spawn(async move { under_way.end(fetching.await) });
-        heard
+        Some(heard)
     }
 
     /// What is known of the origin, without asking anybody.
@@ -221,6 +236,7 @@ struct UnderWay {
     robots: Arc<Robots>,
     origin: Origin,
     end: watch::Sender<Option<Arc<Record>>>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl UnderWay {
@@ -236,6 +252,24 @@ impl Drop for UnderWay {
         self.robots.fetches.remove(&self.origin);
     }
 }
+
+/// No file is too large for it: what is not kept is fetched again for every page. A shard takes no more than its share of
+/// the bytes, and there are as many as the machine has cores, if nobody says otherwise.
+fn cache(bytes: usize) -> Cache<Origin, Arc<Record>, Weight> {
+    let shards = 1 << (bytes / LEAST_SHARD).clamp(1, MOST_SHARDS).ilog2();
+    let options = OptionsBuilder::new()
+        .estimated_items_capacity(bytes / USUAL_RECORD)
+        .weight_capacity(bytes as u64)
+        .shards(shards)
+        .build()
+        .expect("both capacities are given");
+    Cache::with_options(options, Weight, DefaultHashBuilder::default(), DefaultLifecycle::default())
+}
+
+/// Twice the largest record.
+const LEAST_SHARD: usize = 1 << 20;
+/// More than a machine has cores that look into it at the same moment.
+const MOST_SHARDS: usize = 16;
 
 #[derive(Clone, Debug)]
 struct Weight;
@@ -331,6 +365,39 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(60)).await;
         let well = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 404, b"") };
         assert_eq!(robots.says(&origin("a.test"), well).await, Ok(Says::Nothing));
+    }
+
+    /// Somebody looked for the record just before a fetch ended, and begins one just after.
+    #[tokio::test(start_paused = true)]
+    async fn a_fetch_that_has_just_failed_is_not_repeated_by_who_came_too_late_for_it() {
+        let robots = robots(memory());
+        robots.learn(&origin("a.test"), fetched(None, 503, b""));
+        assert!(robots.fetched(&origin("a.test"), never).await.is_err_and(|unknown| unknown != LOST));
+    }
+
+    /// Whoever leaves does not cancel a fetch, so clients that come and go could start any number.
+    #[tokio::test(start_paused = true)]
+    async fn fetches_under_way_are_bounded() {
+        let robots = robots(memory());
+        for n in 0..MOST_FETCHES + 100 {
+            let (at, robots) = (origin(&format!("h{n}.test")), robots.clone());
+            let client = tokio::spawn(async move { robots.says(&at, |_| std::future::pending()).await });
+            tokio::task::yield_now().await;
+            client.abort();
+        }
+        assert_eq!(robots.fetches.len(), MOST_FETCHES);
+        assert_eq!(robots.says(&origin("z.test"), never).await, Err(BUSY));
+    }
+
+    #[test]
+    fn the_largest_file_fits_into_the_smallest_cache() {
+        let robots = robots(memory());
+        let body: Vec<u8> = (0..40_000).flat_map(|n| format!("Disallow: /{n}\n").into_bytes()).collect();
+        let body = [b"User-agent: *\n", &body[..500 * 1024]].concat();
+        for name in ["a.test", "b.test", "c.test"] {
+            robots.learn(&origin(name), fetched(None, 200, &body));
+            assert!(robots.record(&origin(name)).is_some(), "{name} would be fetched again for every page");
+        }
     }
 
     #[tokio::test(start_paused = true)]

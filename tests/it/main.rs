@@ -25,6 +25,7 @@
 //! | S3 | `landing` |
 //! | X53, X54 | `logs` |
 //! | X53, X57, as far as robots.txt is shown | `robots_command` |
+//! | what happens between a decision and the send | `meanwhile` |
 //! | what was counted, health | `admin` |
 //! | what counts, and other numbers while it runs | `steering` |
 //! | what survives a restart | `restart` |
@@ -42,6 +43,7 @@ mod landing;
 mod learning;
 mod limits;
 mod logs;
+mod meanwhile;
 mod pacing;
 mod quotas;
 mod refusals;

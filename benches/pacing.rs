@@ -8,13 +8,14 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curtsy::gate::{Bounds, Gate, Permit};
+use curtsy::gate::{Bounds, Gate, Memories, Permit};
 use curtsy::politeness::HostKey;
 use curtsy::politeness::lane::Lane;
 use curtsy::politeness::policy::{Policy, PolicyBook, Schooling};
 use curtsy::politeness::signals::Signals;
 use curtsy::politeness::time::Timestamp;
 use curtsy::politeness::visit::{ClientId, Outcome, Step, Ticket, Visit};
+use curtsy::store::{Keep, Store};
 
 fn main() {
     println!("size of a lane: {} B", size_of::<Lane>());
@@ -35,7 +36,8 @@ fn through_the_gate() {
         ..PolicyBook::default()
     };
     let bounds = Bounds { most: 100_000, idle: Duration::from_secs(3600) };
-    let gate = Arc::new(Gate::new(book, bounds, 1000, Arc::default()));
+    let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+    let gate = Arc::new(Gate::new(book, bounds, 1000, memories, Arc::default()));
     let hosts: Vec<_> =
         (0..1_000_000).map(|n| HostKey::parse(&format!("www.host-{n}.example")).expect("a name")).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");

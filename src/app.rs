@@ -3,6 +3,8 @@
 
 mod alone;
 mod book;
+mod state;
+mod steering;
 
 use std::fmt;
 use std::io;
@@ -15,16 +17,19 @@ use socket2::{Domain, Socket, Type};
 
 use crate::admin::{self, Admin};
 use crate::config::{Config, Listen};
-use crate::gate::Gate;
+use crate::gate::{Gate, Memories};
 use crate::metrics::Metrics;
 use crate::proxy::{AccessLog, BadUsersFile, Desk, Identity, Settings, Shared, Users, Worker};
 use crate::robots::Robots;
 use crate::shutdown::{self, Stopper};
-use crate::store;
+use crate::store::{self, Store, StoreError};
 use crate::telemetry;
 use crate::upstream::{BadRoots, Guard, Resolver, Trust};
 
+use self::steering::Helm;
+
 pub use self::alone::ask_about_robots;
+pub use crate::gate::Apply;
 
 /// Bound sockets. Tests bind port 0 and pass them in.
 #[derive(Debug)]
@@ -37,6 +42,8 @@ pub struct Listeners {
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
+    helm: Arc<Helm>,
+    store: Arc<Store>,
     stopper: Stopper,
     threads: Vec<JoinHandle<()>>,
     proxy: Vec<SocketAddr>,
@@ -51,6 +58,7 @@ pub enum StartError {
     BadUsers { path: PathBuf, error: BadUsersFile },
     Roots(BadRoots),
     AccessLog(io::Error),
+    State(StoreError),
     Thread(io::Error),
 }
 
@@ -74,14 +82,18 @@ impl Running {
         let (stopper, stop) = shutdown::channel();
         let metrics = Arc::new(Metrics::new());
         metrics.reload_successful.set(1);
+        let (store, unknown_before) = state::open(&config)?;
         let identity = Identity::new(&name(&config));
         let access_log = AccessLog::open(&config.log.access, telemetry::is_json(config.log.format));
         let most_waiting = config.politeness.max_queue_total;
-        let gate = Arc::new(Gate::new(book::book(&config), book::bounds(&config), most_waiting, metrics.clone()));
-        let robots = Arc::new(Robots::new(config.robots.cache_size));
+        let memories = Memories::new(store.clone(), unknown_before);
+        let (book, bounds) = (book::book(&config), book::bounds(&config));
+        let gate = Arc::new(Gate::new(book, bounds, most_waiting, memories, metrics.clone()));
+        let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()));
         let (workers, token) = (config.workers, config.metrics.token.clone());
+        let own: Vec<SocketAddr> = proxy.iter().copied().chain(admin).collect();
         let shared = Arc::new(Shared::new(
-            settings(config, &own_addresses(&proxy, admin))?,
+            settings(config, &own)?,
             metrics.clone(),
             identity,
             access_log.map_err(StartError::AccessLog)?,
@@ -89,12 +101,14 @@ impl Running {
             robots.clone(),
             stop.clone(),
         ));
-        let mut running = Running { shared, stopper, threads: Vec::new(), proxy, admin };
+        let helm = Arc::new(Helm::new(shared.clone(), own));
+        let mut running = Running { shared, store, helm: helm.clone(), stopper, threads: Vec::new(), proxy, admin };
         let resolver = Arc::new(Resolver::default());
         running.start_workers(workers, &listeners.proxy, &resolver)?;
         if let Some((listener, address)) = listeners.admin.zip(admin) {
             let desk = Desk::new(running.shared.clone(), resolver);
-            running.start_admin(Admin { metrics, gate, robots, desk, stop, token, address }, listener)?;
+            let admin = Admin { metrics, gate, robots, desk, steering: helm, stop, token, address };
+            running.start_admin(admin, listener)?;
         }
         running.start_sweeper()?;
         Ok(running)
@@ -131,7 +145,10 @@ impl Running {
             loop {
                 let pause = shared.settings.load().config.hosts.sweep;
                 tokio::select! {
-                    () = tokio::time::sleep(pause) => shared.gate.sweep(),
+                    () = tokio::time::sleep(pause) => {
+                        shared.gate.sweep();
+                        shared.settings.load().sweep();
+                    }
                     () = stop.requested() => return,
                 }
             }
@@ -182,14 +199,15 @@ impl Running {
 
     /// Replaces the settings for all requests from now on. Nothing changes if the new ones cannot be used. What needs a
     /// restart stays as it is.
-    pub fn apply(&self, config: Config) -> Result<(), StartError> {
-        let settings =
-            settings(config, &own_addresses(&self.proxy, self.admin)).inspect_err(|_| self.reload_failed())?;
-        let config = &settings.config;
-        self.shared.gate.change(book::book(config), book::bounds(config), config.politeness.max_queue_total);
-        self.shared.settings.store(Arc::new(settings));
+    pub fn apply(&self, config: Config, apply: Apply) -> Result<(), StartError> {
+        self.helm.replace(config, apply).inspect_err(|_| self.reload_failed())?;
         self.shared.metrics.reload_successful.set(1);
         Ok(())
+    }
+
+    /// What counts now.
+    pub fn config(&self) -> Config {
+        self.shared.settings.load().config.clone()
     }
 
     /// A new configuration could not be read.
@@ -207,6 +225,8 @@ impl Running {
         for thread in self.threads {
             let _ = thread.join();
         }
+        self.shared.gate.keep_all();
+        state::close(&self.store);
     }
 }
 
@@ -222,10 +242,6 @@ fn settings(config: Config, own: &[SocketAddr]) -> Result<Settings, StartError> 
     let guard = Guard::new(config.access.allow_destinations.clone(), own.to_vec());
     let trust = Trust::load(&config.tls).map_err(StartError::Roots)?;
     Ok(Settings::new(config, guard, trust, users))
-}
-
-fn own_addresses(proxy: &[SocketAddr], admin: Option<SocketAddr>) -> Vec<SocketAddr> {
-    proxy.iter().copied().chain(admin).collect()
 }
 
 /// The configured name, or the one that is kept in the state directory. A directory that cannot be written costs the
@@ -272,6 +288,7 @@ impl fmt::Display for StartError {
             StartError::UsersFile { path, error } => write!(f, "cannot read users_file {}: {error}", path.display()),
             StartError::BadUsers { path, error } => write!(f, "users_file {}, {error}", path.display()),
             StartError::Roots(error) => error.fmt(f),
+            StartError::State(error) => error.fmt(f),
             StartError::AccessLog(error) => write!(f, "cannot write the access log: {error}"),
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }

@@ -39,6 +39,16 @@ fn anchor() -> &'static (Instant, u64) {
     })
 }
 
+/// Which start of the machine this is, and when that was by the clock on the wall: setting the clock moves it. None
+/// where the system does not say.
+pub fn boot() -> Option<(String, Duration)> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
+    let up = Duration::try_from_secs_f64(uptime.split(' ').next()?.parse().ok()?).ok()?;
+    let wall = wall().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    Some((id.trim().to_owned(), wall.saturating_sub(up)))
+}
+
 /// What the clock on the wall shows.
 pub fn wall() -> SystemTime {
     SystemTime::now()

@@ -4,6 +4,7 @@
 //! defaults, the file, `CURTSY_*` variables and flags, in that order; all problems are reported at once. A new key is a
 //! field here, its number in `defaults.rs`, a row in `keys.rs` and a line in `config.toml`.
 
+mod amend;
 mod check;
 mod defaults;
 mod differences;
@@ -32,13 +33,14 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+pub use self::amend::repace;
 pub use self::differences::{Change, differences};
 pub use self::file::FileChoice;
 pub use self::load::{Loaded, Origins, Overrides, Sources, load, parse};
 pub use self::problems::{Origin, Place, Problem, Problems, Severity};
 pub use self::schema::schema;
-pub use self::show::{show, show_json};
-pub use self::values::{AccessLog, BadValue, Destination, HostPattern, Listen, Rate, Resolver, Span, StateDir};
+pub use self::show::{running_json, show, show_json};
+pub use self::values::{AccessLog, BadValue, Destination, HostPattern, Listen, Quota, Rate, Resolver, Span, StateDir};
 pub use self::watch::Watch;
 
 /// The documented file: every key with its default.
@@ -261,6 +263,10 @@ pub struct Access {
     /// `None` = any port.
     pub connect_ports: Option<Vec<u16>>,
     pub max_client_connections: usize,
+    /// How fast one client may ask, whatever the host; `None` = no limit.
+    pub client_rate: Option<Quota>,
+    /// The same for all clients together.
+    pub total_rate: Option<Quota>,
 }
 
 /// How much of curtsy one client connection may hold, and for how long.

@@ -18,8 +18,11 @@ pub struct Metrics {
     origin_response: Histogram,
     queue_wait: Histogram,
     requests_waited: IntCounter,
+    would_wait: Histogram,
+    requests_would_wait: IntCounter,
     pub robots: Robots,
     pub lessons: Lessons,
+    store: Store,
     pub spacing_violations: IntCounter,
     pub queued: IntGauge,
     pub hosts: IntGauge,
@@ -52,6 +55,15 @@ pub struct Lessons {
     pub jobs_stopped: IntCounter,
 }
 
+/// How the state file fares.
+#[derive(Debug)]
+struct Store {
+    pending: IntGauge,
+    failures: IntCounter,
+    lost: IntCounter,
+    age: IntGauge,
+}
+
 /// How a request came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -80,7 +92,7 @@ const KINDS: [&str; 2] = ["http", "tunnel"];
 const OUTCOMES: [&str; 5] = ["forwarded", "denied", "rejected", "abandoned", "failed"];
 const STAGES: [&str; 2] = ["connecting", "response"];
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
-const REASONS: [&str; 15] = [
+const REASONS: [&str; 16] = [
     "auth_required",
     "bad_request",
     "breaker_open",
@@ -92,6 +104,7 @@ const REASONS: [&str; 15] = [
     "origin_timeout",
     "origin_unreachable",
     "queue_full",
+    "quota_exceeded",
     "robots_denied",
     "robots_unreachable",
     "shutting_down",
@@ -145,8 +158,20 @@ impl Metrics {
                 &WAIT_BUCKETS,
             ),
             requests_waited: counter(&registry, "curtsy_requests_waited_total", "Requests that had to wait."),
+            would_wait: histogram(
+                &registry,
+                "curtsy_would_wait_seconds",
+                "In report mode: how long requests would have been held for a turn and a place.",
+                &WAIT_BUCKETS,
+            ),
+            requests_would_wait: counter(
+                &registry,
+                "curtsy_requests_would_wait_total",
+                "In report mode: requests that would have had to wait.",
+            ),
             robots: Robots::new(&registry),
             lessons: Lessons::new(&registry),
+            store: Store::new(&registry),
             spacing_violations: counter(
                 &registry,
                 "curtsy_spacing_violations_total",
@@ -202,6 +227,23 @@ impl Metrics {
         if wait >= A_MOMENT {
             self.requests_waited.inc();
         }
+    }
+
+    /// How long a request would have been held, in report mode.
+    pub fn would_wait(&self, wait: Duration) {
+        self.would_wait.observe(wait.as_secs_f64());
+        if wait >= A_MOMENT {
+            self.requests_would_wait.inc();
+        }
+    }
+
+    /// What the store says of itself: changes that wait for the disk, writes that failed and changes given up so far,
+    /// and how long ago the last write was.
+    pub fn store(&self, pending: usize, failures: u64, lost: u64, age: Duration) {
+        self.store.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
+        self.store.failures.inc_by(failures.saturating_sub(self.store.failures.get()));
+        self.store.lost.inc_by(lost.saturating_sub(self.store.lost.get()));
+        self.store.age.set(i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
     }
 
     pub fn origin_error(&self, kind: &str) {
@@ -260,6 +302,21 @@ impl Robots {
 
     pub fn fetch(&self, result: &str) {
         count(&self.fetches, result);
+    }
+}
+
+impl Store {
+    fn new(registry: &Registry) -> Self {
+        let counter = |name, help| counter(registry, name, help);
+        Store {
+            pending: gauge(registry, "curtsy_store_pending_changes", "Changes that are not in the state file yet."),
+            failures: counter("curtsy_store_write_failures_total", "Writes to the state file that failed."),
+            lost: counter(
+                "curtsy_store_lost_changes_total",
+                "Changes that never reached the state file, for want of room while it could not be written.",
+            ),
+            age: gauge(registry, "curtsy_store_last_write_age_seconds", "Time since the state file was written."),
+        }
     }
 }
 

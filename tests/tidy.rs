@@ -26,7 +26,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("app", "admin clock config gate ledger metrics politeness proxy robots shutdown store telemetry tls upstream"),
     ("admin", "clock config gate metrics politeness proxy robots shutdown"),
     ("proxy", "clock config gate metrics patience politeness robots shutdown telemetry tls upstream"),
-    ("robots", "clock config gate politeness upstream"),
+    ("robots", "clock config gate politeness store upstream"),
     ("gate", "clock config ledger metrics politeness store upstream"),
     ("ledger", "clock config metrics politeness"),
     ("store", "clock config metrics politeness"),

@@ -6,6 +6,7 @@
 
 mod body;
 pub mod clients;
+mod config;
 pub mod explain;
 pub mod hosts;
 mod problem;
@@ -32,12 +33,15 @@ use crate::shutdown::Stop;
 
 use self::problem::Problem;
 
+pub use self::config::{Repaced, Steering};
+
 #[derive(Debug)]
 pub struct Admin {
     pub metrics: Arc<Metrics>,
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
     pub desk: Desk,
+    pub steering: Arc<dyn Steering>,
     pub stop: Stop,
     /// Needed for everything but health, if set.
     pub token: Option<String>,
@@ -57,6 +61,7 @@ pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::
         .route("/api/v1/clients/{name}/resume", post(clients::resume))
         .route("/api/v1/explain", get(explain::explain))
         .route("/api/v1/check", post(explain::check))
+        .route("/api/v1/config", get(config::show).patch(config::change))
         .layer(middleware::from_fn(body::check_type))
         .layer(middleware::from_fn(check_site))
         .route("/metrics", get(metrics))
@@ -84,6 +89,7 @@ async fn index() -> &'static str {
   /api/v1/explain?url=URL    may it be fetched, and when?
   /api/v1/check              the same about many: POST {\"urls\": [...]}
   /api/v1/clients            clients that fail or were stopped
+  /api/v1/config             the effective configuration; PATCH changes the pacing
 "
 }
 
@@ -103,6 +109,7 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> impl IntoResponse {
     // What can be asked for is not counted twice.
     admin.metrics.hosts.set(i64::try_from(admin.gate.hosts()).unwrap_or(i64::MAX));
     admin.metrics.robots.bytes.set(i64::try_from(admin.robots.bytes()).unwrap_or(i64::MAX));
+    admin.gate.measure_store();
     admin.metrics.queued.set(i64::try_from(admin.gate.queued()).unwrap_or(i64::MAX));
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.metrics.render())
 }

@@ -4,31 +4,32 @@
 
 use std::sync::Arc;
 
-use super::{StartError, book, own_addresses, settings};
+use super::{StartError, book, settings};
 use crate::config::{AccessLog, Config, Listen};
-use crate::gate::Gate;
+use crate::gate::{Gate, Memories};
 use crate::metrics::Metrics;
 use crate::proxy::{self, Desk, Identity, Shared};
 use crate::robots::{Question, Report, Robots};
 use crate::shutdown;
+use crate::store::{Keep, Store};
 use crate::upstream::Resolver;
 
 /// Fetches a robots.txt as a proxy with this configuration would, and says what it means.
 pub fn ask_about_robots(mut config: Config, question: &Question) -> Result<Report, StartError> {
     config.access.users_file = None;
     config.log.access = AccessLog::Off;
-    let listen: Vec<_> = config.listen.iter().map(|Listen::Tcp(address)| *address).collect();
-    let own = own_addresses(&listen, config.admin);
+    let own: Vec<_> = config.listen.iter().map(|Listen::Tcp(address)| *address).chain(config.admin).collect();
     let metrics = Arc::new(Metrics::new());
     let (book, bounds, most_waiting) = (book::book(&config), book::bounds(&config), config.politeness.max_queue_total);
     let (_stopper, stop) = shutdown::channel();
+    let store = Arc::new(Store::memory(Keep::default()));
     let shared = Shared::new(
         settings(config, &own)?,
         metrics.clone(),
         Identity::new("curtsy"),
         proxy::AccessLog::open(&AccessLog::Off, false).map_err(StartError::AccessLog)?,
-        Arc::new(Gate::new(book, bounds, most_waiting, metrics)),
-        Arc::new(Robots::new(ONE_FILE)),
+        Arc::new(Gate::new(book, bounds, most_waiting, Memories::new(store.clone(), None), metrics)),
+        Arc::new(Robots::new(ONE_FILE, store)),
         stop,
     );
     let desk = Desk::new(Arc::new(shared), Arc::new(Resolver::default()));

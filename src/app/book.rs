@@ -42,6 +42,7 @@ fn schooling(config: &Config) -> Schooling {
             max_delay: adaptive.max_delay,
             concurrency_step: adaptive.concurrency_step,
             remember: adaptive.remember,
+            longest_hold: adaptive.retry_after_max,
             ..Learning::default()
         },
         tolerance: Tolerance {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::Settings;
-use crate::app::{Listeners, Running};
+use crate::app::{Apply, Listeners, Running};
 use crate::clock;
 use crate::config::{self, Config, Loaded, Mode, Problems, RobotsMode, Sources, Watch};
 use crate::shutdown::{Wish, Wishes};
@@ -79,7 +79,7 @@ async fn operate(
             },
             () = tokio::time::sleep(LOOK), if config.watch => watch.changed(),
         };
-        if let Some(new) = reloaded.and_then(|result| reload(&running, &config, result)) {
+        if let Some(new) = reloaded.and_then(|result| reload(&running, result)) {
             level.set(&new.log.level);
             config = new;
         }
@@ -88,7 +88,7 @@ async fn operate(
 }
 
 /// All or nothing: a file with a mistake changes nothing.
-fn reload(running: &Running, old: &Config, result: Result<Loaded, Problems>) -> Option<Config> {
+fn reload(running: &Running, result: Result<Loaded, Problems>) -> Option<Config> {
     let loaded = match result {
         Ok(loaded) => loaded,
         Err(problems) => {
@@ -98,8 +98,9 @@ fn reload(running: &Running, old: &Config, result: Result<Loaded, Problems>) -> 
             return None;
         }
     };
-    let changes = config::differences(old, &loaded.config);
-    if let Err(error) = running.apply(loaded.config.clone()) {
+    // What was set by hand meanwhile is told of too.
+    let changes = config::differences(&running.config(), &loaded.config);
+    if let Err(error) = running.apply(loaded.config.clone(), Apply::All) {
         tracing::warn!(event = "config.reload_failed", "the configuration was not changed: {error}");
         return None;
     }

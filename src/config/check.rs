@@ -17,15 +17,19 @@ pub(super) fn check(draft: &mut Draft<'_>, exposed: bool) {
     problems.extend(open_admin(draft));
     problems.extend(same_address(draft));
     problems.extend(half_an_authority(draft));
-    problems.extend(queue_larger_than_all(draft));
     problems.extend(everywhere(draft));
-    problems.extend(no_pacing(draft));
-    problems.extend(patience(draft));
+    problems.extend(pacing(draft));
     problems.extend(rules_never_reached(draft));
     if exposed {
         problems.extend(secrets_in_the_file(draft));
     }
     draft.problems.extend(problems);
+}
+
+/// What can be wrong with `[politeness]`.
+pub(super) fn pacing(draft: &Draft<'_>) -> Vec<Problem> {
+    let warnings = no_pacing(draft).into_iter().chain(patience(draft));
+    queue_larger_than_all(draft).into_iter().chain(warnings).collect()
 }
 
 /// A proxy that strangers can reach is abused within hours, so who may use it has to be said.

@@ -144,6 +144,8 @@ impl Default for Access {
             allow_destinations: Vec::new(),
             connect_ports: Some(vec![443, 80, 8443]),
             max_client_connections: 4096,
+            client_rate: None,
+            total_rate: None,
         }
     }
 }

@@ -10,11 +10,12 @@ use std::time::Duration;
 use serde_json::Value as Json;
 
 use super::kinds::{
-    Choice, Flag, Given, Kind, List, PerTime, Read, Size, Span, Text, count, list, number, or_none, span, text,
+    Choice, Flag, Given, Kind, List, OrNone, PerTime, Read, Size, Span, Text, count, list, number, or_none, span, text,
 };
 use super::raw::Raw;
 use super::texts;
-use super::values::HostPattern;
+use super::units;
+use super::values::{HostPattern, Quota};
 use super::{
     Config, HostRule, Key as Paced, LogFormat, Mode, OnUnreachable, OnUntrusted, Order, PacePolicy, Profile,
     QueryStrings, ResponseHeaders, RobotsMode,
@@ -283,6 +284,8 @@ fn connections() -> Vec<Row<Config>> {
         row!(access.allow_destinations, list(text(texts::destination, ToString::to_string))),
         row!(access.connect_ports, or_none("*", list(count(1, u16::MAX)))),
         row!(access.max_client_connections, count(1, 1_000_000)),
+        row!(access.client_rate, quota()),
+        row!(access.total_rate, quota()),
         row!(limits.head_size, Size(LEAST_HEAD..=LARGEST_HEAD)),
         row!(limits.head_timeout, timeout()),
         row!(limits.client_idle, timeout()),
@@ -338,6 +341,10 @@ fn delay() -> Span {
 
 fn rate() -> PerTime {
     PerTime(MILLISECOND..=DAY)
+}
+
+fn quota() -> OrNone<Text<Quota>> {
+    or_none("", text(units::read_quota, units::write_quota))
 }
 
 /// Ten milliseconds is the least that any network keeps; more than an hour is a connection nobody waits for.

@@ -152,7 +152,12 @@ pub(super) type Placer<'a> = &'a dyn Fn(&Range<usize>) -> Place;
 
 impl<'a> Draft<'a> {
     fn new(env: &'a BTreeMap<String, String>, not_yet: &'a [&'a str]) -> Self {
-        Draft { config: Config::default(), origins: Origins::default(), problems: Vec::new(), env, not_yet }
+        Draft::over(Config::default(), env, not_yet)
+    }
+
+    /// Starts from other values than the defaults; nobody remembers where they were given.
+    pub(super) fn over(config: Config, env: &'a BTreeMap<String, String>, not_yet: &'a [&'a str]) -> Self {
+        Draft { config, origins: Origins::default(), problems: Vec::new(), env, not_yet }
     }
 
     /// Takes one value; if something is wrong with it, notes that and keeps the value from before.
@@ -203,7 +208,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn apply_profile(&mut self) {
+    pub(super) fn apply_profile(&mut self) {
         let Some(profile) = self.config.politeness.profile else { return };
         let (delay, burst) = pace_of(profile);
         let place = self.origins.place("politeness.profile").cloned();
@@ -217,7 +222,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn finish(self, source: Option<&Source>) -> Result<Loaded, Problems> {
+    pub(super) fn finish(self, source: Option<&Source>) -> Result<Loaded, Problems> {
         let problems = Problems::new(self.problems);
         if problems.errors() > 0 {
             return Err(problems);

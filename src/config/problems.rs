@@ -45,6 +45,8 @@ pub enum Origin {
     },
     Env(String),
     Flag(String),
+    /// A request to the running curtsy.
+    Request,
 }
 
 /// One line of source and the characters of it that are meant.
@@ -190,6 +192,7 @@ impl Problem {
             }
             Origin::Env(name) => object["variable"] = json!(name),
             Origin::Flag(name) => object["flag"] = json!(name),
+            Origin::Request => {}
         }
         object
     }
@@ -219,6 +222,10 @@ impl Place {
         Place::typed(Origin::Flag(flag.to_owned()), &format!("{flag} "), value, span)
     }
 
+    pub(super) fn in_request() -> Self {
+        Place { origin: Origin::Request, excerpt: None }
+    }
+
     /// The line that would be shown.
     pub(super) fn text(&self) -> Option<&str> {
         self.excerpt.as_ref().map(|excerpt| excerpt.text.as_str())
@@ -240,7 +247,7 @@ impl Place {
     fn line_number(&self) -> String {
         match &self.origin {
             Origin::File { line, .. } => line.to_string(),
-            Origin::Env(_) | Origin::Flag(_) => " ".to_owned(),
+            Origin::Env(_) | Origin::Flag(_) | Origin::Request => " ".to_owned(),
         }
     }
 
@@ -255,6 +262,7 @@ impl fmt::Display for Origin {
             Origin::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
             Origin::Env(name) => write!(f, "env {name}"),
             Origin::Flag(flag) => f.write_str(flag),
+            Origin::Request => f.write_str("the request"),
         }
     }
 }

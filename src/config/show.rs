@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value as Json, json};
 
+use super::Config;
 use super::keys::{KEYS, RULE_KEYS, RULES, name_of, section_of};
-use super::load::Loaded;
+use super::load::{Loaded, Origins};
 use super::problems::Origin;
 
 /// As TOML, in the order of the table of keys.
@@ -35,21 +36,30 @@ pub fn show(loaded: &Loaded, with_origin: bool) -> String {
 
 /// As JSON: sections are objects; with origins, each value is `{"value": …, "origin": …}`.
 pub fn show_json(loaded: &Loaded, with_origin: bool) -> Json {
-    let leaf = |value: Json, origin: Option<&Origin>| match with_origin {
-        true => json!({ "value": value, "origin": origin_text(origin) }),
-        false => value,
+    to_json(&loaded.config, with_origin.then_some(&loaded.origins))
+}
+
+/// The same of a configuration that runs: nobody remembers where its values were given.
+pub fn running_json(config: &Config) -> Json {
+    to_json(config, None)
+}
+
+fn to_json(config: &Config, origins: Option<&Origins>) -> Json {
+    let leaf = |value: Json, origin: &dyn Fn(&Origins) -> String| match origins {
+        Some(origins) => json!({ "value": value, "origin": origin(origins) }),
+        None => value,
     };
     let mut root = json!({});
     for row in KEYS.iter() {
-        let Some(value) = row.get(&loaded.config) else { continue };
+        let Some(value) = row.get(config) else { continue };
         // Indexing a JSON object with a new name adds it.
         let section = section_of(row.path).split('.').filter(|part| !part.is_empty());
         let section = section.fold(&mut root, |object, part| &mut object[part]);
-        section[name_of(row.path)] = leaf(value, loaded.origins.of(row.path));
+        section[name_of(row.path)] = leaf(value, &|origins| origin_text(origins.of(row.path)));
     }
-    let rules = loaded.config.host.iter().enumerate().map(|(index, rule)| {
+    let rules = config.host.iter().enumerate().map(|(index, rule)| {
         let values = RULE_KEYS.iter().filter_map(|row| {
-            let value = leaf(row.get(rule)?, loaded.origins.of_rule(index, row.path));
+            let value = leaf(row.get(rule)?, &|origins| origin_text(origins.of_rule(index, row.path)));
             Some((row.path.to_owned(), value))
         });
         Json::Object(values.collect::<Map<_, _>>())

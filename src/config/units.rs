@@ -3,9 +3,10 @@
 //! A number without its unit is refused, with the text to write instead: whether 150 means seconds or milliseconds is
 //! what people who come from other tools get wrong. What is written here can be read back without loss.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::values::{BadValue, Rate};
+use super::values::{BadValue, Quota, Rate};
 
 /// From the largest, as the writer needs them. A month is left out on purpose: `M` and `m` are too easy to mix up.
 const TIME_UNITS: [(&str, u64); 5] = [
@@ -115,6 +116,32 @@ pub(super) fn read_rate(text: &str) -> Result<Rate, BadValue> {
     Ok(Rate(count / seconds))
 }
 
+/// "20/s", "600/m": whole requests, so that "20/s" and "1200/m" say how many may come at once.
+pub(super) fn read_quota(text: &str) -> Result<Quota, BadValue> {
+    let advice = r#"write a whole number of requests and a time, such as "20/s" or "600/m", or "" for no limit"#;
+    let wrong = || BadValue::new(format!("is not a number of requests in a time: {text:?}"), advice);
+    let (requests, unit) = text.split_once('/').ok_or_else(wrong)?;
+    let requests: NonZeroU32 = requests.trim().parse().map_err(|_| wrong())?;
+    let (_, nanos) = quota_units().find(|(name, _)| *name == unit.trim()).ok_or_else(wrong)?;
+    if requests > MOST_IN_A_QUOTA {
+        return Err(BadValue::new(format!("cannot be {text:?}"), format!("the largest allowed is {MOST_IN_A_QUOTA}")));
+    }
+    Ok(Quota { requests, per: Duration::from_nanos(nanos) })
+}
+
+pub(super) fn write_quota(quota: &Quota) -> String {
+    let unit = quota_units().find(|(_, nanos)| Duration::from_nanos(*nanos) == quota.per);
+    format!("{}/{}", quota.requests, unit.map_or("s", |(name, _)| name))
+}
+
+/// Beyond a million in a second a quota of one client limits nothing that curtsy could serve.
+const MOST_IN_A_QUOTA: NonZeroU32 = NonZeroU32::new(1_000_000).expect("not zero");
+
+/// A time shorter than a second is not a quota but a pace.
+fn quota_units() -> impl Iterator<Item = (&'static str, u64)> {
+    TIME_UNITS.into_iter().filter(|(name, _)| *name != "ms")
+}
+
 /// Splits "1.5s rest" into "1.5", "s" and "rest".
 fn number_and_unit(text: &str) -> (&str, &str, &str) {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -182,6 +209,19 @@ mod tests {
             assert_eq!(read_size(&write_size(size)), Ok(size));
         }
         assert_eq!(write_size(65_536), "64KiB");
+    }
+
+    #[test]
+    fn a_quota_is_so_many_in_a_time() {
+        for (text, requests, seconds) in [("20/s", 20, 1), ("600/m", 600, 60), (" 5 / h ", 5, 3600), ("1/d", 1, 86_400)]
+        {
+            let quota = read_quota(text).unwrap();
+            assert_eq!((quota.requests.get(), quota.per), (requests, Duration::from_secs(seconds)), "{text}");
+            assert_eq!(write_quota(&quota), text.replace(' ', ""));
+        }
+        for text in ["20", "0/s", "-1/s", "0.5/s", "20/ms", "20/x", "20/", "/s", "1000001/s", "99999999999/s"] {
+            assert!(read_quota(text).is_err(), "{text}");
+        }
     }
 
     #[test]

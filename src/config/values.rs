@@ -3,6 +3,7 @@
 //! How each of them is written in the file is in `texts.rs`; these types know nothing of files.
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -64,6 +65,13 @@ impl Rate {
     pub fn delay(self) -> Duration {
         if self.0 > 0.0 { Duration::try_from_secs_f64(1.0 / self.0).unwrap_or(Duration::MAX) } else { Duration::ZERO }
     }
+}
+
+/// "20/s", "600/m": so many requests in this time, at once or one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    pub requests: NonZeroU32,
+    pub per: Duration,
 }
 
 impl FromStr for Rate {

@@ -4,6 +4,7 @@
 //! lock of that lane, which is never held across an await. There is no task and no timer for a host: a visit to a free
 //! host goes through without either, and of those who wait only one in each lane keeps a timer.
 
+mod memories;
 mod news;
 mod place;
 mod registry;
@@ -12,7 +13,7 @@ mod view;
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -23,9 +24,11 @@ use crate::politeness::HostKey;
 use crate::politeness::policy::{Mode, Policy, PolicyBook};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{ClientId, Refusal, Visit};
+use crate::store::Health;
 
 use self::registry::Registry;
 
+pub use self::memories::Memories;
 pub use self::place::{Account, Permit, Place};
 pub use self::registry::Bounds;
 pub use self::view::{Listing, NoRoom, Page, Pause, Sort, Wanted};
@@ -34,6 +37,8 @@ pub use self::view::{Listing, NoRoom, Page, Pause, Sort, Wanted};
 pub struct Gate {
     registry: Registry,
     book: ArcSwap<PolicyBook>,
+    /// Whether no host is paced at all.
+    off: AtomicBool,
     /// Visits that wait, of all hosts, and how many may.
     waiting: AtomicUsize,
     most_waiting: AtomicUsize,
@@ -42,10 +47,26 @@ pub struct Gate {
     metrics: Arc<Metrics>,
 }
 
+/// Whom new numbers are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Apply {
+    /// Every host, waiting visits included.
+    All,
+    /// Hosts that have no lane yet.
+    New,
+}
+
 impl Gate {
-    pub fn new(book: PolicyBook, bounds: Bounds, most_waiting: usize, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        book: PolicyBook,
+        bounds: Bounds,
+        most_waiting: usize,
+        memories: Memories,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Gate {
-            registry: Registry::new(bounds),
+            registry: Registry::new(bounds, memories),
+            off: AtomicBool::new(is_off(&book)),
             book: ArcSwap::from_pointee(book),
             waiting: AtomicUsize::new(0),
             most_waiting: AtomicUsize::new(most_waiting),
@@ -56,14 +77,13 @@ impl Gate {
 
     /// Takes a place in the host's line, or hears at once why not.
     pub fn join(self: &Arc<Self>, host: &HostKey, visit: Visit) -> Result<Place, Refusal> {
-        let book = self.book.load();
-        if is_off(&book) {
+        if self.off.load(Relaxed) {
             return Ok(Place::free());
         }
-        let now = now();
-        let lane = self.registry.lane(host, &book, now);
+        let (now, book) = (now(), self.book.load());
+        let (lane, guest) = self.registry.lane(host, &book, now);
         drop(book);
-        let place = Place::join(self.clone(), lane, visit, now)?;
+        let place = Place::join(self.clone(), lane, guest, visit, now)?;
         match place.waits_until() {
             Some(expected) => {
                 tracing::debug!(event = "waiting", %host, wait_s = expected.since(now).as_secs_f64(), "a request waits");
@@ -83,17 +103,20 @@ impl Gate {
 
     /// Whether nobody may visit the host now.
     pub fn is_held(&self, host: &HostKey) -> bool {
-        self.registry.known(host).is_some_and(|lane| lane.look(|state| state.lane.held_until() > now()))
+        self.registry.held_until(host) > now()
     }
 
     /// Nobody visits the host before `until`.
     pub fn hold(&self, host: &HostKey, until: Timestamp) {
         let now = now();
-        let lane = self.registry.lane(host, &self.book.load(), now);
-        lane.with(now, |state| state.lane.hold(until, now));
+        let (lane, _guest) = self.registry.lane(host, &self.book.load(), now);
+        lane.with(now, |state| {
+            state.lane.hold(until, now);
+            self.registry.keep_news(&lane, state, now);
+        });
     }
 
-    /// How this host is to be treated.
+    /// How this host is to be treated, if it is new.
     pub fn policy(&self, host: &HostKey) -> Policy {
         self.book.load().policy(host.as_str())
     }
@@ -103,16 +126,35 @@ impl Gate {
         ClientId(self.key.hash_one(who))
     }
 
-    /// New numbers for every host, waiting visits included. Grants nobody a fresh burst.
-    pub fn change(&self, book: PolicyBook, bounds: Bounds, most_waiting: usize) {
+    /// New numbers. Grants nobody a fresh burst.
+    pub fn change(&self, book: PolicyBook, bounds: Bounds, most_waiting: usize, apply: Apply) {
         self.most_waiting.store(most_waiting, Relaxed);
-        self.registry.change(&book, bounds, now());
-        self.book.store(Arc::new(book));
+        // Hosts that keep their numbers may be paced although new ones are not.
+        let off = is_off(&book) && (apply == Apply::All || self.off.load(Relaxed));
+        let book = Arc::new(book);
+        // First, so that a host which comes meanwhile is not new by the old book.
+        self.book.store(book.clone());
+        self.registry.change(&book, bounds, apply, now());
+        self.off.store(off, Relaxed);
     }
 
-    /// Forgets hosts that nobody has visited for a while and nothing is owed to.
+    /// Forgets hosts that nobody has visited for a while and nothing is owed to; the store still knows them.
     pub fn sweep(&self) {
         self.registry.sweep(now());
+    }
+
+    /// Has the store told everything that a restart must know. To be called when nothing is sent any more.
+    pub fn keep_all(&self) {
+        self.registry.keep_all(now());
+    }
+
+    /// Has the metrics say how the store fares.
+    pub fn measure_store(&self) {
+        if let Some(Health { pending, failures, lost, written_at_us, .. }) = self.registry.store_health() {
+            let age =
+                if written_at_us > 0 { now().since(Timestamp::from_micros(written_at_us)) } else { Duration::ZERO };
+            self.metrics.store(pending, failures, lost, age);
+        }
     }
 
     pub fn hosts(&self) -> usize {
@@ -124,7 +166,7 @@ impl Gate {
     }
 }
 
-/// Whether no host is paced at all.
+/// Whether a book paces no host at all.
 fn is_off(book: &PolicyBook) -> bool {
     book.general.mode == Mode::Off && book.rules.is_empty()
 }
@@ -134,19 +176,24 @@ fn now() -> Timestamp {
 }
 
 #[cfg(test)]
+mod wild_tests;
+
+#[cfg(test)]
 mod tests {
     use std::future::Future;
 
     use tokio::time::{Instant, sleep};
 
     use super::*;
+    use crate::store::{Keep, Store};
 
     const DELAY: Duration = Duration::from_secs(1);
 
     fn gate(policy: Policy) -> Arc<Gate> {
         let book = PolicyBook { general: policy, ..PolicyBook::default() };
         let bounds = Bounds { most: 100, idle: Duration::from_secs(3600) };
-        Arc::new(Gate::new(book, bounds, 1000, Arc::default()))
+        let store = Arc::new(Store::memory(Keep::default()));
+        Arc::new(Gate::new(book, bounds, 1000, Memories::new(store, None), Arc::default()))
     }
 
     fn visit(gate: &Gate, client: &str) -> Visit {
@@ -252,7 +299,7 @@ mod tests {
         tokio::task::yield_now().await;
         let change = |delay| {
             let book = PolicyBook { general: Policy { delay, ..impatient }, ..PolicyBook::default() };
-            gate.change(book, Bounds { most: 100, idle: DELAY * 3600 }, 1000);
+            gate.change(book, Bounds { most: 100, idle: DELAY * 3600 }, 1000, Apply::All);
         };
         change(DELAY * 1000);
         change(Duration::ZERO);
@@ -265,6 +312,45 @@ mod tests {
             tokio::time::timeout(DELAY * 60, place.called()).await.expect("a newcomer was not called").unwrap();
             drop(place.turn().await.unwrap());
         }
+    }
+
+    fn change(gate: &Gate, policy: Policy, apply: Apply) {
+        let book = PolicyBook { general: policy, ..PolicyBook::default() };
+        gate.change(book, Bounds { most: 100, idle: DELAY * 3600 }, 1000, apply);
+    }
+
+    /// What a lane of this name goes by.
+    fn delay_of(gate: &Arc<Gate>, name: &str) -> Option<Duration> {
+        let place = gate.join(&HostKey::parse(name).unwrap(), visit(gate, "a")).unwrap();
+        place.account().map(|account| account.delays.configured)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_numbers_may_be_for_new_hosts_alone() {
+        let gate = gate(Policy { delay: DELAY, ..Policy::default() });
+        assert_eq!(delay_of(&gate, "old.test"), Some(DELAY));
+        change(&gate, Policy { delay: DELAY * 9, ..Policy::default() }, Apply::New);
+        assert_eq!((delay_of(&gate, "old.test"), delay_of(&gate, "new.test")), (Some(DELAY), Some(DELAY * 9)));
+        change(&gate, Policy { delay: DELAY * 5, ..Policy::default() }, Apply::New);
+        assert_eq!((delay_of(&gate, "new.test"), delay_of(&gate, "newer.test")), (Some(DELAY * 9), Some(DELAY * 5)));
+        change(&gate, Policy { delay: DELAY * 2, ..Policy::default() }, Apply::All);
+        for name in ["old.test", "new.test", "newer.test", "newest.test"] {
+            assert_eq!(delay_of(&gate, name), Some(DELAY * 2), "{name}");
+        }
+    }
+
+    /// Turning pacing off for new hosts must not free those that keep theirs.
+    #[tokio::test(start_paused = true)]
+    async fn a_known_host_stays_paced_when_new_ones_are_not() {
+        let gate = gate(Policy { delay: DELAY, ..Policy::default() });
+        let off = Policy { mode: Mode::Off, ..Policy::default() };
+        let first = go(gate.clone(), "a", Duration::ZERO).await;
+        change(&gate, off, Apply::New);
+        assert!(go(gate.clone(), "b", Duration::ZERO).await - first >= DELAY);
+        change(&gate, off, Apply::All);
+        assert_eq!(delay_of(&gate, "a.test"), None, "there is no lane to go through");
+        change(&gate, Policy { delay: DELAY, ..Policy::default() }, Apply::New);
+        assert_eq!(delay_of(&gate, "b.test"), Some(DELAY));
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,10 +13,11 @@ use std::time::Duration;
 use tokio::time::Sleep;
 
 use super::news::crawl_delay_changed;
+use super::registry::Guest;
 use super::shared_lane::{SharedLane, Told};
 use super::{Gate, now};
 use crate::clock;
-use crate::politeness::lane::Lesson;
+use crate::politeness::lane::{Lane, Lesson};
 use crate::politeness::policy::{Delays, Mode};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Refusal, Ticket, Visit};
@@ -33,6 +34,8 @@ pub struct Permit(Option<Standing>);
 struct Standing {
     gate: Arc<Gate>,
     lane: Arc<SharedLane>,
+    /// Its host has no lane of its own for as long as this lasts.
+    _guest: Option<Guest>,
     ticket: Ticket,
     joined: Timestamp,
     expected: Timestamp,
@@ -52,7 +55,13 @@ impl Place {
         Place(None)
     }
 
-    pub(super) fn join(gate: Arc<Gate>, lane: Arc<SharedLane>, visit: Visit, now: Timestamp) -> Result<Self, Refusal> {
+    pub(super) fn join(
+        gate: Arc<Gate>,
+        lane: Arc<SharedLane>,
+        guest: Option<Guest>,
+        visit: Visit,
+        now: Timestamp,
+    ) -> Result<Self, Refusal> {
         let (joined, called, account) = lane.look(|state| {
             state.used(now);
             let before = state.lane.delays();
@@ -67,11 +76,12 @@ impl Place {
             if let Some(host) = lane.host().filter(|_| delays.robots != before.robots) {
                 crawl_delay_changed(host, &before, &delays);
             }
-            Ok((joined, called, Account { delays, mode, ahead, would_wait: joined.expected.since(now) }))
+            Ok((joined, called, Account { delays, mode, ahead }))
         })?;
         let mut standing = Standing {
             gate,
             lane,
+            _guest: guest,
             ticket: joined.ticket,
             joined: now,
             expected: joined.expected,
@@ -85,6 +95,11 @@ impl Place {
             standing.start_waiting();
         }
         Ok(Place(Some(standing)))
+    }
+
+    #[cfg(test)]
+    pub(super) fn account(&self) -> Option<&Account> {
+        self.0.as_ref().map(|standing| &standing.account)
     }
 
     /// When a visit that was not called at once can expect to start.
@@ -105,8 +120,7 @@ impl Place {
         let Some(standing) = &self.0 else { return };
         let (now, book) = (now(), standing.gate.book.load());
         let ticket = standing.ticket;
-        let lesson = standing.lane.with(now, |state| state.lane.unreachable(ticket, &book.schooling, now));
-        standing.tell(lesson, now);
+        standing.learn(now, |lane| lane.unreachable(ticket, &book.schooling, now));
     }
 
     /// The connection is ready: waits for the turn.
@@ -159,7 +173,13 @@ impl Standing {
         Ok(Permit(Some(self)))
     }
 
-    fn tell(&self, lesson: Option<Lesson>, now: Timestamp) {
+    /// Has the lane taught, and what it learned kept and told.
+    fn learn(&self, now: Timestamp, teach: impl FnOnce(&mut Lane) -> Option<Lesson>) {
+        let lesson = self.lane.with(now, |state| {
+            let lesson = teach(&mut state.lane);
+            self.gate.registry.keep_news(&self.lane, state, now);
+            lesson
+        });
         if let Some(lesson) = lesson {
             self.gate.tell(self.lane.host(), &lesson, now);
         }
@@ -247,8 +267,15 @@ impl Permit {
         let Some(standing) = &self.0 else { return };
         let (now, book) = (now(), standing.gate.book.load());
         let ticket = standing.ticket;
-        let lesson = standing.lane.with(now, |state| state.lane.report(ticket, outcome, &book.schooling, now));
-        standing.tell(lesson, now);
+        let mut would_wait = None;
+        standing.learn(now, |lane| {
+            let lesson = lane.report(ticket, outcome, &book.schooling, now);
+            would_wait = lane.would_wait(ticket, now);
+            lesson
+        });
+        if let Some(wait) = would_wait {
+            standing.gate.metrics.would_wait(wait);
+        }
     }
 
     /// Whether the host's budget has room for sending this once more; takes it if so.
@@ -258,8 +285,19 @@ impl Permit {
         standing.lane.look(|state| state.lane.may_retry(&book.schooling, now))
     }
 
+    /// How long the host's visits may wait.
+    pub fn max_wait(&self) -> Duration {
+        self.0.as_ref().map_or(Duration::ZERO, |standing| standing.lane.look(|state| state.lane.policy().max_wait))
+    }
+
     pub fn waited(&self) -> Duration {
         self.0.as_ref().map_or(Duration::ZERO, |standing| standing.waited)
+    }
+
+    /// In report mode: how long it would have waited, as far as is known by now.
+    pub fn would_wait(&self) -> Option<Duration> {
+        let standing = self.0.as_ref().filter(|standing| standing.account.mode == Mode::Report)?;
+        standing.lane.look(|state| state.lane.would_wait(standing.ticket, now()))
     }
 
     /// What can be told about this visit; `None` if its host is not paced.
@@ -275,6 +313,4 @@ pub struct Account {
     pub mode: Mode,
     /// How many stood in line before it.
     pub ahead: usize,
-    /// In report mode: how long it would have waited.
-    pub would_wait: Duration,
 }

@@ -1,21 +1,26 @@
 //! Host to lane.
 //!
 //! Bounded: hosts that nobody has visited for a while are forgotten, but never one to which something is owed (a waiter,
-//! a permit, a hold, an unfinished interval). When the registry is full they are forgotten sooner; when it is full of
-//! promises, new hosts share one lane, which is slower for them and breaks no promise.
+//! a permit, a hold, an unfinished interval), and what a lane has learned is kept when it goes. When the registry is full
+//! they are forgotten sooner; when it is full of promises, new hosts share one lane, which is slower for them and breaks
+//! no promise.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use dashmap::DashMap;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
-use super::shared_lane::SharedLane;
+use super::Apply;
+use super::memories::Memories;
+use super::shared_lane::{SharedLane, State};
 use crate::politeness::HostKey;
 use crate::politeness::lane::Lane;
 use crate::politeness::policy::PolicyBook;
 use crate::politeness::time::Timestamp;
+use crate::store::Health;
 
 /// Looking through all lanes holds one shard at a time; with 256 the longest wait measured was about a millisecond at a
 /// million hosts.
@@ -31,50 +36,95 @@ pub struct Bounds {
 
 #[derive(Debug)]
 pub(super) struct Registry {
+    memories: Memories,
     lanes: DashMap<HostKey, Arc<SharedLane>>,
     /// Asking the map would lock all its shards.
     count: AtomicUsize,
     bounds: RwLock<Bounds>,
     /// For hosts that find no room.
     crowded: RwLock<Option<Arc<SharedLane>>>,
+    /// Who is in it: a host has one lane at a time.
+    guests: Guests,
     /// When room was last made, in microseconds.
     made_room: AtomicU64,
 }
 
-/// In a full registry a host is forgotten after this long. A delay that robots.txt may yet ask for counts from the last
-/// send, and so does one that is learned; both are at most this unless somebody configures otherwise.
+/// In a full registry a host is forgotten after this long: sooner, and one that is visited steadily would be made anew
+/// each time.
 const LEAST_IDLE: Duration = Duration::from_secs(60);
 /// Looking through 100 000 lanes takes some ten milliseconds, which must not become the price of every new host.
 const BETWEEN_MAKING_ROOM: Duration = Duration::from_secs(1);
 
+#[derive(Clone, Debug, Default)]
+struct Guests(Arc<Mutex<HashMap<HostKey, usize>>>);
+
+/// A visit to a host that has no lane of its own. While there is one, the host gets none: what is sent from the shared
+/// lane would be too close to what is sent from there.
+#[derive(Debug)]
+pub(super) struct Guest {
+    guests: Guests,
+    host: HostKey,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut guests = self.guests.0.lock();
+        if let Some(count) = guests.get_mut(&self.host) {
+            *count -= 1;
+            if *count == 0 {
+                guests.remove(&self.host);
+            }
+        }
+    }
+}
+
 impl Registry {
-    pub(super) fn new(bounds: Bounds) -> Self {
+    pub(super) fn new(bounds: Bounds, memories: Memories) -> Self {
         Registry {
+            memories,
             lanes: DashMap::with_shard_amount(SHARDS),
             count: AtomicUsize::new(0),
             bounds: RwLock::new(bounds),
             crowded: RwLock::new(None),
+            guests: Guests::default(),
             made_room: AtomicU64::new(0),
         }
     }
 
-    pub(super) fn lane(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Arc<SharedLane> {
+    /// The lane of the host. Where it is shared, the guest is to be kept for as long as the lane is used.
+    pub(super) fn lane(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> (Arc<SharedLane>, Option<Guest>) {
         if let Some(lane) = self.lanes.get(host) {
-            return lane.clone();
+            return (lane.clone(), None);
         }
-        if !self.has_room(now) {
-            return self.crowded(book, now);
+        // Held until the host is in one lane or in the other, so that two newcomers do not part ways.
+        let mut guests = self.guests.0.lock();
+        if let Some(lane) = self.lanes.get(host) {
+            return (lane.clone(), None);
         }
+        // What people set for a host counts for it alone, and people do not set it for many.
+        let stays = guests.contains_key(host) || !(self.has_room(now) || self.memories.is_steered(host));
+        if stays {
+            *guests.entry(host.clone()).or_default() += 1;
+            let guest = Guest { guests: self.guests.clone(), host: host.clone() };
+            drop(guests);
+            return (self.crowded(host, book, now), Some(guest));
+        }
+        (self.own(host, book, now), None)
+    }
+
+    fn own(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Arc<SharedLane> {
         let entry = self.lanes.entry(host.clone()).or_insert_with(|| {
             self.count.fetch_add(1, Relaxed);
-            let seed = fastrand::u64(..);
-            Arc::new(SharedLane::new(Some(host.clone()), Lane::new(book.policy(host.as_str()), seed), now))
+            let lane = self.memories.lane(host, book, self.sent_from_crowd(), now);
+            Arc::new(SharedLane::new(Some(host.clone()), lane, now))
         });
         entry.clone()
     }
 
-    pub(super) fn known(&self, host: &HostKey) -> Option<Arc<SharedLane>> {
-        self.lanes.get(host).map(|lane| lane.clone())
+    /// It may have been to any host that had no lane.
+    fn sent_from_crowd(&self) -> Option<Timestamp> {
+        let crowded = self.crowded.read();
+        crowded.as_ref().and_then(|lane| lane.look(|state| state.lane.last_sent()))
     }
 
     fn has_room(&self, now: Timestamp) -> bool {
@@ -90,17 +140,50 @@ impl Registry {
         self.len() < most
     }
 
-    fn crowded(&self, book: &PolicyBook, now: Timestamp) -> Arc<SharedLane> {
+    fn crowded(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Arc<SharedLane> {
         let mut crowded = self.crowded.write();
         let lane = crowded.get_or_insert_with(|| Arc::new(SharedLane::new(None, Lane::new(book.general, 0), now)));
+        let memory = self.memories.of(host);
+        lane.with(now, |state| state.lane.recall(&memory, &book.schooling, now));
         lane.clone()
     }
 
-    pub(super) fn change(&self, book: &PolicyBook, bounds: Bounds, now: Timestamp) {
-        *self.bounds.write() = bounds;
-        for entry in &self.lanes {
-            entry.value().change(book.policy(entry.key().as_str()), &book.schooling, now);
+    /// The host's own lane.
+    pub(super) fn known(&self, host: &HostKey) -> Option<Arc<SharedLane>> {
+        self.lanes.get(host).map(|lane| lane.clone())
+    }
+
+    /// Until when the host is held, whether it has a lane or not.
+    pub(super) fn held_until(&self, host: &HostKey) -> Timestamp {
+        match self.lanes.get(host) {
+            Some(lane) => lane.look(|state| state.lane.held_until()),
+            None => self.memories.of(host).held_until.unwrap_or_default(),
         }
+    }
+
+    /// Has what a lane has just learned kept.
+    pub(super) fn keep_news(&self, lane: &SharedLane, state: &mut State, now: Timestamp) {
+        if let Some(host) = lane.host() {
+            self.memories.keep_news(host, &mut state.lane, now);
+        }
+    }
+
+    /// Has everything kept that a restart must know.
+    pub(super) fn keep_all(&self, now: Timestamp) {
+        for entry in &self.lanes {
+            entry.value().look(|state| self.memories.keep_all(entry.key(), &mut state.lane, now));
+        }
+    }
+
+    pub(super) fn change(&self, book: &PolicyBook, bounds: Bounds, apply: Apply, now: Timestamp) {
+        *self.bounds.write() = bounds;
+        if apply == Apply::All {
+            for entry in &self.lanes {
+                let policy = book.policy(entry.key().as_str());
+                entry.value().change(policy, &book.schooling, now);
+            }
+        }
+        // Whoever finds no room is new each time.
         if let Some(lane) = &*self.crowded.read() {
             lane.change(book.general, &book.schooling, now);
         }
@@ -112,7 +195,7 @@ impl Registry {
     }
 
     fn forget_after(&self, idle: Duration, now: Timestamp) {
-        self.lanes.retain(|_, lane| {
+        self.lanes.retain(|host, lane| {
             // Lanes are cloned under the same lock, so a single owner seen here cannot gain a second.
             let keep = Arc::strong_count(lane) > 1
                 || lane.look(|state| {
@@ -121,6 +204,7 @@ impl Registry {
                     state.lane.owes(now) || now.since(state.last_used()) < needed
                 });
             if !keep {
+                lane.look(|state| self.memories.keep_all(host, &mut state.lane, now));
                 self.count.fetch_sub(1, Relaxed);
             }
             keep
@@ -134,6 +218,10 @@ impl Registry {
         }
     }
 
+    pub(super) fn store_health(&self) -> Option<Health> {
+        self.memories.health()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.count.load(Relaxed)
     }
@@ -143,6 +231,7 @@ impl Registry {
 mod tests {
     use super::*;
     use crate::politeness::visit::{ClientId, Visit};
+    use crate::store::{Keep, Store};
 
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -154,11 +243,23 @@ mod tests {
         Timestamp::from_millis(1_000_000_000 + seconds * 1_000)
     }
 
+    fn registry(most: usize) -> Registry {
+        let store = Arc::new(Store::memory(Keep::default()));
+        Registry::new(Bounds { most, idle: DAY }, Memories::new(store, None))
+    }
+
+    fn teach(registry: &Registry, lane: &SharedLane, until: Timestamp, now: Timestamp) {
+        lane.with(now, |state| {
+            state.lane.hold(until, now);
+            registry.keep_news(lane, state, now);
+        });
+    }
+
     #[test]
     fn a_full_registry_forgets_the_idle_sooner_and_owed_hosts_never() {
-        let registry = Registry::new(Bounds { most: 10, idle: DAY });
+        let registry = registry(10);
         let book = PolicyBook::default();
-        let busy = registry.lane(&host(0), &book, at(0));
+        let busy = registry.lane(&host(0), &book, at(0)).0;
         let visit = Visit {
             client: ClientId(1),
             url: 1,
@@ -172,16 +273,16 @@ mod tests {
         for n in 1..10 {
             registry.lane(&host(n), &book, at(0));
         }
-        let shared = registry.lane(&host(10), &book, at(30));
-        assert!(Arc::ptr_eq(&shared, &registry.lane(&host(11), &book, at(30))), "there was room");
-        assert!(!Arc::ptr_eq(&shared, &registry.lane(&host(12), &book, at(61))), "no room was made");
+        let shared = registry.lane(&host(10), &book, at(30)).0;
+        assert!(Arc::ptr_eq(&shared, &registry.lane(&host(11), &book, at(30)).0), "there was room");
+        assert!(!Arc::ptr_eq(&shared, &registry.lane(&host(12), &book, at(61)).0), "no room was made");
         assert_eq!(registry.len(), 2);
         assert!(registry.lanes.contains_key(&host(0)), "somebody waits there");
     }
 
     #[test]
     fn looking_for_room_is_not_the_price_of_every_new_host() {
-        let registry = Registry::new(Bounds { most: 2, idle: DAY });
+        let registry = registry(2);
         let book = PolicyBook::default();
         registry.lane(&host(0), &book, at(0));
         registry.lane(&host(1), &book, at(0));
@@ -192,5 +293,32 @@ mod tests {
         assert_eq!(registry.made_room.load(Relaxed), at(59).as_micros());
         registry.lane(&host(3), &book, at(60));
         assert_eq!(registry.len(), 1);
+    }
+
+    #[test]
+    fn a_host_that_was_forgotten_is_remembered() {
+        let registry = registry(10);
+        let book = PolicyBook::default();
+        let lane = registry.lane(&host(1), &book, at(0)).0;
+        teach(&registry, &lane, at(1_800), at(0));
+        assert_eq!(registry.held_until(&host(1)), at(1_800));
+        drop(lane);
+        registry.lanes.clear();
+        assert_eq!(registry.held_until(&host(1)), at(1_800), "kept at once, not only when it is forgotten");
+        let again = registry.lane(&host(1), &book, at(60)).0;
+        assert_eq!(again.look(|state| state.lane.held_until()), at(1_800));
+    }
+
+    /// A host without a lane of its own is held as it was when it had one.
+    #[test]
+    fn a_crowd_is_as_careful_as_the_hosts_in_it() {
+        let registry = registry(2);
+        let book = PolicyBook::default();
+        teach(&registry, &registry.lane(&host(1), &book, at(0)).0, at(100), at(0));
+        registry.lanes.clear();
+        teach(&registry, &registry.lane(&host(2), &book, at(1)).0, at(1_000), at(1));
+        let crowd = registry.lane(&host(1), &book, at(2)).0;
+        assert!(crowd.host().is_none(), "there was room");
+        assert_eq!(crowd.look(|state| state.lane.held_until()), at(100));
     }
 }

@@ -104,10 +104,11 @@ impl Gate {
     /// Changes how one host is treated, until that is taken back or curtsy is started anew.
     pub fn steer(&self, host: &HostKey, wanted: &Wanted) -> Result<View, NoRoom> {
         let now = now();
-        let lane = self.registry.lane(host, &self.book.load(), now);
+        let (lane, _guest) = self.registry.lane(host, &self.book.load(), now);
         lane.host().ok_or(NoRoom)?;
         let view = lane.with(now, |state| {
             wanted.apply(state, now);
+            self.registry.keep_news(&lane, state, now);
             state.lane.view(now)
         });
         tracing::info!(
@@ -125,7 +126,11 @@ impl Gate {
     pub fn forget(&self, host: &HostKey) -> Option<(Forgotten, View)> {
         let now = now();
         let lane = self.registry.known(host)?;
-        let forgotten = lane.with(now, |state| (state.lane.forget(now), state.lane.view(now)));
+        let forgotten = lane.with(now, |state| {
+            let forgotten = state.lane.forget(now);
+            self.registry.keep_news(&lane, state, now);
+            (forgotten, state.lane.view(now))
+        });
         tracing::info!(event = "host.forgotten", %host, "somebody has had a host's pace forgotten");
         Some(forgotten)
     }
@@ -202,7 +207,9 @@ fn view(lane: &SharedLane, now: Timestamp) -> Option<(HostKey, View)> {
 mod tests {
     use super::*;
     use crate::gate::Bounds;
+    use crate::gate::{Apply, Memories};
     use crate::politeness::policy::{Policy, PolicyBook};
+    use crate::store::{Keep, Store};
 
     fn host(name: &str) -> HostKey {
         HostKey::parse(name).unwrap()
@@ -210,7 +217,8 @@ mod tests {
 
     fn gate(most: usize) -> Gate {
         let bounds = Bounds { most, idle: Duration::from_secs(3600) };
-        Gate::new(PolicyBook::default(), bounds, 1000, Arc::default())
+        let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+        Gate::new(PolicyBook::default(), bounds, 1000, memories, Arc::default())
     }
 
     fn delay(seconds: u64) -> Wanted {
@@ -248,7 +256,7 @@ mod tests {
         assert!(gate.steer(&at, &paused).unwrap().paused_until.is_some());
         let general = Policy { delay: Duration::ZERO, ..Policy::default() };
         let book = PolicyBook { general, ..PolicyBook::default() };
-        gate.change(book, Bounds { most: 10, idle: Duration::ZERO }, 10);
+        gate.change(book, Bounds { most: 10, idle: Duration::ZERO }, 10, Apply::All);
         gate.sweep();
         let view = gate.view(&at).unwrap();
         assert_eq!((view.delays.effective(), view.paused_until.is_some()), (Duration::from_secs(7), true));

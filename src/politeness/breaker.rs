@@ -94,6 +94,11 @@ impl Breaker {
         self.open.is_some()
     }
 
+    /// From when on visits are on trial, if it is open.
+    pub fn trials_from(&self) -> Option<Timestamp> {
+        self.open.map(|open| open.until)
+    }
+
     pub fn heard(&mut self, ending: Ending, tolerance: &Tolerance, now: Timestamp) -> Option<Change> {
         match self.open {
             None => self.count(ending, tolerance, now),

@@ -28,6 +28,8 @@
 
 mod admission;
 mod lessons;
+mod memory;
+mod shadow;
 mod steering;
 mod steps;
 mod view;
@@ -42,14 +44,16 @@ use super::queue::Queue;
 use super::returns::Returns;
 use super::roll::{Phase, Roll};
 use super::time::Timestamp;
-use super::turns::{Memory, Spacing, Turns};
+use super::turns::{Spacing, Turns};
 use super::visit::Ticket;
 
 use self::lessons::Lessons;
+use self::shadow::Shadow;
 use self::steering::Steering;
 
 pub use self::admission::{Expectation, Joined, Objection};
 pub use self::lessons::Lesson;
+pub use self::memory::Memory;
 pub use self::steering::Forgotten;
 pub use self::steps::LEAD;
 pub use self::view::{Breaker, Held, View};
@@ -70,6 +74,10 @@ pub struct Lane {
     returns: Returns,
     audit: Audit,
     paused: bool,
+    /// The part of the hold that was asked for, and so outlives the lane.
+    asked_until: Timestamp,
+    /// Something worth remembering is new.
+    unsaved: bool,
     /// When a visit last asked for the delay of robots.txt that counts.
     crawl_delay_asked: Timestamp,
     /// When an answer last was a success.
@@ -78,20 +86,14 @@ pub struct Lane {
     steering: Option<Box<Steering>>,
     /// What answers have taught; most hosts teach nothing.
     lessons: Option<Box<Lessons>>,
-    /// In report mode: what the turns would be if they were enforced.
-    shadow: Option<Box<Turns>>,
+    /// In report mode: what would be if it were enforced.
+    shadow: Option<Box<Shadow>>,
 }
 
 impl Lane {
     /// The lane of a host nobody remembers. `seed` feeds the jitter.
     pub fn new(policy: Policy, seed: u64) -> Self {
         let turns = Turns::new(plain_spacing(&policy), seed);
-        Lane::with(policy, turns)
-    }
-
-    /// The lane of a host that was visited before it was forgotten or curtsy was restarted.
-    pub fn remembering(policy: Policy, memory: Memory, seed: u64, now: Timestamp) -> Self {
-        let turns = Turns::remembering(plain_spacing(&policy), memory, seed, now);
         Lane::with(policy, turns)
     }
 
@@ -107,6 +109,8 @@ impl Lane {
             returns: Returns::default(),
             audit: Audit::default(),
             paused: false,
+            asked_until: Timestamp::START,
+            unsaved: false,
             crawl_delay_asked: Timestamp::START,
             last_success: Timestamp::START,
             steering: None,
@@ -164,6 +168,7 @@ impl Lane {
         entry.since = now;
         let retry = entry.retry;
         self.turns.sent(now);
+        self.shadow_is_sent(ticket, now);
         let breach = self.judge(phase, now);
         if let Some(epoch) = self.count_send(retry, now)
             && let Some(entry) = self.roll.get_mut(ticket)
@@ -190,6 +195,7 @@ impl Lane {
             Phase::Claimed | Phase::Waved => self.turns.give_back(),
             Phase::Started => self.places.observe(now.since(entry.since)),
         }
+        self.shadow_leaves(ticket, now);
     }
 
     /// New numbers, for those who wait too. Nobody gets a fresh burst by it. What people set for this host stays.
@@ -231,38 +237,44 @@ impl Lane {
         self.respace(now);
     }
 
-    /// Nobody before `until`. A shorter hold does not end a longer one.
+    /// Nobody before `until`, because the host asked for it. A shorter hold does not end a longer one.
     pub fn hold(&mut self, until: Timestamp, now: Timestamp) {
+        if until > self.asked_until.max(now) {
+            self.asked_until = until;
+            self.unsaved = true;
+        }
+        self.stand_back(until, now);
+    }
+
+    /// The same on curtsy's own account, which need not outlive the lane.
+    fn stand_back(&mut self, until: Timestamp, now: Timestamp) {
         self.turns.hold(until, now);
         if let Some(shadow) = &mut self.shadow {
-            shadow.hold(until, now);
+            shadow.turns.hold(until, now);
         }
     }
 
     /// Ends a hold early.
     pub fn lift(&mut self, now: Timestamp) {
         self.lift_lessons(now);
+        self.asked_until = self.asked_until.min(now);
+        self.unsaved = true;
         self.turns.lift(now);
         if let Some(shadow) = &mut self.shadow {
-            shadow.lift(now);
+            shadow.turns.lift(now);
         }
     }
 
     /// Whether forgetting this lane would break a promise: somebody is in it or was told to come back, or the host is
-    /// held, paused, or still owed part of an interval. Whoever forgets lanes must also let them idle for longer than any
-    /// delay times burst that may yet be asked for, since that would count from the send that is forgotten.
+    /// held, paused, or still owed part of an interval. What it has learned is in its [`Memory`], which whoever forgets
+    /// a lane must keep.
     pub fn owes(&self, now: Timestamp) -> bool {
         self.roll.len() > 0
             || self.paused
             || self.steering.is_some()
-            || self.has_lessons(now)
+            || self.breaker().is_some_and(|breaker| breaker.is_open())
             || self.turns.owes(self.policy.burst, now)
             || self.returns.owes(now)
-    }
-
-    /// What must outlive this lane.
-    pub fn memory(&self) -> Memory {
-        self.turns.memory()
     }
 
     pub fn policy(&self) -> Policy {
@@ -313,7 +325,7 @@ impl Lane {
         };
         self.turns.change(spacing, now);
         if let Some(shadow) = &mut self.shadow {
-            shadow.change(spacing, now);
+            shadow.turns.change(spacing, now);
         }
     }
 
@@ -321,7 +333,7 @@ impl Lane {
         if self.policy.mode != Mode::Report {
             self.shadow = None;
         } else if self.shadow.is_none() {
-            self.shadow = Some(Box::new(self.turns.shadow()));
+            self.shadow = Some(Box::new(Shadow::new(self.turns.shadow())));
         }
     }
 }

@@ -490,7 +490,7 @@ fn a_lane_made_again_from_memory_grants_nothing() {
     start_now(&mut lane, 0);
     lane.hold(at(4_000), at(100));
     let policy = Policy { burst: 5, ..Policy::default() };
-    let mut again = Lane::remembering(policy, lane.memory(), 1, at(200));
+    let mut again = Lane::remembering(policy, &lane.memory(at(200)), &Schooling::default(), 1, at(200));
     assert_eq!(again.held_until(), at(4_000));
     let arrivals: Vec<(u64, Visit)> = (0..3).map(|n| (200, visit(n, n))).collect();
     assert_eq!(starts(&mut again, &arrivals), [4_000, 5_000, 6_000]);

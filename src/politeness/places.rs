@@ -30,6 +30,11 @@ impl Places {
         self.limit
     }
 
+    /// How long a place is usually kept; zero if nobody has left one yet.
+    pub(super) fn kept(&self) -> Duration {
+        self.kept
+    }
+
     pub(super) fn observe(&mut self, kept: Duration) {
         self.kept = if self.kept.is_zero() { kept } else { self.kept - self.kept / WEIGHT + kept / WEIGHT };
     }

@@ -62,19 +62,15 @@ impl Budget {
 
     /// How many retries there are.
     pub fn left(&self, now: Timestamp) -> u32 {
-        self.saved.saturating_add(self.back(now)).min(SAVED) / RETRY
+        self.saved.saturating_add(self.come_back(now)).min(SAVED) / RETRY
     }
 
     /// What has come back since it was last counted.
-    fn back(&self, now: Timestamp) -> u32 {
-        let whole_while = now.since(self.counted).as_millis() * u128::from(RETRY) / ONE_COMES_BACK.as_millis();
-        u32::try_from(whole_while).unwrap_or(SAVED)
-    }
 
     /// Takes one retry, if there is one.
     #[must_use]
     pub fn take(&mut self, now: Timestamp) -> bool {
-        let back = self.back(now);
+        let back = self.come_back(now);
         if back > 0 {
             self.saved = self.saved.saturating_add(back).min(SAVED);
             self.counted = now;
@@ -84,6 +80,17 @@ impl Budget {
             self.saved -= RETRY;
         }
         enough
+    }
+
+    /// Whether it is as if nothing had ever been taken.
+    pub fn is_whole(&self, now: Timestamp) -> bool {
+        self.saved.saturating_add(self.come_back(now)) >= SAVED
+    }
+
+    /// What has come back since it was last counted.
+    fn come_back(&self, now: Timestamp) -> u32 {
+        let back = now.since(self.counted).as_millis() * u128::from(RETRY) / ONE_COMES_BACK.as_millis();
+        u32::try_from(back).unwrap_or(SAVED)
     }
 }
 

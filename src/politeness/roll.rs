@@ -141,6 +141,12 @@ impl Roll {
         self.slots[number as usize].entry.as_ref().expect("queue and called hold only visits on the roll")
     }
 
+    /// Visits under way that were sent before `time`.
+    pub(super) fn started_before(&self, time: Timestamp) -> usize {
+        let entries = self.slots.iter().filter_map(|slot| slot.entry.as_ref());
+        entries.filter(|entry| entry.phase == Phase::Started && entry.since < time).count()
+    }
+
     /// A visit that waits for the host again has this deadline.
     pub(super) fn watch(&mut self, deadline: Timestamp) {
         self.first_deadline = self.first_deadline.min(deadline);

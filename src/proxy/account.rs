@@ -10,7 +10,6 @@ use http::header::{HeaderName, HeaderValue};
 use super::identity::Identity;
 use super::robots::Warning;
 use crate::gate::Permit;
-use crate::politeness::policy::Mode;
 
 const CURTSY: HeaderName = HeaderName::from_static("curtsy");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -40,7 +39,7 @@ pub(super) fn tell(
         why: account.delays.why(),
         ahead: account.ahead,
         attempts,
-        would_wait: (account.mode == Mode::Report).then_some(account.would_wait),
+        would_wait: permit.would_wait(),
     };
     if let Some(value) = said.value() {
         headers.append(CURTSY, value);

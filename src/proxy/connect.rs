@@ -16,10 +16,11 @@ use super::failure::{BadRequest, Failure, Refusal};
 use super::in_flight::InFlight;
 use super::job::Job;
 use super::robots::{self, Heard};
-use super::{Settings, Worker, tunnel, wish};
+use super::wish::Wish;
+use super::{Settings, Worker, tunnel};
 use crate::metrics::Outcome;
 use crate::politeness::HostKey;
-use crate::politeness::visit::{self, Visit};
+use crate::politeness::visit;
 use crate::upstream::Denied;
 
 pub(super) async fn connect(
@@ -40,23 +41,28 @@ pub(super) async fn connect(
     if worker.shared.identity.has_signed(&parts.headers) {
         return Err(Refusal::Loop.into());
     }
-    Job::begin(&worker.shared, wish::name(&parts, user))?;
     let peer = in_flight.as_ref().expect("a request is in flight until it is answered").peer();
+    let wish = Wish::of(&parts.headers, user);
+    let job = Job::begin(&worker.shared, wish.name())?;
     let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &host).await?;
-    let Heard { crawl_delay, .. } = robots::ask_about_tunnel(worker, settings, &host, port, &parts).await?;
-    let visit = Visit { crawl_delay, ..wish::read(&worker.shared.gate, &parts, user, peer) };
+    let heard = robots::ask_about_tunnel(worker, settings, &host, port, &parts).await;
+    let Heard { crawl_delay, .. } = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
+    let visit = wish.visit(&worker.shared.gate, &parts.uri, peer, crawl_delay);
     let mut place = worker.shared.gate.join(&budget, visit)?;
     place.called().await?;
     let opening = worker.upstream.tunnel(settings.terms(), &host, port).await;
-    let (stream, early) = opening.inspect_err(|error| {
+    let opening = opening.inspect_err(|error| {
         if error.blames_the_origin() {
             place.failed();
         }
-    })?;
+    });
+    let (stream, early) =
+        opening.map_err(Failure::from).inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     // The tunnel is open, but nothing of the client's goes into it before the turn.
     let permit = place.turn().await?;
     permit.sent();
     permit.report(visit::Outcome::Opened);
+    job.answered(&worker.shared, settings, 200);
     let upgrade = hyper::upgrade::on(Request::from_parts(parts, ()));
     if let Some(in_flight) = in_flight.as_mut() {
         in_flight.answered(200, Outcome::Forwarded);

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::quotas::Exceeded;
 use super::robots::Forbidden;
 use crate::politeness::jobs::Stop;
 use crate::politeness::{BadHost, HostKey, visit};
@@ -49,6 +50,8 @@ pub(super) enum Refusal {
     },
     /// The host's lane says no.
     Lane(visit::Refusal),
+    /// Too many requests, whatever the host.
+    Quota(Exceeded),
     ClientDenied,
     /// A named client whose visits all failed.
     JobStopped {

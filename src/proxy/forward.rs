@@ -16,12 +16,12 @@ use super::job::Job;
 use super::lesson::{self, Lesson};
 use super::robots::{self, Heard};
 use super::send::{Errand, Sent};
-use super::{Settings, Worker, account, headers, max_forwards, tunnel, wish};
+use super::wish::Wish;
+use super::{Settings, Worker, account, headers, max_forwards, tunnel};
 use crate::config::ResponseHeaders;
 use crate::gate::Permit;
 use crate::metrics::Outcome;
 use crate::politeness::Origin;
-use crate::politeness::visit::Visit;
 use crate::upstream::{Answer, Message, RequestBody, UpstreamError};
 
 /// No registered method is longer than 17 characters; more is an attempt at something else.
@@ -42,9 +42,11 @@ pub(super) async fn forward(
         answered(in_flight, response.status().as_u16(), Outcome::Rejected);
         return Ok(response);
     }
-    let job = Job::begin(&worker.shared, wish::name(&parts, user))?;
-    let Heard { crawl_delay, warning } = robots::ask(worker, settings, origin, &parts).await?;
-    let visit = Visit { crawl_delay, ..wish::read(&worker.shared.gate, &parts, user, peer) };
+    let wish = Wish::of(&parts.headers, user);
+    let job = Job::begin(&worker.shared, wish.name())?;
+    let heard = robots::ask(worker, settings, origin, &parts).await;
+    let Heard { crawl_delay, warning } = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
+    let visit = wish.visit(&worker.shared.gate, &parts.uri, peer, crawl_delay);
     let may_teach = lesson::may_come(&parts);
     let identity = settings.config.upstream.via.then_some(&worker.shared.identity);
     let (received, safe) = (parts.version, parts.method.is_safe());

@@ -16,7 +16,7 @@ use super::failure::{Failure, Refusal};
 use super::in_flight::InFlight;
 use super::target::Target;
 use super::worker::Open;
-use super::{Settings, Worker, connect, forward, landing};
+use super::{Settings, Worker, connect, forward, landing, wish};
 use crate::metrics::{Kind, Outcome};
 use crate::patience::Limit;
 use crate::politeness::visit::ClientId;
@@ -71,6 +71,10 @@ async fn pass(
     }
     let user = admit(settings, client.peer.ip(), &parts, in_flight).await?;
     let user = user.as_deref();
+    if let Some(quotas) = &settings.quotas {
+        let client = wish::client(&worker.shared.gate, &parts.headers, user, client.id);
+        quotas.take(client).map_err(Refusal::Quota)?;
+    }
     match Target::read(&parts.method, &parts.uri, &parts.headers)? {
         Target::Forward(origin) => forward::forward(worker, settings, &origin, parts, body, user, in_flight).await,
         Target::Tunnel { host, port } => {

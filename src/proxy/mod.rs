@@ -19,6 +19,7 @@ mod job;
 mod landing;
 mod lesson;
 mod max_forwards;
+mod quotas;
 mod robots;
 mod send;
 mod target;
@@ -47,6 +48,8 @@ use crate::robots::Robots;
 use crate::shutdown::Stop;
 use crate::upstream::{Guard, Terms, Trust};
 
+use self::quotas::Quotas;
+
 pub use self::access_log::AccessLog;
 pub use self::desk::{Desk, Foresight};
 pub use self::failure::BadRequest;
@@ -72,19 +75,21 @@ pub struct Shared {
     answers: AtomicU64,
 }
 
-/// What may change while running: replaced as a whole on reload.
-#[derive(Debug)]
+/// What may change while running: replaced as a whole on reload. A copy counts on where the first does.
+#[derive(Clone, Debug)]
 pub struct Settings {
     pub config: Config,
     pub guard: Guard,
     pub trust: Trust,
-    pub users: Option<Users>,
+    pub users: Option<Arc<Users>>,
     /// By which names clients look for their group in robots.txt, if not by their own.
     agents: Option<Agents>,
     /// How answers are read, and when a request is sent again.
     listening: Listening,
     retrying: Retrying,
-    /// Different for each.
+    /// How fast clients may ask; most may as they like.
+    quotas: Option<Quotas>,
+    /// Different for each that was read from a file.
     generation: u64,
 }
 
@@ -100,8 +105,22 @@ impl Settings {
             ratelimit_fields: adaptive.ratelimit_fields,
         };
         let retrying = Retrying { max: retry.max, statuses: retry.statuses.clone(), budget: retry.budget };
+        let quotas = Quotas::new(&config.access, None);
         let generation = GENERATIONS.fetch_add(1, Relaxed);
-        Settings { config, guard, trust, users, agents, listening, retrying, generation }
+        let users = users.map(Arc::new);
+        Settings { config, guard, trust, users, agents, listening, retrying, quotas, generation }
+    }
+
+    /// Takes the place of other settings: counting goes on, so that a reload grants nobody a fresh burst.
+    pub fn succeed(&mut self, before: &Settings) {
+        self.quotas = Quotas::new(&self.config.access, before.quotas.as_ref());
+    }
+
+    /// Forgets clients that ask no more.
+    pub fn sweep(&self) {
+        if let Some(quotas) = &self.quotas {
+            quotas.sweep();
+        }
     }
 
     /// Whom robots.txt knows a client as.

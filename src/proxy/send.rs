@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use tokio::time::Instant;
 
 use super::failure::Failure;
 use super::{Settings, Worker};
@@ -46,12 +47,10 @@ impl Errand<'_> {
     pub(super) async fn send(self, message: Message) -> Result<Sent, Failure> {
         let joined = clock::now();
         let place = self.worker.shared.gate.join(self.budget, self.visit)?;
-        let (sent, again) = self.try_once(place, message, 1).await?;
+        let (sent, again) = self.try_once(place, message, 1, joined).await?;
         match again {
             // Boxed, because it is rare and its space would be part of every request.
-            Some(message) if self.wants_retry(&sent) => {
-                Box::pin(self.retry(sent, message, clock::now() - joined)).await
-            }
+            Some(message) if self.wants_retry(&sent) => Box::pin(self.retry(sent, message, joined)).await,
             _ => Ok(sent),
         }
     }
@@ -62,6 +61,7 @@ impl Errand<'_> {
         mut place: Place,
         message: Message,
         attempt: u32,
+        joined: Instant,
     ) -> Result<(Sent, Option<Message>), Failure> {
         place.called().await?;
         let terms = self.settings.terms();
@@ -73,15 +73,15 @@ impl Errand<'_> {
             Err(Unanswered { error, again: None }) => Err(error.into()),
             Err(Unanswered { again: Some(message), .. }) => {
                 drop(permit);
-                let sent = Box::pin(self.resend(*message, attempt)).await?;
+                let sent = Box::pin(self.resend(*message, attempt, joined)).await?;
                 Ok((sent, spare))
             }
         }
     }
 
     /// The connection was dead: the second try goes over a new one.
-    async fn resend(&self, message: Message, attempt: u32) -> Result<Sent, Failure> {
-        let mut place = self.worker.shared.gate.join(self.budget, Visit { retry: true, ..self.visit })?;
+    async fn resend(&self, message: Message, attempt: u32, joined: Instant) -> Result<Sent, Failure> {
+        let mut place = self.worker.shared.gate.join(self.budget, self.once_more(joined))?;
         place.called().await?;
         let ready = self.ready(&place, self.worker.upstream.ready_new(self.settings.terms(), self.origin).await)?;
         let permit = place.turn().await?;
@@ -137,19 +137,22 @@ impl Errand<'_> {
         }
     }
 
-    /// Sends it again for as long as that may help. `spent` is what the client has waited already.
-    async fn retry(&self, mut sent: Sent, mut message: Message, spent: Duration) -> Result<Sent, Failure> {
-        let (began, gate) = (clock::now(), &self.worker.shared.gate);
-        let most = gate.policy(self.budget).max_wait.min(self.visit.max_wait.unwrap_or(Duration::MAX));
+    /// The same visit again, with what is left of the client's patience.
+    fn once_more(&self, joined: Instant) -> Visit {
+        let most = self.worker.shared.gate.policy(self.budget).max_wait;
+        let most = most.min(self.visit.max_wait.unwrap_or(Duration::MAX));
+        Visit { retry: true, max_wait: Some(most.saturating_sub(clock::now() - joined)), ..self.visit }
+    }
+
+    /// Sends it again for as long as that may help.
+    async fn retry(&self, mut sent: Sent, mut message: Message, joined: Instant) -> Result<Sent, Failure> {
         while self.wants_retry(&sent) && sent.permit.may_retry() {
-            let patience = most.saturating_sub(spent + (clock::now() - began));
-            let visit = Visit { retry: true, max_wait: Some(patience), ..self.visit };
             // Who cannot come in time keeps the answer it has.
-            let Ok(place) = gate.join(self.budget, visit) else { break };
+            let Ok(place) = self.worker.shared.gate.join(self.budget, self.once_more(joined)) else { break };
             let attempt = sent.attempts + 1;
             drop(sent);
             self.worker.shared.metrics.lessons.retries.inc();
-            match self.try_once(place, message, attempt).await? {
+            match self.try_once(place, message, attempt, joined).await? {
                 (next, Some(spare)) => (sent, message) = (next, spare),
                 (next, None) => return Ok(next),
             }

@@ -7,8 +7,7 @@ use std::hash::Hasher;
 use std::time::Duration;
 
 use fnv::FnvHasher;
-use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Uri};
 
 use crate::gate::Gate;
 use crate::politeness::visit::{ClientId, Visit};
@@ -16,22 +15,11 @@ use crate::politeness::visit::{ClientId, Visit};
 /// RFC 9218, section 4.1: what is not said is 3.
 const USUAL: u8 = 3;
 
-/// Who asks by name: a proxy user, or who says so itself.
-pub(super) fn name<'a>(parts: &'a Parts, user: Option<&'a str>) -> Option<&'a str> {
-    user.or_else(|| Wish::of(&parts.headers).client)
-}
-
-pub(super) fn read(gate: &Gate, parts: &Parts, user: Option<&str>, peer: ClientId) -> Visit {
-    let wish = Wish::of(&parts.headers);
-    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    Visit {
-        client: user.or(wish.client).map_or(peer, |name| gate.client(name)),
-        url: digest(path),
-        urgency: wish.own_urgency.or(wish.urgency).unwrap_or(USUAL),
-        retry: false,
-        max_wait: wish.max_wait,
-        crawl_delay: Duration::ZERO,
-    }
+/// Who asks: the user, else the name that the client gives itself, else its address. As in [`Wish`], for those who want
+/// to know nothing else.
+pub(super) fn client(gate: &Gate, headers: &HeaderMap, user: Option<&str>, peer: ClientId) -> ClientId {
+    let named = || headers.get_all("curtsy-client").iter().find_map(text);
+    user.or_else(named).map_or(peer, |name| gate.client(name))
 }
 
 /// Need not be keyed: only a client's own visits are told apart by it.
@@ -41,8 +29,9 @@ fn digest(path: &str) -> u64 {
     hasher.finish()
 }
 
+/// What the fields of a request say.
 #[derive(Default)]
-struct Wish<'a> {
+pub(super) struct Wish<'a> {
     client: Option<&'a str>,
     urgency: Option<u8>,
     own_urgency: Option<u8>,
@@ -51,8 +40,8 @@ struct Wish<'a> {
 
 impl<'a> Wish<'a> {
     /// One pass over the fields: most requests wish nothing, and asking for each by name costs three times as much.
-    fn of(headers: &'a HeaderMap) -> Self {
-        let mut wish = Wish::default();
+    pub(super) fn of(headers: &'a HeaderMap, user: Option<&'a str>) -> Self {
+        let mut wish = Wish { client: user, ..Wish::default() };
         for (name, value) in headers {
             match name.as_str() {
                 "curtsy-client" => wish.client = wish.client.or(text(value)),
@@ -64,6 +53,23 @@ impl<'a> Wish<'a> {
             }
         }
         wish
+    }
+
+    /// Who asks by name: a proxy user, or who says so itself.
+    pub(super) fn name(&self) -> Option<&'a str> {
+        self.client
+    }
+
+    pub(super) fn visit(&self, gate: &Gate, uri: &Uri, peer: ClientId, crawl_delay: Duration) -> Visit {
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        Visit {
+            client: self.client.map_or(peer, |name| gate.client(name)),
+            url: digest(path),
+            urgency: self.own_urgency.or(self.urgency).unwrap_or(USUAL),
+            retry: false,
+            max_wait: self.max_wait,
+            crawl_delay,
+        }
     }
 
     fn wait_at_most(&mut self, wait: Option<Duration>) {
@@ -108,9 +114,14 @@ fn parameter<'a>(list: &'a str, name: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderName;
+    use std::sync::Arc;
+
+    use http::{HeaderName, Request};
 
     use super::*;
+    use crate::gate::{Bounds, Memories};
+    use crate::politeness::policy::PolicyBook;
+    use crate::store::{Keep, Store};
 
     fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
         fields.iter().map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
@@ -118,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_shortest_wait_counts() {
-        let wait = |fields| Wish::of(&headers(fields)).max_wait;
+        let wait = |fields| Wish::of(&headers(fields), None).max_wait;
         assert_eq!(wait(&[]), None);
         assert_eq!(wait(&[("prefer", "respond-async, wait=10")]), Some(Duration::from_secs(10)));
         assert_eq!(wait(&[("prefer", "wait=10"), ("curtsy-max-wait", "0")]), Some(Duration::ZERO));
@@ -126,10 +137,33 @@ mod tests {
     }
 
     #[test]
+    fn a_client_is_the_same_to_its_lane_and_to_its_quota() {
+        let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+        let bounds = Bounds { most: 1, idle: Duration::ZERO };
+        let gate = Gate::new(PolicyBook::default(), bounds, 1, memories, Arc::default());
+        let peer = gate.client("peer");
+        for (user, fields) in [
+            (None, &[][..]),
+            (None, &[("curtsy-client", "")]),
+            (None, &[("curtsy-client", "a")]),
+            (None, &[("curtsy-client", "\u{e9}"), ("curtsy-client", "b"), ("curtsy-client", "c")]),
+            (Some("ada"), &[("curtsy-client", "a")]),
+        ] {
+            let mut request = Request::new(());
+            for (name, value) in fields {
+                request.headers_mut().append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+            }
+            let (parts, ()) = request.into_parts();
+            let in_lane = Wish::of(&parts.headers, user).visit(&gate, &parts.uri, peer, Duration::ZERO).client;
+            assert_eq!(client(&gate, &parts.headers, user, peer), in_lane, "{user:?} {fields:?}");
+        }
+    }
+
+    #[test]
     fn urgency_is_read_from_either_field() {
         let urgency = |fields| {
             let headers = headers(fields);
-            let wish = Wish::of(&headers);
+            let wish = Wish::of(&headers, None);
             (wish.own_urgency, wish.urgency)
         };
         assert_eq!(urgency(&[]), (None, None));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::failure::{BadRequest, Failure, Refusal};
+use super::quotas::{Exceeded, Whose};
 use super::robots::Forbidden;
 use crate::metrics::Outcome;
 use crate::politeness::jobs::Stop;
@@ -129,6 +130,7 @@ fn refused(refusal: &Refusal) -> Words {
         Refusal::Robots(forbidden) => by_robots(forbidden),
         Refusal::RobotsUnknown { host, unknown } => by_missing_robots(host, *unknown),
         Refusal::Lane(refusal) => by_lane(*refusal),
+        Refusal::Quota(exceeded) => over_quota(*exceeded),
         Refusal::Loop => words(
             StatusCode::BAD_GATEWAY,
             "Loop through curtsy",
@@ -180,6 +182,25 @@ fn job_stopped(stop: &Stop, left: Duration) -> Words {
     let words = words(StatusCode::FORBIDDEN, "Job stopped", "job-stopped", "http_request_denied", &detail, advice);
     let retry_after = (stop.until < Timestamp::NEVER).then(|| whole_seconds(left));
     Words { retry_after, ..words }
+}
+
+fn over_quota(exceeded: Exceeded) -> Words {
+    let detail = match exceeded.whose {
+        Whose::Client => "you ask faster than one client may (access.client_rate), whatever the host",
+        Whose::All => "all clients together ask faster than they may (access.total_rate), whatever the host",
+    };
+    let retry_after = whole_seconds(exceeded.retry_after).max(1);
+    Words {
+        status: StatusCode::TOO_MANY_REQUESTS,
+        title: "Asked too often",
+        code: "quota-exceeded",
+        proxy_error: "http_request_denied",
+        outcome: Outcome::Rejected,
+        detail: detail.to_owned(),
+        advice: format!("come back in {retry_after} s, or ask the operator for more"),
+        retry_after: Some(retry_after),
+        close: false,
+    }
 }
 
 fn by_robots(forbidden: &Forbidden) -> Words {

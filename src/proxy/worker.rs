@@ -141,11 +141,13 @@ async fn serve(worker: Arc<Worker>, stream: TcpStream, peer: SocketAddr, open: O
     });
     let mut connection = builder.serve_connection(io, service).with_upgrades();
     let result = tokio::select! {
-        result = &mut connection => result,
+        // In this order, so that an answer that comes with the wish to stop says that the connection ends.
+        biased;
         () = stop.requested() => {
             std::pin::Pin::new(&mut connection).graceful_shutdown();
             (&mut connection).await
         }
+        result = &mut connection => result,
     };
     if let Err(error) = result {
         tracing::debug!(event = "client.error", client = %peer.ip(), %error, "a client connection ended early");

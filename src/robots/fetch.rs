@@ -28,7 +28,7 @@ use crate::politeness::signals::{self, Fields, Listening};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Refusal, Visit};
 use crate::politeness::{HostKey, Origin, Scheme};
-use crate::upstream::{Answer, Message, Ready, Reply, RequestBody, Terms, Upstream, UpstreamError};
+use crate::upstream::{Answer, Message, Ready, Reply, RequestBody, Terms, Unanswered, Upstream, UpstreamError};
 
 /// How to get there.
 #[derive(Clone, Copy, Debug)]
@@ -105,10 +105,16 @@ pub fn overheard(
 
 /// One question and its answer.
 async fn one(way: &Way<'_>, at: &Address, conditions: HeaderMap, left: &mut Duration) -> Result<Hop, String> {
-    let place = take_place(way, &at.origin).await?;
+    let mut place = take_place(way, &at.origin).await?;
     let began = clock::now();
-    let ready = within(*left, way.upstream.ready(way.terms, &at.origin)).await?.map_err(|error| error.to_string())?;
+    // New, because an old one may turn out to be dead, and then it would be this fetch that has failed.
+    let ready =
+        within(*left, way.upstream.ready_new(way.terms, &at.origin)).await?.map_err(|error| error.to_string())?;
     *left = left.saturating_sub(clock::now() - began);
+    if place.is_none() {
+        // The host may be held since.
+        place = take_place(way, &at.origin).await?;
+    }
     let permit = match place {
         Some(place) => Some(place.turn().await.map_err(refused)?),
         None => None,
@@ -151,12 +157,25 @@ async fn exchange(way: &Way<'_>, ready: Ready, message: Message, permit: Option<
     };
     let answer = way.upstream.send(way.terms, ready, message, sent).await;
     if let Some(permit) = permit {
-        permit.report(if answer.is_ok() { Outcome::Opened } else { Outcome::Failed });
+        permit.report(outcome(&answer));
     }
     match answer {
         Ok(Answer::Response(response)) => Hop::read(response).await,
         Ok(Answer::Switched(..)) => Err(UpstreamError::Upgrade.to_string()),
         Err(unanswered) => Err(unanswered.error.to_string()),
+    }
+}
+
+/// What the host is heard to say by it, as by any answer.
+fn outcome(answer: &Result<Answer, Unanswered>) -> Outcome {
+    match answer {
+        Ok(Answer::Response(response)) => {
+            let fields = Fields::of(response.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+            let status = response.status().as_u16();
+            Outcome::Heard(signals::read(status, &fields, &Listening::default(), now()))
+        }
+        Ok(Answer::Switched(..)) => Outcome::Opened,
+        Err(_) => Outcome::Failed,
     }
 }
 

@@ -1,10 +1,11 @@
 //! robots.txt of every origin: fetched once, remembered, and asked about on the way of each request.
 //!
 //! The core says what a fetch means and how long it is good for; here it is fetched and kept. One fetch at a time for an
-//! origin, however many wait for it, and nobody's leaving cancels it. Memory is bounded by bytes; what is pushed out is
-//! fetched again. Never says "allowed" because something failed.
+//! origin, however many wait for it, and nobody's leaving cancels it. Memory is bounded by bytes; what is pushed out, or
+//! was fetched by an earlier process, is asked for in the store before its origin. Never says "allowed" because something failed.
 
 pub mod fetch;
+mod kept;
 mod question;
 mod report;
 
@@ -15,27 +16,34 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::clock;
 use crate::politeness::Origin;
 use crate::politeness::robots::reply::{Look, Record, Says, TroubleKind};
 use crate::politeness::time::Timestamp;
+use crate::store::Store;
 
 pub use self::question::{BadQuestion, Question};
 pub use self::report::{AgentsFrom, Delay, Facts, File, Line, Mode, Note, Reason, Report, Trouble, Verdict};
 
 #[derive(Debug)]
 pub struct Robots {
+    store: Arc<Store>,
     records: Cache<Origin, Arc<Record>, Weight>,
     /// Fetches under way, and where their end is told.
     fetches: DashMap<Origin, watch::Receiver<Option<Arc<Record>>>>,
+    /// Places for fetches.
+    fetchers: Arc<Semaphore>,
     /// Places for those who read along.
     readers: Arc<Semaphore>,
 }
 
+/// Fetches under way at the same time. They go on when their clients have left, so nothing else bounds them, and each may
+/// take half a megabyte.
+const MOST_FETCHES: usize = 1024;
 /// Answers to clients that are read along at the same time: each may take half a megabyte.
 const MOST_READERS: usize = 32;
 
@@ -49,12 +57,17 @@ pub struct Unknown {
 /// What a fetch that ended without a record is taken for: its worker was stopped in the middle of it.
 const LOST: Unknown = Unknown { kind: TroubleKind::Unreachable, retry_after: Duration::from_secs(5) };
 
+/// What is told to whom the fetch of a robots.txt would be one too many.
+const BUSY: Unknown = LOST;
+
 impl Robots {
-    /// Keeps at most this many bytes.
-    pub fn new(bytes: usize) -> Self {
+    /// Keeps at most this many bytes in memory.
+    pub fn new(bytes: usize, store: Arc<Store>) -> Self {
         Robots {
-            records: Cache::with_weighter(bytes / USUAL_RECORD, bytes as u64, Weight),
+            store,
+            records: cache(bytes),
             fetches: DashMap::new(),
+            fetchers: Arc::new(Semaphore::new(MOST_FETCHES)),
             readers: Arc::new(Semaphore::new(MOST_READERS)),
         }
     }
@@ -79,8 +92,41 @@ impl Robots {
             }
             Look::Refuse { kind, retry_after } => Err(Unknown { kind, retry_after }),
             // Boxed, because it is rare and its space would be part of every request.
-            Look::MustFetch => Box::pin(self.fetched(origin, fetch)).await,
+            Look::MustFetch => Box::pin(self.found_out(origin, fetch)).await,
         }
+    }
+
+    async fn found_out<F>(
+        self: &Arc<Self>,
+        origin: &Origin,
+        fetch: impl FnOnce(Option<Arc<Record>>) -> F,
+    ) -> Result<Says, Unknown>
+    where
+        F: Future<Output = Record> + Send + 'static,
+    {
+        let Some(record) = self.kept(origin).await else { return self.fetched(origin, fetch).await };
+        match record.look(now()) {
+            Look::Use(says) => Ok(says.clone()),
+            Look::UseAndRefresh(says) => {
+                self.begin(origin, false, fetch);
+                Ok(says.clone())
+            }
+            Look::Refuse { kind, retry_after } => Err(Unknown { kind, retry_after }),
+            Look::MustFetch => self.fetched(origin, fetch).await,
+        }
+    }
+
+    /// What the store has of an origin that memory knows nothing of.
+    async fn kept(&self, origin: &Origin) -> Option<Arc<Record>> {
+        if self.records.peek(origin).is_some() || self.fetches.contains_key(origin) {
+            return None;
+        }
+        let record = Arc::new(kept::from_store(self.store.robots(&origin.to_string()).await?, now())?);
+        // Somebody may have fetched it meanwhile, which is newer.
+        if self.records.peek(origin).is_none() {
+            self.records.insert(origin.clone(), record.clone());
+        }
+        Some(record)
     }
 
     async fn fetched<F>(
@@ -91,7 +137,7 @@ impl Robots {
     where
         F: Future<Output = Record> + Send + 'static,
     {
-        let mut end = self.begin(origin, false, fetch);
+        let mut end = self.begin(origin, false, fetch).ok_or(BUSY)?;
         let record = match end.wait_for(Option::is_some).await {
             Ok(record) => record.clone().ok_or(LOST)?,
             Err(_) => return Err(LOST),
@@ -104,7 +150,7 @@ impl Robots {
     }
 
     /// All that is known of the origin, for people to look at: fetched if nothing is known, or in any case if it is
-    /// wanted `anew`. `None` if the fetch was lost.
+    /// wanted `anew`. `None` if the fetch was lost, or would be one too many.
     pub async fn look_up<F>(
         self: &Arc<Self>,
         origin: &Origin,
@@ -118,36 +164,41 @@ impl Robots {
         if let Some(record) = self.records.get(origin).filter(usable) {
             return Some(record);
         }
-        let mut end = self.begin(origin, anew, fetch);
+        if let Some(record) = self.kept(origin).await.as_ref().filter(|record| usable(record)) {
+            return Some(record.clone());
+        }
+        let mut end = self.begin(origin, anew, fetch)?;
         end.wait_for(Option::is_some).await.ok()?.clone()
     }
 
-    /// Starts a fetch, unless one is under way or, if it need not be `anew`, has just ended.
+    /// Starts a fetch, unless one is under way or, if it need not be `anew`, has just ended. `None` if there are too many
+    /// already.
     fn begin<F>(
         self: &Arc<Self>,
         origin: &Origin,
         anew: bool,
         fetch: impl FnOnce(Option<Arc<Record>>) -> F,
-    ) -> watch::Receiver<Option<Arc<Record>>>
+    ) -> Option<watch::Receiver<Option<Arc<Record>>>>
     where
         F: Future<Output = Record> + Send + 'static,
     {
         let vacant = match self.fetches.entry(origin.clone()) {
-            Entry::Occupied(under_way) => return under_way.get().clone(),
+            Entry::Occupied(under_way) => return Some(under_way.get().clone()),
             Entry::Vacant(vacant) => vacant,
         };
         let previous = self.records.get(origin);
         // A fetch puts its record in before it takes itself out, so one that has ended meanwhile is seen here.
-        let usable = |record: &&Arc<Record>| !anew && matches!(record.look(now()), Look::Use(_));
+        let usable = |record: &&Arc<Record>| !anew && matches!(record.look(now()), Look::Use(_) | Look::Refuse { .. });
         if let Some(record) = previous.as_ref().filter(usable) {
-            return watch::channel(Some(record.clone())).1;
+            return Some(watch::channel(Some(record.clone())).1);
         }
+        let place = self.fetchers.clone().try_acquire_owned().ok()?;
         let (end, heard) = watch::channel(None);
         vacant.insert(heard.clone());
-        let under_way = UnderWay { robots: self.clone(), origin: origin.clone(), end };
+        let under_way = UnderWay { robots: self.clone(), origin: origin.clone(), end, _place: place };
         let fetching = fetch(previous);
         tokio::spawn(async move { under_way.end(fetching.await) });
-        heard
+        Some(heard)
     }
 
     /// What is known of the origin, without asking anybody.
@@ -167,7 +218,12 @@ impl Robots {
 
     /// What somebody else has found out.
     pub fn learn(&self, origin: &Origin, record: Record) {
-        self.records.insert(origin.clone(), Arc::new(record));
+        self.keep(origin, Arc::new(record));
+    }
+
+    fn keep(&self, origin: &Origin, record: Arc<Record>) {
+        self.store.put_robots(&origin.to_string(), kept::to_store(&record, now()));
+        self.records.insert(origin.clone(), record);
     }
 
     pub fn bytes(&self) -> u64 {
@@ -180,12 +236,13 @@ struct UnderWay {
     robots: Arc<Robots>,
     origin: Origin,
     end: watch::Sender<Option<Arc<Record>>>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl UnderWay {
     fn end(self, record: Record) {
         let record = Arc::new(record);
-        self.robots.records.insert(self.origin.clone(), record.clone());
+        self.robots.keep(&self.origin, record.clone());
         self.end.send_replace(Some(record));
     }
 }
@@ -195,6 +252,24 @@ impl Drop for UnderWay {
         self.robots.fetches.remove(&self.origin);
     }
 }
+
+/// No file is too large for it: what is not kept is fetched again for every page. A shard takes no more than its share of
+/// the bytes, and there are as many as the machine has cores, if nobody says otherwise.
+fn cache(bytes: usize) -> Cache<Origin, Arc<Record>, Weight> {
+    let shards = 1 << (bytes / LEAST_SHARD).clamp(1, MOST_SHARDS).ilog2();
+    let options = OptionsBuilder::new()
+        .estimated_items_capacity(bytes / USUAL_RECORD)
+        .weight_capacity(bytes as u64)
+        .shards(shards)
+        .build()
+        .expect("both capacities are given");
+    Cache::with_options(options, Weight, DefaultHashBuilder::default(), DefaultLifecycle::default())
+}
+
+/// Twice the largest record.
+const LEAST_SHARD: usize = 1 << 20;
+/// More than a machine has cores that look into it at the same moment.
+const MOST_SHARDS: usize = 16;
 
 #[derive(Clone, Debug)]
 struct Weight;
@@ -230,9 +305,18 @@ mod tests {
     use super::*;
     use crate::politeness::robots::reply::{Fetched, Reply};
     use crate::politeness::{HostKey, Scheme};
+    use crate::store::Keep;
 
     fn origin(name: &str) -> Origin {
         Origin { scheme: Scheme::Http, host: HostKey::parse(name).unwrap(), port: 80 }
+    }
+
+    fn memory() -> Store {
+        Store::memory(Keep::default())
+    }
+
+    fn robots(store: Store) -> Arc<Robots> {
+        Arc::new(Robots::new(1 << 20, Arc::new(store)))
     }
 
     fn fetched(previous: Option<&Record>, status: u16, body: &[u8]) -> Record {
@@ -246,7 +330,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn fifty_at_once_make_one_fetch_that_nobodys_leaving_cancels() {
-        let robots = Arc::new(Robots::new(1 << 20));
+        let robots = robots(memory());
         let fetches = Arc::new(AtomicUsize::new(0));
         let ask = || {
             let (robots, fetches) = (robots.clone(), fetches.clone());
@@ -273,7 +357,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_origin_in_trouble_is_asked_seldom_and_nothing_is_allowed_meanwhile() {
-        let robots = Arc::new(Robots::new(1 << 20));
+        let robots = robots(memory());
         let failing = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 503, b"") };
         let unknown = robots.says(&origin("a.test"), failing).await.unwrap_err();
         assert!(unknown.retry_after > Duration::from_secs(20), "{unknown:?}");
@@ -283,9 +367,42 @@ mod tests {
         assert_eq!(robots.says(&origin("a.test"), well).await, Ok(Says::Nothing));
     }
 
+    /// Somebody looked for the record just before a fetch ended, and begins one just after.
+    #[tokio::test(start_paused = true)]
+    async fn a_fetch_that_has_just_failed_is_not_repeated_by_who_came_too_late_for_it() {
+        let robots = robots(memory());
+        robots.learn(&origin("a.test"), fetched(None, 503, b""));
+        assert!(robots.fetched(&origin("a.test"), never).await.is_err_and(|unknown| unknown != LOST));
+    }
+
+    /// Whoever leaves does not cancel a fetch, so clients that come and go could start any number.
+    #[tokio::test(start_paused = true)]
+    async fn fetches_under_way_are_bounded() {
+        let robots = robots(memory());
+        for n in 0..MOST_FETCHES + 100 {
+            let (at, robots) = (origin(&format!("h{n}.test")), robots.clone());
+            let client = tokio::spawn(async move { robots.says(&at, |_| std::future::pending()).await });
+            tokio::task::yield_now().await;
+            client.abort();
+        }
+        assert_eq!(robots.fetches.len(), MOST_FETCHES);
+        assert_eq!(robots.says(&origin("z.test"), never).await, Err(BUSY));
+    }
+
+    #[test]
+    fn the_largest_file_fits_into_the_smallest_cache() {
+        let robots = robots(memory());
+        let body: Vec<u8> = (0..40_000).flat_map(|n| format!("Disallow: /{n}\n").into_bytes()).collect();
+        let body = [b"User-agent: *\n", &body[..500 * 1024]].concat();
+        for name in ["a.test", "b.test", "c.test"] {
+            robots.learn(&origin(name), fetched(None, 200, &body));
+            assert!(robots.record(&origin(name)).is_some(), "{name} would be fetched again for every page");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_fetch_that_is_lost_leaves_nobody_waiting() {
-        let robots = Arc::new(Robots::new(1 << 20));
+        let robots = robots(memory());
         let broken = |_: Option<Arc<Record>>| async { panic!("as a bug would") };
         assert_eq!(robots.says(&origin("a.test"), broken).await, Err(LOST));
         assert!(robots.fetches.is_empty());
@@ -293,7 +410,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn people_see_what_is_known_unless_they_want_it_anew() {
-        let robots = Arc::new(Robots::new(1 << 20));
+        let robots = robots(memory());
         let at = origin("a.test");
         let ill = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 503, b"") };
         let well = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 200, b"") };
@@ -310,7 +427,7 @@ mod tests {
 
     #[test]
     fn answers_are_read_along_only_if_they_can_teach_and_not_too_many() {
-        let robots = Robots::new(1 << 20);
+        let robots = robots(memory());
         let (known, ill, new) = (origin("known.test"), origin("ill.test"), origin("new.test"));
         robots.learn(&known, fetched(None, 200, b""));
         robots.learn(&ill, fetched(Some(&fetched(None, 200, b"")), 503, b""));
@@ -324,12 +441,34 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_by_bytes() {
-        let robots = Robots::new(1 << 20);
+        let robots = robots(memory());
         let body = b"User-agent: *\nDisallow: /".repeat(40);
         for n in 0..10_000 {
             robots.learn(&origin(&format!("h{n}.test")), fetched(None, 200, &body));
         }
         assert!(robots.bytes() <= 1 << 20, "{}", robots.bytes());
         assert!(robots.records.len() > 500, "{}", robots.records.len());
+    }
+
+    /// Promise 4 across a restart: the verdict is the kept copy's, not a fresh fetch's.
+    #[tokio::test]
+    async fn a_copy_outlives_the_process_and_its_trouble_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || Store::open(directory.path(), Keep::default()).unwrap().0;
+        let first = robots(open());
+        let rules = |previous: Option<Arc<Record>>| async move {
+            fetched(previous.as_deref(), 200, b"User-agent: *\nDisallow: /x")
+        };
+        let failing = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 503, b"") };
+        let said = first.says(&origin("a.test"), rules).await;
+        assert!(matches!(said, Ok(Says::Rules(_))));
+        let refused = first.says(&origin("b.test"), failing).await.unwrap_err();
+        assert_eq!(first.says(&origin("a.test"), never).await, said, "before it is written");
+        first.store.close(Duration::from_secs(10)).unwrap();
+        let second = robots(open());
+        assert_eq!(second.says(&origin("a.test"), never).await, said);
+        let still = second.says(&origin("b.test"), never).await.unwrap_err();
+        assert!(still.kind == refused.kind && still.retry_after <= refused.retry_after, "{still:?}");
+        assert!(second.says(&origin("c.test"), rules).await.is_ok());
     }
 }

@@ -139,9 +139,11 @@ impl Store {
         self.disk.as_ref().map_or(Ok(()), |disk| disk.outbox.flush(patience))
     }
 
-    /// Writes what is left and lets go of the directory. Later changes stay in memory.
+    /// Writes what is left and lets go of the directory. Later changes stay in memory. If all of it is written, the
+    /// next who opens it knows that nothing is missing; a store that is only dropped says nothing of the kind.
     pub fn close(&self, patience: Duration) -> Result<(), Unsaved> {
         let Some(disk) = &self.disk else { return Ok(()) };
+        disk.outbox.complete();
         disk.outbox.begin_close(patience);
         disk.outbox.wait_for_end()
     }

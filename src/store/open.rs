@@ -13,7 +13,7 @@ use super::database::Database;
 use super::error::{Cause, StoreError};
 use super::index::Index;
 use super::keep::Keep;
-use super::lock::Lock;
+use super::lock::{Before, Lock};
 use super::record::JobRecord;
 use super::schema::{STEPS, Version};
 
@@ -30,6 +30,8 @@ pub struct Opened {
     /// The format the file had before it was brought up to date.
     pub migrated_from: Option<u32>,
     pub set_aside: Option<SetAside>,
+    /// What the process before this one did last may be missing, or be told in times of another clock.
+    pub unsettled: bool,
 }
 
 /// A damaged file that was moved out of the way.
@@ -60,6 +62,7 @@ pub(super) fn open(directory: &Path, keep: &Keep, now_us: u64) -> Result<(Parts,
         loaded = load(&path, keep, now_us);
     }
     let (database, index, mut opened) = loaded?;
+    opened.unsettled = lock.before() == Before::Unsettled || set_aside.is_some();
     opened.set_aside = set_aside;
     Ok((Parts { lock, path, database, index }, opened))
 }
@@ -91,7 +94,7 @@ fn load(path: &Path, keep: &Keep, now_us: u64) -> Result<(Database, Index, Opene
     }
     let (index, jobs) = read.map_err(|error| unusable(&error))?;
     let new = version == Version::New;
-    let opened = Opened { hosts: index.len(), jobs, new, migrated_from, set_aside: None };
+    let opened = Opened { hosts: index.len(), jobs, new, migrated_from, ..Opened::default() };
     Ok((database, index, opened))
 }
 

@@ -37,6 +37,8 @@ struct State {
     failed: Option<Failed>,
     /// No more changes are taken, and after this the writer gives up.
     closing: Option<Instant>,
+    /// Nothing more will come, so that what is written is complete.
+    complete: bool,
     ended: bool,
     failures: u64,
     lost: u64,
@@ -125,6 +127,17 @@ impl Outbox {
         let mut state = self.state.lock();
         state.closing.get_or_insert(clock::now() + patience);
         self.changed.notify_one();
+    }
+
+    /// Whoever closes it has told everything there was to tell.
+    pub(super) fn complete(&self) {
+        self.state.lock().complete = true;
+    }
+
+    /// For the writer, at the end: whether nothing is missing on disk.
+    pub(super) fn is_settled(&self) -> bool {
+        let state = self.state.lock();
+        state.complete && state.pending() == 0 && state.lost == 0
     }
 
     /// Waits until the writer has ended.

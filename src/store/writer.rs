@@ -56,7 +56,13 @@ impl Writer {
         {
             tracing::debug!(event = "state.unsettled", %error, "the log of the state file stays beside it");
         }
-        drop(self.lock);
+        if self.outbox.is_settled() {
+            if let Err(error) = self.lock.settle() {
+                tracing::debug!(event = "state.unsettled", %error, "the next start will take this for a kill");
+            }
+        } else {
+            drop(self.lock);
+        }
         self.outbox.ended();
     }
 

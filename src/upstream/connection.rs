@@ -47,8 +47,6 @@ pub(super) struct Unsent {
     pub(super) error: UpstreamError,
     /// The request itself, if it may be sent again.
     pub(super) again: Option<Message>,
-    /// Whether the origin may have seen it.
-    pub(super) started: bool,
 }
 
 /// Read at once: a head and a small body fit into the first.
@@ -93,7 +91,7 @@ impl Connection {
         mut started: impl FnMut(),
     ) -> Result<(Head, Upload, Box<Self>), Unsent> {
         if self.reused && self.stream.get_mut().is_stale() {
-            return Err(Unsent { error: UpstreamError::Closed, again: Some(message), started: false });
+            return Err(Unsent { error: UpstreamError::Closed, again: Some(message) });
         }
         let mut is_started = false;
         let (is_head, repeatable) = (message.is_head, message.repeatable && self.reused);
@@ -125,7 +123,7 @@ impl Connection {
             Err(error) => {
                 let unanswered = error.is_unanswered() && !self.limit.has_heard();
                 let again = (repeatable && unanswered).then(|| upload.into_message(is_head));
-                Err(Unsent { error, again, started: true })
+                Err(Unsent { error, again })
             }
         }
     }

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use crate::config::Destination;
 use crate::politeness::HostKey;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Guard {
     allow: Vec<Destination>,
     /// Where curtsy itself listens.

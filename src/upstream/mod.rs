@@ -82,7 +82,7 @@ pub enum Answer {
 #[derive(Debug)]
 pub struct Unanswered {
     pub error: UpstreamError,
-    /// The request, if the origin's silence makes it safe to send it again.
+    /// The request, if it was not sent, or the origin's silence makes it safe to send it again.
     pub again: Option<Box<Message>>,
 }
 
@@ -181,24 +181,18 @@ impl Upstream {
 
     /// Sends the request and waits for the response head. `started` is called when the request's head has been written.
     ///
-    /// A reused connection that turns out to be dead before a byte was written is replaced by a new one. If the request
-    /// was written and not a byte answered, it comes back to be sent [`again`](Unanswered::again), provided that it has
-    /// no body and may be repeated: that is a second start, which the caller has to have leave for.
+    /// If a reused connection turns out to be dead before a byte was written, the request comes back to be sent
+    /// [`again`](Unanswered::again). So it does if it was written and not a byte answered, provided that it has no body
+    /// and may be repeated. Either is the caller's business: a new connection takes time, in which leave to start may
+    /// end.
     pub async fn send(
         &self,
         terms: Terms<'_>,
         ready: Ready,
         message: Message,
-        mut started: impl FnMut(),
+        started: impl FnMut(),
     ) -> Result<Answer, Unanswered> {
-        let place = ready.connection.place().clone();
-        let outcome = match self.exchange(terms, ready, message, &mut started).await {
-            Err(Unsent { again: Some(message), started: false, .. }) => {
-                let ready = Box::pin(self.open(terms, place)).await?;
-                Box::pin(self.exchange(terms, ready, message, &mut started)).await
-            }
-            outcome => outcome,
-        };
+        let outcome = self.exchange(terms, ready, message, started).await;
         outcome.map_err(|unsent| Unanswered { error: unsent.error, again: unsent.again.map(Box::new) })
     }
 
@@ -214,7 +208,7 @@ impl Upstream {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             // The rest of the body would become the first bytes of the other protocol.
             if !upload.is_over() {
-                return Err(Unsent { error: UpstreamError::Upgrade, again: None, started: true });
+                return Err(Unsent { error: UpstreamError::Upgrade, again: None });
             }
             let (stream, early) = connection.into_stream();
             return Ok(Answer::Switched(response, stream, early));

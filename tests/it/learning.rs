@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use curtsy::config::{Config, Mode};
+use curtsy::config::{Config, Mode, RobotsMode};
 
 use crate::support::{Curtsy, HELLO, Hole, Message, Origin, Stopwatch, Visitor, ms};
 
@@ -238,4 +238,23 @@ fn a_job_whose_requests_all_fail_is_stopped() {
     assert_eq!(ask(&well.url("/"), "other").status(), 200);
     assert_eq!(curtsy.get(&well.url("/")).status(), 200, "who has no name is no job");
     assert_eq!(curtsy.metric("curtsy_jobs_stopped_total"), 1);
+}
+
+/// A tunnel is a visit too, and a host that has no address is a failure, even if robots.txt was to be fetched first.
+#[test]
+fn a_job_is_stopped_for_tunnels_too() {
+    let well = Origin::hello();
+    let curtsy = Curtsy::with(|config| {
+        config.robots.mode = RobotsMode::Enforce;
+        config.breaker.job_failures = 3;
+    });
+    let name = "Curtsy-Client: spider";
+    assert_eq!(curtsy.ask(&["GET http://no-such-name.invalid/ HTTP/1.1", name]).refusal(), "origin-unreachable");
+    for _ in 0..2 {
+        let line = "CONNECT no-such-name.invalid:443 HTTP/1.1";
+        assert_eq!(curtsy.ask(&[line, "Host: x", name]).refusal(), "origin-unreachable");
+    }
+    assert_eq!(curtsy.ask(&[&well.get("/"), name]).refusal(), "job-stopped");
+    let tunnel = format!("CONNECT {} HTTP/1.1", well.authority());
+    assert_eq!(curtsy.ask(&[&tunnel, "Host: x", name]).refusal(), "job-stopped");
 }

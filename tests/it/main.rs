@@ -20,12 +20,16 @@
 //! | S73–S79, X30, X31 | `refusals` |
 //! | S80, X20 | `users` |
 //! | X33–X35 | `limits` |
+//! | how fast clients may ask | `quotas` |
 //! | signals, drain, reload, X17, X40 | `running` |
 //! | S3 | `landing` |
 //! | X53, X54 | `logs` |
 //! | X53, X57, as far as robots.txt is shown | `robots_command` |
-//! | hosts and clients, shown and steered | `steering` |
+//! | what happens between a decision and the send | `meanwhile` |
+//! | hosts and clients, shown and steered | `hosts` |
 //! | what was counted, health | `admin` |
+//! | what counts, and other numbers while it runs | `steering` |
+//! | what survives a restart | `restart` |
 
 mod admin;
 mod bodies;
@@ -35,14 +39,18 @@ mod expect;
 mod framing;
 mod guard;
 mod hop_by_hop;
+mod hosts;
 mod https;
 mod landing;
 mod learning;
 mod limits;
 mod logs;
+mod meanwhile;
 mod pacing;
+mod quotas;
 mod refusals;
 mod responses;
+mod restart;
 mod robots;
 mod robots_command;
 mod robots_learning;

@@ -303,6 +303,32 @@ fn report_mode_forwards_at_once_and_tells_what_it_would_have_done() {
     assert!(watch.elapsed() < ms(5000));
     assert!(told[0].contains("would-wait=0.0"), "{told:?}");
     assert!(told[1].contains("would-wait=9.") && told[2].contains("would-wait=19."), "{told:?}");
+    assert_eq!(curtsy.metric("curtsy_would_wait_seconds_count"), 3);
+    assert_eq!(curtsy.metric("curtsy_requests_would_wait_total"), 2);
+}
+
+/// Three at once where one place is: the second would have waited for the first, the third for both.
+#[test]
+fn report_mode_counts_waiting_for_a_place() {
+    let curtsy = paced(Duration::ZERO, |config| {
+        config.politeness.mode = Mode::Report;
+        config.politeness.concurrency = 1;
+    });
+    let book = Guestbook::on("127.0.7.30", Stopwatch::start(), ms(600));
+    let visits: Vec<_> = (0..3).map(|_| visit(&curtsy, book.origin.url("/"), &[])).collect();
+    let mut told: Vec<f64> = visits
+        .into_iter()
+        .map(|visit| {
+            let told = visit.join().unwrap().value("Curtsy");
+            told.split("would-wait=").nth(1).and_then(|wait| wait.parse().ok()).unwrap_or_else(|| panic!("{told}"))
+        })
+        .collect();
+    told.sort_by(f64::total_cmp);
+    let times = book.times();
+    assert!(times[2] - times[0] < ms(500), "not forwarded at once: {times:?}");
+    // How long the others stay is an estimate, and a busy machine may send them late; the exact numbers are the lane's.
+    assert!(told[0] < 0.1 && (0.3..2.5).contains(&told[2]), "{told:?}");
+    assert!((1..=2).contains(&curtsy.metric("curtsy_requests_would_wait_total")));
 }
 
 /// A response tells how long it waited and why; unless that is not wanted.

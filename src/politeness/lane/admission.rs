@@ -11,7 +11,6 @@ use crate::politeness::policy::{Delays, Order};
 use crate::politeness::queue::Rank;
 use crate::politeness::roll::{Entry, Phase};
 use crate::politeness::time::Timestamp;
-use crate::politeness::turns::Turns;
 use crate::politeness::visit::{ClientId, Refusal, Ticket, Visit};
 
 /// A visit that is in.
@@ -59,7 +58,7 @@ impl Lane {
         let ticket = self.roll.enter(Entry { client, url, urgency, retry, phase, since: now, deadline, epoch });
         let (client, urgency) = self.stands_as(client, urgency);
         self.queue.join(ticket.number, rank, client, urgency);
-        let expected = self.shadow.as_deref_mut().map_or(expected, |turns| would_start(turns, now));
+        let expected = self.shadow_joins(ticket, now).unwrap_or(expected);
         Ok(Joined { ticket, expected })
     }
 
@@ -175,12 +174,4 @@ impl Lane {
     fn start_behind(&self, ahead: usize, now: Timestamp) -> Timestamp {
         self.turns.predict(ahead, now).max(self.places.predict(self.in_flight(), ahead, now))
     }
-}
-
-/// In report mode every visit takes the turn it would have had.
-fn would_start(turns: &mut Turns, now: Timestamp) -> Timestamp {
-    let start = turns.earliest(now);
-    turns.take();
-    turns.sent(start);
-    start
 }

@@ -21,7 +21,7 @@ use crate::politeness::visit::{Outcome, Ticket};
 pub(super) struct Lessons {
     learning: Learning,
     tolerance: Tolerance,
-    pace: Pace,
+    pub(super) pace: Pace,
     breaker: Breaker,
     retries: Budget,
     /// Of the first tries, how many may become second ones.
@@ -85,7 +85,8 @@ impl Lane {
 
     /// Takes a retry from the host's budget, if there is one left.
     pub fn may_retry(&mut self, schooling: &Schooling, now: Timestamp) -> bool {
-        self.lessons_or_new(schooling).retries.take(now)
+        // Where nobody is made to wait, the second try would follow the refusal at once.
+        self.enforced() && self.lessons_or_new(schooling).retries.take(now)
     }
 
     /// Retries that the host's budget has room for; unknown while it needs none.
@@ -113,10 +114,16 @@ impl Lane {
 
     /// Visits that may be in flight, as things stand.
     pub fn concurrency(&self) -> usize {
-        match &self.lessons {
-            Some(lessons) if lessons.breaker.is_open() => 1,
-            _ => self.places.limit(),
+        match self.lessons.as_ref().and_then(|lessons| lessons.breaker.trials_from()) {
+            // One at a time, besides those that began before: a tunnel among them may last for hours.
+            Some(from) => (self.roll.started_before(from) + 1).min(self.places.limit()),
+            None => self.places.limit(),
         }
+    }
+
+    /// Whether the breaker is open, so that who starts next is on trial.
+    pub(super) fn is_on_trial(&self) -> bool {
+        self.lessons.as_ref().is_some_and(|lessons| lessons.breaker.is_open())
     }
 
     /// A request leaves: its answer is told with the epoch.
@@ -166,6 +173,9 @@ impl Lane {
         let answer = signals.map_or(Answer::Success, |signals| signals.answer);
         let breaker = lessons.breaker.heard(Ending { began, answer, at_limit }, &lessons.tolerance, now);
         self.obey_lessons(change, breaker, now);
+        if let Some(asked) = signals.and_then(|signals| signals.retry_after) {
+            self.hold(now + asked, now);
+        }
         let concurrency = (before, self.concurrency());
         let delay = self.delays.effective();
         (change.is_some() || breaker.is_some()).then_some(Lesson { pace: change, breaker, delay, concurrency })
@@ -173,15 +183,18 @@ impl Lane {
 
     fn obey_lessons(&mut self, change: Option<pace::Change>, breaker: Option<breaker::Change>, now: Timestamp) {
         self.respace(now);
-        if let Some(hold) = change.and_then(|change| change.hold) {
-            self.hold(hold.until, now);
+        if let Some(change) = change {
+            self.unsaved |= change.what != What::Held;
+            self.stand_back(change.hold.map_or(now, |hold| hold.until), now);
         }
         if let Some(breaker::Change::Opened { until, .. }) = breaker {
-            self.hold(until, now);
+            self.stand_back(until, now);
         }
         // A host that has nothing more to teach costs nothing more. Answers on their way still need its epochs.
         let last = self.in_flight() <= 1;
-        self.lessons.take_if(|lessons| last && !lessons.is_worth_keeping(now) && lessons.breaker.failures() == 0);
+        self.lessons.take_if(|lessons| {
+            last && !lessons.is_worth_keeping(now) && lessons.breaker.failures() == 0 && lessons.retries.is_whole(now)
+        });
     }
 
     /// What the delay of the host would be if it had taught nothing.
@@ -219,11 +232,7 @@ impl Lane {
         learned
     }
 
-    pub(super) fn has_lessons(&self, now: Timestamp) -> bool {
-        self.lessons.as_ref().is_some_and(|lessons| lessons.is_worth_keeping(now))
-    }
-
-    fn lessons_or_new(&mut self, schooling: &Schooling) -> &mut Lessons {
+    pub(super) fn lessons_or_new(&mut self, schooling: &Schooling) -> &mut Lessons {
         self.lessons.get_or_insert_with(|| Box::new(Lessons::new(schooling)))
     }
 }

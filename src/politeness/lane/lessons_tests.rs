@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::politeness::pace::Cause;
-use crate::politeness::policy::Policy;
+use crate::politeness::policy::{Mode, Policy};
 use crate::politeness::signals::Quota;
 use crate::politeness::visit::{ClientId, Refusal, Step, Visit};
 
@@ -64,7 +64,7 @@ fn a_refusal_slows_the_host_and_holds_it() {
     let hold = lesson.pace.unwrap().hold.unwrap();
     assert_eq!((hold.until, hold.cause), (now + secs(2), Cause::Backoff));
     assert_eq!(start(&mut lane, at(100)).1, at(2_000));
-    assert!(lane.owes(at(3_600_000)), "what was learned must not be forgotten with the lane");
+    assert!(lane.take_unsaved() && lane.is_memorable(at(3_600_000)), "what was learned outlives the lane");
 }
 
 /// Twenty refusals of one burst are one event.
@@ -158,6 +158,89 @@ fn failures_in_a_row_open_the_breaker_and_one_visit_at_a_time_is_on_trial() {
     let lesson = lane.report(second, Outcome::Heard(Signals::SERVED), &schooling, at(90_300)).unwrap();
     assert!(matches!(lesson.breaker, Some(breaker::Change::Closed { .. })), "{lesson:?}");
     assert_eq!(lane.concurrency(), 4);
+}
+
+/// Ten failures in a row, at once.
+fn break_down(lane: &mut Lane, now: Timestamp) {
+    for n in 0..10 {
+        let ticket = lane.join(visit(n), now).unwrap().ticket;
+        assert_eq!(lane.next_step(now), Step::Prepare(ticket));
+        lane.unreachable(ticket, &Schooling::default(), now);
+        lane.leave(ticket, now);
+    }
+}
+
+/// Who waits for the end of a cooldown is on trial, too: one that cannot be reached must not take the others with it.
+#[test]
+fn those_who_waited_out_the_cooldown_are_tried_one_after_another() {
+    let mut lane = lane(Policy { delay: Duration::ZERO, concurrency: 1, ..Policy::default() });
+    let schooling = Schooling { tolerance: Tolerance { failures: 1, ..Tolerance::default() }, ..Schooling::default() };
+    let first = lane.join(visit(1), at(0)).unwrap().ticket;
+    assert_eq!(lane.next_step(at(0)), Step::Prepare(first));
+    let _waiting: Vec<_> = (2..9).map(|n| lane.join(visit(n), at(0)).unwrap().ticket).collect();
+    lane.unreachable(first, &schooling, at(0));
+    lane.leave(first, at(0));
+    let (mut now, mut tried) = (at(0), Vec::new());
+    loop {
+        match lane.next_step(now) {
+            Step::Prepare(called) => {
+                tried.push(now.since(at(0)).as_secs());
+                lane.unreachable(called, &schooling, now);
+                lane.leave(called, now);
+            }
+            Step::Wait(Some(alarm)) => now = alarm.at,
+            Step::Wait(None) => break,
+            Step::Refuse(..) => {}
+            Step::Start(_) => panic!("nobody was ready"),
+        }
+    }
+    assert_eq!(tried, [30, 90], "after 30 s, then after twice that");
+}
+
+/// A tunnel or a download may last for hours, and says nothing about whether the host answers.
+#[test]
+fn what_began_before_does_not_keep_others_from_being_on_trial() {
+    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });
+    let (tunnel, _) = start(&mut lane, at(0));
+    break_down(&mut lane, at(1));
+    let first = lane.join(visit(11), at(30_100)).unwrap().ticket;
+    let second = lane.join(visit(12), at(30_100)).unwrap().ticket;
+    assert_eq!(lane.next_step(at(30_100)), Step::Prepare(first));
+    assert!(matches!(lane.next_step(at(30_100)), Step::Wait(_)), "one at a time");
+    lane.ready(first, at(30_100));
+    assert_eq!(lane.next_step(at(30_100)), Step::Start(first));
+    assert!(matches!(lane.next_step(at(30_100)), Step::Wait(_)), "one at a time");
+    lane.leave(tunnel, at(30_200));
+    assert!(matches!(lane.next_step(at(30_200)), Step::Wait(_)), "one at a time");
+    lane.leave(first, at(30_300));
+    assert_eq!(lane.next_step(at(30_300)), Step::Prepare(second));
+}
+
+/// Where nobody waits for anything, a second try would follow a refusal at once.
+#[test]
+fn nothing_is_sent_again_where_pacing_is_not_enforced() {
+    for mode in [Mode::Report, Mode::Off] {
+        let mut lane = lane(Policy { mode, ..Policy::default() });
+        assert!(!lane.may_retry(&Schooling::default(), at(0)), "{mode:?}");
+    }
+}
+
+/// The budget for second tries is not filled by a host that has nothing else to teach.
+#[test]
+fn a_spent_budget_is_not_forgotten() {
+    let mut lane = lane(Policy::default());
+    let mut schooling = Schooling::default();
+    schooling.learning.learner = pace::Learner::Off;
+    let (mut now, mut taken) = (at(0), 0);
+    for _ in 0..40 {
+        let (ticket, sent) = start(&mut lane, now);
+        now = sent;
+        let refused = Signals { answer: Answer::Throttled, ..Signals::SERVED };
+        lane.report(ticket, Outcome::Heard(refused), &schooling, now);
+        taken += u32::from(lane.may_retry(&schooling, now));
+        lane.leave(ticket, now);
+    }
+    assert!(taken <= 17, "{taken} of 40: ten, a tenth of the rest and one every 20 s");
 }
 
 #[test]

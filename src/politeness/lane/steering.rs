@@ -37,6 +37,7 @@ impl Lane {
         let policy = self.unsteered();
         let any = overrides != Overrides::default();
         self.steering = any.then(|| Box::new(Steering { overrides, policy }));
+        self.unsaved = true;
         self.change(policy, now);
     }
 
@@ -78,9 +79,10 @@ impl Lane {
     }
 
     fn close(&mut self, until: Timestamp) {
+        self.unsaved = true;
         self.turns.close(until);
         if let Some(shadow) = &mut self.shadow {
-            shadow.close(until);
+            shadow.turns.close(until);
         }
     }
 

@@ -91,7 +91,12 @@ impl Lane {
         if taken - late >= limit {
             return self.next_late(now);
         }
-        self.turns.predict(self.called.len() - late, now) - LEAD
+        self.turns.predict(self.called.len() - late, now) - self.lead()
+    }
+
+    /// What is on trial begins when the cooldown is over: what began before it says nothing.
+    fn lead(&self) -> Duration {
+        if self.is_on_trial() { Duration::ZERO } else { LEAD }
     }
 
     /// When a called visit will have used up its lead.

@@ -50,6 +50,8 @@ pub struct Learning {
     pub reset_slack: Duration,
     /// What was learned fades over this time, and is forgotten at its end.
     pub remember: Duration,
+    /// A hold that is remembered ends within this time, whatever the clock has done meanwhile.
+    pub longest_hold: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +76,7 @@ impl Default for Learning {
             floor_life: Duration::from_secs(600),
             reset_slack: Duration::from_millis(100),
             remember: Duration::from_secs(30 * 86_400),
+            longest_hold: Duration::from_secs(3_600),
         }
     }
 }

@@ -164,6 +164,21 @@ impl Record {
         Record { answer, trouble: self.trouble }
     }
 
+    /// A record from a file: its times are brought within what a fetch could have made them, whatever the file or a
+    /// clock says.
+    #[must_use]
+    pub fn remembered(mut self, fetched: Timestamp, now: Timestamp) -> Record {
+        if let Some(answer) = &mut self.answer {
+            answer.stale_until = answer.stale_until.min(fetched.min(now) + STALE);
+            answer.fresh_until = answer.fresh_until.min(answer.stale_until);
+            answer.last_resort_until = answer.last_resort_until.min(now + LAST_RESORT);
+        }
+        if let Some(trouble) = &mut self.trouble {
+            trouble.retry_at = trouble.retry_at.min(now + RETRY_AFTER_MAX);
+        }
+        self
+    }
+
     fn with(answer: Answer) -> Record {
         Record { answer: Some(answer), trouble: None }
     }

@@ -6,7 +6,7 @@ use super::Flaw;
 use super::oracle::{Broken, Oracle};
 use super::world::{Event, Host, Told, World};
 use crate::politeness::lane::Lane;
-use crate::politeness::policy::{Mode, Policy};
+use crate::politeness::policy::{Mode, Policy, Schooling};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::Visit;
 
@@ -127,13 +127,14 @@ impl World {
             self.forget(id);
         }
         let policy = self.hosts[host].oracle.policy;
-        let mut memory = self.hosts[host].lane.memory();
+        let mut memory = self.hosts[host].lane.memory(now);
         if self.flawed(Flaw::ForgetsHoldsOnRestart) {
             memory.held_until = None;
         }
         let seed = self.dice.next();
         self.hosts[host].oracle.restart(now);
-        self.hosts[host].fresh_lane(Lane::remembering(policy, memory, seed, now), now);
+        let lane = Lane::remembering(policy, &memory, &Schooling::default(), seed, now);
+        self.hosts[host].fresh_lane(lane, now);
     }
 
     /// The registry forgets lanes that owe nothing: here at once, without letting them idle first.

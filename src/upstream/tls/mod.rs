@@ -37,6 +37,7 @@ const MOST_UNSENT: usize = 16 * 1024;
 
 /// Whom curtsy believes to be who they say they are. Made anew on reload, so that no session outlives the roots that it
 /// was judged by.
+#[derive(Clone)]
 pub struct Trust {
     connector: TlsConnector,
 }

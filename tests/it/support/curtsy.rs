@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use curtsy::app::{Listeners, Running};
+use curtsy::app::{Apply, Listeners, Running};
 use curtsy::config::{Config, Destination, Listen, Mode, RobotsMode, StateDir};
 
 use super::client::Client;
@@ -88,7 +88,8 @@ impl Curtsy {
     pub(crate) fn reload(&self, change: impl FnOnce(&mut Config)) {
         let mut config = config();
         change(&mut config);
-        self.running.as_ref().expect("running until dropped").apply(config).expect("these settings are sound");
+        let running = self.running.as_ref().expect("running until dropped");
+        running.apply(config, Apply::All).expect("these settings are sound");
     }
 
     /// Stops and waits until everything in flight is done or the grace is over.

@@ -111,6 +111,22 @@ impl Program {
         assert!(Command::new("sh").args(["-c", &script]).status().expect("a shell").success(), "{script}");
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it as the system does, with no chance to tidy.
+    pub(crate) fn kill(mut self) {
+        self.signal("KILL");
+        self.wait();
+    }
+
+    /// Ends it as an operator does.
+    pub(crate) fn stop(mut self) {
+        self.signal("TERM");
+        assert_eq!(self.wait().code(), Some(0), "{:#?}", self.stderr());
+    }
+
     /// Waits for the end of the program.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut status = None;

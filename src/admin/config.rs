@@ -1,0 +1,111 @@
+//! `GET /api/v1/config`: what counts now. `PATCH /api/v1/config`: other numbers for pacing, while curtsy runs.
+//!
+//! What is set here is forgotten with the next reload of the file, or the next start: the file stays the one place that
+//! says how curtsy is meant to be.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::Admin;
+use super::problem::Problem;
+use crate::config::Problems;
+use crate::gate::Apply;
+
+/// Whoever runs all the parts can show and change what they go by. A trait, because that is `app`, which knows this
+/// module.
+pub trait Steering: fmt::Debug + Send + Sync {
+    /// The effective configuration without its secrets.
+    fn shown(&self) -> Value;
+
+    /// Other values for keys of `[politeness]`: all of them, or none and what is wrong.
+    fn repace(&self, wishes: &Map<String, Value>, apply: Apply) -> Result<Repaced, Problems>;
+}
+
+/// What a change did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repaced {
+    /// "politeness.delay 1s -> 500ms".
+    pub changes: Vec<String>,
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Patch {
+    politeness: Map<String, Value>,
+    #[serde(default)]
+    apply: Whom,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Whom {
+    #[default]
+    All,
+    New,
+}
+
+/// Keys that are about all hosts together, so that new ones cannot have values of their own.
+const NOT_BY_HOST: [&str; 2] = ["key", "max_queue_total"];
+
+pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Response {
+    ([(CACHE_CONTROL, "no-store")], Json(admin.steering.shown())).into_response()
+}
+
+pub(super) async fn change(State(admin): State<Arc<Admin>>, headers: HeaderMap, body: Bytes) -> Response {
+    match try_change(admin.steering.as_ref(), &headers, &body) {
+        Ok(answer) => ([(CACHE_CONTROL, "no-store")], Json(answer)).into_response(),
+        Err(problem) => problem.into_response(),
+    }
+}
+
+fn try_change(steering: &dyn Steering, headers: &HeaderMap, body: &[u8]) -> Result<Value, Problem> {
+    if !is_json(headers) {
+        let detail = "send Content-Type: application/json".to_owned();
+        return Err(Problem { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, title: "Not JSON", detail });
+    }
+    let patch: Patch = serde_json::from_slice(body).map_err(|error| Problem::bad_request(error.to_string()))?;
+    if let (Whom::New, Some(name)) =
+        (patch.apply, NOT_BY_HOST.iter().find(|name| patch.politeness.contains_key(**name)))
+    {
+        let detail = format!("`{name}` is about all hosts together; change it without \"apply\": \"new\"");
+        return Err(Problem::bad_request(detail));
+    }
+    let (apply, word) = match patch.apply {
+        Whom::All => (Apply::All, "all"),
+        Whom::New => (Apply::New, "new"),
+    };
+    let Repaced { changes, warnings } = steering.repace(&patch.politeness, apply).map_err(|bad| told(&bad))?;
+    Ok(json!({
+        "changed": changes,
+        "apply": word,
+        "lasts": "until the configuration file is reloaded or curtsy is restarted",
+        "warnings": warnings,
+    }))
+}
+
+/// A page of another site can send a form without asking, but not this type.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+}
+
+fn told(problems: &Problems) -> Problem {
+    let lines: Vec<String> = problems
+        .iter()
+        .map(|problem| match problem.advice.as_str() {
+            "" => problem.message.clone(),
+            advice => format!("{}: {advice}", problem.message),
+        })
+        .collect();
+    Problem::bad_request(lines.join("; "))
+}

@@ -1,0 +1,156 @@
+//! What the store remembers of hosts, in the words of lanes.
+//!
+//! Asked when a lane is made, told when one has learned something or is forgotten: never on the way of a request that
+//! teaches nothing. A send is not told by itself. It is in what is kept when a lane is forgotten and when curtsy stops;
+//! and after a process that could not do that, every host counts as visited just before the start of the next.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::politeness::HostKey;
+use crate::politeness::lane::{Lane, Memory};
+use crate::politeness::pace;
+use crate::politeness::policy::{self, PolicyBook};
+use crate::politeness::time::Timestamp;
+use crate::store::{Health, HostRecord, Overrides, Store};
+
+#[derive(Debug)]
+pub struct Memories {
+    store: Arc<Store>,
+    /// Nobody knows who was visited before this.
+    unknown_before: Option<Timestamp>,
+}
+
+impl Memories {
+    /// `unknown_before`: the sends of the process before this one may not all be in the store.
+    pub fn new(store: Arc<Store>, unknown_before: Option<Timestamp>) -> Self {
+        Memories { store, unknown_before }
+    }
+
+    pub(super) fn lane(&self, host: &HostKey, book: &PolicyBook, others: Option<Timestamp>, now: Timestamp) -> Lane {
+        let record = self.record(host);
+        let mut memory = memory(&record);
+        memory.last_sent = memory.last_sent.max(self.unknown_before).max(others);
+        let usual = book.policy(host.as_str());
+        let mut lane = Lane::remembering(usual, &memory, &book.schooling, fastrand::u64(..), now);
+        let overrides = overrides(record.overrides);
+        if overrides != policy::Overrides::default() {
+            lane.steer(overrides, now);
+            lane.take_unsaved();
+        }
+        lane
+    }
+
+    /// What a lane that is not the host's own has to know of it.
+    pub(super) fn of(&self, host: &HostKey) -> Memory {
+        memory(&self.record(host))
+    }
+
+    /// Whether people have set something for this host.
+    pub(super) fn is_steered(&self, host: &HostKey) -> bool {
+        let record = self.record(host);
+        record.paused || record.overrides != Overrides::default()
+    }
+
+    /// Keeps what is new.
+    pub(super) fn keep_news(&self, host: &HostKey, lane: &mut Lane, now: Timestamp) {
+        if lane.take_unsaved() {
+            self.keep(host, lane, now);
+        }
+    }
+
+    /// Keeps all there is, before a lane is forgotten.
+    pub(super) fn keep_all(&self, host: &HostKey, lane: &mut Lane, now: Timestamp) {
+        if lane.take_unsaved() || lane.is_memorable(now) {
+            self.keep(host, lane, now);
+        }
+    }
+
+    pub(super) fn health(&self) -> Option<Health> {
+        self.store.health()
+    }
+
+    fn keep(&self, host: &HostKey, lane: &Lane, now: Timestamp) {
+        let overrides = kept(lane.overrides());
+        self.store.put_host(host.as_str(), HostRecord { overrides, ..record(&lane.memory(now)) });
+    }
+
+    fn record(&self, host: &HostKey) -> HostRecord {
+        self.store.host(host.as_str()).unwrap_or_default()
+    }
+}
+
+fn memory(record: &HostRecord) -> Memory {
+    let time = |micros| (micros > 0).then_some(Timestamp::from_micros(micros));
+    let millis = |ms: u32| Duration::from_millis(ms.into());
+    let pace = pace::Memory {
+        learned: millis(record.learned_ms),
+        floor: millis(record.floor_ms),
+        floor_life: millis(record.floor_ttl_ms),
+        floor_until: Timestamp::from_micros(record.floor_until_us),
+        updated: Timestamp::from_micros(record.updated_us),
+    };
+    Memory {
+        last_sent: time(record.last_sent_us),
+        held_until: time(record.held_until_us),
+        pace: (record.learned_ms > 0).then_some(pace),
+        paused: record.paused,
+    }
+}
+
+fn record(memory: &Memory) -> HostRecord {
+    let millis = |span: Duration| u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
+    let micros = |time: Option<Timestamp>| time.map_or(0, Timestamp::as_micros);
+    let pace = memory.pace.unwrap_or_default();
+    HostRecord {
+        learned_ms: millis(pace.learned),
+        floor_ms: millis(pace.floor),
+        floor_ttl_ms: millis(pace.floor_life),
+        floor_until_us: pace.floor_until.as_micros(),
+        updated_us: pace.updated.as_micros(),
+        last_sent_us: micros(memory.last_sent),
+        held_until_us: micros(memory.held_until),
+        paused: memory.paused,
+        overrides: Overrides::default(),
+    }
+}
+
+fn overrides(kept: Overrides) -> policy::Overrides {
+    let Overrides { delay_ms, burst, concurrency } = kept;
+    policy::Overrides { delay: delay_ms.map(|ms| Duration::from_millis(ms.into())), burst, concurrency }
+}
+
+fn kept(set: policy::Overrides) -> Overrides {
+    let policy::Overrides { delay, burst, concurrency } = set;
+    let millis = |span: Duration| u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
+    Overrides { delay_ms: delay.map(millis), burst, concurrency }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_a_memory_and_back() {
+        let record_of_all = HostRecord {
+            learned_ms: 2_500,
+            floor_ms: 2_000,
+            floor_ttl_ms: 600_000,
+            floor_until_us: 4,
+            updated_us: 5,
+            last_sent_us: 6,
+            held_until_us: 7,
+            paused: true,
+            overrides: Overrides::default(),
+        };
+        assert_eq!(record(&memory(&record_of_all)), record_of_all);
+        assert_eq!(memory(&HostRecord::default()), Memory::default());
+        assert_eq!(record(&Memory::default()), HostRecord::default());
+    }
+
+    #[test]
+    fn what_people_set_is_kept() {
+        let set = Overrides { delay_ms: Some(7_000), burst: None, concurrency: Some(2) };
+        assert_eq!(kept(overrides(set)), set);
+    }
+}

@@ -1,0 +1,141 @@
+//! The gate in a wild world: visits that come in crowds, leave at any moment, never get their connection, are refused,
+//! while numbers change, hosts are held and idle lanes are forgotten. On virtual time, for many seeds.
+//!
+//! The simulation of the core checks what lanes decide; this checks what the gate keeps beside them: wakers, timers,
+//! tickets, permits and counts.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::*;
+use crate::politeness::policy::Policy;
+use crate::politeness::signals::{Answer, Signals};
+use crate::politeness::visit::Outcome;
+use crate::store::{Keep, Store};
+
+const HOSTS: u64 = 4;
+const VISITS: u64 = 150;
+/// The least delay of any policy in this world.
+const LEAST: Duration = Duration::from_millis(40);
+/// Longer than anybody's patience with everything else it may meet.
+const END: Duration = Duration::from_secs(300);
+
+struct World {
+    gate: Arc<Gate>,
+    sends: Mutex<HashMap<u64, Vec<Instant>>>,
+    told: AtomicUsize,
+}
+
+fn book(dice: &mut fastrand::Rng) -> PolicyBook {
+    let general = Policy {
+        delay: LEAST + Duration::from_millis(dice.u64(..200)),
+        concurrency: dice.u32(1..5),
+        max_wait: Duration::from_secs(dice.u64(1..20)),
+        max_queue: dice.usize(1..100),
+        ..Policy::default()
+    };
+    PolicyBook { general, ..PolicyBook::default() }
+}
+
+fn bounds(dice: &mut fastrand::Rng) -> Bounds {
+    Bounds { most: dice.usize(1..6), idle: Duration::from_secs(1) }
+}
+
+fn some(dice: &mut fastrand::Rng, most: u64) -> Duration {
+    Duration::from_millis(dice.u64(..=most))
+}
+
+/// One visit from its arrival to its end, whichever that is.
+async fn visit(world: Arc<World>, seed: u64) {
+    let mut dice = fastrand::Rng::with_seed(seed);
+    sleep(some(&mut dice, 8_000)).await;
+    let number = dice.u64(..HOSTS);
+    let host = HostKey::parse(&format!("h{number}.test")).unwrap();
+    let visit = Visit {
+        client: ClientId(dice.u64(..5)),
+        url: dice.u64(..50),
+        urgency: dice.u8(..8),
+        retry: dice.u8(..20) == 0,
+        max_wait: dice.bool().then(|| some(&mut dice, 5_000)),
+        crawl_delay: Duration::ZERO,
+    };
+    let stay = if dice.u8(..4) == 0 { some(&mut dice, 2_000) } else { END };
+    let whole = pass(&world, number, &host, visit, dice);
+    if timeout(stay, whole).await.is_err() {
+        assert!(stay < END, "seed {seed}: a visit was never told anything");
+    }
+    world.told.fetch_add(1, Relaxed);
+}
+
+async fn pass(world: &World, number: u64, host: &HostKey, visit: Visit, mut dice: fastrand::Rng) {
+    let Ok(mut place) = world.gate.join(host, visit) else { return };
+    if place.called().await.is_err() {
+        return;
+    }
+    sleep(some(&mut dice, 400)).await;
+    if dice.u8(..10) == 0 {
+        return place.failed();
+    }
+    let Ok(permit) = place.turn().await else { return };
+    if dice.u8(..10) == 0 {
+        return;
+    }
+    sleep(some(&mut dice, 30)).await;
+    permit.sent();
+    world.sends.lock().unwrap().entry(number).or_default().push(clock::now());
+    sleep(some(&mut dice, 500)).await;
+    permit.report(match dice.u8(..20) {
+        0 => Outcome::Heard(Signals { answer: Answer::Throttled, ..Signals::SERVED }),
+        1 => Outcome::Failed,
+        2 => Outcome::Opened,
+        _ => Outcome::Heard(Signals::SERVED),
+    });
+    sleep(some(&mut dice, 300)).await;
+}
+
+/// What an operator and the sweeper do meanwhile.
+async fn disturb(world: Arc<World>, seed: u64) {
+    let mut dice = fastrand::Rng::with_seed(seed);
+    for _ in 0..20 {
+        sleep(some(&mut dice, 1_000)).await;
+        match dice.u8(..4) {
+            0 => world.gate.change(book(&mut dice), bounds(&mut dice), dice.usize(..200), Apply::All),
+            1 => {
+                let host = HostKey::parse(&format!("h{}.test", dice.u64(..HOSTS))).unwrap();
+                world.gate.hold(&host, now() + some(&mut dice, 3_000));
+            }
+            _ => world.gate.sweep(),
+        }
+    }
+}
+
+async fn live(seed: u64) {
+    let mut dice = fastrand::Rng::with_seed(seed);
+    let metrics: Arc<Metrics> = Arc::default();
+    let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+    let gate = Arc::new(Gate::new(book(&mut dice), bounds(&mut dice), 100, memories, metrics.clone()));
+    let world = Arc::new(World { gate, sends: Mutex::default(), told: AtomicUsize::new(0) });
+    let mut tasks: Vec<_> = (0..VISITS).map(|_| tokio::spawn(visit(world.clone(), dice.u64(..)))).collect();
+    tasks.push(tokio::spawn(disturb(world.clone(), dice.u64(..))));
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(world.told.load(Relaxed) as u64, VISITS);
+    assert_eq!(metrics.spacing_violations.get(), 0, "seed {seed}");
+    assert_eq!(world.gate.queued(), 0, "seed {seed}: somebody is still counted as waiting");
+    for (host, sends) in &*world.sends.lock().unwrap() {
+        for pair in sends.windows(2) {
+            let gap = pair[1] - pair[0];
+            assert!(gap + Duration::from_millis(1) >= LEAST, "seed {seed}, host {host}: {gap:?} apart");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_visits_do_the_gate_keeps_its_promises() {
+    for seed in 0..60 {
+        live(seed).await;
+    }
+}

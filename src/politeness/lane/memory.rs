@@ -1,0 +1,98 @@
+//! What outlives a lane, and the process.
+//!
+//! Windows after refusals, open breakers and streaks are not in it: they are short, and a host that is still cross will
+//! say so. Promises: a lane that remembers grants nobody an earlier start than the one that was forgotten, and whatever
+//! a file or a clock says, it holds nobody for longer than the host itself could have asked for.
+
+use super::{Lane, Turns, plain_spacing};
+use crate::politeness::pace::{self, Pace};
+use crate::politeness::policy::{Policy, Schooling};
+use crate::politeness::time::Timestamp;
+use crate::politeness::turns;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    pub last_sent: Option<Timestamp>,
+    /// Until when the host asked to be left alone.
+    pub held_until: Option<Timestamp>,
+    pub pace: Option<pace::Memory>,
+    pub paused: bool,
+}
+
+impl Lane {
+    /// The lane of a host that was visited before it was forgotten or curtsy was restarted.
+    pub fn remembering(policy: Policy, memory: &Memory, schooling: &Schooling, seed: u64, now: Timestamp) -> Self {
+        let memory = memory.bounded(schooling, now);
+        let turns = turns::Memory { last_sent: memory.last_sent, held_until: memory.held_until };
+        let mut lane = Lane::with(policy, Turns::remembering(plain_spacing(&policy), turns, seed, now));
+        lane.asked_until = memory.held_until.unwrap_or_default();
+        lane.paused = memory.paused;
+        lane.recall_pace(&memory, schooling, now);
+        lane
+    }
+
+    /// A host that is remembered joins a lane that others share: the most careful counts for all of them.
+    pub fn recall(&mut self, memory: &Memory, schooling: &Schooling, now: Timestamp) {
+        let memory = memory.bounded(schooling, now);
+        self.recall_pace(&memory, schooling, now);
+        if let Some(until) = memory.held_until {
+            self.hold(until, now);
+        }
+        if let Some(last) = memory.last_sent {
+            self.turns.taken_elsewhere(last + self.delays.effective());
+        }
+    }
+
+    pub fn last_sent(&self) -> Option<Timestamp> {
+        self.turns.memory().last_sent
+    }
+
+    /// What must outlive this lane.
+    pub fn memory(&self, now: Timestamp) -> Memory {
+        Memory {
+            last_sent: self.last_sent(),
+            held_until: (self.asked_until > Timestamp::START).then_some(self.asked_until),
+            pace: self.pace().and_then(|pace| pace.memory(now)),
+            paused: self.paused,
+        }
+    }
+
+    /// Whether its memory holds something new; asking makes it old.
+    pub fn take_unsaved(&mut self) -> bool {
+        std::mem::take(&mut self.unsaved)
+    }
+
+    /// Whether forgetting what [`Lane::memory`] says could change anybody's start. A send matters for as long as any
+    /// delay that counts from it, be it one that robots.txt has yet to ask for.
+    pub fn is_memorable(&self, now: Timestamp) -> bool {
+        let Memory { last_sent, held_until, pace, paused } = self.memory(now);
+        let saving_up = self.policy.delay.saturating_mul(self.policy.burst.max(1));
+        let longest = saving_up.max(self.delays.effective()).max(self.policy.max_crawl_delay);
+        paused || pace.is_some() || held_until > Some(now) || last_sent.is_some_and(|last| last + longest > now)
+    }
+
+    fn recall_pace(&mut self, memory: &Memory, schooling: &Schooling, now: Timestamp) {
+        let Some(pace) = memory.pace.map(|pace| Pace::remembering(&pace, &schooling.learning, now)) else { return };
+        let known = self.pace().map(Pace::learned).unwrap_or_default();
+        if pace.learned() > known {
+            self.lessons_or_new(schooling).pace = pace;
+            self.respace(now);
+        }
+    }
+}
+
+impl Memory {
+    /// A time in the future is the work of a clock that was set back, or of a damaged file.
+    fn bounded(self, schooling: &Schooling, now: Timestamp) -> Memory {
+        let latest = now + schooling.learning.longest_hold;
+        Memory {
+            last_sent: self.last_sent.map(|last| last.min(now)),
+            held_until: self.held_until.map(|until| until.min(latest)),
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "memory_tests.rs"]
+mod tests;

@@ -1,0 +1,157 @@
+//! What would have been: in report mode every visit starts at once, and beside it its shadow waits as if it had to.
+//!
+//! The shadow starts when it would have had its turn and a place, and keeps that place for as long as the visit really
+//! keeps its own. Of visits that are still here it is assumed that they stay as long as others did, or as long as they
+//! have stayed already; so what is told of a visit is best asked late. Shadows stand in one line, first come first
+//! served, and are never refused. Only counts and tells: nothing here holds anybody up.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use super::Lane;
+use crate::politeness::time::Timestamp;
+use crate::politeness::turns::Turns;
+use crate::politeness::visit::Ticket;
+
+#[derive(Debug)]
+pub(super) struct Shadow {
+    pub(super) turns: Turns,
+    /// Visits that have not left, in the order they came.
+    here: Vec<Guest>,
+    /// When others would have left, in the order they came. Only the latest matter, and no more than there are places.
+    gone: Vec<(u64, Timestamp)>,
+    came: u64,
+}
+
+#[derive(Debug)]
+struct Guest {
+    ticket: Ticket,
+    /// Counts up.
+    number: u64,
+    joined: Timestamp,
+    sent: Option<Timestamp>,
+    /// When it would have had its turn, and when also a place.
+    turn: Timestamp,
+    start: Timestamp,
+}
+
+/// How many visits may be in flight, and how long they usually are.
+#[derive(Clone, Copy)]
+struct Room {
+    places: usize,
+    kept: Duration,
+}
+
+impl Shadow {
+    /// `turns` as they are now, with nothing claimed.
+    pub(super) fn new(turns: Turns) -> Self {
+        Shadow { turns, here: Vec::new(), gone: Vec::new(), came: 0 }
+    }
+
+    fn join(&mut self, ticket: Ticket, now: Timestamp) {
+        let turn = self.turns.earliest(now);
+        self.turns.take();
+        self.turns.sent(turn);
+        self.here.push(Guest { ticket, number: self.came, joined: now, sent: None, turn, start: turn });
+        self.came += 1;
+    }
+
+    fn sent(&mut self, ticket: Ticket, now: Timestamp) {
+        if let Some(guest) = self.here.iter_mut().find(|guest| guest.ticket == ticket) {
+            guest.sent = Some(now);
+        }
+    }
+
+    fn leave(&mut self, ticket: Ticket, room: Room, now: Timestamp) {
+        self.settle(room, now);
+        let Some(index) = self.here.iter().position(|guest| guest.ticket == ticket) else { return };
+        let Guest { number, sent, start, .. } = self.here.remove(index);
+        let Some(sent) = sent else { return };
+        let index = self.gone.partition_point(|(other, _)| *other < number);
+        self.gone.insert(index, (number, start + now.since(sent)));
+        while self.gone.len() > room.places {
+            let first = (0..self.gone.len()).min_by_key(|&index| self.gone[index].1);
+            first.map(|index| self.gone.remove(index));
+        }
+    }
+
+    /// Works out anew when each would have started: with its turn, when all but the last few before it have left.
+    fn settle(&mut self, room: Room, now: Timestamp) {
+        let mut last = LastEnds { ends: BinaryHeap::new(), most: room.places };
+        let mut gone = self.gone.iter().peekable();
+        for guest in &mut self.here {
+            while let Some((_, end)) = gone.next_if(|(number, _)| *number < guest.number) {
+                last.push(*end);
+            }
+            guest.start = guest.turn.max(last.place_free());
+            let stayed = guest.sent.map_or(Duration::ZERO, |sent| now.since(sent));
+            last.push(guest.start + stayed.max(room.kept));
+        }
+    }
+
+    fn start(&mut self, ticket: Ticket, room: Room, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        self.settle(room, now);
+        self.here.iter().find(|guest| guest.ticket == ticket).map(|guest| (guest.joined, guest.start))
+    }
+}
+
+/// The latest ends of those who came before, as many as there are places: the first of them frees one.
+struct LastEnds {
+    ends: BinaryHeap<Reverse<Timestamp>>,
+    most: usize,
+}
+
+impl LastEnds {
+    fn push(&mut self, end: Timestamp) {
+        self.ends.push(Reverse(end));
+        if self.ends.len() > self.most {
+            self.ends.pop();
+        }
+    }
+
+    fn place_free(&self) -> Timestamp {
+        match self.ends.peek() {
+            Some(Reverse(first)) if self.ends.len() >= self.most => *first,
+            _ => Timestamp::START,
+        }
+    }
+}
+
+impl Lane {
+    /// In report mode: how long this visit would have waited for its turn and a place, as far as can be known now.
+    pub fn would_wait(&mut self, ticket: Ticket, now: Timestamp) -> Option<Duration> {
+        let room = self.room();
+        let (joined, start) = self.shadow.as_mut()?.start(ticket, room, now)?;
+        Some(start.since(joined))
+    }
+
+    /// When the shadow of a visit that joined just now would start.
+    pub(super) fn shadow_joins(&mut self, ticket: Ticket, now: Timestamp) -> Option<Timestamp> {
+        let room = self.room();
+        let shadow = self.shadow.as_mut()?;
+        shadow.join(ticket, now);
+        shadow.start(ticket, room, now).map(|(_, start)| start)
+    }
+
+    pub(super) fn shadow_is_sent(&mut self, ticket: Ticket, now: Timestamp) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.sent(ticket, now);
+        }
+    }
+
+    pub(super) fn shadow_leaves(&mut self, ticket: Ticket, now: Timestamp) {
+        let room = self.room();
+        if let Some(shadow) = &mut self.shadow {
+            shadow.leave(ticket, room, now);
+        }
+    }
+
+    fn room(&self) -> Room {
+        Room { places: self.concurrency(), kept: self.places.kept() }
+    }
+}
+
+#[cfg(test)]
+#[path = "shadow_tests.rs"]
+mod tests;

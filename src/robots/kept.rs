@@ -1,0 +1,157 @@
+//! A record of robots.txt as the store keeps it, and back.
+//!
+//! The state is words: what the answer was (`rules`, `none`, or `unknown`), and behind it the trouble since, if there
+//! was any. What cannot be read is as if it had not been kept: the origin is asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::politeness::robots::Rules;
+use crate::politeness::robots::reply::{Answer, Record, Says, Trouble, TroubleKind};
+use crate::politeness::time::Timestamp;
+use crate::store::RobotsRecord;
+
+const RULES: &str = "rules";
+const NONE: &str = "none";
+const UNKNOWN: &str = "unknown";
+const THROTTLED: &str = "throttled";
+const UNREACHABLE: &str = "unreachable";
+/// How often an origin failed in a row is worth knowing beyond the next try.
+const TROUBLE_LASTS: Duration = Duration::from_secs(24 * 3600);
+
+/// To be called when it was fetched: from then on a copy grows stale.
+pub(super) fn to_store(record: &Record, now: Timestamp) -> RobotsRecord {
+    let trouble = record.trouble.map(|trouble| trouble_words(&trouble)).unwrap_or_default();
+    let mut kept = RobotsRecord { fetched_us: now.as_micros(), ..RobotsRecord::default() };
+    let Some(answer) = record.answer.as_ref().filter(|answer| answer.last_resort_until > now) else {
+        kept.state = format!("{UNKNOWN}{trouble}");
+        kept.stale_until_us = record.trouble.map_or(now, |trouble| trouble.retry_at + TROUBLE_LASTS).as_micros();
+        return kept;
+    };
+    let (word, body) = match &answer.says {
+        Says::Rules(rules) => (RULES, rules.as_bytes().to_vec()),
+        Says::Nothing => (NONE, Vec::new()),
+    };
+    RobotsRecord {
+        state: format!("{word}{trouble}"),
+        body,
+        etag: answer.etag.as_deref().map(str::to_owned),
+        last_modified: answer.last_modified.as_deref().map(str::to_owned),
+        fresh_until_us: answer.fresh_until.as_micros(),
+        stale_until_us: answer.last_resort_until.as_micros(),
+        ..kept
+    }
+}
+
+pub(super) fn from_store(kept: RobotsRecord, now: Timestamp) -> Option<Record> {
+    let mut words = kept.state.split(' ');
+    let says = match words.next()? {
+        RULES => Some(Says::Rules(Arc::new(Rules::from_stored(&kept.body)?))),
+        NONE => Some(Says::Nothing),
+        UNKNOWN => None,
+        _ => return None,
+    };
+    let trouble = match words.next() {
+        Some(word) => Some(trouble_of(word, words)?),
+        None => None,
+    };
+    let time = Timestamp::from_micros;
+    let answer = says.map(|says| Answer {
+        says,
+        fresh_until: time(kept.fresh_until_us),
+        stale_until: time(kept.stale_until_us),
+        last_resort_until: time(kept.stale_until_us),
+        etag: kept.etag.map(String::into_boxed_str),
+        last_modified: kept.last_modified.map(String::into_boxed_str),
+    });
+    Some(Record { answer, trouble }.remembered(time(kept.fetched_us), now))
+}
+
+/// With a space before it.
+fn trouble_words(trouble: &Trouble) -> String {
+    let kind = match trouble.kind {
+        TroubleKind::Throttled => THROTTLED,
+        TroubleKind::Unreachable => UNREACHABLE,
+    };
+    let Trouble { since, times, retry_at, .. } = trouble;
+    format!(" {kind} {times} {} {}", since.as_micros(), retry_at.as_micros())
+}
+
+fn trouble_of<'w>(kind: &str, mut numbers: impl Iterator<Item = &'w str>) -> Option<Trouble> {
+    let kind = match kind {
+        THROTTLED => TroubleKind::Throttled,
+        UNREACHABLE => TroubleKind::Unreachable,
+        _ => return None,
+    };
+    let times = numbers.next()?.parse().ok()?;
+    let mut time = || numbers.next()?.parse().ok().map(Timestamp::from_micros);
+    Some(Trouble { kind, times, since: time()?, retry_at: time()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::politeness::robots::reply::{Fetched, Look, Reply};
+
+    const NOW: Timestamp = Timestamp::from_millis(1_790_000_000_000);
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn answered(previous: Option<&Record>, status: u16, now: Timestamp) -> Record {
+        let reply = Reply {
+            status,
+            body: b"User-agent: *\nDisallow: /x",
+            etag: Some("\"1\""),
+            last_modified: Some("Sun, 06 Nov 1994 08:49:37 GMT"),
+            ..Reply::default()
+        };
+        Record::after(previous, &Fetched::Answered(reply), now, 0.5)
+    }
+
+    fn there_and_back(record: &Record, fetched: Timestamp, now: Timestamp) -> Record {
+        from_store(to_store(record, fetched), now).expect("what was kept can be read")
+    }
+
+    #[test]
+    fn every_kind_of_record_is_kept_whole() {
+        let rules = answered(None, 200, NOW);
+        for status in [200, 404, 403, 503, 429] {
+            let alone = answered(None, status, NOW);
+            assert_eq!(there_and_back(&alone, NOW, NOW + HOUR / 2), alone, "{status}");
+        }
+        for status in [503, 429] {
+            let record = answered(Some(&rules), status, NOW + HOUR);
+            let again = there_and_back(&record, NOW + HOUR, NOW + HOUR);
+            assert_eq!(again.trouble, record.trouble);
+            assert!(matches!(again.look(NOW + HOUR), Look::Use(Says::Rules(_))), "the last good copy counts");
+            assert!(matches!(again.look(NOW + 24 * 29 * HOUR), Look::UseAndRefresh(Says::Rules(_))));
+            assert_eq!(again.look(NOW + 24 * 31 * HOUR), Look::MustFetch);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_was_not_kept() {
+        let whole = to_store(&answered(None, 200, NOW), NOW);
+        let with = |state: &str| from_store(RobotsRecord { state: state.to_owned(), ..whole.clone() }, NOW);
+        assert!(with("rules").is_some());
+        for state in ["", "maybe", "rules late", "rules throttled", "rules throttled 1 2", "rules throttled a 2 3"] {
+            assert_eq!(with(state), None, "{state:?}");
+        }
+        assert_eq!(from_store(RobotsRecord { body: vec![255; 9], ..whole }, NOW), None);
+    }
+
+    #[test]
+    fn no_file_and_no_clock_keeps_a_copy_for_ever() {
+        let kept = RobotsRecord {
+            state: format!("rules unreachable 1 1 {}", u64::MAX),
+            fetched_us: u64::MAX,
+            fresh_until_us: u64::MAX,
+            stale_until_us: u64::MAX,
+            ..to_store(&answered(None, 200, NOW), NOW)
+        };
+        let troubled = from_store(kept.clone(), NOW).unwrap();
+        assert!(matches!(troubled.look(NOW + 2 * HOUR), Look::UseAndRefresh(_)));
+        assert_eq!(troubled.look(NOW + 24 * 31 * HOUR), Look::MustFetch);
+        let sound = from_store(RobotsRecord { state: "rules".to_owned(), ..kept }, NOW).unwrap();
+        assert_eq!(sound.look(NOW + 25 * HOUR), Look::MustFetch);
+    }
+}

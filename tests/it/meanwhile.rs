@@ -1,0 +1,199 @@
+//! What may happen between a decision and the moment it is carried out: a hold, a dead connection, a lost patience.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use curtsy::config::{Config, Mode, RobotsMode};
+
+use crate::support::tls_origin::https;
+use crate::support::{Authority, Curtsy, HELLO, Origin, Stopwatch, Visitor, ms};
+
+const MISSING: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+
+/// When which request line came, at all origins that write into it.
+#[derive(Clone)]
+struct Diary {
+    watch: Stopwatch,
+    lines: Arc<Mutex<Vec<(String, Duration)>>>,
+}
+
+impl Diary {
+    fn start() -> Self {
+        Diary { watch: Stopwatch::start(), lines: Arc::default() }
+    }
+
+    fn note(&self, line: &str) {
+        self.lines.lock().expect("no test thread has panicked").push((line.to_owned(), self.watch.elapsed()));
+    }
+
+    fn when(&self, beginning: &str) -> Duration {
+        let lines = self.lines.lock().expect("no test thread has panicked");
+        let found = lines.iter().find(|(line, _)| line.starts_with(beginning));
+        found.unwrap_or_else(|| panic!("no {beginning} in {lines:?}")).1
+    }
+
+    fn count(&self, beginning: &str) -> usize {
+        let lines = self.lines.lock().expect("no test thread has panicked");
+        lines.iter().filter(|(line, _)| line.starts_with(beginning)).count()
+    }
+}
+
+fn paced(change: impl FnOnce(&mut Config)) -> Curtsy {
+    Curtsy::with(|config| {
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = ms(50);
+        config.upstream.keep_alive = ms(20_000);
+        change(config);
+    })
+}
+
+/// Has no robots.txt, and refuses every page after a while, for two seconds.
+fn cross(diary: &Diary) -> Origin {
+    let diary = diary.clone();
+    Origin::scripted(move |visitor| {
+        while let Some(request) = visitor.request() {
+            if request.line().starts_with("GET /robots.txt ") {
+                visitor.send(MISSING.as_bytes());
+                continue;
+            }
+            thread::sleep(ms(400));
+            diary.note("refused");
+            visitor.send(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n");
+        }
+    })
+}
+
+/// An origin under TLS whose connections from number `slow` on take 600 ms to open.
+fn slow_to_open(authority: &Authority, slow: usize, script: impl Fn(&mut Visitor) + Send + Sync + 'static) -> Origin {
+    let server = authority.server();
+    Origin::scripted(move |visitor| {
+        if visitor.number >= slow {
+            thread::sleep(ms(600));
+        }
+        if visitor.start_tls(&server) {
+            script(visitor);
+        }
+    })
+}
+
+/// The turn is not kept while a dead connection is replaced: the host may be held by then.
+#[test]
+fn a_request_whose_connection_had_died_is_not_sent_into_a_hold() {
+    let (diary, authority) = (Diary::start(), Authority::new());
+    let curtsy = paced(|config| {
+        config.tls.extra_roots = vec![authority.file()];
+        config.retry.max = 0;
+    });
+    let cross = cross(&diary);
+    let notes = diary.clone();
+    // Answers once on each connection and hangs up without saying so.
+    let origin = slow_to_open(&authority, 1, move |visitor| {
+        if let Some(request) = visitor.request() {
+            notes.note(&request.line());
+            visitor.send(HELLO.as_bytes());
+        }
+    });
+    assert_eq!(curtsy.get(&https(&origin, "/1")).status(), 200);
+    let (mut client, line) = (curtsy.client(), cross.get("/"));
+    let other = thread::spawn(move || client.ask(&[&line]).status());
+    thread::sleep(ms(200));
+    assert_eq!(curtsy.get(&https(&origin, "/2")).status(), 200);
+    assert_eq!(other.join().expect("an answer"), 429);
+    let gap = diary.when("GET /2 ").saturating_sub(diary.when("refused"));
+    assert!(gap >= ms(1_990), "sent {gap:?} after \"not for 2 s\"");
+}
+
+#[test]
+fn robots_txt_is_not_fetched_from_a_host_that_is_held_meanwhile() {
+    let (diary, authority) = (Diary::start(), Authority::new());
+    let curtsy = paced(|config| {
+        config.tls.extra_roots = vec![authority.file()];
+        config.robots.mode = RobotsMode::Enforce;
+        config.retry.max = 0;
+    });
+    let cross = cross(&diary);
+    let notes = diary.clone();
+    let origin = slow_to_open(&authority, 0, move |visitor| {
+        while let Some(request) = visitor.request() {
+            notes.note(&request.line());
+            visitor.send(MISSING.as_bytes());
+        }
+    });
+    let (mut client, line) = (curtsy.client(), cross.get("/"));
+    let other = thread::spawn(move || client.ask(&[&line]).status());
+    thread::sleep(ms(200));
+    assert_eq!(curtsy.get(&https(&origin, "/")).status(), 404);
+    assert_eq!(other.join().expect("an answer"), 429);
+    let gap = diary.when("GET /robots.txt ").saturating_sub(diary.when("refused"));
+    assert!(gap >= ms(1_990), "sent {gap:?} after \"not for 2 s\"");
+}
+
+/// A connection that its origin no longer wants says nothing about robots.txt.
+#[test]
+fn robots_txt_does_not_fail_with_an_old_connection() {
+    // Each connection is good for one request; the second is read and not answered.
+    let origin = Origin::scripted(|visitor| {
+        if visitor.request().is_some() {
+            visitor.send(HELLO.as_bytes());
+            visitor.request();
+        }
+    });
+    let curtsy = Curtsy::with(|config| {
+        config.robots.mode = RobotsMode::Enforce;
+        config.upstream.keep_alive = ms(20_000);
+    });
+    let post = origin.get("/form").replace("GET", "POST");
+    assert_eq!(curtsy.ask(&[&post, "Content-Length: 0"]).status(), 200);
+    let page = curtsy.get(&origin.url("/page"));
+    assert_eq!(page.status(), 200, "{}", page.text());
+}
+
+/// Two waits of which each is bearable may be too long together.
+#[test]
+fn a_resend_waits_no_longer_than_the_client_does() {
+    let diary = Diary::start();
+    let notes = diary.clone();
+    let origin = Origin::scripted(move |visitor| {
+        for answers in [true, false] {
+            let Some(request) = visitor.request() else { return };
+            notes.note(&request.line());
+            if answers {
+                visitor.send(HELLO.as_bytes());
+            }
+        }
+    });
+    let curtsy = paced(|config| config.politeness.delay = ms(700));
+    assert_eq!(curtsy.get(&origin.url("/1")).status(), 200);
+    let refused = curtsy.ask(&[&origin.get("/2"), "Curtsy-Max-Wait: 1"]);
+    assert_eq!(refused.refusal(), "wait-too-long", "{}", refused.head());
+    assert_eq!(diary.count("GET /2 "), 1);
+}
+
+/// A host whose robots.txt fails, too, is not well again.
+#[test]
+fn a_robots_txt_that_fails_closes_no_breaker() {
+    let broken = |robots: &'static str| {
+        Origin::scripted(move |visitor| {
+            while let Some(request) = visitor.request() {
+                let is_robots = request.line().starts_with("GET /robots.txt ");
+                visitor.send(if is_robots { robots } else { OOPS }.as_bytes());
+            }
+        })
+    };
+    const OOPS: &str = "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n";
+    let (one, other) = (broken(MISSING), broken(OOPS));
+    let curtsy = paced(|config| {
+        config.robots.mode = RobotsMode::Enforce;
+        config.robots.takes_turn = true;
+        config.breaker.failures = 3;
+        config.breaker.cooldown = ms(1_000);
+    });
+    for _ in 0..3 {
+        assert_eq!(curtsy.get(&one.url("/")).status(), 500);
+    }
+    assert_eq!(curtsy.get(&one.url("/")).refusal(), "breaker-open");
+    thread::sleep(ms(1_100));
+    assert_eq!(curtsy.get(&other.url("/")).refusal(), "robots-unreachable");
+    assert_eq!(curtsy.get(&one.url("/")).refusal(), "breaker-open");
+}

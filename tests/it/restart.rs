@@ -1,0 +1,249 @@
+//! What survives a restart, be it an operator's or a kill: what was learned, what was promised, and when was sent.
+//!
+//! Issue 6. An origin notes a request a little after it was sent, so gaps are judged with some room, as in `pacing`.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use curtsy::config::{Mode, StateDir};
+use tempfile::TempDir;
+
+use crate::support::program::run;
+use crate::support::{Curtsy, HELLO, Message, Origin, Program, Stopwatch, ms, soon};
+
+/// What a busy machine may take from a gap, as measured.
+const ROOM: Duration = ms(60);
+/// What a kill may cost.
+const KILL_COSTS: Duration = ms(2_000);
+
+/// An origin that notes when each page was asked for, and answers the first few as it is told to.
+struct Host {
+    origin: Origin,
+    arrivals: Arc<Mutex<Vec<Duration>>>,
+    robots: Arc<AtomicUsize>,
+}
+
+impl Host {
+    fn open(cross: usize, answer: &'static str) -> Self {
+        let (watch, arrivals, robots) = (Stopwatch::start(), Arc::<Mutex<Vec<Duration>>>::default(), Arc::default());
+        let (noted, fetches): (_, Arc<AtomicUsize>) = (arrivals.clone(), Arc::clone(&robots));
+        let origin = Origin::scripted(move |visitor| {
+            while let Some(request) = visitor.request() {
+                if request.line().starts_with("GET /robots.txt ") {
+                    fetches.fetch_add(1, Ordering::Relaxed);
+                    visitor.send(ROBOTS);
+                    continue;
+                }
+                let mut arrivals = noted.lock().expect("no test thread has panicked");
+                arrivals.push(watch.elapsed());
+                visitor.send(if arrivals.len() <= cross { answer } else { HELLO });
+            }
+        });
+        Host { origin, arrivals, robots }
+    }
+
+    fn friendly() -> Self {
+        Host::open(0, HELLO)
+    }
+
+    fn arrivals(&self) -> Vec<Duration> {
+        self.arrivals.lock().expect("no test thread has panicked").clone()
+    }
+
+    fn gaps(&self) -> Vec<Duration> {
+        self.arrivals().windows(2).map(|pair| pair[1] - pair[0]).collect()
+    }
+
+    fn get(&self, program: &Program) -> Message {
+        program.get(&self.origin.url("/"))
+    }
+}
+
+const ROBOTS: &str = "HTTP/1.1 200 OK\r\nContent-Length: 31\r\n\r\nUser-agent: *\nDisallow: /secret";
+const TOO_FAST: &str = "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n";
+const COME_BACK: &str = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 600\r\nContent-Length: 0\r\n\r\n";
+
+/// Paced at 100 ms; each refusal, which clients get to see, teaches a second more.
+const LEARNING: &str = "politeness.mode = \"enforce\"\npoliteness.delay = \"100ms\"\nretry.max = 0\n";
+/// What one refusal teaches.
+const LEARNED: Duration = ms(1_100);
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("a writable temporary directory")
+}
+
+fn start(state: &Path, settings: &str) -> Program {
+    Program::start(&format!("state_dir = {:?}\n{settings}", state.to_str().expect("a plain path")), "")
+}
+
+fn end(program: Program, killed: bool) {
+    if killed { program.kill() } else { program.stop() }
+}
+
+/// Item 3: from the first request on.
+#[test]
+fn a_learned_delay_survives() {
+    for killed in [false, true] {
+        let (host, state) = (Host::open(1, TOO_FAST), directory());
+        let program = start(state.path(), LEARNING);
+        assert_eq!(host.get(&program).status(), 429);
+        if killed {
+            thread::sleep(KILL_COSTS);
+        }
+        end(program, killed);
+        let program = start(state.path(), LEARNING);
+        host.get(&program);
+        host.get(&program);
+        let gaps = host.gaps();
+        assert!(gaps.iter().all(|gap| *gap + ROOM >= LEARNED), "killed: {killed}, {gaps:?}");
+    }
+}
+
+/// Item 3: however it ended, at whatever moment, the next request keeps its distance from the last one.
+#[test]
+fn no_restart_grants_an_earlier_start() {
+    const DELAY: Duration = ms(600);
+    let (host, state) = (Host::friendly(), directory());
+    let settings = "politeness.mode = \"enforce\"\npoliteness.delay = \"600ms\"";
+    for round in 0..10 {
+        let program = start(state.path(), settings);
+        assert_eq!(host.get(&program).status(), 200);
+        end(program, round % 2 == 1);
+    }
+    let gaps = host.gaps();
+    assert!(gaps.len() == 9 && gaps.iter().all(|gap| *gap + ROOM >= DELAY), "{gaps:?}");
+}
+
+/// Promise 7: a burst is not granted anew.
+#[test]
+fn no_restart_grants_a_burst() {
+    for killed in [false, true] {
+        let (host, state) = (Host::friendly(), directory());
+        let settings = "politeness.mode = \"enforce\"\npoliteness.delay = \"400ms\"\npoliteness.burst = 3";
+        let program = start(state.path(), settings);
+        (0..3).for_each(|_| drop(host.get(&program)));
+        end(program, killed);
+        let program = start(state.path(), settings);
+        (0..3).for_each(|_| drop(host.get(&program)));
+        let gaps = host.gaps();
+        assert!(gaps[2..].iter().all(|gap| *gap + ROOM >= ms(400)), "killed: {killed}, {gaps:?}");
+    }
+}
+
+/// A host that was never visited waits for nobody after a clean end.
+#[test]
+fn a_clean_restart_delays_no_new_host() {
+    let state = directory();
+    let settings = "politeness.mode = \"enforce\"\npoliteness.delay = \"20s\"";
+    start(state.path(), settings).stop();
+    let (program, host) = (start(state.path(), settings), Host::friendly());
+    assert_eq!(program.event("state.opened").unwrap()["unsettled"], false);
+    let watch = Stopwatch::start();
+    assert_eq!(host.get(&program).status(), 200);
+    assert!(watch.elapsed() < ms(10_000), "{:?}", watch.elapsed());
+}
+
+#[test]
+fn what_a_host_asked_for_is_kept() {
+    for killed in [false, true] {
+        let (host, state) = (Host::open(1, COME_BACK), directory());
+        let program = start(state.path(), LEARNING);
+        assert_eq!(host.get(&program).status(), 429);
+        if killed {
+            thread::sleep(KILL_COSTS);
+        }
+        end(program, killed);
+        let program = start(state.path(), LEARNING);
+        let refusal = host.get(&program);
+        assert_eq!((refusal.status(), refusal.value("Curtsy-Error").as_str()), (503, "host-cooling"));
+        let retry_after: u64 = refusal.value("Retry-After").parse().expect("seconds");
+        assert!((500..=600).contains(&retry_after), "{retry_after}");
+        assert_eq!(host.arrivals().len(), 1);
+    }
+}
+
+#[test]
+fn robots_txt_is_not_fetched_again() {
+    let (host, state) = (Host::friendly(), directory());
+    for _ in 0..3 {
+        let program = start(state.path(), "robots.mode = \"enforce\"");
+        assert_eq!(host.get(&program).status(), 200);
+        assert_eq!(program.get(&host.origin.url("/secret")).value("Curtsy-Error"), "robots-denied");
+        program.stop();
+    }
+    assert_eq!((host.robots.load(Ordering::Relaxed), host.arrivals().len()), (1, 3));
+}
+
+#[test]
+fn two_do_not_share_a_directory() {
+    let state = directory();
+    let first = start(state.path(), "");
+    let path = state.path().to_str().expect("a plain path");
+    let (code, text) = run(&["--state-dir", path, "--listen", "127.0.0.1:0", "--admin", "off"]);
+    assert_eq!(code, 1);
+    assert!(text.contains(&format!("is in use by process {}. Stop it", first.id())), "{text}");
+    first.stop();
+    start(state.path(), "").stop();
+}
+
+#[test]
+fn a_damaged_file_is_set_aside_and_said_so() {
+    let (host, state) = (Host::friendly(), directory());
+    std::fs::write(state.path().join("state.db"), "no database at all").unwrap();
+    let program = start(state.path(), "");
+    assert_eq!(host.get(&program).status(), 200);
+    let aside = program.event("state.damaged").expect("it says so")["path"].as_str().expect("a path").to_owned();
+    assert_eq!(std::fs::read_to_string(aside).unwrap(), "no database at all");
+    program.stop();
+    assert_eq!(start(state.path(), "").event("state.damaged"), None, "the new one is sound");
+}
+
+/// Promise 10: it says so, and is careful.
+#[test]
+fn a_directory_that_cannot_be_used_is_no_reason_not_to_start() {
+    let (host, state) = (Host::friendly(), directory());
+    let file = state.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let program = start(&file.join("state"), "");
+    assert_eq!(host.get(&program).status(), 200);
+    let message = program.event("state.unusable").expect("it says so")["msg"].to_string();
+    assert!(message.contains("cannot keep state in") && message.contains("state_dir"), "{message}");
+    program.stop();
+}
+
+#[test]
+fn memory_keeps_nothing() {
+    let host = Host::open(1, TOO_FAST);
+    let settings = format!("state_dir = \"memory\"\n{LEARNING}");
+    let program = Program::start(&settings, "");
+    assert_eq!(host.get(&program).status(), 429);
+    program.stop();
+    let program = Program::start(&settings, "");
+    host.get(&program);
+    host.get(&program);
+    assert!(host.gaps()[1] < LEARNED, "{:?}", host.gaps());
+}
+
+/// Item 3: eviction forgets a lane, not what it learned.
+#[test]
+fn a_host_that_was_forgotten_is_as_slow_as_before() {
+    let (host, state) = (Host::open(1, TOO_FAST), directory());
+    let curtsy = Curtsy::with(|config| {
+        config.state_dir = StateDir::Path(state.path().to_owned());
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = ms(100);
+        config.retry.max = 0;
+        (config.hosts.idle, config.hosts.sweep) = (ms(10), ms(20));
+    });
+    assert_eq!(curtsy.get(&host.origin.url("/")).status(), 429);
+    assert!(soon(|| curtsy.metric("curtsy_hosts") == 0), "the lane is still there");
+    curtsy.get(&host.origin.url("/"));
+    curtsy.get(&host.origin.url("/"));
+    let gaps = host.gaps();
+    assert!(gaps.iter().all(|gap| *gap + ROOM >= LEARNED), "{gaps:?}");
+    assert!(soon(|| curtsy.metric("curtsy_store_pending_changes") == 0));
+    assert_eq!(curtsy.metric("curtsy_store_write_failures_total"), 0);
+}

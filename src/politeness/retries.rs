@@ -65,8 +65,6 @@ impl Budget {
         self.saved.saturating_add(self.come_back(now)).min(SAVED) / RETRY
     }
 
-    /// What has come back since it was last counted.
-
     /// Takes one retry, if there is one.
     #[must_use]
     pub fn take(&mut self, now: Timestamp) -> bool {

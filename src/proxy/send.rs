@@ -21,6 +21,9 @@ use crate::politeness::visit::{Outcome, Visit};
 use crate::politeness::{HostKey, Origin};
 use crate::upstream::{Answer, Message, Ready, Unanswered, UpstreamError};
 
+/// The largest body that is kept to be sent again. Safe methods with a body are queries, and seldom longer.
+const KEPT_BODY: u64 = 64 * 1024;
+
 /// The way of one request to its origin.
 #[derive(Clone, Copy)]
 pub(super) struct Errand<'a> {
@@ -59,11 +62,14 @@ impl Errand<'_> {
     async fn try_once(
         &self,
         mut place: Place,
-        message: Message,
+        mut message: Message,
         attempt: u32,
         joined: Instant,
     ) -> Result<(Sent, Option<Message>), Failure> {
         place.called().await?;
+        if self.safe {
+            message.keep_body(KEPT_BODY).await?;
+        }
         let terms = self.settings.terms();
         let ready = self.ready(&place, self.worker.upstream.ready(terms, self.origin).await)?;
         let permit = place.turn().await?;

@@ -1,11 +1,15 @@
 //! A request as it goes over the wire.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+
 use http::header::{CONTENT_LENGTH, HeaderName, PROXY_AUTHORIZATION};
 use http::uri::Scheme;
 use http::{Method, Request};
 use http_body::Body;
 
 use super::body::RequestBody;
+use super::error::UpstreamError;
 use super::parent;
 use crate::config;
 
@@ -60,6 +64,23 @@ impl Message {
 }
 
 impl Message {
+    /// Takes in the body if its length is known and no more than `most`: then the whole message is written down, and may
+    /// be sent twice. For methods of which twice is as good as once.
+    pub async fn keep_body(&mut self, most: u64) -> Result<(), UpstreamError> {
+        let is_streaming = matches!(self.body, RequestBody::Streaming(_));
+        if !is_streaming || self.chunked || self.body.size_hint().exact().is_none_or(|length| length > most) {
+            return Ok(());
+        }
+        while let Some(frame) = poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx)).await {
+            if let Ok(piece) = frame.map_err(UpstreamError::RequestBody)?.into_data() {
+                self.head.extend_from_slice(&piece);
+            }
+        }
+        self.body = RequestBody::Empty;
+        self.repeatable = true;
+        Ok(())
+    }
+
     /// The same once more, if it may be sent twice.
     pub fn again(&self) -> Option<Message> {
         self.repeatable.then(|| Message { head: self.head.clone(), body: RequestBody::Empty, ..*self })

@@ -258,3 +258,26 @@ fn a_job_is_stopped_for_tunnels_too() {
     let tunnel = format!("CONNECT {} HTTP/1.1", well.authority());
     assert_eq!(curtsy.ask(&[&tunnel, "Host: x", name]).refusal(), "job-stopped");
 }
+
+/// A safe method may have a body; a small one is kept.
+#[test]
+fn a_small_body_of_a_safe_method_is_sent_again() {
+    let moody = Moody::with(|number| if number == 0 { refusal("") } else { HELLO.to_owned() });
+    let curtsy = learning(|_| ());
+    let mut client = curtsy.client();
+    let query = "what is it?";
+    let length = format!("Content-Length: {}", query.len());
+    client.send_head(&[&moody.origin.get("/search"), &length]);
+    client.send(query);
+    assert_eq!(client.response().status(), 200);
+    for request in moody.origin.requests(2) {
+        assert_eq!((request.line().as_str(), request.text().as_str()), ("GET /search HTTP/1.1", query));
+    }
+    // Too large to keep: passed on as it comes, and the refusal with it.
+    let large = Moody::on("127.0.0.2", |_| refusal("X-Own: yes\r\n"));
+    let mut client = curtsy.client();
+    client.send_head(&[&large.origin.get("/search"), "Content-Length: 65537"]);
+    client.send("x".repeat(65_537));
+    let answer = client.response();
+    assert_eq!((answer.status(), answer.value("x-own").as_str(), large.times().len()), (429, "yes", 1));
+}

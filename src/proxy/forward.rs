@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::EXPECT;
 use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
@@ -53,6 +54,7 @@ pub(super) async fn forward(
     let upgrade = headers::asks_for_websocket(&parts.method, received, &parts.headers)
         .then(|| parts.extensions.remove::<OnUpgrade>())
         .flatten();
+    let keep_body = safe && upgrade.is_none() && !parts.headers.contains_key(EXPECT);
     headers::outgoing(&mut parts.headers, origin, &parts.uri, upgrade.is_some(), identity, received);
     parts.version = Version::HTTP_11;
     if settings.config.upstream.proxy.is_some() {
@@ -64,7 +66,7 @@ pub(super) async fn forward(
     // Written down before it waits: then nothing keeps what it was read into.
     let message = Message::new(Request::from_parts(parts, body), &settings.config.upstream);
     let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &origin.host).await?;
-    let errand = Errand { worker, settings, origin, budget: &budget, visit, safe };
+    let errand = Errand { worker, settings, origin, budget: &budget, visit, safe, keep_body };
     let sent = errand.send(message).await.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     let Sent { answer, permit, took, attempts } = sent;
 

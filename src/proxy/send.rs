@@ -35,6 +35,8 @@ pub(super) struct Errand<'a> {
     pub(super) visit: Visit,
     /// Whether it may be sent again after a refusal: its method is safe.
     pub(super) safe: bool,
+    /// Whether a small body may be taken in before it is sent. Not if its client waits for an answer to send it.
+    pub(super) keep_body: bool,
 }
 
 pub(super) struct Sent {
@@ -67,7 +69,7 @@ impl Errand<'_> {
         joined: Instant,
     ) -> Result<(Sent, Option<Message>), Failure> {
         place.called().await?;
-        if self.safe {
+        if self.keep_body {
             message.keep_body(KEPT_BODY).await?;
         }
         let terms = self.settings.terms();

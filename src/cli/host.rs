@@ -12,7 +12,7 @@ use crate::admin::hosts::{Delay, Forgotten, Host};
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "What is set here lasts until it is taken back or curtsy is started anew.
+#[command(after_help = "What is set here lasts until it is taken back.
 Nothing here makes curtsy faster than a host asks for: of the configured, the learned and
 robots.txt's delay the largest counts.
 

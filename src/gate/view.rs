@@ -101,7 +101,7 @@ impl Gate {
         Expectation { delays, start: now, objection: None }
     }
 
-    /// Changes how one host is treated, until that is taken back or curtsy is started anew.
+    /// Changes how one host is treated, until that is taken back.
     pub fn steer(&self, host: &HostKey, wanted: &Wanted) -> Result<View, NoRoom> {
         let now = now();
         let (lane, _guest) = self.registry.lane(host, &self.book.load(), now);

@@ -7,17 +7,14 @@
 //! After [`HostKey::parse`] nobody handles a host as text again, so policy and dialling cannot read it differently.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
+
+use smol_str::{SmolStr, ToSmolStr};
 
 /// A host in its one spelling: lower-case A-labels without a trailing dot, or an IP address in canonical form.
-#[derive(Clone)]
-pub struct HostKey {
-    /// IPv6 without brackets.
-    text: Arc<str>,
-    ip: Option<IpAddr>,
-}
+/// IPv6 without brackets. Most names fit into it, so that comparing two looks nowhere else.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct HostKey(SmolStr);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
@@ -59,7 +56,7 @@ impl HostKey {
             return Self::from_ascii(host);
         }
         if let Ok(ip) = host.parse::<Ipv4Addr>() {
-            return Ok(HostKey { text: host.into(), ip: Some(IpAddr::V4(ip)) });
+            return Ok(Self::from(IpAddr::V4(ip)));
         }
         // Numbers in odd bases, IDN and the like: read as a browser reads them (WHATWG URL, host parsing).
         if host.bytes().any(|byte| matches!(byte, b'%' | b':' | b'[' | b']')) {
@@ -83,28 +80,27 @@ impl HostKey {
     fn from_ascii(name: &str) -> Result<Self, BadHost> {
         let name = name.strip_suffix('.').unwrap_or(name);
         check_name(name)?;
-        let text =
-            if name.bytes().any(|b| b.is_ascii_uppercase()) { name.to_ascii_lowercase().into() } else { name.into() };
-        Ok(HostKey { text, ip: None })
+        let shouts = name.bytes().any(|byte| byte.is_ascii_uppercase());
+        Ok(HostKey(if shouts { name.to_ascii_lowercase().into() } else { name.into() }))
     }
 
     pub fn as_str(&self) -> &str {
-        &self.text
+        &self.0
     }
 
     /// The registrable domain by the public suffix list, with private suffixes such as `github.io` (one owner each); an
     /// address, or a name that is a suffix itself, stands for itself.
     #[must_use]
     pub fn domain(&self) -> HostKey {
-        match (self.ip, psl::domain_str(&self.text)) {
-            (None, Some(domain)) if domain.len() < self.text.len() => HostKey { text: domain.into(), ip: None },
+        match (self.ip(), psl::domain_str(&self.0)) {
+            (None, Some(domain)) if domain.len() < self.0.len() => HostKey(domain.into()),
             _ => self.clone(),
         }
     }
 
     /// The address, if the host was given as one.
     pub fn ip(&self) -> Option<IpAddr> {
-        self.ip
+        self.0.parse().ok()
     }
 }
 
@@ -112,7 +108,7 @@ impl From<IpAddr> for HostKey {
     /// An IPv4 address inside IPv6 (`::ffff:1.2.3.4`) is the IPv4 address: it reaches the same machine.
     fn from(ip: IpAddr) -> Self {
         let ip = ip.to_canonical();
-        HostKey { text: ip.to_string().into(), ip: Some(ip) }
+        HostKey(ip.to_smolstr())
     }
 }
 
@@ -146,30 +142,14 @@ impl Origin {
 /// IPv6 in brackets, as it stands in a URI.
 impl fmt::Display for HostKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.ip {
-            Some(IpAddr::V6(_)) => write!(f, "[{}]", self.text),
-            _ => f.write_str(&self.text),
-        }
+        // A name has no colon.
+        if self.0.contains(':') { write!(f, "[{}]", self.0) } else { f.write_str(&self.0) }
     }
 }
 
 impl fmt::Debug for HostKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-impl PartialEq for HostKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
-}
-
-impl Eq for HostKey {}
-
-impl Hash for HostKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.text.hash(state);
     }
 }
 

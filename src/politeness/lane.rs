@@ -34,8 +34,9 @@ mod steering;
 mod steps;
 mod view;
 
-use std::collections::VecDeque;
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use super::audit::{Audit, Breach};
 use super::places::Places;
@@ -69,7 +70,7 @@ pub struct Lane {
     places: Places,
     queue: Queue,
     /// Visits that prepare or are ready, in the order they were called.
-    called: VecDeque<u32>,
+    called: SmallVec<[u32; 4]>,
     roll: Roll,
     returns: Returns,
     audit: Audit,
@@ -104,7 +105,7 @@ impl Lane {
             policy,
             turns,
             queue: Queue::default(),
-            called: VecDeque::new(),
+            called: SmallVec::new(),
             roll: Roll::new(),
             returns: Returns::default(),
             audit: Audit::default(),
@@ -191,7 +192,7 @@ impl Lane {
         let Some(entry) = self.roll.remove(ticket) else { return };
         match entry.phase {
             Phase::Waiting => self.queue.leave(ticket.number),
-            Phase::Preparing | Phase::Ready => self.called.retain(|&number| number != ticket.number),
+            Phase::Preparing | Phase::Ready => self.called.retain(|number| *number != ticket.number),
             Phase::Claimed | Phase::Waved => self.turns.give_back(),
             Phase::Started => self.places.observe(now.since(entry.since)),
         }
@@ -308,7 +309,7 @@ impl Lane {
         entry.phase = Phase::Ready;
         let deadline = entry.deadline;
         self.roll.watch(deadline);
-        self.called.push_front(ticket.number);
+        self.called.insert(0, ticket.number);
     }
 
     fn enforced(&self) -> bool {

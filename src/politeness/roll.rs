@@ -4,6 +4,8 @@
 //! crowd goes back. Finding those who can no longer be served in time costs nothing until somebody's deadline is near.
 //! Must not decide anything.
 
+use smallvec::SmallVec;
+
 use super::pace::Epoch;
 use super::time::Timestamp;
 use super::visit::{ClientId, Ticket};
@@ -51,7 +53,8 @@ impl Phase {
 
 #[derive(Debug)]
 pub(super) struct Roll {
-    slots: Vec<Slot>,
+    /// Most hosts never have two visits at once, and there may be many hosts.
+    slots: SmallVec<[Slot; 1]>,
     len: usize,
     /// The first free slot; each free slot names the next.
     free: u32,
@@ -76,7 +79,7 @@ const NONE: u32 = u32::MAX;
 impl Roll {
     pub(super) fn new() -> Self {
         Roll {
-            slots: Vec::new(),
+            slots: SmallVec::new(),
             len: 0,
             free: NONE,
             next_generation: 0,
@@ -112,10 +115,6 @@ impl Roll {
     }
 
     fn append(&mut self, slot: Slot) -> u32 {
-        if self.slots.is_empty() {
-            // Most hosts never have two visits at once, and there may be many hosts.
-            self.slots.reserve_exact(1);
-        }
         self.slots.push(slot);
         self.slots.len() as u32 - 1
     }
@@ -186,8 +185,8 @@ impl Roll {
     }
 
     fn empty(&mut self) {
-        if self.slots.capacity() > 1 {
-            self.slots = Vec::new();
+        if self.slots.spilled() {
+            self.slots = SmallVec::new();
             self.free = NONE;
         }
         self.first_deadline = Timestamp::NEVER;
@@ -224,7 +223,7 @@ mod tests {
 
         let crowd: Vec<Ticket> = (0..100).map(|_| roll.enter(entry(1, Phase::Waiting))).collect();
         assert!(crowd.iter().all(|&ticket| roll.remove(ticket).is_some()));
-        assert_eq!(roll.slots.capacity(), 0);
+        assert!(!roll.slots.spilled());
         roll.enter(entry(1, Phase::Waiting));
         assert!(crowd.iter().all(|&ticket| roll.remove(ticket).is_none()));
     }

@@ -48,7 +48,7 @@ impl Body {
 
     fn finished(&mut self) {
         if let Some(lesson) = self.lesson.take() {
-            lesson.end();
+            (*lesson).end();
         }
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.completed();

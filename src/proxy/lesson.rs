@@ -75,8 +75,8 @@ impl Lesson {
     }
 
     /// All of it has passed.
-    pub(super) fn end(self: Box<Self>) {
-        let Lesson { shared, origin, cache_ttl, status, headers, body, .. } = *self;
+    pub(super) fn end(self) {
+        let Lesson { shared, origin, cache_ttl, status, headers, body, .. } = self;
         let previous = shared.robots.record(&origin);
         let record = fetch::overheard(previous.as_deref(), status, headers, body, cache_ttl);
         shared.robots.learn(&origin, record);

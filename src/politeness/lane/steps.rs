@@ -48,7 +48,7 @@ impl Lane {
         } else {
             return None;
         };
-        let number = self.called.remove(index)?;
+        let number = self.called.remove(index);
         let ticket = self.roll.ticket(number);
         self.roll.get_mut(ticket)?.phase = phase;
         Some(Step::Start(ticket))
@@ -62,7 +62,7 @@ impl Lane {
         let entry = self.roll.get_mut(ticket)?;
         entry.phase = Phase::Preparing;
         entry.since = now;
-        self.called.push_back(ticket.number);
+        self.called.push(ticket.number);
         Some(Step::Prepare(ticket))
     }
 
@@ -112,7 +112,7 @@ impl Lane {
         let keeper = ready
             .map(|index| self.called[index])
             .or_else(|| self.queue.next())
-            .or_else(|| self.called.front().copied())?;
+            .or_else(|| self.called.first().copied())?;
         let give_up = self.roll.first_deadline() + Duration::from_micros(1);
         let call = if self.queue.is_empty() { Timestamp::NEVER } else { self.next_call(now) };
         let start = match ready {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use socket2::{Domain, Socket, Type};
+use tokio::sync::mpsc;
 
 use crate::admin::{self, Admin};
 use crate::config::{Config, Listen};
@@ -29,6 +30,7 @@ use crate::upstream::{BadRoots, Guard, Resolver, Trust};
 use self::steering::Helm;
 
 pub use self::alone::ask_about_robots;
+pub use self::steering::Reload;
 pub use crate::gate::Apply;
 
 /// Bound sockets. Tests bind port 0 and pass them in.
@@ -43,6 +45,7 @@ pub struct Listeners {
 pub struct Running {
     shared: Arc<Shared>,
     helm: Arc<Helm>,
+    reloads: mpsc::Receiver<Reload>,
     store: Arc<Store>,
     stopper: Stopper,
     threads: Vec<JoinHandle<()>>,
@@ -101,13 +104,16 @@ impl Running {
             robots.clone(),
             stop.clone(),
         ));
-        let helm = Arc::new(Helm::new(shared.clone(), own));
-        let mut running = Running { shared, store, helm: helm.clone(), stopper, threads: Vec::new(), proxy, admin };
+        let (helm, reloads) = Helm::new(shared.clone(), own);
+        let helm = Arc::new(helm);
+        let mut running =
+            Running { shared, store, helm: helm.clone(), reloads, stopper, threads: Vec::new(), proxy, admin };
         let resolver = Arc::new(Resolver::default());
         running.start_workers(workers, &listeners.proxy, &resolver)?;
         if let Some((listener, address)) = listeners.admin.zip(admin) {
             let desk = Desk::new(running.shared.clone(), resolver);
-            let admin = Admin { metrics, gate, robots, desk, steering: helm, stop, token, address };
+            let (proxy, own) = (running.proxy.clone(), admin::Own::default());
+            let admin = Admin { metrics, gate, robots, desk, steering: helm, stop, token, address, proxy, own };
             running.start_admin(admin, listener)?;
         }
         running.start_sweeper()?;
@@ -205,6 +211,11 @@ impl Running {
         Ok(())
     }
 
+    /// The next wish of the API to have the configuration file read again, which is to be answered.
+    pub async fn reload_wish(&mut self) -> Option<Reload> {
+        self.reloads.recv().await
+    }
+
     /// What counts now.
     pub fn config(&self) -> Config {
         self.shared.settings.load().config.clone()
@@ -213,6 +224,7 @@ impl Running {
     /// A new configuration could not be read.
     pub fn reload_failed(&self) {
         self.shared.metrics.reload_successful.set(0);
+        self.helm.tell_of_failure();
     }
 
     pub fn begin_stop(&self) {

@@ -43,14 +43,14 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>, Path(host): Path<Strin
 }
 
 /// The host whose budget visits to this one are taken from: by `politeness.key` another name.
-async fn budget(admin: &Admin, host: &str) -> Result<HostKey, Problem> {
+pub(super) async fn budget(admin: &Admin, host: &str) -> Result<HostKey, Problem> {
     let host = HostKey::parse(host).map_err(|bad| Problem::bad_request(bad.to_string()))?;
     admin.desk.budget(&host).await.ok_or_else(|| {
         Problem::bad_request(format!("hosts are told apart by address, and there is none to be had for {host}"))
     })
 }
 
-fn unknown(host: &HostKey) -> Problem {
+pub(super) fn unknown(host: &HostKey) -> Problem {
     let detail = format!("{host} has not been visited lately, and nothing is set for it");
     Problem { status: StatusCode::NOT_FOUND, title: "Unknown host", detail }
 }

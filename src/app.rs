@@ -45,7 +45,6 @@ pub struct Listeners {
 pub struct Running {
     shared: Arc<Shared>,
     helm: Arc<Helm>,
-    reloads: mpsc::Receiver<Reload>,
     store: Arc<Store>,
     stopper: Stopper,
     threads: Vec<JoinHandle<()>>,
@@ -104,10 +103,8 @@ impl Running {
             robots.clone(),
             stop.clone(),
         ));
-        let (helm, reloads) = Helm::new(shared.clone(), own);
-        let helm = Arc::new(helm);
-        let mut running =
-            Running { shared, store, helm: helm.clone(), reloads, stopper, threads: Vec::new(), proxy, admin };
+        let helm = Arc::new(Helm::new(shared.clone(), own));
+        let mut running = Running { shared, store, helm: helm.clone(), stopper, threads: Vec::new(), proxy, admin };
         let resolver = Arc::new(Resolver::default());
         running.start_workers(workers, &listeners.proxy, &resolver)?;
         if let Some((listener, address)) = listeners.admin.zip(admin) {
@@ -211,9 +208,9 @@ impl Running {
         Ok(())
     }
 
-    /// The next wish of the API to have the configuration file read again, which is to be answered.
-    pub async fn reload_wish(&mut self) -> Option<Reload> {
-        self.reloads.recv().await
+    /// The wishes of the API to have the configuration file read again; each is to be answered.
+    pub fn reloads(&self) -> mpsc::Receiver<Reload> {
+        self.helm.reloads()
     }
 
     /// What counts now.

@@ -22,7 +22,8 @@ pub(super) struct Helm {
     own: Vec<SocketAddr>,
     /// Who changes something reads first what is there, and nobody else may change it in between.
     steering: Mutex<()>,
-    reloads: mpsc::Sender<Reload>,
+    /// Where whoever knows the file hears that it is to be read again.
+    reloads: Mutex<Option<mpsc::Sender<Reload>>>,
 }
 
 /// Somebody who wants the configuration file read again, and to hear what came of it.
@@ -32,9 +33,14 @@ pub type Reload = oneshot::Sender<Reloaded>;
 const MOST_RELOADS: usize = 8;
 
 impl Helm {
-    pub(super) fn new(shared: Arc<Shared>, own: Vec<SocketAddr>) -> (Self, mpsc::Receiver<Reload>) {
+    pub(super) fn new(shared: Arc<Shared>, own: Vec<SocketAddr>) -> Self {
+        Helm { shared, own, steering: Mutex::new(()), reloads: Mutex::new(None) }
+    }
+
+    pub(super) fn reloads(&self) -> mpsc::Receiver<Reload> {
         let (reloads, wishes) = mpsc::channel(MOST_RELOADS);
-        (Helm { shared, own, steering: Mutex::new(()), reloads }, wishes)
+        *self.reloads.lock() = Some(reloads);
+        wishes
     }
 
     /// Replaces all settings, those that were set by hand too.
@@ -83,7 +89,8 @@ impl Steering for Helm {
 
     fn reload(&self) -> Option<oneshot::Receiver<Reloaded>> {
         let (reload, answer) = oneshot::channel();
-        self.reloads.try_send(reload).ok().map(|()| answer)
+        let reloads = self.reloads.lock();
+        reloads.as_ref()?.try_send(reload).ok().map(|()| answer)
     }
 }
 

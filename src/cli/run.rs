@@ -63,7 +63,7 @@ pub(super) fn run(args: &RunArgs, sources: &Sources, paint: bool) -> io::Result<
 
 /// Listens to the operator until the end.
 async fn operate(
-    mut running: Running,
+    running: Running,
     loaded: Loaded,
     sources: &Sources,
     level: LevelHandle,
@@ -71,13 +71,14 @@ async fn operate(
 ) -> io::Result<u8> {
     let mut watch = Watch::new(sources.clone(), &loaded);
     let mut config = loaded.config;
+    let mut reloads = running.reloads();
     loop {
         let (reloaded, asked) = tokio::select! {
             wish = wishes.next() => match wish {
                 Wish::Stop => break,
                 Wish::Reload => (Some(config::load(sources)), None),
             },
-            asked = running.reload_wish() => (Some(config::load(sources)), asked),
+            asked = reloads.recv() => (Some(config::load(sources)), asked),
             () = tokio::time::sleep(LOOK), if config.watch => (watch.changed(), None),
         };
         let Some(reloaded) = reloaded.map(|result| reload(&running, result)) else { continue };

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use socket2::{Domain, Socket, Type};
+use tokio::sync::mpsc;
 
 use crate::admin::{self, Admin};
 use crate::config::{Config, Listen};
@@ -29,6 +30,7 @@ use crate::upstream::{BadRoots, Guard, Resolver, Trust};
 use self::steering::Helm;
 
 pub use self::alone::ask_about_robots;
+pub use self::steering::Reload;
 pub use crate::gate::Apply;
 
 /// Bound sockets. Tests bind port 0 and pass them in.
@@ -107,7 +109,8 @@ impl Running {
         running.start_workers(workers, &listeners.proxy, &resolver)?;
         if let Some((listener, address)) = listeners.admin.zip(admin) {
             let desk = Desk::new(running.shared.clone(), resolver);
-            let admin = Admin { metrics, gate, robots, desk, steering: helm, stop, token, address };
+            let (proxy, own) = (running.proxy.clone(), admin::Own::default());
+            let admin = Admin { metrics, gate, robots, desk, steering: helm, stop, token, address, proxy, own };
             running.start_admin(admin, listener)?;
         }
         running.start_sweeper()?;
@@ -205,6 +208,11 @@ impl Running {
         Ok(())
     }
 
+    /// The wishes of the API to have the configuration file read again; each is to be answered.
+    pub fn reloads(&self) -> mpsc::Receiver<Reload> {
+        self.helm.reloads()
+    }
+
     /// What counts now.
     pub fn config(&self) -> Config {
         self.shared.settings.load().config.clone()
@@ -213,6 +221,7 @@ impl Running {
     /// A new configuration could not be read.
     pub fn reload_failed(&self) {
         self.shared.metrics.reload_successful.set(0);
+        self.helm.tell_of_failure();
     }
 
     pub fn begin_stop(&self) {

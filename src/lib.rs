@@ -8,7 +8,7 @@
 //! - [`proxy`] takes clients' requests, [`upstream`] carries them to origins.
 //! - [`robots`] fetches robots.txt and remembers it.
 //! - [`admin`] is the operator's door, [`store`] what survives a restart.
-//! - [`clock`], [`patience`], [`shutdown`], [`metrics`] and [`telemetry`] are leaves that anyone outside the core uses.
+//! - [`clock`], [`events`], [`patience`], [`shutdown`], [`metrics`] and [`telemetry`] are leaves that anyone outside the core uses.
 //!
 //! ARCHITECTURE.md says who may call whom, and `tests/tidy.rs` checks it.
 
@@ -27,6 +27,7 @@ pub mod store;
 pub mod upstream;
 
 pub mod clock;
+pub mod events;
 pub mod metrics;
 pub mod patience;
 pub mod shutdown;

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use prometheus::core::Metric;
 use prometheus::{Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 
 #[derive(Debug)]
@@ -118,7 +119,7 @@ const ORIGIN_ERRORS: [&str; 5] = ["dns", "connect", "tls", "timeout", "protocol"
 const RESPONSE_BUCKETS: [f64; 9] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 /// Seconds a request is held: from "at once" to the default `max_wait`.
-const WAIT_BUCKETS: [f64; 10] = [0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 150.0];
+pub const WAIT_BUCKETS: [f64; 10] = [0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 150.0];
 /// Less is no waiting but the time it takes to look.
 const A_MOMENT: Duration = Duration::from_millis(1);
 
@@ -235,6 +236,30 @@ impl Metrics {
         if wait >= A_MOMENT {
             self.requests_would_wait.inc();
         }
+    }
+
+    /// Requests so far, by outcome: forwarded, denied, rejected, abandoned, failed.
+    pub fn outcomes(&self) -> [u64; OUTCOMES.len()] {
+        std::array::from_fn(|outcome| self.requests.iter().map(|kind| kind[outcome].get()).sum())
+    }
+
+    /// Requests so far that had to wait.
+    pub fn waits(&self) -> u64 {
+        self.requests_waited.get()
+    }
+
+    /// Requests so far by how long they were held: one number for each of [`WAIT_BUCKETS`], and for what is longer.
+    pub fn wait_counts(&self) -> [u64; WAIT_BUCKETS.len() + 1] {
+        let metric = self.queue_wait.metric();
+        let histogram = metric.get_histogram();
+        let buckets = histogram.get_bucket();
+        // What Prometheus is told counts everything below, too.
+        let below = |bucket: usize| buckets.get(bucket).map_or(0, |bucket| bucket.cumulative_count());
+        std::array::from_fn(|bucket| match bucket {
+            0 => below(0),
+            last if last == WAIT_BUCKETS.len() => histogram.get_sample_count().saturating_sub(below(last - 1)),
+            bucket => below(bucket).saturating_sub(below(bucket - 1)),
+        })
     }
 
     /// What the store says of itself: changes that wait for the disk, writes that failed and changes given up so far,

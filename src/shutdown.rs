@@ -56,6 +56,11 @@ impl Live {
         Working(self.0.clone())
     }
 
+    /// How much is in progress.
+    pub fn count(&self) -> usize {
+        self.0.working.load(Ordering::Acquire)
+    }
+
     pub async fn all_done(&self) {
         loop {
             let done = self.0.done.notified();

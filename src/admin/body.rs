@@ -12,6 +12,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::problem::Problem;
@@ -46,6 +47,11 @@ pub(super) fn read_or_default<T: DeserializeOwned + Default>(
         body => read(body),
     }
 }
+
+/// What a call says that needs no words.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
 
 /// A value written as in the configuration file.
 pub(super) fn value<T: FromStr<Err = BadValue>>(key: &str, text: &str) -> Result<T, Problem> {

@@ -11,6 +11,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::hosts::fresh;
 use super::problem::Problem;
@@ -75,6 +76,9 @@ pub(super) async fn stop(
     })?;
     drop(jobs);
     tracing::warn!(event = "job.stopped", client = name, "somebody has stopped a client");
+    let left = (until < Timestamp::NEVER).then(|| seconds(until.since(now)));
+    let events = &admin.desk.shared().events;
+    events.tell("job.stopped", None, || json!({ "client": name, "held_s": left, "why": "by hand" }));
     let account = Account { name: &name, failures: stop.failures, failed: None, stop: Some(stop) };
     Ok(fresh(Client::new(&account, now)))
 }
@@ -86,19 +90,15 @@ pub(super) async fn resume(
     said: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Problem> {
     let now = time::now();
-    body::read_or_default::<Nothing>(said)?;
+    body::read_or_default::<body::Nothing>(said)?;
     if !admin.desk.jobs().lock().resume(&name, now) {
         let detail = "no client of this name is stopped".to_owned();
         return Err(Problem { status: StatusCode::NOT_FOUND, title: "Not stopped", detail });
     }
     tracing::info!(event = "job.resumed", client = name, "somebody has let a client go on");
+    admin.desk.shared().events.tell("job.resumed", None, || json!({ "client": name, "why": "by hand" }));
     Ok(fresh(Client::new(&Account { name: &name, failures: 0, failed: None, stop: None }, now)))
 }
-
-/// A call that needs no words.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
 
 impl Client {
     fn new(account: &Account<'_>, now: Timestamp) -> Client {

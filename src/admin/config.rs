@@ -1,22 +1,26 @@
 //! `GET /api/v1/config`: what counts now. `PATCH /api/v1/config`: other numbers for pacing, while curtsy runs.
 //!
 //! What is set here is forgotten with the next reload of the file, or the next start: the file stays the one place that
-//! says how curtsy is meant to be.
+//! says how curtsy is meant to be. `POST /api/v1/reload` reads it again.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
 
-use super::Admin;
+use super::hosts::fresh;
 use super::problem::Problem;
+use super::{Admin, body};
 use crate::config::Problems;
 use crate::gate::Apply;
 
@@ -28,7 +32,13 @@ pub trait Steering: fmt::Debug + Send + Sync {
 
     /// Other values for keys of `[politeness]`: all of them, or none and what is wrong.
     fn repace(&self, wishes: &Map<String, Value>, apply: Apply) -> Result<Repaced, Problems>;
+
+    /// Has the configuration file read again; none if nobody is there to do it.
+    fn reload(&self) -> Option<oneshot::Receiver<Reloaded>>;
 }
+
+/// What a reload changed, or why it changed nothing.
+pub type Reloaded = Result<Vec<String>, String>;
 
 /// What a change did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +66,28 @@ enum Whom {
 
 /// Keys that are about all hosts together, so that new ones cannot have values of their own.
 const NOT_BY_HOST: [&str; 2] = ["key", "max_queue_total"];
+
+/// A file and its secrets are read within milliseconds; a network disk may take longer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// `POST /api/v1/reload`
+pub(super) async fn reload(
+    State(admin): State<Arc<Admin>>,
+    said: Result<Bytes, BytesRejection>,
+) -> Result<Response, Problem> {
+    body::read_or_default::<body::Nothing>(said)?;
+    let unavailable = |detail: &str| Problem {
+        status: StatusCode::SERVICE_UNAVAILABLE,
+        title: "Not reloaded",
+        detail: detail.to_owned(),
+    };
+    let answer = admin.steering.reload().ok_or_else(|| unavailable("this curtsy has no file to read again"))?;
+    match tokio::time::timeout(PATIENCE, answer).await {
+        Ok(Ok(Ok(changed))) => Ok(fresh(json!({ "changed": changed }))),
+        Ok(Ok(Err(detail))) => Err(Problem { status: StatusCode::CONFLICT, title: "Not reloaded", detail }),
+        Ok(Err(_)) | Err(_) => Err(unavailable("there was no answer in time; the log says what became of it")),
+    }
+}
 
 pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Response {
     ([(CACHE_CONTROL, "no-store")], Json(admin.steering.shown())).into_response()

@@ -18,6 +18,7 @@ use super::problem::Problem;
 use super::{Admin, time};
 use crate::gate::{Page, Sort};
 use crate::politeness::HostKey;
+use crate::politeness::lane::Condition;
 
 pub use self::shape::{Breaker, Concurrency, Delay, Forgotten, Host, Hosts, Overrides, Row};
 pub(super) use self::steer::{forget, steer};
@@ -26,7 +27,7 @@ pub(super) use self::steer::{forget, steer};
 const USUAL_PAGE: usize = 100;
 const LONGEST_PAGE: usize = 1_000;
 
-/// `GET /api/v1/hosts?sort=&filter=&limit=&offset=`
+/// `GET /api/v1/hosts?sort=&order=&state=&filter=&limit=&offset=`
 pub(super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Response, Problem> {
     let page = page(uri.query().unwrap_or_default())?;
     let (listing, now) = (admin.gate.list(&page), time::now());
@@ -42,14 +43,14 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>, Path(host): Path<Strin
 }
 
 /// The host whose budget visits to this one are taken from: by `politeness.key` another name.
-async fn budget(admin: &Admin, host: &str) -> Result<HostKey, Problem> {
+pub(super) async fn budget(admin: &Admin, host: &str) -> Result<HostKey, Problem> {
     let host = HostKey::parse(host).map_err(|bad| Problem::bad_request(bad.to_string()))?;
     admin.desk.budget(&host).await.ok_or_else(|| {
         Problem::bad_request(format!("hosts are told apart by address, and there is none to be had for {host}"))
     })
 }
 
-fn unknown(host: &HostKey) -> Problem {
+pub(super) fn unknown(host: &HostKey) -> Problem {
     let detail = format!("{host} has not been visited lately, and nothing is set for it");
     Problem { status: StatusCode::NOT_FOUND, title: "Unknown host", detail }
 }
@@ -66,16 +67,31 @@ fn page(query: &str) -> Result<Page, Problem> {
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match name.as_ref() {
             "sort" => page.sort = sort(&value)?,
+            "order" => page.reverse = reverse(&value)?,
+            "state" => page.condition = Some(condition(&value)?),
             "filter" => page.filter = value.to_ascii_lowercase(),
             "offset" => page.offset = number("offset", &value)?,
             "limit" => page.limit = number("limit", &value)?,
-            _ => return Err(Problem::bad_request("known are sort, filter, limit and offset")),
+            _ => return Err(Problem::bad_request("known are sort, order, state, filter, limit and offset")),
         }
     }
     if !(1..=LONGEST_PAGE).contains(&page.limit) {
         return Err(Problem::bad_request(format!("limit is from 1 to {LONGEST_PAGE}")));
     }
     Ok(page)
+}
+
+fn reverse(order: &str) -> Result<bool, Problem> {
+    match order {
+        "usual" => Ok(false),
+        "reverse" => Ok(true),
+        _ => Err(Problem::bad_request("order is usual or reverse")),
+    }
+}
+
+fn condition(word: &str) -> Result<Condition, Problem> {
+    let known = Condition::ALL.into_iter().find(|condition| condition.word() == word);
+    known.ok_or_else(|| Problem::bad_request("state is paused, broken, held, waiting, active or idle"))
 }
 
 fn sort(name: &str) -> Result<Sort, Problem> {
@@ -96,10 +112,19 @@ mod tests {
 
     #[test]
     fn a_page_is_read_from_the_query() {
-        let asked = page("sort=delay&filter=Example.&limit=7&offset=14").unwrap();
-        assert_eq!(asked, Page { sort: Sort::Delay, filter: "example.".into(), offset: 14, limit: 7 });
+        let asked = page("sort=delay&order=reverse&state=held&filter=Example.&limit=7&offset=14").unwrap();
+        let expected = Page {
+            sort: Sort::Delay,
+            reverse: true,
+            condition: Some(Condition::Held),
+            filter: "example.".into(),
+            offset: 14,
+            limit: 7,
+        };
+        assert_eq!(asked, expected);
         assert_eq!(page("").unwrap().limit, USUAL_PAGE);
-        for query in ["sort=size", "limit=0", "limit=1001", "limit=-1", "offset=x", "page=2"] {
+        for query in ["sort=size", "limit=0", "limit=1001", "limit=-1", "offset=x", "page=2", "order=up", "state=well"]
+        {
             assert!(page(query).is_err(), "{query}");
         }
     }

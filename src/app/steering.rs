@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
+use tokio::sync::{mpsc, oneshot};
 
 use super::{StartError, book, settings};
-use crate::admin::{Repaced, Steering};
+use crate::admin::{Reloaded, Repaced, Steering};
 use crate::config::{self, Config, Problems};
 use crate::gate::Apply;
 use crate::proxy::{Settings, Shared};
@@ -21,11 +22,25 @@ pub(super) struct Helm {
     own: Vec<SocketAddr>,
     /// Who changes something reads first what is there, and nobody else may change it in between.
     steering: Mutex<()>,
+    /// Where whoever knows the file hears that it is to be read again.
+    reloads: Mutex<Option<mpsc::Sender<Reload>>>,
 }
+
+/// Somebody who wants the configuration file read again, and to hear what came of it.
+pub type Reload = oneshot::Sender<Reloaded>;
+
+/// One is read at a time, and who comes meanwhile may wait.
+const MOST_RELOADS: usize = 8;
 
 impl Helm {
     pub(super) fn new(shared: Arc<Shared>, own: Vec<SocketAddr>) -> Self {
-        Helm { shared, own, steering: Mutex::new(()) }
+        Helm { shared, own, steering: Mutex::new(()), reloads: Mutex::new(None) }
+    }
+
+    pub(super) fn reloads(&self) -> mpsc::Receiver<Reload> {
+        let (reloads, wishes) = mpsc::channel(MOST_RELOADS);
+        *self.reloads.lock() = Some(reloads);
+        wishes
     }
 
     /// Replaces all settings, those that were set by hand too.
@@ -33,9 +48,18 @@ impl Helm {
         // Reads files, so it comes before the lock.
         let mut settings = settings(config, &self.own)?;
         let _alone = self.steering.lock();
-        settings.succeed(&self.shared.settings.load());
+        let before = self.shared.settings.load_full();
+        settings.succeed(&before);
+        let changes = words(&before.config, &settings.config);
         self.put(settings, apply);
+        self.shared.events.tell("config.reloaded", None, || json!({ "changed": changes }));
         Ok(())
+    }
+
+    /// A new configuration could not be read or used.
+    pub(super) fn tell_of_failure(&self) {
+        let why = "the new configuration has mistakes or cannot be read; the old one counts on";
+        self.shared.events.tell("config.reload_failed", None, || json!({ "why": why }));
     }
 
     fn put(&self, settings: Settings, apply: Apply) {
@@ -54,12 +78,22 @@ impl Steering for Helm {
         let _alone = self.steering.lock();
         let before = self.shared.settings.load_full();
         let amended = config::repace(&before.config, wishes)?;
-        let changes = config::differences(&before.config, &amended.config);
-        let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        let changes = words(&before.config, &amended.config);
         let mut settings = Settings::clone(&before);
         settings.config = amended.config;
         self.put(settings, apply);
         tracing::info!(event = "config.changed", ?apply, "changed by hand: {}", changes.join(", "));
+        self.shared.events.tell("config.changed", None, || json!({ "changed": changes }));
         Ok(Repaced { changes, warnings: amended.warnings.into_iter().map(|warning| warning.message).collect() })
     }
+
+    fn reload(&self) -> Option<oneshot::Receiver<Reloaded>> {
+        let (reload, answer) = oneshot::channel();
+        let reloads = self.reloads.lock();
+        reloads.as_ref()?.try_send(reload).ok().map(|()| answer)
+    }
+}
+
+fn words(before: &Config, after: &Config) -> Vec<String> {
+    config::differences(before, after).iter().map(ToString::to_string).collect()
 }

@@ -71,43 +71,51 @@ async fn operate(
 ) -> io::Result<u8> {
     let mut watch = Watch::new(sources.clone(), &loaded);
     let mut config = loaded.config;
+    let mut reloads = running.reloads();
     loop {
-        let reloaded = tokio::select! {
+        let (reloaded, asked) = tokio::select! {
             wish = wishes.next() => match wish {
                 Wish::Stop => break,
-                Wish::Reload => Some(config::load(sources)),
+                Wish::Reload => (Some(config::load(sources)), None),
             },
-            () = tokio::time::sleep(LOOK), if config.watch => watch.changed(),
+            asked = reloads.recv() => (Some(config::load(sources)), asked),
+            () = tokio::time::sleep(LOOK), if config.watch => (watch.changed(), None),
         };
-        if let Some(new) = reloaded.and_then(|result| reload(&running, result)) {
+        let Some(reloaded) = reloaded.map(|result| reload(&running, result)) else { continue };
+        let answer = reloaded.map(|(new, changes)| {
             level.set(&new.log.level);
             config = new;
+            changes
+        });
+        if let Some(asked) = asked {
+            // Who asked may have left.
+            let _ = asked.send(answer);
         }
     }
     stop(running, &config, wishes).await
 }
 
-/// All or nothing: a file with a mistake changes nothing.
-fn reload(running: &Running, result: Result<Loaded, Problems>) -> Option<Config> {
+/// All or nothing: a file with a mistake changes nothing. The new configuration and what it changed, or why not.
+fn reload(running: &Running, result: Result<Loaded, Problems>) -> Result<(Config, Vec<String>), String> {
     let loaded = match result {
         Ok(loaded) => loaded,
         Err(problems) => {
             running.reload_failed();
             let problems = problems.ending("The running configuration was not changed.");
             tracing::warn!(event = "config.reload_failed", "{problems}");
-            return None;
+            return Err(problems.to_string());
         }
     };
     // What was set by hand meanwhile is told of too.
     let changes = config::differences(&running.config(), &loaded.config);
     if let Err(error) = running.apply(loaded.config.clone(), Apply::All) {
         tracing::warn!(event = "config.reload_failed", "the configuration was not changed: {error}");
-        return None;
+        return Err(error.to_string());
     }
     let words: Vec<String> = changes.iter().map(ToString::to_string).collect();
-    let words = if words.is_empty() { "nothing changed".to_owned() } else { words.join(", ") };
-    tracing::info!(event = "config.reloaded", "config reloaded: {words}");
-    Some(loaded.config)
+    let said = if words.is_empty() { "nothing changed".to_owned() } else { words.join(", ") };
+    tracing::info!(event = "config.reloaded", "config reloaded: {said}");
+    Ok((loaded.config, words))
 }
 
 /// Lets what is in flight finish; a second signal does not wait for it.

@@ -4,6 +4,7 @@
 //! lock of that lane, which is never held across an await. There is no task and no timer for a host: a visit to a free
 //! host goes through without either, and of those who wait only one in each lane keeps a timer.
 
+mod line;
 mod memories;
 mod news;
 mod place;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 
 use crate::clock;
+use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::politeness::HostKey;
 use crate::politeness::policy::{Mode, Policy, PolicyBook};
@@ -26,12 +28,14 @@ use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{ClientId, Refusal, Visit};
 use crate::store::Health;
 
+use self::line::Line;
 use self::registry::Registry;
 
+pub use self::line::{Backlog, Label, Waiting};
 pub use self::memories::Memories;
 pub use self::place::{Account, Permit, Place};
 pub use self::registry::Bounds;
-pub use self::view::{Listing, NoRoom, Page, Pause, Sort, Wanted};
+pub use self::view::{Census, Listing, NoRoom, Page, Pause, Sort, Wanted};
 
 #[derive(Debug)]
 pub struct Gate {
@@ -42,9 +46,11 @@ pub struct Gate {
     /// Visits that wait, of all hosts, and how many may.
     waiting: AtomicUsize,
     most_waiting: AtomicUsize,
+    line: Line,
     /// Keeps clients from choosing names that collide.
     key: RandomState,
     metrics: Arc<Metrics>,
+    events: Arc<Events>,
 }
 
 /// Whom new numbers are for.
@@ -70,9 +76,16 @@ impl Gate {
             book: ArcSwap::from_pointee(book),
             waiting: AtomicUsize::new(0),
             most_waiting: AtomicUsize::new(most_waiting),
+            line: Line::default(),
             key: RandomState::new(),
             metrics,
+            events: Arc::default(),
         }
+    }
+
+    /// Where what happens is told.
+    pub fn events(&self) -> &Arc<Events> {
+        &self.events
     }
 
     /// Takes a place in the host's line, or hears at once why not.
@@ -155,6 +168,11 @@ impl Gate {
                 if written_at_us > 0 { now().since(Timestamp::from_micros(written_at_us)) } else { Duration::ZERO };
             self.metrics.store(pending, failures, lost, age);
         }
+    }
+
+    /// How the store fares; none if nothing is kept.
+    pub fn store_health(&self) -> Option<Health> {
+        self.registry.store_health()
     }
 
     pub fn hosts(&self) -> usize {

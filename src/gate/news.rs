@@ -1,9 +1,14 @@
 //! What lanes learn, told to people: one line in the log for each change, and the counters.
 
-use super::Gate;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::view::{Pause, Wanted};
+use super::{Gate, now};
 use crate::politeness::HostKey;
 use crate::politeness::breaker;
-use crate::politeness::lane::Lesson;
+use crate::politeness::lane::{Lesson, View};
 use crate::politeness::pace::{self, Cause, What};
 use crate::politeness::policy::Delays;
 use crate::politeness::time::Timestamp;
@@ -42,6 +47,9 @@ impl Gate {
         if change.before == change.learned && change.what == What::Held {
             // Hosts that count down a quota say so with every answer.
             tracing::debug!(event = "host.held", host, held_s, why, "a host is held");
+            if held_s >= NOTABLE {
+                self.events.tell("host.held", Some(host), || json!({ "held_s": held_s, "why": why }));
+            }
             return;
         }
         self.metrics.lessons.learned_changes.inc();
@@ -57,6 +65,16 @@ impl Gate {
             why,
             "a host's pace has changed"
         );
+        let kind = if change.learned > change.before { "host.slowed" } else { "host.recovered" };
+        self.events.tell(kind, Some(host), || {
+            json!({
+                "delay_ms": millis(lesson.delay),
+                "learned_ms": millis(change.learned),
+                "before_ms": millis(change.before),
+                "held_s": held_s,
+                "why": why,
+            })
+        });
     }
 
     fn tell_of_breaker(&self, host: &str, change: &breaker::Change, now: Timestamp) {
@@ -69,24 +87,52 @@ impl Gate {
                 };
                 let for_s = until.since(now).as_secs_f64();
                 tracing::warn!(event = "breaker.opened", host, for_s, why, "a host is left alone for a while");
+                self.events.tell("breaker.opened", Some(host), || json!({ "held_s": for_s, "why": why }));
             }
             breaker::Change::Closed { since } => {
                 let open_s = now.since(*since).as_secs_f64();
                 tracing::info!(event = "breaker.closed", host, open_s, "a host answers again");
+                self.events.tell("breaker.closed", Some(host), || json!({ "why": "it answers again" }));
             }
         }
     }
+
+    /// Somebody has steered a host.
+    pub(super) fn tell_of_steering(&self, host: &HostKey, wanted: &Wanted, view: &View) {
+        let kind = match wanted.pause {
+            Some(Pause::UntilResumed | Pause::Until(_)) => "host.paused",
+            Some(Pause::Over) => "host.resumed",
+            None => "host.steered",
+        };
+        let left = view.paused_until.filter(|until| *until < Timestamp::NEVER).map(|until| until.since(now()));
+        self.events.tell(kind, Some(host.as_str()), || {
+            let held_s = left.map(|left| left.as_secs_f64());
+            json!({ "delay_ms": millis(view.delays.effective()), "held_s": held_s, "why": "by hand" })
+        });
+    }
+
+    /// robots.txt asks for another delay than before.
+    pub(super) fn tell_of_crawl_delay(&self, host: &HostKey, before: &Delays, after: &Delays) {
+        tracing::info!(
+            event = "delay.robots",
+            %host,
+            delay_s = after.effective().as_secs_f64(),
+            robots_s = after.robots.as_secs_f64(),
+            before_s = before.robots.as_secs_f64(),
+            why = "robots.txt",
+            "a host's delay has changed"
+        );
+        let kind = if after.effective() < before.effective() { "host.recovered" } else { "host.slowed" };
+        self.events.tell(kind, Some(host.as_str()), || {
+            let (delay_ms, before_ms) = (millis(after.effective()), millis(before.effective()));
+            json!({ "delay_ms": delay_ms, "before_ms": before_ms, "held_s": 0.0, "why": "robots.txt" })
+        });
+    }
 }
 
-/// robots.txt asks for another delay than before.
-pub(super) fn crawl_delay_changed(host: &HostKey, before: &Delays, after: &Delays) {
-    tracing::info!(
-        event = "delay.robots",
-        %host,
-        delay_s = after.effective().as_secs_f64(),
-        robots_s = after.robots.as_secs_f64(),
-        before_s = before.robots.as_secs_f64(),
-        why = "robots.txt",
-        "a host's delay has changed"
-    );
+/// Seconds. Shorter holds, as hosts ask for that count down a quota, are no news.
+const NOTABLE: f64 = 2.0;
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

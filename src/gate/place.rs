@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Sleep;
 
-use super::news::crawl_delay_changed;
+use super::line::Label;
 use super::registry::Guest;
 use super::shared_lane::{SharedLane, Told};
 use super::{Gate, now};
@@ -43,8 +43,8 @@ struct Standing {
     called: bool,
     /// How long it was kept waiting. The time its connection took is its own.
     waited: Duration,
-    /// Counted among the waiting of all hosts.
-    counted: bool,
+    /// Its number among the waiting of all hosts.
+    number: Option<u64>,
     timer: Option<Pin<Box<Sleep>>>,
     account: Account,
 }
@@ -74,7 +74,7 @@ impl Place {
             };
             let (delays, mode) = (state.lane.delays(), state.lane.policy().mode);
             if let Some(host) = lane.host().filter(|_| delays.robots != before.robots) {
-                crawl_delay_changed(host, &before, &delays);
+                gate.tell_of_crawl_delay(host, &before, &delays);
             }
             Ok((joined, called, Account { delays, mode, ahead }))
         })?;
@@ -87,7 +87,7 @@ impl Place {
             expected: joined.expected,
             called,
             waited: Duration::ZERO,
-            counted: false,
+            number: None,
             timer: None,
             account,
         };
@@ -123,10 +123,24 @@ impl Place {
         standing.learn(now, |lane| lane.unreachable(ticket, &book.schooling, now));
     }
 
+    /// Has people know a visit that waits by this.
+    pub fn known_as(&mut self, label: impl FnOnce() -> Label) {
+        if let Some(standing) = &self.0
+            && let Some(number) = standing.number
+        {
+            standing.gate.line.label(number, label());
+        }
+    }
+
     /// The connection is ready: waits for the turn.
     pub async fn turn(self) -> Result<Permit, Refusal> {
+        self.turn_as(Label::default).await
+    }
+
+    /// The same for a visit that people know by this.
+    pub async fn turn_as(self, label: impl FnOnce() -> Label) -> Result<Permit, Refusal> {
         match self.0 {
-            Some(standing) => standing.turn().await,
+            Some(standing) => standing.turn(label).await,
             None => Ok(Permit(None)),
         }
     }
@@ -148,15 +162,16 @@ impl Standing {
         Ok(())
     }
 
-    async fn turn(mut self) -> Result<Permit, Refusal> {
+    async fn turn(mut self, label: impl FnOnce() -> Label) -> Result<Permit, Refusal> {
         let (ticket, ready) = (self.ticket, now());
         let mut told = self.lane.look(|state| {
             state.lane.ready(ticket, ready);
             state.drive_for(ticket, ready)
         });
         let at_once = told.is_some();
-        if !at_once {
-            self.start_waiting();
+        if !at_once && self.number.is_none() {
+            let number = self.start_waiting();
+            self.gate.line.label(number, label());
         }
         loop {
             match told {
@@ -226,15 +241,18 @@ impl Standing {
         timer.as_mut().poll(cx)
     }
 
-    fn start_waiting(&mut self) {
-        if !std::mem::replace(&mut self.counted, true) {
-            self.gate.waiting.fetch_add(1, Relaxed);
-        }
+    /// To be called once.
+    fn start_waiting(&mut self) -> u64 {
+        self.gate.waiting.fetch_add(1, Relaxed);
+        let number = self.gate.line.enter(&self.lane, self.joined, self.expected);
+        self.number = Some(number);
+        number
     }
 
     fn stop_waiting(&mut self) {
-        if std::mem::take(&mut self.counted) {
+        if let Some(number) = self.number.take() {
             self.gate.waiting.fetch_sub(1, Relaxed);
+            self.gate.line.leave(number);
         }
     }
 }

@@ -147,6 +147,11 @@ impl State {
         self.alarm.filter(|alarm| alarm.keeper == ticket).map(|alarm| alarm.at)
     }
 
+    /// When somebody must drive the lane on.
+    pub(super) fn alarm_at(&self) -> Option<Timestamp> {
+        self.alarm.map(|alarm| alarm.at)
+    }
+
     /// The visit is gone; what is kept by its number may be another's by now.
     pub(super) fn forget(&mut self, ticket: Ticket) {
         if let Some(sleeper) = self.sleepers.get_mut(ticket.number()).filter(|sleeper| sleeper.ticket == Some(ticket)) {

@@ -8,10 +8,12 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::shared_lane::{SharedLane, State};
 use super::{Gate, now};
 use crate::politeness::HostKey;
-use crate::politeness::lane::{Expectation, Forgotten, View};
+use crate::politeness::lane::{Condition, Expectation, Forgotten, View};
 use crate::politeness::policy::{Delays, Mode, Overrides};
 use crate::politeness::time::Timestamp;
 
@@ -19,8 +21,12 @@ use crate::politeness::time::Timestamp;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     pub sort: Sort,
+    /// The other way round.
+    pub reverse: bool,
     /// Part of the name.
     pub filter: String,
+    /// Only these.
+    pub condition: Option<Condition>,
     pub offset: usize,
     pub limit: usize,
 }
@@ -40,6 +46,18 @@ pub enum Sort {
     /// The latest send.
     LastSent,
 }
+
+/// All hosts, counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// In the order of [`Condition::ALL`].
+    pub counts: [usize; Condition::ALL.len()],
+    /// Some of those that are paused.
+    pub paused: Vec<HostKey>,
+}
+
+/// More need no naming.
+const MOST_NAMED: usize = 100;
 
 #[derive(Clone, Debug)]
 pub struct Listing {
@@ -74,13 +92,28 @@ impl Gate {
         let now = now();
         let mut found: Vec<(u64, Arc<SharedLane>)> = Vec::new();
         self.registry.each(|host, lane| {
-            if host.as_str().contains(&page.filter) {
+            let is_so = |wanted| lane.look(|state| state.lane.view(now)).condition() == wanted;
+            if host.as_str().contains(&page.filter) && page.condition.is_none_or(is_so) {
                 found.push((page.sort.rank(lane, now), lane.clone()));
             }
         });
         let total = found.len();
         let hosts = pick(found, page).iter().filter_map(|(_, lane)| view(lane, now)).collect();
         Listing { total, hosts }
+    }
+
+    /// Looks at every lane, so ask seldom where there are many.
+    pub fn census(&self) -> Census {
+        let (now, mut census) = (now(), Census::default());
+        self.registry.each(|host, lane| {
+            let condition = lane.look(|state| state.lane.view(now)).condition();
+            census.counts[condition as usize] += 1;
+            if condition == Condition::Paused && census.paused.len() < MOST_NAMED {
+                census.paused.push(host.clone());
+            }
+        });
+        census.paused.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
+        census
     }
 
     /// What is known of a host; nothing if it has not been visited lately.
@@ -119,6 +152,7 @@ impl Gate {
             paused = view.paused_until.is_some(),
             "somebody has changed how a host is treated"
         );
+        self.tell_of_steering(host, wanted, &view);
         Ok(view)
     }
 
@@ -132,6 +166,7 @@ impl Gate {
             (forgotten, state.lane.view(now))
         });
         tracing::info!(event = "host.forgotten", %host, "somebody has had a host's pace forgotten");
+        self.events.tell("host.forgotten", Some(host.as_str()), || json!({}));
         Some(forgotten)
     }
 }
@@ -178,7 +213,8 @@ impl Sort {
 /// The page in order. Only what is on it is sorted.
 fn pick(mut found: Vec<(u64, Arc<SharedLane>)>, page: &Page) -> Vec<(u64, Arc<SharedLane>)> {
     let order = |a: &(u64, Arc<SharedLane>), b: &(u64, Arc<SharedLane>)| -> Ordering {
-        b.0.cmp(&a.0).then_with(|| name(&a.1).cmp(name(&b.1)))
+        let order = b.0.cmp(&a.0).then_with(|| name(&a.1).cmp(name(&b.1)));
+        if page.reverse { order.reverse() } else { order }
     };
     let end = page.offset.saturating_add(page.limit);
     if end < found.len() {
@@ -235,8 +271,9 @@ mod tests {
         for number in 0..100 {
             gate.steer(&host(&format!("h{number:02}.test")), &delay(number % 10)).unwrap();
         }
-        let page =
-            |sort, filter: &str, offset, limit| gate.list(&Page { sort, filter: filter.to_owned(), offset, limit });
+        let page = |sort, filter: &str, offset, limit| {
+            gate.list(&Page { sort, filter: filter.to_owned(), offset, limit, ..Page::default() })
+        };
         let first = page(Sort::Host, "", 0, 3);
         assert_eq!((first.total, names(&first)), (100, vec!["h00.test".into(), "h01.test".into(), "h02.test".into()]));
         assert_eq!(names(&page(Sort::Host, "", 98, 50)), ["h98.test", "h99.test"]);
@@ -245,6 +282,10 @@ mod tests {
         let some = page(Sort::Host, "h7", 0, 2);
         assert_eq!((some.total, some.hosts.len()), (10, 2));
         assert!(page(Sort::Wait, "", 1_000, 5).hosts.is_empty());
+        let reverse = gate.list(&Page { sort: Sort::Delay, reverse: true, limit: 2, ..Page::default() });
+        assert_eq!(names(&reverse), ["h90.test", "h80.test"]);
+        let none = gate.list(&Page { condition: Some(Condition::Held), limit: 2, ..Page::default() });
+        assert_eq!((none.total, gate.census().counts), (0, [0, 0, 0, 0, 0, 100]));
     }
 
     #[test]

@@ -93,6 +93,11 @@ impl Roll {
         self.len
     }
 
+    /// How many have ever entered, less any whole multiple of 2^32.
+    pub(super) fn entered(&self) -> u32 {
+        self.next_generation
+    }
+
     pub(super) fn enter(&mut self, entry: Entry) -> Ticket {
         let generation = self.next_generation;
         self.next_generation = generation.wrapping_add(1);

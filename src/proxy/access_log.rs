@@ -40,6 +40,17 @@ pub(super) struct Entry {
     pub(super) wait: Duration,
 }
 
+/// What is known of it when it is over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ending {
+    pub(super) status: u16,
+    pub(super) bytes: u64,
+    pub(super) took: Duration,
+    pub(super) complete: bool,
+    /// Which part of its host's delay counts.
+    pub(super) why: Option<&'static str>,
+}
+
 impl AccessLog {
     pub fn off() -> Self {
         AccessLog { lines: None, json: false, lost: AtomicU64::new(0) }
@@ -95,6 +106,26 @@ impl Entry {
             origin: None,
             wait: Duration::ZERO,
         }
+    }
+}
+
+impl Entry {
+    /// For whoever listens, with a URL that may be shown.
+    pub(super) fn told(&self, url: &str, ending: &Ending) -> serde_json::Value {
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        json!({
+            "client": self.user.clone().unwrap_or_else(|| self.client.ip().to_string()),
+            "method": self.method,
+            "url": url,
+            "status": (ending.status != 0).then_some(ending.status),
+            "bytes": ending.bytes,
+            "took_ms": millis(ending.took),
+            "wait_ms": millis(self.wait),
+            "origin_ms": self.origin.map(millis),
+            "why": ending.why,
+            "error": self.error,
+            "complete": ending.complete,
+        })
     }
 }
 

@@ -15,9 +15,10 @@ use super::body::Body;
 use super::failure::{BadRequest, Failure, Refusal};
 use super::in_flight::InFlight;
 use super::job::Job;
+use super::label::Who;
 use super::robots::{self, Heard};
 use super::wish::Wish;
-use super::{Settings, Worker, tunnel};
+use super::{Settings, Worker, label, tunnel};
 use crate::metrics::Outcome;
 use crate::politeness::HostKey;
 use crate::politeness::visit;
@@ -41,7 +42,8 @@ pub(super) async fn connect(
     if worker.shared.identity.has_signed(&parts.headers) {
         return Err(Refusal::Loop.into());
     }
-    let peer = in_flight.as_ref().expect("a request is in flight until it is answered").peer();
+    let asking = in_flight.as_ref().expect("a request is in flight until it is answered");
+    let (peer, address) = (asking.peer(), asking.address());
     let wish = Wish::of(&parts.headers, user);
     let job = Job::begin(&worker.shared, wish.name())?;
     let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &host).await?;
@@ -49,6 +51,8 @@ pub(super) async fn connect(
     let Heard { crawl_delay, .. } = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     let visit = wish.visit(&worker.shared.gate, &parts.uri, peer, crawl_delay);
     let mut place = worker.shared.gate.join(&budget, visit)?;
+    let label = || label::of_tunnel(Who { name: job.name(), address }, &host, port);
+    place.known_as(label);
     place.called().await?;
     let opening = worker.upstream.tunnel(settings.terms(), &host, port).await;
     let opening = opening.inspect_err(|error| {
@@ -59,7 +63,7 @@ pub(super) async fn connect(
     let (stream, early) =
         opening.map_err(Failure::from).inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     // The tunnel is open, but nothing of the client's goes into it before the turn.
-    let permit = place.turn().await?;
+    let permit = place.turn_as(label).await?;
     permit.sent();
     permit.report(visit::Outcome::Opened);
     job.answered(&worker.shared, settings, 200);

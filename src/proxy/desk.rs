@@ -62,6 +62,11 @@ impl Desk {
         self.worker.upstream.budget(settings.terms(), settings.config.politeness.key, host).await.ok()
     }
 
+    /// What all workers share.
+    pub fn shared(&self) -> &Shared {
+        &self.worker.shared
+    }
+
     /// The clients that fail or were stopped.
     pub fn jobs(&self) -> &Mutex<Jobs> {
         &self.worker.shared.jobs

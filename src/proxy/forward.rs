@@ -14,6 +14,7 @@ use super::failure::{BadRequest, Failure, Refusal};
 use super::handle::answered;
 use super::in_flight::InFlight;
 use super::job::Job;
+use super::label::Who;
 use super::lesson::{self, Lesson};
 use super::robots::{self, Heard};
 use super::send::{Errand, Sent};
@@ -38,7 +39,8 @@ pub(super) async fn forward(
     in_flight: &mut Option<InFlight>,
 ) -> Result<Response<Body>, Failure> {
     check(worker, &parts)?;
-    let peer = in_flight.as_ref().expect("a request is in flight until it is answered").peer();
+    let asking = in_flight.as_ref().expect("a request is in flight until it is answered");
+    let (peer, address) = (asking.peer(), asking.address());
     if let Some(response) = max_forwards::answer(&mut parts)? {
         answered(in_flight, response.status().as_u16(), Outcome::Rejected);
         return Ok(response);
@@ -66,7 +68,8 @@ pub(super) async fn forward(
     // Written down before it waits: then nothing keeps what it was read into.
     let message = Message::new(Request::from_parts(parts, body), &settings.config.upstream);
     let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &origin.host).await?;
-    let errand = Errand { worker, settings, origin, budget: &budget, visit, safe, keep_body };
+    let who = Who { name: job.name(), address };
+    let errand = Errand { worker, settings, origin, budget: &budget, visit, who, safe, keep_body };
     let sent = errand.send(message).await.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     let Sent { answer, permit, took, attempts } = sent;
 

@@ -36,10 +36,9 @@ pub(super) struct Client {
 pub(super) async fn handle(worker: &Arc<Worker>, client: &Arc<Client>, request: Request<Incoming>) -> Response<Body> {
     let settings = worker.shared.settings.load_full();
     let asked = Kept::of(&request);
-    let entry =
-        worker.shared.access_log.is_on().then(|| {
-            Box::new(Entry::new(client.peer, request.method(), &asked.url, settings.config.log.query_strings))
-        });
+    let is_told = worker.shared.access_log.is_on() || worker.shared.events.is_watched();
+    let entry = is_told
+        .then(|| Box::new(Entry::new(client.peer, request.method(), &asked.url, settings.config.log.query_strings)));
     let in_flight =
         InFlight::begin(worker.shared.clone(), client.clone(), &settings.config.limits, asked.kind(), entry);
     let mut in_flight = Some(in_flight);

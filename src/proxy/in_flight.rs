@@ -2,15 +2,18 @@
 //!
 //! Dropping it settles everything, so no path can forget: a client that leaves, an origin that breaks off, a panic.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Shared;
-use super::access_log::Entry;
+use super::access_log::{Ending, Entry};
 use super::handle::Client;
+use super::label;
 use crate::clock;
+use crate::events::REQUEST;
 use crate::gate::Permit;
 use crate::metrics::{Kind, Outcome, Stage};
 use crate::patience::Limit;
@@ -30,7 +33,7 @@ pub(super) struct InFlight {
     complete: bool,
     status: u16,
     bytes: u64,
-    /// Only if there is an access log.
+    /// Only if there is an access log, or somebody listens.
     entry: Option<Box<Entry>>,
     /// Settled with the request.
     permit: Option<Permit>,
@@ -89,6 +92,27 @@ impl InFlight {
         self.bytes += bytes as u64;
     }
 
+    /// Tells whoever listens.
+    fn tell(&self, entry: &Entry, took: Duration) {
+        if !self.shared.events.is_watched() {
+            return;
+        }
+        let url = label::without_query(&entry.url);
+        let ending = Ending {
+            status: self.status,
+            bytes: self.bytes,
+            took,
+            complete: self.complete,
+            why: self.permit.as_ref().and_then(Permit::account).map(|account| account.delays.why()),
+        };
+        self.shared.events.tell(REQUEST, label::host_of(&url), || entry.told(&url, &ending));
+    }
+
+    /// Where the client is.
+    pub(super) fn address(&self) -> IpAddr {
+        self.client.peer.ip()
+    }
+
     /// All of the answer was handed on.
     pub(super) fn completed(&mut self) {
         self.complete = true;
@@ -112,6 +136,7 @@ impl Drop for InFlight {
         if let Some(entry) = self.entry.take() {
             let took = clock::now().duration_since(self.began);
             self.shared.access_log.write(&entry, self.status, self.bytes, took, self.complete);
+            self.tell(&entry, took);
         }
         self.client.limit.begin_within(self.idle, self.head_timeout);
     }

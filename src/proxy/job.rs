@@ -3,6 +3,8 @@
 //! Only what became of a request counts: its origin's answer, or none. What curtsy refuses is not the job's failure, and
 //! a client that leaves reports nothing.
 
+use serde_json::json;
+
 use super::failure::{Failure, Refusal};
 use super::{Settings, Shared};
 use crate::clock;
@@ -14,6 +16,10 @@ use crate::upstream::UpstreamError;
 pub(super) struct Job(Option<Box<str>>);
 
 impl Job {
+    pub(super) fn name(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+
     /// Whether the job may go on.
     pub(super) fn begin(shared: &Shared, name: Option<&str>) -> Result<Self, Refusal> {
         let Some(name) = name else { return Ok(Job(None)) };
@@ -57,6 +63,9 @@ impl Job {
                 event = "job.stopped", client = name, failures, %last, for_s,
                 "a client is stopped: all it did lately has failed"
             );
+            shared.events.tell("job.stopped", None, || {
+                json!({ "client": name, "failures": failures, "held_s": for_s, "why": format!("the last one with {last}") })
+            });
         }
     }
 }

@@ -16,6 +16,7 @@ mod headers;
 mod identity;
 mod in_flight;
 mod job;
+mod label;
 mod landing;
 mod lesson;
 mod max_forwards;
@@ -38,6 +39,7 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 
 use crate::config::Config;
+use crate::events::Events;
 use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::politeness::jobs::Jobs;
@@ -45,7 +47,7 @@ use crate::politeness::retries::Retrying;
 use crate::politeness::robots::Agents;
 use crate::politeness::signals::Listening;
 use crate::robots::Robots;
-use crate::shutdown::Stop;
+use crate::shutdown::{Live, Stop};
 use crate::upstream::{Guard, Terms, Trust};
 
 use self::quotas::Quotas;
@@ -69,6 +71,10 @@ pub struct Shared {
     pub robots: Arc<Robots>,
     pub jobs: Mutex<Jobs>,
     pub stop: Stop,
+    /// Where what happens is told.
+    pub events: Arc<Events>,
+    /// Accept loops that run.
+    pub listening: Live,
     /// Open client connections, of all workers.
     connections: AtomicUsize,
     /// Numbers the answers curtsy makes itself, so that a client's report can be found in the log.
@@ -168,12 +174,19 @@ impl Shared {
             metrics,
             identity,
             access_log,
-            gate,
             robots,
             jobs: Mutex::new(Jobs::new()),
             stop,
+            events: gate.events().clone(),
+            gate,
+            listening: Live::default(),
             connections: AtomicUsize::new(0),
             answers: AtomicU64::new(0),
         }
+    }
+
+    /// Open client connections.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Relaxed)
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::header::{HeaderValue, USER_AGENT};
 use http::request::Parts;
+use serde_json::json;
 
 use super::failure::{Failure, Refusal};
 use super::{Settings, Worker};
@@ -210,6 +211,11 @@ pub(super) async fn fetch(
     let seen = fetch::fetch(way, origin, previous).await;
     worker.shared.metrics.robots.fetch(result(&seen));
     tracing::debug!(event = "robots.fetched", %origin, status = seen.status, error = seen.error, "robots.txt fetched");
+    worker.shared.events.tell(
+        "robots.fetched",
+        Some(origin.host.as_str()),
+        || json!({ "origin": origin.to_string(), "result": result(&seen), "status": seen.status, "why": seen.error }),
+    );
     let throttled = seen.record.trouble.filter(|trouble| trouble.kind == TroubleKind::Throttled);
     if let (Some(trouble), Ok(budget)) = (throttled, way.upstream.budget(way.terms, key, &origin.host).await) {
         // Who is too fast for robots.txt is too fast for the pages.

@@ -11,6 +11,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use super::failure::Failure;
+use super::label::{self, Who};
 use super::{Settings, Worker};
 use crate::clock;
 use crate::gate::{Permit, Place};
@@ -33,6 +34,7 @@ pub(super) struct Errand<'a> {
     /// Whose turns it takes.
     pub(super) budget: &'a HostKey,
     pub(super) visit: Visit,
+    pub(super) who: Who<'a>,
     /// Whether it may be sent again after a refusal: its method is safe.
     pub(super) safe: bool,
     /// Whether a small body may be taken in before it is sent. Not if its client waits for an answer to send it.
@@ -68,13 +70,14 @@ impl Errand<'_> {
         attempt: u32,
         joined: Instant,
     ) -> Result<(Sent, Option<Message>), Failure> {
+        place.known_as(|| label::of(self.who, self.origin, &message));
         place.called().await?;
         if self.keep_body {
             message.keep_body(KEPT_BODY).await?;
         }
         let terms = self.settings.terms();
         let ready = self.ready(&place, self.worker.upstream.ready(terms, self.origin).await)?;
-        let permit = place.turn().await?;
+        let permit = place.turn_as(|| label::of(self.who, self.origin, &message)).await?;
         let spare = if self.safe { message.again() } else { None };
         match self.exchange(ready, message, &permit).await {
             Ok((answer, took)) => Ok((Sent { answer, permit, took, attempts: attempt }, spare)),
@@ -90,9 +93,10 @@ impl Errand<'_> {
     /// The connection was dead: the second try goes over a new one.
     async fn resend(&self, message: Message, attempt: u32, joined: Instant) -> Result<Sent, Failure> {
         let mut place = self.worker.shared.gate.join(self.budget, self.once_more(joined))?;
+        place.known_as(|| label::of(self.who, self.origin, &message));
         place.called().await?;
         let ready = self.ready(&place, self.worker.upstream.ready_new(self.settings.terms(), self.origin).await)?;
-        let permit = place.turn().await?;
+        let permit = place.turn_as(|| label::of(self.who, self.origin, &message)).await?;
         let (answer, took) = self.exchange(ready, message, &permit).await.map_err(|unanswered| unanswered.error)?;
         Ok(Sent { answer, permit, took, attempts: attempt })
     }

@@ -67,6 +67,7 @@ impl Worker {
 }
 
 async fn accept_loop(worker: Arc<Worker>, listener: TcpListener) {
+    let _listening = worker.shared.listening.begin();
     let mut stop = worker.shared.stop.clone();
     loop {
         let accepted = tokio::select! {

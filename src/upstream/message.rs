@@ -82,6 +82,13 @@ impl Message {
     }
 
     /// The same once more, if it may be sent twice.
+    /// Method and target, as they are sent.
+    pub fn line(&self) -> (&str, &str) {
+        let line = self.head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        let mut words = str::from_utf8(line).unwrap_or_default().split(' ');
+        (words.next().unwrap_or_default(), words.next().unwrap_or_default())
+    }
+
     pub fn again(&self) -> Option<Message> {
         self.repeatable.then(|| Message { head: self.head.clone(), body: RequestBody::Empty, ..*self })
     }

@@ -27,14 +27,20 @@
 //! | X53, X57, as far as robots.txt is shown | `robots_command` |
 //! | what happens between a decision and the send | `meanwhile` |
 //! | hosts and clients, shown and steered | `hosts` |
-//! | what was counted, health | `admin` |
+//! | what was counted, health, X58 | `admin` |
+//! | the API as a whole, its document | `api` |
+//! | X56, X57: who may come in to the operator | `door` |
+//! | what is told while it happens | `events` |
 //! | what counts, and other numbers while it runs | `steering` |
 //! | what survives a restart | `restart` |
 
 mod admin;
+mod api;
 mod bodies;
 mod connect;
 mod coverage;
+mod door;
+mod events;
 mod expect;
 mod framing;
 mod guard;

@@ -29,6 +29,8 @@ pub struct Row {
     pub why: String,
     pub queued: usize,
     pub in_flight: usize,
+    /// That have come since curtsy has known the host.
+    pub visits: u32,
     /// When the next visit can start; none if only people can tell.
     pub next_available_s: Option<f64>,
     pub held_s: Option<f64>,
@@ -60,6 +62,8 @@ pub struct Host {
     pub last_success: Option<String>,
     pub queued: usize,
     pub in_flight: usize,
+    /// That have come since curtsy has known the host.
+    pub visits: u32,
     pub concurrency: Concurrency,
     pub burst: u32,
     pub breaker: Breaker,
@@ -118,11 +122,12 @@ impl Row {
     pub(super) fn new(host: &HostKey, view: &View, now: Timestamp) -> Row {
         Row {
             host: host.to_string(),
-            state: state(view).to_owned(),
+            state: view.condition().word().to_owned(),
             delay_ms: millis(view.delays.effective()),
             why: view.delays.why().to_owned(),
             queued: view.queued,
             in_flight: view.in_flight,
+            visits: view.visits,
             next_available_s: next(view, now),
             held_s: view.held.map(|(until, _)| seconds(until.since(now))),
             hold_cause: view.held.map(|(_, held)| cause(held).to_owned()),
@@ -137,7 +142,7 @@ impl Host {
         let (effective, configured) = view.concurrency;
         Host {
             host: host.to_string(),
-            state: state(view).to_owned(),
+            state: view.condition().word().to_owned(),
             mode: mode(view.mode).to_owned(),
             delay_ms: millis(view.delays.effective()),
             delay: Delay::new(&view.delays),
@@ -154,6 +159,7 @@ impl Host {
             last_success: view.last_success.and_then(moment),
             queued: view.queued,
             in_flight: view.in_flight,
+            visits: view.visits,
             concurrency: Concurrency { effective, configured },
             burst: view.burst,
             breaker: Breaker::new(view),
@@ -197,17 +203,6 @@ impl Overrides {
 
 fn next(view: &View, now: Timestamp) -> Option<f64> {
     (view.next_start < Timestamp::NEVER).then(|| seconds(view.next_start.since(now)))
-}
-
-fn state(view: &View) -> &'static str {
-    match view {
-        _ if view.paused_until.is_some() => "paused",
-        _ if view.breaker != lane::Breaker::Closed => "broken",
-        _ if view.held.is_some() => "held",
-        _ if view.queued > 0 => "waiting",
-        _ if view.in_flight > 0 => "active",
-        _ => "idle",
-    }
 }
 
 fn mode(mode: Mode) -> &'static str {

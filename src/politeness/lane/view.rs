@@ -29,6 +29,8 @@ pub struct View {
     pub last_success: Option<Timestamp>,
     pub queued: usize,
     pub in_flight: usize,
+    /// Visits that have come since the lane was made, less any whole multiple of 2^32.
+    pub visits: u32,
     /// Visits that may be in flight as things stand, and by the policy.
     pub concurrency: (usize, usize),
     pub burst: u32,
@@ -49,6 +51,46 @@ pub enum Held {
     Breaker,
     /// By somebody else: its robots.txt is answered with 429, or it is remembered.
     Other,
+}
+
+/// A host in a word: the first that is so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    Paused,
+    Broken,
+    Held,
+    Waiting,
+    Active,
+    Idle,
+}
+
+impl Condition {
+    pub const ALL: [Condition; 6] =
+        [Condition::Paused, Condition::Broken, Condition::Held, Condition::Waiting, Condition::Active, Condition::Idle];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Condition::Paused => "paused",
+            Condition::Broken => "broken",
+            Condition::Held => "held",
+            Condition::Waiting => "waiting",
+            Condition::Active => "active",
+            Condition::Idle => "idle",
+        }
+    }
+}
+
+impl View {
+    pub fn condition(&self) -> Condition {
+        match self {
+            _ if self.paused_until.is_some() => Condition::Paused,
+            _ if self.breaker != Breaker::Closed => Condition::Broken,
+            _ if self.held.is_some() => Condition::Held,
+            _ if self.queued > 0 => Condition::Waiting,
+            _ if self.in_flight > 0 => Condition::Active,
+            _ => Condition::Idle,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +118,7 @@ impl Lane {
             last_success: (self.last_success > Timestamp::START).then_some(self.last_success),
             queued: self.queued(),
             in_flight: self.in_flight(),
+            visits: self.roll.entered(),
             concurrency: (self.concurrency(), self.policy.concurrency.max(1) as usize),
             burst: self.policy.burst.max(1),
             breaker: self.breaker().map_or(Breaker::Closed, |breaker| Breaker::of(breaker, now)),

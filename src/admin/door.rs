@@ -1,0 +1,173 @@
+//! Who may come in: the checks that every request to the admin listener passes, whatever it is for.
+//!
+//! Against a page in a browser that is made to work for somebody else: the Host field must be an address or a name of
+//! this machine, which a rebound name is not, and nothing is answered that a browser says comes from elsewhere, but that
+//! somebody follows a link to a page. With a token, everything but health needs it, or the cookie that a page is given
+//! for it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{
+    AUTHORIZATION, CONTENT_SECURITY_POLICY, COOKIE, HOST, HeaderValue, ORIGIN, REFERRER_POLICY, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use subtle::ConstantTimeEq;
+
+use super::problem::Problem;
+use super::{Admin, login};
+
+pub(super) async fn check_host(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+    if is_ours(request.headers(), admin.address) {
+        next.run(request).await
+    } else {
+        (StatusCode::MISDIRECTED_REQUEST, "This is curtsy's admin port; use its address.\n").into_response()
+    }
+}
+
+/// An IP address cannot be rebound, and localhost is this machine.
+fn is_ours(headers: &HeaderMap, address: SocketAddr) -> bool {
+    let Some(host) = headers.get(HOST).and_then(|value| value.to_str().ok()) else { return false };
+    let name = host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
+    let literal = name.trim_start_matches('[').trim_end_matches(']');
+    match literal.parse::<IpAddr>() {
+        Ok(ip) => ip == address.ip() || ip.is_loopback() || address.ip().is_unspecified(),
+        Err(_) => name.eq_ignore_ascii_case("localhost"),
+    }
+}
+
+/// A page of another site must not even make curtsy fetch something.
+pub(super) async fn check_site(request: Request, next: Next) -> Response {
+    let is_page = request.method() == Method::GET && !request.uri().path().starts_with("/api/");
+    if is_of_another_site(request.headers()) && !(is_page && follows_a_link(request.headers())) {
+        let detail = "the API takes no requests from pages of other sites".to_owned();
+        return Problem { status: StatusCode::FORBIDDEN, title: "Foreign origin", detail }.into_response();
+    }
+    next.run(request).await
+}
+
+/// As the browser says; other programs say nothing.
+fn is_of_another_site(headers: &HeaderMap) -> bool {
+    let own = text(headers, HOST.as_str()).unwrap_or_default();
+    let foreign = text(headers, ORIGIN.as_str()).is_some_and(|origin| origin.strip_prefix("http://") != Some(own));
+    foreign || text(headers, "sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"))
+}
+
+/// Somebody is on the way to a page, in a window of its own: whoever sent them there sees nothing of it.
+fn follows_a_link(headers: &HeaderMap) -> bool {
+    !headers.contains_key(ORIGIN)
+        && text(headers, "sec-fetch-mode") == Some("navigate")
+        && text(headers, "sec-fetch-dest") == Some("document")
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).map(|value| value.to_str().unwrap_or("unreadable"))
+}
+
+pub(super) async fn check_token(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+    let Some(token) = &admin.token else { return next.run(request).await };
+    let given = request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    let by_token = given.is_some_and(|given| same(given, token));
+    if by_token || is_in_session(request.headers(), &admin.own.session) {
+        return next.run(request).await;
+    }
+    if request.method() == Method::GET && request.uri().path() == "/" {
+        return login::page(&admin, request.uri());
+    }
+    let challenge = [(WWW_AUTHENTICATE, "Bearer realm=\"curtsy\"")];
+    (StatusCode::UNAUTHORIZED, challenge, "Send Authorization: Bearer TOKEN (metrics.token).\n").into_response()
+}
+
+pub(super) fn same(given: &[u8], secret: &str) -> bool {
+    given.ct_eq(secret.as_bytes()).into()
+}
+
+/// The cookie that a page has for its token. Other ports of this machine are shown it too, so it is not the token.
+pub(super) const COOKIE_NAME: &str = "curtsy-session";
+
+fn is_in_session(headers: &HeaderMap, session: &str) -> bool {
+    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.any(|(name, value)| name == COOKIE_NAME && !session.is_empty() && same(value.as_bytes(), session))
+}
+
+/// Scripts, styles and calls only of curtsy's own, and in nobody's frame.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+     form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// What a browser must not do with anything from here.
+pub(super) async fn guard_answer(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ours(host: &str, address: &str) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, host.parse().unwrap());
+        is_ours(&headers, address.parse().unwrap())
+    }
+
+    fn fields(fields: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, "127.0.0.1:3129".parse().unwrap());
+        for (name, value) in fields {
+            headers.insert(*name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn a_page_of_another_site_is_turned_away() {
+        let foreign = |given: &[(&'static str, &str)]| is_of_another_site(&fields(given));
+        assert!(!foreign(&[]));
+        assert!(!foreign(&[("origin", "http://127.0.0.1:3129"), ("sec-fetch-site", "same-origin")]));
+        assert!(!foreign(&[("sec-fetch-site", "none")]));
+        assert!(foreign(&[("origin", "http://evil.test")]));
+        assert!(foreign(&[("origin", "http://127.0.0.1:8080")]));
+        assert!(foreign(&[("origin", "null")]));
+        assert!(foreign(&[("sec-fetch-site", "cross-site")]));
+        assert!(foreign(&[("sec-fetch-site", "same-site")]));
+    }
+
+    #[test]
+    fn a_link_may_be_followed_but_not_into_a_frame() {
+        let follows = |given: &[(&'static str, &str)]| follows_a_link(&fields(given));
+        assert!(follows(&[("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")]));
+        assert!(!follows(&[("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")]));
+        assert!(!follows(&[("sec-fetch-mode", "no-cors"), ("sec-fetch-dest", "script")]));
+        assert!(!follows(&[("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document"), ("origin", "null")]));
+    }
+
+    #[test]
+    fn a_rebound_name_is_turned_away() {
+        assert!(ours("127.0.0.1:3129", "127.0.0.1:3129"));
+        assert!(ours("localhost:3129", "127.0.0.1:3129"));
+        assert!(ours("[::1]:3129", "[::1]:3129"));
+        assert!(ours("10.0.0.7:3129", "0.0.0.0:3129"));
+        assert!(!ours("evil.test:3129", "127.0.0.1:3129"));
+        assert!(!ours("10.0.0.7:3129", "127.0.0.1:3129"));
+        assert!(!ours("localhost.evil.test", "127.0.0.1:3129"));
+    }
+
+    #[test]
+    fn only_the_session_of_this_process_counts() {
+        let inside = |cookie: &str, session: &str| is_in_session(&fields(&[("cookie", cookie)]), session);
+        assert!(inside("a=b; curtsy-session=xyz", "xyz"));
+        assert!(!inside("curtsy-session=xy", "xyz") && !inside("session=xyz", "xyz"));
+        assert!(!inside("curtsy-session=", ""), "without a session nobody is in it");
+    }
+}

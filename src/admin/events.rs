@@ -1,0 +1,179 @@
+//! `GET /api/v1/events`: what happens, while it happens, as server-sent events.
+//!
+//! Each is one JSON object with `event`, `at` and `host`. Whoever comes back with `Last-Event-ID` goes on where it was, as
+//! far as that is remembered. `lost` says how many were missed, `status` how things stand, once a second while that
+//! changes. The number of listeners is bounded, and so is what each is sent.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use http_body::Frame;
+use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::MissedTickBehavior;
+use url::form_urlencoded;
+
+use super::Admin;
+use super::problem::Problem;
+use super::status::Pulse;
+use crate::events::{Event, Listener};
+
+/// More than people and dashboards there are.
+pub(super) const MOST_LISTENERS: usize = 32;
+/// As many as are kept of a sort.
+const MOST_RECENT: u64 = 512;
+/// Events that come close together are sent together.
+const TOGETHER: Duration = Duration::from_millis(100);
+const PULSE: Duration = Duration::from_secs(1);
+/// Pulses without news until a comment keeps the connection alive.
+const QUIET: u32 = 15;
+
+/// What a listener wants to hear.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Wish {
+    /// Kinds, or what they begin with before the dot; all if there are none.
+    kinds: Vec<String>,
+    host: Option<String>,
+    /// How many of the newest it wants to hear again.
+    recent: u64,
+}
+
+/// `GET /api/v1/events?kind=&host=&recent=`
+pub(super) async fn follow(State(admin): State<Arc<Admin>>, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
+    let wish = wish(uri.query().unwrap_or_default())?;
+    let place = admin.own.listeners.clone().try_acquire_owned().map_err(|_| Problem {
+        status: StatusCode::SERVICE_UNAVAILABLE,
+        title: "Too many listeners",
+        detail: format!("{MOST_LISTENERS} follow the events already; come back when one has left"),
+    })?;
+    let events = &admin.desk.shared().events;
+    let after = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
+    let listener = events.listen(after.or_else(|| (wish.recent > 0).then(|| events.before_last(wish.recent))));
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(feed(admin.clone(), wish, listener, sender, place));
+    let fields = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
+    Ok((fields, Body::new(Feed(receiver))).into_response())
+}
+
+/// Sends until the listener leaves or curtsy stops.
+async fn feed(
+    admin: Arc<Admin>,
+    wish: Wish,
+    mut listener: Listener,
+    sender: mpsc::Sender<Bytes>,
+    _place: OwnedSemaphorePermit,
+) {
+    let mut stop = admin.stop.clone();
+    let mut beat = tokio::time::interval(PULSE);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut last, mut quiet) = (None, 0);
+    // Said first, so that the browser knows at once that somebody is there.
+    let mut text = "retry: 2000\n\n".to_owned();
+    loop {
+        if !text.is_empty() && sender.send(Bytes::from(std::mem::take(&mut text))).await.is_err() {
+            return;
+        }
+        tokio::select! {
+            () = sender.closed() => return,
+            () = stop.requested() => return,
+            () = listener.rung() => {
+                tokio::time::sleep(TOGETHER).await;
+                let (events, lost) = listener.hear();
+                write_events(&mut text, &events, lost, &wish);
+            }
+            _ = beat.tick() => {
+                let pulse = Pulse::of(&admin);
+                if wish.wants("status") && last.as_ref() != Some(&pulse) {
+                    text.push_str(&format!("data: {}\n\n", pulse.told()));
+                    last = Some(pulse);
+                }
+                quiet = if text.is_empty() { quiet + 1 } else { 0 };
+                if quiet >= QUIET {
+                    text.push_str(":\n\n");
+                    quiet = 0;
+                }
+            }
+        }
+    }
+}
+
+fn write_events(text: &mut String, events: &[Arc<Event>], lost: u64, wish: &Wish) {
+    if lost > 0 {
+        text.push_str(&format!("data: {}\n\n", json!({ "event": "lost", "host": null, "count": lost })));
+    }
+    for event in events.iter().filter(|event| wish.covers(event)) {
+        // JSON in one line: nothing in it ends the field.
+        text.push_str(&format!("id: {}\ndata: {}\n\n", event.id, event.json));
+    }
+}
+
+impl Wish {
+    fn wants(&self, kind: &str) -> bool {
+        let family = kind.split('.').next().unwrap_or_default();
+        self.kinds.is_empty() || self.kinds.iter().any(|wanted| wanted == kind || wanted == family)
+    }
+
+    fn covers(&self, event: &Event) -> bool {
+        self.wants(event.kind) && (self.host.is_none() || event.host.as_deref() == self.host.as_deref())
+    }
+}
+
+fn wish(query: &str) -> Result<Wish, Problem> {
+    let mut wish = Wish::default();
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match name.as_ref() {
+            "kind" => wish.kinds = value.split(',').map(str::to_owned).collect(),
+            "host" => wish.host = Some(value.to_ascii_lowercase()),
+            "recent" => {
+                let recent = value.parse().ok().filter(|recent| *recent <= MOST_RECENT);
+                wish.recent =
+                    recent.ok_or_else(|| Problem::bad_request(format!("recent is a number, at most {MOST_RECENT}")))?;
+            }
+            _ => return Err(Problem::bad_request("known are kind, host and recent")),
+        }
+    }
+    Ok(wish)
+}
+
+/// A body that is written while it is sent.
+#[derive(Debug)]
+struct Feed(mpsc::Receiver<Bytes>);
+
+impl http_body::Body for Feed {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::convert::Infallible>>> {
+        self.0.poll_recv(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wanted_is_read_and_kept_to() {
+        let asked = wish("kind=request,host&host=A.test&recent=9").unwrap();
+        assert!(asked.wants("host.held") && asked.wants("request") && !asked.wants("robots.fetched"));
+        assert!(wish("").unwrap().wants("status"));
+        let event = |host: Option<&str>| Event { id: 1, kind: "request", host: host.map(Box::from), json: "{}".into() };
+        assert!(asked.covers(&event(Some("a.test"))) && !asked.covers(&event(None)));
+        for query in ["recent=x", "recent=513", "kinds=a"] {
+            assert!(wish(query).is_err(), "{query}");
+        }
+        let mut text = String::new();
+        write_events(&mut text, &[Arc::new(event(Some("a.test"))), Arc::new(event(None))], 3, &asked);
+        assert_eq!(text, "data: {\"count\":3,\"event\":\"lost\",\"host\":null}\n\nid: 1\ndata: {}\n\n");
+    }
+}

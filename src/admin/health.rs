@@ -1,0 +1,41 @@
+//! `/healthz`: does it do its work? `/readyz`: does it take requests? For whoever restarts it, and whoever sends to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use super::Admin;
+
+/// A lane says when it must move next, and whoever keeps its timer has it move then. Later than this means that a worker
+/// hangs: on a busy machine timers are late by milliseconds.
+const OVERDUE: Duration = Duration::from_secs(10);
+
+pub(super) async fn healthz(State(admin): State<Arc<Admin>>) -> Response {
+    let overdue = admin.gate.overdue();
+    if overdue < OVERDUE {
+        return "ok\n".into_response();
+    }
+    let text = format!("requests wait whose turn came {} s ago; a worker hangs\n", overdue.as_secs());
+    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+}
+
+pub(super) async fn readyz(State(admin): State<Arc<Admin>>) -> (StatusCode, String) {
+    let state = admin.state();
+    let status = if state == READY { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, format!("{state}\n"))
+}
+
+const READY: &str = "ready";
+
+impl Admin {
+    pub(super) fn state(&self) -> &'static str {
+        match self.stop.is_requested() {
+            true => "stopping",
+            false if self.desk.shared().listening.count() == 0 => "not listening",
+            false => READY,
+        }
+    }
+}

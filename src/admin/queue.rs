@@ -1,0 +1,97 @@
+//! `GET /api/v1/queue?host=&limit=&offset=`: who waits where, longest first.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::Uri;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use url::form_urlencoded;
+
+use super::Admin;
+use super::hosts::fresh;
+use super::problem::Problem;
+use super::time::{self, millis, moment};
+use crate::gate;
+use crate::politeness::HostKey;
+use crate::politeness::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Queue {
+    /// On all pages.
+    pub total: usize,
+    pub offset: usize,
+    pub limit: usize,
+    pub waiting: Vec<Waiting>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// None if the host found no room for a line of its own.
+    pub host: Option<String>,
+    /// By name, or by address.
+    pub client: Option<String>,
+    /// None if curtsy asks for itself.
+    pub method: Option<String>,
+    /// Without its query.
+    pub url: Option<String>,
+    pub since: Option<String>,
+    pub waited_ms: u64,
+    /// Until it can start, as far as can be foreseen; none if only people can tell.
+    pub expected_ms: Option<u64>,
+}
+
+const USUAL_PAGE: usize = 100;
+const LONGEST_PAGE: usize = 1_000;
+
+struct Page {
+    host: Option<HostKey>,
+    offset: usize,
+    limit: usize,
+}
+
+/// `GET /api/v1/queue`
+pub(super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Response, Problem> {
+    let Page { host, offset, limit } = page(uri.query().unwrap_or_default())?;
+    let (total, waiting) = admin.gate.queue(host.as_ref(), offset, limit);
+    let now = time::now();
+    let waiting = waiting.into_iter().map(|waiting| Waiting::new(waiting, now)).collect();
+    Ok(fresh(Queue { total, offset, limit, waiting }))
+}
+
+impl Waiting {
+    fn new(waiting: gate::Waiting, now: Timestamp) -> Waiting {
+        let gate::Waiting { host, label, since, expected } = waiting;
+        let label = label.filter(|label| !label.method.is_empty());
+        let (client, method, url) = match label {
+            Some(label) => (Some(label.client), Some(label.method), Some(label.url)),
+            None => (None, None, None),
+        };
+        Waiting {
+            host: host.map(|host| host.to_string()),
+            client,
+            method,
+            url,
+            since: moment(since),
+            waited_ms: millis(now.since(since)),
+            expected_ms: (expected < Timestamp::NEVER).then(|| millis(expected.since(now))),
+        }
+    }
+}
+
+fn page(query: &str) -> Result<Page, Problem> {
+    let mut page = Page { host: None, offset: 0, limit: USUAL_PAGE };
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        let number = || value.parse().map_err(|_| Problem::bad_request(format!("{name} must be a number")));
+        match name.as_ref() {
+            "host" => page.host = Some(HostKey::parse(&value).map_err(|bad| Problem::bad_request(bad.to_string()))?),
+            "offset" => page.offset = number()?,
+            "limit" => page.limit = number()?,
+            _ => return Err(Problem::bad_request("known are host, limit and offset")),
+        }
+    }
+    if !(1..=LONGEST_PAGE).contains(&page.limit) {
+        return Err(Problem::bad_request(format!("limit is from 1 to {LONGEST_PAGE}")));
+    }
+    Ok(page)
+}

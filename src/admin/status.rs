@@ -1,0 +1,261 @@
+//! `GET /api/v1/status`: is it well, and what is it doing?
+//!
+//! Counting hosts by what they are doing means looking at all of them, so that is done at most so often that it costs a
+//! two-hundredth of a core, however many there are. Fields are an interface: add, never rename.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::Response;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::Admin;
+use super::hosts::fresh;
+use super::time::{self, millis, moment, seconds};
+use crate::clock;
+use crate::config::Mode;
+use crate::gate::Census;
+use crate::politeness::lane::Condition;
+use crate::politeness::time::Timestamp;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    pub name: String,
+    pub version: String,
+    /// ready, stopping or not listening.
+    pub state: String,
+    pub started: Option<String>,
+    pub uptime_s: f64,
+    pub mode: String,
+    /// Where clients connect.
+    pub listen: Vec<String>,
+    pub requests: Requests,
+    pub waiting: usize,
+    pub in_flight: i64,
+    pub connections: usize,
+    pub tunnels: i64,
+    pub hosts: HostCounts,
+    pub clients_stopped: usize,
+    /// Of the requests of the last five minutes.
+    pub wait_p50_ms: Option<u64>,
+    pub wait_p90_ms: Option<u64>,
+    /// Must stay 0.
+    pub spacing_violations: u64,
+    /// How late the most overdue line is to move.
+    pub overdue_s: f64,
+    pub memory: Memory,
+    pub state_store: StateStore,
+    pub last_reload_successful: bool,
+    /// Who follows the events.
+    pub listeners: usize,
+}
+
+/// Since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requests {
+    pub total: u64,
+    pub forwarded: u64,
+    /// By robots.txt, the address guard or the operator.
+    pub denied: u64,
+    pub rejected: u64,
+    /// The client left first.
+    pub abandoned: u64,
+    pub failed: u64,
+    /// Those that had to wait.
+    pub waited: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostCounts {
+    pub known: usize,
+    pub paused: usize,
+    pub broken: usize,
+    pub held: usize,
+    pub waiting: usize,
+    pub active: usize,
+    pub idle: usize,
+    /// Names of those that are paused, at most a hundred.
+    pub paused_hosts: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// None where the system does not say.
+    pub resident_bytes: Option<u64>,
+    pub robots_bytes: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StateStore {
+    /// Whether anything is kept across restarts.
+    pub kept: bool,
+    pub pending: usize,
+    pub failures: u64,
+    pub lost: u64,
+    pub last_write_age_s: Option<f64>,
+    /// Why the last write failed.
+    pub trouble: Option<String>,
+}
+
+/// `GET /api/v1/status`
+pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Response {
+    fresh(Status::of(&admin))
+}
+
+impl Status {
+    pub(super) fn of(admin: &Admin) -> Status {
+        let (shared, now) = (admin.desk.shared(), time::now());
+        let [p50, p90] = admin.own.histories.waits();
+        Status {
+            name: shared.identity.name().to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            state: admin.state().to_owned(),
+            started: moment(admin.own.started),
+            uptime_s: seconds(now.since(admin.own.started)),
+            mode: mode(shared.settings.load().config.politeness.mode).to_owned(),
+            listen: admin.proxy.iter().map(ToString::to_string).collect(),
+            requests: Requests::of(admin),
+            waiting: admin.gate.queued(),
+            in_flight: admin.metrics.inflight.get(),
+            connections: shared.connections(),
+            tunnels: admin.metrics.tunnels.get(),
+            hosts: HostCounts::new(&admin.own.census.get(admin), admin.gate.hosts()),
+            clients_stopped: shared.jobs.lock().accounts(now).filter(|account| account.stop.is_some()).count(),
+            wait_p50_ms: p50.map(millis),
+            wait_p90_ms: p90.map(millis),
+            spacing_violations: admin.metrics.spacing_violations.get(),
+            overdue_s: seconds(admin.gate.overdue()),
+            memory: Memory { resident_bytes: resident(), robots_bytes: admin.robots.bytes() },
+            state_store: StateStore::of(admin, now),
+            last_reload_successful: admin.metrics.reload_successful.get() == 1,
+            listeners: shared.events.listeners(),
+        }
+    }
+}
+
+impl Requests {
+    fn of(admin: &Admin) -> Requests {
+        let [forwarded, denied, rejected, abandoned, failed] = admin.metrics.outcomes();
+        let total = forwarded + denied + rejected + abandoned + failed;
+        Requests { total, forwarded, denied, rejected, abandoned, failed, waited: admin.metrics.waits() }
+    }
+}
+
+impl HostCounts {
+    fn new(census: &Census, known: usize) -> HostCounts {
+        let count = |condition: Condition| census.counts[condition as usize];
+        HostCounts {
+            known,
+            paused: count(Condition::Paused),
+            broken: count(Condition::Broken),
+            held: count(Condition::Held),
+            waiting: count(Condition::Waiting),
+            active: count(Condition::Active),
+            idle: count(Condition::Idle),
+            paused_hosts: census.paused.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl StateStore {
+    fn of(admin: &Admin, now: Timestamp) -> StateStore {
+        let Some(health) = admin.gate.store_health() else { return StateStore::default() };
+        let written = (health.written_at_us > 0).then(|| now.since(Timestamp::from_micros(health.written_at_us)));
+        StateStore {
+            kept: true,
+            pending: health.pending,
+            failures: health.failures,
+            lost: health.lost,
+            last_write_age_s: written.map(seconds),
+            trouble: health.trouble.map(|trouble| trouble.to_string()),
+        }
+    }
+}
+
+/// What changes from one second to the next, and costs nothing to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pulse {
+    requests: Requests,
+    waiting: usize,
+    in_flight: i64,
+    connections: usize,
+    hosts: usize,
+    violations: u64,
+    reload_successful: bool,
+}
+
+impl Pulse {
+    pub(super) fn of(admin: &Admin) -> Pulse {
+        Pulse {
+            requests: Requests::of(admin),
+            waiting: admin.gate.queued(),
+            in_flight: admin.metrics.inflight.get(),
+            connections: admin.desk.shared().connections(),
+            hosts: admin.gate.hosts(),
+            violations: admin.metrics.spacing_violations.get(),
+            reload_successful: admin.metrics.reload_successful.get() == 1,
+        }
+    }
+
+    pub(super) fn told(&self) -> Value {
+        json!({
+            "event": "status",
+            "at": moment(time::now()),
+            "host": null,
+            "requests": self.requests,
+            "waiting": self.waiting,
+            "in_flight": self.in_flight,
+            "connections": self.connections,
+            "hosts": self.hosts,
+            "spacing_violations": self.violations,
+            "last_reload_successful": self.reload_successful,
+        })
+    }
+}
+
+/// The last count of hosts, and when it may be made anew.
+#[derive(Debug, Default)]
+pub(super) struct LastCensus(Mutex<Option<(Instant, Arc<Census>)>>);
+
+impl LastCensus {
+    fn get(&self, admin: &Admin) -> Arc<Census> {
+        let began = clock::now();
+        let mut last = self.0.lock();
+        match &*last {
+            Some((until, census)) if began < *until => census.clone(),
+            _ => {
+                let census = Arc::new(admin.gate.census());
+                let took = clock::now() - began;
+                *last = Some((began + (took * SHARE).max(AT_LEAST), census.clone()));
+                census
+            }
+        }
+    }
+}
+
+/// Time spent counting to time between counts.
+const SHARE: u32 = 200;
+/// Whoever steers a host wants to see it.
+const AT_LEAST: Duration = Duration::from_millis(200);
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enforce => "enforce",
+        Mode::Report => "report",
+        Mode::Off => "off",
+    }
+}
+
+/// As Linux tells it, in pages.
+fn resident() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * PAGE)
+}
+
+/// Everywhere curtsy is built for.
+const PAGE: u64 = 4096;

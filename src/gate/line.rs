@@ -1,0 +1,217 @@
+//! Who waits, of all hosts: for people to see, and to notice a lane that does not move.
+//!
+//! Only visits that are kept waiting come here, so a host that is free costs nothing. In the order in which they came.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::shared_lane::SharedLane;
+use super::{Gate, now};
+use crate::politeness::HostKey;
+use crate::politeness::time::Timestamp;
+
+/// Those who wait, by a number that grows.
+#[derive(Debug, Default)]
+pub(super) struct Line(Mutex<Waiters>);
+
+#[derive(Debug, Default)]
+struct Waiters {
+    next: u64,
+    waiting: BTreeMap<u64, Waiter>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    lane: Arc<SharedLane>,
+    since: Timestamp,
+    expected: Timestamp,
+    label: Option<Box<Label>>,
+}
+
+/// What people know a visit by. Nothing secret.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Label {
+    pub client: String,
+    pub method: String,
+    pub url: String,
+}
+
+/// A visit that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// None if its host found no room for a lane of its own.
+    pub host: Option<HostKey>,
+    pub label: Option<Label>,
+    pub since: Timestamp,
+    /// When it can start, as foreseen when it came, or when its host can next be visited if that is later.
+    pub expected: Timestamp,
+}
+
+/// How many wait at one host, and since when the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    pub host: HostKey,
+    pub waiting: usize,
+    pub since: Timestamp,
+}
+
+impl Line {
+    pub(super) fn enter(&self, lane: &Arc<SharedLane>, since: Timestamp, expected: Timestamp) -> u64 {
+        let waiter = Waiter { lane: lane.clone(), since, expected, label: None };
+        let mut waiters = self.0.lock();
+        let number = waiters.next;
+        waiters.next += 1;
+        waiters.waiting.insert(number, waiter);
+        number
+    }
+
+    pub(super) fn label(&self, number: u64, label: Label) {
+        if let Some(waiter) = self.0.lock().waiting.get_mut(&number) {
+            waiter.label = Some(Box::new(label));
+        }
+    }
+
+    pub(super) fn leave(&self, number: u64) {
+        // Dropped after the lock is.
+        let _gone = self.0.lock().waiting.remove(&number);
+    }
+}
+
+impl Gate {
+    /// Those who wait at this host, or at any, longest first, and how many they are in all.
+    pub fn queue(&self, host: Option<&HostKey>, offset: usize, limit: usize) -> (usize, Vec<Waiting>) {
+        let waiters = self.line.0.lock();
+        let wanted = |waiter: &&Waiter| host.is_none() || waiter.lane.host() == host;
+        let total = match host {
+            None => waiters.waiting.len(),
+            Some(_) => waiters.waiting.values().filter(wanted).count(),
+        };
+        let page: Vec<(Waiting, Arc<SharedLane>)> = waiters
+            .waiting
+            .values()
+            .filter(wanted)
+            .skip(offset)
+            .take(limit)
+            .map(|waiter| (Waiting::new(waiter), waiter.lane.clone()))
+            .collect();
+        drop(waiters);
+        let now = now();
+        let settled = page.into_iter().map(|(waiting, lane)| {
+            let next = lane.look(|state| state.lane.view(now).next_start);
+            Waiting { expected: waiting.expected.max(next), ..waiting }
+        });
+        (total, settled.collect())
+    }
+
+    /// The hosts at which somebody waits.
+    pub fn backlogs(&self) -> Vec<Backlog> {
+        let mut hosts: HashMap<HostKey, Backlog> = HashMap::new();
+        for waiter in self.line.0.lock().waiting.values() {
+            let Some(host) = waiter.lane.host() else { continue };
+            match hosts.get_mut(host) {
+                Some(backlog) => backlog.waiting += 1,
+                None => {
+                    let backlog = Backlog { host: host.clone(), waiting: 1, since: waiter.since };
+                    hosts.insert(host.clone(), backlog);
+                }
+            }
+        }
+        hosts.into_values().collect()
+    }
+
+    /// By how much the most overdue lane should have moved: whoever keeps its timer does not run. Zero if all is well.
+    pub fn overdue(&self) -> Duration {
+        let lanes: Vec<Arc<SharedLane>> = {
+            let waiters = self.line.0.lock();
+            waiters.waiting.values().map(|waiter| waiter.lane.clone()).collect()
+        };
+        let now = now();
+        let late =
+            |lane: &Arc<SharedLane>| lane.look(|state| state.alarm_at()).map_or(Duration::ZERO, |at| now.since(at));
+        lanes.iter().map(late).max().unwrap_or_default()
+    }
+}
+
+impl Waiting {
+    fn new(waiter: &Waiter) -> Self {
+        Waiting {
+            host: waiter.lane.host().cloned(),
+            label: waiter.label.as_deref().cloned(),
+            since: waiter.since,
+            expected: waiter.expected,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::{Bounds, Memories};
+    use crate::politeness::policy::{Policy, PolicyBook};
+    use crate::politeness::visit::Visit;
+    use crate::store::{Keep, Store};
+
+    const DELAY: Duration = Duration::from_secs(5);
+
+    fn gate() -> Arc<Gate> {
+        let book = PolicyBook { general: Policy { delay: DELAY, ..Policy::default() }, ..PolicyBook::default() };
+        let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+        Arc::new(Gate::new(book, Bounds { most: 9, idle: DELAY }, 99, memories, Arc::default()))
+    }
+
+    fn visit(gate: &Gate) -> Visit {
+        Visit {
+            client: gate.client("a"),
+            url: 1,
+            urgency: 3,
+            retry: false,
+            max_wait: None,
+            crawl_delay: Duration::ZERO,
+        }
+    }
+
+    fn host(name: &str) -> HostKey {
+        HostKey::parse(name).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_is_seen_until_it_leaves() {
+        let gate = gate();
+        let at = host("a.test");
+        let mut first = gate.join(&at, visit(&gate)).unwrap();
+        first.called().await.unwrap();
+        first.turn().await.unwrap().sent();
+        let mut second = gate.join(&at, visit(&gate)).unwrap();
+        second.known_as(|| Label { url: "http://a.test/".to_owned(), ..Label::default() });
+        let third = gate.join(&at, visit(&gate)).unwrap();
+        let (total, waiting) = gate.queue(None, 0, 1);
+        assert_eq!((total, waiting.len()), (2, 1));
+        assert_eq!(waiting[0].label.as_ref().map(|label| label.url.as_str()), Some("http://a.test/"));
+        assert!(waiting[0].expected.since(now()) <= DELAY && waiting[0].expected > now());
+        assert_eq!(gate.queue(Some(&host("b.test")), 0, 9), (0, vec![]));
+        assert_eq!(gate.backlogs()[0].waiting, 2);
+        drop((second, third));
+        assert_eq!((gate.queue(None, 0, 9), gate.backlogs()), ((0, vec![]), vec![]));
+    }
+
+    /// Nobody polls the visit that keeps the timer, as if its worker hung.
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_that_does_not_move_is_noticed() {
+        let gate = gate();
+        let at = host("a.test");
+        let mut first = gate.join(&at, visit(&gate)).unwrap();
+        first.called().await.unwrap();
+        first.turn().await.unwrap().sent();
+        let mut stuck = gate.join(&at, visit(&gate)).unwrap();
+        tokio::time::advance(DELAY - Duration::from_secs(2)).await;
+        assert_eq!(gate.overdue(), Duration::ZERO);
+        tokio::time::advance(Duration::from_secs(21)).await;
+        assert!(gate.overdue() >= Duration::from_secs(19), "{:?}", gate.overdue());
+        stuck.called().await.unwrap();
+        drop(stuck.turn().await.unwrap());
+        assert_eq!(gate.overdue(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,93 @@
+//! What people know a request by while it waits and when it is over: who asks, and a URL with nothing secret in it.
+//!
+//! Query strings carry keys and sessions, so they are left out, whatever the log shows. Long URLs are cut, because what
+//! is kept for people must be small.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use crate::gate::Label;
+use crate::politeness::{HostKey, Origin};
+use crate::upstream::Message;
+
+/// Who asks.
+#[derive(Clone, Copy)]
+pub(super) struct Who<'a> {
+    /// A proxy user, or what the client calls itself.
+    pub(super) name: Option<&'a str>,
+    pub(super) address: IpAddr,
+}
+
+impl Who<'_> {
+    fn text(self) -> String {
+        self.name.map_or_else(|| self.address.to_string(), |name| cut(name, LONGEST_NAME).into_owned())
+    }
+}
+
+const LONGEST_URL: usize = 512;
+const LONGEST_NAME: usize = 100;
+
+/// Of a request that waits to be sent.
+pub(super) fn of(who: Who<'_>, origin: &Origin, message: &Message) -> Label {
+    let (method, target) = message.line();
+    // A parent proxy is sent the whole URL.
+    let url = if target.starts_with('/') { format!("{origin}{target}") } else { target.to_owned() };
+    Label { client: who.text(), method: method.to_owned(), url: without_query(&url).into_owned() }
+}
+
+/// Of a tunnel that waits to be opened.
+pub(super) fn of_tunnel(who: Who<'_>, host: &HostKey, port: u16) -> Label {
+    Label { client: who.text(), method: "CONNECT".to_owned(), url: format!("{host}:{port}") }
+}
+
+/// A URL that may be shown.
+pub(super) fn without_query(url: &str) -> Cow<'_, str> {
+    match url.split_once('?') {
+        Some((path, _)) => Cow::Owned(format!("{}?…", cut(path, LONGEST_URL))),
+        None => cut(url, LONGEST_URL),
+    }
+}
+
+fn cut(text: &str, longest: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(longest) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}
+
+/// The name of the host in a URL, or in the authority of a tunnel.
+pub(super) fn host_of(url: &str) -> Option<&str> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?']).next()?;
+    let name = match authority.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => name,
+        _ => authority,
+    };
+    Some(name).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_short_and_has_no_query() {
+        assert_eq!(without_query("http://a.test/x?token=secret#y"), "http://a.test/x?…");
+        assert_eq!(without_query("http://a.test/x"), "http://a.test/x");
+        let long = format!("http://a.test/{}?q", "é".repeat(5_000));
+        assert_eq!(without_query(&long).chars().count(), LONGEST_URL + 3);
+    }
+
+    #[test]
+    fn a_host_is_found_in_either_form() {
+        for (url, host) in [
+            ("http://a.test:81/x:y", "a.test"),
+            ("https://[::1]:8443/", "[::1]"),
+            ("http://[::1]/", "[::1]"),
+            ("a.test:443", "a.test"),
+        ] {
+            assert_eq!(host_of(url), Some(host));
+        }
+        assert_eq!(host_of("/x"), None);
+    }
+}

@@ -11,6 +11,7 @@ pub mod explain;
 pub mod hosts;
 mod problem;
 mod robots;
+mod state;
 mod time;
 
 use std::net::{IpAddr, SocketAddr};
@@ -30,16 +31,19 @@ use crate::metrics::Metrics;
 use crate::proxy::Desk;
 use crate::robots::Robots;
 use crate::shutdown::Stop;
+use crate::store::Store;
 
 use self::problem::Problem;
 
 pub use self::config::{Repaced, Steering};
+pub use self::state::take_in;
 
 #[derive(Debug)]
 pub struct Admin {
     pub metrics: Arc<Metrics>,
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
+    pub store: Arc<Store>,
     pub desk: Desk,
     pub steering: Arc<dyn Steering>,
     pub stop: Stop,
@@ -51,8 +55,13 @@ pub struct Admin {
 /// Serves until told to stop.
 pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::Result<()> {
     let mut stop = admin.stop.clone();
-    let admin = Arc::new(admin);
-    let app = Router::new()
+    let app = router(Arc::new(admin));
+    axum::serve(listener, app).with_graceful_shutdown(async move { stop.requested().await }).await
+}
+
+/// What is answered, and who may ask.
+pub fn router(admin: Arc<Admin>) -> Router {
+    Router::new()
         .route("/api/v1/robots", get(robots::show))
         .route("/api/v1/hosts", get(hosts::list))
         .route("/api/v1/hosts/{host}", get(hosts::show).patch(hosts::steer).delete(hosts::forget))
@@ -62,6 +71,7 @@ pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::
         .route("/api/v1/explain", get(explain::explain))
         .route("/api/v1/check", post(explain::check))
         .route("/api/v1/config", get(config::show).patch(config::change))
+        .route("/api/v1/state", get(state::export).post(state::import))
         .layer(middleware::from_fn(body::check_type))
         .layer(middleware::from_fn(check_site))
         .route("/metrics", get(metrics))
@@ -70,8 +80,7 @@ pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .layer(middleware::from_fn_with_state(admin.clone(), check_host))
-        .with_state(admin);
-    axum::serve(listener, app).with_graceful_shutdown(async move { stop.requested().await }).await
+        .with_state(admin)
 }
 
 async fn index() -> &'static str {
@@ -90,6 +99,7 @@ async fn index() -> &'static str {
   /api/v1/check              the same about many: POST {\"urls\": [...]}
   /api/v1/clients            clients that fail or were stopped
   /api/v1/config             the effective configuration; PATCH changes the pacing
+  /api/v1/state              everything that survives a restart, as JSON lines; POST takes it in
 "
 }
 

@@ -88,6 +88,11 @@ impl HostKey {
         Ok(HostKey { text, ip: None })
     }
 
+    /// Reads what [`HostKey::as_str`] gives, in that very spelling.
+    pub fn of_key(key: &str) -> Result<Self, BadHost> {
+        if key.contains(':') { Self::parse_v6(key) } else { Self::parse(key) }
+    }
+
     pub fn as_str(&self) -> &str {
         &self.text
     }

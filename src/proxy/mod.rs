@@ -22,6 +22,7 @@ mod max_forwards;
 mod quotas;
 mod robots;
 mod send;
+mod stops;
 mod target;
 mod tunnel;
 mod users;
@@ -35,12 +36,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
-use parking_lot::Mutex;
 
 use crate::config::Config;
 use crate::gate::Gate;
 use crate::metrics::Metrics;
-use crate::politeness::jobs::Jobs;
 use crate::politeness::retries::Retrying;
 use crate::politeness::robots::Agents;
 use crate::politeness::signals::Listening;
@@ -54,6 +53,7 @@ pub use self::access_log::AccessLog;
 pub use self::desk::{Desk, Foresight};
 pub use self::failure::BadRequest;
 pub use self::identity::Identity;
+pub use self::stops::Stops;
 pub use self::target::Target;
 pub use self::users::{BadUsersFile, Users};
 pub use self::worker::Worker;
@@ -67,7 +67,7 @@ pub struct Shared {
     pub access_log: AccessLog,
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
-    pub jobs: Mutex<Jobs>,
+    pub stops: Arc<Stops>,
     pub stop: Stop,
     /// Open client connections, of all workers.
     connections: AtomicUsize,
@@ -154,6 +154,7 @@ fn agents_of(user_agent: Option<&HeaderValue>) -> Agents {
 }
 
 impl Shared {
+    #[expect(clippy::too_many_arguments, reason = "each is another part")]
     pub fn new(
         settings: Settings,
         metrics: Arc<Metrics>,
@@ -161,6 +162,7 @@ impl Shared {
         access_log: AccessLog,
         gate: Arc<Gate>,
         robots: Arc<Robots>,
+        stops: Arc<Stops>,
         stop: Stop,
     ) -> Self {
         Shared {
@@ -170,7 +172,7 @@ impl Shared {
             access_log,
             gate,
             robots,
-            jobs: Mutex::new(Jobs::new()),
+            stops,
             stop,
             connections: AtomicUsize::new(0),
             answers: AtomicU64::new(0),

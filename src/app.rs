@@ -3,6 +3,7 @@
 
 mod alone;
 mod book;
+mod offline;
 mod state;
 mod steering;
 
@@ -17,19 +18,23 @@ use socket2::{Domain, Socket, Type};
 use tokio::sync::mpsc;
 
 use crate::admin::{self, Admin};
+use crate::clock;
 use crate::config::{Config, Listen};
 use crate::gate::{Gate, Memories};
 use crate::metrics::Metrics;
-use crate::proxy::{AccessLog, BadUsersFile, Desk, Identity, Settings, Shared, Users, Worker};
+use crate::politeness::time::Timestamp;
+use crate::proxy::{AccessLog, BadUsersFile, Desk, Identity, Settings, Shared, Stops, Users, Worker};
 use crate::robots::Robots;
 use crate::shutdown::{self, Stopper};
 use crate::store::{self, Store, StoreError};
 use crate::telemetry;
 use crate::upstream::{BadRoots, Guard, Resolver, Trust};
 
+use self::state::Remembered;
 use self::steering::Helm;
 
 pub use self::alone::ask_about_robots;
+pub use self::offline::{Offline, OfflineError};
 pub use self::steering::Reload;
 pub use crate::gate::Apply;
 
@@ -84,7 +89,7 @@ impl Running {
         let (stopper, stop) = shutdown::channel();
         let metrics = Arc::new(Metrics::new());
         metrics.reload_successful.set(1);
-        let (store, unknown_before) = state::open(&config)?;
+        let Remembered { store, jobs, unknown_before } = state::open(&config)?;
         let identity = Identity::new(&name(&config));
         let access_log = AccessLog::open(&config.log.access, telemetry::is_json(config.log.format));
         let most_waiting = config.politeness.max_queue_total;
@@ -92,6 +97,7 @@ impl Running {
         let (book, bounds) = (book::book(&config), book::bounds(&config));
         let gate = Arc::new(Gate::new(book, bounds, most_waiting, memories, metrics.clone()));
         let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()));
+        let stops = Arc::new(Stops::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros())));
         let (workers, token) = (config.workers, config.metrics.token.clone());
         let own: Vec<SocketAddr> = proxy.iter().copied().chain(admin).collect();
         let shared = Arc::new(Shared::new(
@@ -101,16 +107,18 @@ impl Running {
             access_log.map_err(StartError::AccessLog)?,
             gate.clone(),
             robots.clone(),
+            stops,
             stop.clone(),
         ));
         let helm = Arc::new(Helm::new(shared.clone(), own));
-        let mut running = Running { shared, store, helm: helm.clone(), stopper, threads: Vec::new(), proxy, admin };
+        let mut running =
+            Running { shared, store: store.clone(), helm: helm.clone(), stopper, threads: Vec::new(), proxy, admin };
         let resolver = Arc::new(Resolver::default());
         running.start_workers(workers, &listeners.proxy, &resolver)?;
         if let Some((listener, address)) = listeners.admin.zip(admin) {
             let desk = Desk::new(running.shared.clone(), resolver);
             let (proxy, own) = (running.proxy.clone(), admin::Own::default());
-            let admin = Admin { metrics, gate, robots, desk, steering: helm, stop, token, address, proxy, own };
+            let admin = Admin { metrics, gate, robots, store, desk, steering: helm, stop, token, address, proxy, own };
             running.start_admin(admin, listener)?;
         }
         running.start_sweeper()?;

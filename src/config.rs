@@ -64,6 +64,7 @@ pub struct Config {
     pub shutdown_grace: Duration,
     pub politeness: Politeness,
     pub hosts: Hosts,
+    pub state: State,
     pub adaptive: Adaptive,
     pub retry: Retry,
     pub breaker: Breaker,
@@ -130,6 +131,14 @@ pub struct Hosts {
     pub max: usize,
     pub idle: Duration,
     pub sweep: Duration,
+}
+
+/// How much is kept on disk. Needs a restart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    pub hosts: usize,
+    /// Bytes.
+    pub robots: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,13 +22,13 @@ use source::Source;
 const MAY_USE: &[(&str, &str)] = &[
     ("main", "cli"),
     ("lib", ""),
-    ("cli", "admin app clock config politeness robots shutdown telemetry upstream"),
+    ("cli", "admin app clock config politeness robots shutdown store telemetry upstream"),
     (
         "app",
         "admin clock config events gate ledger metrics politeness proxy robots shutdown store telemetry tls upstream",
     ),
-    ("admin", "clock config events gate metrics patience politeness proxy robots shutdown"),
-    ("proxy", "clock config events gate metrics patience politeness robots shutdown telemetry tls upstream"),
+    ("admin", "clock config events gate metrics patience politeness proxy robots shutdown store"),
+    ("proxy", "clock config events gate metrics patience politeness robots shutdown store telemetry tls upstream"),
     ("robots", "clock config gate politeness store upstream"),
     ("gate", "clock config events ledger metrics politeness store upstream"),
     ("ledger", "clock config metrics politeness"),

@@ -30,7 +30,8 @@ pub(super) async fn check_type(request: Request, next: Next) -> Response {
 
 fn is_json(value: &[u8]) -> bool {
     let kind = value.split(|byte| *byte == b';').next().unwrap_or_default();
-    kind.trim_ascii().eq_ignore_ascii_case(b"application/json")
+    let kind = kind.trim_ascii();
+    kind.eq_ignore_ascii_case(b"application/json") || kind.eq_ignore_ascii_case(b"application/x-ndjson")
 }
 
 pub(super) fn read<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, Problem> {
@@ -65,6 +66,7 @@ mod tests {
     #[test]
     fn only_json_is_json() {
         assert!(is_json(b"application/json") && is_json(b"Application/JSON ; charset=utf-8"));
+        assert!(is_json(b"application/x-ndjson"));
         assert!(!is_json(b"text/plain") && !is_json(b"application/json-seq") && !is_json(b""));
     }
 }

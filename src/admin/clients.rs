@@ -46,8 +46,7 @@ pub struct Stopped {
 /// `GET /api/v1/clients`
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Response {
     let now = time::now();
-    let mut clients: Vec<Client> =
-        admin.desk.jobs().lock().accounts(now).map(|account| Client::new(&account, now)).collect();
+    let mut clients = admin.desk.stops().accounts(now, |account| Client::new(&account, now));
     clients.sort_by(|a, b| (a.stopped.is_none(), &a.name).cmp(&(b.stopped.is_none(), &b.name)));
     fresh(Clients { clients })
 }
@@ -68,13 +67,11 @@ pub(super) async fn stop(
     let now = time::now();
     let wish: Wish = body::read_or_default(said)?;
     let until = wish.until.map_or(Ok(Timestamp::NEVER), |text| time::until(&text, now))?;
-    let mut jobs = admin.desk.jobs().lock();
-    let stop = jobs.stop(&name, until, now).ok_or_else(|| Problem {
+    let stop = admin.desk.stops().stop(&name, until, now).ok_or_else(|| Problem {
         status: StatusCode::SERVICE_UNAVAILABLE,
         title: "No room",
         detail: "too many clients are stopped already; resume some of them first".to_owned(),
     })?;
-    drop(jobs);
     tracing::warn!(event = "job.stopped", client = name, "somebody has stopped a client");
     let left = (until < Timestamp::NEVER).then(|| seconds(until.since(now)));
     let events = &admin.desk.shared().events;
@@ -91,7 +88,7 @@ pub(super) async fn resume(
 ) -> Result<Response, Problem> {
     let now = time::now();
     body::read_or_default::<body::Nothing>(said)?;
-    if !admin.desk.jobs().lock().resume(&name, now) {
+    if !admin.desk.stops().resume(&name, now) {
         let detail = "no client of this name is stopped".to_owned();
         return Err(Problem { status: StatusCode::NOT_FOUND, title: "Not stopped", detail });
     }

@@ -16,7 +16,7 @@ use url::form_urlencoded;
 
 use super::problem::Problem;
 use super::{Admin, time};
-use crate::gate::{Page, Sort};
+use crate::gate::{Listing, Page, Sort};
 use crate::politeness::HostKey;
 use crate::politeness::lane::Condition;
 
@@ -29,10 +29,21 @@ const LONGEST_PAGE: usize = 1_000;
 
 /// `GET /api/v1/hosts?sort=&order=&state=&filter=&limit=&offset=`
 pub(super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Response, Problem> {
-    let page = page(uri.query().unwrap_or_default())?;
-    let (listing, now) = (admin.gate.list(&page), time::now());
+    let Asked { page, remembered } = page(uri.query().unwrap_or_default())?;
+    let (listing, now) = match remembered {
+        false => (admin.gate.list(&page), time::now()),
+        true => (list_remembered(&admin, page.clone()).await?, time::now()),
+    };
     let hosts = listing.hosts.iter().map(|(host, view)| Row::new(host, view, now)).collect();
     Ok(fresh(Hosts { total: listing.total, offset: page.offset, limit: page.limit, hosts }))
+}
+
+/// Reads the state file, which takes a while if it is large.
+async fn list_remembered(admin: &Admin, page: Page) -> Result<Listing, Problem> {
+    let gate = admin.gate.clone();
+    let listed = tokio::task::spawn_blocking(move || gate.list_remembered(&page)).await;
+    let listed = listed.map_err(|error| error.to_string()).and_then(|listed| listed.map_err(|error| error.to_string()));
+    listed.map_err(|detail| Problem { status: StatusCode::CONFLICT, title: "Nothing kept", detail })
 }
 
 /// `GET /api/v1/hosts/{host}`
@@ -51,7 +62,7 @@ pub(super) async fn budget(admin: &Admin, host: &str) -> Result<HostKey, Problem
 }
 
 pub(super) fn unknown(host: &HostKey) -> Problem {
-    let detail = format!("{host} has not been visited lately, and nothing is set for it");
+    let detail = format!("{host} has not been visited lately, and nothing is remembered of it");
     Problem { status: StatusCode::NOT_FOUND, title: "Unknown host", detail }
 }
 
@@ -59,7 +70,16 @@ pub(super) fn fresh(answer: impl serde::Serialize) -> Response {
     ([(CACHE_CONTROL, "no-store")], Json(answer)).into_response()
 }
 
-fn page(query: &str) -> Result<Page, Problem> {
+/// What a list is to show.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    page: Page,
+    /// The hosts in the state file instead of those visited lately.
+    remembered: bool,
+}
+
+fn page(query: &str) -> Result<Asked, Problem> {
+    let mut remembered = false;
     let mut page = Page { limit: USUAL_PAGE, ..Page::default() };
     let number = |name: &str, text: &str| {
         text.parse::<usize>().map_err(|_| Problem::bad_request(format!("{name} must be a number")))
@@ -72,13 +92,23 @@ fn page(query: &str) -> Result<Page, Problem> {
             "filter" => page.filter = value.to_ascii_lowercase(),
             "offset" => page.offset = number("offset", &value)?,
             "limit" => page.limit = number("limit", &value)?,
-            _ => return Err(Problem::bad_request("known are sort, order, state, filter, limit and offset")),
+            "remembered" => remembered = flag(&value)?,
+            _ => {
+                return Err(Problem::bad_request("known are sort, order, state, filter, limit, offset and remembered"));
+            }
         }
     }
     if !(1..=LONGEST_PAGE).contains(&page.limit) {
         return Err(Problem::bad_request(format!("limit is from 1 to {LONGEST_PAGE}")));
     }
-    Ok(page)
+    if remembered && (page.reverse || page.condition.is_some()) {
+        return Err(Problem::bad_request("order and state go with hosts in memory, not with remembered=true"));
+    }
+    Ok(Asked { page, remembered })
+}
+
+fn flag(text: &str) -> Result<bool, Problem> {
+    text.parse().map_err(|_| Problem::bad_request("remembered is true or false"))
 }
 
 fn reverse(order: &str) -> Result<bool, Problem> {
@@ -121,10 +151,21 @@ mod tests {
             offset: 14,
             limit: 7,
         };
-        assert_eq!(asked, expected);
-        assert_eq!(page("").unwrap().limit, USUAL_PAGE);
-        for query in ["sort=size", "limit=0", "limit=1001", "limit=-1", "offset=x", "page=2", "order=up", "state=well"]
-        {
+        assert_eq!(asked, Asked { page: expected, remembered: false });
+        assert!(page("remembered=true&sort=delay").unwrap().remembered);
+        assert_eq!(page("").unwrap().page.limit, USUAL_PAGE);
+        for query in [
+            "sort=size",
+            "limit=0",
+            "limit=1001",
+            "limit=-1",
+            "offset=x",
+            "page=2",
+            "order=up",
+            "state=well",
+            "remembered=1",
+            "remembered=true&state=held",
+        ] {
             assert!(page(query).is_err(), "{query}");
         }
     }

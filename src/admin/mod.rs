@@ -18,6 +18,7 @@ mod login;
 mod problem;
 pub mod queue;
 mod robots;
+mod state;
 pub mod status;
 mod time;
 
@@ -38,18 +39,21 @@ use crate::politeness::time::Timestamp;
 use crate::proxy::Desk;
 use crate::robots::Robots;
 use crate::shutdown::Stop;
+use crate::store::Store;
 
 use self::history::Histories;
 use self::listener::Listener;
 use self::status::LastCensus;
 
 pub use self::config::{Reloaded, Repaced, Steering};
+pub use self::state::take_in;
 
 #[derive(Debug)]
 pub struct Admin {
     pub metrics: Arc<Metrics>,
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
+    pub store: Arc<Store>,
     pub desk: Desk,
     pub steering: Arc<dyn Steering>,
     pub stop: Stop,
@@ -90,7 +94,13 @@ pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::
     let mut stop = admin.stop.clone();
     let admin = Arc::new(admin);
     tokio::spawn(keep_time(admin.clone()));
-    let app = Router::new()
+    let app = router(admin);
+    axum::serve(Listener::new(listener), app).with_graceful_shutdown(async move { stop.requested().await }).await
+}
+
+/// What is answered, and who may ask.
+pub fn router(admin: Arc<Admin>) -> Router {
+    Router::new()
         .route("/api/v1/openapi.json", get(openapi))
         .route("/api/v1/status", get(status::show))
         .route("/api/v1/history", get(history::show))
@@ -107,6 +117,7 @@ pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::
         .route("/api/v1/check", post(explain::check))
         .route("/api/v1/config", get(config::show).patch(config::change))
         .route("/api/v1/reload", post(config::reload))
+        .route("/api/v1/state", get(state::export).post(state::import))
         .layer(middleware::from_fn(body::check_type))
         .route("/metrics", get(metrics))
         .route("/", get(dashboard::overview))
@@ -119,8 +130,7 @@ pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::
         .layer(middleware::from_fn(door::check_site))
         .layer(middleware::from_fn_with_state(admin.clone(), door::check_host))
         .layer(middleware::from_fn(door::guard_answer))
-        .with_state(admin);
-    axum::serve(Listener::new(listener), app).with_graceful_shutdown(async move { stop.requested().await }).await
+        .with_state(admin)
 }
 
 /// Takes down how things stand, for charts.

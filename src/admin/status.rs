@@ -124,7 +124,12 @@ impl Status {
             connections: shared.connections(),
             tunnels: admin.metrics.tunnels.get(),
             hosts: HostCounts::new(&admin.own.census.get(admin), admin.gate.hosts()),
-            clients_stopped: shared.jobs.lock().accounts(now).filter(|account| account.stop.is_some()).count(),
+            clients_stopped: shared
+                .stops
+                .accounts(now, |account| account.stop.is_some())
+                .iter()
+                .filter(|&&so| so)
+                .count(),
             wait_p50_ms: p50.map(millis),
             wait_p90_ms: p90.map(millis),
             spacing_violations: admin.metrics.spacing_violations.get(),

@@ -1,40 +1,52 @@
 //! Parts of curtsy put to use for one question, without a proxy that runs.
 //!
-//! Listens nowhere, and writes nothing to the state directory or the access log.
+//! Listens nowhere, and writes nothing to the access log.
 
 use std::sync::Arc;
 
 use super::{StartError, book, settings};
+use crate::clock;
 use crate::config::{AccessLog, Config, Listen};
 use crate::gate::{Gate, Memories};
 use crate::metrics::Metrics;
-use crate::proxy::{self, Desk, Identity, Shared};
+use crate::politeness::time::Timestamp;
+use crate::proxy::{self, Desk, Identity, Shared, Stops};
 use crate::robots::{Question, Report, Robots};
-use crate::shutdown;
-use crate::store::{Keep, Store};
+use crate::shutdown::Stop;
+use crate::store::{JobRecord, Keep, Store};
 use crate::upstream::Resolver;
 
-/// Fetches a robots.txt as a proxy with this configuration would, and says what it means.
-pub fn ask_about_robots(mut config: Config, question: &Question) -> Result<Report, StartError> {
+/// Fetches a robots.txt as a proxy with this configuration would, and says what it means. Keeps nothing.
+pub fn ask_about_robots(config: Config, question: &Question) -> Result<Report, StartError> {
+    let (_stopper, stop) = crate::shutdown::channel();
+    let store = Arc::new(Store::memory(Keep::default()));
+    let desk = Desk::new(Arc::new(parts(config, &store, &[], stop)?), Arc::new(Resolver::default()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
+    Ok(runtime.block_on(desk.ask(question)))
+}
+
+/// What workers would share.
+pub(super) fn parts(
+    mut config: Config,
+    store: &Arc<Store>,
+    jobs: &[(String, JobRecord)],
+    stop: Stop,
+) -> Result<Shared, StartError> {
     config.access.users_file = None;
     config.log.access = AccessLog::Off;
     let own: Vec<_> = config.listen.iter().map(|Listen::Tcp(address)| *address).chain(config.admin).collect();
     let metrics = Arc::new(Metrics::new());
     let (book, bounds, most_waiting) = (book::book(&config), book::bounds(&config), config.politeness.max_queue_total);
-    let (_stopper, stop) = shutdown::channel();
-    let store = Arc::new(Store::memory(Keep::default()));
-    let shared = Shared::new(
+    Ok(Shared::new(
         settings(config, &own)?,
         metrics.clone(),
         Identity::new("curtsy"),
         proxy::AccessLog::open(&AccessLog::Off, false).map_err(StartError::AccessLog)?,
         Arc::new(Gate::new(book, bounds, most_waiting, Memories::new(store.clone(), None), metrics)),
-        Arc::new(Robots::new(ONE_FILE, store)),
+        Arc::new(Robots::new(ONE_FILE, store.clone())),
+        Arc::new(Stops::new(store.clone(), jobs, Timestamp::from_micros(clock::micros()))),
         stop,
-    );
-    let desk = Desk::new(Arc::new(shared), Arc::new(Resolver::default()));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
-    Ok(runtime.block_on(desk.ask(question)))
+    ))
 }
 
 /// Bytes that hold the rules of the longest file.

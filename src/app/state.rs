@@ -4,7 +4,7 @@
 //! cannot be read or written does not: curtsy says so and goes on from memory, as careful as if it had just visited
 //! everybody.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,27 +12,65 @@ use super::StartError;
 use crate::clock;
 use crate::config::Config;
 use crate::politeness::time::Timestamp;
-use crate::store::{self, Keep, Opened, Store, StoreError};
+use crate::store::{self, Cause, JobRecord, Keep, Opened, Store, StoreError};
 
-/// The store, and the time before which nobody knows who was visited, if there is one.
-pub(super) fn open(config: &Config) -> Result<(Arc<Store>, Option<Timestamp>), StartError> {
-    let keep = Keep { remember: config.adaptive.remember, ..Keep::default() };
-    let Some(directory) = store::directory(&config.state_dir) else { return Ok((Arc::new(Store::memory(keep)), None)) };
-    let (store, unsettled) = match Store::open(&directory, keep) {
+/// What is remembered at start.
+pub(super) struct Remembered {
+    pub(super) store: Arc<Store>,
+    pub(super) jobs: Vec<(String, JobRecord)>,
+    /// Nobody knows who was visited before this.
+    pub(super) unknown_before: Option<Timestamp>,
+}
+
+pub(super) fn open(config: &Config) -> Result<Remembered, StartError> {
+    let keep = keep(config);
+    let (store, opened) = match store::directory(&config.state_dir) {
+        None => (Store::memory(keep), Opened::default()),
+        Some(directory) => match Store::open(&directory, keep) {
+            Ok((store, opened)) => {
+                tell(&directory, &opened);
+                (store, opened)
+            }
+            Err(StoreError::Unusable { path, cause }) => unwritable(&directory, keep, path, cause)?,
+            Err(error) => return Err(StartError::State(error)),
+        },
+    };
+    let unknown_before = opened.unsettled.then(|| Timestamp::from_micros(clock::micros()));
+    Ok(Remembered { store: Arc::new(store), jobs: opened.jobs, unknown_before })
+}
+
+/// What is there counts, if it can be read.
+fn unwritable(directory: &Path, keep: Keep, path: PathBuf, cause: Cause) -> Result<(Store, Opened), StartError> {
+    let error = StoreError::Unusable { path, cause: cause.clone() };
+    match Store::read_only(directory, keep, cause) {
         Ok((store, opened)) => {
-            tell(&directory, &opened);
-            (store, opened.unsettled)
+            let Opened { hosts, .. } = opened;
+            tracing::warn!(
+                event = "state.unusable",
+                hosts,
+                "{error}. Until then what was learned before counts, and nothing that is learned survives a restart"
+            );
+            Ok((store, opened))
         }
-        Err(error @ StoreError::Unusable { .. }) => {
+        Err(StoreError::Unusable { .. }) => {
             tracing::warn!(
                 event = "state.unusable",
                 "{error}. Until then nothing that is learned survives a restart, and nothing of before is known"
             );
-            (Store::memory(keep), true)
+            Ok((Store::memory(keep), Opened { unsettled: true, ..Opened::default() }))
         }
-        Err(error @ (StoreError::Held { .. } | StoreError::Newer { .. })) => return Err(StartError::State(error)),
-    };
-    Ok((Arc::new(store), unsettled.then(|| Timestamp::from_micros(clock::micros()))))
+        Err(error) => Err(StartError::State(error)),
+    }
+}
+
+/// How much is kept, and for how long.
+pub(super) fn keep(config: &Config) -> Keep {
+    Keep {
+        hosts: config.state.hosts,
+        robots_bytes: config.state.robots as u64,
+        remember: config.adaptive.remember,
+        ..Keep::default()
+    }
 }
 
 fn tell(directory: &Path, opened: &Opened) {

@@ -1,5 +1,6 @@
 //! Asking a running curtsy: where its admin listener is, and one call to it.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::config::Streams;
+use super::offline;
 use super::terminal::printable;
 use crate::config::{self, Config, Sources};
 
@@ -32,6 +34,13 @@ pub(super) struct AskArgs {
     admin: Option<String>,
 }
 
+impl AskArgs {
+    /// Whether one curtsy is to be asked and nobody else.
+    pub(super) fn names_one(&self) -> bool {
+        self.admin.is_some()
+    }
+}
+
 /// Why there is no answer, and the exit code for it.
 #[derive(Debug)]
 pub(super) struct Trouble {
@@ -40,13 +49,13 @@ pub(super) struct Trouble {
 }
 
 const FAILURE: u8 = 1;
-const NOBODY: u8 = 4;
+pub(super) const NOBODY: u8 = 4;
 
 /// A curtsy that answered.
 #[derive(Debug)]
 pub(super) struct Running {
-    stream: TcpStream,
-    address: SocketAddr,
+    pub(super) stream: TcpStream,
+    pub(super) address: SocketAddr,
     token: Option<String>,
 }
 
@@ -80,7 +89,35 @@ pub(super) fn tell<T: DeserializeOwned>(
     call: &Call<'_>,
     page: impl FnOnce(&T) -> (String, u8),
 ) -> io::Result<u8> {
-    let told = Running::find(args, sources).and_then(|running| running.call(call)).and_then(|answer| {
+    let answer = Running::find(args, sources).and_then(|running| running.call(call));
+    print(args, streams, answer, page)
+}
+
+/// The same, but where no curtsy runs the state directory is asked, by the second call.
+pub(super) fn tell_or_do<T: DeserializeOwned>(
+    args: &AskArgs,
+    sources: &Sources,
+    streams: &mut Streams<'_>,
+    (call, otherwise): (&Call<'_>, &Call<'_>),
+    page: impl FnOnce(&T) -> (String, u8),
+) -> io::Result<u8> {
+    let answer = match Running::find(args, sources) {
+        Ok(running) => running.call(call),
+        Err(absent) if absent.code == NOBODY && !args.names_one() => {
+            offline::call(sources, streams, otherwise, &absent)
+        }
+        Err(trouble) => Err(trouble),
+    };
+    print(args, streams, answer, page)
+}
+
+fn print<T: DeserializeOwned>(
+    args: &AskArgs,
+    streams: &mut Streams<'_>,
+    answer: Result<Value, Trouble>,
+    page: impl FnOnce(&T) -> (String, u8),
+) -> io::Result<u8> {
+    let told = answer.and_then(|answer| {
         let told = serde_json::from_value(answer.clone());
         let told: T = told.map_err(|error| Trouble::failure(format!("that is no curtsy we know: {error}")))?;
         Ok((answer, told))
@@ -95,11 +132,7 @@ pub(super) fn tell<T: DeserializeOwned>(
             }
             Ok(code)
         }
-        Err(trouble) => {
-            let label = if trouble.text.starts_with("error") { "" } else { "error: " };
-            writeln!(streams.err, "{label}{}", trouble.text)?;
-            Ok(trouble.code)
-        }
+        Err(trouble) => trouble.tell(streams),
     }
 }
 
@@ -121,10 +154,21 @@ impl Trouble {
     pub(super) fn failure(text: impl Into<String>) -> Self {
         Trouble { code: FAILURE, text: text.into() }
     }
+
+    pub(super) fn nobody(text: impl Into<String>) -> Self {
+        Trouble { code: NOBODY, text: text.into() }
+    }
+
+    /// The exit code.
+    pub(super) fn tell(&self, streams: &mut Streams<'_>) -> io::Result<u8> {
+        let label = if self.text.starts_with("error") { "" } else { "error: " };
+        writeln!(streams.err, "{label}{}", self.text)?;
+        Ok(self.code)
+    }
 }
 
 impl Running {
-    fn find(args: &AskArgs, sources: &Sources) -> Result<Self, Trouble> {
+    pub(super) fn find(args: &AskArgs, sources: &Sources) -> Result<Self, Trouble> {
         let loaded = config::load(sources).map_err(|problems| Trouble::failure(problems.to_string()));
         let (address, token) = match &args.admin {
             // A token is all that is wanted of the configuration, and it may be another curtsy's.
@@ -133,16 +177,16 @@ impl Running {
             }
             None => {
                 let config = loaded?.config;
-                let address = of_config(&config).ok_or_else(|| Trouble {
-                    code: NOBODY,
-                    text: "the admin listener is off in this configuration, so no curtsy can be asked".to_owned(),
+                let address = of_config(&config).ok_or_else(|| {
+                    Trouble::nobody("the admin listener is off in this configuration, so no curtsy can be asked")
                 })?;
                 (address, config.metrics.token)
             }
         };
-        let stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE).map_err(|error| Trouble {
-            code: NOBODY,
-            text: format!("no curtsy runs on {address} ({error}); start one with `curtsy`, or name it with --admin"),
+        let stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE).map_err(|error| {
+            Trouble::nobody(format!(
+                "no curtsy runs on {address} ({error}); start one with `curtsy`, or name it with --admin"
+            ))
         })?;
         Ok(Running { stream, address, token })
     }
@@ -151,18 +195,28 @@ impl Running {
         let address = self.address;
         let answer = send(&self.stream, call, self.token.as_deref(), PATIENCE)
             .map_err(|error| Trouble::failure(format!("{address}: {error}")))?;
-        let body = serde_json::from_str::<Value>(&answer.body);
-        match (answer.status, body) {
-            (200, Ok(body)) => Ok(body),
-            (200, Err(error)) => Err(Trouble::failure(format!("{address} is no curtsy we know: {error}"))),
-            (401, _) => {
-                Err(Trouble::failure(format!("{address} wants a token; set metrics.token or CURTSY_METRICS__TOKEN")))
-            }
-            (status, body) => {
-                let detail = body.ok().and_then(|body| body["detail"].as_str().map(printable));
-                let detail = detail.unwrap_or_else(|| format!("{address} answered {status}"));
-                Err(Trouble::failure(detail))
-            }
+        value(answer, address)
+    }
+
+    pub(super) fn authorization(&self) -> String {
+        authorization(self.token.as_deref())
+    }
+}
+
+fn authorization(token: Option<&str>) -> String {
+    token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"))
+}
+
+/// What an answer says, be it what was asked for or why not.
+pub(super) fn value(answer: Answer, who: impl fmt::Display) -> Result<Value, Trouble> {
+    let body = serde_json::from_str::<Value>(&answer.body);
+    match (answer.status, body) {
+        (200, Ok(body)) => Ok(body),
+        (200, Err(error)) => Err(Trouble::failure(format!("{who} is no curtsy we know: {error}"))),
+        (401, _) => Err(Trouble::failure(format!("{who} wants a token; set metrics.token or CURTSY_METRICS__TOKEN"))),
+        (status, body) => {
+            let detail = body.ok().and_then(|body| body["detail"].as_str().map(printable));
+            Err(Trouble::failure(detail.unwrap_or_else(|| format!("{who} answered {status}"))))
         }
     }
 }
@@ -177,7 +231,7 @@ fn send(stream: &TcpStream, call: &Call<'_>, token: Option<&str>, patience: Dura
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
     let Call { method, path, body } = call;
-    let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
+    let token = authorization(token);
     let body = body.as_ref().map_or_else(String::new, Value::to_string);
     let kind = match *method {
         "GET" => String::new(),

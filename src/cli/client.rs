@@ -1,4 +1,4 @@
-//! `curtsy clients` and `curtsy client`: the clients of a running curtsy that fail or were stopped.
+//! `curtsy clients` and `curtsy client`: clients that fail or were stopped, in a running curtsy or in the state directory.
 
 use std::io;
 
@@ -15,7 +15,7 @@ use crate::config::Sources;
 #[command(
     after_help = "Only clients with a name (a proxy user, or Curtsy-Client) that something is wrong with are listed.
 
-Exit codes: 0 ok, 4 no curtsy runs.
+Exit codes: 0 ok, 4 no curtsy runs and nothing is kept.
 
 Examples:
   curtsy clients
@@ -27,7 +27,7 @@ pub(super) struct ClientsArgs {
 }
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Exit codes: 0 ok, 1 not possible, 4 no curtsy runs.
+#[command(after_help = "Exit codes: 0 ok, 1 not possible, 4 no curtsy runs and nothing is kept.
 
 Examples:
   curtsy client spider resume
@@ -55,7 +55,7 @@ enum Deed {
 
 pub(super) fn list(args: &ClientsArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
     let call = Call::get("/api/v1/clients".to_owned());
-    admin::tell(&args.ask, sources, streams, &call, |told: &Clients| (page(told, Brush(paint)), 0))
+    admin::tell_or_do(&args.ask, sources, streams, (&call, &call), |told: &Clients| (page(told, Brush(paint)), 0))
 }
 
 pub(super) fn steer(args: &ClientArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Result<u8> {
@@ -66,7 +66,7 @@ pub(super) fn steer(args: &ClientArgs, sources: &Sources, streams: &mut Streams<
     };
     let path = format!("/api/v1/clients/{}/{deed}", segment(&args.name));
     let call = Call { method: "POST", path, body: Some(body) };
-    admin::tell(&args.ask, sources, streams, &call, |client: &Client| (sentence(client), 0))
+    admin::tell_or_do(&args.ask, sources, streams, (&call, &call), |client: &Client| (sentence(client), 0))
 }
 
 fn page(told: &Clients, brush: Brush) -> String {

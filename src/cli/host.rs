@@ -1,4 +1,4 @@
-//! `curtsy host`: one host of a running curtsy, shown and steered.
+//! `curtsy host`: one host, shown and steered, in a running curtsy or in the state directory.
 
 use std::io;
 
@@ -16,7 +16,9 @@ use crate::config::Sources;
 Nothing here makes curtsy faster than a host asks for: of the configured, the learned and
 robots.txt's delay the largest counts.
 
-Exit codes: 0 ok, 1 not possible, 4 no curtsy runs.
+Where no curtsy runs, this is about the state directory, and counts from the next start on.
+
+Exit codes: 0 ok, 1 not possible, 4 no curtsy runs and nothing is kept.
 
 Examples:
   curtsy host example.com
@@ -78,7 +80,8 @@ pub(super) fn run(args: &HostArgs, sources: &Sources, paint: bool, streams: &mut
         Deed::Show => None,
         Deed::Forget => {
             let call = Call { method: "DELETE", path, body: None };
-            return admin::tell(&args.ask, sources, streams, &call, |told: &Forgotten| (forgotten(told, brush), 0));
+            let page = |told: &Forgotten| (forgotten(told, brush), 0);
+            return admin::tell_or_do(&args.ask, sources, streams, (&call, &call), page);
         }
         Deed::Set(numbers) => match numbers.body() {
             Ok(body) => Some(body),
@@ -93,7 +96,7 @@ pub(super) fn run(args: &HostArgs, sources: &Sources, paint: bool, streams: &mut
     };
     let method = if body.is_some() { "PATCH" } else { "GET" };
     let call = Call { method, path, body };
-    admin::tell(&args.ask, sources, streams, &call, |host: &Host| (page(host, brush), 0))
+    admin::tell_or_do(&args.ask, sources, streams, (&call, &call), |host: &Host| (page(host, brush), 0))
 }
 
 impl Numbers {

@@ -1,4 +1,4 @@
-//! `curtsy hosts`: the hosts a running curtsy knows, as a table.
+//! `curtsy hosts`: the hosts a running curtsy knows, or all that are remembered, as a table.
 
 use std::io;
 
@@ -12,11 +12,14 @@ use crate::admin::hosts::{Hosts, Row};
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Exit codes: 0 ok, 4 no curtsy runs.
+#[command(after_help = "Where no curtsy runs, these are the hosts in the state directory.
+
+Exit codes: 0 ok, 4 no curtsy runs and nothing is kept.
 
 Examples:
   curtsy hosts
   curtsy hosts --sort wait --filter example
+  curtsy hosts --remembered --sort delay
   curtsy hosts --json | jq '.hosts[] | select(.held_s)'")]
 pub(super) struct HostsArgs {
     /// What comes first: the name, or the largest
@@ -31,6 +34,9 @@ pub(super) struct HostsArgs {
     /// How many to leave out before
     #[arg(long, value_name = "N", default_value_t = 0)]
     offset: usize,
+    /// Those in the state file, whether visited lately or not
+    #[arg(long)]
+    remembered: bool,
     #[command(flatten)]
     ask: AskArgs,
 }
@@ -62,8 +68,10 @@ pub(super) fn run(args: &HostsArgs, sources: &Sources, paint: bool, streams: &mu
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("sort", args.sort.word()).append_pair("filter", &args.filter);
     query.append_pair("limit", &args.limit.to_string()).append_pair("offset", &args.offset.to_string());
-    let call = Call::get(format!("/api/v1/hosts?{}", query.finish()));
-    admin::tell(&args.ask, sources, streams, &call, |hosts: &Hosts| (page(hosts, Brush(paint)), 0))
+    let path = format!("/api/v1/hosts?{}", query.finish());
+    let kept = Call::get(format!("{path}&remembered=true"));
+    let call = if args.remembered { kept.clone() } else { Call::get(path) };
+    admin::tell_or_do(&args.ask, sources, streams, (&call, &kept), |hosts: &Hosts| (page(hosts, Brush(paint)), 0))
 }
 
 fn page(hosts: &Hosts, brush: Brush) -> String {

@@ -7,9 +7,12 @@ mod explain;
 mod health;
 mod host;
 mod hosts;
+mod offline;
 mod robots;
 mod run;
+mod state;
 mod terminal;
+mod transfer;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -40,6 +43,7 @@ const EXAMPLES: &str = "Examples:
   curl -x http://127.0.0.1:3128 http://example.com/
   curtsy robots http://example.com/page         may this be fetched, and how often?
   curtsy hosts                                  what is waiting for whom
+  curtsy state export state.jsonl               all that survives a restart
   curtsy explain http://example.com/page        when would it start, and why then?
   curtsy config init                            write a documented curtsy.toml";
 
@@ -55,7 +59,7 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Exit 0 if URLs may be fetched, 3 if one may not
     Check(explain::CheckArgs),
-    /// List the hosts a running curtsy knows
+    /// List hosts: those visited lately, or all that are remembered
     Hosts(hosts::HostsArgs),
     /// Show one host, set its pace, pause it, forget what was learned
     Host(host::HostArgs),
@@ -63,6 +67,8 @@ enum Command {
     Clients(client::ClientsArgs),
     /// Stop a client, or let it go on
     Client(client::ClientArgs),
+    /// Export and import what survives a restart
+    State(state::StateArgs),
     /// Exit 0 if a running curtsy takes requests (for HEALTHCHECK)
     Health(health::HealthArgs),
 }
@@ -150,6 +156,7 @@ pub fn main() -> ExitCode {
         Some(Command::Host(args)) => host::run(args, &sources, paint_page, &mut streams),
         Some(Command::Clients(args)) => client::list(args, &sources, paint_page, &mut streams),
         Some(Command::Client(args)) => client::steer(args, &sources, &mut streams),
+        Some(Command::State(args)) => state::run(args, &sources, &mut streams),
         Some(Command::Health(args)) => health::run(args, &sources, streams.err),
     };
     match result {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{
     Access, AccessLog, Adaptive, Breaker, Config, Fleet, Hosts, Key, Limits, Listen, Log, LogFormat, Metrics, Mode,
     OnUnreachable, OnUntrusted, Order, PacePolicy, Politeness, QueryStrings, Resolver, ResponseHeaders, Responses,
-    Retry, Robots, RobotsMode, StateDir, Tls, Tunnel, Upstream,
+    Retry, Robots, RobotsMode, State, StateDir, Tls, Tunnel, Upstream,
 };
 
 impl Default for Config {
@@ -21,6 +21,7 @@ impl Default for Config {
             shutdown_grace: secs(30),
             politeness: Politeness::default(),
             hosts: Hosts { max: 100_000, idle: secs(3600), sweep: secs(300) },
+            state: State { hosts: 1_000_000, robots: 64 * 1024 * 1024 },
             adaptive: Adaptive::default(),
             retry: Retry { max: 3, statuses: vec![429, 503], budget: 0.1 },
             breaker: Breaker { failures: 10, cooldown: secs(30), throttled: 0, job_failures: 20 },

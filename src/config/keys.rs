@@ -203,6 +203,8 @@ fn pacing() -> Vec<Row<Config>> {
         row!(hosts.max, count(1, 10_000_000)),
         row!(hosts.idle, span(SECOND, YEAR)),
         row!(hosts.sweep, span(SECOND, DAY)),
+        restart(row!(state.hosts, count(100, 10_000_000))),
+        restart(row!(state.robots, Size(MEBI..=1024 * MEBI))),
     ]
 }
 

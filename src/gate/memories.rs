@@ -47,9 +47,8 @@ impl Memories {
     }
 
     /// Whether people have set something for this host.
-    pub(super) fn is_steered(&self, host: &HostKey) -> bool {
-        let record = self.record(host);
-        record.paused || record.overrides != Overrides::default()
+    pub(super) fn is_steered(&self, host: &HostKey, now: Timestamp) -> bool {
+        self.record(host).is_steered(now.as_micros())
     }
 
     /// Keeps what is new.
@@ -66,6 +65,24 @@ impl Memories {
         }
     }
 
+    /// Whether anything is known of this host that can change a decision.
+    pub(super) fn knows(&self, host: &HostKey) -> bool {
+        self.store.host(host.as_str()).is_some_and(|record| self.store.matters(&record))
+    }
+
+    /// What another curtsy knew of a host that has no lane. Grants nobody an earlier start: of two sends the later
+    /// counts, of two holds the longer.
+    pub(super) fn import(&self, host: &HostKey, record: &HostRecord) {
+        let before = self.record(host);
+        let last_sent_us = record.last_sent_us.max(before.last_sent_us);
+        let held_until_us = record.held_until_us.max(before.held_until_us);
+        self.store.put_host(host.as_str(), HostRecord { last_sent_us, held_until_us, ..*record });
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
     pub(super) fn health(&self) -> Option<Health> {
         self.store.health()
     }
@@ -80,7 +97,7 @@ impl Memories {
     }
 }
 
-fn memory(record: &HostRecord) -> Memory {
+pub(super) fn memory(record: &HostRecord) -> Memory {
     let time = |micros| (micros > 0).then_some(Timestamp::from_micros(micros));
     let millis = |ms: u32| Duration::from_millis(ms.into());
     let pace = pace::Memory {
@@ -94,7 +111,7 @@ fn memory(record: &HostRecord) -> Memory {
         last_sent: time(record.last_sent_us),
         held_until: time(record.held_until_us),
         pace: (record.learned_ms > 0).then_some(pace),
-        paused: record.paused,
+        paused_until: if record.paused { Some(Timestamp::NEVER) } else { time(record.paused_until_us) },
     }
 }
 
@@ -110,12 +127,13 @@ fn record(memory: &Memory) -> HostRecord {
         updated_us: pace.updated.as_micros(),
         last_sent_us: micros(memory.last_sent),
         held_until_us: micros(memory.held_until),
-        paused: memory.paused,
+        paused: memory.paused_until == Some(Timestamp::NEVER),
+        paused_until_us: micros(memory.paused_until.filter(|until| *until < Timestamp::NEVER)),
         overrides: Overrides::default(),
     }
 }
 
-fn overrides(kept: Overrides) -> policy::Overrides {
+pub(super) fn overrides(kept: Overrides) -> policy::Overrides {
     let Overrides { delay_ms, burst, concurrency } = kept;
     policy::Overrides { delay: delay_ms.map(|ms| Duration::from_millis(ms.into())), burst, concurrency }
 }
@@ -141,8 +159,11 @@ mod tests {
             last_sent_us: 6,
             held_until_us: 7,
             paused: true,
+            paused_until_us: 0,
             overrides: Overrides::default(),
         };
+        let for_now = HostRecord { paused: false, paused_until_us: 8, ..record_of_all };
+        assert_eq!(record(&memory(&for_now)), for_now);
         assert_eq!(record(&memory(&record_of_all)), record_of_all);
         assert_eq!(memory(&HostRecord::default()), Memory::default());
         assert_eq!(record(&Memory::default()), HostRecord::default());

@@ -9,6 +9,7 @@ mod memories;
 mod news;
 mod place;
 mod registry;
+mod remembered;
 mod shared_lane;
 mod view;
 

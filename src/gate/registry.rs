@@ -20,7 +20,7 @@ use crate::politeness::HostKey;
 use crate::politeness::lane::Lane;
 use crate::politeness::policy::PolicyBook;
 use crate::politeness::time::Timestamp;
-use crate::store::Health;
+use crate::store::{Health, HostRecord, Store};
 
 /// Looking through all lanes holds one shard at a time; with 256 the longest wait measured was about a millisecond at a
 /// million hosts.
@@ -102,7 +102,7 @@ impl Registry {
             return (lane.clone(), None);
         }
         // What people set for a host counts for it alone, and people do not set it for many.
-        let stays = guests.contains_key(host) || !(self.has_room(now) || self.memories.is_steered(host));
+        let stays = guests.contains_key(host) || !(self.has_room(now) || self.memories.is_steered(host, now));
         if stays {
             *guests.entry(host.clone()).or_default() += 1;
             let guest = Guest { guests: self.guests.clone(), host: host.clone() };
@@ -151,6 +151,29 @@ impl Registry {
     /// The host's own lane.
     pub(super) fn known(&self, host: &HostKey) -> Option<Arc<SharedLane>> {
         self.lanes.get(host).map(|lane| lane.clone())
+    }
+
+    /// Whether there is anything to know of the host, be it in a lane or not.
+    pub(super) fn remembers(&self, host: &HostKey) -> bool {
+        self.lanes.contains_key(host) || self.memories.knows(host)
+    }
+
+    /// The lane that a host nobody has visited lately would get; none if nothing is known of it.
+    pub(super) fn remembered(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Option<Lane> {
+        self.memories.knows(host).then(|| self.memories.lane(host, book, self.sent_from_crowd(), now))
+    }
+
+    /// Has kept what another curtsy knew of a host that has no lane.
+    pub(super) fn import(&self, host: &HostKey, record: &HostRecord) {
+        self.memories.import(host, record);
+    }
+
+    pub(super) fn keep(&self, host: &HostKey, lane: &mut Lane, now: Timestamp) {
+        self.memories.keep_news(host, lane, now);
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        self.memories.store()
     }
 
     /// Until when the host is held, whether it has a lane or not.
@@ -231,7 +254,7 @@ impl Registry {
 mod tests {
     use super::*;
     use crate::politeness::visit::{ClientId, Visit};
-    use crate::store::{Keep, Store};
+    use crate::store::Keep;
 
     const DAY: Duration = Duration::from_secs(86_400);
 

@@ -116,10 +116,13 @@ impl Gate {
         census
     }
 
-    /// What is known of a host; nothing if it has not been visited lately.
+    /// What is known of a host, if anything.
     pub fn view(&self, host: &HostKey) -> Option<View> {
-        let lane = self.registry.known(host)?;
-        Some(lane.look(|state| state.lane.view(now())))
+        let now = now();
+        match self.registry.known(host) {
+            Some(lane) => Some(lane.look(|state| state.lane.view(now))),
+            None => self.registry.remembered(host, &self.book.load(), now).map(|lane| lane.view(now)),
+        }
     }
 
     /// What a visit that came now could expect, if robots.txt asked it for this delay.
@@ -127,6 +130,9 @@ impl Gate {
         let (now, stranger) = (now(), self.client("somebody who is not in line"));
         if let Some(lane) = self.registry.known(host) {
             return lane.look(|state| state.lane.foresee(stranger, crawl_delay, now));
+        }
+        if let Some(lane) = self.registry.remembered(host, &self.book.load(), now) {
+            return lane.foresee(stranger, crawl_delay, now);
         }
         let policy = self.policy(host);
         let robots = if policy.mode == Mode::Off { Duration::ZERO } else { crawl_delay };
@@ -158,13 +164,24 @@ impl Gate {
 
     /// Forgets what was learned about a host and set for it; nothing if it is not known.
     pub fn forget(&self, host: &HostKey) -> Option<(Forgotten, View)> {
-        let now = now();
-        let lane = self.registry.known(host)?;
-        let forgotten = lane.with(now, |state| {
-            let forgotten = state.lane.forget(now);
-            self.registry.keep_news(&lane, state, now);
-            (forgotten, state.lane.view(now))
-        });
+        if !self.registry.remembers(host) {
+            return None;
+        }
+        let (now, book) = (now(), self.book.load());
+        let (lane, _guest) = self.registry.lane(host, &book, now);
+        let forgotten = if lane.host().is_some() {
+            lane.with(now, |state| {
+                let forgotten = state.lane.forget(now);
+                self.registry.keep_news(&lane, state, now);
+                (forgotten, state.lane.view(now))
+            })
+        } else {
+            // There is no room for a lane of its own, and the one it shares is others' too.
+            let mut lane = self.registry.remembered(host, &book, now)?;
+            let forgotten = lane.forget(now);
+            self.registry.keep(host, &mut lane, now);
+            (forgotten, lane.view(now))
+        };
         tracing::info!(event = "host.forgotten", %host, "somebody has had a host's pace forgotten");
         self.events.tell("host.forgotten", Some(host.as_str()), || json!({}));
         Some(forgotten)

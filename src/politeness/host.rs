@@ -84,6 +84,11 @@ impl HostKey {
         Ok(HostKey(if shouts { name.to_ascii_lowercase().into() } else { name.into() }))
     }
 
+    /// Reads what [`HostKey::as_str`] gives, in that very spelling.
+    pub fn of_key(key: &str) -> Result<Self, BadHost> {
+        if key.contains(':') { Self::parse_v6(key) } else { Self::parse(key) }
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -151,6 +151,13 @@ impl Jobs {
         job.stop
     }
 
+    /// A job that was stopped before a restart. False if there is no room to remember it.
+    pub fn remember(&mut self, client: &str, stop: Stop, now: Timestamp) -> bool {
+        let Some(job) = self.job(short(client), now) else { return false };
+        (job.failures, job.failed, job.stop) = (stop.failures, stop.since, Some(stop));
+        true
+    }
+
     /// Every job that is stopped or has failed lately.
     pub fn accounts(&self, now: Timestamp) -> impl Iterator<Item = Account<'_>> {
         self.known.iter().map(move |(name, job)| {
@@ -181,7 +188,8 @@ impl Jobs {
     }
 }
 
-fn short(name: &str) -> &str {
+/// A name as it is kept.
+pub fn short(name: &str) -> &str {
     let end = (0..=name.len().min(LONGEST_NAME)).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
     &name[..end]
 }

@@ -12,11 +12,10 @@ use std::time::Duration;
 use http::HeaderValue;
 use parking_lot::Mutex;
 
-use super::{Settings, Shared, Worker, robots};
+use super::{Settings, Shared, Stops, Worker, robots};
 use crate::clock;
 use crate::config::OnUnreachable;
 use crate::politeness::HostKey;
-use crate::politeness::jobs::Jobs;
 use crate::politeness::robots::reply::Record;
 use crate::politeness::time::Timestamp;
 use crate::robots::fetch::Seen;
@@ -68,8 +67,8 @@ impl Desk {
     }
 
     /// The clients that fail or were stopped.
-    pub fn jobs(&self) -> &Mutex<Jobs> {
-        &self.worker.shared.jobs
+    pub fn stops(&self) -> &Arc<Stops> {
+        &self.worker.shared.stops
     }
 
     /// What is known, and what was seen if that had to be fetched first.

@@ -24,7 +24,7 @@ impl Job {
     pub(super) fn begin(shared: &Shared, name: Option<&str>) -> Result<Self, Refusal> {
         let Some(name) = name else { return Ok(Job(None)) };
         let now = now();
-        shared.jobs.lock().may_visit(Some(name), now).map_err(|stop| {
+        shared.stops.may_visit(Some(name), now).map_err(|stop| {
             let left = stop.until.since(now);
             Refusal::JobStopped { stop, left }
         })?;
@@ -40,7 +40,7 @@ impl Job {
         if status == 429 || status >= 500 {
             self.failed(shared, settings, jobs::Failure::Status(status));
         } else {
-            shared.jobs.lock().succeeded(self.0.as_deref(), now());
+            shared.stops.succeeded(self.0.as_deref(), now());
         }
     }
 
@@ -55,7 +55,7 @@ impl Job {
         let Some(name) = self.0.as_deref() else { return };
         let patience = Patience { failures: settings.config.breaker.job_failures, ..Patience::default() };
         let now = now();
-        let stop = shared.jobs.lock().failed(Some(name), failure, &patience, now);
+        let stop = shared.stops.failed(name, failure, &patience, now);
         if let Some(jobs::Stop { failures, until, last: Some(last), .. }) = stop {
             shared.metrics.lessons.jobs_stopped.inc();
             let for_s = until.since(now).as_secs();
@@ -72,12 +72,19 @@ impl Job {
 
 fn reason(error: &UpstreamError) -> &'static str {
     match error {
-        UpstreamError::Dns(_) | UpstreamError::DnsTimeout => "no address for the host",
-        UpstreamError::ConnectTimeout | UpstreamError::ResponseTimeout | UpstreamError::WriteTimeout => "a timeout",
-        UpstreamError::Certificate(_) | UpstreamError::Handshake(_) => "a TLS failure",
-        _ => "a broken connection",
+        UpstreamError::Dns(_) | UpstreamError::DnsTimeout => NO_ADDRESS,
+        UpstreamError::ConnectTimeout | UpstreamError::ResponseTimeout | UpstreamError::WriteTimeout => TIMEOUT,
+        UpstreamError::Certificate(_) | UpstreamError::Handshake(_) => TLS,
+        _ => BROKEN,
     }
 }
+
+const NO_ADDRESS: &str = "no address for the host";
+const TIMEOUT: &str = "a timeout";
+const TLS: &str = "a TLS failure";
+const BROKEN: &str = "a broken connection";
+/// All of them, to be known again after a restart.
+pub(super) const REASONS: [&str; 4] = [NO_ADDRESS, TIMEOUT, TLS, BROKEN];
 
 fn now() -> Timestamp {
     Timestamp::from_micros(clock::micros())

@@ -23,6 +23,7 @@ mod max_forwards;
 mod quotas;
 mod robots;
 mod send;
+mod stops;
 mod target;
 mod tunnel;
 mod users;
@@ -36,13 +37,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
-use parking_lot::Mutex;
 
 use crate::config::Config;
 use crate::events::Events;
 use crate::gate::Gate;
 use crate::metrics::Metrics;
-use crate::politeness::jobs::Jobs;
 use crate::politeness::retries::Retrying;
 use crate::politeness::robots::Agents;
 use crate::politeness::signals::Listening;
@@ -56,6 +55,7 @@ pub use self::access_log::AccessLog;
 pub use self::desk::{Desk, Foresight};
 pub use self::failure::BadRequest;
 pub use self::identity::Identity;
+pub use self::stops::Stops;
 pub use self::target::Target;
 pub use self::users::{BadUsersFile, Users};
 pub use self::worker::Worker;
@@ -69,7 +69,7 @@ pub struct Shared {
     pub access_log: AccessLog,
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
-    pub jobs: Mutex<Jobs>,
+    pub stops: Arc<Stops>,
     pub stop: Stop,
     /// Where what happens is told.
     pub events: Arc<Events>,
@@ -160,6 +160,7 @@ fn agents_of(user_agent: Option<&HeaderValue>) -> Agents {
 }
 
 impl Shared {
+    #[expect(clippy::too_many_arguments, reason = "each is another part")]
     pub fn new(
         settings: Settings,
         metrics: Arc<Metrics>,
@@ -167,6 +168,7 @@ impl Shared {
         access_log: AccessLog,
         gate: Arc<Gate>,
         robots: Arc<Robots>,
+        stops: Arc<Stops>,
         stop: Stop,
     ) -> Self {
         Shared {
@@ -175,7 +177,7 @@ impl Shared {
             identity,
             access_log,
             robots,
-            jobs: Mutex::new(Jobs::new()),
+            stops,
             stop,
             events: gate.events().clone(),
             gate,

@@ -24,7 +24,7 @@ use crate::clock;
 use crate::politeness::Origin;
 use crate::politeness::robots::reply::{Look, Record, Says, TroubleKind};
 use crate::politeness::time::Timestamp;
-use crate::store::Store;
+use crate::store::{Fate, RobotsRecord, Skipped, Store};
 
 pub use self::question::{BadQuestion, Question};
 pub use self::report::{AgentsFrom, Delay, Facts, File, Line, Mode, Note, Reason, Report, Trouble, Verdict};
@@ -224,6 +224,25 @@ impl Robots {
     fn keep(&self, origin: &Origin, record: Arc<Record>) {
         self.store.put_robots(&origin.to_string(), kept::to_store(&record, now()));
         self.records.insert(origin.clone(), record);
+    }
+
+    /// Takes in a copy that another curtsy kept. What memory has of the origin gives way to it, unless it is newer.
+    pub async fn import(&self, origin: &str, copy: RobotsRecord) -> Fate {
+        let question = Question::parse(origin, None, false).ok().filter(|asked| asked.origin.to_string() == origin);
+        let Some(Question { origin: key, .. }) = question else { return Fate::Skipped(Skipped::Unusable) };
+        if copy.stale_until_us <= clock::micros() {
+            return Fate::Skipped(Skipped::TooOld);
+        }
+        let here = self.store.robots(origin).await;
+        if here.as_ref().is_some_and(|here| here.fetched_us > copy.fetched_us) {
+            return Fate::Skipped(Skipped::NewerHere);
+        }
+        if kept::from_store(copy.clone(), now()).is_none() {
+            return Fate::Skipped(Skipped::Unusable);
+        }
+        self.store.put_robots(origin, copy);
+        self.records.remove(&key);
+        if here.is_some() { Fate::Replaced } else { Fate::New }
     }
 
     pub fn bytes(&self) -> u64 {

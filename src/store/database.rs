@@ -4,6 +4,7 @@
 //! (write-ahead log). Loss of power may cost the last seconds, never the file (`synchronous = NORMAL`). Whatever may
 //! find much to do works in slices, so that a write never waits long.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rusqlite::{CachedStatement, Connection, OpenFlags, OptionalExtension, Row, Transaction, params};
@@ -39,6 +40,22 @@ impl Database {
         Ok(Database { connection })
     }
 
+    /// A file that nobody writes, on a disk that cannot be written.
+    pub(super) fn read_only(path: &Path) -> rusqlite::Result<Database> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+        let open = |how: &str| {
+            let database = Database { connection: connect(Path::new(&uri(path, how)), flags)? };
+            schema::version(&database.connection, schema::STEPS).map(|_| database)
+        };
+        // What is in a log can be read only beside the index that belongs to it. Where that cannot be made, there is no
+        // log, or it is lost.
+        open("mode=ro").or_else(|_| open("immutable=1"))
+    }
+
+    pub(super) fn version(&self) -> rusqlite::Result<Version> {
+        schema::version(&self.connection, schema::STEPS)
+    }
+
     /// Reads every page; an error or a complaint means damage.
     pub(super) fn check(&self) -> rusqlite::Result<Option<String>> {
         let complaint: String = self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
@@ -48,18 +65,6 @@ impl Database {
     /// Writes something that changes nothing, to learn whether writing works.
     pub(super) fn try_writing(&self) -> rusqlite::Result<()> {
         self.connection.pragma_update(None, "user_version", schema::STEPS.len() as u32)
-    }
-
-    /// What is read from now on belongs together, whatever is written meanwhile.
-    pub(super) fn hold_still(&self) -> rusqlite::Result<()> {
-        self.connection.execute_batch("BEGIN")
-    }
-
-    pub(super) fn hosts<E: From<rusqlite::Error>>(
-        &self,
-        each: impl FnMut(&str, HostRecord) -> Result<(), E>,
-    ) -> Result<(), E> {
-        self.each_host(&format!("SELECT {LEARNED_COLUMNS}, {STEERED_COLUMNS} FROM host"), steered_host, each)
     }
 
     /// All hosts, without what people set: a third of the columns, and of the time.
@@ -77,23 +82,31 @@ impl Database {
     ) -> rusqlite::Result<()> {
         let sql = format!(
             "SELECT {LEARNED_COLUMNS}, {STEERED_COLUMNS} FROM host INDEXED BY host_steered WHERE paused <> 0
-             OR coalesce(delay_override_ms, burst_override, concurrency_override) IS NOT NULL"
+             OR paused_until_us <> 0 OR coalesce(delay_override_ms, burst_override, concurrency_override) IS NOT NULL"
         );
         self.each_host(&sql, steered_host, each)
     }
 
-    fn each_host<E: From<rusqlite::Error>>(
+    fn each_host(
         &self,
         sql: &str,
         record: impl Fn(&Row<'_>) -> rusqlite::Result<HostRecord>,
-        mut each: impl FnMut(&str, HostRecord) -> Result<(), E>,
-    ) -> Result<(), E> {
+        mut each: impl FnMut(&str, HostRecord) -> rusqlite::Result<()>,
+    ) -> rusqlite::Result<()> {
         let mut statement = self.connection.prepare(sql)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            each(row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?, record(row)?)?;
+            each(row.get_ref(0)?.as_str()?, record(row)?)?;
         }
         Ok(())
+    }
+
+    /// Some hosts after `key`, in order.
+    pub(super) fn hosts_after(&self, key: &str, count: usize) -> rusqlite::Result<Vec<(String, HostRecord)>> {
+        let sql = format!("SELECT {LEARNED_COLUMNS}, {STEERED_COLUMNS} FROM host WHERE key > ?1 ORDER BY key LIMIT ?2");
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let hosts = statement.query_map(params![key, count as i64], |row| Ok((row.get(0)?, steered_host(row)?)))?;
+        hosts.collect()
     }
 
     /// Some host names after `key`, in order.
@@ -109,21 +122,17 @@ impl Database {
         self.connection.prepare_cached(&sql)?.query_row([origin], robots).optional()
     }
 
-    pub(super) fn each_robots<E: From<rusqlite::Error>>(
-        &self,
-        mut each: impl FnMut(String, RobotsRecord) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut statement = self.connection.prepare(&format!("SELECT {ROBOTS_COLUMNS} FROM robots ORDER BY origin"))?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            each(row.get(0)?, robots(row)?)?;
-        }
-        Ok(())
+    /// Some origins after this one, in order.
+    pub(super) fn robots_after(&self, origin: &str, count: usize) -> rusqlite::Result<Vec<(String, RobotsRecord)>> {
+        let sql = format!("SELECT {ROBOTS_COLUMNS} FROM robots WHERE origin > ?1 ORDER BY origin LIMIT ?2");
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let copies = statement.query_map(params![origin, count as i64], |row| Ok((row.get(0)?, robots(row)?)))?;
+        copies.collect()
     }
 
     /// The latest come first.
     pub(super) fn jobs(&self, most: usize) -> rusqlite::Result<Vec<(String, JobRecord)>> {
-        let sql = "SELECT client, reason, since_us, until_us FROM job ORDER BY since_us DESC LIMIT ?1";
+        let sql = "SELECT client, reason, since_us, until_us, failures FROM job ORDER BY since_us DESC LIMIT ?1";
         let mut statement = self.connection.prepare_cached(sql)?;
         let jobs = statement.query_map([most as i64], |row| Ok((row.get(0)?, job(row)?)))?;
         jobs.collect()
@@ -233,15 +242,16 @@ pub(super) struct Writer<'a> {
 impl<'a> Writer<'a> {
     fn new(transaction: &'a Transaction<'_>) -> rusqlite::Result<Self> {
         let marks = |count: usize| vec!["?"; count].join(", ");
-        let put_host = format!("REPLACE INTO host ({LEARNED_COLUMNS}, {STEERED_COLUMNS}) VALUES ({})", marks(12));
+        let put_host = format!("REPLACE INTO host ({LEARNED_COLUMNS}, {STEERED_COLUMNS}) VALUES ({})", marks(13));
         let put_robots = format!("REPLACE INTO robots ({ROBOTS_COLUMNS}, size) VALUES ({})", marks(9));
         Ok(Writer {
             put_host: transaction.prepare_cached(&put_host)?,
             delete_host: transaction.prepare_cached("DELETE FROM host WHERE key = ?")?,
             put_robots: transaction.prepare_cached(&put_robots)?,
             delete_robots: transaction.prepare_cached("DELETE FROM robots WHERE origin = ?")?,
-            put_job: transaction
-                .prepare_cached("REPLACE INTO job (client, reason, since_us, until_us) VALUES (?, ?, ?, ?)")?,
+            put_job: transaction.prepare_cached(
+                "REPLACE INTO job (client, reason, since_us, until_us, failures) VALUES (?, ?, ?, ?, ?)",
+            )?,
             delete_job: transaction.prepare_cached("DELETE FROM job WHERE client = ?")?,
         })
     }
@@ -260,6 +270,7 @@ impl<'a> Writer<'a> {
             stored(record.last_sent_us),
             stored(record.held_until_us),
             record.paused,
+            stored(record.paused_until_us),
             overrides.delay_ms,
             overrides.burst,
             overrides.concurrency,
@@ -286,13 +297,13 @@ impl<'a> Writer<'a> {
     pub(super) fn job(&mut self, client: &str, record: Option<&JobRecord>) -> rusqlite::Result<()> {
         let Some(record) = record else { return self.delete_job.execute([client]).map(drop) };
         let (since, until) = (stored(record.since_us), stored(record.until_us));
-        self.put_job.execute(params![client, record.reason, since, until]).map(drop)
+        self.put_job.execute(params![client, record.reason, since, until, record.failures]).map(drop)
     }
 }
 
 const LEARNED_COLUMNS: &str =
     "key, learned_ms, floor_ms, floor_ttl_ms, floor_until_us, updated_us, last_sent_us, held_until_us";
-const STEERED_COLUMNS: &str = "paused, delay_override_ms, burst_override, concurrency_override";
+const STEERED_COLUMNS: &str = "paused, paused_until_us, delay_override_ms, burst_override, concurrency_override";
 const ROBOTS_COLUMNS: &str = "origin, state, body, etag, last_modified, fetched_us, fresh_until_us, stale_until_us";
 
 /// 1 MiB of unused pages is soon used again.
@@ -311,6 +322,17 @@ fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+fn uri(path: &Path, how: &str) -> String {
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' => uri.push(char::from(*byte)),
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    format!("{uri}?{how}")
+}
+
 fn learned_host(row: &Row<'_>) -> rusqlite::Result<HostRecord> {
     Ok(HostRecord {
         learned_ms: row.get(1)?,
@@ -325,8 +347,8 @@ fn learned_host(row: &Row<'_>) -> rusqlite::Result<HostRecord> {
 }
 
 fn steered_host(row: &Row<'_>) -> rusqlite::Result<HostRecord> {
-    let overrides = Overrides { delay_ms: row.get(9)?, burst: row.get(10)?, concurrency: row.get(11)? };
-    Ok(HostRecord { paused: row.get(8)?, overrides, ..learned_host(row)? })
+    let overrides = Overrides { delay_ms: row.get(10)?, burst: row.get(11)?, concurrency: row.get(12)? };
+    Ok(HostRecord { paused: row.get(8)?, paused_until_us: time(row, 9)?, overrides, ..learned_host(row)? })
 }
 
 fn robots(row: &Row<'_>) -> rusqlite::Result<RobotsRecord> {
@@ -342,7 +364,7 @@ fn robots(row: &Row<'_>) -> rusqlite::Result<RobotsRecord> {
 }
 
 fn job(row: &Row<'_>) -> rusqlite::Result<JobRecord> {
-    Ok(JobRecord { reason: row.get(1)?, since_us: time(row, 2)?, until_us: time(row, 3)? })
+    Ok(JobRecord { reason: row.get(1)?, since_us: time(row, 2)?, until_us: time(row, 3)?, failures: row.get(4)? })
 }
 
 /// SQLite's integers have a sign. Times beyond the year 290 000 become that year.

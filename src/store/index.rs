@@ -2,8 +2,8 @@
 //!
 //! This is why the request path never waits for disk: what a restart remembers is read once, at start, and asked for
 //! here. So it must be small. A host is known by a hash of its name (64 bits, keyed anew in each process, so nobody can
-//! choose names that collide; two of a million hosts do with a chance of 3 in 100 million) and takes 56 B. Numbers that
-//! people set are rare and stand aside.
+//! choose names that collide; two of a million hosts do with a chance of 3 in 100 million) and takes 56 B. What people set
+//! is rare and stands aside.
 //!
 //! Bounded by itself: a full shard forgets the oldest eighth of its hosts, but none that is paused, overridden or held
 //! while there are others. What is forgotten here is forgotten on disk at the next tidying.
@@ -33,10 +33,17 @@ struct Shard {
     hashes: Vec<u64>,
     /// One for each hash.
     hosts: Vec<Slim>,
-    overrides: HashMap<u64, Overrides>,
+    steered: HashMap<u64, Steered>,
 }
 
-/// A [`HostRecord`] without its overrides, in 48 B.
+/// What people set but for a pause without end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Steered {
+    overrides: Overrides,
+    paused_until_us: u64,
+}
+
+/// A [`HostRecord`] without what stands aside, in 48 B.
 #[derive(Clone, Copy, Debug)]
 struct Slim {
     floor_until_us: u64,
@@ -47,7 +54,7 @@ struct Slim {
     floor_ms: u32,
     floor_ttl_ms: u32,
     paused: bool,
-    overridden: bool,
+    steered: bool,
 }
 
 impl Index {
@@ -140,12 +147,13 @@ impl Index {
 impl Shard {
     /// Room is set aside once for all: what is not used yet costs addresses, not memory, and growing would leave holes.
     fn new(most: usize) -> Self {
-        Shard { hashes: Vec::with_capacity(most), hosts: Vec::with_capacity(most), overrides: HashMap::new() }
+        Shard { hashes: Vec::with_capacity(most), hosts: Vec::with_capacity(most), steered: HashMap::new() }
     }
 
     fn full(&self, at: usize) -> HostRecord {
         let slim = &self.hosts[at];
-        let overrides = if slim.overridden { self.overrides.get(&self.hashes[at]).copied() } else { None };
+        let steered = if slim.steered { self.steered.get(&self.hashes[at]).copied() } else { None };
+        let Steered { overrides, paused_until_us } = steered.unwrap_or_default();
         HostRecord {
             learned_ms: slim.learned_ms,
             floor_ms: slim.floor_ms,
@@ -155,26 +163,28 @@ impl Shard {
             last_sent_us: slim.last_sent_us,
             held_until_us: slim.held_until_us,
             paused: slim.paused,
-            overrides: overrides.unwrap_or_default(),
+            paused_until_us,
+            overrides,
         }
     }
 
     fn insert(&mut self, at: usize, hash: u64, record: &HostRecord) {
         self.hashes.insert(at, hash);
         self.hosts.insert(at, Slim::from(record));
-        self.set_overrides(hash, record.overrides);
+        self.set_aside(hash, record);
     }
 
     fn replace(&mut self, at: usize, record: &HostRecord) {
         self.hosts[at] = Slim::from(record);
-        self.set_overrides(self.hashes[at], record.overrides);
+        self.set_aside(self.hashes[at], record);
     }
 
-    fn set_overrides(&mut self, hash: u64, overrides: Overrides) {
-        if overrides != Overrides::default() {
-            self.overrides.insert(hash, overrides);
-        } else if !self.overrides.is_empty() {
-            self.overrides.remove(&hash);
+    fn set_aside(&mut self, hash: u64, record: &HostRecord) {
+        let steered = Steered::of(record);
+        if steered != Steered::default() {
+            self.steered.insert(hash, steered);
+        } else if !self.steered.is_empty() {
+            self.steered.remove(&hash);
         }
     }
 
@@ -186,7 +196,7 @@ impl Shard {
                 self.hosts[kept] = self.hosts[at];
                 kept += 1;
             } else {
-                self.overrides.remove(&self.hashes[at]);
+                self.steered.remove(&self.hashes[at]);
             }
         }
         self.hashes.truncate(kept);
@@ -217,7 +227,7 @@ impl Shard {
 impl HostRecord {
     /// The smallest goes first.
     fn rank(&self, now_us: u64) -> (bool, u64) {
-        let binds = self.is_steered() || self.held_until_us > now_us;
+        let binds = self.is_steered(now_us) || self.held_until_us > now_us;
         (binds, self.updated_us.max(self.last_sent_us))
     }
 }
@@ -233,8 +243,14 @@ impl From<&HostRecord> for Slim {
             floor_ms: record.floor_ms,
             floor_ttl_ms: record.floor_ttl_ms,
             paused: record.paused,
-            overridden: record.overrides != Overrides::default(),
+            steered: Steered::of(record) != Steered::default(),
         }
+    }
+}
+
+impl Steered {
+    fn of(record: &HostRecord) -> Self {
+        Steered { overrides: record.overrides, paused_until_us: record.paused_until_us }
     }
 }
 
@@ -263,6 +279,7 @@ mod tests {
             last_sent_us: 6,
             held_until_us: 7,
             paused: true,
+            paused_until_us: 10,
             overrides: Overrides { delay_ms: Some(8), burst: None, concurrency: Some(9) },
         };
         index.put("a.example", &record, 0);

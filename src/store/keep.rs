@@ -11,7 +11,7 @@ pub struct Keep {
     pub hosts: usize,
     /// Bytes of robots.txt, on disk only.
     pub robots_bytes: u64,
-    /// Stopped jobs.
+    /// Stopped jobs: as many as can be known at all.
     pub jobs: usize,
     /// How long what a host taught us is believed.
     pub remember: Duration,
@@ -25,7 +25,7 @@ impl Default for Keep {
         Keep {
             hosts: 1_000_000,
             robots_bytes: 64 << 20,
-            jobs: 10_000,
+            jobs: 1_000,
             remember: Duration::from_secs(30 * 24 * 3600),
             spacing: Duration::from_secs(24 * 3600),
         }
@@ -36,7 +36,7 @@ impl Keep {
     /// Whether this record can still change a decision. Times in the future count as now: a clock that was set back
     /// must not make curtsy forget.
     pub(super) fn matters(&self, record: &HostRecord, now_us: u64) -> bool {
-        record.is_steered()
+        record.is_steered(now_us)
             || record.held_until_us > now_us
             || record.has_learned() && within(record.updated_us, self.remember, now_us)
             || within(record.last_sent_us, self.spacing, now_us)
@@ -66,6 +66,8 @@ mod tests {
         let nothing = HostRecord::default();
         check(nothing, false);
         check(HostRecord { paused: true, ..nothing }, true);
+        check(HostRecord { paused_until_us: NOW + 1, ..nothing }, true);
+        check(HostRecord { paused_until_us: NOW, ..nothing }, false);
         check(HostRecord { overrides: Overrides { burst: Some(2), ..Overrides::default() }, ..nothing }, true);
         check(HostRecord { held_until_us: NOW + 1, ..nothing }, true);
         check(HostRecord { held_until_us: NOW, ..nothing }, false);

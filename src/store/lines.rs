@@ -1,14 +1,14 @@
 //! The state as JSON lines, to look at, to move to another machine, to edit with `jq` or `grep`.
 //!
 //! The first line says the version; each other line is one record. Reading is strict: a line that is not understood
-//! stops the import, with its number, and nothing is imported.
+//! is named by its number. Neither side ever holds more than a few records.
 
 use std::fmt;
 use std::io::{self, BufRead, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
-use super::database::{Database, Writer};
+use super::database::Database;
 use super::error::Cause;
 use super::outbox::Unsaved;
 use super::record::{HostRecord, JobRecord, RobotsRecord};
@@ -26,7 +26,7 @@ enum Line {
     Job { client: String, record: JobRecord },
 }
 
-/// Records that were exported or imported.
+/// Records that were exported.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
     pub hosts: u64,
@@ -34,12 +34,24 @@ pub struct Count {
     pub jobs: u64,
 }
 
+/// A record of an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    Host(HostKey, HostRecord),
+    Robots(String, RobotsRecord),
+    Job(String, JobRecord),
+}
+
 /// Why an export or import was not done.
 #[derive(Debug)]
 pub enum LinesError {
     /// The store lives in memory, or was closed.
     NothingKept,
-    Unsaved(Unsaved),
+    /// The disk took no more after this many lines.
+    Unsaved {
+        after: u64,
+        unsaved: Unsaved,
+    },
     Line {
         number: u64,
         what: String,
@@ -48,18 +60,18 @@ pub enum LinesError {
     Disk(Cause),
 }
 
+/// A slice at a time, so that a slow reader keeps nothing on disk from being tidied.
 pub(super) fn export(database: &Database, mut to: impl Write) -> Result<Count, LinesError> {
     let mut count = Count::default();
-    database.hold_still()?;
     write(&mut to, &Line::CurtsyState { version: VERSION })?;
-    database.hosts(|key, record| {
-        count.hosts += 1;
-        write(&mut to, &Line::Host { key: key.to_owned(), record })
-    })?;
-    database.each_robots(|origin, record| {
-        count.robots += 1;
-        write(&mut to, &Line::Robots { origin, record })
-    })?;
+    let mut last = String::new();
+    while let Some(key) = export_hosts(database, &last, &mut to, &mut count)? {
+        last = key;
+    }
+    let mut last = String::new();
+    while let Some(origin) = export_robots(database, &last, &mut to, &mut count)? {
+        last = origin;
+    }
     for (client, record) in database.jobs(usize::MAX >> 1)? {
         count.jobs += 1;
         write(&mut to, &Line::Job { client, record })?;
@@ -68,28 +80,82 @@ pub(super) fn export(database: &Database, mut to: impl Write) -> Result<Count, L
     Ok(count)
 }
 
+/// Some hosts after this one; returns the last of them.
+fn export_hosts(
+    database: &Database,
+    after: &str,
+    to: &mut impl Write,
+    count: &mut Count,
+) -> Result<Option<String>, LinesError> {
+    let mut last = None;
+    for (key, record) in database.hosts_after(after, HOSTS)? {
+        count.hosts += 1;
+        last = Some(key.clone());
+        write(to, &Line::Host { key, record })?;
+    }
+    Ok(last)
+}
+
+fn export_robots(
+    database: &Database,
+    after: &str,
+    to: &mut impl Write,
+    count: &mut Count,
+) -> Result<Option<String>, LinesError> {
+    let mut last = None;
+    for (origin, record) in database.robots_after(after, COPIES)? {
+        count.robots += 1;
+        last = Some(origin.clone());
+        write(to, &Line::Robots { origin, record })?;
+    }
+    Ok(last)
+}
+
+// Sizes of a slice: hosts take some 100 B each, copies half a megabyte at most.
+const HOSTS: usize = 1_000;
+const COPIES: usize = 16;
+
 fn write(to: &mut impl Write, line: &Line) -> Result<(), LinesError> {
     let mut text = serde_json::to_vec(line).map_err(|error| LinesError::Stream(error.into()))?;
     text.push(b'\n');
     to.write_all(&text).map_err(LinesError::Stream)
 }
 
-pub(super) fn import(database: &mut Database, mut from: impl BufRead) -> Result<Count, LinesError> {
-    database.transaction(|writer| {
-        let mut count = Count::default();
-        let mut text = Vec::new();
-        for number in 1.. {
-            let what = match read(&mut from, &mut text)? {
-                Taken::End if number == 1 => Err("is missing, the one that says the version of the export".to_owned()),
-                Taken::End => break,
-                Taken::TooLong => Err(format!("is longer than {LONGEST_LINE} bytes")),
-                Taken::Line => understand(&text, number == 1),
-            };
-            let line = what.map_err(|what| LinesError::Line { number, what })?;
-            apply(writer, line, &mut count)?;
-        }
-        Ok(count)
-    })
+/// Reads an export, line by line.
+#[derive(Debug)]
+pub(super) struct Lines<R> {
+    from: R,
+    text: Vec<u8>,
+    /// Of the line that was read last, from 1.
+    number: u64,
+}
+
+impl<R: BufRead> Lines<R> {
+    pub(super) fn new(from: R) -> Self {
+        Lines { from, text: Vec::new(), number: 0 }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// As it was read.
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// None at the end. The first line has no record.
+    pub(super) fn next(&mut self) -> Result<Option<Option<Entry>>, LinesError> {
+        self.number += 1;
+        let first = self.number == 1;
+        let line = match read(&mut self.from, &mut self.text)? {
+            Taken::End if first => Err("is missing, the one that says the version of the export".to_owned()),
+            Taken::End => return Ok(None),
+            Taken::TooLong => Err(format!("is longer than {LONGEST_LINE} bytes")),
+            Taken::Line => understand(&self.text, first),
+        };
+        line.map(Some).map_err(|what| LinesError::Line { number: self.number, what })
+    }
 }
 
 enum Taken {
@@ -108,7 +174,7 @@ fn read(from: &mut impl BufRead, text: &mut Vec<u8>) -> Result<Taken, LinesError
     })
 }
 
-fn understand(text: &[u8], first: bool) -> Result<Line, String> {
+fn understand(text: &[u8], first: bool) -> Result<Option<Entry>, String> {
     let line: Line = serde_json::from_slice(text.trim_ascii_end()).map_err(|error| {
         let begin = if first { "does not begin a curtsy export" } else { "is not understood" };
         // serde counts lines too, and would always say 1.
@@ -116,25 +182,27 @@ fn understand(text: &[u8], first: bool) -> Result<Line, String> {
         let what = what.split(" at line ").next().unwrap_or_default();
         format!("{begin}: {what} (column {})", error.column())
     })?;
-    match &line {
-        Line::CurtsyState { version } if *version != VERSION => Err(format!(
+    match line {
+        Line::CurtsyState { version } if version != VERSION => Err(format!(
             "says version {version}, this curtsy reads version {VERSION}; export again with this version of curtsy"
         )),
         Line::CurtsyState { .. } if !first => Err("begins a second export; import one at a time".to_owned()),
-        Line::CurtsyState { .. } => Ok(line),
+        Line::CurtsyState { .. } => Ok(None),
         _ if first => Err("is not the first line of a curtsy export, which says its version".to_owned()),
-        Line::Host { key, .. } => check_host(key).map(|()| line),
-        Line::Robots { origin, .. } => check_origin(origin).map(|()| line),
+        Line::Host { key, record } => Ok(Some(Entry::Host(host(&key)?, record))),
+        Line::Robots { origin, record } => {
+            check_origin(&origin)?;
+            Ok(Some(Entry::Robots(origin, record)))
+        }
         Line::Job { client, .. } if client.is_empty() => Err("has a job without a client".to_owned()),
-        Line::Job { .. } => Ok(line),
+        Line::Job { client, record } => Ok(Some(Entry::Job(client, record))),
     }
 }
 
 /// In the one spelling that is ever asked for.
-fn check_host(key: &str) -> Result<(), String> {
-    let written = if key.contains(':') { format!("[{key}]") } else { key.to_owned() };
-    match HostKey::parse(&written) {
-        Ok(host) if host.as_str() == key => Ok(()),
+fn host(key: &str) -> Result<HostKey, String> {
+    match HostKey::of_key(key) {
+        Ok(host) if host.as_str() == key => Ok(host),
         Ok(host) => Err(format!("has host {key:?}; write it as {:?}", host.as_str())),
         Err(error) => Err(format!("has host {key:?}, which is none: {error}")),
     }
@@ -146,25 +214,6 @@ fn check_origin(origin: &str) -> Result<(), String> {
         Some(authority) if !authority.is_empty() && !authority.contains('/') => Ok(()),
         _ => Err(format!("has origin {origin:?}; write it as \"https://example.org\"")),
     }
-}
-
-fn apply(writer: &mut Writer<'_>, line: Line, count: &mut Count) -> rusqlite::Result<()> {
-    match line {
-        Line::CurtsyState { .. } => {}
-        Line::Host { key, record } => {
-            count.hosts += 1;
-            writer.host(&key, Some(&record))?;
-        }
-        Line::Robots { origin, record } => {
-            count.robots += 1;
-            writer.robots(&origin, Some(&record))?;
-        }
-        Line::Job { client, record } => {
-            count.jobs += 1;
-            writer.job(&client, Some(&record))?;
-        }
-    }
-    Ok(())
 }
 
 /// The longest robots.txt that is read, in base64, several times over.
@@ -195,7 +244,10 @@ impl fmt::Display for LinesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LinesError::NothingKept => write!(f, "nothing is kept: `state_dir` is \"memory\""),
-            LinesError::Unsaved(unsaved) => write!(f, "{unsaved}"),
+            LinesError::Unsaved { after: 0, unsaved } => write!(f, "{unsaved}"),
+            LinesError::Unsaved { after, unsaved } => {
+                write!(f, "{unsaved}. The first {after} lines were imported; importing all of them again does no harm")
+            }
             LinesError::Line { number, what } => {
                 write!(f, "line {number} {what}. Nothing was imported: mend or remove the line and import again")
             }

@@ -52,6 +52,17 @@ impl Lock {
         Ok(Lock { file, before })
     }
 
+    /// Only looks whether somebody holds it, where it cannot be written.
+    pub(super) fn look(directory: &Path) -> Result<(), StoreError> {
+        let Ok(mut file) = File::open(directory.join("lock")) else { return Ok(()) };
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => {
+                Err(StoreError::Held { directory: directory.to_owned(), pid: holder(&mut file) })
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn before(&self) -> Before {
         self.before
     }

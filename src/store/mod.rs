@@ -10,6 +10,7 @@
 
 mod database;
 mod error;
+mod import;
 mod index;
 mod keep;
 mod lines;
@@ -29,20 +30,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 pub use self::error::{Cause, StoreError};
+pub use self::import::{Fate, Imported, Skipped, Tally};
 pub use self::keep::Keep;
-pub use self::lines::{Count, LinesError};
+pub use self::lines::{Count, Entry, LinesError};
 pub use self::name::{deployment_name, directory, new_name};
-pub use self::open::{Opened, SetAside};
+pub use self::open::{FILE, Opened, SetAside};
 pub use self::outbox::{Health, Unsaved};
 pub use self::record::{HostRecord, JobRecord, Overrides, RobotsRecord};
 
 use self::database::Database;
+use self::import::Spool;
 use self::index::Index;
 use self::open::Parts;
 use self::outbox::Outbox;
+use self::pending::Batch;
 use self::reader::Reader;
 use self::writer::Writer;
 use crate::clock;
@@ -50,6 +52,7 @@ use crate::clock;
 /// Dropping it begins to close it, without waiting.
 #[derive(Debug)]
 pub struct Store {
+    keep: Keep,
     index: Arc<Index>,
     /// None if nothing is kept.
     disk: Option<Disk>,
@@ -57,31 +60,49 @@ pub struct Store {
 
 #[derive(Debug)]
 struct Disk {
-    path: PathBuf,
-    database: Arc<Mutex<Option<Database>>>,
-    outbox: Arc<Outbox>,
+    directory: PathBuf,
     reader: Reader,
+    writing: Writing,
+}
+
+/// Where changes go.
+#[derive(Debug)]
+enum Writing {
+    Outbox(Arc<Outbox>),
+    /// Nowhere: the disk can only be read.
+    Not(Cause),
 }
 
 impl Store {
     /// Opens the state in `directory`, or begins one. Takes as long as reading it does.
     pub fn open(directory: &Path, keep: Keep) -> Result<(Store, Opened), StoreError> {
-        let (Parts { lock, path, database, index }, opened) = open::open(directory, &keep, clock::micros())?;
-        let thread = |error: &std::io::Error| StoreError::unusable(&path, Cause::of_io(error));
-        let reader = Reader::start(&path).map_err(|error| thread(&error))?;
-        let database = Arc::new(Mutex::new(Some(database)));
+        let (Parts { lock, database, index }, opened) = open::open(directory, &keep, clock::micros())?;
+        let thread = |error: &std::io::Error| StoreError::unusable(directory, Cause::of_io(error));
+        let copies =
+            Database::reader(&directory.join(open::FILE)).map_err(|error| open::unusable(directory, &error))?;
+        let reader = Reader::start(copies).map_err(|error| thread(&error))?;
         let (index, outbox) = (Arc::new(index), Arc::new(Outbox::default()));
-        let writer = Writer::new(outbox.clone(), database.clone(), index.clone(), keep, lock);
+        let writer = Writer::new(outbox.clone(), database, index.clone(), keep, lock);
         std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run())
             .map_err(|error| thread(&error))?;
-        Ok((Store { index, disk: Some(Disk { path, database, outbox, reader }) }, opened))
+        let disk = Disk { directory: directory.to_owned(), reader, writing: Writing::Outbox(outbox) };
+        Ok((Store { keep, index, disk: Some(disk) }, opened))
+    }
+
+    /// What is in a directory that cannot be written, because of `cause`: it is remembered, and nothing is added to it.
+    pub fn read_only(directory: &Path, keep: Keep, cause: Cause) -> Result<(Store, Opened), StoreError> {
+        let (database, index, opened) = open::read_only(directory, &keep, clock::micros())?;
+        let thread = |error: &std::io::Error| StoreError::unusable(directory, Cause::of_io(error));
+        let reader = Reader::start(database).map_err(|error| thread(&error))?;
+        let disk = Disk { directory: directory.to_owned(), reader, writing: Writing::Not(cause) };
+        Ok((Store { keep, index: Arc::new(index), disk: Some(disk) }, opened))
     }
 
     /// A store that ends with the process. It remembers hosts, so that forgetting a lane forgets nothing else.
     pub fn memory(keep: Keep) -> Store {
-        Store { index: Arc::new(Index::new(keep.hosts)), disk: None }
+        Store { keep, index: Arc::new(Index::new(keep.hosts)), disk: None }
     }
 
     /// Looks in memory only.
@@ -91,12 +112,12 @@ impl Store {
 
     pub fn put_host(&self, key: &str, record: HostRecord) {
         self.index.put(key, &record, clock::micros());
-        self.put(|disk| disk.outbox.put(|batch| batch.put_host(key, Some(record))));
+        self.put(|batch| batch.put_host(key, Some(record)));
     }
 
     pub fn delete_host(&self, key: &str) {
         self.index.remove(key);
-        self.put(|disk| disk.outbox.put(|batch| batch.put_host(key, None)));
+        self.put(|batch| batch.put_host(key, None));
     }
 
     /// Hosts that are remembered.
@@ -104,91 +125,128 @@ impl Store {
         self.index.len()
     }
 
+    /// Whether this record can still change a decision.
+    pub fn matters(&self, record: &HostRecord) -> bool {
+        self.keep.matters(record, clock::micros())
+    }
+
+    /// Every host on disk, in order. Takes as long as it takes: not for the request path.
+    pub fn each_host(&self, mut each: impl FnMut(&str, &HostRecord)) -> Result<(), LinesError> {
+        let database = self.settled_file()?;
+        let mut last = String::new();
+        loop {
+            let hosts = database.hosts_after(&last, SLICE)?;
+            hosts.iter().for_each(|(key, record)| each(key, record));
+            match hosts.into_iter().next_back() {
+                Some((key, _)) => last = key,
+                None => return Ok(()),
+            }
+        }
+    }
+
     /// What is kept of an origin's robots.txt; none if nothing is, or if the disk takes longer than asking the origin.
     pub async fn robots(&self, origin: &str) -> Option<RobotsRecord> {
         let disk = self.disk.as_ref()?;
-        match disk.outbox.robots(origin) {
+        match self.outbox().and_then(|outbox| outbox.robots(origin)) {
             Some(pending) => pending,
             None => disk.reader.robots(origin).await,
         }
     }
 
     pub fn put_robots(&self, origin: &str, record: RobotsRecord) {
-        self.put(|disk| disk.outbox.put(|batch| batch.put_robots(origin, Some(record))));
+        self.put(|batch| batch.put_robots(origin, Some(record)));
     }
 
     pub fn delete_robots(&self, origin: &str) {
-        self.put(|disk| disk.outbox.put(|batch| batch.put_robots(origin, None)));
+        self.put(|batch| batch.put_robots(origin, None));
     }
 
     pub fn put_job(&self, client: &str, record: JobRecord) {
-        self.put(|disk| disk.outbox.put(|batch| batch.put_job(client, Some(record))));
+        self.put(|batch| batch.put_job(client, Some(record)));
     }
 
     pub fn delete_job(&self, client: &str) {
-        self.put(|disk| disk.outbox.put(|batch| batch.put_job(client, None)));
+        self.put(|batch| batch.put_job(client, None));
     }
 
-    /// None if nothing is kept.
+    /// None if nothing is to be kept.
     pub fn health(&self) -> Option<Health> {
-        self.disk.as_ref().map(|disk| disk.outbox.health())
+        match &self.disk.as_ref()?.writing {
+            Writing::Outbox(outbox) => Some(outbox.health()),
+            Writing::Not(cause) => Some(Health::broken(cause)),
+        }
     }
 
     /// Waits until everything put so far is on disk.
     pub fn flush(&self, patience: Duration) -> Result<(), Unsaved> {
-        self.disk.as_ref().map_or(Ok(()), |disk| disk.outbox.flush(patience))
+        self.outbox().map_or(Ok(()), |outbox| outbox.flush(patience))
     }
 
     /// Writes what is left and lets go of the directory. Later changes stay in memory. If all of it is written, the
     /// next who opens it knows that nothing is missing; a store that is only dropped says nothing of the kind.
     pub fn close(&self, patience: Duration) -> Result<(), Unsaved> {
-        let Some(disk) = &self.disk else { return Ok(()) };
-        disk.outbox.complete();
-        disk.outbox.begin_close(patience);
-        disk.outbox.wait_for_end()
+        let Some(outbox) = self.outbox() else { return Ok(()) };
+        outbox.complete();
+        self.end(patience)
+    }
+
+    /// The same without saying that nothing is missing: for whoever was not there when the last requests were sent.
+    pub fn end(&self, patience: Duration) -> Result<(), Unsaved> {
+        let Some(outbox) = self.outbox() else { return Ok(()) };
+        outbox.begin_close(patience);
+        outbox.wait_for_end()
     }
 
     /// Everything that is kept, as JSON lines. Takes as long as it takes: not for the request path.
     pub fn export(&self, to: impl Write) -> Result<Count, LinesError> {
-        let disk = self.disk.as_ref().ok_or(LinesError::NothingKept)?;
-        disk.outbox.flush(PATIENCE).map_err(LinesError::Unsaved)?;
-        lines::export(&Database::reader(&disk.path)?, to)
+        lines::export(&self.settled_file()?, to)
     }
 
-    /// Adds what [`Store::export`] wrote, all of it or nothing; keys that are there are replaced, others stay.
-    /// While it reads, nothing is written: do not let it read from a slow connection.
-    pub fn import(&self, from: impl BufRead) -> Result<Count, LinesError> {
-        let disk = self.disk.as_ref().ok_or(LinesError::NothingKept)?;
-        disk.outbox.flush(PATIENCE).map_err(LinesError::Unsaved)?;
-        let mut database = disk.database.lock();
-        let database = database.as_mut().ok_or(LinesError::NothingKept)?;
-        let count = lines::import(database, from)?;
-        let now_us = clock::micros();
-        database.hosts(|key, record| {
-            // What was learned while this ran is newer than what was imported.
-            if !disk.outbox.holds_host(key) {
-                self.index.put(key, &record, now_us);
-            }
-            Ok::<_, LinesError>(())
-        })?;
-        Ok(count)
+    /// Reads what [`Store::export`] wrote, and if all of it is understood, has it taken record by record by whoever
+    /// knows what they mean; `take` puts into this store what it takes. Not for the request path.
+    pub fn import(&self, from: impl BufRead, take: impl FnMut(Entry) -> Fate) -> Result<Imported, LinesError> {
+        let directory = &self.disk.as_ref().ok_or(LinesError::NothingKept)?.directory;
+        if let Some(Health { trouble: Some(cause), .. }) = self.health() {
+            return Err(LinesError::Disk(cause));
+        }
+        Spool::fill(directory, from)?
+            .tell(take, |after| self.flush(PATIENCE).map_err(|unsaved| LinesError::Unsaved { after, unsaved }))
     }
 
-    fn put(&self, change: impl FnOnce(&Disk)) {
-        if let Some(disk) = &self.disk {
-            change(disk);
+    /// The file as it is once everything put so far is in it.
+    fn settled_file(&self) -> Result<Database, LinesError> {
+        let path = self.disk.as_ref().ok_or(LinesError::NothingKept)?.directory.join(open::FILE);
+        if self.outbox().is_none() {
+            return Ok(Database::read_only(&path)?);
+        }
+        self.flush(PATIENCE).map_err(|unsaved| LinesError::Unsaved { after: 0, unsaved })?;
+        Ok(Database::reader(&path)?)
+    }
+
+    fn outbox(&self) -> Option<&Outbox> {
+        match &self.disk.as_ref()?.writing {
+            Writing::Outbox(outbox) => Some(outbox),
+            Writing::Not(_) => None,
+        }
+    }
+
+    fn put(&self, change: impl FnOnce(&mut Batch) -> bool) {
+        if let Some(outbox) = self.outbox() {
+            outbox.put(change);
         }
     }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
-        if let Some(disk) = &self.disk {
-            disk.outbox.begin_close(PATIENCE);
+        if let Some(outbox) = self.outbox() {
+            outbox.begin_close(PATIENCE);
         }
     }
 }
 
+/// Hosts that are read at once.
+const SLICE: usize = 1_000;
 /// For a write that is waited for; a healthy disk takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 

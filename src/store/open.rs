@@ -17,7 +17,8 @@ use super::lock::{Before, Lock};
 use super::record::JobRecord;
 use super::schema::{STEPS, Version};
 
-pub(super) const FILE: &str = "state.db";
+/// In the state directory.
+pub const FILE: &str = "state.db";
 
 /// What was found when a store was opened.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -44,7 +45,6 @@ pub struct SetAside {
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) lock: Lock,
-    pub(super) path: PathBuf,
     pub(super) database: Database,
     pub(super) index: Index,
 }
@@ -64,12 +64,36 @@ pub(super) fn open(directory: &Path, keep: &Keep, now_us: u64) -> Result<(Parts,
     let (database, index, mut opened) = loaded?;
     opened.unsettled = lock.before() == Before::Unsettled || set_aside.is_some();
     opened.set_aside = set_aside;
-    Ok((Parts { lock, path, database, index }, opened))
+    Ok((Parts { lock, database, index }, opened))
+}
+
+/// What is there, without touching it. Nobody knows what was sent last.
+pub(super) fn read_only(directory: &Path, keep: &Keep, now_us: u64) -> Result<(Database, Index, Opened), StoreError> {
+    Lock::look(directory)?;
+    let path = directory.join(FILE);
+    let unusable = |error: &rusqlite::Error| unusable(&path, error);
+    fs::metadata(&path).map_err(|error| StoreError::unusable(&path, Cause::of_io(&error)))?;
+    let database = Database::read_only(&path).map_err(|error| unusable(&error))?;
+    match database.version().map_err(|error| unusable(&error))? {
+        Version::Current => {}
+        Version::Newer(found) => return Err(StoreError::Newer { path, found, known: STEPS.len() as u32 }),
+        Version::New | Version::Older(_) | Version::Foreign => {
+            let why = "it must be brought up to date, and cannot be written".to_owned();
+            return Err(StoreError::unusable(&path, Cause::Other(why)));
+        }
+    }
+    let (index, jobs) = read(&database, keep, now_us).map_err(|error| unusable(&error))?;
+    let opened = Opened { hosts: index.len(), jobs, unsettled: true, ..Opened::default() };
+    Ok((database, index, opened))
+}
+
+pub(super) fn unusable(path: &Path, error: &rusqlite::Error) -> StoreError {
+    StoreError::unusable(path, Cause::of_sqlite(error))
 }
 
 fn load(path: &Path, keep: &Keep, now_us: u64) -> Result<(Database, Index, Opened), StoreError> {
     let first = first_bytes(path).map_err(|error| StoreError::unusable(path, Cause::of_io(&error)))?;
-    let unusable = |error: &rusqlite::Error| StoreError::unusable(path, Cause::of_sqlite(error));
+    let unusable = |error: &rusqlite::Error| unusable(path, error);
     let damaged = |why: &str| StoreError::unusable(path, Cause::Damaged(why.to_owned()));
     if !first.is_empty() && !begins_well(&first) {
         return Err(damaged("it does not begin as a database"));
@@ -93,6 +117,7 @@ fn load(path: &Path, keep: &Keep, now_us: u64) -> Result<(Database, Index, Opene
         return Err(damaged(&complaint));
     }
     let (index, jobs) = read.map_err(|error| unusable(&error))?;
+    database.try_writing().map_err(|error| unusable(&error))?;
     let new = version == Version::New;
     let opened = Opened { hosts: index.len(), jobs, new, migrated_from, ..Opened::default() };
     Ok((database, index, opened))
@@ -108,11 +133,12 @@ fn read(database: &Database, keep: &Keep, now_us: u64) -> rusqlite::Result<(Inde
     })?;
     index.sort();
     database.steered_hosts(|key, record| {
-        index.put(key, &record, now_us);
+        if keep.matters(&record, now_us) {
+            index.put(key, &record, now_us);
+        }
         Ok(())
     })?;
     let jobs = database.jobs(keep.jobs)?;
-    database.try_writing()?;
     Ok((index, jobs))
 }
 

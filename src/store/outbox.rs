@@ -75,6 +75,13 @@ pub struct Health {
     pub written_at_us: u64,
 }
 
+impl Health {
+    /// Of a disk that could not be written from the start.
+    pub(super) fn broken(cause: &Cause) -> Self {
+        Health { trouble: Some(cause.clone()), pending: 0, lost: 0, failures: 1, written_at_us: 0 }
+    }
+}
+
 /// Changes that did not reach the disk in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsaved {
@@ -101,10 +108,6 @@ impl Outbox {
     /// The last word on an origin, if it is not on disk yet.
     pub(super) fn robots(&self, origin: &str) -> Option<Option<RobotsRecord>> {
         self.state.lock().batch.robots.get(origin).cloned()
-    }
-
-    pub(super) fn holds_host(&self, key: &str) -> bool {
-        self.state.lock().batch.hosts.contains_key(key)
     }
 
     /// Waits until everything put so far is on disk.

@@ -3,7 +3,6 @@
 //! A copy that is not in memory is asked for here instead of from its origin. Disks can hang, so nobody waits long, and
 //! an answer that does not come is "not known": the origin is asked after all.
 
-use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -24,9 +23,8 @@ struct Question {
 }
 
 impl Reader {
-    pub(super) fn start(path: &Path) -> std::io::Result<Reader> {
+    pub(super) fn start(database: Database) -> std::io::Result<Reader> {
         let (questions, asked) = sync_channel::<Question>(MOST_QUESTIONS);
-        let database = Database::reader(path).map_err(std::io::Error::other)?;
         std::thread::Builder::new().name("store-reader".to_owned()).spawn(move || {
             while let Ok(Question { origin, answer }) = asked.recv() {
                 if answer.is_closed() {

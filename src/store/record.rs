@@ -24,8 +24,10 @@ pub struct HostRecord {
     pub last_sent_us: u64,
     /// Only what the host asked for (Retry-After): short backoff windows do not outlive the process.
     pub held_until_us: u64,
-    /// Paused by people.
+    /// Paused by people, until they say otherwise.
     pub paused: bool,
+    /// Paused by people until then.
+    pub paused_until_us: u64,
     pub overrides: Overrides,
 }
 
@@ -59,7 +61,10 @@ pub struct RobotsRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JobRecord {
+    /// What its last failure was, in a word of whoever counts them; empty if people stopped it.
     pub reason: String,
+    /// Failures in a row.
+    pub failures: u32,
     pub since_us: u64,
     /// When it may go on by itself; 0 = not before somebody says so.
     pub until_us: u64,
@@ -71,8 +76,8 @@ impl HostRecord {
     }
 
     /// Whether forgetting it would undo what people did.
-    pub(super) fn is_steered(&self) -> bool {
-        self.paused || self.overrides != Overrides::default()
+    pub fn is_steered(&self, now_us: u64) -> bool {
+        self.paused || self.paused_until_us > now_us || self.overrides != Overrides::default()
     }
 }
 

@@ -9,7 +9,9 @@ use rusqlite::Connection;
 /// "crty", so that `file` and we can tell this file from other SQLite files.
 pub(super) const APPLICATION_ID: i32 = 0x6372_7479;
 
-pub(super) const STEPS: &[&str] = &["CREATE TABLE host (
+pub(super) const STEPS: &[&str] = &[FIRST, ENDS];
+
+const FIRST: &str = "CREATE TABLE host (
          key TEXT PRIMARY KEY NOT NULL,
          learned_ms INTEGER NOT NULL,
          floor_ms INTEGER NOT NULL,
@@ -44,7 +46,14 @@ pub(super) const STEPS: &[&str] = &["CREATE TABLE host (
          reason TEXT NOT NULL,
          since_us INTEGER NOT NULL,
          until_us INTEGER NOT NULL
-     ) STRICT, WITHOUT ROWID;"];
+     ) STRICT, WITHOUT ROWID;";
+
+/// A pause may have an end, and a stopped job a number of failures.
+const ENDS: &str = "ALTER TABLE host ADD COLUMN paused_until_us INTEGER NOT NULL DEFAULT 0;
+     DROP INDEX host_steered;
+     CREATE INDEX host_steered ON host (paused) WHERE paused <> 0 OR paused_until_us <> 0
+         OR coalesce(delay_override_ms, burst_override, concurrency_override) IS NOT NULL;
+     ALTER TABLE job ADD COLUMN failures INTEGER NOT NULL DEFAULT 0;";
 
 /// What a file was before it was brought up to date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

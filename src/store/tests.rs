@@ -52,11 +52,12 @@ async fn everything_put_is_there_after_a_restart() {
         last_sent_us: 6,
         held_until_us: u64::MAX >> 1,
         paused: true,
+        paused_until_us: u64::MAX >> 2,
         overrides: Overrides { delay_ms: Some(0), burst: Some(u32::MAX), concurrency: None },
         ..learned(1_500)
     };
     let copy = robots("User-agent: *\nDisallow: /\n\u{0}\u{fffd}");
-    let job = JobRecord { reason: "20 failures in a row".into(), since_us: 1, until_us: 0 };
+    let job = JobRecord { reason: "status 503".into(), failures: 20, since_us: 1, until_us: 0 };
     store.put_host("a.example", host);
     store.put_robots("https://a.example", copy.clone());
     store.put_job("spider", job.clone());
@@ -77,6 +78,7 @@ fn whatever_people_set_is_remembered_though_nothing_else_is_known() {
     let none = Overrides::default();
     let steered = [
         ("paused.example", HostRecord { paused: true, ..HostRecord::default() }),
+        ("for-now.example", HostRecord { paused_until_us: u64::MAX >> 1, ..HostRecord::default() }),
         ("delay.example", set(Overrides { delay_ms: Some(0), ..none })),
         ("burst.example", set(Overrides { burst: Some(0), ..none })),
         ("concurrency.example", set(Overrides { concurrency: Some(0), ..none })),
@@ -133,13 +135,9 @@ fn changes_are_written_without_anybody_waiting() {
         assert!(clock::now() < deadline);
         std::thread::yield_now();
     }
-    let mut seen = Vec::new();
-    let read = |key: &str, record: HostRecord| -> rusqlite::Result<()> {
-        seen.push((key.to_owned(), record.learned_ms));
-        Ok(())
-    };
-    Database::reader(&directory.path().join("state.db")).unwrap().hosts(read).unwrap();
-    assert_eq!(seen, [("a.example".to_owned(), 7)]);
+    let hosts = Database::reader(&directory.path().join("state.db")).unwrap().hosts_after("", 10).unwrap();
+    let seen: Vec<_> = hosts.iter().map(|(key, record)| (key.as_str(), record.learned_ms)).collect();
+    assert_eq!(seen, [("a.example", 7)]);
 }
 
 #[tokio::test]

@@ -208,7 +208,7 @@ mod tests {
     fn jobs_that_are_over_or_too_many_go() {
         let mut bench = Bench::new(Keep { jobs: 2, ..Keep::default() });
         for (client, since_us, until_us) in [("over", 9, NOW), ("a", 1, 0), ("b", 2, 0), ("c", 3, NOW + 1)] {
-            let record = JobRecord { reason: String::new(), since_us, until_us };
+            let record = JobRecord { since_us, until_us, ..JobRecord::default() };
             bench.write(|batch| batch.put_job(client, Some(record)));
         }
         bench.tidy();

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::database::Database;
@@ -21,8 +20,7 @@ use crate::clock;
 #[derive(Debug)]
 pub(super) struct Writer {
     outbox: Arc<Outbox>,
-    /// None once the writer has ended.
-    database: Arc<Mutex<Option<Database>>>,
+    database: Database,
     index: Arc<Index>,
     keep: Keep,
     tidy: Tidy,
@@ -32,13 +30,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(
-        outbox: Arc<Outbox>,
-        database: Arc<Mutex<Option<Database>>>,
-        index: Arc<Index>,
-        keep: Keep,
-        lock: Lock,
-    ) -> Self {
+    pub(super) fn new(outbox: Arc<Outbox>, database: Database, index: Arc<Index>, keep: Keep, lock: Lock) -> Self {
         let tidy_at = clock::now() + tidy::FIRST;
         Writer { outbox, database, index, keep, tidy: Tidy::default(), tidy_at, lock }
     }
@@ -51,9 +43,7 @@ impl Writer {
                 Work::End => break,
             }
         }
-        if let Some(database) = self.database.lock().take()
-            && let Err(error) = database.settle()
-        {
+        if let Err(error) = self.database.settle() {
             tracing::debug!(event = "state.unsettled", %error, "the log of the state file stays beside it");
         }
         if self.outbox.is_settled() {
@@ -67,9 +57,7 @@ impl Writer {
     }
 
     fn write(&mut self, batch: Batch, number: u64) {
-        let mut database = self.database.lock();
-        let Some(database) = database.as_mut() else { return };
-        match database.write(&batch) {
+        match self.database.write(&batch) {
             Ok(()) => {
                 if self.outbox.succeeded(number) {
                     tracing::info!(event = "state.recovered", "the state file is written again");
@@ -84,9 +72,7 @@ impl Writer {
     }
 
     fn tidy(&mut self) {
-        let mut database = self.database.lock();
-        let Some(database) = database.as_mut() else { return };
-        match self.tidy.slice(database, &self.index, &self.keep, clock::micros()) {
+        match self.tidy.slice(&mut self.database, &self.index, &self.keep, clock::micros()) {
             Ok(pause) => self.tidy_at = clock::now() + pause,
             Err(error) => {
                 self.tidy_at = clock::now() + tidy::EVERY;

@@ -94,14 +94,45 @@ fn what_people_paused_stays_paused() {
 }
 
 #[test]
+fn a_pause_with_an_end_keeps_its_end() {
+    let mut lane = Lane::new(Policy::default(), 1);
+    lane.pause_until(at(5_000));
+    let mut again = remembering(&lane.memory(at(0)), at(1_000));
+    assert_eq!((again.paused_until(at(1_000)), again.take_unsaved()), (Some(at(5_000)), false));
+    assert_eq!(visit(&mut again, Signals::SERVED, at(1_000)), at(5_000));
+    assert_eq!(lane.memory(at(5_000)).paused_until, None, "it is over");
+    let wild = Memory { paused_until: Some(Timestamp::from_micros(u64::MAX - 1)), ..Memory::default() };
+    assert_eq!(remembering(&wild, at(0)).paused_until(at(0)), Some(at(0) + secs(366 * 86_400)));
+}
+
+#[test]
 fn a_shared_lane_is_as_careful_as_the_most_careful_host_in_it() {
     let pace = pace::Memory { learned: secs(8), updated: at(0), ..pace::Memory::default() };
-    let memory = Memory { last_sent: Some(at(0)), held_until: Some(at(3_000)), pace: Some(pace), paused: false };
+    let memory = Memory { last_sent: Some(at(0)), held_until: Some(at(3_000)), pace: Some(pace), paused_until: None };
     let mut shared = Lane::new(Policy::default(), 1);
     shared.recall(&memory, &Schooling::default(), at(100));
     shared.recall(&Memory::default(), &Schooling::default(), at(100));
     assert_eq!((shared.delays().learned, shared.held_until()), (secs(8), at(3_000)));
     assert_eq!(visit(&mut shared, Signals::SERVED, at(100)), at(8_000));
+}
+
+/// What another curtsy learned counts in place of one's own, but moves no start forward.
+#[test]
+fn what_is_adopted_grants_no_earlier_start() {
+    let mut lane = Lane::new(Policy::default(), 1);
+    visit(&mut lane, throttled(None), at(0));
+    let sent = visit(&mut lane, throttled(Some(secs(30))), at(0));
+    lane.pause();
+    let pace = pace::Memory { learned: secs(5), updated: sent, ..pace::Memory::default() };
+    let other = Memory { last_sent: Some(at(0)), held_until: Some(at(1)), pace: Some(pace), paused_until: None };
+    let overrides = Overrides { delay: Some(secs(4)), ..Overrides::default() };
+    lane.adopt(&other, overrides, &Schooling::default(), sent);
+    assert_eq!((lane.delays().configured, lane.delays().learned), (secs(4), secs(5)));
+    assert_eq!((lane.held_until(), lane.paused_until(sent)), (sent + secs(30), None));
+    assert_eq!(lane.last_sent(), Some(sent));
+    assert!(lane.take_unsaved());
+    lane.adopt(&Memory::default(), Overrides::default(), &Schooling::default(), sent);
+    assert_eq!((lane.delays().effective(), lane.held_until()), (secs(1), sent + secs(30)));
 }
 
 #[test]

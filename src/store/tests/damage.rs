@@ -144,9 +144,9 @@ fn a_newer_file_is_refused_and_left_alone() {
     let path = directory.path().join("state.db");
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = Store::open(directory.path(), Keep::default()).unwrap_err();
-    assert_eq!(error, StoreError::Newer { path: path.clone(), found: 99, known: 1 });
+    assert_eq!(error, StoreError::Newer { path: path.clone(), found: 99, known: 2 });
     let text = error.to_string();
-    assert!(text.contains("written by a newer curtsy (format 99; this one knows 1). Run that curtsy"), "{text}");
+    assert!(text.contains("written by a newer curtsy (format 99; this one knows 2). Run that curtsy"), "{text}");
     let version: u32 =
         rusqlite::Connection::open(&path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     assert_eq!(version, 99);

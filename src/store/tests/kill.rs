@@ -114,6 +114,7 @@ fn record(generation: u64) -> HostRecord {
         last_sent_us: BASE + generation,
         held_until_us: generation + 5,
         paused: false,
+        paused_until_us: generation + 6,
         overrides: Overrides { delay_ms: Some(small), burst: None, concurrency: Some(small) },
     }
 }

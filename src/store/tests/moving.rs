@@ -8,8 +8,25 @@ fn filled(directory: &Path) -> Store {
     store.put_host("a.example", HostRecord { overrides, paused: true, ..learned(1_500) });
     store.put_host("::1", learned(20));
     store.put_robots("https://a.example", RobotsRecord { body: vec![0, 255, b'\n'], ..robots("") });
-    store.put_job("spider \"x\"\n", JobRecord { reason: "failed".into(), since_us: 1, until_us: 0 });
+    store.put_job("spider \"x\"\n", JobRecord { reason: "status 503".into(), failures: 3, since_us: 1, until_us: 0 });
     store
+}
+
+/// Takes everything as it is.
+fn import(store: &Store, text: &[u8]) -> Result<Imported, LinesError> {
+    store.import(text, |entry| {
+        match entry {
+            Entry::Host(host, record) => store.put_host(host.as_str(), record),
+            Entry::Robots(origin, record) => store.put_robots(&origin, record),
+            Entry::Job(client, record) => store.put_job(&client, record),
+        }
+        Fate::New
+    })
+}
+
+fn taken(hosts: u64, robots: u64, jobs: u64) -> Imported {
+    let new = |new| Tally { new, ..Tally::default() };
+    Imported { hosts: new(hosts), robots: new(robots), jobs: new(jobs) }
 }
 
 fn export(store: &Store) -> String {
@@ -27,7 +44,7 @@ async fn what_is_exported_can_be_imported() {
     let (other, _) = open(there.path());
     other.put_host("a.example", learned(1));
     other.put_host("b.example", learned(2));
-    assert_eq!(other.import(&*text).unwrap(), Count { hosts: 2, robots: 1, jobs: 1 });
+    assert_eq!(import(&other, &text).unwrap(), taken(2, 1, 1));
     assert_eq!(other.host("a.example"), store.host("a.example"));
     assert_eq!(other.host("b.example").unwrap().learned_ms, 2, "others stay");
     assert_eq!(other.robots("https://a.example").await, store.robots("https://a.example").await);
@@ -46,7 +63,7 @@ fn check_refused(text: &str, line: u64, expected: &str) {
     let directory = tempfile::tempdir().unwrap();
     let store = filled(directory.path());
     let before = export(&store);
-    let error = store.import(text.as_bytes()).unwrap_err();
+    let error = import(&store, text.as_bytes()).unwrap_err();
     assert!(matches!(error, LinesError::Line { number, .. } if number == line), "{error}");
     let message = error.to_string();
     assert!(message.contains(expected), "{message}");
@@ -98,7 +115,7 @@ fn lines_people_write_may_leave_out_what_they_do_not_know() {
     let directory = tempfile::tempdir().unwrap();
     let (store, _) = open(directory.path());
     let text = format!("{HEAD}{}", GOOD.trim_end());
-    assert_eq!(store.import(text.as_bytes()).unwrap(), Count { hosts: 1, ..Count::default() });
+    assert_eq!(import(&store, text.as_bytes()).unwrap(), taken(1, 0, 0));
     assert_eq!(store.host("good.example"), Some(HostRecord { paused: true, ..HostRecord::default() }));
 }
 
@@ -106,5 +123,31 @@ fn lines_people_write_may_leave_out_what_they_do_not_know() {
 fn a_store_that_keeps_nothing_has_nothing_to_move() {
     let store = Store::memory(Keep::default());
     assert!(matches!(store.export(Vec::new()), Err(LinesError::NothingKept)));
-    assert!(matches!(store.import(&b""[..]), Err(LinesError::NothingKept)));
+    assert!(matches!(import(&store, b""), Err(LinesError::NothingKept)));
+}
+
+/// More than may wait for the disk at once: it is waited for.
+#[test]
+fn a_large_export_is_taken_in_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(directory.path());
+    let mut text = HEAD.to_owned();
+    for n in 0..70_000 {
+        text += &format!("{{\"kind\":\"host\",\"key\":\"{n}.example\",\"record\":{{\"paused\":true}}}}\n");
+    }
+    assert_eq!(import(&store, text.as_bytes()).unwrap(), taken(70_000, 0, 0));
+    assert_eq!((store.hosts(), store.health().unwrap().lost), (70_000, 0));
+    let mut seen = 0;
+    store.each_host(|_, record| seen += u32::from(record.paused)).unwrap();
+    assert_eq!(seen, 70_000);
+    assert_eq!(
+        std::fs::read_dir(directory.path())
+            .unwrap()
+            .filter(|entry| {
+                entry.as_ref().is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with("import"))
+            })
+            .count(),
+        0,
+        "what was read on the way is gone"
+    );
 }

@@ -1,0 +1,72 @@
+//! Doing on the state directory what no running curtsy can be asked to do.
+
+use std::io;
+
+use serde_json::Value;
+
+use super::admin::{Answer, Call, NOBODY, Trouble, value};
+use super::config::Streams;
+use crate::app::{Offline, OfflineError};
+use crate::config::{self, Sources};
+use crate::store::StoreError;
+
+/// Makes the call on the state directory. `absent` is why there is no curtsy to ask.
+pub(super) fn call(
+    sources: &Sources,
+    streams: &mut Streams<'_>,
+    call: &Call<'_>,
+    absent: &Trouble,
+) -> Result<Value, Trouble> {
+    let changes = call.method != "GET";
+    // What is forgotten must be there.
+    let offline = open(sources, changes && call.method != "DELETE").map_err(|error| trouble(error, absent))?;
+    let answered = offline.call(call.method, &call.path, call.body.as_ref().map(Value::to_string));
+    let (status, body) = answered.map_err(|error| Trouble::failure(error.to_string()))?;
+    let answer = value(Answer { status, body }, "the state directory")?;
+    close(offline, streams)?;
+    Ok(answer)
+}
+
+pub(super) fn open(sources: &Sources, changes: bool) -> Result<Offline, Unopened> {
+    let loaded = config::load(sources).map_err(|problems| Unopened::Config(problems.to_string()))?;
+    Offline::open(loaded.config, changes).map_err(Unopened::State)
+}
+
+/// Says that nobody else heard of it, and waits for the disk.
+pub(super) fn close(offline: Offline, streams: &mut Streams<'_>) -> Result<(), Trouble> {
+    let directory = offline.directory().display().to_string();
+    let said = writeln!(streams.err, "offline: no curtsy runs, so this is about the state directory {directory}");
+    offline.close().map_err(|unsaved| Trouble::failure(unsaved.to_string()))?;
+    said.map_err(|error: io::Error| Trouble::failure(error.to_string()))
+}
+
+pub(super) enum Unopened {
+    Config(String),
+    State(OfflineError),
+}
+
+impl Unopened {
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self, Unopened::State(OfflineError::State(StoreError::Held { .. })))
+    }
+}
+
+/// Why neither a running curtsy nor the state directory can answer.
+pub(super) fn trouble(error: Unopened, absent: &Trouble) -> Trouble {
+    let absent = &absent.text;
+    match error {
+        Unopened::Config(problems) => Trouble::failure(problems),
+        Unopened::State(OfflineError::State(StoreError::Held { directory, pid })) => {
+            let directory = directory.display();
+            let holder = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+            Trouble::failure(format!(
+                "the state directory {directory} is in use by {holder}, but {absent}. Its admin listener is off or \
+                 elsewhere: name it with --admin, or stop that curtsy first"
+            ))
+        }
+        Unopened::State(error @ (OfflineError::Memory | OfflineError::Empty(_))) => {
+            Trouble { code: NOBODY, text: format!("{absent}; and without one, {error}") }
+        }
+        Unopened::State(error) => Trouble::failure(error.to_string()),
+    }
+}

@@ -1,0 +1,237 @@
+//! `curtsy state`: everything that survives a restart, as JSON lines, out of one curtsy and into another.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+
+use super::admin::{AskArgs, Running, Trouble};
+use super::config::Streams;
+use super::offline;
+use crate::app::Offline;
+use crate::config::Sources;
+use crate::store::{Count, Imported, LinesError, Tally};
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Hosts with what they taught and what is set for them, robots.txt copies, and stopped clients.
+A curtsy that runs on the state directory is asked; otherwise the directory itself is opened.
+
+Exit codes: 0 ok, 1 not possible, 4 nothing is kept.
+
+Examples:
+  curtsy state export state.jsonl
+  curtsy state export - | grep '\"kind\":\"host\"' | jq -r .key
+  curtsy state import state.jsonl
+  ssh old-machine curtsy state export - | curtsy state import -")]
+pub(super) struct StateArgs {
+    #[command(subcommand)]
+    deed: Deed,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Deed {
+    /// Write everything that is kept, one JSON object a line
+    Export {
+        /// Where to; \"-\" is standard output
+        #[arg(default_value = "-")]
+        file: PathBuf,
+    },
+    /// Take in what another curtsy exported. What is there under the same name is replaced, but no
+    /// hold is shortened and no send forgotten
+    Import {
+        /// Where from; \"-\" is standard input
+        file: PathBuf,
+    },
+}
+
+pub(super) fn run(args: &StateArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Result<u8> {
+    let done = match &args.deed {
+        Deed::Export { file } => export(args, file, sources, streams),
+        Deed::Import { file } => import(args, file, sources, streams),
+    };
+    match done {
+        Ok(()) => Ok(0),
+        Err(Failure::Trouble(trouble)) => trouble.tell(streams),
+        Err(Failure::Stream(error)) => Err(error),
+    }
+}
+
+/// Why it was not done.
+enum Failure {
+    Trouble(Trouble),
+    Stream(io::Error),
+}
+
+fn export(args: &StateArgs, file: &Path, sources: &Sources, streams: &mut Streams<'_>) -> Result<(), Failure> {
+    let mut target = Target::open(file, streams.out)?;
+    let (count, state) = match open(args, sources, false)? {
+        Opened::Online(running) => (running.export(&mut target)?, None),
+        Opened::Offline(state) => (state.export(&mut target)?, Some(state)),
+    };
+    target.finish()?;
+    if let Some(state) = state {
+        offline::close(state, streams)?;
+    }
+    let Count { hosts, robots, jobs } = count;
+    writeln!(streams.err, "exported {hosts} hosts, {robots} robots.txt copies, {jobs} stopped clients")?;
+    Ok(())
+}
+
+fn import(args: &StateArgs, file: &Path, sources: &Sources, streams: &mut Streams<'_>) -> Result<(), Failure> {
+    let from: Box<dyn Read> =
+        if is_stream(file) { Box::new(io::stdin()) } else { Box::new(named(file, |path| File::open(path))?) };
+    let imported = match open(args, sources, true)? {
+        Opened::Online(running) => running.import(from)?,
+        Opened::Offline(state) => {
+            let imported = state.import(BufReader::new(from));
+            offline::close(state, streams)?;
+            imported?
+        }
+    };
+    if args.ask.json {
+        writeln!(streams.out, "{:#}", serde_json::json!(imported))?;
+    } else {
+        write!(streams.out, "{}", page(&imported))?;
+    }
+    Ok(())
+}
+
+enum Opened {
+    Online(Running),
+    Offline(Offline),
+}
+
+/// The curtsy that is named, the state directory, or the curtsy that holds it.
+fn open(args: &StateArgs, sources: &Sources, changes: bool) -> Result<Opened, Trouble> {
+    if args.ask.names_one() {
+        return Running::find(&args.ask, sources).map(Opened::Online);
+    }
+    match offline::open(sources, changes) {
+        Ok(state) => Ok(Opened::Offline(state)),
+        Err(error) if error.is_held() => {
+            let running = Running::find(&args.ask, sources).map_err(|absent| offline::trouble(error, &absent));
+            running.map(Opened::Online)
+        }
+        Err(error) => Err(offline::trouble(error, &Trouble::nobody("no curtsy runs on the state directory"))),
+    }
+}
+
+fn is_stream(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+fn named<T>(file: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -> Result<T, Trouble> {
+    work(file).map_err(|error| Trouble::failure(format!("{}: {error}", file.display())))
+}
+
+/// Where an export goes. A file gets its name only when all is in it: half an export looks like a whole one.
+enum Target<'a> {
+    Stream(&'a mut dyn Write),
+    File { to: BufWriter<File>, unfinished: PathBuf, name: PathBuf },
+}
+
+impl<'a> Target<'a> {
+    /// Which hosts are visited is nobody else's business.
+    fn open(file: &Path, out: &'a mut dyn Write) -> Result<Self, Trouble> {
+        if is_stream(file) {
+            return Ok(Target::Stream(out));
+        }
+        let mut unfinished = OsString::from(file);
+        unfinished.push(".unfinished");
+        let unfinished = PathBuf::from(unfinished);
+        let to = named(&unfinished, |path| {
+            OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path)
+        })?;
+        Ok(Target::File { to: BufWriter::new(to), unfinished, name: file.to_owned() })
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Target::Stream(out) => out.flush(),
+            Target::File { mut to, unfinished, name } => {
+                to.flush()?;
+                fs::rename(unfinished, name)
+            }
+        }
+    }
+}
+
+impl Write for Target<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Target::Stream(out) => out.write(bytes),
+            Target::File { to, .. } => to.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Target::Stream(out) => out.flush(),
+            Target::File { to, .. } => to.flush(),
+        }
+    }
+}
+
+fn page(imported: &Imported) -> String {
+    let kinds = [("hosts", imported.hosts), ("robots.txt", imported.robots), ("clients", imported.jobs)];
+    kinds.map(|(kind, tally)| format!("{kind:<10}  {}\n", words(&tally))).concat()
+}
+
+/// What was taken and replaced, and what was skipped and why.
+fn words(tally: &Tally) -> String {
+    let skipped = [
+        (tally.too_old, "too old to change anything"),
+        (tally.newer_here, "what is known here is newer"),
+        (tally.unusable, "of no use here"),
+        (tally.no_room, "no room for more"),
+    ];
+    let mut text = format!("{} new, {} replaced", tally.new, tally.replaced);
+    for (number, why) in skipped {
+        if number > 0 {
+            text += &format!(", {number} skipped ({why})");
+        }
+    }
+    text
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        Failure::Trouble(trouble)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::Stream(error)
+    }
+}
+
+impl From<LinesError> for Failure {
+    fn from(error: LinesError) -> Self {
+        match error {
+            LinesError::Stream(error) => Failure::Stream(error),
+            error => Failure::Trouble(Trouble::failure(error.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_import_is_told_with_its_reasons() {
+        let hosts = Tally { new: 3, replaced: 1, too_old: 2, no_room: 1, ..Tally::default() };
+        let expected = "\
+hosts       3 new, 1 replaced, 2 skipped (too old to change anything), 1 skipped (no room for more)
+robots.txt  0 new, 0 replaced
+clients     0 new, 0 replaced
+";
+        assert_eq!(page(&Imported { hosts, ..Imported::default() }), expected);
+    }
+}

@@ -1,0 +1,163 @@
+//! Clients that fail or were stopped, as all workers see them, and what a restart remembers of them.
+//!
+//! Only stops are kept, not counts of failures: a row of failures that a restart interrupts begins anew. Times in a
+//! record are bounded, so that no clock that was set keeps a client stopped for longer than anybody could have asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::politeness::jobs::{Account, Failure, Jobs, Patience, Stop, short};
+use crate::politeness::time::Timestamp;
+use crate::store::{Fate, JobRecord, Skipped, Store};
+
+#[derive(Debug)]
+pub struct Stops {
+    jobs: Mutex<Jobs>,
+    store: Arc<Store>,
+}
+
+/// As long as people may say; without an end it is as long as they like.
+const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+
+impl Stops {
+    /// With what the store knew when it was opened.
+    pub fn new(store: Arc<Store>, kept: &[(String, JobRecord)], now: Timestamp) -> Self {
+        let stops = Stops { jobs: Mutex::new(Jobs::new()), store };
+        for (client, record) in kept {
+            stops.remember(client, record, now);
+        }
+        stops
+    }
+
+    pub(super) fn may_visit(&self, client: Option<&str>, now: Timestamp) -> Result<(), Stop> {
+        self.jobs.lock().may_visit(client, now)
+    }
+
+    pub(super) fn succeeded(&self, client: Option<&str>, now: Timestamp) {
+        self.jobs.lock().succeeded(client, now);
+    }
+
+    /// Says so if that stops the client.
+    pub(super) fn failed(&self, client: &str, failure: Failure, patience: &Patience, now: Timestamp) -> Option<Stop> {
+        let stop = self.jobs.lock().failed(Some(client), failure, patience, now)?;
+        self.store.put_job(short(client), record(&stop));
+        Some(stop)
+    }
+
+    /// People stop a client. `None` if there is no room to remember it.
+    pub fn stop(&self, client: &str, until: Timestamp, now: Timestamp) -> Option<Stop> {
+        let stop = self.jobs.lock().stop(client, until, now)?;
+        self.store.put_job(short(client), record(&stop));
+        Some(stop)
+    }
+
+    /// Whether it was stopped.
+    pub fn resume(&self, client: &str, now: Timestamp) -> bool {
+        let stopped = self.jobs.lock().resume(client, now);
+        if stopped {
+            self.store.delete_job(short(client));
+        }
+        stopped
+    }
+
+    /// Looks at every client that is stopped or has failed lately.
+    pub fn accounts<T>(&self, now: Timestamp, see: impl FnMut(Account<'_>) -> T) -> Vec<T> {
+        self.jobs.lock().accounts(now).map(see).collect()
+    }
+
+    /// Stops a client as another curtsy's record says, and keeps that.
+    pub fn import(&self, client: &str, record: &JobRecord, now: Timestamp) -> Fate {
+        let known = self.may_visit(Some(client), now).is_err();
+        if stop(record, now).until <= now {
+            return Fate::Skipped(Skipped::TooOld);
+        }
+        if !self.remember(client, record, now) {
+            return Fate::Skipped(Skipped::NoRoom);
+        }
+        self.store.put_job(short(client), record.clone());
+        if known { Fate::Replaced } else { Fate::New }
+    }
+
+    /// False if its time is over, or there is no room for it.
+    fn remember(&self, client: &str, record: &JobRecord, now: Timestamp) -> bool {
+        let stop = stop(record, now);
+        stop.until > now && self.jobs.lock().remember(client, stop, now)
+    }
+}
+
+fn record(stop: &Stop) -> JobRecord {
+    JobRecord {
+        reason: stop.last.map(|last| last.to_string()).unwrap_or_default(),
+        failures: stop.failures,
+        since_us: stop.since.as_micros(),
+        until_us: if stop.until < Timestamp::NEVER { stop.until.as_micros() } else { 0 },
+    }
+}
+
+fn stop(record: &JobRecord, now: Timestamp) -> Stop {
+    let last = failure(&record.reason);
+    let longest = if last.is_some() { Patience::default().cooldown } else { LONGEST };
+    let until = match record.until_us {
+        0 => Timestamp::NEVER,
+        until => Timestamp::from_micros(until).min(now + longest),
+    };
+    Stop { since: Timestamp::from_micros(record.since_us).min(now), until, failures: record.failures, last }
+}
+
+fn failure(reason: &str) -> Option<Failure> {
+    if reason.is_empty() {
+        return None;
+    }
+    let status = reason.strip_prefix("status ").and_then(|status| status.parse().ok());
+    let known = super::job::REASONS.into_iter().find(|known| *known == reason);
+    Some(status.map_or(Failure::NoAnswer(known.unwrap_or("a failure")), Failure::Status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Keep;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_790_000_000_000);
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn stops(kept: &[(String, JobRecord)]) -> Stops {
+        Stops::new(Arc::new(Store::memory(Keep::default())), kept, NOW)
+    }
+
+    #[test]
+    fn a_stop_is_a_record_and_back() {
+        let by_itself = Stop { since: NOW, until: NOW + HOUR, failures: 20, last: Some(Failure::Status(503)) };
+        for last in [Failure::Status(429), Failure::NoAnswer("a timeout"), Failure::NoAnswer("a TLS failure")] {
+            let whole = Stop { last: Some(last), ..by_itself };
+            assert_eq!(stop(&record(&whole), NOW), whole);
+        }
+        let by_people = Stop { until: Timestamp::NEVER, last: None, failures: 3, ..by_itself };
+        assert_eq!(stop(&record(&by_people), NOW), by_people);
+    }
+
+    #[test]
+    fn no_clock_and_no_file_stops_a_client_for_longer_than_anybody_asked() {
+        let wild = JobRecord { reason: "?".into(), failures: 1, since_us: u64::MAX, until_us: u64::MAX };
+        assert_eq!(stop(&wild, NOW).until, NOW + HOUR);
+        assert_eq!(stop(&wild, NOW).since, NOW);
+        let by_people = JobRecord { reason: String::new(), ..wild };
+        assert_eq!(stop(&by_people, NOW).until, NOW + LONGEST);
+    }
+
+    #[test]
+    fn who_was_stopped_is_stopped_and_who_has_cooled_down_is_not() {
+        let record = |until: Timestamp| JobRecord { until_us: until.as_micros(), ..JobRecord::default() };
+        let kept = [
+            ("a".to_owned(), record(NOW + HOUR)),
+            ("b".to_owned(), record(NOW)),
+            ("c".to_owned(), record(Timestamp::START)),
+        ];
+        let stops = stops(&kept);
+        let may = |client| stops.may_visit(Some(client), NOW + HOUR / 2).is_ok();
+        assert_eq!((may("a"), may("b"), may("c")), (false, true, false));
+        assert!(stops.resume("c", NOW) && !stops.resume("b", NOW));
+    }
+}

@@ -236,6 +236,8 @@ pub struct Upstream {
     pub keep_alive: Duration,
     /// Connections without work kept for one host, by each worker.
     pub pool_per_host: usize,
+    /// Whether `https://` origins are offered HTTP/2.
+    pub http2: bool,
     /// A parent proxy; `None` = straight to the origin.
     pub proxy: Option<ParentProxy>,
     /// Source address.

@@ -128,6 +128,7 @@ impl Default for Upstream {
             idle_timeout: secs(90),
             keep_alive: secs(4),
             pool_per_host: 4,
+            http2: true,
             proxy: None,
             bind: None,
             resolver: Resolver::System,

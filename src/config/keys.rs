@@ -275,6 +275,7 @@ fn connections() -> Vec<Row<Config>> {
         row!(upstream.idle_timeout, timeout()),
         row!(upstream.keep_alive, span(ZERO, HOUR)),
         row!(upstream.pool_per_host, count(0, 1024)),
+        row!(upstream.http2, Flag),
         row!(upstream.proxy, or_none("", parent)),
         row!(upstream.bind, or_none("", text(texts::ip, ToString::to_string))),
         row!(upstream.resolver, text(texts::resolver, ToString::to_string)),

@@ -145,6 +145,7 @@ impl Settings {
             trust: &self.trust,
             head_size: self.config.limits.head_size,
             generation: self.generation,
+            http2: self.config.upstream.http2,
         }
     }
 }

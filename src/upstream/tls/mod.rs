@@ -1,8 +1,7 @@
 //! TLS towards origins: whom curtsy believes, and the handshake.
 //!
 //! The crypto provider is named here and nowhere else, so that changing it is a change of one line. An origin is always
-//! verified: there is no switch against it. Only HTTP/1.1 is offered, because that is what the rest of `upstream`
-//! speaks.
+//! verified: there is no switch against it. The origin chooses between HTTP/2 and HTTP/1.1 where it is offered both.
 
 mod fault;
 mod roots;
@@ -39,7 +38,9 @@ const MOST_UNSENT: usize = 16 * 1024;
 /// was judged by.
 #[derive(Clone)]
 pub struct Trust {
-    connector: TlsConnector,
+    /// Offers HTTP/2 and HTTP/1.1.
+    both: TlsConnector,
+    http1: TlsConnector,
 }
 
 impl Trust {
@@ -51,9 +52,12 @@ impl Trust {
             .expect("the provider speaks all versions that can be configured")
             .with_root_certificates(roots::gather(&config.extra_roots)?)
             .with_no_client_auth();
-        client.alpn_protocols = vec![b"http/1.1".to_vec()];
         client.resumption = Resumption::in_memory_sessions(SESSIONS);
-        Ok(Trust { connector: Arc::new(client).into() })
+        client.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // The sessions are shared.
+        let mut both = client.clone();
+        both.alpn_protocols.insert(0, b"h2".to_vec());
+        Ok(Trust { both: Arc::new(both).into(), http1: Arc::new(client).into() })
     }
 
     /// Ready when the origin has shown that it is this host.
@@ -61,13 +65,15 @@ impl Trust {
         &self,
         host: &HostKey,
         stream: TcpStream,
+        http2: bool,
     ) -> Result<TlsStream<TcpStream>, UpstreamError> {
         let name = match host.ip() {
             Some(ip) => ServerName::IpAddress(ip.into()),
             None => ServerName::try_from(host.as_str().to_owned())
                 .map_err(|_| UpstreamError::Handshake(HandshakeFault::Name))?,
         };
-        self.connector
+        let connector = if http2 { &self.both } else { &self.http1 };
+        connector
             .connect_with(name, stream, |session| session.set_buffer_limit(Some(MOST_UNSENT)))
             .await
             .map_err(|error| fault(&error))

@@ -66,7 +66,8 @@ pub(super) async fn forward(
     // Written down before it waits: then nothing keeps what it was read into.
     let message = Message::new(Request::from_parts(parts, body), &settings.config.upstream);
     let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &origin.host).await?;
-    let errand = Errand { worker, settings, origin, budget: &budget, visit, safe, keep_body, upgrade: upgrade.is_some() };
+    let errand =
+        Errand { worker, settings, origin, budget: &budget, visit, safe, keep_body, upgrade: upgrade.is_some() };
     let sent = errand.send(message).await.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     let Sent { answer, permit, took, attempts } = sent;
 

@@ -44,7 +44,8 @@ impl Upstream {
             }
             Place::Origin(origin) => self.open_origin(terms, origin, false).await?.ready(),
             Place::Parent => {
-                let parent = terms.config.proxy.as_ref().expect("a place at the parent is only taken where there is one");
+                let parent =
+                    terms.config.proxy.as_ref().expect("a place at the parent is only taken where there is one");
                 let stream = Stream::Plain(dial::connect_parent(&self.resolver, terms.config, parent).await?.stream);
                 Ok(Ready(Kind::Own(Box::new(Connection::new(stream, place, terms)))))
             }

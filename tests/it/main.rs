@@ -16,6 +16,7 @@
 //! | S10, S11, S49–S53, X13, X25, X26 | `connect` |
 //! | reuse, retry, time limits, parent proxies | `upstream` |
 //! | `https://` in absolute form, TLS towards origins | `https` |
+//! | HTTP/2 towards origins, and origins that misbehave in it | `http2`, `http2_faults` |
 //! | X1, X3–X13, X16, X19, X21 | `guard` |
 //! | S73–S79, X30, X31 | `refusals` |
 //! | S80, X20 | `users` |
@@ -40,6 +41,8 @@ mod framing;
 mod guard;
 mod hop_by_hop;
 mod hosts;
+mod http2;
+mod http2_faults;
 mod https;
 mod landing;
 mod learning;

@@ -77,6 +77,10 @@ pub(in crate::upstream) async fn send(
         Err(failed) => failed,
     };
     let (error, fate) = failed;
+    if fate == Fate::Untouched {
+        // Who refuses one refuses the next: it goes another way.
+        exchange.passage.link().doubt();
+    }
     let may_again = match fate {
         Fate::Untouched | Fate::Misplaced => exchange.upload.untouched,
         Fate::Unknown => message.repeatable && is_reused,

@@ -43,9 +43,11 @@ pub(super) fn of_request(error: &Error, stream: u32, record: &Record) -> (Upstre
     match error.reason() {
         Some(Reason::REFUSED_STREAM) if error.is_remote() => (UpstreamError::Reset, Fate::Untouched),
         Some(Reason::HTTP_1_1_REQUIRED) if error.is_remote() => (UpstreamError::Reset, Fate::Misplaced),
-        // How the library says that the head is longer than the settings allow.
-        Some(Reason::REFUSED_STREAM) => (UpstreamError::HeadTooLarge, Fate::Dealt),
         _ if error.is_reset() && error.is_remote() => (UpstreamError::Reset, Fate::Dealt),
+        // The library says no more than that.
+        _ if error.is_reset() => {
+            (UpstreamError::Protocol("its head is malformed, or longer than limits.head_size".to_owned()), Fate::Dealt)
+        }
         _ => match of_connection(error, record) {
             ended if ended.is_unanswered() => (ended, Fate::Unknown),
             other => (other, Fate::Dealt),

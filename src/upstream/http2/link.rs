@@ -15,8 +15,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
 use h2::SendStream;
+use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
 use http::Request;
 use parking_lot::Mutex;
 use tokio::time::Instant;

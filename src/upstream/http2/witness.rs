@@ -44,6 +44,8 @@ pub(super) struct Record {
 /// An error of the stream, for as many requests as it hits.
 #[derive(Clone, Debug)]
 pub(super) enum Cut {
+    /// The origin's first frame is not its settings.
+    Unsettled,
     Chatter,
     Handshake(HandshakeFault),
     Stream(io::ErrorKind),
@@ -114,12 +116,13 @@ impl Record {
         self.chatter = if frame.has_content() { 0 } else { self.chatter + 1 };
     }
 
-    /// An origin that only talks is cut off.
+    /// An origin that begins with something else than HTTP/2, or only talks, is cut off.
     fn check(&mut self) -> io::Result<()> {
-        if self.chatter <= MOST_CHATTER {
-            return Ok(());
-        }
-        self.cut = Some(Cut::Chatter);
+        self.cut = match (self.settled, self.chatter) {
+            (false, 1..) => Some(Cut::Unsettled),
+            (_, 0..=MOST_CHATTER) => return Ok(()),
+            _ => Some(Cut::Chatter),
+        };
         Err(io::ErrorKind::InvalidData.into())
     }
 }
@@ -134,6 +137,7 @@ impl Cut {
 
     pub(super) fn error(self) -> UpstreamError {
         match self {
+            Cut::Unsettled => UpstreamError::Protocol("it does not begin with HTTP/2".to_owned()),
             Cut::Chatter => UpstreamError::Protocol("too many frames that say nothing".to_owned()),
             Cut::Handshake(fault) => UpstreamError::Handshake(fault),
             // Only writes have a limit down here.

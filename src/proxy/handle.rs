@@ -16,7 +16,7 @@ use super::failure::{Failure, Refusal};
 use super::in_flight::InFlight;
 use super::target::Target;
 use super::worker::Open;
-use super::{Settings, Worker, connect, forward, landing, wish};
+use super::{Settings, Shared, Worker, connect, forward, landing, wish};
 use crate::metrics::{Kind, Outcome};
 use crate::patience::Limit;
 use crate::politeness::visit::ClientId;
@@ -29,7 +29,13 @@ pub(super) struct Client {
     pub(super) id: ClientId,
     pub(super) limit: Arc<Limit>,
     /// Counted as open until the connection, or the tunnel that it became, is over.
-    pub(super) _open: Open,
+    _open: Arc<Open>,
+}
+
+impl Client {
+    pub(super) fn new(shared: &Shared, peer: SocketAddr, open: Arc<Open>) -> Self {
+        Client { peer, id: shared.gate.client(peer.ip()), limit: Arc::new(Limit::none()), _open: open }
+    }
 }
 
 /// Answers every request, one way or the other.

@@ -10,11 +10,11 @@ use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
-use tokio::net::TcpStream;
 
 use super::body::Body;
 use super::in_flight::InFlight;
-use super::worker::ClientStream;
+use super::near::Near;
+use super::serve::ClientStream;
 use super::{Settings, Worker, headers};
 use crate::patience::{Limit, Patient};
 use crate::upstream::Stream;
@@ -80,7 +80,7 @@ pub(super) fn switch(
 
 /// Answers how many bytes the client was sent.
 async fn copy(
-    mut near: Patient<TcpStream>,
+    mut near: Patient<Near>,
     mut far: Patient<Stream>,
     from_near: &[u8],
     from_far: &[u8],

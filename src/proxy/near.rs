@@ -8,9 +8,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
+use http::request::Parts;
+use hyper::upgrade::OnUpgrade;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+
+use super::serve::ClientStream;
 
 #[derive(Debug)]
 pub(super) struct Near {
@@ -23,6 +27,31 @@ pub(super) struct Near {
 enum Wire {
     Plain(TcpStream),
     Tls(Box<TlsStream<Near>>),
+}
+
+/// The client's end of a tunnel: hyper hands it over when it has written its answer.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    Coming(Option<OnUpgrade>),
+    Here(Near),
+}
+
+impl Arrival {
+    /// The end of the connection that this request came on.
+    pub(super) fn after(parts: &mut Parts) -> Self {
+        Arrival::Coming(parts.extensions.remove())
+    }
+
+    /// `None` if the client has left before.
+    pub(super) async fn arrive(self) -> Option<Near> {
+        match self {
+            Arrival::Here(near) => Some(near),
+            Arrival::Coming(upgrade) => {
+                let client = upgrade?.await.ok()?.downcast::<ClientStream>().ok()?;
+                Some(client.io.into_inner().into_inner().behind(client.read_buf))
+            }
+        }
+    }
 }
 
 /// Larger than the first flight of most clients, so that looking at it costs no second read.

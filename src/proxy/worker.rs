@@ -12,7 +12,7 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::handle::Client;
+use super::client::Client;
 use super::{Shared, serve};
 use crate::shutdown::Live;
 use crate::telemetry::Seldom;

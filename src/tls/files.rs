@@ -17,7 +17,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::authority::{Ca, NotACa, parse};
+use super::authority::{Authority, Ca, NotACa, parse};
 use crate::config;
 
 /// The files of a CA.
@@ -107,6 +107,13 @@ impl Files {
             }
             (read, _) => read.map(|ca| (ca, Opened::Read)),
         }
+    }
+
+    /// The CA that signs, at work.
+    pub fn authority(&self) -> Result<(Authority, Opened), CaError> {
+        let (ca, opened) = self.open()?;
+        let unusable = |fault| CaError::Unusable { certificate: self.certificate.clone(), fault };
+        Ok((Authority::new(ca).map_err(unusable)?, opened))
     }
 
     fn read(&self) -> Result<Ca, CaError> {

@@ -9,10 +9,11 @@ use std::time::{Duration, SystemTime};
 use quick_cache::sync::Cache;
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateDer;
 use rustls::server::{ClientHello, ResolvesServerCert, ServerSessionMemoryCache};
 use rustls::sign::CertifiedKey;
 
-use super::authority::Authority;
+use super::authority::{Authority, Ca};
 use super::provider;
 use crate::clock;
 use crate::politeness::HostKey;
@@ -27,7 +28,11 @@ const SPARE: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug)]
 pub struct Leaves {
-    authority: Authority,
+    authority: Arc<Authority>,
+    /// The CA is kept nowhere, and dies with this process.
+    in_memory: bool,
+    /// What clients should trust: the CA, and the one that will follow it.
+    trusted: Vec<CertificateDer<'static>>,
     http2: bool,
     provider: Arc<CryptoProvider>,
     hosts: Cache<HostKey, Leaf>,
@@ -40,18 +45,41 @@ struct Leaf {
 }
 
 impl Leaves {
-    /// `http2`: whether clients are offered it.
-    pub fn new(authority: Authority, http2: bool) -> Self {
-        Leaves { authority, http2, provider: provider(), hosts: Cache::new(MOST) }
+    /// `also`: other certificates that clients should trust. `http2`: whether clients are offered it.
+    pub fn new(authority: Authority, also: Vec<CertificateDer<'static>>, http2: bool) -> Self {
+        let mut trusted = vec![authority.certificate().clone()];
+        trusted.extend(also.into_iter().filter(|certificate| certificate != authority.certificate()));
+        Self::with(Arc::new(authority), trusted, http2, false)
     }
 
-    pub fn authority(&self) -> &Authority {
-        &self.authority
+    /// With a CA for this run alone.
+    pub fn in_memory(http2: bool) -> Self {
+        let authority = Authority::new(Ca::make()).expect("what was just made can be read");
+        let trusted = vec![authority.certificate().clone()];
+        Self::with(Arc::new(authority), trusted, http2, true)
     }
 
-    /// Whether these would do for the others' clients as well.
-    pub fn equals(&self, other: &Leaves) -> bool {
-        self.http2 == other.http2 && self.authority.certificate() == other.authority.certificate()
+    fn with(authority: Arc<Authority>, trusted: Vec<CertificateDer<'static>>, http2: bool, in_memory: bool) -> Self {
+        Leaves { authority, in_memory, trusted, http2, provider: provider(), hosts: Cache::new(MOST) }
+    }
+
+    /// What clients should trust.
+    pub fn trusted(&self) -> &[CertificateDer<'static>] {
+        &self.trusted
+    }
+
+    /// Takes the place of others. What was signed by the same CA stays good, and a CA in memory stays the same one.
+    #[must_use]
+    pub fn following(self: Arc<Self>, before: &Arc<Leaves>) -> Arc<Leaves> {
+        let same_ca = if self.in_memory { before.in_memory } else { self.trusted == before.trusted };
+        match (same_ca, self.http2 == before.http2) {
+            (true, true) => before.clone(),
+            (true, false) => {
+                let (authority, trusted) = (before.authority.clone(), before.trusted.clone());
+                Arc::new(Self::with(authority, trusted, self.http2, self.in_memory))
+            }
+            (false, _) => self,
+        }
     }
 
     /// How to greet clients that want this host. Signs where it has to, which takes less than a tenth of a millisecond:
@@ -96,11 +124,22 @@ impl ResolvesServerCert for Always {
 
 #[cfg(test)]
 mod tests {
-    use super::super::authority::Ca;
     use super::*;
 
     fn leaves() -> Leaves {
-        Leaves::new(Authority::new(Ca::make()).unwrap(), true)
+        Leaves::in_memory(true)
+    }
+
+    #[test]
+    fn a_reload_keeps_what_it_can() {
+        let before = Arc::new(leaves());
+        assert!(Arc::ptr_eq(&Arc::new(leaves()).following(&before), &before), "a CA in memory stays");
+        let without = Arc::new(Leaves::in_memory(false)).following(&before);
+        assert_eq!(without.trusted(), before.trusted());
+        assert_eq!(without.of(&host(1)).alpn_protocols, [b"http/1.1"]);
+        let kept = || Arc::new(Leaves::new(Authority::new(Ca::make()).unwrap(), Vec::new(), true));
+        assert!(!Arc::ptr_eq(&kept().following(&before), &before));
+        assert_ne!(kept().following(&kept()).trusted(), kept().trusted());
     }
 
     fn host(n: usize) -> HostKey {

@@ -9,13 +9,16 @@ mod roots;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use quick_cache::sync::Cache;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
 use rustls::version::{TLS12, TLS13};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -24,6 +27,7 @@ pub use self::fault::{CertificateFault, HandshakeFault};
 pub use self::roots::BadRoots;
 
 use super::error::UpstreamError;
+use crate::clock;
 use crate::config;
 use crate::politeness::HostKey;
 
@@ -40,7 +44,14 @@ const MOST_UNSENT: usize = 16 * 1024;
 #[derive(Clone)]
 pub struct Trust {
     connector: TlsConnector,
+    /// What was wrong with a host's certificate, and until when that is remembered.
+    faults: Arc<Cache<HostKey, (CertificateFault, Instant)>>,
 }
+
+/// Hosts with a bad certificate that are remembered, and for how long: as long as a robots.txt that could not be had for
+/// it is not asked for again.
+const MOST_FAULTS: usize = 1024;
+const KEEP_FAULT: Duration = Duration::from_secs(30);
 
 impl Trust {
     /// Reads the roots from disk, so not on the path of a request.
@@ -53,7 +64,12 @@ impl Trust {
             .with_no_client_auth();
         client.alpn_protocols = vec![b"http/1.1".to_vec()];
         client.resumption = Resumption::in_memory_sessions(SESSIONS);
-        Ok(Trust { connector: Arc::new(client).into() })
+        Ok(Trust { connector: Arc::new(client).into(), faults: Arc::new(Cache::new(MOST_FAULTS)) })
+    }
+
+    /// What was wrong with the host's certificate a moment ago.
+    pub fn fault(&self, host: &HostKey) -> Option<CertificateFault> {
+        self.faults.get(host).and_then(|(fault, until)| (clock::now() < until).then_some(fault))
     }
 
     /// Ready when the origin has shown that it is this host.
@@ -71,6 +87,11 @@ impl Trust {
             .connect_with(name, stream, |session| session.set_buffer_limit(Some(MOST_UNSENT)))
             .await
             .map_err(|error| fault(&error))
+            .inspect_err(|error| {
+                if let UpstreamError::Certificate(fault) = error {
+                    self.faults.insert(host.clone(), (fault.clone(), clock::now() + KEEP_FAULT));
+                }
+            })
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod alone;
 mod book;
+mod ca;
 mod state;
 mod steering;
 
@@ -24,11 +25,13 @@ use crate::robots::Robots;
 use crate::shutdown::{self, Stopper};
 use crate::store::{self, Store, StoreError};
 use crate::telemetry;
+use crate::tls::CaError;
 use crate::upstream::{BadRoots, Guard, Resolver, Trust};
 
 use self::steering::Helm;
 
 pub use self::alone::ask_about_robots;
+pub use self::ca::files as ca_files;
 pub use crate::gate::Apply;
 
 /// Bound sockets. Tests bind port 0 and pass them in.
@@ -57,6 +60,7 @@ pub enum StartError {
     UsersFile { path: PathBuf, error: io::Error },
     BadUsers { path: PathBuf, error: BadUsersFile },
     Roots(BadRoots),
+    Ca(CaError),
     AccessLog(io::Error),
     State(StoreError),
     Thread(io::Error),
@@ -241,7 +245,8 @@ fn settings(config: Config, own: &[SocketAddr]) -> Result<Settings, StartError> 
     };
     let guard = Guard::new(config.access.allow_destinations.clone(), own.to_vec());
     let trust = Trust::load(&config.tls).map_err(StartError::Roots)?;
-    Ok(Settings::new(config, guard, trust, users))
+    let leaves = ca::leaves(&config).map_err(StartError::Ca)?;
+    Ok(Settings::new(config, guard, trust, leaves, users))
 }
 
 /// The configured name, or the one that is kept in the state directory. A directory that cannot be written costs the
@@ -288,6 +293,7 @@ impl fmt::Display for StartError {
             StartError::UsersFile { path, error } => write!(f, "cannot read users_file {}: {error}", path.display()),
             StartError::BadUsers { path, error } => write!(f, "users_file {}, {error}", path.display()),
             StartError::Roots(error) => error.fmt(f),
+            StartError::Ca(error) => error.fmt(f),
             StartError::State(error) => error.fmt(f),
             StartError::AccessLog(error) => write!(f, "cannot write the access log: {error}"),
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),

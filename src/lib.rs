@@ -5,7 +5,7 @@
 //! - [`cli`] is what people type; [`app`] builds everything from a [`config`] and runs it.
 //! - [`politeness`] is the core: pure decisions about hosts, without I/O, clock or log.
 //! - [`gate`] runs the core's lanes: visits wait there, and leave with a permit.
-//! - [`proxy`] takes clients' requests, [`upstream`] carries them to origins.
+//! - [`proxy`] takes clients' requests, [`upstream`] carries them to origins, [`tls`] is the local CA.
 //! - [`robots`] fetches robots.txt and remembers it.
 //! - [`admin`] is the operator's door, [`store`] what survives a restart.
 //! - [`clock`], [`patience`], [`shutdown`], [`metrics`] and [`telemetry`] are leaves that anyone outside the core uses.
@@ -24,6 +24,7 @@ pub mod gate;
 pub mod proxy;
 pub mod robots;
 pub mod store;
+pub mod tls;
 pub mod upstream;
 
 pub mod clock;

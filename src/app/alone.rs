@@ -17,6 +17,7 @@ use crate::upstream::Resolver;
 /// Fetches a robots.txt as a proxy with this configuration would, and says what it means.
 pub fn ask_about_robots(mut config: Config, question: &Question) -> Result<Report, StartError> {
     config.access.users_file = None;
+    config.tls.intercept = false;
     config.log.access = AccessLog::Off;
     let own: Vec<_> = config.listen.iter().map(|Listen::Tcp(address)| *address).chain(config.admin).collect();
     let metrics = Arc::new(Metrics::new());

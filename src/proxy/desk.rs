@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use parking_lot::Mutex;
 
-use super::{Settings, Shared, Worker, robots};
+use super::{Settings, Shared, Worker, help, robots};
 use crate::clock;
 use crate::config::OnUnreachable;
 use crate::politeness::HostKey;
@@ -60,6 +60,11 @@ impl Desk {
     pub async fn budget(&self, host: &HostKey) -> Option<HostKey> {
         let settings = self.worker.shared.settings.load_full();
         self.worker.upstream.budget(settings.terms(), settings.config.politeness.key, host).await.ok()
+    }
+
+    /// What clients have to trust where tunnels are intercepted, in PEM.
+    pub fn ca_pem(&self) -> Option<String> {
+        help::ca_pem(&self.worker.shared.settings.load())
     }
 
     /// The clients that fail or were stopped.

@@ -7,23 +7,29 @@ mod access_log;
 mod account;
 mod answer;
 mod body;
+mod client;
 mod connect;
 mod desk;
 mod failure;
 mod forward;
 mod handle;
 mod headers;
+mod help;
 mod identity;
 mod in_flight;
+mod intercept;
 mod job;
 mod landing;
 mod lesson;
 mod max_forwards;
+mod near;
 mod quotas;
 mod robots;
 mod send;
+mod serve;
 mod target;
 mod tunnel;
+mod untrusting;
 mod users;
 mod wish;
 mod words;
@@ -46,9 +52,11 @@ use crate::politeness::robots::Agents;
 use crate::politeness::signals::Listening;
 use crate::robots::Robots;
 use crate::shutdown::Stop;
+use crate::tls::Leaves;
 use crate::upstream::{Guard, Terms, Trust};
 
 use self::quotas::Quotas;
+use self::untrusting::Untrusting;
 
 pub use self::access_log::AccessLog;
 pub use self::desk::{Desk, Foresight};
@@ -69,6 +77,8 @@ pub struct Shared {
     pub robots: Arc<Robots>,
     pub jobs: Mutex<Jobs>,
     pub stop: Stop,
+    /// Clients that want no certificate of ours.
+    untrusting: Untrusting,
     /// Open client connections, of all workers.
     connections: AtomicUsize,
     /// Numbers the answers curtsy makes itself, so that a client's report can be found in the log.
@@ -81,6 +91,8 @@ pub struct Settings {
     pub config: Config,
     pub guard: Guard,
     pub trust: Trust,
+    /// What clients are shown where tunnels are intercepted.
+    pub leaves: Option<Arc<Leaves>>,
     pub users: Option<Arc<Users>>,
     /// By which names clients look for their group in robots.txt, if not by their own.
     agents: Option<Agents>,
@@ -94,7 +106,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub fn new(config: Config, guard: Guard, trust: Trust, users: Option<Users>) -> Self {
+    pub fn new(config: Config, guard: Guard, trust: Trust, leaves: Option<Leaves>, users: Option<Users>) -> Self {
         static GENERATIONS: AtomicU64 = AtomicU64::new(0);
         let tokens = &config.robots.user_agent;
         let agents = (!tokens.is_empty()).then(|| Agents::from_tokens(tokens.iter().map(String::as_str)));
@@ -107,13 +119,17 @@ impl Settings {
         let retrying = Retrying { max: retry.max, statuses: retry.statuses.clone(), budget: retry.budget };
         let quotas = Quotas::new(&config.access, None);
         let generation = GENERATIONS.fetch_add(1, Relaxed);
-        let users = users.map(Arc::new);
-        Settings { config, guard, trust, users, agents, listening, retrying, quotas, generation }
+        let (leaves, users) = (leaves.map(Arc::new), users.map(Arc::new));
+        Settings { config, guard, trust, leaves, users, agents, listening, retrying, quotas, generation }
     }
 
     /// Takes the place of other settings: counting goes on, so that a reload grants nobody a fresh burst.
     pub fn succeed(&mut self, before: &Settings) {
         self.quotas = Quotas::new(&self.config.access, before.quotas.as_ref());
+        self.leaves = self.leaves.take().map(|leaves| match &before.leaves {
+            Some(before) => leaves.following(before),
+            None => leaves,
+        });
     }
 
     /// Forgets clients that ask no more.
@@ -173,6 +189,7 @@ impl Shared {
             robots,
             jobs: Mutex::new(Jobs::new()),
             stop,
+            untrusting: Untrusting::default(),
             connections: AtomicUsize::new(0),
             answers: AtomicU64::new(0),
         }

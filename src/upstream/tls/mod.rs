@@ -8,13 +8,16 @@ mod roots;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use quick_cache::sync::Cache;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
 use rustls::version::{TLS12, TLS13};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -23,6 +26,7 @@ pub use self::fault::{CertificateFault, HandshakeFault};
 pub use self::roots::BadRoots;
 
 use super::error::UpstreamError;
+use crate::clock;
 use crate::config;
 use crate::politeness::HostKey;
 
@@ -41,7 +45,14 @@ pub struct Trust {
     /// Offers HTTP/2 and HTTP/1.1.
     both: TlsConnector,
     http1: TlsConnector,
+    /// What was wrong with a host's certificate, and until when that is remembered.
+    faults: Arc<Cache<HostKey, (CertificateFault, Instant)>>,
 }
+
+/// Hosts with a bad certificate that are remembered, and for how long: as long as a robots.txt that could not be had for
+/// it is not asked for again.
+const MOST_FAULTS: usize = 1024;
+const KEEP_FAULT: Duration = Duration::from_secs(30);
 
 impl Trust {
     /// Reads the roots from disk, so not on the path of a request.
@@ -57,7 +68,13 @@ impl Trust {
         // The sessions are shared.
         let mut both = client.clone();
         both.alpn_protocols.insert(0, b"h2".to_vec());
-        Ok(Trust { both: Arc::new(both).into(), http1: Arc::new(client).into() })
+        let faults = Arc::new(Cache::new(MOST_FAULTS));
+        Ok(Trust { both: Arc::new(both).into(), http1: Arc::new(client).into(), faults })
+    }
+
+    /// What was wrong with the host's certificate a moment ago.
+    pub fn fault(&self, host: &HostKey) -> Option<CertificateFault> {
+        self.faults.get(host).and_then(|(fault, until)| (clock::now() < until).then_some(fault))
     }
 
     /// Ready when the origin has shown that it is this host.
@@ -77,6 +94,11 @@ impl Trust {
             .connect_with(name, stream, |session| session.set_buffer_limit(Some(MOST_UNSENT)))
             .await
             .map_err(|error| fault(&error))
+            .inspect_err(|error| {
+                if let UpstreamError::Certificate(fault) = error {
+                    self.faults.insert(host.clone(), (fault.clone(), clock::now() + KEEP_FAULT));
+                }
+            })
     }
 }
 

@@ -1,0 +1,20 @@
+//! TLS towards clients: the local CA, and certificates in its name for hosts whose traffic is intercepted.
+//!
+//! The CA's key signs and does nothing else; it never leaves this folder but for its file. A host's certificate is
+//! asked for by whoever has checked that the host may be visited: nothing here knows what is allowed.
+
+mod authority;
+mod files;
+mod leaves;
+
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+
+pub use self::authority::{Authority, Ca, NotACa};
+pub use self::files::{CaError, Description, Files, Opened, describe, pem};
+pub use self::leaves::Leaves;
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}

@@ -4,6 +4,7 @@
 mod alone;
 mod book;
 mod ca;
+mod own;
 mod state;
 mod steering;
 
@@ -25,7 +26,7 @@ use crate::robots::Robots;
 use crate::shutdown::{self, Stopper};
 use crate::store::{self, Store, StoreError};
 use crate::telemetry;
-use crate::tls::CaError;
+use crate::tls::{BadCertificate, CaError};
 use crate::upstream::{BadRoots, Guard, Resolver, Trust};
 
 use self::steering::Helm;
@@ -38,6 +39,8 @@ pub use crate::gate::Apply;
 #[derive(Debug)]
 pub struct Listeners {
     pub proxy: Vec<TcpListener>,
+    /// Where clients speak TLS to the proxy.
+    pub tls: Vec<TcpListener>,
     pub admin: Option<TcpListener>,
 }
 
@@ -50,6 +53,7 @@ pub struct Running {
     stopper: Stopper,
     threads: Vec<JoinHandle<()>>,
     proxy: Vec<SocketAddr>,
+    tls: Vec<SocketAddr>,
     admin: Option<SocketAddr>,
 }
 
@@ -61,6 +65,7 @@ pub enum StartError {
     BadUsers { path: PathBuf, error: BadUsersFile },
     Roots(BadRoots),
     Ca(CaError),
+    Certificate(BadCertificate),
     AccessLog(io::Error),
     State(StoreError),
     Thread(io::Error),
@@ -69,8 +74,9 @@ pub enum StartError {
 impl Listeners {
     pub fn bind(config: &Config) -> Result<Self, StartError> {
         let proxy = config.listen.iter().map(|Listen::Tcp(address)| listen(*address)).collect::<Result<_, _>>()?;
+        let tls = config.tls.listen.iter().map(|Listen::Tcp(address)| listen(*address)).collect::<Result<_, _>>()?;
         let admin = config.admin.map(listen).transpose()?;
-        Ok(Listeners { proxy, admin })
+        Ok(Listeners { proxy, tls, admin })
     }
 
     fn addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
@@ -81,7 +87,7 @@ impl Listeners {
 impl Running {
     /// Starts all threads and returns when connections are taken.
     pub fn start(config: Config, listeners: Listeners) -> Result<Running, StartError> {
-        let proxy = Listeners::addresses(&listeners.proxy);
+        let (proxy, tls) = (Listeners::addresses(&listeners.proxy), Listeners::addresses(&listeners.tls));
         let admin = listeners.admin.as_ref().and_then(|listener| listener.local_addr().ok());
         let (stopper, stop) = shutdown::channel();
         let metrics = Arc::new(Metrics::new());
@@ -95,7 +101,7 @@ impl Running {
         let gate = Arc::new(Gate::new(book, bounds, most_waiting, memories, metrics.clone()));
         let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()));
         let (workers, token) = (config.workers, config.metrics.token.clone());
-        let own: Vec<SocketAddr> = proxy.iter().copied().chain(admin).collect();
+        let own: Vec<SocketAddr> = proxy.iter().chain(&tls).copied().chain(admin).collect();
         let shared = Arc::new(Shared::new(
             settings(config, &own)?,
             metrics.clone(),
@@ -106,9 +112,10 @@ impl Running {
             stop.clone(),
         ));
         let helm = Arc::new(Helm::new(shared.clone(), own));
-        let mut running = Running { shared, store, helm: helm.clone(), stopper, threads: Vec::new(), proxy, admin };
+        let mut running =
+            Running { shared, store, helm: helm.clone(), stopper, threads: Vec::new(), proxy, tls, admin };
         let resolver = Arc::new(Resolver::default());
-        running.start_workers(workers, &listeners.proxy, &resolver)?;
+        running.start_workers(workers, &listeners, &resolver)?;
         if let Some((listener, address)) = listeners.admin.zip(admin) {
             let desk = Desk::new(running.shared.clone(), resolver);
             let admin = Admin { metrics, gate, robots, desk, steering: helm, stop, token, address };
@@ -122,18 +129,17 @@ impl Running {
     fn start_workers(
         &mut self,
         workers: usize,
-        listeners: &[TcpListener],
+        listeners: &Listeners,
         resolver: &Arc<Resolver>,
     ) -> Result<(), StartError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = if workers == 0 { cores } else { workers };
         for number in 0..workers {
-            let listeners: Vec<TcpListener> =
-                listeners.iter().map(TcpListener::try_clone).collect::<Result<_, _>>().map_err(StartError::Thread)?;
+            let (plain, tls) = (cloned(&listeners.proxy)?, cloned(&listeners.tls)?);
             let (shared, resolver) = (self.shared.clone(), resolver.clone());
             self.spawn(format!("worker-{number}"), async move || {
                 let worker = Arc::new(Worker::new(shared, resolver));
-                if let Err(error) = worker.run(listeners).await {
+                if let Err(error) = worker.run(plain, tls).await {
                     tracing::error!(event = "worker.error", %error, "a worker cannot take connections");
                 }
             })?;
@@ -193,6 +199,10 @@ impl Running {
         &self.proxy
     }
 
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.tls
+    }
+
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin
     }
@@ -246,7 +256,13 @@ fn settings(config: Config, own: &[SocketAddr]) -> Result<Settings, StartError> 
     let guard = Guard::new(config.access.allow_destinations.clone(), own.to_vec());
     let trust = Trust::load(&config.tls).map_err(StartError::Roots)?;
     let leaves = ca::leaves(&config).map_err(StartError::Ca)?;
-    Ok(Settings::new(config, guard, trust, leaves, users))
+    let own = own::certificate(&config.tls).map_err(StartError::Certificate)?;
+    Ok(Settings::new(config, guard, trust, leaves, own, users))
+}
+
+/// Each worker listens by a handle of its own.
+fn cloned(listeners: &[TcpListener]) -> Result<Vec<TcpListener>, StartError> {
+    listeners.iter().map(TcpListener::try_clone).collect::<Result<_, _>>().map_err(StartError::Thread)
 }
 
 /// The configured name, or the one that is kept in the state directory. A directory that cannot be written costs the
@@ -294,6 +310,7 @@ impl fmt::Display for StartError {
             StartError::BadUsers { path, error } => write!(f, "users_file {}, {error}", path.display()),
             StartError::Roots(error) => error.fmt(f),
             StartError::Ca(error) => error.fmt(f),
+            StartError::Certificate(error) => error.fmt(f),
             StartError::State(error) => error.fmt(f),
             StartError::AccessLog(error) => write!(f, "cannot write the access log: {error}"),
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),

@@ -209,6 +209,11 @@ pub struct Tls {
     pub bypass: Vec<HostPattern>,
     pub on_untrusted: OnUntrusted,
     pub http2_clients: bool,
+    /// Where clients speak TLS to the proxy itself.
+    pub listen: Vec<Listen>,
+    /// Given where `listen` is.
+    pub listen_cert: Option<PathBuf>,
+    pub listen_key: Option<PathBuf>,
     pub extra_roots: Vec<PathBuf>,
     /// "1.2" or "1.3".
     pub min_version: String,

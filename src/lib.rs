@@ -8,7 +8,8 @@
 //! - [`proxy`] takes clients' requests, [`upstream`] carries them to origins, [`tls`] is the local CA.
 //! - [`robots`] fetches robots.txt and remembers it.
 //! - [`admin`] is the operator's door, [`store`] what survives a restart.
-//! - [`clock`], [`patience`], [`shutdown`], [`metrics`] and [`telemetry`] are leaves that anyone outside the core uses.
+//! - [`clock`], [`patience`], [`frames`], [`shutdown`], [`metrics`] and [`telemetry`] are leaves that anyone outside the
+//!   core uses.
 //!
 //! ARCHITECTURE.md says who may call whom, and `tests/tidy.rs` checks it.
 
@@ -28,6 +29,7 @@ pub mod tls;
 pub mod upstream;
 
 pub mod clock;
+pub mod frames;
 pub mod metrics;
 pub mod patience;
 pub mod shutdown;

@@ -53,6 +53,11 @@ impl Client {
         }
     }
 
+    /// The same client on a connection of HTTP/2.
+    pub(super) fn with_many_at_once(self) -> Self {
+        Client { many_at_once: true, ..self }
+    }
+
     /// The same client inside of a tunnel.
     pub(super) fn within(&self, inside: Inside, many_at_once: bool) -> Self {
         Client {

@@ -10,10 +10,12 @@ mod body;
 mod client;
 mod connect;
 mod desk;
+mod door;
 mod failure;
 mod forward;
 mod handle;
 mod headers;
+mod heeding;
 mod help;
 mod identity;
 mod in_flight;
@@ -52,7 +54,7 @@ use crate::politeness::robots::Agents;
 use crate::politeness::signals::Listening;
 use crate::robots::Robots;
 use crate::shutdown::Stop;
-use crate::tls::Leaves;
+use crate::tls::{Leaves, Own};
 use crate::upstream::{Guard, Terms, Trust};
 
 use self::quotas::Quotas;
@@ -93,6 +95,8 @@ pub struct Settings {
     pub trust: Trust,
     /// What clients are shown where tunnels are intercepted.
     pub leaves: Option<Arc<Leaves>>,
+    /// What the proxy shows of itself where clients speak TLS to it.
+    pub own: Option<Own>,
     pub users: Option<Arc<Users>>,
     /// By which names clients look for their group in robots.txt, if not by their own.
     agents: Option<Agents>,
@@ -106,7 +110,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub fn new(config: Config, guard: Guard, trust: Trust, leaves: Option<Leaves>, users: Option<Users>) -> Self {
+    pub fn new(
+        config: Config,
+        guard: Guard,
+        trust: Trust,
+        leaves: Option<Leaves>,
+        own: Option<Own>,
+        users: Option<Users>,
+    ) -> Self {
         static GENERATIONS: AtomicU64 = AtomicU64::new(0);
         let tokens = &config.robots.user_agent;
         let agents = (!tokens.is_empty()).then(|| Agents::from_tokens(tokens.iter().map(String::as_str)));
@@ -120,7 +131,7 @@ impl Settings {
         let quotas = Quotas::new(&config.access, None);
         let generation = GENERATIONS.fetch_add(1, Relaxed);
         let (leaves, users) = (leaves.map(Arc::new), users.map(Arc::new));
-        Settings { config, guard, trust, leaves, users, agents, listening, retrying, quotas, generation }
+        Settings { config, guard, trust, leaves, own, users, agents, listening, retrying, quotas, generation }
     }
 
     /// Takes the place of other settings: counting goes on, so that a reload grants nobody a fresh burst.
@@ -129,6 +140,10 @@ impl Settings {
         self.leaves = self.leaves.take().map(|leaves| match &before.leaves {
             Some(before) => leaves.following(before),
             None => leaves,
+        });
+        self.own = self.own.take().map(|own| match &before.own {
+            Some(before) => own.following(before),
+            None => own,
         });
     }
 

@@ -1,4 +1,4 @@
-//! The client's end of a connection: bare TCP, or TLS on it, with what was read ahead.
+//! The client's end of a connection: bare TCP, TLS on it or a stream of HTTP/2, with what was read ahead.
 //!
 //! An enum, because the set is closed and plain HTTP, which is most of it, must not pay for the other. TLS stands on
 //! another near end, so whatever a client wraps its connection in is still one type to everybody else.
@@ -9,7 +9,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::request::Parts;
-use hyper::upgrade::OnUpgrade;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
@@ -27,6 +28,8 @@ pub(super) struct Near {
 enum Wire {
     Plain(TcpStream),
     Tls(Box<TlsStream<Near>>),
+    /// A stream of an HTTP/2 connection that lives on.
+    Stream(Box<TokioIo<Upgraded>>),
 }
 
 /// The client's end of a tunnel: hyper hands it over when it has written its answer.
@@ -46,10 +49,10 @@ impl Arrival {
     pub(super) async fn arrive(self) -> Option<Near> {
         match self {
             Arrival::Here(near) => Some(near),
-            Arrival::Coming(upgrade) => {
-                let client = upgrade?.await.ok()?.downcast::<ClientStream>().ok()?;
-                Some(client.io.into_inner().into_inner().behind(client.read_buf))
-            }
+            Arrival::Coming(upgrade) => Some(match upgrade?.await.ok()?.downcast::<ClientStream>() {
+                Ok(client) => client.io.into_inner().into_inner().behind(client.read_buf),
+                Err(stream) => Near { early: Bytes::new(), wire: Wire::Stream(Box::new(TokioIo::new(stream))) },
+            }),
         }
     }
 }
@@ -99,6 +102,7 @@ impl AsyncRead for Near {
         match &mut this.wire {
             Wire::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
             Wire::Tls(tls) => Poll::Ready(ready!(Pin::new(tls).poll_read(cx, buf)).or_else(end)),
+            Wire::Stream(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -114,6 +118,7 @@ impl AsyncWrite for Near {
         match &mut self.get_mut().wire {
             Wire::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
             Wire::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
+            Wire::Stream(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -125,6 +130,7 @@ impl AsyncWrite for Near {
         match &mut self.get_mut().wire {
             Wire::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
             Wire::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+            Wire::Stream(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 
@@ -136,6 +142,7 @@ impl AsyncWrite for Near {
         match &mut self.get_mut().wire {
             Wire::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
             Wire::Tls(tls) => Pin::new(tls).poll_flush(cx),
+            Wire::Stream(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -143,6 +150,7 @@ impl AsyncWrite for Near {
         match &mut self.get_mut().wire {
             Wire::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
             Wire::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+            Wire::Stream(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

@@ -16,6 +16,7 @@ use super::Worker;
 use super::body::Body;
 use super::client::Client;
 use super::handle::handle;
+use super::heeding::Heeding;
 use super::near::Near;
 use crate::config::Limits;
 use crate::patience::Patient;
@@ -35,7 +36,7 @@ pub(super) async fn http1(worker: Arc<Worker>, stream: Near, client: Arc<Client>
     let peer = client.peer;
     let settings = worker.shared.settings.load_full();
     let limits = &settings.config.limits;
-    let io = patient(stream, &client, limits);
+    let io: ClientStream = TokioIo::new(patient(stream, &client, limits));
     let mut builder = http1::Builder::new();
     builder
         .max_header_size(limits.head_size)
@@ -67,7 +68,7 @@ pub(super) async fn http2(worker: Arc<Worker>, stream: Near, client: Arc<Client>
     let peer = client.peer;
     let settings = worker.shared.settings.load_full();
     let limits = &settings.config.limits;
-    let io = patient(stream, &client, limits);
+    let io = TokioIo::new(Heeding::new(patient(stream, &client, limits)));
     let head_size = u32::try_from(limits.head_size).unwrap_or(u32::MAX);
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
@@ -118,10 +119,10 @@ fn service(
 }
 
 /// The client's connection, which ends when the client is silent for too long.
-fn patient(stream: Near, client: &Client, limits: &Limits) -> ClientStream {
+fn patient(stream: Near, client: &Client, limits: &Limits) -> Patient<Near> {
     client.waits(limits.client_idle, limits.head_timeout);
     let look = limits.client_idle.min(limits.head_timeout);
-    TokioIo::new(Patient::new(stream, client.limit.clone(), limits.client_stall, look))
+    Patient::new(stream, client.limit.clone(), limits.client_stall, look)
 }
 
 fn hint_at_tls(peer: SocketAddr) {

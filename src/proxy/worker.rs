@@ -12,8 +12,9 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 
+use super::Shared;
 use super::client::Client;
-use super::{Shared, serve};
+use super::door::{self, Door};
 use crate::shutdown::Live;
 use crate::telemetry::Seldom;
 use crate::upstream::{Resolver, Upstream};
@@ -46,11 +47,16 @@ impl Worker {
     }
 
     /// Accepts until told to stop, then waits for what is in flight, at most `shutdown_grace`.
-    pub async fn run(self: Arc<Self>, listeners: Vec<std::net::TcpListener>) -> io::Result<()> {
+    pub async fn run(
+        self: Arc<Self>,
+        plain: Vec<std::net::TcpListener>,
+        tls: Vec<std::net::TcpListener>,
+    ) -> io::Result<()> {
         let mut stop = self.shared.stop.clone();
-        for listener in listeners {
+        let plain = plain.into_iter().map(|listener| (listener, Door::Plain));
+        for (listener, door) in plain.chain(tls.into_iter().map(|listener| (listener, Door::Tls))) {
             let listener = TcpListener::from_std(listener)?;
-            tokio::spawn(accept_loop(self.clone(), listener));
+            tokio::spawn(accept_loop(self.clone(), listener, door));
         }
         tokio::spawn(sweep_loop(self.clone()));
         stop.requested().await;
@@ -60,7 +66,7 @@ impl Worker {
     }
 }
 
-async fn accept_loop(worker: Arc<Worker>, listener: TcpListener) {
+async fn accept_loop(worker: Arc<Worker>, listener: TcpListener, door: Door) {
     let mut stop = worker.shared.stop.clone();
     loop {
         let accepted = tokio::select! {
@@ -68,7 +74,7 @@ async fn accept_loop(worker: Arc<Worker>, listener: TcpListener) {
             () = stop.requested() => return,
         };
         match accepted {
-            Ok((stream, peer)) => take(&worker, stream, peer),
+            Ok((stream, peer)) => take(&worker, stream, peer, door),
             Err(error) => {
                 worker.shared.metrics.accept_errors.inc();
                 static SAID: Seldom = Seldom::new();
@@ -81,12 +87,14 @@ async fn accept_loop(worker: Arc<Worker>, listener: TcpListener) {
     }
 }
 
-fn take(worker: &Arc<Worker>, stream: TcpStream, peer: SocketAddr) {
+fn take(worker: &Arc<Worker>, stream: TcpStream, peer: SocketAddr, door: Door) {
     let most = worker.shared.settings.load().config.access.max_client_connections;
     let open = Open::new(worker.shared.clone());
     if open.others >= most {
         worker.shared.metrics.connections_refused.inc();
-        let _ = stream.try_write(TOO_MANY);
+        if door == Door::Plain {
+            let _ = stream.try_write(TOO_MANY);
+        }
         return;
     }
     let working = worker.live.begin();
@@ -97,7 +105,7 @@ fn take(worker: &Arc<Worker>, stream: TcpStream, peer: SocketAddr) {
     let _ = SockRef::from(&stream).set_tcp_notsent_lowat(MOST_UNSENT);
     tokio::spawn(async move {
         let _working = working;
-        serve::http1(worker, stream.into(), Arc::new(client)).await;
+        door::open(door, worker, stream, client).await;
     });
 }
 

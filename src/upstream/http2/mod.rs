@@ -8,7 +8,6 @@
 mod alarm;
 mod exchange;
 mod fault;
-mod frames;
 mod link;
 mod links;
 mod passage;

@@ -12,14 +12,10 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use super::frames::{Follower, Frame, PREFACE};
 use crate::clock;
+use crate::frames::{Chatter, Follower, Frame, PREFACE};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::tls::HandshakeFault;
-
-/// Frames without content that an origin may send while nothing is asked of it and it answers nothing: PING, SETTINGS
-/// and the like. An honest one sends a few a minute; nginx draws this line at the same order of magnitude.
-const MOST_CHATTER: u32 = 1000;
 
 /// What was seen, for those who use the connection.
 #[derive(Debug)]
@@ -31,10 +27,12 @@ pub(super) struct Record {
     pub(super) blocked: bool,
     /// The origin's first word, its settings, has come.
     pub(super) settled: bool,
+    /// Something else came before it.
+    unsettled: bool,
     /// The origin takes no more requests, and has looked at none beyond this stream.
     pub(super) last_stream: Option<u32>,
     pub(super) heard: Instant,
-    chatter: u32,
+    chatter: Chatter,
     /// Why the stream ended, if it ended with an error.
     pub(super) cut: Option<Cut>,
     /// Who waits for a head to leave.
@@ -66,9 +64,10 @@ impl Record {
             left: 0,
             blocked: false,
             settled: false,
+            unsettled: false,
             last_stream: None,
             heard: clock::now(),
-            chatter: 0,
+            chatter: Chatter::default(),
             cut: None,
             waiting: Vec::new(),
         }
@@ -95,9 +94,7 @@ impl Record {
         if frame.ends_head() {
             self.written = self.written.max(frame.stream);
         }
-        if frame.ends_head() || frame.has_content() {
-            self.chatter = 0;
-        }
+        self.chatter.wrote(frame);
     }
 
     fn flushed(&mut self) {
@@ -113,16 +110,18 @@ impl Record {
         if let Some(last) = frame.last_stream() {
             self.last_stream = Some(self.last_stream.unwrap_or(last).min(last));
         }
-        self.chatter = if frame.has_content() { 0 } else { self.chatter + 1 };
+        self.unsettled |= !self.settled;
+        self.chatter.read(frame);
     }
 
     /// An origin that begins with something else than HTTP/2, or only talks, is cut off.
     fn check(&mut self) -> io::Result<()> {
-        self.cut = match (self.settled, self.chatter) {
-            (false, 1..) => Some(Cut::Unsettled),
-            (_, 0..=MOST_CHATTER) => return Ok(()),
-            _ => Some(Cut::Chatter),
+        let cut = match self.chatter.is_too_much() {
+            _ if self.unsettled => Cut::Unsettled,
+            true => Cut::Chatter,
+            false => return Ok(()),
         };
+        self.cut = Some(cut);
         Err(io::ErrorKind::InvalidData.into())
     }
 }

@@ -1,55 +1,81 @@
-//! Where one HTTP/2 frame ends and the next begins, in bytes that pass in pieces of any size (RFC 9113, section 4.1).
+//! Where one HTTP/2 frame ends and the next begins, in bytes that pass in pieces of any size (RFC 9113, section 4.1),
+//! and whether the peer means anything by them.
 //!
 //! Reads what is in every frame's head and nothing else: what the frames mean is the business of the `h2` crate.
 
 /// Before its first frame a client says that it speaks HTTP/2 (RFC 9113, section 3.4).
-pub(super) const PREFACE: usize = 24;
+pub const PREFACE: usize = 24;
 const HEAD: usize = 9;
 /// As much of a frame's content as anybody here looks at.
 const OPENING: usize = 4;
 
-pub(super) const HEADERS: u8 = 0x1;
-pub(super) const CONTENT: u8 = 0x0;
-pub(super) const SETTINGS: u8 = 0x4;
-pub(super) const GOAWAY: u8 = 0x7;
-pub(super) const CONTINUATION: u8 = 0x9;
+const CONTENT: u8 = 0x0;
+const HEADERS: u8 = 0x1;
+const SETTINGS: u8 = 0x4;
+const GOAWAY: u8 = 0x7;
+const CONTINUATION: u8 = 0x9;
 const ACK: u8 = 0x1;
 const END_HEADERS: u8 = 0x4;
 
 /// A frame that has passed whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
-    pub(super) kind: u8,
+pub struct Frame {
+    pub stream: u32,
+    kind: u8,
     flags: u8,
-    pub(super) stream: u32,
-    pub(super) length: u32,
+    length: u32,
     opening: [u8; OPENING],
 }
 
 impl Frame {
     /// The last frame of a head, or of trailers.
-    pub(super) fn ends_head(&self) -> bool {
+    pub fn ends_head(&self) -> bool {
         matches!(self.kind, HEADERS | CONTINUATION) && self.flags & END_HEADERS != 0
     }
 
-    pub(super) fn has_content(&self) -> bool {
+    pub fn has_content(&self) -> bool {
         self.kind == CONTENT && self.length > 0
     }
 
     /// The peer's own settings, and not its receipt for ours.
-    pub(super) fn tells_settings(&self) -> bool {
+    pub fn tells_settings(&self) -> bool {
         self.kind == SETTINGS && self.flags & ACK == 0
     }
 
     /// Of a GOAWAY: the last stream that may have been looked at (RFC 9113, section 6.8).
-    pub(super) fn last_stream(&self) -> Option<u32> {
+    pub fn last_stream(&self) -> Option<u32> {
         (self.kind == GOAWAY).then(|| number(self.opening))
+    }
+}
+
+/// Counts the frames of a peer that neither bring content nor answer anything: PING, SETTINGS, requests taken back and
+/// the like. An honest peer sends a few a minute, and an attacker as many as it can, because each is work for us.
+#[derive(Debug, Default)]
+pub struct Chatter(u32);
+
+impl Chatter {
+    /// In a row. Servers draw this line between 1 000 and 10 000.
+    const MOST: u32 = 1000;
+
+    pub fn read(&mut self, frame: Frame) {
+        self.0 = if frame.has_content() { 0 } else { self.0.saturating_add(1) };
+    }
+
+    /// What we say to a peer gives it reason to talk.
+    pub fn wrote(&mut self, frame: Frame) {
+        if frame.ends_head() || frame.has_content() {
+            self.0 = 0;
+        }
+    }
+
+    pub fn is_too_much(&self) -> bool {
+        self.0 > Self::MOST
     }
 }
 
 /// Follows one direction of a connection.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub struct Follower {
     /// Bytes that belong to no frame.
     skip: usize,
     head: [u8; HEAD],
@@ -61,12 +87,12 @@ pub(super) struct Follower {
 
 impl Follower {
     /// `skip`: bytes before the first frame.
-    pub(super) fn new(skip: usize) -> Self {
+    pub fn new(skip: usize) -> Self {
         Follower { skip, head: [0; HEAD], known: 0, opening: [0; OPENING], passed: 0 }
     }
 
     /// Calls `each` for every frame that ends in these bytes.
-    pub(super) fn follow(&mut self, mut bytes: &[u8], mut each: impl FnMut(Frame)) {
+    pub fn follow(&mut self, mut bytes: &[u8], mut each: impl FnMut(Frame)) {
         let skipped = self.skip.min(bytes.len());
         self.skip -= skipped;
         bytes = &bytes[skipped..];
@@ -129,6 +155,22 @@ mod tests {
             follower.follow(piece, |frame| frames.push(frame));
         }
         frames
+    }
+
+    #[test]
+    fn a_peer_may_talk_for_a_while() {
+        let (ping, content) = (Frame { kind: 6, ..followed(WIRE.len())[2] }, Frame { length: 1, ..followed(1)[2] });
+        let mut chatter = Chatter::default();
+        for _ in 0..Chatter::MOST {
+            chatter.read(ping);
+        }
+        assert!(!chatter.is_too_much());
+        chatter.read(ping);
+        assert!(chatter.is_too_much());
+        chatter.wrote(ping);
+        assert!(chatter.is_too_much());
+        chatter.wrote(content);
+        assert!(!chatter.is_too_much());
     }
 
     #[test]

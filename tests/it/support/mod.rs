@@ -10,6 +10,7 @@ pub(crate) mod hole;
 pub(crate) mod message;
 pub(crate) mod origin;
 pub(crate) mod program;
+pub(crate) mod tls_client;
 pub(crate) mod tls_origin;
 pub(crate) mod wire;
 

@@ -22,7 +22,7 @@ use source::Source;
 const MAY_USE: &[(&str, &str)] = &[
     ("main", "cli"),
     ("lib", ""),
-    ("cli", "admin app clock config politeness robots shutdown telemetry upstream"),
+    ("cli", "admin app clock config politeness robots shutdown telemetry tls upstream"),
     ("app", "admin clock config gate ledger metrics politeness proxy robots shutdown store telemetry tls upstream"),
     ("admin", "clock config gate metrics politeness proxy robots shutdown"),
     ("proxy", "clock config frames gate metrics patience politeness robots shutdown telemetry tls upstream"),

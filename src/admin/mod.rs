@@ -65,6 +65,7 @@ pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::
         .layer(middleware::from_fn(body::check_type))
         .layer(middleware::from_fn(check_site))
         .route("/metrics", get(metrics))
+        .route("/ca.pem", get(ca))
         .layer(middleware::from_fn_with_state(admin.clone(), check_token))
         .route("/", get(index))
         .route("/healthz", get(healthz))
@@ -80,6 +81,7 @@ async fn index() -> &'static str {
   /healthz                   is the process alive
   /readyz                    does it take requests
   /metrics                   for Prometheus
+  /ca.pem                    the local CA, where HTTPS is intercepted
   /api/v1/robots?url=URL     what robots.txt means for a URL
                  &user_agent=UA   for this client
                  &fresh=1         fetched again
@@ -112,6 +114,15 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> impl IntoResponse {
     admin.gate.measure_store();
     admin.metrics.queued.set(i64::try_from(admin.gate.queued()).unwrap_or(i64::MAX));
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.metrics.render())
+}
+
+async fn ca(State(admin): State<Arc<Admin>>) -> Response {
+    match admin.desk.ca_pem() {
+        Some(pem) => ([(CONTENT_TYPE, "application/x-pem-file")], pem).into_response(),
+        None => {
+            (StatusCode::NOT_FOUND, "HTTPS is not intercepted, so there is no CA (tls.intercept).\n").into_response()
+        }
+    }
 }
 
 async fn check_host(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {

@@ -141,7 +141,7 @@ impl Look {
         match timeout(patience, hello.into_stream(leaves.of(host))).await {
             Ok(Ok(tls)) => self.serve(tls).await,
             Ok(Err(error)) => match Rejection::in_handshake(&error) {
-                Some(rejection) => self.rejected(rejection),
+                Some(rejection) => rejected(&self.worker, &self.settings, &self.client, &self.wanted, rejection),
                 None => tracing::debug!(event = "client.tls", %client, %host, %error, "a handshake failed"),
             },
             Err(_) => {}
@@ -151,29 +151,17 @@ impl Look {
     async fn serve(self, tls: TlsStream<Near>) {
         let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
         let client = Arc::new(self.inside(Scheme::Https, http2));
+        let Look { worker, settings, client: outside, wanted, in_flight } = self;
+        in_flight.replaced();
         let began = clock::now();
         if http2 {
-            serve::http2(self.worker.clone(), tls.into(), client.clone()).await;
+            serve::http2(worker.clone(), tls.into(), client.clone()).await;
         } else {
-            serve::http1(self.worker.clone(), tls.into(), client.clone()).await;
+            serve::http1(worker.clone(), tls.into(), client.clone()).await;
         }
-        if !client.has_asked() && clock::now() - began < AT_ONCE && !self.worker.shared.stop.is_requested() {
-            self.rejected(Rejection::Left);
-        } else {
-            self.in_flight.replaced();
+        if !client.has_asked() && clock::now() - began < AT_ONCE && !worker.shared.stop.is_requested() {
+            rejected(&worker, &settings, &outside, &wanted, Rejection::Left);
         }
-    }
-
-    fn rejected(&self, rejection: Rejection) {
-        let shared = &self.worker.shared;
-        shared.metrics.untrusting.inc();
-        let (client, host) = (self.client.peer.ip(), &self.wanted.host);
-        let tunnels = self.settings.config.tls.on_untrusted == OnUntrusted::Tunnel;
-        if tunnels {
-            shared.untrusting.note(client, host);
-        }
-        let agent = self.wanted.parts.headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
-        untrusting::tell(client, host, agent, rejection, tunnels);
     }
 
     /// The client as those inside of the tunnel know it.
@@ -183,4 +171,16 @@ impl Look {
         let name = wish::name(&parts.headers).map(str::to_owned);
         self.client.within(Inside { origin, user: user.clone(), name }, many_at_once)
     }
+}
+
+/// The client does not want our certificate.
+fn rejected(worker: &Worker, settings: &Settings, client: &Client, wanted: &Wanted, rejection: Rejection) {
+    let (shared, client, host) = (&worker.shared, client.peer.ip(), &wanted.host);
+    shared.metrics.untrusting.inc();
+    let tunnels = settings.config.tls.on_untrusted == OnUntrusted::Tunnel;
+    if tunnels {
+        shared.untrusting.note(client, host);
+    }
+    let agent = wanted.parts.headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
+    untrusting::tell(client, host, agent, rejection, tunnels);
 }

@@ -43,7 +43,7 @@ pub use self::message::Message;
 pub use self::reply::{Broken, Reply};
 pub use self::resolve::Resolver;
 pub use self::stream::Stream;
-pub use self::tls::{BadRoots, CertificateFault, HandshakeFault, Trust};
+pub use self::tls::{BadRoots, CertificateFault, HandshakeFault, Trust, system_certificates};
 
 use crate::config::{self, Key};
 use crate::politeness::{HostKey, Origin, Scheme};

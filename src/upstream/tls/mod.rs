@@ -23,7 +23,7 @@ use tokio_rustls::client::TlsStream;
 
 pub(super) use self::fault::fault;
 pub use self::fault::{CertificateFault, HandshakeFault};
-pub use self::roots::BadRoots;
+pub use self::roots::{BadRoots, system_certificates};
 
 use super::error::UpstreamError;
 use crate::clock;

@@ -11,6 +11,8 @@ pub(crate) mod http2_origin;
 pub(crate) mod message;
 pub(crate) mod origin;
 pub(crate) mod program;
+pub(crate) mod proxy_tls;
+pub(crate) mod tls_client;
 pub(crate) mod tls_origin;
 pub(crate) mod wire;
 

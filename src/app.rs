@@ -3,7 +3,9 @@
 
 mod alone;
 mod book;
+mod ca;
 mod offline;
+mod own;
 mod state;
 mod steering;
 
@@ -28,12 +30,14 @@ use crate::robots::Robots;
 use crate::shutdown::{self, Stopper};
 use crate::store::{self, Store, StoreError};
 use crate::telemetry;
+use crate::tls::{BadCertificate, CaError};
 use crate::upstream::{BadRoots, Guard, Resolver, Trust};
 
 use self::state::Remembered;
 use self::steering::Helm;
 
 pub use self::alone::ask_about_robots;
+pub use self::ca::files as ca_files;
 pub use self::offline::{Offline, OfflineError};
 pub use self::steering::Reload;
 pub use crate::gate::Apply;
@@ -42,6 +46,8 @@ pub use crate::gate::Apply;
 #[derive(Debug)]
 pub struct Listeners {
     pub proxy: Vec<TcpListener>,
+    /// Where clients speak TLS to the proxy.
+    pub tls: Vec<TcpListener>,
     pub admin: Option<TcpListener>,
 }
 
@@ -54,6 +60,7 @@ pub struct Running {
     stopper: Stopper,
     threads: Vec<JoinHandle<()>>,
     proxy: Vec<SocketAddr>,
+    tls: Vec<SocketAddr>,
     admin: Option<SocketAddr>,
 }
 
@@ -64,6 +71,8 @@ pub enum StartError {
     UsersFile { path: PathBuf, error: io::Error },
     BadUsers { path: PathBuf, error: BadUsersFile },
     Roots(BadRoots),
+    Ca(CaError),
+    Certificate(BadCertificate),
     AccessLog(io::Error),
     State(StoreError),
     Thread(io::Error),
@@ -72,8 +81,9 @@ pub enum StartError {
 impl Listeners {
     pub fn bind(config: &Config) -> Result<Self, StartError> {
         let proxy = config.listen.iter().map(|Listen::Tcp(address)| listen(*address)).collect::<Result<_, _>>()?;
+        let tls = config.tls.listen.iter().map(|Listen::Tcp(address)| listen(*address)).collect::<Result<_, _>>()?;
         let admin = config.admin.map(listen).transpose()?;
-        Ok(Listeners { proxy, admin })
+        Ok(Listeners { proxy, tls, admin })
     }
 
     fn addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
@@ -84,7 +94,7 @@ impl Listeners {
 impl Running {
     /// Starts all threads and returns when connections are taken.
     pub fn start(config: Config, listeners: Listeners) -> Result<Running, StartError> {
-        let proxy = Listeners::addresses(&listeners.proxy);
+        let (proxy, tls) = (Listeners::addresses(&listeners.proxy), Listeners::addresses(&listeners.tls));
         let admin = listeners.admin.as_ref().and_then(|listener| listener.local_addr().ok());
         let (stopper, stop) = shutdown::channel();
         let metrics = Arc::new(Metrics::new());
@@ -99,7 +109,7 @@ impl Running {
         let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()));
         let stops = Arc::new(Stops::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros())));
         let (workers, token) = (config.workers, config.metrics.token.clone());
-        let own: Vec<SocketAddr> = proxy.iter().copied().chain(admin).collect();
+        let own: Vec<SocketAddr> = proxy.iter().chain(&tls).copied().chain(admin).collect();
         let shared = Arc::new(Shared::new(
             settings(config, &own)?,
             metrics.clone(),
@@ -111,10 +121,18 @@ impl Running {
             stop.clone(),
         ));
         let helm = Arc::new(Helm::new(shared.clone(), own));
-        let mut running =
-            Running { shared, store: store.clone(), helm: helm.clone(), stopper, threads: Vec::new(), proxy, admin };
+        let mut running = Running {
+            shared,
+            store: store.clone(),
+            helm: helm.clone(),
+            stopper,
+            threads: Vec::new(),
+            proxy,
+            tls,
+            admin,
+        };
         let resolver = Arc::new(Resolver::default());
-        running.start_workers(workers, &listeners.proxy, &resolver)?;
+        running.start_workers(workers, &listeners, &resolver)?;
         if let Some((listener, address)) = listeners.admin.zip(admin) {
             let desk = Desk::new(running.shared.clone(), resolver);
             let (proxy, own) = (running.proxy.clone(), admin::Own::default());
@@ -129,18 +147,17 @@ impl Running {
     fn start_workers(
         &mut self,
         workers: usize,
-        listeners: &[TcpListener],
+        listeners: &Listeners,
         resolver: &Arc<Resolver>,
     ) -> Result<(), StartError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = if workers == 0 { cores } else { workers };
         for number in 0..workers {
-            let listeners: Vec<TcpListener> =
-                listeners.iter().map(TcpListener::try_clone).collect::<Result<_, _>>().map_err(StartError::Thread)?;
+            let (plain, tls) = (cloned(&listeners.proxy)?, cloned(&listeners.tls)?);
             let (shared, resolver) = (self.shared.clone(), resolver.clone());
             self.spawn(format!("worker-{number}"), async move || {
                 let worker = Arc::new(Worker::new(shared, resolver));
-                if let Err(error) = worker.run(listeners).await {
+                if let Err(error) = worker.run(plain, tls).await {
                     tracing::error!(event = "worker.error", %error, "a worker cannot take connections");
                 }
             })?;
@@ -198,6 +215,10 @@ impl Running {
 
     pub fn proxy_addresses(&self) -> &[SocketAddr] {
         &self.proxy
+    }
+
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.tls
     }
 
     pub fn admin_address(&self) -> Option<SocketAddr> {
@@ -258,7 +279,14 @@ fn settings(config: Config, own: &[SocketAddr]) -> Result<Settings, StartError> 
     };
     let guard = Guard::new(config.access.allow_destinations.clone(), own.to_vec());
     let trust = Trust::load(&config.tls).map_err(StartError::Roots)?;
-    Ok(Settings::new(config, guard, trust, users))
+    let leaves = ca::leaves(&config).map_err(StartError::Ca)?;
+    let own = own::certificate(&config.tls).map_err(StartError::Certificate)?;
+    Ok(Settings::new(config, guard, trust, leaves, own, users))
+}
+
+/// Each worker listens by a handle of its own.
+fn cloned(listeners: &[TcpListener]) -> Result<Vec<TcpListener>, StartError> {
+    listeners.iter().map(TcpListener::try_clone).collect::<Result<_, _>>().map_err(StartError::Thread)
 }
 
 /// The configured name, or the one that is kept in the state directory. A directory that cannot be written costs the
@@ -305,6 +333,8 @@ impl fmt::Display for StartError {
             StartError::UsersFile { path, error } => write!(f, "cannot read users_file {}: {error}", path.display()),
             StartError::BadUsers { path, error } => write!(f, "users_file {}, {error}", path.display()),
             StartError::Roots(error) => error.fmt(f),
+            StartError::Ca(error) => error.fmt(f),
+            StartError::Certificate(error) => error.fmt(f),
             StartError::State(error) => error.fmt(f),
             StartError::AccessLog(error) => write!(f, "cannot write the access log: {error}"),
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),

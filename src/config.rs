@@ -218,6 +218,11 @@ pub struct Tls {
     pub bypass: Vec<HostPattern>,
     pub on_untrusted: OnUntrusted,
     pub http2_clients: bool,
+    /// Where clients speak TLS to the proxy itself.
+    pub listen: Vec<Listen>,
+    /// Given where `listen` is.
+    pub listen_cert: Option<PathBuf>,
+    pub listen_key: Option<PathBuf>,
     pub extra_roots: Vec<PathBuf>,
     /// "1.2" or "1.3".
     pub min_version: String,
@@ -245,6 +250,8 @@ pub struct Upstream {
     pub keep_alive: Duration,
     /// Connections without work kept for one host, by each worker.
     pub pool_per_host: usize,
+    /// Whether `https://` origins are offered HTTP/2.
+    pub http2: bool,
     /// A parent proxy; `None` = straight to the origin.
     pub proxy: Option<ParentProxy>,
     /// Source address.

@@ -5,10 +5,11 @@
 //! - [`cli`] is what people type; [`app`] builds everything from a [`config`] and runs it.
 //! - [`politeness`] is the core: pure decisions about hosts, without I/O, clock or log.
 //! - [`gate`] runs the core's lanes: visits wait there, and leave with a permit.
-//! - [`proxy`] takes clients' requests, [`upstream`] carries them to origins.
+//! - [`proxy`] takes clients' requests, [`upstream`] carries them to origins, [`tls`] is the local CA.
 //! - [`robots`] fetches robots.txt and remembers it.
 //! - [`admin`] is the operator's door, [`store`] what survives a restart.
-//! - [`clock`], [`events`], [`patience`], [`shutdown`], [`metrics`] and [`telemetry`] are leaves that anyone outside the core uses.
+//! - [`clock`], [`events`], [`patience`], [`frames`], [`shutdown`], [`metrics`] and [`telemetry`] are leaves that anyone
+//!   outside the core uses.
 //!
 //! ARCHITECTURE.md says who may call whom, and `tests/tidy.rs` checks it.
 
@@ -24,10 +25,12 @@ pub mod gate;
 pub mod proxy;
 pub mod robots;
 pub mod store;
+pub mod tls;
 pub mod upstream;
 
 pub mod clock;
 pub mod events;
+pub mod frames;
 pub mod metrics;
 pub mod patience;
 pub mod shutdown;

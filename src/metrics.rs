@@ -30,6 +30,8 @@ pub struct Metrics {
     pub client_connections: IntGauge,
     pub inflight: IntGauge,
     pub tunnels: IntGauge,
+    /// Clients that did not like curtsy's certificate.
+    pub untrusting: IntCounter,
     pub connections_refused: IntCounter,
     pub accept_errors: IntCounter,
     pub reload_successful: IntGauge,
@@ -70,6 +72,8 @@ struct Store {
 pub enum Kind {
     Http,
     Tunnel,
+    /// Inside a tunnel that is looked into.
+    Inside,
 }
 
 /// How it ended.
@@ -89,11 +93,11 @@ pub enum Stage {
     Response,
 }
 
-const KINDS: [&str; 2] = ["http", "tunnel"];
+const KINDS: [&str; 3] = ["http", "tunnel", "inside"];
 const OUTCOMES: [&str; 5] = ["forwarded", "denied", "rejected", "abandoned", "failed"];
 const STAGES: [&str; 2] = ["connecting", "response"];
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
-const REASONS: [&str; 16] = [
+const REASONS: [&str; 17] = [
     "auth_required",
     "bad_request",
     "breaker_open",
@@ -102,6 +106,7 @@ const REASONS: [&str; 16] = [
     "host_cooling",
     "job_stopped",
     "loop",
+    "misdirected",
     "origin_timeout",
     "origin_unreachable",
     "queue_full",
@@ -183,6 +188,11 @@ impl Metrics {
             client_connections: gauge(&registry, "curtsy_client_connections", "Open client connections."),
             inflight: gauge(&registry, "curtsy_inflight_requests", "Requests sent and not yet finished."),
             tunnels: gauge(&registry, "curtsy_tunnels", "Open CONNECT tunnels and upgraded connections."),
+            untrusting: counter(
+                &registry,
+                "curtsy_clients_untrusting_total",
+                "Handshakes that a client broke off, or left without a request, at the sight of our certificate.",
+            ),
             connections_refused: counter(
                 &registry,
                 "curtsy_client_connections_refused_total",

@@ -27,9 +27,10 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::sync::Semaphore;
 
@@ -120,6 +121,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/api/v1/state", get(state::export).post(state::import))
         .layer(middleware::from_fn(body::check_type))
         .route("/metrics", get(metrics))
+        .route("/ca.pem", get(ca))
         .route("/", get(dashboard::overview))
         .route("/hosts/{host}", get(dashboard::host))
         .layer(middleware::from_fn_with_state(admin.clone(), door::check_token))
@@ -159,4 +161,13 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> impl IntoResponse {
     admin.gate.measure_store();
     admin.metrics.queued.set(i64::try_from(admin.gate.queued()).unwrap_or(i64::MAX));
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.metrics.render())
+}
+
+async fn ca(State(admin): State<Arc<Admin>>) -> Response {
+    match admin.desk.ca_pem() {
+        Some(pem) => ([(CONTENT_TYPE, "application/x-pem-file")], pem).into_response(),
+        None => {
+            (StatusCode::NOT_FOUND, "HTTPS is not intercepted, so there is no CA (tls.intercept).\n").into_response()
+        }
+    }
 }

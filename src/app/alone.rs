@@ -33,6 +33,7 @@ pub(super) fn parts(
     stop: Stop,
 ) -> Result<Shared, StartError> {
     config.access.users_file = None;
+    config.tls.intercept = false;
     config.log.access = AccessLog::Off;
     let own: Vec<_> = config.listen.iter().map(|Listen::Tcp(address)| *address).chain(config.admin).collect();
     let metrics = Arc::new(Metrics::new());

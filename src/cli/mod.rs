@@ -1,6 +1,7 @@
 //! The command line: one file per command.
 
 mod admin;
+mod ca;
 mod client;
 pub mod config;
 mod explain;
@@ -69,6 +70,8 @@ enum Command {
     Client(client::ClientArgs),
     /// Export and import what survives a restart
     State(state::StateArgs),
+    /// Show, hand out, trust and replace the local CA that interception signs with
+    Ca(ca::CaArgs),
     /// Exit 0 if a running curtsy takes requests (for HEALTHCHECK)
     Health(health::HealthArgs),
 }
@@ -97,6 +100,12 @@ struct Settings {
     /// robots.txt: enforce, warn or off
     #[arg(long, value_name = "MODE")]
     robots: Option<String>,
+    /// Decrypt HTTPS with the local CA (see `curtsy ca`), so that paths and answers inside count
+    #[arg(long)]
+    intercept: bool,
+    /// Never decrypt this host; may be given more than once
+    #[arg(long, value_name = "PATTERN")]
+    bypass: Vec<String>,
     /// Log level: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
@@ -112,6 +121,12 @@ impl Settings {
     fn add_to(&self, overrides: &mut Overrides) {
         for address in &self.listen {
             overrides.add("--listen", "listen", address);
+        }
+        for pattern in &self.bypass {
+            overrides.add("--bypass", "tls.bypass", pattern);
+        }
+        if self.intercept {
+            overrides.add("--intercept", "tls.intercept", "true");
         }
         let single = [
             ("--admin", "admin", &self.admin),
@@ -157,6 +172,7 @@ pub fn main() -> ExitCode {
         Some(Command::Clients(args)) => client::list(args, &sources, paint_page, &mut streams),
         Some(Command::Client(args)) => client::steer(args, &sources, &mut streams),
         Some(Command::State(args)) => state::run(args, &sources, &mut streams),
+        Some(Command::Ca(args)) => ca::run(args, &sources, &mut streams),
         Some(Command::Health(args)) => health::run(args, &sources, streams.err),
     };
     match result {

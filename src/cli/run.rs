@@ -152,11 +152,13 @@ fn raise_file_limit(connections: usize) {
 /// A few lines for a person, one for a machine.
 fn announce(running: &Running, loaded: &Loaded, took: Duration) -> io::Result<()> {
     let addresses: Vec<String> = running.proxy_addresses().iter().map(ToString::to_string).collect();
+    let secure: Vec<String> = running.tls_addresses().iter().map(|address| format!("https://{address}")).collect();
     let admin = running.admin_address().map_or_else(|| "off".to_owned(), |address| address.to_string());
     if telemetry::is_json(loaded.config.log.format) || !io::stderr().is_terminal() {
         tracing::info!(
             event = "ready",
             proxy = addresses.join(","),
+            tls = (!secure.is_empty()).then(|| secure.join(",")),
             admin,
             name = running.name(),
             version = env!("CARGO_PKG_VERSION"),
@@ -181,7 +183,7 @@ fn announce(running: &Running, loaded: &Loaded, took: Duration) -> io::Result<()
          \x20 or         export http_proxy={first} https_proxy={first}\n\n\
          ready in {took} ms. Ctrl-C stops after requests in flight are done.",
         version = env!("CARGO_PKG_VERSION"),
-        proxies = proxy.join(", "),
+        proxies = proxy.iter().chain(&secure).cloned().collect::<Vec<_>>().join(", "),
         politeness = politeness(&loaded.config),
         robots = robots(&loaded.config),
         took = took.as_millis(),

@@ -17,6 +17,7 @@ pub(super) fn check(draft: &mut Draft<'_>, exposed: bool) {
     problems.extend(open_admin(draft));
     problems.extend(same_address(draft));
     problems.extend(half_an_authority(draft));
+    problems.extend(half_a_listener(draft));
     problems.extend(everywhere(draft));
     problems.extend(pacing(draft));
     problems.extend(rules_never_reached(draft));
@@ -40,9 +41,10 @@ fn open_proxy(draft: &Draft<'_>) -> Option<Problem> {
         return None;
     }
     if draft.origins.place("access.allow").is_none() {
-        let message = format!("other machines can reach `listen` {wide}, but nothing says who may use the proxy");
+        let key = if draft.config.tls.listen.contains(&Listen::Tcp(wide)) { "tls.listen" } else { "listen" };
+        let message = format!("other machines can reach `{key}` {wide}, but nothing says who may use the proxy");
         let advice = "set access.allow to the networks of your clients, or access.users_file";
-        return Some(Problem::error(message, advice, place(draft, "listen")));
+        return Some(Problem::error(message, advice, place(draft, key)));
     }
     let anyone = access.allow.iter().any(|net| net.prefix_len() == 0);
     let message = "anyone who can reach this proxy may use it";
@@ -62,7 +64,7 @@ fn same_address(draft: &Draft<'_>) -> Option<Problem> {
         // Port 0 is a different free port each time.
         if address.port() != 0 && seen.contains(&address) {
             let other = if draft.config.admin == Some(address) { "`admin` has" } else { "`listen` already has" };
-            let at = place(draft, "listen").or_else(|| place(draft, "admin"));
+            let at = ["listen", "tls.listen", "admin"].into_iter().find_map(|key| place(draft, key));
             return Some(Problem::error(format!("{other} {address} too"), "use two ports", at));
         }
         seen.push(address);
@@ -76,6 +78,20 @@ fn half_an_authority(draft: &Draft<'_>) -> Option<Problem> {
         (None, Some(_)) => ("tls.ca_key", "tls.ca_cert"),
         _ => return None,
     };
+    let message = format!("`{given}` is no use without `{missing}`");
+    Some(Problem::error(message, format!("set `{missing}` too"), place(draft, given)))
+}
+
+/// TLS needs a place, a certificate and its key.
+fn half_a_listener(draft: &Draft<'_>) -> Option<Problem> {
+    let tls = &draft.config.tls;
+    let parts = [
+        ("tls.listen", !tls.listen.is_empty()),
+        ("tls.listen_cert", tls.listen_cert.is_some()),
+        ("tls.listen_key", tls.listen_key.is_some()),
+    ];
+    let (given, _) = parts.iter().find(|(_, is_given)| *is_given)?;
+    let (missing, _) = parts.iter().find(|(_, is_given)| !is_given)?;
     let message = format!("`{given}` is no use without `{missing}`");
     Some(Problem::error(message, format!("set `{missing}` too"), place(draft, given)))
 }
@@ -159,7 +175,7 @@ fn secrets_in_the_file(draft: &Draft<'_>) -> Vec<Problem> {
 }
 
 fn addresses(draft: &Draft<'_>) -> impl Iterator<Item = std::net::SocketAddr> {
-    draft.config.listen.iter().map(|listen| match listen {
+    draft.config.listen.iter().chain(&draft.config.tls.listen).map(|listen| match listen {
         Listen::Tcp(address) => *address,
     })
 }

@@ -1,4 +1,4 @@
-//! Notices that the file was saved.
+//! Notices that the file was saved, or the certificate that it names.
 //!
 //! Looks at the content, not at times or inodes, so that atomic renames, symlinked ConfigMaps and network disks all
 //! work. A change counts when two looks in a row see the same new content: an editor that empties the file before it
@@ -9,6 +9,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 
+use super::Config;
 use super::file::FileChoice;
 use super::load::{Loaded, Sources, load};
 use super::problems::Problems;
@@ -17,6 +18,8 @@ use super::problems::Problems;
 pub struct Watch {
     sources: Sources,
     path: Option<PathBuf>,
+    /// What the file names, and changes without it.
+    named: Vec<PathBuf>,
     /// What the last load or report was about.
     known: Option<u64>,
     /// What the last look saw, if that was new.
@@ -24,14 +27,14 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts from what `sources` gave. If there was no file, there is nothing to watch.
+    /// Starts from what `sources` gave.
     pub fn new(mut sources: Sources, loaded: &Loaded) -> Self {
         let path = loaded.path.clone();
         if let Some(path) = &path {
             // The same file for good: if it goes away, no other may take its place unasked.
             sources.file = FileChoice::Path(path.clone());
         }
-        let mut watch = Watch { sources, path, known: None, seen: None };
+        let mut watch = Watch { sources, path, named: named(&loaded.config), known: None, seen: None };
         watch.known = watch.look();
         watch
     }
@@ -39,7 +42,6 @@ impl Watch {
     /// The new configuration, or what is wrong with it, once for each change; `None` if there is nothing new. A file
     /// that is gone is reported too.
     pub fn changed(&mut self) -> Option<Result<Loaded, Problems>> {
-        self.path.as_ref()?;
         let now = self.look();
         if now == self.known {
             self.seen = None;
@@ -51,16 +53,28 @@ impl Watch {
         }
         self.known = now;
         self.seen = None;
-        Some(load(&self.sources))
+        let loaded = load(&self.sources);
+        let names = loaded.as_ref().map_or_else(|_| self.named.clone(), |loaded| named(&loaded.config));
+        if names != self.named {
+            self.named = names;
+            self.known = self.look();
+        }
+        Some(loaded)
     }
 
-    /// A hash of the content; `None` while the file cannot be read.
+    /// A hash of the content; `None` while a file cannot be read.
     fn look(&self) -> Option<u64> {
-        let content = fs::read(self.path.as_ref()?).ok()?;
         let mut hasher = DefaultHasher::new();
-        content.hash(&mut hasher);
+        for path in self.path.iter().chain(&self.named) {
+            fs::read(path).ok()?.hash(&mut hasher);
+        }
         Some(hasher.finish())
     }
+}
+
+/// Certificates are renewed by machines that do not ask.
+fn named(config: &Config) -> Vec<PathBuf> {
+    config.tls.listen_cert.iter().chain(&config.tls.listen_key).cloned().collect()
 }
 
 #[cfg(test)]
@@ -89,6 +103,23 @@ mod tests {
         assert!(watch.changed().is_none());
         fs::write(&path, "workers = 2").unwrap();
         assert!(watch.changed().is_none(), "it may not be complete");
+        assert_eq!(workers(watch.changed()), 2);
+        assert!(watch.changed().is_none());
+    }
+
+    #[test]
+    fn a_new_certificate_is_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, cert) = (dir.path().join("curtsy.toml"), dir.path().join("cert.pem"));
+        fs::write(&cert, "one").unwrap();
+        let tls = format!("tls = {{ listen = '127.0.0.1:0', listen_cert = {cert:?}, listen_key = {cert:?} }}");
+        fs::write(&path, "workers = 1").unwrap();
+        let mut watch = watch(&path);
+        fs::write(&path, format!("workers = 2\n{tls}")).unwrap();
+        assert!(watch.changed().is_none());
+        assert_eq!(workers(watch.changed()), 2);
+        fs::write(&cert, "two").unwrap();
+        assert!(watch.changed().is_none());
         assert_eq!(workers(watch.changed()), 2);
         assert!(watch.changed().is_none());
     }

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::Response;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{Request, Response};
 use hyper::ext::ReasonPhrase;
 
 use super::body::Body;
@@ -16,23 +16,26 @@ use super::failure::{BadRequest, Failure, Refusal};
 use super::in_flight::InFlight;
 use super::job::Job;
 use super::label::Who;
+use super::near::Arrival;
 use super::robots::{self, Heard};
 use super::wish::Wish;
-use super::{Settings, Worker, label, tunnel};
+use super::{Settings, Worker, help, label, tunnel};
 use crate::metrics::Outcome;
 use crate::politeness::HostKey;
 use crate::politeness::visit;
-use crate::upstream::Denied;
+use crate::upstream::{Denied, UpstreamError};
 
-pub(super) async fn connect(
-    worker: &Arc<Worker>,
-    settings: &Arc<Settings>,
-    host: HostKey,
-    port: u16,
-    parts: Parts,
-    user: Option<&str>,
-    in_flight: &mut Option<InFlight>,
-) -> Result<Response<Body>, Failure> {
+/// A tunnel that a client asks for.
+pub(super) struct Wanted {
+    pub(super) host: HostKey,
+    pub(super) port: u16,
+    pub(super) parts: Parts,
+    /// Who asks, by name.
+    pub(super) user: Option<String>,
+}
+
+/// What can be said of a CONNECT without waiting for anything.
+pub(super) fn check(worker: &Worker, settings: &Settings, port: u16, parts: &Parts) -> Result<(), Failure> {
     if parts.headers.contains_key(TRANSFER_ENCODING) || parts.headers.get(CONTENT_LENGTH).is_some_and(|l| l != "0") {
         return Err(BadRequest::ConnectWithBody.into());
     }
@@ -42,9 +45,25 @@ pub(super) async fn connect(
     if worker.shared.identity.has_signed(&parts.headers) {
         return Err(Refusal::Loop.into());
     }
+    Ok(())
+}
+
+/// Opens the tunnel. `client` is its near end, which is there already if something has been read from it.
+pub(super) async fn connect(
+    worker: &Arc<Worker>,
+    settings: &Arc<Settings>,
+    wanted: Wanted,
+    client: Arrival,
+    in_flight: &mut Option<InFlight>,
+) -> Result<Response<Body>, Failure> {
+    let Wanted { host, port, parts, user } = wanted;
+    if help::is_meant(&host) {
+        let why = "curtsy answers for this name itself, under http://, and is never looked up";
+        return Err(UpstreamError::Dns(why.to_owned()).into());
+    }
     let asking = in_flight.as_ref().expect("a request is in flight until it is answered");
     let (peer, address) = (asking.peer(), asking.address());
-    let wish = Wish::of(&parts.headers, user);
+    let wish = Wish::of(&parts.headers, user.as_deref());
     let job = Job::begin(&worker.shared, wish.name())?;
     let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &host).await?;
     let heard = robots::ask_about_tunnel(worker, settings, &host, port, &parts).await;
@@ -67,13 +86,16 @@ pub(super) async fn connect(
     permit.sent();
     permit.report(visit::Outcome::Opened);
     job.answered(&worker.shared, settings, 200);
-    let upgrade = hyper::upgrade::on(Request::from_parts(parts, ()));
     if let Some(in_flight) = in_flight.as_mut() {
         in_flight.answered(200, Outcome::Forwarded);
         in_flight.keep(permit);
     }
-    tunnel::join(worker, settings, upgrade, stream, early, in_flight.take());
+    tunnel::join(worker, settings, client, stream, early, in_flight.take());
+    Ok(established())
+}
+
+pub(super) fn established() -> Response<Body> {
     let mut response = Response::new(Body::from(Bytes::new()));
     response.extensions_mut().insert(ReasonPhrase::from_static(b"Connection established"));
-    Ok(response)
+    response
 }

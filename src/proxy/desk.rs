@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use parking_lot::Mutex;
 
-use super::{Settings, Shared, Stops, Worker, robots};
+use super::{Settings, Shared, Stops, Worker, help, robots};
 use crate::clock;
 use crate::config::OnUnreachable;
 use crate::politeness::HostKey;
@@ -64,6 +64,11 @@ impl Desk {
     /// What all workers share.
     pub fn shared(&self) -> &Shared {
         &self.worker.shared
+    }
+
+    /// What clients have to trust where tunnels are intercepted, in PEM.
+    pub fn ca_pem(&self) -> Option<String> {
+        help::ca_pem(&self.worker.shared.settings.load())
     }
 
     /// The clients that fail or were stopped.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::quotas::Exceeded;
 use super::robots::Forbidden;
 use crate::politeness::jobs::Stop;
-use crate::politeness::{BadHost, HostKey, visit};
+use crate::politeness::{BadHost, HostKey, Origin, visit};
 use crate::robots::Unknown;
 use crate::upstream::{BodyFault, Denied, UpstreamError};
 
@@ -34,12 +34,16 @@ pub enum BadRequest {
     ContentLength,
     TransferCoding,
     ConnectWithBody,
+    /// A tunnel in a tunnel.
+    ConnectInside,
     Body(BodyFault),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Destination(Denied),
+    /// Asks for another host than the tunnel it came through.
+    Misdirected(Box<Origin>),
     Loop,
     /// robots.txt forbids it.
     Robots(Box<Forbidden>),
@@ -127,6 +131,7 @@ impl fmt::Display for BadRequest {
             BadRequest::ContentLength => "Content-Length is not written as a plain number",
             BadRequest::TransferCoding => "only the transfer coding \"chunked\" is understood",
             BadRequest::ConnectWithBody => "a CONNECT request has no body",
+            BadRequest::ConnectInside => "there is no tunnel inside of a tunnel; ask the proxy itself for it",
             BadRequest::Body(fault) => return fault.fmt(f),
         })
     }

@@ -69,7 +69,8 @@ pub(super) async fn forward(
     let message = Message::new(Request::from_parts(parts, body), &settings.config.upstream);
     let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &origin.host).await?;
     let who = Who { name: job.name(), address };
-    let errand = Errand { worker, settings, origin, budget: &budget, visit, who, safe, keep_body };
+    let upgrades = upgrade.is_some();
+    let errand = Errand { worker, settings, origin, budget: &budget, visit, who, safe, keep_body, upgrade: upgrades };
     let sent = errand.send(message).await.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     let Sent { answer, permit, took, attempts } = sent;
 

@@ -1,6 +1,5 @@
 //! The path of one request, from its head to an answer.
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,35 +11,23 @@ use hyper::body::Incoming;
 use super::access_log::Entry;
 use super::answer::{self, Asked, Form};
 use super::body::Body;
+use super::client::{Client, Inside};
+use super::connect::Wanted;
 use super::failure::{Failure, Refusal};
 use super::in_flight::InFlight;
+use super::near::Arrival;
 use super::target::Target;
-use super::worker::Open;
-use super::{Settings, Worker, connect, forward, landing, wish};
+use super::{Settings, Worker, connect, forward, help, intercept, landing, wish};
 use crate::metrics::{Kind, Outcome};
-use crate::patience::Limit;
-use crate::politeness::visit::ClientId;
-
-/// Who is at the other end of a client connection.
-#[derive(Debug)]
-pub(super) struct Client {
-    pub(super) peer: SocketAddr,
-    /// By its address.
-    pub(super) id: ClientId,
-    pub(super) limit: Arc<Limit>,
-    /// Counted as open until the connection, or the tunnel that it became, is over.
-    pub(super) _open: Open,
-}
 
 /// Answers every request, one way or the other.
 pub(super) async fn handle(worker: &Arc<Worker>, client: &Arc<Client>, request: Request<Incoming>) -> Response<Body> {
     let settings = worker.shared.settings.load_full();
-    let asked = Kept::of(&request);
+    let asked = Kept::of(&request, client.inside());
     let is_told = worker.shared.access_log.is_on() || worker.shared.events.is_watched();
     let entry = is_told
         .then(|| Box::new(Entry::new(client.peer, request.method(), &asked.url, settings.config.log.query_strings)));
-    let in_flight =
-        InFlight::begin(worker.shared.clone(), client.clone(), &settings.config.limits, asked.kind(), entry);
+    let in_flight = InFlight::begin(worker.shared.clone(), client.clone(), &settings.config.limits, asked.kind, entry);
     let mut in_flight = Some(in_flight);
     let mut response = match pass(worker, &settings, client, request, &mut in_flight).await {
         Ok(response) => response,
@@ -60,7 +47,7 @@ pub(super) async fn handle(worker: &Arc<Worker>, client: &Arc<Client>, request: 
 async fn pass(
     worker: &Arc<Worker>,
     settings: &Arc<Settings>,
-    client: &Client,
+    client: &Arc<Client>,
     request: Request<Incoming>,
     in_flight: &mut Option<InFlight>,
 ) -> Result<Response<Body>, Failure> {
@@ -68,16 +55,33 @@ async fn pass(
     if worker.shared.stop.is_requested() {
         return Err(Refusal::ShuttingDown.into());
     }
-    let user = admit(settings, client.peer.ip(), &parts, in_flight).await?;
+    let user = admit(settings, client, &parts, in_flight).await?;
     let user = user.as_deref();
-    if let Some(quotas) = &settings.quotas {
-        let client = wish::client(&worker.shared.gate, &parts.headers, user, client.id);
-        quotas.take(client).map_err(Refusal::Quota)?;
+    let target = match client.inside() {
+        None => Target::read(&parts.method, &parts.uri, &parts.headers).map_err(Failure::from),
+        Some(inside) => Target::read_inside(&inside.origin, &parts.method, &parts.uri, &parts.headers),
+    };
+    // A tunnel that is looked into counts by the requests inside of it.
+    let looks_inside = matches!(&target, Ok(Target::Tunnel { host, port })
+        if intercept::looks_into(worker, settings, client, host, *port));
+    if !looks_inside {
+        count(worker, settings, client, &parts, user)?;
     }
-    match Target::read(&parts.method, &parts.uri, &parts.headers)? {
+    match target? {
+        Target::Forward(origin) if help::is_meant(&origin.host) => {
+            let response = help::page(settings, &parts);
+            answered(in_flight, response.status().as_u16(), Outcome::Rejected);
+            Ok(response)
+        }
         Target::Forward(origin) => forward::forward(worker, settings, &origin, parts, body, user, in_flight).await,
         Target::Tunnel { host, port } => {
-            Box::pin(connect::connect(worker, settings, host, port, parts, user, in_flight)).await
+            connect::check(worker, settings, port, &parts)?;
+            let mut wanted = Wanted { host, port, parts, user: user.map(str::to_owned) };
+            if looks_inside {
+                return Box::pin(intercept::begin(worker, settings, client, wanted, in_flight)).await;
+            }
+            let upgrade = Arrival::after(&mut wanted.parts);
+            Box::pin(connect::connect(worker, settings, wanted, upgrade, in_flight)).await
         }
         Target::Own => {
             let response = landing::page(&parts.method, &parts.uri, &parts.headers);
@@ -87,16 +91,36 @@ async fn pass(
     }
 }
 
+/// Whether the client may ask once more.
+pub(super) fn count(
+    worker: &Worker,
+    settings: &Settings,
+    client: &Client,
+    parts: &Parts,
+    user: Option<&str>,
+) -> Result<(), Refusal> {
+    let Some(quotas) = &settings.quotas else { return Ok(()) };
+    let client = wish::client(&worker.shared.gate, &parts.headers, user, client.id);
+    quotas.take(client).map_err(Refusal::Quota)
+}
+
 /// Whether this client may use the proxy at all, and by which name.
 async fn admit(
     settings: &Settings,
-    ip: IpAddr,
+    client: &Client,
     parts: &Parts,
     in_flight: &mut Option<InFlight>,
 ) -> Result<Option<String>, Failure> {
-    let ip = ip.to_canonical();
+    let ip = client.peer.ip().to_canonical();
     if !settings.config.access.allow.iter().any(|net| net.contains(&ip)) {
         return Err(Refusal::ClientDenied.into());
+    }
+    // Inside of a tunnel it is whoever opened it, whatever the request says.
+    if let Some(inside) = client.inside() {
+        if let (Some(user), Some(entry)) = (&inside.user, in_flight.as_mut().and_then(InFlight::entry)) {
+            entry.user = Some(user.clone());
+        }
+        return Ok(inside.user.clone().or_else(|| inside.name.clone()));
     }
     let Some(users) = &settings.users else { return Ok(None) };
     let user = Box::pin(users.check(parts.headers.get(PROXY_AUTHORIZATION))).await.ok_or(Refusal::AuthRequired)?;
@@ -154,20 +178,23 @@ struct Kept {
     url: String,
     version: Version,
     form: Form,
+    kind: Kind,
 }
 
 impl Kept {
-    fn of(request: &Request<Incoming>) -> Self {
-        Kept {
-            method: request.method().clone(),
-            url: written(request.uri()),
-            version: request.version(),
-            form: answer::preferred(request.headers().get(ACCEPT)),
-        }
-    }
-
-    fn kind(&self) -> Kind {
-        if self.method == Method::CONNECT { Kind::Tunnel } else { Kind::Http }
+    fn of(request: &Request<Incoming>, inside: Option<&Inside>) -> Self {
+        let (method, uri) = (request.method().clone(), request.uri());
+        let kind = match inside {
+            Some(_) => Kind::Inside,
+            None if method == Method::CONNECT => Kind::Tunnel,
+            None => Kind::Http,
+        };
+        let url = match inside {
+            // As it would have been asked for without the tunnel.
+            Some(inside) if uri.authority().is_none() => format!("{}{}", inside.origin, written(uri)),
+            _ => written(uri),
+        };
+        Kept { method, url, version: request.version(), form: answer::preferred(request.headers().get(ACCEPT)), kind }
     }
 }
 

@@ -27,6 +27,9 @@ pub(super) fn outgoing(
     let wants_trailers = accepts_trailers(headers);
     let hole = strip(headers, |name| is_own(name) || *name == header::EXPECT);
     set_host(headers, origin, uri);
+    if received == Version::HTTP_2 {
+        join_cookies(headers);
+    }
     if upgrade {
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static(WEBSOCKET));
@@ -80,10 +83,11 @@ pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), BadRequest> {
 }
 
 fn set_host(headers: &mut HeaderMap, origin: &Origin, uri: &Uri) {
-    let as_written = uri.authority().map_or("", |authority| authority.as_str());
-    let given = headers.get(header::HOST).map_or(&[][..], HeaderValue::as_bytes);
+    let given = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    // Inside of a tunnel the Host field has been read in place of an authority.
+    let as_written = uri.authority().map_or(given, |authority| authority.as_str());
     // What nearly every client sends: the target's own spelling, which is already the one spelling we use.
-    if given == as_written.as_bytes() && is_canonical(as_written, origin) {
+    if given == as_written && is_canonical(as_written, origin) {
         return;
     }
     let authority = HeaderValue::try_from(origin.authority()).expect("a host key has only visible characters");
@@ -95,6 +99,16 @@ fn set_host(headers: &mut HeaderMap, origin: &Origin, uri: &Uri) {
             headers.insert(header::HOST, authority);
             headers.extend(rest);
         }
+    }
+}
+
+/// HTTP/2 clients may send each cookie on its own; HTTP/1.1 wants them in one field (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let crumbs: Vec<&[u8]> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if crumbs.len() > 1
+        && let Ok(cookie) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]))
+    {
+        headers.insert(header::COOKIE, cookie);
     }
 }
 

@@ -9,6 +9,7 @@ pub struct Identity {
     name: String,
     via_10: HeaderValue,
     via_11: HeaderValue,
+    via_2: HeaderValue,
     status_name: String,
 }
 
@@ -21,7 +22,7 @@ impl Identity {
         // A structured-field token begins with a letter; any other name is written as a string.
         let is_token = name.starts_with(|c: char| c.is_ascii_alphabetic());
         let status_name = if is_token { name.to_owned() } else { format!("\"{name}\"") };
-        Identity { via_10: value("1.0"), via_11: value("1.1"), status_name, name: name.to_owned() }
+        Identity { via_10: value("1.0"), via_11: value("1.1"), via_2: value("2"), status_name, name: name.to_owned() }
     }
 
     pub fn name(&self) -> &str {
@@ -35,7 +36,11 @@ impl Identity {
 
     /// Adds our entry behind all others. `received` is the version the message came in.
     pub(super) fn sign(&self, headers: &mut HeaderMap, received: Version) {
-        let value = if received == Version::HTTP_10 { &self.via_10 } else { &self.via_11 };
+        let value = match received {
+            Version::HTTP_10 => &self.via_10,
+            Version::HTTP_2 => &self.via_2,
+            _ => &self.via_11,
+        };
         headers.append(VIA, value.clone());
     }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::access_log::{Ending, Entry};
-use super::handle::Client;
+use super::client::Client;
 use super::label;
 use crate::clock;
 use crate::events::REQUEST;
@@ -37,6 +37,8 @@ pub(super) struct InFlight {
     entry: Option<Box<Entry>>,
     /// Settled with the request.
     permit: Option<Permit>,
+    /// Other requests are counted and logged in its stead.
+    replaced: bool,
 }
 
 impl InFlight {
@@ -47,7 +49,7 @@ impl InFlight {
         kind: Kind,
         entry: Option<Box<Entry>>,
     ) -> Self {
-        client.limit.clear();
+        client.is_busy();
         shared.metrics.inflight.inc();
         InFlight {
             client,
@@ -61,12 +63,14 @@ impl InFlight {
             bytes: 0,
             entry,
             permit: None,
+            replaced: false,
             shared,
         }
     }
 
-    pub(super) fn limit(&self) -> &Arc<Limit> {
-        &self.client.limit
+    /// How long the client may pause in its request. A connection with several requests at once has no such limit.
+    pub(super) fn limit(&self) -> Option<&Arc<Limit>> {
+        self.client.has_one_at_a_time().then_some(&self.client.limit)
     }
 
     /// The client, if nothing better is known than its address.
@@ -113,6 +117,11 @@ impl InFlight {
         self.client.peer.ip()
     }
 
+    /// The end of a tunnel that is looked into: the requests inside count.
+    pub(super) fn replaced(mut self) {
+        self.replaced = true;
+    }
+
     /// All of the answer was handed on.
     pub(super) fn completed(&mut self) {
         self.complete = true;
@@ -123,6 +132,10 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         let metrics = &self.shared.metrics;
         metrics.inflight.dec();
+        self.client.is_idle(self.idle, self.head_timeout);
+        if self.replaced {
+            return;
+        }
         match self.outcome {
             Some(outcome) => metrics.request(self.kind, outcome),
             None => {
@@ -138,6 +151,5 @@ impl Drop for InFlight {
             self.shared.access_log.write(&entry, self.status, self.bytes, took, self.complete);
             self.tell(&entry, took);
         }
-        self.client.limit.begin_within(self.idle, self.head_timeout);
     }
 }

@@ -7,25 +7,33 @@ mod access_log;
 mod account;
 mod answer;
 mod body;
+mod client;
 mod connect;
 mod desk;
+mod door;
 mod failure;
 mod forward;
 mod handle;
 mod headers;
+mod heeding;
+mod help;
 mod identity;
 mod in_flight;
+mod intercept;
 mod job;
 mod label;
 mod landing;
 mod lesson;
 mod max_forwards;
+mod near;
 mod quotas;
 mod robots;
 mod send;
+mod serve;
 mod stops;
 mod target;
 mod tunnel;
+mod untrusting;
 mod users;
 mod wish;
 mod words;
@@ -47,9 +55,11 @@ use crate::politeness::robots::Agents;
 use crate::politeness::signals::Listening;
 use crate::robots::Robots;
 use crate::shutdown::{Live, Stop};
+use crate::tls::{Leaves, Own};
 use crate::upstream::{Guard, Terms, Trust};
 
 use self::quotas::Quotas;
+use self::untrusting::Untrusting;
 
 pub use self::access_log::AccessLog;
 pub use self::desk::{Desk, Foresight};
@@ -75,6 +85,8 @@ pub struct Shared {
     pub events: Arc<Events>,
     /// Accept loops that run.
     pub listening: Live,
+    /// Clients that want no certificate of ours.
+    untrusting: Untrusting,
     /// Open client connections, of all workers.
     connections: AtomicUsize,
     /// Numbers the answers curtsy makes itself, so that a client's report can be found in the log.
@@ -87,6 +99,10 @@ pub struct Settings {
     pub config: Config,
     pub guard: Guard,
     pub trust: Trust,
+    /// What clients are shown where tunnels are intercepted.
+    pub leaves: Option<Arc<Leaves>>,
+    /// What the proxy shows of itself where clients speak TLS to it.
+    pub own: Option<Own>,
     pub users: Option<Arc<Users>>,
     /// By which names clients look for their group in robots.txt, if not by their own.
     agents: Option<Agents>,
@@ -100,7 +116,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub fn new(config: Config, guard: Guard, trust: Trust, users: Option<Users>) -> Self {
+    pub fn new(
+        config: Config,
+        guard: Guard,
+        trust: Trust,
+        leaves: Option<Leaves>,
+        own: Option<Own>,
+        users: Option<Users>,
+    ) -> Self {
         static GENERATIONS: AtomicU64 = AtomicU64::new(0);
         let tokens = &config.robots.user_agent;
         let agents = (!tokens.is_empty()).then(|| Agents::from_tokens(tokens.iter().map(String::as_str)));
@@ -113,13 +136,21 @@ impl Settings {
         let retrying = Retrying { max: retry.max, statuses: retry.statuses.clone(), budget: retry.budget };
         let quotas = Quotas::new(&config.access, None);
         let generation = GENERATIONS.fetch_add(1, Relaxed);
-        let users = users.map(Arc::new);
-        Settings { config, guard, trust, users, agents, listening, retrying, quotas, generation }
+        let (leaves, users) = (leaves.map(Arc::new), users.map(Arc::new));
+        Settings { config, guard, trust, leaves, own, users, agents, listening, retrying, quotas, generation }
     }
 
     /// Takes the place of other settings: counting goes on, so that a reload grants nobody a fresh burst.
     pub fn succeed(&mut self, before: &Settings) {
         self.quotas = Quotas::new(&self.config.access, before.quotas.as_ref());
+        self.leaves = self.leaves.take().map(|leaves| match &before.leaves {
+            Some(before) => leaves.following(before),
+            None => leaves,
+        });
+        self.own = self.own.take().map(|own| match &before.own {
+            Some(before) => own.following(before),
+            None => own,
+        });
     }
 
     /// Forgets clients that ask no more.
@@ -151,6 +182,7 @@ impl Settings {
             trust: &self.trust,
             head_size: self.config.limits.head_size,
             generation: self.generation,
+            http2: self.config.upstream.http2,
         }
     }
 }
@@ -182,6 +214,7 @@ impl Shared {
             events: gate.events().clone(),
             gate,
             listening: Live::default(),
+            untrusting: Untrusting::default(),
             connections: AtomicUsize::new(0),
             answers: AtomicU64::new(0),
         }

@@ -20,6 +20,7 @@ use crate::politeness::robots::{Agents, Choice, Rule, Rules};
 use crate::politeness::{HostKey, Origin, Scheme};
 use crate::robots::Unknown;
 use crate::robots::fetch::{self, Leave, Seen, Way};
+use crate::upstream::UpstreamError;
 
 /// What a request that may go on has to know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,6 +108,9 @@ async fn look(
         Err(unknown) => {
             // Where no page could be had either, that is the better answer.
             Box::pin(worker.upstream.vet(settings.terms(), origin)).await?;
+            if let (Scheme::Https, Some(fault)) = (origin.scheme, settings.trust.fault(&origin.host)) {
+                return Err(UpstreamError::Certificate(fault).into());
+            }
             not_known(worker, settings, origin, unknown, &policy)
         }
     }

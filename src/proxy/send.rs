@@ -20,7 +20,7 @@ use crate::politeness::signals::{self, Fields, Signals};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Visit};
 use crate::politeness::{HostKey, Origin};
-use crate::upstream::{Answer, Message, Ready, Unanswered, UpstreamError};
+use crate::upstream::{Answer, Message, Ready, Terms, Unanswered, UpstreamError};
 
 /// The largest body that is kept to be sent again. Safe methods with a body are queries, and seldom longer.
 const KEPT_BODY: u64 = 64 * 1024;
@@ -39,6 +39,8 @@ pub(super) struct Errand<'a> {
     pub(super) safe: bool,
     /// Whether a small body may be taken in before it is sent. Not if its client waits for an answer to send it.
     pub(super) keep_body: bool,
+    /// Whether it wants to switch protocols, which HTTP/1.1 alone can.
+    pub(super) upgrade: bool,
 }
 
 pub(super) struct Sent {
@@ -75,8 +77,7 @@ impl Errand<'_> {
         if self.keep_body {
             message.keep_body(KEPT_BODY).await?;
         }
-        let terms = self.settings.terms();
-        let ready = self.ready(&place, self.worker.upstream.ready(terms, self.origin).await)?;
+        let ready = self.ready(&place, self.worker.upstream.ready(self.terms(), self.origin).await)?;
         let permit = place.turn_as(|| label::of(self.who, self.origin, &message)).await?;
         let spare = if self.safe { message.again() } else { None };
         match self.exchange(ready, message, &permit).await {
@@ -95,10 +96,15 @@ impl Errand<'_> {
         let mut place = self.worker.shared.gate.join(self.budget, self.once_more(joined))?;
         place.known_as(|| label::of(self.who, self.origin, &message));
         place.called().await?;
-        let ready = self.ready(&place, self.worker.upstream.ready_new(self.settings.terms(), self.origin).await)?;
+        let ready = self.ready(&place, self.worker.upstream.ready_new(self.terms(), self.origin).await)?;
         let permit = place.turn_as(|| label::of(self.who, self.origin, &message)).await?;
         let (answer, took) = self.exchange(ready, message, &permit).await.map_err(|unanswered| unanswered.error)?;
         Ok(Sent { answer, permit, took, attempts: attempt })
+    }
+
+    fn terms(&self) -> Terms<'_> {
+        let terms = self.settings.terms();
+        Terms { http2: terms.http2 && !self.upgrade, ..terms }
     }
 
     /// Tells the lane of a connection that could not be made.
@@ -117,7 +123,7 @@ impl Errand<'_> {
         permit: &Permit,
     ) -> Result<(Answer, Duration), Unanswered> {
         let began = clock::now();
-        let outcome = self.worker.upstream.send(self.settings.terms(), ready, message, || permit.sent()).await;
+        let outcome = self.worker.upstream.send(self.terms(), ready, message, || permit.sent()).await;
         let took = clock::now() - began;
         match &outcome {
             Ok(Answer::Response(response)) => {

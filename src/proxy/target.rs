@@ -7,8 +7,8 @@ use http::header::HOST;
 use http::uri::Authority;
 use http::{HeaderMap, Method, Uri};
 
-use super::failure::BadRequest;
-use crate::politeness::{HostKey, Origin, Scheme};
+use super::failure::{BadRequest, Failure, Refusal};
+use crate::politeness::{BadHost, HostKey, Origin, Scheme};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -41,6 +41,49 @@ impl Target {
     }
 }
 
+impl Target {
+    /// What a request inside of a tunnel is aimed at: the tunnel's own origin, or it is refused. Clients write the path
+    /// alone there, but some write all of the URI, and in HTTP/2 everybody does.
+    pub(super) fn read_inside(
+        tunnel: &Origin,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<Target, Failure> {
+        check_host_field(headers)?;
+        if method == Method::CONNECT {
+            return Err(BadRequest::ConnectInside.into());
+        }
+        let fits = |authority: &str| leads_to(authority, tunnel);
+        let by_uri = match (uri.scheme_str(), uri.authority()) {
+            (Some(scheme), Some(authority)) => scheme == tunnel.scheme.as_str() && fits(authority.as_str())?,
+            (None, None) => true,
+            _ => return Err(BadRequest::Form.into()),
+        };
+        // No Host at all is HTTP/1.0, or HTTP/2 with its own field for it.
+        let by_host = match headers.get(HOST) {
+            Some(host) => fits(host.to_str().map_err(|_| BadRequest::Host(BadHost::Character))?)?,
+            None => true,
+        };
+        if by_uri && by_host {
+            Ok(Target::Forward(tunnel.clone()))
+        } else {
+            Err(Refusal::Misdirected(Box::new(tunnel.clone())).into())
+        }
+    }
+}
+
+/// Whether this authority means the tunnel's host and port.
+fn leads_to(authority: &str, tunnel: &Origin) -> Result<bool, BadRequest> {
+    // What nearly every client sends, without reading it twice.
+    if tunnel.port == tunnel.scheme.default_port() && authority == tunnel.host.as_str() {
+        return Ok(true);
+    }
+    let (host, port) = split_text(authority)?;
+    let port = port.map_or(Ok(tunnel.scheme.default_port()), read_port)?;
+    Ok(port == tunnel.port && HostKey::parse(host)? == tunnel.host)
+}
+
 fn tunnel(uri: &Uri) -> Result<Target, BadRequest> {
     let (None, Some(authority), None) = (uri.scheme(), uri.authority(), uri.path_and_query()) else {
         return Err(BadRequest::Form);
@@ -53,7 +96,10 @@ fn tunnel(uri: &Uri) -> Result<Target, BadRequest> {
 
 /// Host and port text. Credentials in a URI are refused, never logged (RFC 9110, section 4.2.4).
 fn split(authority: &Authority) -> Result<(&str, Option<&str>), BadRequest> {
-    let text = authority.as_str();
+    split_text(authority.as_str())
+}
+
+fn split_text(text: &str) -> Result<(&str, Option<&str>), BadRequest> {
     if text.contains('@') {
         return Err(BadRequest::Userinfo);
     }
@@ -141,6 +187,54 @@ mod tests {
             "GET",
             &["http://a.test:/x:y", "http://a.test:-1/", "http://[::1%25lo]/", "http://[a.test]/", "a.test:80"],
         );
+    }
+
+    #[test]
+    fn inside_a_tunnel_only_its_own_origin_is_meant() {
+        let read = |tunnel: &str, target: &str, host: Option<&str>| {
+            let uri: Uri = tunnel.parse().unwrap();
+            let Ok(Target::Forward(origin)) = Target::read(&Method::GET, &uri, &HeaderMap::new()) else { panic!() };
+            let headers = host.map(|host| (HOST, host.parse().unwrap())).into_iter().collect();
+            match Target::read_inside(&origin, &Method::GET, &target.parse().unwrap(), &headers) {
+                Ok(Target::Forward(origin)) => origin.to_string(),
+                Err(Failure::Refused(Refusal::Misdirected(_))) => "misdirected".to_owned(),
+                other => format!("{other:?}"),
+            }
+        };
+        for (target, host) in [
+            ("/", Some("a.test")),
+            ("/", Some("A.test:443")),
+            ("/", None),
+            ("https://a.test/", Some("a.test")),
+            ("https://a.test:443/", None),
+        ] {
+            assert_eq!(read("https://a.test/", target, host), "https://a.test", "{target} {host:?}");
+        }
+        for (target, host) in [
+            ("/", Some("b.test")),
+            ("/", Some("a.test:8443")),
+            ("/", Some("a.test:80")),
+            ("https://b.test/", Some("a.test")),
+            ("https://a.test/", Some("b.test")),
+            ("http://a.test/", Some("a.test")),
+            ("https://a.test:444/", None),
+        ] {
+            assert_eq!(read("https://a.test/", target, host), "misdirected", "{target} {host:?}");
+        }
+        assert_eq!(read("https://a.test:444/", "/", Some("a.test")), "misdirected");
+        assert_eq!(read("http://[::1]:81/", "/", Some("[::1]:81")), "http://[::1]:81");
+        assert!(read("https://a.test/", "/", Some("a.test:x")).contains("Port"));
+    }
+
+    #[test]
+    fn there_is_no_tunnel_in_a_tunnel() {
+        let Ok(Target::Forward(origin)) =
+            Target::read(&Method::GET, &"https://a.test/".parse().unwrap(), &HeaderMap::new())
+        else {
+            panic!()
+        };
+        let read = Target::read_inside(&origin, &Method::CONNECT, &"a.test:443".parse().unwrap(), &HeaderMap::new());
+        assert!(matches!(read, Err(Failure::Bad(BadRequest::ConnectInside))), "{read:?}");
     }
 
     #[test]

@@ -10,11 +10,10 @@ use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
-use tokio::net::TcpStream;
 
 use super::body::Body;
 use super::in_flight::InFlight;
-use super::worker::ClientStream;
+use super::near::{Arrival, Near};
 use super::{Settings, Worker, headers};
 use crate::patience::{Limit, Patient};
 use crate::upstream::Stream;
@@ -23,11 +22,11 @@ use crate::upstream::Stream;
 /// 0.9 s of CPU per GiB, 64 KiB 0.87 s).
 const BUFFER: usize = 16 * 1024;
 
-/// Joins client and origin as soon as hyper hands the client's connection over.
+/// Joins client and origin as soon as the client's connection is handed over.
 pub(super) fn join(
     worker: &Arc<Worker>,
     settings: &Arc<Settings>,
-    upgrade: OnUpgrade,
+    client: Arrival,
     origin: Stream,
     early: Bytes,
     in_flight: Option<InFlight>,
@@ -37,15 +36,13 @@ pub(super) fn join(
     let idle = settings.config.upstream.idle_timeout;
     tokio::spawn(async move {
         let _working = working;
-        let Ok(upgraded) = upgrade.await else { return };
-        let Ok(client) = upgraded.downcast::<ClientStream>() else { return };
+        let Some(near) = client.arrive().await else { return };
         worker.shared.metrics.tunnels.inc();
         let limit = Arc::new(Limit::none());
         limit.each_within(idle);
-        let client_stream = client.io.into_inner().into_inner();
-        let near = Patient::new(client_stream, limit.clone(), idle, idle);
+        let near = Patient::new(near, limit.clone(), idle, idle);
         let far = Patient::new(origin, limit, idle, idle);
-        let copied = copy(near, far, &client.read_buf, &early).await;
+        let copied = copy(near, far, &early).await;
         worker.shared.metrics.tunnels.dec();
         if let Some(mut in_flight) = in_flight {
             in_flight.sent(copied.unwrap_or_default());
@@ -74,18 +71,12 @@ pub(super) fn switch(
     if let Some(protocol) = protocol {
         response.headers_mut().insert(UPGRADE, protocol);
     }
-    join(worker, settings, upgrade, stream, early, in_flight);
+    join(worker, settings, Arrival::Coming(Some(upgrade)), stream, early, in_flight);
     response
 }
 
 /// Answers how many bytes the client was sent.
-async fn copy(
-    mut near: Patient<TcpStream>,
-    mut far: Patient<Stream>,
-    from_near: &[u8],
-    from_far: &[u8],
-) -> std::io::Result<usize> {
-    far.write_all(from_near).await?;
+async fn copy(mut near: Patient<Near>, mut far: Patient<Stream>, from_far: &[u8]) -> std::io::Result<usize> {
     near.write_all(from_far).await?;
     let (_, down) = copy_bidirectional_with_sizes(&mut near, &mut far, BUFFER, BUFFER).await?;
     Ok(usize::try_from(down).unwrap_or(usize::MAX) + from_far.len())

@@ -18,8 +18,12 @@ const USUAL: u8 = 3;
 /// Who asks: the user, else the name that the client gives itself, else its address. As in [`Wish`], for those who want
 /// to know nothing else.
 pub(super) fn client(gate: &Gate, headers: &HeaderMap, user: Option<&str>, peer: ClientId) -> ClientId {
-    let named = || headers.get_all("curtsy-client").iter().find_map(text);
-    user.or_else(named).map_or(peer, |name| gate.client(name))
+    user.or_else(|| name(headers)).map_or(peer, |name| gate.client(name))
+}
+
+/// The name that the client gives itself.
+pub(super) fn name(headers: &HeaderMap) -> Option<&str> {
+    headers.get_all("curtsy-client").iter().find_map(text)
 }
 
 /// Need not be keyed: only a client's own visits are told apart by it.

@@ -69,6 +69,7 @@ fn bad_request(bad: BadRequest) -> Words {
     let (status, title) = match bad {
         BadRequest::Method => (StatusCode::NOT_IMPLEMENTED, "Unknown method"),
         BadRequest::TransferCoding => (StatusCode::NOT_IMPLEMENTED, "Unknown transfer coding"),
+        BadRequest::ConnectInside => (StatusCode::NOT_IMPLEMENTED, "Tunnel in a tunnel"),
         BadRequest::Expectation => (StatusCode::EXPECTATION_FAILED, "Expectation failed"),
         BadRequest::Body(BodyFault::Stalled) => (StatusCode::REQUEST_TIMEOUT, "Request body stalled"),
         BadRequest::Host(_)
@@ -126,6 +127,14 @@ fn refused(refusal: &Refusal) -> Words {
             "destination_ip_prohibited",
             &denied.to_string(),
             &how_to_allow(denied),
+        ),
+        Refusal::Misdirected(origin) => words(
+            StatusCode::MISDIRECTED_REQUEST,
+            "Not what this tunnel leads to",
+            "misdirected",
+            "http_request_error",
+            &format!("the tunnel leads to {origin}, and only requests for it go through"),
+            "open a tunnel for each host, scheme and port",
         ),
         Refusal::Robots(forbidden) => by_robots(forbidden),
         Refusal::RobotsUnknown { host, unknown } => by_missing_robots(host, *unknown),

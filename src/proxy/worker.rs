@@ -9,20 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::Shared;
-use super::handle::{Client, handle};
-use crate::patience::{Limit, Patient};
+use super::client::Client;
+use super::door::{self, Door};
 use crate::shutdown::Live;
 use crate::telemetry::Seldom;
 use crate::upstream::{Resolver, Upstream};
-
-pub(super) type ClientStream = TokioIo<Patient<TcpStream>>;
 
 #[derive(Debug)]
 pub struct Worker {
@@ -52,11 +47,16 @@ impl Worker {
     }
 
     /// Accepts until told to stop, then waits for what is in flight, at most `shutdown_grace`.
-    pub async fn run(self: Arc<Self>, listeners: Vec<std::net::TcpListener>) -> io::Result<()> {
+    pub async fn run(
+        self: Arc<Self>,
+        plain: Vec<std::net::TcpListener>,
+        tls: Vec<std::net::TcpListener>,
+    ) -> io::Result<()> {
         let mut stop = self.shared.stop.clone();
-        for listener in listeners {
+        let plain = plain.into_iter().map(|listener| (listener, Door::Plain));
+        for (listener, door) in plain.chain(tls.into_iter().map(|listener| (listener, Door::Tls))) {
             let listener = TcpListener::from_std(listener)?;
-            tokio::spawn(accept_loop(self.clone(), listener));
+            tokio::spawn(accept_loop(self.clone(), listener, door));
         }
         tokio::spawn(sweep_loop(self.clone()));
         stop.requested().await;
@@ -66,7 +66,7 @@ impl Worker {
     }
 }
 
-async fn accept_loop(worker: Arc<Worker>, listener: TcpListener) {
+async fn accept_loop(worker: Arc<Worker>, listener: TcpListener, door: Door) {
     let _listening = worker.shared.listening.begin();
     let mut stop = worker.shared.stop.clone();
     loop {
@@ -75,7 +75,7 @@ async fn accept_loop(worker: Arc<Worker>, listener: TcpListener) {
             () = stop.requested() => return,
         };
         match accepted {
-            Ok((stream, peer)) => take(&worker, stream, peer),
+            Ok((stream, peer)) => take(&worker, stream, peer, door),
             Err(error) => {
                 worker.shared.metrics.accept_errors.inc();
                 static SAID: Seldom = Seldom::new();
@@ -88,19 +88,25 @@ async fn accept_loop(worker: Arc<Worker>, listener: TcpListener) {
     }
 }
 
-fn take(worker: &Arc<Worker>, stream: TcpStream, peer: SocketAddr) {
+fn take(worker: &Arc<Worker>, stream: TcpStream, peer: SocketAddr, door: Door) {
     let most = worker.shared.settings.load().config.access.max_client_connections;
     let open = Open::new(worker.shared.clone());
     if open.others >= most {
         worker.shared.metrics.connections_refused.inc();
-        let _ = stream.try_write(TOO_MANY);
+        if door == Door::Plain {
+            let _ = stream.try_write(TOO_MANY);
+        }
         return;
     }
     let working = worker.live.begin();
     let worker = worker.clone();
+    let client = Client::new(&worker.shared, peer, Arc::new(open));
+    // Answers are written whole; waiting for more to fill a packet only delays them.
+    let _ = stream.set_nodelay(true);
+    let _ = SockRef::from(&stream).set_tcp_notsent_lowat(MOST_UNSENT);
     tokio::spawn(async move {
         let _working = working;
-        serve(worker, stream, peer, open).await;
+        door::open(door, worker, stream, client).await;
     });
 }
 
@@ -111,69 +117,6 @@ async fn sweep_loop(worker: Arc<Worker>) {
         worker.upstream.sweep(keep_alive);
     }
 }
-
-async fn serve(worker: Arc<Worker>, stream: TcpStream, peer: SocketAddr, open: Open) {
-    // Answers are written whole; waiting for more to fill a packet only delays them.
-    let _ = stream.set_nodelay(true);
-    let _ = SockRef::from(&stream).set_tcp_notsent_lowat(MOST_UNSENT);
-    let settings = worker.shared.settings.load_full();
-    let limits = &settings.config.limits;
-    let client = Arc::new(Client {
-        peer,
-        id: worker.shared.gate.client(peer.ip()),
-        limit: Arc::new(Limit::none()),
-        _open: open,
-    });
-    client.limit.begin_within(limits.client_idle, limits.head_timeout);
-    let look = limits.client_idle.min(limits.head_timeout);
-    let io: ClientStream = TokioIo::new(Patient::new(stream, client.limit.clone(), limits.client_stall, look));
-    let mut builder = http1::Builder::new();
-    builder
-        .max_header_size(limits.head_size)
-        .max_buf_size(limits.head_size.max(LEAST_BUFFER))
-        .header_read_timeout(None);
-    drop(settings);
-    let mut stop = worker.shared.stop.clone();
-    let service = service_fn(move |request| {
-        let (worker, client) = (worker.clone(), client.clone());
-        // Boxed, because hyper keeps the space of this future for as long as the connection lives: 4.4 KiB for each
-        // client that waits.
-        Box::pin(async move { Ok::<_, std::convert::Infallible>(handle(&worker, &client, request).await) })
-    });
-    let mut connection = builder.serve_connection(io, service).with_upgrades();
-    let result = tokio::select! {
-        // In this order, so that an answer that comes with the wish to stop says that the connection ends.
-        biased;
-        () = stop.requested() => {
-            std::pin::Pin::new(&mut connection).graceful_shutdown();
-            (&mut connection).await
-        }
-        result = &mut connection => result,
-    };
-    if let Err(error) = result {
-        tracing::debug!(event = "client.error", client = %peer.ip(), %error, "a client connection ended early");
-        let speaks_tls = connection.into_parts().is_some_and(|parts| parts.read_buf.first() == Some(&TLS_HANDSHAKE));
-        if speaks_tls {
-            hint_at_tls(peer);
-        }
-    }
-}
-
-/// The first byte of a TLS connection.
-const TLS_HANDSHAKE: u8 = 0x16;
-
-fn hint_at_tls(peer: SocketAddr) {
-    static SAID: Seldom = Seldom::new();
-    if let Some(more) = SAID.may_speak(REPEAT) {
-        tracing::warn!(
-            event = "client.tls", client = %peer.ip(), more,
-            "a client speaks TLS to the proxy port, which is plain HTTP; write http:// in its https_proxy"
-        );
-    }
-}
-
-/// hyper's smallest read buffer.
-const LEAST_BUFFER: usize = 8192;
 
 /// An open client connection, counted while it lives.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 //! Streamed, never stored: hyper asks for the next piece only when the origin has taken the last one, so a slow origin
 //! slows the client down. A client that stops in the middle is given up after `limits.client_stall`.
 
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use http::HeaderMap;
 use http::header::{self, HeaderName};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::time::Sleep;
 
 use super::error::{BodyFault, cause};
 use crate::patience::Limit;
@@ -27,18 +29,21 @@ pub enum RequestBody {
 #[derive(Debug)]
 pub struct Streaming {
     incoming: Incoming,
-    /// Of the client's connection.
-    limit: Arc<Limit>,
+    /// Of the client's connection, if that has nothing else to wait for.
+    limit: Option<Arc<Limit>>,
+    /// Else the request has its own.
+    alarm: Option<Pin<Box<Sleep>>>,
     stall: Duration,
     waiting: bool,
 }
 
 impl RequestBody {
-    pub fn new(incoming: Incoming, limit: &Arc<Limit>, stall: Duration) -> Self {
+    pub fn new(incoming: Incoming, limit: Option<&Arc<Limit>>, stall: Duration) -> Self {
         if incoming.is_end_stream() {
             RequestBody::Empty
         } else {
-            RequestBody::Streaming(Streaming { incoming, limit: limit.clone(), stall, waiting: false })
+            let limit = limit.cloned();
+            RequestBody::Streaming(Streaming { incoming, limit, alarm: None, stall, waiting: false })
         }
     }
 }
@@ -72,13 +77,25 @@ impl Body for RequestBody {
 impl Streaming {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         if !self.waiting {
-            self.limit.each_within(self.stall);
-            self.waiting = true;
+            self.begin_waiting();
         }
-        let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else { return Poll::Pending };
+        let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
+            let stalled = self.alarm.as_mut().is_some_and(|alarm| alarm.as_mut().poll(cx).is_ready());
+            return if stalled { Poll::Ready(Some(Err(BodyFault::Stalled))) } else { Poll::Pending };
+        };
         self.waiting = false;
-        self.limit.clear();
+        if let Some(limit) = &self.limit {
+            limit.clear();
+        }
         Poll::Ready(frame.map(|frame| frame.map(without_forbidden_trailers).map_err(|error| fault(&error))))
+    }
+
+    fn begin_waiting(&mut self) {
+        self.waiting = true;
+        match &self.limit {
+            Some(limit) => limit.each_within(self.stall),
+            None => self.alarm = Some(Box::pin(tokio::time::sleep(self.stall))),
+        }
     }
 }
 

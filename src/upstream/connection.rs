@@ -54,7 +54,7 @@ const FIRST_READ: usize = 8 * 1024;
 /// Read at once when a body keeps filling the buffer.
 const LARGEST_READ: usize = 64 * 1024;
 /// Interim responses that are skipped; more is an origin that never comes to the point.
-const MOST_INTERIM: usize = 20;
+pub(super) const MOST_INTERIM: usize = 20;
 
 impl Connection {
     pub(super) fn new(stream: Stream, place: Place, terms: Terms<'_>) -> Self {

@@ -150,7 +150,7 @@ fn check_coding(headers: &HeaderMap, version: Version) -> Result<bool, UpstreamE
 }
 
 /// The length, if there is one; equal repetitions become one.
-fn check_length(headers: &mut HeaderMap) -> Result<Option<u64>, UpstreamError> {
+pub(super) fn check_length(headers: &mut HeaderMap) -> Result<Option<u64>, UpstreamError> {
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     let Some(first) = lengths.next() else { return Ok(None) };
     let bad = || UpstreamError::Protocol("invalid Content-Length".to_owned());

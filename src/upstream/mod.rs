@@ -13,7 +13,9 @@ mod error;
 pub mod fuzzing;
 mod guard;
 mod head;
+mod http2;
 mod message;
+mod open;
 mod parent;
 mod pool;
 mod reply;
@@ -27,11 +29,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use tokio::time::timeout_at;
 
 use self::connection::{Connection, Unsent};
-use self::dial::Dialled;
 use self::head::Head;
+use self::http2::{Fate, Limits, Links, Seat};
 use self::pool::{Place, Pool};
 use self::reply::Lease;
 
@@ -42,7 +43,7 @@ pub use self::message::Message;
 pub use self::reply::{Broken, Reply};
 pub use self::resolve::Resolver;
 pub use self::stream::Stream;
-pub use self::tls::{BadRoots, CertificateFault, HandshakeFault, Trust};
+pub use self::tls::{BadRoots, CertificateFault, HandshakeFault, Trust, system_certificates};
 
 use crate::config::{self, Key};
 use crate::politeness::{HostKey, Origin, Scheme};
@@ -51,6 +52,7 @@ use crate::politeness::{HostKey, Origin, Scheme};
 pub struct Upstream {
     resolver: Arc<Resolver>,
     pool: Arc<Pool>,
+    links: Links,
 }
 
 /// The settings of one request: they may change between two.
@@ -62,12 +64,19 @@ pub struct Terms<'a> {
     pub head_size: usize,
     /// Counts changes of the settings: a connection opened under others is not used again.
     pub generation: u64,
+    /// Whether the request may go over HTTP/2 where the origin speaks it.
+    pub http2: bool,
 }
 
 /// A connection that a request can be written on at once.
 #[derive(Debug)]
-pub struct Ready {
-    connection: Box<Connection>,
+pub struct Ready(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Own(Box<Connection>),
+    /// HTTP/2: a place among others.
+    Shared(Seat),
 }
 
 /// What the origin answered.
@@ -94,17 +103,17 @@ impl From<UpstreamError> for Unanswered {
 
 impl Upstream {
     pub fn new(resolver: Arc<Resolver>) -> Self {
-        Upstream { resolver, pool: Arc::default() }
+        Upstream { resolver, pool: Arc::default(), links: Links::default() }
     }
 
     /// A connection to the origin, from the pool or new.
     pub async fn ready(&self, terms: Terms<'_>, origin: &Origin) -> Result<Ready, UpstreamError> {
         let place = self.place(terms, origin)?;
         if let Some(connection) = self.pool.take(&place, terms.config.keep_alive, terms.generation) {
-            return Ok(Ready { connection });
+            return Ok(Ready(Kind::Own(connection)));
         }
         // Boxed, here and below: opening is rare, and its space would be part of every request that waits.
-        Box::pin(self.open(terms, place)).await
+        Box::pin(self.open(terms, place, false)).await
     }
 
     /// The first address of the host, for those who pace by address; `None` behind a parent proxy, which does not say.
@@ -136,10 +145,10 @@ impl Upstream {
         })
     }
 
-    /// A new connection to the origin.
+    /// A new connection to the origin, or one that it was heard on just now.
     pub async fn ready_new(&self, terms: Terms<'_>, origin: &Origin) -> Result<Ready, UpstreamError> {
         let place = self.place(terms, origin)?;
-        self.open(terms, place).await
+        self.open(terms, place, true).await
     }
 
     fn place(&self, terms: Terms<'_>, origin: &Origin) -> Result<Place, UpstreamError> {
@@ -151,32 +160,6 @@ impl Upstream {
             Scheme::Http => Place::Parent,
             Scheme::Https => Place::Origin(origin.clone()),
         })
-    }
-
-    async fn open(&self, terms: Terms<'_>, place: Place) -> Result<Ready, UpstreamError> {
-        let stream = match (&place, &terms.config.proxy) {
-            (Place::Origin(origin), _) => self.open_origin(terms, origin).await?,
-            (Place::Parent, Some(parent)) => {
-                Stream::Plain(dial::connect_parent(&self.resolver, terms.config, parent).await?.stream)
-            }
-            (Place::Parent, None) => unreachable!("a place at the parent is only taken where there is one"),
-        };
-        Ok(Ready { connection: Box::new(Connection::new(stream, place, terms)) })
-    }
-
-    /// The handshake belongs to getting ready: a slow one costs no gap between requests.
-    async fn open_origin(&self, terms: Terms<'_>, origin: &Origin) -> Result<Stream, UpstreamError> {
-        let (Dialled { stream, until }, early) = self.reach(terms, &origin.host, origin.port).await?;
-        match origin.scheme {
-            Scheme::Http => Ok(Stream::Plain(stream)),
-            // In TLS the client speaks first.
-            Scheme::Https if !early.is_empty() => Err(UpstreamError::Handshake(HandshakeFault::NotTls)),
-            Scheme::Https => {
-                let handshake = terms.trust.handshake(&origin.host, stream);
-                let tls = timeout_at(until, handshake).await.map_err(|_| UpstreamError::ConnectTimeout)??;
-                Ok(Stream::Tls(Box::new(tls)))
-            }
-        }
     }
 
     /// Sends the request and waits for the response head. `started` is called when the request's head has been written.
@@ -192,19 +175,22 @@ impl Upstream {
         message: Message,
         started: impl FnMut(),
     ) -> Result<Answer, Unanswered> {
-        let outcome = self.exchange(terms, ready, message, started).await;
+        let outcome = match ready.0 {
+            Kind::Own(connection) => self.exchange(terms, connection, message, started).await,
+            Kind::Shared(seat) => Box::pin(self.exchange_shared(terms, seat, message, started)).await,
+        };
         outcome.map_err(|unsent| Unanswered { error: unsent.error, again: unsent.again.map(Box::new) })
     }
 
     async fn exchange(
         &self,
         terms: Terms<'_>,
-        ready: Ready,
+        connection: Box<Connection>,
         message: Message,
         started: impl FnMut(),
     ) -> Result<Answer, Unsent> {
         let (Head { response, framing, keep_alive }, upload, connection) =
-            ready.connection.send(message, terms.config.response_timeout, started).await?;
+            connection.send(message, terms.config.response_timeout, started).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             // The rest of the body would become the first bytes of the other protocol.
             if !upload.is_over() {
@@ -218,27 +204,35 @@ impl Upstream {
         Ok(Answer::Response(response.map(|()| Reply::new(framing, lease))))
     }
 
+    async fn exchange_shared(
+        &self,
+        terms: Terms<'_>,
+        seat: Seat,
+        message: Message,
+        started: impl FnMut(),
+    ) -> Result<Answer, Unsent> {
+        let place = seat.place();
+        let limits = Limits { response: terms.config.response_timeout, idle: terms.config.idle_timeout };
+        match http2::send(seat, message, limits, started).await {
+            Ok(response) => Ok(Answer::Response(response.map(Reply::shared))),
+            Err((unsent, fate)) => {
+                if fate == Fate::Misplaced {
+                    self.links.give_up(&place);
+                }
+                Err(unsent)
+            }
+        }
+    }
+
     /// A bare connection to the host, through the parent proxy if there is one.
     pub async fn tunnel(&self, terms: Terms<'_>, host: &HostKey, port: u16) -> Result<(Stream, Bytes), UpstreamError> {
         let (dialled, early) = self.reach(terms, host, port).await?;
         Ok((Stream::Plain(dialled.stream), early))
     }
 
-    /// The bytes are what the far end has already sent.
-    async fn reach(&self, terms: Terms<'_>, host: &HostKey, port: u16) -> Result<(Dialled, Bytes), UpstreamError> {
-        let Some(parent) = &terms.config.proxy else {
-            let dialled = dial::connect(&self.resolver, terms.guard, terms.config, host, port).await?;
-            return Ok((dialled, Bytes::new()));
-        };
-        terms.guard.judge_unresolved(host, port).map_err(UpstreamError::Denied)?;
-        let Dialled { stream, until } = dial::connect_parent(&self.resolver, terms.config, parent).await?;
-        let opening = parent::open_tunnel(stream, parent, host, port);
-        let (stream, early) = timeout_at(until, opening).await.map_err(|_| UpstreamError::ConnectTimeout)??;
-        Ok((Dialled { stream, until }, early))
-    }
-
     /// Closes connections that have been idle for too long. Called now and then by the worker.
     pub fn sweep(&self, keep_alive: std::time::Duration) {
         self.pool.sweep(keep_alive);
+        self.links.sweep(keep_alive);
     }
 }

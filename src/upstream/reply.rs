@@ -16,11 +16,22 @@ use super::body::without_forbidden_trailers;
 use super::chunked::{Chunks, Piece};
 use super::connection::Connection;
 use super::head::Framing;
+use super::http2;
 use super::pool::Pool;
 use super::upload::Upload;
 
 #[derive(Debug)]
-pub struct Reply {
+pub struct Reply(Source);
+
+#[derive(Debug)]
+enum Source {
+    Own(Coming),
+    Shared(http2::Reply),
+}
+
+/// What comes on a connection of its own.
+#[derive(Debug)]
+struct Coming {
     left: Left,
     lease: Option<Lease>,
 }
@@ -58,13 +69,19 @@ impl Reply {
             Framing::Chunked => Left::Chunks(Chunks::new()),
             Framing::UntilClose => Left::UntilClose,
         };
-        let mut reply = Reply { left, lease: Some(lease) };
-        if reply.is_end_stream() {
-            reply.give_back();
+        let mut coming = Coming { left, lease: Some(lease) };
+        if coming.is_over() {
+            coming.give_back();
         }
-        reply
+        Reply(Source::Own(coming))
     }
 
+    pub(super) fn shared(reply: http2::Reply) -> Self {
+        Reply(Source::Shared(reply))
+    }
+}
+
+impl Coming {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Broken>> {
         let Some(lease) = &mut self.lease else { return Poll::Ready(Ok(None)) };
         lease.connection.push(&mut lease.upload, cx);
@@ -106,29 +123,23 @@ impl Reply {
             pool.put(connection, pool_per_host);
         }
     }
-}
 
-impl Body for Reply {
-    type Data = Bytes;
-    type Error = Broken;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        let this = self.get_mut();
-        match ready!(this.poll_next(cx)) {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match ready!(self.poll_next(cx)) {
             Ok(frame) => {
-                if frame.is_none() || this.is_end_stream() {
-                    this.give_back();
+                if frame.is_none() || self.is_over() {
+                    self.give_back();
                 }
-                Poll::Ready(frame.map(without_forbidden_trailers).map(Ok))
+                Poll::Ready(frame.map(Ok))
             }
             Err(broken) => {
-                this.lease = None;
+                self.lease = None;
                 Poll::Ready(Some(Err(broken)))
             }
         }
     }
 
-    fn is_end_stream(&self) -> bool {
+    fn is_over(&self) -> bool {
         match &self.left {
             Left::Length(left) => *left == 0,
             // hyper asks for nothing after trailers.
@@ -136,11 +147,32 @@ impl Body for Reply {
             Left::UntilClose => false,
         }
     }
+}
+
+impl Body for Reply {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let frame = match &mut self.get_mut().0 {
+            Source::Own(coming) => coming.poll_frame(cx),
+            Source::Shared(reply) => Pin::new(reply).poll_frame(cx),
+        };
+        frame.map(|frame| frame.map(|frame| frame.map(without_forbidden_trailers)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Source::Own(coming) => coming.is_over(),
+            Source::Shared(reply) => reply.is_end_stream(),
+        }
+    }
 
     fn size_hint(&self) -> SizeHint {
-        match self.left {
-            Left::Length(length) => SizeHint::with_exact(length),
-            Left::Chunks(_) | Left::UntilClose => SizeHint::default(),
+        match &self.0 {
+            Source::Own(Coming { left: Left::Length(length), .. }) => SizeHint::with_exact(*length),
+            Source::Own(_) => SizeHint::default(),
+            Source::Shared(reply) => reply.size_hint(),
         }
     }
 }

@@ -16,6 +16,10 @@
 //! | S10, S11, S49–S53, X13, X25, X26 | `connect` |
 //! | reuse, retry, time limits, parent proxies | `upstream` |
 //! | `https://` in absolute form, TLS towards origins | `https` |
+//! | TLS to the proxy itself, and HTTP/2 in it | `proxy_tls`, `proxy_tls_http2` |
+//! | HTTP/2 towards origins, and origins that misbehave in it | `http2`, `http2_faults` |
+//! | tunnels that are looked into, X22–X24, X42–X46, X48, X50, X52 | `intercept` |
+//! | the same over HTTP/2, S54–S57, S59 | `intercept_http2` |
 //! | X1, X3–X13, X16, X19, X21 | `guard` |
 //! | S73–S79, X30, X31 | `refusals` |
 //! | S80, X20 | `users` |
@@ -46,13 +50,19 @@ mod framing;
 mod guard;
 mod hop_by_hop;
 mod hosts;
+mod http2;
+mod http2_faults;
 mod https;
+mod intercept;
+mod intercept_http2;
 mod landing;
 mod learning;
 mod limits;
 mod logs;
 mod meanwhile;
 mod pacing;
+mod proxy_tls;
+mod proxy_tls_http2;
 mod quotas;
 mod refusals;
 mod responses;

@@ -1,29 +1,32 @@
 //! TLS towards origins: whom curtsy believes, and the handshake.
 //!
 //! The crypto provider is named here and nowhere else, so that changing it is a change of one line. An origin is always
-//! verified: there is no switch against it. Only HTTP/1.1 is offered, because that is what the rest of `upstream`
-//! speaks.
+//! verified: there is no switch against it. The origin chooses between HTTP/2 and HTTP/1.1 where it is offered both.
 
 mod fault;
 mod roots;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use quick_cache::sync::Cache;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
 use rustls::version::{TLS12, TLS13};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 pub(super) use self::fault::fault;
 pub use self::fault::{CertificateFault, HandshakeFault};
-pub use self::roots::BadRoots;
+pub use self::roots::{BadRoots, system_certificates};
 
 use super::error::UpstreamError;
+use crate::clock;
 use crate::config;
 use crate::politeness::HostKey;
 
@@ -39,8 +42,17 @@ const MOST_UNSENT: usize = 16 * 1024;
 /// was judged by.
 #[derive(Clone)]
 pub struct Trust {
-    connector: TlsConnector,
+    /// Offers HTTP/2 and HTTP/1.1.
+    both: TlsConnector,
+    http1: TlsConnector,
+    /// What was wrong with a host's certificate, and until when that is remembered.
+    faults: Arc<Cache<HostKey, (CertificateFault, Instant)>>,
 }
+
+/// Hosts with a bad certificate that are remembered, and for how long: as long as a robots.txt that could not be had for
+/// it is not asked for again.
+const MOST_FAULTS: usize = 1024;
+const KEEP_FAULT: Duration = Duration::from_secs(30);
 
 impl Trust {
     /// Reads the roots from disk, so not on the path of a request.
@@ -51,9 +63,18 @@ impl Trust {
             .expect("the provider speaks all versions that can be configured")
             .with_root_certificates(roots::gather(&config.extra_roots)?)
             .with_no_client_auth();
-        client.alpn_protocols = vec![b"http/1.1".to_vec()];
         client.resumption = Resumption::in_memory_sessions(SESSIONS);
-        Ok(Trust { connector: Arc::new(client).into() })
+        client.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // The sessions are shared.
+        let mut both = client.clone();
+        both.alpn_protocols.insert(0, b"h2".to_vec());
+        let faults = Arc::new(Cache::new(MOST_FAULTS));
+        Ok(Trust { both: Arc::new(both).into(), http1: Arc::new(client).into(), faults })
+    }
+
+    /// What was wrong with the host's certificate a moment ago.
+    pub fn fault(&self, host: &HostKey) -> Option<CertificateFault> {
+        self.faults.get(host).and_then(|(fault, until)| (clock::now() < until).then_some(fault))
     }
 
     /// Ready when the origin has shown that it is this host.
@@ -61,16 +82,23 @@ impl Trust {
         &self,
         host: &HostKey,
         stream: TcpStream,
+        http2: bool,
     ) -> Result<TlsStream<TcpStream>, UpstreamError> {
         let name = match host.ip() {
             Some(ip) => ServerName::IpAddress(ip.into()),
             None => ServerName::try_from(host.as_str().to_owned())
                 .map_err(|_| UpstreamError::Handshake(HandshakeFault::Name))?,
         };
-        self.connector
+        let connector = if http2 { &self.both } else { &self.http1 };
+        connector
             .connect_with(name, stream, |session| session.set_buffer_limit(Some(MOST_UNSENT)))
             .await
             .map_err(|error| fault(&error))
+            .inspect_err(|error| {
+                if let UpstreamError::Certificate(fault) = error {
+                    self.faults.insert(host.clone(), (fault.clone(), clock::now() + KEEP_FAULT));
+                }
+            })
     }
 }
 

@@ -32,6 +32,11 @@ pub(super) fn gather(extra: &[PathBuf]) -> Result<RootCertStore, BadRoots> {
     Ok(roots)
 }
 
+/// The certificates that this system trusts, for whoever wants a copy.
+pub fn system_certificates() -> Vec<CertificateDer<'static>> {
+    rustls_native_certs::load_native_certs().certs
+}
+
 /// The system's store may hold oddities that nobody misses, so what cannot be read is left out.
 fn add_system(roots: &mut RootCertStore) {
     let found = rustls_native_certs::load_native_certs();

@@ -54,6 +54,11 @@ impl Curtsy {
         self.address
     }
 
+    /// Where clients speak TLS to it.
+    pub(crate) fn tls_address(&self) -> SocketAddr {
+        self.running.as_ref().expect("running until dropped").tls_addresses()[0]
+    }
+
     pub(crate) fn admin(&self) -> SocketAddr {
         self.admin
     }
@@ -86,10 +91,15 @@ impl Curtsy {
 
     /// Changes the settings while it runs.
     pub(crate) fn reload(&self, change: impl FnOnce(&mut Config)) {
+        self.try_reload(change).expect("these settings are sound");
+    }
+
+    /// The same, or why it cannot be.
+    pub(crate) fn try_reload(&self, change: impl FnOnce(&mut Config)) -> Result<(), String> {
         let mut config = config();
         change(&mut config);
         let running = self.running.as_ref().expect("running until dropped");
-        running.apply(config, Apply::All).expect("these settings are sound");
+        running.apply(config, Apply::All).map_err(|error| error.to_string())
     }
 
     /// Stops and waits until everything in flight is done or the grace is over.

@@ -53,6 +53,13 @@ impl Authority {
         serving(certificate.der().clone(), &key)
     }
 
+    /// A certificate for this machine and its key, in PEM.
+    pub(crate) fn certificate(&self) -> (String, String) {
+        let (params, key) = (leaf(&HERE, |_| ()), key());
+        let certificate = params.signed_by(&key, &self.issuer).expect("sound parameters");
+        (certificate.pem(), key.serialize_pem())
+    }
+
     /// An origin that does as the script says once TLS is established.
     pub(crate) fn origin(&self, script: impl Fn(&mut Visitor) + Send + Sync + 'static) -> Origin {
         origin(self.server(), script)

@@ -8,7 +8,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustls::{HandshakeKind, ServerConfig, ServerConnection};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, ServerConfig, ServerConnection};
 
 use super::deadline::PATIENCE;
 use super::message::{Message, latin1};
@@ -24,10 +25,38 @@ pub(crate) enum End {
 
 pub(crate) struct Wire {
     stream: TcpStream,
-    tls: Option<Box<ServerConnection>>,
+    tls: Option<Session>,
     unread: Vec<u8>,
     /// Every byte that ever arrived, for a witness on another thread.
     seen: Arc<Mutex<Vec<u8>>>,
+}
+
+/// Which end of TLS the wire is.
+enum Session {
+    Server(Box<ServerConnection>),
+    Client(Box<ClientConnection>),
+}
+
+impl Session {
+    fn read(&mut self, stream: &mut TcpStream, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Session::Server(session) => rustls::Stream::new(&mut **session, stream).read(buffer),
+            Session::Client(session) => rustls::Stream::new(&mut **session, stream).read(buffer),
+        }
+    }
+
+    fn write(&mut self, stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
+        match self {
+            Session::Server(session) => {
+                let mut stream = rustls::Stream::new(&mut **session, stream);
+                stream.write_all(bytes).and_then(|()| stream.flush())
+            }
+            Session::Client(session) => {
+                let mut stream = rustls::Stream::new(&mut **session, stream);
+                stream.write_all(bytes).and_then(|()| stream.flush())
+            }
+        }
+    }
 }
 
 impl Wire {
@@ -47,8 +76,20 @@ impl Wire {
         assert!(self.unread.is_empty(), "a client does not send its hello before it may");
         let mut session = ServerConnection::new(config.clone()).expect("a sound configuration");
         let agreed = session.complete_io(&mut self.stream).is_ok();
-        self.tls = agreed.then(|| Box::new(session));
+        self.tls = agreed.then(|| Session::Server(Box::new(session)));
         agreed
+    }
+
+    /// Goes on under TLS, as the client; the error says why the other side was not believed.
+    pub(crate) fn seek_tls(&mut self, config: &Arc<ClientConfig>, name: &str) -> Result<(), String> {
+        assert!(self.unread.is_empty(), "a server does not speak before its client");
+        let name = ServerName::try_from(name.to_owned()).expect("a name for a certificate");
+        let mut session = ClientConnection::new(config.clone(), name).expect("a sound configuration");
+        while session.is_handshaking() {
+            session.complete_io(&mut self.stream).map_err(|error| error.to_string())?;
+        }
+        self.tls = Some(Session::Client(Box::new(session)));
+        Ok(())
     }
 
     /// The name that the client asked for; an address is not asked for by name.
@@ -57,7 +98,17 @@ impl Wire {
     }
 
     pub(crate) fn handshake_kind(&mut self) -> HandshakeKind {
-        self.session().handshake_kind().expect("the handshake is over")
+        let kind = match self.tls.as_mut().expect("this wire speaks TLS") {
+            Session::Server(session) => session.handshake_kind(),
+            Session::Client(session) => session.handshake_kind(),
+        };
+        kind.expect("the handshake is over")
+    }
+
+    /// What the server has shown of itself.
+    pub(crate) fn peer_certificate(&self) -> Vec<u8> {
+        let Some(Session::Client(session)) = &self.tls else { panic!("this wire is no client under TLS") };
+        session.peer_certificates().expect("the handshake is over")[0].to_vec()
     }
 
     /// Sends a record that means nothing to whoever reads bytes.
@@ -73,7 +124,10 @@ impl Wire {
     }
 
     fn session(&mut self) -> &mut ServerConnection {
-        self.tls.as_mut().expect("this wire speaks TLS")
+        match &mut self.tls {
+            Some(Session::Server(session)) => session,
+            _ => panic!("this wire is no server under TLS"),
+        }
     }
 
     pub(crate) fn peer(&self) -> SocketAddr {
@@ -88,9 +142,10 @@ impl Wire {
 
     /// Sends what it can: a peer that stopped listening is what many tests are about.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
-        let Some(session) = &mut self.tls else { return self.stream.write_all(bytes.as_ref()).is_ok() };
-        let mut stream = rustls::Stream::new(&mut **session, &mut self.stream);
-        stream.write_all(bytes.as_ref()).and_then(|()| stream.flush()).is_ok()
+        match &mut self.tls {
+            None => self.stream.write_all(bytes.as_ref()).is_ok(),
+            Some(session) => session.write(&mut self.stream, bytes.as_ref()).is_ok(),
+        }
     }
 
     /// Says "no more from me" and keeps listening.
@@ -204,7 +259,7 @@ impl Wire {
         let mut buffer = [0; 16 * 1024];
         let read = match &mut self.tls {
             None => self.stream.read(&mut buffer),
-            Some(session) => rustls::Stream::new(&mut **session, &mut self.stream).read(&mut buffer),
+            Some(session) => session.read(&mut self.stream, &mut buffer),
         };
         match read {
             Ok(0) => Err(End::Fin),

@@ -1,0 +1,110 @@
+//! Who is at the other end of a connection, and what the connection is for.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::Shared;
+use super::worker::Open;
+use crate::patience::Limit;
+use crate::politeness::Origin;
+use crate::politeness::visit::ClientId;
+
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) peer: SocketAddr,
+    /// By its address.
+    pub(super) id: ClientId,
+    pub(super) limit: Arc<Limit>,
+    /// Whether requests may come while others are under way, as in HTTP/2.
+    many_at_once: bool,
+    /// Requests under way.
+    busy: AtomicUsize,
+    /// Whether there ever was one.
+    asked: AtomicBool,
+    inside: Option<Inside>,
+    /// Counted as open until the connection, or the tunnel that it became, is over.
+    open: Arc<Open>,
+}
+
+/// The tunnel that a connection is inside of.
+#[derive(Debug)]
+pub(super) struct Inside {
+    /// Where it leads, and all that may be asked for in it.
+    pub(super) origin: Origin,
+    /// Who opened it.
+    pub(super) user: Option<String>,
+    /// By which name it went then, if it is no user.
+    pub(super) name: Option<String>,
+}
+
+impl Client {
+    pub(super) fn new(shared: &Shared, peer: SocketAddr, open: Arc<Open>) -> Self {
+        Client {
+            peer,
+            id: shared.gate.client(peer.ip()),
+            limit: Arc::new(Limit::none()),
+            many_at_once: false,
+            busy: AtomicUsize::new(0),
+            asked: AtomicBool::new(false),
+            inside: None,
+            open,
+        }
+    }
+
+    /// The same client on a connection of HTTP/2.
+    pub(super) fn with_many_at_once(self) -> Self {
+        Client { many_at_once: true, ..self }
+    }
+
+    /// The same client inside of a tunnel.
+    pub(super) fn within(&self, inside: Inside, many_at_once: bool) -> Self {
+        Client {
+            peer: self.peer,
+            id: self.id,
+            limit: Arc::new(Limit::none()),
+            many_at_once,
+            busy: AtomicUsize::new(0),
+            asked: AtomicBool::new(false),
+            inside: Some(inside),
+            open: self.open.clone(),
+        }
+    }
+
+    pub(super) fn inside(&self) -> Option<&Inside> {
+        self.inside.as_ref()
+    }
+
+    pub(super) fn has_one_at_a_time(&self) -> bool {
+        !self.many_at_once
+    }
+
+    pub(super) fn has_asked(&self) -> bool {
+        self.asked.load(Relaxed)
+    }
+
+    /// A request is under way, and takes as long as it takes.
+    pub(super) fn is_busy(&self) {
+        self.asked.store(true, Relaxed);
+        if self.busy.fetch_add(1, Relaxed) == 0 {
+            self.limit.clear();
+        }
+    }
+
+    /// A request is over. When it was the last, the connection waits for the next one.
+    pub(super) fn is_idle(&self, idle: Duration, head_timeout: Duration) {
+        if self.busy.fetch_sub(1, Relaxed) == 1 {
+            self.waits(idle, head_timeout);
+        }
+    }
+
+    /// The connection waits for a request. What comes first in HTTP/2 may be anything, so there the whole time counts.
+    pub(super) fn waits(&self, idle: Duration, head_timeout: Duration) {
+        if self.many_at_once {
+            self.limit.within(idle);
+        } else {
+            self.limit.begin_within(idle, head_timeout);
+        }
+    }
+}

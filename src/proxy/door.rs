@@ -1,0 +1,84 @@
+//! How a client's connection begins: with plain HTTP, or with TLS to the proxy itself.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::client::Client;
+use super::near::Near;
+use super::serve::TLS_HANDSHAKE;
+use super::{Worker, serve};
+use crate::telemetry::Seldom;
+
+/// Of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Door {
+    Plain,
+    Tls,
+}
+
+/// A warning that would repeat is said once in this time.
+const REPEAT: Duration = Duration::from_secs(60);
+
+/// Said to clients that do not speak TLS where it is expected, and cannot be told under TLS.
+const NOT_TLS: &[u8] = b"HTTP/1.1 400 This port speaks TLS (curtsy)\r\n\
+    Connection: close\r\nContent-Length: 0\r\nCache-Control: no-store\r\n\r\n";
+
+/// Speaks with the client until either side ends it.
+pub(super) async fn open(door: Door, worker: Arc<Worker>, stream: TcpStream, client: Client) {
+    match door {
+        Door::Plain => serve::http1(worker, stream.into(), Arc::new(client)).await,
+        Door::Tls => Box::pin(greet(worker, stream.into(), client)).await,
+    }
+}
+
+async fn greet(worker: Arc<Worker>, near: Near, client: Client) {
+    let settings = worker.shared.settings.load_full();
+    let patience = settings.config.limits.head_timeout;
+    let Some(own) = settings.own.as_ref().map(|own| own.config()) else { return };
+    drop(settings);
+    let mut stop = worker.shared.stop.clone();
+    let handshake = timeout(patience, shake_hands(near, TlsAcceptor::from(own), client.peer));
+    let Some(tls) = (tokio::select! {
+        shaken = handshake => shaken.ok().flatten(),
+        () = stop.requested() => None,
+    }) else {
+        return;
+    };
+    let is_http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+    if is_http2 {
+        serve::http2(worker, tls.into(), Arc::new(client.with_many_at_once())).await;
+    } else {
+        serve::http1(worker, tls.into(), Arc::new(client)).await;
+    }
+}
+
+async fn shake_hands(mut near: Near, acceptor: TlsAcceptor, peer: SocketAddr) -> Option<TlsStream<Near>> {
+    if near.first_byte().await.ok()?? != TLS_HANDSHAKE {
+        hint_at_plain(peer);
+        // Whoever is not HTTP either has nothing to lose by it.
+        let _ = near.write_all(NOT_TLS).await;
+        let _ = near.shutdown().await;
+        return None;
+    }
+    let shaken = acceptor.accept(near).await;
+    shaken
+        .inspect_err(|error| tracing::debug!(event = "client.tls", client = %peer.ip(), %error, "a handshake failed"))
+        .ok()
+}
+
+fn hint_at_plain(peer: SocketAddr) {
+    static SAID: Seldom = Seldom::new();
+    if let Some(more) = SAID.may_speak(REPEAT) {
+        tracing::warn!(
+            event = "client.plain", client = %peer.ip(), more,
+            "a client speaks plain HTTP to tls.listen; write https:// in its proxy settings, or use another port"
+        );
+    }
+}

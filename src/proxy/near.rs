@@ -1,0 +1,156 @@
+//! The client's end of a connection: bare TCP, TLS on it or a stream of HTTP/2, with what was read ahead.
+//!
+//! An enum, because the set is closed and plain HTTP, which is most of it, must not pay for the other. TLS stands on
+//! another near end, so whatever a client wraps its connection in is still one type to everybody else.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::request::Parts;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use super::serve::ClientStream;
+
+#[derive(Debug)]
+pub(super) struct Near {
+    /// Bytes that were read before it was known what they are; they are read again first.
+    early: Bytes,
+    wire: Wire,
+}
+
+#[derive(Debug)]
+enum Wire {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<Near>>),
+    /// A stream of an HTTP/2 connection that lives on.
+    Stream(Box<TokioIo<Upgraded>>),
+}
+
+/// The client's end of a tunnel: hyper hands it over when it has written its answer.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    Coming(Option<OnUpgrade>),
+    Here(Near),
+}
+
+impl Arrival {
+    /// The end of the connection that this request came on.
+    pub(super) fn after(parts: &mut Parts) -> Self {
+        Arrival::Coming(parts.extensions.remove())
+    }
+
+    /// `None` if the client has left before.
+    pub(super) async fn arrive(self) -> Option<Near> {
+        match self {
+            Arrival::Here(near) => Some(near),
+            Arrival::Coming(upgrade) => Some(match upgrade?.await.ok()?.downcast::<ClientStream>() {
+                Ok(client) => client.io.into_inner().into_inner().behind(client.read_buf),
+                Err(stream) => Near { early: Bytes::new(), wire: Wire::Stream(Box::new(TokioIo::new(stream))) },
+            }),
+        }
+    }
+}
+
+/// Larger than the first flight of most clients, so that looking at it costs no second read.
+const FIRST_READ: usize = 1024;
+
+impl Near {
+    /// Puts bytes back in front of those that are still to come.
+    pub(super) fn behind(mut self, early: Bytes) -> Self {
+        self.early = if self.early.is_empty() { early } else { [early, self.early].concat().into() };
+        self
+    }
+
+    /// The first byte, which stays to be read; `None` if the client has nothing to say.
+    pub(super) async fn first_byte(&mut self) -> io::Result<Option<u8>> {
+        if self.early.is_empty() {
+            let mut bytes = BytesMut::with_capacity(FIRST_READ);
+            self.read_buf(&mut bytes).await?;
+            self.early = bytes.freeze();
+        }
+        Ok(self.early.first().copied())
+    }
+}
+
+impl From<TcpStream> for Near {
+    fn from(tcp: TcpStream) -> Self {
+        Near { early: Bytes::new(), wire: Wire::Plain(tcp) }
+    }
+}
+
+impl From<TlsStream<Near>> for Near {
+    fn from(tls: TlsStream<Near>) -> Self {
+        Near { early: Bytes::new(), wire: Wire::Tls(Box::new(tls)) }
+    }
+}
+
+impl AsyncRead for Near {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.early.is_empty() {
+            let count = this.early.len().min(buf.remaining());
+            buf.put_slice(&this.early[..count]);
+            this.early.advance(count);
+            return Poll::Ready(Ok(()));
+        }
+        match &mut this.wire {
+            Wire::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Wire::Tls(tls) => Poll::Ready(ready!(Pin::new(tls).poll_read(cx, buf)).or_else(end)),
+            Wire::Stream(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+/// Many clients close without taking leave of TLS. What HTTP has framed cannot be cut short by that, so it is an end
+/// like any other.
+fn end(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::UnexpectedEof { Ok(()) } else { Err(error) }
+}
+
+impl AsyncWrite for Near {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().wire {
+            Wire::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
+            Wire::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
+            Wire::Stream(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().wire {
+            Wire::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            Wire::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+            Wire::Stream(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().wire {
+            Wire::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            Wire::Tls(tls) => Pin::new(tls).poll_flush(cx),
+            Wire::Stream(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().wire {
+            Wire::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Wire::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+            Wire::Stream(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! HTTP on a client's connection, whatever the connection is made of: requests in, answers out, until either side ends
+//! it or curtsy stops.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use super::Worker;
+use super::body::Body;
+use super::client::Client;
+use super::handle::handle;
+use super::heeding::Heeding;
+use super::near::Near;
+use crate::config::Limits;
+use crate::patience::Patient;
+use crate::telemetry::Seldom;
+
+/// What hyper reads requests from.
+pub(super) type ClientStream = TokioIo<Patient<Near>>;
+
+/// hyper's smallest read buffer.
+const LEAST_BUFFER: usize = 8192;
+/// The first byte of a TLS connection.
+pub(super) const TLS_HANDSHAKE: u8 = 0x16;
+/// A warning that would repeat is said once in this time.
+const REPEAT: Duration = Duration::from_secs(60);
+
+pub(super) async fn http1(worker: Arc<Worker>, stream: Near, client: Arc<Client>) {
+    let peer = client.peer;
+    let settings = worker.shared.settings.load_full();
+    let limits = &settings.config.limits;
+    let io: ClientStream = TokioIo::new(patient(stream, &client, limits));
+    let mut builder = http1::Builder::new();
+    builder
+        .max_header_size(limits.head_size)
+        .max_buf_size(limits.head_size.max(LEAST_BUFFER))
+        .header_read_timeout(None);
+    drop(settings);
+    let mut stop = worker.shared.stop.clone();
+    let mut connection = builder.serve_connection(io, service(worker, client)).with_upgrades();
+    let result = tokio::select! {
+        // In this order, so that an answer that comes with the wish to stop says that the connection ends.
+        biased;
+        () = stop.requested() => {
+            std::pin::Pin::new(&mut connection).graceful_shutdown();
+            (&mut connection).await
+        }
+        result = &mut connection => result,
+    };
+    if let Err(error) = result {
+        tracing::debug!(event = "client.error", client = %peer.ip(), %error, "a client connection ended early");
+        let speaks_tls = connection.into_parts().is_some_and(|parts| parts.read_buf.first() == Some(&TLS_HANDSHAKE));
+        if speaks_tls {
+            hint_at_tls(peer);
+        }
+    }
+}
+
+/// HTTP/2, which comes under TLS only, to clients that chose it.
+pub(super) async fn http2(worker: Arc<Worker>, stream: Near, client: Arc<Client>) {
+    let peer = client.peer;
+    let settings = worker.shared.settings.load_full();
+    let limits = &settings.config.limits;
+    let io = TokioIo::new(Heeding::new(patient(stream, &client, limits)));
+    let head_size = u32::try_from(limits.head_size).unwrap_or(u32::MAX);
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .max_concurrent_streams(MOST_STREAMS)
+        .max_header_list_size(head_size)
+        .max_pending_accept_reset_streams(MOST_RESETS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER);
+    drop(settings);
+    let mut stop = worker.shared.stop.clone();
+    let mut connection = std::pin::pin!(builder.serve_connection(io, service(worker, client)));
+    let result = tokio::select! {
+        biased;
+        () = stop.requested() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+        result = connection.as_mut() => result,
+    };
+    if let Err(error) = result {
+        tracing::debug!(event = "client.error", client = %peer.ip(), %error, "a client connection ended early");
+    }
+}
+
+/// Requests that one client may have under way on one connection. They wait for their turns there, so it is as many as
+/// most servers allow.
+const MOST_STREAMS: u32 = 100;
+/// Requests taken back before they were looked at; more of them at once are an attack (CVE-2023-44487).
+const MOST_RESETS: usize = 20;
+/// What a client may send of one upload before the origin has taken it, and of all. As HTTP/2 begins with, and a
+/// megabyte so that several uploads do not share that.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// What is taken from an origin before the client has read it, for each request.
+const SEND_BUFFER: usize = 64 * 1024;
+
+fn service(
+    worker: Arc<Worker>,
+    client: Arc<Client>,
+) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send> {
+    service_fn(move |request| {
+        let (worker, client) = (worker.clone(), client.clone());
+        // Boxed, because hyper keeps the space of this future for as long as the connection lives: 4.4 KiB for each
+        // client that waits.
+        Box::pin(async move { Ok(handle(&worker, &client, request).await) })
+    })
+}
+
+/// The client's connection, which ends when the client is silent for too long.
+fn patient(stream: Near, client: &Client, limits: &Limits) -> Patient<Near> {
+    client.waits(limits.client_idle, limits.head_timeout);
+    let look = limits.client_idle.min(limits.head_timeout);
+    Patient::new(stream, client.limit.clone(), limits.client_stall, look)
+}
+
+fn hint_at_tls(peer: SocketAddr) {
+    static SAID: Seldom = Seldom::new();
+    if let Some(more) = SAID.may_speak(REPEAT) {
+        tracing::warn!(
+            event = "client.tls", client = %peer.ip(), more,
+            "a client speaks TLS to the proxy port, which is plain HTTP; write http:// in its https_proxy"
+        );
+    }
+}

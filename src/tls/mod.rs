@@ -1,0 +1,23 @@
+//! TLS towards clients: the local CA, certificates in its name for hosts whose traffic is intercepted, and the proxy's
+//! own certificate.
+//!
+//! The CA's key signs and does nothing else; it never leaves this folder but for its file. A host's certificate is
+//! asked for by whoever has checked that the host may be visited: nothing here knows what is allowed.
+
+mod authority;
+mod files;
+mod leaves;
+mod own;
+
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+
+pub use self::authority::{Authority, Ca, NotACa};
+pub use self::files::{CaError, Description, Files, Opened, describe, pem};
+pub use self::leaves::Leaves;
+pub use self::own::{BadCertificate, Own};
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}

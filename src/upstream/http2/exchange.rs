@@ -1,0 +1,159 @@
+//! One request on a link, until the head of its response.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use h2::RecvStream;
+use h2::client::ResponseFuture;
+use http::{Response, StatusCode};
+use tokio::time::Instant;
+
+use super::alarm::Alarm;
+use super::fault::{self, Fate};
+use super::link::Seat;
+use super::passage::Passage;
+use super::read_back::read_back;
+use super::reply::Reply;
+use super::upload::{Upload, is_nothing};
+use crate::clock;
+use crate::upstream::body::RequestBody;
+use crate::upstream::connection::{MOST_INTERIM, Unsent};
+use crate::upstream::error::UpstreamError;
+use crate::upstream::head;
+use crate::upstream::message::Message;
+
+#[derive(Clone, Copy, Debug)]
+pub(in crate::upstream) struct Limits {
+    /// From the end of the request to the head of the response.
+    pub(in crate::upstream) response: Duration,
+    /// How long the origin may take nothing of a request, or be silent in the middle of a response.
+    pub(in crate::upstream) idle: Duration,
+}
+
+struct Exchange {
+    response: ResponseFuture,
+    upload: Upload,
+    passage: Passage,
+    interim: usize,
+    limits: Limits,
+    /// When the response must be in.
+    due: Instant,
+    alarm: Alarm,
+}
+
+/// Why there is no response, and what the origin made of the request.
+type Failed = (UpstreamError, Fate);
+
+/// Sends the request and waits for the head of the final response. `started` is called when the request's head has left.
+pub(in crate::upstream) async fn send(
+    seat: Seat,
+    mut message: Message,
+    limits: Limits,
+    mut started: impl FnMut(),
+) -> Result<Response<Reply>, (Unsent, Fate)> {
+    let (request, kept) = read_back(&message).map_err(|error| (Unsent { error, again: None }, Fate::Dealt))?;
+    let is_reused = seat.link().has_answered();
+    let Some((response, stream)) = seat.link().begin(request, is_nothing(&kept, &message.body)) else {
+        return Err((Unsent { error: UpstreamError::Closed, again: Some(message) }, Fate::Untouched));
+    };
+    let passage = Passage::new(seat, stream.stream_id().as_u32());
+    let body = std::mem::replace(&mut message.body, RequestBody::Empty);
+    let mut exchange = Exchange {
+        response,
+        upload: Upload::new(stream, kept, body),
+        passage,
+        interim: 0,
+        limits,
+        due: clock::now() + limits.response,
+        alarm: Alarm::default(),
+    };
+    let failed = match poll_fn(|cx| exchange.poll(cx, &mut started)).await {
+        Ok(mut response) => match check(&mut response) {
+            Ok(length) => return Ok(exchange.into_reply(response, length, message.is_head)),
+            Err(error) => (error, Fate::Dealt),
+        },
+        Err(failed) => failed,
+    };
+    let (error, fate) = failed;
+    if fate == Fate::Untouched {
+        // Who refuses one refuses the next: it goes another way.
+        exchange.passage.link().doubt();
+    }
+    let may_again = match fate {
+        Fate::Untouched | Fate::Misplaced => exchange.upload.untouched,
+        Fate::Unknown => message.repeatable && is_reused,
+        Fate::Dealt => false,
+    };
+    message.body = exchange.upload.into_body();
+    Err((Unsent { error, again: may_again.then_some(message) }, fate))
+}
+
+impl Exchange {
+    fn poll(&mut self, cx: &mut Context<'_>, started: &mut impl FnMut()) -> Poll<Result<Response<RecvStream>, Failed>> {
+        if self.passage.starts(cx.waker()) {
+            started();
+        }
+        let was_live = self.upload.is_live();
+        if let Poll::Ready(Err(fault)) = self.upload.push(cx) {
+            return Poll::Ready(Err((UpstreamError::RequestBody(fault), Fate::Dealt)));
+        }
+        // The origin's time begins when it has the whole request.
+        if was_live && !self.upload.is_live() {
+            self.due = clock::now() + self.limits.response;
+        }
+        match self.poll_head(cx) {
+            Poll::Ready(outcome) => {
+                if self.passage.may_have_started() {
+                    started();
+                }
+                Poll::Ready(outcome)
+            }
+            Poll::Pending => self.poll_overdue(cx).map(|error| Err((error, Fate::Dealt))),
+        }
+    }
+
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<RecvStream>, Failed>> {
+        while let Poll::Ready(Some(Ok(_))) = self.response.poll_informational(cx) {
+            self.interim += 1;
+            if self.interim > MOST_INTERIM {
+                let error = UpstreamError::Protocol("too many interim responses".to_owned());
+                return Poll::Ready(Err((error, Fate::Dealt)));
+            }
+        }
+        let link = self.passage.link();
+        let failed = |error: h2::Error| fault::of_request(&error, self.passage.stream, &link.record());
+        Pin::new(&mut self.response).poll(cx).map_err(failed)
+    }
+
+    /// The time that counts is the origin's: for the response, once it has the request; until then, for taking it.
+    fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<UpstreamError> {
+        let (due, error) = match (self.upload.is_live(), self.upload.stuck_since) {
+            (false, _) => (self.due, UpstreamError::ResponseTimeout),
+            (true, Some(since)) => (since + self.limits.idle, UpstreamError::WriteTimeout),
+            (true, None) => return Poll::Pending,
+        };
+        self.alarm.poll(due, cx).map(|()| {
+            self.passage.link().doubt();
+            error
+        })
+    }
+
+    fn into_reply(self, response: Response<RecvStream>, length: Option<u64>, is_head: bool) -> Response<Reply> {
+        self.passage.link().note_answer();
+        let has_body = !is_head && !matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        response.map(|body| {
+            has_body.then(|| Reply::new(body, length, self.upload, self.passage, self.limits.idle)).unwrap_or_default()
+        })
+    }
+}
+
+/// What HTTP/2 leaves open about a response head, and clients must be able to rely on; the length of the body, if told.
+fn check(response: &mut Response<RecvStream>) -> Result<Option<u64>, UpstreamError> {
+    match response.status().as_u16() {
+        101 => Err(UpstreamError::Upgrade),
+        status @ 600.. => Err(UpstreamError::Status(status)),
+        _ => head::check_length(response.headers_mut()),
+    }
+}

@@ -1,0 +1,67 @@
+//! What an error of HTTP/2 means: to the client, and for sending the request again.
+
+use std::io;
+
+use h2::{Error, Reason};
+
+use super::witness::Record;
+use crate::upstream::error::UpstreamError;
+use crate::upstream::reply::Broken;
+
+/// What may have become of a request that was not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) enum Fate {
+    /// The origin has not looked at it (RFC 9113, section 8.7).
+    Untouched,
+    /// The same, and it wants the request over HTTP/1.1.
+    Misplaced,
+    /// The connection ended, and nobody knows.
+    Unknown,
+    /// The origin has dealt with it, in its way.
+    Dealt,
+}
+
+/// Why the connection ended.
+pub(super) fn of_connection(error: &Error, record: &Record) -> UpstreamError {
+    if let Some(cut) = record.cut.clone() {
+        return cut.error();
+    }
+    match error.get_io() {
+        Some(error) if error.kind() == io::ErrorKind::BrokenPipe => UpstreamError::Closed,
+        Some(error) => UpstreamError::reading(error),
+        None if error.is_remote() => UpstreamError::Reset,
+        None => UpstreamError::Protocol(error.to_string()),
+    }
+}
+
+/// Why a request was not answered.
+pub(super) fn of_request(error: &Error, stream: u32, record: &Record) -> (UpstreamError, Fate) {
+    let is_beyond = record.last_stream.is_some_and(|last| stream > last);
+    if record.was_kept(stream) || is_beyond {
+        return (UpstreamError::Closed, Fate::Untouched);
+    }
+    match error.reason() {
+        Some(Reason::REFUSED_STREAM) if error.is_remote() => (UpstreamError::Reset, Fate::Untouched),
+        Some(Reason::HTTP_1_1_REQUIRED) if error.is_remote() => (UpstreamError::Reset, Fate::Misplaced),
+        _ if error.is_reset() && error.is_remote() => (UpstreamError::Reset, Fate::Dealt),
+        // The library says no more than that.
+        _ if error.is_reset() => {
+            (UpstreamError::Protocol("its head is malformed, or longer than limits.head_size".to_owned()), Fate::Dealt)
+        }
+        _ => match of_connection(error, record) {
+            ended if ended.is_unanswered() => (ended, Fate::Unknown),
+            other => (other, Fate::Dealt),
+        },
+    }
+}
+
+/// Why a body broke off.
+pub(super) fn of_body(error: &Error) -> Broken {
+    match error.get_io() {
+        Some(error) if error.kind() == io::ErrorKind::TimedOut => Broken::TimedOut,
+        Some(error) if error.kind() == io::ErrorKind::ConnectionReset => Broken::Reset,
+        Some(_) => Broken::Truncated,
+        None if error.is_library() => Broken::Malformed,
+        None => Broken::Reset,
+    }
+}

@@ -1,0 +1,254 @@
+//! One HTTP/2 connection to an origin, shared by the requests that are on it.
+//!
+//! A request writes its head itself, in the poll in which it is sent, so that it starts when its turn is claimed and
+//! not when another task gets round to it. Everything else is done by a task that the connection has of its own: frames
+//! come in for several requests, and none of them may have to wait for another's client.
+//!
+//! The link is the connection: when nobody holds it any more, it takes leave and is gone, and its task with it.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::SendStream;
+use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
+use http::Request;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::fault;
+use super::witness::{Record, Witness};
+use crate::clock;
+use crate::patience::{Limit, Patient};
+use crate::upstream::Terms;
+use crate::upstream::error::UpstreamError;
+use crate::upstream::pool::Place;
+use crate::upstream::stream::Stream;
+
+/// Requests at once on one connection; more open another. Four are in flight to a host unless the operator says more.
+const MOST_SEATS: usize = 16;
+/// What an origin may send of one response before its client takes it. At 50 ms of distance, 5 MB/s.
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// The same for all on one connection: enough for each seat, so that a slow client holds up nobody but itself.
+const LINK_WINDOW: u32 = STREAM_WINDOW * MOST_SEATS as u32;
+/// What is taken of an upload before the origin does.
+pub(super) const MOST_UNSENT: usize = 64 * 1024;
+/// A connection on which the origin was heard so lately is as good as a new one.
+const FRESH: Duration = Duration::from_secs(1);
+
+type Wire = Witness<Patient<Stream>>;
+
+pub(in crate::upstream) struct Link {
+    /// Held for one poll, never across an await.
+    core: Mutex<Core>,
+    record: Arc<Mutex<Record>>,
+    place: Place,
+    /// Of the rules that the guard judged the address by.
+    generation: u64,
+    taken: AtomicUsize,
+    idle_since: Mutex<Instant>,
+    /// The origin owes an answer for too long: nobody else is sent this way.
+    doubtful: AtomicBool,
+    /// Whether a request on it was answered.
+    answered: AtomicBool,
+}
+
+struct Core {
+    /// Both until the connection is over.
+    sender: Option<SendRequest<Bytes>>,
+    connection: Option<Connection<Wire, Bytes>>,
+    /// Of the task that goes on reading and writing.
+    driver: Waker,
+}
+
+/// A request's place on a link.
+#[derive(Debug)]
+pub(in crate::upstream) struct Seat {
+    link: Arc<Link>,
+}
+
+/// A stream on the link.
+pub(super) type Begun = (ResponseFuture, SendStream<Bytes>);
+
+impl Link {
+    /// Speaks HTTP/2 on a stream for which that was agreed. Ready when the origin has told its settings, among them how
+    /// many requests it takes at once.
+    pub(in crate::upstream) async fn open(
+        stream: Stream,
+        place: Place,
+        terms: Terms<'_>,
+    ) -> Result<Arc<Self>, UpstreamError> {
+        let idle = terms.config.idle_timeout;
+        let (wire, record) = Witness::new(Patient::new(stream, Arc::new(Limit::none()), idle, idle));
+        let handshake = settings(terms.head_size).handshake(wire).await;
+        let (sender, mut connection) = handshake.map_err(|error| fault::of_connection(&error, &record.lock()))?;
+        poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
+            Poll::Ready(Ok(())) => Poll::Ready(Err(UpstreamError::Closed)),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(fault::of_connection(&error, &record.lock()))),
+            Poll::Pending if record.lock().settled => Poll::Ready(Ok(())),
+            Poll::Pending => Poll::Pending,
+        })
+        .await?;
+        let core = Core { sender: Some(sender), connection: Some(connection), driver: Waker::noop().clone() };
+        let link = Arc::new(Link {
+            core: Mutex::new(core),
+            record,
+            place,
+            generation: terms.generation,
+            taken: AtomicUsize::new(0),
+            idle_since: Mutex::new(clock::now()),
+            doubtful: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
+        });
+        tokio::spawn(Driver(Arc::downgrade(&link)));
+        Ok(link)
+    }
+
+    /// A place for one more request; none if the origin takes no more of them here.
+    pub(in crate::upstream) fn seat(self: &Arc<Self>) -> Option<Seat> {
+        let most = self.core.lock().sender.as_ref()?.current_max_send_streams().min(MOST_SEATS);
+        if !self.is_open() || self.taken.load(Relaxed) >= most {
+            return None;
+        }
+        self.taken.fetch_add(1, Relaxed);
+        Some(Seat { link: self.clone() })
+    }
+
+    /// Whether requests under these rules may go this way, as far as they find a seat.
+    pub(in crate::upstream) fn suits(&self, generation: u64, fresh: bool) -> bool {
+        let is_fresh = || clock::now().duration_since(self.record.lock().heard) < FRESH;
+        self.generation == generation && self.is_open() && (!fresh || is_fresh())
+    }
+
+    fn is_open(&self) -> bool {
+        let record = self.record.lock();
+        let willing = record.last_stream.is_none() && record.cut.is_none() && !record.blocked;
+        willing && !self.doubtful.load(Relaxed)
+    }
+
+    /// Whether it has been without work for so long, or is of no more use to anybody.
+    pub(in crate::upstream) fn is_done(&self, keep_alive: Duration) -> bool {
+        let is_over = self.core.lock().connection.is_none();
+        let is_idle = || self.taken.load(Relaxed) == 0;
+        is_over || (is_idle() && clock::now().duration_since(*self.idle_since.lock()) >= keep_alive)
+    }
+
+    /// Whether it has answered before, so that its end may be that of a connection that was kept too long.
+    pub(super) fn has_answered(&self) -> bool {
+        self.answered.load(Relaxed)
+    }
+
+    pub(super) fn note_answer(&self) {
+        self.answered.store(true, Relaxed);
+    }
+
+    pub(super) fn doubt(&self) {
+        self.doubtful.store(true, Relaxed);
+    }
+
+    pub(super) fn record(&self) -> parking_lot::MutexGuard<'_, Record> {
+        self.record.lock()
+    }
+
+    /// Begins a request and writes its head, as far as the origin takes it at once. None if the link turns out to be of
+    /// no use, and nothing was written.
+    pub(super) fn begin(&self, request: Request<()>, is_whole: bool) -> Option<Begun> {
+        let mut core = self.core.lock();
+        // It may have ended, or be about to: that is known once what has come is read.
+        core.drive();
+        if !self.is_open() {
+            return None;
+        }
+        let begun = core.sender.as_mut()?.send_request(request, is_whole).ok()?;
+        core.drive();
+        Some(begun)
+    }
+
+    /// Ends the connection at once, with all that is on it.
+    pub(super) fn cut(&self) {
+        let mut core = self.core.lock();
+        core.sender = None;
+        let connection = core.connection.take();
+        // Its streams are told, and may look at the link.
+        drop(core);
+        drop(connection);
+    }
+}
+
+/// What curtsy asks of an origin's end of the connection.
+fn settings(head_size: usize) -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .enable_push(false)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(LINK_WINDOW)
+        .max_header_list_size(u32::try_from(head_size).unwrap_or(u32::MAX))
+        .max_send_buffer_size(MOST_UNSENT);
+    builder
+}
+
+impl Core {
+    /// Reads and writes what can be; true when the connection is over. Whoever calls, it is the link's task that is
+    /// woken for more.
+    fn drive(&mut self) -> bool {
+        let Some(connection) = &mut self.connection else { return true };
+        let is_over = Pin::new(connection).poll(&mut Context::from_waker(&self.driver)).is_ready();
+        if is_over {
+            self.connection = None;
+            self.sender = None;
+        }
+        is_over
+    }
+}
+
+/// Takes leave as HTTP/2 asks for (RFC 9113, section 6.8), as far as that goes without waiting.
+impl Drop for Link {
+    fn drop(&mut self) {
+        let core = self.core.get_mut();
+        core.sender = None;
+        core.drive();
+        core.driver.wake_by_ref();
+    }
+}
+
+/// The task of a link; ends with it.
+struct Driver(Weak<Link>);
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(link) = self.0.upgrade() else { return Poll::Ready(()) };
+        let mut core = link.core.lock();
+        core.driver.clone_from(cx.waker());
+        if core.drive() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Seat {
+    pub(in crate::upstream) fn place(&self) -> Place {
+        self.link.place.clone()
+    }
+
+    pub(super) fn link(&self) -> &Link {
+        &self.link
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        *self.link.idle_since.lock() = clock::now();
+        self.link.taken.fetch_sub(1, Relaxed);
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("taken", &self.taken).finish_non_exhaustive()
+    }
+}

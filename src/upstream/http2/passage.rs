@@ -1,0 +1,52 @@
+//! A request's stay on a link: knows whether the request has started.
+//!
+//! A turn that was claimed and not used goes back to the host. So nothing may leave for the origin after its request
+//! was given up: if the head is still waiting to be written then, the connection goes with it.
+
+use std::task::Waker;
+
+use super::link::{Link, Seat};
+
+#[derive(Debug)]
+pub(super) struct Passage {
+    seat: Seat,
+    pub(super) stream: u32,
+    started: bool,
+}
+
+impl Passage {
+    pub(super) fn new(seat: Seat, stream: u32) -> Self {
+        Passage { seat, stream, started: false }
+    }
+
+    pub(super) fn link(&self) -> &Link {
+        self.seat.link()
+    }
+
+    /// Whether the head has left since this was last asked. Wakes the task when it does.
+    pub(super) fn starts(&mut self, waker: &Waker) -> bool {
+        if self.started {
+            return false;
+        }
+        let mut record = self.seat.link().record();
+        self.started = record.has_left(self.stream);
+        if !self.started {
+            record.watch(waker);
+        }
+        self.started
+    }
+
+    /// Whether the head has perhaps left, now that the connection is over; asked once.
+    pub(super) fn may_have_started(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.started, true);
+        !before && !self.seat.link().record().was_kept(self.stream)
+    }
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        if !self.started && !self.seat.link().record().has_left(self.stream) {
+            self.seat.link().cut();
+        }
+    }
+}

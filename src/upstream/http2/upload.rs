@@ -1,0 +1,121 @@
+//! A request's body on its way into a stream.
+//!
+//! The next piece is asked for when the last one has been taken, and one is taken only as far as the origin's windows
+//! are open, so a slow origin slows its client down.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::{Reason, SendStream};
+use http_body::Body;
+use tokio::time::Instant;
+
+use super::link::MOST_UNSENT;
+use crate::clock;
+use crate::upstream::body::RequestBody;
+use crate::upstream::error::BodyFault;
+
+#[derive(Debug)]
+pub(super) struct Upload {
+    stream: SendStream<Bytes>,
+    /// Taken from the body and not yet by the origin.
+    piece: Bytes,
+    body: RequestBody,
+    state: State,
+    /// Nothing of the body has been asked for.
+    pub(super) untouched: bool,
+    /// Since when the origin takes nothing.
+    pub(super) stuck_since: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Flowing,
+    /// The origin has all of it.
+    Over,
+    /// The origin takes no more, or the client's body broke.
+    Failed,
+}
+
+impl Upload {
+    /// `piece`: what of the body is known already.
+    pub(super) fn new(stream: SendStream<Bytes>, piece: Bytes, body: RequestBody) -> Self {
+        let state = if is_nothing(&piece, &body) { State::Over } else { State::Flowing };
+        Upload { stream, piece, body, state, untouched: true, stuck_since: None }
+    }
+
+    /// Whether there is more to send, and the origin may still take it.
+    pub(super) fn is_live(&self) -> bool {
+        self.state == State::Flowing
+    }
+
+    /// Sends as much as the origin takes. An error is of the client's body; that the origin takes no more is for its
+    /// response to explain.
+    pub(super) fn push(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
+        while self.state == State::Flowing {
+            if !self.piece.is_empty() {
+                ready!(self.send_piece(cx));
+                continue;
+            }
+            self.untouched = false;
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(content) => self.piece = content,
+                    Err(frame) => {
+                        let trailers = frame.into_trailers().unwrap_or_default();
+                        let sent = self.stream.send_trailers(trailers).is_ok();
+                        self.state = if sent { State::Over } else { State::Failed };
+                    }
+                },
+                Some(Err(fault)) => {
+                    self.stream.send_reset(Reason::CANCEL);
+                    self.state = State::Failed;
+                    return Poll::Ready(Err(fault));
+                }
+                None => self.send(Bytes::new(), true),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn send_piece(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.stream.capacity() == 0 {
+            self.stream.reserve_capacity(self.piece.len().min(MOST_UNSENT));
+            match self.stream.poll_capacity(cx) {
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(_)) | None) => self.state = State::Failed,
+                Poll::Pending => {
+                    self.stuck_since.get_or_insert_with(clock::now);
+                    return Poll::Pending;
+                }
+            }
+        }
+        let room = self.stream.capacity().min(self.piece.len());
+        if room > 0 && self.state == State::Flowing {
+            self.stuck_since = None;
+            let piece = self.piece.split_to(room);
+            let is_last = is_nothing(&self.piece, &self.body) || (self.piece.is_empty() && self.body.is_end_stream());
+            self.send(piece, is_last);
+        }
+        Poll::Ready(())
+    }
+
+    fn send(&mut self, piece: Bytes, is_last: bool) {
+        match self.stream.send_data(piece, is_last) {
+            Ok(()) if is_last => self.state = State::Over,
+            Ok(()) => {}
+            Err(_) => self.state = State::Failed,
+        }
+    }
+
+    /// The body, to be sent on another stream.
+    pub(super) fn into_body(self) -> RequestBody {
+        self.body
+    }
+}
+
+/// Whether a request is whole without a body.
+pub(super) fn is_nothing(piece: &Bytes, body: &RequestBody) -> bool {
+    piece.is_empty() && matches!(body, RequestBody::Empty)
+}

@@ -1,0 +1,210 @@
+//! A stream that sees which frames pass on it, and so knows what the `h2` crate does not tell.
+//!
+//! Above all: when a request's head has really left, which is when a request starts, and up to which request an origin
+//! that says farewell has looked. Besides, it ends a connection whose origin talks without saying anything.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+use crate::clock;
+use crate::frames::{Chatter, Follower, Frame, PREFACE};
+use crate::upstream::error::UpstreamError;
+use crate::upstream::tls::HandshakeFault;
+
+/// What was seen, for those who use the connection.
+#[derive(Debug)]
+pub(super) struct Record {
+    /// The last stream whose request head was handed to the stream below, and the last whose head has left it.
+    written: u32,
+    left: u32,
+    /// What was written waits for the origin to take it.
+    pub(super) blocked: bool,
+    /// The origin's first word, its settings, has come.
+    pub(super) settled: bool,
+    /// Something else came before it.
+    unsettled: bool,
+    /// The origin takes no more requests, and has looked at none beyond this stream.
+    pub(super) last_stream: Option<u32>,
+    pub(super) heard: Instant,
+    chatter: Chatter,
+    /// Why the stream ended, if it ended with an error.
+    pub(super) cut: Option<Cut>,
+    /// Who waits for a head to leave.
+    waiting: Vec<Waker>,
+}
+
+/// An error of the stream, for as many requests as it hits.
+#[derive(Clone, Debug)]
+pub(super) enum Cut {
+    /// The origin's first frame is not its settings.
+    Unsettled,
+    Chatter,
+    Handshake(HandshakeFault),
+    Stream(io::ErrorKind),
+}
+
+#[derive(Debug)]
+pub(super) struct Witness<S> {
+    stream: S,
+    record: Arc<Mutex<Record>>,
+    outward: Follower,
+    inward: Follower,
+}
+
+impl Record {
+    fn new() -> Self {
+        Record {
+            written: 0,
+            left: 0,
+            blocked: false,
+            settled: false,
+            unsettled: false,
+            last_stream: None,
+            heard: clock::now(),
+            chatter: Chatter::default(),
+            cut: None,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Whether the whole head of this stream's request is with the origin, or on its way there.
+    pub(super) fn has_left(&self, stream: u32) -> bool {
+        self.left >= stream
+    }
+
+    /// Whether the origin cannot have seen the whole head.
+    pub(super) fn was_kept(&self, stream: u32) -> bool {
+        self.written < stream
+    }
+
+    /// Wakes this task when a head leaves.
+    pub(super) fn watch(&mut self, waker: &Waker) {
+        if !self.waiting.iter().any(|known| known.will_wake(waker)) {
+            self.waiting.push(waker.clone());
+        }
+    }
+
+    fn wrote(&mut self, frame: Frame) {
+        if frame.ends_head() {
+            self.written = self.written.max(frame.stream);
+        }
+        self.chatter.wrote(frame);
+    }
+
+    fn flushed(&mut self) {
+        self.blocked = false;
+        if self.left < self.written {
+            self.left = self.written;
+            self.waiting.drain(..).for_each(Waker::wake);
+        }
+    }
+
+    fn read(&mut self, frame: Frame) {
+        self.settled |= frame.tells_settings();
+        if let Some(last) = frame.last_stream() {
+            self.last_stream = Some(self.last_stream.unwrap_or(last).min(last));
+        }
+        self.unsettled |= !self.settled;
+        self.chatter.read(frame);
+    }
+
+    /// An origin that begins with something else than HTTP/2, or only talks, is cut off.
+    fn check(&mut self) -> io::Result<()> {
+        let cut = match self.chatter.is_too_much() {
+            _ if self.unsettled => Cut::Unsettled,
+            true => Cut::Chatter,
+            false => return Ok(()),
+        };
+        self.cut = Some(cut);
+        Err(io::ErrorKind::InvalidData.into())
+    }
+}
+
+impl Cut {
+    fn by(error: &io::Error) -> Self {
+        match UpstreamError::reading(error) {
+            UpstreamError::Handshake(fault) => Cut::Handshake(fault),
+            _ => Cut::Stream(error.kind()),
+        }
+    }
+
+    pub(super) fn error(self) -> UpstreamError {
+        match self {
+            Cut::Unsettled => UpstreamError::Protocol("it does not begin with HTTP/2".to_owned()),
+            Cut::Chatter => UpstreamError::Protocol("too many frames that say nothing".to_owned()),
+            Cut::Handshake(fault) => UpstreamError::Handshake(fault),
+            // Only writes have a limit down here.
+            Cut::Stream(io::ErrorKind::TimedOut) => UpstreamError::WriteTimeout,
+            Cut::Stream(io::ErrorKind::BrokenPipe) => UpstreamError::Closed,
+            Cut::Stream(kind) => UpstreamError::reading(&kind.into()),
+        }
+    }
+}
+
+impl<S> Witness<S> {
+    pub(super) fn new(stream: S) -> (Self, Arc<Mutex<Record>>) {
+        let record = Arc::new(Mutex::new(Record::new()));
+        let (outward, inward) = (Follower::new(PREFACE), Follower::new(0));
+        (Witness { stream, record: record.clone(), outward, inward }, record)
+    }
+
+    fn settle<T>(&mut self, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match &outcome {
+            Poll::Ready(Ok(_)) => {}
+            Poll::Ready(Err(error)) => {
+                self.record.lock().cut.get_or_insert_with(|| Cut::by(error));
+            }
+            Poll::Pending => self.record.lock().blocked = true,
+        }
+        outcome
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Witness<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        let outcome = Pin::new(&mut this.stream).poll_read(cx, buf);
+        match &outcome {
+            Poll::Ready(Ok(())) if buf.filled().len() > before => {
+                let mut record = this.record.lock();
+                record.heard = clock::now();
+                this.inward.follow(&buf.filled()[before..], |frame| record.read(frame));
+                Poll::Ready(record.check())
+            }
+            Poll::Pending => outcome,
+            Poll::Ready(_) => this.settle(outcome),
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Witness<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let outcome = Pin::new(&mut this.stream).poll_write(cx, buf);
+        if let Poll::Ready(Ok(written)) = outcome {
+            let mut record = this.record.lock();
+            this.outward.follow(&buf[..written], |frame| record.wrote(frame));
+        }
+        this.settle(outcome)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let outcome = Pin::new(&mut this.stream).poll_flush(cx);
+        if let Poll::Ready(Ok(())) = outcome {
+            this.record.lock().flushed();
+        }
+        this.settle(outcome)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}

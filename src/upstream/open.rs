@@ -1,0 +1,143 @@
+//! Opening connections: straight to the origin or through the parent proxy, with TLS where the origin has it, and with
+//! HTTP/2 where both want it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::time::timeout_at;
+
+use super::connection::Connection;
+use super::dial::{self, Dialled};
+use super::error::UpstreamError;
+use super::http2::{Link, Opened, Way};
+use super::pool::Place;
+use super::stream::Stream;
+use super::tls::HandshakeFault;
+use super::{Kind, Ready, Terms, Upstream, parent};
+use crate::politeness::{HostKey, Origin, Scheme};
+
+/// A new connection, by what the origin chose to speak on it.
+enum New {
+    Http1(Box<Connection>),
+    Http2(Arc<Link>),
+}
+
+impl New {
+    fn ready(self) -> Result<Ready, UpstreamError> {
+        match self {
+            New::Http1(connection) => Ok(Ready(Kind::Own(connection))),
+            New::Http2(link) => link.seat().map(|seat| Ready(Kind::Shared(seat))).ok_or_else(takes_none),
+        }
+    }
+}
+
+fn takes_none() -> UpstreamError {
+    UpstreamError::Protocol("the origin's settings allow no request".to_owned())
+}
+
+impl Upstream {
+    /// A connection to the place that no request has used yet, or a link that several share.
+    pub(super) async fn open(&self, terms: Terms<'_>, place: Place, fresh: bool) -> Result<Ready, UpstreamError> {
+        match &place {
+            Place::Origin(origin) if origin.scheme == Scheme::Https && terms.http2 => {
+                self.open_shared(terms, &place, origin, fresh).await
+            }
+            Place::Origin(origin) => self.open_origin(terms, origin, false).await?.ready(),
+            Place::Parent => {
+                let parent =
+                    terms.config.proxy.as_ref().expect("a place at the parent is only taken where there is one");
+                let stream = Stream::Plain(dial::connect_parent(&self.resolver, terms.config, parent).await?.stream);
+                Ok(Ready(Kind::Own(Box::new(Connection::new(stream, place, terms)))))
+            }
+        }
+    }
+
+    /// A seat on the link to the origin, if it turns out to speak HTTP/2.
+    async fn open_shared(
+        &self,
+        terms: Terms<'_>,
+        place: &Place,
+        origin: &Origin,
+        fresh: bool,
+    ) -> Result<Ready, UpstreamError> {
+        loop {
+            let opening = match self.links.way(place, |link| link.suits(terms.generation, fresh)) {
+                Way::Seat(seat) => return Ok(Ready(Kind::Shared(seat))),
+                Way::Http1 => return self.open_origin(terms, origin, false).await?.ready(),
+                Way::Opening(opening) => opening,
+            };
+            let mut own = None;
+            let opened = opening.get_or_init(async || {
+                let (opened, outcome) = share(self.open_origin(terms, origin, true).await);
+                own = Some(outcome);
+                opened
+            });
+            let failed = matches!(opened.await, Opened::Failed);
+            match own {
+                Some(outcome) => return outcome,
+                None if failed => return self.open_alone(terms, place, origin).await,
+                None => {}
+            }
+        }
+    }
+
+    /// After an attempt failed that several waited for: they try at the same time, or the last would wait for all.
+    async fn open_alone(&self, terms: Terms<'_>, place: &Place, origin: &Origin) -> Result<Ready, UpstreamError> {
+        let new = self.open_origin(terms, origin, true).await?;
+        if let New::Http2(link) = &new {
+            self.links.add(place, link.clone());
+        }
+        new.ready()
+    }
+
+    /// The handshakes belong to getting ready: slow ones cost no gap between requests.
+    async fn open_origin(&self, terms: Terms<'_>, origin: &Origin, http2: bool) -> Result<New, UpstreamError> {
+        let (Dialled { stream, until }, early) = self.reach(terms, &origin.host, origin.port).await?;
+        let place = || Place::Origin(origin.clone());
+        let own = |stream| New::Http1(Box::new(Connection::new(stream, place(), terms)));
+        if origin.scheme == Scheme::Http {
+            return Ok(own(Stream::Plain(stream)));
+        }
+        // In TLS the client speaks first.
+        if !early.is_empty() {
+            return Err(UpstreamError::Handshake(HandshakeFault::NotTls));
+        }
+        let handshakes = async {
+            let tls = terms.trust.handshake(&origin.host, stream, http2).await?;
+            let is_http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+            let stream = Stream::Tls(Box::new(tls));
+            if is_http2 { Link::open(stream, place(), terms).await.map(New::Http2) } else { Ok(own(stream)) }
+        };
+        timeout_at(until, handshakes).await.map_err(|_| UpstreamError::ConnectTimeout)?
+    }
+
+    /// The bytes are what the far end has already sent.
+    pub(super) async fn reach(
+        &self,
+        terms: Terms<'_>,
+        host: &HostKey,
+        port: u16,
+    ) -> Result<(Dialled, Bytes), UpstreamError> {
+        let Some(parent) = &terms.config.proxy else {
+            let dialled = dial::connect(&self.resolver, terms.guard, terms.config, host, port).await?;
+            return Ok((dialled, Bytes::new()));
+        };
+        terms.guard.judge_unresolved(host, port).map_err(UpstreamError::Denied)?;
+        let Dialled { stream, until } = dial::connect_parent(&self.resolver, terms.config, parent).await?;
+        let opening = parent::open_tunnel(stream, parent, host, port);
+        let (stream, early) = timeout_at(until, opening).await.map_err(|_| UpstreamError::ConnectTimeout)??;
+        Ok((Dialled { stream, until }, early))
+    }
+}
+
+/// What others are told of an attempt, and what is one's own.
+fn share(outcome: Result<New, UpstreamError>) -> (Opened, Result<Ready, UpstreamError>) {
+    match outcome {
+        Ok(New::Http2(link)) => match link.seat() {
+            Some(seat) => (Opened::Link(link), Ok(Ready(Kind::Shared(seat)))),
+            None => (Opened::Failed, Err(takes_none())),
+        },
+        Ok(New::Http1(connection)) => (Opened::http1(), Ok(Ready(Kind::Own(connection)))),
+        Err(error) => (Opened::Failed, Err(error)),
+    }
+}

@@ -1,0 +1,354 @@
+//! Clients that speak HTTP/2 to the proxy itself: requests with absolute URIs, tunnels as streams, and floods.
+
+use std::future::Future;
+use std::sync::mpsc;
+
+use bytes::Bytes;
+use curtsy::config::Mode;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{Reason, RecvStream, SendStream};
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::support::http2_origin::{
+    CONTINUATION, END_HEADERS, END_STREAM, HEADERS, PING, SETTINGS, frame, pour, reset,
+};
+use crate::support::proxy_tls::Own;
+use crate::support::{Authority, Client, Curtsy, End, Http2Origin, Origin, PATIENCE, Stopwatch, ms, soon};
+
+const HTTP2: &[&str] = &["h2"];
+
+/// Runs a client to its end, which must come in time.
+fn run<T>(client: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, client).await.expect("in time") })
+}
+
+async fn connect(own: &Own, curtsy: &Curtsy) -> SendRequest<Bytes> {
+    let tcp = TcpStream::connect(curtsy.tls_address()).await.expect("curtsy listens");
+    let name = ServerName::try_from("localhost").expect("a name");
+    let tls = TlsConnector::from(own.believing(HTTP2)).connect(name, tcp).await.expect("curtsy is believed");
+    let (send, connection) = h2::client::handshake(tls).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    send
+}
+
+async fn begin(send: &SendRequest<Bytes>, request: Request<()>, whole: bool) -> (ResponseFuture, SendStream<Bytes>) {
+    send.clone().ready().await.expect("open").send_request(request, whole).expect("a sound request")
+}
+
+async fn get(send: &SendRequest<Bytes>, url: &str) -> (StatusCode, HeaderMap, Vec<u8>) {
+    let (response, _) = begin(send, Request::get(url).body(()).expect("a request"), true).await;
+    let (head, body) = response.await.expect("a response").into_parts();
+    (head.status, head.headers, read(body).await.expect("a whole body"))
+}
+
+async fn read(mut body: RecvStream) -> Result<Vec<u8>, h2::Error> {
+    let mut all = Vec::new();
+    while let Some(piece) = body.data().await {
+        let piece = piece?;
+        let _ = body.flow_control().release_capacity(piece.len());
+        all.extend_from_slice(&piece);
+    }
+    Ok(all)
+}
+
+fn to(authority: &str) -> Request<()> {
+    let uri: Uri = authority.parse().expect("an authority");
+    Request::builder().method(Method::CONNECT).uri(uri).body(()).expect("a request")
+}
+
+async fn tunnel(send: &SendRequest<Bytes>, authority: &str) -> (SendStream<Bytes>, RecvStream) {
+    let (response, stream) = begin(send, to(authority), false).await;
+    let response = response.await.expect("a response");
+    assert_eq!(response.status(), 200);
+    (stream, response.into_body())
+}
+
+/// Issue 7
+#[test]
+fn requests_take_the_path_of_all_others() {
+    let (own, origin) = (Own::new(), Origin::hello());
+    let curtsy = own.curtsy(|_| ());
+    run(async {
+        let send = connect(&own, &curtsy).await;
+        let (status, headers, body) = get(&send, &origin.url("/a?b")).await;
+        assert_eq!((status.as_u16(), &body[..]), (200, &b"hello"[..]));
+        assert!(!headers.contains_key("connection"), "{headers:?}");
+        let (status, headers, _) = get(&send, "http://10.1.2.3/").await;
+        assert_eq!(status, 403);
+        assert_eq!(headers["curtsy-error"], "destination-denied");
+        assert_eq!(get(&send, &origin.url("/again")).await.0, 200);
+    });
+    let request = origin.request();
+    assert_eq!((request.line().as_str(), request.value("Via").as_str()), ("GET /a?b HTTP/1.1", "2 front-desk"));
+    assert_eq!(request.value("Host"), origin.authority());
+}
+
+/// Issue 7: HTTP/2 on both sides.
+#[test]
+fn both_sides_may_speak_http2() {
+    let (own, authority) = (Own::new(), Authority::new());
+    let origin = Http2Origin::hello(&authority);
+    let roots = vec![authority.file()];
+    let curtsy = own.curtsy(|config| config.tls.extra_roots = roots);
+    run(async {
+        let send = connect(&own, &curtsy).await;
+        for _ in 0..3 {
+            assert_eq!(get(&send, &origin.url("/")).await.2, b"hello");
+        }
+    });
+    assert_eq!((origin.arrivals().len(), origin.connections()), (3, 1));
+}
+
+/// Promise 1: streams of one connection keep their distance as connections do.
+#[test]
+fn streams_wait_their_turn() {
+    let (own, delay, watch) = (Own::new(), ms(100), Stopwatch::start());
+    let (came, comes) = mpsc::channel();
+    let origin = Origin::scripted(move |visitor| {
+        while visitor.request().is_some() {
+            came.send(watch.elapsed()).unwrap();
+            visitor.send(crate::support::HELLO);
+        }
+    });
+    let curtsy = own.curtsy(|config| {
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = delay;
+    });
+    run(async {
+        let send = connect(&own, &curtsy).await;
+        let mut answers = Vec::new();
+        for _ in 0..10 {
+            answers.push(begin(&send, Request::get(origin.url("/")).body(()).unwrap(), true).await.0);
+        }
+        for answer in answers {
+            assert_eq!(answer.await.expect("a response").status(), 200);
+        }
+    });
+    let times: Vec<_> = comes.try_iter().collect();
+    assert_eq!(times.len(), 10);
+    for pair in times.windows(2) {
+        assert!(pair[1] - pair[0] + ms(50) >= delay, "{times:?}");
+    }
+    assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
+}
+
+/// Issue 7
+#[test]
+fn a_tunnel_is_a_stream_that_is_half_closed_both_ways() {
+    let own = Own::new();
+    let origin = Origin::scripted(|visitor| {
+        let (asked, end) = visitor.read_to_end();
+        assert_eq!((&asked[..], end), (&b"question"[..], End::Fin));
+        visitor.send("answer");
+    });
+    let curtsy = own.curtsy(|_| ());
+    run(async {
+        let send = connect(&own, &curtsy).await;
+        let (mut stream, body) = tunnel(&send, &origin.authority()).await;
+        stream.send_data("ques".into(), false).unwrap();
+        stream.send_data("tion".into(), true).unwrap();
+        assert_eq!(read(body).await.unwrap(), b"answer");
+    });
+}
+
+/// Issue 7: many tunnels and large amounts at once.
+#[test]
+fn tunnels_carry_bytes_both_ways_at_once() {
+    const SIZE: usize = 1_000_000;
+    let own = Own::new();
+    let origin = Origin::scripted(|visitor| {
+        while let Ok(bytes) = visitor.read_some() {
+            visitor.send(bytes);
+        }
+    });
+    let curtsy = own.curtsy(|_| ());
+    run(async {
+        let send = connect(&own, &curtsy).await;
+        let mut echoes = Vec::new();
+        for number in 0..4_u8 {
+            let (mut stream, body) = tunnel(&send, &origin.authority()).await;
+            tokio::spawn(async move { pour(&mut stream, Bytes::from(vec![number; SIZE]), true).await });
+            echoes.push(tokio::spawn(read(body)));
+        }
+        for (number, echo) in echoes.into_iter().enumerate() {
+            let echo = echo.await.unwrap().unwrap();
+            assert!(echo.len() == SIZE && echo.iter().all(|byte| usize::from(*byte) == number));
+        }
+    });
+}
+
+/// Issue 7: S50 is about HTTP/1.1; here the others stay.
+#[test]
+fn a_refused_tunnel_closes_nothing_else() {
+    let (own, origin) = (Own::new(), Origin::hello());
+    let curtsy = own.curtsy(|config| config.access.connect_ports = Some(vec![443]));
+    run(async {
+        let send = connect(&own, &curtsy).await;
+        let (response, _stream) = begin(&send, to("localhost:25"), false).await;
+        let response = response.await.expect("an answer");
+        assert_eq!(response.status(), 403);
+        assert_eq!(response.headers()["curtsy-error"], "destination-denied");
+        assert_eq!(get(&send, &origin.url("/")).await.2, b"hello");
+    });
+}
+
+/// Issue 7
+#[test]
+fn a_tunnel_that_is_cancelled_ends_at_the_origin() {
+    let own = Own::new();
+    let (ended, end) = mpsc::channel();
+    let origin = Origin::scripted(move |visitor| {
+        visitor.send("hi");
+        ended.send(visitor.linger()).unwrap();
+    });
+    let curtsy = own.curtsy(|_| ());
+    run(async {
+        let send = connect(&own, &curtsy).await;
+        let (mut stream, mut body) = tunnel(&send, &origin.authority()).await;
+        assert_eq!(body.data().await.unwrap().unwrap(), "hi");
+        stream.send_reset(Reason::CANCEL);
+        tokio::task::spawn_blocking(move || assert_ne!(end.recv_timeout(PATIENCE).unwrap(), End::Silence)).await
+    })
+    .unwrap();
+    assert!(soon(|| curtsy.metric("curtsy_tunnels") == 0));
+}
+
+/// Issue 7: nothing moves for too long, and the stream ends; the connection does not.
+#[test]
+fn an_idle_tunnel_ends_alone() {
+    let (own, page) = (Own::new(), Origin::hello());
+    let silent = Origin::scripted(|visitor| _ = visitor.linger());
+    let curtsy = own.curtsy(|config| {
+        config.upstream.idle_timeout = ms(300);
+        config.limits.client_idle = ms(5000);
+    });
+    run(async {
+        let send = connect(&own, &curtsy).await;
+        let (_stream, body) = tunnel(&send, &silent.authority()).await;
+        let _ = read(body).await;
+        assert_eq!(get(&send, &page.url("/")).await.2, b"hello");
+    });
+}
+
+/// Issue 7: an origin that does not read slows its client down.
+#[test]
+fn a_tunnel_waits_for_its_slow_end() {
+    let own = Own::new();
+    let (finish, finished) = mpsc::channel::<()>();
+    let finished = std::sync::Mutex::new(finished);
+    let origin = Origin::scripted(move |visitor| {
+        visitor.small_window();
+        let _ = finished.lock().unwrap().recv_timeout(PATIENCE);
+    });
+    let curtsy = own.curtsy(|_| ());
+    let sent = run(async {
+        let send = connect(&own, &curtsy).await;
+        let (mut stream, _body) = tunnel(&send, &origin.authority()).await;
+        let mut sent = 0;
+        let piece = Bytes::from_static(&[0; 16 * 1024]);
+        while tokio::time::timeout(ms(500), pour(&mut stream, piece.clone(), false)).await == Ok(true) {
+            sent += piece.len();
+            assert!(sent < 16_000_000, "curtsy takes everything for an origin that takes nothing");
+        }
+        sent
+    });
+    assert!(sent > 0);
+    finish.send(()).unwrap();
+}
+
+/// Issue 7
+#[test]
+fn users_are_asked_for_their_names() {
+    let (own, origin) = (Own::new(), Origin::hello());
+    let users = tempfile::NamedTempFile::new().unwrap();
+    let hash = bcrypt::hash("secret", 4).unwrap();
+    std::fs::write(users.path(), format!("me:{hash}\n")).unwrap();
+    let curtsy = own.curtsy(|config| config.access.users_file = Some(users.path().to_owned()));
+    run(async {
+        let send = connect(&own, &curtsy).await;
+        let (status, headers, _) = get(&send, &origin.url("/")).await;
+        assert_eq!(status, 407);
+        assert!(headers.contains_key("proxy-authenticate"));
+        let request = Request::get(origin.url("/")).header("proxy-authorization", "Basic bWU6c2VjcmV0").body(());
+        let (response, _) = begin(&send, request.unwrap(), true).await;
+        assert_eq!(response.await.unwrap().status(), 200);
+    });
+}
+
+/// A client that writes its frames by hand, after both have told their settings.
+fn by_hand(own: &Own, curtsy: &Curtsy) -> Client {
+    let mut client = own.client(curtsy, HTTP2);
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    client.send(frame(SETTINGS, 0, 0, b""));
+    client
+}
+
+/// `GET http://authority/`, compressed.
+fn fields(authority: &str) -> Vec<u8> {
+    [&[0x82, 0x86, 0x84, 0x01, authority.len() as u8][..], authority.as_bytes()].concat()
+}
+
+/// X32, X38
+#[test]
+fn floods_are_cut_off_and_harm_nobody() {
+    let (own, origin) = (Own::new(), Origin::hello());
+    let slow = Origin::scripted(|visitor| _ = visitor.linger());
+    let curtsy = own.curtsy(|_| ());
+    let head = fields(&slow.authority());
+    let rapid = move |number: u32| {
+        let stream = number * 2 + 1;
+        [frame(HEADERS, END_HEADERS | END_STREAM, stream, &head), reset(stream, 8)].concat()
+    };
+    let head = fields(&slow.authority());
+    let floods: [(&str, Box<dyn Fn(u32) -> Vec<u8>>); 6] = [
+        ("rapid reset", Box::new(rapid)),
+        ("ping", Box::new(|_| frame(PING, 0, 0, b"12345678"))),
+        ("settings", Box::new(|_| frame(SETTINGS, 0, 0, b""))),
+        ("priority", Box::new(|_| frame(2, 0, 1, &[0, 0, 0, 0, 9]))),
+        ("window", Box::new(|_| frame(8, 0, 0, &[0, 0, 0, 1]))),
+        (
+            "continuation",
+            Box::new(
+                move |number| if number == 0 { frame(HEADERS, 0, 1, &head) } else { frame(CONTINUATION, 0, 1, b"") },
+            ),
+        ),
+    ];
+    for (name, flood) in floods {
+        let mut client = by_hand(&own, &curtsy);
+        client.patience(ms(1000));
+        let cut = (0..2000).any(|round| {
+            let many: Vec<u8> = (0..64).flat_map(|number| flood(round * 64 + number)).collect();
+            !client.send(many)
+        });
+        assert!(cut, "{name} is taken for ever");
+        assert_eq!(own.client(&curtsy, &["http/1.1"]).ask(&[&origin.get("/"), "Host: x"]).text(), "hello");
+    }
+    assert!(soon(|| curtsy.metric("curtsy_client_connections") == 0));
+}
+
+/// S54, S57: what could be read in two ways goes nowhere.
+#[test]
+fn malformed_requests_are_refused() {
+    let (own, origin) = (Own::new(), Origin::hello());
+    let curtsy = own.curtsy(|_| ());
+    let field = |name: &[u8], value: &[u8]| [&[0x00, name.len() as u8][..], name, &[value.len() as u8], value].concat();
+    let bad = [
+        field(b"connection", b"close"),
+        field(b"transfer-encoding", b"chunked"),
+        field(b"X-Upper", b"1"),
+        field(b"x", b"a\r\nb: c"),
+        field(b"te", b"gzip"),
+    ];
+    for extra in bad {
+        let mut client = by_hand(&own, &curtsy);
+        let head = [fields(&origin.authority()), extra].concat();
+        client.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, &head));
+        client.patience(ms(300));
+        while client.read_some().is_ok() {}
+    }
+    assert_eq!(origin.count(), 0, "{}", String::from_utf8_lossy(&origin.bytes()));
+}

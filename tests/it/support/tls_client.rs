@@ -1,0 +1,48 @@
+//! A client that opens a tunnel through curtsy and speaks TLS in it, believing whom it is told to.
+
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+
+use super::client::Client;
+use super::curtsy::Curtsy;
+
+/// Believes what curtsy says to be its CA, and nobody else.
+pub(crate) fn believing(curtsy: &Curtsy, protocols: &[&str]) -> Arc<ClientConfig> {
+    let response = curtsy.get("http://curtsy.invalid/ca.pem");
+    assert_eq!(response.status(), 200, "{}", response.text());
+    believing_pem(&response.text(), protocols)
+}
+
+/// Believes whoever is in this PEM.
+pub(crate) fn believing_pem(pem: &str, protocols: &[&str]) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        roots.add(certificate.expect("PEM")).expect("a certificate of an authority");
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider speaks the default versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    Arc::new(config)
+}
+
+/// An open tunnel to this authority.
+pub(crate) fn tunnel(curtsy: &Curtsy, authority: &str) -> Client {
+    let mut client = curtsy.client();
+    let response = client.ask(&[&format!("CONNECT {authority} HTTP/1.1"), &format!("Host: {authority}")]);
+    assert_eq!(response.status(), 200, "{}", response.text());
+    client
+}
+
+/// A client inside of a tunnel, under TLS, that believes curtsy.
+pub(crate) fn inside(curtsy: &Curtsy, host: &str, port: u16) -> Client {
+    let mut client = tunnel(curtsy, &format!("{host}:{port}"));
+    client.seek_tls(&believing(curtsy, &["http/1.1"]), host).expect("curtsy is believed");
+    client
+}

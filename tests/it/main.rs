@@ -30,6 +30,7 @@
 //! | what was counted, health | `admin` |
 //! | what counts, and other numbers while it runs | `steering` |
 //! | what survives a restart | `restart` |
+//! | what is kept, in people's hands | `state` |
 
 mod admin;
 mod bodies;
@@ -55,6 +56,7 @@ mod robots;
 mod robots_command;
 mod robots_learning;
 mod running;
+mod state;
 mod steering;
 mod support;
 mod target;

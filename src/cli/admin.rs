@@ -30,7 +30,8 @@ pub(super) struct AskArgs {
     #[arg(long, global = true)]
     pub(super) json: bool,
     /// The admin listener of the curtsy to ask; else the configured one
-    #[arg(long, global = true, value_name = "URL", env = "CURTSY_ADMIN_URL")]
+    // An id of its own: before the command, `--admin` is a setting.
+    #[arg(id = "admin_url", long = "admin", global = true, value_name = "URL", env = "CURTSY_ADMIN_URL")]
     admin: Option<String>,
 }
 

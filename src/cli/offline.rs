@@ -24,7 +24,7 @@ pub(super) fn call(
     let (status, body) = answered.map_err(|error| Trouble::failure(error.to_string()))?;
     // Whatever the answer is, the directory was opened and is closed as it was found.
     close(offline, streams)?;
-    value(Answer { status, body }, "the state directory")
+    value(&Answer { status, body }, "the state directory")
 }
 
 pub(super) fn open(sources: &Sources, changes: bool) -> Result<Offline, Unopened> {

@@ -39,14 +39,14 @@ fn anchor() -> &'static (Instant, u64) {
     })
 }
 
-/// Which start of the machine this is, and when that was by the clock on the wall: setting the clock moves it. None
-/// where the system does not say.
+/// Which start of the machine this is, and when that was by [`micros`]. Two processes to which it was at different times
+/// do not mean the same by a time: the clock on the wall was set, be it between them or while the first ran. None where
+/// the system does not say.
 pub fn boot() -> Option<(String, Duration)> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
     let up = Duration::try_from_secs_f64(uptime.split(' ').next()?.parse().ok()?).ok()?;
-    let wall = wall().duration_since(SystemTime::UNIX_EPOCH).ok()?;
-    Some((id.trim().to_owned(), wall.saturating_sub(up)))
+    Some((id.trim().to_owned(), Duration::from_micros(micros()).saturating_sub(up)))
 }
 
 /// What the clock on the wall shows.

@@ -30,7 +30,8 @@ pub(super) struct AskArgs {
     #[arg(long, global = true)]
     pub(super) json: bool,
     /// The admin listener of the curtsy to ask; else the configured one
-    #[arg(long, global = true, value_name = "URL", env = "CURTSY_ADMIN_URL")]
+    // An id of its own: before the command, `--admin` is a setting.
+    #[arg(id = "admin_url", long = "admin", global = true, value_name = "URL", env = "CURTSY_ADMIN_URL")]
     admin: Option<String>,
 }
 
@@ -195,7 +196,7 @@ impl Running {
         let address = self.address;
         let answer = send(&self.stream, call, self.token.as_deref(), PATIENCE)
             .map_err(|error| Trouble::failure(format!("{address}: {error}")))?;
-        value(answer, address)
+        value(&answer, address)
     }
 
     pub(super) fn authorization(&self) -> String {
@@ -208,7 +209,7 @@ fn authorization(token: Option<&str>) -> String {
 }
 
 /// What an answer says, be it what was asked for or why not.
-pub(super) fn value(answer: Answer, who: impl fmt::Display) -> Result<Value, Trouble> {
+pub(super) fn value(answer: &Answer, who: impl fmt::Display) -> Result<Value, Trouble> {
     let body = serde_json::from_str::<Value>(&answer.body);
     match (answer.status, body) {
         (200, Ok(body)) => Ok(body),

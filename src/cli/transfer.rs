@@ -21,7 +21,7 @@ impl Running {
         let mut from = BufReader::new(&self.stream);
         let head = Head::read(&mut from).map_err(LinesError::Stream)?;
         if head.status != 200 || !head.chunked {
-            let trouble = self.refusal(head, from);
+            let trouble = self.refusal(&head, from);
             return Err(LinesError::Stream(io::Error::other(trouble.text)));
         }
         copy_lines(BufReader::new(Chunks::new(from)), to).map_err(LinesError::Stream)
@@ -35,7 +35,7 @@ impl Running {
         let mut answer = BufReader::new(&self.stream);
         let head = Head::read(&mut answer).map_err(failed)?;
         let body = rest(answer).map_err(failed)?;
-        let told = value(Answer { status: head.status, body }, self.address)?;
+        let told = value(&Answer { status: head.status, body }, self.address)?;
         serde_json::from_value(told).map_err(|error| Trouble::failure(format!("that is no curtsy we know: {error}")))
     }
 
@@ -64,8 +64,8 @@ impl Running {
         }
     }
 
-    fn refusal(&self, head: Head, from: impl BufRead) -> Trouble {
-        let refused = rest(from).map(|body| value(Answer { status: head.status, body }, self.address));
+    fn refusal(&self, head: &Head, from: impl BufRead) -> Trouble {
+        let refused = rest(from).map(|body| value(&Answer { status: head.status, body }, self.address));
         match refused {
             Ok(Err(trouble)) => trouble,
             _ => Trouble::failure(format!("{} is no curtsy we know", self.address)),

@@ -578,9 +578,10 @@ fn differences_are_told_in_words() {
 }
 
 #[test]
-fn five_keys_need_a_restart() {
+fn eight_keys_need_a_restart() {
     let restart: Vec<&str> = KEYS.iter().filter(|row| row.needs_restart).map(|row| row.path).collect();
-    assert_eq!(restart, ["listen", "admin", "state_dir", "name", "workers", "tls.listen"]);
+    let known = ["listen", "admin", "state_dir", "name", "workers", "state.hosts", "state.robots", "tls.listen"];
+    assert_eq!(restart, known);
 }
 
 // --- robustness ---

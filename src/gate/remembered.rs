@@ -126,7 +126,8 @@ mod tests {
         assert_eq!(gate.foresee(&at, Duration::ZERO).delays.effective(), eight);
         let (forgotten, view) = gate.forget(&at).unwrap();
         assert!(forgotten.learned && view.delays.learned.is_zero());
-        assert!(!gate.registry.remembers(&at) && gate.forget(&host("b.test")).is_none());
+        let kept = gate.registry.store().host("a.test").unwrap();
+        assert!(!gate.registry.store().matters(&kept) && gate.forget(&host("b.test")).is_none());
     }
 
     #[test]

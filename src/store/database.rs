@@ -67,12 +67,33 @@ impl Database {
         self.connection.pragma_update(None, "user_version", schema::STEPS.len() as u32)
     }
 
-    /// All hosts, without what people set: a third of the columns, and of the time.
+    /// Some hosts from this side of a key on, without what people set: a third of the columns, and of the time.
     pub(super) fn learned_hosts(
         &self,
-        each: impl FnMut(&str, HostRecord) -> rusqlite::Result<()>,
+        from: From,
+        key: Option<&str>,
+        count: usize,
+        mut each: impl FnMut(&str, HostRecord),
     ) -> rusqlite::Result<()> {
-        self.each_host(&format!("SELECT {LEARNED_COLUMNS} FROM host"), learned_host, each)
+        let (beyond, order, outermost) = match from {
+            From::Start => (">", "ASC", ""),
+            // Behind every name.
+            From::End => ("<", "DESC", "\u{10ffff}"),
+        };
+        let sql = format!("SELECT {LEARNED_COLUMNS} FROM host WHERE key {beyond} ?1 ORDER BY key {order} LIMIT ?2");
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut last = key.unwrap_or(outermost).to_owned();
+        let mut rows = statement.query(params![last, count as i64])?;
+        while let Some(row) = rows.next()? {
+            let key = row.get_ref(0)?.as_str()?;
+            if !from.leads(&last, key) {
+                return Err(out_of_order());
+            }
+            each(key, learned_host(row)?);
+            last.clear();
+            last.push_str(key);
+        }
+        Ok(())
     }
 
     /// The hosts for which people set something.
@@ -154,7 +175,7 @@ impl Database {
     }
 
     /// Whatever `work` writes happens as a whole, or not at all if it fails.
-    pub(super) fn transaction<T, E: From<rusqlite::Error>>(
+    pub(super) fn transaction<T, E: std::convert::From<rusqlite::Error>>(
         &mut self,
         work: impl FnOnce(&mut Writer<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
@@ -227,6 +248,29 @@ impl Database {
     pub(super) fn settle(&self) -> rusqlite::Result<()> {
         self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
     }
+}
+
+/// Where hosts are read from, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum From {
+    Start,
+    End,
+}
+
+impl From {
+    /// Whether one key comes before the other.
+    pub(super) fn leads(self, one: &str, other: &str) -> bool {
+        match self {
+            From::Start => one < other,
+            From::End => one > other,
+        }
+    }
+}
+
+/// Looking for one of them would not find it.
+fn out_of_order() -> rusqlite::Error {
+    let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    rusqlite::Error::SqliteFailure(corrupt, Some("hosts are out of order".to_owned()))
 }
 
 /// Statements of one transaction, prepared once.

@@ -71,19 +71,23 @@ impl Index {
     }
 
     /// Adds a host that is not in it, out of order: to be followed by [`Index::sort`].
-    pub(super) fn append(&mut self, key: &str, record: &HostRecord, now_us: u64) {
+    pub(super) fn append(&self, key: &str, record: &HostRecord, now_us: u64) {
         let (hash, number) = self.place(key);
-        let shard = self.shards[number].get_mut();
+        let mut shard = self.shards[number].lock();
         if shard.hosts.len() >= self.most {
             shard.make_room(self.most / 8 + 1, now_us);
         }
-        shard.insert(shard.hosts.len(), hash, record);
+        let end = shard.hosts.len();
+        shard.insert(end, hash, record);
     }
 
     pub(super) fn sort(&mut self) {
-        for shard in &mut self.shards {
-            shard.get_mut().sort();
-        }
+        let half = self.shards.len().div_ceil(2);
+        std::thread::scope(|scope| {
+            for shards in self.shards.chunks_mut(half) {
+                scope.spawn(|| shards.iter_mut().for_each(|shard| shard.get_mut().sort()));
+            }
+        });
     }
 
     pub(super) fn get(&self, key: &str) -> Option<HostRecord> {
@@ -215,12 +219,14 @@ impl Shard {
     }
 
     fn sort(&mut self) {
-        let mut both: Vec<(u64, Slim)> = self.hashes.iter().copied().zip(self.hosts.iter().copied()).collect();
-        both.sort_unstable_by_key(|(hash, _)| *hash);
-        for (at, (hash, slim)) in both.into_iter().enumerate() {
-            self.hashes[at] = hash;
-            self.hosts[at] = slim;
-        }
+        // The records stay where they are until their places are known: they are six times as large.
+        let mut order: Vec<(u64, usize)> = self.hashes.iter().copied().zip(0..).collect();
+        order.sort_unstable();
+        let before = self.hosts.clone();
+        self.hashes.clear();
+        self.hosts.clear();
+        self.hashes.extend(order.iter().map(|(hash, _)| hash));
+        self.hosts.extend(order.iter().map(|(_, at)| before[*at]));
     }
 }
 

@@ -21,6 +21,7 @@ mod outbox;
 mod pending;
 mod reader;
 mod record;
+mod scan;
 mod schema;
 mod tidy;
 mod writer;

@@ -15,6 +15,7 @@ use super::index::Index;
 use super::keep::Keep;
 use super::lock::{Before, Lock};
 use super::record::JobRecord;
+use super::scan;
 use super::schema::{STEPS, Version};
 
 /// In the state directory.
@@ -82,7 +83,8 @@ pub(super) fn read_only(directory: &Path, keep: &Keep, now_us: u64) -> Result<(D
             return Err(StoreError::unusable(&path, Cause::Other(why)));
         }
     }
-    let (index, jobs) = read(&database, keep, now_us).map_err(|error| unusable(&error))?;
+    let other = Database::read_only(&path).map_err(|error| unusable(&error))?;
+    let (index, jobs) = read(&database, other, keep, now_us).map_err(|error| unusable(&error))?;
     let opened = Opened { hosts: index.len(), jobs, unsettled: true, ..Opened::default() };
     Ok((database, index, opened))
 }
@@ -110,7 +112,7 @@ fn load(path: &Path, keep: &Keep, now_us: u64) -> Result<(Database, Index, Opene
     let (complaint, read) = std::thread::scope(|scope| {
         // Beside the reading, on another core where there is one.
         let check = scope.spawn(|| Database::reader(path)?.check());
-        let read = read(&database, keep, now_us);
+        let read = Database::reader(path).and_then(|other| read(&database, other, keep, now_us));
         (check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), read)
     });
     if let Some(complaint) = complaint.map_err(|error| unusable(&error))? {
@@ -123,13 +125,17 @@ fn load(path: &Path, keep: &Keep, now_us: u64) -> Result<(Database, Index, Opene
     Ok((database, index, opened))
 }
 
-fn read(database: &Database, keep: &Keep, now_us: u64) -> rusqlite::Result<(Index, Vec<(String, JobRecord)>)> {
+fn read(
+    database: &Database,
+    other: Database,
+    keep: &Keep,
+    now_us: u64,
+) -> rusqlite::Result<(Index, Vec<(String, JobRecord)>)> {
     let mut index = Index::new(keep.hosts);
-    database.learned_hosts(|key, record| {
-        if keep.matters(&record, now_us) {
-            index.append(key, &record, now_us);
+    scan::each_host(database, other, |key, record| {
+        if keep.matters(record, now_us) {
+            index.append(key, record, now_us);
         }
-        Ok(())
     })?;
     index.sort();
     database.steered_hosts(|key, record| {

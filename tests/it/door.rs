@@ -149,7 +149,8 @@ fn every_answer_says_what_a_browser_may_do_with_it() {
 fn without_a_listener_it_is_not_ready() {
     let config = config();
     let admin = Listeners::bind(&config).expect("loopback has free ports").admin;
-    let running = Running::start(config, Listeners { proxy: Vec::new(), tls: Vec::new(), admin }).expect("these settings are sound");
+    let running = Running::start(config, Listeners { proxy: Vec::new(), tls: Vec::new(), admin })
+        .expect("these settings are sound");
     let admin = running.admin_address().expect("it has an admin listener");
     assert_eq!(ask(admin, "GET /readyz HTTP/1.1", &["Host: localhost"]).status(), 503);
     assert_eq!(ask(admin, "GET /healthz HTTP/1.1", &["Host: localhost"]).status(), 200, "it is alive all the same");

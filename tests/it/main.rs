@@ -37,6 +37,7 @@
 //! | what is told while it happens | `events` |
 //! | what counts, and other numbers while it runs | `steering` |
 //! | what survives a restart | `restart` |
+//! | what is kept, in people's hands | `state` |
 
 mod admin;
 mod api;
@@ -71,6 +72,7 @@ mod robots;
 mod robots_command;
 mod robots_learning;
 mod running;
+mod state;
 mod steering;
 mod support;
 mod target;

@@ -2,6 +2,8 @@
 //!
 //! Issue 6. An origin notes a request a little after it was sent, so gaps are judged with some room, as in `pacing`.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -128,8 +130,13 @@ fn no_restart_grants_a_burst() {
         end(program, killed);
         let program = start(state.path(), settings);
         (0..3).for_each(|_| drop(host.get(&program)));
-        let gaps = host.gaps();
-        assert!(gaps[2..].iter().all(|gap| *gap + ROOM >= ms(400)), "killed: {killed}, {gaps:?}");
+        // While curtsy is away a host saves up as ever: three at once, and from then on one for each delay.
+        let arrivals = host.arrivals();
+        for (first, start) in arrivals.iter().enumerate() {
+            for (beyond, end) in (1..).zip(arrivals.iter().skip(first + 3)) {
+                assert!(*end - *start + ROOM >= beyond * ms(400), "killed: {killed}, {arrivals:?}");
+            }
+        }
     }
 }
 
@@ -246,4 +253,111 @@ fn a_host_that_was_forgotten_is_as_slow_as_before() {
     assert!(gaps.iter().all(|gap| *gap + ROOM >= LEARNED), "{gaps:?}");
     assert!(soon(|| curtsy.metric("curtsy_store_pending_changes") == 0));
     assert_eq!(curtsy.metric("curtsy_store_write_failures_total"), 0);
+}
+
+/// Chains of starts and kills side by side, each with a directory and a host of its own.
+const CHAINS: u64 = 5;
+/// Kills in each; `CURTSY_KILL_ROUNDS` asks for more.
+const ROUNDS: u64 = 10;
+
+/// Killed again and again while many ask: each time the file opens, the learned delay is there, and the first request
+/// keeps its distance from the last one before the kill.
+#[test]
+fn fifty_kills_under_load() {
+    let rounds = std::env::var("CURTSY_KILL_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
+    thread::scope(|scope| {
+        for seed in 0..CHAINS {
+            scope.spawn(move || kill_again_and_again(seed, rounds));
+        }
+    });
+}
+
+fn kill_again_and_again(seed: u64, rounds: u64) {
+    const TAUGHT: Duration = ms(250);
+    let settings =
+        "politeness.mode = \"enforce\"\npoliteness.delay = \"50ms\"\nadaptive.step_up = \"200ms\"\nretry.max = 0";
+    let (host, state, mut dice) = (Host::open(1, TOO_FAST), directory(), fastrand::Rng::with_seed(seed));
+    let program = start(state.path(), settings);
+    assert_eq!(host.get(&program).status(), 429);
+    thread::sleep(KILL_COSTS);
+    program.kill();
+    for round in 0..rounds {
+        let before = host.arrivals().len();
+        let program = start(state.path(), settings);
+        let opened = program.event("state.opened").expect("the file opens");
+        assert_eq!((&opened["hosts"], program.event("state.damaged")), (&serde_json::json!(1), None), "round {round}");
+        let address = program.address();
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| hammer(address, &host.origin.url("/")));
+            }
+            // At least two: one that follows the last of the process before, and one that the next must follow.
+            assert!(soon(|| host.arrivals().len() >= before + 2), "round {round}: nothing arrives");
+            thread::sleep(ms(dice.u64(..200)));
+            program.kill();
+        });
+    }
+    let gaps = host.gaps();
+    assert!(gaps.len() as u64 >= 2 * rounds && gaps.iter().all(|gap| *gap + ROOM >= TAUGHT), "{gaps:?}");
+}
+
+/// Asks again and again, until nobody answers any more.
+fn hammer(address: SocketAddr, url: &str) {
+    let mut answer = Vec::new();
+    loop {
+        let Ok(mut stream) = TcpStream::connect(address) else { return };
+        let asked = format!("GET {url} HTTP/1.1\r\nHost: ignored.test\r\nConnection: close\r\n\r\n");
+        if stream.write_all(asked.as_bytes()).is_err() || !stream.read_to_end(&mut answer).is_ok_and(|count| count > 0)
+        {
+            return;
+        }
+    }
+}
+
+/// Issue 6: a wall clock that is set a day forward or back, while curtsy runs and while it is away, changes no decision.
+#[test]
+fn the_wall_clock_decides_nothing() {
+    let Some(library) = faketime() else { return eprintln!("not run: libfaketime is not installed") };
+    for jump in ["+1d", "-1d"] {
+        let (host, held, state, clock) = (Host::open(1, TOO_FAST), Host::open(1, COME_BACK), directory(), directory());
+        // Another name is another host, with a line of its own.
+        let held_url = held.origin.url("/").replace("127.0.0.1", "localhost");
+        let shown = clock.path().join("clock");
+        let set = |text: &str| std::fs::write(&shown, text).expect("a writable temporary directory");
+        let start = || {
+            let mut command = crate::support::program::curtsy();
+            command.env("LD_PRELOAD", &library).env("FAKETIME_TIMESTAMP_FILE", &shown);
+            command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+            let state = state.path().to_str().expect("a plain path");
+            Program::start_by(command, &format!("state_dir = {state:?}\n{LEARNING}"), "")
+        };
+        set("+0");
+        let program = start();
+        assert_eq!((host.get(&program).status(), program.get(&held_url).status()), (429, 429));
+        set(jump);
+        for _ in 0..2 {
+            assert_eq!(host.get(&program).status(), 200);
+        }
+        let refusal = program.get(&held_url);
+        assert_eq!(refusal.value("Curtsy-Error"), "host-cooling", "{jump}: {}", refusal.head());
+        let left: u64 = refusal.value("Retry-After").parse().expect("seconds");
+        assert!((500..=600).contains(&left), "{jump}: {left}");
+        program.stop();
+
+        // The next one starts by the other clock, and the one after it by the first. A day that seems to have passed lets
+        // what was learned fade by that day, and no more.
+        let program = start();
+        assert_eq!(host.get(&program).status(), 200);
+        set("+0");
+        program.stop();
+        let program = start();
+        assert_eq!(host.get(&program).status(), 200);
+        let gaps = host.gaps();
+        assert!(gaps.iter().all(|gap| *gap + ROOM >= ms(1_000) && *gap < ms(8_000)), "{jump}: {gaps:?}");
+    }
+}
+
+fn faketime() -> Option<std::path::PathBuf> {
+    let libraries = std::fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path().join("faketime"));
+    libraries.map(|folder| folder.join("libfaketime.so.1")).find(|path| path.exists())
 }

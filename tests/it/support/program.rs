@@ -188,6 +188,11 @@ impl Lines {
         lines
     }
 
+    /// Whether all was read that there is: the reader lets go at the end.
+    fn is_whole(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
     fn now(&self) -> Vec<String> {
         self.0.lock().expect("nobody panics while noting a line").clone()
     }
@@ -199,7 +204,7 @@ pub(crate) fn run(arguments: &[&str]) -> (i32, String) {
     let mut program = Program::spawn(curtsy().args(arguments), directory);
     let code = program.wait().code().expect("it ended by itself");
     // The pipes may be read a moment later than the end is seen.
-    soon(|| !program.stderr().is_empty() || !program.stdout().is_empty());
+    assert!(soon(|| program.stdout.is_whole() && program.stderr.is_whole()), "somebody else holds its pipes");
     let mut printed = String::new();
     for line in program.stdout().into_iter().chain(program.stderr()) {
         writeln!(printed, "{line}").expect("a string takes everything");

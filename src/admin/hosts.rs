@@ -19,7 +19,7 @@ use super::{Admin, time};
 use crate::gate::{Page, Sort};
 use crate::politeness::HostKey;
 
-pub use self::shape::{Breaker, Concurrency, Delay, Forgotten, Host, Hosts, Overrides, Row};
+pub use self::shape::{Breaker, Concurrency, Delay, Forgotten, Host, Hosts, Overrides, Row, UnpacedTunnels};
 pub(super) use self::steer::{forget, steer};
 
 /// Rows on a page if nobody says how many, and at most.
@@ -38,7 +38,8 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Re
 pub(super) async fn show(State(admin): State<Arc<Admin>>, Path(host): Path<String>) -> Result<Response, Problem> {
     let host = budget(&admin, &host).await?;
     let view = admin.gate.view(&host).ok_or_else(|| unknown(&host))?;
-    Ok(fresh(Host::new(&host, &view, time::now())))
+    let unpaced_tunnels = admin.desk.unpaced_tunnels(&host).map(UnpacedTunnels::new);
+    Ok(fresh(Host { unpaced_tunnels, ..Host::new(&host, &view, time::now()) }))
 }
 
 /// The host whose budget visits to this one are taken from: by `politeness.key` another name.

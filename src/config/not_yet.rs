@@ -13,7 +13,6 @@ pub(super) const NOT_YET: &[&str] = &[
     "tls.http2_clients",
     "tls.ca_cert",
     "tls.ca_key",
-    "tls.tunnel.",
     "fleet.",
     "metrics.hosts",
 ];

@@ -20,7 +20,6 @@ use super::wish::Wish;
 use super::{Settings, Worker, tunnel};
 use crate::metrics::Outcome;
 use crate::politeness::HostKey;
-use crate::politeness::visit;
 use crate::upstream::Denied;
 
 pub(super) async fn connect(
@@ -58,17 +57,17 @@ pub(super) async fn connect(
     });
     let (stream, early) =
         opening.map_err(Failure::from).inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
-    // The tunnel is open, but nothing of the client's goes into it before the turn.
+    // The tunnel is open, but nothing of the client's goes into it before the turn. It is charged when the first request
+    // passes.
     let permit = place.turn().await?;
-    permit.sent();
-    permit.report(visit::Outcome::Opened);
     job.answered(&worker.shared, settings, 200);
     let upgrade = hyper::upgrade::on(Request::from_parts(parts, ()));
     if let Some(in_flight) = in_flight.as_mut() {
         in_flight.answered(200, Outcome::Forwarded);
         in_flight.keep(permit);
     }
-    tunnel::join(worker, settings, upgrade, stream, early, in_flight.take());
+    let passage = tunnel::Passage { host, budget, visit, job };
+    tunnel::join(worker, settings, upgrade, stream, early, in_flight.take(), Some(passage));
     let mut response = Response::new(Body::from(Bytes::new()));
     response.extensions_mut().insert(ReasonPhrase::from_static(b"Connection established"));
     Ok(response)

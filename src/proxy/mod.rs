@@ -49,6 +49,7 @@ use crate::shutdown::Stop;
 use crate::upstream::{Guard, Terms, Trust};
 
 use self::quotas::Quotas;
+use self::tunnel::Notes;
 
 pub use self::access_log::AccessLog;
 pub use self::desk::{Desk, Foresight};
@@ -57,6 +58,9 @@ pub use self::identity::Identity;
 pub use self::target::Target;
 pub use self::users::{BadUsersFile, Users};
 pub use self::worker::Worker;
+
+#[cfg(fuzzing)]
+pub use self::tunnel::fuzzing;
 
 /// What all workers share.
 #[derive(Debug)]
@@ -68,6 +72,8 @@ pub struct Shared {
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
     pub jobs: Mutex<Jobs>,
+    /// Hosts with tunnels whose requests are not told apart.
+    unpaced: Notes,
     pub stop: Stop,
     /// Open client connections, of all workers.
     connections: AtomicUsize,
@@ -171,6 +177,7 @@ impl Shared {
             gate,
             robots,
             jobs: Mutex::new(Jobs::new()),
+            unpaced: Notes::default(),
             stop,
             connections: AtomicUsize::new(0),
             answers: AtomicU64::new(0),

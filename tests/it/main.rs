@@ -14,6 +14,7 @@
 //! | S44–S46 | `expect` |
 //! | S47, S48 | `upgrade` |
 //! | S10, S11, S49–S53, X13, X25, X26 | `connect` |
+//! | requests inside tunnels, X24 as far as tunnels go | `tunnels` |
 //! | reuse, retry, time limits, parent proxies | `upstream` |
 //! | `https://` in absolute form, TLS towards origins | `https` |
 //! | X1, X3–X13, X16, X19, X21 | `guard` |
@@ -58,6 +59,7 @@ mod running;
 mod steering;
 mod support;
 mod target;
+mod tunnels;
 mod upgrade;
 mod upstream;
 mod users;

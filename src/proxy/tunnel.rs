@@ -13,8 +13,9 @@ mod pacer;
 mod pipe;
 mod records;
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -22,6 +23,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::body::Body;
@@ -128,7 +130,8 @@ impl Tunnel {
             None => Poll::Ready(Ok(bytes.len())),
         })?;
         // Who waits and has left, or has nobody left to ask, waits no more.
-        let in_vain = up.is_held() && (up.has_ended() || heard.is_ready());
+        let left = up.has_ended() || (up.is_full() && has_left(near.get_mut(), cx));
+        let in_vain = up.is_held() && (left || heard.is_ready());
         if in_vain || (heard.is_ready() && asked.is_ready()) {
             return Poll::Ready(Ok(()));
         }
@@ -138,6 +141,7 @@ impl Tunnel {
         }
     }
 
+    /// What it has moved, and how it was treated, is counted.
     fn settle(self, in_flight: Option<InFlight>) {
         let (to_origin, to_client) = (self.up.moved(), self.down.moved());
         if let Some(pacer) = self.pacer {
@@ -148,4 +152,10 @@ impl Tunnel {
             in_flight.completed();
         }
     }
+}
+
+/// Whether a client of whom nothing more is read has gone. Nobody is woken by that: it is for who looks now and then.
+fn has_left(client: &TcpStream, cx: &mut Context<'_>) -> bool {
+    let ready = pin!(client.ready(Interest::READABLE)).poll(cx);
+    matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
 }

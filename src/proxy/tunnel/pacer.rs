@@ -27,6 +27,7 @@ use crate::gate::{Gate, Permit};
 use crate::patience::Limit;
 use crate::politeness::HostKey;
 use crate::politeness::lane::LEAD;
+use crate::politeness::policy::Mode;
 use crate::politeness::visit::{Outcome, Visit};
 use crate::proxy::failure::Failure;
 use crate::proxy::in_flight::InFlight;
@@ -84,13 +85,14 @@ impl Pacer {
         limit: Arc<Limit>,
     ) -> Self {
         let (tunnel, opened) = (&settings.config.tls.tunnel, clock::now());
+        let watched = tunnel.pace_requests && shared.gate.policy(&passage.budget).mode != Mode::Off;
         Pacer {
             shared,
             passage,
             in_flight,
             limit,
             idle: settings.config.upstream.idle_timeout,
-            bursts: if tunnel.pace_requests { Bursts::new() } else { Bursts::unwatched() },
+            bursts: if watched { Bursts::new() } else { Bursts::unwatched() },
             unsent: true,
             unheard: true,
             noted: false,
@@ -121,10 +123,8 @@ impl Pacer {
                     return Poll::Ready(Ok(count));
                 }
                 Verdict::More => return Poll::Ready(Ok(0)),
-                Verdict::Turn if self.unsent => {
-                    self.charge();
-                    self.bursts.granted();
-                }
+                // A host that is held since then is not visited, whatever was paid.
+                Verdict::Turn if self.unsent && !self.shared.gate.is_held(&self.passage.budget) => self.begin(),
                 Verdict::Turn => self.stand_in_line()?,
             }
         }
@@ -166,8 +166,10 @@ impl Pacer {
 
     fn stand_in_line(&mut self) -> io::Result<()> {
         self.passage.job.may_go_on(&self.shared).map_err(|refusal| self.turned_away(&refusal.into()))?;
+        self.unsent = false;
         self.in_flight.release();
         self.limit.clear();
+        self.watch.alarm.as_mut().reset(clock::now() + QUIET);
         // Whoever wishes to wait less than the host's visits may leaves, and gives its place in line back by that.
         let visit = Visit { max_wait: None, ..self.passage.visit };
         self.claim = Some(Box::pin(claim(self.shared.gate.clone(), self.passage.budget.clone(), visit)));
@@ -183,8 +185,7 @@ impl Pacer {
                 self.in_flight.keep(permit);
                 self.limit.each_within(self.idle);
                 self.watch.alarm.as_mut().reset(clock::now() + QUIET);
-                self.charge();
-                self.bursts.granted();
+                self.begin();
                 Poll::Ready(Ok(()))
             }
             Err(failure) => Poll::Ready(Err(self.turned_away(&failure))),
@@ -192,10 +193,16 @@ impl Pacer {
     }
 
     /// A request passes.
+    fn begin(&mut self) {
+        self.shared.metrics.tunnel_requests.inc();
+        self.charge();
+        self.bursts.granted();
+    }
+
+    /// The turn is spent.
     fn charge(&mut self) {
         self.unsent = false;
         self.unheard = true;
-        self.shared.metrics.tunnel_requests.inc();
         if let Some(permit) = self.in_flight.permit() {
             permit.sent();
         }

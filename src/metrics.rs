@@ -32,6 +32,8 @@ pub struct Metrics {
     pub tunnels: IntGauge,
     /// Clients that did not like curtsy's certificate.
     pub untrusting: IntCounter,
+    tunnel_pacing: Vec<(&'static str, IntCounter)>,
+    pub tunnel_requests: IntCounter,
     pub connections_refused: IntCounter,
     pub accept_errors: IntCounter,
     pub reload_successful: IntGauge,
@@ -118,6 +120,7 @@ const REASONS: [&str; 17] = [
 ];
 const THROTTLES: [&str; 3] = ["429", "503", "other"];
 const HOLDS: [&str; 3] = ["retry_after", "quota", "backoff"];
+const TUNNEL_PACING: [&str; 5] = ["paced", "http2", "websocket", "other", "off"];
 const ROBOTS_RESULTS: [&str; 5] = ["ok", "missing", "forbidden", "unreachable", "invalid"];
 const ORIGIN_ERRORS: [&str; 5] = ["dns", "connect", "tls", "timeout", "protocol"];
 /// Seconds; from a near cache to the slowest answer that is still waited for.
@@ -142,6 +145,12 @@ impl Metrics {
             "curtsy_client_disconnects_total",
             "Clients that left before their answer.",
             &["stage"],
+        );
+        let tunnel_pacing = counters(
+            &registry,
+            "curtsy_tunnel_pacing_total",
+            "Tunnels by whether requests inside wait their turn, or why not.",
+            &["mode"],
         );
         let build = gauge_with_version(&registry);
         build.set(1);
@@ -192,6 +201,12 @@ impl Metrics {
                 &registry,
                 "curtsy_clients_untrusting_total",
                 "Handshakes that a client broke off, or left without a request, at the sight of our certificate.",
+            ),
+            tunnel_pacing: TUNNEL_PACING.map(|mode| (mode, tunnel_pacing.with_label_values(&[mode]))).to_vec(),
+            tunnel_requests: counter(
+                &registry,
+                "curtsy_tunnel_requests_total",
+                "Requests inside tunnels, as far as they are told apart.",
             ),
             connections_refused: counter(
                 &registry,
@@ -283,6 +298,11 @@ impl Metrics {
 
     pub fn origin_error(&self, kind: &str) {
         count(&self.origin_errors, kind);
+    }
+
+    /// How the requests inside a tunnel are treated.
+    pub fn tunnel_pacing(&self, mode: &str) {
+        count(&self.tunnel_pacing, mode);
     }
 
     pub fn disconnect(&self, stage: Stage) {

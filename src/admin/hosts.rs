@@ -20,7 +20,7 @@ use crate::gate::{Listing, Page, Sort};
 use crate::politeness::HostKey;
 use crate::politeness::lane::Condition;
 
-pub use self::shape::{Breaker, Concurrency, Delay, Forgotten, Host, Hosts, Overrides, Row};
+pub use self::shape::{Breaker, Concurrency, Delay, Forgotten, Host, Hosts, Overrides, Row, UnpacedTunnels};
 pub(super) use self::steer::{forget, steer};
 
 /// Rows on a page if nobody says how many, and at most.
@@ -50,7 +50,8 @@ async fn list_remembered(admin: &Admin, page: Page) -> Result<Listing, Problem> 
 pub(super) async fn show(State(admin): State<Arc<Admin>>, Path(host): Path<String>) -> Result<Response, Problem> {
     let host = budget(&admin, &host).await?;
     let view = admin.gate.view(&host).ok_or_else(|| unknown(&host))?;
-    Ok(fresh(Host::new(&host, &view, time::now())))
+    let unpaced_tunnels = admin.desk.unpaced_tunnels(&host).map(UnpacedTunnels::new);
+    Ok(fresh(Host { unpaced_tunnels, ..Host::new(&host, &view, time::now()) }))
 }
 
 /// The host whose budget visits to this one are taken from: by `politeness.key` another name.

@@ -22,7 +22,6 @@ use super::wish::Wish;
 use super::{Settings, Worker, help, label, tunnel};
 use crate::metrics::Outcome;
 use crate::politeness::HostKey;
-use crate::politeness::visit;
 use crate::upstream::{Denied, UpstreamError};
 
 /// A tunnel that a client asks for.
@@ -81,16 +80,16 @@ pub(super) async fn connect(
     });
     let (stream, early) =
         opening.map_err(Failure::from).inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
-    // The tunnel is open, but nothing of the client's goes into it before the turn.
+    // The tunnel is open, but nothing of the client's goes into it before the turn. It is charged when the first request
+    // passes.
     let permit = place.turn_as(label).await?;
-    permit.sent();
-    permit.report(visit::Outcome::Opened);
     job.answered(&worker.shared, settings, 200);
     if let Some(in_flight) = in_flight.as_mut() {
         in_flight.answered(200, Outcome::Forwarded);
         in_flight.keep(permit);
     }
-    tunnel::join(worker, settings, client, stream, early, in_flight.take());
+    let passage = tunnel::Passage { host, budget, visit, job };
+    tunnel::join(worker, settings, client, stream, early, in_flight.take(), Some(passage));
     Ok(established())
 }
 

@@ -76,6 +76,11 @@ impl Desk {
         &self.worker.shared.stops
     }
 
+    /// Why a tunnel to this host was last not paced inside, and how many were, within the hour.
+    pub fn unpaced_tunnels(&self, host: &HostKey) -> Option<(&'static str, u64)> {
+        self.worker.shared.unpaced.of(host)
+    }
+
     /// What is known, and what was seen if that had to be fetched first.
     async fn look_up(&self, settings: &Arc<Settings>, question: &Question) -> (Option<Arc<Record>>, Option<Seen>) {
         let seen = Arc::new(Mutex::new(None));

@@ -83,6 +83,15 @@ impl InFlight {
         self.permit = Some(permit);
     }
 
+    pub(super) fn permit(&self) -> Option<&Permit> {
+        self.permit.as_ref()
+    }
+
+    /// Gives the permit back before the request is over.
+    pub(super) fn release(&mut self) {
+        self.permit = None;
+    }
+
     pub(super) fn answered(&mut self, status: u16, outcome: Outcome) {
         self.status = status;
         self.outcome = Some(outcome);

@@ -31,6 +31,11 @@ impl Job {
         Ok(Job(Some(name.into())))
     }
 
+    /// Whether the job may go on with another request.
+    pub(super) fn may_go_on(&self, shared: &Shared) -> Result<(), Refusal> {
+        Job::begin(shared, self.0.as_deref()).map(drop)
+    }
+
     /// The origin answered.
     pub(super) fn answered(&self, shared: &Shared, settings: &Settings, status: u16) {
         if self.0.is_none() {

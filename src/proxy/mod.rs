@@ -59,6 +59,7 @@ use crate::tls::{Leaves, Own};
 use crate::upstream::{Guard, Terms, Trust};
 
 use self::quotas::Quotas;
+use self::tunnel::Notes;
 use self::untrusting::Untrusting;
 
 pub use self::access_log::AccessLog;
@@ -70,6 +71,9 @@ pub use self::target::Target;
 pub use self::users::{BadUsersFile, Users};
 pub use self::worker::Worker;
 
+#[cfg(fuzzing)]
+pub use self::tunnel::fuzzing;
+
 /// What all workers share.
 #[derive(Debug)]
 pub struct Shared {
@@ -80,6 +84,8 @@ pub struct Shared {
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
     pub stops: Arc<Stops>,
+    /// Hosts with tunnels whose requests are not told apart.
+    unpaced: Notes,
     pub stop: Stop,
     /// Where what happens is told.
     pub events: Arc<Events>,
@@ -210,6 +216,7 @@ impl Shared {
             access_log,
             robots,
             stops,
+            unpaced: Notes::default(),
             stop,
             events: gate.events().clone(),
             gate,

@@ -3,15 +3,16 @@
 //! An enum, because the set is closed and plain HTTP, which is most of it, must not pay for the other. TLS stands on
 //! another near end, so whatever a client wraps its connection in is still one type to everybody else.
 
+use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::request::Parts;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
@@ -65,6 +66,22 @@ impl Near {
     pub(super) fn behind(mut self, early: Bytes) -> Self {
         self.early = if self.early.is_empty() { early } else { [early, self.early].concat().into() };
         self
+    }
+
+    /// Whether a client of whom nothing more is read has gone, as far as can be told without reading. Nobody is woken by
+    /// that: it is for who looks now and then.
+    pub(super) fn has_left(&self, cx: &mut Context<'_>) -> bool {
+        let Some(tcp) = self.tcp() else { return false };
+        let ready = pin!(tcp.ready(Interest::READABLE)).poll(cx);
+        matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
+    }
+
+    fn tcp(&self) -> Option<&TcpStream> {
+        match &self.wire {
+            Wire::Plain(tcp) => Some(tcp),
+            Wire::Tls(tls) => tls.get_ref().0.tcp(),
+            Wire::Stream(_) => None,
+        }
     }
 
     /// The first byte, which stays to be read; `None` if the client has nothing to say.

@@ -14,6 +14,7 @@
 //! | S44–S46 | `expect` |
 //! | S47, S48 | `upgrade` |
 //! | S10, S11, S49–S53, X13, X25, X26 | `connect` |
+//! | requests inside tunnels, X24 as far as tunnels go | `tunnels` |
 //! | reuse, retry, time limits, parent proxies | `upstream` |
 //! | `https://` in absolute form, TLS towards origins | `https` |
 //! | TLS to the proxy itself, and HTTP/2 in it | `proxy_tls`, `proxy_tls_http2` |
@@ -76,6 +77,7 @@ mod state;
 mod steering;
 mod support;
 mod target;
+mod tunnels;
 mod upgrade;
 mod upstream;
 mod users;

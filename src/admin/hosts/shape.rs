@@ -73,6 +73,15 @@ pub struct Host {
     pub overrides: Overrides,
     /// What the host's retry budget has room for; none while it needed none.
     pub retries_left: Option<u32>,
+    /// Tunnels of the last hour in which requests could not be told apart, told by `GET /api/v1/hosts/{host}` alone.
+    pub unpaced_tunnels: Option<UnpacedTunnels>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UnpacedTunnels {
+    pub count: u64,
+    /// Of the latest: http2, websocket or other.
+    pub reason: String,
 }
 
 /// The largest part counts.
@@ -167,7 +176,14 @@ impl Host {
             paused_until: view.paused_until.and_then(moment),
             overrides: Overrides::new(&view.overrides),
             retries_left: view.retries_left,
+            unpaced_tunnels: None,
         }
+    }
+}
+
+impl UnpacedTunnels {
+    pub(super) fn new((reason, count): (&str, u64)) -> UnpacedTunnels {
+        UnpacedTunnels { count, reason: reason.to_owned() }
     }
 }
 

@@ -1,0 +1,391 @@
+//! Requests inside a TLS tunnel, told by their outlines: which bytes of the client begin one.
+//!
+//! Decides and keeps count; moves nothing, waits for nothing, knows no time. What client and origin send is shown to it
+//! in order, and it says of the client's bytes whether they may pass, or need a turn first.
+//!
+//! # The rule
+//! In HTTP/1.1 client and origin take turns in speaking. So application bytes of the client that follow bytes of the
+//! origin begin a request, and everything until the origin speaks again belongs to it. What looks like application
+//! bytes and is not is told by its length, which encryption adds a fixed number to:
+//!
+//! | record | told by |
+//! |---|---|
+//! | the client's last word of the handshake (TLS 1.3) | the length of a Finished message under the chosen suite |
+//! | alerts, new keys | shorter than anything in HTTP |
+//! | `100 Continue` | its length, exactly: what follows belongs to the request |
+//! | more of an upload | comes after a record that is full |
+//! | HTTP/2, where it was offered | a frame by itself (settings acknowledged, a window update): no request is so short |
+//!
+//! Where that leaves a doubt, it is a request: a turn too many costs a moment, one too few breaks a promise.
+//!
+//! # When it gives up
+//! What is not TLS, what is HTTP/2, and what is spoken both ways at once or in words too short for HTTP (a WebSocket)
+//! is let through after its first turn. The caller has that noted.
+
+use super::hello::{Choice, Hello, Offer};
+use super::records::{self, APPLICATION, HANDSHAKE, HEADER, LONGEST_PIECE, Record, Records};
+
+/// What to do with bytes of the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// So many may go. They count as gone.
+    Pass(usize),
+    /// The first of them begins a request: claim a turn, say [`Bursts::granted`], ask again.
+    Turn,
+    /// More bytes are needed to tell.
+    More,
+}
+
+/// Why requests inside are not told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unpaced {
+    Http2,
+    /// Not a conversation of requests and answers.
+    WebSocket,
+    /// Not TLS, or not HTTP in it.
+    Other,
+    /// The operator does not want it.
+    Off,
+}
+
+#[derive(Debug)]
+pub(super) struct Bursts {
+    up: Records,
+    down: Records,
+    client_hello: Hello,
+    server_hello: Hello,
+    name: Option<String>,
+    may_be_http2: bool,
+    shape: Shape,
+    /// Nothing more of the handshake is expected of the client.
+    finished: bool,
+    /// The client has sent a record.
+    spoke: bool,
+    /// The first request has begun.
+    begun: bool,
+    granted: bool,
+    /// A request waits for its turn.
+    held: bool,
+    /// The origin has spoken meanwhile.
+    crossed: bool,
+    /// The origin has spoken since the last request began.
+    answered: bool,
+    /// The client's last record was full: more of the same follows.
+    full: bool,
+    /// Records since the last request that were too short for anything but an alert or new keys.
+    slight: u8,
+    /// Application bytes of the exchange under way, at most.
+    asked: usize,
+    told: usize,
+    /// Things that do not happen in HTTP/1.1.
+    oddities: u8,
+    unpaced: Option<Unpaced>,
+}
+
+/// How long records are that are told by their length.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    /// What encryption adds to a record, at least.
+    overhead: usize,
+    /// Of the client's Finished, if it looks like application bytes.
+    finished: Option<usize>,
+}
+
+/// An alert has 2 bytes, new keys have 5.
+const SLIGHT: usize = 5;
+/// An honest client changes its keys and says goodbye; more is a request in crumbs.
+const MOST_SLIGHT: u8 = 2;
+/// A client that is asked for a certificate and has none says so in 8 bytes; "no more early data" has 4.
+const NO_CERTIFICATE: usize = 8;
+/// Java adds so many zeros to each record (TLS 1.3).
+const JAVA_PADS: usize = 16;
+/// `GET / HTTP/1.1`, a Host of one letter, and the ends of lines.
+const SHORTEST_REQUEST: usize = 26;
+/// `HTTP/1.1 200 OK` and two ends of lines.
+const SHORTEST_RESPONSE: usize = 19;
+/// `HTTP/1.1 100 Continue` and two ends of lines. No server sends a shorter last answer.
+const CONTINUE: usize = 25;
+/// One may be chance: an origin that tires of waiting says so unasked.
+const MOST_ODDITIES: u8 = 3;
+
+impl Bursts {
+    pub(super) fn new() -> Self {
+        Bursts {
+            up: Records::default(),
+            down: Records::default(),
+            client_hello: Hello::new(),
+            server_hello: Hello::new(),
+            name: None,
+            may_be_http2: true,
+            shape: Shape { overhead: 16, finished: None },
+            finished: false,
+            spoke: false,
+            begun: false,
+            granted: false,
+            held: false,
+            crossed: false,
+            answered: true,
+            full: false,
+            slight: 0,
+            asked: 0,
+            told: 0,
+            oddities: 0,
+            unpaced: None,
+        }
+    }
+
+    /// One turn for the whole tunnel, whatever is in it.
+    pub(super) fn unwatched() -> Self {
+        Bursts { unpaced: Some(Unpaced::Off), ..Bursts::new() }
+    }
+
+    pub(super) fn unpaced(&self) -> Option<Unpaced> {
+        self.unpaced
+    }
+
+    /// Whom the client asked for by name in its hello, once that is read.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Whether a request has begun, and the origin has said nothing since.
+    pub(super) fn owes_answer(&self) -> bool {
+        self.begun && !self.answered
+    }
+
+    /// The request that asked for a turn has it.
+    pub(super) fn granted(&mut self) {
+        self.granted = true;
+        self.held = false;
+        self.crossed = false;
+    }
+
+    /// Bytes of the client, from the first that has not passed.
+    pub(super) fn client_sends(&mut self, bytes: &[u8]) -> Verdict {
+        let mut passed = 0;
+        while passed < bytes.len() {
+            if self.unpaced.is_some() {
+                return if self.may_begin() { Verdict::Pass(bytes.len()) } else { stop_at(passed, Verdict::Turn) };
+            }
+            let rest = &bytes[passed..];
+            let inside = self.up.left().min(rest.len());
+            if inside > 0 {
+                self.client_says(&rest[..inside]);
+                self.up.pass(inside);
+                passed += inside;
+                continue;
+            }
+            match rest.first_chunk::<HEADER>() {
+                Some(&header) if !self.up.is_in_header() => match Record::read(header) {
+                    Ok(record) if self.is_request(record) && !self.may_begin() => {
+                        return stop_at(passed, Verdict::Turn);
+                    }
+                    Ok(record) if self.unpaced.is_none() => {
+                        self.take(record);
+                        passed += HEADER;
+                    }
+                    Ok(_) => {}
+                    Err(_) => self.give_up(Unpaced::Other),
+                },
+                // Only of application bytes the length matters, too.
+                None if rest[0] == APPLICATION && !self.up.is_in_header() => return stop_at(passed, Verdict::More),
+                _ => passed += self.take_piece(rest),
+            }
+        }
+        stop_at(passed, Verdict::More)
+    }
+
+    /// Bytes of the origin, all of which pass.
+    pub(super) fn origin_sends(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && !(self.begun && self.unpaced.is_some()) {
+            let inside = self.down.left().min(bytes.len());
+            if inside > 0 {
+                self.origin_says(&bytes[..inside]);
+                self.down.pass(inside);
+                bytes = &bytes[inside..];
+                continue;
+            }
+            match self.down.next(&mut bytes) {
+                Some(Ok(record)) => self.hear(record),
+                Some(Err(_)) => return self.give_up(Unpaced::Other),
+                None => return,
+            }
+        }
+    }
+
+    /// Whether a request may begin here; begins it if so.
+    fn may_begin(&mut self) -> bool {
+        if self.begun && self.unpaced.is_some() {
+            return true;
+        }
+        if !self.granted {
+            self.held = true;
+            return false;
+        }
+        self.judge_exchange();
+        self.begun = true;
+        // Of early data the handshake is yet to end.
+        self.finished |= self.shape.finished.is_some();
+        self.granted = false;
+        self.answered = false;
+        self.slight = 0;
+        self.asked = 0;
+        self.told = 0;
+        true
+    }
+
+    /// Whether a record of the client is the first of a request.
+    fn is_request(&mut self, record: Record) -> bool {
+        if !self.spoke && record.kind != HANDSHAKE {
+            self.give_up(Unpaced::Other);
+            return false;
+        }
+        if record.kind != APPLICATION || self.ends_handshake(record.length) || !self.answered || self.full {
+            return false;
+        }
+        if record.length <= self.shape.overhead + SLIGHT && self.slight < MOST_SLIGHT {
+            self.slight += 1;
+            return false;
+        }
+        if self.may_be_http2 && self.begun && self.inside(record) < SHORTEST_REQUEST {
+            self.give_up(Unpaced::Http2);
+            return false;
+        }
+        true
+    }
+
+    /// The client's last words of the handshake. With a certificate, or padded, they are of any length, and taken for a
+    /// request.
+    fn ends_handshake(&mut self, length: usize) -> bool {
+        if self.finished || self.shape.finished.is_none() {
+            return false;
+        }
+        if self.shape.finished.is_some_and(|usual| length == usual || length == usual + JAVA_PADS) {
+            self.finished = true;
+            // Of early data the answer may have come already, among the origin's words of the handshake.
+            self.answered = true;
+            return true;
+        }
+        length <= self.shape.overhead + NO_CERTIFICATE
+    }
+
+    /// Takes a piece of a header that begins no request: how many bytes.
+    fn take_piece(&mut self, bytes: &[u8]) -> usize {
+        let foreign = !self.up.is_in_header() && !(self.spoke && records::may_begin(bytes[0]));
+        if foreign && bytes[0] != HANDSHAKE {
+            self.give_up(Unpaced::Other);
+            return 0;
+        }
+        let mut rest = bytes;
+        match self.up.next(&mut rest) {
+            Some(Ok(record)) => self.take(record),
+            Some(Err(_)) => self.give_up(Unpaced::Other),
+            None => {}
+        }
+        bytes.len() - rest.len()
+    }
+
+    fn take(&mut self, record: Record) {
+        self.spoke = true;
+        self.up.begin(record);
+        if record.kind == APPLICATION {
+            self.full = record.length >= LONGEST_PIECE;
+            self.asked = self.asked.saturating_add(self.inside(record));
+        }
+    }
+
+    /// A record of the origin begins.
+    fn hear(&mut self, record: Record) {
+        let handshaking = self.shape.finished.is_some() && !self.finished;
+        let inside = self.inside(record);
+        if record.kind != APPLICATION || handshaking || inside <= SLIGHT || (self.begun && self.is_continue(record)) {
+            return;
+        }
+        // HTTP/1.1 has nothing to say until the request that is held has gone; tickets come before the first.
+        if self.begun && self.held && !std::mem::replace(&mut self.crossed, true) {
+            self.count_oddity();
+        }
+        self.answered = true;
+        self.told = self.told.saturating_add(inside);
+    }
+
+    fn is_continue(&self, record: Record) -> bool {
+        // AES-GCM adds 8 bytes more in TLS 1.2 (RFC 5288, section 3).
+        let inside = self.inside(record);
+        self.told == 0 && (inside == CONTINUE || (self.shape.finished.is_none() && inside == CONTINUE + 8))
+    }
+
+    /// How many application bytes a record has, at most.
+    fn inside(&self, record: Record) -> usize {
+        record.length.saturating_sub(self.shape.overhead)
+    }
+
+    /// The exchange before the one that begins is over.
+    fn judge_exchange(&mut self) {
+        if self.begun && (self.asked < SHORTEST_REQUEST || (1..SHORTEST_RESPONSE).contains(&self.told)) {
+            self.count_oddity();
+        }
+    }
+
+    fn count_oddity(&mut self) {
+        self.oddities += 1;
+        if self.may_be_http2 {
+            self.give_up(Unpaced::Http2);
+        } else if self.oddities >= MOST_ODDITIES {
+            self.give_up(Unpaced::WebSocket);
+        }
+    }
+
+    fn client_says(&mut self, piece: &[u8]) {
+        let Some(message) = self.client_hello.gather(piece) else { return };
+        let Some(offer) = Offer::read(&message) else { return };
+        self.may_be_http2 = offer.http2;
+        self.name = offer.name;
+        if !offer.http1 {
+            self.give_up(if offer.http2 { Unpaced::Http2 } else { Unpaced::Other });
+        }
+    }
+
+    fn origin_says(&mut self, piece: &[u8]) {
+        let Some(message) = self.server_hello.gather(piece) else { return };
+        let Some(choice) = Choice::read(&message) else { return };
+        self.shape = Shape::of(choice);
+        if !choice.tls13 {
+            self.may_be_http2 = false;
+            if choice.http2 {
+                self.give_up(Unpaced::Http2);
+            }
+        }
+    }
+
+    fn give_up(&mut self, why: Unpaced) {
+        self.unpaced.get_or_insert(why);
+    }
+}
+
+impl Default for Bursts {
+    fn default() -> Self {
+        Bursts::new()
+    }
+}
+
+impl Shape {
+    fn of(choice: Choice) -> Shape {
+        if !choice.tls13 {
+            return Shape { overhead: 16, finished: None };
+        }
+        // A tag, and the true kind of the record; RFC 8446, section 5.2. The suites are in its appendix B.4.
+        let overhead = if choice.suite == 0x1305 { 8 + 1 } else { 16 + 1 };
+        let hash = if choice.suite == 0x1302 { 48 } else { 32 };
+        Shape { overhead, finished: Some(4 + hash + overhead) }
+    }
+}
+
+/// What comes before the bytes in question goes first.
+fn stop_at(passed: usize, verdict: Verdict) -> Verdict {
+    if passed > 0 { Verdict::Pass(passed) } else { verdict }
+}
+
+#[cfg(test)]
+#[path = "bursts_tests.rs"]
+mod tests;

@@ -1,0 +1,35 @@
+//! The watcher of bursts, opened up for its fuzz target; compiled for nothing else.
+
+use super::bursts::{Bursts, Unpaced, Verdict};
+
+/// Shows both sides' bytes, which are `true` for the client's, in pieces of at most `cut`, and grants every turn that is
+/// asked for: where in the client's bytes requests began, and whether the watcher gave up.
+pub fn starts(sides: &[(bool, &[u8])], cut: usize) -> (Vec<usize>, bool) {
+    let mut bursts = Bursts::new();
+    let (mut starts, mut passed, mut waiting) = (Vec::new(), 0, Vec::new());
+    for &(is_client, bytes) in sides {
+        for piece in bytes.chunks(cut.max(1)) {
+            if !is_client {
+                bursts.origin_sends(piece);
+                continue;
+            }
+            waiting.extend_from_slice(piece);
+            while !waiting.is_empty() {
+                match bursts.client_sends(&waiting) {
+                    Verdict::Pass(count) => {
+                        assert!((1..=waiting.len()).contains(&count), "{count} of {}", waiting.len());
+                        waiting.drain(..count);
+                        passed += count;
+                    }
+                    Verdict::Turn => {
+                        starts.push(passed);
+                        bursts.granted();
+                    }
+                    Verdict::More => break,
+                }
+            }
+            assert!(waiting.len() < 5, "{} bytes are held back for nothing", waiting.len());
+        }
+    }
+    (starts, bursts.unpaced().is_some_and(|why| why != Unpaced::Off))
+}

@@ -1,0 +1,279 @@
+//! The politeness of one tunnel: its turns, its place, how old it may get.
+//!
+//! Obeys [`Bursts`]: a request inside waits for a turn of its own, in the line of its host, like any visit.
+//!
+//! - The turn that CONNECT claimed is for the first request, and is charged when that passes: the gap to the next start
+//!   counts from there. A client that sends none soon is charged all the same, and its first request claims another.
+//! - The tunnel has a place while a request is under way in it. One that goes back in line gives its place up first, so
+//!   that nobody waits for himself; one that has been quiet for a moment gives it up, too, and holds up nobody else.
+//!   What is not paced keeps its place for as long as it lasts.
+//! - A request that is refused cannot be told so: its tunnel is closed before any of it has gone. The client's next
+//!   CONNECT hears the reason.
+//! - A tunnel that is too old ends when it is next quiet. In mid-transfer it is not cut off, unless requests inside
+//!   are not paced and it is twice as old.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+
+use super::bursts::{Bursts, Unpaced, Verdict};
+use crate::clock;
+use crate::gate::{Gate, Permit};
+use crate::patience::Limit;
+use crate::politeness::HostKey;
+use crate::politeness::lane::LEAD;
+use crate::politeness::policy::Mode;
+use crate::politeness::visit::{Outcome, Visit};
+use crate::proxy::failure::Failure;
+use crate::proxy::in_flight::InFlight;
+use crate::proxy::job::Job;
+use crate::proxy::{Settings, Shared};
+
+/// What a tunnel's requests are claimed by.
+pub(in crate::proxy) struct Passage {
+    /// Where it leads.
+    pub(in crate::proxy) host: HostKey,
+    /// Whose turns are taken.
+    pub(in crate::proxy) budget: HostKey,
+    /// What CONNECT asked for.
+    pub(in crate::proxy) visit: Visit,
+    pub(in crate::proxy) job: Job,
+}
+
+/// How long nothing must have moved for a tunnel to be quiet: longer than a pause within an answer usually is.
+const QUIET: Duration = Duration::from_secs(1);
+
+pub(super) struct Pacer {
+    shared: Arc<Shared>,
+    passage: Passage,
+    in_flight: InFlight,
+    limit: Arc<Limit>,
+    idle: Duration,
+    bursts: Bursts,
+    /// The turn of CONNECT is not charged yet.
+    unsent: bool,
+    /// The origin has not answered the request under way.
+    unheard: bool,
+    /// What is not paced has been noted.
+    noted: bool,
+    /// The name in the client's hello has been looked at.
+    named: bool,
+    claim: Option<Pin<Box<dyn Future<Output = Result<Permit, Failure>> + Send>>>,
+    watch: Watch,
+}
+
+/// When to look after the tunnel.
+struct Watch {
+    alarm: Pin<Box<Sleep>>,
+    opened: Instant,
+    max_lifetime: Duration,
+    /// Bytes that had moved at the last look.
+    moved: u64,
+}
+
+impl Pacer {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        settings: &Settings,
+        passage: Passage,
+        in_flight: InFlight,
+        limit: Arc<Limit>,
+    ) -> Self {
+        let (tunnel, opened) = (&settings.config.tls.tunnel, clock::now());
+        let watched = tunnel.pace_requests && shared.gate.policy(&passage.budget).mode != Mode::Off;
+        Pacer {
+            shared,
+            passage,
+            in_flight,
+            limit,
+            idle: settings.config.upstream.idle_timeout,
+            bursts: if watched { Bursts::new() } else { Bursts::unwatched() },
+            unsent: true,
+            unheard: true,
+            noted: false,
+            named: false,
+            claim: None,
+            watch: Watch {
+                alarm: Box::pin(tokio::time::sleep_until(opened + LEAD)),
+                opened,
+                max_lifetime: tunnel.max_lifetime,
+                moved: 0,
+            },
+        }
+    }
+
+    /// How many of the client's bytes may pass; pending while a request waits for its turn.
+    pub(super) fn poll_pass(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            if self.claim.is_some() {
+                ready!(self.poll_claim(cx))?;
+            }
+            if self.lacks_place() {
+                self.stand_in_line()?;
+                continue;
+            }
+            match self.bursts.client_sends(bytes) {
+                Verdict::Pass(count) => {
+                    self.note();
+                    return Poll::Ready(Ok(count));
+                }
+                Verdict::More => return Poll::Ready(Ok(0)),
+                // A host that is held since then is not visited, whatever was paid.
+                Verdict::Turn if self.unsent && !self.shared.gate.is_held(&self.passage.budget) => self.begin(),
+                Verdict::Turn => self.stand_in_line()?,
+            }
+        }
+    }
+
+    pub(super) fn origin_sends(&mut self, bytes: &[u8]) {
+        self.bursts.origin_sends(bytes);
+        self.note();
+        if self.unheard && !self.unsent && !self.bursts.owes_answer() {
+            self.hear();
+        }
+    }
+
+    /// Looks after the tunnel; ready when it has to end. `moved` bytes have passed so far.
+    pub(super) fn poll_look(&mut self, cx: &mut Context<'_>, moved: u64) -> Poll<()> {
+        loop {
+            ready!(self.watch.alarm.as_mut().poll(cx));
+            let Some(next) = self.look(moved, clock::now()) else { return Poll::Ready(()) };
+            self.watch.alarm.as_mut().reset(next);
+        }
+    }
+
+    /// The tunnel is over; the client was sent this many bytes.
+    pub(super) fn ended(mut self, to_origin: u64, to_client: u64) {
+        if self.unsent && to_origin > 0 {
+            self.charge();
+        }
+        if self.bursts.unpaced().is_none() {
+            self.shared.metrics.tunnel_pacing("paced");
+        }
+        self.in_flight.sent(usize::try_from(to_client).unwrap_or(usize::MAX));
+        self.in_flight.completed();
+    }
+
+    /// What is not paced must not be without a place.
+    fn lacks_place(&self) -> bool {
+        !self.unsent && self.bursts.unpaced().is_some() && self.in_flight.permit().is_none()
+    }
+
+    fn stand_in_line(&mut self) -> io::Result<()> {
+        self.passage.job.may_go_on(&self.shared).map_err(|refusal| self.turned_away(&refusal.into()))?;
+        self.unsent = false;
+        self.in_flight.release();
+        self.limit.clear();
+        self.watch.alarm.as_mut().reset(clock::now() + QUIET);
+        // Whoever wishes to wait less than the host's visits may leaves, and gives its place in line back by that.
+        let visit = Visit { max_wait: None, ..self.passage.visit };
+        self.claim = Some(Box::pin(claim(self.shared.gate.clone(), self.passage.budget.clone(), visit)));
+        Ok(())
+    }
+
+    fn poll_claim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(claim) = &mut self.claim else { return Poll::Ready(Ok(())) };
+        let permit = ready!(claim.as_mut().poll(cx));
+        self.claim = None;
+        match permit {
+            Ok(permit) => {
+                self.in_flight.keep(permit);
+                self.limit.each_within(self.idle);
+                self.watch.alarm.as_mut().reset(clock::now() + QUIET);
+                self.begin();
+                Poll::Ready(Ok(()))
+            }
+            Err(failure) => Poll::Ready(Err(self.turned_away(&failure))),
+        }
+    }
+
+    /// A request passes.
+    fn begin(&mut self) {
+        self.shared.metrics.tunnel_requests.inc();
+        self.charge();
+        self.bursts.granted();
+    }
+
+    /// The turn is spent.
+    fn charge(&mut self) {
+        self.unsent = false;
+        self.unheard = true;
+        if let Some(permit) = self.in_flight.permit() {
+            permit.sent();
+        }
+        if self.bursts.unpaced().is_some() {
+            self.hear();
+        }
+    }
+
+    /// Somebody answers.
+    fn hear(&mut self) {
+        self.unheard = false;
+        if let Some(permit) = self.in_flight.permit() {
+            permit.report(Outcome::Opened);
+        }
+    }
+
+    fn turned_away(&self, failure: &Failure) -> io::Error {
+        let words = failure.words();
+        self.shared.metrics.rejection(words.code);
+        tracing::info!(
+            event = "tunnel.closed", host = %self.passage.host, code = words.code, detail = words.detail,
+            "a request inside a tunnel was refused, so the tunnel is closed"
+        );
+        io::Error::other(words.code)
+    }
+
+    /// Says once what is not paced, and that another name was asked for than the tunnel leads to. That may be right (an
+    /// address as the target, an encrypted hello), and changes neither where it leads nor whose turns it takes.
+    fn note(&mut self) {
+        if let Some(name) = self.bursts.name().filter(|_| !self.named) {
+            self.named = true;
+            if name != self.passage.host.as_str() {
+                tracing::debug!(event = "tunnel.name", host = %self.passage.host, name, "a hello asks for another name");
+            }
+        }
+        let Some(why) = self.bursts.unpaced().filter(|_| !self.noted) else { return };
+        self.noted = true;
+        self.shared.metrics.tunnel_pacing(why.label());
+        if why != Unpaced::Off {
+            self.shared.unpaced.note(&self.passage.budget, why);
+        }
+    }
+
+    /// When to look again; never, if the tunnel has to end.
+    fn look(&mut self, moved: u64, now: Instant) -> Option<Instant> {
+        if self.unsent {
+            self.charge();
+        }
+        let still = std::mem::replace(&mut self.watch.moved, moved) == moved;
+        let paced = self.bursts.unpaced().is_none();
+        let busy = self.claim.is_some() || (paced && self.bursts.owes_answer());
+        let age = now - self.watch.opened;
+        let old = age >= self.watch.max_lifetime;
+        if old && ((still && !busy) || (!paced && age >= 2 * self.watch.max_lifetime)) {
+            return None;
+        }
+        if still && !busy && paced {
+            self.in_flight.release();
+        }
+        let at_rest = !paced || self.in_flight.permit().is_none();
+        Some(if at_rest && !old && self.claim.is_none() {
+            self.watch.opened + self.watch.max_lifetime
+        } else {
+            now + QUIET
+        })
+    }
+}
+
+/// One request's way through the line. Its connection is ready.
+async fn claim(gate: Arc<Gate>, budget: HostKey, visit: Visit) -> Result<Permit, Failure> {
+    let mut place = gate.join(&budget, visit)?;
+    place.called().await?;
+    Ok(place.turn().await?)
+}

@@ -1,0 +1,116 @@
+//! TLS records: where one begins, of which kind it is and how long. Nothing inside them is read here.
+//!
+//! Knows RFC 8446, section 5.1, and RFC 5246, section 6.2, as far as a bystander can: the five bytes before each record
+//! are in clear in every version. Must not hold on to anything but the pieces of one such header.
+
+/// What stands before each record: its kind, a version that means nothing any more, and its length.
+pub(super) const HEADER: usize = 5;
+
+pub(super) const HANDSHAKE: u8 = 22;
+pub(super) const APPLICATION: u8 = 23;
+/// From "change cipher spec" to "heartbeat".
+const KINDS: std::ops::RangeInclusive<u8> = 20..=24;
+
+/// The longest piece of a message that fits into one record.
+pub(super) const LONGEST_PIECE: usize = 1 << 14;
+/// What encryption may add to it: TLS 1.2 allows the most.
+const LONGEST: usize = LONGEST_PIECE + 2048;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) kind: u8,
+    pub(super) length: usize,
+}
+
+/// What came is no TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NotTls;
+
+impl Record {
+    pub(super) fn read([kind, major, _, high, low]: [u8; HEADER]) -> Result<Record, NotTls> {
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        // No kind of record may be empty once it is encrypted, and none that is not may be either.
+        let sound = may_begin(kind) && major == 3 && (1..=LONGEST).contains(&length);
+        if sound { Ok(Record { kind, length }) } else { Err(NotTls) }
+    }
+}
+
+/// Whether a record can begin with this byte.
+pub(super) fn may_begin(byte: u8) -> bool {
+    KINDS.contains(&byte)
+}
+
+/// One direction of a connection, record after record.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    header: [u8; HEADER],
+    /// How much of a header is here.
+    have: usize,
+    /// How much of the record under way is yet to come.
+    left: usize,
+}
+
+impl Records {
+    pub(super) fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Whether the next byte belongs to a header that has begun.
+    pub(super) fn is_in_header(&self) -> bool {
+        self.have > 0
+    }
+
+    /// So much of the record under way has passed.
+    pub(super) fn pass(&mut self, count: usize) {
+        self.left -= count;
+    }
+
+    pub(super) fn begin(&mut self, record: Record) {
+        self.left = record.length;
+    }
+
+    /// Takes what belongs to the next header off `bytes`; `None` while it is not whole.
+    pub(super) fn next(&mut self, bytes: &mut &[u8]) -> Option<Result<Record, NotTls>> {
+        let taken = (HEADER - self.have).min(bytes.len());
+        let (piece, rest) = bytes.split_at(taken);
+        self.header[self.have..self.have + taken].copy_from_slice(piece);
+        self.have += taken;
+        *bytes = rest;
+        (self.have == HEADER).then(|| {
+            self.have = 0;
+            let record = Record::read(self.header);
+            if let Ok(record) = record {
+                self.begin(record);
+            }
+            record
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_be_a_record_is_one() {
+        assert_eq!(Record::read([22, 3, 1, 2, 0]), Ok(Record { kind: 22, length: 512 }));
+        assert_eq!(Record::read([23, 3, 3, 0x48, 0]), Ok(Record { kind: 23, length: LONGEST }));
+        for header in
+            [*b"GET /", [23, 3, 3, 0x48, 1], [23, 3, 3, 0, 0], [19, 3, 3, 0, 9], [25, 3, 3, 0, 9], [22, 2, 0, 0, 9]]
+        {
+            assert_eq!(Record::read(header), Err(NotTls), "{header:?}");
+        }
+    }
+
+    #[test]
+    fn a_header_may_come_in_pieces() {
+        let mut records = Records::default();
+        let mut bytes = &[22, 3][..];
+        assert_eq!(records.next(&mut bytes), None);
+        bytes = &[1, 0, 2, 7, 7];
+        assert_eq!(records.next(&mut bytes), Some(Ok(Record { kind: 22, length: 2 })));
+        assert_eq!((records.left(), bytes), (2, &[7, 7][..]));
+        records.pass(2);
+        assert_eq!(records.left(), 0);
+    }
+}

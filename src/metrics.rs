@@ -28,9 +28,7 @@ pub struct Metrics {
     pub hosts: IntGauge,
     pub client_connections: IntGauge,
     pub inflight: IntGauge,
-    pub tunnels: IntGauge,
-    tunnel_pacing: Vec<(&'static str, IntCounter)>,
-    pub tunnel_requests: IntCounter,
+    pub tunnels: Tunnels,
     pub connections_refused: IntCounter,
     pub accept_errors: IntCounter,
     pub reload_successful: IntGauge,
@@ -55,6 +53,14 @@ pub struct Lessons {
     pub breaker_openings: IntCounter,
     pub retries: IntCounter,
     pub jobs_stopped: IntCounter,
+}
+
+/// What passes unread.
+#[derive(Debug)]
+pub struct Tunnels {
+    pub open: IntGauge,
+    pacing: Vec<(&'static str, IntCounter)>,
+    pub requests: IntCounter,
 }
 
 /// How the state file fares.
@@ -140,12 +146,6 @@ impl Metrics {
             "Clients that left before their answer.",
             &["stage"],
         );
-        let tunnel_pacing = counters(
-            &registry,
-            "curtsy_tunnel_pacing_total",
-            "Tunnels by whether requests inside wait their turn, or why not.",
-            &["mode"],
-        );
         let build = gauge_with_version(&registry);
         build.set(1);
         Metrics {
@@ -190,13 +190,7 @@ impl Metrics {
             hosts: gauge(&registry, "curtsy_hosts", "Hosts that have a lane."),
             client_connections: gauge(&registry, "curtsy_client_connections", "Open client connections."),
             inflight: gauge(&registry, "curtsy_inflight_requests", "Requests sent and not yet finished."),
-            tunnels: gauge(&registry, "curtsy_tunnels", "Open CONNECT tunnels and upgraded connections."),
-            tunnel_pacing: TUNNEL_PACING.map(|mode| (mode, tunnel_pacing.with_label_values(&[mode]))).to_vec(),
-            tunnel_requests: counter(
-                &registry,
-                "curtsy_tunnel_requests_total",
-                "Requests inside tunnels, as far as they are told apart.",
-            ),
+            tunnels: Tunnels::new(&registry),
             connections_refused: counter(
                 &registry,
                 "curtsy_client_connections_refused_total",
@@ -265,11 +259,6 @@ impl Metrics {
         count(&self.origin_errors, kind);
     }
 
-    /// How the requests inside a tunnel are treated.
-    pub fn tunnel_pacing(&self, mode: &str) {
-        count(&self.tunnel_pacing, mode);
-    }
-
     pub fn disconnect(&self, stage: Stage) {
         self.disconnects[stage as usize].inc();
     }
@@ -322,6 +311,31 @@ impl Robots {
 
     pub fn fetch(&self, result: &str) {
         count(&self.fetches, result);
+    }
+}
+
+impl Tunnels {
+    fn new(registry: &Registry) -> Self {
+        let pacing = counters(
+            registry,
+            "curtsy_tunnel_pacing_total",
+            "Tunnels by whether requests inside wait their turn, or why not.",
+            &["mode"],
+        );
+        Tunnels {
+            open: gauge(registry, "curtsy_tunnels", "Open CONNECT tunnels and upgraded connections."),
+            pacing: TUNNEL_PACING.map(|mode| (mode, pacing.with_label_values(&[mode]))).to_vec(),
+            requests: counter(
+                registry,
+                "curtsy_tunnel_requests_total",
+                "Requests inside tunnels, as far as they are told apart.",
+            ),
+        }
+    }
+
+    /// How the requests inside a tunnel are treated.
+    pub fn pacing(&self, mode: &str) {
+        count(&self.pacing, mode);
     }
 }
 

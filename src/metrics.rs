@@ -29,11 +29,9 @@ pub struct Metrics {
     pub hosts: IntGauge,
     pub client_connections: IntGauge,
     pub inflight: IntGauge,
-    pub tunnels: IntGauge,
+    pub tunnels: Tunnels,
     /// Clients that did not like curtsy's certificate.
     pub untrusting: IntCounter,
-    tunnel_pacing: Vec<(&'static str, IntCounter)>,
-    pub tunnel_requests: IntCounter,
     pub connections_refused: IntCounter,
     pub accept_errors: IntCounter,
     pub reload_successful: IntGauge,
@@ -58,6 +56,14 @@ pub struct Lessons {
     pub breaker_openings: IntCounter,
     pub retries: IntCounter,
     pub jobs_stopped: IntCounter,
+}
+
+/// What passes unread.
+#[derive(Debug)]
+pub struct Tunnels {
+    pub open: IntGauge,
+    pacing: Vec<(&'static str, IntCounter)>,
+    pub requests: IntCounter,
 }
 
 /// How the state file fares.
@@ -146,12 +152,6 @@ impl Metrics {
             "Clients that left before their answer.",
             &["stage"],
         );
-        let tunnel_pacing = counters(
-            &registry,
-            "curtsy_tunnel_pacing_total",
-            "Tunnels by whether requests inside wait their turn, or why not.",
-            &["mode"],
-        );
         let build = gauge_with_version(&registry);
         build.set(1);
         Metrics {
@@ -196,17 +196,11 @@ impl Metrics {
             hosts: gauge(&registry, "curtsy_hosts", "Hosts that have a lane."),
             client_connections: gauge(&registry, "curtsy_client_connections", "Open client connections."),
             inflight: gauge(&registry, "curtsy_inflight_requests", "Requests sent and not yet finished."),
-            tunnels: gauge(&registry, "curtsy_tunnels", "Open CONNECT tunnels and upgraded connections."),
+            tunnels: Tunnels::new(&registry),
             untrusting: counter(
                 &registry,
                 "curtsy_clients_untrusting_total",
                 "Handshakes that a client broke off, or left without a request, at the sight of our certificate.",
-            ),
-            tunnel_pacing: TUNNEL_PACING.map(|mode| (mode, tunnel_pacing.with_label_values(&[mode]))).to_vec(),
-            tunnel_requests: counter(
-                &registry,
-                "curtsy_tunnel_requests_total",
-                "Requests inside tunnels, as far as they are told apart.",
             ),
             connections_refused: counter(
                 &registry,
@@ -300,11 +294,6 @@ impl Metrics {
         count(&self.origin_errors, kind);
     }
 
-    /// How the requests inside a tunnel are treated.
-    pub fn tunnel_pacing(&self, mode: &str) {
-        count(&self.tunnel_pacing, mode);
-    }
-
     pub fn disconnect(&self, stage: Stage) {
         self.disconnects[stage as usize].inc();
     }
@@ -357,6 +346,31 @@ impl Robots {
 
     pub fn fetch(&self, result: &str) {
         count(&self.fetches, result);
+    }
+}
+
+impl Tunnels {
+    fn new(registry: &Registry) -> Self {
+        let pacing = counters(
+            registry,
+            "curtsy_tunnel_pacing_total",
+            "Tunnels by whether requests inside wait their turn, or why not.",
+            &["mode"],
+        );
+        Tunnels {
+            open: gauge(registry, "curtsy_tunnels", "Open CONNECT tunnels and upgraded connections."),
+            pacing: TUNNEL_PACING.map(|mode| (mode, pacing.with_label_values(&[mode]))).to_vec(),
+            requests: counter(
+                registry,
+                "curtsy_tunnel_requests_total",
+                "Requests inside tunnels, as far as they are told apart.",
+            ),
+        }
+    }
+
+    /// How the requests inside a tunnel are treated.
+    pub fn pacing(&self, mode: &str) {
+        count(&self.pacing, mode);
     }
 }
 

@@ -69,10 +69,10 @@ pub(super) fn join(
             down: Pipe::with(early.into()),
             pacer,
         };
-        shared.metrics.tunnels.inc();
+        shared.metrics.tunnels.open.inc();
         // How it ends is nobody's fault, and everything that has moved counts.
         let _ = poll_fn(|cx| tunnel.poll(cx)).await;
-        shared.metrics.tunnels.dec();
+        shared.metrics.tunnels.open.dec();
         tunnel.settle(in_flight);
     });
 }

@@ -197,7 +197,7 @@ impl Bursts {
 
     /// Bytes of the origin, all of which pass.
     pub(super) fn origin_sends(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() && !(self.begun && self.unpaced.is_some()) {
+        while !bytes.is_empty() && (!self.begun || self.unpaced.is_none()) {
             let inside = self.down.left().min(bytes.len());
             if inside > 0 {
                 self.origin_says(&bytes[..inside]);
@@ -271,8 +271,8 @@ impl Bursts {
 
     /// Takes a piece of a header that begins no request: how many bytes.
     fn take_piece(&mut self, bytes: &[u8]) -> usize {
-        let foreign = !self.up.is_in_header() && !(self.spoke && records::may_begin(bytes[0]));
-        if foreign && bytes[0] != HANDSHAKE {
+        let expected = if self.spoke { records::may_begin(bytes[0]) } else { bytes[0] == HANDSHAKE };
+        if !expected && !self.up.is_in_header() {
             self.give_up(Unpaced::Other);
             return 0;
         }

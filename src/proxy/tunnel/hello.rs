@@ -114,7 +114,8 @@ impl Choice {
         each_extension(rest, |kind, mut body| match kind {
             SUPPORTED_VERSIONS => choice.tls13 = body.number() == Some(TLS13),
             ALPN => {
-                choice.http2 = body.list().and_then(|mut list| list.short_list()).is_some_and(|name| name.0 == b"h2")
+                let chosen = body.list().and_then(|mut list| list.short_list());
+                choice.http2 = chosen.is_some_and(|name| name.0 == b"h2");
             }
             _ => {}
         })?;

@@ -63,9 +63,12 @@ pub(super) struct Pacer {
     noted: bool,
     /// The name in the client's hello has been looked at.
     named: bool,
-    claim: Option<Pin<Box<dyn Future<Output = Result<Permit, Failure>> + Send>>>,
+    /// The way of the request that waits.
+    claim: Option<Claim>,
     watch: Watch,
 }
+
+type Claim = Pin<Box<dyn Future<Output = Result<Permit, Failure>> + Send>>;
 
 /// When to look after the tunnel.
 struct Watch {
@@ -153,7 +156,7 @@ impl Pacer {
             self.charge();
         }
         if self.bursts.unpaced().is_none() {
-            self.shared.metrics.tunnel_pacing("paced");
+            self.shared.metrics.tunnels.pacing("paced");
         }
         self.in_flight.sent(usize::try_from(to_client).unwrap_or(usize::MAX));
         self.in_flight.completed();
@@ -194,7 +197,7 @@ impl Pacer {
 
     /// A request passes.
     fn begin(&mut self) {
-        self.shared.metrics.tunnel_requests.inc();
+        self.shared.metrics.tunnels.requests.inc();
         self.charge();
         self.bursts.granted();
     }
@@ -240,7 +243,7 @@ impl Pacer {
         }
         let Some(why) = self.bursts.unpaced().filter(|_| !self.noted) else { return };
         self.noted = true;
-        self.shared.metrics.tunnel_pacing(why.label());
+        self.shared.metrics.tunnels.pacing(why.label());
         if why != Unpaced::Off {
             self.shared.unpaced.note(&self.passage.budget, why);
         }

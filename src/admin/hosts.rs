@@ -59,7 +59,7 @@ pub(super) fn fresh(answer: impl serde::Serialize) -> Response {
     ([(CACHE_CONTROL, "no-store")], Json(answer)).into_response()
 }
 
-fn page(query: &str) -> Result<Page, Problem> {
+pub(super) fn page(query: &str) -> Result<Page, Problem> {
     let mut page = Page { limit: USUAL_PAGE, ..Page::default() };
     let number = |name: &str, text: &str| {
         text.parse::<usize>().map_err(|_| Problem::bad_request(format!("{name} must be a number")))

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::framed;
-use super::html::{Html, fill, segment, span};
+use super::html::{Html, fill, segment, span, until};
 use super::overview::why_in_words;
 use crate::admin::Admin;
 use crate::admin::hosts::{Host, budget};
@@ -35,8 +35,6 @@ pub(in crate::admin) async fn host(State(admin): State<Arc<Admin>>, Path(name): 
 }
 
 fn pieces(admin: &Admin, host: &Host, key: &HostKey) -> Vec<(&'static str, Html)> {
-    let time =
-        |seconds: Option<f64>| seconds.map_or(Html::raw("–"), |seconds| Html::text(&span((seconds * 1e3) as u64)));
     let floor = host.floor_ms.map_or(Html::raw("–"), |ms| Html::text(&span(ms)));
     vec![
         ("host", Html::text(&host.host)),
@@ -45,8 +43,8 @@ fn pieces(admin: &Admin, host: &Host, key: &HostKey) -> Vec<(&'static str, Html)
         ("mode", Html::text(&host.mode)),
         ("delay", Html::text(&span(host.delay_ms))),
         ("parts", parts(host)),
-        ("next", time(host.next_available_s)),
-        ("held", host.held_s.map_or(Html::raw("no"), |_| time(host.held_s))),
+        ("next", until(host.next_available_s)),
+        ("held", host.held_s.map_or(Html::raw("no"), |held| until(Some(held)))),
         ("cause", host.hold_cause.as_deref().map_or(Html::default(), |cause| Html::text(why_in_words(cause)))),
         ("queued", Html::number(host.queued as u64)),
         ("in_flight", Html::number(host.in_flight as u64)),
@@ -72,10 +70,14 @@ fn parts(host: &Host) -> Html {
     ];
     let part = |(why, ms): (&'static str, u64)| {
         let counts = Html::raw(if why == delay.why { "is-largest" } else { "" });
-        let words = [("counts", counts), ("why", Html::text(why_in_words(why))), ("time", Html::text(&span(ms)))];
+        let words = [
+            ("counts", counts),
+            ("why", Html::text(why_in_words(why))),
+            ("time", if ms > 0 { Html::text(&span(ms)) } else { Html::raw("–") }),
+        ];
         fill("<li class=\"{{counts}}\"><span>{{why}}</span> <b>{{time}}</b></li>", &words)
     };
-    all.into_iter().filter(|(why, ms)| *ms > 0 || *why == "configured").map(part).collect()
+    all.into_iter().filter(|(why, ms)| *ms > 0 || *why != "response-time").map(part).collect()
 }
 
 fn waiting(admin: &Admin, host: &HostKey) -> Html {

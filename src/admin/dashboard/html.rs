@@ -83,6 +83,15 @@ pub(super) fn span(ms: u64) -> String {
     }
 }
 
+/// When something comes that many seconds from now.
+pub(super) fn until(seconds: Option<f64>) -> Html {
+    match seconds {
+        None => Html::raw("–"),
+        Some(0.0) => Html::raw("now"),
+        Some(seconds) => Html::text(&span((seconds * 1e3) as u64)),
+    }
+}
+
 /// 1 234 567, with thin spaces that do not break.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();

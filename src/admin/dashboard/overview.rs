@@ -7,7 +7,7 @@ use axum::http::header::{HOST, HeaderMap};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
-use super::html::{Html, fill, segment, span};
+use super::html::{Html, fill, segment, span, until};
 use super::{field, framed};
 use crate::admin::Admin;
 use crate::admin::hosts::{self, Row};
@@ -88,12 +88,11 @@ fn rows(listing: &Listing) -> Html {
 }
 
 fn row(row: &Row) -> Html {
-    let time =
-        |seconds: Option<f64>| seconds.map_or(Html::raw("–"), |seconds| Html::text(&span((seconds * 1e3) as u64)));
     let why = row.hold_cause.as_ref().unwrap_or(&row.why);
     fill(
         ROW,
         &[
+            ("quiet", Html::raw(if row.state == Condition::Idle.word() { "is-quiet" } else { "" })),
             ("path", Html::text(&segment(&row.host))),
             ("host", Html::text(&row.host)),
             ("state", Html::text(&row.state)),
@@ -101,7 +100,7 @@ fn row(row: &Row) -> Html {
             ("why", Html::text(why_in_words(why))),
             ("queued", Html::number(row.queued as u64)),
             ("in_flight", Html::number(row.in_flight as u64)),
-            ("next", time(row.next_available_s)),
+            ("next", until(row.next_available_s)),
             ("visits", Html::number(row.visits)),
         ],
     )

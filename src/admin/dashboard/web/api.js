@@ -21,13 +21,30 @@ export function send(method, path, body) {
 
 export const hostPath = (host) => `/hosts/${encodeURIComponent(host)}`;
 
-// Everything that happens, while it happens. The browser comes back by itself and goes on where it was.
-export function follow(query, { told, lost }) {
-  const source = new EventSource(`${BASE}/events?${query}`);
-  source.onmessage = (message) => told(JSON.parse(message.data));
-  source.onerror = () => lost();
-  // Some browsers keep a stream of a page that was left, and the number of listeners is bounded.
-  addEventListener("pagehide", () => source.close());
-  addEventListener("pageshow", (event) => event.persisted && location.reload());
-  return source;
+// Everything that happens, while it happens. A page that nobody sees listens to nothing: browsers allow a site six
+// connections, and curtsy so many listeners. Whoever comes back goes on where it was.
+export function follow(recent, { told, lost }) {
+  let source = null;
+  let last = null;
+  const listen = () => {
+    source = new EventSource(`${BASE}/events?${last ? `after=${last}` : `recent=${recent}`}`);
+    source.onmessage = (message) => {
+      last = message.lastEventId || last;
+      told(JSON.parse(message.data));
+    };
+    source.onerror = () => {
+      lost();
+      // The browser tries again by itself, unless it was told to go.
+      if (source?.readyState === EventSource.CLOSED) setTimeout(change, 5_000);
+    };
+  };
+  const change = () => {
+    source?.close();
+    source = null;
+    if (!document.hidden) listen();
+  };
+  document.addEventListener("visibilitychange", change);
+  addEventListener("pagehide", () => source?.close());
+  addEventListener("pageshow", (event) => event.persisted && change());
+  change();
 }

@@ -24,7 +24,7 @@ export function sparkline(values, label) {
   ]);
 }
 
-const FRAME = { width: 600, height: 170, left: 44, right: 8, top: 10, bottom: 22 };
+const FRAME = { height: 170, left: 44, right: 8, top: 10, bottom: 22 };
 
 // A round number at or above the largest value.
 function ceiling(value) {
@@ -33,9 +33,10 @@ function ceiling(value) {
   return [1, 2, 5, 10].map((factor) => factor * power).find((round) => round >= value);
 }
 
-// Lines over time. `series`: [{ name, values, step }], all of one length; `say`: a number in words; `every`: seconds.
-export function chart(series, { say, every, points, label }) {
-  const { width, height, left, right, top, bottom } = FRAME;
+// Lines over time. `series`: [{ name, values, step }], all of one length; `say`: a number in words; `every`: seconds; `width` in pixels, so
+// that letters are as large as elsewhere.
+export function chart(series, { say, every, points, width, label }) {
+  const { height, left, right, top, bottom } = FRAME;
   const most = ceiling(Math.max(0, ...series.flatMap((one) => one.values)));
   const x = (index, count) => left + ((points - count + index) / (points - 1)) * (width - left - right);
   const y = (value) => top + (1 - value / most) * (height - top - bottom);
@@ -44,10 +45,11 @@ export function chart(series, { say, every, points, label }) {
     text(left - 6, y(most * share) + 4, say(most * share), "end"),
   ]));
   const minutes = Math.round((points * every) / 60);
-  const times = [0, 1, 2, 3].map((third) => {
-    const ago = Math.round(minutes * (1 - third / 3));
-    const anchor = third === 0 ? "start" : third === 3 ? "end" : "middle";
-    return text(left + (third / 3) * (width - left - right), height - 6, ago === 0 ? "now" : `${ago} min ago`, anchor);
+  const times = [0, 1, 2, 3, 4, 5].map((fifth) => {
+    const ago = Math.round(minutes * (1 - fifth / 5));
+    const words = ago === 0 ? "now" : fifth === 0 ? `${ago} min ago` : `${ago} min`;
+    const anchor = fifth === 0 ? "start" : fifth === 5 ? "end" : "middle";
+    return text(left + (fifth / 5) * (width - left - right), height - 6, words, anchor);
   });
   const lines = series.map((one, index) => svg("path", { class: `series series-${index}`, d: path(one, x, y) }));
   const mark = svg("line", { class: "mark", x1: 0, x2: 0, y1: top, y2: height - bottom, visibility: "hidden" });

@@ -62,10 +62,10 @@ export function largest(delay) {
 
 export function parts(delay) {
   const all = [["configured", delay.configured_ms], ["robots", delay.robots_ms], ["learned", delay.learned_ms], ["response-time", delay.response_ms]];
-  return all.filter(([why, ms]) => ms > 0 || why === "configured").map(([why, ms]) => {
+  return all.filter(([why, ms]) => ms > 0 || why !== "response-time").map(([why, ms]) => {
     const item = document.createElement("li");
     item.classList.toggle("is-largest", why === delay.why);
-    item.append(line("span", words(why)), " ", line("b", span(ms)));
+    item.append(line("span", words(why)), " ", line("b", ms > 0 ? span(ms) : "–"));
     return item;
   });
 }

@@ -9,7 +9,6 @@ import { Feed } from "./live.js";
 
 const byId = (id) => document.getElementById(id);
 const BEAT = 5_000; // a point of the charts
-const POINTS = 180;
 const SHOWN = 20; // of those who wait
 
 export function host({ pulse, openHelp }) {
@@ -43,7 +42,7 @@ export function host({ pulse, openHelp }) {
 
   function tick() {
     const left = until == null ? null : Math.max(0, (until - performance.now()) / 1_000);
-    put("next", known?.paused ? "–" : left === 0 ? "now" : seconds(left));
+    put("next", known?.paused ? "–" : left == null ? "–" : left === 0 ? "now" : `in ${seconds(left)}`);
   }
 
   let busy = false;
@@ -96,7 +95,7 @@ export function host({ pulse, openHelp }) {
   copies(byId("copy-toml"), () => byId("toml").textContent);
 
   const feed = new Feed({ list: byId("feed"), pause: byId("pause-live"), onlyRefused: byId("only-refused") });
-  follow("recent=300", {
+  follow(300, {
     told: (event) => {
       pulse.heard();
       if (event.event === "status") refresh();
@@ -146,7 +145,9 @@ function waiting(list) {
 }
 
 function charts(history) {
-  const shape = { every: history.step_s, points: POINTS };
+  // Five, ten or fifteen minutes, as far as they go back.
+  const points = Math.max(1, Math.ceil(history.delay_ms.length / 60)) * 60;
+  const shape = (id) => ({ every: history.step_s, points, width: byId(id).clientWidth });
   if (history.delay_ms.length < 2) {
     ["chart-delay", "chart-line"].forEach((id) => {
       const wait = document.createElement("p");
@@ -157,14 +158,14 @@ function charts(history) {
     return;
   }
   const delay = [{ name: "delay", values: history.delay_ms, step: true }];
-  byId("chart-delay").replaceChildren(...chart(delay, { ...shape, say: (ms) => span(Math.round(ms)), label: "Delay over the last 15 minutes" }));
+  byId("chart-delay").replaceChildren(...chart(delay, { ...shape("chart-delay"), say: (ms) => span(Math.round(ms)), label: "Delay over the last 15 minutes" }));
   const perMinute = 60 / history.step_s;
   const rate = history.requests.map((_, index) => {
     const lately = history.requests.slice(Math.max(0, index - perMinute + 1), index + 1);
     return Math.round((lately.reduce((total, value) => total + value, 0) / lately.length) * perMinute);
   });
   const line = [{ name: "requests a minute", values: rate }, { name: "waiting", values: history.queued, step: true }];
-  byId("chart-line").replaceChildren(...chart(line, { ...shape, say: (value) => number(Math.round(value)), label: "Requests a minute and waiting requests over the last 15 minutes" }));
+  byId("chart-line").replaceChildren(...chart(line, { ...shape("chart-line"), say: (value) => number(Math.round(value)), label: "Requests a minute and waiting requests over the last 15 minutes" }));
 }
 
 // What the configuration file would say to make this last.

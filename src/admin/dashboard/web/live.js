@@ -54,7 +54,7 @@ function request(event, explain) {
   line.className = refused ? "is-refused" : "is-request";
   const status = event.status == null ? "left" : String(event.status);
   const kind = refused || event.status == null ? "refused" : `is-${String(event.status)[0]}xx`;
-  const url = part("span", `${event.method} ${event.url}`, "url");
+  const url = part("span", `${event.method} ${event.url.replace(/^http:\/\//, "")}`, "url");
   url.title = `${event.method} ${event.url}\nby ${event.client}, ${number(event.bytes)} bytes in ${span(event.took_ms)}`;
   line.append(part("time", clock(event.at), "at"), part("b", status, `status ${kind}`), url, part("span", outcome(event), "what"));
   if (refused && explain && event.method !== "CONNECT" && !event.url.includes("…")) {
@@ -70,7 +70,7 @@ function outcome(event) {
   if (event.error) return refusal(event.error);
   if (event.status == null) return "the client left";
   if (event.wait_ms > 0) return `waited ${span(event.wait_ms)}, ${words(event.why ?? "configured")}`;
-  return event.origin_ms == null ? "" : `${span(event.origin_ms)}`;
+  return event.origin_ms == null ? "" : `answered in ${span(event.origin_ms)}`;
 }
 
 const NEWS = {

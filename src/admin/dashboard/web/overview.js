@@ -54,7 +54,7 @@ export function overview({ pulse, openHelp }) {
   table.refresh();
 
   let last = null;
-  follow("recent=60", {
+  follow(60, {
     told: (event) => {
       pulse.heard();
       if (event.event !== "status") {

@@ -16,61 +16,65 @@ export class HostTable {
   #busy = false;
   #again = false;
   #timer = null;
+  #hurry = false;
   #total = 0;
+  #first = 0;
 
   constructor({ scroll, body, wish, shown }) {
     Object.assign(this, { scroll, body, wish, shown });
     this.height = body.querySelector("tr")?.offsetHeight || 34;
     body.replaceChildren(this.#top, this.#bottom);
-    scroll.addEventListener("scroll", () => this.refresh(), { passive: true });
+    scroll.addEventListener("scroll", () => this.#hasGaps() && this.refresh(true), { passive: true });
     setInterval(() => document.hidden || this.#countDown(), 1_000);
   }
 
-  // Asks for what is in sight; at once, or as soon as the last answer allows.
-  refresh() {
-    if (this.#busy || this.#timer) {
+  // Asks for what is in sight: as soon as the last answer allows, or at once for a reader who does not see what was
+  // scrolled to or filtered for.
+  refresh(hurry = false) {
+    if (this.#busy || (this.#timer && !hurry)) {
       this.#again = true;
+      this.#hurry ||= hurry;
       return;
     }
+    clearTimeout(this.#timer);
+    this.#timer = null;
     this.#ask();
   }
 
   // What the reader changed is wanted now.
   restart() {
-    clearTimeout(this.#timer);
-    this.#timer = null;
     this.scroll.scrollTop = 0;
-    this.refresh();
+    this.refresh(true);
   }
 
   async #ask() {
-    this.#busy = true;
-    this.#again = false;
+    [this.#busy, this.#again, this.#hurry] = [true, false, false];
     const began = performance.now();
     const first = Math.max(0, Math.floor(this.scroll.scrollTop / this.height) - AHEAD);
     const limit = Math.ceil(this.scroll.clientHeight / this.height) + 2 * AHEAD;
-    const wish = this.wish();
     try {
-      const query = new URLSearchParams({ ...wish, offset: first, limit: Math.min(limit, 1_000) });
-      const page = await get(`/hosts?${query}`);
-      this.#draw(page);
+      const query = new URLSearchParams({ ...this.wish(), offset: first, limit: Math.min(limit, 1_000) });
+      this.#draw(await get(`/hosts?${query}`));
     } catch {
       // The stream says that nobody is there; the table keeps what it has.
     }
     this.#busy = false;
-    const pause = Math.max(SOONEST, SHARE * (performance.now() - began));
-    const asked = JSON.stringify(wish);
-    const moved = () => Math.abs(Math.floor(this.scroll.scrollTop / this.height) - AHEAD - first) > AHEAD / 2;
-    // A reader who scrolls or filters does not wait for the next beat.
-    const hurry = JSON.stringify(this.wish()) !== asked || (this.scroll.scrollTop > 0 && moved());
+    if (this.#hurry) return this.#ask();
     this.#timer = setTimeout(() => {
       this.#timer = null;
       if (this.#again) this.#ask();
-    }, hurry ? 30 : pause);
+    }, Math.max(SOONEST, SHARE * (performance.now() - began)));
+  }
+
+  // Whether there are rows in sight that are not drawn.
+  #hasGaps() {
+    const top = this.scroll.scrollTop / this.height;
+    const bottom = Math.min(this.#total, top + this.scroll.clientHeight / this.height - 1);
+    return top < this.#first || bottom > this.#first + this.#order.length;
   }
 
   #draw({ total, offset, hosts }) {
-    this.#total = total;
+    [this.#total, this.#first] = [total, offset];
     const known = this.#rows;
     this.#rows = new Map(hosts.map((host) => [host.host, known.get(host.host) ?? new Row()]));
     hosts.forEach((host, index) => this.#rows.get(host.host).show(host, offset + index));
@@ -103,10 +107,6 @@ export class HostTable {
     const next = rows[now < 0 ? 0 : Math.min(rows.length - 1, Math.max(0, now + step))];
     next?.link.focus();
     next?.element.scrollIntoView({ block: "nearest" });
-  }
-
-  get total() {
-    return this.#total;
   }
 }
 
@@ -146,6 +146,8 @@ class Row {
     put(this.count, number(host.queued));
     this.bar.style.inlineSize = `${Math.min(host.queued, 20) * 5}%`;
     put(this.cells.flight, number(host.in_flight));
+    this.count.classList.toggle("is-zero", host.queued === 0);
+    this.cells.flight.classList.toggle("is-zero", host.in_flight === 0);
     put(this.cells.visits, number(host.visits));
     this.element.classList.toggle("is-quiet", host.state === "idle");
     this.tick();

@@ -16,7 +16,7 @@ LIMIT = 80  # rows drawn at once, whatever there is
 def span(ms):
     """As web/format.js says it."""
     if ms < 10_000:
-        return f"{ms // 1000} s" if ms % 1000 == 0 else f"{max(0.1, int(ms / 100 + 0.5) / 10):.1f} s"
+        return f"{max(0.1, int(ms / 100 + 0.5) / 10):g} s" if ms else "0 s"
     return f"{ms // 1000} s" if ms < 120_000 else f"{ms // 60_000} min"
 
 

@@ -7,12 +7,12 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::framed;
-use super::html::{Html, fill, segment, span, until};
+use super::html::{Html, fill, span, until};
 use super::overview::why_in_words;
 use crate::admin::Admin;
 use crate::admin::hosts::{Host, budget};
 use crate::admin::queue::Waiting;
-use crate::admin::time;
+use crate::admin::{segment, time};
 use crate::politeness::HostKey;
 
 const PAGE: &str = include_str!("web/host.html");

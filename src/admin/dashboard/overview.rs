@@ -7,12 +7,12 @@ use axum::http::header::{HOST, HeaderMap};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 
-use super::html::{Html, fill, segment, span, until};
+use super::html::{Html, fill, span, until};
 use super::{field, framed};
 use crate::admin::Admin;
 use crate::admin::hosts::{self, Row};
 use crate::admin::status::{Notice, Status};
-use crate::admin::time;
+use crate::admin::{segment, time};
 use crate::gate::{Listing, Page};
 use crate::politeness::lane::Condition;
 

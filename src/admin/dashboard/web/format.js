@@ -2,11 +2,8 @@
 
 export function span(ms) {
   if (ms == null) return "–";
-  if (ms < 10_000) {
-    if (ms % 1_000 === 0) return `${ms / 1_000} s`;
-    const text = (ms / 1_000).toFixed(1);
-    return `${text === "0.0" ? "0.1" : text} s`;
-  }
+  if (ms === 0) return "0 s";
+  if (ms < 10_000) return `${Math.max(0.1, Math.round(ms / 100) / 10)} s`;
   if (ms < 120_000) return `${Math.floor(ms / 1_000)} s`;
   if (ms < 7_200_000) return `${Math.floor(ms / 60_000)} min`;
   if (ms < 172_800_000) return `${Math.floor(ms / 3_600_000)} h`;

@@ -16,6 +16,7 @@ export function host({ pulse, openHelp }) {
   const path = hostPath(name);
   let known = null;
   let until = null;
+  let ends = null; // the hold
 
   function show(told) {
     known = told;
@@ -26,6 +27,7 @@ export function host({ pulse, openHelp }) {
     put("delay", span(told.delay_ms));
     document.querySelector('[data-show="parts"]').replaceChildren(...parts(told.delay));
     put("note", note(told));
+    ends = told.held_s == null || told.paused ? null : performance.now() + told.held_s * 1_000;
     put("held", held);
     put("cause", told.hold_cause ? words(told.hold_cause) : "");
     put("concurrency", number(told.concurrency.effective));
@@ -41,6 +43,11 @@ export function host({ pulse, openHelp }) {
   }
 
   function tick() {
+    if (ends != null) {
+      const left = (ends - performance.now()) / 1_000;
+      if (left > 0) put("held", seconds(left));
+      else (ends = null), refresh();
+    }
     const left = until == null ? null : Math.max(0, (until - performance.now()) / 1_000);
     put("next", known?.paused ? "–" : left == null ? "–" : left === 0 ? "now" : `in ${seconds(left)}`);
   }

@@ -6,7 +6,8 @@ import { number, seconds, span, words } from "./format.js";
 
 const AHEAD = 12; // rows above and below what is in sight
 const SOONEST = 1_000; // ms between two questions
-const SHARE = 40; // time to wait for each time that an answer took
+const LATEST = 3_000;
+const SHARE = 20; // time to wait for each time that an answer took
 
 export class HostTable {
   #rows = new Map();
@@ -63,7 +64,7 @@ export class HostTable {
     this.#timer = setTimeout(() => {
       this.#timer = null;
       if (this.#again) this.#ask();
-    }, Math.max(SOONEST, SHARE * (performance.now() - began)));
+    }, Math.min(LATEST, Math.max(SOONEST, SHARE * (performance.now() - began))));
   }
 
   // Whether there are rows in sight that are not drawn.

@@ -150,7 +150,7 @@ def a_host_is_shown_and_steered(browser, curtsy):
     assert told()["overrides"]["delay_ms"] is None
     page.until(lambda: page.run("document.querySelectorAll('.chart .series').length") == 3, "the charts", 15)
     assert page.run("[...document.querySelectorAll('.chart .series')].every((line) => line.getAttribute('d').length > 8)")
-    waiting = lambda: [one["url"] for one in curtsy.api("/queue?host=example.com")["waiting"]]
+    waiting = lambda: [one["url"].split("example.com")[1] for one in curtsy.api("/queue?host=example.com")["waiting"]]
     shown = lambda: [text.split(" ")[-1] for text in page.texts("#queue .url")]
     page.until(lambda: shown() == waiting() and len(shown()) > 0, "those who wait")
 

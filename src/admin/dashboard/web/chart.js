@@ -47,7 +47,7 @@ export function chart(series, { say, every, points, width, label }) {
   const minutes = Math.round((points * every) / 60);
   const times = [0, 1, 2, 3, 4, 5].map((fifth) => {
     const ago = Math.round(minutes * (1 - fifth / 5));
-    const words = ago === 0 ? "now" : fifth === 0 ? `${ago} min ago` : `${ago} min`;
+    const words = ago === 0 ? "now" : fifth === 0 && width > 420 ? `${ago} min ago` : `${ago} min`;
     const anchor = fifth === 0 ? "start" : fifth === 5 ? "end" : "middle";
     return text(left + (fifth / 5) * (width - left - right), height - 6, words, anchor);
   });

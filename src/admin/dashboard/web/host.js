@@ -144,7 +144,8 @@ function waiting(list) {
       element.className = className;
     };
     cell(one.client ?? "curtsy");
-    cell(`${one.method ?? ""} ${one.url ?? "robots.txt"}`, "url");
+    // The host is known; what is asked of it is not.
+    cell(`${one.method ?? ""} ${(one.url ?? "robots.txt").replace(/^https?:\/\/[^/]+/, "")}`, "url");
     cell(span(one.waited_ms), "num");
     cell(one.expected_ms == null ? "–" : span(one.expected_ms), "num");
     return row;

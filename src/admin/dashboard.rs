@@ -1,17 +1,36 @@
-//! The dashboard at `/`.
+//! The dashboard at `/`: what the API knows, for people.
+//!
+//! Every page is complete as it is served, a table that a browser without scripts can show; the scripts in `web/` bring
+//! it to life. Nothing comes from elsewhere, nothing is written by hand into a page that is not escaped ([`html`]), and
+//! there is nothing here that the API does not say too.
 
-use axum::extract::Path;
-use axum::http::StatusCode;
+mod assets;
+mod host;
+mod html;
+mod overview;
+
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 
-pub(super) async fn overview() -> Response {
-    "curtsy\n".into_response()
+use self::html::{Html, fill};
+
+pub(super) use self::assets::asset;
+pub(super) use self::host::host;
+pub(super) use self::overview::overview;
+
+const FRAME: &str = include_str!("dashboard/web/frame.html");
+
+/// `page` is what the scripts know it by.
+fn framed(status: StatusCode, page: &'static str, title: Html, content: Html) -> Response {
+    let version = Html::text(env!("CARGO_PKG_VERSION"));
+    let parts = [("page", Html::text(page)), ("title", title), ("version", version), ("content", content)];
+    let fields = [(CONTENT_TYPE, "text/html; charset=utf-8"), (CACHE_CONTROL, "no-store")];
+    (status, fields, fill(FRAME, &parts).into_string()).into_response()
 }
 
-pub(super) async fn host(Path(_host): Path<String>) -> Response {
-    "curtsy\n".into_response()
-}
-
-pub(super) async fn asset(Path(_name): Path<String>) -> StatusCode {
-    StatusCode::NOT_FOUND
+/// The value of one field of a query.
+fn field(uri: &Uri, wanted: &str) -> Option<String> {
+    let query = uri.query().unwrap_or_default().as_bytes();
+    url::form_urlencoded::parse(query).find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned())
 }

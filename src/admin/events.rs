@@ -43,9 +43,11 @@ struct Wish {
     host: Option<String>,
     /// How many of the newest it wants to hear again.
     recent: u64,
+    /// What it heard last, for those that cannot send `Last-Event-ID`.
+    after: Option<u64>,
 }
 
-/// `GET /api/v1/events?kind=&host=&recent=`
+/// `GET /api/v1/events?kind=&host=&recent=&after=`
 pub(super) async fn follow(State(admin): State<Arc<Admin>>, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
     let wish = wish(uri.query().unwrap_or_default())?;
     let place = admin.own.listeners.clone().try_acquire_owned().map_err(|_| Problem {
@@ -54,8 +56,8 @@ pub(super) async fn follow(State(admin): State<Arc<Admin>>, uri: Uri, headers: H
         detail: format!("{MOST_LISTENERS} follow the events already; come back when one has left"),
     })?;
     let events = &admin.desk.shared().events;
-    let after = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
-    let listener = events.listen(after.or_else(|| (wish.recent > 0).then(|| events.before_last(wish.recent))));
+    let heard = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok()).or(wish.after);
+    let listener = events.listen(heard.or_else(|| (wish.recent > 0).then(|| events.before_last(wish.recent))));
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(feed(admin.clone(), wish, listener, sender, place));
     let fields = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
@@ -136,7 +138,11 @@ fn wish(query: &str) -> Result<Wish, Problem> {
                 wish.recent =
                     recent.ok_or_else(|| Problem::bad_request(format!("recent is a number, at most {MOST_RECENT}")))?;
             }
-            _ => return Err(Problem::bad_request("known are kind, host and recent")),
+            "after" => {
+                let after = value.parse().map_err(|_| Problem::bad_request("after is the number of an event"))?;
+                wish.after = Some(after);
+            }
+            _ => return Err(Problem::bad_request("known are kind, host, recent and after")),
         }
     }
     Ok(wish)
@@ -169,7 +175,7 @@ mod tests {
         assert!(wish("").unwrap().wants("status"));
         let event = |host: Option<&str>| Event { id: 1, kind: "request", host: host.map(Box::from), json: "{}".into() };
         assert!(asked.covers(&event(Some("a.test"))) && !asked.covers(&event(None)));
-        for query in ["recent=x", "recent=513", "kinds=a"] {
+        for query in ["recent=x", "recent=513", "after=x", "kinds=a"] {
             assert!(wish(query).is_err(), "{query}");
         }
         let mut text = String::new();

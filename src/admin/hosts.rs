@@ -73,13 +73,13 @@ pub(super) fn fresh(answer: impl serde::Serialize) -> Response {
 
 /// What a list is to show.
 #[derive(Debug, PartialEq, Eq)]
-struct Asked {
-    page: Page,
+pub(super) struct Asked {
+    pub(super) page: Page,
     /// The hosts in the state file instead of those visited lately.
     remembered: bool,
 }
 
-fn page(query: &str) -> Result<Asked, Problem> {
+pub(super) fn page(query: &str) -> Result<Asked, Problem> {
     let mut remembered = false;
     let mut page = Page { limit: USUAL_PAGE, ..Page::default() };
     let number = |name: &str, text: &str| {

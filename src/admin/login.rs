@@ -15,7 +15,7 @@ use url::form_urlencoded;
 use super::Admin;
 use super::door::{COOKIE_NAME, same};
 
-const PAGE: &str = include_str!("dashboard/login.html");
+const PAGE: &str = include_str!("dashboard/web/login.html");
 
 /// 128 bits that nobody can guess; empty if the system has none, and then there are no sessions.
 pub(super) fn new_session() -> String {

@@ -15,6 +15,7 @@ pub mod history;
 pub mod hosts;
 mod listener;
 mod login;
+mod path;
 mod problem;
 pub mod queue;
 mod robots;
@@ -47,6 +48,7 @@ use self::listener::Listener;
 use self::status::LastCensus;
 
 pub use self::config::{Reloaded, Repaced, Steering};
+pub use self::path::segment;
 pub use self::state::take_in;
 
 #[derive(Debug)]

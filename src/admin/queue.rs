@@ -60,7 +60,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Re
 }
 
 impl Waiting {
-    fn new(waiting: gate::Waiting, now: Timestamp) -> Waiting {
+    pub(super) fn new(waiting: gate::Waiting, now: Timestamp) -> Waiting {
         let gate::Waiting { host, label, since, expected } = waiting;
         let label = label.filter(|label| !label.method.is_empty());
         let (client, method, url) = match label {

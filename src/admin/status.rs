@@ -52,6 +52,15 @@ pub struct Status {
     pub last_reload_successful: bool,
     /// Who follows the events.
     pub listeners: usize,
+    /// What somebody should know before anything else.
+    pub notices: Vec<Notice>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// bad or note.
+    pub level: String,
+    pub text: String,
 }
 
 /// Since the start.
@@ -110,7 +119,7 @@ impl Status {
     pub(super) fn of(admin: &Admin) -> Status {
         let (shared, now) = (admin.desk.shared(), time::now());
         let [p50, p90] = admin.own.histories.waits();
-        Status {
+        let status = Status {
             name: shared.identity.name().to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             state: admin.state().to_owned(),
@@ -122,7 +131,7 @@ impl Status {
             waiting: admin.gate.queued(),
             in_flight: admin.metrics.inflight.get(),
             connections: shared.connections(),
-            tunnels: admin.metrics.tunnels.get(),
+            tunnels: admin.metrics.tunnels.open.get(),
             hosts: HostCounts::new(&admin.own.census.get(admin), admin.gate.hosts()),
             clients_stopped: shared
                 .stops
@@ -138,7 +147,9 @@ impl Status {
             state_store: StateStore::of(admin, now),
             last_reload_successful: admin.metrics.reload_successful.get() == 1,
             listeners: shared.events.listeners(),
-        }
+            notices: Vec::new(),
+        };
+        Status { notices: notices(&status), ..status }
     }
 }
 
@@ -246,6 +257,32 @@ impl LastCensus {
 const SHARE: u32 = 200;
 /// Whoever steers a host wants to see it.
 const AT_LEAST: Duration = Duration::from_millis(200);
+
+fn notices(status: &Status) -> Vec<Notice> {
+    let (bad, note) = ("bad", "note");
+    let some =
+        |count: usize, one: &str, many: &str| if count == 1 { format!("1 {one}") } else { format!("{count} {many}") };
+    let (paused, stopped) = (status.hosts.paused, status.clients_stopped);
+    let found = [
+        (status.state != "ready", bad, "It takes no requests at the moment.".to_owned()),
+        (
+            !status.last_reload_successful,
+            bad,
+            "The last reload failed, and the configuration of before counts on. The log says what is wrong.".to_owned(),
+        ),
+        (
+            status.spacing_violations > 0,
+            bad,
+            "Requests have started too early. That is a mistake in curtsy; please report it.".to_owned(),
+        ),
+        (status.mode == "report", note, "Pacing is only reported, not enforced (politeness.mode).".to_owned()),
+        (status.mode == "off", note, "Pacing is off (politeness.mode).".to_owned()),
+        (paused > 0, note, format!("{} paused by hand.", some(paused, "host is", "hosts are"))),
+        (stopped > 0, note, format!("{} stopped: see curtsy clients.", some(stopped, "client is", "clients are"))),
+    ];
+    let told = |(_, level, text): (bool, &str, String)| Notice { level: level.to_owned(), text };
+    found.into_iter().filter(|(is_so, ..)| *is_so).map(told).collect()
+}
 
 fn mode(mode: Mode) -> &'static str {
     match mode {

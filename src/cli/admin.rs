@@ -14,6 +14,8 @@ use super::offline;
 use super::terminal::printable;
 use crate::config::{self, Config, Sources};
 
+pub(super) use crate::admin::segment;
+
 /// Somebody on this machine, or in its network, answers or is not there.
 pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -250,27 +252,4 @@ fn read(answer: &str) -> Option<Answer> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()?;
     Some(Answer { status, body: body.to_owned() })
-}
-
-/// A name as part of a path.
-pub(super) fn segment(name: &str) -> String {
-    let mut path = String::new();
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => path.push(byte.into()),
-            _ => path.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    path
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_stays_one_part_of_the_path() {
-        assert_eq!(segment("a.test"), "a.test");
-        assert_eq!(segment("../é ?[::1]"), "..%2F%C3%A9%20%3F%5B%3A%3A1%5D");
-    }
 }

@@ -46,7 +46,7 @@ pub struct Waiting {
     pub host: Option<HostKey>,
     pub label: Option<Label>,
     pub since: Timestamp,
-    /// When it can start, as foreseen when it came, or when its host can next be visited if that is later.
+    /// When it can start: as foreseen when it came, or later if its host has become slower since.
     pub expected: Timestamp,
 }
 
@@ -89,21 +89,18 @@ impl Gate {
             None => waiters.waiting.len(),
             Some(_) => waiters.waiting.values().filter(wanted).count(),
         };
-        let page: Vec<(Waiting, Arc<SharedLane>)> = waiters
-            .waiting
-            .values()
-            .filter(wanted)
-            .skip(offset)
-            .take(limit)
-            .map(|waiter| (Waiting::new(waiter), waiter.lane.clone()))
-            .collect();
+        let mut before: HashMap<*const SharedLane, u32> = HashMap::new();
+        let mut page = Vec::new();
+        for (index, waiter) in waiters.waiting.values().filter(wanted).take(offset.saturating_add(limit)).enumerate() {
+            let ahead = before.entry(Arc::as_ptr(&waiter.lane)).or_default();
+            if index >= offset {
+                page.push((*ahead, Waiting::new(waiter), waiter.lane.clone()));
+            }
+            *ahead += 1;
+        }
         drop(waiters);
         let now = now();
-        let settled = page.into_iter().map(|(waiting, lane)| {
-            let next = lane.look(|state| state.lane.view(now).next_start);
-            Waiting { expected: waiting.expected.max(next), ..waiting }
-        });
-        (total, settled.collect())
+        (total, page.into_iter().map(|(ahead, waiting, lane)| waiting.settled(ahead, &lane, now)).collect())
     }
 
     /// The hosts at which somebody waits.
@@ -143,6 +140,13 @@ impl Waiting {
             since: waiter.since,
             expected: waiter.expected,
         }
+    }
+
+    /// Those who came before it go first, more or less: one after the other, from the next turn on.
+    fn settled(self, ahead: u32, lane: &SharedLane, now: Timestamp) -> Self {
+        let (next, delay) = lane.look(|state| (state.lane.view(now).next_start, state.lane.delays().effective()));
+        let then = if next == Timestamp::NEVER { next } else { next + delay.saturating_mul(ahead) };
+        Waiting { expected: self.expected.max(then), ..self }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::support::deadline::within;
 use crate::support::program::run;
 use crate::support::{Client, Curtsy, End, Hole, Origin, Program, ms, soon};
 
-/// Issue 2
+/// Issue 2, X58
 #[test]
 fn it_says_that_it_is_well() {
     let curtsy = Curtsy::start();

@@ -128,7 +128,7 @@ pub struct Forgotten {
 }
 
 impl Row {
-    pub(super) fn new(host: &HostKey, view: &View, now: Timestamp) -> Row {
+    pub(crate) fn new(host: &HostKey, view: &View, now: Timestamp) -> Row {
         Row {
             host: host.to_string(),
             state: view.condition().word().to_owned(),

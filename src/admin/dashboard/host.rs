@@ -1,0 +1,103 @@
+//! The page of one host: what its delay is made of, who waits, and the ways to steer it.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::framed;
+use super::html::{Html, fill, span, until};
+use super::overview::why_in_words;
+use crate::admin::Admin;
+use crate::admin::hosts::{Host, budget};
+use crate::admin::queue::Waiting;
+use crate::admin::{segment, time};
+use crate::politeness::HostKey;
+
+const PAGE: &str = include_str!("web/host.html");
+const UNKNOWN: &str = include_str!("web/unknown.html");
+/// Of those who wait. The API tells of all.
+const SHOWN: usize = 20;
+
+/// `GET /hosts/{host}`
+pub(in crate::admin) async fn host(State(admin): State<Arc<Admin>>, Path(name): Path<String>) -> Response {
+    let known = match budget(&admin, &name).await {
+        Ok(host) => admin.gate.view(&host).map(|view| (Host::new(&host, &view, time::now()), host)),
+        Err(_) => None,
+    };
+    let Some((host, key)) = known else {
+        let content = fill(UNKNOWN, &[("host", Html::text(&name))]);
+        return framed(StatusCode::NOT_FOUND, "unknown", Html::text(&name), content);
+    };
+    let content = fill(PAGE, &pieces(&admin, &host, &key));
+    framed(StatusCode::OK, "host", Html::text(&host.host), content)
+}
+
+fn pieces(admin: &Admin, host: &Host, key: &HostKey) -> Vec<(&'static str, Html)> {
+    let floor = host.floor_ms.map_or(Html::raw("–"), |ms| Html::text(&span(ms)));
+    vec![
+        ("host", Html::text(&host.host)),
+        ("path", Html::text(&segment(&host.host))),
+        ("state", Html::text(&host.state)),
+        ("mode", Html::text(&host.mode)),
+        ("delay", Html::text(&span(host.delay_ms))),
+        ("parts", parts(host)),
+        ("next", until(host.next_available_s)),
+        ("held", host.held_s.map_or(Html::raw("no"), |held| until(Some(held)))),
+        ("cause", host.hold_cause.as_deref().map_or(Html::default(), |cause| Html::text(why_in_words(cause)))),
+        ("queued", Html::number(host.queued as u64)),
+        ("in_flight", Html::number(host.in_flight as u64)),
+        ("concurrency", Html::number(host.concurrency.effective as u64)),
+        ("burst", Html::number(host.burst)),
+        ("floor", floor),
+        ("errors", Html::number(host.error_streak)),
+        ("successes", Html::number(host.success_streak)),
+        ("breaker", Html::text(&host.breaker.state)),
+        ("visits", Html::number(host.visits)),
+        ("waiting", waiting(admin, key)),
+    ]
+}
+
+/// "configured 1 s · robots.txt 10 s ◀ · learned 0 s": the largest is marked.
+fn parts(host: &Host) -> Html {
+    let delay = &host.delay;
+    let all = [
+        ("configured", delay.configured_ms),
+        ("robots", delay.robots_ms),
+        ("learned", delay.learned_ms),
+        ("response-time", delay.response_ms),
+    ];
+    let part = |(why, ms): (&'static str, u64)| {
+        let counts = Html::raw(if why == delay.why { "is-largest" } else { "" });
+        let words = [
+            ("counts", counts),
+            ("why", Html::text(why_in_words(why))),
+            ("time", if ms > 0 { Html::text(&span(ms)) } else { Html::raw("–") }),
+        ];
+        fill("<li class=\"{{counts}}\"><span>{{why}}</span> <b>{{time}}</b></li>", &words)
+    };
+    all.into_iter().filter(|(why, ms)| *ms > 0 || *why != "response-time").map(part).collect()
+}
+
+fn waiting(admin: &Admin, host: &HostKey) -> Html {
+    let now = time::now();
+    let (_, waiting) = admin.gate.queue(Some(host), 0, SHOWN);
+    let row = |waiting: Waiting| {
+        let expected = waiting.expected_ms.map_or(Html::raw("–"), |ms| Html::text(&span(ms)));
+        let word = |word: &Option<String>| Html::text(word.as_deref().unwrap_or("curtsy"));
+        let pieces = [
+            ("client", word(&waiting.client)),
+            ("method", Html::text(waiting.method.as_deref().unwrap_or_default())),
+            ("url", Html::text(waiting.url.as_deref().unwrap_or("robots.txt"))),
+            ("waited", Html::text(&span(waiting.waited_ms))),
+            ("expected", expected),
+        ];
+        fill(
+            "<tr><td>{{client}}</td><td class=\"url\">{{method}} {{url}}</td><td class=\"num\">{{waited}}</td>\
+             <td class=\"num\">{{expected}}</td></tr>",
+            &pieces,
+        )
+    };
+    waiting.into_iter().map(|waiting| row(Waiting::new(waiting, now))).collect()
+}

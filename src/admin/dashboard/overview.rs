@@ -1,0 +1,152 @@
+//! The first page: how things stand, the hosts, what happens. With nothing to show yet, how to begin.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::header::{HOST, HeaderMap};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+
+use super::html::{Html, fill, span, until};
+use super::{field, framed};
+use crate::admin::Admin;
+use crate::admin::hosts::{self, Row};
+use crate::admin::status::{Notice, Status};
+use crate::admin::{segment, time};
+use crate::gate::{Listing, Page};
+use crate::politeness::lane::Condition;
+
+const PAGE: &str = include_str!("web/overview.html");
+const ROW: &str = include_str!("web/row.html");
+const SETUP: &str = include_str!("web/setup.html");
+/// Rows on a page that is shown without scripts.
+const ROWS: usize = 100;
+
+/// `GET /`
+pub(in crate::admin) async fn overview(State(admin): State<Arc<Admin>>, uri: Uri, headers: HeaderMap) -> Response {
+    let status = Status::of(&admin);
+    let page = wanted(&uri);
+    let listing = admin.gate.list(&page);
+    let content = fill(
+        PAGE,
+        &[
+            ("name", Html::text(&status.name)),
+            ("state", Html::text(&status.state)),
+            ("uptime", Html::text(&span((status.uptime_s * 1e3) as u64))),
+            ("mode", Html::text(&status.mode)),
+            ("requests", Html::number(status.requests.total)),
+            ("waiting", Html::number(status.waiting as u64)),
+            ("wait", status.wait_p90_ms.map_or(Html::raw("–"), |ms| Html::text(&span(ms)))),
+            ("abandoned", Html::number(status.requests.abandoned)),
+            ("denied", Html::number(status.requests.denied)),
+            ("notices", notices(&status)),
+            ("filter", Html::text(&page.filter)),
+            ("states", states(page.condition)),
+            ("sort", Html::text(&field(&uri, "sort").unwrap_or_default())),
+            ("rows", rows(&listing)),
+            ("total", Html::number(listing.total as u64)),
+            ("pages", pages(&uri, &page, listing.total)),
+            ("setup", setup(&status, &headers)),
+            ("fresh", Html::raw(if status.hosts.known == 0 { "is-fresh" } else { "" })),
+        ],
+    );
+    framed(StatusCode::OK, "overview", Html::raw("curtsy"), content)
+}
+
+/// Which hosts, by the fields of the form and the links in the head of the table: the busiest first if nobody says.
+fn wanted(uri: &Uri) -> Page {
+    let mut query = url::form_urlencoded::Serializer::new("sort=queued".to_owned());
+    for name in ["sort", "order", "state", "filter", "offset"] {
+        if let Some(value) = field(uri, name).filter(|value| !value.is_empty()) {
+            query.append_pair(name, &value);
+        }
+    }
+    Page { limit: ROWS, ..hosts::page(&query.finish()).map(|asked| asked.page).unwrap_or_default() }
+}
+
+/// What somebody should know before anything else.
+fn notices(status: &Status) -> Html {
+    let notice = |notice: &Notice| {
+        let parts = [("level", Html::text(&notice.level)), ("text", Html::text(&notice.text))];
+        fill("<p class=\"notice is-{{level}}\">{{text}}</p>\n", &parts)
+    };
+    status.notices.iter().map(notice).collect()
+}
+
+fn states(chosen: Option<Condition>) -> Html {
+    let option = |condition: Condition| {
+        let word = Html::raw(condition.word());
+        let mark = Html::raw(if chosen == Some(condition) { " selected" } else { "" });
+        fill("<option{{mark}}>{{word}}</option>", &[("mark", mark), ("word", word)])
+    };
+    Condition::ALL.into_iter().map(option).collect()
+}
+
+fn rows(listing: &Listing) -> Html {
+    let now = time::now();
+    listing.hosts.iter().map(|(host, view)| row(&Row::new(host, view, now))).collect()
+}
+
+fn row(row: &Row) -> Html {
+    let why = row.hold_cause.as_ref().unwrap_or(&row.why);
+    fill(
+        ROW,
+        &[
+            ("quiet", Html::raw(if row.state == Condition::Idle.word() { "is-quiet" } else { "" })),
+            ("path", Html::text(&segment(&row.host))),
+            ("host", Html::text(&row.host)),
+            ("state", Html::text(&row.state)),
+            ("delay", Html::text(&span(row.delay_ms))),
+            ("why", Html::text(why_in_words(why))),
+            ("queued", Html::number(row.queued as u64)),
+            ("in_flight", Html::number(row.in_flight as u64)),
+            ("next", until(row.next_available_s)),
+            ("visits", Html::number(row.visits)),
+        ],
+    )
+}
+
+/// `web/format.js` says the same.
+pub(super) fn why_in_words(why: &str) -> &str {
+    match why {
+        "robots" => "robots.txt",
+        "response-time" => "response time",
+        "retry-after" => "Retry-After",
+        other => other,
+    }
+}
+
+/// The way to the other pages, without scripts.
+fn pages(uri: &Uri, page: &Page, total: usize) -> Html {
+    let link = |offset: usize, text: &'static str| {
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        for name in ["sort", "order", "state", "filter"] {
+            if let Some(value) = field(uri, name).filter(|value| !value.is_empty()) {
+                query.append_pair(name, &value);
+            }
+        }
+        query.append_pair("offset", &offset.to_string());
+        let parts = [("query", Html::text(&query.finish())), ("text", Html::raw(text))];
+        fill("<a href=\"/?{{query}}\">{{text}}</a> ", &parts)
+    };
+    let before = (page.offset > 0).then(|| link(page.offset.saturating_sub(ROWS), "earlier rows"));
+    let after = (page.offset + ROWS < total).then(|| link(page.offset + ROWS, "more rows"));
+    before.into_iter().chain(after).collect()
+}
+
+/// How clients are pointed here.
+fn setup(status: &Status, headers: &HeaderMap) -> Html {
+    fill(SETUP, &[("proxy", Html::text(&proxy_address(status, headers)))])
+}
+
+/// Where clients connect, as seen from the browser.
+fn proxy_address(status: &Status, headers: &HeaderMap) -> String {
+    let listen = status.listen.first().map_or("127.0.0.1:3128", String::as_str);
+    let port = listen.rsplit(':').next().unwrap_or("3128");
+    let is_everywhere = listen.starts_with("0.0.0.0:") || listen.starts_with("[::]:");
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).and_then(|host| host.rsplit_once(':'));
+    match host {
+        Some((name, _)) if is_everywhere => format!("{name}:{port}"),
+        _ => listen.to_owned(),
+    }
+}

@@ -1,0 +1,40 @@
+// Where the pages come to life: which one it is, and what all of them have.
+
+import { seconds } from "./format.js";
+import { help, keys, theme } from "./keys.js";
+import { host } from "./host.js";
+import { overview } from "./overview.js";
+
+document.documentElement.classList.add("has-script");
+theme();
+const openHelp = help();
+
+// The line at the top: is it there, and since when?
+const pulse = {
+  element: document.getElementById("pulse"),
+  show(status) {
+    this.name = status.name;
+    this.state = status.state;
+    this.began = Date.now() - status.uptime_s * 1_000;
+    this.draw();
+  },
+  heard() {
+    if (this.gone) (this.gone = false), this.draw();
+  },
+  lost() {
+    this.gone = true;
+    this.draw();
+  },
+  draw() {
+    const up = this.began && seconds((Date.now() - this.began) / 1_000);
+    this.element.className = `pulse ${this.gone ? "is-gone" : this.state === "ready" ? "is-ready" : "is-bad"}`;
+    const words = this.gone ? "no answer, trying again" : this.name ? `${this.name} · ${this.state === "ready" ? "running" : this.state} ${up}` : "";
+    if (this.element.textContent !== words) this.element.textContent = words;
+  },
+};
+setInterval(() => pulse.draw(), 10_000);
+
+const pages = { overview, host };
+const page = pages[document.body.dataset.page];
+if (page) page({ pulse, openHelp });
+else keys({ u: () => location.assign("/"), "?": openHelp });

@@ -1,0 +1,71 @@
+// "Why would it wait?": one question to the API, and its answer in a few lines.
+
+import { get } from "./api.js";
+import { refusal, span, words } from "./format.js";
+
+export function explainer({ form, field, answer }) {
+  async function ask(url) {
+    field.value = url;
+    answer.replaceChildren(line("p", "asking …", "muted"));
+    try {
+      const told = await get(`/explain?url=${encodeURIComponent(url)}`);
+      answer.replaceChildren(...say(told));
+    } catch (problem) {
+      answer.replaceChildren(line("p", problem.message, "is-bad"));
+    }
+  }
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    ask(field.value);
+  });
+  return ask;
+}
+
+function line(name, text, className = "") {
+  const element = document.createElement(name);
+  element.textContent = text;
+  element.className = className;
+  return element;
+}
+
+function say(told) {
+  const lines = [verdict(told)];
+  if (told.rule) lines.push(line("p", `robots.txt line ${told.rule.line}, for ${told.group ?? "*"}: ${told.rule.rule}`, "code"));
+  if (told.delay) {
+    lines.push(line("p", `The delay is ${span(told.delay_ms)}, the largest of`));
+    lines.push(largest(told.delay));
+  }
+  if (told.known?.held_s) lines.push(line("p", `The host is held for ${span(Math.round(told.known.held_s * 1_000))}: ${words(told.known.hold_cause)}.`));
+  return lines;
+}
+
+function verdict(told) {
+  const paragraph = document.createElement("p");
+  const [word, kind, rest] = (() => {
+    if (told.allowed === false) return ["denied", "bad", `: ${refusal(told.refusal)}`];
+    if (told.allowed == null) return ["unknown", "wait", ": robots.txt could not be had in time"];
+    if (told.refusal) return ["not now", "wait", `: ${refusal(told.refusal)}`];
+    if (told.wait_ms > 0) return ["allowed", "good", `, and would start in ${span(told.wait_ms)}`];
+    return ["allowed", "good", ", and would start at once"];
+  })();
+  paragraph.append(line("b", word, `verdict is-${kind}`), rest);
+  return paragraph;
+}
+
+// The parts of a delay; the one that counts is marked.
+export function largest(delay) {
+  const list = document.createElement("ul");
+  list.className = "parts";
+  list.append(...parts(delay));
+  return list;
+}
+
+export function parts(delay) {
+  const all = [["configured", delay.configured_ms], ["robots", delay.robots_ms], ["learned", delay.learned_ms], ["response-time", delay.response_ms]];
+  return all.filter(([why, ms]) => ms > 0 || why !== "response-time").map(([why, ms]) => {
+    const item = document.createElement("li");
+    item.classList.toggle("is-largest", why === delay.why);
+    item.append(line("span", words(why)), " ", line("b", ms > 0 ? span(ms) : "–"));
+    return item;
+  });
+}

@@ -1,0 +1,45 @@
+// How times, numbers and reasons are said. src/admin/dashboard/html.rs says the same.
+
+export function span(ms) {
+  if (ms == null) return "–";
+  if (ms === 0) return "0 s";
+  if (ms < 10_000) return `${Math.max(0.1, Math.round(ms / 100) / 10)} s`;
+  if (ms < 120_000) return `${Math.floor(ms / 1_000)} s`;
+  if (ms < 7_200_000) return `${Math.floor(ms / 60_000)} min`;
+  if (ms < 172_800_000) return `${Math.floor(ms / 3_600_000)} h`;
+  return `${Math.floor(ms / 86_400_000)} d`;
+}
+
+export const seconds = (s) => (s == null ? "–" : span(Math.round(s * 1_000)));
+
+export function number(n) {
+  return String(n).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+}
+
+// The time of day, where the reader is.
+export function clock(moment) {
+  const at = new Date(moment);
+  return [at.getHours(), at.getMinutes(), at.getSeconds()].map((n) => String(n).padStart(2, "0")).join(":");
+}
+
+const WORDS = { robots: "robots.txt", "response-time": "response time", "retry-after": "Retry-After" };
+export const words = (why) => WORDS[why] ?? why;
+
+// What a refusal means, shorter than its page says it.
+const REFUSALS = {
+  "robots-denied": "robots.txt forbids it",
+  "robots-unreachable": "robots.txt cannot be had",
+  "destination-denied": "not a public address",
+  "client-denied": "this client may not",
+  "auth-required": "no password",
+  "queue-full": "too many wait",
+  "wait-too-long": "it would wait too long",
+  "host-cooling": "the host is held",
+  "breaker-open": "the host only fails",
+  "job-stopped": "the client is stopped",
+  "shutting-down": "curtsy stops",
+  "origin-unreachable": "nobody answers",
+  "origin-timeout": "no answer in time",
+  "quota-exceeded": "this client asks too fast",
+};
+export const refusal = (code) => REFUSALS[code] ?? code;

@@ -1,0 +1,186 @@
+// The page of one host: what its delay is made of, two charts, who waits, and the ways to steer it.
+
+import { follow, get, hostPath, send } from "./api.js";
+import { chart } from "./chart.js";
+import { parts } from "./explain.js";
+import { number, seconds, span, words } from "./format.js";
+import { copies, keys } from "./keys.js";
+import { Feed } from "./live.js";
+
+const byId = (id) => document.getElementById(id);
+const BEAT = 5_000; // a point of the charts
+const SHOWN = 20; // of those who wait
+
+export function host({ pulse, openHelp }) {
+  const name = byId("host").dataset.host;
+  const path = hostPath(name);
+  let known = null;
+  let until = null;
+  let ends = null; // the hold
+
+  function show(told) {
+    known = told;
+    until = told.next_available_s == null ? null : performance.now() + told.next_available_s * 1_000;
+    const held = told.paused ? (told.paused_until ? "paused for a while" : "paused") : told.held_s == null ? "no" : seconds(told.held_s);
+    put("state", told.state);
+    document.querySelector(".title .state").className = `state is-${told.state}`;
+    put("delay", span(told.delay_ms));
+    document.querySelector('[data-show="parts"]').replaceChildren(...parts(told.delay));
+    put("note", note(told));
+    ends = told.held_s == null || told.paused ? null : performance.now() + told.held_s * 1_000;
+    put("held", held);
+    put("cause", told.hold_cause ? words(told.hold_cause) : "");
+    put("concurrency", number(told.concurrency.effective));
+    put("floor", span(told.floor_ms));
+    put("errors", number(told.error_streak));
+    put("successes", number(told.success_streak));
+    put("breaker", told.breaker.state);
+    ["queued", "in_flight", "burst", "visits"].forEach((field) => put(field, number(told[field])));
+    put("mode", told.mode);
+    byId("pause").textContent = told.paused ? "Resume" : "Pause";
+    byId("toml").textContent = toml(told);
+    tick();
+  }
+
+  function tick() {
+    if (ends != null) {
+      const left = (ends - performance.now()) / 1_000;
+      if (left > 0) put("held", seconds(left));
+      else (ends = null), refresh();
+    }
+    const left = until == null ? null : Math.max(0, (until - performance.now()) / 1_000);
+    put("next", known?.paused ? "–" : left == null ? "–" : left === 0 ? "now" : `in ${seconds(left)}`);
+  }
+
+  let busy = false;
+  let again = false;
+  let closed = false; // while the last answer is fresh
+  async function refresh() {
+    if (busy || closed) return void (again = true);
+    [busy, again] = [true, false];
+    try {
+      const [told, queue] = await Promise.all([get(path), get(`/queue?host=${encodeURIComponent(name)}&limit=${SHOWN}`)]);
+      show(told);
+      waiting(queue.waiting);
+    } catch (problem) {
+      if (problem.status === 404) say("This host has been forgotten; it is known again with its next request.");
+    }
+    [busy, closed] = [false, true];
+    setTimeout(() => ((closed = false), again && refresh()), 1_000);
+  }
+
+  async function draw() {
+    if (document.hidden) return;
+    try {
+      charts(await get(`${path}/history`));
+    } catch {
+      // The charts stay as they are.
+    }
+  }
+
+  async function steer(method, wish, done) {
+    try {
+      const told = await send(method, path, wish);
+      show(told.host?.delay ? told.host : told);
+      say(done);
+    } catch (problem) {
+      say(problem.message, true);
+    }
+  }
+
+  byId("pause").addEventListener("click", () => {
+    const paused = !known?.paused;
+    steer("PATCH", { paused }, paused ? "Paused: newcomers are refused until you resume it." : "Resumed.");
+  });
+  byId("set-delay").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const delay = byId("delay").value.trim();
+    if (delay) steer("PATCH", { delay: /^\d+(\.\d+)?$/.test(delay) ? `${delay}s` : delay }, "Set, for those who wait too. The largest part of the delay counts.");
+  });
+  byId("reset").addEventListener("click", () => steer("PATCH", { delay: null, burst: null, concurrency: null }, "As configured again."));
+  byId("forget").addEventListener("click", () => steer("DELETE", {}, "Forgotten what was learned and set. Holds, pauses and the time of the last request stay."));
+  copies(byId("copy-toml"), () => byId("toml").textContent);
+
+  const feed = new Feed({ list: byId("feed"), pause: byId("pause-live"), onlyRefused: byId("only-refused") });
+  follow(300, {
+    told: (event) => {
+      pulse.heard();
+      if (event.event === "status") refresh();
+      else if (event.host === name) feed.tell(event), refresh();
+    },
+    lost: () => pulse.lost(),
+  });
+  get("/status").then((status) => pulse.show(status), () => {});
+  setInterval(tick, 1_000);
+  setInterval(draw, BEAT);
+  document.addEventListener("visibilitychange", () => (refresh(), draw()));
+  refresh();
+  draw();
+  keys({ u: () => location.assign("/"), "?": openHelp, Escape: (event) => event.target.blur?.() });
+}
+
+const put = (field, text) => document.querySelectorAll(`[data-show="${field}"]`).forEach((element) => {
+  if (element.textContent !== text) element.textContent = text;
+});
+
+function say(text, bad = false) {
+  byId("said").textContent = text;
+  byId("said").classList.toggle("is-bad", bad);
+}
+
+function note(told) {
+  if (told.mode !== "enforce") return `Nothing waits for it: mode is ${told.mode}.`;
+  if (told.probing) return "A shorter delay is on trial.";
+  if (told.overrides.delay_ms != null) return "The configured part was set by hand.";
+  return "";
+}
+
+function waiting(list) {
+  byId("queue").replaceChildren(...list.map((one) => {
+    const row = document.createElement("tr");
+    const cell = (text, className = "") => {
+      const element = row.insertCell();
+      element.textContent = text;
+      element.className = className;
+    };
+    cell(one.client ?? "curtsy");
+    // The host is known; what is asked of it is not.
+    cell(`${one.method ?? ""} ${(one.url ?? "robots.txt").replace(/^https?:\/\/[^/]+/, "")}`, "url");
+    cell(span(one.waited_ms), "num");
+    cell(one.expected_ms == null ? "–" : span(one.expected_ms), "num");
+    return row;
+  }));
+}
+
+function charts(history) {
+  // Five, ten or fifteen minutes, as far as they go back.
+  const points = Math.max(1, Math.ceil(history.delay_ms.length / 60)) * 60;
+  const shape = (id) => ({ every: history.step_s, points, width: byId(id).clientWidth });
+  if (history.delay_ms.length < 2) {
+    ["chart-delay", "chart-line"].forEach((id) => {
+      const wait = document.createElement("p");
+      wait.className = "muted";
+      wait.textContent = "Followed from now on; the first points come in a few seconds.";
+      byId(id).replaceChildren(wait);
+    });
+    return;
+  }
+  const delay = [{ name: "delay", values: history.delay_ms, step: true }];
+  byId("chart-delay").replaceChildren(...chart(delay, { ...shape("chart-delay"), say: (ms) => span(Math.round(ms)), label: "Delay over the last 15 minutes" }));
+  const perMinute = 60 / history.step_s;
+  const rate = history.requests.map((_, index) => {
+    const lately = history.requests.slice(Math.max(0, index - perMinute + 1), index + 1);
+    return Math.round((lately.reduce((total, value) => total + value, 0) / lately.length) * perMinute);
+  });
+  const line = [{ name: "requests a minute", values: rate }, { name: "waiting", values: history.queued, step: true }];
+  byId("chart-line").replaceChildren(...chart(line, { ...shape("chart-line"), say: (value) => number(Math.round(value)), label: "Requests a minute and waiting requests over the last 15 minutes" }));
+}
+
+// What the configuration file would say to make this last.
+function toml(told) {
+  const time = (ms) => (ms % 1_000 === 0 ? `"${ms / 1_000}s"` : `"${ms}ms"`);
+  const lines = ["[[host]]", `match = ["${told.host}"]`, `delay = ${time(told.overrides.delay_ms ?? told.delay_ms)}`];
+  if (told.overrides.burst != null) lines.push(`burst = ${told.overrides.burst}`);
+  if (told.overrides.concurrency != null) lines.push(`concurrency = ${told.overrides.concurrency}`);
+  return lines.join("\n");
+}

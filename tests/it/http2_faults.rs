@@ -433,11 +433,11 @@ fn a_silent_stream_is_given_up_and_the_next_request_goes_another_way() {
     let authority = Authority::new();
     let origin = Http2Origin::new(&authority, |mut call: Call| async move {
         match call.head.uri.path() {
-            "/silent" => std::future::pending().await,
+            "/silent" => std::future::pending::<()>().await,
             "/stalls" => {
                 let mut stream = call.begin(200, &[("content-length", "9")], false);
                 stream.send_data("some".into(), false).unwrap();
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
             _ => call.answer(200, "hello"),
         }

@@ -248,6 +248,27 @@ fn an_upload_that_stalls_ends_alone() {
     });
 }
 
+/// X34
+#[test]
+fn a_client_that_takes_nothing_holds_no_place() {
+    let authority = Authority::new();
+    let origin = authority.origin(|visitor| {
+        while visitor.request().is_some() {
+            visitor.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 8 << 20));
+            visitor.send(vec![7; 8 << 20]);
+        }
+    });
+    let curtsy = intercepting(&authority, |config| config.limits.client_stall = ms(300));
+    run(async {
+        let mut send = connect(&curtsy, &origin).await;
+        let (response, _stream) = send.send_request(request(Method::GET, &local(&origin), "/"), true).unwrap();
+        let mut body = response.await.unwrap().into_body();
+        // The window is never opened again, while the connection answers pings and all else.
+        while let Some(Ok(_)) = body.data().await {}
+    });
+    assert!(soon(|| curtsy.metric("curtsy_inflight_requests") == 0));
+}
+
 /// X38
 #[test]
 fn a_flood_of_resets_ends_the_connection() {

@@ -18,6 +18,7 @@
 //! | `https://` in absolute form, TLS towards origins | `https` |
 //! | tunnels that are looked into, X22–X24, X42–X46, X48, X50, X52 | `intercept` |
 //! | the same over HTTP/2, S54–S57, S59 | `intercept_http2` |
+//! | the same with real clients | `intercept_clients` |
 //! | X1, X3–X13, X16, X19, X21 | `guard` |
 //! | S73–S79, X30, X31 | `refusals` |
 //! | S80, X20 | `users` |
@@ -44,6 +45,7 @@ mod hop_by_hop;
 mod hosts;
 mod https;
 mod intercept;
+mod intercept_clients;
 mod intercept_http2;
 mod landing;
 mod learning;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use curtsy::config::{AccessLog, Config, HostPattern, Mode, OnUntrusted, RobotsMode, StateDir};
+use curtsy::config::{AccessLog, Config, HostPattern, Mode, OnUntrusted, ParentProxy, RobotsMode, StateDir};
 use rcgen::date_time_ymd;
 use rustls::{HandshakeKind, ServerConfig};
 
@@ -279,6 +279,53 @@ fn plain_http_inside_a_tunnel_is_read_too() {
     assert_eq!(get(&mut client, &origin.authority(), "/private").refusal(), "robots-denied");
     assert_eq!(get(&mut client, &origin.authority(), "/x").text(), "hello");
     assert_eq!(get(&mut client, "other.test", "/x").status(), 421);
+}
+
+/// A parent proxy, because tests cannot have an origin at port 80.
+fn behind(parent: &Origin) -> Curtsy {
+    let parent = ParentProxy { host: "127.0.0.1".to_owned(), port: parent.port(), credentials: None };
+    Curtsy::with(|config| config.upstream.proxy = Some(parent))
+}
+
+/// Node's fetch, ureq and `curl -p` do this.
+#[test]
+fn plain_http_in_a_tunnel_to_port_80_is_read_without_interception() {
+    let parent = Origin::hello();
+    let curtsy = behind(&parent);
+    let mut client = tunnel(&curtsy, "far.test:80");
+    assert_eq!(get(&mut client, "far.test", "/x").text(), "hello");
+    assert_eq!(get(&mut client, "other.test", "/x").status(), 421);
+    assert_eq!(parent.request().line(), "GET http://far.test/x HTTP/1.1");
+    assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"inside\",outcome=\"forwarded\"}"), 1);
+}
+
+#[test]
+fn tls_to_port_80_stays_a_tunnel_without_interception() {
+    let parent = Origin::scripted(|visitor| {
+        visitor.request_head();
+        visitor.send("HTTP/1.1 200 OK\r\n\r\n");
+        while let Ok(bytes) = visitor.read_some() {
+            visitor.send(bytes);
+        }
+    });
+    let curtsy = behind(&parent);
+    let mut client = tunnel(&curtsy, "far.test:80");
+    client.send(b"\x16\x03\x01hello");
+    assert_eq!(client.read_exactly(8).unwrap(), b"\x16\x03\x01hello");
+    assert_eq!(parent.request().line(), "CONNECT far.test:80 HTTP/1.1");
+    drop(client);
+    let tunnels = "curtsy_requests_total{kind=\"tunnel\",outcome=\"forwarded\"}";
+    assert!(soon(|| curtsy.metric(tunnels) == 1));
+}
+
+#[test]
+fn a_tunnel_that_was_answered_too_early_is_closed() {
+    let parent = Origin::answering("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
+    let curtsy = behind(&parent);
+    let mut client = tunnel(&curtsy, "far.test:80");
+    client.send(b"\x16\x03\x01hello");
+    client.expect_end();
+    assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"tunnel\",outcome=\"failed\"}"), 1);
 }
 
 /// Bytes that come with CONNECT are not lost to the look at them.

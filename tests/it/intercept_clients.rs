@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use curtsy::config::{Mode, RobotsMode};
 use tempfile::NamedTempFile;
 
+use crate::support::tls_client::intercepting;
 use crate::support::{Authority, Curtsy, HELLO, Message, Origin, Stopwatch, ms, soon};
 
 const RULES: &str = "User-agent: *\nDisallow: /private\n";
@@ -26,10 +27,7 @@ impl Scene {
                 visitor.send(if request.line().contains("/robots.txt") { robots } else { HELLO.to_owned() });
             }
         });
-        let roots = vec![authority.file()];
-        let curtsy = Curtsy::with(|config| {
-            config.tls.intercept = true;
-            config.tls.extra_roots = roots;
+        let curtsy = intercepting(&authority, |config| {
             config.robots.mode = RobotsMode::Enforce;
             config.politeness.mode = Mode::Enforce;
             config.politeness.delay = ms(200);

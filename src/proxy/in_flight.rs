@@ -34,6 +34,8 @@ pub(super) struct InFlight {
     entry: Option<Box<Entry>>,
     /// Settled with the request.
     permit: Option<Permit>,
+    /// Tells the answers on one connection apart.
+    number: u64,
     /// Other requests are counted and logged in its stead.
     replaced: bool,
 }
@@ -46,7 +48,7 @@ impl InFlight {
         kind: Kind,
         entry: Option<Box<Entry>>,
     ) -> Self {
-        client.is_busy();
+        let number = client.is_busy();
         shared.metrics.inflight.inc();
         InFlight {
             client,
@@ -60,6 +62,7 @@ impl InFlight {
             bytes: 0,
             entry,
             permit: None,
+            number,
             replaced: false,
             shared,
         }
@@ -91,6 +94,12 @@ impl InFlight {
 
     pub(super) fn sent(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
+        self.client.is_handed_on(self.number);
+    }
+
+    /// The client has taken what it was sent.
+    pub(super) fn taken(&self) {
+        self.client.is_taken(self.number);
     }
 
     /// The end of a tunnel that is looked into: the requests inside count.
@@ -108,6 +117,7 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         let metrics = &self.shared.metrics;
         metrics.inflight.dec();
+        self.taken();
         self.client.is_idle(self.idle, self.head_timeout);
         if self.replaced {
             return;

@@ -10,7 +10,7 @@ from process import Failure
 # The program each package is wanted for. tinyproxy-bin is tinyproxy without its system service.
 PACKAGES = {
     "nginx": "nginx-light",
-    "squid": "squid",
+    "squid": "squid-openssl",  # the plain package cannot look into tunnels
     "traffic_server": "trafficserver",
     "tinyproxy": "tinyproxy-bin",
     "wrk": "wrk",

@@ -6,6 +6,7 @@ for that stays at the proxy's own default. A configuration is written below the 
 
 import os
 import resource
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ class Site:
     workers: int
     programs: dict = field(default_factory=dict)
     curtsy_settings: dict = field(default_factory=dict)
+    keys: object = None  # of inside.py: the proxy looks into tunnels, with this CA
 
     def write(self, name, text):
         path = self.directory / name
@@ -39,6 +41,7 @@ class Peer:
     start: Callable[[Site], tuple]  # writes the configuration; the command line and its extra environment
     forwards: bool = True  # takes absolute-form requests for any host
     tunnels: bool = True  # takes CONNECT
+    looks_inside: bool = False  # can decrypt what goes through it
 
 
 NGINX_FRAME = """\
@@ -89,9 +92,10 @@ def nginx(site):
 
 
 def squid(site):
+    listen, bump = (squid_bump(site) if site.keys else ("", ""))
     text = f"""\
-http_port 127.0.0.1:{site.port}
-http_access allow all
+http_port 127.0.0.1:{site.port}{listen}
+{bump}http_access allow all
 cache deny all
 access_log none
 cache_log {site.directory}/cache.log
@@ -107,6 +111,27 @@ shutdown_lifetime 0 seconds
     path = site.write("squid.conf", text)
     open_to_others(site.directory)
     return [program("squid"), "-N", "-f", path], {}
+
+
+def squid_bump(site):
+    """What is added to `http_port`, and the lines about TLS. The usual recipe: look at the hello, then decrypt."""
+    helper, database = "/usr/lib/squid/security_file_certgen", site.directory / "certificates"
+    if not os.path.exists(helper):
+        raise Failure("Squid looks into tunnels with the package squid-openssl only")
+    if not database.exists():
+        made = subprocess.run([helper, "-c", "-s", str(database), "-M", "4MB"], capture_output=True, text=True)
+        if made.returncode != 0:
+            raise Failure(f"Squid cannot look into tunnels: {made.stderr.strip()[-300:]}")
+    keys = f"cert={site.keys.ca} key={site.keys.ca_key}"
+    listen = f" ssl-bump {keys} generate-host-certificates=on dynamic_cert_mem_cache_size=4MB"
+    bump = f"""\
+sslcrtd_program {helper} -s {database} -M 4MB
+acl first_step at_step SslBump1
+ssl_bump peek first_step
+ssl_bump bump all
+tls_outgoing_options cafile={site.keys.origin_ca}
+"""
+    return listen, bump
 
 
 TRAFFIC_SERVER_RECORDS = """\
@@ -173,6 +198,9 @@ LogFile "{site.directory}/tinyproxy.log"
 
 def mitmproxy(site):
     options = ["connection_strategy=lazy", "stream_large_bodies=1", f"confdir={site.directory}"]
+    if site.keys:
+        site.write("mitmproxy-ca.pem", site.keys.ca_key.read_text() + site.keys.ca.read_text())
+        options.append(f"ssl_verify_upstream_trusted_ca={site.keys.origin_ca}")
     flags = [word for option in options for word in ("--set", option)]
     listen = ["--listen-host", "127.0.0.1", "--listen-port", str(site.port)]
     return [site.programs["mitmdump"], "-q", *listen, *flags], {}
@@ -195,6 +223,9 @@ CURTSY_SETTINGS = {
 
 def curtsy(site):
     own = {"listen": f'["127.0.0.1:{site.port}"]', "workers": str(site.workers)}
+    if site.keys:
+        own |= {"tls.intercept": "true", "tls.extra_roots": f'["{site.keys.origin_ca}"]'}
+        own |= {"tls.ca_cert": f'"{site.keys.ca}"', "tls.ca_key": f'"{site.keys.ca_key}"'}
     settings = own | CURTSY_SETTINGS | site.curtsy_settings
     text = "".join(f"{key} = {value}\n" for key, value in settings.items())
     return [site.programs["curtsy"], "--config", site.write("curtsy.toml", text)], {}
@@ -203,17 +234,17 @@ def curtsy(site):
 PEERS = [
     Peer("direct", "direct, no proxy", start=None, forwards=False),
     Peer("nginx", "nginx, fixed reverse proxy", nginx, forwards=False, tunnels=False),
-    Peer("curtsy", "curtsy", curtsy),
+    Peer("curtsy", "curtsy", curtsy, looks_inside=True),
     Peer("trafficserver", "Traffic Server", traffic_server),
-    Peer("squid", "Squid", squid),
+    Peer("squid", "Squid", squid, looks_inside=True),
     Peer("tinyproxy", "tinyproxy", tinyproxy),
     # mitmproxy opens tunnels to look inside, so its cost for a closed one says nothing.
-    Peer("mitmproxy", "mitmproxy", mitmproxy, tunnels=False),
+    Peer("mitmproxy", "mitmproxy", mitmproxy, tunnels=False, looks_inside=True),
 ]
 
 
-def origin(site, hosts, folder):
-    """The origin: short answers from memory, long ones by sendfile from the page cache."""
+def origin(site, hosts, folder, tls_port):
+    """The origin: short answers from memory, long ones by sendfile from the page cache; the first host under TLS too."""
     # One listening socket for each address instead of 0.0.0.0, so that nothing is open to the outside.
     listen = "\n".join(f"        listen {host}:{site.port} backlog=4096;" for host in hosts)
     return nginx_command(
@@ -229,6 +260,15 @@ def origin(site, hosts, folder):
         root {folder};
         location = /robots.txt {{ return 200 "User-agent: *\\nDisallow: /private/\\n"; }}
         location = /1k {{ return 200 "{'x' * 1024}"; }}
+    }}
+    server {{
+        listen {hosts[1]}:{tls_port} ssl backlog=4096;
+        ssl_certificate {site.keys.origin};
+        ssl_certificate_key {site.keys.origin_key};
+        ssl_session_tickets off;
+        location = /robots.txt {{ return 200 "User-agent: *\\nDisallow: /private/\\n"; }}
+        location = /1k {{ return 200 "{'x' * 1024}"; }}
+        location = /close {{ keepalive_timeout 0; return 200 "{'x' * 1024}"; }}
     }}""",
     )
 

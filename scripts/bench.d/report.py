@@ -14,6 +14,7 @@ YARDSTICKS = {
     "trafficserver": "× Traffic Server",
     "squid": "× Squid",
     "tinyproxy": "× tinyproxy",
+    "mitmproxy": "× mitmproxy",
 }
 
 
@@ -51,7 +52,17 @@ REQUESTS = Layout(
     ),
     ("nginx", "trafficserver", "squid"),
 )
+INSIDE = Layout(
+    (
+        Column("CPU µs/request", "cpu_us"),
+        Column("requests/s", "rate", digits=0),
+        Column("memory MiB", "memory_bytes", MIB),
+    ),
+    ("squid", "mitmproxy"),
+)
 LAYOUTS = {
+    "inside": INSIDE,
+    "handshakes": INSIDE,
     "idle": Layout((Column("KiB per connection", "each_bytes", KIB), Column("still open", "open", digits=0), BEFORE)),
     "stream": Layout((Column("growth MiB", "growth_bytes", MIB), BEFORE, PER_BYTE, SPEED)),
     "tunnel": Layout((PER_BYTE, SPEED), ("trafficserver", "squid", "tinyproxy")),

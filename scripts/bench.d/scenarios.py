@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import inside
 import load
 from peers import Site, origin
 from process import Failure, free_port, running
@@ -13,8 +14,9 @@ from process import Failure, free_port, running
 BODIES = {"1k": 1 << 10, "64k": 64 << 10}
 HOST_COUNTS = [1, 100, 1000]
 HOSTS = [f"127.0.{1 + i // 250}.{1 + i % 250}" for i in range(max(HOST_COUNTS))]
-SCENARIOS = [f"{body}-{count}" for body in BODIES for count in HOST_COUNTS] + ["idle", "stream", "tunnel"]
-QUICK = ["1k-1", "1k-1000", "64k-1", "idle", "stream", "tunnel"]
+SCENARIOS = [f"{body}-{count}" for body in BODIES for count in HOST_COUNTS] + ["idle", "stream", "tunnel", "inside", "handshakes"]
+QUICK = ["1k-1", "1k-1000", "64k-1", "idle", "stream", "tunnel", "inside", "handshakes"]
+LOOKING_INSIDE = ["inside", "handshakes"]
 WARM_UP_S = 1
 
 
@@ -57,8 +59,10 @@ class Plan:
 class Bench:
     """The origin is up; proxies come and go."""
 
-    def __init__(self, plan, origin_port):
+    def __init__(self, plan, origin_port, keys, tls_port):
         self.plan = plan
+        self.keys = keys
+        self.tls_origin = f"{HOSTS[0]}:{tls_port}"
         self.origin_port = origin_port
         self.origin = f"{HOSTS[0]}:{origin_port}"
 
@@ -83,15 +87,17 @@ class Bench:
         if peer.start is None:
             numbers = self.measure(scenario, load.Running(None, (HOSTS[0], self.origin_port), False, self.origin))
             return {key: value for key, value in numbers.items() if not math.isnan(value)}
-        site = self.site(peer)
+        site = self.site(peer, scenario)
         argv, env = peer.start(site)
         with running(argv, site.directory / "output.log", site.port, self.plan.cores.proxy, env) as pid:
             return self.measure(scenario, load.Running(pid, ("127.0.0.1", site.port), peer.forwards, self.origin))
 
-    def site(self, peer):
+    def site(self, peer, scenario):
         plan = self.plan
+        looks_inside = scenario in LOOKING_INSIDE
         return Site(
-            directory=folder(plan, peer.key),
+            directory=folder(plan, f"{peer.key}-inside" if looks_inside else peer.key),
+            keys=self.keys if looks_inside else None,
             port=free_port(),
             origin=self.origin,
             workers=plan.cores.workers,
@@ -107,6 +113,9 @@ class Bench:
             return load.stream(proxy, "/long", self.plan.long_body)
         if scenario == "tunnel":
             return load.tunnel(proxy, "/long", self.plan.long_body)
+        if scenario in LOOKING_INSIDE:
+            measure = inside.kept if scenario == "inside" else inside.fresh
+            return measure(proxy, self.keys, self.tls_origin, WARM_UP_S, self.plan.seconds)
         body, count = scenario.split("-")
         script = self.plan.directory / "wrk.lua"
         script.write_text(load.wrk_script(HOSTS[: int(count)], self.origin_port, f"/{body}", proxy.forwards))
@@ -116,6 +125,8 @@ class Bench:
 def takes_part(peer, scenario):
     if scenario == "tunnel":
         return peer.tunnels
+    if scenario in LOOKING_INSIDE:
+        return peer.looks_inside
     return scenario != "idle" or peer.start is not None
 
 
@@ -127,6 +138,10 @@ def describe(scenario, plan):
         return f"one body of {length}, whose client stalls for {load.STALL_S:.0f} s after the head"
     if scenario == "tunnel":
         return f"one body of {length} through CONNECT"
+    if scenario == "inside":
+        return f"bodies of 1 KiB over {inside.TUNNELS} tunnels that the proxy decrypts, TLS on both sides"
+    if scenario == "handshakes":
+        return "CONNECT, TLS on both sides and one request, on connections of their own"
     body, count = scenario.split("-")
     bodies = f"bodies of {BODIES[body] >> 10} KiB from"
     return f"{bodies} 1 host" if count == "1" else f"{bodies} {count} hosts (nginx and direct stay with one origin)"
@@ -140,10 +155,11 @@ def bench(plan):
     (files / "64k").write_bytes(b"x" * BODIES["64k"])
     with open(files / "long", "wb") as file:
         file.truncate(plan.long_body)  # a hole: takes no disk, and reading it needs none either
-    site = Site(folder(plan, "origin"), port, origin="", workers=1)
-    argv, env = origin(site, ["127.0.0.1", *HOSTS], files)
+    keys, tls_port = inside.make_keys(folder(plan, "keys"), HOSTS[0]), free_port()
+    site = Site(folder(plan, "origin"), port, origin="", workers=1, keys=keys)
+    argv, env = origin(site, ["127.0.0.1", *HOSTS], files, tls_port)
     with running(argv, site.directory / "output.log", port, plan.cores.load, env):
-        yield Bench(plan, port)
+        yield Bench(plan, port, keys, tls_port)
 
 
 def folder(plan, name):

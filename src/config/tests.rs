@@ -311,7 +311,21 @@ fn an_open_proxy_is_refused() {
     check_refused("listen = '[::]:3128'", &["nothing says who may use the proxy"]);
     accepted("listen = ['0.0.0.0:3128', '[::ffff:127.0.0.1]:1']\naccess.allow = '10.0.0.0/8'");
     accepted("listen = '0.0.0.0:3128'\naccess.users_file = 'users'");
+    let secure = "tls = { listen = '0.0.0.0:3130', listen_cert = 'c', listen_key = 'k' }";
+    check_refused(secure, &["reach `tls.listen` 0.0.0.0:3130, but nothing says who may use the proxy"]);
+    accepted(&format!("{secure}\naccess.allow = '10.0.0.0/8'"));
     check_warned("listen = '0.0.0.0:3128'\naccess.allow = '0.0.0.0/0'", &["anyone who can reach this proxy"]);
+}
+
+#[test]
+fn a_listener_for_tls_needs_all_its_parts() {
+    let refused = |tls: &str, words: &str| check_refused(&format!("tls = {{ {tls} }}"), &[words]);
+    refused("listen = '127.0.0.1:1'", "`tls.listen` is no use without `tls.listen_cert`");
+    refused("listen = '127.0.0.1:1', listen_cert = 'c'", "`tls.listen` is no use without `tls.listen_key`");
+    refused("listen_key = 'k'", "`tls.listen_key` is no use without `tls.listen`");
+    accepted("tls = { listen = '127.0.0.1:1', listen_cert = 'c', listen_key = 'k' }");
+    let twice = "tls = { listen = '127.0.0.1:1', listen_cert = 'c', listen_key = 'k' }\nlisten = '127.0.0.1:1'";
+    check_refused(twice, &["already has 127.0.0.1:1 too"]);
 }
 
 #[test]

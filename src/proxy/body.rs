@@ -71,6 +71,9 @@ impl HttpBody for Body {
         if let Some(error) = this.broken.take() {
             return Poll::Ready(Some(Err(error)));
         }
+        if let Some(in_flight) = &this.in_flight {
+            in_flight.taken();
+        }
         let frame = match &mut this.content {
             Content::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),

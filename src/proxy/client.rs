@@ -1,12 +1,17 @@
 //! Who is at the other end of a connection, and what the connection is for.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::Shared;
 use super::worker::Open;
+use crate::clock;
 use crate::patience::Limit;
 use crate::politeness::Origin;
 use crate::politeness::visit::ClientId;
@@ -21,9 +26,12 @@ pub(super) struct Client {
     many_at_once: bool,
     /// Requests under way.
     busy: AtomicUsize,
-    /// Whether there ever was one.
-    asked: AtomicBool,
+    /// Requests that there ever were.
+    asked: AtomicU64,
     inside: Option<Inside>,
+    /// Since when answers wait for the client to take more of them, where there are many at once: the connection itself
+    /// may be busy with others.
+    untaken: Mutex<BTreeMap<u64, Instant>>,
     /// Counted as open until the connection, or the tunnel that it became, is over.
     open: Arc<Open>,
 }
@@ -47,8 +55,9 @@ impl Client {
             limit: Arc::new(Limit::none()),
             many_at_once: false,
             busy: AtomicUsize::new(0),
-            asked: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
             inside: None,
+            untaken: Mutex::default(),
             open,
         }
     }
@@ -66,8 +75,9 @@ impl Client {
             limit: Arc::new(Limit::none()),
             many_at_once,
             busy: AtomicUsize::new(0),
-            asked: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
             inside: Some(inside),
+            untaken: Mutex::default(),
             open: self.open.clone(),
         }
     }
@@ -81,15 +91,35 @@ impl Client {
     }
 
     pub(super) fn has_asked(&self) -> bool {
-        self.asked.load(Relaxed)
+        self.asked.load(Relaxed) > 0
     }
 
-    /// A request is under way, and takes as long as it takes.
-    pub(super) fn is_busy(&self) {
-        self.asked.store(true, Relaxed);
+    /// A piece of an answer was handed on, and the next is not asked for before the client has taken it.
+    pub(super) fn is_handed_on(&self, answer: u64) {
+        if self.many_at_once {
+            self.untaken.lock().insert(answer, clock::now());
+        }
+    }
+
+    /// The next piece is asked for, or nobody wants it any more.
+    pub(super) fn is_taken(&self, answer: u64) {
+        if self.many_at_once {
+            self.untaken.lock().remove(&answer);
+        }
+    }
+
+    /// How long the client has taken nothing of an answer, at the worst.
+    pub(super) fn longest_untaken(&self) -> Duration {
+        let since = self.untaken.lock().values().min().copied();
+        since.map_or(Duration::ZERO, |since| clock::now() - since)
+    }
+
+    /// A request is under way, and takes as long as it takes. Answers its number.
+    pub(super) fn is_busy(&self) -> u64 {
         if self.busy.fetch_add(1, Relaxed) == 0 {
             self.limit.clear();
         }
+        self.asked.fetch_add(1, Relaxed)
     }
 
     /// A request is over. When it was the last, the connection waits for the next one.

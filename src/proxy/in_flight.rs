@@ -37,6 +37,8 @@ pub(super) struct InFlight {
     entry: Option<Box<Entry>>,
     /// Settled with the request.
     permit: Option<Permit>,
+    /// Tells the answers on one connection apart.
+    number: u64,
     /// Other requests are counted and logged in its stead.
     replaced: bool,
 }
@@ -49,7 +51,7 @@ impl InFlight {
         kind: Kind,
         entry: Option<Box<Entry>>,
     ) -> Self {
-        client.is_busy();
+        let number = client.is_busy();
         shared.metrics.inflight.inc();
         InFlight {
             client,
@@ -63,6 +65,7 @@ impl InFlight {
             bytes: 0,
             entry,
             permit: None,
+            number,
             replaced: false,
             shared,
         }
@@ -103,6 +106,12 @@ impl InFlight {
 
     pub(super) fn sent(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
+        self.client.is_handed_on(self.number);
+    }
+
+    /// The client has taken what it was sent.
+    pub(super) fn taken(&self) {
+        self.client.is_taken(self.number);
     }
 
     /// Tells whoever listens.
@@ -141,6 +150,7 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         let metrics = &self.shared.metrics;
         metrics.inflight.dec();
+        self.taken();
         self.client.is_idle(self.idle, self.head_timeout);
         if self.replaced {
             return;

@@ -78,9 +78,10 @@ pub(super) async fn http2(worker: Arc<Worker>, stream: Near, client: Arc<Client>
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER);
+    let stall = limits.client_stall;
     drop(settings);
     let mut stop = worker.shared.stop.clone();
-    let mut connection = std::pin::pin!(builder.serve_connection(io, service(worker, client)));
+    let mut connection = std::pin::pin!(builder.serve_connection(io, service(worker, client.clone())));
     let result = tokio::select! {
         biased;
         () = stop.requested() => {
@@ -88,9 +89,25 @@ pub(super) async fn http2(worker: Arc<Worker>, stream: Near, client: Arc<Client>
             connection.await
         }
         result = connection.as_mut() => result,
+        () = taking_nothing(&client, stall) => {
+            tracing::debug!(event = "client.stall", client = %peer.ip(), "a client takes nothing of an answer");
+            return;
+        }
     };
     if let Err(error) = result {
         tracing::debug!(event = "client.error", client = %peer.ip(), %error, "a client connection ended early");
+    }
+}
+
+/// Ends when the client has taken nothing of one of its answers for too long. That the connection is alive is no
+/// excuse: an answer holds a place at its host.
+async fn taking_nothing(client: &Client, stall: Duration) {
+    loop {
+        let left = stall.saturating_sub(client.longest_untaken());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left).await;
     }
 }
 

@@ -433,11 +433,11 @@ fn a_silent_stream_is_given_up_and_the_next_request_goes_another_way() {
     let authority = Authority::new();
     let origin = Http2Origin::new(&authority, |mut call: Call| async move {
         match call.head.uri.path() {
-            "/silent" => std::future::pending().await,
+            "/silent" => std::future::pending::<()>().await,
             "/stalls" => {
                 let mut stream = call.begin(200, &[("content-length", "9")], false);
                 stream.send_data("some".into(), false).unwrap();
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
             _ => call.answer(200, "hello"),
         }
@@ -479,6 +479,37 @@ fn an_upload_that_is_not_taken_is_given_up() {
     let response = client.response();
     assert_eq!((response.status(), response.refusal().as_str()), (504, "origin-timeout"));
     assert!(response.value("Proxy-Status").contains("connection_write_timeout"), "{}", response.head());
+}
+
+/// Promise 1: a head that could not leave would start a request long after its turn, so it goes another way.
+#[test]
+fn a_connection_that_is_clogged_takes_no_request() {
+    let authority = Authority::new();
+    let origin = mute(&authority, |visitor| {
+        if visitor.read_exactly(24).is_err() {
+            return;
+        }
+        // All windows are as wide as can be, so that only TCP holds anything back.
+        visitor.send(frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]));
+        visitor.send(frame(8, 0, 0, &0x7000_0000_u32.to_be_bytes()));
+        if visitor.number > 0 {
+            return hello(visitor);
+        }
+        visitor.small_window();
+        next_request(visitor);
+        thread::sleep(ms(4000));
+    });
+    let curtsy = trusting(&authority, |config| config.upstream.idle_timeout = ms(2500));
+    let mut upload = curtsy.client();
+    upload.patience(ms(700));
+    upload.send(head(&[&format!("POST {} HTTP/1.1", https(&origin, "/")), "Host: x", "Content-Length: 100000000"]));
+    let piece = vec![0; 64 * 1024];
+    let sent = (0..1500).take_while(|_| upload.send(&piece)).count() * piece.len();
+    assert!(sent < 50_000_000, "{sent} bytes were taken for an origin that takes nothing");
+    let watch = Stopwatch::start();
+    assert_eq!(get(&mut curtsy.client(), &origin).text(), "hello");
+    assert!(watch.elapsed() < ms(1500), "{:?}", watch.elapsed());
+    assert_eq!(origin.connections(), 2);
 }
 
 /// Issue 7: a slow origin slows its client: what curtsy takes in advance is bounded.

@@ -2,30 +2,17 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::thread;
 
-use curtsy::config::{AccessLog, Config, HostPattern, Mode, OnUntrusted, RobotsMode, StateDir};
+use curtsy::config::{AccessLog, HostPattern, Mode, OnUntrusted, ParentProxy, RobotsMode, StateDir};
 use rcgen::date_time_ymd;
 use rustls::{HandshakeKind, ServerConfig};
 
 use crate::support::client::head;
-use crate::support::tls_client::{believing, believing_pem, inside, tunnel};
+use crate::support::tls_client::{believing, believing_pem, expect_gaps, inside, intercepting, punctual, tunnel};
 use crate::support::tls_origin::{HERE, origin, self_signed};
 use crate::support::{Authority, Client, Curtsy, HELLO, Message, Origin, Program, Stopwatch, Visitor, ms, soon};
-
-fn intercepting(authority: &Authority) -> Curtsy {
-    intercepting_with(authority, |_| ())
-}
-
-fn intercepting_with(authority: &Authority, change: impl FnOnce(&mut Config)) -> Curtsy {
-    let roots = vec![authority.file()];
-    Curtsy::with(|config| {
-        config.tls.intercept = true;
-        config.tls.extra_roots = roots;
-        change(config);
-    })
-}
 
 fn hello(visitor: &mut Visitor) {
     while visitor.request().is_some() {
@@ -65,7 +52,7 @@ fn name(text: &str) -> HostPattern {
 #[test]
 fn requests_inside_a_tunnel_are_read_and_forwarded() {
     let authority = Authority::new();
-    let (origin, curtsy) = (authority.origin(hello), intercepting(&authority));
+    let (origin, curtsy) = (authority.origin(hello), intercepting(&authority, |_| ()));
     let mut client = inside(&curtsy, "localhost", origin.port());
     for path in ["/a?b", "/c"] {
         let response = get(&mut client, &local(&origin), path);
@@ -87,7 +74,7 @@ fn requests_inside_a_tunnel_are_read_and_forwarded() {
 #[test]
 fn the_whole_uri_may_stand_inside() {
     let authority = Authority::new();
-    let (origin, curtsy) = (authority.origin(hello), intercepting(&authority));
+    let (origin, curtsy) = (authority.origin(hello), intercepting(&authority, |_| ()));
     let mut client = inside(&curtsy, "localhost", origin.port());
     let url = format!("https://{}/x", local(&origin));
     let response = client.ask(&[&format!("GET {url} HTTP/1.1"), "Proxy-Authorization: Basic bWU6c2VjcmV0"]);
@@ -100,7 +87,7 @@ fn the_whole_uri_may_stand_inside() {
 #[test]
 fn an_address_gets_a_certificate_for_an_address() {
     let authority = Authority::new();
-    let (origin, curtsy) = (authority.origin(hello), intercepting(&authority));
+    let (origin, curtsy) = (authority.origin(hello), intercepting(&authority, |_| ()));
     let mut client = inside(&curtsy, "127.0.0.1", origin.port());
     assert_eq!(get(&mut client, &origin.authority(), "/").status(), 200);
 }
@@ -109,7 +96,7 @@ fn an_address_gets_a_certificate_for_an_address() {
 #[test]
 fn another_host_inside_is_misdirected() {
     let authority = Authority::new();
-    let (origin, curtsy) = (authority.origin(hello), intercepting(&authority));
+    let (origin, curtsy) = (authority.origin(hello), intercepting(&authority, |_| ()));
     let mut client = inside(&curtsy, "localhost", origin.port());
     for host in ["127.0.0.1", "localhost", "localhost:1", "other.test"] {
         let response = get(&mut client, host, "/");
@@ -128,7 +115,7 @@ fn another_host_inside_is_misdirected() {
 fn robots_txt_counts_inside() {
     let authority = Authority::new();
     let origin = authority.origin(with_robots("User-agent: *\nDisallow: /private\n"));
-    let curtsy = intercepting_with(&authority, |config| config.robots.mode = RobotsMode::Enforce);
+    let curtsy = intercepting(&authority, |config| config.robots.mode = RobotsMode::Enforce);
     let response = ask(&curtsy, &origin, "/private/x");
     assert_eq!((response.status(), response.refusal().as_str()), (403, "robots-denied"), "{}", response.text());
     assert!(response.reason().ends_with("(curtsy)"), "{}", response.reason());
@@ -141,17 +128,10 @@ fn robots_txt_counts_inside() {
 #[test]
 fn gaps_hold_whatever_the_connections() {
     let authority = Authority::new();
-    let (arrived, arrivals) = mpsc::channel();
-    let watch = Stopwatch::start();
-    let origin = authority.origin(move |visitor| {
-        while visitor.request().is_some() {
-            arrived.send(watch.elapsed()).unwrap();
-            visitor.send(HELLO);
-        }
-    });
-    let curtsy = intercepting_with(&authority, |config| {
+    let (origin, arrivals) = punctual(&authority);
+    let curtsy = intercepting(&authority, |config| {
         config.politeness.mode = Mode::Enforce;
-        config.politeness.delay = ms(200);
+        config.politeness.delay = ms(400);
     });
     thread::scope(|scope| {
         for _ in 0..3 {
@@ -163,10 +143,7 @@ fn gaps_hold_whatever_the_connections() {
             });
         }
     });
-    let times: Vec<_> = arrivals.iter().take(6).collect();
-    let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(gaps.iter().all(|gap| *gap >= ms(199)), "{gaps:?}");
-    assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
+    expect_gaps(&curtsy, &arrivals, 6, ms(400));
 }
 
 #[test]
@@ -179,7 +156,7 @@ fn a_429_inside_is_learned_from() {
             visitor.send(if std::mem::take(&mut first) { busy } else { HELLO });
         }
     });
-    let curtsy = intercepting_with(&authority, |config| {
+    let curtsy = intercepting(&authority, |config| {
         config.politeness.mode = Mode::Enforce;
         config.politeness.delay = ms(10);
         config.adaptive.step_up = ms(10);
@@ -203,7 +180,7 @@ fn a_bad_certificate_is_never_laundered() {
     for robots in [RobotsMode::Off, RobotsMode::Enforce] {
         for (server, words) in &cases {
             let origin = origin(server.clone(), hello);
-            let curtsy = intercepting_with(&authority, |config| config.robots.mode = robots);
+            let curtsy = intercepting(&authority, |config| config.robots.mode = robots);
             for _ in 0..2 {
                 let response = ask(&curtsy, &origin, "/");
                 let told = response.text();
@@ -220,7 +197,7 @@ fn a_bad_certificate_is_never_laundered() {
 #[test]
 fn the_hello_chooses_no_other_certificate() {
     let authority = Authority::new();
-    let (origin, curtsy) = (authority.origin(hello), intercepting(&authority));
+    let (origin, curtsy) = (authority.origin(hello), intercepting(&authority, |_| ()));
     let mut client = tunnel(&curtsy, &local(&origin));
     let error = client.seek_tls(&believing(&curtsy, &[]), "other.test").expect_err("it is not for this name");
     assert!(error.contains("not valid for name"), "{error}");
@@ -230,7 +207,7 @@ fn the_hello_chooses_no_other_certificate() {
 #[test]
 fn no_certificate_is_made_for_what_may_not_be_visited() {
     let authority = Authority::new();
-    let curtsy = intercepting_with(&authority, |config| {
+    let curtsy = intercepting(&authority, |config| {
         config.access.allow_destinations = Vec::new();
         config.access.connect_ports = Some(vec![443]);
     });
@@ -247,7 +224,7 @@ fn no_certificate_is_made_for_what_may_not_be_visited() {
         assert_eq!(response.refusal(), code, "{target}");
         client.expect_end();
     }
-    let denied = intercepting_with(&authority, |config| config.access.allow = vec!["192.0.2.0/24".parse().unwrap()]);
+    let denied = intercepting(&authority, |config| config.access.allow = vec!["192.0.2.0/24".parse().unwrap()]);
     assert_eq!(denied.ask(&["CONNECT 127.0.0.1:443 HTTP/1.1"]).refusal(), "client-denied");
 }
 
@@ -261,11 +238,11 @@ fn what_is_not_intercepted_is_a_tunnel() {
         let believed = client.seek_tls(&believing_pem(&pem, &[]), "localhost");
         believed.map(|()| get(&mut client, &local(&origin), "/").status())
     };
-    let bypassing = intercepting_with(&authority, |config| config.tls.bypass = vec![name("localhost")]);
+    let bypassing = intercepting(&authority, |config| config.tls.bypass = vec![name("localhost")]);
     assert_eq!(through(&bypassing), Ok(200));
-    let other_only = intercepting_with(&authority, |config| config.tls.only = vec![name("other.test")]);
+    let other_only = intercepting(&authority, |config| config.tls.only = vec![name("other.test")]);
     assert_eq!(through(&other_only), Ok(200));
-    let this_only = intercepting_with(&authority, |config| config.tls.only = vec![name("localhost")]);
+    let this_only = intercepting(&authority, |config| config.tls.only = vec![name("localhost")]);
     assert!(through(&this_only).unwrap_err().contains("UnknownIssuer"));
     assert_eq!(ask(&this_only, &origin, "/").status(), 200);
 }
@@ -273,7 +250,7 @@ fn what_is_not_intercepted_is_a_tunnel() {
 #[test]
 fn plain_http_inside_a_tunnel_is_read_too() {
     let (origin, curtsy) = (Origin::with_robots(robots("User-agent: *\nDisallow: /private\n")), {
-        intercepting_with(&Authority::new(), |config| config.robots.mode = RobotsMode::Enforce)
+        intercepting(&Authority::new(), |config| config.robots.mode = RobotsMode::Enforce)
     });
     let mut client = tunnel(&curtsy, &origin.authority());
     assert_eq!(get(&mut client, &origin.authority(), "/private").refusal(), "robots-denied");
@@ -281,10 +258,57 @@ fn plain_http_inside_a_tunnel_is_read_too() {
     assert_eq!(get(&mut client, "other.test", "/x").status(), 421);
 }
 
+/// A parent proxy, because tests cannot have an origin at port 80.
+fn behind(parent: &Origin) -> Curtsy {
+    let parent = ParentProxy { host: "127.0.0.1".to_owned(), port: parent.port(), credentials: None };
+    Curtsy::with(|config| config.upstream.proxy = Some(parent))
+}
+
+/// Node's fetch, ureq and `curl -p` do this.
+#[test]
+fn plain_http_in_a_tunnel_to_port_80_is_read_without_interception() {
+    let parent = Origin::hello();
+    let curtsy = behind(&parent);
+    let mut client = tunnel(&curtsy, "far.test:80");
+    assert_eq!(get(&mut client, "far.test", "/x").text(), "hello");
+    assert_eq!(get(&mut client, "other.test", "/x").status(), 421);
+    assert_eq!(parent.request().line(), "GET http://far.test/x HTTP/1.1");
+    assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"inside\",outcome=\"forwarded\"}"), 1);
+}
+
+#[test]
+fn tls_to_port_80_stays_a_tunnel_without_interception() {
+    let parent = Origin::scripted(|visitor| {
+        visitor.request_head();
+        visitor.send("HTTP/1.1 200 OK\r\n\r\n");
+        while let Ok(bytes) = visitor.read_some() {
+            visitor.send(bytes);
+        }
+    });
+    let curtsy = behind(&parent);
+    let mut client = tunnel(&curtsy, "far.test:80");
+    client.send(b"\x16\x03\x01hello");
+    assert_eq!(client.read_exactly(8).unwrap(), b"\x16\x03\x01hello");
+    assert_eq!(parent.request().line(), "CONNECT far.test:80 HTTP/1.1");
+    drop(client);
+    let tunnels = "curtsy_requests_total{kind=\"tunnel\",outcome=\"forwarded\"}";
+    assert!(soon(|| curtsy.metric(tunnels) == 1));
+}
+
+#[test]
+fn a_tunnel_that_was_answered_too_early_is_closed() {
+    let parent = Origin::answering("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
+    let curtsy = behind(&parent);
+    let mut client = tunnel(&curtsy, "far.test:80");
+    client.send(b"\x16\x03\x01hello");
+    client.expect_end();
+    assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"tunnel\",outcome=\"failed\"}"), 1);
+}
+
 /// Bytes that come with CONNECT are not lost to the look at them.
 #[test]
 fn a_request_that_comes_with_connect_is_answered() {
-    let (origin, curtsy) = (Origin::hello(), intercepting(&Authority::new()));
+    let (origin, curtsy) = (Origin::hello(), intercepting(&Authority::new(), |_| ()));
     let mut client = curtsy.client();
     let authority = origin.authority();
     client.send(
@@ -300,7 +324,7 @@ fn robots(rules: &str) -> String {
 
 #[test]
 fn what_is_neither_tls_nor_http_is_a_tunnel() {
-    let curtsy = intercepting(&Authority::new());
+    let curtsy = intercepting(&Authority::new(), |_| ());
     let origin = Origin::scripted(|visitor| {
         while let Ok(bytes) = visitor.read_some() {
             visitor.send(bytes);
@@ -316,7 +340,7 @@ fn what_is_neither_tls_nor_http_is_a_tunnel() {
 #[test]
 fn garbage_in_the_place_of_tls_ends_the_tunnel() {
     let authority = Authority::new();
-    let (origin, curtsy) = (authority.origin(hello), intercepting(&authority));
+    let (origin, curtsy) = (authority.origin(hello), intercepting(&authority, |_| ()));
     let mut client = tunnel(&curtsy, &local(&origin));
     client.send([0x16; 100]);
     client.rest();
@@ -329,7 +353,7 @@ fn garbage_in_the_place_of_tls_ends_the_tunnel() {
 fn a_client_that_stalls_is_given_up() {
     let authority = Authority::new();
     let origin = authority.origin(hello);
-    let curtsy = intercepting_with(&authority, |config| config.limits.head_timeout = ms(300));
+    let curtsy = intercepting(&authority, |config| config.limits.head_timeout = ms(300));
     for bytes in [&b""[..], b"\x16", b"\x16\x03\x01\x02\x00\x01"] {
         let mut client = tunnel(&curtsy, &local(&origin));
         client.send(bytes);
@@ -351,7 +375,7 @@ fn a_websocket_goes_through_inside() {
             visitor.send(bytes);
         }
     });
-    let curtsy = intercepting(&authority);
+    let curtsy = intercepting(&authority, |_| ());
     let mut client = inside(&curtsy, "localhost", origin.port());
     client.send_head(&[
         "GET /chat HTTP/1.1",
@@ -375,7 +399,7 @@ fn large_bodies_pass_both_ways() {
             visitor.send(&request.body);
         }
     });
-    let curtsy = intercepting(&authority);
+    let curtsy = intercepting(&authority, |_| ());
     let mut client = inside(&curtsy, "localhost", origin.port());
     let body: Vec<u8> = (0..5_000_000u32).map(|n| (n % 251) as u8).collect();
     client.send_head(&[
@@ -392,7 +416,7 @@ fn large_bodies_pass_both_ways() {
 #[test]
 fn a_session_is_resumed_with_the_same_host_only() {
     let authority = Authority::new();
-    let (origin, curtsy) = (authority.origin(hello), intercepting(&authority));
+    let (origin, curtsy) = (authority.origin(hello), intercepting(&authority, |_| ()));
     let config = believing(&curtsy, &["http/1.1"]);
     let handshake = |host: &str| {
         let mut client = tunnel(&curtsy, &format!("{host}:{}", origin.port()));
@@ -413,7 +437,7 @@ fn whoever_opened_the_tunnel_is_who_asks_inside() {
     let directory = tempfile::tempdir().unwrap();
     let (log, users) = (directory.path().join("access"), directory.path().join("users"));
     fs::write(&users, format!("ada:{}\n", bcrypt::hash("love", 4).unwrap())).unwrap();
-    let curtsy = intercepting_with(&authority, |config| {
+    let curtsy = intercepting(&authority, |config| {
         config.log.access = AccessLog::Path(log.clone());
         config.access.users_file = Some(users);
     });
@@ -453,7 +477,7 @@ fn a_client_that_rejects_us_is_named_with_the_remedy() {
 fn an_untrusting_client_is_left_alone_if_the_operator_likes() {
     let authority = Authority::new();
     let origin = authority.origin(hello);
-    let curtsy = intercepting_with(&authority, |config| config.tls.on_untrusted = OnUntrusted::Tunnel);
+    let curtsy = intercepting(&authority, |config| config.tls.on_untrusted = OnUntrusted::Tunnel);
     let pem = fs::read_to_string(authority.file()).unwrap();
     let config = believing_pem(&pem, &[]);
     let mut client = tunnel(&curtsy, &local(&origin));
@@ -517,7 +541,7 @@ fn the_key_is_in_no_log() {
 
 #[test]
 fn the_magic_host_helps_and_is_never_looked_up() {
-    let curtsy = intercepting(&Authority::new());
+    let curtsy = intercepting(&Authority::new(), |_| ());
     let page = curtsy.get("http://curtsy.invalid/");
     assert_eq!(page.status(), 200);
     assert!(page.text().contains("NODE_EXTRA_CA_CERTS") && page.text().contains("SHA-256"), "{}", page.text());
@@ -551,7 +575,7 @@ fn without_interception_there_is_no_ca() {
 fn a_client_that_leaves_while_it_waits_costs_no_turn() {
     let authority = Authority::new();
     let origin = authority.origin(hello);
-    let curtsy = intercepting_with(&authority, |config| {
+    let curtsy = intercepting(&authority, |config| {
         config.politeness.mode = Mode::Enforce;
         config.politeness.delay = ms(400);
     });

@@ -1,10 +1,9 @@
 //! Tunnels that curtsy looks into, with a client that speaks HTTP/2 inside.
 
 use std::future::Future;
-use std::sync::mpsc;
 
 use bytes::Bytes;
-use curtsy::config::{Config, Mode, RobotsMode};
+use curtsy::config::{Mode, RobotsMode};
 use h2::client::SendRequest;
 use http::{HeaderMap, Method, Request, StatusCode, Version};
 use rustls::pki_types::ServerName;
@@ -12,17 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::support::tls_client::{believing, inside};
-use crate::support::{Authority, Curtsy, HELLO, Message, Origin, PATIENCE, Stopwatch, Visitor, ms, soon};
-
-fn intercepting(authority: &Authority, change: impl FnOnce(&mut Config)) -> Curtsy {
-    let roots = vec![authority.file()];
-    Curtsy::with(|config| {
-        config.tls.intercept = true;
-        config.tls.extra_roots = roots;
-        change(config);
-    })
-}
+use crate::support::tls_client::{believing, expect_gaps, inside, intercepting, punctual, tunnel};
+use crate::support::{Authority, Curtsy, HELLO, Message, Origin, PATIENCE, Visitor, ms, soon};
 
 fn hello(visitor: &mut Visitor) {
     while visitor.request().is_some() {
@@ -161,17 +151,10 @@ fn refusals_come_inside_with_their_words() {
 #[test]
 fn gaps_hold_on_one_connection() {
     let authority = Authority::new();
-    let (arrived, arrivals) = mpsc::channel();
-    let watch = Stopwatch::start();
-    let origin = authority.origin(move |visitor| {
-        while visitor.request().is_some() {
-            arrived.send(watch.elapsed()).unwrap();
-            visitor.send(HELLO);
-        }
-    });
+    let (origin, arrivals) = punctual(&authority);
     let curtsy = intercepting(&authority, |config| {
         config.politeness.mode = Mode::Enforce;
-        config.politeness.delay = ms(200);
+        config.politeness.delay = ms(400);
     });
     run(async {
         let send = connect(&curtsy, &origin).await;
@@ -183,9 +166,7 @@ fn gaps_hold_on_one_connection() {
             assert_eq!(asked.await.unwrap(), StatusCode::OK);
         }
     });
-    let times: Vec<_> = arrivals.iter().take(4).collect();
-    let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(gaps.iter().all(|gap| *gap >= ms(199)), "{gaps:?}");
+    expect_gaps(&curtsy, &arrivals, 4, ms(400));
 }
 
 /// X37
@@ -248,6 +229,27 @@ fn an_upload_that_stalls_ends_alone() {
     });
 }
 
+/// X34
+#[test]
+fn a_client_that_takes_nothing_holds_no_place() {
+    let authority = Authority::new();
+    let origin = authority.origin(|visitor| {
+        while visitor.request().is_some() {
+            visitor.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 8 << 20));
+            visitor.send(vec![7; 8 << 20]);
+        }
+    });
+    let curtsy = intercepting(&authority, |config| config.limits.client_stall = ms(300));
+    run(async {
+        let mut send = connect(&curtsy, &origin).await;
+        let (response, _stream) = send.send_request(request(Method::GET, &local(&origin), "/"), true).unwrap();
+        let mut body = response.await.unwrap().into_body();
+        // The window is never opened again, while the connection answers pings and all else.
+        while let Some(Ok(_)) = body.data().await {}
+    });
+    assert!(soon(|| curtsy.metric("curtsy_inflight_requests") == 0));
+}
+
 /// X38
 #[test]
 fn a_flood_of_resets_ends_the_connection() {
@@ -282,7 +284,7 @@ fn http2_is_not_offered_where_it_is_not_wanted() {
     let authority = Authority::new();
     let origin = authority.origin(hello);
     let curtsy = intercepting(&authority, |config| config.tls.http2_clients = false);
-    let mut client = crate::support::tls_client::tunnel(&curtsy, &local(&origin));
+    let mut client = tunnel(&curtsy, &local(&origin));
     client.seek_tls(&believing(&curtsy, &["h2", "http/1.1"]), "localhost").unwrap();
     let response = client.ask(&["GET / HTTP/1.1", &format!("Host: {}", local(&origin))]);
     assert_eq!(response.status(), 200);

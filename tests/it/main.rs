@@ -21,6 +21,7 @@
 //! | HTTP/2 towards origins, and origins that misbehave in it | `http2`, `http2_faults` |
 //! | tunnels that are looked into, X22–X24, X42–X46, X48, X50, X52 | `intercept` |
 //! | the same over HTTP/2, S54–S57, S59 | `intercept_http2` |
+//! | the same with real clients | `intercept_clients` |
 //! | X1, X3–X13, X16, X19, X21 | `guard` |
 //! | S73–S79, X30, X31 | `refusals` |
 //! | S80, X20 | `users` |
@@ -56,6 +57,7 @@ mod http2;
 mod http2_faults;
 mod https;
 mod intercept;
+mod intercept_clients;
 mod intercept_http2;
 mod landing;
 mod learning;

@@ -39,7 +39,7 @@ fn curl_goes_through_by_https() {
     let roots = authority.file();
     let url = format!("https://localhost:{}/", secure.port());
     assert_eq!(told(&curl(&own, &curtsy, &["--cacert", roots.to_str().unwrap(), &url])), "hello");
-    assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"tunnel\",outcome=\"forwarded\"}"), 1);
+    assert!(soon(|| curtsy.metric("curtsy_requests_total{kind=\"tunnel\",outcome=\"forwarded\"}") == 1));
 }
 
 /// Issue 7: who is not believed is not used.

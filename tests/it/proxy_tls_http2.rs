@@ -292,6 +292,9 @@ fn fields(authority: &str) -> Vec<u8> {
     [&[0x82, 0x86, 0x84, 0x01, authority.len() as u8][..], authority.as_bytes()].concat()
 }
 
+/// What comes in each round.
+type Flood = Box<dyn Fn(u32) -> Vec<u8>>;
+
 /// X32, X38
 #[test]
 fn floods_are_cut_off_and_harm_nobody() {
@@ -304,7 +307,7 @@ fn floods_are_cut_off_and_harm_nobody() {
         [frame(HEADERS, END_HEADERS | END_STREAM, stream, &head), reset(stream, 8)].concat()
     };
     let head = fields(&slow.authority());
-    let floods: [(&str, Box<dyn Fn(u32) -> Vec<u8>>); 6] = [
+    let floods: [(&str, Flood); 6] = [
         ("rapid reset", Box::new(rapid)),
         ("ping", Box::new(|_| frame(PING, 0, 0, b"12345678"))),
         ("settings", Box::new(|_| frame(SETTINGS, 0, 0, b""))),

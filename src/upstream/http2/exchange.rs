@@ -144,7 +144,11 @@ impl Exchange {
         self.passage.link().note_answer();
         let has_body = !is_head && !matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         response.map(|body| {
-            has_body.then(|| Reply::new(body, length, self.upload, self.passage, self.limits.idle)).unwrap_or_default()
+            if has_body {
+                Reply::new(body, length, self.upload, self.passage, self.limits.idle)
+            } else {
+                Reply::default()
+            }
         })
     }
 }

@@ -208,3 +208,54 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Witness<S> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    const HEAD: &[u8] = b"\x00\x00\x10\x01\x05\x00\x00\x00\x01 sixteen bytes. ";
+
+    fn polled<T>(future: impl Future<Output = T>) -> Poll<T> {
+        std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[tokio::test]
+    async fn a_head_has_left_when_all_of_it_is_through() {
+        let (near, mut far) = duplex(20);
+        let (mut witness, record) = Witness::new(near);
+        assert_eq!(witness.write(b"PRI * HTTP/2.0\r\n\r\nSM").await.unwrap(), 20);
+        assert!(polled(witness.write(b"\r\n\r\n")).is_pending());
+        assert!(record.lock().blocked);
+        far.read_exact(&mut [0; 20]).await.unwrap();
+        witness.write_all(b"\r\n\r\n").await.unwrap();
+        assert_eq!(witness.write(HEAD).await.unwrap(), 16);
+        assert!(record.lock().was_kept(1), "the origin has but a part");
+        far.read_exact(&mut [0; 20]).await.unwrap();
+        witness.write_all(&HEAD[16..]).await.unwrap();
+        assert!(!record.lock().was_kept(1) && !record.lock().has_left(1), "it may be in a buffer of TLS");
+        witness.flush().await.unwrap();
+        let record = record.lock();
+        assert!(record.has_left(1) && !record.has_left(3) && !record.blocked);
+    }
+
+    #[tokio::test]
+    async fn an_origin_is_heard_out() {
+        let (near, mut far) = duplex(1 << 16);
+        let (mut witness, record) = Witness::new(near);
+        far.write_all(b"\0\0\0\x04\0\0\0\0\0").await.unwrap();
+        witness.read_exact(&mut [0; 9]).await.unwrap();
+        assert!(record.lock().settled && record.lock().last_stream.is_none());
+        for last in [b"\x7f\xff\xff\xff", b"\0\0\0\x05"] {
+            far.write_all(b"\0\0\x08\x07\0\0\0\0\0").await.unwrap();
+            far.write_all(last).await.unwrap();
+            far.write_all(&[0; 4]).await.unwrap();
+            witness.read_exact(&mut [0; 17]).await.unwrap();
+        }
+        assert_eq!(record.lock().last_stream, Some(5));
+        far.write_all(&b"\0\0\0\x06\0\0\0\0\0".repeat(1001)).await.unwrap();
+        assert!(witness.read_exact(&mut [0; 1001 * 9]).await.is_err());
+        assert!(matches!(record.lock().cut, Some(Cut::Chatter)));
+    }
+}

@@ -1,7 +1,10 @@
 //! A client that opens a tunnel through curtsy and speaks TLS in it, believing whom it is told to.
 
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
 
+use curtsy::config::Config;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -9,6 +12,42 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::client::Client;
 use super::curtsy::Curtsy;
+use super::deadline::Stopwatch;
+use super::origin::{HELLO, Origin};
+use super::tls_origin::Authority;
+
+/// A curtsy that looks into all tunnels, and believes origins of this authority.
+pub(crate) fn intercepting(authority: &Authority, change: impl FnOnce(&mut Config)) -> Curtsy {
+    let roots = vec![authority.file()];
+    Curtsy::with(|config| {
+        config.tls.intercept = true;
+        config.tls.extra_roots = roots;
+        change(config);
+    })
+}
+
+/// An origin that says when each request came.
+pub(crate) fn punctual(authority: &Authority) -> (Origin, Receiver<Duration>) {
+    let ((arrived, arrivals), watch) = (mpsc::channel(), Stopwatch::start());
+    let origin = authority.origin(move |visitor| {
+        while visitor.request().is_some() {
+            arrived.send(watch.elapsed()).expect("the test waits for it");
+            visitor.send(HELLO);
+        }
+    });
+    (origin, arrivals)
+}
+
+/// What a busy machine may take from a gap: it is noted when the origin's thread gets to run.
+const ROOM: Duration = Duration::from_millis(100);
+
+/// So many requests came, each at least this long after the one before; strictly so where they were sent.
+pub(crate) fn expect_gaps(curtsy: &Curtsy, arrivals: &Receiver<Duration>, requests: usize, least: Duration) {
+    let times: Vec<Duration> = arrivals.iter().take(requests).collect();
+    let gaps: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.iter().all(|gap| *gap + ROOM >= least), "{gaps:?}");
+    assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
+}
 
 /// Believes what curtsy says to be its CA, and nobody else.
 pub(crate) fn believing(curtsy: &Curtsy, protocols: &[&str]) -> Arc<ClientConfig> {

@@ -43,6 +43,7 @@ fn pieces(admin: &Admin, host: &Host, key: &HostKey) -> Vec<(&'static str, Html)
         ("mode", Html::text(&host.mode)),
         ("delay", Html::text(&span(host.delay_ms))),
         ("parts", parts(host)),
+        ("tunnels", tunnels(admin, key)),
         ("next", until(host.next_available_s)),
         ("held", host.held_s.map_or(Html::raw("no"), |held| until(Some(held)))),
         ("cause", host.hold_cause.as_deref().map_or(Html::default(), |cause| Html::text(why_in_words(cause)))),
@@ -57,6 +58,26 @@ fn pieces(admin: &Admin, host: &Host, key: &HostKey) -> Vec<(&'static str, Html)
         ("visits", Html::number(host.visits)),
         ("waiting", waiting(admin, key)),
     ]
+}
+
+/// What could not be paced one by one, which nobody would guess from the numbers.
+fn tunnels(admin: &Admin, host: &HostKey) -> Html {
+    let Some((reason, count)) = admin.desk.unpaced_tunnels(host) else { return Html::default() };
+    let words = [("count", Html::number(count)), ("reason", Html::text(reason_in_words(reason)))];
+    fill(
+        "<p class=\"notice\">{{count}} tunnels of the last hour took one turn each, however many requests were in them: \
+         {{reason}}. With interception every request waits its turn.</p>\n",
+        &words,
+    )
+}
+
+fn reason_in_words(reason: &str) -> &'static str {
+    match reason {
+        "http2" => "they speak HTTP/2",
+        "websocket" => "they look like WebSocket",
+        "off" => "tls.tunnel.pace_requests is off",
+        _ => "they speak something that is not HTTP over TLS",
+    }
 }
 
 /// "configured 1 s · robots.txt 10 s ◀ · learned 0 s": the largest is marked.

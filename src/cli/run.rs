@@ -174,7 +174,7 @@ fn announce(running: &Running, loaded: &Loaded, took: Duration) -> io::Result<()
         io::stderr(),
         "curtsy {version}\n\n\
          \x20 proxy      {proxies}\n\
-         \x20 admin      {admin}\n\n\
+         \x20 dashboard  {admin}\n\n\
          \x20 politeness {politeness}\n\
          \x20 robots     {robots}\n\
          \x20 https      tunnelled\n\

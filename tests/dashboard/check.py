@@ -95,7 +95,7 @@ def the_keyboard_is_enough(browser, curtsy):
     page.until(lambda: names() == ["c.key.test", "b.key.test", "a.key.test"], "the longest delay first")
     assert page.run("document.querySelector('.c-delay').getAttribute('aria-sort')") == "descending"
     page.click("[data-sort=delay]")
-    page.until(lambda: names()[0] == "a.key.test", "the shortest delay first")
+    page.until(lambda: names()[:1] == ["a.key.test"], "the shortest delay first")
     # What is in the address is what a reload shows.
     page.go(page.run("location.href"))
     page.until(lambda: names() == ["a.key.test", "b.key.test", "c.key.test"], "the same view again")
@@ -205,9 +205,8 @@ def a_thousand_hosts_are_drawn_a_few_at_a_time(browser, curtsy):
     page = browser.page(f"{curtsy.url}/?filter=many.test&sort=host")
     page.until(lambda: page.text("#count").replace("\u202f", "") == "1000", "all of them")
     drawn = lambda: page.run("document.querySelectorAll('#rows tr').length")
-    assert drawn() < LIMIT, drawn()
     names = lambda: [row[0] for row in rows(page)]
-    assert names()[0] == "h0000.many.test"
+    page.until(lambda: names()[:1] == ["h0000.many.test"] and drawn() < LIMIT, "the first of them")
     height = page.run("document.getElementById('scroll').scrollHeight")
     assert height > 1_000 * 30, height
     page.run("document.getElementById('scroll').scrollTo(0, 1e9)")
@@ -216,7 +215,7 @@ def a_thousand_hosts_are_drawn_a_few_at_a_time(browser, curtsy):
     page.run("document.getElementById('scroll').scrollTo(0, document.getElementById('scroll').scrollHeight / 2)")
     page.until(lambda: "h0500.many.test" in names(), "those in the middle")
     page.click("[data-sort=delay]")
-    page.until(lambda: names()[0] == "h0059.many.test", "the longest delay first")
+    page.until(lambda: names()[:1] == ["h0059.many.test"], "the longest delay first")
     is_calm(page)
 
 

@@ -11,7 +11,7 @@ const SHARE = 20; // time to wait for each time that an answer took
 
 export class HostTable {
   #rows = new Map();
-  #order = [];
+  #order = null; // what was served stays until there is better
   #top = spacer();
   #bottom = spacer();
   #busy = false;
@@ -24,7 +24,6 @@ export class HostTable {
   constructor({ scroll, body, wish, shown }) {
     Object.assign(this, { scroll, body, wish, shown });
     this.height = body.querySelector("tr")?.offsetHeight || 34;
-    body.replaceChildren(this.#top, this.#bottom);
     scroll.addEventListener("scroll", () => this.#hasGaps() && this.refresh(true), { passive: true });
     setInterval(() => document.hidden || this.#countDown(), 1_000);
   }
@@ -71,7 +70,7 @@ export class HostTable {
   #hasGaps() {
     const top = this.scroll.scrollTop / this.height;
     const bottom = Math.min(this.#total, top + this.scroll.clientHeight / this.height - 1);
-    return top < this.#first || bottom > this.#first + this.#order.length;
+    return top < this.#first || bottom > this.#first + (this.#order?.length ?? 0);
   }
 
   #draw({ total, offset, hosts }) {
@@ -84,7 +83,7 @@ export class HostTable {
     this.#top.hidden = offset === 0;
     this.#bottom.hidden = offset + hosts.length >= total;
     const order = hosts.map((host) => host.host);
-    if (order.join("\n") !== this.#order.join("\n")) {
+    if (order.join("\n") !== this.#order?.join("\n")) {
       const focused = document.activeElement;
       this.body.replaceChildren(this.#top, ...[...this.#rows.values()].map((row) => row.element), this.#bottom);
       // What is put in its place again loses the focus.

@@ -98,7 +98,7 @@ impl Look {
         let leaves = leaves(&self.worker, &self.settings, &self.client, &self.wanted.host).cloned();
         match (first, leaves) {
             (TLS_HANDSHAKE, Some(leaves)) => Box::pin(self.greet(near, &leaves, patience)).await,
-            // Methods are written in capitals, and nothing else that is sent to this port is.
+            // Methods are written in capitals; whatever else begins so is answered as a bad request.
             (b'A'..=b'Z', _) => {
                 let (worker, client) = (self.worker.clone(), Arc::new(self.inside(Scheme::Http, false)));
                 self.in_flight.replaced();

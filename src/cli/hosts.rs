@@ -119,10 +119,10 @@ mod tests {
             "total": 3, "offset": 0, "limit": 2, "hosts": [
                 {"host": "shop.example.net", "state": "held", "delay_ms": 2300, "why": "learned", "queued": 5,
                  "in_flight": 1, "next_available_s": 29.44, "held_s": 29.44, "hold_cause": "retry-after",
-                 "error_streak": 1, "last_sent": null},
+                 "error_streak": 1, "last_sent": null, "visits": 9},
                 {"host": "a.test", "state": "paused", "delay_ms": 1000, "why": "configured", "queued": 0,
                  "in_flight": 0, "next_available_s": null, "held_s": null, "hold_cause": null,
-                 "error_streak": 0, "last_sent": null},
+                 "error_streak": 0, "last_sent": null, "visits": 1},
             ],
         }))
         .expect("a page");

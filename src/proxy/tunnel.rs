@@ -50,7 +50,13 @@ pub(super) fn join(
     let (worker, settings) = (worker.clone(), settings.clone());
     tokio::spawn(async move {
         let _working = working;
-        let Some(near) = client.arrive().await else { return };
+        let Some(near) = client.arrive().await else {
+            // The origin has seen a connection all the same.
+            if let Some(permit) = in_flight.as_ref().and_then(InFlight::permit) {
+                permit.sent();
+            }
+            return;
+        };
         let shared = &worker.shared;
         let idle = settings.config.upstream.idle_timeout;
         let limit = Arc::new(Limit::none());
@@ -139,9 +145,9 @@ impl Tunnel {
 
     /// What it has moved, and how it was treated, is counted.
     fn settle(self, in_flight: Option<InFlight>) {
-        let (to_origin, to_client) = (self.up.moved(), self.down.moved());
+        let to_client = self.down.moved();
         if let Some(pacer) = self.pacer {
-            pacer.ended(to_origin, to_client);
+            pacer.ended(to_client);
         }
         if let Some(mut in_flight) = in_flight {
             in_flight.sent(usize::try_from(to_client).unwrap_or(usize::MAX));

@@ -302,7 +302,7 @@ fn a_tunnel_that_was_answered_too_early_is_closed() {
     let mut client = tunnel(&curtsy, "far.test:80");
     client.send(b"\x16\x03\x01hello");
     client.expect_end();
-    assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"tunnel\",outcome=\"failed\"}"), 1);
+    assert!(soon(|| curtsy.metric("curtsy_requests_total{kind=\"tunnel\",outcome=\"failed\"}") == 1));
 }
 
 /// Bytes that come with CONNECT are not lost to the look at them.

@@ -151,8 +151,9 @@ impl Pacer {
     }
 
     /// The tunnel is over; the client was sent this many bytes.
-    pub(super) fn ended(mut self, to_origin: u64, to_client: u64) {
-        if self.unsent && to_origin > 0 {
+    pub(super) fn ended(mut self, to_client: u64) {
+        // The origin has seen a connection, be it for nothing: a client must not open one after the other.
+        if self.unsent {
             self.charge();
         }
         if self.bursts.unpaced().is_none() {

@@ -18,6 +18,7 @@ mod login;
 mod problem;
 pub mod queue;
 mod robots;
+mod scrape;
 mod state;
 pub mod status;
 mod time;
@@ -26,15 +27,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use tokio::sync::Semaphore;
 
+use crate::clock;
 use crate::gate::Gate;
 use crate::metrics::Metrics;
+use crate::metrics::hosts::ROUND;
 use crate::politeness::time::Timestamp;
 use crate::proxy::Desk;
 use crate::robots::Robots;
@@ -119,7 +121,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/api/v1/reload", post(config::reload))
         .route("/api/v1/state", get(state::export).post(state::import))
         .layer(middleware::from_fn(body::check_type))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(scrape::metrics))
         .route("/", get(dashboard::overview))
         .route("/hosts/{host}", get(dashboard::host))
         .layer(middleware::from_fn_with_state(admin.clone(), door::check_token))
@@ -133,12 +135,17 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .with_state(admin)
 }
 
-/// Takes down how things stand, for charts.
+/// Takes down how things stand, for charts, and who the busiest hosts are, for metrics.
 async fn keep_time(admin: Arc<Admin>) {
     let mut stop = admin.stop.clone();
+    let mut seated = clock::now();
     loop {
         tokio::select! {
             () = tokio::time::sleep(history::STEP) => {
+                if clock::now() - seated >= ROUND {
+                    admin.gate.seat_the_busiest();
+                    seated = clock::now();
+                }
                 admin.own.histories.take(&admin.gate, &admin.metrics);
                 admin.desk.shared().events.rest();
             }
@@ -150,13 +157,4 @@ async fn keep_time(admin: Arc<Admin>) {
 /// `GET /api/v1/openapi.json`
 async fn openapi() -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/json")], include_str!("openapi.json"))
-}
-
-async fn metrics(State(admin): State<Arc<Admin>>) -> impl IntoResponse {
-    // What can be asked for is not counted twice.
-    admin.metrics.hosts.set(i64::try_from(admin.gate.hosts()).unwrap_or(i64::MAX));
-    admin.metrics.robots.bytes.set(i64::try_from(admin.robots.bytes()).unwrap_or(i64::MAX));
-    admin.gate.measure_store();
-    admin.metrics.queued.set(i64::try_from(admin.gate.queued()).unwrap_or(i64::MAX));
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.metrics.render())
 }

@@ -15,7 +15,6 @@ pub(super) const NOT_YET: &[&str] = &[
     "tls.ca_key",
     "tls.tunnel.",
     "fleet.",
-    "metrics.hosts",
 ];
 
 pub(super) fn lists(not_yet: &[&str], path: &str) -> bool {

@@ -28,6 +28,7 @@
 //! | what happens between a decision and the send | `meanwhile` |
 //! | hosts and clients, shown and steered | `hosts` |
 //! | what was counted, health, X58 | `admin` |
+//! | X55: what Prometheus is told | `metrics` |
 //! | the API as a whole, its document | `api` |
 //! | X56, X57: who may come in to the operator | `door` |
 //! | what is told while it happens | `events` |
@@ -52,6 +53,7 @@ mod learning;
 mod limits;
 mod logs;
 mod meanwhile;
+mod metrics;
 mod pacing;
 mod quotas;
 mod refusals;

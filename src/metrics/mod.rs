@@ -1,12 +1,32 @@
 //! Every metric: name, help and labels, one method per event.
 //!
 //! Handles are made once, so counting is one atomic add, and every series exists from the start at 0. No label value
-//! is ever chosen by a client or an origin.
+//! is ever chosen by a client or an origin, except the names of the busiest hosts ([`hosts`]), of which there are only so
+//! many. What others know anyway is asked for when somebody reads, not counted twice. docs/metrics.md says what each
+//! means.
 
-use std::time::Duration;
+pub mod hosts;
+mod lessons;
+mod process;
+mod register;
+mod robots;
+mod store;
+
+use std::collections::HashMap;
+use std::time::{Duration, UNIX_EPOCH};
 
 use prometheus::core::Metric;
-use prometheus::{Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
+use prometheus::{Encoder, Histogram, IntCounter, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+
+use self::hosts::{Hosts, Present};
+use self::lessons::Lessons;
+use self::process::Process;
+use self::register::{count, counter, counters, gauge, histogram, labelled, put};
+use self::robots::Robots;
+use self::store::Store;
+use crate::clock;
+use crate::politeness::HostKey;
+use crate::politeness::lane::Condition;
 
 #[derive(Debug)]
 pub struct Metrics {
@@ -15,7 +35,8 @@ pub struct Metrics {
     rejections: Vec<(&'static str, IntCounter)>,
     responses: [IntCounter; 6],
     origin_errors: Vec<(&'static str, IntCounter)>,
-    disconnects: [IntCounter; 2],
+    disconnects: [IntCounter; STAGES.len()],
+    response_bytes: IntCounter,
     origin_response: Histogram,
     queue_wait: Histogram,
     requests_waited: IntCounter,
@@ -24,45 +45,42 @@ pub struct Metrics {
     pub robots: Robots,
     pub lessons: Lessons,
     store: Store,
+    process: Process,
     pub spacing_violations: IntCounter,
     pub queued: IntGauge,
-    pub hosts: IntGauge,
+    /// The busiest of them.
+    pub hosts: Hosts,
+    known_hosts: IntGauge,
+    hosts_by_state: [IntGauge; Condition::ALL.len()],
+    breakers: [IntGauge; BREAKERS.len()],
     pub client_connections: IntGauge,
     pub inflight: IntGauge,
     pub tunnels: IntGauge,
+    tunnel_pacing: Vec<(&'static str, IntCounter)>,
+    pub tunnel_requests: IntCounter,
+    /// Clients that did not like curtsy's certificate.
+    pub untrusting: IntCounter,
+    /// In Unix time; 0 while there is no CA.
+    pub ca_expiry: IntGauge,
     pub connections_refused: IntCounter,
     pub accept_errors: IntCounter,
     pub reload_successful: IntGauge,
+    reloaded: IntGauge,
 }
 
-/// What robots.txt had to do with requests.
-#[derive(Debug)]
-pub struct Robots {
-    fetches: Vec<(&'static str, IntCounter)>,
-    pub warned: IntCounter,
-    pub crawl_delays_capped: IntCounter,
-    pub bytes: IntGauge,
-}
-
-/// What hosts taught, and what was done about it.
-#[derive(Debug)]
-pub struct Lessons {
-    throttled: Vec<(&'static str, IntCounter)>,
-    holds: Vec<(&'static str, IntCounter)>,
-    pub learned_changes: IntCounter,
-    pub concurrency_reductions: IntCounter,
-    pub breaker_openings: IntCounter,
-    pub retries: IntCounter,
-    pub jobs_stopped: IntCounter,
-}
-
-/// How the state file fares.
-#[derive(Debug)]
-struct Store {
-    pending: IntGauge,
-    failures: IntCounter,
-    lost: IntCounter,
-    age: IntGauge,
+/// How things stand, as far as it is not counted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scene {
+    pub queued: usize,
+    pub hosts: usize,
+    /// In the order of [`Condition::ALL`].
+    pub hosts_by_state: [usize; Condition::ALL.len()],
+    /// Of hosts that are given up: open, and half open.
+    pub breakers: [usize; BREAKERS.len()],
+    pub robots_bytes: u64,
+    /// Each host that has a seat, and the rest.
+    pub busiest: HashMap<HostKey, Present>,
+    pub rest: Present,
 }
 
 /// How a request came in.
@@ -82,16 +100,19 @@ pub enum Outcome {
     Failed,
 }
 
-/// When the client left.
+/// When the client left: in line, on the way to its answer, or in the middle of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
+    Queued,
     Connecting,
     Response,
 }
 
 const KINDS: [&str; 2] = ["http", "tunnel"];
 const OUTCOMES: [&str; 5] = ["forwarded", "denied", "rejected", "abandoned", "failed"];
-const STAGES: [&str; 2] = ["connecting", "response"];
+const STAGES: [&str; 3] = ["queued", "connecting", "response"];
+const BREAKERS: [&str; 2] = ["open", "half_open"];
+const TUNNEL_PACING: [&str; 5] = ["paced", "http2", "websocket", "other", "off"];
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
 const REASONS: [&str; 16] = [
     "auth_required",
@@ -111,15 +132,14 @@ const REASONS: [&str; 16] = [
     "shutting_down",
     "wait_too_long",
 ];
-const THROTTLES: [&str; 3] = ["429", "503", "other"];
-const HOLDS: [&str; 3] = ["retry_after", "quota", "backoff"];
-const ROBOTS_RESULTS: [&str; 5] = ["ok", "missing", "forbidden", "unreachable", "invalid"];
 const ORIGIN_ERRORS: [&str; 5] = ["dns", "connect", "tls", "timeout", "protocol"];
 /// Seconds; from a near cache to the slowest answer that is still waited for.
 const RESPONSE_BUCKETS: [f64; 9] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 /// Seconds a request is held: from "at once" to the default `max_wait`.
 pub const WAIT_BUCKETS: [f64; 10] = [0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 150.0];
+/// What `metrics.hosts` is by default.
+const USUAL_SEATS: usize = 100;
 /// Less is no waiting but the time it takes to look.
 const A_MOMENT: Duration = Duration::from_millis(1);
 
@@ -128,24 +148,39 @@ impl Metrics {
         let registry = Registry::new();
         let requests =
             counters(&registry, "curtsy_requests_total", "Requests by kind and outcome.", &["kind", "outcome"]);
-        let rejections =
-            counters(&registry, "curtsy_rejections_total", "Answers curtsy made itself, by reason.", &["reason"]);
         let responses = counters(&registry, "curtsy_responses_total", "Responses of origins, by class.", &["class"]);
-        let errors = counters(&registry, "curtsy_origin_errors_total", "Failures on the way to an origin.", &["kind"]);
         let disconnects = counters(
             &registry,
             "curtsy_client_disconnects_total",
             "Clients that left before their answer.",
             &["stage"],
         );
-        let build = gauge_with_version(&registry);
-        build.set(1);
+        let by_state = gauges(&registry, "curtsy_hosts_by_state", "Hosts that have a lane, by what they are doing.");
+        let breakers = gauges(&registry, "curtsy_breakers", "Hosts that are given up for a while, by their breaker.");
+        register_build(&registry);
         Metrics {
             requests: KINDS.map(|kind| OUTCOMES.map(|outcome| requests.with_label_values(&[kind, outcome]))),
-            rejections: REASONS.map(|reason| (reason, rejections.with_label_values(&[reason]))).to_vec(),
+            rejections: labelled(
+                &registry,
+                "curtsy_rejections_total",
+                "Answers curtsy made itself, by reason.",
+                "reason",
+                &REASONS,
+            ),
             responses: CLASSES.map(|class| responses.with_label_values(&[class])),
-            origin_errors: ORIGIN_ERRORS.map(|kind| (kind, errors.with_label_values(&[kind]))).to_vec(),
+            origin_errors: labelled(
+                &registry,
+                "curtsy_origin_errors_total",
+                "Failures on the way to an origin.",
+                "kind",
+                &ORIGIN_ERRORS,
+            ),
             disconnects: STAGES.map(|stage| disconnects.with_label_values(&[stage])),
+            response_bytes: counter(
+                &registry,
+                "curtsy_response_bytes_total",
+                "Bytes of bodies and tunnels that clients were sent.",
+            ),
             origin_response: histogram(
                 &registry,
                 "curtsy_origin_response_seconds",
@@ -173,16 +208,42 @@ impl Metrics {
             robots: Robots::new(&registry),
             lessons: Lessons::new(&registry),
             store: Store::new(&registry),
+            process: Process::new(&registry),
             spacing_violations: counter(
                 &registry,
                 "curtsy_spacing_violations_total",
                 "Requests that started too early, as seen at the socket. Must stay 0.",
             ),
             queued: gauge(&registry, "curtsy_queued_requests", "Requests that wait for their turn."),
-            hosts: gauge(&registry, "curtsy_hosts", "Hosts that have a lane."),
+            hosts: Hosts::new(&registry, USUAL_SEATS),
+            known_hosts: gauge(&registry, "curtsy_hosts", "Hosts that have a lane."),
+            hosts_by_state: Condition::ALL.map(|state| by_state.with_label_values(&[state.word()])),
+            breakers: BREAKERS.map(|state| breakers.with_label_values(&[state])),
             client_connections: gauge(&registry, "curtsy_client_connections", "Open client connections."),
             inflight: gauge(&registry, "curtsy_inflight_requests", "Requests sent and not yet finished."),
             tunnels: gauge(&registry, "curtsy_tunnels", "Open CONNECT tunnels and upgraded connections."),
+            tunnel_pacing: labelled(
+                &registry,
+                "curtsy_tunnel_pacing_total",
+                "Tunnels by whether requests inside wait their turn, or why not.",
+                "mode",
+                &TUNNEL_PACING,
+            ),
+            tunnel_requests: counter(
+                &registry,
+                "curtsy_tunnel_requests_total",
+                "Requests inside tunnels, as far as they are told apart.",
+            ),
+            untrusting: counter(
+                &registry,
+                "curtsy_clients_untrusting_total",
+                "Handshakes that a client broke off, or left without a request, at the sight of our certificate.",
+            ),
+            ca_expiry: gauge(
+                &registry,
+                "curtsy_ca_expiry_timestamp_seconds",
+                "When the local CA expires, in Unix time; 0 if there is none.",
+            ),
             connections_refused: counter(
                 &registry,
                 "curtsy_client_connections_refused_total",
@@ -193,6 +254,11 @@ impl Metrics {
                 &registry,
                 "curtsy_config_last_reload_successful",
                 "1 if the last reload of the configuration was taken, else 0.",
+            ),
+            reloaded: gauge(
+                &registry,
+                "curtsy_config_last_reload_success_timestamp_seconds",
+                "When a configuration was last taken, in Unix time.",
             ),
             registry,
         }
@@ -238,6 +304,24 @@ impl Metrics {
         }
     }
 
+    /// A request is over, and so many bytes of its answer were sent.
+    pub fn sent(&self, bytes: u64) {
+        self.response_bytes.inc_by(bytes);
+    }
+
+    /// A configuration was taken, or could not be.
+    pub fn reloaded(&self, successful: bool) {
+        self.reload_successful.set(successful.into());
+        if successful {
+            put(&self.reloaded, clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs());
+        }
+    }
+
+    /// How the requests inside a tunnel are treated.
+    pub fn tunnel_pacing(&self, mode: &str) {
+        count(&self.tunnel_pacing, mode);
+    }
+
     /// Requests so far, by outcome: forwarded, denied, rejected, abandoned, failed.
     pub fn outcomes(&self) -> [u64; OUTCOMES.len()] {
         std::array::from_fn(|outcome| self.requests.iter().map(|kind| kind[outcome].get()).sum())
@@ -262,28 +346,43 @@ impl Metrics {
         })
     }
 
-    /// What the store says of itself: changes that wait for the disk, writes that failed and changes given up so far,
-    /// and how long ago the last write was.
-    pub fn store(&self, pending: usize, failures: u64, lost: u64, age: Duration) {
-        self.store.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
-        self.store.failures.inc_by(failures.saturating_sub(self.store.failures.get()));
-        self.store.lost.inc_by(lost.saturating_sub(self.store.lost.get()));
-        self.store.age.set(i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
-    }
-
     pub fn origin_error(&self, kind: &str) {
         count(&self.origin_errors, kind);
     }
 
+    /// What the store says of itself: changes that wait for the disk, writes that failed and changes given up so far,
+    /// and how long ago the last write was.
+    pub fn store(&self, pending: usize, failures: u64, lost: u64, age: Duration) {
+        self.store.measure(pending, failures, lost, age);
+    }
+
+    /// Not of one who left while connecting, which is told as [`Outcome::Abandoned`].
     pub fn disconnect(&self, stage: Stage) {
         self.disconnects[stage as usize].inc();
     }
 
     /// The text that Prometheus scrapes.
-    pub fn render(&self) -> String {
+    pub fn render(&self, scene: &Scene) -> String {
+        self.process.measure();
+        self.show(scene);
+        let mut families = self.registry.gather();
+        families.extend(self.hosts.gather(&scene.busiest, scene.rest));
+        families.sort_by(|a, b| a.name().cmp(b.name()));
         let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text).expect("writing to memory");
-        String::from_utf8(text).expect("our own names and numbers")
+        TextEncoder::new().encode(&families, &mut text).expect("writing to memory");
+        String::from_utf8(text).expect("our own names and numbers, and names of hosts")
+    }
+
+    fn show(&self, scene: &Scene) {
+        put(&self.queued, scene.queued);
+        put(&self.known_hosts, scene.hosts);
+        put(&self.robots.bytes, scene.robots_bytes);
+        self.hosts_by_state.iter().zip(scene.hosts_by_state).for_each(|(gauge, count)| put(gauge, count));
+        self.breakers.iter().zip(scene.breakers).for_each(|(gauge, count)| put(gauge, count));
+        // Who left without an answer and not from the line was on the way.
+        let [queued, connecting, _] = &self.disconnects;
+        let [.., abandoned, _failed] = self.outcomes();
+        connecting.inc_by(abandoned.saturating_sub(queued.get() + connecting.get()));
     }
 }
 
@@ -293,117 +392,21 @@ impl Default for Metrics {
     }
 }
 
-fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
-    let counters = IntCounterVec::new(Opts::new(name, help), labels).expect("a valid name");
-    registry.register(Box::new(counters.clone())).expect("a new name");
-    counters
+fn gauges(registry: &Registry, name: &str, help: &str) -> IntGaugeVec {
+    let gauges = IntGaugeVec::new(Opts::new(name, help), &["state"]).expect("a valid name");
+    registry.register(Box::new(gauges.clone())).expect("a new name");
+    gauges
 }
 
-fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
-    let counter = IntCounter::new(name, help).expect("a valid name");
-    registry.register(Box::new(counter.clone())).expect("a new name");
-    counter
-}
-
-impl Robots {
-    fn new(registry: &Registry) -> Self {
-        let fetches =
-            counters(registry, "curtsy_robots_fetches_total", "Fetches of robots.txt, by result.", &["result"]);
-        Robots {
-            fetches: ROBOTS_RESULTS.map(|result| (result, fetches.with_label_values(&[result]))).to_vec(),
-            warned: counter(
-                registry,
-                "curtsy_robots_warned_total",
-                "Requests let through that robots.txt denies, or might.",
-            ),
-            crawl_delays_capped: counter(
-                registry,
-                "curtsy_crawl_delays_capped_total",
-                "Requests for which robots.txt asks a longer delay than robots.max_crawl_delay.",
-            ),
-            bytes: gauge(registry, "curtsy_robots_cache_bytes", "Memory held by what is known of robots.txt."),
-        }
-    }
-
-    pub fn fetch(&self, result: &str) {
-        count(&self.fetches, result);
-    }
-}
-
-impl Store {
-    fn new(registry: &Registry) -> Self {
-        let counter = |name, help| counter(registry, name, help);
-        Store {
-            pending: gauge(registry, "curtsy_store_pending_changes", "Changes that are not in the state file yet."),
-            failures: counter("curtsy_store_write_failures_total", "Writes to the state file that failed."),
-            lost: counter(
-                "curtsy_store_lost_changes_total",
-                "Changes that never reached the state file, for want of room while it could not be written.",
-            ),
-            age: gauge(registry, "curtsy_store_last_write_age_seconds", "Time since the state file was written."),
-        }
-    }
-}
-
-impl Lessons {
-    fn new(registry: &Registry) -> Self {
-        let throttled =
-            counters(registry, "curtsy_throttled_total", "Answers of origins that say \"too fast\".", &["status"]);
-        let holds = counters(registry, "curtsy_holds_total", "Times a host was held, by cause.", &["cause"]);
-        let counter = |name, help| counter(registry, name, help);
-        Lessons {
-            throttled: THROTTLES.map(|status| (status, throttled.with_label_values(&[status]))).to_vec(),
-            holds: HOLDS.map(|cause| (cause, holds.with_label_values(&[cause]))).to_vec(),
-            learned_changes: counter("curtsy_learned_delay_changes_total", "Changes of a learned delay."),
-            concurrency_reductions: counter(
-                "curtsy_concurrency_reductions_total",
-                "Times a host was given fewer requests at once than configured.",
-            ),
-            breaker_openings: counter("curtsy_breaker_openings_total", "Times a host was given up for a while."),
-            retries: counter("curtsy_retries_total", "Requests sent again after a refusal."),
-            jobs_stopped: counter("curtsy_jobs_stopped_total", "Named clients stopped because all they did failed."),
-        }
-    }
-
-    /// An answer that says "too fast".
-    pub fn throttle(&self, status: u16) {
-        let label = match status {
-            429 => "429",
-            503 => "503",
-            _ => "other",
-        };
-        count(&self.throttled, label);
-    }
-
-    pub fn hold(&self, cause: &str) {
-        count(&self.holds, cause);
-    }
-}
-
-fn count(counters: &[(&'static str, IntCounter)], label: &str) {
-    if let Some((_, counter)) = counters.iter().find(|(name, _)| *name == label) {
-        counter.inc();
-    }
-}
-
-fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
-    let gauge = IntGauge::new(name, help).expect("a valid name");
-    registry.register(Box::new(gauge.clone())).expect("a new name");
-    gauge
-}
-
-fn histogram(registry: &Registry, name: &str, help: &str, buckets: &[f64]) -> Histogram {
-    let histogram =
-        Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec())).expect("valid buckets");
-    registry.register(Box::new(histogram.clone())).expect("a new name");
-    histogram
-}
-
-fn gauge_with_version(registry: &Registry) -> IntGauge {
-    let options = Opts::new("curtsy_build_info", "What is running.").const_label("version", env!("CARGO_PKG_VERSION"));
-    let gauge = IntGauge::with_opts(options).expect("a valid name");
-    registry.register(Box::new(gauge.clone())).expect("a new name");
-    gauge
+/// The revision is known where the build says it.
+fn register_build(registry: &Registry) {
+    let revision = option_env!("CURTSY_REVISION").unwrap_or("unknown");
+    let options = Opts::new("curtsy_build_info", "What is running.")
+        .const_label("version", env!("CARGO_PKG_VERSION"))
+        .const_label("revision", revision);
+    let build = IntGauge::with_opts(options).expect("a valid name");
+    registry.register(Box::new(build.clone())).expect("a new name");
+    build.set(1);
 }
 
 #[cfg(test)]
@@ -412,7 +415,7 @@ mod tests {
 
     #[test]
     fn every_series_exists_from_the_start() {
-        let text = Metrics::new().render();
+        let text = Metrics::new().render(&Scene::default());
         for line in [
             "curtsy_requests_total{kind=\"tunnel\",outcome=\"abandoned\"} 0",
             "curtsy_rejections_total{reason=\"destination_denied\"} 0",
@@ -426,6 +429,18 @@ mod tests {
     fn an_error_code_finds_its_label() {
         let metrics = Metrics::new();
         metrics.rejection("destination-denied");
-        assert!(metrics.render().contains("curtsy_rejections_total{reason=\"destination_denied\"} 1"));
+        assert!(metrics.render(&Scene::default()).contains("curtsy_rejections_total{reason=\"destination_denied\"} 1"));
+    }
+
+    #[test]
+    fn who_left_is_counted_at_one_stage() {
+        let metrics = Metrics::new();
+        metrics.disconnect(Stage::Queued);
+        (0..3).for_each(|_| metrics.request(Kind::Http, Outcome::Abandoned));
+        for _ in 0..2 {
+            let text = metrics.render(&Scene::default());
+            assert!(text.contains("curtsy_client_disconnects_total{stage=\"queued\"} 1\n"), "{text}");
+            assert!(text.contains("curtsy_client_disconnects_total{stage=\"connecting\"} 2\n"), "{text}");
+        }
     }
 }

@@ -220,7 +220,11 @@ impl Metrics {
             hosts_by_state: Condition::ALL.map(|state| by_state.with_label_values(&[state.word()])),
             breakers: BREAKERS.map(|state| breakers.with_label_values(&[state])),
             client_connections: gauge(&registry, "curtsy_client_connections", "Open client connections."),
-            inflight: gauge(&registry, "curtsy_inflight_requests", "Requests sent and not yet finished."),
+            inflight: gauge(
+                &registry,
+                "curtsy_inflight_requests",
+                "Requests taken and not yet finished, those that wait included.",
+            ),
             tunnels: gauge(&registry, "curtsy_tunnels", "Open CONNECT tunnels and upgraded connections."),
             tunnel_pacing: labelled(
                 &registry,

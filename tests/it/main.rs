@@ -32,6 +32,7 @@
 //! | the API as a whole, its document | `api` |
 //! | X56, X57: who may come in to the operator | `door` |
 //! | what is told while it happens | `events` |
+//! | looking on from the command line | `watching` |
 //! | what counts, and other numbers while it runs | `steering` |
 //! | what survives a restart | `restart` |
 
@@ -70,3 +71,4 @@ mod upgrade;
 mod upstream;
 mod users;
 mod via_and_loops;
+mod watching;

@@ -12,7 +12,7 @@ use super::board::Board;
 use super::watch::Seen;
 use crate::cli::host;
 use crate::cli::hosts::{self, HEAD, RIGHT};
-use crate::cli::terminal::{Brush, printable, span, time};
+use crate::cli::terminal::{Brush, printable, span};
 
 /// Lines of the chosen host, and the height from which on there is room for them.
 const CHOSEN_LINES: u16 = 9;
@@ -48,7 +48,8 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 pub(super) fn figures(seen: &Seen, rate: Option<f64>) -> String {
     let status = &seen.status;
     let shown = |count: usize| if count < seen.hosts.total { format!(" ({count} shown)") } else { String::new() };
-    let wait = status.wait_p90_ms.map_or_else(String::new, |millis| format!("   wait p90 {}", time(millis)));
+    let wait =
+        status.wait_p90_ms.map_or_else(String::new, |millis| format!("   wait p90 {:.1} s", millis as f64 / 1e3));
     let rate = rate.map_or_else(String::new, |rate| format!("{rate:.1} req/s   "));
     let gave_up = status.requests.abandoned as f64 * 100.0 / status.requests.total.max(1) as f64;
     format!(
@@ -59,7 +60,7 @@ pub(super) fn figures(seen: &Seen, rate: Option<f64>) -> String {
         seen.hosts.total,
         shown(seen.hosts.hosts.len()),
         status.waiting,
-        status.in_flight,
+        status.in_flight.saturating_sub_unsigned(status.waiting as u64).max(0),
     )
 }
 

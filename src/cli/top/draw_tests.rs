@@ -19,7 +19,7 @@ fn row(host: &str, state: &str, queued: usize) -> Value {
 fn seen(total: u64, rows: &[Value]) -> Seen {
     let status = json!({
         "name": "front-desk", "version": "0.1.0", "state": "ready", "started": null, "uptime_s": total as f64,
-        "mode": "enforce", "listen": [], "waiting": 14, "in_flight": 3, "connections": 3, "tunnels": 0,
+        "mode": "enforce", "listen": [], "waiting": 14, "in_flight": 17, "connections": 3, "tunnels": 0,
         "requests": {"total": total * 2, "forwarded": 0, "denied": 0, "rejected": 0, "abandoned": 1, "failed": 0,
                      "waited": 0},
         "hosts": {"known": 2, "paused": 0, "broken": 0, "held": 0, "waiting": 0, "active": 0, "idle": 0,

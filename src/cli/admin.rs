@@ -195,7 +195,7 @@ impl Running {
         let address = self.address;
         let answer = send(&self.stream, call, self.token.as_deref(), PATIENCE)
             .map_err(|error| Trouble::failure(format!("{address}: {error}")))?;
-        value(answer, address)
+        value(&answer, address)
     }
 
     pub(super) fn authorization(&self) -> String {
@@ -208,7 +208,7 @@ fn authorization(token: Option<&str>) -> String {
 }
 
 /// What an answer says, be it what was asked for or why not.
-pub(super) fn value(answer: Answer, who: impl fmt::Display) -> Result<Value, Trouble> {
+pub(super) fn value(answer: &Answer, who: impl fmt::Display) -> Result<Value, Trouble> {
     let body = serde_json::from_str::<Value>(&answer.body);
     match (answer.status, body) {
         (200, Ok(body)) => Ok(body),

@@ -22,7 +22,7 @@ pub(super) fn call(
     let offline = open(sources, changes && call.method != "DELETE").map_err(|error| trouble(error, absent))?;
     let answered = offline.call(call.method, &call.path, call.body.as_ref().map(Value::to_string));
     let (status, body) = answered.map_err(|error| Trouble::failure(error.to_string()))?;
-    let answer = value(Answer { status, body }, "the state directory")?;
+    let answer = value(&Answer { status, body }, "the state directory")?;
     close(offline, streams)?;
     Ok(answer)
 }

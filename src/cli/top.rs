@@ -72,15 +72,13 @@ pub(super) fn run(args: &TopArgs, sources: &Sources, terminal: bool, streams: &m
 fn show(args: &TopArgs, sources: &Sources, board: Board) -> io::Result<()> {
     let (deeds, wishes) = mpsc::channel();
     let (news, seen) = mpsc::channel();
-    thread::scope(|scope| {
-        scope.spawn(move || watch::watch(&args.ask, sources, &wishes, &news));
-        let mut terminal = ratatui::try_init()?;
-        let ended = draw_until_left(&mut terminal, board, &deeds, &seen);
-        ratatui::restore();
-        // The watcher ends when nobody has wishes any more.
-        drop(deeds);
-        ended
-    })
+    let (ask, sources) = (args.ask.clone(), sources.clone());
+    // Ends when nobody has wishes any more. Nobody waits for it: it may be asking a curtsy that does not answer.
+    thread::spawn(move || watch::watch(&ask, &sources, &wishes, &news));
+    let mut terminal = ratatui::try_init()?;
+    let ended = draw_until_left(&mut terminal, board, &deeds, &seen);
+    ratatui::restore();
+    ended
 }
 
 fn draw_until_left(

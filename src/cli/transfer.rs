@@ -35,7 +35,7 @@ impl Running {
         let mut answer = BufReader::new(&self.stream);
         let head = Head::read(&mut answer).map_err(failed)?;
         let body = rest(answer).map_err(failed)?;
-        let told = value(Answer { status: head.status, body }, self.address)?;
+        let told = value(&Answer { status: head.status, body }, self.address)?;
         serde_json::from_value(told).map_err(|error| Trouble::failure(format!("that is no curtsy we know: {error}")))
     }
 
@@ -66,7 +66,7 @@ impl Running {
 
     /// Why an answer is not what was asked for.
     pub(super) fn refusal(&self, head: &Head, from: impl BufRead) -> Trouble {
-        let refused = rest(from).map(|body| value(Answer { status: head.status, body }, self.address));
+        let refused = rest(from).map(|body| value(&Answer { status: head.status, body }, self.address));
         match refused {
             Ok(Err(trouble)) => trouble,
             _ => Trouble::failure(format!("{} is no curtsy we know", self.address)),

@@ -1,8 +1,8 @@
 //! What is counted about robots.txt.
 
-use prometheus::{IntCounter, IntGauge, Registry};
+use prometheus::{IntCounter, Registry};
 
-use super::register::{count, counter, gauge, labelled};
+use super::register::{count, counter, labelled};
 
 /// What robots.txt had to do with requests.
 #[derive(Debug)]
@@ -10,7 +10,6 @@ pub struct Robots {
     fetches: Vec<(&'static str, IntCounter)>,
     pub warned: IntCounter,
     pub crawl_delays_capped: IntCounter,
-    pub bytes: IntGauge,
 }
 
 const RESULTS: [&str; 5] = ["ok", "missing", "forbidden", "unreachable", "invalid"];
@@ -35,7 +34,6 @@ impl Robots {
                 "curtsy_crawl_delays_capped_total",
                 "Requests for which robots.txt asks a longer delay than robots.max_crawl_delay.",
             ),
-            bytes: gauge(registry, "curtsy_robots_cache_bytes", "Memory held by what is known of robots.txt."),
         }
     }
 

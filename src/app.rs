@@ -98,7 +98,8 @@ impl Running {
         let admin = listeners.admin.as_ref().and_then(|listener| listener.local_addr().ok());
         let (stopper, stop) = shutdown::channel();
         let metrics = Arc::new(Metrics::new());
-        metrics.reload_successful.set(1);
+        metrics.reloaded(true);
+        metrics.hosts.limit(config.metrics.hosts);
         let Remembered { store, jobs, unknown_before } = state::open(&config)?;
         let identity = Identity::new(&name(&config));
         let access_log = AccessLog::open(&config.log.access, telemetry::is_json(config.log.format));
@@ -233,7 +234,7 @@ impl Running {
     /// restart stays as it is.
     pub fn apply(&self, config: Config, apply: Apply) -> Result<(), StartError> {
         self.helm.replace(config, apply).inspect_err(|_| self.reload_failed())?;
-        self.shared.metrics.reload_successful.set(1);
+        self.shared.metrics.reloaded(true);
         Ok(())
     }
 
@@ -249,7 +250,7 @@ impl Running {
 
     /// A new configuration could not be read.
     pub fn reload_failed(&self) {
-        self.shared.metrics.reload_successful.set(0);
+        self.shared.metrics.reloaded(false);
         self.helm.tell_of_failure();
     }
 

@@ -19,6 +19,7 @@ mod path;
 mod problem;
 pub mod queue;
 mod robots;
+mod scrape;
 mod state;
 pub mod status;
 mod time;
@@ -35,8 +36,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::sync::Semaphore;
 
+use crate::clock;
 use crate::gate::Gate;
 use crate::metrics::Metrics;
+use crate::metrics::hosts::ROUND;
 use crate::politeness::time::Timestamp;
 use crate::proxy::Desk;
 use crate::robots::Robots;
@@ -122,7 +125,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/api/v1/reload", post(config::reload))
         .route("/api/v1/state", get(state::export).post(state::import))
         .layer(middleware::from_fn(body::check_type))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(scrape::metrics))
         .route("/ca.pem", get(ca))
         .route("/", get(dashboard::overview))
         .route("/hosts/{host}", get(dashboard::host))
@@ -137,12 +140,17 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .with_state(admin)
 }
 
-/// Takes down how things stand, for charts.
+/// Takes down how things stand, for charts, and who the busiest hosts are, for metrics.
 async fn keep_time(admin: Arc<Admin>) {
     let mut stop = admin.stop.clone();
+    let mut seated = clock::now();
     loop {
         tokio::select! {
             () = tokio::time::sleep(history::STEP) => {
+                if clock::now() - seated >= ROUND {
+                    admin.gate.seat_the_busiest();
+                    seated = clock::now();
+                }
                 admin.own.histories.take(&admin.gate, &admin.metrics);
                 admin.desk.shared().events.rest();
             }
@@ -154,15 +162,6 @@ async fn keep_time(admin: Arc<Admin>) {
 /// `GET /api/v1/openapi.json`
 async fn openapi() -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/json")], include_str!("openapi.json"))
-}
-
-async fn metrics(State(admin): State<Arc<Admin>>) -> impl IntoResponse {
-    // What can be asked for is not counted twice.
-    admin.metrics.hosts.set(i64::try_from(admin.gate.hosts()).unwrap_or(i64::MAX));
-    admin.metrics.robots.bytes.set(i64::try_from(admin.robots.bytes()).unwrap_or(i64::MAX));
-    admin.gate.measure_store();
-    admin.metrics.queued.set(i64::try_from(admin.gate.queued()).unwrap_or(i64::MAX));
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.metrics.render())
 }
 
 async fn ca(State(admin): State<Arc<Admin>>) -> Response {

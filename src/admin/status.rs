@@ -238,7 +238,7 @@ impl Pulse {
 pub(super) struct LastCensus(Mutex<Option<(Instant, Arc<Census>)>>);
 
 impl LastCensus {
-    fn get(&self, admin: &Admin) -> Arc<Census> {
+    pub(super) fn get(&self, admin: &Admin) -> Arc<Census> {
         let began = clock::now();
         let mut last = self.0.lock();
         match &*last {

@@ -194,7 +194,7 @@ impl Running {
         Ok(Running { stream, address, token })
     }
 
-    fn call(&self, call: &Call<'_>) -> Result<Value, Trouble> {
+    pub(super) fn call(&self, call: &Call<'_>) -> Result<Value, Trouble> {
         let address = self.address;
         let answer = send(&self.stream, call, self.token.as_deref(), PATIENCE)
             .map_err(|error| Trouble::failure(format!("{address}: {error}")))?;

@@ -17,7 +17,7 @@ Examples:
   curtsy health --url http://127.0.0.1:3129")]
 pub(super) struct HealthArgs {
     /// The admin listener of the curtsy in question; else the configured one
-    #[arg(long, value_name = "URL", env = "CURTSY_ADMIN_URL")]
+    #[arg(long, visible_alias = "admin", value_name = "URL", env = "CURTSY_ADMIN_URL")]
     url: Option<String>,
 }
 

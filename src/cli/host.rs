@@ -118,7 +118,7 @@ impl Numbers {
     }
 }
 
-fn page(host: &Host, brush: Brush) -> String {
+pub(super) fn page(host: &Host, brush: Brush) -> String {
     let state = match host.state.as_str() {
         calm @ ("idle" | "active" | "waiting") => brush.stroke(GREEN, calm),
         other => brush.stroke(YELLOW, other),

@@ -41,8 +41,8 @@ pub(super) struct HostsArgs {
     ask: AskArgs,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Sort {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Sort {
     Host,
     Queued,
     InFlight,
@@ -52,7 +52,7 @@ enum Sort {
 }
 
 impl Sort {
-    fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Sort::Host => "host",
             Sort::Queued => "queued",
@@ -74,13 +74,12 @@ pub(super) fn run(args: &HostsArgs, sources: &Sources, paint: bool, streams: &mu
     admin::tell_or_do(&args.ask, sources, streams, (&call, &kept), |hosts: &Hosts| (page(hosts, Brush(paint)), 0))
 }
 
-fn page(hosts: &Hosts, brush: Brush) -> String {
+pub(super) fn page(hosts: &Hosts, brush: Brush) -> String {
     if hosts.total == 0 {
         return "no hosts: none was visited lately, or none matches\n".to_owned();
     }
     let rows: Vec<Vec<String>> = hosts.hosts.iter().map(row).collect();
-    let head = ["HOST", "STATE", "DELAY", "WHY", "QUEUED", "IN FLIGHT", "NEXT", "HELD"];
-    let mut page = table(&head, &rows, &[2, 4, 5, 6], brush);
+    let mut page = table(&HEAD, &rows, &RIGHT, brush);
     let (first, last) = (hosts.offset + 1, hosts.offset + hosts.hosts.len());
     if hosts.hosts.len() < hosts.total {
         page.push_str(&format!("{first} to {last} of {}; --offset and --limit show others\n", hosts.total));
@@ -88,7 +87,7 @@ fn page(hosts: &Hosts, brush: Brush) -> String {
     page
 }
 
-fn row(row: &Row) -> Vec<String> {
+pub(super) fn row(row: &Row) -> Vec<String> {
     let held = match (row.held_s, &row.hold_cause) {
         (Some(seconds), Some(cause)) => format!("{}, {cause}", span(seconds.ceil() as u64)),
         _ => String::new(),
@@ -104,6 +103,10 @@ fn row(row: &Row) -> Vec<String> {
         held,
     ]
 }
+
+pub(super) const HEAD: [&str; 8] = ["HOST", "STATE", "DELAY", "WHY", "QUEUED", "IN FLIGHT", "NEXT", "HELD"];
+/// Columns of numbers.
+pub(super) const RIGHT: [usize; 4] = [2, 4, 5, 6];
 
 fn next(seconds: f64) -> String {
     if seconds <= 0.0 { "now".to_owned() } else { format!("{seconds:.1} s") }

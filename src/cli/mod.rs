@@ -12,7 +12,10 @@ mod offline;
 mod robots;
 mod run;
 mod state;
+mod status;
+mod tail;
 mod terminal;
+mod top;
 mod transfer;
 
 use std::io::{self, IsTerminal, Write};
@@ -43,7 +46,8 @@ const EXAMPLES: &str = "Examples:
   curtsy                                        start the proxy on 127.0.0.1:3128
   curl -x http://127.0.0.1:3128 http://example.com/
   curtsy robots http://example.com/page         may this be fetched, and how often?
-  curtsy hosts                                  what is waiting for whom
+  curtsy top                                    what is waiting for whom, live
+  curtsy tail --denied                          what is refused, and why
   curtsy state export state.jsonl               all that survives a restart
   curtsy explain http://example.com/page        when would it start, and why then?
   curtsy config init                            write a documented curtsy.toml";
@@ -60,6 +64,12 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Exit 0 if URLs may be fetched, 3 if one may not
     Check(explain::CheckArgs),
+    /// Say whether a curtsy runs, and what it is doing
+    Status(status::StatusArgs),
+    /// Watch hosts in the terminal
+    Top(top::TopArgs),
+    /// Follow requests and what becomes of hosts
+    Tail(tail::TailArgs),
     /// List hosts: those visited lately, or all that are remembered
     Hosts(hosts::HostsArgs),
     /// Show one host, set its pace, pause it, forget what was learned
@@ -167,6 +177,9 @@ pub fn main() -> ExitCode {
         Some(Command::Robots(args)) => robots::run(args, &sources, paint_page, &mut streams),
         Some(Command::Explain(args)) => explain::explain(args, &sources, paint_page, &mut streams),
         Some(Command::Check(args)) => explain::check(args, &sources, paint_page, &mut streams),
+        Some(Command::Status(args)) => status::run(args, &sources, paint_page, &mut streams),
+        Some(Command::Top(args)) => top::run(args, &sources, io::stdout().is_terminal(), &mut streams),
+        Some(Command::Tail(args)) => tail::run(args, &sources, paint_page, &mut streams),
         Some(Command::Hosts(args)) => hosts::run(args, &sources, paint_page, &mut streams),
         Some(Command::Host(args)) => host::run(args, &sources, paint_page, &mut streams),
         Some(Command::Clients(args)) => client::list(args, &sources, paint_page, &mut streams),

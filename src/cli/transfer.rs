@@ -64,7 +64,8 @@ impl Running {
         }
     }
 
-    fn refusal(&self, head: &Head, from: impl BufRead) -> Trouble {
+    /// Why an answer is not what was asked for.
+    pub(super) fn refusal(&self, head: &Head, from: impl BufRead) -> Trouble {
         let refused = rest(from).map(|body| value(&Answer { status: head.status, body }, self.address));
         match refused {
             Ok(Err(trouble)) => trouble,
@@ -79,13 +80,14 @@ fn rest(from: impl Read) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
-struct Head {
-    status: u16,
+/// As much of the head of an answer as matters.
+pub(super) struct Head {
+    pub(super) status: u16,
     chunked: bool,
 }
 
 impl Head {
-    fn read(from: &mut impl BufRead) -> io::Result<Head> {
+    pub(super) fn read(from: &mut impl BufRead) -> io::Result<Head> {
         let first = line(from)?;
         let status = first.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)?.parse().ok()).ok_or_else(bad)?;
         let mut head = Head { status, chunked: false };

@@ -386,7 +386,7 @@ fn what_is_not_built_is_refused_unless_it_is_the_default() {
     let path = Path::new("x.toml");
     assert!(parse("[politeness]\ndelay = '1000ms'\nrate = '60/m'", path).is_err());
     assert!(parse("[politeness]\nrate = '60/m'", path).is_ok());
-    for text in ["metrics.hosts = 1", "fleet.redis = 'redis://a'"] {
+    for text in ["fleet.redis = 'redis://a'"] {
         let report = parse(text, path).expect_err("problems").to_string();
         assert!(report.contains("is not available yet"), "{report}");
     }
@@ -394,7 +394,7 @@ fn what_is_not_built_is_refused_unless_it_is_the_default() {
 
 #[test]
 fn what_is_built_can_be_set() {
-    let text = "workers = 2\npoliteness.delay = '2s'\n[[host]]\nmatch = 'a'\ndelay = '5s'\n[upstream]\nkeep_alive = '5s'\n[limits]\nclient_idle = '5s'\n[metrics]\ntoken = 'x'\n[tls]\nextra_roots = ['a.pem']\nmin_version = '1.3'
+    let text = "workers = 2\npoliteness.delay = '2s'\n[[host]]\nmatch = 'a'\ndelay = '5s'\n[upstream]\nkeep_alive = '5s'\n[limits]\nclient_idle = '5s'\n[metrics]\nhosts = 5\ntoken = 'x'\n[tls]\nextra_roots = ['a.pem']\nmin_version = '1.3'
 tunnel.pace_requests = false";
     assert!(parse(text, Path::new("x.toml")).is_ok());
     check_refused("upstream.resolver = '1.1.1.1:53'", &["not available yet"]);

@@ -4,6 +4,7 @@
 //! lock of that lane, which is never held across an await. There is no task and no timer for a host: a visit to a free
 //! host goes through without either, and of those who wait only one in each lane keeps a timer.
 
+mod busiest;
 mod line;
 mod memories;
 mod news;

@@ -17,6 +17,7 @@ use super::registry::Guest;
 use super::shared_lane::{SharedLane, Told};
 use super::{Gate, now};
 use crate::clock;
+use crate::metrics::Stage;
 use crate::politeness::lane::{Lane, Lesson};
 use crate::politeness::policy::{Delays, Mode};
 use crate::politeness::time::Timestamp;
@@ -43,6 +44,8 @@ struct Standing {
     called: bool,
     /// How long it was kept waiting. The time its connection took is its own.
     waited: Duration,
+    /// Whether it waits to be told something: dropping it then means that the client left the line.
+    asleep: bool,
     /// Its number among the waiting of all hosts.
     number: Option<u64>,
     timer: Option<Pin<Box<Sleep>>>,
@@ -87,6 +90,7 @@ impl Place {
             expected: joined.expected,
             called,
             waited: Duration::ZERO,
+            asleep: false,
             number: None,
             timer: None,
             account,
@@ -185,6 +189,7 @@ impl Standing {
             self.waited += now().since(ready);
         }
         self.gate.metrics.waited(self.waited);
+        self.gate.metrics.hosts.visit(self.lane.badge(), self.lane.host(), self.waited);
         Ok(Permit(Some(self)))
     }
 
@@ -201,7 +206,10 @@ impl Standing {
     }
 
     async fn told(&mut self) -> Told {
-        poll_fn(|cx| self.poll_told(cx)).await
+        self.asleep = true;
+        let told = poll_fn(|cx| self.poll_told(cx)).await;
+        self.asleep = false;
+        told
     }
 
     fn poll_told(&mut self, cx: &mut Context<'_>) -> Poll<Told> {
@@ -259,6 +267,9 @@ impl Standing {
 
 impl Drop for Standing {
     fn drop(&mut self) {
+        if self.asleep {
+            self.gate.metrics.disconnect(Stage::Queued);
+        }
         self.stop_waiting();
         let (ticket, now) = (self.ticket, now());
         self.lane.with(now, |state| {

@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
+use crate::metrics::hosts::Badge;
 use crate::politeness::HostKey;
 use crate::politeness::lane::Lane;
 use crate::politeness::policy::{Policy, Schooling};
@@ -16,6 +17,8 @@ use crate::politeness::visit::{Alarm, Refusal, Step, Ticket};
 pub(super) struct SharedLane {
     /// None if it is for hosts that found no room.
     host: Option<HostKey>,
+    /// Whether its visits are counted by themselves.
+    badge: Badge,
     /// Held for one decision, never across an await.
     state: Mutex<State>,
 }
@@ -29,6 +32,8 @@ pub(super) struct State {
     refused: Vec<(Ticket, Refusal)>,
     alarm: Option<Alarm>,
     last_used: Timestamp,
+    /// How many visits had come when they were last counted.
+    counted: u32,
 }
 
 #[derive(Debug, Default)]
@@ -50,7 +55,15 @@ impl SharedLane {
     pub(super) fn new(host: Option<HostKey>, lane: Lane, now: Timestamp) -> Self {
         SharedLane {
             host,
-            state: Mutex::new(State { lane, sleepers: Vec::new(), refused: Vec::new(), alarm: None, last_used: now }),
+            badge: Badge::default(),
+            state: Mutex::new(State {
+                lane,
+                sleepers: Vec::new(),
+                refused: Vec::new(),
+                alarm: None,
+                last_used: now,
+                counted: 0,
+            }),
         }
     }
 
@@ -77,11 +90,21 @@ impl SharedLane {
     pub(super) fn host(&self) -> Option<&HostKey> {
         self.host.as_ref()
     }
+
+    pub(super) fn badge(&self) -> &Badge {
+        &self.badge
+    }
 }
 
 impl State {
     pub(super) fn used(&mut self, now: Timestamp) {
         self.last_used = now;
+    }
+
+    /// Visits that have come since this was last asked.
+    pub(super) fn take_visits(&mut self) -> u32 {
+        let visits = self.lane.visits();
+        visits.wrapping_sub(std::mem::replace(&mut self.counted, visits))
     }
 
     pub(super) fn last_used(&self) -> Timestamp {

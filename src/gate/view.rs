@@ -13,7 +13,7 @@ use serde_json::json;
 use super::shared_lane::{SharedLane, State};
 use super::{Gate, now};
 use crate::politeness::HostKey;
-use crate::politeness::lane::{Condition, Expectation, Forgotten, View};
+use crate::politeness::lane::{Breaker, Condition, Expectation, Forgotten, View};
 use crate::politeness::policy::{Delays, Mode, Overrides};
 use crate::politeness::time::Timestamp;
 
@@ -54,6 +54,10 @@ pub struct Census {
     pub counts: [usize; Condition::ALL.len()],
     /// Some of those that are paused.
     pub paused: Vec<HostKey>,
+    /// Whose breaker is open, and half open.
+    pub breakers: [usize; 2],
+    /// The longest delay of hosts that are not counted by themselves.
+    pub longest_delay: Duration,
 }
 
 /// More need no naming.
@@ -106,7 +110,16 @@ impl Gate {
     pub fn census(&self) -> Census {
         let (now, mut census) = (now(), Census::default());
         self.registry.each(|host, lane| {
-            let condition = lane.look(|state| state.lane.view(now)).condition();
+            let view = lane.look(|state| state.lane.view(now));
+            let condition = view.condition();
+            match view.breaker {
+                Breaker::Closed => {}
+                Breaker::Open(_) => census.breakers[0] += 1,
+                Breaker::Trial => census.breakers[1] += 1,
+            }
+            if !lane.badge().is_worn() {
+                census.longest_delay = census.longest_delay.max(view.delays.effective());
+            }
             census.counts[condition as usize] += 1;
             if condition == Condition::Paused && census.paused.len() < MOST_NAMED {
                 census.paused.push(host.clone());

@@ -157,11 +157,9 @@ impl Drop for InFlight {
         }
         match self.outcome {
             Some(outcome) => metrics.request(self.kind, outcome),
-            None => {
-                metrics.request(self.kind, Outcome::Abandoned);
-                metrics.disconnect(Stage::Connecting);
-            }
+            None => metrics.request(self.kind, Outcome::Abandoned),
         }
+        metrics.sent(self.bytes);
         if self.outcome == Some(Outcome::Forwarded) && !self.complete {
             metrics.disconnect(Stage::Response);
         }

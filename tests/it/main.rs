@@ -34,9 +34,11 @@
 //! | what happens between a decision and the send | `meanwhile` |
 //! | hosts and clients, shown and steered | `hosts` |
 //! | what was counted, health, X58 | `admin` |
+//! | X55: what Prometheus is told | `metrics` |
 //! | the API as a whole, its document | `api` |
 //! | X56, X57: who may come in to the operator | `door` |
 //! | what is told while it happens | `events` |
+//! | looking on from the command line | `watching` |
 //! | what counts, and other numbers while it runs | `steering` |
 //! | what survives a restart | `restart` |
 //! | what is kept, in people's hands | `state` |
@@ -64,6 +66,7 @@ mod learning;
 mod limits;
 mod logs;
 mod meanwhile;
+mod metrics;
 mod pacing;
 mod proxy_tls;
 mod proxy_tls_http2;
@@ -84,3 +87,4 @@ mod upgrade;
 mod upstream;
 mod users;
 mod via_and_loops;
+mod watching;

@@ -118,7 +118,7 @@ impl Lane {
             last_success: (self.last_success > Timestamp::START).then_some(self.last_success),
             queued: self.queued(),
             in_flight: self.in_flight(),
-            visits: self.roll.entered(),
+            visits: self.visits(),
             concurrency: (self.concurrency(), self.policy.concurrency.max(1) as usize),
             burst: self.policy.burst.max(1),
             breaker: self.breaker().map_or(Breaker::Closed, |breaker| Breaker::of(breaker, now)),
@@ -126,6 +126,11 @@ impl Lane {
             overrides: self.overrides(),
             retries_left: self.retries_left(now),
         }
+    }
+
+    /// As [`View::visits`] says.
+    pub fn visits(&self) -> u32 {
+        self.roll.entered()
     }
 
     /// Of holds at the same time the longest counts.

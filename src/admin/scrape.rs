@@ -1,0 +1,36 @@
+//! `GET /metrics`: what was counted, and how things stand, for Prometheus.
+//!
+//! The lanes are looked at one by one, each for a moment, and all of them at most as often as [`LastCensus`] allows, so
+//! that no scrape holds up requests.
+//!
+//! [`LastCensus`]: super::status::LastCensus
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+
+use super::Admin;
+use crate::metrics::Scene;
+use crate::metrics::hosts::Present;
+
+pub(super) async fn metrics(State(admin): State<Arc<Admin>>) -> impl IntoResponse {
+    admin.gate.measure_store();
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.metrics.render(&scene(&admin)))
+}
+
+fn scene(admin: &Admin) -> Scene {
+    let (census, busiest) = (admin.own.census.get(admin), admin.gate.busiest());
+    let queued = admin.gate.queued();
+    let of_busiest: usize = busiest.values().map(|present| present.queued).sum();
+    Scene {
+        queued,
+        hosts: admin.gate.hosts(),
+        hosts_by_state: census.counts,
+        breakers: census.breakers,
+        robots_bytes: admin.robots.bytes(),
+        rest: Present { delay: census.longest_delay, queued: queued.saturating_sub(of_busiest) },
+        busiest,
+    }
+}

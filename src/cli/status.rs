@@ -1,0 +1,201 @@
+//! `curtsy status`: is a running curtsy well, and what is it doing?
+
+use std::io;
+
+use clap::Args;
+
+use super::admin::{self, AskArgs, Call};
+use super::config::Streams;
+use super::terminal::{BOLD, Brush, DIM, GREEN, RED, YELLOW, printable, span, time};
+use crate::admin::status::{HostCounts, StateStore, Status};
+use crate::config::Sources;
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Exit codes: 0 it takes requests, 1 it does not, 4 no curtsy runs.
+
+Examples:
+  curtsy status
+  curtsy status --admin http://10.0.0.7:3129
+  curtsy status --json | jq .hosts")]
+pub(super) struct StatusArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+pub(super) fn run(args: &StatusArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
+    let call = Call::get(PATH.to_owned());
+    let page = |status: &Status| (page(status, Brush(paint)), u8::from(status.state != READY));
+    admin::tell(&args.ask, sources, streams, &call, page)
+}
+
+pub(super) const PATH: &str = "/api/v1/status";
+const READY: &str = "ready";
+
+fn page(status: &Status, brush: Brush) -> String {
+    let state = brush.stroke(if status.state == READY { GREEN } else { YELLOW }, &status.state);
+    let name = brush.stroke(BOLD, &printable(&status.name));
+    let mut page = format!(
+        "{name}  {state} for {}, curtsy {}, mode {}\n\n",
+        span(status.uptime_s as u64),
+        printable(&status.version),
+        status.mode
+    );
+    let rows = [
+        ("proxy", Some(status.listen.join(", "))),
+        ("requests", Some(requests(status))),
+        ("waiting", Some(waiting(status))),
+        ("open", Some(open(status))),
+        ("hosts", Some(hosts(&status.hosts))),
+        ("paused", paused(&status.hosts)),
+        (
+            "clients",
+            (status.clients_stopped > 0).then(|| format!("{} stopped: curtsy clients", status.clients_stopped)),
+        ),
+        ("memory", memory(status)),
+        ("state", Some(kept(&status.state_store))),
+    ];
+    for (label, text) in rows {
+        if let Some(text) = text {
+            page.push_str(&format!("  {}{text}\n", brush.stroke(DIM, &format!("{label:<10}"))));
+        }
+    }
+    for problem in problems(status) {
+        page.push_str(&format!("  {}{problem}\n", brush.stroke(RED, &format!("{:<10}", "problem"))));
+    }
+    page
+}
+
+fn requests(status: &Status) -> String {
+    let counted = &status.requests;
+    let kinds = [
+        (counted.forwarded, "forwarded"),
+        (counted.denied, "denied"),
+        (counted.rejected, "rejected"),
+        (counted.failed, "failed"),
+        (counted.abandoned, "given up by the client"),
+    ];
+    let told: Vec<String> =
+        kinds.iter().filter(|(count, _)| *count > 0).map(|(n, word)| format!("{n} {word}")).collect();
+    match counted.total {
+        0 => "none yet".to_owned(),
+        total => format!("{total}: {}; {} had to wait", told.join(", "), percent(counted.waited, total)),
+    }
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.0} %", part as f64 * 100.0 / whole.max(1) as f64)
+}
+
+fn waiting(status: &Status) -> String {
+    match (status.wait_p50_ms, status.wait_p90_ms) {
+        (Some(half), Some(most)) => format!(
+            "{} now; of the last five minutes half waited up to {}, nine in ten up to {}",
+            status.waiting,
+            time(half),
+            time(most)
+        ),
+        _ => format!("{} now", status.waiting),
+    }
+}
+
+fn open(status: &Status) -> String {
+    let plural = |count: i64, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let connections = i64::try_from(status.connections).unwrap_or(i64::MAX);
+    let requests = plural(status.in_flight, "request");
+    format!("{requests}, {}, {}", plural(status.tunnels, "tunnel"), plural(connections, "client connection"))
+}
+
+fn hosts(hosts: &HostCounts) -> String {
+    let kinds = [
+        (hosts.waiting, "with a line"),
+        (hosts.active, "active"),
+        (hosts.held, "held"),
+        (hosts.broken, "given up for now"),
+        (hosts.paused, "paused"),
+        (hosts.idle, "idle"),
+    ];
+    let told: Vec<String> =
+        kinds.iter().filter(|(count, _)| *count > 0).map(|(n, word)| format!("{n} {word}")).collect();
+    if told.is_empty() { "none known".to_owned() } else { format!("{} known: {}", hosts.known, told.join(", ")) }
+}
+
+fn paused(hosts: &HostCounts) -> Option<String> {
+    let names: Vec<String> = hosts.paused_hosts.iter().take(MOST_NAMES).map(|host| printable(host)).collect();
+    let more = hosts.paused.saturating_sub(names.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!names.is_empty()).then(|| format!("{}{more}", names.join(", ")))
+}
+
+/// More are for `curtsy hosts`.
+const MOST_NAMES: usize = 5;
+
+fn memory(status: &Status) -> Option<String> {
+    let mega = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
+    let resident = status.memory.resident_bytes?;
+    Some(format!("{}, of it robots.txt {}", mega(resident), mega(status.memory.robots_bytes)))
+}
+
+fn kept(store: &StateStore) -> String {
+    match (store.kept, store.last_write_age_s) {
+        (false, _) => "nothing is kept across restarts".to_owned(),
+        (true, None) => format!("kept; {} changes wait to be written", store.pending),
+        (true, Some(age)) => format!("kept; written {} ago, {} changes since", span(age as u64), store.pending),
+    }
+}
+
+/// What somebody should look at.
+fn problems(status: &Status) -> Vec<String> {
+    let mut problems = Vec::new();
+    if status.spacing_violations > 0 {
+        problems.push(format!("{} requests started too early; please report this", status.spacing_violations));
+    }
+    if status.overdue_s >= 1.0 {
+        problems.push(format!("a line should have moved {:.0} s ago", status.overdue_s));
+    }
+    if !status.last_reload_successful {
+        problems.push("the last change of the configuration could not be taken: curtsy config check".to_owned());
+    }
+    if let Some(trouble) = &status.state_store.trouble {
+        problems.push(format!("the state file cannot be written: {}", printable(trouble)));
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_status_reads_like_an_answer() {
+        let status: Status = serde_json::from_value(json!({
+            "name": "front-desk", "version": "0.1.0", "state": "ready", "started": null, "uptime_s": 7250.5,
+            "mode": "enforce", "listen": ["127.0.0.1:3128"],
+            "requests": {"total": 12, "forwarded": 9, "denied": 2, "rejected": 0, "abandoned": 1, "failed": 0, "waited": 6},
+            "waiting": 4, "in_flight": 1, "connections": 3, "tunnels": 0,
+            "hosts": {"known": 3, "paused": 1, "broken": 0, "held": 1, "waiting": 1, "active": 0, "idle": 0,
+                      "paused_hosts": ["a.test"]},
+            "clients_stopped": 1, "wait_p50_ms": 1100, "wait_p90_ms": 6200, "spacing_violations": 0, "overdue_s": 0.0,
+            "memory": {"resident_bytes": 23_456_000, "robots_bytes": 100_000},
+            "state_store": {"kept": true, "pending": 2, "failures": 0, "lost": 0, "last_write_age_s": 3.2, "trouble": "disk full"},
+            "last_reload_successful": false, "listeners": 0,
+        }))
+        .expect("a status");
+        let expected = "\
+front-desk  ready for 2 h, curtsy 0.1.0, mode enforce
+
+  proxy     127.0.0.1:3128
+  requests  12: 9 forwarded, 2 denied, 1 given up by the client; 50 % had to wait
+  waiting   4 now; of the last five minutes half waited up to 1.1 s, nine in ten up to 6.2 s
+  open      1 request, 0 tunnels, 3 client connections
+  hosts     3 known: 1 with a line, 1 held, 1 paused
+  paused    a.test
+  clients   1 stopped: curtsy clients
+  memory    23.5 MB, of it robots.txt 0.1 MB
+  state     kept; written 3 s ago, 2 changes since
+  problem   the last change of the configuration could not be taken: curtsy config check
+  problem   the state file cannot be written: disk full
+";
+        assert_eq!(page(&status, Brush(false)), expected);
+    }
+}

@@ -1,0 +1,63 @@
+//! The stream of events of a running curtsy (server-sent events), read line by line.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cli::admin::{Running, Trouble};
+use crate::cli::transfer::Head;
+
+/// A comment comes at least every fifteen seconds, even when nothing happens.
+const SILENCE: Duration = Duration::from_secs(40);
+/// More than any event has.
+const LONGEST_LINE: u64 = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Feed {
+    lines: BufReader<TcpStream>,
+    /// The number of the last event that has one.
+    last: Option<u64>,
+}
+
+impl Feed {
+    /// Begins to listen, after the event of this number if there is one.
+    pub(super) fn open(running: &Running, query: &str, after: Option<u64>) -> Result<Self, Trouble> {
+        let failed = |error: io::Error| Trouble::failure(format!("{}: {error}", running.address));
+        let stream = running.stream.try_clone().map_err(failed)?;
+        stream.set_read_timeout(Some(SILENCE)).map_err(failed)?;
+        let (host, token) = (running.address, running.authorization());
+        let after_field = after.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
+        // In HTTP/1.0 an answer is never chunked.
+        let head = format!("GET /api/v1/events?{query} HTTP/1.0\r\nHost: {host}\r\n{token}{after_field}\r\n");
+        (&stream).write_all(head.as_bytes()).map_err(failed)?;
+        let mut lines = BufReader::new(stream);
+        let head = Head::read(&mut lines).map_err(failed)?;
+        match head.status {
+            200 => Ok(Feed { lines, last: after }),
+            _ => Err(running.refusal(&head, lines)),
+        }
+    }
+
+    pub(super) fn last(&self) -> Option<u64> {
+        self.last
+    }
+
+    /// The next event; none if the stream has ended, or nothing was heard for too long.
+    pub(super) fn next(&mut self) -> Option<Value> {
+        loop {
+            let mut line = String::new();
+            let read = io::Read::take(&mut self.lines, LONGEST_LINE).read_line(&mut line);
+            if read.ok()? == 0 {
+                return None;
+            }
+            if let Some(id) = line.strip_prefix("id: ") {
+                self.last = id.trim().parse().ok().or(self.last);
+            }
+            if let Some(event) = line.strip_prefix("data: ").and_then(|event| serde_json::from_str(event).ok()) {
+                return Some(event);
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `curtsy top`: the hosts of a running curtsy, live in the terminal.
+//!
+//! One thread asks once a second, another draws and hears keys, so that a curtsy that does not answer cannot make the
+//! screen hang. Where the output is no terminal it is the same as a table, once.
+
+mod board;
+mod draw;
+mod watch;
+
+use std::io;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+use serde_json::json;
+
+use self::board::{Board, Deed};
+use self::watch::{Look, Seen};
+use super::admin::AskArgs;
+use super::config::Streams;
+use super::hosts::{self, Sort};
+use super::terminal::Brush;
+use crate::config::Sources;
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Keys: q ends it, arrows choose a host, s sorts by something else, r turns the order round,
+p pauses the chosen host or resumes it, / filters by name.
+
+Exit codes: 0 ok, 4 no curtsy runs. One that goes away later is waited for.
+
+Examples:
+  curtsy top
+  curtsy top --sort wait --filter example
+  curtsy top | head
+  curtsy top --json | jq .status.waiting")]
+pub(super) struct TopArgs {
+    /// What comes first: the name, or the largest
+    #[arg(long, value_enum, default_value_t = Sort::Queued)]
+    sort: Sort,
+    /// Only hosts with this in their name
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    filter: String,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+/// How long a key may go unheard.
+const TICK: Duration = Duration::from_millis(100);
+
+pub(super) fn run(args: &TopArgs, sources: &Sources, terminal: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
+    let look = Look { sort: args.sort, reverse: false, filter: args.filter.clone(), chosen: None };
+    let seen = match watch::see(&args.ask, sources, &look) {
+        Ok(seen) => seen,
+        Err(trouble) => return trouble.tell(streams),
+    };
+    if args.ask.json {
+        writeln!(streams.out, "{:#}", json!({ "status": seen.status, "hosts": seen.hosts }))?;
+        return Ok(0);
+    }
+    if !terminal {
+        write!(streams.out, "{}\n\n{}", draw::figures(&seen, None), hosts::page(&seen.hosts, Brush(false)))?;
+        return Ok(0);
+    }
+    show(args, sources, Board::new(look, seen))?;
+    Ok(0)
+}
+
+/// Draws until somebody wants to leave; the terminal is as before afterwards, even after a panic.
+fn show(args: &TopArgs, sources: &Sources, board: Board) -> io::Result<()> {
+    let (deeds, wishes) = mpsc::channel();
+    let (news, seen) = mpsc::channel();
+    let (ask, sources) = (args.ask.clone(), sources.clone());
+    // Ends when nobody has wishes any more. Nobody waits for it: it may be asking a curtsy that does not answer.
+    thread::spawn(move || watch::watch(&ask, &sources, &wishes, &news));
+    let mut terminal = ratatui::try_init()?;
+    let ended = draw_until_left(&mut terminal, board, &deeds, &seen);
+    ratatui::restore();
+    ended
+}
+
+fn draw_until_left(
+    terminal: &mut DefaultTerminal,
+    mut board: Board,
+    deeds: &mpsc::Sender<Deed>,
+    news: &mpsc::Receiver<Result<Seen, String>>,
+) -> io::Result<()> {
+    // It hears what to look for first.
+    let mut wish = Some(board.look());
+    loop {
+        terminal.draw(|frame| draw::draw(frame, &mut board))?;
+        if let Some(deed) = wish.take() {
+            if deed == Deed::Leave {
+                return Ok(());
+            }
+            // Fails only if the watcher has ended, which a panic alone can bring about; then there is no news either.
+            let _ = deeds.send(deed);
+        }
+        if event::poll(TICK)?
+            && let Event::Key(key) = event::read()?
+        {
+            wish = board.press(key);
+        }
+        while let Ok(seen) = news.try_recv() {
+            board.learn(seen);
+        }
+    }
+}

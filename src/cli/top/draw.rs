@@ -1,0 +1,118 @@
+//! Drawing the board: figures above, hosts in the middle, the chosen host and the keys below.
+//!
+//! Everything fits in 80 × 24; where there is less, the chosen host goes first, then columns from the right.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
+
+use super::board::Board;
+use super::watch::Seen;
+use crate::cli::host;
+use crate::cli::hosts::{self, HEAD, RIGHT};
+use crate::cli::terminal::{Brush, printable, span};
+
+/// Lines of the chosen host, and the height from which on there is room for them.
+const CHOSEN_LINES: u16 = 9;
+const ROOMY: u16 = 22;
+const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+const ALARM: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+
+pub(super) fn draw(frame: &mut Frame<'_>, board: &mut Board) {
+    let area = frame.area();
+    let chosen_lines = if area.height >= ROOMY && board.seen.chosen.is_some() { CHOSEN_LINES } else { 0 };
+    let parts = [Constraint::Length(3), Constraint::Min(2), Constraint::Length(chosen_lines), Constraint::Length(1)];
+    let [above, middle, below, keys] = Layout::vertical(parts).areas(area);
+    draw_figures(frame, above, board);
+    draw_hosts(frame, middle, board);
+    if let Some(chosen) = board.seen.chosen.as_ref().filter(|_| chosen_lines > 0) {
+        let page = host::page(chosen, Brush(false));
+        let lines: Vec<Line<'_>> =
+            page.lines().filter(|line| !line.is_empty()).map(|line| Line::raw(line.to_owned())).collect();
+        frame.render_widget(Paragraph::new(lines), below.inner(ratatui::layout::Margin::new(1, 0)));
+    }
+    frame.render_widget(Paragraph::new(board.keys()).style(DIM), keys);
+}
+
+fn draw_figures(frame: &mut Frame<'_>, area: Rect, board: &Board) {
+    let mut text = Text::raw(figures(&board.seen, board.rate));
+    if let Some(trouble) = &board.trouble {
+        text.lines[0] = Line::styled(printable(trouble), ALARM);
+    }
+    frame.render_widget(Paragraph::new(text), area);
+}
+
+/// Two lines about all hosts together.
+pub(super) fn figures(seen: &Seen, rate: Option<f64>) -> String {
+    let status = &seen.status;
+    let shown = |count: usize| if count < seen.hosts.total { format!(" ({count} shown)") } else { String::new() };
+    let wait =
+        status.wait_p90_ms.map_or_else(String::new, |millis| format!("   wait p90 {:.1} s", millis as f64 / 1e3));
+    let rate = rate.map_or_else(String::new, |rate| format!("{rate:.1} req/s   "));
+    let gave_up = status.requests.abandoned as f64 * 100.0 / status.requests.total.max(1) as f64;
+    format!(
+        "{}  {} for {}   {} hosts{}\n{rate}queued {}   in flight {}{wait}   gave up {gave_up:.1} %",
+        printable(&status.name),
+        status.state,
+        span(status.uptime_s as u64),
+        seen.hosts.total,
+        shown(seen.hosts.hosts.len()),
+        status.waiting,
+        status.in_flight.saturating_sub_unsigned(status.waiting as u64).max(0),
+    )
+}
+
+fn draw_hosts(frame: &mut Frame<'_>, area: Rect, board: &mut Board) {
+    if board.rows().is_empty() {
+        let text = "no hosts: none was visited lately, or none matches";
+        return frame.render_widget(Paragraph::new(text).style(DIM), area);
+    }
+    let columns = columns(area.width);
+    let pick = |cells: Vec<String>| {
+        let cells = cells.into_iter().enumerate().take(columns.len());
+        Row::new(cells.map(|(column, text)| {
+            let line = if RIGHT.contains(&column) { Line::raw(text).right_aligned() } else { Line::raw(text) };
+            Cell::from(line)
+        }))
+    };
+    let rows: Vec<Row<'_>> = board.rows().iter().map(|row| pick(hosts::row(row)).style(colour(&row.state))).collect();
+    let mut state = TableState::new().with_offset(board.offset).with_selected(board.chosen());
+    let stale = if board.trouble.is_some() { DIM } else { Style::new() };
+    let table = Table::new(rows, columns.clone())
+        .header(pick(HEAD.map(str::to_owned).to_vec()).style(DIM))
+        .row_highlight_style(Modifier::REVERSED)
+        .style(stale);
+    frame.render_stateful_widget(table, area, &mut state);
+    board.offset = state.offset();
+}
+
+/// As many columns as there is room for, the name as wide as can be.
+fn columns(width: u16) -> Vec<Constraint> {
+    const WIDTHS: [u16; 8] = [20, 7, 8, 13, 6, 9, 8, 18];
+    let mut used = 0;
+    let fits = WIDTHS.iter().take_while(|column| {
+        used += **column + 1;
+        used <= width + 1
+    });
+    let fits = fits.count().max(2);
+    let constraint = |(column, width): (usize, &u16)| match column {
+        0 => Constraint::Min(*width),
+        _ => Constraint::Length(*width),
+    };
+    WIDTHS.iter().take(fits).enumerate().map(constraint).collect()
+}
+
+fn colour(state: &str) -> Style {
+    match state {
+        "paused" | "broken" => Style::new().fg(Color::Red),
+        "held" => Style::new().fg(Color::Yellow),
+        "waiting" | "active" => Style::new().fg(Color::Green),
+        _ => Style::new(),
+    }
+}
+
+#[cfg(test)]
+#[path = "draw_tests.rs"]
+mod tests;

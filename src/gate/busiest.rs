@@ -1,0 +1,128 @@
+//! The busiest hosts, which have metrics of their own: who they are, and how they stand.
+
+use std::collections::HashMap;
+
+use super::Gate;
+use crate::metrics::hosts::{Change, Present};
+use crate::politeness::HostKey;
+
+impl Gate {
+    /// Has those hosts counted by themselves that had the most visits since this was last called. Looks at every lane.
+    pub fn seat_the_busiest(&self) {
+        let mut visits = Vec::new();
+        self.registry.each(|host, lane| {
+            let recent = lane.look(|state| state.take_visits());
+            if recent > 0 {
+                visits.push((host.clone(), recent));
+            }
+        });
+        let Change { given, taken } = self.metrics.hosts.reseat(visits);
+        for host in taken {
+            if let Some(lane) = self.registry.known(&host) {
+                lane.badge().carry(None);
+            }
+        }
+        for (host, seat) in given {
+            if let Some(lane) = self.registry.known(&host) {
+                lane.badge().carry(Some(seat));
+            }
+        }
+    }
+
+    /// How those stand that are counted by themselves.
+    pub fn busiest(&self) -> HashMap<HostKey, Present> {
+        let mut busiest = HashMap::new();
+        for host in self.metrics.hosts.seated() {
+            if let Some(lane) = self.registry.known(&host) {
+                let present =
+                    lane.look(|state| Present { delay: state.lane.delays().effective(), queued: state.lane.queued() });
+                busiest.insert(host, present);
+            }
+        }
+        busiest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::gate::{Bounds, Memories};
+    use crate::metrics::{Metrics, Scene};
+    use crate::politeness::policy::{Policy, PolicyBook};
+    use crate::politeness::visit::Visit;
+    use crate::store::{Keep, Store};
+
+    const DELAY: Duration = Duration::from_millis(250);
+
+    fn gate(metrics: &Arc<Metrics>) -> Arc<Gate> {
+        let general = Policy { delay: DELAY, ..Policy::default() };
+        let book = PolicyBook { general, ..PolicyBook::default() };
+        let bounds = Bounds { most: 1_000_000, idle: Duration::from_secs(3600) };
+        let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+        Arc::new(Gate::new(book, bounds, 1000, memories, metrics.clone()))
+    }
+
+    async fn go(gate: &Arc<Gate>, name: &str) {
+        let visit = Visit {
+            client: gate.client("a"),
+            url: 1,
+            urgency: 3,
+            retry: false,
+            max_wait: None,
+            crawl_delay: Duration::ZERO,
+        };
+        let mut place = gate.join(&HostKey::parse(name).unwrap(), visit).unwrap();
+        place.called().await.unwrap();
+        place.turn().await.unwrap().sent();
+    }
+
+    fn text(gate: &Gate, metrics: &Metrics) -> String {
+        metrics.render(&Scene { busiest: gate.busiest(), ..Scene::default() })
+    }
+
+    /// X55: whatever is asked for, the number of series stays the same.
+    #[tokio::test(start_paused = true)]
+    async fn a_hundred_thousand_hosts_have_no_more_series_than_a_hundred() {
+        let metrics: Arc<Metrics> = Arc::default();
+        let gate = gate(&metrics);
+        for number in 0..100 {
+            go(&gate, &format!("h{number}.test")).await;
+        }
+        let series = text(&gate, &metrics).lines().count();
+        for number in 100..100_000 {
+            go(&gate, &format!("h{number}.test")).await;
+        }
+        gate.seat_the_busiest();
+        assert_eq!(text(&gate, &metrics).lines().count(), series);
+        assert!(series < 1_000, "{series}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_grows_busy_is_counted_by_itself() {
+        let metrics: Arc<Metrics> = Arc::default();
+        metrics.hosts.limit(1);
+        let gate = gate(&metrics);
+        go(&gate, "quiet.test").await;
+        for _ in 0..3 {
+            go(&gate, "busy.test").await;
+        }
+        assert!(text(&gate, &metrics).contains("curtsy_host_requests_total{host=\"_other\"} 3\n"));
+        gate.seat_the_busiest();
+        go(&gate, "busy.test").await;
+        go(&gate, "quiet.test").await;
+        let text = text(&gate, &metrics);
+        for line in [
+            "curtsy_host_requests_total{host=\"_other\"} 4\n",
+            "curtsy_host_requests_total{host=\"busy.test\"} 1\n",
+            "curtsy_host_wait_seconds_total{host=\"busy.test\"} 0.25\n",
+            "curtsy_host_delay_seconds{host=\"busy.test\"} 0.25\n",
+            "curtsy_host_series_dropped_total 1\n",
+        ] {
+            assert!(text.contains(line), "no {line} in\n{text}");
+        }
+        assert!(!text.contains("quiet.test"), "{text}");
+    }
+}

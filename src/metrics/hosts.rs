@@ -1,0 +1,397 @@
+//! Series of their own for the busiest hosts, and one, [`OTHER`], for all the rest.
+//!
+//! Promises that there are never more than `metrics.hosts` of them, whatever clients ask for: a host has a *seat* or
+//! counts under the rest. Counting is two atomic adds on the seat that its lane carries. A seat is kept until its host has
+//! been idle for an hour, or a host without one had more visits in a round of five minutes; of the seats only a few
+//! change hands in a round, so that a wide crawl does not fill Prometheus with short-lived series.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry};
+
+use super::register::{self, put};
+use crate::politeness::HostKey;
+
+/// How often seats are given anew.
+pub const ROUND: Duration = Duration::from_secs(300);
+/// Rounds without a visit after which a seat is free: an hour.
+const IDLE_ROUNDS: u8 = 12;
+/// One in so many seats may go to a busier host in a round.
+const CHANGES: usize = 10;
+/// The label of all hosts that have no seat. No host's: one of this name never gets a seat.
+const OTHER: &str = "_other";
+
+#[derive(Debug)]
+pub struct Hosts {
+    most: AtomicUsize,
+    full: AtomicBool,
+    seated: Mutex<HashMap<HostKey, Member>>,
+    other: Seat,
+    dropped: IntCounter,
+}
+
+/// What is counted of a host.
+#[derive(Debug, Default)]
+pub struct Seat {
+    requests: AtomicU64,
+    waited_us: AtomicU64,
+}
+
+/// Carried by a lane: the seat of its host, if it has one.
+#[derive(Debug, Default)]
+pub struct Badge(ArcSwapOption<Seat>);
+
+#[derive(Debug)]
+struct Member {
+    seat: Arc<Seat>,
+    /// Visits in the last round.
+    recent: u32,
+    idle_rounds: u8,
+}
+
+/// Who is to carry which seat from now on.
+#[derive(Debug, Default)]
+pub struct Change {
+    pub given: Vec<(HostKey, Arc<Seat>)>,
+    pub taken: Vec<HostKey>,
+}
+
+/// How a host stands now.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Present {
+    pub delay: Duration,
+    pub queued: usize,
+}
+
+impl Badge {
+    pub fn is_worn(&self) -> bool {
+        self.0.load().is_some()
+    }
+
+    pub fn carry(&self, seat: Option<Arc<Seat>>) {
+        self.0.store(seat);
+    }
+}
+
+impl Seat {
+    fn count(&self, waited: Duration) {
+        self.requests.fetch_add(1, Relaxed);
+        if !waited.is_zero() {
+            self.waited_us.fetch_add(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        }
+    }
+}
+
+impl Hosts {
+    pub(super) fn new(registry: &Registry, most: usize) -> Self {
+        Hosts {
+            most: AtomicUsize::new(most),
+            full: AtomicBool::new(most == 0),
+            seated: Mutex::default(),
+            other: Seat::default(),
+            dropped: register::counter(
+                registry,
+                "curtsy_host_series_dropped_total",
+                "Hosts whose series ended, because they were idle or others are busier.",
+            ),
+        }
+    }
+
+    /// Changes how many there may be. Those that are too many go with the next round.
+    pub fn limit(&self, most: usize) {
+        let seated = self.seated.lock();
+        self.most.store(most, Relaxed);
+        self.full.store(seated.len() >= most, Relaxed);
+    }
+
+    /// A request had its turn. The host is none if it shares a lane with others.
+    pub fn visit(&self, badge: &Badge, host: Option<&HostKey>, waited: Duration) {
+        if let Some(seat) = &*badge.0.load() {
+            return seat.count(waited);
+        }
+        match host.filter(|_| !self.full.load(Relaxed)).and_then(|host| self.take_free_seat(host)) {
+            Some(seat) => {
+                seat.count(waited);
+                badge.carry(Some(seat));
+            }
+            None => self.other.count(waited),
+        }
+    }
+
+    fn take_free_seat(&self, host: &HostKey) -> Option<Arc<Seat>> {
+        let (mut seated, most) = (self.seated.lock(), self.most.load(Relaxed));
+        if !seated.contains_key(host) && (seated.len() >= most || host.as_str() == OTHER) {
+            return None;
+        }
+        let member = seated.entry(host.clone()).or_insert_with(Member::new);
+        let seat = member.seat.clone();
+        self.full.store(seated.len() >= most, Relaxed);
+        Some(seat)
+    }
+
+    /// Gives seats to those who had the most visits in the last [`ROUND`], given for each host that had any.
+    pub fn reseat(&self, visits: Vec<(HostKey, u32)>) -> Change {
+        let (mut seated, most) = (self.seated.lock(), self.most.load(Relaxed));
+        seated.values_mut().for_each(Member::begin_round);
+        let (mut change, mut rivals) = (Change::default(), Vec::new());
+        for (host, recent) in visits {
+            match seated.get_mut(&host) {
+                Some(member) => {
+                    member.had(recent);
+                    // Its lane may be a new one.
+                    change.given.push((host, member.seat.clone()));
+                }
+                None if host.as_str() != OTHER => rivals.push((host, recent)),
+                None => {}
+            }
+        }
+        change.taken.extend(seated.iter().filter(|(_, member)| member.is_gone()).map(|(host, _)| host.clone()));
+        change.taken.extend(surplus(&seated, &change.taken, &rivals, most));
+        change.taken.iter().for_each(|host| drop(seated.remove(host)));
+        change.given.retain(|(host, _)| seated.contains_key(host));
+        let free = most.saturating_sub(seated.len());
+        for (host, recent) in busiest(rivals, free) {
+            let member = Member { recent, ..Member::new() };
+            change.given.push((host.clone(), member.seat.clone()));
+            seated.insert(host, member);
+        }
+        self.dropped.inc_by(change.taken.len() as u64);
+        self.full.store(seated.len() >= most, Relaxed);
+        change
+    }
+
+    /// Who has a seat.
+    pub fn seated(&self) -> Vec<HostKey> {
+        self.seated.lock().keys().cloned().collect()
+    }
+
+    /// All series, given how each of the hosts and the rest stand now; none if they are not wanted.
+    pub(super) fn gather(
+        &self,
+        present: &HashMap<HostKey, Present>,
+        rest: Present,
+    ) -> Vec<prometheus::proto::MetricFamily> {
+        if self.most.load(Relaxed) == 0 {
+            return Vec::new();
+        }
+        let (registry, seated) = (Registry::new(), self.seated.lock());
+        let series = Series::new(&registry);
+        for (host, member) in &*seated {
+            series.show(host.as_str(), &member.seat, present.get(host).copied().unwrap_or_default());
+        }
+        series.show(OTHER, &self.other, rest);
+        registry.gather()
+    }
+}
+
+impl Member {
+    fn new() -> Self {
+        Member { seat: Arc::default(), recent: 0, idle_rounds: 0 }
+    }
+
+    fn begin_round(&mut self) {
+        self.recent = 0;
+        self.idle_rounds = self.idle_rounds.saturating_add(1);
+    }
+
+    fn had(&mut self, visits: u32) {
+        self.recent = visits;
+        self.idle_rounds = 0;
+    }
+
+    fn is_gone(&self) -> bool {
+        self.idle_rounds >= IDLE_ROUNDS
+    }
+}
+
+/// The least busy of the seated that must make room: all that are too many, and a few for busier rivals.
+fn surplus(
+    seated: &HashMap<HostKey, Member>,
+    gone: &[HostKey],
+    rivals: &[(HostKey, u32)],
+    most: usize,
+) -> Vec<HostKey> {
+    let stay = seated.iter().filter(|(_, member)| !member.is_gone());
+    let mut stay: Vec<(u32, &HostKey)> = stay.map(|(host, member)| (member.recent, host)).collect();
+    stay.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.as_str().cmp(b.1.as_str())));
+    let too_many = stay.len().saturating_sub(most);
+    let free = most.saturating_sub(seated.len() - gone.len());
+    let may_change = (most / CHANGES).max(1).min(most);
+    let rivals = busiest(rivals.to_vec(), free + may_change);
+    // The busiest rivals take what is free; each of the next must be busier than the one it replaces.
+    let beaten = stay[too_many..].iter().zip(rivals.iter().skip(free)).take_while(|(member, rival)| rival.1 > member.0);
+    let beaten = beaten.take(if too_many > 0 { 0 } else { may_change }).count();
+    stay[..too_many + beaten].iter().map(|(_, host)| (*host).clone()).collect()
+}
+
+/// The first of them when the busiest comes first.
+fn busiest(mut rivals: Vec<(HostKey, u32)>, count: usize) -> Vec<(HostKey, u32)> {
+    let order = |a: &(HostKey, u32), b: &(HostKey, u32)| b.1.cmp(&a.1).then_with(|| a.0.as_str().cmp(b.0.as_str()));
+    if count < rivals.len() {
+        rivals.select_nth_unstable_by(count, order);
+        rivals.truncate(count);
+    }
+    rivals.sort_unstable_by(order);
+    rivals
+}
+
+/// The metrics that have a series for each host. Made for one answer: who has one changes.
+struct Series {
+    requests: IntCounterVec,
+    waited: prometheus::CounterVec,
+    delay: GaugeVec,
+    queued: IntGaugeVec,
+}
+
+impl Series {
+    fn new(registry: &Registry) -> Self {
+        let requests = register::counters(
+            registry,
+            "curtsy_host_requests_total",
+            "Requests that had their turn at one of the busiest hosts, or at any other.",
+            &["host"],
+        );
+        let waited = Opts::new("curtsy_host_wait_seconds_total", "How long they were held before it, all together.");
+        let waited = prometheus::CounterVec::new(waited, &["host"]).expect("a valid name");
+        let delay = Opts::new(
+            "curtsy_host_delay_seconds",
+            "Time between two requests to the host; for all others the longest there is.",
+        );
+        let delay = GaugeVec::new(delay, &["host"]).expect("a valid name");
+        let queued = Opts::new("curtsy_host_queued_requests", "Requests that wait for their turn at the host.");
+        let queued = IntGaugeVec::new(queued, &["host"]).expect("a valid name");
+        registry.register(Box::new(waited.clone())).expect("a new name");
+        registry.register(Box::new(delay.clone())).expect("a new name");
+        registry.register(Box::new(queued.clone())).expect("a new name");
+        Series { requests, waited, delay, queued }
+    }
+
+    fn show(&self, host: &str, seat: &Seat, present: Present) {
+        let label = &[host];
+        self.requests.with_label_values(label).inc_by(seat.requests.load(Relaxed));
+        let waited = Duration::from_micros(seat.waited_us.load(Relaxed));
+        self.waited.with_label_values(label).inc_by(waited.as_secs_f64());
+        let delay: Gauge = self.delay.with_label_values(label);
+        delay.set(present.delay.as_secs_f64());
+        put(&self.queued.with_label_values(label), present.queued);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(most: usize) -> Hosts {
+        Hosts::new(&Registry::new(), most)
+    }
+
+    fn host(name: &str) -> HostKey {
+        HostKey::parse(name).unwrap()
+    }
+
+    fn visits(list: &[(&str, u32)]) -> Vec<(HostKey, u32)> {
+        list.iter().map(|(name, visits)| (host(name), *visits)).collect()
+    }
+
+    fn names(hosts: &Hosts) -> Vec<String> {
+        let mut names: Vec<String> = hosts.seated().iter().map(ToString::to_string).collect();
+        names.sort();
+        names
+    }
+
+    fn visit(hosts: &Hosts, name: &str) -> Badge {
+        let badge = Badge::default();
+        hosts.visit(&badge, Some(&host(name)), Duration::from_millis(1500));
+        badge
+    }
+
+    fn text(hosts: &Hosts) -> String {
+        prometheus::TextEncoder::new().encode_to_string(&hosts.gather(&HashMap::new(), Present::default())).unwrap()
+    }
+
+    #[test]
+    fn the_first_hosts_have_seats_and_the_rest_share_one() {
+        let hosts = hosts(2);
+        let first = visit(&hosts, "a.test");
+        for name in ["b.test", "c.test", "d.test"] {
+            visit(&hosts, name);
+        }
+        hosts.visit(&first, Some(&host("a.test")), Duration::ZERO);
+        hosts.visit(&Badge::default(), None, Duration::ZERO);
+        let text = text(&hosts);
+        for line in [
+            "curtsy_host_requests_total{host=\"a.test\"} 2",
+            "curtsy_host_requests_total{host=\"b.test\"} 1",
+            "curtsy_host_requests_total{host=\"_other\"} 3",
+            "curtsy_host_wait_seconds_total{host=\"_other\"} 3",
+        ] {
+            assert!(text.contains(line), "no {line} in\n{text}");
+        }
+        assert!(!text.contains("c.test"), "{text}");
+    }
+
+    #[test]
+    fn a_busier_host_takes_the_seat_of_the_least_busy() {
+        let hosts = hosts(2);
+        visit(&hosts, "a.test");
+        visit(&hosts, "b.test");
+        let change = hosts.reseat(visits(&[("a.test", 5), ("b.test", 3), ("c.test", 3), ("d.test", 3)]));
+        assert_eq!(
+            (change.taken, names(&hosts)),
+            (vec![], vec!["a.test".into(), "b.test".into()]),
+            "as busy is not busier"
+        );
+        let change = hosts.reseat(visits(&[("a.test", 5), ("b.test", 3), ("c.test", 4), ("d.test", 9)]));
+        assert_eq!(change.taken, [host("b.test")], "one at a time, and the least busy");
+        assert_eq!((names(&hosts), hosts.dropped.get()), (vec!["a.test".to_owned(), "d.test".into()], 1));
+        assert_eq!(change.given.len(), 2);
+    }
+
+    #[test]
+    fn a_seat_is_kept_for_an_hour_without_a_visit() {
+        let hosts = hosts(9);
+        visit(&hosts, "a.test");
+        for _ in 1..IDLE_ROUNDS {
+            assert!(hosts.reseat(Vec::new()).taken.is_empty());
+        }
+        assert_eq!(hosts.reseat(visits(&[("b.test", 1)])).taken, [host("a.test")]);
+        assert_eq!(names(&hosts), ["b.test"]);
+    }
+
+    #[test]
+    fn there_are_never_more_than_allowed() {
+        let hosts = hosts(10);
+        for number in 0..1_000 {
+            visit(&hosts, &format!("h{number}.test"));
+        }
+        let crowd = |from: u32| (from..from + 500).map(|n| (host(&format!("h{n}.test")), n)).collect::<Vec<_>>();
+        hosts.reseat(crowd(0));
+        hosts.reseat(crowd(400));
+        assert_eq!(
+            (hosts.seated().len(), text(&hosts).lines().filter(|line| !line.starts_with('#')).count()),
+            (10, 44)
+        );
+        hosts.limit(3);
+        hosts.reseat(crowd(400));
+        assert_eq!(hosts.seated().len(), 3);
+        hosts.limit(0);
+        hosts.reseat(crowd(400));
+        assert_eq!((hosts.seated().len(), text(&hosts)), (0, String::new()));
+    }
+
+    /// Nobody can choose the label of the rest.
+    #[test]
+    fn a_host_called_other_counts_among_the_rest() {
+        let hosts = hosts(2);
+        let named = HostKey::parse(OTHER).expect("a name that could be asked for");
+        hosts.visit(&Badge::default(), Some(&named), Duration::ZERO);
+        hosts.reseat(vec![(named, 100)]);
+        assert!(hosts.seated().is_empty());
+        assert!(text(&hosts).contains("curtsy_host_requests_total{host=\"_other\"} 1"));
+    }
+}

@@ -1,0 +1,322 @@
+//! Every metric: name, help and labels, one method per event.
+//!
+//! Handles are made once, so counting is one atomic add, and every series exists from the start at 0. No label value
+//! is ever chosen by a client or an origin, except the names of the busiest hosts ([`hosts`]), of which there are only so
+//! many. What others know anyway is asked for when somebody reads, not counted twice. docs/metrics.md says what each
+//! means.
+
+pub mod hosts;
+mod lessons;
+mod process;
+mod register;
+mod requests;
+mod robots;
+mod scene;
+mod store;
+mod tunnels;
+mod waits;
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
+
+use self::hosts::Hosts;
+use self::lessons::Lessons;
+use self::process::Process;
+use self::register::{count, counter, gauge, put};
+use self::requests::Requests;
+use self::robots::Robots;
+use self::scene::Board;
+use self::store::Store;
+use self::tunnels::Tunnels;
+use self::waits::Waits;
+use crate::clock;
+
+pub use self::scene::Scene;
+pub use self::waits::WAIT_BUCKETS;
+
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: Requests,
+    waits: Waits,
+    pub robots: Robots,
+    pub lessons: Lessons,
+    store: Store,
+    process: Process,
+    pub spacing_violations: IntCounter,
+    /// The busiest by themselves.
+    pub hosts: Hosts,
+    board: Board,
+    pub client_connections: IntGauge,
+    pub inflight: IntGauge,
+    pub tunnels: Tunnels,
+    /// Clients that did not like curtsy's certificate.
+    pub untrusting: IntCounter,
+    /// In Unix time; 0 while there is no CA.
+    pub ca_expiry: IntGauge,
+    pub connections_refused: IntCounter,
+    pub accept_errors: IntCounter,
+    pub reload_successful: IntGauge,
+    reloaded: IntGauge,
+}
+
+/// How a request came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Http,
+    Tunnel,
+    /// Inside a tunnel that is looked into.
+    Inside,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Forwarded,
+    Denied,
+    Rejected,
+    Abandoned,
+    Failed,
+}
+
+/// When the client left: in line, on the way to its answer, or in the middle of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Queued,
+    Connecting,
+    Response,
+}
+
+const KINDS: [&str; 3] = ["http", "tunnel", "inside"];
+const OUTCOMES: [&str; 5] = ["forwarded", "denied", "rejected", "abandoned", "failed"];
+const STAGES: [&str; 3] = ["queued", "connecting", "response"];
+const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
+const REASONS: [&str; 17] = [
+    "auth_required",
+    "bad_request",
+    "breaker_open",
+    "client_denied",
+    "destination_denied",
+    "host_cooling",
+    "job_stopped",
+    "loop",
+    "misdirected",
+    "origin_timeout",
+    "origin_unreachable",
+    "queue_full",
+    "quota_exceeded",
+    "robots_denied",
+    "robots_unreachable",
+    "shutting_down",
+    "wait_too_long",
+];
+const ORIGIN_ERRORS: [&str; 5] = ["dns", "connect", "tls", "timeout", "protocol"];
+/// What `metrics.hosts` is by default.
+const USUAL_SEATS: usize = 100;
+
+impl Metrics {
+    pub fn new() -> Self {
+        let registry = Registry::new();
+        register_build(&registry);
+        Metrics {
+            requests: Requests::new(&registry),
+            waits: Waits::new(&registry),
+            robots: Robots::new(&registry),
+            lessons: Lessons::new(&registry),
+            store: Store::new(&registry),
+            process: Process::new(&registry),
+            spacing_violations: counter(
+                &registry,
+                "curtsy_spacing_violations_total",
+                "Requests that started too early, as seen at the socket. Must stay 0.",
+            ),
+            hosts: Hosts::new(&registry, USUAL_SEATS),
+            board: Board::new(&registry),
+            client_connections: gauge(&registry, "curtsy_client_connections", "Open client connections."),
+            inflight: gauge(
+                &registry,
+                "curtsy_inflight_requests",
+                "Requests taken and not yet finished, those that wait included.",
+            ),
+            tunnels: Tunnels::new(&registry),
+            untrusting: counter(
+                &registry,
+                "curtsy_clients_untrusting_total",
+                "Handshakes that a client broke off, or left without a request, at the sight of our certificate.",
+            ),
+            ca_expiry: gauge(
+                &registry,
+                "curtsy_ca_expiry_timestamp_seconds",
+                "When the local CA expires, in Unix time; 0 if there is none.",
+            ),
+            connections_refused: counter(
+                &registry,
+                "curtsy_client_connections_refused_total",
+                "Client connections closed at once, because there were too many.",
+            ),
+            accept_errors: counter(&registry, "curtsy_accept_errors_total", "Errors of accepting a connection."),
+            reload_successful: gauge(
+                &registry,
+                "curtsy_config_last_reload_successful",
+                "1 if the last reload of the configuration was taken, else 0.",
+            ),
+            reloaded: gauge(
+                &registry,
+                "curtsy_config_last_reload_success_timestamp_seconds",
+                "When a configuration was last taken, in Unix time.",
+            ),
+            registry,
+        }
+    }
+
+    pub fn request(&self, kind: Kind, outcome: Outcome) {
+        self.requests.ended[kind as usize][outcome as usize].inc();
+    }
+
+    /// `code` is a Curtsy-Error code.
+    pub fn rejection(&self, code: &str) {
+        let matches = |reason: &str| {
+            reason.len() == code.len()
+                && reason.bytes().zip(code.bytes()).all(|(r, c)| r == c || (r, c) == (b'_', b'-'))
+        };
+        if let Some((_, counter)) = self.requests.rejections.iter().find(|(reason, _)| matches(reason)) {
+            counter.inc();
+        }
+    }
+
+    pub fn response(&self, status: u16, took: Duration) {
+        let class = match status {
+            100..=599 => usize::from(status / 100) - 1,
+            _ => CLASSES.len() - 1,
+        };
+        self.requests.responses[class].inc();
+        self.requests.origin_response.observe(took.as_secs_f64());
+    }
+
+    /// How long a request was held before its turn.
+    pub fn waited(&self, wait: Duration) {
+        self.waits.waited(wait);
+    }
+
+    /// How long a request would have been held, in report mode.
+    pub fn would_wait(&self, wait: Duration) {
+        self.waits.would_wait(wait);
+    }
+
+    /// A request is over, and so many bytes of its answer were sent.
+    pub fn sent(&self, bytes: u64) {
+        self.requests.response_bytes.inc_by(bytes);
+    }
+
+    /// A configuration was taken, or could not be.
+    pub fn reloaded(&self, successful: bool) {
+        self.reload_successful.set(successful.into());
+        if successful {
+            put(&self.reloaded, clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs());
+        }
+    }
+
+    /// Requests so far, by outcome: forwarded, denied, rejected, abandoned, failed.
+    pub fn outcomes(&self) -> [u64; OUTCOMES.len()] {
+        std::array::from_fn(|outcome| self.requests.ended.iter().map(|kind| kind[outcome].get()).sum())
+    }
+
+    /// Requests so far that had to wait.
+    pub fn waits(&self) -> u64 {
+        self.waits.count()
+    }
+
+    /// Requests so far by how long they were held: one number for each of [`WAIT_BUCKETS`], and for what is longer.
+    pub fn wait_counts(&self) -> [u64; WAIT_BUCKETS.len() + 1] {
+        self.waits.counts()
+    }
+
+    pub fn origin_error(&self, kind: &str) {
+        count(&self.requests.origin_errors, kind);
+    }
+
+    /// What the store says of itself: changes that wait for the disk, writes that failed and changes given up so far,
+    /// and how long ago the last write was.
+    pub fn store(&self, pending: usize, failures: u64, lost: u64, age: Duration) {
+        self.store.measure(pending, failures, lost, age);
+    }
+
+    /// Not of one who left while connecting, which is told as [`Outcome::Abandoned`].
+    pub fn disconnect(&self, stage: Stage) {
+        self.requests.disconnects[stage as usize].inc();
+    }
+
+    /// The text that Prometheus scrapes.
+    pub fn render(&self, scene: &Scene) -> String {
+        self.process.measure();
+        self.board.show(scene);
+        self.count_those_on_the_way();
+        let mut families = self.registry.gather();
+        families.extend(self.hosts.gather(&scene.busiest, scene.rest));
+        families.sort_by(|a, b| a.name().cmp(b.name()));
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&families, &mut text).expect("writing to memory");
+        String::from_utf8(text).expect("our own names and numbers, and names of hosts")
+    }
+
+    /// Who left without an answer and not from the line was on the way.
+    fn count_those_on_the_way(&self) {
+        let [queued, connecting, _] = &self.requests.disconnects;
+        let [.., abandoned, _failed] = self.outcomes();
+        connecting.inc_by(abandoned.saturating_sub(queued.get() + connecting.get()));
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics::new()
+    }
+}
+
+/// The revision is known where the build says it.
+fn register_build(registry: &Registry) {
+    let revision = option_env!("CURTSY_REVISION").unwrap_or("unknown");
+    let options = Opts::new("curtsy_build_info", "What is running.")
+        .const_label("version", env!("CARGO_PKG_VERSION"))
+        .const_label("revision", revision);
+    let build = IntGauge::with_opts(options).expect("a valid name");
+    registry.register(Box::new(build.clone())).expect("a new name");
+    build.set(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_series_exists_from_the_start() {
+        let text = Metrics::new().render(&Scene::default());
+        for line in [
+            "curtsy_requests_total{kind=\"tunnel\",outcome=\"abandoned\"} 0",
+            "curtsy_rejections_total{reason=\"destination_denied\"} 0",
+            "curtsy_responses_total{class=\"5xx\"} 0",
+        ] {
+            assert!(text.contains(line), "{line} is missing");
+        }
+    }
+
+    #[test]
+    fn an_error_code_finds_its_label() {
+        let metrics = Metrics::new();
+        metrics.rejection("destination-denied");
+        assert!(metrics.render(&Scene::default()).contains("curtsy_rejections_total{reason=\"destination_denied\"} 1"));
+    }
+
+    #[test]
+    fn who_left_is_counted_at_one_stage() {
+        let metrics = Metrics::new();
+        metrics.disconnect(Stage::Queued);
+        (0..3).for_each(|_| metrics.request(Kind::Http, Outcome::Abandoned));
+        for _ in 0..2 {
+            let text = metrics.render(&Scene::default());
+            assert!(text.contains("curtsy_client_disconnects_total{stage=\"queued\"} 1\n"), "{text}");
+            assert!(text.contains("curtsy_client_disconnects_total{stage=\"connecting\"} 2\n"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What is counted about requests: what became of them, and what was answered.
+
+use prometheus::{Histogram, IntCounter, Registry};
+
+use super::register::{counter, counters, histogram, labelled};
+use super::{CLASSES, KINDS, ORIGIN_ERRORS, OUTCOMES, REASONS, STAGES};
+
+/// Seconds; from a near cache to the slowest answer that is still waited for.
+const RESPONSE_BUCKETS: [f64; 9] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+#[derive(Debug)]
+pub(super) struct Requests {
+    pub(super) ended: [[IntCounter; OUTCOMES.len()]; KINDS.len()],
+    pub(super) rejections: Vec<(&'static str, IntCounter)>,
+    pub(super) responses: [IntCounter; CLASSES.len()],
+    pub(super) origin_errors: Vec<(&'static str, IntCounter)>,
+    pub(super) disconnects: [IntCounter; STAGES.len()],
+    pub(super) response_bytes: IntCounter,
+    pub(super) origin_response: Histogram,
+}
+
+impl Requests {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let requests =
+            counters(registry, "curtsy_requests_total", "Requests by kind and outcome.", &["kind", "outcome"]);
+        let responses = counters(registry, "curtsy_responses_total", "Responses of origins, by class.", &["class"]);
+        let disconnects =
+            counters(registry, "curtsy_client_disconnects_total", "Clients that left before their answer.", &["stage"]);
+        Requests {
+            ended: KINDS.map(|kind| OUTCOMES.map(|outcome| requests.with_label_values(&[kind, outcome]))),
+            rejections: labelled(
+                registry,
+                "curtsy_rejections_total",
+                "Answers curtsy made itself, by reason.",
+                "reason",
+                &REASONS,
+            ),
+            responses: CLASSES.map(|class| responses.with_label_values(&[class])),
+            origin_errors: labelled(
+                registry,
+                "curtsy_origin_errors_total",
+                "Failures on the way to an origin.",
+                "kind",
+                &ORIGIN_ERRORS,
+            ),
+            disconnects: STAGES.map(|stage| disconnects.with_label_values(&[stage])),
+            response_bytes: counter(
+                registry,
+                "curtsy_response_bytes_total",
+                "Bytes of bodies and tunnels that clients were sent.",
+            ),
+            origin_response: histogram(
+                registry,
+                "curtsy_origin_response_seconds",
+                "From sending a request to its response head.",
+                &RESPONSE_BUCKETS,
+            ),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What is counted about robots.txt.
+
+use prometheus::{IntCounter, Registry};
+
+use super::register::{count, counter, labelled};
+
+/// What robots.txt had to do with requests.
+#[derive(Debug)]
+pub struct Robots {
+    fetches: Vec<(&'static str, IntCounter)>,
+    pub warned: IntCounter,
+    pub crawl_delays_capped: IntCounter,
+}
+
+const RESULTS: [&str; 5] = ["ok", "missing", "forbidden", "unreachable", "invalid"];
+
+impl Robots {
+    pub(super) fn new(registry: &Registry) -> Self {
+        Robots {
+            fetches: labelled(
+                registry,
+                "curtsy_robots_fetches_total",
+                "Fetches of robots.txt, by result.",
+                "result",
+                &RESULTS,
+            ),
+            warned: counter(
+                registry,
+                "curtsy_robots_warned_total",
+                "Requests let through that robots.txt denies, or might.",
+            ),
+            crawl_delays_capped: counter(
+                registry,
+                "curtsy_crawl_delays_capped_total",
+                "Requests for which robots.txt asks a longer delay than robots.max_crawl_delay.",
+            ),
+        }
+    }
+
+    pub fn fetch(&self, result: &str) {
+        count(&self.fetches, result);
+    }
+}

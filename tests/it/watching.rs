@@ -1,0 +1,172 @@
+//! Looking on from the command line: `curtsy status`, `curtsy top`, `curtsy tail`.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use curtsy::config::{Config, Mode};
+use serde_json::Value;
+
+use crate::support::program::{self, run};
+use crate::support::{Curtsy, Hole, Origin, ms, soon};
+
+fn pacing(change: impl FnOnce(&mut Config)) -> Curtsy {
+    Curtsy::with(|config| {
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = ms(0);
+        change(config);
+    })
+}
+
+fn url(admin: SocketAddr) -> String {
+    format!("http://{admin}")
+}
+
+/// A command that goes on until it is told to stop; killed when dropped.
+struct Watcher {
+    child: Child,
+    printed: Arc<Mutex<String>>,
+}
+
+impl Watcher {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let printed = Arc::new(Mutex::new(String::new()));
+        let streams: [Box<dyn Read + Send>; 2] =
+            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+        for mut stream in streams {
+            let printed = printed.clone();
+            thread::spawn(move || {
+                let mut piece = [0; 4096];
+                while let Ok(count @ 1..) = stream.read(&mut piece) {
+                    printed.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..count]));
+                }
+            });
+        }
+        Watcher { child, printed }
+    }
+
+    fn curtsy(arguments: &[&str]) -> Self {
+        Self::start(program::curtsy().args(arguments))
+    }
+
+    fn printed(&self) -> String {
+        self.printed.lock().unwrap().clone()
+    }
+
+    fn says(&self, text: &str) -> bool {
+        soon(|| self.printed().contains(text))
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Issue 8, item 4
+#[test]
+fn status_says_what_it_is_doing() {
+    let (origin, curtsy) = (Origin::hello(), pacing(|_| ()));
+    curtsy.get(&origin.url("/"));
+    curtsy.get("http://10.0.0.1/");
+    let admin = url(curtsy.admin());
+    let (code, printed) = run(&["status", "--admin", &admin]);
+    assert_eq!(code, 0, "{printed}");
+    for text in ["front-desk  ready for ", "2: 1 forwarded, 1 denied", "nothing is kept across restarts"] {
+        assert!(printed.contains(text), "no {text:?} in\n{printed}");
+    }
+    let (code, printed) = run(&["status", "--json", "--admin", &admin]);
+    let status: Value = serde_json::from_str(&printed).expect("what the API says");
+    assert_eq!((code, &status["requests"]["total"]), (0, &Value::from(2)), "{printed}");
+}
+
+/// Issue 8, item 4
+#[test]
+fn status_top_and_tail_say_that_nobody_is_there() {
+    let nobody = Hole::refusing().url();
+    for command in ["status", "top", "tail"] {
+        let (code, printed) = run(&[command, "--admin", nobody.trim_end_matches('/')]);
+        assert_eq!(code, 4, "{command}: {printed}");
+        assert!(
+            printed.starts_with("error: no curtsy runs on ") && printed.lines().count() == 1,
+            "{command}: {printed}"
+        );
+    }
+}
+
+/// Issue 8, item 4
+#[test]
+fn top_is_a_table_where_there_is_no_terminal() {
+    let (origin, curtsy) = (Origin::hello(), pacing(|_| ()));
+    curtsy.get(&origin.url("/"));
+    let admin = url(curtsy.admin());
+    let (code, printed) = run(&["top", "--admin", &admin]);
+    assert_eq!(code, 0, "{printed}");
+    assert!(printed.starts_with("front-desk  ready") && printed.contains("\n127.0.0.1  idle"), "{printed}");
+    assert!(!printed.contains('\u{1b}'), "{printed:?}");
+    let (code, printed) = run(&["top", "--json", "--sort", "wait", "--filter", "nobody", "--admin", &admin]);
+    let told: Value = serde_json::from_str(&printed).expect("JSON");
+    assert_eq!((code, &told["hosts"]["total"], &told["status"]["state"]), (0, &0.into(), &"ready".into()));
+}
+
+/// Issue 8, item 4: on a terminal of its own, which it leaves as it was.
+#[test]
+fn top_draws_on_a_terminal_and_pauses_a_host() {
+    let (origin, curtsy) = (Origin::hello(), pacing(|_| ()));
+    curtsy.get(&origin.url("/"));
+    let line = format!("stty cols 80 rows 24; {} top --admin {}", env!("CARGO_BIN_EXE_curtsy"), url(curtsy.admin()));
+    let mut top = Watcher::start(Command::new("script").args(["-qefc", &line, "/dev/null"]).env("TERM", "xterm"));
+    assert!(top.says("127.0.0.1") && top.says("q end"), "{:?}", top.printed());
+    let mut keys = top.child.stdin.take().unwrap();
+    keys.write_all(b"p").unwrap();
+    assert!(soon(|| curtsy.metric("curtsy_hosts_by_state{state=\"paused\"}") == 1));
+    assert!(top.says("paused"), "{:?}", top.printed());
+    keys.write_all(b"q").unwrap();
+    assert!(soon(|| top.child.try_wait().unwrap().is_some_and(|ended| ended.success())), "{:?}", top.printed());
+    assert!(top.says("\u{1b}[?1049l"), "the screen is not given back: {:?}", top.printed());
+}
+
+/// Issue 8, item 4
+#[test]
+fn tail_tells_of_requests_and_only_of_those_asked_for() {
+    let (origin, curtsy) = (Origin::hello(), pacing(|_| ()));
+    let admin = url(curtsy.admin());
+    let all = Watcher::curtsy(&["tail", "--admin", &admin]);
+    let denied = Watcher::curtsy(&["tail", "--denied", "--json", "--admin", &admin]);
+    let elsewhere = Watcher::curtsy(&["tail", "--host", "elsewhere.test", "--admin", &admin]);
+    assert!(soon(|| listeners(&admin) == 3));
+    assert_eq!(curtsy.get(&origin.url("/a?key=secret")).status(), 200);
+    assert_eq!(curtsy.get("http://10.0.0.1/").status(), 403);
+    assert!(all.says(&format!("GET {} 200 ", origin.url("/a?…"))), "{}", all.printed());
+    assert!(all.says("GET http://10.0.0.1/ 403 ") && !all.printed().contains("secret"), "{}", all.printed());
+    assert!(denied.says("destination-denied"), "{}", denied.printed());
+    let told: Value = serde_json::from_str(denied.printed().trim()).expect("one line of JSON");
+    assert_eq!((&told["url"], &told["status"]), (&"http://10.0.0.1/".into(), &403.into()));
+    assert_eq!(elsewhere.printed(), "");
+}
+
+fn listeners(admin: &str) -> u64 {
+    let (_, printed) = run(&["status", "--json", "--admin", admin]);
+    serde_json::from_str::<Value>(&printed).ok().and_then(|status| status["listeners"].as_u64()).unwrap_or(0)
+}
+
+/// Issue 8, item 4: it survives the proxy going away.
+#[test]
+fn tail_waits_for_a_curtsy_that_went_away() {
+    let curtsy = pacing(|_| ());
+    let (address, admin) = (curtsy.admin(), url(curtsy.admin()));
+    let tail = Watcher::curtsy(&["tail", "--admin", &admin]);
+    assert!(soon(|| listeners(&admin) == 1));
+    curtsy.stop();
+    assert!(tail.says("curtsy has gone away; waiting for it"), "{}", tail.printed());
+    let again = pacing(|config| config.admin = Some(address));
+    assert!(tail.says("curtsy is back"), "{}", tail.printed());
+    again.get("http://10.0.0.1/");
+    assert!(tail.says("GET http://10.0.0.1/ 403 "), "{}", tail.printed());
+}

@@ -18,7 +18,7 @@ use super::provider;
 use crate::clock;
 use crate::politeness::HostKey;
 
-/// Hosts kept, at about 6 KiB each with their sessions. A forgotten one is signed for again in less time than a
+/// Hosts kept, at a few KiB each with their sessions. A forgotten one is signed for again in less time than a
 /// handshake takes.
 const MOST: usize = 1024;
 /// Sessions remembered for each host: more clients than are usually busy with one.
@@ -82,8 +82,8 @@ impl Leaves {
         }
     }
 
-    /// How to greet clients that want this host. Signs where it has to, which takes less than a tenth of a millisecond:
-    /// whoever asks for the same host meanwhile waits for that.
+    /// How to greet clients that want this host. Signs where it has to, which does not show beside the
+    /// handshake that follows: whoever asks for the same host meanwhile waits for that.
     pub fn of(&self, host: &HostKey) -> Arc<ServerConfig> {
         if let Some(leaf) = self.hosts.get(host)
             && leaf.until < clock::wall() + SPARE

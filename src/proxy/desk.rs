@@ -7,7 +7,7 @@
 mod foresight;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::HeaderValue;
 use parking_lot::Mutex;
@@ -20,6 +20,7 @@ use crate::politeness::robots::reply::Record;
 use crate::politeness::time::Timestamp;
 use crate::robots::fetch::Seen;
 use crate::robots::{AgentsFrom, Facts, Question, Report};
+use crate::tls;
 use crate::upstream::Resolver;
 
 pub use self::foresight::Foresight;
@@ -64,6 +65,13 @@ impl Desk {
     /// What all workers share.
     pub fn shared(&self) -> &Shared {
         &self.worker.shared
+    }
+
+    /// When the CA ends that signs where tunnels are intercepted.
+    pub fn ca_ends(&self) -> Option<SystemTime> {
+        let settings = self.worker.shared.settings.load();
+        let signing = settings.leaves.as_ref()?.trusted().first()?;
+        tls::describe(signing).map(|description| description.until)
     }
 
     /// What clients have to trust where tunnels are intercepted, in PEM.

@@ -122,7 +122,7 @@ impl Status {
             waiting: admin.gate.queued(),
             in_flight: admin.metrics.inflight.get(),
             connections: shared.connections(),
-            tunnels: admin.metrics.tunnels.get(),
+            tunnels: admin.metrics.tunnels.open.get(),
             hosts: HostCounts::new(&admin.own.census.get(admin), admin.gate.hosts()),
             clients_stopped: shared
                 .stops

@@ -22,9 +22,9 @@ pub(super) fn call(
     let offline = open(sources, changes && call.method != "DELETE").map_err(|error| trouble(error, absent))?;
     let answered = offline.call(call.method, &call.path, call.body.as_ref().map(Value::to_string));
     let (status, body) = answered.map_err(|error| Trouble::failure(error.to_string()))?;
-    let answer = value(&Answer { status, body }, "the state directory")?;
+    // Whatever the answer is, the directory was opened and is closed as it was found.
     close(offline, streams)?;
-    Ok(answer)
+    value(&Answer { status, body }, "the state directory")
 }
 
 pub(super) fn open(sources: &Sources, changes: bool) -> Result<Offline, Unopened> {

@@ -13,6 +13,7 @@ mod requests;
 mod robots;
 mod scene;
 mod store;
+mod tunnels;
 mod waits;
 
 use std::time::{Duration, UNIX_EPOCH};
@@ -22,11 +23,12 @@ use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 use self::hosts::Hosts;
 use self::lessons::Lessons;
 use self::process::Process;
-use self::register::{count, counter, gauge, labelled, put};
+use self::register::{count, counter, gauge, put};
 use self::requests::Requests;
 use self::robots::Robots;
 use self::scene::Board;
 use self::store::Store;
+use self::tunnels::Tunnels;
 use self::waits::Waits;
 use crate::clock;
 
@@ -48,9 +50,7 @@ pub struct Metrics {
     board: Board,
     pub client_connections: IntGauge,
     pub inflight: IntGauge,
-    pub tunnels: IntGauge,
-    tunnel_pacing: Vec<(&'static str, IntCounter)>,
-    pub tunnel_requests: IntCounter,
+    pub tunnels: Tunnels,
     /// Clients that did not like curtsy's certificate.
     pub untrusting: IntCounter,
     /// In Unix time; 0 while there is no CA.
@@ -66,6 +66,8 @@ pub struct Metrics {
 pub enum Kind {
     Http,
     Tunnel,
+    /// Inside a tunnel that is looked into.
+    Inside,
 }
 
 /// How it ended.
@@ -86,12 +88,11 @@ pub enum Stage {
     Response,
 }
 
-const KINDS: [&str; 2] = ["http", "tunnel"];
+const KINDS: [&str; 3] = ["http", "tunnel", "inside"];
 const OUTCOMES: [&str; 5] = ["forwarded", "denied", "rejected", "abandoned", "failed"];
 const STAGES: [&str; 3] = ["queued", "connecting", "response"];
-const TUNNEL_PACING: [&str; 5] = ["paced", "http2", "websocket", "other", "off"];
 const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
-const REASONS: [&str; 16] = [
+const REASONS: [&str; 17] = [
     "auth_required",
     "bad_request",
     "breaker_open",
@@ -100,6 +101,7 @@ const REASONS: [&str; 16] = [
     "host_cooling",
     "job_stopped",
     "loop",
+    "misdirected",
     "origin_timeout",
     "origin_unreachable",
     "queue_full",
@@ -137,19 +139,7 @@ impl Metrics {
                 "curtsy_inflight_requests",
                 "Requests taken and not yet finished, those that wait included.",
             ),
-            tunnels: gauge(&registry, "curtsy_tunnels", "Open CONNECT tunnels and upgraded connections."),
-            tunnel_pacing: labelled(
-                &registry,
-                "curtsy_tunnel_pacing_total",
-                "Tunnels by whether requests inside wait their turn, or why not.",
-                "mode",
-                &TUNNEL_PACING,
-            ),
-            tunnel_requests: counter(
-                &registry,
-                "curtsy_tunnel_requests_total",
-                "Requests inside tunnels, as far as they are told apart.",
-            ),
+            tunnels: Tunnels::new(&registry),
             untrusting: counter(
                 &registry,
                 "curtsy_clients_untrusting_total",
@@ -225,11 +215,6 @@ impl Metrics {
         if successful {
             put(&self.reloaded, clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs());
         }
-    }
-
-    /// How the requests inside a tunnel are treated.
-    pub fn tunnel_pacing(&self, mode: &str) {
-        count(&self.tunnel_pacing, mode);
     }
 
     /// Requests so far, by outcome: forwarded, denied, rejected, abandoned, failed.

@@ -39,14 +39,14 @@ pub(super) fn join(
         let _working = working;
         let Ok(upgraded) = upgrade.await else { return };
         let Ok(client) = upgraded.downcast::<ClientStream>() else { return };
-        worker.shared.metrics.tunnels.inc();
+        worker.shared.metrics.tunnels.open.inc();
         let limit = Arc::new(Limit::none());
         limit.each_within(idle);
         let client_stream = client.io.into_inner().into_inner();
         let near = Patient::new(client_stream, limit.clone(), idle, idle);
         let far = Patient::new(origin, limit, idle, idle);
         let copied = copy(near, far, &client.read_buf, &early).await;
-        worker.shared.metrics.tunnels.dec();
+        worker.shared.metrics.tunnels.open.dec();
         if let Some(mut in_flight) = in_flight {
             in_flight.sent(copied.unwrap_or_default());
             in_flight.completed();

@@ -28,7 +28,7 @@ fn seen(total: u64, rows: &[Value]) -> Seen {
         "memory": {"resident_bytes": null, "robots_bytes": 0},
         "state_store": {"kept": false, "pending": 0, "failures": 0, "lost": 0, "last_write_age_s": null,
                         "trouble": null},
-        "last_reload_successful": true, "listeners": 0,
+        "last_reload_successful": true, "listeners": 0, "notices": [],
     });
     let hosts = json!({"total": rows.len(), "offset": 0, "limit": 200, "hosts": rows});
     Seen {

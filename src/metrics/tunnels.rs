@@ -1,0 +1,40 @@
+//! What is counted about tunnels: what passes unread.
+
+use prometheus::{IntCounter, IntGauge, Registry};
+
+use super::register::{count, counter, gauge, labelled};
+
+/// What passes unread.
+#[derive(Debug)]
+pub struct Tunnels {
+    pub open: IntGauge,
+    pacing: Vec<(&'static str, IntCounter)>,
+    pub requests: IntCounter,
+}
+
+const PACING: [&str; 5] = ["paced", "http2", "websocket", "other", "off"];
+
+impl Tunnels {
+    pub(super) fn new(registry: &Registry) -> Self {
+        Tunnels {
+            open: gauge(registry, "curtsy_tunnels", "Open CONNECT tunnels and upgraded connections."),
+            pacing: labelled(
+                registry,
+                "curtsy_tunnel_pacing_total",
+                "Tunnels by whether requests inside wait their turn, or why not.",
+                "mode",
+                &PACING,
+            ),
+            requests: counter(
+                registry,
+                "curtsy_tunnel_requests_total",
+                "Requests inside tunnels, as far as they are told apart.",
+            ),
+        }
+    }
+
+    /// How the requests inside a tunnel are treated.
+    pub fn pacing(&self, mode: &str) {
+        count(&self.pacing, mode);
+    }
+}

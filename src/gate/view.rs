@@ -110,15 +110,15 @@ impl Gate {
     pub fn census(&self) -> Census {
         let (now, mut census) = (now(), Census::default());
         self.registry.each(|host, lane| {
-            let view = lane.look(|state| state.lane.view(now));
-            let condition = view.condition();
-            match view.breaker {
+            let ((condition, breaker), delay) =
+                lane.look(|state| (state.lane.condition(now), state.lane.delays().effective()));
+            match breaker {
                 Breaker::Closed => {}
                 Breaker::Open(_) => census.breakers[0] += 1,
                 Breaker::Trial => census.breakers[1] += 1,
             }
             if !lane.badge().is_worn() {
-                census.longest_delay = census.longest_delay.max(view.delays.effective());
+                census.longest_delay = census.longest_delay.max(delay);
             }
             census.counts[condition as usize] += 1;
             if condition == Condition::Paused && census.paused.len() < MOST_NAMED {

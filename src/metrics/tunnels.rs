@@ -1,4 +1,4 @@
-//! What is counted about tunnels: what passes unread.
+//! What is counted about tunnels, which pass unread.
 
 use prometheus::{IntCounter, IntGauge, Registry};
 

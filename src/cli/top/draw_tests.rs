@@ -63,9 +63,9 @@ fn everything_fits_on_the_usual_screen() {
 front-desk  ready for 102 s   2 hosts
 2.0 req/s   queued 14   in flight 3   wait p90 6.2 s   gave up 0.5 %
 
-HOST                 STATE      DELAY WHY           QUEUED IN FLIGHT     NEXT
-shop.example.net     held       2.3 s configured         5         1   29.4 s
-a.test               active     2.3 s configured         0         1   29.4 s
+HOST                    STATE      DELAY WHY           QUEUED IN FLIGHT     NEXT
+shop.example.net        held       2.3 s configured         5         1   29.4 s
+a.test                  active     2.3 s configured         0         1   29.4 s
 ";
     let screen = screen(&mut board, 80, 24);
     assert!(screen.starts_with(expected), "{screen}");

@@ -318,6 +318,29 @@ mod tests {
         assert_eq!((none.total, gate.census().counts), (0, [0, 0, 0, 0, 0, 100]));
     }
 
+    /// The count looks at less of a lane than the list does, and must not come to another result.
+    #[test]
+    fn a_census_counts_what_the_list_shows() {
+        let gate = gate(100);
+        for number in 0..20 {
+            let at = host(&format!("h{number:02}.test"));
+            gate.steer(&at, &delay(number)).unwrap();
+            if number % 3 == 0 {
+                gate.hold(&at, now() + Duration::from_secs(60));
+            }
+            if number % 4 == 0 {
+                gate.steer(&at, &Wanted { pause: Some(Pause::UntilResumed), ..Wanted::default() }).unwrap();
+            }
+        }
+        let mut counts = [0; Condition::ALL.len()];
+        for (_, view) in gate.list(&Page { limit: 100, ..Page::default() }).hosts {
+            counts[view.condition() as usize] += 1;
+        }
+        let census = gate.census();
+        assert_eq!((census.counts, counts), (counts, [5, 0, 5, 0, 0, 10]));
+        assert_eq!((census.breakers, census.longest_delay), ([0, 0], Duration::from_secs(19)));
+    }
+
     #[test]
     fn what_is_set_stays_through_a_reload_until_it_is_taken_back() {
         let (gate, at) = (gate(10), host("a.test"));

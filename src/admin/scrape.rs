@@ -1,9 +1,8 @@
 //! `GET /metrics`: what was counted, and how things stand, for Prometheus.
 //!
 //! The lanes are looked at one by one, each for a moment, and all of them at most as often as [`LastCensus`] allows, so
-//! that no scrape holds up requests.
-//!
-//! [`LastCensus`]: super::status::LastCensus
+//! that no scrape holds up requests. Where there are so many that counting takes a while, a scrape has the last count and
+//! does not wait for the next.
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -13,6 +12,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 
 use super::Admin;
+use super::status::LastCensus;
 use crate::metrics::Scene;
 use crate::metrics::hosts::Present;
 
@@ -23,8 +23,8 @@ pub(super) async fn metrics(State(admin): State<Arc<Admin>>) -> impl IntoRespons
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.metrics.render(&scene(&admin)))
 }
 
-fn scene(admin: &Admin) -> Scene {
-    let (census, busiest) = (admin.own.census.get(admin), admin.gate.busiest());
+fn scene(admin: &Arc<Admin>) -> Scene {
+    let (census, busiest) = (LastCensus::at_once(admin), admin.gate.busiest());
     let queued = admin.gate.queued();
     let of_busiest: usize = busiest.values().map(|present| present.queued).sum();
     Scene {

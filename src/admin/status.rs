@@ -4,6 +4,7 @@
 //! two-hundredth of a core, however many there are. Fields are an interface: add, never rename.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -235,26 +236,56 @@ impl Pulse {
 
 /// The last count of hosts, and when it may be made anew.
 #[derive(Debug, Default)]
-pub(super) struct LastCensus(Mutex<Option<(Instant, Arc<Census>)>>);
+pub(super) struct LastCensus {
+    last: Mutex<Option<Counted>>,
+    counting: AtomicBool,
+}
+
+#[derive(Clone, Debug)]
+struct Counted {
+    until: Instant,
+    took: Duration,
+    census: Arc<Census>,
+}
 
 impl LastCensus {
     pub(super) fn get(&self, admin: &Admin) -> Arc<Census> {
-        let began = clock::now();
-        let mut last = self.0.lock();
-        match &*last {
-            Some((until, census)) if began < *until => census.clone(),
-            _ => {
-                let census = Arc::new(admin.gate.census());
-                let took = clock::now() - began;
-                *last = Some((began + (took * SHARE).max(AT_LEAST), census.clone()));
-                census
-            }
+        match &*self.last.lock() {
+            Some(counted) if clock::now() < counted.until => return counted.census.clone(),
+            _ => {}
         }
+        self.count(admin)
+    }
+
+    /// The same for one who must not wait: where counting takes long, the last count, while the next is made elsewhere.
+    pub(super) fn at_once(admin: &Arc<Admin>) -> Arc<Census> {
+        let own = &admin.own.census;
+        let long = own.last.lock().clone().filter(|counted| counted.took > AT_MOST);
+        let Some(counted) = long else { return own.get(admin) };
+        if clock::now() >= counted.until && !own.counting.swap(true, Relaxed) {
+            let admin = admin.clone();
+            tokio::task::spawn_blocking(move || {
+                admin.own.census.count(&admin);
+                admin.own.census.counting.store(false, Relaxed);
+            });
+        }
+        counted.census
+    }
+
+    fn count(&self, admin: &Admin) -> Arc<Census> {
+        let began = clock::now();
+        let census = Arc::new(admin.gate.census());
+        let took = clock::now() - began;
+        let until = began + (took * SHARE).max(AT_LEAST);
+        *self.last.lock() = Some(Counted { until, took, census: census.clone() });
+        census
     }
 }
 
 /// Time spent counting to time between counts.
 const SHARE: u32 = 200;
+/// A count that took longer is worth no waiting: some ten thousand hosts.
+const AT_MOST: Duration = Duration::from_millis(5);
 /// Whoever steers a host wants to see it.
 const AT_LEAST: Duration = Duration::from_millis(200);
 

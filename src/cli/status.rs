@@ -178,7 +178,7 @@ mod tests {
             "clients_stopped": 1, "wait_p50_ms": 1100, "wait_p90_ms": 6200, "spacing_violations": 0, "overdue_s": 0.0,
             "memory": {"resident_bytes": 23_456_000, "robots_bytes": 100_000},
             "state_store": {"kept": true, "pending": 2, "failures": 0, "lost": 0, "last_write_age_s": 3.2, "trouble": "disk full"},
-            "last_reload_successful": false, "listeners": 0,
+            "last_reload_successful": false, "listeners": 0, "notices": [],
         }))
         .expect("a status");
         let expected = "\

@@ -110,15 +110,15 @@ impl Gate {
     pub fn census(&self) -> Census {
         let (now, mut census) = (now(), Census::default());
         self.registry.each(|host, lane| {
-            let view = lane.look(|state| state.lane.view(now));
-            let condition = view.condition();
-            match view.breaker {
+            let ((condition, breaker), delay) =
+                lane.look(|state| (state.lane.condition(now), state.lane.delays().effective()));
+            match breaker {
                 Breaker::Closed => {}
                 Breaker::Open(_) => census.breakers[0] += 1,
                 Breaker::Trial => census.breakers[1] += 1,
             }
             if !lane.badge().is_worn() {
-                census.longest_delay = census.longest_delay.max(view.delays.effective());
+                census.longest_delay = census.longest_delay.max(delay);
             }
             census.counts[condition as usize] += 1;
             if condition == Condition::Paused && census.paused.len() < MOST_NAMED {
@@ -338,6 +338,29 @@ mod tests {
         assert_eq!(names(&reverse), ["h90.test", "h80.test"]);
         let none = gate.list(&Page { condition: Some(Condition::Held), limit: 2, ..Page::default() });
         assert_eq!((none.total, gate.census().counts), (0, [0, 0, 0, 0, 0, 100]));
+    }
+
+    /// The count looks at less of a lane than the list does, and must not come to another result.
+    #[test]
+    fn a_census_counts_what_the_list_shows() {
+        let gate = gate(100);
+        for number in 0..20 {
+            let at = host(&format!("h{number:02}.test"));
+            gate.steer(&at, &delay(number)).unwrap();
+            if number % 3 == 0 {
+                gate.hold(&at, now() + Duration::from_secs(60));
+            }
+            if number % 4 == 0 {
+                gate.steer(&at, &Wanted { pause: Some(Pause::UntilResumed), ..Wanted::default() }).unwrap();
+            }
+        }
+        let mut counts = [0; Condition::ALL.len()];
+        for (_, view) in gate.list(&Page { limit: 100, ..Page::default() }).hosts {
+            counts[view.condition() as usize] += 1;
+        }
+        let census = gate.census();
+        assert_eq!((census.counts, counts), (counts, [5, 0, 5, 0, 0, 10]));
+        assert_eq!((census.breakers, census.longest_delay), ([0, 0], Duration::from_secs(19)));
     }
 
     #[test]

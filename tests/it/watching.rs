@@ -30,18 +30,22 @@ struct Watcher {
     printed: Arc<Mutex<String>>,
 }
 
+const PIPE: &str = "a pipe was asked for";
+const NOBODY_PANICS: &str = "nobody panics while noting what was printed";
+
 impl Watcher {
     fn start(command: &mut Command) -> Self {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.expect("it can be started");
         let printed = Arc::new(Mutex::new(String::new()));
         let streams: [Box<dyn Read + Send>; 2] =
-            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+            [Box::new(child.stdout.take().expect(PIPE)), Box::new(child.stderr.take().expect(PIPE))];
         for mut stream in streams {
             let printed = printed.clone();
             thread::spawn(move || {
                 let mut piece = [0; 4096];
                 while let Ok(count @ 1..) = stream.read(&mut piece) {
-                    printed.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..count]));
+                    printed.lock().expect(NOBODY_PANICS).push_str(&String::from_utf8_lossy(&piece[..count]));
                 }
             });
         }
@@ -53,7 +57,7 @@ impl Watcher {
     }
 
     fn printed(&self) -> String {
-        self.printed.lock().unwrap().clone()
+        self.printed.lock().expect(NOBODY_PANICS).clone()
     }
 
     fn says(&self, text: &str) -> bool {

@@ -28,7 +28,7 @@ fn seen(total: u64, rows: &[Value]) -> Seen {
         "memory": {"resident_bytes": null, "robots_bytes": 0},
         "state_store": {"kept": false, "pending": 0, "failures": 0, "lost": 0, "last_write_age_s": null,
                         "trouble": null},
-        "last_reload_successful": true, "listeners": 0,
+        "last_reload_successful": true, "listeners": 0, "notices": [],
     });
     let hosts = json!({"total": rows.len(), "offset": 0, "limit": 200, "hosts": rows});
     Seen {
@@ -63,9 +63,9 @@ fn everything_fits_on_the_usual_screen() {
 front-desk  ready for 102 s   2 hosts
 2.0 req/s   queued 14   in flight 3   wait p90 6.2 s   gave up 0.5 %
 
-HOST                 STATE      DELAY WHY           QUEUED IN FLIGHT     NEXT
-shop.example.net     held       2.3 s configured         5         1   29.4 s
-a.test               active     2.3 s configured         0         1   29.4 s
+HOST                    STATE      DELAY WHY           QUEUED IN FLIGHT     NEXT
+shop.example.net        held       2.3 s configured         5         1   29.4 s
+a.test                  active     2.3 s configured         0         1   29.4 s
 ";
     let screen = screen(&mut board, 80, 24);
     assert!(screen.starts_with(expected), "{screen}");

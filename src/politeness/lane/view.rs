@@ -68,6 +68,17 @@ impl Condition {
     pub const ALL: [Condition; 6] =
         [Condition::Paused, Condition::Broken, Condition::Held, Condition::Waiting, Condition::Active, Condition::Idle];
 
+    fn of(paused: bool, broken: bool, held: bool, queued: usize, in_flight: usize) -> Condition {
+        match () {
+            () if paused => Condition::Paused,
+            () if broken => Condition::Broken,
+            () if held => Condition::Held,
+            () if queued > 0 => Condition::Waiting,
+            () if in_flight > 0 => Condition::Active,
+            () => Condition::Idle,
+        }
+    }
+
     pub fn word(self) -> &'static str {
         match self {
             Condition::Paused => "paused",
@@ -82,14 +93,8 @@ impl Condition {
 
 impl View {
     pub fn condition(&self) -> Condition {
-        match self {
-            _ if self.paused_until.is_some() => Condition::Paused,
-            _ if self.breaker != Breaker::Closed => Condition::Broken,
-            _ if self.held.is_some() => Condition::Held,
-            _ if self.queued > 0 => Condition::Waiting,
-            _ if self.in_flight > 0 => Condition::Active,
-            _ => Condition::Idle,
-        }
+        let broken = self.breaker != Breaker::Closed;
+        Condition::of(self.paused_until.is_some(), broken, self.held.is_some(), self.queued, self.in_flight)
     }
 }
 
@@ -121,11 +126,23 @@ impl Lane {
             visits: self.visits(),
             concurrency: (self.concurrency(), self.policy.concurrency.max(1) as usize),
             burst: self.policy.burst.max(1),
-            breaker: self.breaker().map_or(Breaker::Closed, |breaker| Breaker::of(breaker, now)),
+            breaker: self.broken(now),
             failures: self.breaker().map_or(0, breaker::Breaker::failures),
             overrides: self.overrides(),
             retries_left: self.retries_left(now),
         }
+    }
+
+    /// What [`View::condition`] and [`View::breaker`] say, without a look at all the rest: for whoever asks a hundred
+    /// thousand lanes.
+    pub fn condition(&self, now: Timestamp) -> (Condition, Breaker) {
+        let (breaker, held) = (self.broken(now), self.held_until() > now);
+        let (paused, broken) = (self.paused_until(now).is_some(), breaker != Breaker::Closed);
+        (Condition::of(paused, broken, held, self.queued(), self.in_flight()), breaker)
+    }
+
+    fn broken(&self, now: Timestamp) -> Breaker {
+        self.breaker().map_or(Breaker::Closed, |breaker| Breaker::of(breaker, now))
     }
 
     /// As [`View::visits`] says.

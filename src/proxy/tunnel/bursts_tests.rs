@@ -326,12 +326,14 @@ fn requests_of_real_clients_are_told() {
         let path = file.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let scene = replay(&fs::read_to_string(&path).unwrap());
-        let expected = match name.as_str() {
-            "chromium" => (6, None),
-            _ if name.ends_with("-http2") => (1, Some(Unpaced::Http2)),
-            _ => (5, None),
+        let (starts, unpaced) = match name.as_str() {
+            "chromium" => (6..=6, None),
+            // One more than its first may wait for a turn before it gives itself away.
+            _ if name.ends_with("-http2") => (1..=2, Some(Unpaced::Http2)),
+            _ => (5..=5, None),
         };
-        assert_eq!((scene.starts.len(), scene.bursts.unpaced()), expected, "{name}: {:?}", scene.starts);
+        assert_eq!(scene.bursts.unpaced(), unpaced, "{name}");
+        assert!(starts.contains(&scene.starts.len()), "{name}: {:?}", scene.starts);
         seen += 1;
     }
     assert!(seen >= 10, "{seen} recordings");

@@ -65,7 +65,7 @@ fn tunnels(admin: &Admin, host: &HostKey) -> Html {
     let Some((reason, count)) = admin.desk.unpaced_tunnels(host) else { return Html::default() };
     let words = [("count", Html::number(count)), ("reason", Html::text(reason_in_words(reason)))];
     fill(
-        "<p class=\"notice\">{{count}} tunnels of the last hour took one turn each, however many requests were in them: \
+        "<p class=\"notice\">Of the tunnels in the last hour, {{count}} took one turn, however many requests were inside: \
          {{reason}}. With interception every request waits its turn.</p>\n",
         &words,
     )

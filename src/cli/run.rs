@@ -169,7 +169,8 @@ fn announce(running: &Running, loaded: &Loaded, took: Duration) -> io::Result<()
     let proxy: Vec<String> = addresses.iter().map(|address| format!("http://{address}")).collect();
     let admin = running.admin_address().map_or(admin, |address| format!("http://{address}"));
     let file = loaded.path.as_ref().map_or_else(|| "none; the defaults".to_owned(), |path| path.display().to_string());
-    let first = &proxy[0];
+    let proxies: Vec<String> = proxy.into_iter().chain(secure).collect();
+    let first = proxies.first().map_or("", String::as_str);
     writeln!(
         io::stderr(),
         "curtsy {version}\n\n\
@@ -177,15 +178,16 @@ fn announce(running: &Running, loaded: &Loaded, took: Duration) -> io::Result<()
          \x20 dashboard  {admin}\n\n\
          \x20 politeness {politeness}\n\
          \x20 robots     {robots}\n\
-         \x20 https      tunnelled\n\
+         \x20 https      {https}\n\
          \x20 config     {file}\n\n\
          \x20 try it     curl -x {first} http://example.com/\n\
          \x20 or         export http_proxy={first} https_proxy={first}\n\n\
          ready in {took} ms. Ctrl-C stops after requests in flight are done.",
         version = env!("CARGO_PKG_VERSION"),
-        proxies = proxy.iter().chain(&secure).cloned().collect::<Vec<_>>().join(", "),
+        proxies = proxies.join(", "),
         politeness = politeness(&loaded.config),
         robots = robots(&loaded.config),
+        https = https(&loaded.config),
         took = took.as_millis(),
     )
 }
@@ -214,5 +216,14 @@ fn robots(config: &Config) -> &'static str {
         RobotsMode::Enforce => "enforced: robots.txt and Crawl-delay",
         RobotsMode::Warn => "only told, not enforced",
         RobotsMode::Off => "off: robots.txt is not read",
+    }
+}
+
+fn https(config: &Config) -> &'static str {
+    match (config.tls.intercept, config.tls.only.is_empty(), config.tls.tunnel.pace_requests) {
+        (true, true, _) => "read with the local CA, which clients have to trust: curtsy ca",
+        (true, false, _) => "hosts in tls.only are read with the local CA (curtsy ca), others tunnelled",
+        (false, _, true) => "tunnelled, and HTTP/1.1 requests inside paced; --intercept reads them",
+        (false, _, false) => "tunnelled, and not paced inside",
     }
 }

@@ -99,7 +99,7 @@ def the_keyboard_is_enough(browser, curtsy):
     # What is in the address is what a reload shows.
     page.go(page.run("location.href"))
     page.until(lambda: names() == ["a.key.test", "b.key.test", "c.key.test"], "the same view again")
-    # Rows that are drawn anew lose what was chosen, so not before the script has drawn its own.
+    # Keys go by the rows that the script has drawn, not by those that came with the page.
     asked = "performance.getEntriesByType('resource').some((entry) => entry.name.includes('/api/v1/hosts'))"
     page.until(lambda: page.run(asked), "the first answer of the API")
     time.sleep(0.3)

@@ -22,7 +22,7 @@ use source::Source;
 const MAY_USE: &[(&str, &str)] = &[
     ("main", "cli"),
     ("lib", ""),
-    ("cli", "admin app clock config politeness robots shutdown store telemetry tls upstream"),
+    ("cli", "admin app clock config notify politeness robots shutdown store telemetry tls upstream"),
     (
         "app",
         "admin clock config events gate ledger metrics politeness proxy robots shutdown store telemetry tls upstream",
@@ -40,6 +40,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("upstream", "clock config frames metrics patience politeness"),
     ("telemetry", "clock config"),
     ("shutdown", "clock"),
+    ("notify", ""),
     ("metrics", "clock politeness"),
     ("events", "clock"),
     ("patience", "clock"),

@@ -3,11 +3,13 @@
 mod admin;
 mod ca;
 mod client;
+mod completions;
 pub mod config;
 mod explain;
 mod health;
 mod host;
 mod hosts;
+mod man;
 mod offline;
 mod robots;
 mod run;
@@ -22,7 +24,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ColorChoice, Parser, Subcommand};
+use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand};
 
 use crate::config::{Overrides, Sources};
 
@@ -84,6 +86,13 @@ enum Command {
     Ca(ca::CaArgs),
     /// Exit 0 if a running curtsy takes requests (for HEALTHCHECK)
     Health(health::HealthArgs),
+    /// Print the script with which a shell completes commands and options
+    // Hidden, as `man` is: wanted once, by whoever sets a machine up (docs/deploy.md).
+    #[command(hide = true)]
+    Completions(completions::CompletionsArgs),
+    /// Print or write the manual pages
+    #[command(hide = true)]
+    Man(man::ManArgs),
 }
 
 /// Settings worth having on the command line; each replaces a key of the file.
@@ -187,6 +196,8 @@ pub fn main() -> ExitCode {
         Some(Command::State(args)) => state::run(args, &sources, &mut streams),
         Some(Command::Ca(args)) => ca::run(args, &sources, &mut streams),
         Some(Command::Health(args)) => health::run(args, &sources, streams.err),
+        Some(Command::Completions(args)) => completions::run(args, Cli::command(), streams.out),
+        Some(Command::Man(args)) => man::run(args, Cli::command(), &mut streams),
     };
     match result {
         Ok(code) => ExitCode::from(code),
@@ -209,8 +220,6 @@ fn paints(choice: ColorChoice, terminal: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

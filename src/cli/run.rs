@@ -9,6 +9,7 @@ use super::Settings;
 use crate::app::{Apply, Listeners, Running};
 use crate::clock;
 use crate::config::{self, Config, Loaded, Mode, Problems, RobotsMode, Sources, Watch};
+use crate::notify::Supervisor;
 use crate::shutdown::{Wish, Wishes};
 use crate::telemetry::{self, LevelHandle};
 
@@ -58,7 +59,9 @@ pub(super) fn run(args: &RunArgs, sources: &Sources, paint: bool) -> io::Result<
             }
         };
     announce(&running, &loaded, clock::now().duration_since(began))?;
-    runtime.block_on(operate(running, loaded, sources, level, wishes))
+    let supervisor = Supervisor::of_process();
+    supervisor.ready();
+    runtime.block_on(operate(running, loaded, sources, level, wishes, &supervisor))
 }
 
 /// Listens to the operator until the end.
@@ -68,6 +71,7 @@ async fn operate(
     sources: &Sources,
     level: LevelHandle,
     mut wishes: Wishes,
+    supervisor: &Supervisor,
 ) -> io::Result<u8> {
     let mut watch = Watch::new(sources.clone(), &loaded);
     let mut config = loaded.config;
@@ -76,12 +80,16 @@ async fn operate(
         let (reloaded, asked) = tokio::select! {
             wish = wishes.next() => match wish {
                 Wish::Stop => break,
-                Wish::Reload => (Some(config::load(sources)), None),
+                Wish::Reload => {
+                    supervisor.reloading();
+                    (Some(config::load(sources)), None)
+                }
             },
             asked = reloads.recv() => (Some(config::load(sources)), asked),
             () = tokio::time::sleep(LOOK), if config.watch => (watch.changed(), None),
         };
         let Some(reloaded) = reloaded.map(|result| reload(&running, result)) else { continue };
+        supervisor.ready();
         let answer = reloaded.map(|(new, changes)| {
             level.set(&new.log.level);
             config = new;
@@ -92,6 +100,7 @@ async fn operate(
             let _ = asked.send(answer);
         }
     }
+    supervisor.stopping();
     stop(running, &config, wishes).await
 }
 

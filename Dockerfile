@@ -8,6 +8,8 @@ WORKDIR /src
 # rust-toolchain.toml stays outside: the image's own compiler is new enough, and rustup would fetch another one.
 COPY Cargo.toml Cargo.lock config.toml ./
 COPY src src
+# Named in Cargo.toml, and cargo wants to see them even where it does not build them.
+COPY benches benches
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     cargo build --profile dist --locked --bin curtsy \

@@ -46,7 +46,6 @@ def main(unit, program, config):
     arguments[arguments.index("--config") + 1] = str(PLACE / "config.toml")
     os.environ["STATE_DIRECTORY"] = str(PLACE / settings["StateDirectory"][0])
     os.umask(int(settings["UMask"][0], 8))
-    os.chdir("/")
     os.execv(PLACE / "program", ["curtsy", *arguments])
 
 

@@ -18,7 +18,7 @@ class Buildah:
         self.command = ["buildah", "--root", folder / "storage", "--runroot", folder / "run"]
         # Where caches of `RUN --mount=type=cache` are kept.
         temporary = folder / "tmp"
-        temporary.mkdir()
+        temporary.mkdir(exist_ok=True)
         self.environment = world.environment(TMPDIR=str(temporary), BUILDAH_ISOLATION="chroot")
 
     def __call__(self, *words, **options):

@@ -28,9 +28,7 @@ def main(root, config, folder):
     furnish(root, folder, user)
 
     def enter():
-        os.chroot(root)
-        os.chdir("/")
-        rights.give_up(user)
+        rights.give_up(user, root)
 
     def health():
         asked = subprocess.run(config["Healthcheck"]["Test"][1:], preexec_fn=enter, env={}, timeout=world.PATIENCE)

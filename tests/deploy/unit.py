@@ -20,7 +20,7 @@ EXPOSURE = 1.5
 
 
 def check(curtsy, folder):
-    world.need(systemd_analyze="systemd")
+    world.need(systemd_analyze="systemd", kill="procps")
     verify(curtsy, folder)
     exposure()
     confined(curtsy, folder)

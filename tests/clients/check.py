@@ -1,0 +1,73 @@
+"""Real clients go through curtsy: what they fetch is right, and what origins see of them is polite.
+
+    check.py PROGRAM [STORY…]
+
+PROGRAM is curtsy. Each story has hosts of its own, so all of them run side by side.
+"""
+
+import sys
+import tempfile
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import files
+import sites
+import stories
+from curtsy import Curtsy
+from internet import Certificates, Internet
+
+NAMES = ["*.plain.test", "*.tunnel.test", "*.intercept.test", "*.closed.test", "*.shop.test"]
+AT_ONCE = 6
+
+
+def main():
+    program, *wanted = sys.argv[1:]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="curtsy-clients-") as name:
+        folder = Path(name)
+        certificates = Certificates(folder, NAMES)
+        sites.FILES.update(files.repository(folder) | files.packages(folder))
+        internet = Internet(sites.answer, certificates)
+        curtsy = Curtsy(str(Path(program).resolve()), folder, stories.DELAY_MS, internet)
+        try:
+            curtsy.trust(certificates)
+            failed = run_all(stories.World(curtsy, internet, folder), wanted)
+            failed += not keeps_its_promise(curtsy)
+        finally:
+            curtsy.close()
+            internet.close()
+    print(f"clients: {time.monotonic() - began:.0f} s, " + ("all is well" if not failed else f"{failed} failed"))
+    sys.exit(1 if failed else 0)
+
+
+def run_all(world, wanted):
+    """How many stories failed."""
+    chosen = [story for story in stories.all_stories() if not wanted or story.name in wanted]
+    assert chosen, f"there are: {', '.join(story.name for story in stories.all_stories())}"
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return sum(not fine for fine in pool.map(lambda story: tell(story, world), chosen))
+
+
+def tell(story, world):
+    began = time.monotonic()
+    try:
+        story.run(world)
+    except Exception:
+        print(f"FAILED {story.name}\n{traceback.format_exc()}", flush=True)
+        return False
+    print(f"ok     {story.name}, {time.monotonic() - began:.1f} s", flush=True)
+    return True
+
+
+def keeps_its_promise(curtsy):
+    """curtsy's own view of it."""
+    violations = curtsy.metric("curtsy_spacing_violations_total")
+    if violations:
+        print(f"FAILED curtsy counted {violations:.0f} requests that started too early")
+    return not violations
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""What each client does, and what must be true of it afterwards."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Callable
+
+import files
+import programs
+import shops
+from gaps import TOLERANCE, check_gaps, pages_seen
+
+MODES = {"plain": "http", "tunnel": "https", "intercept": "https"}
+DELAY_MS = 250
+# docs/pacing.md: gaps inside a tunnel are held to 5 %.
+TUNNEL_TOLERANCE = 0.05 * DELAY_MS / 1000
+
+
+@dataclass
+class World:
+    curtsy: object
+    internet: object
+    folder: Path
+
+
+@dataclass
+class Story:
+    name: str
+    run: Callable
+
+
+def all_stories():
+    yield Story("spider", shops.spider_gets_every_page)
+    for client in programs.clients():
+        yield Story(client.name, partial(fetch_pages, client))
+    yield Story("wget -r", wget_follows_links)
+    yield Story("git", git_clones)
+    yield Story("apt", apt_downloads)
+    yield Story("chromium", chromium_loads_pages)
+
+
+def fetch_pages(client, world):
+    """Three pages and a forbidden one, in clear, in a tunnel and in a tunnel that curtsy reads; and a host that forbids
+    everything."""
+    paths = ["/1", "/2", "/3", "/private/4"]
+    urls = [f"{scheme}://{client.name}.{mode}.test{path}" for mode, scheme in MODES.items() for path in paths]
+    urls.append(f"https://{client.name}.closed.test/")
+    environment = {**world.curtsy.environment(), "PAGES": " ".join(urls)}
+    said = programs.run(client.command(urls, world.curtsy.bundle), environment, world.folder)
+    for mode in MODES:
+        check_pages(client, world, mode, said)
+    assert client.refused in said, f"no {client.refused!r} of the closed host in:\n{said}"
+    assert not pages_seen(world, f"{client.name}.closed.test")
+
+
+def check_pages(client, world, mode, said):
+    host = f"{client.name}.{mode}.test"
+    for path in ("/1", "/2", "/3"):
+        assert f"{host} {path}\n" in said, f"{host}{path} did not arrive:\n{said}"
+    visits = pages_seen(world, host)
+    seen = sorted(visit.path for visit in visits)
+    hidden = mode == "tunnel"  # its paths are nobody's to see
+    assert seen == ["/1", "/2", "/3"] + ["/private/4"] * hidden, f"{host} saw {seen}:\n{said}"
+    if not hidden:
+        assert f"robots.txt of {host}, line 2" in said, f"{client.name} was not told why:\n{said}"
+    for visit in visits:
+        assert visit.fields.get("user-agent", "").startswith(client.agent), f"{host}: {visit.fields}"
+        assert ("via" in visit.fields) != hidden, f"{host} saw {visit.fields}"
+    check_gaps(visits, DELAY_MS / 1000, TUNNEL_TOLERANCE if hidden else TOLERANCE)
+
+
+def wget_follows_links(world):
+    """wget obeys robots.txt itself: it asks for it through curtsy and leaves out what is forbidden."""
+    host, folder = "wget-r.plain.test", world.folder / "mirror"
+    said = programs.run(["wget", "-nv", "-r", "-l2", "-P", folder, f"http://{host}/links/"], world.curtsy.environment(),
+                        world.folder)
+    got = sorted(str(path.relative_to(folder / host)) for path in folder.rglob("*") if path.is_file())
+    assert got == ["links/a", "links/b", "links/index.html", "robots.txt"], f"{got}\n{said}"
+    visits = pages_seen(world, host)
+    assert sorted(visit.path for visit in visits) == ["/links/", "/links/a", "/links/b"], visits
+    check_gaps(visits, DELAY_MS / 1000, TOLERANCE)
+
+
+def git_clones(world):
+    """Over what git calls dumb HTTP: a request for every file."""
+    for mode, scheme in MODES.items():
+        host, copy = f"git.{mode}.test", world.folder / f"{mode}.copy"
+        said = programs.run(["git", "clone", "-q", f"{scheme}://{host}/repo.git", copy], world.curtsy.environment(),
+                            world.folder)
+        assert (copy / "hello").is_file(), f"git in mode {mode}:\n{said}"
+        visits = pages_seen(world, host)
+        assert len(visits) > 3 and all(visit.fields["user-agent"].startswith("git/") for visit in visits), visits
+        check_gaps(visits, DELAY_MS / 1000, TUNNEL_TOLERANCE if mode == "tunnel" else TOLERANCE)
+    url = "http://git.plain.test/private/repo.git"
+    said = programs.run(["git", "clone", url, "never"], world.curtsy.environment(), world.folder)
+    assert "error: 403" in said, said
+
+
+def apt_downloads(world):
+    """A package list and a package, with folders of its own in place of the system's."""
+    for mode in ("plain", "intercept"):
+        host, folder = f"apt.{mode}.test", world.folder / f"apt-{mode}"
+        options = files.apt_options(folder, f"{MODES[mode]}://{host}/apt/", world.curtsy)
+        said = programs.run(["apt-get", *options, "update"], world.curtsy.environment(), folder)
+        said += programs.run(["apt-get", *options, "download", "hello"], world.curtsy.environment(), folder)
+        assert list(folder.glob("hello_1_all.deb")), f"apt in mode {mode}:\n{said}"
+        visits = pages_seen(world, host)
+        assert visits[-1].path.endswith("hello_1_all.deb"), visits
+        check_gaps(visits, DELAY_MS / 1000, TOLERANCE)
+
+
+def chromium_loads_pages(world):
+    """Pages with parts of their own, each part a visit; and what people see of a refusal."""
+    browser = files.chromium(world.folder, world.curtsy)
+    try:
+        for mode, scheme in MODES.items():
+            host = f"chromium.{mode}.test"
+            page = browser.page(f"{scheme}://{host}/parts")
+            assert page.text("body") == f"part of {host} part of {host}", page.run("document.documentElement.outerHTML")
+            visits = pages_seen(world, host)
+            assert {"/parts", "/parts/1.js", "/parts/2.js"} <= {visit.path for visit in visits}, visits
+            check_gaps(visits, DELAY_MS / 1000, TUNNEL_TOLERANCE if mode == "tunnel" else TOLERANCE)
+        for mode in ("plain", "intercept"):
+            page.go(f"{MODES[mode]}://chromium.{mode}.test/private/4")
+            assert "robots.txt" in page.text("body"), page.text("body")
+        page.go("https://chromium.closed.test/")
+        assert "ERR_TUNNEL_CONNECTION_FAILED" in page.text("body"), page.text("body")
+    finally:
+        browser.close()

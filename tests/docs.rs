@@ -3,7 +3,8 @@
 //! Every block fenced as `sh` is run by bash in an empty folder, with the built program first in the path. In it
 //! `http://127.0.0.1:3128` stands for a running curtsy, `127.0.0.1:3129` for its admin listener and
 //! `http://example.com` for an origin, all three on loopback ports the system chose. A line `#=> text` says what the
-//! block must print. Blocks fenced as `console` are for readers only: they need the internet, or minutes.
+//! block must print. Blocks fenced as `console` are for readers only: they need the internet, or minutes. Those of
+//! `docs/recipes.md` need the clients they are about: `tests/clients/run` has them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -138,7 +139,8 @@ fn run(script: &str, folder: &Path, admin: &str) -> (bool, String) {
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let docs = std::fs::read_dir(root.join("docs")).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut documents: Vec<PathBuf> = docs.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
+    let is_ours = |path: &PathBuf| path.extension().is_some_and(|end| end == "md") && !path.ends_with("recipes.md");
+    let mut documents: Vec<PathBuf> = docs.filter(is_ours).collect();
     documents.push(root.join("README.md"));
     documents
 }

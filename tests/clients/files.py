@@ -1,8 +1,11 @@
 """What clients need on disk, and what origins have to offer besides pages: a repository, packages, a browser's profile."""
 
 import hashlib
+import io
+import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "dashboard"))
@@ -42,6 +45,18 @@ def packages(folder):
     content = archive.read_bytes()
     listed = f"{control}Filename: ./hello_1_all.deb\nSize: {len(content)}\nSHA256: {hashlib.sha256(content).hexdigest()}\n"
     return {"/apt/Packages": listed.encode(), "/apt/hello_1_all.deb": content}
+
+
+def registries():
+    """A Python package and a Node package, as their programs find them."""
+    wheel = io.BytesIO()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("hello-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: hello\nVersion: 1\n")
+        archive.writestr("hello-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    name = "hello-1-py3-none-any.whl"
+    package = {"name": "hello", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {"name": "hello", "version": "1.0.0"}}}
+    return {"/simple/hello/": f"<a href=/simple/{name}>{name}</a>".encode(), f"/simple/{name}": wheel.getvalue(),
+            "/npm/hello": json.dumps(package).encode()}
 
 
 def apt_options(folder, url, curtsy):

@@ -40,7 +40,7 @@ def answer(name, visit, earlier):
 
 def spider_gets_every_page(world):
     settings = world.folder / "shop_settings.py"
-    settings.write_text(recipes.block("python", "# settings.py"))
+    settings.write_text(recipes.block("# settings.py"))
     environment = {**world.curtsy.environment(), "PYTHONPATH": str(world.folder),
                    "SCRAPY_SETTINGS_MODULE": settings.stem,
                    "SHOPS": " ".join(f"{scheme}://{name}.shop.test/1" for name, scheme in SHOPS.items())}

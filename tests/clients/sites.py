@@ -24,7 +24,8 @@ def answer(visit, earlier):
     if path.startswith("/parts/"):
         return 200, {"Content-Type": "text/javascript"}, f"document.body.append('part of {visit.host} ')".encode()
     if path in FILES:
-        return 200, {"Content-Type": "application/octet-stream"}, FILES[path]
+        kind = "text/html" if path.endswith("/") else "application/octet-stream"
+        return 200, {"Content-Type": kind}, FILES[path]
     if path.startswith(("/repo.git/", "/apt/")):
         return 404, {}, b"no such file\n"
     return 200, {}, f"{visit.host} {visit.path}\n".encode()

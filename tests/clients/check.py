@@ -20,7 +20,7 @@ from curtsy import Curtsy
 from internet import Certificates, Internet
 
 NAMES = ["*.plain.test", "*.tunnel.test", "*.intercept.test", "*.closed.test", "*.shop.test"]
-AT_ONCE = 6
+AT_ONCE = 5
 
 
 def main():

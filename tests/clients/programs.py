@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Callable
 
 HERE = Path(__file__).resolve().parent
-PATIENCE = 50  # seconds for one client, on a busy machine
+PATIENCE = 90  # seconds for one client, on a busy machine
 
 
 @dataclass

@@ -20,7 +20,7 @@ from curtsy import bare_environment
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs/recipes.md"
 FIRST = "First of all"
-PATIENCE = 60
+PATIENCE = 90
 FILE_NAME = re.compile(r"(?:#|//) (\w+\.\w+)$")
 
 

@@ -21,7 +21,7 @@ SHOPS = {"one": "http", "two": "http", "three": "http", "four": "https", "five":
 # Which visits, by their number, are refused whatever their pace: status and Retry-After.
 MOODS = {
     "one": {15: (429, 1), 16: (429, 1), 40: (429, 1)},
-    "two": {10: (429, None), 30: (429, None), 31: (429, None), 50: (429, None)},
+    "two": {10: (429, None), 30: (429, None), 31: (429, None)},
     "four": {20: (503, 1), 45: (429, None)},
 }
 

@@ -22,9 +22,6 @@ intercept = true
 only = ["*.intercept.test", "*.shop.test"]
 extra_roots = ["{roots}"]
 
-[upstream]
-proxy = "http://127.0.0.1:{parent}"
-
 [[host]]
 match = "*.shop.test"
 delay = "100ms"
@@ -43,14 +40,17 @@ def bare_environment():
 
 
 class Curtsy:
-    def __init__(self, program, folder, delay_ms, internet):
+    def __init__(self, program, folder, delay_ms, internet, more=""):
+        """`more` is configuration besides what all have."""
         self.program, self.folder = program, folder
         self.config = folder / "curtsy.toml"
-        self.config.write_text(SETTINGS.format(folder=folder, delay=delay_ms, parent=internet.port,
-                                               roots=internet.certificates.ca))
+        roots = internet.certificates.ca
+        self.config.write_text(SETTINGS.format(folder=folder, delay=delay_ms, roots=roots) + more)
+        # By variable, so that `more` may have the section.
+        self.variables = {"CURTSY_UPSTREAM__PROXY": f"http://127.0.0.1:{internet.port}"}
         self.log = []
         self.process = subprocess.Popen([program, "--config", self.config], stderr=subprocess.PIPE, text=True,
-                                        stdout=subprocess.DEVNULL, env=bare_environment())
+                                        stdout=subprocess.DEVNULL, env={**bare_environment(), **self.variables})
         for line in self.process.stderr:
             self.log.append(line)
             event = json.loads(line) if line.startswith("{") else {}

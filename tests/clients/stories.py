@@ -1,5 +1,6 @@
 """What each client does, and what must be true of it afterwards."""
 
+import gzip
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ import files
 import programs
 import recipes
 import shops
+from curtsy import Curtsy
 from gaps import TOLERANCE, check_gaps, pages_seen
 
 MODES = {"plain": "http", "tunnel": "https", "intercept": "https"}
@@ -37,6 +39,7 @@ def all_stories():
     for client in programs.clients():
         yield Story(client.name, partial(fetch_pages, client))
     yield Story("wget -r", wget_follows_links)
+    yield Story("wget WARC", wget_archives)
     yield Story("git", git_clones)
     yield Story("apt", apt_downloads)
     yield Story("chromium", chromium_loads_pages)
@@ -92,6 +95,28 @@ def wget_follows_links(world):
     visits = pages_seen(world, host)
     assert sorted(visit.path for visit in visits) == ["/links/", "/links/a", "/links/b"], visits
     check_visits(visits, "plain", "Wget/")
+
+
+def wget_archives(world):
+    """With the configuration that the recipe gives, an archive holds nothing of curtsy's."""
+    folder = world.folder / "archive"
+    folder.mkdir()
+    curtsy = Curtsy(world.curtsy.program, folder, DELAY_MS, world.internet, recipes.block("[responses]"))
+    try:
+        curtsy.trust(world.internet.certificates)
+        urls = ["http://warc.plain.test/1", "https://warc.intercept.test/1"]
+        trust = f"--ca-certificate={curtsy.bundle}"
+        said = programs.run(["wget", "-nv", "-O-", "--warc-file=site", trust, *urls], curtsy.environment(), folder)
+    finally:
+        curtsy.close()
+    kept = gzip.decompress((folder / "site.warc.gz").read_bytes()).decode()
+    answers = [record for record in kept.split("WARC/1.0\r\n") if record.startswith("WARC-Type: response\r\n")]
+    assert len(answers) == 2, said
+    for answer in answers:
+        head = answer.partition("\r\n\r\n")[2].partition("\r\n\r\n")[0]
+        fields = {line.partition(":")[0].lower() for line in head.split("\r\n")[1:]}
+        # These origins have no clock, so curtsy adds the time (RFC 9110, section 6.6.1).
+        assert fields == {"content-type", "content-length", "date"}, f"wget kept {head}"
 
 
 def git_clones(world):

@@ -14,9 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import files
+import programs
 import sites
 import stories
-from curtsy import Curtsy
+from curtsy import Curtsy, guarded
 from internet import Certificates, Internet
 
 NAMES = ["*.plain.test", "*.tunnel.test", "*.intercept.test", "*.closed.test", "*.shop.test"]
@@ -31,16 +32,26 @@ def main():
         certificates = Certificates(folder, NAMES)
         sites.FILES.update(files.repository(folder) | files.packages(folder) | files.registries())
         internet = Internet(sites.answer, certificates)
-        curtsy = Curtsy(str(Path(program).resolve()), folder, stories.DELAY_MS, internet)
+        curtsies = start(str(Path(program).resolve()), folder, internet)
         try:
-            curtsy.trust(certificates)
-            failed = run_all(stories.World(curtsy, internet, folder), wanted)
-            failed += not keeps_its_promise(curtsy)
+            failed = run_all(stories.World(*curtsies, internet, folder), wanted)
+            failed += sum(not keeps_its_promise(curtsy) for curtsy in curtsies)
         finally:
-            curtsy.close()
+            for curtsy in curtsies:
+                curtsy.close()
             internet.close()
     print(f"clients: {time.monotonic() - began:.0f} s, " + ("all is well" if not failed else f"{failed} failed"))
     sys.exit(1 if failed else 0)
+
+
+def start(program, folder, internet):
+    """One that everybody may use, and one for those who give a name and a password."""
+    users = [client.name for client in programs.clients()]
+    curtsies = [Curtsy(program, folder / "open", stories.DELAY_MS, internet)]
+    curtsies.append(guarded(program, folder / "guarded", stories.DELAY_MS, internet, users))
+    for curtsy in curtsies:
+        curtsy.trust(internet.certificates)
+    return curtsies
 
 
 def run_all(world, wanted):

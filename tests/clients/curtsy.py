@@ -31,6 +31,17 @@ PRIVATE = ("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDL
            "GIT_SSL_CAINFO", "NODE_OPTIONS", "JAVA_TOOL_OPTIONS", "WGETRC", "PYTHONPATH")
 PRIVATE_PREFIXES = ("CURTSY_", "PIP_", "NPM_CONFIG_", "GIT_")
 
+PASSWORD = "tulip"
+HASH = "$2b$04$ufPArKFuESnVF8FbP4kRQeIzf5l42dP4D9uq5OaHdD6ce1Lq5JJL2"
+
+
+def guarded(program, folder, delay_ms, internet, users):
+    """A curtsy that asks everybody for the password, and writes down who asked for what."""
+    folder.mkdir()
+    (folder / "users").write_text("".join(f"{user}:{HASH}\n" for user in users))
+    variables = {"CURTSY_ACCESS__USERS_FILE": str(folder / "users"), "CURTSY_LOG__ACCESS": str(folder / "access")}
+    return Curtsy(program, folder, delay_ms, internet, variables=variables)
+
 
 def bare_environment():
     """The environment without any proxy, CA or setting of curtsy."""
@@ -40,14 +51,15 @@ def bare_environment():
 
 
 class Curtsy:
-    def __init__(self, program, folder, delay_ms, internet, more=""):
-        """`more` is configuration besides what all have."""
+    def __init__(self, program, folder, delay_ms, internet, more="", variables=None):
+        """`more` is configuration besides what all have, and so are `variables`."""
         self.program, self.folder = program, folder
+        folder.mkdir(exist_ok=True)
         self.config = folder / "curtsy.toml"
         roots = internet.certificates.ca
         self.config.write_text(SETTINGS.format(folder=folder, delay=delay_ms, roots=roots) + more)
         # By variable, so that `more` may have the section.
-        self.variables = {"CURTSY_UPSTREAM__PROXY": f"http://127.0.0.1:{internet.port}"}
+        self.variables = {"CURTSY_UPSTREAM__PROXY": f"http://127.0.0.1:{internet.port}", **(variables or {})}
         self.log = []
         self.process = subprocess.Popen([program, "--config", self.config], stderr=subprocess.PIPE, text=True,
                                         stdout=subprocess.DEVNULL, env={**bare_environment(), **self.variables})
@@ -70,9 +82,9 @@ class Curtsy:
         with self.bundle.open("a") as file:
             file.write(origins.ca.read_text())
 
-    def environment(self):
+    def environment(self, user=""):
         """What docs/recipes.md has people set."""
-        proxy = f"http://{self.proxy}"
+        proxy = f"http://{user}:{PASSWORD}@{self.proxy}" if user else f"http://{self.proxy}"
         return {**bare_environment(), "http_proxy": proxy, "https_proxy": proxy, "HTTP_PROXY": proxy, "HTTPS_PROXY": proxy,
                 "SSL_CERT_FILE": str(self.bundle), "REQUESTS_CA_BUNDLE": str(self.bundle),
                 "GIT_SSL_CAINFO": str(self.bundle), "NODE_EXTRA_CA_CERTS": str(self.bundle), "NODE_USE_ENV_PROXY": "1"}
@@ -83,6 +95,10 @@ class Curtsy:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         text = opener.open(f"http://{self.admin}/metrics", timeout=20).read().decode()
         return sum(float(line.split()[-1]) for line in text.splitlines() if line.split("{")[0].split(" ")[0] == name)
+
+    def requests(self):
+        """What the access log has, where there is one."""
+        return [json.loads(line) for line in (self.folder / "access").read_text().splitlines()]
 
     def close(self):
         self.process.terminate()

@@ -24,6 +24,8 @@ class Visit:
     fields: dict
     status: int = 0
     answer: dict = None
+    # Before the answer was written, and after.
+    answering: float = 0.0
     answered: float = 0.0
 
 
@@ -84,11 +86,12 @@ class Internet:
         with self.lock:
             earlier = self.hosts.setdefault(visit.host, [])
             visit.status, visit.answer, body = self.site(visit, earlier)
-            visit.answered = time.time()
+            visit.answering = time.time()
             earlier.append(visit)
         fields = {"Content-Type": "text/plain", "Content-Length": len(body), **visit.answer}
         lines = [f"HTTP/1.1 {visit.status} So", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
         stream.write("\r\n".join(lines).encode() + (b"" if method == "HEAD" else body))
+        visit.answered = time.time()
 
 
 def read_head(head):

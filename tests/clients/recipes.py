@@ -114,7 +114,7 @@ python3 one.py
 def run(section, world):
     left_out = [f"docs/recipes.md:{block.line}" for block in section.left_out()]
     assert not left_out, f"never run, and not marked as such: {', '.join(left_out)}"
-    folder = world.folder / re.sub(r"\W", "", section.name)
+    folder = world.folder / ("recipe-" + re.sub(r"\W", "", section.name))
     folder.mkdir()
     for number, block in enumerate(section.of("toml")):
         check_configuration(block, folder / f"{number}.toml", world.curtsy)

@@ -22,6 +22,7 @@ TUNNEL_TOLERANCE = 0.05 * DELAY_MS / 1000
 @dataclass
 class World:
     curtsy: object
+    guarded: object
     internet: object
     folder: Path
 
@@ -51,16 +52,18 @@ def all_stories():
 
 def fetch_pages(client, world):
     """Three pages and a forbidden one, in clear, in a tunnel and in a tunnel that curtsy reads; and a host that forbids
-    everything."""
+    everything. All by name and password, which every client takes from the proxy's URL."""
     paths = ["/1", "/2", "/3", "/private/4"]
     urls = [f"{scheme}://{client.name}.{mode}.test{path}" for mode, scheme in MODES.items() for path in paths]
     urls.append(f"https://{client.name}.closed.test/")
-    environment = {**world.curtsy.environment(), "PAGES": " ".join(urls)}
-    said = programs.run(client.command(urls, world.curtsy.bundle), environment, world.folder)
+    environment = {**world.guarded.environment(client.name), "PAGES": " ".join(urls)}
+    said = programs.run(client.command(urls, world.guarded.bundle), environment, world.folder)
     for mode in MODES:
         check_pages(client, world, mode, said)
     assert client.refused in said, f"no {client.refused!r} of the closed host in:\n{said}"
     assert not pages_seen(world, f"{client.name}.closed.test")
+    asked = [request for request in world.guarded.requests() if f"{client.name}." in request["url"]]
+    assert len(asked) > 8 and {request["user"] for request in asked} == {client.name}, asked
 
 
 def check_pages(client, world, mode, said):
@@ -100,7 +103,6 @@ def wget_follows_links(world):
 def wget_archives(world):
     """With the configuration that the recipe gives, an archive holds nothing of curtsy's."""
     folder = world.folder / "archive"
-    folder.mkdir()
     curtsy = Curtsy(world.curtsy.program, folder, DELAY_MS, world.internet, recipes.block("[responses]"))
     try:
         curtsy.trust(world.internet.certificates)

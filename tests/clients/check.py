@@ -46,7 +46,7 @@ def main():
 
 def start(program, folder, internet):
     """One that everybody may use, and one for those who give a name and a password."""
-    users = [client.name for client in programs.clients()]
+    users = [client.name for client in programs.clients()] + ["git"]
     curtsies = [Curtsy(program, folder / "open", stories.DELAY_MS, internet)]
     curtsies.append(guarded(program, folder / "guarded", stories.DELAY_MS, internet, users))
     for curtsy in curtsies:

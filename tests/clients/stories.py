@@ -122,17 +122,17 @@ def wget_archives(world):
 
 
 def git_clones(world):
-    """Over what git calls dumb HTTP: a request for every file."""
+    """Over what git calls dumb HTTP: a request for every file. It sends its name and password when it is asked to."""
+    environment = world.guarded.environment("git")
     for mode, scheme in MODES.items():
         host, copy = f"git.{mode}.test", world.folder / f"{mode}.copy"
-        said = programs.run(["git", "clone", "-q", f"{scheme}://{host}/repo.git", copy], world.curtsy.environment(),
-                            world.folder)
+        said = programs.run(["git", "clone", "-q", f"{scheme}://{host}/repo.git", copy], environment, world.folder)
         assert (copy / "hello").is_file(), f"git in mode {mode}:\n{said}"
         visits = pages_seen(world, host)
         assert len(visits) > 3, visits
         check_visits(visits, mode, "git/")
     url = "http://git.plain.test/private/repo.git"
-    said = programs.run(["git", "clone", url, "never"], world.curtsy.environment(), world.folder)
+    said = programs.run(["git", "clone", url, "never"], environment, world.folder)
     assert "error: 403" in said, said
 
 

@@ -20,7 +20,7 @@ import stories
 from curtsy import Curtsy, guarded
 from internet import Certificates, Internet
 
-NAMES = ["*.plain.test", "*.tunnel.test", "*.intercept.test", "*.closed.test", "*.shop.test"]
+NAMES = ["*.plain.test", "*.tunnel.test", "*.intercept.test", "*.closed.test", "*.shop.test", "*.exec.test"]
 AT_ONCE = 5
 
 
@@ -34,13 +34,15 @@ def main():
         internet = Internet(sites.answer, certificates)
         curtsies = start(str(Path(program).resolve()), folder, internet)
         try:
-            failed = run_all(stories.World(*curtsies, internet, folder), wanted)
-            failed += sum(not keeps_its_promise(curtsy) for curtsy in curtsies)
+            results = run_all(stories.World(*curtsies, internet, folder), wanted)
+            results += [keeps_its_promise(curtsy) for curtsy in curtsies]
         finally:
             for curtsy in curtsies:
                 curtsy.close()
             internet.close()
-    print(f"clients: {time.monotonic() - began:.0f} s, " + ("all is well" if not failed else f"{failed} failed"))
+    failed = results.count(False)
+    print(f"\ntest result: {'FAILED' if failed else 'ok'}. {results.count(True)} passed; {failed} failed; "
+          f"in {time.monotonic() - began:.0f} s")
     sys.exit(1 if failed else 0)
 
 
@@ -55,14 +57,14 @@ def start(program, folder, internet):
 
 
 def run_all(world, wanted):
-    """How many stories failed."""
+    """How each story went."""
     names = [story.name for story in stories.all_stories()]
     unknown = set(wanted) - {"--all"} - set(names)
     if unknown:
         sys.exit(f"no story called {', '.join(unknown)}; there are: {', '.join(names)}")
     chosen = [story for story in stories.all_stories() if is_wanted(story, wanted)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return sum(not fine for fine in pool.map(lambda story: tell(story, world), chosen))
+        return list(pool.map(lambda story: tell(story, world), chosen))
 
 
 def is_wanted(story, wanted):

@@ -35,7 +35,7 @@ def repository(folder):
 
 
 def packages(folder):
-    """A Debian package and the list it is in."""
+    """A Debian package, the list it is in, and the list of lists."""
     tree = folder / "hello"
     (tree / "DEBIAN").mkdir(parents=True)
     control = "Package: hello\nVersion: 1\nArchitecture: all\nMaintainer: a <a@example.com>\nDescription: hello\n"
@@ -44,7 +44,8 @@ def packages(folder):
     subprocess.run(["dpkg-deb", "--root-owner-group", "-b", tree, archive], check=True, capture_output=True)
     content = archive.read_bytes()
     listed = f"{control}Filename: ./hello_1_all.deb\nSize: {len(content)}\nSHA256: {hashlib.sha256(content).hexdigest()}\n"
-    return {"/apt/Packages": listed.encode(), "/apt/hello_1_all.deb": content}
+    known = f"SHA256:\n {hashlib.sha256(listed.encode()).hexdigest()} {len(listed)} Packages\n"
+    return {"/apt/Release": known.encode(), "/apt/Packages": listed.encode(), "/apt/hello_1_all.deb": content}
 
 
 def registries():

@@ -18,7 +18,7 @@ class Client:
     agent: str
     # What it shows of a tunnel that was refused because robots.txt forbids the whole host.
     refused: str
-    # From URLs and the file that holds whom to trust to a command.
+    # From URLs and a file that holds whom to trust, if its environment does not say, to a command.
     command: Callable
 
 
@@ -42,7 +42,8 @@ def curl(urls, _):
 
 
 def wget(urls, bundle):
-    return ["wget", "-nv", "--tries=1", "--content-on-error", "-O-", f"--ca-certificate={bundle}", *urls]
+    trust = [f"--ca-certificate={bundle}"] if bundle else []
+    return ["wget", "-nv", "--tries=1", "--content-on-error", "-O-", *trust, *urls]
 
 
 def node(urls, _):

@@ -1,7 +1,7 @@
 """docs/recipes.md, run as it is written.
 
 Each section is one story. Its files (a block that begins with a comment with a file's name) are written down, then its
-`sh` blocks are run by one bash, in order, after those of "First of all". 3128 stands for curtsy's port and `example.com`
+`sh` blocks are run by one bash, in order; in those that come later, after those of "First of all". 3128 stands for curtsy's port and `example.com`
 for a host of the section's own; a line `#=> text` says what must be printed. `toml` blocks must be good configuration.
 
 Nothing may be left out by accident: a file that no `sh` block uses and a block of any other kind fail, unless
@@ -123,11 +123,17 @@ def run(section, world):
     host = f"{folder.name.lower()}.intercept.test"
     for name, block in section.files().items():
         (folder / name).write_text(placed(block.text, world.curtsy, host))
-    first = next(one for one in all_sections() if one.name == FIRST)
-    script = first.script() if section.name != FIRST else ""
-    said = bash(placed(script + section.script(), world.curtsy, host), folder, world.curtsy)
+    said = bash(placed(set_up_before(section) + section.script(), world.curtsy, host), folder, world.curtsy)
     for text in re.findall(r"^#=> (.*)$", section.script(), re.MULTILINE):
         assert placed(text, world.curtsy, host) in said, f"{text!r} was not printed:\n{said}"
+
+
+def set_up_before(section):
+    """What a reader has done on the way to this section."""
+    everything = all_sections()
+    names = [one.name for one in everything]
+    first = names.index(FIRST)
+    return everything[first].script() if names.index(section.name) > first else ""
 
 
 def check_configuration(block, path, curtsy):
@@ -150,7 +156,7 @@ def bash(script, folder, curtsy):
     (programs / "chromium").write_text(f'#!/bin/sh\nexec {shutil.which("chromium")} --no-sandbox "$@"\n')
     (programs / "chromium").chmod(0o755)  # in a container everybody is root, and then it wants to be told so
     path = [programs, Path(curtsy.program).parent, Path(sys.executable).parent, os.environ["PATH"]]
-    environment = {**bare_environment(), "PATH": ":".join(map(str, path)), "HOME": str(folder),
+    environment = {**bare_environment(), **curtsy.variables, "PATH": ":".join(map(str, path)), "HOME": str(folder),
                    "CURTSY_CONFIG": str(curtsy.config)}
     command = ["timeout", str(PATIENCE), "bash", "-euo", "pipefail", "-c", f"exec 2>&1\n{script}"]
     done = subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)

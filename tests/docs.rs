@@ -3,8 +3,12 @@
 //! Every block fenced as `sh` is run by bash in an empty folder, with the built program first in the path. In it
 //! `http://127.0.0.1:3128` stands for a running curtsy, `127.0.0.1:3129` for its admin listener and
 //! `http://example.com` for an origin, all three on loopback ports the system chose. A line `#=> text` says what the
-//! block must print. Blocks fenced as `console` are for readers only: they need the internet, or minutes.
+//! block must print. Blocks fenced as `console` are for readers only: they need the internet, or minutes. Those of
+//! `docs/recipes.md` need the clients they are about: `tests/clients/run` has them.
+//!
+//! Settings that are named in the text exist, and `docs/defaults.md` has a reason for each number of `config.toml`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -138,7 +142,8 @@ fn run(script: &str, folder: &Path, admin: &str) -> (bool, String) {
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let docs = std::fs::read_dir(root.join("docs")).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut documents: Vec<PathBuf> = docs.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
+    let is_ours = |path: &PathBuf| path.extension().is_some_and(|end| end == "md") && !path.ends_with("recipes.md");
+    let mut documents: Vec<PathBuf> = docs.filter(is_ours).collect();
     documents.push(root.join("README.md"));
     documents
 }
@@ -188,4 +193,116 @@ fn a_failing_command_is_noticed() {
     assert_eq!(run("echo before\nfalse\necho after", folder.path(), ""), (false, "before\n".into()));
     assert!(!run("false | cat", folder.path(), "").0);
     assert!(!run("echo $not_set", folder.path(), "").0);
+}
+
+const CONFIG: &str = include_str!("../config.toml");
+const DEFAULTS: &str = include_str!("../docs/defaults.md");
+
+/// Every key of `config.toml` that has a default, with it: `politeness.delay`.
+fn settings() -> BTreeMap<String, toml::Value> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![(String::new(), toml::Value::Table(CONFIG.parse().expect("config.toml is TOML")))];
+    while let Some((path, value)) = left.pop() {
+        match value {
+            toml::Value::Table(table) => left.extend(table.into_iter().map(|(key, value)| match path.as_str() {
+                "" => (key, value),
+                section => (format!("{section}.{key}"), value),
+            })),
+            value => {
+                found.insert(path, value);
+            }
+        }
+    }
+    found
+}
+
+/// The keys that `config.toml` shows behind a `#`, which have no default: `politeness.rate`, and those of `[[host]]`.
+fn settings_without_default() -> BTreeSet<String> {
+    let mut section = String::new();
+    let mut found = BTreeSet::new();
+    for line in CONFIG.lines() {
+        let words = line.trim_start_matches("# ");
+        if let Some(name) = words.strip_prefix('[') {
+            section = name.trim_matches(['[', ']']).to_owned();
+        } else if let (true, Some((key, _))) = (line.starts_with("# "), words.split_once(" = ")) {
+            found.insert(format!("{section}.{}", key.trim()));
+        }
+    }
+    found
+}
+
+/// What stands between backticks, outside of code blocks.
+fn code_spans(text: &str) -> impl Iterator<Item = &str> {
+    text.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2))
+}
+
+/// Settings that a text names and that do not exist: words such as `politeness.dealy`, and `[[host]] dealy`.
+fn unknown_settings(text: &str) -> Vec<String> {
+    let known: BTreeSet<String> = settings().into_keys().chain(settings_without_default()).collect();
+    let sections: BTreeSet<&str> = known.iter().filter_map(|key| Some(key.rsplit_once('.')?.0)).collect();
+    let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_' || c == '2');
+    let mut unknown = Vec::new();
+    for span in code_spans(text) {
+        let name = span.replace("[[host]] ", "host.");
+        let name = name.split([' ', '=']).next().unwrap_or_default();
+        let Some((section, key)) = name.rsplit_once('.') else { continue };
+        let names_one = sections.contains(section) && is_word(key) && !["md", "rs", "toml", "txt"].contains(&key);
+        if names_one && !known.contains(name) && !sections.contains(name) {
+            unknown.push(name.to_owned());
+        }
+    }
+    unknown
+}
+
+/// Elsewhere the same words are events in the log.
+const ABOUT_SETTINGS: &[(&str, &str)] = &[
+    ("defaults.md", DEFAULTS),
+    ("migrating.md", include_str!("../docs/migrating.md")),
+    ("recipes.md", include_str!("../docs/recipes.md")),
+];
+
+#[test]
+fn settings_that_the_documentation_names_exist() {
+    for (name, text) in ABOUT_SETTINGS {
+        assert_eq!(unknown_settings(text), [""; 0], "docs/{name} names settings that do not exist");
+    }
+}
+
+#[test]
+fn a_setting_that_does_not_exist_is_noticed() {
+    let text = "`politeness.dealy`, `politeness.delay = \"1s\"`, `politeness.rate`, `tls.tunnel.max_lifetime`, `tls.tunel`,\n\
+        `[[host]] jitter`, `[[host]] jiter`, `robots.txt`, `example.com`\n```toml\npoliteness.dilay\n```\n";
+    assert_eq!(unknown_settings(text), ["politeness.dealy", "tls.tunel", "host.jiter"]);
+}
+
+/// How `docs/defaults.md` writes a default that has to have a reason: numbers, times and sizes.
+fn number(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::Integer(_) | toml::Value::Float(_) => Some(value.to_string()),
+        toml::Value::String(text) => {
+            let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+            let units = ["ms", "s", "m", "h", "d", "KiB", "MiB", "GiB"];
+            (unit.len() < text.len() && units.contains(&unit)).then(|| text.clone())
+        }
+        toml::Value::Array(list) if !list.is_empty() => {
+            list.iter().map(number).collect::<Option<Vec<_>>>().map(|list| list.join(", "))
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn every_number_has_its_reason() {
+    let rows = DEFAULTS.lines().filter(|line| line.starts_with("| `"));
+    let told: BTreeMap<String, String> = rows
+        .map(|row| {
+            let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+            assert!(cells.len() == 3 && !cells[2].is_empty(), "not a key, a default and a reason: {row}");
+            (cells[0].trim_matches('`').to_owned(), cells[1].to_owned())
+        })
+        .collect();
+    let wanted: BTreeMap<String, String> =
+        settings().iter().filter_map(|(key, value)| Some((key.clone(), number(value)?))).collect();
+    assert!(wanted.len() > 40, "config.toml has more numbers than {}", wanted.len());
+    assert_eq!(told, wanted, "docs/defaults.md on the left, config.toml on the right");
 }

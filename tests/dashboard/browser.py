@@ -12,12 +12,12 @@ import time
 FLAGS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe",
-    "--disable-extensions", "--disable-default-apps", "--mute-audio", "--no-proxy-server",
+    "--disable-extensions", "--disable-default-apps", "--mute-audio",
 ]
 
 
 class Browser:
-    def __init__(self):
+    def __init__(self, flags=("--no-proxy-server",), environment=None):
         program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
         if not program:
             raise SystemExit("there is no chromium")
@@ -32,9 +32,9 @@ class Browser:
             os.dup2(writing, 4)
 
         self.process = subprocess.Popen(
-            [program, *FLAGS, f"--user-data-dir={self.profile}", "about:blank"],
+            [program, *FLAGS, *flags, f"--user-data-dir={self.profile}", "about:blank"],
             preexec_fn=give_pipes, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL)
+            stderr=subprocess.DEVNULL, env=environment)
         os.close(to_browser)
         os.close(from_browser)
         self.lock, self.answers, self.next = threading.Condition(), {}, 0

@@ -1,0 +1,39 @@
+"""What the origins of the small internet answer. A host's name says what kind it is."""
+
+import programs
+import shops
+
+FILES = {}  # path: content, the same on every host; check.py puts here what is made for this run
+LINKS = b"<a href=a>a</a> <a href=b>b</a> <a href=/private/c>c</a>"
+PARTS = b"<!doctype html><link rel=icon href=data:,><body><script src=/parts/1.js></script><script src=/parts/2.js></script>"
+TOKENS = {client.name: client.token for client in programs.clients()}
+
+
+def answer(visit, earlier):
+    """Status, fields and body."""
+    name, _, kind = visit.host.partition(".")
+    path = visit.path.partition("?")[0].replace("/./", "/")
+    if path == "/robots.txt":
+        return 200, {}, robots(name, kind)
+    if kind == "shop.test":
+        return shops.answer(name, visit, earlier)
+    if path == "/links/":
+        return 200, {"Content-Type": "text/html"}, LINKS
+    if path == "/parts":
+        return 200, {"Content-Type": "text/html"}, PARTS
+    if path.startswith("/parts/"):
+        return 200, {"Content-Type": "text/javascript"}, f"document.body.append('part of {visit.host} ')".encode()
+    if path in FILES:
+        kind = "text/html" if path.endswith("/") else "application/octet-stream"
+        return 200, {"Content-Type": kind}, FILES[path]
+    if path.startswith(("/repo.git/", "/apt/")):
+        return 404, {}, b"no such file\n"
+    return 200, {}, f"{visit.host} {visit.path}\n".encode()
+
+
+def robots(name, kind):
+    """Rules for the client that the host is named after and for nobody else, so that they count only if curtsy knows
+    whom it has before it. Of a tunnel it may not know: some say who they are inside only."""
+    if kind == "closed.test":
+        return b"User-agent: *\nDisallow: /\n"
+    return f"User-agent: {TOKENS.get(name, '*')}\nDisallow: /private/\n".encode()

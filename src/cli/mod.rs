@@ -4,6 +4,7 @@ mod admin;
 mod ca;
 mod client;
 pub mod config;
+mod doctor;
 mod explain;
 mod health;
 mod host;
@@ -50,6 +51,7 @@ const EXAMPLES: &str = "Examples:
   curtsy tail --denied                          what is refused, and why
   curtsy state export state.jsonl               all that survives a restart
   curtsy explain http://example.com/page        when would it start, and why then?
+  curtsy doctor -- python3 crawl.py             why does it not get through?
   curtsy config init                            write a documented curtsy.toml";
 
 #[derive(Debug, Subcommand)]
@@ -82,6 +84,8 @@ enum Command {
     State(state::StateArgs),
     /// Show, hand out, trust and replace the local CA that interception signs with
     Ca(ca::CaArgs),
+    /// Find out why a client does not get through
+    Doctor(doctor::DoctorArgs),
     /// Exit 0 if a running curtsy takes requests (for HEALTHCHECK)
     Health(health::HealthArgs),
 }
@@ -186,6 +190,7 @@ pub fn main() -> ExitCode {
         Some(Command::Client(args)) => client::steer(args, &sources, &mut streams),
         Some(Command::State(args)) => state::run(args, &sources, &mut streams),
         Some(Command::Ca(args)) => ca::run(args, &sources, &mut streams),
+        Some(Command::Doctor(args)) => doctor::run(args, &sources, paint_page, &mut streams),
         Some(Command::Health(args)) => health::run(args, &sources, streams.err),
     };
     match result {

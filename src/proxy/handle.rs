@@ -75,7 +75,8 @@ async fn pass(
     match target? {
         Target::Forward(origin) if probe::is_meant(&origin.host) => {
             let who = Who { name: user.or_else(|| wish::name(&parts.headers)), address: client.peer.ip() };
-            let response = probe::answer(&worker.shared, settings, &origin, who, &parts.method);
+            let inside = client.inside().is_some();
+            let response = probe::answer(&worker.shared, settings, &origin, inside, who, &parts.method);
             answered(in_flight, response.status().as_u16(), Outcome::Rejected);
             Ok(response)
         }

@@ -25,6 +25,7 @@ pub(super) fn answer(
     shared: &Shared,
     settings: &Settings,
     origin: &Origin,
+    inside: bool,
     who: Who<'_>,
     method: &Method,
 ) -> Response<Body> {
@@ -37,7 +38,7 @@ pub(super) fn answer(
         "scheme": origin.scheme.as_str(),
         // Whether HTTPS is read here at all, and whether this was.
         "intercepts": settings.leaves.is_some(),
-        "intercepted": origin.scheme == Scheme::Https,
+        "intercepted": inside && origin.scheme == Scheme::Https,
         "mode": mode(politeness.mode),
         "max_wait_s": politeness.max_wait.as_secs_f64(),
     });

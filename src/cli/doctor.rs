@@ -22,7 +22,7 @@ use self::command::{Command, Kind};
 use self::finding::{Finding, Level};
 use self::patience::Waits;
 use self::probe::{Heard, Probe, Proxy};
-use self::trials::{RECIPES, Recipe};
+use self::trials::{RECIPES, Recipe, Verdict};
 use self::variables::{Env, NAMES, Wanted};
 use super::admin::{AskArgs, Call, Running, Trouble};
 use super::config::Streams;
@@ -107,17 +107,14 @@ fn examine(args: &DoctorArgs, sources: &Sources) -> Result<Vec<Finding>, Trouble
     findings.extend(scene.mode());
     let command = match args.command.as_slice() {
         [] => None,
-        words => match Command::look(words, &sources.env) {
-            Some(command) => Some(command),
-            None => {
-                findings.push(Finding::fail(
-                    "command",
-                    format!("there is no program {}", words[0]),
-                    "check its name and PATH",
-                ));
-                None
-            }
-        },
+        words => {
+            let Some(command) = Command::look(words, &sources.env) else {
+                let text = format!("there is no program {}", words[0]);
+                findings.push(Finding::fail("command", text, "check its name and PATH"));
+                return Ok(findings);
+            };
+            Some(command)
+        }
     };
     let waits = Waits {
         most: Duration::try_from_secs_f64(scene.probe.max_wait_s).unwrap_or_default(),
@@ -265,7 +262,8 @@ impl Scene {
     /// Every client that is known and there.
     fn look_at_all(&self, env: &Env, waits: &Waits) -> Vec<Finding> {
         let there = |recipe: &Recipe| Some((*recipe, command::find(recipe.program, env)?));
-        let tried = trials::run(&RECIPES.iter().filter_map(there).collect::<Vec<_>>(), env);
+        let mut tried = trials::run(&RECIPES.iter().filter_map(there).collect::<Vec<_>>(), env);
+        tried.retain(|tried| tried.http != Verdict::Absent);
         let mut findings: Vec<Finding> = tried.iter().map(|tried| clients::finding(tried, self, env, false)).collect();
         if command::find("java", env).is_some() {
             findings.push(clients::java(self, env, false));
@@ -292,7 +290,10 @@ impl Scene {
         };
         let recipes = RECIPES.iter().filter(|recipe| names.contains(&recipe.name));
         let clients: Vec<(Recipe, PathBuf)> = recipes.map(|recipe| (*recipe, command.program.clone())).collect();
-        let tried = trials::run(&clients, env);
+        let mut tried = trials::run(&clients, env);
+        // Of libraries that nobody named, only those that are there.
+        let named = !matches!(&command.kind, Kind::Python(libraries) if libraries.is_empty());
+        tried.retain(|tried| named || tried.http != Verdict::Absent);
         let mut findings: Vec<Finding> = tried.iter().map(|tried| clients::finding(tried, self, env, true)).collect();
         match &command.kind {
             Kind::Java => findings.push(clients::java(self, env, true)),
@@ -301,8 +302,6 @@ impl Scene {
             _ => {}
         }
         let tried: Vec<&str> = tried.iter().map(|tried| tried.recipe.name).collect();
-        // Of libraries that nobody named, only those that are there.
-        let named = !matches!(&command.kind, Kind::Python(libraries) if libraries.is_empty());
         findings.extend(waits.check_command(command, if named { &names } else { &tried }));
         findings
     }

@@ -28,6 +28,11 @@ pub(super) fn finding(tried: &Tried, scene: &Scene, env: &Env, asked: bool) -> F
             let text = format!("{who}: does not trust curtsy's CA{}", unset(tried.recipe.name, env));
             Finding::fail(ABOUT, text, trust(tried.recipe.name, scene))
         }
+        (Verdict::Absent, _) => {
+            let name = tried.recipe.name;
+            let fix = format!("python3 -m pip install {name}    (with the Python that runs it)");
+            Finding::fail(ABOUT, format!("{name} is imported, but this Python has no such library"), fix)
+        }
         (Verdict::Round, _) | (Verdict::Through, Verdict::Round) => around(tried, &who, env, asked),
         (Verdict::Stranger, _) | (_, Verdict::Stranger) => Finding::fail(
             ABOUT,
@@ -95,7 +100,7 @@ fn reads_when_told(version: Option<&str>) -> bool {
 fn unset(name: &str, env: &Env) -> String {
     match programs::named(name).map(|program| program.trust) {
         Some(Trust::Variable(variable, _)) => match env.get(variable) {
-            Some(value) => format!(" ({variable}={value} has it not)"),
+            Some(value) => format!(" ({variable}={value} lacks it)"),
             None => format!(" ({variable} is not set)"),
         },
         _ => String::new(),
@@ -108,6 +113,10 @@ pub(super) fn trust(name: &str, scene: &Scene) -> String {
     match trust {
         Trust::Variable(variable, file) => {
             format!("{} && export {variable}=\"$PWD/{}\"", scene.get_file(file), file.name())
+        }
+        Trust::Other(_) if name == "wget" => {
+            let get = scene.get_file(File::Bundle);
+            format!("{get} && echo \"ca_certificate = $PWD/bundle.pem\" >> ~/.wgetrc")
         }
         Trust::Other(words) => format!("{}, then {words}", scene.get_file(File::Bundle)),
     }

@@ -27,8 +27,8 @@ impl Waits {
         let mut findings: Vec<Finding> = known.iter().filter_map(|program| self.look(program)).collect();
         if findings.is_empty() && !known.is_empty() {
             let names: Vec<&str> = known.iter().map(|program| program.name).collect();
-            let text = format!("{} wait longer than a request is held ({})", names.join(", "), self.words());
-            findings.push(Finding::ok(ABOUT, text));
+            let text = format!("{}: by default longer than a request is held ({})", names.join(", "), self.words());
+            findings.push(Finding::ok(ABOUT, format!("timeouts of {text}")));
         }
         findings
     }

@@ -122,7 +122,11 @@ impl Proxy {
             format!("GET {url} HTTP/1.0\r\nHost: curtsy.invalid\r\nUser-Agent: curtsy-doctor\r\n{authorization}\r\n");
         stream.write_all(head.as_bytes())?;
         let mut answer = Vec::new();
-        stream.take(LONGEST_ANSWER).read_to_end(&mut answer)?;
+        // Who keeps the connection open all the same is no curtsy, but has answered.
+        let read = stream.take(LONGEST_ANSWER).read_to_end(&mut answer);
+        if answer.is_empty() {
+            read?;
+        }
         let answer = String::from_utf8_lossy(&answer);
         let no_http = || io::Error::new(io::ErrorKind::InvalidData, "it speaks no HTTP");
         let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(no_http)?;

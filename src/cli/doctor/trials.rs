@@ -112,7 +112,7 @@ pub(super) struct Tried {
     pub(super) https: Verdict,
 }
 
-/// Tries a few at once. Answers in the order in which they were given, without those that are not installed.
+/// Tries a few at once. Answers in the order in which they were given.
 pub(super) fn run(clients: &[(Recipe, PathBuf)], env: &Env) -> Vec<Tried> {
     let (next, tried) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     thread::scope(|scope| {
@@ -127,7 +127,7 @@ pub(super) fn run(clients: &[(Recipe, PathBuf)], env: &Env) -> Vec<Tried> {
             });
         }
     });
-    tried.into_inner().into_values().filter(|tried| tried.http != Verdict::Absent).collect()
+    tried.into_inner().into_values().collect()
 }
 
 /// Side by side, but not so many that they take each other's time.

@@ -46,14 +46,15 @@ impl Wanted<'_> {
         let (first, fix) = (missing.first()?, self.export(&missing));
         let are = if missing.len() == 1 { "is" } else { "are" };
         let text = format!("{} {are} not set", missing.join(" "));
-        if first.starts_with('h') {
-            return Some(Finding::fail(
-                "variables",
-                format!("{text}: curl and wget do not read the other spelling"),
-                fix,
-            ));
+        // Capitals come last.
+        if !first.starts_with('h') {
+            return Some(Finding::warn("variables", format!("{text}: some programs read only this spelling"), fix));
         }
-        Some(Finding::warn("variables", format!("{text}: some programs read only this spelling"), fix))
+        let why = match value(env, &first.to_ascii_uppercase()) {
+            Some(_) => "curl and wget read no other spelling".to_owned(),
+            None => format!("{} requests go round the proxy", first.trim_end_matches("_proxy")),
+        };
+        Some(Finding::fail("variables", format!("{text}: {why}"), fix))
     }
 
     fn unequal(&self, env: &Env, set: &[&str]) -> Option<Finding> {

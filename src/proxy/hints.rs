@@ -101,7 +101,7 @@ fn advice(program: Option<&Program>, stage: Stage, after: Duration, max_wait: Du
     let (name, longer) = (program.name, program.longer((max_wait + SPARE).as_secs()));
     match usual {
         Some(seconds) if is_about(after, seconds) => format!("{name} stops after {seconds} s by default; set {longer}"),
-        _ => format!("Its own timeout is too short for this queue; for {name} set {longer}"),
+        _ => format!("{name} has a timeout that is too short for this queue; set {longer}"),
     }
 }
 
@@ -126,9 +126,9 @@ mod tests {
         let httpx = told("python-httpx/0.28.1", Stage::Plain, 5.01);
         assert_eq!(httpx, "httpx stops after 5 s by default; set httpx.Client(timeout=180)");
         let httpx = told("python-httpx/0.28.1", Stage::Plain, 20.0);
-        assert_eq!(httpx, "Its own timeout is too short for this queue; for httpx set httpx.Client(timeout=180)");
+        assert_eq!(httpx, "httpx has a timeout that is too short for this queue; set httpx.Client(timeout=180)");
         assert!(told("Go-http-client/1.1", Stage::Connect, 59.9).starts_with("Go stops after 60 s by default"));
-        assert!(told("Go-http-client/1.1", Stage::Inside, 59.9).starts_with("Its own timeout"));
+        assert!(told("Go-http-client/1.1", Stage::Inside, 59.9).starts_with("Go has a timeout"));
         assert!(told("curl/7.88.1", Stage::Plain, 3.0).contains("curl --max-time 180"));
     }
 

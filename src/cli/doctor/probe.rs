@@ -84,11 +84,11 @@ impl Proxy {
     /// What programs are given.
     pub(super) fn secret_url(&self) -> String {
         let (user, password) = self.credentials.as_deref().and_then(|pair| pair.split_once(':')).unwrap_or_default();
-        let url = Url::parse(&format!("http://{}", self.address)).and_then(|mut url| {
+        let url = Url::parse(&format!("http://{}", self.address)).map(|mut url| {
             // Cannot fail: it has a host.
             let _ = url.set_username(user);
             let _ = url.set_password((!user.is_empty()).then_some(password));
-            Ok(url)
+            url
         });
         url.map_or_else(|_| self.url(), |url| url.as_str().trim_end_matches('/').to_owned())
     }

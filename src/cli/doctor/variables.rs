@@ -79,9 +79,9 @@ impl Wanted<'_> {
         }
         let heard = proxy.probe();
         match (scheme, &heard) {
-            ("https", Heard::Curtsy(_) | Heard::Stranger) => fail(format!(
-                "{name}={shown} starts with https://, but that port is plain HTTP, and clients hang; write http://"
-            )),
+            ("https", Heard::Curtsy(_) | Heard::Stranger) => {
+                fail(format!("{name}={shown} starts with https://, but that port is plain HTTP; write http://"))
+            }
             // A port that speaks TLS itself; the clients' own tries tell whether they can.
             ("https", _) => None,
             ("http", Heard::Curtsy(_)) => None,

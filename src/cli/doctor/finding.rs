@@ -94,7 +94,7 @@ mod tests {
             Finding::fail("client", "it is \u{1b}[31mnot trusted", "export X=y"),
         ];
         let expected = "\
- ok    it answers
+\x20ok    it answers
  warn  httpx gives up after 5 s
        fix: httpx.Client(timeout=180)
  fail  it is \\u{1b}[31mnot trusted

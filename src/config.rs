@@ -9,6 +9,7 @@ mod check;
 mod defaults;
 mod differences;
 mod environment;
+mod exposed;
 mod file;
 mod keys;
 mod kinds;

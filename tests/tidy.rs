@@ -22,7 +22,7 @@ use source::Source;
 const MAY_USE: &[(&str, &str)] = &[
     ("main", "cli"),
     ("lib", ""),
-    ("cli", "admin app clock config notify politeness robots shutdown store telemetry tls upstream"),
+    ("cli", "admin app clock config notify politeness programs robots shutdown store telemetry tls upstream"),
     (
         "app",
         "admin clock config events gate ledger metrics politeness proxy robots shutdown store telemetry tls upstream",
@@ -30,7 +30,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("admin", "clock config events gate metrics patience politeness proxy robots shutdown store"),
     (
         "proxy",
-        "clock config events frames gate metrics patience politeness robots shutdown store telemetry tls upstream",
+        "clock config events frames gate metrics patience politeness programs robots shutdown store telemetry tls upstream",
     ),
     ("robots", "clock config gate politeness store upstream"),
     ("gate", "clock config events ledger metrics politeness store upstream"),
@@ -44,6 +44,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("metrics", "clock politeness"),
     ("events", "clock"),
     ("patience", "clock"),
+    ("programs", ""),
     ("frames", ""),
     ("config", ""),
     ("clock", "politeness"),

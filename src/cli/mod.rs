@@ -5,6 +5,7 @@ mod ca;
 mod client;
 mod completions;
 pub mod config;
+mod doctor;
 mod explain;
 mod health;
 mod host;
@@ -52,6 +53,7 @@ const EXAMPLES: &str = "Examples:
   curtsy tail --denied                          what is refused, and why
   curtsy state export state.jsonl               all that survives a restart
   curtsy explain http://example.com/page        when would it start, and why then?
+  curtsy doctor -- python3 crawl.py             why does it not get through?
   curtsy config init                            write a documented curtsy.toml";
 
 #[derive(Debug, Subcommand)]
@@ -84,6 +86,8 @@ enum Command {
     State(state::StateArgs),
     /// Show, hand out, trust and replace the local CA that interception signs with
     Ca(ca::CaArgs),
+    /// Find out why a client does not get through
+    Doctor(doctor::DoctorArgs),
     /// Exit 0 if a running curtsy takes requests (for HEALTHCHECK)
     Health(health::HealthArgs),
     /// Print the script with which a shell completes commands and options
@@ -195,6 +199,7 @@ pub fn main() -> ExitCode {
         Some(Command::Client(args)) => client::steer(args, &sources, &mut streams),
         Some(Command::State(args)) => state::run(args, &sources, &mut streams),
         Some(Command::Ca(args)) => ca::run(args, &sources, &mut streams),
+        Some(Command::Doctor(args)) => doctor::run(args, &sources, paint_page, &mut streams),
         Some(Command::Health(args)) => health::run(args, &sources, streams.err),
         Some(Command::Completions(args)) => completions::run(args, Cli::command(), streams.out),
         Some(Command::Man(args)) => man::run(args, Cli::command(), &mut streams),

@@ -25,16 +25,20 @@ pub(super) fn span(seconds: u64) -> String {
 
 /// Foreign text that no terminal takes for a command, and that does not read backwards; cut if it is long.
 pub(super) fn printable(text: &str) -> String {
-    let harmless = |c: char| {
+    match text.char_indices().nth(LONGEST_TEXT) {
+        Some((end, _)) => harmless(&text[..end]) + "…",
+        None => harmless(text),
+    }
+}
+
+/// The same, however long it is.
+pub(super) fn harmless(text: &str) -> String {
+    let is_harmless = |c: char| {
         !c.is_control() && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
-    let mut shown = String::new();
-    for (number, c) in text.chars().enumerate() {
-        if number == LONGEST_TEXT {
-            shown.push('…');
-            break;
-        }
-        if harmless(c) { shown.push(c) } else { shown.extend(c.escape_unicode()) }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_harmless(c) { shown.push(c) } else { shown.extend(c.escape_unicode()) }
     }
     shown
 }

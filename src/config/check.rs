@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::exposed;
 use super::keys::KEYS;
 use super::load::Draft;
 use super::problems::{Origin, Place, Problem};
@@ -10,8 +11,8 @@ use super::suggest::or;
 use super::units::write_duration;
 use super::values::{Destination, HostPattern, Listen};
 
-/// `exposed`: others on this machine may read the file.
-pub(super) fn check(draft: &mut Draft<'_>, exposed: bool) {
+/// `in_open_file`: others on this machine may read the configuration file.
+pub(super) fn check(draft: &mut Draft<'_>, in_open_file: bool) {
     let mut problems = Vec::new();
     problems.extend(open_proxy(draft));
     problems.extend(open_admin(draft));
@@ -21,7 +22,8 @@ pub(super) fn check(draft: &mut Draft<'_>, exposed: bool) {
     problems.extend(everywhere(draft));
     problems.extend(pacing(draft));
     problems.extend(rules_never_reached(draft));
-    if exposed {
+    problems.extend(exposed::files(draft));
+    if in_open_file {
         problems.extend(secrets_in_the_file(draft));
     }
     draft.problems.extend(problems);

@@ -4,8 +4,10 @@
 //! belong to other commands, and those that Kubernetes adds for a Service called "curtsy", are left alone.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::Config;
+use super::exposed;
 use super::keys::{KEYS, Row};
 use super::load::Draft;
 use super::problems::{Place, Problem};
@@ -60,6 +62,7 @@ fn read_from_file(
         Ok(text) => {
             let text = text.trim_end_matches(['\r', '\n']);
             draft.put(row, &Raw::typed(text), &|_| place.clone());
+            draft.problems.extend(exposed::warning(Path::new(path), name, Some(place)));
         }
         Err(error) => draft.problems.push(Problem::error(format!("{path} cannot be read: {error}"), "", Some(place))),
     }

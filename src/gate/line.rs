@@ -37,6 +37,8 @@ pub struct Label {
     pub client: String,
     pub method: String,
     pub url: String,
+    /// The client's User-Agent, or nothing.
+    pub agent: String,
 }
 
 /// A visit that waits.
@@ -72,6 +74,16 @@ impl Line {
         if let Some(waiter) = self.0.lock().waiting.get_mut(&number) {
             waiter.label = Some(Box::new(label));
         }
+    }
+
+    pub(super) fn label_of(&self, number: u64) -> Option<Label> {
+        self.0.lock().waiting.get(&number)?.label.as_deref().cloned()
+    }
+
+    /// How many wait in this lane who came before.
+    pub(super) fn ahead_of(&self, number: u64, lane: &SharedLane) -> usize {
+        let waiters = self.0.lock();
+        waiters.waiting.range(..number).filter(|(_, waiter)| std::ptr::eq(&*waiter.lane, lane)).count()
     }
 
     pub(super) fn leave(&self, number: u64) {

@@ -5,6 +5,7 @@
 //! host goes through without either, and of those who wait only one in each lane keeps a timer.
 
 mod busiest;
+mod leaving;
 mod line;
 mod memories;
 mod news;
@@ -15,8 +16,8 @@ mod shared_lane;
 mod view;
 
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -33,6 +34,7 @@ use crate::store::Health;
 use self::line::Line;
 use self::registry::Registry;
 
+pub use self::leaving::Leaving;
 pub use self::line::{Backlog, Label, Waiting};
 pub use self::memories::Memories;
 pub use self::place::{Account, Permit, Place};
@@ -49,6 +51,8 @@ pub struct Gate {
     waiting: AtomicUsize,
     most_waiting: AtomicUsize,
     line: Line,
+    /// Who is told of visits whose client left while they waited.
+    leaving: OnceLock<leaving::Listener>,
     /// Keeps clients from choosing names that collide.
     key: RandomState,
     metrics: Arc<Metrics>,
@@ -79,6 +83,7 @@ impl Gate {
             waiting: AtomicUsize::new(0),
             most_waiting: AtomicUsize::new(most_waiting),
             line: Line::default(),
+            leaving: OnceLock::new(),
             key: RandomState::new(),
             metrics,
             events: Arc::default(),
@@ -88,6 +93,11 @@ impl Gate {
     /// Where what happens is told.
     pub fn events(&self) -> &Arc<Events> {
         &self.events
+    }
+
+    /// Has this told of every visit whose client leaves while it waits. To be called once; later calls change nothing.
+    pub fn on_leaving(&self, tell: impl Fn(&Leaving<'_>) + Send + Sync + 'static) {
+        let _ = self.leaving.set(leaving::Listener(Box::new(tell)));
     }
 
     /// Takes a place in the host's line, or hears at once why not.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Sleep;
 
+use super::leaving::Leaving;
 use super::line::Label;
 use super::registry::Guest;
 use super::shared_lane::{SharedLane, Told};
@@ -257,6 +258,13 @@ impl Standing {
         number
     }
 
+    fn tell_of_leaving(&self) {
+        if let Some((listener, number)) = self.gate.leaving.get().zip(self.number) {
+            let after = now().since(self.joined);
+            (listener.0)(&Leaving { line: &self.gate.line, lane: &self.lane, number, after });
+        }
+    }
+
     fn stop_waiting(&mut self) {
         if let Some(number) = self.number.take() {
             self.gate.waiting.fetch_sub(1, Relaxed);
@@ -269,6 +277,7 @@ impl Drop for Standing {
     fn drop(&mut self) {
         if self.asleep {
             self.gate.metrics.disconnect(Stage::Queued);
+            self.tell_of_leaving();
         }
         self.stop_waiting();
         let (ticket, now) = (self.ticket, now());

@@ -31,7 +31,10 @@ pub struct AccessLog {
 pub(super) struct Entry {
     pub(super) at: SystemTime,
     pub(super) client: SocketAddr,
+    /// Who proved to be one.
     pub(super) user: Option<String>,
+    /// The user, or what the client calls itself.
+    pub(super) name: Option<String>,
     pub(super) method: String,
     pub(super) url: String,
     /// A Curtsy-Error code, if curtsy answered itself.
@@ -100,6 +103,7 @@ impl Entry {
             at: clock::wall(),
             client,
             user: None,
+            name: None,
             method: method.to_string(),
             url,
             error: None,
@@ -114,7 +118,7 @@ impl Entry {
     pub(super) fn told(&self, url: &str, ending: &Ending) -> serde_json::Value {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         json!({
-            "client": self.user.clone().unwrap_or_else(|| self.client.ip().to_string()),
+            "client": self.name.clone().unwrap_or_else(|| self.client.ip().to_string()),
             "method": self.method,
             "url": url,
             "status": (ending.status != 0).then_some(ending.status),
@@ -130,13 +134,13 @@ impl Entry {
 }
 
 fn text_line(entry: &Entry, status: u16, bytes: u64, took: Duration, complete: bool) -> String {
-    let user = entry.user.as_deref().unwrap_or("-");
+    let name = entry.name.as_deref().unwrap_or("-");
     let status = if status == 0 { "-".to_owned() } else { status.to_string() };
     let mut line = format!(
         "{} {} {} {} {} {status} {bytes}B took={:.3}s",
         humantime::format_rfc3339_millis(entry.at),
         entry.client.ip(),
-        one_word(user),
+        one_word(name),
         one_word(&entry.method),
         one_word(&entry.url),
         took.as_secs_f64(),
@@ -164,6 +168,7 @@ fn json_line(entry: &Entry, status: u16, bytes: u64, took: Duration, complete: b
         "event": "request",
         "client": entry.client.ip().to_string(),
         "user": entry.user,
+        "name": entry.name,
         "method": entry.method,
         "url": entry.url,
         "status": (status != 0).then_some(status),
@@ -219,7 +224,7 @@ mod tests {
     #[test]
     fn a_line_stays_one_line() {
         let mut entry = entry("http://a.test/\n2026 forged", QueryStrings::Keep);
-        entry.user = Some("a b\u{1b}[31m".to_owned());
+        entry.name = Some("a b\u{1b}[31m".to_owned());
         let text = text_line(&entry, 200, 5, Duration::from_millis(1500), true);
         assert_eq!(text.matches('\n').count(), 1);
         assert!(text.contains("a\\u{20}b\\u{1b}[31m"), "{text}");

@@ -19,7 +19,7 @@ use super::label::Who;
 use super::near::Arrival;
 use super::robots::{self, Heard};
 use super::wish::Wish;
-use super::{Settings, Worker, help, label, tunnel};
+use super::{Settings, Worker, help, label, probe, tunnel};
 use crate::metrics::Outcome;
 use crate::politeness::HostKey;
 use crate::upstream::{Denied, UpstreamError};
@@ -56,6 +56,9 @@ pub(super) async fn connect(
     in_flight: &mut Option<InFlight>,
 ) -> Result<Response<Body>, Failure> {
     let Wanted { host, port, parts, user } = wanted;
+    if probe::is_meant(&host) {
+        return Err(Refusal::NotIntercepted.into());
+    }
     if help::is_meant(&host) {
         let why = "curtsy answers for this name itself, under http://, and is never looked up";
         return Err(UpstreamError::Dns(why.to_owned()).into());
@@ -69,7 +72,7 @@ pub(super) async fn connect(
     let Heard { crawl_delay, .. } = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     let visit = wish.visit(&worker.shared.gate, &parts.uri, peer, crawl_delay);
     let mut place = worker.shared.gate.join(&budget, visit)?;
-    let label = || label::of_tunnel(Who { name: job.name(), address }, &host, port);
+    let label = || label::of_tunnel(Who { name: job.name(), address }, &host, port, &parts.headers);
     place.known_as(label);
     place.called().await?;
     let opening = worker.upstream.tunnel(settings.terms(), &host, port).await;
@@ -88,7 +91,8 @@ pub(super) async fn connect(
         in_flight.answered(200, Outcome::Forwarded);
         in_flight.keep(permit);
     }
-    let passage = tunnel::Passage { host, budget, visit, job };
+    let label = Arc::new(label());
+    let passage = tunnel::Passage { host, budget, visit, job, label };
     tunnel::join(worker, settings, client, stream, early, in_flight.take(), Some(passage));
     Ok(established())
 }

@@ -63,6 +63,8 @@ pub(super) enum Refusal {
         left: Duration,
     },
     AuthRequired,
+    /// A probe of HTTPS where none is read.
+    NotIntercepted,
     ShuttingDown,
 }
 

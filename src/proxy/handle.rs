@@ -15,9 +15,10 @@ use super::client::{Client, Inside};
 use super::connect::Wanted;
 use super::failure::{Failure, Refusal};
 use super::in_flight::InFlight;
+use super::label::Who;
 use super::near::Arrival;
 use super::target::Target;
-use super::{Settings, Worker, connect, forward, help, intercept, landing, wish};
+use super::{Settings, Worker, connect, forward, help, intercept, landing, probe, users, wish};
 use crate::metrics::{Kind, Outcome};
 
 /// Answers every request, one way or the other.
@@ -55,8 +56,12 @@ async fn pass(
     if worker.shared.stop.is_requested() {
         return Err(Refusal::ShuttingDown.into());
     }
-    let user = admit(settings, client, &parts, in_flight).await?;
+    let user = admit(settings, client, &parts).await?;
     let user = user.as_deref();
+    if let Some(entry) = in_flight.as_mut().and_then(InFlight::entry) {
+        entry.user = user.filter(|_| settings.users.is_some()).map(str::to_owned);
+        entry.name = user.or_else(|| wish::name(&parts.headers)).map(str::to_owned);
+    }
     let target = match client.inside() {
         None => Target::read(&parts.method, &parts.uri, &parts.headers).map_err(Failure::from),
         Some(inside) => Target::read_inside(&inside.origin, &parts.method, &parts.uri, &parts.headers),
@@ -68,6 +73,13 @@ async fn pass(
         count(worker, settings, client, &parts, user)?;
     }
     match target? {
+        Target::Forward(origin) if probe::is_meant(&origin.host) => {
+            let who = Who { name: user.or_else(|| wish::name(&parts.headers)), address: client.peer.ip() };
+            let inside = client.inside().is_some();
+            let response = probe::answer(&worker.shared, settings, &origin, inside, who, &parts.method);
+            answered(in_flight, response.status().as_u16(), Outcome::Rejected);
+            Ok(response)
+        }
         Target::Forward(origin) if help::is_meant(&origin.host) => {
             let response = help::page(settings, &parts);
             answered(in_flight, response.status().as_u16(), Outcome::Rejected);
@@ -105,29 +117,21 @@ pub(super) fn count(
 }
 
 /// Whether this client may use the proxy at all, and by which name.
-async fn admit(
-    settings: &Settings,
-    client: &Client,
-    parts: &Parts,
-    in_flight: &mut Option<InFlight>,
-) -> Result<Option<String>, Failure> {
+async fn admit(settings: &Settings, client: &Client, parts: &Parts) -> Result<Option<String>, Failure> {
     let ip = client.peer.ip().to_canonical();
     if !settings.config.access.allow.iter().any(|net| net.contains(&ip)) {
         return Err(Refusal::ClientDenied.into());
     }
     // Inside of a tunnel it is whoever opened it, whatever the request says.
     if let Some(inside) = client.inside() {
-        if let (Some(user), Some(entry)) = (&inside.user, in_flight.as_mut().and_then(InFlight::entry)) {
-            entry.user = Some(user.clone());
-        }
         return Ok(inside.user.clone().or_else(|| inside.name.clone()));
     }
-    let Some(users) = &settings.users else { return Ok(None) };
-    let user = Box::pin(users.check(parts.headers.get(PROXY_AUTHORIZATION))).await.ok_or(Refusal::AuthRequired)?;
-    if let Some(entry) = in_flight.as_mut().and_then(InFlight::entry) {
-        entry.user = Some(user.clone());
+    let credentials = parts.headers.get(PROXY_AUTHORIZATION);
+    match &settings.users {
+        // Nobody has to prove anything, so a name is only what the client calls itself.
+        None => Ok(credentials.and_then(users::label)),
+        Some(users) => Box::pin(users.check(credentials)).await.map(Some).ok_or_else(|| Refusal::AuthRequired.into()),
     }
-    Ok(Some(user))
 }
 
 fn refuse(

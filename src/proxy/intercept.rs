@@ -23,8 +23,8 @@ use super::failure::Failure;
 use super::in_flight::InFlight;
 use super::near::{Arrival, Near};
 use super::serve::{self, TLS_HANDSHAKE};
-use super::untrusting::{self, Rejection};
-use super::{Settings, Worker, handle, help, wish};
+use super::untrusting::Rejection;
+use super::{Settings, Worker, handle, help, probe, wish};
 use crate::clock;
 use crate::config::OnUntrusted;
 use crate::politeness::{HostKey, Origin, Scheme};
@@ -47,7 +47,7 @@ fn leaves<'a>(worker: &Worker, settings: &'a Settings, client: &Client, host: &H
     let listed = tls.only.is_empty() || tls.only.iter().any(|pattern| pattern.matches(host.as_str()));
     let meant = help::is_meant(host) || listed && !tls.bypass.iter().any(|pattern| pattern.matches(host.as_str()));
     let left_alone = tls.on_untrusted == OnUntrusted::Tunnel && worker.shared.untrusting.knows(client.peer.ip(), host);
-    (meant && !left_alone).then_some(leaves)
+    (probe::is_meant(host) || meant && !left_alone).then_some(leaves)
 }
 
 /// Answers the client and looks at what it says, in a task of its own.
@@ -59,7 +59,7 @@ pub(super) async fn begin(
     in_flight: &mut Option<InFlight>,
 ) -> Result<Response<Body>, Failure> {
     let origin = Origin { scheme: Scheme::Https, host: wanted.host.clone(), port: wanted.port };
-    if !help::is_meant(&origin.host) {
+    if !help::is_meant(&origin.host) && !probe::is_meant(&origin.host) {
         worker.upstream.vet(settings.terms(), &origin).await?;
     }
     if let Some(in_flight) = in_flight.take() {
@@ -176,11 +176,15 @@ impl Look {
 /// The client does not want our certificate.
 fn rejected(worker: &Worker, settings: &Settings, client: &Client, wanted: &Wanted, rejection: Rejection) {
     let (shared, client, host) = (&worker.shared, client.peer.ip(), &wanted.host);
+    // Whoever probes is told by what becomes of it.
+    if probe::is_meant(host) {
+        return;
+    }
     shared.metrics.untrusting.inc();
     let tunnels = settings.config.tls.on_untrusted == OnUntrusted::Tunnel;
     if tunnels {
         shared.untrusting.note(client, host);
     }
     let agent = wanted.parts.headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
-    untrusting::tell(client, host, agent, rejection, tunnels);
+    shared.untrusting.tell(client, host, agent, rejection, tunnels);
 }

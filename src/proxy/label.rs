@@ -6,6 +6,9 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use http::HeaderMap;
+use http::header::USER_AGENT;
+
 use crate::gate::Label;
 use crate::politeness::{HostKey, Origin};
 use crate::upstream::Message;
@@ -19,25 +22,29 @@ pub(super) struct Who<'a> {
 }
 
 impl Who<'_> {
-    fn text(self) -> String {
+    pub(super) fn text(self) -> String {
         self.name.map_or_else(|| self.address.to_string(), |name| cut(name, LONGEST_NAME).into_owned())
     }
 }
 
 const LONGEST_URL: usize = 512;
 const LONGEST_NAME: usize = 100;
+const LONGEST_AGENT: usize = 200;
 
 /// Of a request that waits to be sent.
 pub(super) fn of(who: Who<'_>, origin: &Origin, message: &Message) -> Label {
     let (method, target) = message.line();
     // A parent proxy is sent the whole URL.
     let url = if target.starts_with('/') { format!("{origin}{target}") } else { target.to_owned() };
-    Label { client: who.text(), method: method.to_owned(), url: without_query(&url).into_owned() }
+    let agent = cut(message.user_agent(), LONGEST_AGENT).into_owned();
+    Label { client: who.text(), method: method.to_owned(), url: without_query(&url).into_owned(), agent }
 }
 
 /// Of a tunnel that waits to be opened.
-pub(super) fn of_tunnel(who: Who<'_>, host: &HostKey, port: u16) -> Label {
-    Label { client: who.text(), method: "CONNECT".to_owned(), url: format!("{host}:{port}") }
+pub(super) fn of_tunnel(who: Who<'_>, host: &HostKey, port: u16, headers: &HeaderMap) -> Label {
+    let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let agent = cut(agent, LONGEST_AGENT).into_owned();
+    Label { client: who.text(), method: "CONNECT".to_owned(), url: format!("{host}:{port}"), agent }
 }
 
 /// A URL that may be shown.

@@ -17,6 +17,7 @@ mod handle;
 mod headers;
 mod heeding;
 mod help;
+mod hints;
 mod identity;
 mod in_flight;
 mod intercept;
@@ -26,6 +27,7 @@ mod landing;
 mod lesson;
 mod max_forwards;
 mod near;
+mod probe;
 mod quotas;
 mod robots;
 mod send;
@@ -58,6 +60,7 @@ use crate::shutdown::{Live, Stop};
 use crate::tls::{Leaves, Own};
 use crate::upstream::{Guard, Terms, Trust};
 
+use self::hints::Hints;
 use self::quotas::Quotas;
 use self::tunnel::Notes;
 use self::untrusting::Untrusting;
@@ -209,6 +212,8 @@ impl Shared {
         stops: Arc<Stops>,
         stop: Stop,
     ) -> Self {
+        let hints = Hints::new(gate.events().clone(), stop.clone());
+        gate.on_leaving(move |leaving| hints.tell(leaving));
         Shared {
             settings: ArcSwap::from_pointee(settings),
             metrics,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
@@ -10,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::clock;
 use crate::politeness::HostKey;
+use crate::programs;
 use crate::telemetry::Seldom;
 
 /// How long such a client's tunnels to the host are not intercepted. Long enough for a crawl to get on, short enough
@@ -17,26 +19,62 @@ use crate::telemetry::Seldom;
 const LEFT_ALONE: Duration = Duration::from_secs(10 * 60);
 /// Clients and hosts remembered, at about 100 bytes each.
 const MOST: usize = 4096;
-/// Said once in this time.
-const REPEAT: Duration = Duration::from_secs(60);
+/// Said once in this time to each client, and each of its programs.
+const REPEAT: Duration = Duration::from_secs(60 * 60);
 
-/// Which clients are left alone, and with which hosts.
+/// Which clients are left alone, and with which hosts; and what was said of whom.
 #[derive(Debug)]
-pub(super) struct Untrusting(Cache<(IpAddr, HostKey), Instant>);
+pub(super) struct Untrusting {
+    left_alone: Cache<(IpAddr, HostKey), Instant>,
+    /// By address and name of the program.
+    said: Cache<(IpAddr, &'static str), Arc<Seldom>>,
+}
 
 impl Default for Untrusting {
     fn default() -> Self {
-        Untrusting(Cache::new(MOST))
+        Untrusting { left_alone: Cache::new(MOST), said: Cache::new(MOST) }
     }
 }
 
 impl Untrusting {
     pub(super) fn note(&self, client: IpAddr, host: &HostKey) {
-        self.0.insert((client, host.clone()), clock::now() + LEFT_ALONE);
+        self.left_alone.insert((client, host.clone()), clock::now() + LEFT_ALONE);
     }
 
     pub(super) fn knows(&self, client: IpAddr, host: &HostKey) -> bool {
-        self.0.get(&(client, host.clone())).is_some_and(|until| clock::now() < until)
+        self.left_alone.get(&(client, host.clone())).is_some_and(|until| clock::now() < until)
+    }
+
+    /// Names the client and what it needs.
+    pub(super) fn tell(
+        &self,
+        client: IpAddr,
+        host: &HostKey,
+        agent: Option<&str>,
+        rejection: Rejection,
+        tunnels: bool,
+    ) {
+        let program = programs::of_user_agent(agent.unwrap_or_default());
+        let Some(more) = self.may_speak(client, program.map_or("", |program| program.name)) else { return };
+        let trust = program.map_or_else(|| programs::USUAL_TRUST.to_owned(), |program| program.trust.words());
+        let then = if tunnels { "; its tunnels to this host are not intercepted for 10 minutes" } else { "" };
+        let (how, agent) = (rejection.words(), agent.unwrap_or("a client"));
+        tracing::warn!(
+            event = "client.untrusting", %client, %host, agent, more,
+            "{agent} does not trust curtsy's CA: {how}. The CA is at http://curtsy.invalid/ca.pem through this proxy, \
+             or from: curtsy ca export (bundle.pem: --format bundle). Then {trust}, or list the host in tls.bypass{then}"
+        );
+    }
+
+    /// How often this was not said since the last time, if it may be said now.
+    fn may_speak(&self, client: IpAddr, program: &'static str) -> Option<u64> {
+        let key = (client, program);
+        let seldom = self.said.get(&key).unwrap_or_else(|| {
+            let seldom = Arc::new(Seldom::new());
+            self.said.insert(key, seldom.clone());
+            seldom
+        });
+        seldom.may_speak(REPEAT)
     }
 }
 
@@ -87,67 +125,9 @@ impl Rejection {
     }
 }
 
-/// Names the client and what it needs.
-pub(super) fn tell(client: IpAddr, host: &HostKey, agent: Option<&str>, rejection: Rejection, tunnels: bool) {
-    static SAID: Seldom = Seldom::new();
-    let Some(more) = SAID.may_speak(REPEAT) else { return };
-    let (how, fix) = (rejection.words(), advice(agent.unwrap_or_default()));
-    let then = if tunnels { "; its tunnels to this host are not intercepted for 10 minutes" } else { "" };
-    let agent = agent.unwrap_or("a client");
-    tracing::warn!(
-        event = "client.untrusting", %client, %host, agent, more,
-        "{agent} does not trust curtsy's CA: {how}. The CA is at http://curtsy.invalid/ca.pem through this proxy, \
-         or from: curtsy ca export. Then {fix}, or list the host in tls.bypass{then}"
-    );
-}
-
-/// What makes a program trust one more CA, by how its User-Agent begins. Where a setting replaces all other roots, it
-/// wants the bundle.
-const ADVICE: [(&str, &str); 17] = [
-    ("curl", "curl --cacert ca.pem, or CURL_CA_BUNDLE=bundle.pem"),
-    ("wget", "wget --ca-certificate=bundle.pem: it reads no variable for it"),
-    ("git", "GIT_SSL_CAINFO=bundle.pem"),
-    ("python-requests", "REQUESTS_CA_BUNDLE=bundle.pem"),
-    ("pip", "PIP_CERT=bundle.pem"),
-    ("python", "SSL_CERT_FILE=bundle.pem"),
-    ("scrapy", "SSL_CERT_FILE=bundle.pem"),
-    ("npm", "npm_config_cafile=bundle.pem"),
-    ("node", "NODE_EXTRA_CA_CERTS=ca.pem"),
-    ("undici", "NODE_EXTRA_CA_CERTS=ca.pem"),
-    ("axios", "NODE_EXTRA_CA_CERTS=ca.pem"),
-    ("bun", "NODE_EXTRA_CA_CERTS=ca.pem"),
-    ("deno", "DENO_CERT=ca.pem"),
-    ("go-http-client", "SSL_CERT_FILE=bundle.pem"),
-    ("java", "import ca.pem with keytool, or set javax.net.ssl.trustStore"),
-    ("libwww-perl", "PERL_LWP_SSL_CA_FILE=bundle.pem"),
-    ("mozilla", "import ca.pem into the browser, as an authority for web sites"),
-];
-
-fn advice(agent: &str) -> &'static str {
-    let begins = |name: &str| agent.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
-    let known = ADVICE.iter().find(|(name, _)| begins(name));
-    known.map_or("SSL_CERT_FILE=bundle.pem for most programs (curtsy ca export --format bundle)", |(_, fix)| fix)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_client_is_told_its_own_remedy() {
-        for (agent, has) in [
-            ("curl/7.88.1", "--cacert"),
-            ("Wget/1.21.3", "--ca-certificate"),
-            ("python-requests/2.34", "REQUESTS_CA_BUNDLE"),
-            ("python-httpx/0.28", "SSL_CERT_FILE"),
-            ("node", "NODE_EXTRA_CA_CERTS"),
-            ("Go-http-client/1.1", "SSL_CERT_FILE"),
-            ("", "SSL_CERT_FILE"),
-            ("é", "SSL_CERT_FILE"),
-        ] {
-            assert!(advice(agent).contains(has), "{agent}: {}", advice(agent));
-        }
-    }
 
     #[test]
     fn what_a_client_does_shows_what_it_thinks() {
@@ -172,12 +152,23 @@ mod tests {
         assert!(!untrusting.knows(client, &a));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn each_program_of_each_client_is_named_once_an_hour() {
+        let untrusting = Untrusting::default();
+        let [here, there] = [[127, 0, 0, 1], [127, 0, 0, 2]].map(IpAddr::from);
+        assert_eq!(untrusting.may_speak(here, "curl"), Some(0));
+        assert_eq!(untrusting.may_speak(here, "curl"), None);
+        assert_eq!((untrusting.may_speak(here, ""), untrusting.may_speak(there, "curl")), (Some(0), Some(0)));
+        tokio::time::advance(REPEAT).await;
+        assert_eq!(untrusting.may_speak(here, "curl"), Some(1));
+    }
+
     #[test]
     fn many_clients_are_not_remembered_for_ever() {
         let (untrusting, host) = (Untrusting::default(), HostKey::parse("a.test").unwrap());
         for n in 0..20_000u32 {
             untrusting.note(IpAddr::from(n.to_be_bytes()), &host);
         }
-        assert!(untrusting.0.len() <= MOST);
+        assert!(untrusting.left_alone.len() <= MOST);
     }
 }

@@ -109,6 +109,18 @@ pub(super) fn credentials(value: &HeaderValue) -> Option<(String, String)> {
     decoded.split_once(':').map(|(name, password)| (name.to_owned(), password.to_owned()))
 }
 
+/// The name alone, where no users are known: what a client calls itself, as `Curtsy-Client` does. The password is not
+/// looked at.
+pub(super) fn label(value: &HeaderValue) -> Option<String> {
+    let (name, _) = credentials(value)?;
+    let fits =
+        !name.is_empty() && name.len() <= LONGEST_LABEL && name.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    fits.then_some(name)
+}
+
+/// As long as names are that people see.
+const LONGEST_LABEL: usize = 100;
+
 fn is_right(password: &str, hash: &str) -> bool {
     if is_bcrypt(hash) {
         return bcrypt::verify(password, hash).unwrap_or(false);
@@ -161,6 +173,15 @@ mod tests {
         for value in ["Basic", "Basic ", "Basic \"", "Basic !!!", "Bearer x", "Basic bm9jb2xvbg=="] {
             assert_eq!(users().check(Some(&HeaderValue::from_static(value))).await, None, "{value}");
         }
+    }
+
+    #[test]
+    fn without_users_a_name_is_a_label() {
+        assert_eq!(label(&basic("news:x")).as_deref(), Some("news"));
+        for text in [":x", "a\nb:x", "\u{e9}:x", &format!("{}:x", "a".repeat(101)), "no-colon"] {
+            assert_eq!(label(&basic(text)), None, "{text:?}");
+        }
+        assert_eq!(label(&HeaderValue::from_static("Bearer news:x")), None);
     }
 
     #[test]

@@ -165,6 +165,17 @@ fn refused(refusal: &Refusal) -> Words {
             "a user name and password are needed, or those given are wrong",
             "put them into the proxy URL: http://user:password@host:3128",
         ),
+        Refusal::NotIntercepted => Words {
+            outcome: Outcome::Rejected,
+            ..words(
+                StatusCode::NOT_IMPLEMENTED,
+                "Routing works, interception is off",
+                "bad-request",
+                "http_request_error",
+                "the tunnel came to curtsy, which does not read HTTPS here, so it cannot answer inside",
+                "nothing is wrong; tls.intercept = true reads HTTPS with the local CA",
+            )
+        },
         Refusal::ShuttingDown => Words {
             retry_after: Some(5),
             outcome: Outcome::Rejected,
@@ -375,6 +386,7 @@ mod tests {
         let failures = [
             Failure::Bad(BadRequest::Port),
             Failure::Refused(Refusal::AuthRequired),
+            Failure::Refused(Refusal::NotIntercepted),
             Failure::Upstream(UpstreamError::HeadTooLarge),
             Failure::Upstream(UpstreamError::TransferCoding),
             Failure::Upstream(UpstreamError::Refused),

@@ -81,7 +81,6 @@ impl Message {
         Ok(())
     }
 
-    /// The same once more, if it may be sent twice.
     /// Method and target, as they are sent.
     pub fn line(&self) -> (&str, &str) {
         let line = self.head.split(|byte| *byte == b'\r').next().unwrap_or_default();
@@ -89,6 +88,18 @@ impl Message {
         (words.next().unwrap_or_default(), words.next().unwrap_or_default())
     }
 
+    /// As the client calls itself; nothing if it does not.
+    pub fn user_agent(&self) -> &str {
+        const NAME: &[u8] = b"user-agent: ";
+        let fields = self.head.split(|byte| *byte == b'\n').skip(1).take_while(|line| *line != b"\r");
+        let mut values = fields.filter_map(|line| {
+            let (name, value) = line.split_at_checked(NAME.len())?;
+            name.eq_ignore_ascii_case(NAME).then_some(value)
+        });
+        values.next().and_then(|value| str::from_utf8(value).ok()).unwrap_or_default().trim_end()
+    }
+
+    /// The same once more, if it may be sent twice.
     pub fn again(&self) -> Option<Message> {
         self.repeatable.then(|| Message { head: self.head.clone(), body: RequestBody::Empty, ..*self })
     }

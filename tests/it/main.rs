@@ -40,6 +40,8 @@
 //! | what is told while it happens | `events` |
 //! | looking on from the command line | `watching` |
 //! | what counts, and other numbers while it runs | `steering` |
+//! | why a client does not get through | `doctor` |
+//! | clients that leave the line, clients with names | `hints` |
 //! | what survives a restart | `restart` |
 //! | what is kept, in people's hands | `state` |
 
@@ -48,11 +50,13 @@ mod api;
 mod bodies;
 mod connect;
 mod coverage;
+mod doctor;
 mod door;
 mod events;
 mod expect;
 mod framing;
 mod guard;
+mod hints;
 mod hop_by_hop;
 mod hosts;
 mod http2;

@@ -160,6 +160,19 @@ fn listeners(admin: &str) -> u64 {
     serde_json::from_str::<Value>(&printed).ok().and_then(|status| status["listeners"].as_u64()).unwrap_or(0)
 }
 
+/// Issue 9: a client is known by its name.
+#[test]
+fn tail_knows_clients_by_name() {
+    let (origin, curtsy) = (Origin::hello(), pacing(|_| ()));
+    let admin = url(curtsy.admin());
+    let spider = Watcher::curtsy(&["tail", "--client", "spider", "--admin", &admin]);
+    assert!(soon(|| listeners(&admin) == 1));
+    curtsy.ask(&[&origin.get("/other"), "Host: x"]);
+    curtsy.ask(&[&origin.get("/own"), "Host: x", "Curtsy-Client: spider"]);
+    assert!(spider.says(&format!("spider GET {} 200 ", origin.url("/own"))), "{}", spider.printed());
+    assert!(!spider.printed().contains("/other"), "{}", spider.printed());
+}
+
 /// Issue 8, item 4: it survives the proxy going away.
 #[test]
 fn tail_waits_for_a_curtsy_that_went_away() {

@@ -23,7 +23,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::bursts::{Bursts, Unpaced, Verdict};
 use crate::clock;
-use crate::gate::{Gate, Permit};
+use crate::gate::{Gate, Label, Permit};
 use crate::patience::Limit;
 use crate::politeness::HostKey;
 use crate::politeness::lane::LEAD;
@@ -43,6 +43,8 @@ pub(in crate::proxy) struct Passage {
     /// What CONNECT asked for.
     pub(in crate::proxy) visit: Visit,
     pub(in crate::proxy) job: Job,
+    /// What people know its requests by while they wait.
+    pub(in crate::proxy) label: Arc<Label>,
 }
 
 /// How long nothing must have moved for a tunnel to be quiet: longer than a pause within an answer usually is.
@@ -176,7 +178,8 @@ impl Pacer {
         self.watch.alarm.as_mut().reset(clock::now() + QUIET);
         // Whoever wishes to wait less than the host's visits may leaves, and gives its place in line back by that.
         let visit = Visit { max_wait: None, ..self.passage.visit };
-        self.claim = Some(Box::pin(claim(self.shared.gate.clone(), self.passage.budget.clone(), visit)));
+        let (gate, budget, label) = (self.shared.gate.clone(), self.passage.budget.clone(), self.passage.label.clone());
+        self.claim = Some(Box::pin(claim(gate, budget, visit, label)));
         Ok(())
     }
 
@@ -276,8 +279,9 @@ impl Pacer {
 }
 
 /// One request's way through the line. Its connection is ready.
-async fn claim(gate: Arc<Gate>, budget: HostKey, visit: Visit) -> Result<Permit, Failure> {
+async fn claim(gate: Arc<Gate>, budget: HostKey, visit: Visit, label: Arc<Label>) -> Result<Permit, Failure> {
     let mut place = gate.join(&budget, visit)?;
+    place.known_as(|| Label::clone(&label));
     place.called().await?;
-    Ok(place.turn().await?)
+    Ok(place.turn_as(|| Label::clone(&label)).await?)
 }

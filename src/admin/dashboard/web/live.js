@@ -86,6 +86,7 @@ const NEWS = {
   "robots.fetched": (e) => `robots.txt ${e.result}${e.status ? ` (${e.status})` : ""}`,
   "job.stopped": (e) => `client ${e.client} stopped: ${e.why}`,
   "job.resumed": (e) => `client ${e.client} may go on`,
+  "client.left": (e) => `client ${e.client} left after ${seconds(e.after_s)} in line: ${e.why}`,
   "config.reloaded": (e) => `configuration reloaded: ${e.changed.join(", ") || "nothing changed"}`,
   "config.changed": (e) => `configuration changed: ${e.changed.join(", ") || "nothing"}`,
   "config.reload_failed": (e) => `reload failed: ${e.why}`,

@@ -1,0 +1,378 @@
+//! `curtsy doctor`: why does a client not get through? Looks at the proxy, at the variables that lead to it and at the
+//! clients of this machine, and has each of these ask for a page that only curtsy answers.
+//!
+//! Changes nothing, sends nothing beyond the proxy, and never runs the command that it is asked about.
+
+mod clients;
+mod command;
+mod finding;
+mod patience;
+mod probe;
+mod trials;
+mod variables;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use self::command::{Command, Kind};
+use self::finding::{Finding, Level};
+use self::patience::Waits;
+use self::probe::{Heard, Probe, Proxy};
+use self::trials::{RECIPES, Recipe, Verdict};
+use self::variables::{Env, NAMES, Wanted};
+use super::admin::{AskArgs, Call, Running, Trouble};
+use super::config::Streams;
+use super::status;
+use super::terminal::Brush;
+use crate::admin::queue::Queue;
+use crate::admin::status::Status;
+use crate::app;
+use crate::config::{self, FileChoice, Listen, Sources};
+use crate::programs::File;
+use crate::tls;
+
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Looks at the proxy and its variables, and has curl, wget, git, Python and node ask for a page that
+only curtsy answers. With a command, only at what that needs; the command itself is not run.
+
+Exit codes: 0 it works, 1 something does not, 4 no curtsy runs.
+
+Examples:
+  curtsy doctor
+  curtsy doctor -- python3 crawl.py
+  curtsy doctor --proxy http://10.0.0.7:3128 -- curl -m 10 https://example.com/
+  curtsy doctor --json | jq '.findings[] | select(.level == \"fail\")'"
+)]
+pub(super) struct DoctorArgs {
+    /// The proxy that clients should use; else that of the curtsy that runs
+    #[arg(long, value_name = "URL", env = "CURTSY_PROXY")]
+    proxy: Option<String>,
+    #[command(flatten)]
+    ask: AskArgs,
+    /// A command that does not get through
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+/// The curtsy in question.
+struct Scene {
+    proxy: Proxy,
+    probe: Probe,
+    admin: Option<SocketAddr>,
+    /// How its CA is had.
+    ca: Source,
+}
+
+/// Where the CA's certificate is to be had from.
+enum Source {
+    /// By `curtsy ca export`, with these arguments before it.
+    Here(String),
+    /// Through the proxy.
+    Proxy,
+}
+
+pub(super) fn run(args: &DoctorArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
+    let findings = match examine(args, sources) {
+        Ok(findings) => findings,
+        Err(trouble) => return trouble.tell(streams),
+    };
+    if args.ask.json {
+        writeln!(streams.out, "{:#}", finding::json(&findings))?;
+    } else {
+        write!(streams.out, "{}", finding::page(&findings, Brush(paint)))?;
+    }
+    Ok(u8::from(finding::count(&findings, Level::Fail) > 0))
+}
+
+fn examine(args: &DoctorArgs, sources: &Sources) -> Result<Vec<Finding>, Trouble> {
+    let admin = Running::find(&args.ask, sources);
+    let address = admin.as_ref().ok().map(|running| running.address);
+    let status = admin.and_then(|running| running.call(&Call::get(status::PATH.to_owned())));
+    let status = status.and_then(|told| {
+        serde_json::from_value::<Status>(told).map_err(|error| Trouble::failure(format!("no curtsy we know: {error}")))
+    });
+    let (proxy, heard) = find(args, sources, status.as_ref().ok())?;
+    let probe = match heard {
+        Heard::Curtsy(probe) => *probe,
+        other => return Ok(vec![unanswered(&proxy, &other)]),
+    };
+    let ca = source_of_ca(&proxy, sources);
+    let scene = Scene { proxy, probe, admin: address, ca };
+    let mut findings = vec![scene.listening(status.as_ref())];
+    findings.extend(scene.mode());
+    let command = match args.command.as_slice() {
+        [] => None,
+        words => {
+            let Some(command) = Command::look(words, &sources.env) else {
+                let text = format!("there is no program {}", words[0]);
+                findings.push(Finding::fail("command", text, "check its name and PATH"));
+                return Ok(findings);
+            };
+            Some(command)
+        }
+    };
+    let waits = Waits {
+        most: Duration::try_from_secs_f64(scene.probe.max_wait_s).unwrap_or_default(),
+        now: longest_wait(args, sources),
+        intercepts: scene.probe.intercepts,
+    };
+    findings.extend(scene.look_around(command.as_ref(), &sources.env, &waits));
+    Ok(findings)
+}
+
+/// The proxy that clients should use: the first that answers of those that are likely.
+fn find(args: &DoctorArgs, sources: &Sources, status: Option<&Status>) -> Result<(Proxy, Heard), Trouble> {
+    let in_variables: Vec<Proxy> =
+        NAMES.into_iter().filter_map(|name| Proxy::of_url(sources.env.get(name)?).ok()).collect();
+    let mut likely = Vec::new();
+    if let Some(url) = &args.proxy {
+        likely.push(Proxy::of_url(url).map_err(|error| Trouble::failure(format!("--proxy {url}: {error}")))?);
+    } else if let Some(status) = status {
+        likely.extend(status.listen.iter().filter_map(|address| address.parse().ok()).map(Proxy::at));
+    } else {
+        likely.extend(in_variables.iter().cloned());
+        let configured = config::load(sources).map(|loaded| loaded.config.listen).unwrap_or_default();
+        likely.extend(configured.into_iter().map(|Listen::Tcp(address)| Proxy::at(address)));
+    }
+    // Who is known to the proxy says so in the variables.
+    for proxy in &mut likely {
+        let same = in_variables.iter().find(|known| known.address == proxy.address);
+        proxy.credentials = proxy.credentials.take().or_else(|| same.and_then(|known| known.credentials.clone()));
+    }
+    let heard: Vec<(Proxy, Heard)> = likely.into_iter().map(|proxy| (proxy.clone(), proxy.probe())).collect();
+    let places: Vec<String> = heard.iter().map(|(proxy, _)| proxy.address.to_string()).collect();
+    let best = heard.into_iter().min_by_key(|(_, heard)| match heard {
+        Heard::Curtsy(_) => 0,
+        Heard::Stranger => 1,
+        Heard::Other(_) => 2,
+        Heard::Nobody(_) => 3,
+    });
+    best.filter(|(_, heard)| status.is_some() || matches!(heard, Heard::Curtsy(_) | Heard::Stranger)).ok_or_else(|| {
+        Trouble::nobody(format!(
+            "no curtsy answers on {}; start one with `curtsy`, or name it with --proxy or --admin",
+            places.join(" or ")
+        ))
+    })
+}
+
+/// There is a curtsy, but its proxy does not answer as it should.
+fn unanswered(proxy: &Proxy, heard: &Heard) -> Finding {
+    let address = proxy.address;
+    match heard {
+        Heard::Stranger => Finding::fail(
+            "proxy",
+            format!("the proxy on {address} wants a user and a password"),
+            format!("export http_proxy=http://USER:PASSWORD@{address} https_proxy=http://USER:PASSWORD@{address}"),
+        ),
+        Heard::Other(status) => {
+            let text = format!("the proxy on {address} answered {status}: may this machine use it?");
+            Finding::fail("proxy", text, "add this machine's network to access.allow, or name the proxy with --proxy")
+        }
+        Heard::Curtsy(_) | Heard::Nobody(_) => {
+            let text = format!("curtsy runs, but nobody answers on its proxy address {address}");
+            Finding::fail("proxy", text, "curtsy status; name an address that can be reached with --proxy")
+        }
+    }
+}
+
+/// Whether the CA that the proxy uses is the one in this configuration's files.
+fn source_of_ca(proxy: &Proxy, sources: &Sources) -> Source {
+    let here = config::load(sources).ok().and_then(|loaded| app::ca_files(&loaded.config));
+    let own = here.and_then(|files| files.certificates().ok());
+    let own: Option<String> = own.map(|certificates| certificates.iter().map(tls::pem).collect());
+    match (own, proxy.ca(), &sources.file) {
+        (Some(own), Some(theirs), FileChoice::Path(path)) if own == theirs => {
+            Source::Here(format!("--config {} ", path.display()))
+        }
+        (Some(own), Some(theirs), FileChoice::Search) if own == theirs => Source::Here(String::new()),
+        _ => Source::Proxy,
+    }
+}
+
+fn longest_wait(args: &DoctorArgs, sources: &Sources) -> Option<Duration> {
+    let running = Running::find(&args.ask, sources).ok()?;
+    let told = running.call(&Call::get("/api/v1/queue?limit=1000".to_owned())).ok()?;
+    let queue: Queue = serde_json::from_value(told).ok()?;
+    let waits = queue.waiting.iter().map(|waiting| waiting.waited_ms + waiting.expected_ms.unwrap_or(0));
+    Some(Duration::from_millis(waits.max().unwrap_or(0)))
+}
+
+impl Scene {
+    fn listening(&self, status: Result<&Status, &Trouble>) -> Finding {
+        let (address, version) = (self.proxy.address, &self.probe.version);
+        let admin = self.admin.map_or_else(|| "off".to_owned(), |admin| admin.to_string());
+        match status {
+            Err(trouble) => {
+                let text = format!(
+                    "proxy answers on {address} ({version}), but its admin listener does not: {}",
+                    trouble.text
+                );
+                Finding::warn("proxy", text, "name it with --admin, if it is to be seen how long requests wait")
+            }
+            Ok(status) if status.name != self.probe.name => {
+                let text =
+                    format!("proxy {address} is {}, admin {admin} is another curtsy: {}", self.probe.name, status.name);
+                Finding::warn("proxy", text, "name both with --proxy and --admin")
+            }
+            Ok(_) if version != env!("CARGO_PKG_VERSION") => {
+                let text = format!("curtsy {version} runs on {address}; this is {}", env!("CARGO_PKG_VERSION"));
+                Finding::warn("proxy", text, "restart it with this version")
+            }
+            Ok(_) => {
+                let known = format!("you are known as {}", self.probe.client);
+                Finding::ok("proxy", format!("proxy listens on {address}, admin on {admin}, same version; {known}"))
+            }
+        }
+    }
+
+    /// What is told, but not done.
+    fn mode(&self) -> Option<Finding> {
+        let fix = "curtsy config show --origin    (politeness.mode)";
+        match self.probe.mode.as_str() {
+            "enforce" => None,
+            mode => Some(Finding::warn("mode", format!("politeness.mode is \"{mode}\": nobody has to wait"), fix)),
+        }
+    }
+
+    fn look_around(&self, command: Option<&Command>, env: &Env, waits: &Waits) -> Vec<Finding> {
+        let wanted = Wanted { proxy: &self.proxy, admin: self.admin };
+        let mut findings = wanted.check(env);
+        // One mistake is told once: the clients are tried as if the variables were right.
+        let mut env = env.clone();
+        if !variables::are_usable(&findings) {
+            env.extend(NAMES.map(|name| (name.to_owned(), self.proxy.secret_url())));
+        }
+        let exceptions = variables::exceptions(&env, &command.map(Command::targets).unwrap_or_default());
+        if !variables::are_usable(&exceptions) {
+            env.retain(|name, _| !name.eq_ignore_ascii_case("no_proxy"));
+        }
+        findings.extend(exceptions);
+        match command {
+            None => findings.extend(self.look_at_all(&env, waits)),
+            Some(command) => findings.extend(self.look_at_one(command, &env, waits)),
+        }
+        findings
+    }
+
+    /// Every client that is known and there.
+    fn look_at_all(&self, env: &Env, waits: &Waits) -> Vec<Finding> {
+        let there = |recipe: &Recipe| Some((*recipe, command::find(recipe.program, env)?));
+        let mut tried = trials::run(&RECIPES.iter().filter_map(there).collect::<Vec<_>>(), env);
+        tried.retain(|tried| tried.http != Verdict::Absent);
+        let mut findings: Vec<Finding> = tried.iter().map(|tried| clients::finding(tried, self, env, false)).collect();
+        if command::find("java", env).is_some() {
+            findings.push(clients::java(self, env, false));
+        }
+        let names: Vec<&str> = tried.iter().map(|tried| tried.recipe.name).collect();
+        if names.contains(&"aiohttp") {
+            findings.push(needs_trust_env("aiohttp is installed"));
+        }
+        findings.extend(waits.check(&names));
+        findings
+    }
+
+    /// The client in question.
+    fn look_at_one(&self, command: &Command, env: &Env, waits: &Waits) -> Vec<Finding> {
+        let names: Vec<&str> = match &command.kind {
+            Kind::Curl => vec!["curl"],
+            Kind::Wget => vec!["wget"],
+            Kind::Git => vec!["git"],
+            Kind::Node => vec!["node"],
+            Kind::Java => vec!["Java"],
+            Kind::Python(libraries) if libraries.is_empty() => vec!["urllib", "requests", "httpx", "aiohttp"],
+            Kind::Python(libraries) => libraries.clone(),
+            Kind::Other(name) => vec![program_of(name)],
+        };
+        let recipes = RECIPES.iter().filter(|recipe| names.contains(&recipe.name));
+        let clients: Vec<(Recipe, PathBuf)> = recipes.map(|recipe| (*recipe, command.program.clone())).collect();
+        let mut tried = trials::run(&clients, env);
+        // Of libraries that nobody named, only those that are there.
+        let named = !matches!(&command.kind, Kind::Python(libraries) if libraries.is_empty());
+        tried.retain(|tried| named || tried.http != Verdict::Absent);
+        let mut findings: Vec<Finding> = tried.iter().map(|tried| clients::finding(tried, self, env, true)).collect();
+        match &command.kind {
+            Kind::Java => findings.push(clients::java(self, env, true)),
+            Kind::Other(name) => findings.push(clients::untried(name, self, env)),
+            Kind::Python(libraries) => findings.extend(traps(libraries, command.script.as_deref().unwrap_or_default())),
+            _ => {}
+        }
+        let tried: Vec<&str> = tried.iter().map(|tried| tried.recipe.name).collect();
+        findings.extend(waits.check_command(command, if named { &names } else { &tried }));
+        findings
+    }
+
+    /// A line that puts the CA, or a bundle with it, into a file.
+    fn get_file(&self, file: File) -> String {
+        let proxy = self.proxy.url();
+        match (&self.ca, file) {
+            (Source::Here(arguments), File::Ca) => format!("curtsy {arguments}ca export --out ca.pem"),
+            (Source::Here(arguments), File::Bundle) => {
+                format!("curtsy {arguments}ca export --format bundle --out bundle.pem")
+            }
+            (Source::Proxy, File::Ca) => format!("curl -sSx {proxy} http://curtsy.invalid/ca.pem -o ca.pem"),
+            (Source::Proxy, File::Bundle) => format!(
+                "curl -sSx {proxy} http://curtsy.invalid/ca.pem -o ca.pem && \
+                 cat /etc/ssl/certs/ca-certificates.crt ca.pem > bundle.pem"
+            ),
+        }
+    }
+}
+
+/// What scripts get wrong with these libraries.
+fn traps(libraries: &[&str], script: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if libraries.contains(&"aiohttp") && !script.contains("trust_env=True") {
+        findings.push(needs_trust_env("the script uses aiohttp"));
+    }
+    if libraries.contains(&"urllib3") && !script.contains("ProxyManager") {
+        let text = "the script uses urllib3: its PoolManager reads no proxy variables";
+        findings.push(Finding::warn("client", text, "urllib3.ProxyManager(os.environ[\"http_proxy\"])"));
+    }
+    if libraries.contains(&"Scrapy") {
+        let text =
+            "Scrapy reads the proxy variables, and does not verify certificates unless told to (known, not tried)";
+        findings.push(Finding::ok("client", text));
+    }
+    if libraries.contains(&"Chromium") && !script.contains("proxy") {
+        let text = "the script uses Playwright and names no proxy: its browsers may go round the variables";
+        findings.push(Finding::warn("client", text, "browser.launch(proxy={\"server\": os.environ[\"http_proxy\"]})"));
+    }
+    findings
+}
+
+fn needs_trust_env(what: &str) -> Finding {
+    let text = format!("{what}: it reads no proxy variables unless it is told to");
+    Finding::warn("client", text, "aiohttp.ClientSession(trust_env=True)")
+}
+
+/// As the table of programs has it.
+fn program_of(name: &str) -> &str {
+    match name {
+        "aria2c" => "aria2",
+        "ruby" => "Ruby",
+        "perl" => "LWP",
+        "go" => "Go",
+        "pip3" => "pip",
+        "chromium" | "chromium-browser" | "google-chrome" => "Chromium",
+        "firefox" => "Firefox",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traps_of_libraries_are_told_unless_the_script_minds_them() {
+        assert_eq!(traps(&["aiohttp"], "import aiohttp").len(), 1);
+        assert_eq!(traps(&["aiohttp"], "ClientSession(trust_env=True)"), []);
+        assert_eq!(traps(&["urllib3", "Chromium"], "").len(), 2);
+        assert_eq!(traps(&["Scrapy"], "")[0].level, Level::Ok);
+    }
+}

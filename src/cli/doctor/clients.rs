@@ -1,0 +1,196 @@
+//! What the tries of clients mean, and how each is put right.
+
+use std::net::SocketAddr;
+
+use super::Scene;
+use super::finding::Finding;
+use super::trials::{Tried, Verdict};
+use super::variables::Env;
+use crate::programs::{self, File, Trust};
+
+const ABOUT: &str = "client";
+
+/// One client's finding. `asked`: whether it is the one in question.
+pub(super) fn finding(tried: &Tried, scene: &Scene, env: &Env, asked: bool) -> Finding {
+    let who = match &tried.version {
+        Some(version) => format!("{} {version}", tried.recipe.name),
+        None => tried.recipe.name.to_owned(),
+    };
+    let intercepts = scene.probe.intercepts;
+    match (&tried.http, &tried.https) {
+        (Verdict::Through, Verdict::Through) if intercepts => {
+            Finding::ok(ABOUT, format!("{who}: http and https come through, and it trusts the CA"))
+        }
+        (Verdict::Through, Verdict::NotRead | Verdict::Through) => {
+            Finding::ok(ABOUT, format!("{who}: http and https come through; https is not read here"))
+        }
+        (Verdict::Through, Verdict::Untrusted) => {
+            let text = format!("{who}: does not trust curtsy's CA{}", unset(tried.recipe.name, env));
+            Finding::fail(ABOUT, text, trust(tried.recipe.name, scene))
+        }
+        (Verdict::Absent, _) => {
+            let name = tried.recipe.name;
+            let fix = format!("python3 -m pip install {name}    (with the Python that runs it)");
+            Finding::fail(ABOUT, format!("{name} is imported, but this Python has no such library"), fix)
+        }
+        (Verdict::Round, _) | (Verdict::Through, Verdict::Round) => around(tried, &who, env, asked),
+        (Verdict::Stranger, _) | (_, Verdict::Stranger) => Finding::fail(
+            ABOUT,
+            format!("{who}: the proxy wants a user and a password"),
+            format!(
+                "export http_proxy=http://USER:PASSWORD@{0} https_proxy=http://USER:PASSWORD@{0}",
+                scene.proxy.address
+            ),
+        ),
+        (Verdict::Silent, _) | (_, Verdict::Silent) => Finding::warn(
+            ABOUT,
+            format!("{who}: did not answer within 5 s, so nothing is known of it"),
+            "curtsy doctor    (once more, on a machine that is less busy)",
+        ),
+        (Verdict::Through, odd) | (odd, _) => Finding::fail(
+            ABOUT,
+            format!("{who}: {}", words(odd)),
+            "curtsy tail    (in another terminal, to see what comes to the proxy)",
+        ),
+    }
+}
+
+fn words(verdict: &Verdict) -> &str {
+    match verdict {
+        Verdict::Odd(text) => text,
+        _ => "an answer came that nobody expected",
+    }
+}
+
+/// It reads no variables, or not these.
+fn around(tried: &Tried, who: &str, env: &Env, asked: bool) -> Finding {
+    let is_set = |name: &str| env.get(name).is_some_and(|value| !value.is_empty() && value != "0");
+    let (text, fix) = match tried.recipe.name {
+        "node" if reads_when_told(tried.version.as_deref()) && !is_set("NODE_USE_ENV_PROXY") => (
+            format!("{who}: goes round the proxy; it reads the variables only when told to"),
+            "export NODE_USE_ENV_PROXY=1",
+        ),
+        "node" => (
+            format!("{who}: goes round the proxy; before 22.21 it reads no proxy variables"),
+            "use node 22.21 or newer with NODE_USE_ENV_PROXY=1, or undici's EnvHttpProxyAgent",
+        ),
+        "curl" => (
+            format!("{who}: goes round the proxy, though the variables are right"),
+            "look for noproxy and proxy in ~/.curlrc, and at no_proxy",
+        ),
+        _ => (
+            format!("{who}: goes round the proxy, though the variables are right"),
+            "look at its own settings for a proxy, and at no_proxy",
+        ),
+    };
+    if asked || tried.recipe.reads_variables {
+        Finding::fail(ABOUT, text, fix)
+    } else {
+        Finding::warn(ABOUT, text, fix)
+    }
+}
+
+/// Node.js from 22.21 on, but not 23.
+fn reads_when_told(version: Option<&str>) -> bool {
+    let mut numbers = version.unwrap_or_default().split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+    let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    major >= 24 || (major == 22 && minor >= 21)
+}
+
+fn unset(name: &str, env: &Env) -> String {
+    match programs::named(name).map(|program| program.trust) {
+        Some(Trust::Variable(variable, _)) => match env.get(variable) {
+            Some(value) => format!(" ({variable}={value} lacks it)"),
+            None => format!(" ({variable} is not set)"),
+        },
+        _ => String::new(),
+    }
+}
+
+/// A line that makes a program trust the CA, the file included.
+pub(super) fn trust(name: &str, scene: &Scene) -> String {
+    let trust = programs::named(name).map_or(Trust::Variable("SSL_CERT_FILE", File::Bundle), |program| program.trust);
+    match trust {
+        Trust::Variable(variable, file) => {
+            format!("{} && export {variable}=\"$PWD/{}\"", scene.get_file(file), file.name())
+        }
+        Trust::Other(_) if name == "wget" => {
+            let get = scene.get_file(File::Bundle);
+            format!("{get} && echo \"ca_certificate = $PWD/bundle.pem\" >> ~/.wgetrc")
+        }
+        Trust::Other(words) => format!("{}, then {words}", scene.get_file(File::Bundle)),
+    }
+}
+
+/// Java takes its proxy from properties, which a variable can give it; nothing has to be run to see that.
+pub(super) fn java(scene: &Scene, env: &Env, asked: bool) -> Finding {
+    let given = |name: &str| {
+        let lists =
+            ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"].into_iter().filter_map(|list| env.get(list));
+        lists.flat_map(|list| list.split_whitespace()).any(|option| option.starts_with(name))
+    };
+    if !given("-Dhttp.proxyHost=") || !given("-Dhttps.proxyHost=") {
+        let text = "java: reads no proxy variables, and JAVA_TOOL_OPTIONS names no proxy";
+        let fix = java_proxy(scene.proxy.address);
+        return if asked { Finding::fail(ABOUT, text, fix) } else { Finding::warn(ABOUT, text, fix) };
+    }
+    if scene.probe.intercepts && !given("-Djavax.net.ssl.trustStore=") {
+        let text = "java: does not trust curtsy's CA (JAVA_TOOL_OPTIONS names no trust store)";
+        let fix = format!(
+            "{} && keytool -importcert -noprompt -alias curtsy -file ca.pem -keystore trust.p12 -storepass changeit && \
+             export JAVA_TOOL_OPTIONS=\"$JAVA_TOOL_OPTIONS -Djavax.net.ssl.trustStore=$PWD/trust.p12 \
+             -Djavax.net.ssl.trustStorePassword=changeit\"",
+            scene.get_file(File::Ca)
+        );
+        return if asked { Finding::fail(ABOUT, text, fix) } else { Finding::warn(ABOUT, text, fix) };
+    }
+    Finding::ok(ABOUT, "java: its options name a proxy")
+}
+
+fn java_proxy(address: SocketAddr) -> String {
+    let (host, port) = (address.ip(), address.port());
+    format!(
+        "export JAVA_TOOL_OPTIONS=\"-Dhttp.proxyHost={host} -Dhttp.proxyPort={port} -Dhttps.proxyHost={host} -Dhttps.proxyPort={port}\""
+    )
+}
+
+/// What is known of programs that are not tried.
+pub(super) fn untried(name: &str, scene: &Scene, env: &Env) -> Finding {
+    let address = scene.proxy.address;
+    match name {
+        "httrack" => {
+            let fix = format!("httrack -P {address} …");
+            Finding::fail(ABOUT, "httrack: reads no proxy variables", fix)
+        }
+        "perl" if env.get("PERL_LWP_ENV_PROXY").is_none_or(|value| value != "1") => {
+            let text = "perl: LWP reads the proxy variables only when told to";
+            Finding::warn(ABOUT, text, "export PERL_LWP_ENV_PROXY=1")
+        }
+        "php" => {
+            let text = "php: file_get_contents and other streams read no proxy variables; the curl extension does";
+            Finding::warn(ABOUT, text, "use the curl extension, or give streams a context with a proxy")
+        }
+        "ruby" | "aria2c" | "pip" | "pip3" | "npm" | "bun" | "deno" | "go" | "perl" => {
+            Finding::ok(ABOUT, format!("{name}: reads the proxy variables (known, not tried)"))
+        }
+        _ => {
+            let text = format!("{name}: nothing is known of it; see whether its requests come to the proxy");
+            Finding::warn(ABOUT, text, "curtsy tail    (in another terminal, while it runs)")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_node_cannot_be_told() {
+        for (version, reads) in
+            [("20.20.2", false), ("22.20.0", false), ("22.21.0", true), ("23.1.0", false), ("24.0.0", true)]
+        {
+            assert_eq!(reads_when_told(Some(version)), reads, "{version}");
+        }
+        assert!(!reads_when_told(None));
+    }
+}

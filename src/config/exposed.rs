@@ -1,0 +1,57 @@
+//! Files with secrets that everybody on this machine may read: told, with the remedy, and used all the same.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::load::Draft;
+use super::problems::{Place, Problem};
+
+/// Of the files that keys name. Keys of CAs are not among them: with those curtsy does not start.
+pub(super) fn files(draft: &Draft<'_>) -> Vec<Problem> {
+    let (access, tls) = (&draft.config.access, &draft.config.tls);
+    let named = [("access.users_file", &access.users_file), ("tls.listen_key", &tls.listen_key)];
+    let told = |(key, path): (&str, &Option<_>)| warning(path.as_deref()?, key, draft.origins.place(key).cloned());
+    named.into_iter().filter_map(told).collect()
+}
+
+/// Of one file; none if others cannot read it, or it is not there, which its reader tells.
+pub(super) fn warning(path: &Path, what: &str, place: Option<Place>) -> Option<Problem> {
+    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o7777;
+    let path = path.display();
+    // The log shows the message alone.
+    let message = format!("{what} {path} can be read by everybody on this machine (mode {mode:04o}): chmod 600 {path}");
+    (mode & EVERYBODY != 0).then(|| Problem::warning(message, "", place))
+}
+
+const EVERYBODY: u32 = 0o004;
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+
+    use super::*;
+    use crate::config::{FileChoice, Sources, load};
+
+    #[test]
+    fn a_file_that_everybody_can_read_is_told_with_its_mode() {
+        let directory = tempfile::tempdir().unwrap();
+        let [config, users, token] = ["curtsy.toml", "users", "token"].map(|name| directory.path().join(name));
+        fs::write(&config, format!("access.users_file = '{}'", users.display())).unwrap();
+        let env = [("CURTSY_METRICS__TOKEN_FILE".to_owned(), token.display().to_string())].into();
+        let sources = Sources { file: FileChoice::Path(config), env, ..Sources::default() };
+        for path in [&users, &token] {
+            fs::write(path, "hunter2").unwrap();
+        }
+        for (mode, expected) in [(0o600, 0), (0o640, 0), (0o644, 2), (0o604, 2)] {
+            for path in [&users, &token] {
+                fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+            }
+            let warnings = load(&sources).unwrap().warnings;
+            assert_eq!(warnings.len(), expected, "{mode:o}");
+            for warning in warnings {
+                assert!(warning.message.contains(&format!("(mode {mode:04o}): chmod 600 ")), "{}", warning.message);
+                assert!(!warning.message.contains("hunter2"));
+            }
+        }
+    }
+}

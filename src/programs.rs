@@ -1,0 +1,247 @@
+//! What is known of the programs that people run behind a proxy: how they call themselves, how long they wait before they
+//! give up, which setting makes them wait longer, and which makes them trust one more CA.
+//!
+//! A table and how to look things up in it, nothing else. Times are the programs' defaults, measured while a proxy held
+//! the request, each in the release that was current at the time; they are told to people, and decide nothing.
+
+/// One kind of program, or the library that it is made with.
+#[derive(Debug)]
+pub struct Program {
+    /// As people call it.
+    pub name: &'static str,
+    /// The products in its User-Agent (RFC 9110, section 10.1.5), one of which is enough.
+    products: &'static [&'static str],
+    /// After how many seconds it gives up by itself.
+    pub gives_up: GivesUp,
+    /// The setting for that, with [`SECONDS`] in it.
+    longer: &'static str,
+    pub trust: Trust,
+}
+
+/// In seconds; `None` if never. By what the proxy makes it wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivesUp {
+    /// The answer to a request in plain HTTP.
+    pub plain: Option<u32>,
+    /// The answer to CONNECT.
+    pub connect: Option<u32>,
+    /// The answer to a request inside of a tunnel.
+    pub inside: Option<u32>,
+}
+
+/// What makes a program trust one more CA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// A variable with the path of a file.
+    Variable(&'static str, File),
+    /// Something else, in words.
+    Other(&'static str),
+}
+
+/// Where a setting replaces all other roots, the file must have those, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum File {
+    Ca,
+    Bundle,
+}
+
+impl Program {
+    /// The setting that makes it wait for so many seconds.
+    pub fn longer(&self, seconds: u64) -> String {
+        self.longer.replace(SECONDS, &seconds.to_string())
+    }
+}
+
+impl GivesUp {
+    const NEVER: GivesUp = GivesUp::after(None);
+
+    const fn at(seconds: u32) -> Self {
+        GivesUp::after(Some(seconds))
+    }
+
+    const fn after(seconds: Option<u32>) -> Self {
+        GivesUp { plain: seconds, connect: seconds, inside: seconds }
+    }
+
+    /// It minds only the time until its tunnel is open.
+    const fn connecting(seconds: u32) -> Self {
+        GivesUp { plain: None, connect: Some(seconds), inside: None }
+    }
+
+    /// The shortest of the three.
+    pub fn soonest(&self) -> Option<u32> {
+        [self.plain, self.connect, self.inside].into_iter().flatten().min()
+    }
+}
+
+impl Trust {
+    pub fn words(self) -> String {
+        match self {
+            Trust::Variable(name, file) => format!("set {name}={}", file.name()),
+            Trust::Other(words) => words.to_owned(),
+        }
+    }
+}
+
+impl File {
+    pub fn name(self) -> &'static str {
+        match self {
+            File::Ca => "ca.pem",
+            File::Bundle => "bundle.pem",
+        }
+    }
+}
+
+/// For programs that nothing is known of. OpenSSL reads it, and with it most.
+pub const USUAL_TRUST: &str = "set SSL_CERT_FILE=bundle.pem, which most programs read";
+
+/// The program that sent this User-Agent. The first in the table counts: npm also says `node`.
+pub fn of_user_agent(agent: &str) -> Option<&'static Program> {
+    let is_one_of = |program: &Program, product: &str| program.products.iter().any(|p| p.eq_ignore_ascii_case(product));
+    PROGRAMS.iter().find(|program| products(agent).any(|product| is_one_of(program, product)))
+}
+
+/// The program that people call so.
+pub fn named(name: &str) -> Option<&'static Program> {
+    PROGRAMS.iter().find(|program| program.name == name)
+}
+
+/// The names of products in a User-Agent, without their versions.
+fn products(agent: &str) -> impl Iterator<Item = &str> {
+    agent
+        .split([' ', ';', '(', ')', ','])
+        .filter_map(|word| word.split('/').next())
+        .filter(|product| !product.is_empty())
+}
+
+const SECONDS: &str = "SECONDS";
+
+const OPENSSL: Trust = Trust::Variable("SSL_CERT_FILE", File::Bundle);
+const NODE: Trust = Trust::Variable("NODE_EXTRA_CA_CERTS", File::Ca);
+
+/// A row of the table.
+const fn row(
+    name: &'static str,
+    products: &'static [&'static str],
+    gives_up: GivesUp,
+    longer: &'static str,
+    trust: Trust,
+) -> Program {
+    Program { name, products, gives_up, longer, trust }
+}
+
+#[rustfmt::skip]
+static PROGRAMS: &[Program] = &[
+    row("curl", &["curl"], GivesUp::connecting(300), "curl --max-time SECONDS --connect-timeout SECONDS",
+        Trust::Variable("CURL_CA_BUNDLE", File::Bundle)),
+    row("wget", &["wget", "wget2"], GivesUp::at(900), "wget --timeout=SECONDS",
+        Trust::Other("use wget --ca-certificate=bundle.pem: it reads no variable for it")),
+    row("git", &["git"], GivesUp::connecting(300), "git -c http.lowSpeedTime=SECONDS",
+        Trust::Variable("GIT_SSL_CAINFO", File::Bundle)),
+    row("aria2", &["aria2"], GivesUp::at(60), "aria2c --timeout=SECONDS",
+        Trust::Other("use aria2c --ca-certificate=bundle.pem: it reads no variable for it")),
+    row("Scrapy", &["scrapy"], GivesUp::at(180), "DOWNLOAD_TIMEOUT = SECONDS", OPENSSL),
+    row("pip", &["pip"], GivesUp::at(15), "pip --timeout SECONDS", Trust::Variable("PIP_CERT", File::Bundle)),
+    row("requests", &["python-requests"], GivesUp::NEVER, "requests.get(url, timeout=SECONDS)",
+        Trust::Variable("REQUESTS_CA_BUNDLE", File::Bundle)),
+    row("httpx", &["python-httpx"], GivesUp::at(5), "httpx.Client(timeout=SECONDS)", OPENSSL),
+    row("aiohttp", &["aiohttp"], GivesUp::at(300), "aiohttp.ClientTimeout(total=SECONDS)", OPENSSL),
+    row("urllib3", &["python-urllib3"], GivesUp::NEVER, "urllib3.Timeout(SECONDS)", OPENSSL),
+    row("urllib", &["python-urllib"], GivesUp::NEVER, "urllib.request.urlopen(url, timeout=SECONDS)", OPENSSL),
+    row("npm", &["npm"], GivesUp { plain: Some(300), connect: None, inside: Some(300) },
+        "npm config set fetch-timeout SECONDS000", Trust::Variable("npm_config_cafile", File::Bundle)),
+    row("axios", &["axios"], GivesUp::NEVER, "axios.get(url, { timeout: SECONDS000 })", NODE),
+    row("got", &["got"], GivesUp::connecting(5), "got(url, { timeout: { connect: SECONDS000, request: SECONDS000 } })", NODE),
+    row("bun", &["bun"], GivesUp::at(360), "fetch(url, { signal: AbortSignal.timeout(SECONDS000) })", NODE),
+    row("deno", &["deno"], GivesUp::NEVER, "fetch(url, { signal: AbortSignal.timeout(SECONDS000) })",
+        Trust::Variable("DENO_CERT", File::Ca)),
+    row("node", &["node", "undici", "node-fetch"], GivesUp::at(300),
+        "new undici.Agent({ headersTimeout: SECONDS000 })", NODE),
+    row("Colly", &["colly"], GivesUp::at(10), "collector.SetRequestTimeout(SECONDS * time.Second)", OPENSSL),
+    row("Go", &["go-http-client"], GivesUp::connecting(60), "http.Client{Timeout: SECONDS * time.Second}", OPENSSL),
+    row("Java", &["java-http-client", "java"], GivesUp::NEVER, "HttpRequest.Builder.timeout(Duration.ofSeconds(SECONDS))",
+        Trust::Other("import ca.pem with keytool, or set javax.net.ssl.trustStore")),
+    row("Ruby", &["ruby"], GivesUp::at(60), "http.read_timeout = http.open_timeout = SECONDS", OPENSSL),
+    row("LWP", &["libwww-perl", "lwp::simple", "lwp-request"], GivesUp::at(180), "LWP::UserAgent->new(timeout => SECONDS)",
+        Trust::Variable("PERL_LWP_SSL_CA_FILE", File::Bundle)),
+    row("reqwest", &["reqwest"], GivesUp::at(30), "ClientBuilder::timeout(Duration::from_secs(SECONDS))", OPENSSL),
+    row("ureq", &["ureq"], GivesUp::NEVER, "Config::timeout_global(Duration::from_secs(SECONDS))",
+        Trust::Other("add ca.pem to its roots in code: it reads no variable for it")),
+    row("Chromium", &["headlesschrome", "chromium", "chrome"], GivesUp::at(30),
+        "in Playwright page.goto(url, timeout=SECONDS000)",
+        Trust::Other("import ca.pem into the browser, as an authority for web sites, or set ignoreHTTPSErrors in Playwright")),
+    row("Firefox", &["firefox"], GivesUp::at(300), "network.http.response.timeout = SECONDS",
+        Trust::Other("import ca.pem into the browser, as an authority for web sites")),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_clients_are_known_by_what_they_send() {
+        for (agent, name) in [
+            ("curl/7.88.1", "curl"),
+            ("Wget/1.21.3", "wget"),
+            ("git/2.47.3", "git"),
+            ("aria2/1.36.0", "aria2"),
+            ("Scrapy/2.19.0 (+https://scrapy.org)", "Scrapy"),
+            (r#"pip/23.2.1 {"ci":null,"cpu":"x86_64","implementation":{"name":"CPython","version":"3.11.7"}}"#, "pip"),
+            ("python-requests/2.34.2", "requests"),
+            ("python-httpx/0.28.1", "httpx"),
+            ("Python/3.11 aiohttp/3.14.5", "aiohttp"),
+            ("python-urllib3/2.8.0", "urllib3"),
+            ("Python-urllib/3.11", "urllib"),
+            ("npm/11.19.0 node/v24.21.0 linux x64 workspaces/false", "npm"),
+            ("node", "node"),
+            ("undici", "node"),
+            ("axios/1.21.1", "axios"),
+            ("got (https://github.com/sindresorhus/got)", "got"),
+            ("Bun/1.4.4", "bun"),
+            ("Deno/2.9.6", "deno"),
+            ("Go-http-client/1.1", "Go"),
+            ("colly - https://github.com/gocolly/colly/v2", "Colly"),
+            ("Java-http-client/17.0.21", "Java"),
+            ("Java/17.0.21", "Java"),
+            ("Ruby", "Ruby"),
+            ("libwww-perl/6.68", "LWP"),
+            ("ureq/3.5.1", "ureq"),
+            (
+                "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) HeadlessChrome/156.0.0.0 Safari/537.36",
+                "Chromium",
+            ),
+            ("Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0", "Firefox"),
+        ] {
+            assert_eq!(of_user_agent(agent).map(|program| program.name), Some(name), "{agent}");
+            assert!(named(name).is_some());
+        }
+    }
+
+    #[test]
+    fn others_are_not_mistaken_for_them() {
+        for agent in ["", "é", "/", "MyBot/1.0 (+https://example.com/curl)", "curlew/1.0", "github-camo", "Mozilla/5.0"]
+        {
+            assert!(of_user_agent(agent).is_none(), "{agent}");
+        }
+    }
+
+    #[test]
+    fn every_row_has_a_setting_with_a_time_and_a_name_of_its_own() {
+        for program in PROGRAMS {
+            let told = program.longer(180);
+            assert!(told.contains("180") && !told.contains(SECONDS), "{}: {told}", program.name);
+            assert_eq!(PROGRAMS.iter().filter(|other| other.name == program.name).count(), 1, "{}", program.name);
+            assert!(program.products.iter().all(|product| *product == product.to_ascii_lowercase()));
+        }
+        assert_eq!(named("Go").and_then(|go| go.gives_up.soonest()), Some(60));
+        assert_eq!(named("requests").and_then(|requests| requests.gives_up.soonest()), None);
+    }
+
+    #[test]
+    fn each_is_told_its_own_way_to_trust() {
+        let words = |agent| of_user_agent(agent).map(|program| program.trust.words()).unwrap_or_default();
+        assert_eq!(words("python-requests/2.34"), "set REQUESTS_CA_BUNDLE=bundle.pem");
+        assert_eq!(words("node"), "set NODE_EXTRA_CA_CERTS=ca.pem");
+        assert!(words("Wget/1.21.3").contains("--ca-certificate"));
+    }
+}

@@ -1,0 +1,148 @@
+//! Clients that leave the line: who they are, how long they waited, and which of their settings would have them wait.
+//!
+//! Costs nothing before a client leaves. One line a minute for each kind of program, with the number of those that were
+//! not told: a crawler that gives up does so many times.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::json;
+
+use crate::events::Events;
+use crate::gate::{Label, Leaving};
+use crate::programs::{self, Program};
+use crate::shutdown::Stop;
+use crate::telemetry::Seldom;
+
+const REPEAT: Duration = Duration::from_secs(60);
+/// A client should wait this much longer than curtsy holds it, to be told why rather than to guess.
+const SPARE: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(super) struct Hints {
+    /// By the name of the program, of which there are as many as the table has rows.
+    said: Mutex<HashMap<&'static str, Seldom>>,
+    events: Arc<Events>,
+    stop: Stop,
+}
+
+impl Hints {
+    pub(super) fn new(events: Arc<Events>, stop: Stop) -> Self {
+        Hints { said: Mutex::default(), events, stop }
+    }
+
+    pub(super) fn tell(&self, leaving: &Leaving<'_>) {
+        // When curtsy stops, it is curtsy that leaves.
+        if self.stop.is_requested() {
+            return;
+        }
+        // Without a label it was curtsy's own visit.
+        let Some(label) = leaving.label().filter(|label| !label.method.is_empty()) else { return };
+        let program = programs::of_user_agent(&label.agent);
+        let name = program.map_or("", |program| program.name);
+        let Some(more) = self.said.lock().entry(name).or_default().may_speak(REPEAT) else { return };
+        let host = leaving.host().map(|host| host.as_str()).unwrap_or("an unknown host");
+        let (after, position) = (leaving.after(), leaving.position());
+        let advice = advice(program, stage(&label), after, leaving.max_wait());
+        let after_s = (after.as_secs_f64() * 10.0).round() / 10.0;
+        let repeated = match more {
+            0 => String::new(),
+            more => format!(". {more} more like this since the last time"),
+        };
+        tracing::warn!(
+            event = "client.left",
+            client = label.client,
+            host,
+            agent = label.agent,
+            after_s,
+            position,
+            more,
+            "client left after {after_s:.1} s in the queue of {host} (position {position}). {advice}{repeated}"
+        );
+        self.events.tell(
+            "client.left",
+            leaving.host().map(|host| host.as_str()),
+            || json!({ "client": label.client, "after_s": after_s, "position": position, "why": advice }),
+        );
+    }
+}
+
+/// What the client waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Plain,
+    Connect,
+    Inside,
+}
+
+fn stage(label: &Label) -> Stage {
+    match label.method.as_str() {
+        "CONNECT" => Stage::Connect,
+        _ if label.url.starts_with("https://") => Stage::Inside,
+        _ => Stage::Plain,
+    }
+}
+
+fn advice(program: Option<&Program>, stage: Stage, after: Duration, max_wait: Duration) -> String {
+    let Some(program) = program else {
+        let most = max_wait.as_secs();
+        return format!(
+            "Raise the timeout of this client: a request may be held for {most} s; or lower politeness.max_wait, \
+             then it is told at once when to come back"
+        );
+    };
+    let usual = match stage {
+        Stage::Plain => program.gives_up.plain,
+        Stage::Connect => program.gives_up.connect,
+        Stage::Inside => program.gives_up.inside,
+    };
+    let (name, longer) = (program.name, program.longer((max_wait + SPARE).as_secs()));
+    match usual {
+        Some(seconds) if is_about(after, seconds) => format!("{name} stops after {seconds} s by default; set {longer}"),
+        _ => format!("{name} has a timeout that is too short for this queue; set {longer}"),
+    }
+}
+
+/// Whether the client left because of this limit, as far as time tells: a request may come before it joins the line.
+fn is_about(after: Duration, seconds: u32) -> bool {
+    let limit = f64::from(seconds);
+    (limit * 0.7..=limit * 1.2).contains(&after.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX_WAIT: Duration = Duration::from_secs(150);
+
+    fn told(agent: &str, stage: Stage, after: f64) -> String {
+        advice(programs::of_user_agent(agent), stage, Duration::from_secs_f64(after), MAX_WAIT)
+    }
+
+    #[test]
+    fn the_setting_is_named_and_the_default_where_it_was_the_reason() {
+        let httpx = told("python-httpx/0.28.1", Stage::Plain, 5.01);
+        assert_eq!(httpx, "httpx stops after 5 s by default; set httpx.Client(timeout=180)");
+        let httpx = told("python-httpx/0.28.1", Stage::Plain, 20.0);
+        assert_eq!(httpx, "httpx has a timeout that is too short for this queue; set httpx.Client(timeout=180)");
+        assert!(told("Go-http-client/1.1", Stage::Connect, 59.9).starts_with("Go stops after 60 s by default"));
+        assert!(told("Go-http-client/1.1", Stage::Inside, 59.9).starts_with("Go has a timeout"));
+        assert!(told("curl/7.88.1", Stage::Plain, 3.0).contains("curl --max-time 180"));
+    }
+
+    #[test]
+    fn a_stranger_is_told_what_holds_for_all() {
+        let told = told("MyBot/1.0", Stage::Plain, 5.0);
+        assert!(told.contains("held for 150 s") && told.contains("politeness.max_wait"), "{told}");
+    }
+
+    #[test]
+    fn what_it_waited_for_is_seen_in_its_label() {
+        let label = |method: &str, url: &str| Label { method: method.into(), url: url.into(), ..Label::default() };
+        assert_eq!(stage(&label("CONNECT", "a.test:443")), Stage::Connect);
+        assert_eq!(stage(&label("GET", "https://a.test/")), Stage::Inside);
+        assert_eq!(stage(&label("GET", "http://a.test/")), Stage::Plain);
+    }
+}

@@ -1,0 +1,63 @@
+//! What `http://probe.curtsy.invalid/` and `https://probe.curtsy.invalid/` answer: that a request came to curtsy, by which
+//! way, and in whose name. `curtsy doctor` has clients ask for it.
+//!
+//! No request for it leaves this machine, takes a turn or asks robots.txt. The name can never be a real one, so whoever
+//! gets the answer went through curtsy, and over `https://` trusts its CA.
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{Method, Response, StatusCode};
+use serde_json::json;
+
+use super::body::Body;
+use super::label::Who;
+use super::{Settings, Shared};
+use crate::config::Mode;
+use crate::politeness::{HostKey, Origin, Scheme};
+
+const NAME: &str = "probe.curtsy.invalid";
+
+pub(super) fn is_meant(host: &HostKey) -> bool {
+    host.as_str() == NAME
+}
+
+pub(super) fn answer(
+    shared: &Shared,
+    settings: &Settings,
+    origin: &Origin,
+    inside: bool,
+    who: Who<'_>,
+    method: &Method,
+) -> Response<Body> {
+    let politeness = &settings.config.politeness;
+    let body = json!({
+        "probe": "curtsy",
+        "version": env!("CARGO_PKG_VERSION"),
+        "name": shared.identity.name(),
+        "client": who.text(),
+        "scheme": origin.scheme.as_str(),
+        // Whether HTTPS is read here at all, and whether this was.
+        "intercepts": settings.leaves.is_some(),
+        "intercepted": inside && origin.scheme == Scheme::Https,
+        "mode": mode(politeness.mode),
+        "max_wait_s": politeness.max_wait.as_secs_f64(),
+    });
+    let mut response = Response::new(Body::from(Bytes::from(format!("{body}\n"))));
+    if *method != Method::GET && *method != Method::HEAD {
+        *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    }
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+    response
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enforce => "enforce",
+        Mode::Report => "report",
+        Mode::Off => "off",
+    }
+}

@@ -1,0 +1,149 @@
+//! Clients that leave the line are told of by name, with the setting that would have them wait; and clients that have a
+//! name are known by it.
+
+use std::process::Command;
+use std::thread;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use crate::support::{Client, Curtsy, Origin, Program, soon};
+
+/// A curtsy whose hosts are visited once in a while, which reads HTTPS but for that of `localhost`.
+fn slow() -> Program {
+    let top = "politeness.mode = \"enforce\"\npoliteness.delay = \"20s\"\nadmin = \"127.0.0.1:0\"\nshutdown_grace = \"50ms\"\n";
+    Program::start(top, "[tls]\nintercept = true\nbypass = [\"localhost\"]\n")
+}
+
+/// The warnings of clients that left so far.
+fn departures(program: &Program) -> Vec<Value> {
+    let lines = program.stderr().into_iter().filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+    lines.filter(|line| line["event"] == "client.left").collect()
+}
+
+fn departure(program: &Program, agent: &str) -> Option<Value> {
+    departures(program).into_iter().find(|line| line["agent"].as_str().is_some_and(|text| text.starts_with(agent)))
+}
+
+/// Stands in line, as this client would.
+fn waiting(program: &Program, line: &str, agent: &str) -> Client {
+    let mut client = program.client();
+    client.send_head(&[line, "Host: x", &format!("User-Agent: {agent}")]);
+    client
+}
+
+fn queued(program: &Program) -> usize {
+    let admin = program.event("ready").expect("it is ready")["admin"].as_str().expect("an address").to_owned();
+    let mut client = Client::connect(admin.parse().expect("an address"));
+    let queue = client.ask(&["GET /api/v1/queue HTTP/1.1", "Host: localhost", "Connection: close"]).text();
+    serde_json::from_str::<Value>(&queue).expect("JSON")["total"].as_u64().expect("a number") as usize
+}
+
+/// Issue 9, item 3
+#[test]
+fn who_leaves_the_line_is_named_with_the_remedy() {
+    let (program, origin) = (slow(), Origin::hello());
+    assert_eq!(program.get(&origin.url("/")).status(), 200);
+    let by_name = format!("http://localhost:{}/", origin.port());
+    assert_eq!(program.get(&by_name).status(), 200);
+
+    let first = waiting(&program, &origin.get("/1"), "FirstBot/1.0");
+    assert!(soon(|| queued(&program) == 1), "it is first in line");
+    let httpx: Vec<Client> = (0..3).map(|_| waiting(&program, &origin.get("/2"), "python-httpx/0.28.1")).collect();
+    assert!(soon(|| queued(&program) == 4), "nobody has left yet");
+    assert_eq!(departures(&program), Vec::<Value>::new());
+    drop(httpx);
+    assert!(soon(|| queued(&program) == 1));
+    let left = departure(&program, "python-httpx").expect("it is told before its place is given back");
+    let told = left["msg"].as_str().expect("a text");
+    assert!(told.contains("in the queue of 127.0.0.1 (position "), "{told}");
+    assert!(told.contains("httpx.Client(timeout=180)"), "{told}");
+    assert!(left["position"].as_u64().is_some_and(|position| (2..=4).contains(&position)), "{left}");
+    assert!(left["level"] == "warn" && left["client"] == "127.0.0.1" && left["host"] == "127.0.0.1", "{left}");
+    assert_eq!(departures(&program).len(), 1, "three of a kind are one line");
+    drop(first);
+    assert!(soon(|| departure(&program, "FirstBot").is_some()));
+    let told = departure(&program, "FirstBot").expect("seen above").to_string();
+    assert!(told.contains("position 1") && told.contains("politeness.max_wait"), "{told}");
+}
+
+/// Issue 9, item 3: whatever it waited for. With real clients.
+#[test]
+fn a_held_tunnel_and_a_request_inside_are_told_of_too() {
+    let (program, origin) = (slow(), Origin::hello());
+    for host in ["127.0.0.1", "localhost"] {
+        assert_eq!(program.get(&format!("http://{host}:{}/", origin.port())).status(), 200);
+    }
+    let proxy = format!("http://{}", program.address());
+    let curl = |agent: &str, url: String| {
+        let mut command = Command::new("curl");
+        command.args(["-sSkq", "--noproxy", "", "-m", "1", "-A", agent, "-x", &proxy, &url]);
+        thread::spawn(move || command.output().expect("curl is installed").status.code())
+    };
+    let port = origin.port();
+    let running = [
+        curl("curl/7.88.1", format!("http://127.0.0.1:{port}/plain")),
+        curl("python-requests/2.34.2", format!("https://127.0.0.1:{port}/inside")),
+        curl("Go-http-client/1.1", format!("https://localhost:{port}/held")),
+    ];
+    for client in running {
+        assert_eq!(client.join().expect("it ends"), Some(28), "curl says that its time is over");
+    }
+    for (agent, remedy) in [
+        ("curl/7.88.1", "curl --max-time 180"),
+        ("python-requests", "requests.get(url, timeout=180)"),
+        ("Go-http-client", "http.Client{Timeout: 180 * time.Second}"),
+    ] {
+        assert!(soon(|| departure(&program, agent).is_some()), "{agent}: {:#?}", program.stderr());
+        let left = departure(&program, agent).expect("seen above");
+        assert!(left["msg"].as_str().is_some_and(|text| text.contains(remedy)), "{left}");
+        assert!(left["after_s"].as_f64().is_some_and(|after| (0.5..3.0).contains(&after)), "{left}");
+    }
+}
+
+/// Issue 9, item 3: a curtsy that stops blames nobody.
+#[test]
+fn who_waits_while_curtsy_stops_has_not_left() {
+    let (program, origin) = (slow(), Origin::hello());
+    assert_eq!(program.get(&origin.url("/")).status(), 200);
+    let client = waiting(&program, &origin.get("/1"), "python-httpx/0.28.1");
+    assert!(soon(|| queued(&program) == 1));
+    program.signal("TERM");
+    assert!(soon(|| program.event("stopped").is_some()));
+    drop(client);
+    assert_eq!(departures(&program), Vec::<Value>::new());
+}
+
+fn basic(user: &str) -> String {
+    format!("Proxy-Authorization: Basic {}", STANDARD.encode(format!("{user}:tulip")))
+}
+
+/// Issue 9: without users, a name in the proxy's URL is a name and no more.
+#[test]
+fn a_name_in_the_proxy_url_is_the_clients_name() {
+    let (origin, program) = (Origin::hello(), Program::start("", "[log]\naccess = \"-\"\nformat = \"json\"\n"));
+    program.ask(&[&origin.get("/1"), "Host: x", &basic("news"), "Curtsy-Client: other"]);
+    program.ask(&[&origin.get("/2"), "Host: x", "Curtsy-Client: spider"]);
+    program.ask(&[&origin.get("/3"), "Host: x", &basic(&"n".repeat(101))]);
+    assert!(soon(|| program.stdout().len() == 3));
+    let lines: Vec<Value> = program.stdout().iter().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let names: Vec<&Value> = lines.iter().map(|line| &line["name"]).collect();
+    assert_eq!(names, [&Value::from("news"), &"spider".into(), &Value::Null]);
+    assert!(lines.iter().all(|line| line["user"].is_null() && line["client"] == "127.0.0.1"), "nobody proved anything");
+    assert!(!program.stdout().concat().contains("tulip") && !program.stderr().concat().contains("tulip"));
+    assert!(origin.requests(3).iter().all(|request| !request.has("Proxy-Authorization")));
+}
+
+/// Issue 9: the same name inside of tunnels, and for probes.
+#[test]
+fn a_probe_says_by_which_name_a_client_is_known() {
+    let curtsy = Curtsy::start();
+    let known = |field: &str| {
+        let answer = curtsy.ask(&["GET http://probe.curtsy.invalid/ HTTP/1.1", "Host: x", field]).text();
+        serde_json::from_str::<Value>(&answer).expect("JSON")["client"].clone()
+    };
+    assert_eq!(known(&basic("news")), "news");
+    assert_eq!(known("Curtsy-Client: spider"), "spider");
+    assert_eq!(known("Accept: */*"), "127.0.0.1");
+}

@@ -4,6 +4,8 @@ mod admin;
 mod ca;
 mod client;
 pub mod config;
+mod env;
+mod exec;
 mod explain;
 mod health;
 mod host;
@@ -13,10 +15,13 @@ mod robots;
 mod run;
 mod state;
 mod status;
+mod summary;
 mod tail;
 mod terminal;
 mod top;
 mod transfer;
+mod trust;
+mod variables;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -45,6 +50,7 @@ struct Cli {
 const EXAMPLES: &str = "Examples:
   curtsy                                        start the proxy on 127.0.0.1:3128
   curl -x http://127.0.0.1:3128 http://example.com/
+  curtsy exec -- wget -r http://example.com/    a command with a proxy of its own
   curtsy robots http://example.com/page         may this be fetched, and how often?
   curtsy top                                    what is waiting for whom, live
   curtsy tail --denied                          what is refused, and why
@@ -56,6 +62,10 @@ const EXAMPLES: &str = "Examples:
 enum Command {
     /// Start the proxy (what curtsy does without a command)
     Run(Box<run::RunArgs>),
+    /// Run a command behind curtsy
+    Exec(Box<exec::ExecArgs>),
+    /// Print the variables that send clients to the proxy
+    Env(env::EnvArgs),
     /// Check, show and write configuration
     Config(config::ConfigArgs),
     /// Show robots.txt as curtsy reads it, and what it means for a URL
@@ -165,6 +175,9 @@ pub fn main() -> ExitCode {
     if let Some(Command::Run(args)) = &cli.command {
         args.settings.add_to(&mut overrides);
     }
+    if let Some(Command::Exec(args)) = &cli.command {
+        args.add_to(&mut overrides);
+    }
     let sources = Sources::of_process(cli.config, overrides);
     let (mut out, mut err) = (io::stdout(), io::stderr());
     let paint = paints(cli.color, err.is_terminal());
@@ -173,6 +186,8 @@ pub fn main() -> ExitCode {
     let result = match &cli.command {
         None => run::run(&run::RunArgs::default(), &sources, paint),
         Some(Command::Run(args)) => run::run(args, &sources, paint),
+        Some(Command::Exec(args)) => exec::run(args, &sources, &mut streams),
+        Some(Command::Env(args)) => env::run(args, &sources, &mut streams),
         Some(Command::Config(args)) => config::run(args, &sources, &mut streams),
         Some(Command::Robots(args)) => robots::run(args, &sources, paint_page, &mut streams),
         Some(Command::Explain(args)) => explain::explain(args, &sources, paint_page, &mut streams),

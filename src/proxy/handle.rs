@@ -17,14 +17,15 @@ use super::failure::{Failure, Refusal};
 use super::in_flight::InFlight;
 use super::near::Arrival;
 use super::target::Target;
-use super::{Settings, Worker, connect, forward, help, intercept, landing, wish};
+use super::{Settings, Worker, connect, forward, help, intercept, landing, users, wish};
 use crate::metrics::{Kind, Outcome};
 
 /// Answers every request, one way or the other.
 pub(super) async fn handle(worker: &Arc<Worker>, client: &Arc<Client>, request: Request<Incoming>) -> Response<Body> {
     let settings = worker.shared.settings.load_full();
     let asked = Kept::of(&request, client.inside());
-    let is_told = worker.shared.access_log.is_on() || worker.shared.events.is_watched();
+    let shared = &worker.shared;
+    let is_told = shared.access_log.is_on() || shared.events.is_watched() || shared.metrics.tally.is_kept();
     let entry = is_told
         .then(|| Box::new(Entry::new(client.peer, request.method(), &asked.url, settings.config.log.query_strings)));
     let in_flight = InFlight::begin(worker.shared.clone(), client.clone(), &settings.config.limits, asked.kind, entry);
@@ -122,12 +123,21 @@ async fn admit(
         }
         return Ok(inside.user.clone().or_else(|| inside.name.clone()));
     }
-    let Some(users) = &settings.users else { return Ok(None) };
+    let Some(users) = &settings.users else { return Ok(named(parts, in_flight)) };
     let user = Box::pin(users.check(parts.headers.get(PROXY_AUTHORIZATION))).await.ok_or(Refusal::AuthRequired)?;
     if let Some(entry) = in_flight.as_mut().and_then(InFlight::entry) {
         entry.user = Some(user.clone());
     }
     Ok(Some(user))
+}
+
+/// Where nobody has to prove who it is, the name in a proxy URL is what a client calls itself.
+fn named(parts: &Parts, in_flight: &mut Option<InFlight>) -> Option<String> {
+    let (name, _) = users::credentials(parts.headers.get(PROXY_AUTHORIZATION)?)?;
+    if let Some(entry) = in_flight.as_mut().and_then(InFlight::entry) {
+        entry.user = Some(name.clone());
+    }
+    Some(name).filter(|name| !name.is_empty())
 }
 
 fn refuse(

@@ -298,7 +298,7 @@ mod tests {
     fn the_end_tells_what_was_and_leaves_out_what_was_not() {
         let row = Row { visits: 3, waits: waits(2, 2_000), throttled: 1, retried: 1, gave_up: 2, ..Row::default() };
         let mut rows = vec![("a.test", row)];
-        rows.extend([("b.test", Row { visits: 1, ..Row::default() }); 12]);
+        rows.extend(std::iter::repeat_n(("b.test", Row { visits: 1, ..Row::default() }), 12));
         let page = closing(&ended(rows));
         let first = "15 requests to 13 hosts in 1.5 s; waited 2.0 s in all (longest 1.0 s); 1 throttled (1 sent again); 2 \
                      gave up\n";

@@ -174,6 +174,7 @@ mod tests {
             retry: false,
             max_wait: None,
             crawl_delay: Duration::ZERO,
+            denied: false,
         }
     }
 

@@ -40,6 +40,7 @@
 //! | what is told while it happens | `events` |
 //! | looking on from the command line | `watching` |
 //! | what counts, and other numbers while it runs | `steering` |
+//! | one command and its proxy, and the variables for a shell | `exec`, `env` |
 //! | what survives a restart | `restart` |
 //! | what is kept, in people's hands | `state` |
 
@@ -49,7 +50,9 @@ mod bodies;
 mod connect;
 mod coverage;
 mod door;
+mod env;
 mod events;
+mod exec;
 mod expect;
 mod framing;
 mod guard;

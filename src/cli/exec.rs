@@ -6,6 +6,7 @@
 mod attached;
 mod bypass;
 mod charge;
+pub(super) mod isolate;
 mod parent;
 mod private;
 
@@ -16,6 +17,7 @@ use std::process::Command;
 use clap::Args;
 
 use self::charge::Charge;
+use self::isolate::Cage;
 use super::admin::Trouble;
 use super::config::Streams;
 use super::env::client_name;
@@ -31,6 +33,7 @@ Examples:
   curtsy exec --delay 5s --as archive -- python crawl.py
   curtsy exec --report -- ./crawler        what would have been delayed and denied?
   curtsy exec --intercept -- npm ci        requests inside HTTPS count one by one
+  curtsy exec --isolate -- ./crawler       it cannot go past the proxy
   curtsy exec --attach -- ./crawler        behind the curtsy that runs already"
 )]
 pub(super) struct ExecArgs {
@@ -43,6 +46,9 @@ pub(super) struct ExecArgs {
     /// Use the curtsy that runs already
     #[arg(long, conflicts_with_all = ["intercept", "report", "delay", "concurrency", "max_wait", "robots", "state_dir"])]
     attach: bool,
+    /// Leave the command no way out but the proxy (Linux namespaces)
+    #[arg(long, conflicts_with = "attach")]
+    isolate: bool,
     /// What the command is to call itself, for fair queues and logs
     #[arg(long = "as", value_name = "NAME", value_parser = client_name)]
     name: Option<String>,
@@ -153,12 +159,15 @@ impl Voice<'_, '_> {
 }
 
 /// Runs the command to its end with these variables.
-fn obey(args: &ExecArgs, variables: &[Variable], voice: &mut Voice<'_, '_>) -> Result<u8, Failed> {
+fn obey(args: &ExecArgs, variables: &[Variable], cage: Option<Cage>, voice: &mut Voice<'_, '_>) -> Result<u8, Failed> {
     if let Some(warning) = bypass::warning(&args.command, args.java, args.intercept) {
         voice.say(&warning)?;
     }
     if args.print_env {
         voice.show(variables)?;
+    }
+    if let Some(cage) = cage {
+        return cage.run(variables);
     }
     let mut command = args.command();
     command.envs(variables.iter().map(|(name, value)| (name, value)));

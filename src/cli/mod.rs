@@ -8,6 +8,7 @@ mod env;
 mod exec;
 mod explain;
 mod health;
+mod help;
 mod host;
 mod hosts;
 mod offline;
@@ -27,7 +28,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ColorChoice, Parser, Subcommand};
+use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{Overrides, Sources};
 
@@ -64,6 +65,9 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// Run a command behind curtsy
     Exec(Box<exec::ExecArgs>),
+    /// What becomes an isolated command
+    #[command(name = exec::isolate::INSIDE, hide = true)]
+    Inside(exec::isolate::inside::InsideArgs),
     /// Print the variables that send clients to the proxy
     Env(env::EnvArgs),
     /// Check, show and write configuration
@@ -169,7 +173,8 @@ impl Settings {
 
 /// Exit codes: 0 ok, 1 failure, 2 usage, 3 denied, 4 nobody knows.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = help::grouped(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let mut overrides = Overrides::default();
     cli.settings.add_to(&mut overrides);
     if let Some(Command::Run(args)) = &cli.command {
@@ -187,6 +192,7 @@ pub fn main() -> ExitCode {
         None => run::run(&run::RunArgs::default(), &sources, paint),
         Some(Command::Run(args)) => run::run(args, &sources, paint),
         Some(Command::Exec(args)) => exec::run(args, &sources, &mut streams),
+        Some(Command::Inside(args)) => exec::isolate::inside::run(args),
         Some(Command::Env(args)) => env::run(args, &sources, &mut streams),
         Some(Command::Config(args)) => config::run(args, &sources, &mut streams),
         Some(Command::Robots(args)) => robots::run(args, &sources, paint_page, &mut streams),
@@ -224,13 +230,11 @@ fn paints(choice: ColorChoice, terminal: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_sound() {
-        Cli::command().debug_assert();
+        help::grouped(Cli::command()).debug_assert();
     }
 
     #[test]

@@ -89,8 +89,8 @@ fn a_command_is_paced_and_its_numbers_are_the_origins() {
     let (home, origin) = (Home::new(), with_rules());
     let urls: Vec<String> = ["/a", "/b", "/private/x", "/c"].map(|path| origin.url(path)).to_vec();
     let watch = Stopwatch::start();
-    let mut command = vec!["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code} "];
-    command.extend(urls.iter().map(String::as_str));
+    let mut command = vec!["curl", "-sS", "-w", "%{http_code} "];
+    command.extend(urls.iter().flat_map(|url| ["-o", "/dev/null", url]));
     let done = home.run("--delay 200ms", &command);
     assert!(watch.elapsed() >= ms(400), "{:?}", watch.elapsed());
     assert_eq!((done.code, done.out.as_str()), (Some(0), "200 200 403 200 "), "{}", done.err);
@@ -290,6 +290,29 @@ fn a_command_can_trust_what_reads_its_https() {
     let left: Vec<_> = std::fs::read_dir(home.0.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("curtsy-")), "{left:?}");
     assert!(!std::path::Path::new(&home.path("state/curtsy/ca.key")).exists(), "no CA is kept");
+}
+
+/// Issue 9, 1: whoever does not use the proxy gets nowhere.
+#[test]
+fn an_isolated_command_has_no_other_way_out() {
+    let permitted =
+        Command::new("unshare").args(["--user", "--net", "true"]).output().expect("util-linux is installed");
+    if !permitted.status.success() {
+        eprintln!("not tried, because this system does not permit it: {}", String::from_utf8_lossy(&permitted.stderr));
+        return;
+    }
+    let (home, origin) = (Home::new(), with_rules());
+    let url = origin.url("/a");
+    let script = format!("curl -sS --noproxy '*' -m 5 {url}/past || echo none; curl -sS {url}; id -u; exit 9");
+    let done = home.run("--isolate --delay 10ms", &["sh", "-c", &script]);
+    let user = Command::new("id").arg("-u").output().expect("a user").stdout;
+    let user = String::from_utf8_lossy(&user);
+    assert_eq!((done.code, done.out), (Some(9), format!("none\nhello{user}")), "{}", done.err);
+    assert_eq!(pages(&origin), ["GET /a HTTP/1.1"]);
+    assert!(done.err.contains("curtsy: 1 request to 1 host in "), "{}", done.err);
+    let missing = home.run("--isolate", &["no-such-command"]);
+    assert_eq!(missing.code, Some(127), "{}", missing.err);
+    assert!(missing.err.contains("no-such-command cannot be run"), "{}", missing.err);
 }
 
 /// A name in a proxy URL is what a client calls itself, where nobody has to prove it.

@@ -23,7 +23,7 @@ pub(super) fn run(args: &ExecArgs, sources: &Sources, voice: &mut Voice<'_, '_>)
     let wanted = Wanted { proxy: &proxy, trust: found.trust.as_ref(), java: args.java };
     let all = variables::variables(&wanted, |name| sources.env.get(name).cloned());
     let began = clock::now();
-    let code = obey(args, &all, voice)?;
+    let code = obey(args, &all, None, voice)?;
     let took = clock::now() - began;
     // It may be gone by now, which is no fault of the command's.
     if let Ok(after) = env::status(&ask, sources) {

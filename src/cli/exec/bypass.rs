@@ -14,10 +14,12 @@ pub(super) fn warning(command: &[OsString], java: bool, intercept: bool) -> Opti
     let program = command.first()?;
     let name = Path::new(program).file_name()?.to_str()?;
     let told = match name {
-        "httrack" => "ignores proxy variables, so it goes past curtsy; give it -P HOST:PORT of a running one",
+        "httrack" => {
+            "ignores proxy variables, so it goes past curtsy; give it -P HOST:PORT of a running one, or use --isolate"
+        }
         "java" if !java => "ignores proxy variables, so it goes past curtsy; add --java before the --",
         "node" | "nodejs" if version(program).is_some_and(|version| version < NODE) => {
-            "reads no proxy variables before version 22.21, so it goes past curtsy; use a newer one"
+            "reads no proxy variables before version 22.21, so it goes past curtsy; use a newer one, or --isolate"
         }
         "wget2" => "speaks TLS to a proxy in some versions; if HTTPS fails, use wget or curl",
         "aria2c" if intercept => "reads no CA from the environment; give it --ca-certificate=\"$SSL_CERT_FILE\"",

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::isolate::Cage;
 use super::{ExecArgs, Failed, Voice, obey, parent};
 use crate::app::{Listeners, Running, StartError};
 use crate::cli::admin::Trouble;
@@ -24,13 +25,14 @@ pub(super) fn run(args: &ExecArgs, sources: &Sources, voice: &mut Voice<'_, '_>)
         parent::load(sources).map_err(|problems| Trouble::failure(problems.paint(voice.streams.paint).to_string()))?;
     let config = adapted(loaded.config, args);
     telemetry::start(&config.log, voice.streams.paint);
-    let running = start(config.clone(), voice)?;
+    let cage = args.isolate.then(|| Cage::open(&args.command)).transpose()?;
+    let running = start(config.clone(), cage.as_ref(), voice)?;
     voice.say(&summary::greeting(&config, running.proxy_address()))?;
     if let Some(told) = about_parent {
         voice.say(&told)?;
     }
     let began = clock::now();
-    let code = accompanied(args, sources, &running, voice);
+    let code = accompanied(args, sources, &running, cage, voice);
     let took = clock::now() - began;
     let tally = running.tally();
     running.stop();
@@ -42,14 +44,20 @@ pub(super) fn run(args: &ExecArgs, sources: &Sources, voice: &mut Voice<'_, '_>)
 }
 
 /// Runs the command with all that it needs to find the proxy and to trust it.
-fn accompanied(args: &ExecArgs, sources: &Sources, running: &Running, voice: &mut Voice<'_, '_>) -> Result<u8, Failed> {
+fn accompanied(
+    args: &ExecArgs,
+    sources: &Sources,
+    running: &Running,
+    cage: Option<Cage>,
+    voice: &mut Voice<'_, '_>,
+) -> Result<u8, Failed> {
     let variable = |name: &str| sources.env.get(name).cloned();
     let folder = running.ca_pem().map(|pem| folder().map(|folder| (folder, pem))).transpose()?;
     let trust = folder.as_ref().map(|(folder, pem)| Trust::write(folder.path(), pem, variable)).transpose()?;
     let address = running.proxy_address();
     let proxy = Address { host: address.ip().to_string(), port: address.port(), name: args.name.clone() };
     let wanted = Wanted { proxy: &proxy, trust: trust.as_ref(), java: args.java };
-    obey(args, &variables::variables(&wanted, variable), voice)
+    obey(args, &variables::variables(&wanted, variable), cage, voice)
 }
 
 /// Goes with whoever holds it, also in a panic.
@@ -94,8 +102,8 @@ fn report_only(config: &mut Config) {
 
 /// Learning is shared with all that use the same state directory, one after the other; while another uses it, this one
 /// remembers nothing.
-fn start(config: Config, voice: &mut Voice<'_, '_>) -> Result<Running, Failed> {
-    let begin = |config: Config| Running::start_private(config.clone(), Listeners::bind(&config)?);
+fn start(config: Config, cage: Option<&Cage>, voice: &mut Voice<'_, '_>) -> Result<Running, Failed> {
+    let begin = |config: Config| Running::start_private(config.clone(), listeners(&config, cage)?);
     match begin(config.clone()) {
         Err(StartError::State(StoreError::Held { directory, .. })) => {
             voice.say(&format!(
@@ -107,4 +115,15 @@ fn start(config: Config, voice: &mut Voice<'_, '_>) -> Result<Running, Failed> {
         started => started,
     }
     .map_err(|error| Trouble::failure(error.to_string()).into())
+}
+
+/// On a free port, or where the command will be.
+fn listeners(config: &Config, cage: Option<&Cage>) -> Result<Listeners, StartError> {
+    match cage {
+        None => Listeners::bind(config),
+        Some(cage) => {
+            let listener = cage.listener.try_clone().map_err(StartError::Thread)?;
+            Ok(Listeners { proxy: vec![listener], tls: Vec::new(), admin: None })
+        }
+    }
 }

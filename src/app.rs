@@ -8,6 +8,7 @@ mod offline;
 mod own;
 mod state;
 mod steering;
+mod tally;
 
 use std::fmt;
 use std::io;
@@ -30,9 +31,10 @@ use crate::robots::Robots;
 use crate::shutdown::{self, Stopper};
 use crate::store::{self, Store, StoreError};
 use crate::telemetry;
-use crate::tls::{BadCertificate, CaError};
+use crate::tls::{self, BadCertificate, CaError};
 use crate::upstream::{BadRoots, Guard, Resolver, Trust};
 
+use self::ca::Keeping;
 use self::state::Remembered;
 use self::steering::Helm;
 
@@ -40,7 +42,9 @@ pub use self::alone::ask_about_robots;
 pub use self::ca::files as ca_files;
 pub use self::offline::{Offline, OfflineError};
 pub use self::steering::Reload;
+pub use self::tally::{Counted, Tally};
 pub use crate::gate::Apply;
+pub use crate::metrics::tally::{Row, Rule, Waits};
 
 /// Bound sockets. Tests bind port 0 and pass them in.
 #[derive(Debug)]
@@ -94,6 +98,18 @@ impl Listeners {
 impl Running {
     /// Starts all threads and returns when connections are taken.
     pub fn start(config: Config, listeners: Listeners) -> Result<Running, StartError> {
+        Self::start_with(config, listeners, Keeping::Files)
+    }
+
+    /// Starts one for a single command: its CA, if it intercepts, is in memory and dies with it, and what becomes of
+    /// requests is counted for every host.
+    pub fn start_private(config: Config, listeners: Listeners) -> Result<Running, StartError> {
+        let running = Self::start_with(config, listeners, Keeping::ThisRun)?;
+        running.shared.metrics.tally.begin();
+        Ok(running)
+    }
+
+    fn start_with(config: Config, listeners: Listeners, keeping: Keeping) -> Result<Running, StartError> {
         let (proxy, tls) = (Listeners::addresses(&listeners.proxy), Listeners::addresses(&listeners.tls));
         let admin = listeners.admin.as_ref().and_then(|listener| listener.local_addr().ok());
         let (stopper, stop) = shutdown::channel();
@@ -112,7 +128,7 @@ impl Running {
         let (workers, token) = (config.workers, config.metrics.token.clone());
         let own: Vec<SocketAddr> = proxy.iter().chain(&tls).copied().chain(admin).collect();
         let shared = Arc::new(Shared::new(
-            settings(config, &own)?,
+            settings(config, &own, keeping)?,
             metrics.clone(),
             identity,
             access_log.map_err(StartError::AccessLog)?,
@@ -254,6 +270,17 @@ impl Running {
         self.helm.tell_of_failure();
     }
 
+    /// What clients have to trust where tunnels are intercepted, in PEM.
+    pub fn ca_pem(&self) -> Option<String> {
+        let settings = self.shared.settings.load();
+        settings.leaves.as_ref().map(|leaves| leaves.trusted().iter().map(tls::pem).collect())
+    }
+
+    /// What becomes of requests, also when this one is stopped. Empty if it is not private.
+    pub fn tally(&self) -> Tally {
+        Tally::new(self.shared.clone())
+    }
+
     pub fn begin_stop(&self) {
         self.stopper.stop();
     }
@@ -269,7 +296,7 @@ impl Running {
     }
 }
 
-fn settings(config: Config, own: &[SocketAddr]) -> Result<Settings, StartError> {
+fn settings(config: Config, own: &[SocketAddr], keeping: Keeping) -> Result<Settings, StartError> {
     let users = match &config.access.users_file {
         None => None,
         Some(path) => {
@@ -280,7 +307,7 @@ fn settings(config: Config, own: &[SocketAddr]) -> Result<Settings, StartError> 
     };
     let guard = Guard::new(config.access.allow_destinations.clone(), own.to_vec());
     let trust = Trust::load(&config.tls).map_err(StartError::Roots)?;
-    let leaves = ca::leaves(&config).map_err(StartError::Ca)?;
+    let leaves = ca::leaves(&config, keeping).map_err(StartError::Ca)?;
     let own = own::certificate(&config.tls).map_err(StartError::Certificate)?;
     Ok(Settings::new(config, guard, trust, leaves, own, users))
 }

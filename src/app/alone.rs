@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::ca::Keeping;
 use super::{StartError, book, settings};
 use crate::clock;
 use crate::config::{AccessLog, Config, Listen};
@@ -39,7 +40,7 @@ pub(super) fn parts(
     let metrics = Arc::new(Metrics::new());
     let (book, bounds, most_waiting) = (book::book(&config), book::bounds(&config), config.politeness.max_queue_total);
     Ok(Shared::new(
-        settings(config, &own)?,
+        settings(config, &own, Keeping::ThisRun)?,
         metrics.clone(),
         Identity::new("curtsy"),
         proxy::AccessLog::open(&AccessLog::Off, false).map_err(StartError::AccessLog)?,

@@ -12,15 +12,27 @@ pub fn files(config: &Config) -> Option<Files> {
     Files::of(&config.tls, store::directory(&config.state_dir).as_deref())
 }
 
+/// Where the CA of a proxy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeping {
+    /// Where the configuration says.
+    Files,
+    /// In memory, and made anew, whatever the configuration says.
+    ThisRun,
+}
+
 /// Whoever has to make clients trust a new one wants to know in time.
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What clients are shown where tunnels are intercepted. The CA is made here if this is its first use.
-pub(super) fn leaves(config: &Config) -> Result<Option<Leaves>, CaError> {
+pub(super) fn leaves(config: &Config, keeping: Keeping) -> Result<Option<Leaves>, CaError> {
     if !config.tls.intercept {
         return Ok(None);
     }
     let http2 = config.tls.http2_clients;
+    if keeping == Keeping::ThisRun {
+        return Ok(Some(Leaves::in_memory(http2)));
+    }
     let leaves = match files(config) {
         None => Leaves::in_memory(http2),
         Some(files) => {

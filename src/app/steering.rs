@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value as Json, json};
 use tokio::sync::{mpsc, oneshot};
 
+use super::ca::Keeping;
 use super::{StartError, book, settings};
 use crate::admin::{Reloaded, Repaced, Steering};
 use crate::config::{self, Config, Problems};
@@ -46,7 +47,7 @@ impl Helm {
     /// Replaces all settings, those that were set by hand too.
     pub(super) fn replace(&self, config: Config, apply: Apply) -> Result<(), StartError> {
         // Reads files, so it comes before the lock.
-        let mut settings = settings(config, &self.own)?;
+        let mut settings = settings(config, &self.own, Keeping::Files)?;
         let _alone = self.steering.lock();
         let before = self.shared.settings.load_full();
         settings.succeed(&before);

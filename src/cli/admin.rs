@@ -38,6 +38,11 @@ pub(super) struct AskArgs {
 }
 
 impl AskArgs {
+    /// For a command that has the URL among arguments of its own.
+    pub(super) fn of(admin: Option<String>) -> Self {
+        AskArgs { json: false, admin }
+    }
+
     /// Whether one curtsy is to be asked and nobody else.
     pub(super) fn names_one(&self) -> bool {
         self.admin.is_some()
@@ -195,10 +200,13 @@ impl Running {
     }
 
     pub(super) fn call(&self, call: &Call<'_>) -> Result<Value, Trouble> {
-        let address = self.address;
-        let answer = send(&self.stream, call, self.token.as_deref(), PATIENCE)
-            .map_err(|error| Trouble::failure(format!("{address}: {error}")))?;
-        value(&answer, address)
+        value(&self.ask(call)?, self.address)
+    }
+
+    /// The answer as it came.
+    pub(super) fn ask(&self, call: &Call<'_>) -> Result<Answer, Trouble> {
+        send(&self.stream, call, self.token.as_deref(), PATIENCE)
+            .map_err(|error| Trouble::failure(format!("{}: {error}", self.address)))
     }
 
     pub(super) fn authorization(&self) -> String {

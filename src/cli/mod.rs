@@ -6,8 +6,11 @@ mod client;
 mod completions;
 pub mod config;
 mod doctor;
+mod env;
+mod exec;
 mod explain;
 mod health;
+mod help;
 mod host;
 mod hosts;
 mod man;
@@ -16,16 +19,19 @@ mod robots;
 mod run;
 mod state;
 mod status;
+mod summary;
 mod tail;
 mod terminal;
 mod top;
 mod transfer;
+mod trust;
+mod variables;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand};
+use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::{Overrides, Sources};
 
@@ -48,6 +54,7 @@ struct Cli {
 const EXAMPLES: &str = "Examples:
   curtsy                                        start the proxy on 127.0.0.1:3128
   curl -x http://127.0.0.1:3128 http://example.com/
+  curtsy exec -- wget -r http://example.com/    a command with a proxy of its own
   curtsy robots http://example.com/page         may this be fetched, and how often?
   curtsy top                                    what is waiting for whom, live
   curtsy tail --denied                          what is refused, and why
@@ -60,6 +67,13 @@ const EXAMPLES: &str = "Examples:
 enum Command {
     /// Start the proxy (what curtsy does without a command)
     Run(Box<run::RunArgs>),
+    /// Run a command behind curtsy
+    Exec(Box<exec::ExecArgs>),
+    /// What becomes an isolated command
+    #[command(name = exec::isolate::INSIDE, hide = true)]
+    Inside(exec::isolate::inside::InsideArgs),
+    /// Print the variables that send clients to the proxy
+    Env(env::EnvArgs),
     /// Check, show and write configuration
     Config(config::ConfigArgs),
     /// Show robots.txt as curtsy reads it, and what it means for a URL
@@ -172,11 +186,15 @@ impl Settings {
 
 /// Exit codes: 0 ok, 1 failure, 2 usage, 3 denied, 4 nobody knows.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = help::grouped(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let mut overrides = Overrides::default();
     cli.settings.add_to(&mut overrides);
     if let Some(Command::Run(args)) = &cli.command {
         args.settings.add_to(&mut overrides);
+    }
+    if let Some(Command::Exec(args)) = &cli.command {
+        args.add_to(&mut overrides);
     }
     let sources = Sources::of_process(cli.config, overrides);
     let (mut out, mut err) = (io::stdout(), io::stderr());
@@ -186,6 +204,9 @@ pub fn main() -> ExitCode {
     let result = match &cli.command {
         None => run::run(&run::RunArgs::default(), &sources, paint),
         Some(Command::Run(args)) => run::run(args, &sources, paint),
+        Some(Command::Exec(args)) => exec::run(args, &sources, &mut streams),
+        Some(Command::Inside(args)) => exec::isolate::inside::run(args),
+        Some(Command::Env(args)) => env::run(args, &sources, &mut streams),
         Some(Command::Config(args)) => config::run(args, &sources, &mut streams),
         Some(Command::Robots(args)) => robots::run(args, &sources, paint_page, &mut streams),
         Some(Command::Explain(args)) => explain::explain(args, &sources, paint_page, &mut streams),
@@ -229,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        Cli::command().debug_assert();
+        help::grouped(Cli::command()).debug_assert();
     }
 
     #[test]

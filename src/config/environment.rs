@@ -19,9 +19,12 @@ const PREFIX: &str = "CURTSY_";
 /// Read by other parts of curtsy.
 const TAKEN: [&str; 4] = ["CURTSY_CONFIG", "CURTSY_ADMIN_URL", "CURTSY_PROXY", "CURTSY_ACTIVE"];
 
+/// What `curtsy env` had a shell remember.
+const OLD: &str = "CURTSY_OLD";
+
 pub(super) fn read(env: &BTreeMap<String, String>, draft: &mut Draft<'_>) {
     for (name, value) in env.range(PREFIX.to_owned()..).take_while(|(name, _)| name.starts_with(PREFIX)) {
-        if TAKEN.contains(&name.as_str()) || is_service_link(name) {
+        if TAKEN.contains(&name.as_str()) || name.starts_with(OLD) || is_service_link(name) {
             continue;
         }
         if let Some(row) = row_of(name) {

@@ -73,6 +73,7 @@ mod tests {
             retry: false,
             max_wait: None,
             crawl_delay: Duration::ZERO,
+            denied: false,
         };
         let mut place = gate.join(&HostKey::parse(name).unwrap(), visit).unwrap();
         place.called().await.unwrap();

@@ -186,6 +186,7 @@ mod tests {
             retry: false,
             max_wait: None,
             crawl_delay: Duration::ZERO,
+            denied: false,
         }
     }
 

@@ -103,6 +103,7 @@ impl Gate {
     /// Takes a place in the host's line, or hears at once why not.
     pub fn join(self: &Arc<Self>, host: &HostKey, visit: Visit) -> Result<Place, Refusal> {
         if self.off.load(Relaxed) {
+            self.metrics.tally.count(host.as_str(), |row| row.visits += 1);
             return Ok(Place::free());
         }
         let (now, book) = (now(), self.book.load());
@@ -234,6 +235,7 @@ mod tests {
             retry: false,
             max_wait: None,
             crawl_delay: Duration::ZERO,
+            denied: false,
         }
     }
 

@@ -19,6 +19,8 @@ use super::shared_lane::{SharedLane, Told};
 use super::{Gate, now};
 use crate::clock;
 use crate::metrics::Stage;
+use crate::metrics::tally::{OTHERS, Row};
+use crate::politeness::HostKey;
 use crate::politeness::lane::{Lane, Lesson};
 use crate::politeness::policy::{Delays, Mode};
 use crate::politeness::time::Timestamp;
@@ -191,7 +193,13 @@ impl Standing {
         }
         self.gate.metrics.waited(self.waited);
         self.gate.metrics.hosts.visit(self.lane.badge(), self.lane.host(), self.waited);
+        self.tally(|row| row.visited(self.waited));
         Ok(Permit(Some(self)))
+    }
+
+    /// Hosts that have no lane of their own are counted together.
+    fn tally(&self, count: impl FnOnce(&mut Row)) {
+        self.gate.metrics.tally.count(self.lane.host().map_or(OTHERS, HostKey::as_str), count);
     }
 
     /// Has the lane taught, and what it learned kept and told.
@@ -313,6 +321,12 @@ impl Permit {
         });
         if let Some(wait) = would_wait {
             standing.gate.metrics.would_wait(wait);
+            let (most, end) = (self.max_wait(), clock::now() + wait);
+            standing.tally(|row| {
+                row.would_wait.add(wait);
+                row.would_refuse += u64::from(wait > most);
+                row.would_end = row.would_end.max(Some(end));
+            });
         }
     }
 

@@ -290,6 +290,7 @@ mod tests {
             retry: false,
             max_wait: None,
             crawl_delay: Duration::ZERO,
+            denied: false,
         };
         busy.look(|state| state.lane.join(visit, at(0))).unwrap();
         drop(busy);

@@ -60,6 +60,7 @@ async fn visit(world: Arc<World>, seed: u64) {
         retry: dice.u8(..20) == 0,
         max_wait: dice.bool().then(|| some(&mut dice, 5_000)),
         crawl_delay: Duration::ZERO,
+        denied: false,
     };
     let stay = if dice.u8(..4) == 0 { some(&mut dice, 2_000) } else { END };
     let whole = pass(&world, number, &host, visit, dice);

@@ -13,6 +13,7 @@ mod requests;
 mod robots;
 mod scene;
 mod store;
+pub mod tally;
 mod tunnels;
 mod waits;
 
@@ -28,6 +29,7 @@ use self::requests::Requests;
 use self::robots::Robots;
 use self::scene::Board;
 use self::store::Store;
+use self::tally::Tally;
 use self::tunnels::Tunnels;
 use self::waits::Waits;
 use crate::clock;
@@ -47,6 +49,8 @@ pub struct Metrics {
     pub spacing_violations: IntCounter,
     /// The busiest by themselves.
     pub hosts: Hosts,
+    /// Every host by itself, where that is wanted.
+    pub tally: Tally,
     board: Board,
     pub client_connections: IntGauge,
     pub inflight: IntGauge,
@@ -112,6 +116,8 @@ const REASONS: [&str; 17] = [
     "wait_too_long",
 ];
 const ORIGIN_ERRORS: [&str; 5] = ["dns", "connect", "tls", "timeout", "protocol"];
+/// Less is no waiting but the time it takes to look.
+const A_MOMENT: Duration = Duration::from_millis(1);
 /// What `metrics.hosts` is by default.
 const USUAL_SEATS: usize = 100;
 
@@ -132,6 +138,7 @@ impl Metrics {
                 "Requests that started too early, as seen at the socket. Must stay 0.",
             ),
             hosts: Hosts::new(&registry, USUAL_SEATS),
+            tally: Tally::default(),
             board: Board::new(&registry),
             client_connections: gauge(&registry, "curtsy_client_connections", "Open client connections."),
             inflight: gauge(
@@ -220,6 +227,11 @@ impl Metrics {
     /// Requests so far, by outcome: forwarded, denied, rejected, abandoned, failed.
     pub fn outcomes(&self) -> [u64; OUTCOMES.len()] {
         std::array::from_fn(|outcome| self.requests.ended.iter().map(|kind| kind[outcome].get()).sum())
+    }
+
+    /// Requests so far that came in this way.
+    pub fn of_kind(&self, kind: Kind) -> u64 {
+        self.requests.ended[kind as usize].iter().map(IntCounter::get).sum()
     }
 
     /// Requests so far that had to wait.

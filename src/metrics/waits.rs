@@ -5,12 +5,11 @@ use std::time::Duration;
 use prometheus::core::Metric;
 use prometheus::{Histogram, IntCounter, Registry};
 
+use super::A_MOMENT;
 use super::register::{counter, histogram};
 
 /// Seconds a request is held: from "at once" to the default `max_wait`.
 pub const WAIT_BUCKETS: [f64; 10] = [0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 150.0];
-/// Less is no waiting but the time it takes to look.
-const A_MOMENT: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(super) struct Waits {

@@ -26,6 +26,8 @@ pub struct Visit {
     pub max_wait: Option<Duration>,
     /// What robots.txt asks of this client; zero if nothing.
     pub crawl_delay: Duration,
+    /// robots.txt is against it, and it is let through all the same: if it counted, this visit would not be made.
+    pub denied: bool,
 }
 
 /// A visit in a lane. Numbers of visits that are gone are used again, but not with the same generation.

@@ -16,7 +16,7 @@ use super::in_flight::InFlight;
 use super::job::Job;
 use super::label::Who;
 use super::lesson::{self, Lesson};
-use super::robots::{self, Heard};
+use super::robots;
 use super::send::{Errand, Sent};
 use super::wish::Wish;
 use super::{Settings, Worker, account, headers, max_forwards, tunnel};
@@ -48,8 +48,8 @@ pub(super) async fn forward(
     let wish = Wish::of(&parts.headers, user);
     let job = Job::begin(&worker.shared, wish.name())?;
     let heard = robots::ask(worker, settings, origin, &parts).await;
-    let Heard { crawl_delay, warning } = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
-    let visit = wish.visit(&worker.shared.gate, &parts.uri, peer, crawl_delay);
+    let heard = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
+    let visit = wish.visit(&worker.shared.gate, &parts.uri, peer, heard);
     let may_teach = lesson::may_come(&parts);
     let identity = settings.config.upstream.via.then_some(&worker.shared.identity);
     let (received, safe) = (parts.version, parts.method.is_safe());
@@ -90,7 +90,7 @@ pub(super) async fn forward(
             let lesson = may_teach.then(|| Lesson::begin(worker, settings, origin, &response)).flatten();
             headers::incoming(response.headers_mut(), identity, version);
             if settings.config.responses.headers == ResponseHeaders::Full {
-                account::tell(response.headers_mut(), &permit, took, attempts, warning, &worker.shared.identity);
+                account::tell(response.headers_mut(), &permit, took, attempts, heard.warning, &worker.shared.identity);
             }
             keep(in_flight, permit, took);
             // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).

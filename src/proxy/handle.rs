@@ -25,7 +25,8 @@ use crate::metrics::{Kind, Outcome};
 pub(super) async fn handle(worker: &Arc<Worker>, client: &Arc<Client>, request: Request<Incoming>) -> Response<Body> {
     let settings = worker.shared.settings.load_full();
     let asked = Kept::of(&request, client.inside());
-    let is_told = worker.shared.access_log.is_on() || worker.shared.events.is_watched();
+    let shared = &worker.shared;
+    let is_told = shared.access_log.is_on() || shared.events.is_watched() || shared.metrics.tally.is_kept();
     let entry = is_told
         .then(|| Box::new(Entry::new(client.peer, request.method(), &asked.url, settings.config.log.query_strings)));
     let in_flight = InFlight::begin(worker.shared.clone(), client.clone(), &settings.config.limits, asked.kind, entry);

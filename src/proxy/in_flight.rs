@@ -17,6 +17,7 @@ use crate::events::REQUEST;
 use crate::gate::Permit;
 use crate::metrics::{Kind, Outcome, Stage};
 use crate::patience::Limit;
+use crate::politeness::HostKey;
 use crate::politeness::visit::ClientId;
 
 #[derive(Debug)]
@@ -130,6 +131,18 @@ impl InFlight {
         self.shared.events.tell(REQUEST, label::host_of(&url), || entry.told(&url, &ending));
     }
 
+    /// A request for curtsy itself is nobody's visit.
+    fn count(&self, entry: &Entry) {
+        let outcome = self.outcome.unwrap_or(Outcome::Abandoned);
+        let own = outcome == Outcome::Rejected && entry.error.is_none();
+        if own || !self.shared.metrics.tally.is_kept() {
+            return;
+        }
+        if let Some(host) = label::host_of(&entry.url).and_then(|host| HostKey::parse(host).ok()) {
+            self.shared.metrics.tally.count(host.as_str(), |row| row.ended(outcome, entry.error));
+        }
+    }
+
     /// Where the client is.
     pub(super) fn address(&self) -> IpAddr {
         self.client.peer.ip()
@@ -165,6 +178,7 @@ impl Drop for InFlight {
         }
         if let Some(entry) = self.entry.take() {
             let took = clock::now().duration_since(self.began);
+            self.count(&entry);
             self.shared.access_log.write(&entry, self.status, self.bytes, took, self.complete);
             self.tell(&entry, took);
         }

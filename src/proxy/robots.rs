@@ -131,6 +131,8 @@ fn weigh(
     };
     let mut heard = Heard::default();
     if let Some(rule) = forbidding {
+        let tally = &worker.shared.metrics.tally;
+        tally.count(origin.host.as_str(), |row| row.forbidden_by(rule.line, || rule.to_string()));
         if policy.robots == policy::Robots::Enforce {
             return Err(Refusal::Robots(Box::new(forbidden(origin, rules, agents, rule, about))).into());
         }
@@ -170,6 +172,9 @@ fn not_known(
     policy: &Policy,
 ) -> Result<Heard, Failure> {
     let enforced = policy.robots == policy::Robots::Enforce;
+    if settings.config.robots.on_unreachable == OnUnreachable::Deny {
+        worker.shared.metrics.tally.count(origin.host.as_str(), |row| row.unknown += 1);
+    }
     if enforced && settings.config.robots.on_unreachable == OnUnreachable::Deny {
         return Err(Refusal::RobotsUnknown { host: origin.host.clone(), unknown }.into());
     }

@@ -144,6 +144,7 @@ impl Errand<'_> {
         let signals = signals::read(status.as_u16(), &fields, &self.settings.listening, now);
         if signals.answer == signals::Answer::Throttled {
             self.worker.shared.metrics.lessons.throttle(status.as_u16());
+            self.worker.shared.metrics.tally.count(self.budget.as_str(), |row| row.throttled += 1);
         }
         signals
     }
@@ -170,6 +171,7 @@ impl Errand<'_> {
             let attempt = sent.attempts + 1;
             drop(sent);
             self.worker.shared.metrics.lessons.retries.inc();
+            self.worker.shared.metrics.tally.count(self.budget.as_str(), |row| row.retried += 1);
             match self.try_once(place, message, attempt, joined).await? {
                 (next, Some(spare)) => (sent, message) = (next, spare),
                 (next, None) => return Ok(next),

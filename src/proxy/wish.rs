@@ -9,6 +9,7 @@ use std::time::Duration;
 use fnv::FnvHasher;
 use http::{HeaderMap, HeaderValue, Uri};
 
+use super::robots::Heard;
 use crate::gate::Gate;
 use crate::politeness::visit::{ClientId, Visit};
 
@@ -64,7 +65,7 @@ impl<'a> Wish<'a> {
         self.client
     }
 
-    pub(super) fn visit(&self, gate: &Gate, uri: &Uri, peer: ClientId, crawl_delay: Duration) -> Visit {
+    pub(super) fn visit(&self, gate: &Gate, uri: &Uri, peer: ClientId, heard: Heard) -> Visit {
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         Visit {
             client: self.client.map_or(peer, |name| gate.client(name)),
@@ -72,7 +73,8 @@ impl<'a> Wish<'a> {
             urgency: self.own_urgency.or(self.urgency).unwrap_or(USUAL),
             retry: false,
             max_wait: self.max_wait,
-            crawl_delay,
+            crawl_delay: heard.crawl_delay,
+            denied: heard.warning.is_some(),
         }
     }
 
@@ -158,7 +160,7 @@ mod tests {
                 request.headers_mut().append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
             }
             let (parts, ()) = request.into_parts();
-            let in_lane = Wish::of(&parts.headers, user).visit(&gate, &parts.uri, peer, Duration::ZERO).client;
+            let in_lane = Wish::of(&parts.headers, user).visit(&gate, &parts.uri, peer, Heard::default()).client;
             assert_eq!(client(&gate, &parts.headers, user, peer), in_lane, "{user:?} {fields:?}");
         }
     }

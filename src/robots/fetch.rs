@@ -139,6 +139,7 @@ async fn take_place(way: &Way<'_>, origin: &Origin) -> Result<Option<Place>, Str
         retry: false,
         max_wait: None,
         crawl_delay: Duration::ZERO,
+        denied: false,
     };
     let mut place = gate.join(&budget, visit).map_err(refused)?;
     place.called().await.map_err(refused)?;

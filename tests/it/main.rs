@@ -42,6 +42,7 @@
 //! | what counts, and other numbers while it runs | `steering` |
 //! | why a client does not get through | `doctor` |
 //! | clients that leave the line, clients with names | `hints` |
+//! | one command and its proxy, and the variables for a shell | `exec`, `env` |
 //! | what survives a restart | `restart` |
 //! | what is kept, in people's hands | `state` |
 
@@ -52,7 +53,9 @@ mod connect;
 mod coverage;
 mod doctor;
 mod door;
+mod env;
 mod events;
+mod exec;
 mod expect;
 mod framing;
 mod guard;

@@ -53,12 +53,13 @@ impl Lane {
         let rank = self.rank(&visit, now);
         let expected = self.expected(rank, visit.client, visit.urgency, now);
         let deadline = self.admit(&visit, rank, expected, now)?;
-        let Visit { client, url, urgency, retry, .. } = visit;
+        let Visit { client, url, urgency, retry, denied, .. } = visit;
         let (phase, epoch) = (Phase::Waiting, None);
         let ticket = self.roll.enter(Entry { client, url, urgency, retry, phase, since: now, deadline, epoch });
         let (client, urgency) = self.stands_as(client, urgency);
         self.queue.join(ticket.number, rank, client, urgency);
-        let expected = self.shadow_joins(ticket, now).unwrap_or(expected);
+        let shadow = if denied { None } else { self.shadow_joins(ticket, now) };
+        let expected = shadow.unwrap_or(expected);
         Ok(Joined { ticket, expected })
     }
 

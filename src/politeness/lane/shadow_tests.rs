@@ -17,7 +17,15 @@ fn reporting(delay: Duration, concurrency: u32) -> Lane {
 }
 
 fn visit() -> Visit {
-    Visit { client: ClientId(1), url: 1, urgency: 3, retry: false, max_wait: None, crawl_delay: Duration::ZERO }
+    Visit {
+        client: ClientId(1),
+        url: 1,
+        urgency: 3,
+        retry: false,
+        max_wait: None,
+        crawl_delay: Duration::ZERO,
+        denied: false,
+    }
 }
 
 /// Joins and is sent at once, as everybody is in report mode.
@@ -165,4 +173,15 @@ fn reports_are_what_enforcing_would_have_done() {
     ] {
         assert_eq!(reported(policy, &arrivals, stay), enforced(policy, &arrivals, stay), "{arrivals:?} {stay}");
     }
+}
+
+/// What robots.txt denies would never have stood in line.
+#[test]
+fn a_denied_visit_has_no_shadow() {
+    let (mut lane, mut numbers) = (reporting(ms(1_000), 4), Vec::new());
+    for denied in [false, true, false] {
+        numbers.push(lane.join(Visit { denied, ..visit() }, at(0)).expect("nobody is refused").ticket);
+    }
+    assert_eq!(lane.would_wait(numbers[1], at(0)), None);
+    assert_eq!(would_wait(&mut lane, numbers[2], 0), 1_000, "as if there had been two");
 }

@@ -17,7 +17,7 @@ const fn secs(seconds: u64) -> Duration {
 
 fn visit() -> Visit {
     let (max_wait, crawl_delay) = (None, Duration::ZERO);
-    Visit { client: ClientId(1), url: 1, urgency: 3, retry: false, max_wait, crawl_delay }
+    Visit { client: ClientId(1), url: 1, urgency: 3, retry: false, max_wait, crawl_delay, denied: false }
 }
 
 fn slow(seconds: u64) -> Overrides {

@@ -234,6 +234,7 @@ impl World {
             retry,
             max_wait,
             crawl_delay: Duration::ZERO,
+            denied: false,
         }
     }
 

@@ -248,6 +248,7 @@ impl Pacer {
         let Some(why) = self.bursts.unpaced().filter(|_| !self.noted) else { return };
         self.noted = true;
         self.shared.metrics.tunnels.pacing(why.label());
+        self.shared.metrics.tally.count(self.passage.budget.as_str(), |row| row.blind += 1);
         if why != Unpaced::Off {
             self.shared.unpaced.note(&self.passage.budget, why);
         }

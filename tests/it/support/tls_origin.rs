@@ -100,6 +100,15 @@ pub(crate) fn origin(server: Arc<ServerConfig>, script: impl Fn(&mut Visitor) + 
     })
 }
 
+/// The same at a chosen loopback address.
+pub(crate) fn on(ip: &str, server: Arc<ServerConfig>, script: impl Fn(&mut Visitor) + Send + Sync + 'static) -> Origin {
+    Origin::on(ip, move |visitor| {
+        if visitor.start_tls(&server) {
+            script(visitor);
+        }
+    })
+}
+
 pub(crate) fn https(origin: &Origin, path: &str) -> String {
     format!("https://{}{path}", origin.authority())
 }

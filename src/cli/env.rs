@@ -1,0 +1,105 @@
+//! `curtsy env`: the variables that send clients to the proxy, as a shell or a file wants them.
+//!
+//! A shell remembers what it had before, in `CURTSY_OLD_…` variables, so that `--unset` can restore it; old values are
+//! never printed, because they may have passwords.
+
+mod format;
+mod proxy;
+
+use std::io;
+
+use clap::Args;
+
+use self::format::Format;
+use super::admin::{AskArgs, Trouble};
+use super::config::Streams;
+use super::variables::{self, Variable, Wanted};
+use crate::config::Sources;
+
+pub(super) use self::proxy::{running, status};
+
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  eval \"$(curtsy env)\"                       this shell and what it starts
+  eval \"$(curtsy env --unset)\"               and back to what was set before
+  curtsy env --format fish | source
+  curtsy env --format direnv >> .envrc
+  curtsy env --format docker --proxy http://host.docker.internal:3128 > proxy.env
+  docker run --env-file proxy.env …")]
+pub(super) struct EnvArgs {
+    /// For whom the lines are
+    #[arg(long, value_enum, default_value_t = Format::Sh, value_name = "FORMAT")]
+    format: Format,
+    /// Take the variables back, and restore what was set before
+    #[arg(long)]
+    unset: bool,
+    /// Leave out what has clients trust the CA
+    #[arg(long)]
+    no_ca: bool,
+    /// What the client is to call itself, for fair queues and logs
+    #[arg(long = "as", value_name = "NAME", value_parser = client_name)]
+    name: Option<String>,
+    /// Set JAVA_TOOL_OPTIONS too; every JVM prints a line about it
+    #[arg(long)]
+    java: bool,
+    /// The proxy to name; else the one that runs, else the configured one
+    #[arg(long, value_name = "URL")]
+    proxy: Option<String>,
+    /// The admin listener of the curtsy to ask; else the configured one
+    #[arg(id = "admin_url", long = "admin", value_name = "URL", env = "CURTSY_ADMIN_URL")]
+    admin: Option<String>,
+}
+
+/// A name that every client can write into a proxy URL.
+pub(super) fn client_name(name: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if name.is_empty() || !name.bytes().all(plain) {
+        return Err("use letters, digits, - _ and .".to_owned());
+    }
+    Ok(name.to_owned())
+}
+
+pub(super) fn run(args: &EnvArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Result<u8> {
+    let lines = if args.unset { take_back(args) } else { set(args, sources, streams)? };
+    match lines {
+        Ok(lines) => {
+            streams.out.write_all(lines.as_bytes())?;
+            Ok(0)
+        }
+        Err(trouble) => trouble.tell(streams),
+    }
+}
+
+fn take_back(args: &EnvArgs) -> Result<String, Trouble> {
+    let names: Vec<&str> = variables::names().collect();
+    args.format.take_back(&names).map_err(|text| Trouble { code: 2, text })
+}
+
+fn set(args: &EnvArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Result<Result<String, Trouble>> {
+    let ask = AskArgs::of(args.admin.clone());
+    let found = match proxy::find(&ask, args.proxy.as_deref(), sources, args.no_ca) {
+        Ok(found) => found,
+        Err(trouble) => return Ok(Err(trouble)),
+    };
+    for note in found.notes.iter().map(String::as_str).chain(args.format.note(&found.address)) {
+        writeln!(streams.err, "note: {note}")?;
+    }
+    let address = variables::Address { name: args.name.clone(), ..found.address };
+    let wanted = Wanted { proxy: &address, trust: found.trust.as_ref(), java: args.java };
+    let all: Vec<Variable> = variables::variables(&wanted, |name| sources.env.get(name).cloned());
+    let names: Vec<&str> = variables::names().collect();
+    Ok(args.format.set(&all, &names).map_err(Trouble::failure))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_that_every_client_can_write() {
+        assert_eq!(client_name("news-2.x_y"), Ok("news-2.x_y".to_owned()));
+        for wrong in ["", "a b", "a:b", "a@b", "ä"] {
+            assert!(client_name(wrong).is_err(), "{wrong}");
+        }
+    }
+}

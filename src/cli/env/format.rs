@@ -1,0 +1,179 @@
+//! Variables as whoever reads them wants them written.
+//!
+//! Whatever a value has in it, it arrives as it is, and as nothing else: quoted for shells, refused where a format has no
+//! way to write it.
+
+use clap::ValueEnum;
+use serde_json::{Map, Value};
+
+use crate::cli::variables::{ACTIVE, Address, Variable};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// bash, zsh, dash
+    Sh,
+    Fish,
+    /// `.env`
+    Dotenv,
+    /// `docker run --env-file`
+    Docker,
+    /// `.envrc`
+    Direnv,
+    Json,
+}
+
+impl Format {
+    /// `names`: all that could be set, which a shell remembers before it sets any.
+    pub(super) fn set(self, all: &[Variable], names: &[&str]) -> Result<String, String> {
+        let lines =
+            |line: fn(&str, &str) -> String| all.iter().map(|(name, value)| line(name, value)).collect::<String>();
+        Ok(match self {
+            Format::Sh => sh_remember(names) + &lines(sh_export),
+            Format::Direnv => lines(sh_export),
+            Format::Fish => fish_remember(names) + &lines(|name, value| format!("set -gx {name} {}\n", fish(value))),
+            Format::Dotenv => all.iter().map(|(name, value)| dotenv(name, value)).collect::<Result<_, _>>()?,
+            Format::Docker => all.iter().map(|(name, value)| docker(name, value)).collect::<Result<_, _>>()?,
+            Format::Json => {
+                let object = all.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into()));
+                format!("{:#}\n", Value::Object(object.collect::<Map<_, _>>()))
+            }
+        })
+    }
+
+    pub(super) fn take_back(self, names: &[&str]) -> Result<String, String> {
+        match self {
+            Format::Sh => Ok(sh_restore(names)),
+            Format::Fish => Ok(fish_restore(names)),
+            Format::Direnv => Err("direnv takes variables back by itself: remove the lines from .envrc".to_owned()),
+            Format::Dotenv | Format::Docker => Err("a file takes nothing back: remove the lines from it".to_owned()),
+            Format::Json => {
+                let object = names.iter().map(|name| ((*name).to_owned(), Value::Null));
+                Ok(format!("{:#}\n", Value::Object(object.collect::<Map<_, _>>())))
+            }
+        }
+    }
+
+    /// What whoever uses it should know.
+    pub(super) fn note(self, address: &Address) -> Option<&'static str> {
+        let here = address.host.starts_with("127.") || address.host == "[::1]" || address.host == "localhost";
+        (self == Format::Docker && here).then_some(
+            "in a container 127.0.0.1 is the container: use `docker run --network host`, or name the proxy as the \
+             container sees it with --proxy",
+        )
+    }
+}
+
+fn sh(value: &str) -> String {
+    format!("'{}'", value.replace('\'', r"'\''"))
+}
+
+fn sh_export(name: &str, value: &str) -> String {
+    format!("export {name}={}\n", sh(value))
+}
+
+/// The first time only: the second time the values are ours.
+fn sh_remember(names: &[&str]) -> String {
+    format!(
+        "if [ -z \"${{CURTSY_OLD-}}\" ]; then\n  \
+           for curtsy_name in {}; do\n    \
+             eval \"if [ \\\"\\${{$curtsy_name+x}}\\\" ]; then export CURTSY_OLD_$curtsy_name=\\\"\\$$curtsy_name\\\"; \
+             fi\"\n  \
+           done\n  \
+           unset curtsy_name\n  \
+           export CURTSY_OLD=1\n\
+         fi\n",
+        names.join(" ")
+    )
+}
+
+/// Where nothing is ours, nothing is taken away.
+fn sh_restore(names: &[&str]) -> String {
+    format!(
+        "if [ -n \"${{{ACTIVE}-}}\" ]; then\n  \
+           for curtsy_name in {}; do\n    \
+             eval \"if [ \\\"\\${{CURTSY_OLD_$curtsy_name+x}}\\\" ]; then \
+             export $curtsy_name=\\\"\\$CURTSY_OLD_$curtsy_name\\\"; else unset $curtsy_name; fi; \
+             unset CURTSY_OLD_$curtsy_name\"\n  \
+           done\n  \
+           unset curtsy_name CURTSY_OLD\n\
+         fi\n",
+        names.join(" ")
+    )
+}
+
+/// In single quotes fish knows two escapes.
+fn fish(value: &str) -> String {
+    format!("'{}'", value.replace('\\', r"\\").replace('\'', r"\'"))
+}
+
+fn fish_remember(names: &[&str]) -> String {
+    format!(
+        "if not set -q CURTSY_OLD\n  \
+           for curtsy_name in {}\n    \
+             if set -q $curtsy_name; set -gx CURTSY_OLD_$curtsy_name $$curtsy_name; end\n  \
+           end\n  \
+           set -gx CURTSY_OLD 1\n\
+         end\n",
+        names.join(" ")
+    )
+}
+
+fn fish_restore(names: &[&str]) -> String {
+    format!(
+        "if set -q {ACTIVE}\n  \
+           for curtsy_name in {}\n    \
+             set -l curtsy_old CURTSY_OLD_$curtsy_name\n    \
+             if set -q $curtsy_old; set -gx $curtsy_name $$curtsy_old; set -e $curtsy_old; \
+             else; set -e $curtsy_name; end\n  \
+           end\n  \
+           set -e CURTSY_OLD\n\
+         end\n",
+        names.join(" ")
+    )
+}
+
+/// What needs no quotes has none; what does has those that every reader takes as they are.
+fn dotenv(name: &str, value: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@,=+%[]".contains(c);
+    if value.contains(['\n', '\r', '\'']) {
+        return Err(unwritable(name, value, "a .env file that every program reads alike"));
+    }
+    let plain = !value.is_empty() && value.chars().all(plain);
+    Ok(if plain { format!("{name}={value}\n") } else { format!("{name}='{value}'\n") })
+}
+
+/// Taken as it stands, quotes and all.
+fn docker(name: &str, value: &str) -> Result<String, String> {
+    if value.contains(['\n', '\r']) {
+        return Err(unwritable(name, value, "a file for docker run --env-file"));
+    }
+    Ok(format!("{name}={value}\n"))
+}
+
+fn unwritable(name: &str, value: &str, place: &str) -> String {
+    let what = if value.contains('\'') { "a quote" } else { "a line break" };
+    format!("{name} has {what} in it, which cannot be written to {place}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_quoted_for_whoever_reads_them() {
+        let all = [("A", r"it's a \ $b".to_owned())];
+        assert_eq!(Format::Direnv.set(&all, &["A"]).unwrap(), "export A='it'\\''s a \\ $b'\n");
+        assert!(Format::Fish.set(&all, &["A"]).unwrap().ends_with("set -gx A 'it\\'s a \\\\ $b'\n"));
+        assert_eq!(Format::Docker.set(&all, &["A"]).unwrap(), "A=it's a \\ $b\n");
+        assert_eq!(Format::Json.set(&all, &["A"]).unwrap(), "{\n  \"A\": \"it's a \\\\ $b\"\n}\n");
+        assert_eq!(Format::Dotenv.set(&[("A", "a b#".to_owned())], &["A"]).unwrap(), "A='a b#'\n");
+        assert_eq!(Format::Dotenv.set(&[("A", "http://a:1".to_owned())], &["A"]).unwrap(), "A=http://a:1\n");
+    }
+
+    #[test]
+    fn what_a_file_cannot_hold_is_refused() {
+        assert!(Format::Dotenv.set(&[("A", "it's".to_owned())], &[]).unwrap_err().contains("a quote"));
+        assert!(Format::Docker.set(&[("A", "a\nB=1".to_owned())], &[]).unwrap_err().contains("a line break"));
+        assert!(Format::Docker.take_back(&["A"]).is_err() && Format::Direnv.take_back(&["A"]).is_err());
+    }
+}

@@ -1,0 +1,148 @@
+//! Which proxy clients are to be sent to, and what they have to trust there.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+
+use crate::admin::status::Status;
+use crate::app;
+use crate::cli::admin::{AskArgs, Call, NOBODY, Running, Trouble};
+use crate::cli::trust::Trust;
+use crate::cli::variables::Address;
+use crate::config::{self, Config, Listen, Sources};
+use crate::store;
+
+pub(in crate::cli) struct Found {
+    pub(in crate::cli) address: Address,
+    pub(in crate::cli) trust: Option<Trust>,
+    /// What whoever asked should know.
+    pub(in crate::cli) notes: Vec<String>,
+}
+
+/// The proxy of this URL, else the one that runs, else the one that is configured.
+pub(super) fn find(ask: &AskArgs, url: Option<&str>, sources: &Sources, no_ca: bool) -> Result<Found, Trouble> {
+    let named = url.map(address_in).transpose().map_err(Trouble::failure)?;
+    let found = match running(ask, sources, no_ca) {
+        Err(trouble) if trouble.code == NOBODY && !ask.names_one() => configured(sources, &named, no_ca)?,
+        found => found?,
+    };
+    Ok(Found { address: named.unwrap_or(found.address), ..found })
+}
+
+/// What a running curtsy says of itself.
+pub(in crate::cli) fn running(ask: &AskArgs, sources: &Sources, no_ca: bool) -> Result<Found, Trouble> {
+    let status = status(ask, sources)?;
+    let first = status.listen.iter().find_map(|listen| listen.parse::<SocketAddr>().ok());
+    let first = first.ok_or_else(|| Trouble::failure("that curtsy does not listen for clients in plain HTTP"))?;
+    let at = Running::find(ask, sources)?;
+    let address = reachable(first, at.address.ip());
+    let pem = if no_ca { None } else { ca_of(&at)? };
+    let mut notes = Vec::new();
+    let config = config::load(sources).ok().map(|loaded| loaded.config);
+    let trust = match pem {
+        Some(pem) => trusting(config.as_ref(), &pem, sources, &mut notes)?,
+        None => None,
+    };
+    Ok(Found { address, trust, notes })
+}
+
+pub(in crate::cli) fn status(ask: &AskArgs, sources: &Sources) -> Result<Status, Trouble> {
+    let answer = Running::find(ask, sources)?.call(&Call::get("/api/v1/status".to_owned()))?;
+    serde_json::from_value(answer).map_err(|error| Trouble::failure(format!("that is no curtsy we know: {error}")))
+}
+
+/// What clients of a curtsy that intercepts have to trust.
+fn ca_of(running: &Running) -> Result<Option<String>, Trouble> {
+    let answer = running.ask(&Call::get("/ca.pem".to_owned()))?;
+    Ok((answer.status == 200).then_some(answer.body))
+}
+
+fn configured(sources: &Sources, named: &Option<Address>, no_ca: bool) -> Result<Found, Trouble> {
+    let config = config::load(sources).map_err(|problems| Trouble::failure(problems.to_string()))?.config;
+    let Some(Listen::Tcp(listen)) = config.listen.first() else {
+        return Err(Trouble::failure("the configuration has no plain listener; name the proxy with --proxy"));
+    };
+    if listen.port() == 0 && named.is_none() {
+        return Err(Trouble::failure("the configured port is chosen at start, and no curtsy runs that could tell it"));
+    }
+    let loopback: IpAddr = if listen.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+    let mut notes = vec!["no curtsy runs yet; start one with `curtsy`".to_owned()];
+    let files = app::ca_files(&config).filter(|files| config.tls.intercept && !no_ca && files.certificate().exists());
+    let trust = match files.map(|files| files.certificates()).transpose() {
+        Ok(Some(certificates)) => {
+            let pem: String = certificates.iter().map(crate::tls::pem).collect();
+            trusting(Some(&config), &pem, sources, &mut notes)?
+        }
+        Ok(None) => None,
+        Err(error) => return Err(Trouble::failure(error.to_string())),
+    };
+    Ok(Found { address: reachable(*listen, loopback), trust, notes })
+}
+
+/// The files that the variables name are kept beside the CA.
+fn trusting(
+    config: Option<&Config>,
+    pem: &str,
+    sources: &Sources,
+    notes: &mut Vec<String>,
+) -> Result<Option<Trust>, Trouble> {
+    let Some(state) = config.and_then(|config| store::directory(&config.state_dir)) else {
+        let why = "nothing is kept here (`state_dir` is \"memory\"), so there is no place for the CA's files, and what \
+                   has clients trust it is left out";
+        notes.push(why.to_owned());
+        return Ok(None);
+    };
+    let folder = state.join("trust");
+    let written = make(&state).and_then(|()| Trust::write(&folder, pem, |name| sources.env.get(name).cloned()));
+    let unwritable = |error| Trouble::failure(format!("cannot keep the CA's files in {}: {error}", folder.display()));
+    written.map(Some).map_err(unwritable)
+}
+
+fn make(directory: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(directory)
+}
+
+/// Who listens everywhere is found where it was asked.
+fn reachable(mut listen: SocketAddr, at: IpAddr) -> Address {
+    if listen.ip().is_unspecified() {
+        listen.set_ip(at);
+    }
+    let host = match listen.ip() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    };
+    Address { host, port: listen.port(), name: None }
+}
+
+/// The host and port of a proxy URL.
+fn address_in(url: &str) -> Result<Address, String> {
+    let wrong = || format!("{url:?} is no proxy URL; write it like http://127.0.0.1:3128");
+    let authority = url.strip_prefix("http://").ok_or_else(wrong)?.trim_end_matches('/');
+    let (host, port) = authority.rsplit_once(':').ok_or_else(wrong)?;
+    let port = port.parse().map_err(|_| wrong())?;
+    if host.is_empty() || host.contains(['/', '@', ' ']) {
+        return Err(wrong());
+    }
+    Ok(Address { host: host.to_owned(), port, name: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_named_in_full_or_not_at_all() {
+        let curtsy = Address { host: "curtsy".to_owned(), port: 3128, name: None };
+        assert_eq!(address_in("http://curtsy:3128/"), Ok(curtsy));
+        for wrong in ["127.0.0.1:3128", "https://a:1", "http://a", "http://a:x", "http://u:p@a:1", "http://a:1/x"] {
+            assert!(address_in(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn who_listens_everywhere_is_found_where_it_was_asked() {
+        let found = |listen: &str, at: &str| reachable(listen.parse().unwrap(), at.parse().unwrap()).url();
+        assert_eq!(found("0.0.0.0:3128", "10.0.0.7"), "http://10.0.0.7:3128");
+        assert_eq!(found("127.0.0.1:1", "10.0.0.7"), "http://127.0.0.1:1");
+        assert_eq!(found("[::]:1", "::1"), "http://[::1]:1");
+    }
+}

@@ -1,0 +1,198 @@
+//! `curtsy exec -- COMMAND`: one command, with a proxy of its own or behind the one that runs.
+//!
+//! The proxy lives in this process, on a free port, for as long as the command does. The command is told of it by its
+//! environment alone: nothing is injected, no file of the user's is touched. Its signals and its exit code pass through.
+
+mod attached;
+mod bypass;
+mod charge;
+pub(super) mod isolate;
+mod parent;
+mod private;
+
+use std::ffi::OsString;
+use std::io;
+use std::process::Command;
+
+use clap::Args;
+
+use self::charge::Charge;
+use self::isolate::Cage;
+use super::admin::Trouble;
+use super::config::Streams;
+use super::env::client_name;
+use super::variables::Variable;
+use crate::config::{Overrides, Sources};
+
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "Exit codes: the command's own; 128 + N if signal N ended it; 126 and 127 if it could not be run.
+
+Examples:
+  curtsy exec -- curl http://example.com/
+  curtsy exec --delay 5s --as archive -- python crawl.py
+  curtsy exec --report -- ./crawler        what would have been delayed and denied?
+  curtsy exec --intercept -- npm ci        requests inside HTTPS count one by one
+  curtsy exec --isolate -- ./crawler       it cannot go past the proxy
+  curtsy exec --attach -- ./crawler        behind the curtsy that runs already"
+)]
+pub(super) struct ExecArgs {
+    /// Decrypt HTTPS with a CA for this run alone, which the command is told to trust
+    #[arg(long)]
+    intercept: bool,
+    /// Hold and deny nothing; say at the end what would have been
+    #[arg(long)]
+    report: bool,
+    /// Use the curtsy that runs already
+    #[arg(long, conflicts_with_all = ["intercept", "report", "delay", "concurrency", "max_wait", "robots", "state_dir"])]
+    attach: bool,
+    /// Leave the command no way out but the proxy (Linux namespaces)
+    #[arg(long, conflicts_with = "attach")]
+    isolate: bool,
+    /// What the command is to call itself, for fair queues and logs
+    #[arg(long = "as", value_name = "NAME", value_parser = client_name)]
+    name: Option<String>,
+    /// Time between two requests to one host
+    #[arg(long, value_name = "TIME")]
+    delay: Option<String>,
+    /// Requests in flight to one host
+    #[arg(long, value_name = "N")]
+    concurrency: Option<String>,
+    /// Longest a request is held
+    #[arg(long, value_name = "TIME")]
+    max_wait: Option<String>,
+    /// robots.txt: enforce, warn or off
+    #[arg(long, value_name = "MODE")]
+    robots: Option<String>,
+    /// Where to keep what is learned; "memory" keeps nothing
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<String>,
+    /// Set JAVA_TOOL_OPTIONS too; every JVM prints a line about it
+    #[arg(long)]
+    java: bool,
+    /// Show the variables that the command gets
+    #[arg(long)]
+    print_env: bool,
+    /// No words of curtsy's, but errors
+    #[arg(short, long)]
+    quiet: bool,
+    /// With --attach: the admin listener of the curtsy to use; else the configured one
+    #[arg(id = "admin_url", long = "admin", value_name = "URL", env = "CURTSY_ADMIN_URL")]
+    admin: Option<String>,
+    /// What to run, with its arguments
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl ExecArgs {
+    pub(super) fn add_to(&self, overrides: &mut Overrides) {
+        let single = [
+            ("--delay", "politeness.delay", &self.delay),
+            ("--concurrency", "politeness.concurrency", &self.concurrency),
+            ("--max-wait", "politeness.max_wait", &self.max_wait),
+            ("--robots", "robots.mode", &self.robots),
+            ("--state-dir", "state_dir", &self.state_dir),
+        ];
+        for (flag, path, value) in single {
+            if let Some(value) = value {
+                overrides.add(flag, path, value);
+            }
+        }
+        if self.intercept {
+            overrides.add("--intercept", "tls.intercept", "true");
+        }
+    }
+
+    fn command(&self) -> Command {
+        let (program, arguments) = self.command.split_first().expect("clap has seen to it that there is one");
+        let mut command = Command::new(program);
+        command.args(arguments);
+        command
+    }
+}
+
+/// Why the command was not run, or not to its end.
+enum Failed {
+    /// Before it began.
+    Trouble(Trouble),
+    /// It could not be run: with the exit code that shells have for it.
+    Command(u8, String),
+    Io(io::Error),
+}
+
+pub(super) fn run(args: &ExecArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Result<u8> {
+    let mut voice = Voice { streams: &mut *streams, quiet: args.quiet };
+    let done = match args.attach {
+        true => attached::run(args, sources, &mut voice),
+        false => private::run(args, sources, &mut voice),
+    };
+    match done {
+        Ok(code) => Ok(code),
+        Err(Failed::Trouble(trouble)) => trouble.tell(streams),
+        Err(Failed::Command(code, text)) => Trouble { code, text }.tell(streams),
+        Err(Failed::Io(error)) => Err(error),
+    }
+}
+
+/// What curtsy itself says while the command has the terminal: lines that begin with its name.
+struct Voice<'a, 'b> {
+    streams: &'a mut Streams<'b>,
+    quiet: bool,
+}
+
+impl Voice<'_, '_> {
+    fn say(&mut self, text: &str) -> io::Result<()> {
+        if !self.quiet {
+            for line in text.lines() {
+                writeln!(self.streams.err, "curtsy: {line}")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn show(&mut self, variables: &[Variable]) -> io::Result<()> {
+        for (name, value) in variables {
+            writeln!(self.streams.err, "{name}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs the command to its end with these variables.
+fn obey(args: &ExecArgs, variables: &[Variable], cage: Option<Cage>, voice: &mut Voice<'_, '_>) -> Result<u8, Failed> {
+    if let Some(warning) = bypass::warning(&args.command, args.java, args.intercept) {
+        voice.say(&warning)?;
+    }
+    if args.print_env {
+        voice.show(variables)?;
+    }
+    if let Some(cage) = cage {
+        return cage.run(variables);
+    }
+    let mut command = args.command();
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    let charge = Charge::begin(&mut command).map_err(|error| not_run(args, &error))?;
+    Ok(charge.end()?)
+}
+
+/// As shells have it.
+const NOT_RUNNABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+fn not_run(args: &ExecArgs, error: &io::Error) -> Failed {
+    let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+    let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE };
+    Failed::Command(code, format!("{program} cannot be run: {error}"))
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Failed::Io(error)
+    }
+}
+
+impl From<Trouble> for Failed {
+    fn from(trouble: Trouble) -> Self {
+        Failed::Trouble(trouble)
+    }
+}

@@ -1,0 +1,46 @@
+//! A command behind the curtsy that runs already.
+//!
+//! That one has other clients too, so what it counts is told as what it is: everybody's.
+
+use super::{ExecArgs, Failed, Voice, obey};
+use crate::admin::status::Requests;
+use crate::cli::admin::AskArgs;
+use crate::cli::env;
+use crate::cli::summary;
+use crate::cli::variables::{self, Address, Wanted};
+use crate::clock;
+use crate::config::Sources;
+
+pub(super) fn run(args: &ExecArgs, sources: &Sources, voice: &mut Voice<'_, '_>) -> Result<u8, Failed> {
+    let ask = AskArgs::of(args.admin.clone());
+    let found = env::running(&ask, sources, false)?;
+    let before = env::status(&ask, sources)?;
+    let proxy = Address { name: args.name.clone(), ..found.address };
+    voice.say(&format!("this command goes through the curtsy that runs on {}:{}", proxy.host, proxy.port))?;
+    for note in &found.notes {
+        voice.say(note)?;
+    }
+    let wanted = Wanted { proxy: &proxy, trust: found.trust.as_ref(), java: args.java };
+    let all = variables::variables(&wanted, |name| sources.env.get(name).cloned());
+    let began = clock::now();
+    let code = obey(args, &all, None, voice)?;
+    let took = clock::now() - began;
+    // It may be gone by now, which is no fault of the command's.
+    if let Ok(after) = env::status(&ask, sources) {
+        voice.say(&summary::meanwhile(&since(&before.requests, &after.requests), took))?;
+    }
+    Ok(code)
+}
+
+fn since(before: &Requests, after: &Requests) -> Requests {
+    let more = |count: fn(&Requests) -> u64| count(after).saturating_sub(count(before));
+    Requests {
+        total: more(|requests| requests.total),
+        forwarded: more(|requests| requests.forwarded),
+        denied: more(|requests| requests.denied),
+        rejected: more(|requests| requests.rejected),
+        abandoned: more(|requests| requests.abandoned),
+        failed: more(|requests| requests.failed),
+        waited: more(|requests| requests.waited),
+    }
+}

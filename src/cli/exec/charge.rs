@@ -1,0 +1,90 @@
+//! The command while it runs: it is waited for, and gets the signals that were meant for it.
+//!
+//! It stays in our process group and keeps the terminal, so what is typed (Ctrl-C, Ctrl-\, Ctrl-Z) and what the terminal
+//! says of its size reaches it without us, and job control works as ever. The kernel is the sender of such signals;
+//! whatever a process sends to us, it means for the command.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::thread;
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::iterator::{Handle, SignalsInfo};
+use signal_hook::low_level::siginfo::Cause;
+
+const PASSED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
+
+/// What shells add to the number of a signal.
+const BY_SIGNAL: i32 = 128;
+
+pub(super) struct Charge {
+    child: Child,
+    /// None once it has ended: its number may be another's by then.
+    pid: Arc<Mutex<Option<Pid>>>,
+    signals: Handle,
+}
+
+impl Charge {
+    pub(super) fn begin(command: &mut Command) -> io::Result<Self> {
+        // First, so that no signal ends us while the command runs on.
+        let mut signals = SignalsInfo::<WithOrigin>::new(PASSED)?;
+        let handle = signals.handle();
+        let child = command.spawn()?;
+        let pid = Arc::new(Mutex::new(Pid::from_raw(i32::try_from(child.id()).unwrap_or_default())));
+        let alive = pid.clone();
+        thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            for origin in &mut signals {
+                let signal = Signal::from_named_raw(origin.signal);
+                // The lock is held while it is sent: it must not be waited for meanwhile.
+                let pid = alive.lock();
+                if let (Some(pid), Some(signal)) = (*pid, signal.filter(|_| origin.cause != Cause::Kernel)) {
+                    // It may have ended a moment ago.
+                    let _ = kill_process(pid, signal);
+                }
+            }
+        })?;
+        Ok(Charge { child, pid, signals: handle })
+    }
+
+    /// Waits for the command, and for nothing that it started: its exit code, as a shell has it.
+    pub(super) fn end(mut self) -> io::Result<u8> {
+        let pid = *self.pid.lock();
+        if let Some(pid) = pid {
+            // Its number stays its own until it is waited for in earnest.
+            while let Err(rustix::io::Errno::INTR) =
+                waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
+            {}
+        }
+        *self.pid.lock() = None;
+        let status = self.child.wait()?;
+        Ok(code_of(status))
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.signals.close();
+    }
+}
+
+fn code_of(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| BY_SIGNAL + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exit_code_is_what_a_shell_makes_of_it() {
+        assert_eq!(code_of(ExitStatus::from_raw(0)), 0);
+        assert_eq!(code_of(ExitStatus::from_raw(42 << 8)), 42);
+        assert_eq!(code_of(ExitStatus::from_raw(SIGTERM)), 143);
+    }
+}

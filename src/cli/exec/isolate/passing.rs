@@ -1,0 +1,67 @@
+//! One listener from process to process (unix(7), `SCM_RIGHTS`), or the reason why there is none.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+
+/// Longer than any reason.
+const MOST: usize = 4096;
+
+pub(super) fn send(stream: &UnixStream, listener: &TcpListener) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut buffer = SendAncillaryBuffer::new(&mut space);
+    let listeners = [listener.as_fd()];
+    if !buffer.push(SendAncillaryMessage::ScmRights(&listeners)) {
+        return Err(io::Error::other("there is no room for a listener"));
+    }
+    // Something has to be sent along.
+    sendmsg(stream, &[IoSlice::new(b"!")], &mut buffer, SendFlags::empty())?;
+    Ok(())
+}
+
+pub(super) fn receive(stream: &UnixStream) -> io::Result<Result<TcpListener, String>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut buffer = RecvAncillaryBuffer::new(&mut space);
+    let mut text = [0; MOST];
+    let got = recvmsg(stream, &mut [IoSliceMut::new(&mut text)], &mut buffer, RecvFlags::CMSG_CLOEXEC)?;
+    let mut listeners = buffer.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut passed) => passed.next(),
+        _ => None,
+    });
+    match listeners.next() {
+        Some(listener) => {
+            let listener = TcpListener::from(listener);
+            listener.set_nonblocking(true)?;
+            Ok(Ok(listener))
+        }
+        None if got.bytes == 0 => Ok(Err("--isolate: the process inside ended without a word".to_owned())),
+        None => Ok(Err(String::from_utf8_lossy(&text[..got.bytes]).into_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_listener_or_the_reason_arrives() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        send(&there, &listener).unwrap();
+        let got = receive(&here).unwrap().unwrap();
+        assert_eq!(got.local_addr().unwrap(), listener.local_addr().unwrap());
+        there.write_all(b"not permitted").unwrap();
+        assert_eq!(receive(&here).unwrap().unwrap_err(), "not permitted");
+        drop(there);
+        assert!(receive(&here).unwrap().is_err());
+    }
+}

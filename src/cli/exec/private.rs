@@ -1,0 +1,129 @@
+//! A proxy for one command, in this process.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::isolate::Cage;
+use super::{ExecArgs, Failed, Voice, obey, parent};
+use crate::app::{Listeners, Running, StartError};
+use crate::cli::admin::Trouble;
+use crate::cli::summary::{self, Ended};
+use crate::cli::trust::Trust;
+use crate::cli::variables::{self, Address, Wanted};
+use crate::clock;
+use crate::config::{Config, HostRule, Listen, LogFormat, Mode, RobotsMode, Sources, StateDir};
+use crate::store::StoreError;
+use crate::telemetry;
+
+/// What the command has left behind may finish; nobody waits for an answer any more.
+const GRACE: Duration = Duration::from_secs(1);
+
+pub(super) fn run(args: &ExecArgs, sources: &Sources, voice: &mut Voice<'_, '_>) -> Result<u8, Failed> {
+    let (loaded, about_parent) =
+        parent::load(sources).map_err(|problems| Trouble::failure(problems.paint(voice.streams.paint).to_string()))?;
+    let config = adapted(loaded.config, args);
+    telemetry::start(&config.log, voice.streams.paint);
+    let cage = args.isolate.then(|| Cage::open(&args.command)).transpose()?;
+    let running = start(config.clone(), cage.as_ref(), voice)?;
+    voice.say(&summary::greeting(&config, running.proxy_address()))?;
+    if let Some(told) = about_parent {
+        voice.say(&told)?;
+    }
+    let began = clock::now();
+    let code = accompanied(args, sources, &running, cage, voice);
+    let took = clock::now() - began;
+    let tally = running.tally();
+    running.stop();
+    let code = code?;
+    let ended = Ended { hosts: tally.hosts(), tunnels: tally.tunnels(), began, took, intercepts: config.tls.intercept };
+    let page = if args.report { summary::report(&ended) } else { summary::closing(&ended) };
+    voice.say(&page)?;
+    Ok(code)
+}
+
+/// Runs the command with all that it needs to find the proxy and to trust it.
+fn accompanied(
+    args: &ExecArgs,
+    sources: &Sources,
+    running: &Running,
+    cage: Option<Cage>,
+    voice: &mut Voice<'_, '_>,
+) -> Result<u8, Failed> {
+    let variable = |name: &str| sources.env.get(name).cloned();
+    let folder = running.ca_pem().map(|pem| folder().map(|folder| (folder, pem))).transpose()?;
+    let trust = folder.as_ref().map(|(folder, pem)| Trust::write(folder.path(), pem, variable)).transpose()?;
+    let address = running.proxy_address();
+    let proxy = Address { host: address.ip().to_string(), port: address.port(), name: args.name.clone() };
+    let wanted = Wanted { proxy: &proxy, trust: trust.as_ref(), java: args.java };
+    obey(args, &variables::variables(&wanted, variable), cage, voice)
+}
+
+/// Goes with whoever holds it, also in a panic.
+fn folder() -> std::io::Result<TempDir> {
+    use std::os::unix::fs::PermissionsExt;
+    tempfile::Builder::new().prefix("curtsy-").permissions(std::fs::Permissions::from_mode(0o700)).tempdir()
+}
+
+/// What a proxy for one command is different in.
+fn adapted(mut config: Config, args: &ExecArgs) -> Config {
+    config.listen = vec![Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))];
+    config.tls.listen.clear();
+    config.admin = None;
+    // Nobody but the command knows the port, and it has been asked for no password.
+    config.access.users_file = None;
+    config.shutdown_grace = GRACE;
+    // Lines between those of the command are for people.
+    config.log.format = LogFormat::Text;
+    config.log.level = if args.quiet { "error" } else { "warn" }.to_owned();
+    if args.report {
+        report_only(&mut config);
+    }
+    config
+}
+
+/// Nothing is held and nothing denied, whatever a rule says; what is off stays off.
+fn report_only(config: &mut Config) {
+    let told = |robots: &mut RobotsMode| {
+        if *robots == RobotsMode::Enforce {
+            *robots = RobotsMode::Warn;
+        }
+    };
+    config.politeness.mode = Mode::Report;
+    told(&mut config.robots.mode);
+    for HostRule { mode, robots, .. } in &mut config.host {
+        if *mode == Some(Mode::Enforce) {
+            *mode = Some(Mode::Report);
+        }
+        robots.as_mut().map(told);
+    }
+}
+
+/// Learning is shared with all that use the same state directory, one after the other; while another uses it, this one
+/// remembers nothing.
+fn start(config: Config, cage: Option<&Cage>, voice: &mut Voice<'_, '_>) -> Result<Running, Failed> {
+    let begin = |config: Config| Running::start_private(config.clone(), listeners(&config, cage)?);
+    match begin(config.clone()) {
+        Err(StartError::State(StoreError::Held { directory, .. })) => {
+            voice.say(&format!(
+                "another curtsy uses {}, so this one knows nothing of it and keeps nothing; --attach goes through that one",
+                directory.display()
+            ))?;
+            begin(Config { state_dir: StateDir::Memory, ..config })
+        }
+        started => started,
+    }
+    .map_err(|error| Trouble::failure(error.to_string()).into())
+}
+
+/// On a free port, or where the command will be.
+fn listeners(config: &Config, cage: Option<&Cage>) -> Result<Listeners, StartError> {
+    match cage {
+        None => Listeners::bind(config),
+        Some(cage) => {
+            let listener = cage.listener.try_clone().map_err(StartError::Thread)?;
+            Ok(Listeners { proxy: vec![listener], tls: Vec::new(), admin: None })
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! What became of a command's requests, in words for people.
+//!
+//! Every number is a counter's. What is nought is left out, but for requests and waiting.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::terminal::{Brush, printable, table};
+use crate::admin::status::Requests;
+use crate::app::{Counted, Row, Waits};
+use crate::config::{Config, Mode, RobotsMode};
+
+/// More lines than these nobody reads.
+const MOST_HOSTS: usize = 10;
+
+/// A command that is over.
+pub(super) struct Ended {
+    /// The busiest first.
+    pub(super) hosts: Vec<Counted>,
+    pub(super) tunnels: u64,
+    pub(super) began: Instant,
+    pub(super) took: Duration,
+    /// Whether it was told to trust a CA, so that tunnels were read.
+    pub(super) intercepts: bool,
+}
+
+pub(super) fn greeting(config: &Config, address: SocketAddr) -> String {
+    let delay = humantime::format_duration(config.politeness.delay);
+    let pace = match config.politeness.mode {
+        Mode::Enforce => format!("delay {delay}"),
+        Mode::Report => format!("delay {delay}, only reported"),
+        Mode::Off => "no delay".to_owned(),
+    };
+    let robots = match config.robots.mode {
+        RobotsMode::Enforce => "robots.txt enforced",
+        RobotsMode::Warn => "robots.txt only reported",
+        RobotsMode::Off => "robots.txt off",
+    };
+    let https = if config.tls.intercept { ", HTTPS read" } else { "" };
+    format!("a proxy for this command on {address} ({pace}, {robots}{https})")
+}
+
+/// The end of a command that was held and denied like any other.
+pub(super) fn closing(ended: &Ended) -> String {
+    let sum = sum(&ended.hosts);
+    let mut parts = vec![format!("{} in {}", visits(&ended.hosts), long(ended.took)), waited(&sum.waits)];
+    parts.extend(denials(&sum));
+    parts.extend(troubles(&sum));
+    let mut page = parts.join("; ") + "\n";
+    for counted in ended.hosts.iter().take(MOST_HOSTS) {
+        page.push_str(&format!("  {}\n", of_host(counted)));
+    }
+    page.push_str(&and_more(&ended.hosts));
+    page.push_str(&about_tunnels(ended, &sum));
+    page
+}
+
+/// The end of a command that nothing was done to.
+pub(super) fn report(ended: &Ended) -> String {
+    let sum = sum(&ended.hosts);
+    let mut page = format!("{} in {}; nothing was held or denied\n", visits(&ended.hosts), long(ended.took));
+    if ended.hosts.is_empty() {
+        return page;
+    }
+    page.push_str("what curtsy would have done:\n");
+    page.push_str(&report_table(&ended.hosts));
+    page.push_str(&and_more(&ended.hosts));
+    page.push_str(&rules(&ended.hosts));
+    page.push_str(&verdict(ended, &sum));
+    page.push_str(&about_tunnels(ended, &sum));
+    page
+}
+
+/// What a curtsy with other clients did while the command ran.
+pub(super) fn meanwhile(requests: &Requests, took: Duration) -> String {
+    let Requests { total, denied, rejected, abandoned, failed, waited, .. } = *requests;
+    let mut parts = vec![
+        format!("in {} that curtsy had {} of all its clients", long(took), counted(total, "request")),
+        format!("{waited} had to wait"),
+    ];
+    let others = [(denied, "denied"), (rejected, "refused"), (abandoned, "gave up"), (failed, "failed")];
+    parts.extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
+    parts.join("; ") + "\nmore by `curtsy hosts`"
+}
+
+fn sum(hosts: &[Counted]) -> Row {
+    hosts.iter().fold(Row::default(), |sum, Counted { row, .. }| Row {
+        visits: sum.visits + row.visits,
+        waits: sum.waits.and(row.waits),
+        throttled: sum.throttled + row.throttled,
+        retried: sum.retried + row.retried,
+        forbidden: sum.forbidden + row.forbidden,
+        rules: Vec::new(),
+        unknown: sum.unknown + row.unknown,
+        refused: sum.refused + row.refused,
+        gave_up: sum.gave_up + row.gave_up,
+        failed: sum.failed + row.failed,
+        blind: sum.blind + row.blind,
+        would_wait: sum.would_wait.and(row.would_wait),
+        would_refuse: sum.would_refuse + row.would_refuse,
+        would_end: sum.would_end.max(row.would_end),
+    })
+}
+
+fn visits(hosts: &[Counted]) -> String {
+    let visits = hosts.iter().map(|counted| counted.row.visits).sum();
+    let visited = hosts.iter().filter(|counted| counted.row.visits > 0).count() as u64;
+    format!("{} to {}", counted(visits, "request"), counted(visited, "host"))
+}
+
+fn waited(waits: &Waits) -> String {
+    if waits.count == 0 {
+        return "none had to wait".to_owned();
+    }
+    format!("waited {} in all (longest {})", long(waits.total), long(waits.longest))
+}
+
+fn denials(row: &Row) -> Vec<String> {
+    let mut parts = Vec::new();
+    if row.forbidden > 0 {
+        parts.push(format!("{} denied by robots.txt", row.forbidden));
+    }
+    if row.unknown > 0 {
+        parts.push(format!("{} denied because robots.txt could not be had", row.unknown));
+    }
+    parts
+}
+
+fn troubles(row: &Row) -> Vec<String> {
+    let mut parts = Vec::new();
+    if row.throttled > 0 {
+        let again = if row.retried > 0 { format!(" ({} sent again)", row.retried) } else { String::new() };
+        parts.push(format!("{} throttled{again}", row.throttled));
+    }
+    let others = [(row.refused, "refused"), (row.gave_up, "gave up"), (row.failed, "failed")];
+    parts.extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
+    parts
+}
+
+fn of_host(counted: &Counted) -> String {
+    let row = &counted.row;
+    let mut parts = vec![counted.host.clone(), self::counted(row.visits, "request")];
+    parts.extend(delay(counted).map(|delay| format!("delay {delay}")));
+    if row.waits.count > 0 {
+        parts.push(format!("waited {}", long(row.waits.total)));
+    }
+    if let Some(rule) = row.rules.first() {
+        let more = if row.rules.len() > 1 { ", …" } else { "" };
+        parts.push(format!("{} denied ({}, line {}{more})", row.forbidden, printable(&rule.text), rule.line));
+    }
+    if row.unknown > 0 {
+        parts.push(format!("{} denied without robots.txt", row.unknown));
+    }
+    parts.extend(troubles(row));
+    parts.join("  ")
+}
+
+fn delay(counted: &Counted) -> Option<String> {
+    counted.delay.map(|(delay, why)| format!("{} ({why})", long(delay)))
+}
+
+fn and_more(hosts: &[Counted]) -> String {
+    match hosts.len().saturating_sub(MOST_HOSTS) {
+        0 => String::new(),
+        more => format!("  and {}\n", counted(more as u64, "more host")),
+    }
+}
+
+/// What nobody could see.
+fn about_tunnels(ended: &Ended, sum: &Row) -> String {
+    let mut page = String::new();
+    if ended.tunnels > 0 && !ended.intercepts {
+        page.push_str(
+            "HTTPS went through tunnels, unread: robots.txt paths and 429s inside do not count; --intercept reads it\n",
+        );
+    }
+    if sum.blind > 0 {
+        let tunnels = counted(sum.blind, "tunnel");
+        page.push_str(&format!(
+            "requests inside {tunnels} could not be told apart (HTTP/2 and the like): one visit each\n"
+        ));
+    }
+    page
+}
+
+fn report_table(hosts: &[Counted]) -> String {
+    let head = ["  HOST", "REQUESTS", "DELAYED", "IN ALL", "LONGEST", "DENIED", "REFUSED", "DELAY"];
+    let row = |counted: &Counted| {
+        let row = &counted.row;
+        vec![
+            format!("  {}", counted.host),
+            row.visits.to_string(),
+            row.would_wait.count.to_string(),
+            long(row.would_wait.total),
+            long(row.would_wait.longest),
+            (row.forbidden + row.unknown).to_string(),
+            (row.would_refuse + row.refused).to_string(),
+            delay(counted).unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = hosts.iter().take(MOST_HOSTS).map(row).collect();
+    table(&head, &rows, &[1, 2, 3, 4, 5, 6], Brush(false))
+}
+
+/// Which rules would have denied.
+fn rules(hosts: &[Counted]) -> String {
+    let mut page = String::new();
+    for Counted { host, row, .. } in hosts.iter().take(MOST_HOSTS) {
+        for rule in &row.rules {
+            let text = printable(&rule.text);
+            page.push_str(&format!("  denied {}: {host}/robots.txt line {}, {text}\n", times(rule.count), rule.line));
+        }
+        if row.unknown > 0 {
+            page.push_str(&format!("  denied {}: {host}/robots.txt could not be had\n", times(row.unknown)));
+        }
+    }
+    page
+}
+
+/// How long it would have taken, as far as anybody can know: who waits for an answer asks later, never earlier.
+fn verdict(ended: &Ended, sum: &Row) -> String {
+    let polite = sum.would_end.map_or(ended.took, |end| end.duration_since(ended.began)).max(ended.took);
+    let mut page = match sum.would_wait.count {
+        0 => "none would have had to wait\n".to_owned(),
+        count => format!(
+            "{count} of {} would have waited, {} in all: at least {} instead of {}\n",
+            counted(sum.visits, "request"),
+            long(sum.would_wait.total),
+            long(polite),
+            long(ended.took)
+        ),
+    };
+    if sum.throttled > 0 {
+        page.push_str(&format!(
+            "{} told to slow down (429, 503): that is what the delay is for\n",
+            times(sum.throttled)
+        ));
+    }
+    if sum.would_refuse > 0 {
+        page.push_str(&format!(
+            "{} for more than politeness.max_wait at a time: told to come back later\n",
+            counted(sum.would_refuse, "request")
+        ));
+    }
+    page
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        count => format!("{count} times"),
+    }
+}
+
+/// As people say it, and no more exact than it helps.
+fn long(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match duration.as_millis() {
+        0 => "0 s".to_owned(),
+        millis @ 1..=99 => format!("{millis} ms"),
+        100..=119_999 => format!("{:.1} s", duration.as_secs_f64()),
+        120_000..=7_199_999 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_as_exact_as_it_helps() {
+        let told = |millis| long(Duration::from_millis(millis));
+        assert_eq!([told(0), told(85), told(1_000), told(119_900)], ["0 s", "85 ms", "1.0 s", "119.9 s"]);
+        assert_eq!([told(125_000), told(7_260_000)], ["2 min 5 s", "2 h 1 min"]);
+    }
+
+    fn ended(rows: Vec<(&str, Row)>) -> Ended {
+        let delay = Some((Duration::from_secs(1), "configured"));
+        let counted = |(host, row): (&str, Row)| Counted { host: host.to_owned(), row, delay };
+        let hosts = rows.into_iter().map(counted).collect();
+        let took = Duration::from_millis(1_500);
+        Ended { hosts, tunnels: 0, began: crate::clock::now(), took, intercepts: false }
+    }
+
+    fn waits(count: u64, millis: u64) -> Waits {
+        Waits { count, total: Duration::from_millis(millis), longest: Duration::from_millis(millis / 2) }
+    }
+
+    #[test]
+    fn the_end_tells_what_was_and_leaves_out_what_was_not() {
+        let row = Row { visits: 3, waits: waits(2, 2_000), throttled: 1, retried: 1, gave_up: 2, ..Row::default() };
+        let mut rows = vec![("a.test", row)];
+        rows.extend(std::iter::repeat_n(("b.test", Row { visits: 1, ..Row::default() }), 12));
+        let page = closing(&ended(rows));
+        let first = "15 requests to 13 hosts in 1.5 s; waited 2.0 s in all (longest 1.0 s); 1 throttled (1 sent again); 2 \
+                     gave up\n";
+        assert!(page.starts_with(first), "{page}");
+        assert!(page.contains("\n  a.test  3 requests  delay 1.0 s (configured)  waited 2.0 s"), "{page}");
+        assert!(page.ends_with("\n  and 3 more hosts\n") && !page.contains("denied"), "{page}");
+        assert_eq!(closing(&ended(Vec::new())), "0 requests to 0 hosts in 1.5 s; none had to wait\n");
+    }
+
+    #[test]
+    fn a_report_tells_what_would_have_been() {
+        let mut row = Row { visits: 4, would_wait: waits(3, 6_000), ..Row::default() };
+        row.forbidden_by(2, || "Disallow: /\u{1b}[31mx".to_owned());
+        let mut ended = ended(vec![("a.test", row)]);
+        ended.hosts[0].row.would_end = Some(ended.began + Duration::from_millis(4_500));
+        let page = report(&ended);
+        assert!(
+            page.contains("  a.test         4        3   6.0 s    3.0 s       1        0  1.0 s (configured)\n"),
+            "{page}"
+        );
+        assert!(page.contains("denied once: a.test/robots.txt line 2, Disallow: /\\u{1b}[31mx\n"), "{page}");
+        assert!(
+            page.contains("3 of 4 requests would have waited, 6.0 s in all: at least 4.5 s instead of 1.5 s"),
+            "{page}"
+        );
+    }
+}

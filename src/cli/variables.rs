@@ -1,0 +1,202 @@
+//! The environment variables that send clients to a proxy and have them trust its certificates.
+//!
+//! No single variable reaches every client: curl and wget read `http_proxy` in lower case only, Ruby uses it for https
+//! too, Node wants to be asked. So all of them are set, and what was set before is kept where both can count.
+
+use super::trust::Trust;
+
+/// Both cases of each: some clients read only one. The last ones are those of single programs.
+const PROXY: [&str; 10] = [
+    "http_proxy",
+    "HTTP_PROXY",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+    "CGI_HTTP_PROXY",
+    "GLOBAL_AGENT_HTTP_PROXY",
+    "npm_config_proxy",
+    "npm_config_https_proxy",
+];
+const NO_PROXY: [&str; 2] = ["no_proxy", "NO_PROXY"];
+/// Clients that look at the variables only if this is set, and a mark for scripts.
+const SWITCHES: [&str; 3] = ["NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY", ACTIVE];
+pub(super) const ACTIVE: &str = "CURTSY_ACTIVE";
+/// These replace what a client trusts, so they name a file with the system's roots too.
+const BUNDLE: [&str; 14] = [
+    "SSL_CERT_FILE",
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "PIP_CERT",
+    "npm_config_cafile",
+    "GIT_SSL_CAINFO",
+    "PERL_LWP_SSL_CA_FILE",
+    "CARGO_HTTP_CAINFO",
+    "AWS_CA_BUNDLE",
+    "NIX_SSL_CERT_FILE",
+    "HTTPLIB2_CA_CERTS",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
+    "HEX_CACERTS_PATH",
+];
+/// These add to it.
+const EXTRA: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
+const JAVA: &str = "JAVA_TOOL_OPTIONS";
+const PHP: &str = "PHP_INI_SCAN_DIR";
+const WGET: &str = "WGETRC";
+
+/// What is never sent through a proxy: whoever names it means this very machine.
+const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+
+pub(super) type Variable = (&'static str, String);
+
+/// A proxy as clients are told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    /// A name or an address, an IPv6 one in brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// What the client is to call itself.
+    pub(super) name: Option<String>,
+}
+
+impl Address {
+    /// Such as `http://127.0.0.1:3128`. A name without a password is left out by some clients.
+    pub(super) fn url(&self) -> String {
+        let name = self.name.as_ref().map_or_else(String::new, |name| format!("{name}:x@"));
+        format!("http://{name}{}:{}", self.host, self.port)
+    }
+}
+
+/// What the variables are to say.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) proxy: &'a Address,
+    pub(super) trust: Option<&'a Trust>,
+    /// Every JVM prints a line about its variable, so it is set only on request.
+    pub(super) java: bool,
+}
+
+/// Every variable with its value. `before` is what is set now.
+pub(super) fn variables(wanted: &Wanted<'_>, before: impl Fn(&str) -> Option<String>) -> Vec<Variable> {
+    let url = wanted.proxy.url();
+    let mut all: Vec<Variable> = PROXY.iter().map(|&name| (name, url.clone())).collect();
+    let exempt = exempt(NO_PROXY.iter().find_map(|name| before(name)).as_deref().unwrap_or_default());
+    all.extend(NO_PROXY.iter().map(|&name| (name, exempt.clone())));
+    all.extend(SWITCHES.iter().map(|&name| (name, "1".to_owned())));
+    if let Some(trust) = wanted.trust {
+        let shown = |path: &std::path::Path| path.display().to_string();
+        all.extend(BUNDLE.iter().map(|&name| (name, shown(&trust.bundle))));
+        all.extend(EXTRA.iter().map(|&name| (name, shown(&trust.ca))));
+        all.push((WGET, shown(&trust.wgetrc)));
+        all.push((PHP, php(before(PHP).unwrap_or_default(), &shown(&trust.php))));
+    }
+    if wanted.java {
+        let options = java(wanted, before(JAVA).unwrap_or_default());
+        all.push((JAVA, options));
+    }
+    all
+}
+
+/// Every name that may be set.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    let all = PROXY.iter().chain(&NO_PROXY).chain(&SWITCHES).chain(&BUNDLE).chain(&EXTRA);
+    all.copied().chain([WGET, PHP, JAVA])
+}
+
+/// What was exempt stays so.
+fn exempt(before: &str) -> String {
+    let mut parts: Vec<&str> = before.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
+    for local in LOCAL {
+        if !parts.contains(&local) {
+            parts.push(local);
+        }
+    }
+    parts.join(",")
+}
+
+/// An empty part means the folder that PHP was built with.
+fn php(before: String, folder: &str) -> String {
+    if before.split(':').any(|part| part == folder) { before } else { format!("{before}:{folder}") }
+}
+
+/// The last one given counts, so ours stand behind.
+fn java(wanted: &Wanted<'_>, before: String) -> String {
+    let Address { host, port, .. } = wanted.proxy;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let mut ours =
+        format!("-Dhttp.proxyHost={host} -Dhttp.proxyPort={port} -Dhttps.proxyHost={host} -Dhttps.proxyPort={port}");
+    if let Some(trust) = wanted.trust {
+        let store = trust.java.display();
+        ours.push_str(&format!(" -Djavax.net.ssl.trustStore={store} -Djavax.net.ssl.trustStorePassword=changeit"));
+    }
+    match before {
+        before if before.is_empty() || before.contains(&ours) => ours,
+        before => format!("{before} {ours}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proxy() -> Address {
+        Address { host: "127.0.0.1".to_owned(), port: 3128, name: None }
+    }
+
+    fn trust() -> Trust {
+        let at = |name: &str| std::path::PathBuf::from(format!("/s/{name}"));
+        Trust { ca: at("ca.pem"), bundle: at("bundle.pem"), wgetrc: at("wgetrc"), php: at("php"), java: at("j") }
+    }
+
+    fn all(trust: Option<&Trust>, java: bool, before: &[(&str, &str)]) -> Vec<Variable> {
+        let find = |name: &str| before.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        variables(&Wanted { proxy: &proxy(), trust, java }, find)
+    }
+
+    fn value<'a>(all: &'a [Variable], name: &str) -> Option<&'a str> {
+        all.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+    }
+
+    #[test]
+    fn both_cases_are_set_and_what_was_exempt_stays_so() {
+        let all = all(None, false, &[("NO_PROXY", "intra.test, ::1")]);
+        for name in ["http_proxy", "HTTPS_PROXY", "ALL_PROXY"] {
+            assert_eq!(value(&all, name), Some("http://127.0.0.1:3128"), "{name}");
+        }
+        assert_eq!(value(&all, "no_proxy"), Some("intra.test,::1,localhost,127.0.0.1"));
+        assert_eq!((value(&all, "SSL_CERT_FILE"), value(&all, JAVA)), (None, None));
+    }
+
+    #[test]
+    fn trust_names_the_bundle_where_it_replaces_and_the_authority_where_it_adds() {
+        let (trust, before) = (trust(), [(PHP, "/mine")]);
+        let all = all(Some(&trust), true, &before);
+        assert_eq!(value(&all, "SSL_CERT_FILE"), Some("/s/bundle.pem"));
+        assert_eq!(value(&all, "NODE_EXTRA_CA_CERTS"), Some("/s/ca.pem"));
+        assert_eq!(value(&all, PHP), Some("/mine:/s/php"));
+        assert!(all.iter().all(|(name, _)| names().any(|known| known == *name)), "not all can be taken back");
+    }
+
+    #[test]
+    fn what_java_was_told_before_it_is_told_still() {
+        let told = all(None, true, &[(JAVA, "-Xmx1g")]);
+        let value = value(&told, JAVA).unwrap().to_owned();
+        assert!(value.starts_with("-Xmx1g -Dhttp.proxyHost=127.0.0.1") && value.contains("-Dhttps.proxyPort=3128"));
+        assert!(!all(None, true, &[(JAVA, "-Dhttp.proxyHost=x")]).is_empty());
+    }
+
+    #[test]
+    fn saying_it_twice_changes_nothing() {
+        let trust = trust();
+        let once = all(Some(&trust), true, &[("no_proxy", "a.test"), (PHP, ":/mine")]);
+        let before: Vec<(&str, &str)> = once.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        assert_eq!(all(Some(&trust), true, &before), once);
+    }
+
+    #[test]
+    fn a_name_goes_into_the_url() {
+        let named = Address { name: Some("news".to_owned()), ..proxy() };
+        assert_eq!(named.url(), "http://news:x@127.0.0.1:3128");
+    }
+}

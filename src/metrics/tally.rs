@@ -1,0 +1,202 @@
+//! What became of requests host by host, where somebody wants to know it of every host: for one command and its summary.
+//!
+//! Prometheus is told of the busiest hosts only, and for good. This is a short list for people, kept in memory and
+//! bounded: hosts beyond [`MOST`] share a row. Nothing is counted before [`Tally::begin`].
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::{A_MOMENT, Outcome};
+
+/// More hosts than anybody reads about.
+const MOST: usize = 10_000;
+/// What hosts beyond that are called.
+pub const OTHERS: &str = "other hosts";
+/// Rules of one robots.txt that are told apart.
+const MOST_RULES: usize = 8;
+
+#[derive(Debug, Default)]
+pub struct Tally(OnceLock<Mutex<HashMap<Box<str>, Row>>>);
+
+/// What became of the requests for one host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// Requests that had their turn, those that were sent again included.
+    pub visits: u64,
+    /// How long they were held before it.
+    pub waits: Waits,
+    /// Answers that say "too fast".
+    pub throttled: u64,
+    /// Requests sent again after such an answer.
+    pub retried: u64,
+    /// Requests that robots.txt forbids: refused, or in report mode let through.
+    pub forbidden: u64,
+    /// By which rules, in the order they were met.
+    pub rules: Vec<Rule>,
+    /// Requests whose robots.txt cannot be had: refused, or in report mode let through.
+    pub unknown: u64,
+    /// What curtsy refused for any other reason, among it what would have waited too long.
+    pub refused: u64,
+    /// Clients that left before their answer.
+    pub gave_up: u64,
+    /// Requests the host did not answer.
+    pub failed: u64,
+    /// Tunnels whose requests cannot be told apart: each is one visit, whatever went on inside.
+    pub blind: u64,
+    /// In report mode: how long requests would have been held.
+    pub would_wait: Waits,
+    /// In report mode: requests that would have been refused, because the wait is longer than allowed.
+    pub would_refuse: u64,
+    /// In report mode: when the last request would have had its answer.
+    pub would_end: Option<tokio::time::Instant>,
+}
+
+/// How long some requests were held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Those that had to wait.
+    pub count: u64,
+    pub total: Duration,
+    pub longest: Duration,
+}
+
+/// A rule of robots.txt that forbids something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    pub line: u32,
+    /// As it stands in the file, in canonical spelling.
+    pub text: String,
+    pub count: u64,
+}
+
+impl Tally {
+    /// Counts from now on.
+    pub fn begin(&self) {
+        self.0.get_or_init(Mutex::default);
+    }
+
+    pub fn is_kept(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// Counts something of a host, if anybody wants to know.
+    pub fn count(&self, host: &str, count: impl FnOnce(&mut Row)) {
+        let Some(rows) = self.0.get() else { return };
+        let mut rows = rows.lock();
+        let host = if rows.len() < MOST || rows.contains_key(host) { host } else { OTHERS };
+        match rows.get_mut(host) {
+            Some(row) => count(row),
+            None => count(rows.entry(host.into()).or_default()),
+        }
+    }
+
+    /// All hosts, the busiest first.
+    pub fn rows(&self) -> Vec<(String, Row)> {
+        let Some(rows) = self.0.get() else { return Vec::new() };
+        let rows = rows.lock();
+        let mut rows: Vec<(String, Row)> = rows.iter().map(|(host, row)| (host.to_string(), row.clone())).collect();
+        rows.sort_unstable_by(|a, b| b.1.asked().cmp(&a.1.asked()).then_with(|| a.0.cmp(&b.0)));
+        rows
+    }
+}
+
+impl Row {
+    /// All that was wanted of the host.
+    fn asked(&self) -> u64 {
+        self.visits + self.forbidden + self.unknown + self.refused
+    }
+
+    pub fn visited(&mut self, waited: Duration) {
+        self.visits += 1;
+        self.waits.add(waited);
+    }
+
+    pub fn forbidden_by(&mut self, line: u32, text: impl FnOnce() -> String) {
+        self.forbidden += 1;
+        if let Some(rule) = self.rules.iter_mut().find(|rule| rule.line == line) {
+            rule.count += 1;
+        } else if self.rules.len() < MOST_RULES {
+            self.rules.push(Rule { line, text: text(), count: 1 });
+        }
+    }
+
+    /// A request is over. What robots.txt had against it is counted where that is known, with its rule.
+    pub fn ended(&mut self, outcome: Outcome, code: Option<&str>) {
+        match outcome {
+            Outcome::Forwarded => {}
+            Outcome::Denied | Outcome::Rejected => {
+                let by_robots = matches!(code, Some("robots-denied" | "robots-unreachable"));
+                self.refused += u64::from(!by_robots);
+            }
+            Outcome::Abandoned => self.gave_up += 1,
+            Outcome::Failed => self.failed += 1,
+        }
+    }
+}
+
+impl Waits {
+    pub fn add(&mut self, wait: Duration) {
+        self.count += u64::from(wait >= A_MOMENT);
+        self.total += wait;
+        self.longest = self.longest.max(wait);
+    }
+
+    #[must_use]
+    pub fn and(self, other: Waits) -> Waits {
+        Waits {
+            count: self.count + other.count,
+            total: self.total + other.total,
+            longest: self.longest.max(other.longest),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_counted_before_somebody_wants_it() {
+        let tally = Tally::default();
+        tally.count("a.test", |row| row.visits += 1);
+        assert!(!tally.is_kept() && tally.rows().is_empty());
+        tally.begin();
+        tally.count("a.test", |row| row.visited(Duration::from_millis(1_500)));
+        tally.count("a.test", |row| row.visited(Duration::from_micros(9)));
+        tally.begin();
+        let rows = tally.rows();
+        let waits = Waits { count: 1, total: Duration::from_micros(1_500_009), longest: Duration::from_millis(1_500) };
+        assert_eq!((rows.len(), rows[0].1.visits, rows[0].1.waits), (1, 2, waits));
+    }
+
+    #[test]
+    fn the_busiest_come_first_and_too_many_share_a_row() {
+        let tally = Tally::default();
+        tally.begin();
+        for host in 0..MOST + 5 {
+            tally.count(&format!("h{host}.test"), |row| row.visits += 1);
+        }
+        tally.count("h7.test", |row| row.visits += 9);
+        let rows = tally.rows();
+        assert_eq!((rows.len(), rows[0].0.as_str(), rows[1].0.as_str()), (MOST + 1, "h7.test", OTHERS));
+        assert_eq!(rows[1].1.visits, 5);
+    }
+
+    #[test]
+    fn a_request_is_counted_under_one_heading() {
+        let mut row = Row::default();
+        row.forbidden_by(3, || "Disallow: /x".to_owned());
+        row.ended(Outcome::Denied, Some("robots-denied"));
+        row.ended(Outcome::Denied, Some("wait-too-long"));
+        row.ended(Outcome::Abandoned, None);
+        row.ended(Outcome::Failed, Some("origin-unreachable"));
+        row.ended(Outcome::Forwarded, None);
+        assert_eq!((row.forbidden, row.refused, row.gave_up, row.failed), (1, 1, 1, 1));
+        (4..40).for_each(|line| row.forbidden_by(line, String::new));
+        row.forbidden_by(3, String::new);
+        assert_eq!((row.forbidden, row.rules.len(), row.rules[0].count), (38, MOST_RULES, 2));
+    }
+}

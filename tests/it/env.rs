@@ -1,0 +1,136 @@
+//! `curtsy env`: what it prints, read by real shells and by whoever reads such files.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::support::Program;
+use crate::support::program::curtsy;
+
+/// A value with everything in it that a shell could take for something else.
+const ODD: &str = r#"a b'c"d\e$f`g;h*i"#;
+
+struct Scene {
+    home: TempDir,
+    program: Program,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let program = Program::start("admin = \"127.0.0.1:0\"", "");
+        Scene { home: tempfile::tempdir().expect("a writable temporary directory"), program }
+    }
+
+    fn proxy(&self) -> String {
+        format!("http://{}", self.program.address())
+    }
+
+    /// Runs this by the shell, with `curtsy` in its path; what it prints.
+    fn shell(&self, shell: &str, script: &str) -> String {
+        let admin = self.program.event("ready").expect("it is ready")["admin"].as_str().expect("an address").to_owned();
+        let programs = std::path::Path::new(env!("CARGO_BIN_EXE_curtsy")).parent().expect("a folder").display();
+        let mut command = Command::new(shell);
+        command.args(["-c", script]).current_dir(self.home.path()).stdin(Stdio::null()).env_clear();
+        command.env("PATH", format!("{programs}:{}", std::env::var("PATH").unwrap_or_default()));
+        command.env("HOME", self.home.path()).env("CURTSY_ADMIN_URL", format!("http://{admin}"));
+        command.env("NO_PROXY", ODD).env("HTTP_PROXY", "http://me:hunter2@corp:1").env("GIT_SSL_CAINFO", ODD);
+        let output = command.output().unwrap_or_else(|error| panic!("{shell}: {error}"));
+        assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.home.path().join(name)).expect("it was written")
+    }
+}
+
+/// Issue 9, 2: set, set again, and back to what was there before, whatever that was.
+#[test]
+fn shells_take_the_variables_and_give_them_back() {
+    let scene = Scene::new();
+    let extended = format!("{ODD},localhost,127.0.0.1,::1");
+    let told = format!("{}\n{extended}\n1\n{ODD}\n", scene.proxy());
+    let restored = format!("http://me:hunter2@corp:1\n{ODD}\nunset\n{ODD}\n");
+    let show = r#"printf '%s\n' "$HTTP_PROXY" "$no_proxy" "$CURTSY_ACTIVE" "$GIT_SSL_CAINFO""#;
+    let after =
+        r#"printf '%s\n' "$HTTP_PROXY" "$NO_PROXY" "${http_proxy-unset}" "$GIT_SSL_CAINFO"; env | grep -c CURTSY_OLD"#;
+    let script = format!(
+        "set -eu; eval \"$(curtsy env)\"; {show}; eval \"$(curtsy env)\"; eval \"$(curtsy env --unset)\"; {after} || true
+         eval \"$(curtsy env --unset)\"; echo $HTTP_PROXY"
+    );
+    for shell in ["sh", "bash"] {
+        let printed = scene.shell(shell, &script);
+        assert_eq!(printed, format!("{told}{restored}0\nhttp://me:hunter2@corp:1\n"), "{shell}");
+    }
+    if Command::new("fish").arg("--version").output().is_err() {
+        eprintln!("fish is not installed, so it was not tried");
+        return;
+    }
+    let show = r#"printf '%s\n' $HTTP_PROXY $no_proxy $CURTSY_ACTIVE $GIT_SSL_CAINFO"#;
+    let script = format!(
+        "curtsy env --format fish | source; {show}; curtsy env --format fish | source
+         curtsy env --unset --format fish | source
+         set -q http_proxy; and set -l lower set; or set -l lower unset
+         printf '%s\n' $HTTP_PROXY $NO_PROXY $lower $GIT_SSL_CAINFO; env | string match -r CURTSY_OLD | count; true"
+    );
+    assert_eq!(scene.shell("fish", &script), format!("{told}{restored}0\n"), "fish");
+}
+
+/// Issue 9, 2: what was set before may be a secret, and stays where it was.
+#[test]
+fn nothing_secret_is_printed() {
+    let scene = Scene::new();
+    for format in ["sh", "fish", "docker", "direnv", "json"] {
+        let printed = scene.shell("sh", &format!("curtsy env --format {format}"));
+        assert!(printed.contains(&scene.proxy()) && !printed.contains("hunter2"), "{format}: {printed}");
+    }
+}
+
+/// Issue 9, 2: files are read back as what was meant, by a shell, by docker's rules and as JSON.
+#[test]
+fn files_are_read_as_they_were_meant() {
+    let scene = Scene::new();
+    scene.shell(
+        "sh",
+        "curtsy env --format docker --as news > docker.env; curtsy env --format json > vars.json
+         curtsy env --format direnv > envrc; NO_PROXY='a b#\"$c' curtsy env --format dotenv > .env",
+    );
+    let lines = scene.file("docker.env");
+    let docker: BTreeMap<&str, &str> = lines.lines().map(|line| line.split_once('=').expect("NAME=value")).collect();
+    assert_eq!(docker["no_proxy"], format!("{ODD},localhost,127.0.0.1,::1"));
+    assert_eq!(docker["https_proxy"], scene.proxy().replace("//", "//news:x@"));
+    let json: BTreeMap<String, String> = serde_json::from_str(&scene.file("vars.json")).expect("JSON");
+    assert_eq!(json["NO_PROXY"], docker["NO_PROXY"]);
+    let read = |file: &str| scene.shell("sh", &format!("unset no_proxy; set -a; . ./{file}; env | grep ^no_proxy="));
+    assert_eq!(read("envrc"), format!("no_proxy={ODD},localhost,127.0.0.1,::1\n"));
+    assert_eq!(read(".env"), "no_proxy=a b#\"$c,localhost,127.0.0.1,::1\n");
+    let refused = scene.shell("sh", "curtsy env --format dotenv 2>&1 || echo code $?");
+    assert!(refused.contains("a quote") && refused.ends_with("code 1\n"), "{refused}");
+}
+
+/// Issue 9, 2: without a running curtsy the configured address counts; with one that intercepts, its CA does.
+#[test]
+fn the_ca_is_named_where_there_is_one() {
+    let home = tempfile::tempdir().expect("a writable temporary directory");
+    let state = home.path().join("state");
+    let top = format!("admin = \"127.0.0.1:0\"\nstate_dir = {state:?}");
+    let program = Program::start(&top, "[tls]\nintercept = true\n");
+    let admin = program.event("ready").expect("it is ready")["admin"].as_str().expect("an address").to_owned();
+    let env = |arguments: &[&str]| {
+        let mut command = curtsy();
+        command.env("HOME", home.path()).env("CURTSY_STATE_DIR", &state).arg("env").args(arguments);
+        let output = command.args(["--format", "json"]).output().expect("the built program starts");
+        serde_json::from_slice::<BTreeMap<String, String>>(&output.stdout).expect("JSON")
+    };
+    let asked = ["--admin", &format!("http://{admin}")];
+    let named = env(&asked);
+    let (ca, bundle) = (&named["NODE_EXTRA_CA_CERTS"], &named["SSL_CERT_FILE"]);
+    let (ca, bundle) = (std::fs::read_to_string(ca).unwrap(), std::fs::read_to_string(bundle).unwrap());
+    assert_eq!(ca, program.get("http://curtsy.invalid/ca.pem").text());
+    assert!(bundle.ends_with(&ca));
+    assert!(!env(&[&asked[..], &["--no-ca"]].concat()).contains_key("SSL_CERT_FILE"));
+    program.stop();
+    let without = env(&["--proxy", "http://proxy.test:8"]);
+    assert_eq!((without["http_proxy"].as_str(), without.get("SSL_CERT_FILE")), ("http://proxy.test:8", None));
+}

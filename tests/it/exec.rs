@@ -1,0 +1,326 @@
+//! `curtsy exec`: real commands behind a proxy of their own. `scripts/test` installs them.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use tempfile::TempDir;
+
+use crate::support::program::curtsy;
+use crate::support::tls_origin;
+use crate::support::{Authority, Client, HELLO, Message, Origin, Program, Stopwatch, ms, soon};
+
+const RULES: &str = "HTTP/1.1 200 OK\r\nContent-Length: 34\r\n\r\nUser-agent: *\nDisallow: /private/\n\n";
+
+/// Who runs curtsy: with a home that is empty, and no proxy of before.
+struct Home(TempDir);
+
+impl Home {
+    fn new() -> Self {
+        Home(tempfile::tempdir().expect("a writable temporary directory"))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    /// `curtsy exec` with these arguments, all of them separated by blanks.
+    fn exec(&self, arguments: &str) -> Command {
+        let mut command = curtsy();
+        for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "wgetrc"] {
+            command.env_remove(name).env_remove(name.to_uppercase());
+        }
+        command.env("HOME", self.0.path()).env("TMPDIR", self.0.path()).env("XDG_STATE_HOME", self.path("state"));
+        command.env("CURTSY_ACCESS__ALLOW_DESTINATIONS", "127.0.0.0/8").env("CURTSY_ACCESS__CONNECT_PORTS", "*");
+        command.current_dir(self.0.path()).stdin(Stdio::null()).arg("exec").args(arguments.split_whitespace());
+        command
+    }
+
+    fn run(&self, arguments: &str, command: &[&str]) -> Done {
+        Done::of(self.exec(arguments).arg("--").args(command).output().expect("the built program starts"))
+    }
+
+    fn start(&self, arguments: &str, command: &[&str]) -> Child {
+        let mut command_line = self.exec(arguments);
+        command_line.arg("--").args(command).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command_line.spawn().expect("the built program starts")
+    }
+}
+
+struct Done {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Done {
+    fn of(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Done { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    fn says(&self, part: &str) {
+        assert!(self.err.contains(part), "no {part:?} in\n{}", self.err);
+    }
+}
+
+/// 127.0.0.1 is never sent through a proxy; this is another host of the same machine.
+fn origin(script: impl Fn(&str) -> &'static str + Send + Sync + 'static) -> Origin {
+    Origin::on("127.0.0.2", move |visitor| {
+        while let Some(request) = visitor.request() {
+            visitor.send(script(&request.line()));
+        }
+    })
+}
+
+fn with_rules() -> Origin {
+    origin(|line| if line.starts_with("GET /robots.txt ") { RULES } else { HELLO })
+}
+
+/// What the origin was asked for, robots.txt aside.
+fn pages(origin: &Origin) -> Vec<String> {
+    let lines = origin.requests(0).iter().map(Message::line).collect::<Vec<_>>();
+    lines.into_iter().filter(|line| !line.contains("/robots.txt")).collect()
+}
+
+/// Issue 9, 1: the numbers at the end are those the origin counts.
+#[test]
+fn a_command_is_paced_and_its_numbers_are_the_origins() {
+    let (home, origin) = (Home::new(), with_rules());
+    let urls: Vec<String> = ["/a", "/b", "/private/x", "/c"].map(|path| origin.url(path)).to_vec();
+    let watch = Stopwatch::start();
+    let mut command = vec!["curl", "-sS", "-w", "%{http_code} "];
+    command.extend(urls.iter().flat_map(|url| ["-o", "/dev/null", url]));
+    let done = home.run("--delay 200ms", &command);
+    assert!(watch.elapsed() >= ms(400), "{:?}", watch.elapsed());
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "200 200 403 200 "), "{}", done.err);
+    assert_eq!(pages(&origin), ["GET /a HTTP/1.1", "GET /b HTTP/1.1", "GET /c HTTP/1.1"]);
+    done.says("curtsy: 3 requests to 1 host in ");
+    done.says("; 1 denied by robots.txt\n");
+    done.says("  127.0.0.2  3 requests  delay 0.2 s (configured)  waited 0.");
+    done.says("1 denied (Disallow: /private/, line 2)");
+}
+
+/// Issue 9, 1: 429s are absorbed, and told.
+#[test]
+fn what_is_throttled_is_sent_again_and_counted() {
+    let (home, count) = (Home::new(), AtomicUsize::new(0));
+    let origin = origin(move |line| match line {
+        robots if robots.contains("/robots.txt") => "HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n",
+        _ if count.fetch_add(1, Relaxed) == 1 => "HTTP/1.1 429 Slow\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n",
+        _ => HELLO,
+    });
+    let script = "import sys, urllib.request\nfor u in sys.argv[1:]: print(urllib.request.urlopen(u).status)";
+    let urls = [origin.url("/a"), origin.url("/b")];
+    let done = home.run("--delay 10ms --as news", &["python3", "-c", script, &urls[0], &urls[1]]);
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "200\n200\n"), "{}", done.err);
+    assert_eq!(pages(&origin).len(), 3);
+    done.says("curtsy: 3 requests to 1 host in ");
+    done.says("; 1 throttled (1 sent again)");
+    done.says("(learned)");
+}
+
+/// Issue 9, 1
+#[test]
+fn codes_and_variables_pass_through() {
+    let home = Home::new();
+    for (command, code) in [("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)] {
+        let done = home.run("--quiet", &["sh", "-c", command]);
+        assert_eq!((done.code, done.err.as_str()), (Some(code), ""), "{command}");
+    }
+    assert_eq!(home.run("", &["no-such-command"]).code, Some(127));
+    std::fs::write(home.path("plain"), "text").unwrap();
+    assert_eq!(home.run("", &["./plain"]).code, Some(126));
+    assert_eq!(home.run("", &[]).code, Some(2));
+    let script = "echo $no_proxy $CURTSY_ACTIVE $https_proxy $SSL_CERT_FILE";
+    let output = home.exec("--quiet --as news").env("NO_PROXY", "intra.test").args(["--", "sh", "-c", script]).output();
+    let out = Done::of(output.unwrap()).out;
+    assert!(out.starts_with("intra.test,localhost,127.0.0.1,::1 1 http://news:x@127.0.0.1:"), "{out}");
+    assert_eq!(out.split_whitespace().count(), 3, "{out}");
+}
+
+/// Issue 9, 1: a signal to curtsy is one for the command, once, and curtsy sees it out.
+#[test]
+fn signals_reach_the_command_once() {
+    let home = Home::new();
+    let script = "import signal, sys, time
+got = []
+def note(number, frame):
+    got.append(signal.Signals(number).name)
+    if number == signal.SIGTERM: print(' '.join(got)); sys.exit(5)
+for name in 'HUP INT QUIT USR1 USR2 WINCH TERM'.split(): signal.signal(getattr(signal, 'SIG' + name), note)
+open('ready', 'w').close()
+while True: time.sleep(0.01)";
+    let child = home.start("", &["python3", "-c", script]);
+    assert!(soon(|| std::path::Path::new(&home.path("ready")).exists()));
+    for name in ["HUP", "INT", "QUIT", "USR1", "USR2", "WINCH", "TERM"] {
+        let line = format!("kill -{name} {}; sleep 0.05", child.id());
+        assert!(Command::new("sh").args(["-c", &line]).status().expect("a shell").success());
+    }
+    let done = Done::of(child.wait_with_output().expect("our own child"));
+    assert_eq!(done.out, "SIGHUP SIGINT SIGQUIT SIGUSR1 SIGUSR2 SIGWINCH SIGTERM\n", "{}", done.err);
+    assert_eq!(done.code, Some(5));
+    done.says("curtsy: 0 requests to 0 hosts in ");
+}
+
+/// Issue 9, 1: Ctrl-C is typed once, and the command hears it once. `script` gives it a terminal.
+#[test]
+fn what_is_typed_reaches_the_command_once() {
+    let home = Home::new();
+    let script =
+        "trap 'echo got-int' INT; echo begun; i=0; while [ $i -lt 20 ]; do sleep 0.05; i=$((i+1)); done; exit 3";
+    std::fs::write(home.path("trapping.sh"), script).unwrap();
+    let line = format!("{} exec -- sh trapping.sh", env!("CARGO_BIN_EXE_curtsy"));
+    let mut typing = home.exec("");
+    // Only its surroundings are wanted.
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).current_dir(home.0.path()).process_group(0);
+    command.envs(typing.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    typing.arg("--");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script is installed");
+    let mut keys = child.stdin.take().expect("a pipe was asked for");
+    let mut told = String::new();
+    let mut out = std::io::BufReader::new(child.stdout.take().expect("a pipe was asked for"));
+    while !told.contains("begun") {
+        std::io::BufRead::read_line(&mut out, &mut told).expect("a terminal");
+    }
+    std::io::Write::write_all(&mut keys, b"\x03").expect("it reads");
+    std::io::Read::read_to_string(&mut out, &mut told).expect("a terminal");
+    assert_eq!(child.wait().expect("our own child").code(), Some(3), "{told}");
+    assert_eq!(told.matches("got-int").count(), 1, "{told}");
+    assert!(told.contains("0 requests to 0 hosts"), "{told}");
+}
+
+/// Issue 9, 7: nothing is held or denied, and the end tells what would have been.
+#[test]
+fn a_report_tells_what_would_have_been() {
+    let (home, origin) = (Home::new(), with_rules());
+    let (a, b, c, denied) = (origin.url("/a"), origin.url("/b"), origin.url("/c"), origin.url("/private/x"));
+    let watch = Stopwatch::start();
+    let done = home.run("--report --delay 20s", &["curl", "-sS", &a, &denied, &b, &c]);
+    assert!(watch.elapsed() < ms(15_000), "nothing is held");
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "hellohellohellohello"), "{}", done.err);
+    assert_eq!(pages(&origin).len(), 4);
+    done.says("curtsy: 4 requests to 1 host in ");
+    done.says("denied once: 127.0.0.2/robots.txt line 2, Disallow: /private/\n");
+    let row = done.err.lines().find(|line| line.starts_with("curtsy:   127.0.0.2 ")).expect("a row for the host");
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    // Of three visits two would have waited, for nearly 20 and 40 s; the denied one would not have been made.
+    assert_eq!((cells[2], cells[3]), ("4", "2"), "{row}");
+    let in_all: f64 = cells[4].parse().expect("a number of seconds");
+    let longest: f64 = cells[6].parse().expect("a number of seconds");
+    assert!((50.0..=60.0).contains(&in_all) && (35.0..=40.0).contains(&longest), "{row}");
+    assert_eq!((cells[8], cells[9]), ("1", "0"), "{row}");
+    let verdict = done.err.lines().find(|line| line.contains("would have waited")).expect("a verdict");
+    let polite: f64 =
+        verdict.split("at least ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().parse().unwrap();
+    assert!(verdict.contains("2 of 4 requests") && (39.0..=42.0).contains(&polite), "{verdict}");
+}
+
+/// Issue 9, 1: what was learned is there the next time; who finds the place taken says so and keeps nothing.
+#[test]
+fn learning_is_shared_one_after_the_other() {
+    let (home, origin) = (Home::new(), with_rules());
+    let first = home.run("--delay 10ms", &["curl", "-sS", &origin.url("/a")]);
+    assert_eq!(first.out, "hello");
+    assert_eq!(home.run("--delay 10ms", &["curl", "-sS", &origin.url("/b")]).out, "hello");
+    assert_eq!(origin.robots_requests(), 1, "the second knew it");
+    let mut waiting = home.start("", &["sh", "-c", "touch ready; while [ -e ready ]; do sleep 0.02; done"]);
+    assert!(soon(|| std::path::Path::new(&home.path("ready")).exists()));
+    let other = home.run("--delay 10ms", &["curl", "-sS", &origin.url("/c")]);
+    other.says("--attach");
+    assert_eq!((other.out.as_str(), origin.robots_requests()), ("hello", 2));
+    std::fs::remove_file(home.path("ready")).unwrap();
+    assert!(waiting.wait().expect("our own child").success());
+}
+
+/// Issue 9, 1
+#[test]
+fn a_command_can_go_through_the_curtsy_that_runs() {
+    let (home, origin) = (Home::new(), with_rules());
+    let program = Program::start("admin = \"127.0.0.1:0\"", "");
+    let admin = program.event("ready").expect("it is ready")["admin"].as_str().expect("an address").to_owned();
+    let done = home.run(&format!("--attach --as news --admin http://{admin}"), &["curl", "-sS", &origin.url("/a")]);
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "hello"), "{}", done.err);
+    done.says(&format!("goes through the curtsy that runs on {}", program.address()));
+    done.says("that curtsy had 1 request of all its clients");
+    program.stop();
+    let nobody = home.run(&format!("--attach --admin http://{admin}"), &["true"]);
+    assert_eq!(nobody.code, Some(4), "{}", nobody.err);
+}
+
+/// Issue 9, 1: the proxy of before is not lost.
+#[test]
+fn the_proxy_of_before_becomes_the_parent() {
+    let (home, origin, outer) = (Home::new(), with_rules(), Program::start("", ""));
+    let before = format!("http://{}", outer.address());
+    let mut command = home.exec("--delay 10ms");
+    command.env("http_proxy", &before).args(["--", "curl", "-sS", &origin.url("/a")]);
+    let done = Done::of(command.output().expect("the built program starts"));
+    assert_eq!(done.out, "hello", "{}", done.err);
+    done.says("requests go on through the proxy that http_proxy named");
+    let via = origin.requests(1).iter().find(|request| request.line().contains("/a")).unwrap().value("Via");
+    assert!(via.contains("front-desk") && via.contains("curtsy-"), "{via}");
+}
+
+/// Issue 9, 1: a CA for this run, which real clients trust, and of which nothing is left.
+#[test]
+fn a_command_can_trust_what_reads_its_https() {
+    let (home, authority) = (Home::new(), Authority::new());
+    let server = authority.server_with(&["127.0.0.2"], |_| ());
+    let origin = tls_origin::on("127.0.0.2", server, |visitor| {
+        while let Some(request) = visitor.request() {
+            visitor.send(if request.line().contains("/robots.txt") { RULES } else { HELLO });
+        }
+    });
+    let (page, denied) = (tls_origin::https(&origin, "/a"), tls_origin::https(&origin, "/private/x"));
+    std::fs::write(home.path(".wgetrc"), "user_agent = of-before\n").unwrap();
+    let python = format!("import urllib.request; print(urllib.request.urlopen('{page}').read().decode(), end='')");
+    let script = format!(
+        "curl -sS {page} && wget -qO- {page} && python3 -c \"{python}\" && curl -sS {denied} -o /dev/null -w %{{http_code}}
+         stat -c ' %a' $(dirname $SSL_CERT_FILE) $SSL_CERT_FILE | tr '\\n' ' '; grep -c BEGIN $NODE_EXTRA_CA_CERTS"
+    );
+    let mut command = home.exec("--intercept --delay 10ms");
+    command.env("CURTSY_TLS__EXTRA_ROOTS", authority.file()).args(["--", "sh", "-c", &script]);
+    let done = Done::of(command.output().expect("the built program starts"));
+    assert_eq!(done.out, "hellohellohello403 700  600 1\n", "{}", done.err);
+    assert!(origin.requests(4).iter().any(|request| request.value("User-Agent") == "of-before"), "wget's own file");
+    done.says("curtsy: 3 requests to 1 host in ");
+    done.says("1 denied by robots.txt");
+    let left: Vec<_> = std::fs::read_dir(home.0.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("curtsy-")), "{left:?}");
+    assert!(!std::path::Path::new(&home.path("state/curtsy/ca.key")).exists(), "no CA is kept");
+}
+
+/// Issue 9, 1: whoever does not use the proxy gets nowhere.
+#[test]
+fn an_isolated_command_has_no_other_way_out() {
+    let permitted =
+        Command::new("unshare").args(["--user", "--net", "true"]).output().expect("util-linux is installed");
+    if !permitted.status.success() {
+        eprintln!("not tried, because this system does not permit it: {}", String::from_utf8_lossy(&permitted.stderr));
+        return;
+    }
+    let (home, origin) = (Home::new(), with_rules());
+    let url = origin.url("/a");
+    let script = format!("curl -sS --noproxy '*' -m 5 {url}/past || echo none; curl -sS {url}; id -u; exit 9");
+    let done = home.run("--isolate --delay 10ms", &["sh", "-c", &script]);
+    let user = Command::new("id").arg("-u").output().expect("a user").stdout;
+    let user = String::from_utf8_lossy(&user);
+    assert_eq!((done.code, done.out), (Some(9), format!("none\nhello{user}")), "{}", done.err);
+    assert_eq!(pages(&origin), ["GET /a HTTP/1.1"]);
+    assert!(done.err.contains("curtsy: 1 request to 1 host in "), "{}", done.err);
+    let missing = home.run("--isolate", &["no-such-command"]);
+    assert_eq!(missing.code, Some(127), "{}", missing.err);
+    assert!(missing.err.contains("no-such-command cannot be run"), "{}", missing.err);
+}
+
+/// A name in a proxy URL is what a client calls itself, where nobody has to prove it.
+#[test]
+fn a_client_is_known_by_the_name_in_its_proxy_url() {
+    let (origin, program) = (Origin::hello(), Program::start("admin = \"127.0.0.1:0\"", "[log]\naccess = \"-\"\n"));
+    let line = [&origin.get("/") as &str, "Host: x", "Proxy-Authorization: Basic bmV3czp4"];
+    assert_eq!(Client::connect(program.address()).ask(&line).status(), 200);
+    assert!(soon(|| program.stdout().iter().any(|line| line.contains("news"))), "{:#?}", program.stdout());
+    assert_eq!(origin.request().value("Proxy-Authorization"), "");
+}

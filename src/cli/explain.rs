@@ -108,7 +108,7 @@ fn line(told: &Explanation, brush: Brush) -> String {
     format!("{}  {}  {detail}\n", headline(told, brush), printable(&told.url))
 }
 
-fn page(told: &Explanation, brush: Brush) -> String {
+pub(super) fn page(told: &Explanation, brush: Brush) -> String {
     let mut page = format!("{}  {}\n\n", headline(told, brush), brush.stroke(BOLD, &printable(&told.url)));
     let rows = [
         ("why", Some(why(told))),

@@ -104,9 +104,26 @@ impl InFlight {
         self.entry.as_deref_mut()
     }
 
-    pub(super) fn sent(&mut self, bytes: usize) {
+    /// A piece of an origin's answer is handed on.
+    pub(super) fn passed(&mut self, bytes: usize) {
+        self.shared.metrics.transfers.down(bytes as u64);
+        self.sent(bytes);
+    }
+
+    /// A piece of our own answer is.
+    pub(super) fn said(&mut self, bytes: usize) {
+        self.shared.metrics.transfers.own(bytes as u64);
+        self.sent(bytes);
+    }
+
+    fn sent(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         self.client.is_handed_on(self.number);
+    }
+
+    /// What a tunnel has handed on, which was counted meanwhile.
+    pub(super) fn moved(&mut self, bytes: u64) {
+        self.bytes += bytes;
     }
 
     /// The client has taken what it was sent.
@@ -159,7 +176,6 @@ impl Drop for InFlight {
             Some(outcome) => metrics.request(self.kind, outcome),
             None => metrics.request(self.kind, Outcome::Abandoned),
         }
-        metrics.sent(self.bytes);
         if self.outcome == Some(Outcome::Forwarded) && !self.complete {
             metrics.disconnect(Stage::Response);
         }

@@ -483,7 +483,7 @@ fn an_untrusting_client_is_left_alone_if_the_operator_likes() {
     let mut client = tunnel(&curtsy, &local(&origin));
     client.seek_tls(&config, "localhost").expect_err("curtsy is not believed");
     drop(client);
-    assert!(soon(|| curtsy.metric("curtsy_clients_untrusting_total") == 1));
+    assert!(soon(|| curtsy.metric("curtsy_tls_handshakes_total{result=\"client_untrusted\",side=\"client\"}") == 1));
     let mut client = tunnel(&curtsy, &local(&origin));
     client.seek_tls(&config, "localhost").expect("the origin itself");
     assert_eq!(get(&mut client, &local(&origin), "/").status(), 200);

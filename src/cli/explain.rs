@@ -153,7 +153,10 @@ fn wait(told: &Explanation) -> String {
     let starts = match told.wait_ms {
         None => "until somebody ends the pause".to_owned(),
         Some(0) => "none: it would start now".to_owned(),
-        Some(millis) => time(millis),
+        Some(millis) => match told.why.as_deref() {
+            Some(why) => format!("{} ({why})", time(millis)),
+            None => time(millis),
+        },
     };
     match told.refusal.as_deref() {
         Some("host-cooling") => format!("{starts}; refused until then (the host is held or paused)"),

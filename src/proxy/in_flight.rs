@@ -14,7 +14,7 @@ use super::client::Client;
 use super::label;
 use crate::clock;
 use crate::events::REQUEST;
-use crate::gate::Permit;
+use crate::gate::{Account, Permit};
 use crate::metrics::{Kind, Outcome, Stage};
 use crate::patience::Limit;
 use crate::politeness::visit::ClientId;
@@ -142,7 +142,7 @@ impl InFlight {
             bytes: self.bytes,
             took,
             complete: self.complete,
-            why: self.permit.as_ref().and_then(Permit::account).map(|account| account.delays.why()),
+            why: self.permit.as_ref().and_then(Permit::account).map(Account::why),
         };
         self.shared.events.tell(REQUEST, label::host_of(&url), || entry.told(&url, &ending));
     }

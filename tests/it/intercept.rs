@@ -63,7 +63,7 @@ fn requests_inside_a_tunnel_are_read_and_forwarded() {
     assert_eq!(requests[0].line(), "GET /a?b HTTP/1.1");
     assert_eq!(requests[0].value("Host"), local(&origin));
     assert_eq!(requests[0].connection, requests[1].connection, "the connection to the origin is used again");
-    assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"inside\",outcome=\"forwarded\"}"), 2);
+    assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"https\",outcome=\"forwarded\"}"), 2);
     assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"tunnel\",outcome=\"forwarded\"}"), 0);
     drop(client);
     assert!(soon(|| curtsy.metric("curtsy_inflight_requests") == 0));
@@ -273,7 +273,7 @@ fn plain_http_in_a_tunnel_to_port_80_is_read_without_interception() {
     assert_eq!(get(&mut client, "far.test", "/x").text(), "hello");
     assert_eq!(get(&mut client, "other.test", "/x").status(), 421);
     assert_eq!(parent.request().line(), "GET http://far.test/x HTTP/1.1");
-    assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"inside\",outcome=\"forwarded\"}"), 1);
+    assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"http\",outcome=\"forwarded\"}"), 1);
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn request(host: &str, path: &str, status: u16, wait_ms: u64) -> News {
 fn host(name: &str) -> Value {
     json!({"host": name, "state": "waiting", "mode": "enforce", "delay_ms": 10_000,
            "delay": {"configured_ms": 1000, "robots_ms": 10_000, "learned_ms": 0, "response_ms": 0, "why": "robots"},
-           "floor_ms": null, "probing": false, "error_streak": 0, "success_streak": 4, "held_until": null,
+           "why": "robots", "floor_ms": null, "probing": false, "error_streak": 0, "success_streak": 4, "held_until": null,
            "held_s": null, "hold_cause": null, "next_available": null, "next_available_s": 3.8, "last_sent": null,
            "last_success": null, "queued": 2, "in_flight": 1, "visits": 9,
            "concurrency": {"effective": 4, "configured": 4}, "burst": 1,
@@ -159,7 +159,7 @@ fn the_page_of_a_host_has_its_delay_and_its_requests() {
     for part in ["delay     10 s = the largest of configured 1 s, robots.txt 10 s <-", "2 waiting, 1 in flight of 4"] {
         assert!(told.contains(part), "no {part} in\n{told}");
     }
-    let recent = "14:02:12    200    0.9 s  4.213 s  GET http://a.test/new  (robots)\n 14:02:12    200        -";
+    let recent = "14:02:12    200   0.9 s   4.2 s robots        GET http://a.test/new\n 14:02:12    200       -";
     assert!(told.contains(recent) && !told.contains("b.test"), "{told}");
     press(&mut board, KeyCode::Esc);
     assert_eq!(board.page, Page::Hosts);
@@ -212,7 +212,7 @@ fn an_explanation_is_shown_as_soon_as_it_is_there() {
     let mut board = lively();
     let told = json!({"url": "http://a.test/private", "host": "a.test", "allowed": false, "verdict": "denied",
                       "reason": "rule", "rule": {"line": 7, "rule": "Disallow: /private"}, "group": "*",
-                      "delay_ms": 10_000, "delay": host("a.test")["delay"], "wait_ms": null, "refusal": null,
+                      "delay_ms": 10_000, "delay": host("a.test")["delay"], "why": "robots", "wait_ms": null, "refusal": null,
                       "known": null});
     board.learn(News::Explained(Box::new(serde_json::from_value(told).expect("an explanation"))));
     let told = screen(&mut board, 80, 24);

@@ -37,6 +37,10 @@ fn is_json(value: &[u8]) -> bool {
 
 pub(super) fn read<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, Problem> {
     let body = body.map_err(|error| Problem::bad_request(error.body_text()))?;
+    // serde reads a list as the fields in their order, which nobody means.
+    if body.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Problem::bad_request("a JSON object is expected, not a list"));
+    }
     serde_json::from_slice(&body).map_err(|error| Problem::bad_request(error.to_string()))
 }
 

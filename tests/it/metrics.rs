@@ -86,6 +86,19 @@ fn every_metric_is_in_the_documentation() {
     assert_eq!(explained, metrics());
 }
 
+/// The names of labels: `{kind="http",outcome="denied"}` has two.
+fn labels() -> BTreeSet<String> {
+    let golden = read("tests/data/metrics.txt");
+    let pairs = golden.split(['{', ',']).filter_map(|text| text.split_once("=\""));
+    pairs.map(|(name, _)| name.to_owned()).collect()
+}
+
+/// The labels that queries in a text sum by: `sum by (kind, outcome) (…)` has two.
+fn summed_by(text: &str) -> BTreeSet<&str> {
+    let lists = text.split(" by (").skip(1).filter_map(|rest| rest.split_once(')'));
+    lists.flat_map(|(list, _)| list.split(", ")).collect()
+}
+
 /// Alerts and dashboards that ask for what does not exist stay silent for ever.
 #[test]
 fn alerts_and_dashboard_ask_for_what_exists() {
@@ -93,6 +106,10 @@ fn alerts_and_dashboard_ask_for_what_exists() {
         let (used, known) = (names(&read(name)), known());
         let unknown: Vec<&String> = used.difference(&known).collect();
         assert!(unknown.is_empty() && used.len() > 10, "{name}: {unknown:?} of {}", used.len());
+        // The first is Prometheus' own; the last is made of the code in the query itself.
+        let (text, known) = (read(name), labels());
+        let unknown: Vec<&str> = summed_by(&text).into_iter().filter(|label| !known.contains(*label)).collect();
+        assert!(unknown.iter().all(|label| ["instance", "class"].contains(label)), "{name} sums by {unknown:?}");
     }
     let json: serde_json::Value =
         serde_json::from_str(&read("deploy/grafana/dashboards/curtsy.json")).expect("a dashboard is JSON");

@@ -20,8 +20,9 @@ use crate::config::BadValue;
 
 /// Lets calls that change something through only if they say that they speak JSON.
 pub(super) async fn check_type(request: Request, next: Next) -> Response {
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    if reads || request.headers().get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes())) {
+    // Methods that no route has are told so further in.
+    let steers = matches!(*request.method(), Method::POST | Method::PATCH | Method::PUT | Method::DELETE);
+    if !steers || request.headers().get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes())) {
         return next.run(request).await;
     }
     let detail = "send Content-Type: application/json".to_owned();
@@ -36,6 +37,10 @@ fn is_json(value: &[u8]) -> bool {
 
 pub(super) fn read<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, Problem> {
     let body = body.map_err(|error| Problem::bad_request(error.body_text()))?;
+    // serde reads a list as the fields in their order, which nobody means.
+    if body.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Problem::bad_request("a JSON object is expected, not a list"));
+    }
     serde_json::from_slice(&body).map_err(|error| Problem::bad_request(error.to_string()))
 }
 

@@ -44,6 +44,8 @@ pub struct Explanation {
     pub group: Option<String>,
     pub delay_ms: Option<u64>,
     pub delay: Option<Delay>,
+    /// What it would wait for, if it had to: a hold, a pause, `concurrency`, or the largest part of the delay.
+    pub why: Option<String>,
     /// How long it would wait if it came now; none if it would not be let in or nobody can say.
     pub wait_ms: Option<u64>,
     /// Why curtsy would refuse it now, as `Curtsy-Error` says it. Some heal with time: then `wait_ms` says when.
@@ -137,6 +139,7 @@ impl Explanation {
             group: report.and_then(|report| report.group),
             delay_ms: expected.map(|expected| millis(expected.delays.effective())),
             delay: expected.map(|expected| Delay::new(&expected.delays)),
+            why: expected.map(|expected| expected.why.to_owned()),
             wait_ms: tellable.map(|expected| millis(expected.start.since(now))),
             refusal: refusal.map(str::to_owned),
             known: None,

@@ -108,7 +108,7 @@ fn line(told: &Explanation, brush: Brush) -> String {
     format!("{}  {}  {detail}\n", headline(told, brush), printable(&told.url))
 }
 
-fn page(told: &Explanation, brush: Brush) -> String {
+pub(super) fn page(told: &Explanation, brush: Brush) -> String {
     let mut page = format!("{}  {}\n\n", headline(told, brush), brush.stroke(BOLD, &printable(&told.url)));
     let rows = [
         ("why", Some(why(told))),
@@ -153,7 +153,10 @@ fn wait(told: &Explanation) -> String {
     let starts = match told.wait_ms {
         None => "until somebody ends the pause".to_owned(),
         Some(0) => "none: it would start now".to_owned(),
-        Some(millis) => time(millis),
+        Some(millis) => match told.why.as_deref() {
+            Some(why) => format!("{} ({why})", time(millis)),
+            None => time(millis),
+        },
     };
     match told.refusal.as_deref() {
         Some("host-cooling") => format!("{starts}; refused until then (the host is held or paused)"),

@@ -4,9 +4,10 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use clap::Args;
+use tokio::sync::mpsc::Receiver;
 
 use super::Settings;
-use crate::app::{Apply, Listeners, Running};
+use crate::app::{Apply, Listeners, Reload, Running};
 use crate::clock;
 use crate::config::{self, Config, Loaded, Mode, Problems, RobotsMode, Sources, Watch};
 use crate::notify::Supervisor;
@@ -58,10 +59,12 @@ pub(super) fn run(args: &RunArgs, sources: &Sources, paint: bool) -> io::Result<
                 return Ok(1);
             }
         };
+    // So must a wish to reload find somebody who hears it.
+    let reloads = running.reloads();
     announce(&running, &loaded, clock::now().duration_since(began))?;
     let supervisor = Supervisor::of_process();
     supervisor.ready();
-    runtime.block_on(operate(running, loaded, sources, level, wishes, &supervisor))
+    runtime.block_on(operate(running, loaded, sources, level, wishes, reloads, &supervisor))
 }
 
 /// Listens to the operator until the end.
@@ -71,11 +74,11 @@ async fn operate(
     sources: &Sources,
     level: LevelHandle,
     mut wishes: Wishes,
+    mut reloads: Receiver<Reload>,
     supervisor: &Supervisor,
 ) -> io::Result<u8> {
     let mut watch = Watch::new(sources.clone(), &loaded);
     let mut config = loaded.config;
-    let mut reloads = running.reloads();
     loop {
         let (reloaded, asked) = tokio::select! {
             wish = wishes.next() => match wish {

@@ -13,7 +13,7 @@ use clap::Args;
 use serde_json::Value;
 use url::form_urlencoded;
 
-use self::follow::Feed;
+pub(super) use self::follow::Feed;
 use super::admin::{AskArgs, Running};
 use super::config::Streams;
 use super::terminal::{Brush, DIM, GREEN, RED, YELLOW, printable, time};

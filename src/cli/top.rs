@@ -1,10 +1,11 @@
 //! `curtsy top`: the hosts of a running curtsy, live in the terminal.
 //!
-//! One thread asks once a second, another draws and hears keys, so that a curtsy that does not answer cannot make the
-//! screen hang. Where the output is no terminal it is the same as a table, once.
+//! One thread asks once a second, one hears of requests as they end, and one draws and hears keys, so that a curtsy that
+//! does not answer cannot make the screen hang. Where the output is no terminal it is the same as a table, once.
 
 mod board;
 mod draw;
+mod pages;
 mod watch;
 
 use std::io;
@@ -18,7 +19,7 @@ use ratatui::crossterm::event::{self, Event};
 use serde_json::json;
 
 use self::board::{Board, Deed};
-use self::watch::{Look, Seen};
+use self::watch::{Look, News};
 use super::admin::AskArgs;
 use super::config::Streams;
 use super::hosts::{self, Sort};
@@ -26,8 +27,9 @@ use super::terminal::Brush;
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Keys: q ends it, arrows choose a host, s sorts by something else, r turns the order round,
-p pauses the chosen host or resumes it, / filters by name.
+#[command(after_help = "Keys: q ends it, arrows choose a host, Enter shows all about it, d sets its delay, p pauses or
+resumes it, t shows requests as they end, e explains a URL, s sorts by something else, r turns
+the order round, / filters by name, ? shows all keys.
 
 Exit codes: 0 ok, 4 no curtsy runs. One that goes away later is waited for.
 
@@ -74,6 +76,11 @@ fn show(args: &TopArgs, sources: &Sources, board: Board) -> io::Result<()> {
     let (news, seen) = mpsc::channel();
     let (ask, sources) = (args.ask.clone(), sources.clone());
     // Ends when nobody has wishes any more. Nobody waits for it: it may be asking a curtsy that does not answer.
+    // The same goes for the other, which ends when nobody hears of its news.
+    thread::spawn({
+        let (ask, sources, news) = (ask.clone(), sources.clone(), news.clone());
+        move || watch::listen(&ask, &sources, &news)
+    });
     thread::spawn(move || watch::watch(&ask, &sources, &wishes, &news));
     let mut terminal = ratatui::try_init()?;
     let ended = draw_until_left(&mut terminal, board, &deeds, &seen);
@@ -85,7 +92,7 @@ fn draw_until_left(
     terminal: &mut DefaultTerminal,
     mut board: Board,
     deeds: &mpsc::Sender<Deed>,
-    news: &mpsc::Receiver<Result<Seen, String>>,
+    news: &mpsc::Receiver<News>,
 ) -> io::Result<()> {
     // It hears what to look for first.
     let mut wish = Some(board.look());
@@ -103,8 +110,8 @@ fn draw_until_left(
         {
             wish = board.press(key);
         }
-        while let Ok(seen) = news.try_recv() {
-            board.learn(seen);
+        while let Ok(told) = news.try_recv() {
+            board.learn(told);
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::clock;
 use crate::metrics::Stage;
 use crate::metrics::tally::{OTHERS, Row};
 use crate::politeness::HostKey;
-use crate::politeness::lane::{Lane, Lesson};
+use crate::politeness::lane::{Lane, Lesson, Obstacle};
 use crate::politeness::policy::{Delays, Mode};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Refusal, Ticket, Visit};
@@ -82,7 +82,7 @@ impl Place {
             if let Some(host) = lane.host().filter(|_| delays.robots != before.robots) {
                 gate.tell_of_crawl_delay(host, &before, &delays);
             }
-            Ok((joined, called, Account { delays, mode, ahead }))
+            Ok((joined, called, Account { delays, obstacle: None, mode, ahead }))
         })?;
         let mut standing = Standing {
             gate,
@@ -190,6 +190,9 @@ impl Standing {
         self.stop_waiting();
         if !at_once {
             self.waited += now().since(ready);
+        }
+        if !self.waited.is_zero() {
+            self.account.obstacle = self.lane.look(|state| state.lane.overcome(now()));
         }
         self.gate.metrics.waited(self.waited);
         self.gate.metrics.hosts.visit(self.lane.badge(), self.lane.host(), self.waited);
@@ -362,7 +365,16 @@ impl Permit {
 pub struct Account {
     /// What the delay of the host is made of.
     pub delays: Delays,
+    /// What kept it waiting, if it was more than the delay.
+    obstacle: Option<Obstacle>,
     pub mode: Mode,
     /// How many stood in line before it.
     pub ahead: usize,
+}
+
+impl Account {
+    /// What it waited for, in a word, as [`View::why`](crate::politeness::lane::View::why) says of its host.
+    pub fn why(&self) -> &'static str {
+        self.obstacle.map_or_else(|| self.delays.why(), Obstacle::word)
+    }
 }

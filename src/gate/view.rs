@@ -93,16 +93,15 @@ pub struct NoRoom;
 
 impl Gate {
     pub fn list(&self, page: &Page) -> Listing {
-        let now = now();
-        let mut found: Vec<Found> = Vec::new();
+        let (now, mut shortlist) = (now(), Shortlist::new(page));
         self.registry.each(|host, lane| {
-            let is_so = |wanted| lane.look(|state| state.lane.view(now)).condition() == wanted;
+            let is_so = |wanted| lane.look(|state| state.lane.condition(now)).0 == wanted;
             if host.as_str().contains(&page.filter) && page.condition.is_none_or(is_so) {
-                found.push(Found { rank: page.sort.rank(lane, now), begins: begins(host), lane: lane.clone() });
+                shortlist.offer(host, lane, page.sort.rank(lane, now));
             }
         });
-        let total = found.len();
-        let hosts = pick(found, page).iter().filter_map(|found| view(&found.lane, now)).collect();
+        let total = shortlist.offered;
+        let hosts = pick(shortlist.found, page).iter().filter_map(|found| view(&found.lane, now)).collect();
         Listing { total, hosts }
     }
 
@@ -150,7 +149,7 @@ impl Gate {
         let policy = self.policy(host);
         let robots = if policy.mode == Mode::Off { Duration::ZERO } else { crawl_delay };
         let delays = Delays { configured: policy.delay, robots, ..Delays::default() };
-        Expectation { delays, start: now, objection: None }
+        Expectation { delays, why: delays.why(), start: now, objection: None }
     }
 
     /// Changes how one host is treated, until that is taken back.
@@ -236,14 +235,15 @@ impl Sort {
                 Sort::Queued => (number(lane.queued()) << 32) + number(lane.in_flight()),
                 Sort::InFlight => number(lane.in_flight()),
                 Sort::Delay => micros(lane.delays().effective()),
-                Sort::Wait => lane.view(now).next_start.since(now).as_micros().try_into().unwrap_or(u64::MAX),
-                Sort::LastSent => lane.view(now).last_sent.map_or(0, Timestamp::as_micros),
+                Sort::Wait => micros(lane.next_start(now).since(now)),
+                Sort::LastSent => lane.last_sent().map_or(0, Timestamp::as_micros),
             }
         })
     }
 }
 
 /// A host that may be on the page.
+#[derive(Clone)]
 struct Found {
     rank: u64,
     /// The first letters of its name. A look at the rest of it is a look at memory that was not used for long, and with a
@@ -254,8 +254,58 @@ struct Found {
 
 impl Found {
     fn order(&self, other: &Found) -> Ordering {
-        let ranks = other.rank.cmp(&self.rank).then(self.begins.cmp(&other.begins));
-        ranks.then_with(|| name(&self.lane).cmp(name(&other.lane)))
+        other.against(self.rank, self.begins, || name(&self.lane))
+    }
+
+    /// Where a host of this rank and name comes: before this one, or after.
+    fn against<'a>(&self, rank: u64, begins: u64, name: impl FnOnce() -> &'a str) -> Ordering {
+        let ranks = self.rank.cmp(&rank).then(begins.cmp(&self.begins));
+        ranks.then_with(|| name().cmp(self::name(&self.lane)))
+    }
+}
+
+/// Hosts that may be on the page: of a hundred thousand all but a few are passed over without being touched.
+struct Shortlist {
+    /// So many are enough to make the page.
+    enough: usize,
+    reverse: bool,
+    /// Never more than twice as many.
+    found: Vec<Found>,
+    /// Who comes after this one is not on the page.
+    last: Option<Found>,
+    offered: usize,
+}
+
+/// Fewer are not worth a choice.
+const LEAST_ENOUGH: usize = 512;
+
+impl Shortlist {
+    fn new(page: &Page) -> Self {
+        let enough = page.offset.saturating_add(page.limit).max(LEAST_ENOUGH);
+        Shortlist { enough, reverse: page.reverse, found: Vec::new(), last: None, offered: 0 }
+    }
+
+    fn offer(&mut self, host: &HostKey, lane: &Arc<SharedLane>, rank: u64) {
+        self.offered += 1;
+        let begins = begins(host);
+        if let Some(last) = &self.last {
+            let order = last.against(rank, begins, || host.as_str());
+            if (if self.reverse { order.reverse() } else { order }).is_ge() {
+                return;
+            }
+        }
+        self.found.push(Found { rank, begins, lane: lane.clone() });
+        if self.found.len() >= self.enough.saturating_mul(2) {
+            self.choose();
+        }
+    }
+
+    fn choose(&mut self) {
+        let reverse = self.reverse;
+        let order = |a: &Found, b: &Found| if reverse { b.order(a) } else { a.order(b) };
+        self.found.select_nth_unstable_by(self.enough - 1, order);
+        self.found.truncate(self.enough);
+        self.last = self.found.last().cloned();
     }
 }
 
@@ -338,6 +388,26 @@ mod tests {
         assert_eq!(names(&reverse), ["h90.test", "h80.test"]);
         let none = gate.list(&Page { condition: Some(Condition::Held), limit: 2, ..Page::default() });
         assert_eq!((none.total, gate.census().counts), (0, [0, 0, 0, 0, 0, 100]));
+    }
+
+    /// Whoever is passed over is rightly so, for every order and place of the page.
+    #[test]
+    fn many_hosts_are_listed_as_if_all_were_sorted() {
+        let gate = gate(5_000);
+        for number in 0..3_000u64 {
+            gate.steer(&host(&format!("www.site{}.test", number * 7_919 % 3_000)), &delay(number % 50)).unwrap();
+        }
+        for (sort, reverse) in [(Sort::Host, false), (Sort::Host, true), (Sort::Delay, false), (Sort::Delay, true)] {
+            let page = |offset, limit| {
+                let listing = gate.list(&Page { sort, reverse, offset, limit, ..Page::default() });
+                assert_eq!(listing.total, 3_000);
+                names(&listing)
+            };
+            let all = page(0, 3_000);
+            for offset in [0, 1, 500, 1_024, 2_990] {
+                assert_eq!(page(offset, 20), all[offset..(offset + 20).min(3_000)], "{sort:?} {reverse} {offset}");
+            }
+        }
     }
 
     /// The count looks at less of a lane than the list does, and must not come to another result.

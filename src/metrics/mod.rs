@@ -5,6 +5,8 @@
 //! many. What others know anyway is asked for when somebody reads, not counted twice. docs/metrics.md says what each
 //! means.
 
+mod codes;
+mod handshakes;
 pub mod hosts;
 mod lessons;
 mod process;
@@ -14,6 +16,7 @@ mod robots;
 mod scene;
 mod store;
 pub mod tally;
+mod transfers;
 mod tunnels;
 mod waits;
 
@@ -21,6 +24,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
+use self::handshakes::Handshakes;
 use self::hosts::Hosts;
 use self::lessons::Lessons;
 use self::process::Process;
@@ -30,10 +34,12 @@ use self::robots::Robots;
 use self::scene::Board;
 use self::store::Store;
 use self::tally::Tally;
+use self::transfers::Transfers;
 use self::tunnels::Tunnels;
 use self::waits::Waits;
 use crate::clock;
 
+pub use self::handshakes::Handshake;
 pub use self::scene::Scene;
 pub use self::waits::WAIT_BUCKETS;
 
@@ -55,8 +61,8 @@ pub struct Metrics {
     pub client_connections: IntGauge,
     pub inflight: IntGauge,
     pub tunnels: Tunnels,
-    /// Clients that did not like curtsy's certificate.
-    pub untrusting: IntCounter,
+    handshakes: Handshakes,
+    pub transfers: Transfers,
     /// In Unix time; 0 while there is no CA.
     pub ca_expiry: IntGauge,
     pub connections_refused: IntCounter,
@@ -68,10 +74,14 @@ pub struct Metrics {
 /// How a request came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// In the clear, inside a tunnel or not.
     Http,
+    /// Inside a tunnel that is intercepted.
+    Https,
+    /// CONNECT, and nobody looks into it.
     Tunnel,
-    /// Inside a tunnel that is looked into.
-    Inside,
+    /// `https://` in absolute form: the client leaves TLS to curtsy.
+    Absolute,
 }
 
 /// How it ended.
@@ -92,10 +102,9 @@ pub enum Stage {
     Response,
 }
 
-const KINDS: [&str; 3] = ["http", "tunnel", "inside"];
+const KINDS: [&str; 4] = ["http", "https", "tunnel", "absolute"];
 const OUTCOMES: [&str; 5] = ["forwarded", "denied", "rejected", "abandoned", "failed"];
 const STAGES: [&str; 3] = ["queued", "connecting", "response"];
-const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other"];
 const REASONS: [&str; 17] = [
     "auth_required",
     "bad_request",
@@ -147,11 +156,8 @@ impl Metrics {
                 "Requests taken and not yet finished, those that wait included.",
             ),
             tunnels: Tunnels::new(&registry),
-            untrusting: counter(
-                &registry,
-                "curtsy_clients_untrusting_total",
-                "Handshakes that a client broke off, or left without a request, at the sight of our certificate.",
-            ),
+            handshakes: Handshakes::new(&registry),
+            transfers: Transfers::new(&registry),
             ca_expiry: gauge(
                 &registry,
                 "curtsy_ca_expiry_timestamp_seconds",
@@ -193,11 +199,7 @@ impl Metrics {
     }
 
     pub fn response(&self, status: u16, took: Duration) {
-        let class = match status {
-            100..=599 => usize::from(status / 100) - 1,
-            _ => CLASSES.len() - 1,
-        };
-        self.requests.responses[class].inc();
+        self.requests.responses.count(status);
         self.requests.origin_response.observe(took.as_secs_f64());
     }
 
@@ -211,9 +213,8 @@ impl Metrics {
         self.waits.would_wait(wait);
     }
 
-    /// A request is over, and so many bytes of its answer were sent.
-    pub fn sent(&self, bytes: u64) {
-        self.requests.response_bytes.inc_by(bytes);
+    pub fn handshake(&self, handshake: Handshake) {
+        self.handshakes.count(handshake);
     }
 
     /// A configuration was taken, or could not be.
@@ -263,6 +264,7 @@ impl Metrics {
     pub fn render(&self, scene: &Scene) -> String {
         self.process.measure();
         self.board.show(scene);
+        self.transfers.show();
         self.count_those_on_the_way();
         let mut families = self.registry.gather();
         families.extend(self.hosts.gather(&scene.busiest, scene.rest));
@@ -307,7 +309,8 @@ mod tests {
         for line in [
             "curtsy_requests_total{kind=\"tunnel\",outcome=\"abandoned\"} 0",
             "curtsy_rejections_total{reason=\"destination_denied\"} 0",
-            "curtsy_responses_total{class=\"5xx\"} 0",
+            "curtsy_responses_total{code=\"503\"} 0",
+            "curtsy_tls_handshakes_total{result=\"client_untrusted\",side=\"client\"} 0",
         ] {
             assert!(text.contains(line), "{line} is missing");
         }

@@ -2,8 +2,9 @@
 
 use prometheus::{Histogram, IntCounter, Registry};
 
-use super::register::{counter, counters, histogram, labelled};
-use super::{CLASSES, KINDS, ORIGIN_ERRORS, OUTCOMES, REASONS, STAGES};
+use super::codes::Codes;
+use super::register::{counters, histogram, labelled};
+use super::{KINDS, ORIGIN_ERRORS, OUTCOMES, REASONS, STAGES};
 
 /// Seconds; from a near cache to the slowest answer that is still waited for.
 const RESPONSE_BUCKETS: [f64; 9] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
@@ -12,10 +13,9 @@ const RESPONSE_BUCKETS: [f64; 9] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 3
 pub(super) struct Requests {
     pub(super) ended: [[IntCounter; OUTCOMES.len()]; KINDS.len()],
     pub(super) rejections: Vec<(&'static str, IntCounter)>,
-    pub(super) responses: [IntCounter; CLASSES.len()],
+    pub(super) responses: Codes,
     pub(super) origin_errors: Vec<(&'static str, IntCounter)>,
     pub(super) disconnects: [IntCounter; STAGES.len()],
-    pub(super) response_bytes: IntCounter,
     pub(super) origin_response: Histogram,
 }
 
@@ -23,7 +23,6 @@ impl Requests {
     pub(super) fn new(registry: &Registry) -> Self {
         let requests =
             counters(registry, "curtsy_requests_total", "Requests by kind and outcome.", &["kind", "outcome"]);
-        let responses = counters(registry, "curtsy_responses_total", "Responses of origins, by class.", &["class"]);
         let disconnects =
             counters(registry, "curtsy_client_disconnects_total", "Clients that left before their answer.", &["stage"]);
         Requests {
@@ -35,7 +34,7 @@ impl Requests {
                 "reason",
                 &REASONS,
             ),
-            responses: CLASSES.map(|class| responses.with_label_values(&[class])),
+            responses: Codes::new(registry),
             origin_errors: labelled(
                 registry,
                 "curtsy_origin_errors_total",
@@ -44,11 +43,6 @@ impl Requests {
                 &ORIGIN_ERRORS,
             ),
             disconnects: STAGES.map(|stage| disconnects.with_label_values(&[stage])),
-            response_bytes: counter(
-                registry,
-                "curtsy_response_bytes_total",
-                "Bytes of bodies and tunnels that clients were sent.",
-            ),
             origin_response: histogram(
                 registry,
                 "curtsy_origin_response_seconds",

@@ -57,7 +57,7 @@ pub use self::lessons::Lesson;
 pub use self::memory::Memory;
 pub use self::steering::Forgotten;
 pub use self::steps::LEAD;
-pub use self::view::{Breaker, Condition, Held, View};
+pub use self::view::{Breaker, Condition, Held, Obstacle, View};
 
 /// Longer than a client with the longest usual delay pauses between two visits.
 const CRAWL_DELAY_LASTS: Duration = Duration::from_secs(600);

@@ -36,7 +36,7 @@ pub(super) fn tell(
     let said = Said {
         wait_ms: waited.as_millis(),
         delay: account.delays.effective(),
-        why: account.delays.why(),
+        why: account.why(),
         ahead: account.ahead,
         attempts,
         would_wait: permit.would_wait(),

@@ -82,7 +82,10 @@ impl HttpBody for Body {
         match &frame {
             Poll::Ready(Some(Ok(frame))) => {
                 if let (Some(in_flight), Some(bytes)) = (&mut this.in_flight, frame.data_ref()) {
-                    in_flight.sent(bytes.len());
+                    match &this.content {
+                        Content::Own(_) => in_flight.said(bytes.len()),
+                        Content::Passing(_) => in_flight.passed(bytes.len()),
+                    }
                 }
                 if let (Some(lesson), Some(bytes)) = (&mut this.lesson, frame.data_ref()) {
                     lesson.read(bytes);

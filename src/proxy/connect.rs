@@ -20,7 +20,7 @@ use super::near::Arrival;
 use super::robots;
 use super::wish::Wish;
 use super::{Settings, Worker, help, label, probe, tunnel};
-use crate::metrics::Outcome;
+use crate::metrics::{Handshake, Outcome};
 use crate::politeness::HostKey;
 use crate::upstream::{Denied, UpstreamError};
 
@@ -87,6 +87,9 @@ pub(super) async fn connect(
     // passes.
     let permit = place.turn_as(label).await?;
     job.answered(&worker.shared, settings, 200);
+    if settings.leaves.is_some() && matches!(client, Arrival::Coming(_)) {
+        worker.shared.metrics.handshake(Handshake::Bypassed);
+    }
     if let Some(in_flight) = in_flight.as_mut() {
         in_flight.answered(200, Outcome::Forwarded);
         in_flight.keep(permit);

@@ -13,7 +13,9 @@ use tokio_rustls::server::TlsStream;
 use super::client::Client;
 use super::near::Near;
 use super::serve::TLS_HANDSHAKE;
+use super::untrusting::Rejection;
 use super::{Worker, serve};
+use crate::metrics::Handshake;
 use crate::telemetry::Seldom;
 
 /// Of a listener.
@@ -44,7 +46,7 @@ async fn greet(worker: Arc<Worker>, near: Near, client: Client) {
     let Some(own) = settings.own.as_ref().map(|own| own.config()) else { return };
     drop(settings);
     let mut stop = worker.shared.stop.clone();
-    let handshake = timeout(patience, shake_hands(near, TlsAcceptor::from(own), client.peer));
+    let handshake = timeout(patience, shake_hands(&worker, near, TlsAcceptor::from(own), client.peer));
     let Some(tls) = (tokio::select! {
         shaken = handshake => shaken.ok().flatten(),
         () = stop.requested() => None,
@@ -59,7 +61,12 @@ async fn greet(worker: Arc<Worker>, near: Near, client: Client) {
     }
 }
 
-async fn shake_hands(mut near: Near, acceptor: TlsAcceptor, peer: SocketAddr) -> Option<TlsStream<Near>> {
+async fn shake_hands(
+    worker: &Worker,
+    mut near: Near,
+    acceptor: TlsAcceptor,
+    peer: SocketAddr,
+) -> Option<TlsStream<Near>> {
     if near.first_byte().await.ok()?? != TLS_HANDSHAKE {
         hint_at_plain(peer);
         // Whoever is not HTTP either has nothing to lose by it.
@@ -68,6 +75,13 @@ async fn shake_hands(mut near: Near, acceptor: TlsAcceptor, peer: SocketAddr) ->
         return None;
     }
     let shaken = acceptor.accept(near).await;
+    worker.shared.metrics.handshake(match &shaken {
+        Ok(_) => Handshake::ClientOk,
+        Err(error) => match Rejection::in_handshake(error) {
+            Some(Rejection::Alert(_)) => Handshake::ClientUntrusted,
+            _ => Handshake::ClientFailed,
+        },
+    });
     shaken
         .inspect_err(|error| tracing::debug!(event = "client.tls", client = %peer.ip(), %error, "a handshake failed"))
         .ok()

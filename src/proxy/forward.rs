@@ -64,7 +64,7 @@ pub(super) async fn forward(
     }
 
     let limit = in_flight.as_ref().expect("a request is in flight until it is answered").limit();
-    let body = RequestBody::new(incoming, limit, settings.config.limits.client_stall);
+    let body = RequestBody::new(incoming, limit, settings.config.limits.client_stall, &worker.shared.metrics);
     // Written down before it waits: then nothing keeps what it was read into.
     let message = Message::new(Request::from_parts(parts, body), &settings.config.upstream);
     let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &origin.host).await?;

@@ -20,6 +20,7 @@ use super::near::Arrival;
 use super::target::Target;
 use super::{Settings, Worker, connect, forward, help, intercept, landing, probe, users, wish};
 use crate::metrics::{Kind, Outcome};
+use crate::politeness::Scheme;
 
 /// Answers every request, one way or the other.
 pub(super) async fn handle(worker: &Arc<Worker>, client: &Arc<Client>, request: Request<Incoming>) -> Response<Body> {
@@ -190,8 +191,10 @@ impl Kept {
     fn of(request: &Request<Incoming>, inside: Option<&Inside>) -> Self {
         let (method, uri) = (request.method().clone(), request.uri());
         let kind = match inside {
-            Some(_) => Kind::Inside,
+            Some(inside) if inside.origin.scheme == Scheme::Https => Kind::Https,
+            Some(_) => Kind::Http,
             None if method == Method::CONNECT => Kind::Tunnel,
+            None if uri.scheme() == Some(&http::uri::Scheme::HTTPS) => Kind::Absolute,
             None => Kind::Http,
         };
         let url = match inside {

@@ -14,7 +14,7 @@ use super::client::Client;
 use super::label;
 use crate::clock;
 use crate::events::REQUEST;
-use crate::gate::Permit;
+use crate::gate::{Account, Permit};
 use crate::metrics::{Kind, Outcome, Stage};
 use crate::patience::Limit;
 use crate::politeness::HostKey;
@@ -105,9 +105,26 @@ impl InFlight {
         self.entry.as_deref_mut()
     }
 
-    pub(super) fn sent(&mut self, bytes: usize) {
+    /// A piece of an origin's answer is handed on.
+    pub(super) fn passed(&mut self, bytes: usize) {
+        self.shared.metrics.transfers.down(bytes as u64);
+        self.sent(bytes);
+    }
+
+    /// A piece of our own answer is.
+    pub(super) fn said(&mut self, bytes: usize) {
+        self.shared.metrics.transfers.own(bytes as u64);
+        self.sent(bytes);
+    }
+
+    fn sent(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         self.client.is_handed_on(self.number);
+    }
+
+    /// What a tunnel has handed on, which was counted meanwhile.
+    pub(super) fn moved(&mut self, bytes: u64) {
+        self.bytes += bytes;
     }
 
     /// The client has taken what it was sent.
@@ -126,7 +143,7 @@ impl InFlight {
             bytes: self.bytes,
             took,
             complete: self.complete,
-            why: self.permit.as_ref().and_then(Permit::account).map(|account| account.delays.why()),
+            why: self.permit.as_ref().and_then(Permit::account).map(Account::why),
         };
         self.shared.events.tell(REQUEST, label::host_of(&url), || entry.told(&url, &ending));
     }
@@ -172,7 +189,6 @@ impl Drop for InFlight {
             Some(outcome) => metrics.request(self.kind, outcome),
             None => metrics.request(self.kind, Outcome::Abandoned),
         }
-        metrics.sent(self.bytes);
         if self.outcome == Some(Outcome::Forwarded) && !self.complete {
             metrics.disconnect(Stage::Response);
         }

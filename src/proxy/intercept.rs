@@ -27,6 +27,7 @@ use super::untrusting::Rejection;
 use super::{Settings, Worker, handle, help, probe, wish};
 use crate::clock;
 use crate::config::OnUntrusted;
+use crate::metrics::Handshake;
 use crate::politeness::{HostKey, Origin, Scheme};
 use crate::tls::Leaves;
 
@@ -130,21 +131,28 @@ impl Look {
 
     async fn greet(self, near: Near, leaves: &Leaves, patience: Duration) {
         let (client, host) = (self.client.peer.ip(), &self.wanted.host);
+        let metrics = self.worker.shared.metrics.clone();
         let hello = match timeout(patience, LazyConfigAcceptor::new(Acceptor::default(), near)).await {
             Ok(Ok(hello)) => hello,
             Ok(Err(error)) => {
                 tracing::debug!(event = "client.tls", %client, %host, %error, "this is no TLS");
-                return;
+                return metrics.handshake(Handshake::ClientFailed);
             }
-            Err(_) => return,
+            Err(_) => return metrics.handshake(Handshake::ClientFailed),
         };
         match timeout(patience, hello.into_stream(leaves.of(host))).await {
-            Ok(Ok(tls)) => self.serve(tls).await,
+            Ok(Ok(tls)) => {
+                metrics.handshake(Handshake::ClientOk);
+                self.serve(tls).await;
+            }
             Ok(Err(error)) => match Rejection::in_handshake(&error) {
                 Some(rejection) => rejected(&self.worker, &self.settings, &self.client, &self.wanted, rejection),
-                None => tracing::debug!(event = "client.tls", %client, %host, %error, "a handshake failed"),
+                None => {
+                    tracing::debug!(event = "client.tls", %client, %host, %error, "a handshake failed");
+                    metrics.handshake(Handshake::ClientFailed);
+                }
             },
-            Err(_) => {}
+            Err(_) => metrics.handshake(Handshake::ClientFailed),
         }
     }
 
@@ -180,7 +188,7 @@ fn rejected(worker: &Worker, settings: &Settings, client: &Client, wanted: &Want
     if probe::is_meant(host) {
         return;
     }
-    shared.metrics.untrusting.inc();
+    shared.metrics.handshake(Handshake::ClientUntrusted);
     let tunnels = settings.config.tls.on_untrusted == OnUntrusted::Tunnel;
     if tunnels {
         shared.untrusting.note(client, host);

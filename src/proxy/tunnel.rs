@@ -27,6 +27,7 @@ use super::body::Body;
 use super::in_flight::InFlight;
 use super::near::{Arrival, Near};
 use super::{Settings, Worker, headers};
+use crate::metrics::Metrics;
 use crate::patience::{Limit, Patient};
 use crate::upstream::Stream;
 
@@ -74,10 +75,16 @@ pub(super) fn join(
             up: Pipe::with(Vec::new()),
             down: Pipe::with(early.into()),
             pacer,
+            counted: (0, 0),
         };
         shared.metrics.tunnels.open.inc();
         // How it ends is nobody's fault, and everything that has moved counts.
-        let _ = poll_fn(|cx| tunnel.poll(cx)).await;
+        let _ = poll_fn(|cx| {
+            let over = tunnel.poll(cx);
+            tunnel.count(&shared.metrics);
+            over
+        })
+        .await;
         shared.metrics.tunnels.open.dec();
         tunnel.settle(in_flight);
     });
@@ -114,12 +121,14 @@ struct Tunnel {
     down: Pipe,
     /// Of a tunnel by CONNECT.
     pacer: Option<Pacer>,
+    /// Bytes that are in the metrics, up and down.
+    counted: (u64, u64),
 }
 
 impl Tunnel {
     /// Moves what can be moved, both ways; ready when the tunnel is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Tunnel { near, far, up, down, pacer } = self;
+        let Tunnel { near, far, up, down, pacer, counted: _ } = self;
         // What the origin has said comes before what the client says next.
         let heard = down.poll_move(cx, far, near, |_, bytes| {
             if let Some(pacer) = pacer.as_mut() {
@@ -143,6 +152,19 @@ impl Tunnel {
         }
     }
 
+    /// Counts what has moved since the last time.
+    fn count(&mut self, metrics: &Metrics) {
+        let moved = (self.up.moved(), self.down.moved());
+        let (up, down) = (moved.0 - self.counted.0, moved.1 - self.counted.1);
+        if up > 0 {
+            metrics.transfers.up(up);
+        }
+        if down > 0 {
+            metrics.transfers.down(down);
+        }
+        self.counted = moved;
+    }
+
     /// What it has moved, and how it was treated, is counted.
     fn settle(self, in_flight: Option<InFlight>) {
         let to_client = self.down.moved();
@@ -150,7 +172,7 @@ impl Tunnel {
             pacer.ended(to_client);
         }
         if let Some(mut in_flight) = in_flight {
-            in_flight.sent(usize::try_from(to_client).unwrap_or(usize::MAX));
+            in_flight.moved(to_client);
             in_flight.completed();
         }
     }

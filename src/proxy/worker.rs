@@ -43,7 +43,8 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 503 Too many connections (curtsy)\r\n\
 
 impl Worker {
     pub fn new(shared: Arc<Shared>, resolver: Arc<Resolver>) -> Self {
-        Worker { shared, upstream: Upstream::new(resolver), live: Live::default() }
+        let upstream = Upstream::new(resolver, shared.metrics.clone());
+        Worker { shared, upstream, live: Live::default() }
     }
 
     /// Accepts until told to stop, then waits for what is in flight, at most `shutdown_grace`.

@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use tokio::time::Sleep;
 
 use super::error::{BodyFault, cause};
+use crate::metrics::Metrics;
 use crate::patience::Limit;
 
 #[derive(Debug)]
@@ -35,15 +36,17 @@ pub struct Streaming {
     alarm: Option<Pin<Box<Sleep>>>,
     stall: Duration,
     waiting: bool,
+    /// Where its bytes are counted.
+    metrics: Arc<Metrics>,
 }
 
 impl RequestBody {
-    pub fn new(incoming: Incoming, limit: Option<&Arc<Limit>>, stall: Duration) -> Self {
+    pub fn new(incoming: Incoming, limit: Option<&Arc<Limit>>, stall: Duration, metrics: &Arc<Metrics>) -> Self {
         if incoming.is_end_stream() {
             RequestBody::Empty
         } else {
-            let limit = limit.cloned();
-            RequestBody::Streaming(Streaming { incoming, limit, alarm: None, stall, waiting: false })
+            let (limit, metrics) = (limit.cloned(), metrics.clone());
+            RequestBody::Streaming(Streaming { incoming, limit, alarm: None, stall, waiting: false, metrics })
         }
     }
 }
@@ -86,6 +89,11 @@ impl Streaming {
         self.waiting = false;
         if let Some(limit) = &self.limit {
             limit.clear();
+        }
+        if let Some(Ok(frame)) = &frame
+            && let Some(bytes) = frame.data_ref()
+        {
+            self.metrics.transfers.up(bytes.len() as u64);
         }
         Poll::Ready(frame.map(|frame| frame.map(without_forbidden_trailers).map_err(|error| fault(&error))))
     }

@@ -46,6 +46,7 @@ pub use self::stream::Stream;
 pub use self::tls::{BadRoots, CertificateFault, HandshakeFault, Trust, system_certificates};
 
 use crate::config::{self, Key};
+use crate::metrics::Metrics;
 use crate::politeness::{HostKey, Origin, Scheme};
 
 #[derive(Debug)]
@@ -53,6 +54,7 @@ pub struct Upstream {
     resolver: Arc<Resolver>,
     pool: Arc<Pool>,
     links: Links,
+    metrics: Arc<Metrics>,
 }
 
 /// The settings of one request: they may change between two.
@@ -102,8 +104,8 @@ impl From<UpstreamError> for Unanswered {
 }
 
 impl Upstream {
-    pub fn new(resolver: Arc<Resolver>) -> Self {
-        Upstream { resolver, pool: Arc::default(), links: Links::default() }
+    pub fn new(resolver: Arc<Resolver>, metrics: Arc<Metrics>) -> Self {
+        Upstream { resolver, pool: Arc::default(), links: Links::default(), metrics }
     }
 
     /// A connection to the origin, from the pool or new.

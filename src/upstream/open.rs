@@ -14,6 +14,7 @@ use super::pool::Place;
 use super::stream::Stream;
 use super::tls::HandshakeFault;
 use super::{Kind, Ready, Terms, Upstream, parent};
+use crate::metrics::Handshake;
 use crate::politeness::{HostKey, Origin, Scheme};
 
 /// A new connection, by what the origin chose to speak on it.
@@ -102,13 +103,21 @@ impl Upstream {
         if !early.is_empty() {
             return Err(UpstreamError::Handshake(HandshakeFault::NotTls));
         }
-        let handshakes = async {
-            let tls = terms.trust.handshake(&origin.host, stream, http2).await?;
-            let is_http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-            let stream = Stream::Tls(Box::new(tls));
-            if is_http2 { Link::open(stream, place(), terms).await.map(New::Http2) } else { Ok(own(stream)) }
-        };
-        timeout_at(until, handshakes).await.map_err(|_| UpstreamError::ConnectTimeout)?
+        let handshake = timeout_at(until, terms.trust.handshake(&origin.host, stream, http2)).await;
+        let handshake = handshake.unwrap_or(Err(UpstreamError::ConnectTimeout));
+        self.metrics.handshake(match &handshake {
+            Ok(_) => Handshake::OriginOk,
+            Err(UpstreamError::Certificate(_)) => Handshake::OriginCert,
+            Err(_) => Handshake::OriginFailed,
+        });
+        let tls = handshake?;
+        let is_http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+        let stream = Stream::Tls(Box::new(tls));
+        if !is_http2 {
+            return Ok(own(stream));
+        }
+        let link = timeout_at(until, Link::open(stream, place(), terms)).await;
+        link.map_err(|_| UpstreamError::ConnectTimeout)?.map(New::Http2)
     }
 
     /// The bytes are what the far end has already sent.

@@ -42,7 +42,7 @@ fn every_answer_is_counted_once_by_what_became_of_it() {
         ("curtsy_rejections_total{reason=\"bad_request\"}", 1),
         ("curtsy_rejections_total{reason=\"destination_denied\"}", 1),
         ("curtsy_rejections_total{reason=\"origin_unreachable\"}", 1),
-        ("curtsy_responses_total{class=\"2xx\"}", 1),
+        ("curtsy_responses_total{code=\"200\"}", 1),
     ] {
         assert_eq!(curtsy.metric(series), count, "{series}");
     }

@@ -63,7 +63,7 @@ fn requests_inside_a_tunnel_are_read_and_forwarded() {
     assert_eq!(requests[0].line(), "GET /a?b HTTP/1.1");
     assert_eq!(requests[0].value("Host"), local(&origin));
     assert_eq!(requests[0].connection, requests[1].connection, "the connection to the origin is used again");
-    assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"inside\",outcome=\"forwarded\"}"), 2);
+    assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"https\",outcome=\"forwarded\"}"), 2);
     assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"tunnel\",outcome=\"forwarded\"}"), 0);
     drop(client);
     assert!(soon(|| curtsy.metric("curtsy_inflight_requests") == 0));
@@ -273,7 +273,7 @@ fn plain_http_in_a_tunnel_to_port_80_is_read_without_interception() {
     assert_eq!(get(&mut client, "far.test", "/x").text(), "hello");
     assert_eq!(get(&mut client, "other.test", "/x").status(), 421);
     assert_eq!(parent.request().line(), "GET http://far.test/x HTTP/1.1");
-    assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"inside\",outcome=\"forwarded\"}"), 1);
+    assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"http\",outcome=\"forwarded\"}"), 1);
 }
 
 #[test]
@@ -483,7 +483,7 @@ fn an_untrusting_client_is_left_alone_if_the_operator_likes() {
     let mut client = tunnel(&curtsy, &local(&origin));
     client.seek_tls(&config, "localhost").expect_err("curtsy is not believed");
     drop(client);
-    assert!(soon(|| curtsy.metric("curtsy_clients_untrusting_total") == 1));
+    assert!(soon(|| curtsy.metric("curtsy_tls_handshakes_total{result=\"client_untrusted\",side=\"client\"}") == 1));
     let mut client = tunnel(&curtsy, &local(&origin));
     client.seek_tls(&config, "localhost").expect("the origin itself");
     assert_eq!(get(&mut client, &local(&origin), "/").status(), 200);

@@ -101,7 +101,9 @@ fn curl_without_the_ca_is_counted_as_untrusting() {
     let scene = Scene::new();
     let output = scene.run("curl", &["-sS", &scene.url("/")], &[]);
     assert_eq!(output.status.code(), Some(60), "{}", text(&output.stderr));
-    assert!(soon(|| scene.curtsy.metric("curtsy_clients_untrusting_total") == 1));
+    assert!(soon(
+        || scene.curtsy.metric("curtsy_tls_handshakes_total{result=\"client_untrusted\",side=\"client\"}") == 1
+    ));
 }
 
 #[test]
@@ -112,7 +114,10 @@ fn wget_gets_through_and_is_counted_without_the_ca() {
     assert_eq!(text(&output.stdout), "hellohello", "{}", text(&output.stderr));
     let output = scene.run("wget", &["-q", "-O-", "--tries=1", &scene.url("/c")], &[]);
     assert_ne!(output.status.code(), Some(0));
-    assert!(soon(|| scene.curtsy.metric("curtsy_clients_untrusting_total") == 1), "it leaves after the handshake");
+    assert!(
+        soon(|| scene.curtsy.metric("curtsy_tls_handshakes_total{result=\"client_untrusted\",side=\"client\"}") == 1),
+        "it leaves after the handshake"
+    );
     assert_eq!(scene.pages(), ["GET /a HTTP/1.1", "GET /b HTTP/1.1"]);
 }
 

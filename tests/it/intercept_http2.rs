@@ -99,7 +99,7 @@ fn requests_over_http2_are_read_and_forwarded() {
     assert_eq!(requests[0].line(), "GET /a?b HTTP/1.1");
     assert_eq!(requests[0].value("Host"), local(&origin));
     assert_eq!(requests[0].value("Via"), "2 front-desk");
-    assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"inside\",outcome=\"forwarded\"}"), 2);
+    assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"https\",outcome=\"forwarded\"}"), 2);
     assert!(soon(|| curtsy.metric("curtsy_client_connections") == 0));
 }
 

@@ -39,6 +39,7 @@
 //! | X56, X57: who may come in to the operator | `door` |
 //! | what is told while it happens | `events` |
 //! | looking on from the command line | `watching` |
+//! | why it is slow, asked in four ways | `why` |
 //! | what counts, and other numbers while it runs | `steering` |
 //! | why a client does not get through | `doctor` |
 //! | clients that leave the line, clients with names | `hints` |
@@ -95,3 +96,4 @@ mod upstream;
 mod users;
 mod via_and_loops;
 mod watching;
+mod why;

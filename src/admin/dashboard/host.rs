@@ -44,6 +44,7 @@ fn pieces(admin: &Admin, host: &Host, key: &HostKey) -> Vec<(&'static str, Html)
         ("delay", Html::text(&span(host.delay_ms))),
         ("parts", parts(host)),
         ("tunnels", tunnels(admin, key)),
+        ("why", Html::text(why_in_words(&host.why))),
         ("next", until(host.next_available_s)),
         ("held", host.held_s.map_or(Html::raw("no"), |held| until(Some(held)))),
         ("cause", host.hold_cause.as_deref().map_or(Html::default(), |cause| Html::text(why_in_words(cause)))),

@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admin::time::{millis, moment, seconds};
 use crate::politeness::HostKey;
-use crate::politeness::lane::{self, Held, View};
-use crate::politeness::pace::Cause;
+use crate::politeness::lane::{self, View};
 use crate::politeness::policy::{self, Delays, Mode};
 use crate::politeness::time::Timestamp;
 
@@ -25,7 +24,7 @@ pub struct Row {
     pub host: String,
     pub state: String,
     pub delay_ms: u64,
-    /// Which part of the delay is the largest.
+    /// What requests wait for: a hold, a pause, `concurrency`, or the largest part of the delay.
     pub why: String,
     pub queued: usize,
     pub in_flight: usize,
@@ -48,6 +47,8 @@ pub struct Host {
     pub mode: String,
     pub delay_ms: u64,
     pub delay: Delay,
+    /// What requests wait for: a hold, a pause, `concurrency`, or the largest part of the delay.
+    pub why: String,
     pub floor_ms: Option<u64>,
     /// A lower delay is on trial.
     pub probing: bool,
@@ -133,13 +134,13 @@ impl Row {
             host: host.to_string(),
             state: view.condition().word().to_owned(),
             delay_ms: millis(view.delays.effective()),
-            why: view.delays.why().to_owned(),
+            why: view.why().to_owned(),
             queued: view.queued,
             in_flight: view.in_flight,
             visits: view.visits,
             next_available_s: next(view, now),
             held_s: view.held.map(|(until, _)| seconds(until.since(now))),
-            hold_cause: view.held.map(|(_, held)| cause(held).to_owned()),
+            hold_cause: view.held.map(|(_, held)| held.word().to_owned()),
             error_streak: view.error_streak,
             last_sent: view.last_sent.and_then(moment),
         }
@@ -155,13 +156,14 @@ impl Host {
             mode: mode(view.mode).to_owned(),
             delay_ms: millis(view.delays.effective()),
             delay: Delay::new(&view.delays),
+            why: view.why().to_owned(),
             floor_ms: view.floor.map(millis),
             probing: view.probing,
             error_streak: view.error_streak,
             success_streak: view.success_streak,
             held_until: view.held.and_then(|(until, _)| moment(until)),
             held_s: view.held.map(|(until, _)| seconds(until.since(now))),
-            hold_cause: view.held.map(|(_, held)| cause(held).to_owned()),
+            hold_cause: view.held.map(|(_, held)| held.word().to_owned()),
             next_available: moment(view.next_start),
             next_available_s: next(view, now),
             last_sent: view.last_sent.and_then(moment),
@@ -226,15 +228,5 @@ fn mode(mode: Mode) -> &'static str {
         Mode::Enforce => "enforce",
         Mode::Report => "report",
         Mode::Off => "off",
-    }
-}
-
-fn cause(held: Held) -> &'static str {
-    match held {
-        Held::Pace(Cause::RetryAfter) => "retry-after",
-        Held::Pace(Cause::Quota) => "quota",
-        Held::Pace(Cause::Backoff) => "backoff",
-        Held::Breaker => "breaker",
-        Held::Other => "other",
     }
 }

@@ -191,6 +191,7 @@ mod tests {
         for text in [
             "",
             "[]",
+            " [null, null]",
             "{}",
             "{",
             r#"{"dealy": "2s"}"#,

@@ -15,7 +15,7 @@ const SILENCE: Duration = Duration::from_secs(40);
 const LONGEST_LINE: u64 = 1 << 20;
 
 #[derive(Debug)]
-pub(super) struct Feed {
+pub(in crate::cli) struct Feed {
     lines: BufReader<TcpStream>,
     /// The number of the last event that has one.
     last: Option<u64>,
@@ -23,7 +23,7 @@ pub(super) struct Feed {
 
 impl Feed {
     /// Begins to listen, after the event of this number if there is one.
-    pub(super) fn open(running: &Running, query: &str, after: Option<u64>) -> Result<Self, Trouble> {
+    pub(in crate::cli) fn open(running: &Running, query: &str, after: Option<u64>) -> Result<Self, Trouble> {
         let failed = |error: io::Error| Trouble::failure(format!("{}: {error}", running.address));
         let stream = running.stream.try_clone().map_err(failed)?;
         stream.set_read_timeout(Some(SILENCE)).map_err(failed)?;
@@ -40,12 +40,12 @@ impl Feed {
         }
     }
 
-    pub(super) fn last(&self) -> Option<u64> {
+    pub(in crate::cli) fn last(&self) -> Option<u64> {
         self.last
     }
 
     /// The next event; none if the stream has ended, or nothing was heard for too long.
-    pub(super) fn next(&mut self) -> Option<Value> {
+    pub(in crate::cli) fn next(&mut self) -> Option<Value> {
         loop {
             let mut line = String::new();
             let read = io::Read::take(&mut self.lines, LONGEST_LINE).read_line(&mut line);

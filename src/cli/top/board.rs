@@ -1,24 +1,55 @@
 //! What the screen shows and what keys do to it, without a screen.
 
+use std::collections::VecDeque;
+
 use clap::ValueEnum;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use serde_json::Value;
 
-use super::watch::{Look, Seen};
+use super::watch::{Look, News, Seen};
+use crate::admin::explain::Explanation;
 use crate::admin::hosts::Row;
 use crate::cli::hosts::Sort;
 
 #[derive(Debug)]
 pub(super) struct Board {
     look: Look,
+    pub(super) page: Page,
     pub(super) seen: Seen,
+    /// Requests that are over, the latest first.
+    pub(super) requests: VecDeque<Value>,
+    /// The last answer to a question.
+    pub(super) explained: Option<Explanation>,
     /// Requests a second, once two answers tell.
     pub(super) rate: Option<f64>,
     /// Why there is nothing newer.
     pub(super) trouble: Option<String>,
-    /// Whether keys are letters of the filter.
-    typing: bool,
+    /// Why what was wished for last was not done.
+    pub(super) refused: Option<String>,
+    typing: Option<Typing>,
     /// The first row on the screen; drawing moves it so that the chosen one is seen.
     pub(super) offset: usize,
+}
+
+/// What fills the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Page {
+    Hosts,
+    /// The chosen one.
+    Host,
+    /// Of all hosts.
+    Requests,
+    Explained,
+    Keys,
+}
+
+/// What keys are letters of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Typing {
+    Filter,
+    /// Of this host.
+    Delay(String, String),
+    Url(String),
 }
 
 /// What is to be done about a key.
@@ -26,16 +57,38 @@ pub(super) struct Board {
 pub(super) enum Deed {
     Leave,
     Look(Look),
-    Pause { host: String, paused: bool },
+    Pause {
+        host: String,
+        paused: bool,
+    },
+    /// None takes back what was set.
+    Delay {
+        host: String,
+        delay: Option<String>,
+    },
+    Explain(String),
 }
 
 /// Rows that a page key goes.
 const PAGE: isize = 10;
+/// Requests that are remembered: more than fit on a screen, so that each host has some.
+const MOST_REQUESTS: usize = 500;
 
 impl Board {
     pub(super) fn new(mut look: Look, seen: Seen) -> Self {
         look.chosen = seen.hosts.hosts.first().map(|row| row.host.clone());
-        Board { look, seen, rate: None, trouble: None, typing: false, offset: 0 }
+        Board {
+            look,
+            page: Page::Hosts,
+            seen,
+            requests: VecDeque::new(),
+            explained: None,
+            rate: None,
+            trouble: None,
+            refused: None,
+            typing: None,
+            offset: 0,
+        }
     }
 
     pub(super) fn look(&self) -> Deed {
@@ -52,25 +105,41 @@ impl Board {
         self.rows().iter().position(|row| row.host == *chosen)
     }
 
-    /// Takes in what was seen, or why nothing was.
-    pub(super) fn learn(&mut self, seen: Result<Seen, String>) {
-        match seen {
-            Ok(seen) => {
-                let (before, now) = (&self.seen.status, &seen.status);
-                let (time, requests) =
-                    (now.uptime_s - before.uptime_s, now.requests.total.checked_sub(before.requests.total));
-                if time > 0.2 {
-                    self.rate = requests.map(|requests| requests as f64 / time);
-                } else if time < 0.0 {
-                    self.rate = None;
-                }
-                self.seen = seen;
-                self.trouble = None;
-                if self.look.chosen.is_none() {
-                    self.look.chosen = self.rows().first().map(|row| row.host.clone());
-                }
+    /// Requests to the chosen host, the latest first.
+    pub(super) fn its_requests(&self) -> impl Iterator<Item = &Value> {
+        let chosen = self.look.chosen.as_deref();
+        self.requests.iter().filter(move |request| request["host"].as_str() == chosen)
+    }
+
+    /// Takes in what there is to know.
+    pub(super) fn learn(&mut self, news: News) {
+        match news {
+            News::Seen(Ok(seen)) => self.see(*seen),
+            News::Seen(Err(trouble)) => self.trouble = Some(trouble),
+            News::Request(request) => {
+                self.requests.truncate(MOST_REQUESTS - 1);
+                self.requests.push_front(request);
             }
-            Err(trouble) => self.trouble = Some(trouble),
+            News::Explained(explained) => {
+                self.explained = Some(*explained);
+                self.page = Page::Explained;
+            }
+            News::Refused(why) => self.refused = Some(why),
+        }
+    }
+
+    fn see(&mut self, seen: Seen) {
+        let (before, now) = (&self.seen.status, &seen.status);
+        let (time, requests) = (now.uptime_s - before.uptime_s, now.requests.total.checked_sub(before.requests.total));
+        if time > 0.2 {
+            self.rate = requests.map(|requests| requests as f64 / time);
+        } else if time < 0.0 {
+            self.rate = None;
+        }
+        self.seen = seen;
+        self.trouble = None;
+        if self.look.chosen.is_none() {
+            self.look.chosen = self.rows().first().map(|row| row.host.clone());
         }
     }
 
@@ -78,17 +147,41 @@ impl Board {
         if key.kind == KeyEventKind::Release {
             return None;
         }
+        self.refused = None;
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
             return Some(Deed::Leave);
         }
-        if self.typing {
-            return self.typed(key.code);
+        if let Some(typing) = self.typing.take() {
+            return self.typed(typing, key.code);
         }
         match key.code {
-            KeyCode::Char('q') | KeyCode::Esc => return Some(Deed::Leave),
+            KeyCode::Char('q') => return Some(Deed::Leave),
+            KeyCode::Esc if self.page == Page::Hosts => return Some(Deed::Leave),
+            KeyCode::Esc | KeyCode::Backspace => self.page = Page::Hosts,
+            KeyCode::Char('?') => self.turn_to(Page::Keys),
+            KeyCode::Char('t') => self.turn_to(Page::Requests),
+            KeyCode::Char('e') => self.typing = Some(Typing::Url(self.likely_url())),
+            _ if matches!(self.page, Page::Hosts | Page::Host) => return self.press_at_hosts(key.code),
+            _ => {}
+        }
+        None
+    }
+
+    /// Keys that are about hosts, where some are seen.
+    fn press_at_hosts(&mut self, key: KeyCode) -> Option<Deed> {
+        match key {
             KeyCode::Char('p') => return self.pause(),
+            KeyCode::Char('d') => {
+                self.typing = self.chosen_row().map(|row| Typing::Delay(row.host.clone(), String::new()));
+                return None;
+            }
+            KeyCode::Enter if self.chosen().is_some() => {
+                self.turn_to(Page::Host);
+                return None;
+            }
             KeyCode::Char('/') => {
-                self.typing = true;
+                self.page = Page::Hosts;
+                self.typing = Some(Typing::Filter);
                 return None;
             }
             KeyCode::Char('s') => self.look.sort = after(self.look.sort),
@@ -104,18 +197,42 @@ impl Board {
         Some(self.look())
     }
 
-    fn typed(&mut self, key: KeyCode) -> Option<Deed> {
-        match key {
-            KeyCode::Enter => self.typing = false,
-            KeyCode::Esc => {
-                self.typing = false;
-                self.look.filter.clear();
-            }
-            KeyCode::Backspace => drop(self.look.filter.pop()),
-            KeyCode::Char(letter) => self.look.filter.push(letter),
-            _ => return None,
+    /// To a page, or away from it.
+    fn turn_to(&mut self, page: Page) {
+        self.page = if self.page == page { Page::Hosts } else { page };
+    }
+
+    /// Goes on with what is typed.
+    fn typed(&mut self, mut typing: Typing, key: KeyCode) -> Option<Deed> {
+        if key == KeyCode::Enter {
+            return self.ended(typing);
         }
-        Some(self.look())
+        let is_filter = typing == Typing::Filter;
+        let text = match &mut typing {
+            Typing::Filter => &mut self.look.filter,
+            Typing::Delay(_, text) | Typing::Url(text) => text,
+        };
+        match key {
+            KeyCode::Esc => text.clear(),
+            KeyCode::Backspace => drop(text.pop()),
+            KeyCode::Char(letter) => text.push(letter),
+            _ => {}
+        }
+        if key != KeyCode::Esc {
+            self.typing = Some(typing);
+        }
+        is_filter.then(|| self.look())
+    }
+
+    fn ended(&mut self, typing: Typing) -> Option<Deed> {
+        match typing {
+            Typing::Filter => Some(self.look()),
+            Typing::Delay(host, text) => {
+                let delay = text.trim();
+                Some(Deed::Delay { host, delay: (!delay.is_empty()).then(|| delay.to_owned()) })
+            }
+            Typing::Url(url) => (!url.trim().is_empty()).then(|| Deed::Explain(url.trim().to_owned())),
+        }
     }
 
     fn go(&mut self, by: isize) {
@@ -124,19 +241,45 @@ impl Board {
         self.look.chosen = self.rows().get(place).map(|row| row.host.clone());
     }
 
+    fn chosen_row(&self) -> Option<&Row> {
+        self.rows().get(self.chosen()?)
+    }
+
     fn pause(&self) -> Option<Deed> {
-        let row = &self.rows()[self.chosen()?];
+        let row = self.chosen_row()?;
         Some(Deed::Pause { host: row.host.clone(), paused: row.state != "paused" })
+    }
+
+    /// What somebody who looks at this host would ask about.
+    fn likely_url(&self) -> String {
+        let last = self.its_requests().find_map(|request| request["url"].as_str().filter(|url| url.contains("://")));
+        let host = || self.look.chosen.as_ref().map(|host| format!("http://{host}/"));
+        last.map(str::to_owned).or_else(host).unwrap_or_default()
     }
 
     /// What keys do now.
     pub(super) fn keys(&self) -> String {
-        if self.typing {
-            return format!("filter: {}_   Enter keeps it, Esc clears it", self.look.filter);
+        match &self.typing {
+            Some(Typing::Filter) => {
+                return format!("filter: {}_   Enter keeps it, Esc clears it", self.look.filter);
+            }
+            Some(Typing::Delay(host, text)) => {
+                return format!("delay of {host}: {text}_   such as 2s; empty is as configured; Esc changes nothing");
+            }
+            Some(Typing::Url(text)) => return format!("explain: {text}_   Enter asks, Esc does not"),
+            None => {}
         }
-        let order = if self.look.reverse { ", reversed" } else { "" };
-        let filter = if self.look.filter.is_empty() { String::new() } else { format!(" ({})", self.look.filter) };
-        format!("q end  s sort: {}{order}  r turn  p pause  / filter{filter}", self.look.sort.word())
+        match self.page {
+            Page::Hosts => {
+                let order = if self.look.reverse { ", reversed" } else { "" };
+                let filter =
+                    if self.look.filter.is_empty() { String::new() } else { format!(" ({})", self.look.filter) };
+                let sort = self.look.sort.word();
+                format!("q end  ? keys  Enter host  t requests  s sort: {sort}{order}  / filter{filter}")
+            }
+            Page::Host => "Esc back  ↑↓ another host  d delay  p pause  e explain  q end".to_owned(),
+            Page::Requests | Page::Explained | Page::Keys => "Esc back  e explain  q end".to_owned(),
+        }
     }
 }
 

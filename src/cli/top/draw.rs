@@ -1,6 +1,7 @@
-//! Drawing the board: figures above, hosts in the middle, the chosen host and the keys below.
+//! Drawing the board: figures above, hosts in the middle, the chosen host and the keys below; or another page instead.
 //!
-//! Everything fits in 80 × 24; where there is less, the chosen host goes first, then columns from the right.
+//! Everything fits in 80 × 24; where there is less, the chosen host goes first, then columns from the right. Where there
+//! is more, the chosen host's requests are shown, too.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -8,32 +9,49 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
-use super::board::Board;
+use super::board::{Board, Page};
+use super::pages;
 use super::watch::Seen;
-use crate::cli::host;
 use crate::cli::hosts::{self, HEAD, RIGHT};
-use crate::cli::terminal::{Brush, printable, span};
+use crate::cli::terminal::{printable, span};
 
 /// Lines of the chosen host, and the height from which on there is room for them.
 const CHOSEN_LINES: u16 = 9;
 const ROOMY: u16 = 22;
-const DIM: Style = Style::new().add_modifier(Modifier::DIM);
-const ALARM: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+/// Lines of its requests, and the height from which on there is room for them.
+const REQUEST_LINES: u16 = 7;
+const ROOMIER: u16 = 34;
+pub(super) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
+pub(super) const ALARM: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 
 pub(super) fn draw(frame: &mut Frame<'_>, board: &mut Board) {
-    let area = frame.area();
-    let chosen_lines = if area.height >= ROOMY && board.seen.chosen.is_some() { CHOSEN_LINES } else { 0 };
-    let parts = [Constraint::Length(3), Constraint::Min(2), Constraint::Length(chosen_lines), Constraint::Length(1)];
-    let [above, middle, below, keys] = Layout::vertical(parts).areas(area);
+    let parts = [Constraint::Length(3), Constraint::Min(2), Constraint::Length(1)];
+    let [above, middle, keys] = Layout::vertical(parts).areas(frame.area());
     draw_figures(frame, above, board);
-    draw_hosts(frame, middle, board);
-    if let Some(chosen) = board.seen.chosen.as_ref().filter(|_| chosen_lines > 0) {
-        let page = host::page(chosen, Brush(false));
-        let lines: Vec<Line<'_>> =
-            page.lines().filter(|line| !line.is_empty()).map(|line| Line::raw(line.to_owned())).collect();
-        frame.render_widget(Paragraph::new(lines), below.inner(ratatui::layout::Margin::new(1, 0)));
+    match board.page {
+        Page::Hosts => draw_overview(frame, middle, board),
+        page => pages::draw(frame, middle, board, page),
     }
-    frame.render_widget(Paragraph::new(board.keys()).style(DIM), keys);
+    let bottom = match &board.refused {
+        Some(why) => Paragraph::new(printable(why)).style(ALARM),
+        None => Paragraph::new(printable(&board.keys())).style(DIM),
+    };
+    frame.render_widget(bottom, keys);
+}
+
+fn draw_overview(frame: &mut Frame<'_>, area: Rect, board: &mut Board) {
+    let height = frame.area().height;
+    let lines = |lines: u16, least: u16| if height >= least && board.seen.chosen.is_some() { lines } else { 0 };
+    let (chosen_lines, request_lines) = (lines(CHOSEN_LINES, ROOMY), lines(REQUEST_LINES, ROOMIER));
+    let parts = [Constraint::Min(2), Constraint::Length(chosen_lines), Constraint::Length(request_lines)];
+    let [hosts, chosen, requests] = Layout::vertical(parts).areas(area);
+    draw_hosts(frame, hosts, board);
+    if chosen_lines > 0 {
+        pages::draw_chosen(frame, chosen, board);
+    }
+    if request_lines > 0 {
+        pages::draw_requests(frame, requests, "RECENT", board.its_requests());
+    }
 }
 
 fn draw_figures(frame: &mut Frame<'_>, area: Rect, board: &Board) {

@@ -5,8 +5,9 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use serde_json::{Value, json};
 
+use super::super::board::Page;
 use super::super::board::{Board, Deed};
-use super::super::watch::{Look, Seen};
+use super::super::watch::{Look, News, Seen};
 use super::draw;
 use crate::cli::hosts::Sort;
 
@@ -38,6 +39,44 @@ fn seen(total: u64, rows: &[Value]) -> Seen {
     }
 }
 
+fn now(total: u64, rows: &[Value]) -> News {
+    News::Seen(Ok(Box::new(seen(total, rows))))
+}
+
+fn request(host: &str, path: &str, status: u16, wait_ms: u64) -> News {
+    News::Request(json!({"event": "request", "at": "2026-11-16T14:02:12.020Z", "host": host, "method": "GET",
+                         "url": format!("http://{host}{path}"), "status": status, "wait_ms": wait_ms, "took_ms": 4213,
+                         "why": "robots", "error": null}))
+}
+
+/// As the API tells of it.
+fn host(name: &str) -> Value {
+    json!({"host": name, "state": "waiting", "mode": "enforce", "delay_ms": 10_000,
+           "delay": {"configured_ms": 1000, "robots_ms": 10_000, "learned_ms": 0, "response_ms": 0, "why": "robots"},
+           "why": "robots", "floor_ms": null, "probing": false, "error_streak": 0, "success_streak": 4, "held_until": null,
+           "held_s": null, "hold_cause": null, "next_available": null, "next_available_s": 3.8, "last_sent": null,
+           "last_success": null, "queued": 2, "in_flight": 1, "visits": 9,
+           "concurrency": {"effective": 4, "configured": 4}, "burst": 1,
+           "breaker": {"state": "closed", "failures": 0, "until": null}, "paused": false, "paused_until": null,
+           "overrides": {"delay_ms": null, "burst": null, "concurrency": null}, "retries_left": null,
+           "unpaced_tunnels": null})
+}
+
+/// With the first host in full, and requests to it and to another.
+fn lively() -> Board {
+    let rows = [row("a.test", "waiting", 2), row("b.test", "idle", 0)];
+    let mut board = board(&rows);
+    let mut seen = seen(102, &rows);
+    seen.chosen = Some(serde_json::from_value(host("a.test")).expect("a host"));
+    board.learn(News::Seen(Ok(Box::new(seen))));
+    for told in
+        [request("a.test", "/old", 200, 0), request("b.test", "/b", 403, 0), request("a.test", "/new", 200, 900)]
+    {
+        board.learn(told);
+    }
+    board
+}
+
 fn board(rows: &[Value]) -> Board {
     let look = Look { sort: Sort::Queued, reverse: false, filter: String::new(), chosen: None };
     Board::new(look, seen(100, rows))
@@ -58,7 +97,7 @@ fn press(board: &mut Board, code: KeyCode) -> Option<Deed> {
 #[test]
 fn everything_fits_on_the_usual_screen() {
     let mut board = board(&[row("shop.example.net", "held", 5), row("a.test", "active", 0)]);
-    board.learn(Ok(seen(102, &[row("shop.example.net", "held", 5), row("a.test", "active", 0)])));
+    board.learn(now(102, &[row("shop.example.net", "held", 5), row("a.test", "active", 0)]));
     let expected = "\
 front-desk  ready for 102 s   2 hosts
 2.0 req/s   queued 14   in flight 3   wait p90 6.2 s   gave up 0.5 %
@@ -69,7 +108,7 @@ a.test                  active     2.3 s configured         0         1   29.4 s
 ";
     let screen = screen(&mut board, 80, 24);
     assert!(screen.starts_with(expected), "{screen}");
-    assert!(screen.ends_with("q end  s sort: queued  r turn  p pause  / filter\n"), "{screen}");
+    assert!(screen.ends_with("q end  ? keys  Enter host  t requests  s sort: queued  / filter\n"), "{screen}");
 }
 
 #[test]
@@ -104,10 +143,80 @@ fn keys_choose_sort_pause_and_filter() {
 #[test]
 fn a_curtsy_that_went_away_is_told_and_what_was_seen_stays() {
     let mut board = board(&[row("a.test", "active", 0)]);
-    board.learn(Err("no curtsy runs on 127.0.0.1:3129".to_owned()));
+    board.learn(News::Seen(Err("no curtsy runs on 127.0.0.1:3129".to_owned())));
     let without = screen(&mut board, 80, 24);
     assert!(without.starts_with("no curtsy runs on 127.0.0.1:3129") && without.contains("a.test"), "{without}");
-    board.learn(Ok(seen(1, &[])));
+    board.learn(now(1, &[]));
     assert!(screen(&mut board, 80, 24).contains("no hosts"));
     assert_eq!((board.rate, press(&mut board, KeyCode::Char('p'))), (None, None), "it was started anew");
+}
+
+#[test]
+fn the_page_of_a_host_has_its_delay_and_its_requests() {
+    let mut board = lively();
+    assert_eq!(press(&mut board, KeyCode::Enter), None);
+    let told = screen(&mut board, 80, 24);
+    for part in ["delay     10 s = the largest of configured 1 s, robots.txt 10 s <-", "2 waiting, 1 in flight of 4"] {
+        assert!(told.contains(part), "no {part} in\n{told}");
+    }
+    let recent = "14:02:12    200   0.9 s   4.2 s robots        GET http://a.test/new\n 14:02:12    200       -";
+    assert!(told.contains(recent) && !told.contains("b.test"), "{told}");
+    press(&mut board, KeyCode::Esc);
+    assert_eq!(board.page, Page::Hosts);
+    let large = screen(&mut board, 120, 40);
+    assert!(large.contains("RECENT") && large.contains("b.test") && !large.contains("/b"), "{large}");
+}
+
+#[test]
+fn requests_and_keys_have_pages_of_their_own() {
+    let mut board = lively();
+    press(&mut board, KeyCode::Char('t'));
+    let requests = screen(&mut board, 80, 24);
+    let order = ["a.test/new", "b.test/b", "a.test/old"].map(|part| requests.find(part).expect("all are there"));
+    assert!(order.is_sorted(), "{requests}");
+    assert_eq!(press(&mut board, KeyCode::Char('p')), None, "no host is chosen here");
+    press(&mut board, KeyCode::Char('?'));
+    assert!(screen(&mut board, 80, 24).contains("explain a URL"));
+    for (width, height) in [(30, 8), (5, 3), (1, 1)] {
+        for page in [Page::Host, Page::Requests, Page::Explained, Page::Keys] {
+            board.page = page;
+            screen(&mut board, width, height);
+        }
+    }
+    assert_eq!(press(&mut board, KeyCode::Char('q')), Some(Deed::Leave));
+}
+
+#[test]
+fn a_delay_and_a_url_are_typed() {
+    let mut board = lively();
+    let typed = |board: &mut Board, text: &str| {
+        text.chars().for_each(|letter| assert_eq!(press(board, KeyCode::Char(letter)), None));
+        press(board, KeyCode::Enter)
+    };
+    let delay = |delay: Option<&str>| Some(Deed::Delay { host: "a.test".to_owned(), delay: delay.map(str::to_owned) });
+    assert_eq!(typed(&mut board, "d2s"), delay(Some("2s")));
+    assert_eq!(typed(&mut board, "d"), delay(None));
+    press(&mut board, KeyCode::Char('d'));
+    assert!(screen(&mut board, 80, 24).contains("delay of a.test: _"));
+    press(&mut board, KeyCode::Char('q'));
+    assert_eq!(press(&mut board, KeyCode::Esc), None, "changes nothing");
+    assert_eq!(typed(&mut board, "ex"), Some(Deed::Explain("http://a.test/newx".to_owned())));
+    board.learn(News::Refused("the delay must be a day at most".to_owned()));
+    assert!(screen(&mut board, 80, 24).ends_with("the delay must be a day at most\n"));
+    press(&mut board, KeyCode::Down);
+    assert!(!screen(&mut board, 80, 24).contains("a day at most"), "until the next key");
+}
+
+#[test]
+fn an_explanation_is_shown_as_soon_as_it_is_there() {
+    let mut board = lively();
+    let told = json!({"url": "http://a.test/private", "host": "a.test", "allowed": false, "verdict": "denied",
+                      "reason": "rule", "rule": {"line": 7, "rule": "Disallow: /private"}, "group": "*",
+                      "delay_ms": 10_000, "delay": host("a.test")["delay"], "why": "robots", "wait_ms": null, "refusal": null,
+                      "known": null});
+    board.learn(News::Explained(Box::new(serde_json::from_value(told).expect("an explanation"))));
+    let told = screen(&mut board, 80, 24);
+    assert!(told.contains("DENIED   http://a.test/private") && told.contains("robots.txt line 7"), "{told}");
+    press(&mut board, KeyCode::Esc);
+    assert_eq!(board.page, Page::Hosts);
 }

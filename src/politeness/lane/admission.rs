@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::Lane;
+use super::{Lane, Obstacle};
 use crate::politeness::policy::{Delays, Order};
 use crate::politeness::queue::Rank;
 use crate::politeness::roll::{Entry, Phase};
@@ -38,6 +38,8 @@ pub enum Objection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expectation {
     pub delays: Delays,
+    /// As [`View::why`](super::View::why) says.
+    pub why: &'static str,
     /// When it would start, if it were let in.
     pub start: Timestamp,
     pub objection: Option<Objection>,
@@ -136,10 +138,12 @@ impl Lane {
             start = start.max(spaced);
         }
         if !self.enforced() {
-            return Expectation { delays, start: now, objection: None };
+            return Expectation { delays, why: delays.why(), start: now, objection: None };
         }
+        let why = self.obstacle(now).map_or_else(|| delays.why(), Obstacle::word);
         let patience = self.policy.max_wait;
-        Expectation { delays, start, objection: self.objection(Rank::Newcomer, patience, now + patience, start, now) }
+        let objection = self.objection(Rank::Newcomer, patience, now + patience, start, now);
+        Expectation { delays, why, start, objection }
     }
 
     pub(super) fn cooling(&mut self, client: ClientId, url: u64, expected: Timestamp, now: Timestamp) -> Refusal {

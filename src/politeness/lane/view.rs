@@ -21,6 +21,7 @@ pub struct View {
     pub error_streak: u16,
     pub success_streak: u16,
     pub held: Option<(Timestamp, Held)>,
+    pub obstacle: Option<Obstacle>,
     /// As [`Lane::paused_until`] says.
     pub paused_until: Option<Timestamp>,
     /// When the next visit could start if it came alone; never, while only people can tell.
@@ -51,6 +52,40 @@ pub enum Held {
     Breaker,
     /// By somebody else: its robots.txt is answered with 429, or it is remembered.
     Other,
+}
+
+/// A visit that could start and does so within this was not kept by anything: timers and threads take their time.
+const AT_ONCE: Duration = Duration::from_millis(50);
+
+/// What keeps visits waiting that could start by the delay alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    Paused,
+    Held(Held),
+    /// As many are in flight as may be.
+    Concurrency,
+}
+
+impl Held {
+    pub fn word(self) -> &'static str {
+        match self {
+            Held::Pace(Cause::RetryAfter) => "retry-after",
+            Held::Pace(Cause::Quota) => "quota",
+            Held::Pace(Cause::Backoff) => "backoff",
+            Held::Breaker => "breaker",
+            Held::Other => "other",
+        }
+    }
+}
+
+impl Obstacle {
+    pub fn word(self) -> &'static str {
+        match self {
+            Obstacle::Paused => "paused",
+            Obstacle::Held(held) => held.word(),
+            Obstacle::Concurrency => "concurrency",
+        }
+    }
 }
 
 /// A host in a word: the first that is so.
@@ -96,6 +131,11 @@ impl View {
         let broken = self.breaker != Breaker::Closed;
         Condition::of(self.paused_until.is_some(), broken, self.held.is_some(), self.queued, self.in_flight)
     }
+
+    /// What visits wait for, in a word: an obstacle, or else the largest part of the delay.
+    pub fn why(&self) -> &'static str {
+        self.obstacle.map_or_else(|| self.delays.why(), Obstacle::word)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,9 +157,10 @@ impl Lane {
             error_streak: pace.map_or(0, Pace::error_streak),
             success_streak: pace.map_or(0, Pace::success_streak),
             held: (self.held_until() > now).then(|| (self.held_until(), self.held_by(now))),
+            obstacle: self.obstacle(now),
             paused_until: self.paused_until(now),
-            next_start: if self.paused { Timestamp::NEVER } else { self.turns.earliest(now) },
-            last_sent: self.turns.memory().last_sent,
+            next_start: self.next_start(now),
+            last_sent: self.last_sent(),
             last_success: (self.last_success > Timestamp::START).then_some(self.last_success),
             queued: self.queued(),
             in_flight: self.in_flight(),
@@ -141,8 +182,44 @@ impl Lane {
         (Condition::of(paused, broken, held, self.queued(), self.in_flight()), breaker)
     }
 
+    /// What keeps a visit from starting that its turn would let start.
+    pub fn obstacle(&self, now: Timestamp) -> Option<Obstacle> {
+        match () {
+            () if !self.enforced() => None,
+            () if self.paused_until(now).is_some() => Some(Obstacle::Paused),
+            () if self.held_until() > now.max(self.spaced()) => Some(Obstacle::Held(self.held_by(now))),
+            () if self.is_full() && self.turns.earliest(now) <= now => Some(Obstacle::Concurrency),
+            () => None,
+        }
+    }
+
+    /// The same of a visit that waited and whose turn it is now: what was over last.
+    pub fn overcome(&self, now: Timestamp) -> Option<Obstacle> {
+        let (held, spaced) = (self.held_until(), self.spaced());
+        match () {
+            () if !self.enforced() => None,
+            () if self.is_full() && now > held.max(spaced) + AT_ONCE => Some(Obstacle::Concurrency),
+            () if held > spaced => Some(Obstacle::Held(self.held_by(now))),
+            () => None,
+        }
+    }
+
+    /// When the delay alone would let the next visit start.
+    fn spaced(&self) -> Timestamp {
+        self.last_sent().map_or(Timestamp::START, |last| last + self.delays.effective())
+    }
+
+    fn is_full(&self) -> bool {
+        self.in_flight() >= self.concurrency()
+    }
+
     fn broken(&self, now: Timestamp) -> Breaker {
         self.breaker().map_or(Breaker::Closed, |breaker| Breaker::of(breaker, now))
+    }
+
+    /// As [`View::next_start`] says.
+    pub fn next_start(&self, now: Timestamp) -> Timestamp {
+        if self.paused { Timestamp::NEVER } else { self.turns.earliest(now) }
     }
 
     /// As [`View::visits`] says.

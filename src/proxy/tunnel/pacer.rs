@@ -161,7 +161,7 @@ impl Pacer {
         if self.bursts.unpaced().is_none() {
             self.shared.metrics.tunnels.pacing("paced");
         }
-        self.in_flight.sent(usize::try_from(to_client).unwrap_or(usize::MAX));
+        self.in_flight.moved(to_client);
         self.in_flight.completed();
     }
 

@@ -45,7 +45,7 @@ function verdict(told) {
     if (told.allowed === false) return ["denied", "bad", `: ${refusal(told.refusal)}`];
     if (told.allowed == null) return ["unknown", "wait", ": robots.txt could not be had in time"];
     if (told.refusal) return ["not now", "wait", `: ${refusal(told.refusal)}`];
-    if (told.wait_ms > 0) return ["allowed", "good", `, and would start in ${span(told.wait_ms)}`];
+    if (told.wait_ms > 0) return ["allowed", "good", `, and would start in ${span(told.wait_ms)}: it waits for ${words(told.why)}`];
     return ["allowed", "good", ", and would start at once"];
   })();
   paragraph.append(line("b", word, `verdict is-${kind}`), rest);

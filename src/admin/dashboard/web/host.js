@@ -27,6 +27,7 @@ export function host({ pulse, openHelp }) {
     put("delay", span(told.delay_ms));
     document.querySelector('[data-show="parts"]').replaceChildren(...parts(told.delay));
     put("note", note(told));
+    put("why", words(told.why));
     ends = told.held_s == null || told.paused ? null : performance.now() + told.held_s * 1_000;
     put("held", held);
     put("cause", told.hold_cause ? words(told.hold_cause) : "");

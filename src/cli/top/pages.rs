@@ -1,0 +1,122 @@
+//! The pages behind the overview: one host, requests, an explanation, and the keys.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Margin, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Paragraph, Wrap};
+use serde_json::Value;
+
+use super::board::{Board, Page};
+use super::draw::DIM;
+use crate::cli::terminal::{Brush, printable};
+use crate::cli::{explain, host};
+
+/// Of the part above the requests on the page of a host, where its lines do not fit side by side.
+const MOST_HOST_LINES: u16 = 12;
+/// A screen on which they do.
+const WIDE: u16 = 80;
+
+const KEYS: [(&str, &str); 12] = [
+    ("↑ ↓  j k", "choose a host; PgUp, PgDn, Home and End go further"),
+    ("Enter", "the chosen host: what its delay is the largest of, and its requests"),
+    ("d", "set its delay until that is taken back"),
+    ("p", "pause it, or resume it"),
+    ("t", "requests as they end, of all hosts"),
+    ("e", "explain a URL: may it be fetched, when, and why"),
+    ("/", "only hosts with this in their name"),
+    ("s", "sort by something else"),
+    ("r", "turn the order round"),
+    ("?", "this page"),
+    ("Esc", "back; from the hosts: end"),
+    ("q", "end"),
+];
+
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &Board, page: Page) {
+    match page {
+        Page::Hosts | Page::Host => {
+            let lines = u16::try_from(chosen(board).lines().count()).unwrap_or(MOST_HOST_LINES);
+            let lines = if area.width >= WIDE { lines + 1 } else { MOST_HOST_LINES };
+            let [above, below] = Layout::vertical([Constraint::Max(lines), Constraint::Min(2)]).areas(area);
+            draw_chosen(frame, above, board);
+            draw_requests(frame, below, "RECENT", board.its_requests());
+        }
+        Page::Requests => draw_requests(frame, area, "REQUESTS", board.requests.iter()),
+        Page::Explained => {
+            let told = board.explained.as_ref().map(|told| explain::page(told, Brush(false))).unwrap_or_default();
+            draw_text(frame, area, &told);
+        }
+        Page::Keys => {
+            let lines = KEYS.map(|(key, what)| format!("{key:<10}{what}")).join("\n");
+            draw_text(frame, area, &lines);
+        }
+    }
+}
+
+/// The chosen host in full.
+pub(super) fn draw_chosen(frame: &mut Frame<'_>, area: Rect, board: &Board) {
+    draw_text(frame, area, &chosen(board));
+}
+
+fn chosen(board: &Board) -> String {
+    let text = match &board.seen.chosen {
+        Some(chosen) => host::page(chosen, Brush(false)),
+        None => "nothing is known of this host any more".to_owned(),
+    };
+    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    lines.join("\n")
+}
+
+fn draw_text(frame: &mut Frame<'_>, area: Rect, text: &str) {
+    let text = Paragraph::new(text.to_owned()).wrap(Wrap { trim: false });
+    frame.render_widget(text, area.inner(Margin::new(1, 0)));
+}
+
+/// As many as there is room for, the latest first.
+pub(super) fn draw_requests<'a>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    title: &str,
+    requests: impl Iterator<Item = &'a Value>,
+) {
+    let head = format!("{:<8} {:>6} {:>7} {:>7} {:<13} {title}", "ENDED", "STATUS", "WAITED", "TOOK", "WHY");
+    let room = usize::from(area.height.saturating_sub(1));
+    let mut lines: Vec<Line<'_>> = requests.take(room).map(line).collect();
+    if lines.is_empty() {
+        lines.push(Line::styled("none has ended since somebody listens", DIM));
+    }
+    lines.insert(0, Line::styled(head, DIM));
+    frame.render_widget(Paragraph::new(lines), area.inner(Margin::new(1, 0)));
+}
+
+/// One that is over: what is short first, so that a narrow screen cuts the address.
+fn line(request: &Value) -> Line<'static> {
+    let text = |name: &str| request[name].as_str().map(printable);
+    let number = |name: &str| request[name].as_u64();
+    let span = |name: &str| match number(name) {
+        None | Some(0) => "-".to_owned(),
+        Some(millis) => format!("{:.1} s", millis as f64 / 1e3),
+    };
+    let at = text("at").and_then(|at| at.split_once('T').map(|(_, time)| time.chars().take(8).collect::<String>()));
+    let status = number("status").map_or_else(|| "-".to_owned(), |status| status.to_string());
+    let why = text("error").or_else(|| text("why").filter(|_| number("wait_ms").is_some_and(|millis| millis > 0)));
+    let line = format!(
+        "{:<8} {status:>6} {:>7} {:>7} {:<13} {} {}",
+        at.unwrap_or_default(),
+        span("wait_ms"),
+        span("took_ms"),
+        why.unwrap_or_default(),
+        text("method").unwrap_or_default(),
+        text("url").unwrap_or_default(),
+    );
+    Line::styled(line, colour(number("status")))
+}
+
+fn colour(status: Option<u64>) -> Style {
+    match status {
+        Some(100..400) => Style::new(),
+        Some(400..500) => Style::new().fg(Color::Yellow),
+        Some(_) => Style::new().fg(Color::Red),
+        None => Style::new().add_modifier(Modifier::DIM),
+    }
+}

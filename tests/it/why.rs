@@ -1,0 +1,141 @@
+//! "Why is my crawl slow?", asked in four ways: of the response itself, the API, the command line and the dashboard. All
+//! must say the same.
+
+use std::collections::HashMap;
+use std::sync::mpsc;
+use std::thread;
+
+use curtsy::config::{Config, Mode, RobotsMode};
+use serde_json::Value;
+
+use crate::support::program::run;
+use crate::support::{Client, Curtsy, HELLO, Origin, ms, soon};
+
+const TOO_FAST: &str = "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n";
+const COME_BACK: &str = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n";
+
+fn pacing(change: impl FnOnce(&mut Config)) -> Curtsy {
+    Curtsy::with(|config| {
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = ms(100);
+        config.retry.max = 0;
+        change(config);
+    })
+}
+
+/// Answers the first request with this, and all others well.
+fn first(answer: &'static str) -> Origin {
+    Origin::scripted(move |visitor| {
+        while visitor.request().is_some() {
+            let is_first = visitor.request_count() == 1;
+            visitor.send(if is_first { answer } else { HELLO });
+        }
+    })
+}
+
+fn admin(curtsy: &Curtsy, path: &str) -> String {
+    curtsy.ask_admin(&[&format!("GET {path} HTTP/1.1"), "Host: localhost", "Connection: close"]).text()
+}
+
+/// A client that waits in line.
+fn waiting(curtsy: &Curtsy, origin: &Origin) -> Client {
+    let mut client = curtsy.client();
+    client.send_head(&[&origin.get("/waits"), "Host: x"]);
+    assert!(soon(|| curtsy.metric("curtsy_queued_requests") == 1));
+    client
+}
+
+/// While somebody waits, everybody who is asked says that it is for this.
+fn expect_all_say(curtsy: &Curtsy, origin: &Origin, why: &str, delay_ms: u64) {
+    let url = origin.url("/");
+    let told: Value = serde_json::from_str(&admin(curtsy, &format!("/api/v1/explain?url={url}"))).expect("JSON");
+    assert_eq!((&told["why"], &told["delay_ms"]), (&why.into(), &delay_ms.into()), "{told:#}");
+    assert_eq!((&told["known"]["why"], &told["known"]["delay_ms"]), (&why.into(), &delay_ms.into()), "{told:#}");
+
+    let page = admin(curtsy, "/hosts/127.0.0.1");
+    let words = match why {
+        "robots" => "robots.txt",
+        "retry-after" => "Retry-After",
+        other => other,
+    };
+    let seconds = delay_ms as f64 / 1e3;
+    for part in [format!("data-show=\"why\">{words}<"), format!("<b data-show=\"delay\">{seconds} s</b>")] {
+        assert!(page.contains(&part), "no {part} in\n{page}");
+    }
+
+    let (code, printed) = run(&["explain", &url, "--admin", &format!("http://{}", curtsy.admin())]);
+    assert_eq!(code, 0, "{printed}");
+    assert!(printed.contains(&format!("s ({why})")), "{printed}");
+    assert!(printed.contains(&format!("delay   {seconds} s")), "{printed}");
+}
+
+/// So does the answer to the one that waited.
+fn expect_answer_says(client: &mut Client, why: &str, delay_ms: u64) {
+    let answer = client.response();
+    let said = answer.value("Curtsy");
+    let said: HashMap<&str, &str> = said.split(", ").filter_map(|part| part.split_once('=')).collect();
+    let delay = format!("{:.3}", delay_ms as f64 / 1e3);
+    assert_eq!((said["why"], said["delay"]), (why, delay.as_str()), "{}", answer.head());
+    assert_ne!(said["wait"], "0.000");
+}
+
+fn expect(curtsy: &Curtsy, origin: &Origin, why: &str, delay_ms: u64) {
+    let mut client = waiting(curtsy, origin);
+    expect_all_say(curtsy, origin, why, delay_ms);
+    expect_answer_says(&mut client, why, delay_ms);
+}
+
+fn robots() {
+    let rules = "User-agent: *\nCrawl-delay: 5\n";
+    let origin = Origin::with_robots(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{rules}", rules.len()));
+    let curtsy = pacing(|config| config.robots.mode = RobotsMode::Enforce);
+    assert_eq!(curtsy.get(&origin.url("/")).status(), 200);
+    expect(&curtsy, &origin, "robots", 5_000);
+}
+
+fn retry_after() {
+    let (origin, curtsy) = (first(COME_BACK), pacing(|config| config.adaptive.step_up = ms(100)));
+    assert_eq!(curtsy.get(&origin.url("/")).status(), 429);
+    expect(&curtsy, &origin, "retry-after", 200);
+}
+
+fn learned() {
+    let (origin, curtsy) = (first(TOO_FAST), pacing(|config| config.adaptive.step_up = ms(2_900)));
+    assert_eq!(curtsy.get(&origin.url("/")).status(), 429);
+    assert_eq!(curtsy.get(&origin.url("/")).status(), 200, "after a hold");
+    expect(&curtsy, &origin, "learned", 3_000);
+}
+
+/// One request at a time, and the one before takes long.
+fn concurrency() {
+    let (go_on, wait) = mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let origin = Origin::scripted(move |visitor| {
+        while visitor.request().is_some() {
+            if visitor.request_count() == 1 {
+                let _ = wait.lock().expect("one visitor at a time").recv();
+            }
+            visitor.send(HELLO);
+        }
+    });
+    let curtsy = pacing(|config| config.politeness.concurrency = 1);
+    let mut slow = curtsy.client();
+    slow.send_head(&[&origin.get("/slow"), "Host: x"]);
+    origin.request();
+    let mut client = waiting(&curtsy, &origin);
+    assert!(soon(|| admin(&curtsy, "/api/v1/hosts/127.0.0.1").contains("\"why\":\"concurrency\"")));
+    expect_all_say(&curtsy, &origin, "concurrency", 100);
+    drop(go_on);
+    assert_eq!(slow.response().status(), 200);
+    expect_answer_says(&mut client, "concurrency", 100);
+}
+
+/// Issue 8: the answer is on the dashboard, in `curtsy explain` and in the response headers, and they agree.
+#[test]
+fn whoever_asks_why_it_is_slow_hears_the_same_everywhere() {
+    thread::scope(|scope| {
+        for story in [robots, retry_after, learned, concurrency] {
+            scope.spawn(story);
+        }
+    });
+}

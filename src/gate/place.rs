@@ -28,12 +28,13 @@ use crate::politeness::visit::{Outcome, Refusal, Ticket, Visit};
 
 /// A place in the line; of a host that is not paced, no line at all.
 #[derive(Debug)]
-pub struct Place(Option<Standing>);
+pub struct Place(Option<Box<Standing>>);
 
 /// Leave to make one visit.
 #[derive(Debug)]
-pub struct Permit(Option<Standing>);
+pub struct Permit(Option<Box<Standing>>);
 
+/// Boxed, because it passes through many hands.
 #[derive(Debug)]
 struct Standing {
     gate: Arc<Gate>,
@@ -84,7 +85,7 @@ impl Place {
             }
             Ok((joined, called, Account { delays, obstacle: None, mode, ahead }))
         })?;
-        let mut standing = Standing {
+        let mut standing = Box::new(Standing {
             gate,
             lane,
             _guest: guest,
@@ -97,7 +98,7 @@ impl Place {
             number: None,
             timer: None,
             account,
-        };
+        });
         if !called {
             standing.start_waiting();
         }
@@ -169,7 +170,7 @@ impl Standing {
         Ok(())
     }
 
-    async fn turn(mut self, label: impl FnOnce() -> Label) -> Result<Permit, Refusal> {
+    async fn turn(mut self: Box<Self>, label: impl FnOnce() -> Label) -> Result<Permit, Refusal> {
         let (ticket, ready) = (self.ticket, now());
         let mut told = self.lane.look(|state| {
             state.lane.ready(ticket, ready);

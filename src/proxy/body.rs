@@ -14,7 +14,7 @@ use crate::upstream::{Broken, Reply};
 pub(super) struct Body {
     content: Content,
     /// Ends when the body does, or when the client leaves in the middle of it.
-    in_flight: Option<InFlight>,
+    in_flight: Option<Box<InFlight>>,
     /// Reads along, if this is a robots.txt.
     lesson: Option<Box<Lesson>>,
     /// An error of the origin, held back for one poll.
@@ -38,7 +38,7 @@ impl Body {
     }
 
     /// Ties the end of the request to the end of this body.
-    pub(super) fn keeping(mut self, in_flight: InFlight) -> Self {
+    pub(super) fn keeping(mut self, in_flight: Box<InFlight>) -> Self {
         self.in_flight = Some(in_flight);
         if self.is_end_stream() {
             self.finished();

@@ -28,7 +28,7 @@ use crate::upstream::{Denied, UpstreamError};
 pub(super) struct Wanted {
     pub(super) host: HostKey,
     pub(super) port: u16,
-    pub(super) parts: Parts,
+    pub(super) parts: Box<Parts>,
     /// Who asks, by name.
     pub(super) user: Option<String>,
 }
@@ -53,7 +53,7 @@ pub(super) async fn connect(
     settings: &Arc<Settings>,
     wanted: Wanted,
     client: Arrival,
-    in_flight: &mut Option<InFlight>,
+    in_flight: &mut Option<Box<InFlight>>,
 ) -> Result<Response<Body>, Failure> {
     let Wanted { host, port, parts, user } = wanted;
     if probe::is_meant(&host) {

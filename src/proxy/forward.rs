@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::header::EXPECT;
 use http::request::Parts;
-use http::{Request, Response, StatusCode, Uri, Version};
+use http::{Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
@@ -33,10 +33,10 @@ pub(super) async fn forward(
     worker: &Arc<Worker>,
     settings: &Arc<Settings>,
     origin: &Origin,
-    mut parts: Parts,
+    mut parts: Box<Parts>,
     incoming: Incoming,
     user: Option<&str>,
-    in_flight: &mut Option<InFlight>,
+    in_flight: &mut Option<Box<InFlight>>,
 ) -> Result<Response<Body>, Failure> {
     check(worker, &parts)?;
     let asking = in_flight.as_ref().expect("a request is in flight until it is answered");
@@ -66,7 +66,8 @@ pub(super) async fn forward(
     let limit = in_flight.as_ref().expect("a request is in flight until it is answered").limit();
     let body = RequestBody::new(incoming, limit, settings.config.limits.client_stall, &worker.shared.metrics);
     // Written down before it waits: then nothing keeps what it was read into.
-    let message = Message::new(Request::from_parts(parts, body), &settings.config.upstream);
+    let message = Message::new(&parts, body, &settings.config.upstream);
+    drop(parts);
     let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &origin.host).await?;
     let who = Who { name: job.name(), address };
     let upgrades = upgrade.is_some();
@@ -106,7 +107,7 @@ pub(super) async fn forward(
 }
 
 /// The permit lasts as long as the request.
-fn keep(in_flight: &mut Option<InFlight>, permit: Permit, took: Duration) {
+fn keep(in_flight: &mut Option<Box<InFlight>>, permit: Permit, took: Duration) {
     let Some(in_flight) = in_flight else { return };
     if let Some(entry) = in_flight.entry() {
         entry.origin = Some(took);

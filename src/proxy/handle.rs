@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use http::header::{ACCEPT, PROXY_AUTHORIZATION};
 use http::request::Parts;
-use http::{Method, Request, Response, Uri, Version};
+use http::{Method, Response, Uri, Version};
 use hyper::body::Incoming;
 
 use super::access_log::Entry;
@@ -23,18 +23,23 @@ use crate::metrics::{Kind, Outcome};
 use crate::politeness::Scheme;
 
 /// Answers every request, one way or the other.
-pub(super) async fn handle(worker: &Arc<Worker>, client: &Arc<Client>, request: Request<Incoming>) -> Response<Body> {
+pub(super) async fn handle(
+    worker: &Arc<Worker>,
+    client: &Arc<Client>,
+    parts: Box<Parts>,
+    body: Incoming,
+) -> Response<Body> {
     let settings = worker.shared.settings.load_full();
-    let asked = Kept::of(&request, client.inside());
+    let asked = Kept::of(&parts, client.inside());
     let shared = &worker.shared;
     let is_told = shared.access_log.is_on() || shared.events.is_watched() || shared.metrics.tally.is_kept();
     let entry = is_told
-        .then(|| Box::new(Entry::new(client.peer, request.method(), &asked.url, settings.config.log.query_strings)));
+        .then(|| Box::new(Entry::new(client.peer, &parts.method, &asked.url, settings.config.log.query_strings)));
     let in_flight = InFlight::begin(worker.shared.clone(), client.clone(), &settings.config.limits, asked.kind, entry);
     let mut in_flight = Some(in_flight);
-    let mut response = match pass(worker, &settings, client, request, &mut in_flight).await {
+    let mut response = match pass(worker, &settings, client, parts, body, &mut in_flight).await {
         Ok(response) => response,
-        Err(failure) => refuse(worker, &settings, &asked, &failure, in_flight.as_mut()),
+        Err(failure) => refuse(worker, &settings, &asked, &failure, in_flight.as_deref_mut()),
     };
     // A proxy keeps no connection to an HTTP/1.0 client open (RFC 9112, section 9.3).
     if asked.version == Version::HTTP_10 {
@@ -51,16 +56,16 @@ async fn pass(
     worker: &Arc<Worker>,
     settings: &Arc<Settings>,
     client: &Arc<Client>,
-    request: Request<Incoming>,
-    in_flight: &mut Option<InFlight>,
+    parts: Box<Parts>,
+    body: Incoming,
+    in_flight: &mut Option<Box<InFlight>>,
 ) -> Result<Response<Body>, Failure> {
-    let (parts, body) = request.into_parts();
     if worker.shared.stop.is_requested() {
         return Err(Refusal::ShuttingDown.into());
     }
     let user = admit(settings, client, &parts).await?;
     let user = user.as_deref();
-    if let Some(entry) = in_flight.as_mut().and_then(InFlight::entry) {
+    if let Some(entry) = in_flight.as_mut().and_then(|in_flight| in_flight.entry()) {
         entry.user = user.filter(|_| settings.users.is_some()).map(str::to_owned);
         entry.name = user.or_else(|| wish::name(&parts.headers)).map(str::to_owned);
     }
@@ -170,7 +175,7 @@ fn refuse(
     answer::respond(&words, &asked, &shared.identity, &settings.config.responses)
 }
 
-pub(super) fn answered(in_flight: &mut Option<InFlight>, status: u16, outcome: Outcome) {
+pub(super) fn answered(in_flight: &mut Option<Box<InFlight>>, status: u16, outcome: Outcome) {
     if let Some(in_flight) = in_flight {
         in_flight.answered(status, outcome);
     }
@@ -188,8 +193,8 @@ struct Kept {
 }
 
 impl Kept {
-    fn of(request: &Request<Incoming>, inside: Option<&Inside>) -> Self {
-        let (method, uri) = (request.method().clone(), request.uri());
+    fn of(parts: &Parts, inside: Option<&Inside>) -> Self {
+        let (method, uri) = (parts.method.clone(), &parts.uri);
         let kind = match inside {
             Some(inside) if inside.origin.scheme == Scheme::Https => Kind::Https,
             Some(_) => Kind::Http,
@@ -202,7 +207,7 @@ impl Kept {
             Some(inside) if uri.authority().is_none() => format!("{}{}", inside.origin, written(uri)),
             _ => written(uri),
         };
-        Kept { method, url, version: request.version(), form: answer::preferred(request.headers().get(ACCEPT)), kind }
+        Kept { method, url, version: parts.version, form: answer::preferred(parts.headers.get(ACCEPT)), kind }
     }
 }
 

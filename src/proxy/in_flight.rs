@@ -45,16 +45,17 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
+    /// Boxed, because it passes through many hands.
     pub(super) fn begin(
         shared: Arc<Shared>,
         client: Arc<Client>,
         limits: &crate::config::Limits,
         kind: Kind,
         entry: Option<Box<Entry>>,
-    ) -> Self {
+    ) -> Box<Self> {
         let number = client.is_busy();
         shared.metrics.inflight.inc();
-        InFlight {
+        Box::new(InFlight {
             client,
             idle: limits.client_idle,
             head_timeout: limits.head_timeout,
@@ -69,7 +70,7 @@ impl InFlight {
             number,
             replaced: false,
             shared,
-        }
+        })
     }
 
     /// How long the client may pause in its request. A connection with several requests at once has no such limit.
@@ -166,7 +167,7 @@ impl InFlight {
     }
 
     /// The end of a tunnel that is looked into: the requests inside count.
-    pub(super) fn replaced(mut self) {
+    pub(super) fn replaced(mut self: Box<Self>) {
         self.replaced = true;
     }
 

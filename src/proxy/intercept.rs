@@ -57,7 +57,7 @@ pub(super) async fn begin(
     settings: &Arc<Settings>,
     client: &Arc<Client>,
     mut wanted: Wanted,
-    in_flight: &mut Option<InFlight>,
+    in_flight: &mut Option<Box<InFlight>>,
 ) -> Result<Response<Body>, Failure> {
     let origin = Origin { scheme: Scheme::Https, host: wanted.host.clone(), port: wanted.port };
     if !help::is_meant(&origin.host) && !probe::is_meant(&origin.host) {
@@ -78,7 +78,7 @@ struct Look {
     settings: Arc<Settings>,
     client: Arc<Client>,
     wanted: Wanted,
-    in_flight: InFlight,
+    in_flight: Box<InFlight>,
 }
 
 impl Look {

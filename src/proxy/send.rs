@@ -53,7 +53,7 @@ pub(super) struct Sent {
 
 impl Errand<'_> {
     /// Has the request wait its turn and sends it.
-    pub(super) async fn send(self, message: Message) -> Result<Sent, Failure> {
+    pub(super) async fn send(self, message: Box<Message>) -> Result<Sent, Failure> {
         let joined = clock::now();
         let place = self.worker.shared.gate.join(self.budget, self.visit)?;
         let (sent, again) = self.try_once(place, message, 1, joined).await?;
@@ -68,10 +68,10 @@ impl Errand<'_> {
     async fn try_once(
         &self,
         mut place: Place,
-        mut message: Message,
+        mut message: Box<Message>,
         attempt: u32,
         joined: Instant,
-    ) -> Result<(Sent, Option<Message>), Failure> {
+    ) -> Result<(Sent, Option<Box<Message>>), Failure> {
         place.known_as(|| label::of(self.who, self.origin, &message));
         place.called().await?;
         if self.keep_body {
@@ -85,14 +85,14 @@ impl Errand<'_> {
             Err(Unanswered { error, again: None }) => Err(error.into()),
             Err(Unanswered { again: Some(message), .. }) => {
                 drop(permit);
-                let sent = Box::pin(self.resend(*message, attempt, joined)).await?;
+                let sent = Box::pin(self.resend(message, attempt, joined)).await?;
                 Ok((sent, spare))
             }
         }
     }
 
     /// The connection was dead: the second try goes over a new one.
-    async fn resend(&self, message: Message, attempt: u32, joined: Instant) -> Result<Sent, Failure> {
+    async fn resend(&self, message: Box<Message>, attempt: u32, joined: Instant) -> Result<Sent, Failure> {
         let mut place = self.worker.shared.gate.join(self.budget, self.once_more(joined))?;
         place.known_as(|| label::of(self.who, self.origin, &message));
         place.called().await?;
@@ -119,7 +119,7 @@ impl Errand<'_> {
     async fn exchange(
         &self,
         ready: Ready,
-        message: Message,
+        message: Box<Message>,
         permit: &Permit,
     ) -> Result<(Answer, Duration), Unanswered> {
         let began = clock::now();
@@ -164,7 +164,7 @@ impl Errand<'_> {
     }
 
     /// Sends it again for as long as that may help.
-    async fn retry(&self, mut sent: Sent, mut message: Message, joined: Instant) -> Result<Sent, Failure> {
+    async fn retry(&self, mut sent: Sent, mut message: Box<Message>, joined: Instant) -> Result<Sent, Failure> {
         while self.wants_retry(&sent) && sent.permit.may_retry() {
             // Who cannot come in time keeps the answer it has.
             let Ok(place) = self.worker.shared.gate.join(self.budget, self.once_more(joined)) else { break };

@@ -129,9 +129,11 @@ fn service(
 ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send> {
     service_fn(move |request| {
         let (worker, client) = (worker.clone(), client.clone());
+        let (parts, body) = Request::into_parts(request);
+        let parts = Box::new(parts);
         // Boxed, because hyper keeps the space of this future for as long as the connection lives: 4.4 KiB for each
         // client that waits.
-        Box::pin(async move { Ok(handle(&worker, &client, request).await) })
+        Box::pin(async move { Ok(handle(&worker, &client, parts, body).await) })
     })
 }
 

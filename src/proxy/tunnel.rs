@@ -44,7 +44,7 @@ pub(super) fn join(
     client: Arrival,
     origin: Stream,
     early: Bytes,
-    in_flight: Option<InFlight>,
+    in_flight: Option<Box<InFlight>>,
     passage: Option<Passage>,
 ) {
     let working = worker.live.begin();
@@ -53,7 +53,7 @@ pub(super) fn join(
         let _working = working;
         let Some(near) = client.arrive().await else {
             // The origin has seen a connection all the same.
-            if let Some(permit) = in_flight.as_ref().and_then(InFlight::permit) {
+            if let Some(permit) = in_flight.as_ref().and_then(|in_flight| in_flight.permit()) {
                 permit.sent();
             }
             return;
@@ -98,7 +98,7 @@ pub(super) fn switch(
     stream: Stream,
     early: Bytes,
     upgrade: OnUpgrade,
-    in_flight: Option<InFlight>,
+    in_flight: Option<Box<InFlight>>,
 ) -> Response<Body> {
     let protocol = response.headers().get(UPGRADE).cloned();
     let identity = settings.config.upstream.via.then_some(&worker.shared.identity);
@@ -166,7 +166,7 @@ impl Tunnel {
     }
 
     /// What it has moved, and how it was treated, is counted.
-    fn settle(self, in_flight: Option<InFlight>) {
+    fn settle(self, in_flight: Option<Box<InFlight>>) {
         let to_client = self.down.moved();
         if let Some(pacer) = self.pacer {
             pacer.ended(to_client);

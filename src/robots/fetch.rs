@@ -150,7 +150,7 @@ fn refused(_: Refusal) -> String {
     "its host is held, or too many wait for it".to_owned()
 }
 
-async fn exchange(way: &Way<'_>, ready: Ready, message: Message, permit: Option<&Permit>) -> Result<Hop, String> {
+async fn exchange(way: &Way<'_>, ready: Ready, message: Box<Message>, permit: Option<&Permit>) -> Result<Hop, String> {
     let sent = || {
         if let Some(permit) = permit {
             permit.sent();
@@ -221,7 +221,7 @@ impl Address {
         Some(Address { origin: Origin { scheme, host, port: url.port_or_known_default()? }, path: path.to_owned() })
     }
 
-    fn request(&self, way: &Way<'_>, conditions: HeaderMap) -> Result<Message, String> {
+    fn request(&self, way: &Way<'_>, conditions: HeaderMap) -> Result<Box<Message>, String> {
         let uri = Uri::try_from(self.to_string()).map_err(|error| error.to_string())?;
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let host = HeaderValue::from_str(authority).map_err(|error| error.to_string())?;
@@ -233,7 +233,8 @@ impl Address {
         headers.insert(ACCEPT, HeaderValue::from_static("text/plain, */*;q=0.5"));
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.extend(conditions);
-        Ok(Message::new(request, way.terms.config))
+        let (parts, body) = request.into_parts();
+        Ok(Message::new(&parts, body, way.terms.config))
     }
 }
 

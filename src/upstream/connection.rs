@@ -15,13 +15,13 @@ use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use tokio::io::AsyncReadExt;
 
-use super::Terms;
 use super::error::UpstreamError;
 use super::head::{self, Head};
 use super::message::Message;
 use super::pool::Place;
 use super::stream::Stream;
 use super::upload::{Upload, UploadError};
+use super::{Terms, Unanswered};
 use crate::patience::{Limit, Patient};
 
 pub(super) struct Connection {
@@ -35,18 +35,12 @@ pub(super) struct Connection {
     idle: Duration,
     /// Interim responses to the present request.
     interim: usize,
+    /// An origin may answer while it is still being sent to.
+    upload: Upload,
     place: Place,
     /// Of the rules that the guard judged the address by.
     generation: u64,
     reused: bool,
-}
-
-/// A request that was not answered, and the reason.
-#[derive(Debug)]
-pub(super) struct Unsent {
-    pub(super) error: UpstreamError,
-    /// The request itself, if it may be sent again.
-    pub(super) again: Option<Message>,
 }
 
 /// Read at once: a head and a small body fit into the first.
@@ -68,6 +62,7 @@ impl Connection {
             head_size: terms.head_size,
             idle,
             interim: 0,
+            upload: Upload::done(),
             place,
             generation: terms.generation,
             reused: false,
@@ -86,27 +81,27 @@ impl Connection {
     /// been written.
     pub(super) async fn send(
         mut self: Box<Self>,
-        message: Message,
+        message: Box<Message>,
         response_timeout: Duration,
         mut started: impl FnMut(),
-    ) -> Result<(Head, Upload, Box<Self>), Unsent> {
+    ) -> Result<(Head, Box<Self>), Unanswered> {
         if self.reused && self.stream.get_mut().is_stale() {
-            return Err(Unsent { error: UpstreamError::Closed, again: Some(message) });
+            return Err(Unanswered { error: UpstreamError::Closed, again: Some(message) });
         }
         let mut is_started = false;
         let (is_head, repeatable) = (message.is_head, message.repeatable && self.reused);
-        let mut upload = Upload::new(message);
+        self.upload = Upload::new(*message);
         self.limit.listen();
         self.interim = 0;
         // The origin's time begins when it has the whole request.
-        if upload.is_head_only() {
+        if self.upload.is_head_only() {
             self.limit.within(response_timeout);
         } else {
             self.limit.clear();
         }
         let exchange = std::future::poll_fn(|cx| {
-            let outcome = self.poll_exchange(&mut upload, is_head, response_timeout, cx);
-            if !is_started && upload.is_started() {
+            let outcome = self.poll_exchange(is_head, response_timeout, cx);
+            if !is_started && self.upload.is_started() {
                 is_started = true;
                 started();
             }
@@ -115,35 +110,34 @@ impl Connection {
         match exchange.await {
             Ok(head) => {
                 self.reused = true;
-                if !upload.is_live() {
+                if !self.upload.is_live() {
                     self.limit.each_within(self.idle);
                 }
-                Ok((head, upload, self))
+                Ok((head, self))
             }
             Err(error) => {
                 let unanswered = error.is_unanswered() && !self.limit.has_heard();
-                let again = (repeatable && unanswered).then(|| upload.into_message(is_head));
-                Err(Unsent { error, again })
+                let again = (repeatable && unanswered).then(|| Box::new(self.upload.into_message(is_head)));
+                Err(Unanswered { error, again })
             }
         }
     }
 
     fn poll_exchange(
         &mut self,
-        upload: &mut Upload,
         is_head: bool,
         response_timeout: Duration,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Head, UpstreamError>> {
-        let was_live = upload.is_live();
-        if let Poll::Ready(Err(UploadError::Body(fault))) = upload.push(&mut self.stream, cx) {
+        let was_live = self.upload.is_live();
+        if let Poll::Ready(Err(UploadError::Body(fault))) = self.upload.push(&mut self.stream, cx) {
             return Poll::Ready(Err(UpstreamError::RequestBody(fault)));
         }
-        if was_live && !upload.is_live() && !upload.is_head_only() {
+        if was_live && !self.upload.is_live() && !self.upload.is_head_only() {
             self.limit.within(response_timeout);
         }
         // An origin that takes no more may have answered without reading to the end.
-        match (self.poll_head(is_head, cx), upload.failure()) {
+        match (self.poll_head(is_head, cx), self.upload.failure()) {
             (Poll::Pending, Some(io::ErrorKind::TimedOut)) => Poll::Ready(Err(UpstreamError::WriteTimeout)),
             (Poll::Ready(Err(error)), Some(io::ErrorKind::TimedOut)) if error.is_unanswered() => {
                 Poll::Ready(Err(UpstreamError::WriteTimeout))
@@ -201,10 +195,15 @@ impl Connection {
 
     /// Goes on sending while the response comes in. Until it is done, the origin may be waiting for the rest, so only
     /// then does its silence count. The response decides how this ends, not a request that can no longer be sent.
-    pub(super) fn push(&mut self, upload: &mut Upload, cx: &mut Context<'_>) {
-        if upload.is_live() && upload.push(&mut self.stream, cx).is_ready() {
+    pub(super) fn push(&mut self, cx: &mut Context<'_>) {
+        if self.upload.is_live() && self.upload.push(&mut self.stream, cx).is_ready() {
             self.limit.each_within(self.idle);
         }
+    }
+
+    /// Whether the origin has all of the request.
+    pub(super) fn has_sent_all(&self) -> bool {
+        self.upload.is_over()
     }
 
     /// Makes the connection ready for the next request; false if there are bytes on it that nobody asked for.
@@ -212,6 +211,7 @@ impl Connection {
         self.limit.clear();
         let clean = self.buffer.is_empty();
         self.buffer = BytesMut::new();
+        self.upload = Upload::done();
         self.read_size = FIRST_READ;
         clean
     }

@@ -3,9 +3,10 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 
+use http::Method;
 use http::header::{CONTENT_LENGTH, HeaderName, PROXY_AUTHORIZATION};
+use http::request::Parts;
 use http::uri::Scheme;
-use http::{Method, Request};
 use http_body::Body;
 
 use super::body::RequestBody;
@@ -27,9 +28,9 @@ pub struct Message {
 
 impl Message {
     /// A parent proxy gets the whole URI and its credentials, an origin only the path (RFC 9112, section 3.2). The
-    /// parent reads `http://` requests alone: others go to the origin, through a tunnel.
-    pub fn new(request: Request<RequestBody>, config: &config::Upstream) -> Self {
-        let (parts, body) = request.into_parts();
+    /// parent reads `http://` requests alone: others go to the origin, through a tunnel. Boxed, because it passes
+    /// through many hands.
+    pub fn new(parts: &Parts, body: RequestBody, config: &config::Upstream) -> Box<Self> {
         let parent = config.proxy.as_ref().filter(|_| parts.uri.scheme() == Some(&Scheme::HTTP));
         let is_empty = matches!(body, RequestBody::Empty);
         let chunked = !is_empty && body.size_hint().exact().is_none();
@@ -53,13 +54,13 @@ impl Message {
             head.extend_from_slice(b"Content-Length: 0\r\n");
         }
         head.extend_from_slice(b"\r\n");
-        Message {
+        Box::new(Message {
             head,
             chunked,
             is_head: parts.method == Method::HEAD,
             repeatable: is_empty && parts.method.is_idempotent(),
             body,
-        }
+        })
     }
 }
 
@@ -100,8 +101,8 @@ impl Message {
     }
 
     /// The same once more, if it may be sent twice.
-    pub fn again(&self) -> Option<Message> {
-        self.repeatable.then(|| Message { head: self.head.clone(), body: RequestBody::Empty, ..*self })
+    pub fn again(&self) -> Option<Box<Message>> {
+        self.repeatable.then(|| Box::new(Message { head: self.head.clone(), body: RequestBody::Empty, ..*self }))
     }
 }
 
@@ -147,6 +148,8 @@ pub(super) fn write_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use http::Request;
+
     use super::*;
 
     fn written(request: http::request::Builder) -> String {
@@ -154,7 +157,8 @@ mod tests {
     }
 
     fn written_for(request: http::request::Builder, config: &config::Upstream) -> String {
-        String::from_utf8(Message::new(request.body(RequestBody::Empty).unwrap(), config).head).unwrap()
+        let (parts, body) = request.body(RequestBody::Empty).unwrap().into_parts();
+        String::from_utf8(Message::new(&parts, body, config).head).unwrap()
     }
 
     #[test]

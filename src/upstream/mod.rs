@@ -30,7 +30,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 
-use self::connection::{Connection, Unsent};
+use self::connection::Connection;
 use self::head::Head;
 use self::http2::{Fate, Limits, Links, Seat};
 use self::pool::{Place, Pool};
@@ -174,35 +174,34 @@ impl Upstream {
         &self,
         terms: Terms<'_>,
         ready: Ready,
-        message: Message,
+        message: Box<Message>,
         started: impl FnMut(),
     ) -> Result<Answer, Unanswered> {
-        let outcome = match ready.0 {
+        match ready.0 {
             Kind::Own(connection) => self.exchange(terms, connection, message, started).await,
             Kind::Shared(seat) => Box::pin(self.exchange_shared(terms, seat, message, started)).await,
-        };
-        outcome.map_err(|unsent| Unanswered { error: unsent.error, again: unsent.again.map(Box::new) })
+        }
     }
 
     async fn exchange(
         &self,
         terms: Terms<'_>,
         connection: Box<Connection>,
-        message: Message,
+        message: Box<Message>,
         started: impl FnMut(),
-    ) -> Result<Answer, Unsent> {
-        let (Head { response, framing, keep_alive }, upload, connection) =
+    ) -> Result<Answer, Unanswered> {
+        let (Head { response, framing, keep_alive }, connection) =
             connection.send(message, terms.config.response_timeout, started).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             // The rest of the body would become the first bytes of the other protocol.
-            if !upload.is_over() {
-                return Err(Unsent { error: UpstreamError::Upgrade, again: None });
+            if !connection.has_sent_all() {
+                return Err(UpstreamError::Upgrade.into());
             }
             let (stream, early) = connection.into_stream();
             return Ok(Answer::Switched(response, stream, early));
         }
         let pool_per_host = terms.config.pool_per_host;
-        let lease = Lease { connection, upload, pool: self.pool.clone(), pool_per_host, keep_alive };
+        let lease = Lease { connection, pool: self.pool.clone(), pool_per_host, keep_alive };
         Ok(Answer::Response(response.map(|()| Reply::new(framing, lease))))
     }
 
@@ -210,18 +209,18 @@ impl Upstream {
         &self,
         terms: Terms<'_>,
         seat: Seat,
-        message: Message,
+        message: Box<Message>,
         started: impl FnMut(),
-    ) -> Result<Answer, Unsent> {
+    ) -> Result<Answer, Unanswered> {
         let place = seat.place();
         let limits = Limits { response: terms.config.response_timeout, idle: terms.config.idle_timeout };
         match http2::send(seat, message, limits, started).await {
             Ok(response) => Ok(Answer::Response(response.map(Reply::shared))),
-            Err((unsent, fate)) => {
+            Err((unanswered, fate)) => {
                 if fate == Fate::Misplaced {
                     self.links.give_up(&place);
                 }
-                Err(unsent)
+                Err(unanswered)
             }
         }
     }

@@ -18,7 +18,6 @@ use super::connection::Connection;
 use super::head::Framing;
 use super::http2;
 use super::pool::Pool;
-use super::upload::Upload;
 
 #[derive(Debug)]
 pub struct Reply(Source);
@@ -46,8 +45,6 @@ enum Left {
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) connection: Box<Connection>,
-    /// An origin may answer while it is still being sent to.
-    pub(super) upload: Upload,
     pub(super) pool: Arc<Pool>,
     pub(super) pool_per_host: usize,
     pub(super) keep_alive: bool,
@@ -84,7 +81,7 @@ impl Reply {
 impl Coming {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Broken>> {
         let Some(lease) = &mut self.lease else { return Poll::Ready(Ok(None)) };
-        lease.connection.push(&mut lease.upload, cx);
+        lease.connection.push(cx);
         loop {
             let buffer = lease.connection.buffer();
             match &mut self.left {
@@ -115,9 +112,9 @@ impl Coming {
     }
 
     fn give_back(&mut self) {
-        if let Some(Lease { mut connection, upload, pool, pool_per_host, keep_alive }) = self.lease.take()
+        if let Some(Lease { mut connection, pool, pool_per_host, keep_alive }) = self.lease.take()
             && keep_alive
-            && upload.is_over()
+            && connection.has_sent_all()
             && connection.rest()
         {
             pool.put(connection, pool_per_host);

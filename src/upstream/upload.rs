@@ -51,6 +51,12 @@ impl Upload {
         Upload { out: message.head, written: 0, body: message.body, chunked: message.chunked, state, started: false }
     }
 
+    /// Nothing is left to write.
+    pub(super) fn done() -> Self {
+        let (out, body) = (Vec::new(), RequestBody::Empty);
+        Upload { out, written: 0, body, chunked: false, state: State::Over, started: true }
+    }
+
     /// Writes as much as the origin takes. Ready once everything is written.
     pub(super) fn push<S: AsyncWrite + Unpin>(
         &mut self,

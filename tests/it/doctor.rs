@@ -275,9 +275,9 @@ fn probes_stay_on_this_machine() {
     let others: Vec<_> = strangers.into_iter().map(|url| reading.get(url).status()).collect();
     assert!(others.iter().all(|status| *status >= 500), "{others:?}");
     // Whoever does not trust the CA is no news: it was a probe.
-    let before = reading.metric("curtsy_clients_untrusting_total");
+    let before = reading.metric("curtsy_tls_handshakes_total{result=\"client_untrusted\",side=\"client\"}");
     let mut client = tunnel(&reading, "probe.curtsy.invalid:443");
     client.send(b"\x16\x03\x01\x00\x05hello");
     drop(client);
-    assert_eq!(reading.metric("curtsy_clients_untrusting_total"), before);
+    assert_eq!(reading.metric("curtsy_tls_handshakes_total{result=\"client_untrusted\",side=\"client\"}"), before);
 }

@@ -53,7 +53,7 @@ const QUIET: Duration = Duration::from_secs(1);
 pub(super) struct Pacer {
     shared: Arc<Shared>,
     passage: Passage,
-    in_flight: InFlight,
+    in_flight: Box<InFlight>,
     limit: Arc<Limit>,
     idle: Duration,
     bursts: Bursts,
@@ -86,7 +86,7 @@ impl Pacer {
         shared: Arc<Shared>,
         settings: &Settings,
         passage: Passage,
-        in_flight: InFlight,
+        in_flight: Box<InFlight>,
         limit: Arc<Limit>,
     ) -> Self {
         let (tunnel, opened) = (&settings.config.tls.tunnel, clock::now());

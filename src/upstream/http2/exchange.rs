@@ -18,8 +18,9 @@ use super::read_back::read_back;
 use super::reply::Reply;
 use super::upload::{Upload, is_nothing};
 use crate::clock;
+use crate::upstream::Unanswered;
 use crate::upstream::body::RequestBody;
-use crate::upstream::connection::{MOST_INTERIM, Unsent};
+use crate::upstream::connection::MOST_INTERIM;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::head;
 use crate::upstream::message::Message;
@@ -49,14 +50,14 @@ type Failed = (UpstreamError, Fate);
 /// Sends the request and waits for the head of the final response. `started` is called when the request's head has left.
 pub(in crate::upstream) async fn send(
     seat: Seat,
-    mut message: Message,
+    mut message: Box<Message>,
     limits: Limits,
     mut started: impl FnMut(),
-) -> Result<Response<Reply>, (Unsent, Fate)> {
-    let (request, kept) = read_back(&message).map_err(|error| (Unsent { error, again: None }, Fate::Dealt))?;
+) -> Result<Response<Reply>, (Unanswered, Fate)> {
+    let (request, kept) = read_back(&message).map_err(|error| (Unanswered { error, again: None }, Fate::Dealt))?;
     let is_reused = seat.link().has_answered();
     let Some((response, stream)) = seat.link().begin(request, is_nothing(&kept, &message.body)) else {
-        return Err((Unsent { error: UpstreamError::Closed, again: Some(message) }, Fate::Untouched));
+        return Err((Unanswered { error: UpstreamError::Closed, again: Some(message) }, Fate::Untouched));
     };
     let passage = Passage::new(seat, stream.stream_id().as_u32());
     let body = std::mem::replace(&mut message.body, RequestBody::Empty);
@@ -87,7 +88,7 @@ pub(in crate::upstream) async fn send(
         Fate::Dealt => false,
     };
     message.body = exchange.upload.into_body();
-    Err((Unsent { error, again: may_again.then_some(message) }, fate))
+    Err((Unanswered { error, again: may_again.then_some(message) }, fate))
 }
 
 impl Exchange {

@@ -89,6 +89,17 @@ pub enum Mode {
     Off,
 }
 
+impl Mode {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Enforce => "enforce",
+            Mode::Report => "report",
+            Mode::Off => "off",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     Host,

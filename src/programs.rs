@@ -4,6 +4,8 @@
 //! A table and how to look things up in it, nothing else. Times are the programs' defaults, measured while a proxy held
 //! the request, each in the release that was current at the time; they are told to people, and decide nothing.
 
+use std::time::Duration;
+
 /// One kind of program, or the library that it is made with.
 #[derive(Debug)]
 pub struct Program {
@@ -46,9 +48,9 @@ pub enum File {
 }
 
 impl Program {
-    /// The setting that makes it wait for so many seconds.
-    pub fn longer(&self, seconds: u64) -> String {
-        self.longer.replace(SECONDS, &seconds.to_string())
+    /// The setting that makes it wait longer than curtsy may hold a request.
+    pub fn longer_than(&self, max_wait: Duration) -> String {
+        self.longer.replace(SECONDS, &(max_wait + SPARE).as_secs().to_string())
     }
 }
 
@@ -113,6 +115,9 @@ fn products(agent: &str) -> impl Iterator<Item = &str> {
         .filter_map(|word| word.split('/').next())
         .filter(|product| !product.is_empty())
 }
+
+/// So much longer that it hears why, rather than guesses.
+const SPARE: Duration = Duration::from_secs(30);
 
 const SECONDS: &str = "SECONDS";
 
@@ -228,7 +233,7 @@ mod tests {
     #[test]
     fn every_row_has_a_setting_with_a_time_and_a_name_of_its_own() {
         for program in PROGRAMS {
-            let told = program.longer(180);
+            let told = program.longer_than(Duration::from_secs(150));
             assert!(told.contains("180") && !told.contains(SECONDS), "{}: {told}", program.name);
             assert_eq!(PROGRAMS.iter().filter(|other| other.name == program.name).count(), 1, "{}", program.name);
             assert!(program.products.iter().all(|product| *product == product.to_ascii_lowercase()));

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::request::Parts;
-use http::{Method, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::Settings;
 use super::answer::{Form, escaped, preferred};
@@ -43,15 +43,20 @@ pub(super) fn page(settings: &Settings, parts: &Parts) -> Response<Body> {
     let mut response = Response::new(Body::from(Bytes::from(body)));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+    mark(headers, media_type);
     if parts.uri.path() == "/ca.pem" && status == StatusCode::OK {
         let file = HeaderValue::from_static("attachment; filename=\"curtsy-ca.pem\"");
         headers.insert(header::CONTENT_DISPOSITION, file);
     }
     response
+}
+
+/// What every page of curtsy's own says of itself.
+pub(super) fn mark(headers: &mut HeaderMap, media_type: &'static str) {
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";

@@ -17,8 +17,6 @@ use crate::shutdown::Stop;
 use crate::telemetry::Seldom;
 
 const REPEAT: Duration = Duration::from_secs(60);
-/// A client should wait this much longer than curtsy holds it, to be told why rather than to guess.
-const SPARE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct Hints {
@@ -98,7 +96,7 @@ fn advice(program: Option<&Program>, stage: Stage, after: Duration, max_wait: Du
         Stage::Connect => program.gives_up.connect,
         Stage::Inside => program.gives_up.inside,
     };
-    let (name, longer) = (program.name, program.longer((max_wait + SPARE).as_secs()));
+    let (name, longer) = (program.name, program.longer_than(max_wait));
     match usual {
         Some(seconds) if is_about(after, seconds) => format!("{name} stops after {seconds} s by default; set {longer}"),
         _ => format!("{name} has a timeout that is too short for this queue; set {longer}"),

@@ -1,11 +1,12 @@
 //! What somebody sees who opens the proxy's port like a web site: how to use it. Never proxied, whatever Host says.
 
 use bytes::Bytes;
-use http::header::{self, HeaderValue};
+use http::header;
 use http::{HeaderMap, Method, Response, StatusCode, Uri};
 
 use super::answer::{Form, preferred};
 use super::body::Body;
+use super::help;
 
 const TEXT: &str = "This is curtsy, a forward proxy that is polite to every host.\n\n\
     Use it as a proxy, not as a web site:\n\n\
@@ -35,10 +36,6 @@ pub(super) fn page(method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<
         ("/", _) => StatusCode::METHOD_NOT_ALLOWED,
         _ => StatusCode::NOT_FOUND,
     };
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+    help::mark(response.headers_mut(), media_type);
     response
 }

@@ -5,14 +5,12 @@
 //! gets the answer went through curtsy, and over `https://` trusts its CA.
 
 use bytes::Bytes;
-use http::header::{self, HeaderValue};
 use http::{Method, Response, StatusCode};
 use serde_json::json;
 
 use super::body::Body;
 use super::label::Who;
-use super::{Settings, Shared};
-use crate::config::Mode;
+use super::{Settings, Shared, help};
 use crate::politeness::{HostKey, Origin, Scheme};
 
 const NAME: &str = "probe.curtsy.invalid";
@@ -39,25 +37,13 @@ pub(super) fn answer(
         // Whether HTTPS is read here at all, and whether this was.
         "intercepts": settings.leaves.is_some(),
         "intercepted": inside && origin.scheme == Scheme::Https,
-        "mode": mode(politeness.mode),
+        "mode": politeness.mode.as_str(),
         "max_wait_s": politeness.max_wait.as_secs_f64(),
     });
     let mut response = Response::new(Body::from(Bytes::from(format!("{body}\n"))));
     if *method != Method::GET && *method != Method::HEAD {
         *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
     }
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+    help::mark(response.headers_mut(), "application/json");
     response
-}
-
-fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "enforce",
-        Mode::Report => "report",
-        Mode::Off => "off",
-    }
 }

@@ -7,19 +7,18 @@ use std::path::Path;
 
 /// The statements of this part of the work. Not among them: interception (X22–X24), the image (X18), HTTP/2 (S54–S62)
 /// and what origins say about time (S63–S72).
-const REQUIRED: [(char, &[RangeInclusive<u32>]); 2] = [
-    ('S', &[1..=53, 73..=80]),
-    ('X', &[1..=17, 19..=21, 25..=26, 30..=31, 33..=35, 37..=37, 40..=40, 53..=58, 60..=60]),
-];
+const REQUIRED: [(char, &[RangeInclusive<u32>]); 2] =
+    [('S', &[1..=53, 73..=80]), ('X', &[1..=17, 19..=21, 25..=26, 30..=31, 33..=35, 37..=37, 40..=40, 53..=60])];
 
 /// Statements that need a resolver, a hundred thousand hosts or a worker that hangs, and the unit tests that check them.
-const ELSEWHERE: [(&str, &str, &str); 6] = [
+const ELSEWHERE: [(&str, &str, &str); 7] = [
     ("X2", "src/upstream/guard.rs", "fn one_private_address_spoils_the_set"),
     ("X14", "src/upstream/resolve.rs", "fn localhost_has_an_address_and_is_remembered"),
     ("X15", "src/upstream/resolve.rs", "fn a_full_cache_forgets_instead_of_failing"),
     ("X55", "src/gate/busiest.rs", "fn a_hundred_thousand_hosts_have_no_more_series_than_a_hundred"),
     ("X58", "src/admin/health.rs", "fn a_line_that_does_not_move_is_told"),
     ("X58", "src/gate/line.rs", "gate.overdue() >= Duration::from_secs(19)"),
+    ("X59", "src/config/exposed.rs", "fn a_file_that_everybody_can_read_is_told_with_its_mode"),
 ];
 
 /// Statements that hold in part only, because of what hyper and its types can do; docs/deviations.md says more.

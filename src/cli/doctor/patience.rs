@@ -7,8 +7,6 @@ use super::finding::Finding;
 use crate::programs::{self, Program};
 
 const ABOUT: &str = "timeouts";
-/// A client should wait this much longer than curtsy holds it, to be told why rather than to guess.
-const SPARE: u64 = 30;
 
 /// How long a request may have to wait.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +52,7 @@ impl Waits {
         let seconds =
             if self.intercepts { waits.plain.into_iter().chain(waits.inside).min() } else { waits.soonest() }?;
         let text = format!("{} gives up after {seconds} s by default, and a request {}", program.name, self.held());
-        self.is_too_short(f64::from(seconds)).then(|| Finding::warn(ABOUT, text, program.longer(self.enough())))
+        self.is_too_short(f64::from(seconds)).then(|| Finding::warn(ABOUT, text, program.longer_than(self.most)))
     }
 
     /// A timeout that the command is given.
@@ -64,16 +62,12 @@ impl Waits {
         }
         let text = format!("{option}: it gives up after {seconds} s, and a request {}", self.held());
         let fix =
-            programs::named(name).map_or_else(|| "a longer timeout".to_owned(), |known| known.longer(self.enough()));
+            programs::named(name).map_or_else(|| "a longer timeout".to_owned(), |known| known.longer_than(self.most));
         Finding::warn(ABOUT, text, fix)
     }
 
     fn is_too_short(&self, seconds: f64) -> bool {
         seconds < self.most.as_secs_f64()
-    }
-
-    fn enough(&self) -> u64 {
-        self.most.as_secs() + SPARE
     }
 
     fn held(&self) -> String {

@@ -11,10 +11,13 @@ mod parent;
 mod private;
 
 use std::ffi::OsString;
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use clap::Args;
+use tempfile::TempDir;
 
 use self::charge::Charge;
 use self::isolate::Cage;
@@ -156,6 +159,11 @@ impl Voice<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// For files of this run alone: nobody else can look into it, and it goes with whoever holds it, also in a panic.
+fn folder() -> io::Result<TempDir> {
+    tempfile::Builder::new().prefix("curtsy-").permissions(Permissions::from_mode(0o700)).tempdir()
 }
 
 /// Runs the command to its end with these variables.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::terminal::{Brush, printable, table};
+use super::terminal::{BOLD, Brush, printable, table};
 use crate::admin::status::Requests;
 use crate::app::{Counted, Row, Waits};
 use crate::config::{Config, Mode, RobotsMode};
@@ -58,17 +58,19 @@ pub(super) fn closing(ended: &Ended) -> String {
 }
 
 /// The end of a command that nothing was done to.
-pub(super) fn report(ended: &Ended) -> String {
+pub(super) fn report(ended: &Ended, brush: Brush) -> String {
     let sum = sum(&ended.hosts);
     let mut page = format!("{} in {}; nothing was held or denied\n", visits(&ended.hosts), long(ended.took));
     if ended.hosts.is_empty() {
         return page;
     }
     page.push_str("what curtsy would have done:\n");
-    page.push_str(&report_table(&ended.hosts));
+    page.push_str(&report_table(&ended.hosts, brush));
     page.push_str(&and_more(&ended.hosts));
     page.push_str(&rules(&ended.hosts));
-    page.push_str(&verdict(ended, &sum));
+    for line in verdict(ended, &sum).lines() {
+        page.push_str(&(brush.stroke(BOLD, line) + "\n"));
+    }
     page.push_str(&about_tunnels(ended, &sum));
     page
 }
@@ -185,7 +187,7 @@ fn about_tunnels(ended: &Ended, sum: &Row) -> String {
     page
 }
 
-fn report_table(hosts: &[Counted]) -> String {
+fn report_table(hosts: &[Counted], brush: Brush) -> String {
     let head = ["  HOST", "REQUESTS", "DELAYED", "IN ALL", "LONGEST", "DENIED", "REFUSED", "DELAY"];
     let row = |counted: &Counted| {
         let row = &counted.row;
@@ -201,7 +203,7 @@ fn report_table(hosts: &[Counted]) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = hosts.iter().take(MOST_HOSTS).map(row).collect();
-    table(&head, &rows, &[1, 2, 3, 4, 5, 6], Brush(false))
+    table(&head, &rows, &[1, 2, 3, 4, 5, 6], brush)
 }
 
 /// Which rules would have denied.
@@ -314,7 +316,7 @@ mod tests {
         row.forbidden_by(2, || "Disallow: /\u{1b}[31mx".to_owned());
         let mut ended = ended(vec![("a.test", row)]);
         ended.hosts[0].row.would_end = Some(ended.began + Duration::from_millis(4_500));
-        let page = report(&ended);
+        let page = report(&ended, Brush(false));
         assert!(
             page.contains("  a.test         4        3   6.0 s    3.0 s       1        0  1.0 s (configured)\n"),
             "{page}"

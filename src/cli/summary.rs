@@ -44,6 +44,9 @@ pub(super) fn greeting(config: &Config, address: SocketAddr) -> String {
 
 /// The end of a command that was held and denied like any other.
 pub(super) fn closing(ended: &Ended) -> String {
+    if ended.hosts.is_empty() {
+        return nothing(ended);
+    }
     let sum = sum(&ended.hosts);
     let mut parts = vec![format!("{} in {}", visits(&ended.hosts), long(ended.took)), waited(&sum.waits)];
     parts.extend(denials(&sum));
@@ -59,11 +62,11 @@ pub(super) fn closing(ended: &Ended) -> String {
 
 /// The end of a command that nothing was done to.
 pub(super) fn report(ended: &Ended, brush: Brush) -> String {
+    if ended.hosts.is_empty() {
+        return nothing(ended);
+    }
     let sum = sum(&ended.hosts);
     let mut page = format!("{} in {}; nothing was held or denied\n", visits(&ended.hosts), long(ended.took));
-    if ended.hosts.is_empty() {
-        return page;
-    }
     page.push_str("what curtsy would have done:\n");
     page.push_str(&report_table(&ended.hosts, brush));
     page.push_str(&and_more(&ended.hosts));
@@ -73,6 +76,14 @@ pub(super) fn report(ended: &Ended, brush: Brush) -> String {
     }
     page.push_str(&about_tunnels(ended, &sum));
     page
+}
+
+/// Often a sign that something is not as it was meant.
+fn nothing(ended: &Ended) -> String {
+    format!(
+        "no request came through the proxy in {}: localhost never does, and some programs ignore it (--isolate stops them)\n",
+        long(ended.took)
+    )
 }
 
 /// What a curtsy with other clients did while the command ran.
@@ -242,7 +253,7 @@ fn verdict(ended: &Ended, sum: &Row) -> String {
     }
     if sum.would_refuse > 0 {
         page.push_str(&format!(
-            "{} for more than politeness.max_wait at a time: told to come back later\n",
+            "{} would have been refused, because the wait is longer than politeness.max_wait, and told when to come back\n",
             counted(sum.would_refuse, "request")
         ));
     }
@@ -307,7 +318,7 @@ mod tests {
         assert!(page.starts_with(first), "{page}");
         assert!(page.contains("\n  a.test  3 requests  delay 1.0 s (configured)  waited 2.0 s"), "{page}");
         assert!(page.ends_with("\n  and 3 more hosts\n") && !page.contains("denied"), "{page}");
-        assert_eq!(closing(&ended(Vec::new())), "0 requests to 0 hosts in 1.5 s; none had to wait\n");
+        assert!(closing(&ended(Vec::new())).starts_with("no request came through the proxy in 1.5 s: "));
     }
 
     #[test]

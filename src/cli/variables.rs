@@ -137,7 +137,7 @@ fn java(wanted: &Wanted<'_>, exempt: &str, before: String) -> String {
     }
 }
 
-/// Java has patterns where others have names that count for all below them, and exempts all of 127.* if it is told none.
+/// Java has patterns where others have names that count for all below them. It exempts all of 127.* besides.
 fn java_exempt(exempt: &str) -> String {
     let patterns = exempt.split(',').filter(|part| !part.contains([' ', '/', '|'])).flat_map(|part| {
         match part.strip_prefix('.') {

@@ -134,10 +134,11 @@ async fn admit(
 /// Where nobody has to prove who it is, the name in a proxy URL is what a client calls itself.
 fn named(parts: &Parts, in_flight: &mut Option<InFlight>) -> Option<String> {
     let (name, _) = users::credentials(parts.headers.get(PROXY_AUTHORIZATION)?)?;
+    let name = Some(name).filter(|name| !name.is_empty())?;
     if let Some(entry) = in_flight.as_mut().and_then(InFlight::entry) {
         entry.user = Some(name.clone());
     }
-    Some(name).filter(|name| !name.is_empty())
+    Some(name)
 }
 
 fn refuse(

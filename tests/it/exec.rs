@@ -193,7 +193,7 @@ while True: time.sleep(0.01)";
     let done = Done::of(child.wait_with_output().expect("our own child"));
     assert_eq!(done.out, "SIGHUP SIGINT SIGQUIT SIGUSR1 SIGUSR2 SIGWINCH SIGTERM\n", "{}", done.err);
     assert_eq!(done.code, Some(5));
-    done.says("curtsy: 0 requests to 0 hosts in ");
+    done.says("curtsy: no request came through the proxy in ");
 }
 
 /// Issue 9, 1: Ctrl-C is typed once, and the command hears it once. `script` gives it a terminal.
@@ -221,7 +221,7 @@ fn what_is_typed_reaches_the_command_once() {
     std::io::Read::read_to_string(&mut out, &mut told).expect("a terminal");
     assert_eq!(child.wait().expect("our own child").code(), Some(3), "{told}");
     assert_eq!(told.matches("got-int").count(), 1, "{told}");
-    assert!(told.contains("0 requests to 0 hosts"), "{told}");
+    assert!(told.contains("no request came through the proxy"), "{told}");
 }
 
 /// Issue 9, 7: nothing is held or denied, and the end tells what would have been.
@@ -333,6 +333,21 @@ fn a_command_can_trust_what_reads_its_https() {
     let left: Vec<_> = std::fs::read_dir(home.0.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("curtsy-")), "{left:?}");
     assert!(!std::path::Path::new(&home.path("state/curtsy/ca.key")).exists(), "no CA is kept");
+}
+
+/// Issue 9, 1: Java's own tool reads the trust store that is made for Java.
+#[test]
+fn java_reads_its_trust_store() {
+    if Command::new("keytool").arg("-help").output().is_err() {
+        eprintln!("not tried, because Java is not installed");
+        return;
+    }
+    let script = "keytool -list -storepass changeit -keystore $(dirname $SSL_CERT_FILE)/trust.jks 2>/dev/null
+                  grep -c BEGIN $SSL_CERT_FILE; echo $JAVA_TOOL_OPTIONS";
+    let done = Home::new().run("--intercept --java", &["sh", "-c", script]);
+    let bundled = done.out.lines().rev().nth(1).expect("a number").to_owned();
+    assert_eq!(done.out.matches("trustedCertEntry").count().to_string(), bundled, "{}", done.out);
+    assert!(done.out.contains("-Djavax.net.ssl.trustStore="), "{}", done.out);
 }
 
 /// Issue 9, 1: whoever does not use the proxy gets nowhere.

@@ -21,6 +21,7 @@ use tempfile::TempDir;
 
 use self::charge::Charge;
 use self::isolate::Cage;
+use super::Manners;
 use super::admin::Trouble;
 use super::config::Streams;
 use super::env::client_name;
@@ -55,21 +56,8 @@ pub(super) struct ExecArgs {
     /// What the command is to call itself, for fair queues and logs
     #[arg(long = "as", value_name = "NAME", value_parser = client_name)]
     name: Option<String>,
-    /// Time between two requests to one host
-    #[arg(long, value_name = "TIME")]
-    delay: Option<String>,
-    /// Requests in flight to one host
-    #[arg(long, value_name = "N")]
-    concurrency: Option<String>,
-    /// Longest a request is held
-    #[arg(long, value_name = "TIME")]
-    max_wait: Option<String>,
-    /// robots.txt: enforce, warn or off
-    #[arg(long, value_name = "MODE")]
-    robots: Option<String>,
-    /// Where to keep what is learned; "memory" keeps nothing
-    #[arg(long, value_name = "DIR")]
-    state_dir: Option<String>,
+    #[command(flatten)]
+    manners: Manners,
     /// Set JAVA_TOOL_OPTIONS too; every JVM prints a line about it
     #[arg(long)]
     java: bool,
@@ -89,18 +77,7 @@ pub(super) struct ExecArgs {
 
 impl ExecArgs {
     pub(super) fn add_to(&self, overrides: &mut Overrides) {
-        let single = [
-            ("--delay", "politeness.delay", &self.delay),
-            ("--concurrency", "politeness.concurrency", &self.concurrency),
-            ("--max-wait", "politeness.max_wait", &self.max_wait),
-            ("--robots", "robots.mode", &self.robots),
-            ("--state-dir", "state_dir", &self.state_dir),
-        ];
-        for (flag, path, value) in single {
-            if let Some(value) = value {
-                overrides.add(flag, path, value);
-            }
-        }
+        self.manners.add_to(overrides);
         if self.intercept {
             overrides.add("--intercept", "tls.intercept", "true");
         }

@@ -77,7 +77,11 @@ fn take_back(args: &EnvArgs) -> Result<String, Trouble> {
 
 fn set(args: &EnvArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Result<Result<String, Trouble>> {
     let ask = AskArgs::of(args.admin.clone());
-    let found = match proxy::find(&ask, args.proxy.as_deref(), sources, args.no_ca) {
+    let found = proxy::find(&ask, args.proxy.as_deref(), sources, args.no_ca).and_then(|mut found| {
+        let trust = proxy::trusting(found.pem.as_deref(), sources, &mut found.notes)?;
+        Ok((found, trust))
+    });
+    let (found, trust) = match found {
         Ok(found) => found,
         Err(trouble) => return Ok(Err(trouble)),
     };
@@ -85,7 +89,7 @@ fn set(args: &EnvArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Resu
         writeln!(streams.err, "note: {note}")?;
     }
     let address = variables::Address { name: args.name.clone(), ..found.address };
-    let wanted = Wanted { proxy: &address, trust: found.trust.as_ref(), java: args.java };
+    let wanted = Wanted { proxy: &address, trust: trust.as_ref(), java: args.java };
     let all: Vec<Variable> = variables::variables(&wanted, |name| sources.env.get(name).cloned());
     let names: Vec<&str> = variables::names().collect();
     Ok(args.format.set(&all, &names).map_err(Trouble::failure))

@@ -11,13 +11,17 @@ mod parent;
 mod private;
 
 use std::ffi::OsString;
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use clap::Args;
+use tempfile::TempDir;
 
 use self::charge::Charge;
 use self::isolate::Cage;
+use super::Manners;
 use super::admin::Trouble;
 use super::config::Streams;
 use super::env::client_name;
@@ -52,21 +56,8 @@ pub(super) struct ExecArgs {
     /// What the command is to call itself, for fair queues and logs
     #[arg(long = "as", value_name = "NAME", value_parser = client_name)]
     name: Option<String>,
-    /// Time between two requests to one host
-    #[arg(long, value_name = "TIME")]
-    delay: Option<String>,
-    /// Requests in flight to one host
-    #[arg(long, value_name = "N")]
-    concurrency: Option<String>,
-    /// Longest a request is held
-    #[arg(long, value_name = "TIME")]
-    max_wait: Option<String>,
-    /// robots.txt: enforce, warn or off
-    #[arg(long, value_name = "MODE")]
-    robots: Option<String>,
-    /// Where to keep what is learned; "memory" keeps nothing
-    #[arg(long, value_name = "DIR")]
-    state_dir: Option<String>,
+    #[command(flatten)]
+    manners: Manners,
     /// Set JAVA_TOOL_OPTIONS too; every JVM prints a line about it
     #[arg(long)]
     java: bool,
@@ -86,18 +77,7 @@ pub(super) struct ExecArgs {
 
 impl ExecArgs {
     pub(super) fn add_to(&self, overrides: &mut Overrides) {
-        let single = [
-            ("--delay", "politeness.delay", &self.delay),
-            ("--concurrency", "politeness.concurrency", &self.concurrency),
-            ("--max-wait", "politeness.max_wait", &self.max_wait),
-            ("--robots", "robots.mode", &self.robots),
-            ("--state-dir", "state_dir", &self.state_dir),
-        ];
-        for (flag, path, value) in single {
-            if let Some(value) = value {
-                overrides.add(flag, path, value);
-            }
-        }
+        self.manners.add_to(overrides);
         if self.intercept {
             overrides.add("--intercept", "tls.intercept", "true");
         }
@@ -156,6 +136,11 @@ impl Voice<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// For files of this run alone: nobody else can look into it, and it goes with whoever holds it, also in a panic.
+fn folder() -> io::Result<TempDir> {
+    tempfile::Builder::new().prefix("curtsy-").permissions(Permissions::from_mode(0o700)).tempdir()
 }
 
 /// Runs the command to its end with these variables.

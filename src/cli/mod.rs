@@ -122,21 +122,8 @@ struct Settings {
     /// Health and metrics; "off" for none
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
-    /// Where to keep what survives a restart; "memory" keeps nothing
-    #[arg(long, value_name = "DIR")]
-    state_dir: Option<String>,
-    /// Time between two requests to one host
-    #[arg(long, value_name = "TIME")]
-    delay: Option<String>,
-    /// Requests in flight to one host
-    #[arg(long, value_name = "N")]
-    concurrency: Option<String>,
-    /// Longest a request is held
-    #[arg(long, value_name = "TIME")]
-    max_wait: Option<String>,
-    /// robots.txt: enforce, warn or off
-    #[arg(long, value_name = "MODE")]
-    robots: Option<String>,
+    #[command(flatten)]
+    manners: Manners,
     /// Decrypt HTTPS with the local CA (see `curtsy ca`), so that paths and answers inside count
     #[arg(long)]
     intercept: bool,
@@ -154,6 +141,50 @@ struct Settings {
     access_log: Option<String>,
 }
 
+/// Those of them that one command may want otherwise, too.
+#[derive(Args, Clone, Debug, Default)]
+struct Manners {
+    /// Where to keep what survives a restart; "memory" keeps nothing
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<String>,
+    /// Time between two requests to one host
+    #[arg(long, value_name = "TIME")]
+    delay: Option<String>,
+    /// Requests in flight to one host
+    #[arg(long, value_name = "N")]
+    concurrency: Option<String>,
+    /// Longest a request is held
+    #[arg(long, value_name = "TIME")]
+    max_wait: Option<String>,
+    /// robots.txt: enforce, warn or off
+    #[arg(long, value_name = "MODE")]
+    robots: Option<String>,
+}
+
+impl Manners {
+    fn add_to(&self, overrides: &mut Overrides) {
+        put(
+            overrides,
+            &[
+                ("--state-dir", "state_dir", &self.state_dir),
+                ("--delay", "politeness.delay", &self.delay),
+                ("--concurrency", "politeness.concurrency", &self.concurrency),
+                ("--max-wait", "politeness.max_wait", &self.max_wait),
+                ("--robots", "robots.mode", &self.robots),
+            ],
+        );
+    }
+}
+
+/// Flag, key and what was given.
+fn put(overrides: &mut Overrides, given: &[(&str, &str, &Option<String>)]) {
+    for (flag, path, value) in given {
+        if let Some(value) = value {
+            overrides.add(flag, path, value);
+        }
+    }
+}
+
 impl Settings {
     fn add_to(&self, overrides: &mut Overrides) {
         for address in &self.listen {
@@ -165,22 +196,16 @@ impl Settings {
         if self.intercept {
             overrides.add("--intercept", "tls.intercept", "true");
         }
-        let single = [
-            ("--admin", "admin", &self.admin),
-            ("--state-dir", "state_dir", &self.state_dir),
-            ("--delay", "politeness.delay", &self.delay),
-            ("--concurrency", "politeness.concurrency", &self.concurrency),
-            ("--max-wait", "politeness.max_wait", &self.max_wait),
-            ("--robots", "robots.mode", &self.robots),
-            ("--log-level", "log.level", &self.log_level),
-            ("--log-format", "log.format", &self.log_format),
-            ("--access-log", "log.access", &self.access_log),
-        ];
-        for (flag, path, value) in single {
-            if let Some(value) = value {
-                overrides.add(flag, path, value);
-            }
-        }
+        self.manners.add_to(overrides);
+        put(
+            overrides,
+            &[
+                ("--admin", "admin", &self.admin),
+                ("--log-level", "log.level", &self.log_level),
+                ("--log-format", "log.format", &self.log_format),
+                ("--access-log", "log.access", &self.access_log),
+            ],
+        );
     }
 }
 
@@ -258,7 +283,7 @@ mod tests {
         for line in [["curtsy", "--delay", "2s", "run"], ["curtsy", "run", "--delay", "2s"]] {
             let cli = Cli::parse_from(line);
             let Some(Command::Run(run)) = cli.command else { panic!("run expected") };
-            assert_eq!(cli.settings.delay.or(run.settings.delay).as_deref(), Some("2s"));
+            assert_eq!(cli.settings.manners.delay.or(run.settings.manners.delay).as_deref(), Some("2s"));
         }
     }
 }

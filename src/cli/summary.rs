@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::terminal::{Brush, printable, table};
+use super::terminal::{BOLD, Brush, printable, table};
 use crate::admin::status::Requests;
 use crate::app::{Counted, Row, Waits};
 use crate::config::{Config, Mode, RobotsMode};
@@ -44,6 +44,9 @@ pub(super) fn greeting(config: &Config, address: SocketAddr) -> String {
 
 /// The end of a command that was held and denied like any other.
 pub(super) fn closing(ended: &Ended) -> String {
+    if ended.hosts.is_empty() {
+        return nothing(ended);
+    }
     let sum = sum(&ended.hosts);
     let mut parts = vec![format!("{} in {}", visits(&ended.hosts), long(ended.took)), waited(&sum.waits)];
     parts.extend(denials(&sum));
@@ -58,19 +61,29 @@ pub(super) fn closing(ended: &Ended) -> String {
 }
 
 /// The end of a command that nothing was done to.
-pub(super) fn report(ended: &Ended) -> String {
+pub(super) fn report(ended: &Ended, brush: Brush) -> String {
+    if ended.hosts.is_empty() {
+        return nothing(ended);
+    }
     let sum = sum(&ended.hosts);
     let mut page = format!("{} in {}; nothing was held or denied\n", visits(&ended.hosts), long(ended.took));
-    if ended.hosts.is_empty() {
-        return page;
-    }
     page.push_str("what curtsy would have done:\n");
-    page.push_str(&report_table(&ended.hosts));
+    page.push_str(&report_table(&ended.hosts, brush));
     page.push_str(&and_more(&ended.hosts));
     page.push_str(&rules(&ended.hosts));
-    page.push_str(&verdict(ended, &sum));
+    for line in verdict(ended, &sum).lines() {
+        page.push_str(&(brush.stroke(BOLD, line) + "\n"));
+    }
     page.push_str(&about_tunnels(ended, &sum));
     page
+}
+
+/// Often a sign that something is not as it was meant.
+fn nothing(ended: &Ended) -> String {
+    format!(
+        "no request came through the proxy in {}: localhost never does, and some programs ignore it (--isolate stops them)\n",
+        long(ended.took)
+    )
 }
 
 /// What a curtsy with other clients did while the command ran.
@@ -185,7 +198,7 @@ fn about_tunnels(ended: &Ended, sum: &Row) -> String {
     page
 }
 
-fn report_table(hosts: &[Counted]) -> String {
+fn report_table(hosts: &[Counted], brush: Brush) -> String {
     let head = ["  HOST", "REQUESTS", "DELAYED", "IN ALL", "LONGEST", "DENIED", "REFUSED", "DELAY"];
     let row = |counted: &Counted| {
         let row = &counted.row;
@@ -201,7 +214,7 @@ fn report_table(hosts: &[Counted]) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = hosts.iter().take(MOST_HOSTS).map(row).collect();
-    table(&head, &rows, &[1, 2, 3, 4, 5, 6], Brush(false))
+    table(&head, &rows, &[1, 2, 3, 4, 5, 6], brush)
 }
 
 /// Which rules would have denied.
@@ -240,7 +253,7 @@ fn verdict(ended: &Ended, sum: &Row) -> String {
     }
     if sum.would_refuse > 0 {
         page.push_str(&format!(
-            "{} for more than politeness.max_wait at a time: told to come back later\n",
+            "{} would have been refused, because the wait is longer than politeness.max_wait, and told when to come back\n",
             counted(sum.would_refuse, "request")
         ));
     }
@@ -305,7 +318,7 @@ mod tests {
         assert!(page.starts_with(first), "{page}");
         assert!(page.contains("\n  a.test  3 requests  delay 1.0 s (configured)  waited 2.0 s"), "{page}");
         assert!(page.ends_with("\n  and 3 more hosts\n") && !page.contains("denied"), "{page}");
-        assert_eq!(closing(&ended(Vec::new())), "0 requests to 0 hosts in 1.5 s; none had to wait\n");
+        assert!(closing(&ended(Vec::new())).starts_with("no request came through the proxy in 1.5 s: "));
     }
 
     #[test]
@@ -314,7 +327,7 @@ mod tests {
         row.forbidden_by(2, || "Disallow: /\u{1b}[31mx".to_owned());
         let mut ended = ended(vec![("a.test", row)]);
         ended.hosts[0].row.would_end = Some(ended.began + Duration::from_millis(4_500));
-        let page = report(&ended);
+        let page = report(&ended, Brush(false));
         assert!(
             page.contains("  a.test         4        3   6.0 s    3.0 s       1        0  1.0 s (configured)\n"),
             "{page}"

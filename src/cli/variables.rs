@@ -92,7 +92,7 @@ pub(super) fn variables(wanted: &Wanted<'_>, before: impl Fn(&str) -> Option<Str
         all.push((PHP, php(before(PHP).unwrap_or_default(), &shown(&trust.php))));
     }
     if wanted.java {
-        let options = java(wanted, before(JAVA).unwrap_or_default());
+        let options = java(wanted, &exempt, before(JAVA).unwrap_or_default());
         all.push((JAVA, options));
     }
     all
@@ -121,11 +121,12 @@ fn php(before: String, folder: &str) -> String {
 }
 
 /// The last one given counts, so ours stand behind.
-fn java(wanted: &Wanted<'_>, before: String) -> String {
+fn java(wanted: &Wanted<'_>, exempt: &str, before: String) -> String {
     let Address { host, port, .. } = wanted.proxy;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let mut ours =
         format!("-Dhttp.proxyHost={host} -Dhttp.proxyPort={port} -Dhttps.proxyHost={host} -Dhttps.proxyPort={port}");
+    ours.push_str(&format!(" -Dhttp.nonProxyHosts={}", java_exempt(exempt)));
     if let Some(trust) = wanted.trust {
         let store = trust.java.display();
         ours.push_str(&format!(" -Djavax.net.ssl.trustStore={store} -Djavax.net.ssl.trustStorePassword=changeit"));
@@ -134,6 +135,19 @@ fn java(wanted: &Wanted<'_>, before: String) -> String {
         before if before.is_empty() || before.contains(&ours) => ours,
         before => format!("{before} {ours}"),
     }
+}
+
+/// Java has patterns where others have names that count for all below them. It exempts all of 127.* besides.
+fn java_exempt(exempt: &str) -> String {
+    let patterns = exempt.split(',').filter(|part| !part.contains([' ', '/', '|'])).flat_map(|part| {
+        match part.strip_prefix('.') {
+            Some(name) => vec![format!("*.{name}")],
+            None if part.contains(':') => vec![format!("[{part}]")],
+            None if part.starts_with(|c: char| c.is_ascii_digit()) || !part.contains('.') => vec![part.to_owned()],
+            None => vec![part.to_owned(), format!("*.{part}")],
+        }
+    });
+    patterns.collect::<Vec<_>>().join("|")
 }
 
 #[cfg(test)]
@@ -183,7 +197,8 @@ mod tests {
         let told = all(None, true, &[(JAVA, "-Xmx1g")]);
         let value = value(&told, JAVA).unwrap().to_owned();
         assert!(value.starts_with("-Xmx1g -Dhttp.proxyHost=127.0.0.1") && value.contains("-Dhttps.proxyPort=3128"));
-        assert!(!all(None, true, &[(JAVA, "-Dhttp.proxyHost=x")]).is_empty());
+        assert!(value.ends_with(" -Dhttp.nonProxyHosts=localhost|127.0.0.1|[::1]"), "{value}");
+        assert_eq!(java_exempt("a.test,.b.test,10.0.0.0/8,::1"), "a.test|*.a.test|*.b.test|[::1]");
     }
 
     #[test]

@@ -120,6 +120,39 @@ fn what_is_throttled_is_sent_again_and_counted() {
     done.says("(learned)");
 }
 
+/// Issue 9, 1: each under its own heading, and none of them a request that the origin saw.
+#[test]
+fn what_was_not_sent_is_told_apart() {
+    let (home, origin) = (Home::new(), with_rules());
+    let closed = std::net::TcpListener::bind("127.0.0.3:0").unwrap().local_addr().unwrap();
+    let (a, b) = (origin.url("/a"), origin.url("/b"));
+    let script = format!(
+        "curl -sS {a}; curl -sS -m 0.3 {b} || echo left
+         curl -sS -o /dev/null -w '%{{http_code}} ' http://10.0.0.1/ http://{closed}/"
+    );
+    let done = home.run("--delay 20s", &["sh", "-c", &script]);
+    assert!(done.out.starts_with("helloleft\n403 "), "{}{}", done.out, done.err);
+    assert_eq!(pages(&origin), ["GET /a HTTP/1.1"]);
+    done.says("curtsy: 1 request to 1 host in ");
+    done.says("; 1 denied because robots.txt could not be had; 1 refused; 1 gave up\n");
+    done.says("  10.0.0.1  0 requests");
+}
+
+/// Issue 9, 1: nothing of the CA stays behind, however it ends.
+#[test]
+fn a_signal_leaves_nothing_behind() {
+    let home = Home::new();
+    let script = "echo $SSL_CERT_FILE > where; mv where ready; exec sleep 60";
+    let child = home.start("--intercept", &["sh", "-c", script]);
+    assert!(soon(|| std::path::Path::new(&home.path("ready")).exists()));
+    let bundle = std::fs::read_to_string(home.path("ready")).unwrap();
+    assert!(std::path::Path::new(bundle.trim()).exists(), "{bundle}");
+    assert!(Command::new("sh").args(["-c", &format!("kill -TERM {}", child.id())]).status().unwrap().success());
+    let done = Done::of(child.wait_with_output().expect("our own child"));
+    assert_eq!(done.code, Some(143), "{}", done.err);
+    assert!(!std::path::Path::new(bundle.trim()).parent().unwrap().exists(), "{bundle}");
+}
+
 /// Issue 9, 1
 #[test]
 fn codes_and_variables_pass_through() {
@@ -160,7 +193,7 @@ while True: time.sleep(0.01)";
     let done = Done::of(child.wait_with_output().expect("our own child"));
     assert_eq!(done.out, "SIGHUP SIGINT SIGQUIT SIGUSR1 SIGUSR2 SIGWINCH SIGTERM\n", "{}", done.err);
     assert_eq!(done.code, Some(5));
-    done.says("curtsy: 0 requests to 0 hosts in ");
+    done.says("curtsy: no request came through the proxy in ");
 }
 
 /// Issue 9, 1: Ctrl-C is typed once, and the command hears it once. `script` gives it a terminal.
@@ -188,7 +221,7 @@ fn what_is_typed_reaches_the_command_once() {
     std::io::Read::read_to_string(&mut out, &mut told).expect("a terminal");
     assert_eq!(child.wait().expect("our own child").code(), Some(3), "{told}");
     assert_eq!(told.matches("got-int").count(), 1, "{told}");
-    assert!(told.contains("0 requests to 0 hosts"), "{told}");
+    assert!(told.contains("no request came through the proxy"), "{told}");
 }
 
 /// Issue 9, 7: nothing is held or denied, and the end tells what would have been.
@@ -238,12 +271,22 @@ fn learning_is_shared_one_after_the_other() {
 #[test]
 fn a_command_can_go_through_the_curtsy_that_runs() {
     let (home, origin) = (Home::new(), with_rules());
-    let program = Program::start("admin = \"127.0.0.1:0\"", "");
+    let authority = Authority::new();
+    let secure = tls_origin::on("127.0.0.2", authority.server_with(&["127.0.0.2"], |_| ()), |visitor| {
+        while visitor.request().is_some() {
+            visitor.send(HELLO);
+        }
+    });
+    let tls = format!("[tls]\nintercept = true\nextra_roots = [{:?}]\n", authority.file());
+    let program = Program::start("admin = \"127.0.0.1:0\"", &tls);
     let admin = program.event("ready").expect("it is ready")["admin"].as_str().expect("an address").to_owned();
     let done = home.run(&format!("--attach --as news --admin http://{admin}"), &["curl", "-sS", &origin.url("/a")]);
     assert_eq!((done.code, done.out.as_str()), (Some(0), "hello"), "{}", done.err);
     done.says(&format!("goes through the curtsy that runs on {}", program.address()));
     done.says("that curtsy had 1 request of all its clients");
+    let page = tls_origin::https(&secure, "/");
+    let read = home.run(&format!("--attach --admin http://{admin}"), &["curl", "-sS", &page]);
+    assert_eq!(read.out, "hello", "its CA is trusted: {}", read.err);
     program.stop();
     let nobody = home.run(&format!("--attach --admin http://{admin}"), &["true"]);
     assert_eq!(nobody.code, Some(4), "{}", nobody.err);
@@ -290,6 +333,21 @@ fn a_command_can_trust_what_reads_its_https() {
     let left: Vec<_> = std::fs::read_dir(home.0.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!left.iter().any(|name| name.to_string_lossy().starts_with("curtsy-")), "{left:?}");
     assert!(!std::path::Path::new(&home.path("state/curtsy/ca.key")).exists(), "no CA is kept");
+}
+
+/// Issue 9, 1: Java's own tool reads the trust store that is made for Java.
+#[test]
+fn java_reads_its_trust_store() {
+    if Command::new("keytool").arg("-help").output().is_err() {
+        eprintln!("not tried, because Java is not installed");
+        return;
+    }
+    let script = "keytool -list -storepass changeit -keystore $(dirname $SSL_CERT_FILE)/trust.jks 2>/dev/null
+                  grep -c BEGIN $SSL_CERT_FILE; echo $JAVA_TOOL_OPTIONS";
+    let done = Home::new().run("--intercept --java", &["sh", "-c", script]);
+    let bundled = done.out.lines().rev().nth(1).expect("a number").to_owned();
+    assert_eq!(done.out.matches("trustedCertEntry").count().to_string(), bundled, "{}", done.out);
+    assert!(done.out.contains("-Djavax.net.ssl.trustStore="), "{}", done.out);
 }
 
 /// Issue 9, 1: whoever does not use the proxy gets nowhere.

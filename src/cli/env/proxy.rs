@@ -8,12 +8,13 @@ use crate::app;
 use crate::cli::admin::{AskArgs, Call, NOBODY, Running, Trouble};
 use crate::cli::trust::Trust;
 use crate::cli::variables::Address;
-use crate::config::{self, Config, Listen, Sources};
-use crate::store;
+use crate::config::{self, Listen, Sources};
+use crate::{store, tls};
 
 pub(in crate::cli) struct Found {
     pub(in crate::cli) address: Address,
-    pub(in crate::cli) trust: Option<Trust>,
+    /// What clients have to trust, if it intercepts.
+    pub(in crate::cli) pem: Option<String>,
     /// What whoever asked should know.
     pub(in crate::cli) notes: Vec<String>,
 }
@@ -36,13 +37,7 @@ pub(in crate::cli) fn running(ask: &AskArgs, sources: &Sources, no_ca: bool) -> 
     let at = Running::find(ask, sources)?;
     let address = reachable(first, at.address.ip());
     let pem = if no_ca { None } else { ca_of(&at)? };
-    let mut notes = Vec::new();
-    let config = config::load(sources).ok().map(|loaded| loaded.config);
-    let trust = match pem {
-        Some(pem) => trusting(config.as_ref(), &pem, sources, &mut notes)?,
-        None => None,
-    };
-    Ok(Found { address, trust, notes })
+    Ok(Found { address, pem, notes: Vec::new() })
 }
 
 pub(in crate::cli) fn status(ask: &AskArgs, sources: &Sources) -> Result<Status, Trouble> {
@@ -65,26 +60,22 @@ fn configured(sources: &Sources, named: &Option<Address>, no_ca: bool) -> Result
         return Err(Trouble::failure("the configured port is chosen at start, and no curtsy runs that could tell it"));
     }
     let loopback: IpAddr = if listen.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
-    let mut notes = vec!["no curtsy runs yet; start one with `curtsy`".to_owned()];
     let files = app::ca_files(&config).filter(|files| config.tls.intercept && !no_ca && files.certificate().exists());
-    let trust = match files.map(|files| files.certificates()).transpose() {
-        Ok(Some(certificates)) => {
-            let pem: String = certificates.iter().map(crate::tls::pem).collect();
-            trusting(Some(&config), &pem, sources, &mut notes)?
-        }
-        Ok(None) => None,
-        Err(error) => return Err(Trouble::failure(error.to_string())),
-    };
-    Ok(Found { address: reachable(*listen, loopback), trust, notes })
+    let certificates = files.map(|files| files.certificates()).transpose();
+    let certificates = certificates.map_err(|error| Trouble::failure(error.to_string()))?;
+    let pem = certificates.map(|certificates| certificates.iter().map(tls::pem).collect());
+    let notes = vec!["no curtsy runs yet; start one with `curtsy`".to_owned()];
+    Ok(Found { address: reachable(*listen, loopback), pem, notes })
 }
 
-/// The files that the variables name are kept beside the CA.
-fn trusting(
-    config: Option<&Config>,
-    pem: &str,
+/// Keeps the files that the variables name beside the CA, if there is anything to trust and a place for it.
+pub(super) fn trusting(
+    pem: Option<&str>,
     sources: &Sources,
     notes: &mut Vec<String>,
 ) -> Result<Option<Trust>, Trouble> {
+    let Some(pem) = pem else { return Ok(None) };
+    let config = config::load(sources).ok().map(|loaded| loaded.config);
     let Some(state) = config.and_then(|config| store::directory(&config.state_dir)) else {
         let why = "nothing is kept here (`state_dir` is \"memory\"), so there is no place for the CA's files, and what \
                    has clients trust it is left out";

@@ -2,11 +2,12 @@
 //!
 //! That one has other clients too, so what it counts is told as what it is: everybody's.
 
-use super::{ExecArgs, Failed, Voice, obey};
+use super::{ExecArgs, Failed, Voice, folder, obey};
 use crate::admin::status::Requests;
 use crate::cli::admin::AskArgs;
 use crate::cli::env;
 use crate::cli::summary;
+use crate::cli::trust::Trust;
 use crate::cli::variables::{self, Address, Wanted};
 use crate::clock;
 use crate::config::Sources;
@@ -17,11 +18,11 @@ pub(super) fn run(args: &ExecArgs, sources: &Sources, voice: &mut Voice<'_, '_>)
     let before = env::status(&ask, sources)?;
     let proxy = Address { name: args.name.clone(), ..found.address };
     voice.say(&format!("this command goes through the curtsy that runs on {}:{}", proxy.host, proxy.port))?;
-    for note in &found.notes {
-        voice.say(note)?;
-    }
-    let wanted = Wanted { proxy: &proxy, trust: found.trust.as_ref(), java: args.java };
-    let all = variables::variables(&wanted, |name| sources.env.get(name).cloned());
+    let variable = |name: &str| sources.env.get(name).cloned();
+    let folder = folder()?;
+    let trust = found.pem.map(|pem| Trust::write(folder.path(), &pem, variable)).transpose()?;
+    let wanted = Wanted { proxy: &proxy, trust: trust.as_ref(), java: args.java };
+    let all = variables::variables(&wanted, variable);
     let began = clock::now();
     let code = obey(args, &all, None, voice)?;
     let took = clock::now() - began;

@@ -16,10 +16,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::time::Duration;
 
-use tempfile::TempDir;
-
 use super::charge::Charge;
-use super::{Failed, NOT_FOUND, NOT_RUNNABLE};
+use super::{Failed, NOT_FOUND, NOT_RUNNABLE, folder};
 use crate::cli::admin::Trouble;
 use crate::cli::variables::Variable;
 use crate::clock;
@@ -69,16 +67,6 @@ impl Cage {
             false => Err(Failed::Command(if code == NOT_FOUND { NOT_FOUND } else { NOT_RUNNABLE }, why)),
         }
     }
-}
-
-/// Goes with whoever holds it.
-fn folder() -> io::Result<TempDir> {
-    tempfile::Builder::new().prefix("curtsy-").permissions(private()).tempdir()
-}
-
-fn private() -> std::fs::Permissions {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::Permissions::from_mode(0o700)
 }
 
 fn accept(socket: &UnixListener) -> io::Result<UnixStream> {

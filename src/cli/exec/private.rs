@@ -3,13 +3,12 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use tempfile::TempDir;
-
 use super::isolate::Cage;
-use super::{ExecArgs, Failed, Voice, obey, parent};
+use super::{ExecArgs, Failed, Voice, folder, obey, parent};
 use crate::app::{Listeners, Running, StartError};
 use crate::cli::admin::Trouble;
 use crate::cli::summary::{self, Ended};
+use crate::cli::terminal::Brush;
 use crate::cli::trust::Trust;
 use crate::cli::variables::{self, Address, Wanted};
 use crate::clock;
@@ -38,7 +37,7 @@ pub(super) fn run(args: &ExecArgs, sources: &Sources, voice: &mut Voice<'_, '_>)
     running.stop();
     let code = code?;
     let ended = Ended { hosts: tally.hosts(), tunnels: tally.tunnels(), began, took, intercepts: config.tls.intercept };
-    let page = if args.report { summary::report(&ended) } else { summary::closing(&ended) };
+    let page = if args.report { summary::report(&ended, Brush(voice.streams.paint)) } else { summary::closing(&ended) };
     voice.say(&page)?;
     Ok(code)
 }
@@ -52,18 +51,12 @@ fn accompanied(
     voice: &mut Voice<'_, '_>,
 ) -> Result<u8, Failed> {
     let variable = |name: &str| sources.env.get(name).cloned();
-    let folder = running.ca_pem().map(|pem| folder().map(|folder| (folder, pem))).transpose()?;
-    let trust = folder.as_ref().map(|(folder, pem)| Trust::write(folder.path(), pem, variable)).transpose()?;
+    let folder = folder()?;
+    let trust = running.ca_pem().map(|pem| Trust::write(folder.path(), &pem, variable)).transpose()?;
     let address = running.proxy_address();
     let proxy = Address { host: address.ip().to_string(), port: address.port(), name: args.name.clone() };
     let wanted = Wanted { proxy: &proxy, trust: trust.as_ref(), java: args.java };
     obey(args, &variables::variables(&wanted, variable), cage, voice)
-}
-
-/// Goes with whoever holds it, also in a panic.
-fn folder() -> std::io::Result<TempDir> {
-    use std::os::unix::fs::PermissionsExt;
-    tempfile::Builder::new().prefix("curtsy-").permissions(std::fs::Permissions::from_mode(0o700)).tempdir()
 }
 
 /// What a proxy for one command is different in.

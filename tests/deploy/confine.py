@@ -4,7 +4,7 @@
 
 The root is read-only but for the state directory, other people's folders are hidden, no right is left, and calls that
 SystemCallFilter, RestrictAddressFamilies and MemoryDenyWriteExecute forbid end the program or fail, as they would in the
-kernel. Each restriction is read from the unit: one that is loosened there is not tested here.
+kernel. What is done here must stand in the unit, or it fails.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ import rights
 PROT_WRITE, PROT_EXEC = 2, 4
 # From libseccomp's.
 KILL, ALLOW = 0x80000000, 0x7FFF0000
-GREATER, MASKED_EQUAL = 6, 7
+EQUAL, GREATER, MASKED_EQUAL = 4, 6, 7
 EPERM, EAFNOSUPPORT = 1, 97
 SOMEBODY = 61184  # the first of those that DynamicUser chooses from
 PLACE = pathlib.Path("/mnt")
@@ -134,7 +134,7 @@ def filter_calls(calls, families):
     # One rule for each family: libseccomp takes one comparison of an argument at a time.
     for family in range(max(families) + 1):
         action = ALLOW if family in families else error(EAFNOSUPPORT)
-        rule(action, "socket", Comparison(0, 4, family, 0))
+        rule(action, "socket", Comparison(0, EQUAL, family, 0))
     rule(error(EAFNOSUPPORT), "socket", Comparison(0, GREATER, max(families), 0))
     for call in calls - {"mmap", "mprotect", "socket"}:
         rule(ALLOW, call)

@@ -1,6 +1,7 @@
 //! Starting, stopping and changing course: signals, drains, reloads, and a shortage of file descriptors.
 
 use std::net::TcpListener;
+use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
@@ -9,7 +10,7 @@ use curtsy::config::Destination;
 
 use crate::support::deadline::Stopwatch;
 use crate::support::origin::HELLO;
-use crate::support::program::run;
+use crate::support::program::{curtsy, run};
 use crate::support::{Client, Curtsy, Origin, PATIENCE, Program, ms, soon};
 
 /// An origin that answers each request when the test says so.
@@ -131,6 +132,28 @@ fn a_hangup_signal_reads_the_file_again() {
         "{:#?}",
         program.stderr()
     );
+}
+
+/// Issue 9
+#[test]
+fn a_supervisor_is_told_how_it_stands() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let heard = || {
+        let mut buffer = [0; 64];
+        let length = socket.recv(&mut buffer).expect("the supervisor is told something");
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    let mut command = curtsy();
+    command.env("NOTIFY_SOCKET", &path);
+    let program = Program::start_by(command, "", "");
+    assert_eq!(heard(), "READY=1");
+    program.signal("HUP");
+    assert_eq!([heard(), heard()], ["RELOADING=1", "READY=1"]);
+    program.stop();
+    assert_eq!(heard(), "STOPPING=1");
 }
 
 /// Issue 2

@@ -1,6 +1,7 @@
 """What each client does, and what must be true of it afterwards."""
 
 import gzip
+import shlex
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ import files
 import programs
 import recipes
 import shops
-from curtsy import Curtsy
+from curtsy import Curtsy, bare_environment
 from gaps import TOLERANCE, check_gaps, pages_seen
 
 MODES = {"plain": "http", "tunnel": "https", "intercept": "https"}
@@ -44,6 +45,7 @@ def all_stories():
     yield Story("git", git_clones)
     yield Story("apt", apt_downloads)
     yield Story("chromium", chromium_loads_pages)
+    yield Story("exec", exec_tells_clients_all)
     yield Story("recipes left out", recipes.notices_what_is_left_out)
     for section in recipes.all_sections():
         if section.blocks:
@@ -169,3 +171,20 @@ def chromium_loads_pages(world):
         assert "ERR_TUNNEL_CONNECTION_FAILED" in page.text("body"), page.text("body")
     finally:
         browser.close()
+
+
+def exec_tells_clients_all(world):
+    """`curtsy exec --intercept`: nothing but its variables, and each client goes through it and trusts its CA."""
+    # Before 22.21 Node itself knows no proxy variables.
+    clients = [client for client in programs.clients() if client.name != "node"]
+    commands = [client.command([f"https://{client.name}.exec.test/1"], None) for client in clients]
+    commands.append(["git", "ls-remote", "https://git.exec.test/repo.git"])
+    script = "".join(f"{shlex.join(map(str, command))} &\n" for command in commands) + "wait\n"
+    environment = {**bare_environment(), **world.curtsy.variables, "PAGES": "https://scrapy.exec.test/1",
+                   "CURTSY_TLS__EXTRA_ROOTS": str(world.curtsy.origins), "HOME": str(world.folder)}
+    command = [world.curtsy.program, "exec", "--intercept", "--", "bash", "-c", script]
+    said = programs.run(command, environment, world.folder)
+    assert "refs/heads/main" in said, f"git did not get its answer:\n{said}"
+    for client in clients:
+        assert f"{client.name}.exec.test /1\n" in said, f"{client.name} did not get its page:\n{said}"
+        check_visits(pages_seen(world, f"{client.name}.exec.test"), "intercept", client.agent)

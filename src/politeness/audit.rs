@@ -3,8 +3,9 @@
 //! It shares no arithmetic with the turns it checks: it looks at the sends themselves, as the origin would. A breach is
 //! a value; the caller counts and logs it. Must stay quiet about sends that pacing did not decide.
 
-use std::collections::VecDeque;
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use super::time::Timestamp;
 use super::turns::Owed;
@@ -25,7 +26,7 @@ pub enum Breach {
 #[derive(Debug, Default)]
 pub(super) struct Audit {
     /// The latest sends, oldest first.
-    sends: VecDeque<Timestamp>,
+    sends: SmallVec<[Timestamp; BEYOND_BURST + 1]>,
     /// How many of them, from the latest back, were owed the same.
     alike: usize,
     owed: Owed,
@@ -80,9 +81,9 @@ impl Audit {
     fn remember(&mut self, sent: Timestamp) {
         let most = (self.owed.burst as usize).saturating_add(BEYOND_BURST).min(MOST);
         while self.sends.len() >= most {
-            self.sends.pop_front();
+            self.sends.remove(0);
         }
-        self.sends.push_back(sent);
+        self.sends.push(sent);
         self.alike = (self.alike + 1).min(self.sends.len());
     }
 }

@@ -373,6 +373,25 @@ fn an_isolated_command_has_no_other_way_out() {
     assert!(missing.err.contains("no-such-command cannot be run"), "{}", missing.err);
 }
 
+/// Issue 9, 1: where it is not permitted, the command is not run and the user hears what is missing. In a namespace of
+/// the test's own that permits no more of them.
+#[test]
+fn isolation_that_is_not_permitted_is_explained() {
+    let home = Home::new();
+    let script = "echo 0 > /proc/sys/user/max_user_namespaces || exit 77; exec \"$0\" exec --isolate -- echo ran";
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "sh", "-c", script, env!("CARGO_BIN_EXE_curtsy")]);
+    command.env("HOME", home.0.path()).env("CURTSY_STATE_DIR", "memory").env_remove("http_proxy");
+    let done = Done::of(command.output().expect("util-linux is installed"));
+    if done.code == Some(77) || done.err.starts_with("unshare") {
+        eprintln!("not tried, because this system does not permit the limit to be set: {}", done.err);
+        return;
+    }
+    assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{}", done.err);
+    done.says("--isolate needs a user and a network namespace");
+    done.says("sysctl user.max_user_namespaces");
+}
+
 /// A name in a proxy URL is what a client calls itself, where nobody has to prove it.
 #[test]
 fn a_client_is_known_by_the_name_in_its_proxy_url() {

@@ -204,12 +204,15 @@ fn what_is_typed_reaches_the_command_once() {
         "trap 'echo got-int' INT; echo begun; i=0; while [ $i -lt 20 ]; do sleep 0.05; i=$((i+1)); done; exit 3";
     std::fs::write(home.path("trapping.sh"), script).unwrap();
     let line = format!("{} exec -- sh trapping.sh", env!("CARGO_BIN_EXE_curtsy"));
-    let mut typing = home.exec("");
-    // Only its surroundings are wanted.
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).current_dir(home.0.path()).process_group(0);
-    command.envs(typing.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    typing.arg("--");
+    // In the same surroundings as all others.
+    for (name, value) in home.exec("").get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script is installed");
     let mut keys = child.stdin.take().expect("a pipe was asked for");
     let mut told = String::new();

@@ -204,12 +204,15 @@ fn what_is_typed_reaches_the_command_once() {
         "trap 'echo got-int' INT; echo begun; i=0; while [ $i -lt 20 ]; do sleep 0.05; i=$((i+1)); done; exit 3";
     std::fs::write(home.path("trapping.sh"), script).unwrap();
     let line = format!("{} exec -- sh trapping.sh", env!("CARGO_BIN_EXE_curtsy"));
-    let mut typing = home.exec("");
-    // Only its surroundings are wanted.
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).current_dir(home.0.path()).process_group(0);
-    command.envs(typing.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    typing.arg("--");
+    // In the same surroundings as all others.
+    for (name, value) in home.exec("").get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script is installed");
     let mut keys = child.stdin.take().expect("a pipe was asked for");
     let mut told = String::new();
@@ -371,6 +374,25 @@ fn an_isolated_command_has_no_other_way_out() {
     let missing = home.run("--isolate", &["no-such-command"]);
     assert_eq!(missing.code, Some(127), "{}", missing.err);
     assert!(missing.err.contains("no-such-command cannot be run"), "{}", missing.err);
+}
+
+/// Issue 9, 1: where it is not permitted, the command is not run and the user hears what is missing. In a namespace of
+/// the test's own that permits no more of them.
+#[test]
+fn isolation_that_is_not_permitted_is_explained() {
+    let home = Home::new();
+    let script = "echo 0 > /proc/sys/user/max_user_namespaces || exit 77; exec \"$0\" exec --isolate -- echo ran";
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "sh", "-c", script, env!("CARGO_BIN_EXE_curtsy")]);
+    command.env("HOME", home.0.path()).env("CURTSY_STATE_DIR", "memory").env_remove("http_proxy");
+    let done = Done::of(command.output().expect("util-linux is installed"));
+    if done.code == Some(77) || done.err.starts_with("unshare") {
+        eprintln!("not tried, because this system does not permit the limit to be set: {}", done.err);
+        return;
+    }
+    assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{}", done.err);
+    done.says("--isolate needs a user and a network namespace");
+    done.says("sysctl user.max_user_namespaces");
 }
 
 /// A name in a proxy URL is what a client calls itself, where nobody has to prove it.

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curtsy::gate::{Bounds, Gate, Memories, Permit};
+use curtsy::gate::{Bounds, Gate, Memories, Permit, now};
 use curtsy::politeness::HostKey;
 use curtsy::politeness::lane::Lane;
 use curtsy::politeness::policy::{Policy, PolicyBook, Schooling};
@@ -79,7 +79,7 @@ async fn at_many_hosts(gate: &Arc<Gate>) {
         let admitted = processor_time();
         for permit in permits {
             permit.sent();
-            permit.report(Outcome::Heard(Signals::SERVED));
+            permit.report(Outcome::Heard(Signals::SERVED), now());
         }
         admitting += admitted - begun;
         settling += processor_time() - admitted;
@@ -96,7 +96,7 @@ fn host(n: usize) -> HostKey {
 async fn go(gate: &Arc<Gate>, host: &HostKey, n: u64) {
     let permit = admit(gate, host, n).await;
     permit.sent();
-    permit.report(Outcome::Heard(Signals::SERVED));
+    permit.report(Outcome::Heard(Signals::SERVED), now());
 }
 
 async fn admit(gate: &Arc<Gate>, host: &HostKey, n: u64) -> Permit {

@@ -19,7 +19,9 @@ pub fn now() -> Instant {
 /// has carried it forward since. Setting the wall clock changes no decision.
 pub fn micros() -> u64 {
     let (instant, micros) = *anchor();
-    micros + now().saturating_duration_since(instant).as_micros() as u64
+    let since = now().saturating_duration_since(instant);
+    // In 64 bits, which last for half a million years.
+    micros + since.as_secs() * 1_000_000 + u64::from(since.subsec_micros())
 }
 
 /// When [`micros`] will show this.

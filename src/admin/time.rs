@@ -2,16 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::clock;
 use crate::config::Span;
+pub(super) use crate::gate::now;
 use crate::politeness::time::Timestamp;
 
 use super::body;
 use super::problem::Problem;
-
-pub(super) fn now() -> Timestamp {
-    Timestamp::from_micros(clock::micros())
-}
 
 /// `None` for what never comes.
 pub(super) fn moment(at: Timestamp) -> Option<String> {

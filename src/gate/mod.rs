@@ -202,7 +202,8 @@ fn is_off(book: &PolicyBook) -> bool {
     book.general.mode == Mode::Off && book.rules.is_empty()
 }
 
-fn now() -> Timestamp {
+/// Now, as lanes have it.
+pub fn now() -> Timestamp {
     Timestamp::from_micros(clock::micros())
 }
 

@@ -312,10 +312,10 @@ impl Permit {
         }
     }
 
-    /// The response head is in, or will never be.
-    pub fn report(&self, outcome: Outcome) {
+    /// The response head is in, as of just now, or will never be.
+    pub fn report(&self, outcome: Outcome, now: Timestamp) {
         let Some(standing) = &self.0 else { return };
-        let (now, book) = (now(), standing.gate.book.load());
+        let book = standing.gate.book.load();
         let ticket = standing.ticket;
         let mut would_wait = None;
         standing.learn(now, |lane| {

@@ -87,12 +87,13 @@ async fn pass(world: &World, number: u64, host: &HostKey, visit: Visit, mut dice
     permit.sent();
     world.sends.lock().unwrap().entry(number).or_default().push(clock::now());
     sleep(some(&mut dice, 500)).await;
-    permit.report(match dice.u8(..20) {
+    let outcome = match dice.u8(..20) {
         0 => Outcome::Heard(Signals { answer: Answer::Throttled, ..Signals::SERVED }),
         1 => Outcome::Failed,
         2 => Outcome::Opened,
         _ => Outcome::Heard(Signals::SERVED),
-    });
+    };
+    permit.report(outcome, now());
     sleep(some(&mut dice, 300)).await;
 }
 

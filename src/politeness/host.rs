@@ -55,8 +55,9 @@ impl HostKey {
         if is_plain_name(host) {
             return Self::from_ascii(host);
         }
-        if let Ok(ip) = host.parse::<Ipv4Addr>() {
-            return Ok(Self::from(IpAddr::V4(ip)));
+        // Four decimal numbers without leading zeros: there is no other spelling that this takes.
+        if host.parse::<Ipv4Addr>().is_ok() {
+            return Ok(HostKey(host.into()));
         }
         // Numbers in odd bases, IDN and the like: read as a browser reads them (WHATWG URL, host parsing).
         if host.bytes().any(|byte| matches!(byte, b'%' | b':' | b'[' | b']')) {

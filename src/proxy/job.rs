@@ -7,9 +7,8 @@ use serde_json::json;
 
 use super::failure::{Failure, Refusal};
 use super::{Settings, Shared};
-use crate::clock;
+use crate::gate::now;
 use crate::politeness::jobs::{self, Patience};
-use crate::politeness::time::Timestamp;
 use crate::upstream::UpstreamError;
 
 /// A named client's request; of a client without a name, nothing.
@@ -90,7 +89,3 @@ const TLS: &str = "a TLS failure";
 const BROKEN: &str = "a broken connection";
 /// All of them, to be known again after a restart.
 pub(super) const REASONS: [&str; 4] = [NO_ADDRESS, TIMEOUT, TLS, BROKEN];
-
-fn now() -> Timestamp {
-    Timestamp::from_micros(clock::micros())
-}

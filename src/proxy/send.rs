@@ -14,7 +14,7 @@ use super::failure::Failure;
 use super::label::{self, Who};
 use super::{Settings, Worker};
 use crate::clock;
-use crate::gate::{Permit, Place};
+use crate::gate::{Permit, Place, now};
 use crate::politeness::retries::may_retry;
 use crate::politeness::signals::{self, Fields, Signals};
 use crate::politeness::time::Timestamp;
@@ -122,26 +122,25 @@ impl Errand<'_> {
         message: Box<Message>,
         permit: &Permit,
     ) -> Result<(Answer, Duration), Unanswered> {
-        let began = clock::now();
+        let began = now();
         let outcome = self.worker.upstream.send(self.terms(), ready, message, || permit.sent()).await;
-        let took = clock::now() - began;
+        let heard = now();
         match &outcome {
             Ok(Answer::Response(response)) => {
-                let signals = self.signals(response.status(), response.headers());
-                permit.report(Outcome::Heard(signals));
+                let signals = self.signals(response.status(), response.headers(), heard);
+                permit.report(Outcome::Heard(signals), heard);
             }
-            Ok(Answer::Switched(..)) => permit.report(Outcome::Opened),
-            Err(unanswered) if unanswered.error.blames_the_origin() => permit.report(Outcome::Failed),
+            Ok(Answer::Switched(..)) => permit.report(Outcome::Opened, heard),
+            Err(unanswered) if unanswered.error.blames_the_origin() => permit.report(Outcome::Failed, heard),
             Err(_) => {}
         }
-        outcome.map(|answer| (answer, took))
+        outcome.map(|answer| (answer, heard.since(began)))
     }
 
     /// What the answer says about time.
-    fn signals(&self, status: StatusCode, headers: &http::HeaderMap) -> Signals {
-        let now = Timestamp::from_micros(clock::micros());
+    fn signals(&self, status: StatusCode, headers: &http::HeaderMap, heard: Timestamp) -> Signals {
         let fields = Fields::of(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
-        let signals = signals::read(status.as_u16(), &fields, &self.settings.listening, now);
+        let signals = signals::read(status.as_u16(), &fields, &self.settings.listening, heard);
         if signals.answer == signals::Answer::Throttled {
             self.worker.shared.metrics.lessons.throttle(status.as_u16());
             self.worker.shared.metrics.tally.count(self.budget.as_str(), |row| row.throttled += 1);

@@ -158,7 +158,7 @@ async fn exchange(way: &Way<'_>, ready: Ready, message: Box<Message>, permit: Op
     };
     let answer = way.upstream.send(way.terms, ready, message, sent).await;
     if let Some(permit) = permit {
-        permit.report(outcome(&answer));
+        permit.report(outcome(&answer), now());
     }
     match answer {
         Ok(Answer::Response(response)) => Hop::read(response).await,

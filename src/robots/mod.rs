@@ -21,9 +21,9 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::clock;
+use crate::gate::now;
 use crate::politeness::Origin;
 use crate::politeness::robots::reply::{Look, Record, Says, TroubleKind};
-use crate::politeness::time::Timestamp;
 use crate::store::{Fate, RobotsRecord, Skipped, Store};
 
 pub use self::question::{BadQuestion, Question};
@@ -312,10 +312,6 @@ impl Weighter<Origin, Arc<Record>> for Weight {
 
 /// Counters of shared parts and the cache's own place, roughly.
 const OVERHEAD: usize = 96;
-
-fn now() -> Timestamp {
-    Timestamp::from_micros(clock::micros())
-}
 
 #[cfg(test)]
 mod tests {

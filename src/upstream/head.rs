@@ -10,11 +10,14 @@ use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::{HeaderMap, Response, StatusCode, Version};
 use hyper::ext::ReasonPhrase;
+use smallvec::SmallVec;
 
 use super::error::UpstreamError;
 
 /// As many fields as hyper takes from clients.
 pub(super) const MOST_FIELDS: usize = 100;
+/// As many as most responses have.
+const USUAL_FIELDS: usize = 24;
 
 /// How the end of a body is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +37,10 @@ pub(super) struct Head {
 
 /// Takes a whole head off the front of `buffer`; `None` if more bytes are needed.
 pub(super) fn take(buffer: &mut BytesMut, is_head: bool) -> Result<Option<Head>, UpstreamError> {
+    if buffer.is_empty() {
+        return Ok(None);
+    }
     let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
-    let mut places = [Place::default(); MOST_FIELDS];
     let mut parsed = httparse::Response::new(&mut []);
     let mut parser = httparse::ParserConfig::default();
     parser.allow_spaces_after_header_name_in_responses(true).allow_obsolete_multiline_headers_in_responses(true);
@@ -49,13 +54,10 @@ pub(super) fn take(buffer: &mut BytesMut, is_head: bool) -> Result<Option<Head>,
     let code = parsed.code.unwrap_or_default();
     let status = StatusCode::from_u16(code).ok().filter(|_| code <= 599).ok_or(UpstreamError::Status(code))?;
     let phrase = parsed.reason.filter(|phrase| Some(*phrase) != status.canonical_reason()).map(str::to_owned);
-    let count = parsed.headers.len();
-    for (place, field) in places.iter_mut().zip(parsed.headers.iter()) {
-        *place = Place::of(field, buffer);
-    }
+    let places: SmallVec<[Place; USUAL_FIELDS]> = parsed.headers.iter().map(|field| Place::of(field, buffer)).collect();
     let bytes = buffer.split_to(length).freeze();
-    let mut headers = HeaderMap::with_capacity(count + 2);
-    for place in &places[..count] {
+    let mut headers = HeaderMap::with_capacity(places.len() + 2);
+    for place in places {
         let (name, value) = place.read(&bytes)?;
         headers.append(name, value);
     }
@@ -71,7 +73,7 @@ pub(super) fn take(buffer: &mut BytesMut, is_head: bool) -> Result<Option<Head>,
 }
 
 /// Where a field lies in the buffer: the parser's slices end before the buffer can be taken apart.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Place {
     name: (u32, u32),
     value: (u32, u32),

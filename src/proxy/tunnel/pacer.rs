@@ -23,7 +23,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::bursts::{Bursts, Unpaced, Verdict};
 use crate::clock;
-use crate::gate::{Gate, Label, Permit};
+use crate::gate::{Gate, Label, Permit, now};
 use crate::patience::Limit;
 use crate::politeness::HostKey;
 use crate::politeness::lane::LEAD;
@@ -222,7 +222,7 @@ impl Pacer {
     fn hear(&mut self) {
         self.unheard = false;
         if let Some(permit) = self.in_flight.permit() {
-            permit.report(Outcome::Opened);
+            permit.report(Outcome::Opened, now());
         }
     }
 

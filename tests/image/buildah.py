@@ -24,6 +24,9 @@ class Buildah:
     def __call__(self, *words, **options):
         return said(*self.command, *words, env=self.environment, timeout=LIMIT_SECONDS, **options).strip()
 
+    def has(self, name):
+        return f"localhost/{name}" in self("images", "--format", "{{.Name}}").splitlines()
+
     def make(self, name, root, *settings):
         """An image out of a folder."""
         container = self("from", "scratch").splitlines()[-1]

@@ -31,8 +31,8 @@ def main(root, config, folder):
         rights.give_up(user, root)
 
     def health():
-        asked = subprocess.run(config["Healthcheck"]["Test"][1:], preexec_fn=enter, env={}, timeout=world.PATIENCE)
-        return asked.returncode
+        command = config["Healthcheck"]["Test"][1:]
+        return subprocess.run(command, preexec_fn=enter, env={}, capture_output=True, timeout=world.PATIENCE).returncode
 
     assert health() == 4, "nobody runs yet"
     origin = world.start_origin()

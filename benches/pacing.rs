@@ -222,15 +222,7 @@ fn serve(lane: &mut Lane, mut now: Timestamp) -> u64 {
 }
 
 fn visit(client: u64, url: u64) -> Visit {
-    Visit {
-        client: ClientId(client),
-        url,
-        urgency: 3,
-        retry: false,
-        max_wait: None,
-        crawl_delay: Duration::ZERO,
-        denied: false,
-    }
+    Visit::new(ClientId(client), url)
 }
 
 fn report(what: &str, begun: u64, times: u64) {

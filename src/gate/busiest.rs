@@ -66,15 +66,7 @@ mod tests {
     }
 
     async fn go(gate: &Arc<Gate>, name: &str) {
-        let visit = Visit {
-            client: gate.client("a"),
-            url: 1,
-            urgency: 3,
-            retry: false,
-            max_wait: None,
-            crawl_delay: Duration::ZERO,
-            denied: false,
-        };
+        let visit = Visit::new(gate.client("a"), 1);
         let mut place = gate.join(&HostKey::parse(name).unwrap(), visit).unwrap();
         place.called().await.unwrap();
         place.turn().await.unwrap().sent();

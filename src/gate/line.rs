@@ -179,15 +179,7 @@ mod tests {
     }
 
     fn visit(gate: &Gate) -> Visit {
-        Visit {
-            client: gate.client("a"),
-            url: 1,
-            urgency: 3,
-            retry: false,
-            max_wait: None,
-            crawl_delay: Duration::ZERO,
-            denied: false,
-        }
+        Visit::new(gate.client("a"), 1)
     }
 
     fn host(name: &str) -> HostKey {

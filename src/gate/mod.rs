@@ -229,15 +229,7 @@ mod tests {
     }
 
     fn visit(gate: &Gate, client: &str) -> Visit {
-        Visit {
-            client: gate.client(client),
-            url: 1,
-            urgency: 3,
-            retry: false,
-            max_wait: None,
-            crawl_delay: Duration::ZERO,
-            denied: false,
-        }
+        Visit::new(gate.client(client), 1)
     }
 
     fn host() -> HostKey {

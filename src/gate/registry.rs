@@ -283,15 +283,7 @@ mod tests {
         let registry = registry(10);
         let book = PolicyBook::default();
         let busy = registry.lane(&host(0), &book, at(0)).0;
-        let visit = Visit {
-            client: ClientId(1),
-            url: 1,
-            urgency: 3,
-            retry: false,
-            max_wait: None,
-            crawl_delay: Duration::ZERO,
-            denied: false,
-        };
+        let visit = Visit::new(ClientId(1), 1);
         busy.look(|state| state.lane.join(visit, at(0))).unwrap();
         drop(busy);
         for n in 1..10 {

@@ -17,15 +17,7 @@ fn lane(delay: u64) -> Lane {
 }
 
 fn visit(client: u64, url: u64) -> Visit {
-    Visit {
-        client: ClientId(client),
-        url,
-        urgency: 3,
-        retry: false,
-        max_wait: None,
-        crawl_delay: Duration::ZERO,
-        denied: false,
-    }
+    Visit::new(ClientId(client), url)
 }
 
 fn hurried(client: u64, max_wait: u64) -> Visit {

@@ -30,6 +30,17 @@ pub struct Visit {
     pub denied: bool,
 }
 
+/// RFC 9218, section 4.1.
+pub const USUAL_URGENCY: u8 = 3;
+
+impl Visit {
+    /// As most are: neither urgent nor again, as patient as the policy, and robots.txt asks for nothing.
+    pub fn new(client: ClientId, url: u64) -> Self {
+        let (max_wait, crawl_delay) = (None, Duration::ZERO);
+        Visit { client, url, urgency: USUAL_URGENCY, retry: false, max_wait, crawl_delay, denied: false }
+    }
+}
+
 /// A visit in a lane. Numbers of visits that are gone are used again, but not with the same generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {

@@ -11,10 +11,7 @@ use http::{HeaderMap, HeaderValue, Uri};
 
 use super::robots::Heard;
 use crate::gate::Gate;
-use crate::politeness::visit::{ClientId, Visit};
-
-/// RFC 9218, section 4.1: what is not said is 3.
-const USUAL: u8 = 3;
+use crate::politeness::visit::{ClientId, USUAL_URGENCY, Visit};
 
 /// Who asks: the user, else the name that the client gives itself, else its address. As in [`Wish`], for those who want
 /// to know nothing else.
@@ -70,7 +67,7 @@ impl<'a> Wish<'a> {
         Visit {
             client: self.client.map_or(peer, |name| gate.client(name)),
             url: digest(path),
-            urgency: self.own_urgency.or(self.urgency).unwrap_or(USUAL),
+            urgency: self.own_urgency.or(self.urgency).unwrap_or(USUAL_URGENCY),
             retry: false,
             max_wait: self.max_wait,
             crawl_delay: heard.crawl_delay,

@@ -11,7 +11,7 @@ use crate::politeness::policy::{Delays, Order};
 use crate::politeness::queue::Rank;
 use crate::politeness::roll::{Entry, Phase};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{ClientId, Refusal, Ticket, Visit};
+use crate::politeness::visit::{ClientId, Refusal, Ticket, USUAL_URGENCY, Visit};
 
 /// A visit that is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +44,6 @@ pub struct Expectation {
     pub start: Timestamp,
     pub objection: Option<Objection>,
 }
-
-/// RFC 9218, section 4.1.
-const USUAL_URGENCY: u8 = 3;
 
 impl Lane {
     /// Takes a place in the line, or is told at once that it would not be worth it.

@@ -15,8 +15,7 @@ const fn secs(seconds: u64) -> Duration {
 }
 
 fn visit(url: u64) -> Visit {
-    let max_wait = None;
-    Visit { client: ClientId(1), url, urgency: 3, retry: false, max_wait, crawl_delay: Duration::ZERO, denied: false }
+    Visit::new(ClientId(1), url)
 }
 
 fn lane(policy: Policy) -> Lane {

@@ -20,15 +20,7 @@ fn remembering(memory: &Memory, now: Timestamp) -> Lane {
 
 /// One visit, as soon as the lane lets it; says when it was sent.
 fn visit(lane: &mut Lane, signals: Signals, mut now: Timestamp) -> Timestamp {
-    let visit = Visit {
-        client: ClientId(1),
-        url: 1,
-        urgency: 3,
-        retry: false,
-        max_wait: None,
-        crawl_delay: Duration::ZERO,
-        denied: false,
-    };
+    let visit = Visit::new(ClientId(1), 1);
     let ticket = lane.join(visit, now).unwrap().ticket;
     loop {
         match lane.next_step(now) {

@@ -17,15 +17,7 @@ fn reporting(delay: Duration, concurrency: u32) -> Lane {
 }
 
 fn visit() -> Visit {
-    Visit {
-        client: ClientId(1),
-        url: 1,
-        urgency: 3,
-        retry: false,
-        max_wait: None,
-        crawl_delay: Duration::ZERO,
-        denied: false,
-    }
+    Visit::new(ClientId(1), 1)
 }
 
 /// Joins and is sent at once, as everybody is in report mode.

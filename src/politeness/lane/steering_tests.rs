@@ -16,8 +16,7 @@ const fn secs(seconds: u64) -> Duration {
 }
 
 fn visit() -> Visit {
-    let (max_wait, crawl_delay) = (None, Duration::ZERO);
-    Visit { client: ClientId(1), url: 1, urgency: 3, retry: false, max_wait, crawl_delay, denied: false }
+    Visit::new(ClientId(1), 1)
 }
 
 fn slow(seconds: u64) -> Overrides {

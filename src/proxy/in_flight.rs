@@ -167,6 +167,7 @@ impl InFlight {
     }
 
     /// The end of a tunnel that is looked into: the requests inside count.
+    #[expect(clippy::boxed_local, reason = "this is its end, and everybody has it in a box")]
     pub(super) fn replaced(mut self: Box<Self>) {
         self.replaced = true;
     }

@@ -189,13 +189,3 @@ fn only_its_owner_may_read_the_file() {
         assert_eq!(mode & 0o077, 0, "{file}");
     }
 }
-
-#[test]
-fn a_file_that_was_closed_stands_alone() {
-    let directory = tempfile::tempdir().unwrap();
-    let (store, _) = open(directory.path());
-    close(&store);
-    let left: Vec<_> =
-        ["state.db-wal", "state.db-shm"].into_iter().filter(|f| directory.path().join(f).exists()).collect();
-    assert!(left.is_empty(), "{left:?}");
-}

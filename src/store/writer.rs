@@ -46,8 +46,6 @@ impl Writer {
         if let Err(error) = self.database.settle() {
             tracing::debug!(event = "state.unsettled", %error, "the log of the state file stays beside it");
         }
-        // Before anybody is told of the end: the process may be gone right after, and the empty log would stay.
-        drop(self.database);
         if self.outbox.is_settled() {
             if let Err(error) = self.lock.settle() {
                 tracing::debug!(event = "state.unsettled", %error, "the next start will take this for a kill");

@@ -18,7 +18,6 @@ use super::Admin;
 use super::hosts::fresh;
 use super::time::{self, millis, moment, seconds};
 use crate::clock;
-use crate::config::Mode;
 use crate::gate::Census;
 use crate::politeness::lane::Condition;
 use crate::politeness::time::Timestamp;
@@ -126,7 +125,7 @@ impl Status {
             state: admin.state().to_owned(),
             started: moment(admin.own.started),
             uptime_s: seconds(now.since(admin.own.started)),
-            mode: mode(shared.settings.load().config.politeness.mode).to_owned(),
+            mode: shared.settings.load().config.politeness.mode.as_str().to_owned(),
             listen: admin.proxy.iter().map(ToString::to_string).collect(),
             requests: Requests::of(admin),
             waiting: admin.gate.queued(),
@@ -313,14 +312,6 @@ fn notices(status: &Status) -> Vec<Notice> {
     ];
     let told = |(_, level, text): (bool, &str, String)| Notice { level: level.to_owned(), text };
     found.into_iter().filter(|(is_so, ..)| *is_so).map(told).collect()
-}
-
-fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "enforce",
-        Mode::Report => "report",
-        Mode::Off => "off",
-    }
 }
 
 /// As Linux tells it, in pages.

@@ -126,7 +126,7 @@ const REASONS: [&str; 17] = [
 ];
 const ORIGIN_ERRORS: [&str; 5] = ["dns", "connect", "tls", "timeout", "protocol"];
 /// Less is no waiting but the time it takes to look.
-const A_MOMENT: Duration = Duration::from_millis(1);
+pub const A_MOMENT: Duration = Duration::from_millis(1);
 /// What `metrics.hosts` is by default.
 const USUAL_SEATS: usize = 100;
 

@@ -10,13 +10,11 @@ use http::header::{HeaderName, HeaderValue};
 use super::identity::Identity;
 use super::robots::Warning;
 use crate::gate::Permit;
+use crate::metrics::A_MOMENT;
 
 const CURTSY: HeaderName = HeaderName::from_static("curtsy");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
-
-/// Less is no waiting but the time it takes to look.
-const A_MOMENT: Duration = Duration::from_millis(1);
 
 /// Says how long the request waited, why, and behind how many, and what robots.txt has against it; nothing of the former
 /// if its host is not paced.

@@ -203,9 +203,10 @@ fn what_is_typed_reaches_the_command_once() {
     let script =
         "trap 'echo got-int' INT; echo begun; i=0; while [ $i -lt 20 ]; do sleep 0.05; i=$((i+1)); done; exit 3";
     std::fs::write(home.path("trapping.sh"), script).unwrap();
-    let line = format!("{} exec -- sh trapping.sh", env!("CARGO_BIN_EXE_curtsy"));
+    // `exec`: a shell that stayed between the two would hear Ctrl-C as well, and some end by it.
+    let line = format!("exec {} exec -- sh trapping.sh", env!("CARGO_BIN_EXE_curtsy"));
     let mut command = Command::new("script");
-    command.args(["-qec", &line, "/dev/null"]).current_dir(home.0.path()).process_group(0);
+    command.args(["-qec", &line, "/dev/null"]).current_dir(home.0.path()).process_group(0).env("SHELL", "/bin/sh");
     // In the same surroundings as all others.
     for (name, value) in home.exec("").get_envs() {
         match value {
@@ -218,7 +219,7 @@ fn what_is_typed_reaches_the_command_once() {
     let mut told = String::new();
     let mut out = std::io::BufReader::new(child.stdout.take().expect("a pipe was asked for"));
     while !told.contains("begun") {
-        std::io::BufRead::read_line(&mut out, &mut told).expect("a terminal");
+        assert!(std::io::BufRead::read_line(&mut out, &mut told).expect("a terminal") > 0, "{told}");
     }
     std::io::Write::write_all(&mut keys, b"\x03").expect("it reads");
     std::io::Read::read_to_string(&mut out, &mut told).expect("a terminal");

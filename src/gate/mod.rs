@@ -106,9 +106,11 @@ impl Gate {
             self.metrics.tally.count(host.as_str(), |row| row.visits += 1);
             return Ok(Place::free());
         }
-        let (now, book) = (now(), self.book.load());
-        let (lane, guest) = self.registry.lane(host, &book, now);
-        drop(book);
+        let now = now();
+        let (lane, guest) = match self.registry.known(host) {
+            Some(lane) => (lane, None),
+            None => self.registry.lane(host, &self.book.load(), now),
+        };
         let place = Place::join(self.clone(), lane, guest, visit, now)?;
         match place.waits_until() {
             Some(expected) => {

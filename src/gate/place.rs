@@ -15,7 +15,7 @@ use tokio::time::Sleep;
 use super::leaving::Leaving;
 use super::line::Label;
 use super::registry::Guest;
-use super::shared_lane::{SharedLane, Told};
+use super::shared_lane::{Entered, SharedLane, Told};
 use super::{Gate, now};
 use crate::clock;
 use crate::metrics::Stage;
@@ -69,29 +69,25 @@ impl Place {
         visit: Visit,
         now: Timestamp,
     ) -> Result<Self, Refusal> {
-        let (joined, called, account) = lane.look(|state| {
+        let (entered, account) = lane.look(|state| {
             state.used(now);
             let before = state.lane.delays();
             let ahead = state.lane.queued();
-            let joined = state.lane.join(visit, now)?;
-            // A host that is free calls at once.
-            let called = match state.drive_for(joined.ticket, now) {
-                Some(Told::Refused(refusal)) => return Err(refusal),
-                told => told.is_some(),
-            };
+            let entered = state.enter(visit, now)?;
             let (delays, mode) = (state.lane.delays(), state.lane.policy().mode);
             if let Some(host) = lane.host().filter(|_| delays.robots != before.robots) {
                 gate.tell_of_crawl_delay(host, &before, &delays);
             }
-            Ok((joined, called, Account { delays, obstacle: None, mode, ahead }))
+            Ok((entered, Account { delays, obstacle: None, mode, ahead }))
         })?;
+        let Entered { ticket, expected, called } = entered;
         let mut standing = Box::new(Standing {
             gate,
             lane,
             _guest: guest,
-            ticket: joined.ticket,
+            ticket,
             joined: now,
-            expected: joined.expected,
+            expected,
             called,
             waited: Duration::ZERO,
             asleep: false,
@@ -103,6 +99,11 @@ impl Place {
             standing.start_waiting();
         }
         Ok(Place(Some(standing)))
+    }
+
+    /// When it came.
+    pub fn joined(&self) -> Timestamp {
+        self.0.as_ref().map_or_else(now, |standing| standing.joined)
     }
 
     #[cfg(test)]
@@ -173,8 +174,7 @@ impl Standing {
     async fn turn(mut self: Box<Self>, label: impl FnOnce() -> Label) -> Result<Permit, Refusal> {
         let (ticket, ready) = (self.ticket, now());
         let mut told = self.lane.look(|state| {
-            state.lane.ready(ticket, ready);
-            state.drive_for(ticket, ready)
+            if state.lane.set_out(ticket, ready) { Some(Told::Start) } else { state.drive_for(ticket, ready) }
         });
         let at_once = told.is_some();
         if !at_once && self.number.is_none() {
@@ -301,15 +301,16 @@ impl Drop for Standing {
 }
 
 impl Permit {
-    /// The head of the request was written just now.
-    pub fn sent(&self) {
-        let Some(standing) = &self.0 else { return };
+    /// The head of the request was written just now: tells when that is.
+    pub fn sent(&self) -> Timestamp {
         let now = now();
+        let Some(standing) = &self.0 else { return now };
         let breach = standing.lane.with(now, |state| state.lane.sent(standing.ticket, now));
         if let Some(breach) = breach {
             standing.gate.metrics.spacing_violations.inc();
             tracing::error!(event = "spacing.violation", ?breach, "a request started too early; please report this");
         }
+        now
     }
 
     /// The response head is in, as of just now, or will never be.

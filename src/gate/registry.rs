@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use dashmap::DashMap;
+use foldhash::quality::RandomState;
 use parking_lot::{Mutex, RwLock};
 
 use super::Apply;
@@ -37,7 +38,8 @@ pub struct Bounds {
 #[derive(Debug)]
 pub(super) struct Registry {
     memories: Memories,
-    lanes: DashMap<HostKey, Arc<SharedLane>>,
+    /// Hashed in a fifth of the time of the standard library's, with a key of its own for each process.
+    lanes: DashMap<HostKey, Arc<SharedLane>, RandomState>,
     /// Asking the map would lock all its shards.
     count: AtomicUsize,
     bounds: RwLock<Bounds>,
@@ -82,7 +84,7 @@ impl Registry {
     pub(super) fn new(bounds: Bounds, memories: Memories) -> Self {
         Registry {
             memories,
-            lanes: DashMap::with_shard_amount(SHARDS),
+            lanes: DashMap::with_hasher_and_shard_amount(RandomState::default(), SHARDS),
             count: AtomicUsize::new(0),
             bounds: RwLock::new(bounds),
             crowded: RwLock::new(None),
@@ -91,15 +93,12 @@ impl Registry {
         }
     }
 
-    /// The lane of the host. Where it is shared, the guest is to be kept for as long as the lane is used.
+    /// The lane of the host, which may be new. Where it is shared, the guest is to be kept for as long as the lane is used.
     pub(super) fn lane(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> (Arc<SharedLane>, Option<Guest>) {
-        if let Some(lane) = self.lanes.get(host) {
-            return (lane.clone(), None);
-        }
         // Held until the host is in one lane or in the other, so that two newcomers do not part ways.
         let mut guests = self.guests.0.lock();
-        if let Some(lane) = self.lanes.get(host) {
-            return (lane.clone(), None);
+        if let Some(lane) = self.known(host) {
+            return (lane, None);
         }
         // What people set for a host counts for it alone, and people do not set it for many.
         let stays = guests.contains_key(host) || !(self.has_room(now) || self.memories.is_steered(host, now));

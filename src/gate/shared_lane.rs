@@ -8,32 +8,42 @@ use parking_lot::Mutex;
 
 use crate::metrics::hosts::Badge;
 use crate::politeness::HostKey;
-use crate::politeness::lane::Lane;
+use crate::politeness::lane::{Joined, Lane};
 use crate::politeness::policy::{Policy, Schooling};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Alarm, Refusal, Step, Ticket};
+use crate::politeness::visit::{Alarm, Refusal, Step, Ticket, Visit};
 
+/// Laid out in the order in which a visit needs it: with many hosts, most of what it touches comes from memory.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct SharedLane {
-    /// None if it is for hosts that found no room.
-    host: Option<HostKey>,
     /// Whether its visits are counted by themselves.
     badge: Badge,
+    /// None if it is for hosts that found no room.
+    host: Option<HostKey>,
     /// Held for one decision, never across an await.
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct State {
+    last_used: Timestamp,
     pub(super) lane: Lane,
+    alarm: Option<Alarm>,
+    /// Where nobody sleeps, nothing.
+    dormitory: Option<Box<Dormitory>>,
+    /// How many visits had come when they were last counted.
+    counted: u32,
+}
+
+/// Visits that wait to be told something.
+#[derive(Debug, Default)]
+struct Dormitory {
     /// By ticket number. A number is given to another as soon as its visit has left.
     sleepers: Vec<Sleeper>,
     /// Visits that have left with this answer and have not heard it yet: their numbers may be others' already.
     refused: Vec<(Ticket, Refusal)>,
-    alarm: Option<Alarm>,
-    last_used: Timestamp,
-    /// How many visits had come when they were last counted.
-    counted: u32,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +51,14 @@ struct Sleeper {
     ticket: Option<Ticket>,
     told: Option<Told>,
     waker: Option<Waker>,
+}
+
+/// A visit that is in.
+pub(super) struct Entered {
+    pub(super) ticket: Ticket,
+    pub(super) expected: Timestamp,
+    /// Whether it was called at once.
+    pub(super) called: bool,
 }
 
 /// What a visit is told.
@@ -56,14 +74,7 @@ impl SharedLane {
         SharedLane {
             host,
             badge: Badge::default(),
-            state: Mutex::new(State {
-                lane,
-                sleepers: Vec::new(),
-                refused: Vec::new(),
-                alarm: None,
-                last_used: now,
-                counted: 0,
-            }),
+            state: Mutex::new(State { last_used: now, lane, alarm: None, dormitory: None, counted: 0 }),
         }
     }
 
@@ -111,6 +122,18 @@ impl State {
         self.last_used
     }
 
+    /// Lets a visit in. A host that is free calls it at once.
+    pub(super) fn enter(&mut self, visit: Visit, now: Timestamp) -> Result<Entered, Refusal> {
+        if let Some(ticket) = self.lane.walk_in(&visit, now) {
+            return Ok(Entered { ticket, expected: now, called: true });
+        }
+        let Joined { ticket, expected } = self.lane.join(visit, now)?;
+        match self.drive_for(ticket, now) {
+            Some(Told::Refused(refusal)) => Err(refusal),
+            told => Ok(Entered { ticket, expected, called: told.is_some() }),
+        }
+    }
+
     pub(super) fn drive(&mut self, now: Timestamp) {
         while !self.lane.rests() {
             let step = self.lane.next_step(now);
@@ -151,10 +174,11 @@ impl State {
 
     /// What the visit was told since it last asked.
     pub(super) fn take_told(&mut self, ticket: Ticket) -> Option<Told> {
-        if let Some(index) = self.refused.iter().position(|(refused, _)| *refused == ticket) {
-            return Some(Told::Refused(self.refused.swap_remove(index).1));
+        let Dormitory { sleepers, refused } = self.dormitory.as_deref_mut()?;
+        if let Some(index) = refused.iter().position(|(refused, _)| *refused == ticket) {
+            return Some(Told::Refused(refused.swap_remove(index).1));
         }
-        self.sleepers.get_mut(ticket.number()).filter(|sleeper| sleeper.ticket == Some(ticket))?.told.take()
+        sleepers.get_mut(ticket.number()).filter(|sleeper| sleeper.ticket == Some(ticket))?.told.take()
     }
 
     /// Has the visit woken when there is something to tell it.
@@ -177,12 +201,13 @@ impl State {
 
     /// The visit is gone; what is kept by its number may be another's by now.
     pub(super) fn forget(&mut self, ticket: Ticket) {
-        if let Some(sleeper) = self.sleepers.get_mut(ticket.number()).filter(|sleeper| sleeper.ticket == Some(ticket)) {
+        let Some(Dormitory { sleepers, refused }) = self.dormitory.as_deref_mut() else { return };
+        if let Some(sleeper) = sleepers.get_mut(ticket.number()).filter(|sleeper| sleeper.ticket == Some(ticket)) {
             *sleeper = Sleeper::default();
         }
-        self.refused.retain(|(refused, _)| *refused != ticket);
-        if self.lane.queued() + self.lane.in_flight() == 0 {
-            self.sleepers = Vec::new();
+        refused.retain(|(refused, _)| *refused != ticket);
+        if refused.is_empty() && self.lane.queued() + self.lane.in_flight() == 0 {
+            self.dormitory = None;
         }
     }
 
@@ -195,9 +220,8 @@ impl State {
     }
 
     fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
-        let waker = self.sleeper(ticket).waker.take();
-        self.sleepers[ticket.number()] = Sleeper::default();
-        self.refused.push((ticket, refusal));
+        let waker = std::mem::take(self.sleeper(ticket)).waker;
+        self.dormitory.get_or_insert_default().refused.push((ticket, refusal));
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -217,10 +241,11 @@ impl State {
 
     fn sleeper(&mut self, ticket: Ticket) -> &mut Sleeper {
         let number = ticket.number();
-        if number >= self.sleepers.len() {
-            self.sleepers.resize_with(number + 1, Sleeper::default);
+        let sleepers = &mut self.dormitory.get_or_insert_default().sleepers;
+        if number >= sleepers.len() {
+            sleepers.resize_with(number + 1, Sleeper::default);
         }
-        let sleeper = &mut self.sleepers[number];
+        let sleeper = &mut sleepers[number];
         if sleeper.ticket != Some(ticket) {
             *sleeper = Sleeper { ticket: Some(ticket), ..Sleeper::default() };
         }

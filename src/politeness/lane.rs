@@ -8,7 +8,8 @@
 //! # The way of a visit
 //! `join` → in the queue → `Step::Prepare` → its connection is made ready → `ready` → `Step::Start` → its head is
 //! written → `sent` → `report`, from which the lane learns → `leave`. `leave` is right at any moment, and the only way out: it gives back the place
-//! in the line, the turn if it was not sent, and the place in flight if it was. A visit that was refused has left.
+//! in the line, the turn if it was not sent, and the place in flight if it was. A visit that was refused has left. Where
+//! nobody waits, [`Lane::walk_in`] and [`Lane::set_out`] are a shorter way to the same.
 //!
 //! # How a connection gets ready
 //! A turn is claimed last, when the connection is open, and is worth nothing to a visit that is not ready. So the lane
@@ -27,6 +28,7 @@
 //! a "yes" that took time, [`Lane::confirm`] says whether the turn still stands.
 
 mod admission;
+mod free;
 mod lessons;
 mod memory;
 mod shadow;
@@ -62,33 +64,36 @@ pub use self::view::{Breaker, Condition, Held, Obstacle, View};
 /// Longer than a client with the longest usual delay pauses between two visits.
 const CRAWL_DELAY_LASTS: Duration = Duration::from_secs(600);
 
+/// Laid out in the order in which a visit to a free host needs it: with many hosts, most of what it touches comes from
+/// memory, one piece of 64 bytes at a time.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Lane {
-    policy: Policy,
-    delays: Delays,
     turns: Turns,
     places: Places,
     queue: Queue,
     /// Visits that prepare or are ready, in the order they were called.
     called: SmallVec<[u32; 4]>,
     roll: Roll,
-    returns: Returns,
-    audit: Audit,
-    paused: bool,
-    /// The part of the hold that was asked for, and so outlives the lane.
-    asked_until: Timestamp,
-    /// Something worth remembering is new.
-    unsaved: bool,
-    /// When a visit last asked for the delay of robots.txt that counts.
-    crawl_delay_asked: Timestamp,
-    /// When an answer last was a success.
-    last_success: Timestamp,
-    /// What people set for this host; most hosts are left to the policy.
-    steering: Option<Box<Steering>>,
+    returns: Option<Box<Returns>>,
     /// What answers have taught; most hosts teach nothing.
     lessons: Option<Box<Lessons>>,
     /// In report mode: what would be if it were enforced.
     shadow: Option<Box<Shadow>>,
+    paused: bool,
+    /// Something worth remembering is new.
+    unsaved: bool,
+    delays: Delays,
+    policy: Policy,
+    /// When a visit last asked for the delay of robots.txt that counts.
+    crawl_delay_asked: Timestamp,
+    /// When an answer last was a success.
+    last_success: Timestamp,
+    audit: Audit,
+    /// The part of the hold that was asked for, and so outlives the lane.
+    asked_until: Timestamp,
+    /// What people set for this host; most hosts are left to the policy.
+    steering: Option<Box<Steering>>,
 }
 
 impl Lane {
@@ -107,7 +112,7 @@ impl Lane {
             queue: Queue::default(),
             called: SmallVec::new(),
             roll: Roll::new(),
-            returns: Returns::default(),
+            returns: None,
             audit: Audit::default(),
             paused: false,
             asked_until: Timestamp::START,
@@ -124,11 +129,18 @@ impl Lane {
 
     /// A called visit has its connection.
     pub fn ready(&mut self, ticket: Ticket, now: Timestamp) {
-        let Some(entry) = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Preparing) else { return };
+        self.gets_ready(ticket, now);
+    }
+
+    /// Whether it was not before.
+    fn gets_ready(&mut self, ticket: Ticket, now: Timestamp) -> bool {
+        let entry = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Preparing);
+        let Some(entry) = entry else { return false };
         entry.phase = Phase::Ready;
         entry.deadline = entry.deadline + now.since(entry.since);
         let deadline = entry.deadline;
         self.roll.watch(deadline);
+        true
     }
 
     /// A ready visit lost its connection before its turn and makes another.
@@ -275,7 +287,7 @@ impl Lane {
             || self.steering.is_some()
             || self.breaker().is_some_and(|breaker| breaker.is_open())
             || self.turns.owes(self.policy.burst, now)
-            || self.returns.owes(now)
+            || self.returns.as_ref().is_some_and(|returns| returns.owes(now))
     }
 
     pub fn policy(&self) -> Policy {

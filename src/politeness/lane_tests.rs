@@ -190,6 +190,18 @@ fn the_first_called_goes_first_among_the_ready() {
     lane.leave(before, at(1_000));
 }
 
+/// Found by the simulation: the alarm was set for the turn behind the one that hangs, a whole delay too late.
+#[test]
+fn a_connection_that_hangs_costs_no_turn_of_a_long_delay() {
+    let mut lane = lane(7_000);
+    let hangs = lane.walk_in(&visit(1, 1), at(0)).unwrap();
+    let next = lane.join(visit(2, 2), at(200)).unwrap().ticket;
+    assert_eq!(lane.next_step(at(200)), Step::Wait(Some(Alarm { at: at(1_000), keeper: next })));
+    assert_eq!(lane.next_step(at(1_000)), Step::Prepare(next));
+    assert!(!lane.set_out(next, at(1_050)));
+    assert_eq!(lane.next_step(at(1_050)), Step::Start(next), "though {hangs:?} came first");
+}
+
 #[test]
 fn a_connection_that_hangs_holds_up_a_lonely_place_only_for_the_lead() {
     let mut lane = Lane::new(Policy { concurrency: 1, ..Policy::default() }, 1);

@@ -33,9 +33,14 @@ const GRACE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Returns {
+    /// Whether nobody is remembered.
+    pub(super) fn is_empty(&self) -> bool {
+        self.told.is_empty()
+    }
+
     /// Whether this visit comes when it was told to. It is told once.
     pub(super) fn take(&mut self, client: ClientId, url: u64, now: Timestamp) -> bool {
-        if self.told.is_empty() {
+        if self.is_empty() {
             return false;
         }
         self.forget_the_late(now);

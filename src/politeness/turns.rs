@@ -55,23 +55,25 @@ pub struct Memory {
     pub held_until: Option<Timestamp>,
 }
 
+/// In the order in which a claim needs it.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Turns {
     spacing: Spacing,
     last_sent: Option<Timestamp>,
-    /// Millionths of a token there were at `counted`. Kept whatever the burst is, so that a larger burst starts with
-    /// what was saved and not with a full bucket.
-    tokens: u64,
-    counted: Timestamp,
     held_until: Timestamp,
     /// A shared ledger refused a turn until then.
     elsewhere: Timestamp,
     /// People closed the host until then.
     closed_until: Timestamp,
-    /// How much of the jitter chance adds to the gap after the last send, from 0 to 1.
-    luck: f64,
     /// Turns claimed and neither sent nor given back.
     unsent: u32,
+    /// How much of the jitter chance adds to the gap after the last send, from 0 to 1.
+    luck: f64,
+    /// Millionths of a token there were at `counted`. Kept whatever the burst is, so that a larger burst starts with
+    /// what was saved and not with a full bucket.
+    tokens: u64,
+    counted: Timestamp,
     owed: Owed,
     dice: u64,
 }

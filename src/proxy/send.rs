@@ -8,12 +8,10 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::time::Instant;
 
 use super::failure::Failure;
 use super::label::{self, Who};
 use super::{Settings, Worker};
-use crate::clock;
 use crate::gate::{Permit, Place, now};
 use crate::politeness::retries::may_retry;
 use crate::politeness::signals::{self, Fields, Signals};
@@ -54,8 +52,8 @@ pub(super) struct Sent {
 impl Errand<'_> {
     /// Has the request wait its turn and sends it.
     pub(super) async fn send(self, message: Box<Message>) -> Result<Sent, Failure> {
-        let joined = clock::now();
         let place = self.worker.shared.gate.join(self.budget, self.visit)?;
+        let joined = place.joined();
         let (sent, again) = self.try_once(place, message, 1, joined).await?;
         match again {
             // Boxed, because it is rare and its space would be part of every request.
@@ -70,7 +68,7 @@ impl Errand<'_> {
         mut place: Place,
         mut message: Box<Message>,
         attempt: u32,
-        joined: Instant,
+        joined: Timestamp,
     ) -> Result<(Sent, Option<Box<Message>>), Failure> {
         place.known_as(|| label::of(self.who, self.origin, &message));
         place.called().await?;
@@ -92,7 +90,7 @@ impl Errand<'_> {
     }
 
     /// The connection was dead: the second try goes over a new one.
-    async fn resend(&self, message: Box<Message>, attempt: u32, joined: Instant) -> Result<Sent, Failure> {
+    async fn resend(&self, message: Box<Message>, attempt: u32, joined: Timestamp) -> Result<Sent, Failure> {
         let mut place = self.worker.shared.gate.join(self.budget, self.once_more(joined))?;
         place.known_as(|| label::of(self.who, self.origin, &message));
         place.called().await?;
@@ -122,8 +120,8 @@ impl Errand<'_> {
         message: Box<Message>,
         permit: &Permit,
     ) -> Result<(Answer, Duration), Unanswered> {
-        let began = now();
-        let outcome = self.worker.upstream.send(self.terms(), ready, message, || permit.sent()).await;
+        let mut sent = None;
+        let outcome = self.worker.upstream.send(self.terms(), ready, message, || sent = Some(permit.sent())).await;
         let heard = now();
         match &outcome {
             Ok(Answer::Response(response)) => {
@@ -134,7 +132,7 @@ impl Errand<'_> {
             Err(unanswered) if unanswered.error.blames_the_origin() => permit.report(Outcome::Failed, heard),
             Err(_) => {}
         }
-        outcome.map(|answer| (answer, heard.since(began)))
+        outcome.map(|answer| (answer, heard.since(sent.unwrap_or(heard))))
     }
 
     /// What the answer says about time.
@@ -156,14 +154,14 @@ impl Errand<'_> {
     }
 
     /// The same visit again, with what is left of the client's patience.
-    fn once_more(&self, joined: Instant) -> Visit {
+    fn once_more(&self, joined: Timestamp) -> Visit {
         let most = self.worker.shared.gate.policy(self.budget).max_wait;
         let most = most.min(self.visit.max_wait.unwrap_or(Duration::MAX));
-        Visit { retry: true, max_wait: Some(most.saturating_sub(clock::now() - joined)), ..self.visit }
+        Visit { retry: true, max_wait: Some(most.saturating_sub(now().since(joined))), ..self.visit }
     }
 
     /// Sends it again for as long as that may help.
-    async fn retry(&self, mut sent: Sent, mut message: Box<Message>, joined: Instant) -> Result<Sent, Failure> {
+    async fn retry(&self, mut sent: Sent, mut message: Box<Message>, joined: Timestamp) -> Result<Sent, Failure> {
         while self.wants_retry(&sent) && sent.permit.may_retry() {
             // Who cannot come in time keeps the answer it has.
             let Ok(place) = self.worker.shared.gate.join(self.budget, self.once_more(joined)) else { break };

@@ -65,11 +65,21 @@ impl Lane {
     fn rank(&mut self, visit: &Visit, now: Timestamp) -> Rank {
         if visit.retry {
             Rank::Retry
-        } else if self.returns.take(visit.client, visit.url, now) {
+        } else if self.comes_back(visit.client, visit.url, now) {
             Rank::Returning
         } else {
             Rank::Newcomer
         }
+    }
+
+    /// Whether this visit comes when it was told to.
+    fn comes_back(&mut self, client: ClientId, url: u64, now: Timestamp) -> bool {
+        let Some(returns) = &mut self.returns else { return false };
+        let told = returns.take(client, url, now);
+        if returns.is_empty() {
+            self.returns = None;
+        }
+        told
     }
 
     /// Without fairness everyone stands in one line.
@@ -156,7 +166,8 @@ impl Lane {
     }
 
     pub(super) fn tell(&mut self, client: ClientId, url: u64, expected: Timestamp, now: Timestamp) -> Duration {
-        self.returns.tell(client, url, expected, self.turns.spacing().delay, now)
+        let delay = self.turns.spacing().delay;
+        self.returns.get_or_insert_default().tell(client, url, expected, delay, now)
     }
 
     /// When a visit that joins now can expect to start. Newcomers let those go first who were told to come back.
@@ -167,7 +178,7 @@ impl Lane {
         if rank != Rank::Newcomer {
             return start;
         }
-        match self.returns.expected(now, start) {
+        match self.returns.as_ref().map_or(0, |returns| returns.expected(now, start)) {
             0 => start,
             returning => self.start_behind(ahead + returning, now),
         }

@@ -91,7 +91,9 @@ impl Lane {
         if taken - late >= limit {
             return self.next_late(now);
         }
-        self.turns.predict(self.called.len() - late, now) - self.lead()
+        let behind = self.turns.predict(self.called.len() - late, now) - self.lead();
+        // Sooner, if one of those before it takes too long.
+        if behind > now { behind.min(self.next_late(now)) } else { behind }
     }
 
     /// What is on trial begins when the cooldown is over: what began before it says nothing.

@@ -43,7 +43,13 @@ impl World {
         guest.stage = Stage::Ready;
         guest.prepared_for += now.since(guest.preparing_since);
         let (host, ticket) = (guest.host, guest.ticket);
-        self.hosts[host].lane.ready(ticket, now);
+        if self.dice.chance(50) {
+            self.hosts[host].lane.ready(ticket, now);
+        } else if self.hosts[host].lane.set_out(ticket, now) {
+            self.tally.set_out += 1;
+            self.start(host, ticket)?;
+            return self.steps(host);
+        }
         if self.dice.chance(3) {
             let kept = self.dice.up_to(Duration::from_secs(5));
             self.after(kept, Event::ConnectionLost(id));

@@ -95,6 +95,8 @@ impl Stage {
 #[derive(Default, Debug)]
 pub(super) struct Tally {
     pub(super) joined: u64,
+    pub(super) walked_in: u64,
+    pub(super) set_out: u64,
     pub(super) sent: u64,
     pub(super) refused: u64,
     pub(super) returned: u64,
@@ -252,6 +254,15 @@ impl World {
             Some(Flaw::ForgetsWhoWasTold) if told.is_some() => Visit { url: 0, ..visit },
             _ => visit,
         };
+        // As the gate does, and as it would without the short way.
+        if self.dice.chance(50)
+            && let Some(ticket) = self.hosts[host].lane.walk_in(&asked, now)
+        {
+            self.tally.walked_in += 1;
+            self.enter(host, visit, ticket, told);
+            self.prepare(host, ticket)?;
+            return self.steps(host);
+        }
         match self.hosts[host].lane.join(asked, now) {
             Ok(joined) => {
                 self.enter(host, visit, joined.ticket, told);
@@ -374,6 +385,8 @@ impl World {
 impl Tally {
     pub(super) fn add(&mut self, other: &Tally) {
         self.joined += other.joined;
+        self.walked_in += other.walked_in;
+        self.set_out += other.set_out;
         self.sent += other.sent;
         self.refused += other.refused;
         self.returned += other.returned;

@@ -363,7 +363,7 @@ impl Permit {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account {
     /// What the delay of the host is made of.
     pub delays: Delays,

@@ -134,7 +134,17 @@ impl State {
         }
     }
 
+    /// Has the lane say what follows. Where nobody waits, nothing does.
+    #[inline]
     pub(super) fn drive(&mut self, now: Timestamp) {
+        if self.lane.rests() {
+            self.alarm = None;
+        } else {
+            self.drive_on(now);
+        }
+    }
+
+    fn drive_on(&mut self, now: Timestamp) {
         while !self.lane.rests() {
             let step = self.lane.next_step(now);
             self.obey(step);

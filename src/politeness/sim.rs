@@ -37,6 +37,10 @@
 //! | lane: the alarm is a millisecond late | Answer |
 //! | lane: nobody who waits is refused | Answer |
 //! | lane: getting ready counts as waiting | Answer (a check added for it) |
+//! | lane: the short way past the places | Concurrency |
+//! | lane: the short way past who was told to come back | RetryAfter |
+//! | lane: the short way past others who are ready | Answer |
+//! | lane: the short way makes everyone patient | Answer |
 //! | roll: deadlines are noticed five seconds late | Answer |
 //! | lane: a full queue takes more | Bounds |
 //! | lane: the returning are as impatient as ever | RetryAfter |
@@ -51,7 +55,8 @@
 //!
 //! Writing and running it found real errors, too: the queue's bound did not hold where there was no delay and nothing was known
 //! about places; jitter drawn for a long delay outlived a change to a short one; sends while the delay was zero left a
-//! full bucket behind; and a restart just after a hold granted the burst that the hold had taken away.
+//! full bucket behind; a restart just after a hold granted the burst that the hold had taken away; and a connection that hung
+//! cost those behind it a turn where there were places besides, because the alarm was for the turn after it.
 
 mod checks;
 mod dice;

@@ -9,7 +9,7 @@ use http::header::{HeaderName, HeaderValue};
 
 use super::identity::Identity;
 use super::robots::Warning;
-use crate::gate::Permit;
+use crate::gate::{Account, Permit};
 use crate::metrics::A_MOMENT;
 
 const CURTSY: HeaderName = HeaderName::from_static("curtsy");
@@ -31,14 +31,7 @@ pub(super) fn tell(
     }
     let Some(account) = permit.account() else { return };
     let waited = permit.waited();
-    let said = Said {
-        wait_ms: waited.as_millis(),
-        delay: account.delays.effective(),
-        why: account.why(),
-        ahead: account.ahead,
-        attempts,
-        would_wait: permit.would_wait(),
-    };
+    let said = Said { waited, account: *account, attempts, would_wait: permit.would_wait() };
     if let Some(value) = said.value() {
         headers.append(CURTSY, value);
     }
@@ -50,10 +43,8 @@ pub(super) fn tell(
 /// What the `Curtsy` field says.
 #[derive(Clone, Copy, PartialEq)]
 struct Said {
-    wait_ms: u128,
-    delay: Duration,
-    why: &'static str,
-    ahead: usize,
+    waited: Duration,
+    account: Account,
     attempts: u32,
     would_wait: Option<Duration>,
 }
@@ -78,13 +69,13 @@ impl Said {
     fn text(self) -> Vec<u8> {
         let mut text = Vec::with_capacity(96);
         text.extend_from_slice(b"wait=");
-        write_millis(&mut text, self.wait_ms);
+        write_millis(&mut text, self.waited.as_millis());
         text.extend_from_slice(b", delay=");
-        write_millis(&mut text, self.delay.as_millis());
+        write_millis(&mut text, self.account.delays.effective().as_millis());
         text.extend_from_slice(b", why=");
-        text.extend_from_slice(self.why.as_bytes());
+        text.extend_from_slice(self.account.why().as_bytes());
         text.extend_from_slice(b", queue=");
-        write_number(&mut text, self.ahead as u64);
+        write_number(&mut text, self.account.ahead as u64);
         if self.attempts > 1 {
             text.extend_from_slice(b", attempts=");
             write_number(&mut text, self.attempts.into());

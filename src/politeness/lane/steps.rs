@@ -67,6 +67,7 @@ impl Lane {
     }
 
     /// Whether nothing can follow before somebody reports something: nobody waits for the host.
+    #[inline]
     pub fn rests(&self) -> bool {
         self.queue.is_empty() && self.first_ready().is_none()
     }

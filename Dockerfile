@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # Two stages: a builder that is thrown away, and an image with one program, no shell and no root.
-ARG BUILDER=docker.io/library/rust:1-slim-bookworm
+ARG BUILDER=docker.io/library/rust:1-bookworm
 ARG RUNTIME=gcr.io/distroless/cc-debian12:nonroot
 
 FROM ${BUILDER} AS builder
@@ -12,7 +12,7 @@ COPY src src
 COPY benches benches
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --profile dist --locked --bin curtsy \
+    cargo build --profile dist --locked --features jemalloc --bin curtsy \
     && cp target/dist/curtsy /usr/local/bin/curtsy
 # The runtime image has no shell to make and own a folder with.
 RUN mkdir -p /image/var/lib/curtsy

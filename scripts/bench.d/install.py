@@ -85,7 +85,8 @@ def mitmdump(root, no_install):
 
 def build_curtsy(root):
     # As it is handed out: in the image and the Debian package.
-    call(["cargo", "build", "--profile", "dist", "--quiet"], "cargo build --profile dist", cwd=root)
+    command = ["cargo", "build", "--profile", "dist", "--features", "jemalloc"]
+    call([*command, "--quiet"], " ".join(command), cwd=root)
     return str(root / "target/dist/curtsy")
 
 

@@ -75,7 +75,9 @@ impl Place {
             let ahead = state.lane.queued();
             let entered = state.enter(visit, now)?;
             let (delays, mode) = (state.lane.delays(), state.lane.policy().mode);
-            if let Some(host) = lane.host().filter(|_| delays.robots != before.robots) {
+            if delays.robots != before.robots
+                && let Some(host) = lane.host()
+            {
                 gate.tell_of_crawl_delay(host, &before, &delays);
             }
             Ok((entered, Account { delays, obstacle: None, mode, ahead }))
@@ -196,14 +198,16 @@ impl Standing {
             self.account.obstacle = self.lane.look(|state| state.lane.overcome(now()));
         }
         self.gate.metrics.waited(self.waited);
-        self.gate.metrics.hosts.visit(self.lane.badge(), self.lane.host(), self.waited);
+        self.gate.metrics.hosts.visit(self.lane.badge(), || self.lane.host(), self.waited);
         self.tally(|row| row.visited(self.waited));
         Ok(Permit(Some(self)))
     }
 
     /// Hosts that have no lane of their own are counted together.
     fn tally(&self, count: impl FnOnce(&mut Row)) {
-        self.gate.metrics.tally.count(self.lane.host().map_or(OTHERS, HostKey::as_str), count);
+        if self.gate.metrics.tally.is_kept() {
+            self.gate.metrics.tally.count(self.lane.host().map_or(OTHERS, HostKey::as_str), count);
+        }
     }
 
     /// Has the lane taught, and what it learned kept and told.

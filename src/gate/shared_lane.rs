@@ -19,10 +19,10 @@ use crate::politeness::visit::{Alarm, Refusal, Step, Ticket, Visit};
 pub(super) struct SharedLane {
     /// Whether its visits are counted by themselves.
     badge: Badge,
-    /// None if it is for hosts that found no room.
-    host: Option<HostKey>,
     /// Held for one decision, never across an await.
     state: Mutex<State>,
+    /// None if it is for hosts that found no room.
+    host: Option<HostKey>,
 }
 
 #[derive(Debug)]

@@ -110,11 +110,12 @@ impl Hosts {
     }
 
     /// A request had its turn. The host is none if it shares a lane with others.
-    pub fn visit(&self, badge: &Badge, host: Option<&HostKey>, waited: Duration) {
+    pub fn visit<'a>(&self, badge: &Badge, host: impl FnOnce() -> Option<&'a HostKey>, waited: Duration) {
         if let Some(seat) = &*badge.0.load() {
             return seat.count(waited);
         }
-        match host.filter(|_| !self.full.load(Relaxed)).and_then(|host| self.take_free_seat(host)) {
+        let host = if self.full.load(Relaxed) { None } else { host() };
+        match host.and_then(|host| self.take_free_seat(host)) {
             Some(seat) => {
                 seat.count(waited);
                 badge.carry(Some(seat));
@@ -306,7 +307,8 @@ mod tests {
 
     fn visit(hosts: &Hosts, name: &str) -> Badge {
         let badge = Badge::default();
-        hosts.visit(&badge, Some(&host(name)), Duration::from_millis(1500));
+        let host = host(name);
+        hosts.visit(&badge, || Some(&host), Duration::from_millis(1500));
         badge
     }
 
@@ -321,8 +323,9 @@ mod tests {
         for name in ["b.test", "c.test", "d.test"] {
             visit(&hosts, name);
         }
-        hosts.visit(&first, Some(&host("a.test")), Duration::ZERO);
-        hosts.visit(&Badge::default(), None, Duration::ZERO);
+        let named = host("a.test");
+        hosts.visit(&first, || Some(&named), Duration::ZERO);
+        hosts.visit(&Badge::default(), || None, Duration::ZERO);
         let text = text(&hosts);
         for line in [
             "curtsy_host_requests_total{host=\"a.test\"} 2",
@@ -389,7 +392,7 @@ mod tests {
     fn a_host_called_other_counts_among_the_rest() {
         let hosts = hosts(2);
         let named = HostKey::parse(OTHER).expect("a name that could be asked for");
-        hosts.visit(&Badge::default(), Some(&named), Duration::ZERO);
+        hosts.visit(&Badge::default(), || Some(&named), Duration::ZERO);
         hosts.reseat(vec![(named, 100)]);
         assert!(hosts.seated().is_empty());
         assert!(text(&hosts).contains("curtsy_host_requests_total{host=\"_other\"} 1"));

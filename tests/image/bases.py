@@ -9,8 +9,8 @@ import world
 from world import said
 
 SUITE = "bookworm"
-# What rust:1-slim-bookworm has beside Rust; anything more could hide that the Dockerfile needs it.
-BUILDER = ["ca-certificates", "gcc", "libc6-dev"]
+# Of what rust:1-bookworm has beside Rust, what the Dockerfile needs.
+BUILDER = ["ca-certificates", "gcc", "libc6-dev", "make"]
 # What distroless/cc-debian12 is made of.
 RUNTIME = ["base-files", "ca-certificates", "libc6", "libgcc-s1", "libgomp1", "libssl3", "libstdc++6", "netbase", "tzdata"]
 ROOTS = "etc/ssl/certs/ca-certificates.crt"

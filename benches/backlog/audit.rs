@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Later than this is as bad as this.
-const LATEST_MS: usize = 10_000;
+/// Gaps are told apart to this.
+const STEP: Duration = Duration::from_micros(100);
+/// Later than so many steps, 2 s, is as bad as that.
+const STEPS: usize = 20_000;
 
 #[derive(Debug)]
 pub(crate) struct Audit {
@@ -16,8 +18,9 @@ pub(crate) struct Audit {
     /// The last start of each host.
     last: Vec<Option<Instant>>,
     watching: bool,
-    /// Starts whose gap to the one before counts, by how many whole milliseconds it was longer than the delay.
-    late_ms: Vec<u64>,
+    /// Starts, by how many whole steps the gap to the one before was longer than the delay.
+    late: Vec<u64>,
+    /// All these gaps together.
     gaps: Duration,
     early: Duration,
     /// Of each host: was there a start?
@@ -30,7 +33,7 @@ impl Audit {
             delay,
             last: vec![None; hosts],
             watching: false,
-            late_ms: vec![0; LATEST_MS + 1],
+            late: vec![0; STEPS],
             gaps: Duration::ZERO,
             early: Duration::ZERO,
             seen: vec![false; hosts],
@@ -53,14 +56,14 @@ impl Audit {
             let gap = now - before;
             self.gaps += gap;
             self.early = self.early.max(self.delay.saturating_sub(gap));
-            let late_ms = gap.saturating_sub(self.delay).as_millis() as usize;
-            self.late_ms[late_ms.min(LATEST_MS)] += 1;
+            let steps = gap.saturating_sub(self.delay).div_duration_f64(STEP) as usize;
+            self.late[steps.min(STEPS - 1)] += 1;
             self.seen[host] = true;
         }
     }
 
     pub(crate) fn starts(&self) -> u64 {
-        self.late_ms.iter().sum()
+        self.late.iter().sum()
     }
 
     /// The delay over the mean gap. Starts over time would say the same of long times only: in ten seconds, ten starts
@@ -74,17 +77,15 @@ impl Audit {
         self.early
     }
 
-    /// All but one gap in a hundred were longer than the delay by less than this and a millisecond.
-    pub(crate) fn late_p99_ms(&self) -> usize {
+    /// All but one gap in a hundred were longer than the delay by less than this.
+    pub(crate) fn late_p99(&self) -> Duration {
         let most = self.starts() - self.starts() / 100;
         let mut so_far = 0;
-        self.late_ms
-            .iter()
-            .position(|count| {
-                so_far += count;
-                so_far >= most
-            })
-            .unwrap_or(LATEST_MS)
+        let enough = |count: &u64| {
+            so_far += count;
+            so_far >= most
+        };
+        STEP * (self.late.iter().position(enough).unwrap_or(STEPS) + 1) as u32
     }
 
     /// Hosts without a start, which no gap tells of.

@@ -27,7 +27,7 @@ use tokio::time::sleep;
 
 use audit::Audit;
 use clients::Clients;
-use figures::{Figures, Work};
+use figures::{Figures, Moment, Work};
 use options::{Case, Options};
 use proxy::Proxy;
 
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> io::Result<()> {
     if !options.json {
-        println!("load average {}\n\n{}", cost::load_average()?, Figures::HEADING);
+        println!("{}", Figures::HEADING);
     }
     for case in options.cases() {
         // Its tasks end with it: the next case finds no load of the last.
@@ -73,7 +73,7 @@ async fn measure(options: &Options, case: &Case) -> io::Result<Figures> {
     tokio::select! {
         watched = watch(&proxy, &audit, case) => {
             let (work, violations) = watched?;
-            Ok(Figures::new(case, &audit.borrow(), &work, violations))
+            Figures::new(case, &audit.borrow(), &work, violations).ok_or_else(|| io::Error::other("too short: no host was visited"))
         }
         problem = clients.failed() => Err(problem),
     }
@@ -83,9 +83,9 @@ async fn measure(options: &Options, case: &Case) -> io::Result<Figures> {
 async fn watch(proxy: &Proxy, audit: &RefCell<Audit>, case: &Case) -> io::Result<(Work, u64)> {
     sleep(WARM_UP.max(case.delay * 2)).await;
     audit.borrow_mut().begin();
-    let begun = Work::until_now(proxy.id())?;
+    let begun = Moment::now(proxy.id())?;
     sleep(case.measured).await;
-    let work = Work::until_now(proxy.id())?.since(&begun);
+    let work = Moment::now(proxy.id())?.since(&begun);
     audit.borrow_mut().end();
     Ok((work, proxy.spacing_violations().await?))
 }

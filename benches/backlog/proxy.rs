@@ -5,12 +5,17 @@ use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+/// It takes a tenth of a second.
+const START_LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Proxy {
     child: Child,
@@ -68,14 +73,23 @@ impl Drop for Proxy {
     }
 }
 
-/// The addresses of the ready line, or all that came instead of it.
+/// The addresses of the ready line, or all that came instead of it. Goes on reading on a thread of its own: it would
+/// block when the pipe is full.
 fn announced(stderr: ChildStderr) -> Result<(SocketAddr, SocketAddr), String> {
-    let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
-    let mut said = String::new();
-    for line in lines.by_ref() {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+        // Nobody listens any more if it took too long.
+        let _ = tell.send(first_words(&mut lines));
+        lines.for_each(|line| eprintln!("curtsy: {line}"));
+    });
+    told.recv_timeout(START_LIMIT).unwrap_or_else(|_| Err(format!("it is not ready after {START_LIMIT:?}")))
+}
+
+fn first_words(lines: &mut impl Iterator<Item = String>) -> Result<(SocketAddr, SocketAddr), String> {
+    let mut said = "it ended after saying:".to_owned();
+    for line in lines {
         if let Some(addresses) = ready(&line) {
-            // Somebody must go on reading, or it blocks when the pipe is full.
-            thread::spawn(move || lines.for_each(|line| eprintln!("curtsy: {line}")));
             return Ok(addresses);
         }
         said.push('\n');

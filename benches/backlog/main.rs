@@ -3,8 +3,8 @@
 //! `cargo bench --bench backlog` prints one row per case. Every host always has somebody waiting, so that each start
 //! that comes later than the delay allows is curtsy's loss, or the machine's. Origin and clients are lean and share
 //! one thread, because they share the cores with curtsy: where both cores are taken, nothing is left to be seen. What
-//! they cost is shown beside what curtsy costs. Processor time is read from Linux' `/proc`. No thresholds: the figures to
-//! reach are compared by whoever runs it.
+//! they cost is shown beside what curtsy costs. Processor time is read from Linux' `/proc`. No thresholds: the figures
+//! to reach are compared by whoever runs it.
 
 mod audit;
 mod clients;
@@ -73,7 +73,8 @@ async fn measure(options: &Options, case: &Case) -> io::Result<Figures> {
     tokio::select! {
         watched = watch(&proxy, &audit, case) => {
             let (work, violations) = watched?;
-            Figures::new(case, &audit.borrow(), &work, violations).ok_or_else(|| io::Error::other("too short: no host was visited"))
+            let figures = Figures::new(case, &audit.borrow(), &work, violations);
+            figures.ok_or_else(|| io::Error::other("no host was visited again; measure for longer"))
         }
         problem = clients.failed() => Err(problem),
     }

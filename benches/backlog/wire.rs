@@ -30,10 +30,10 @@ pub(crate) fn host(address: Ipv4Addr) -> usize {
 /// Lets `look` see what has come. The buffer is on the stack, where all connections share it and it stays in the cache.
 /// A read that does not fill it is known to be the last: no second one is made to see that nothing is left.
 pub(crate) async fn hear<T>(stream: &mut TcpStream, mut look: impl FnMut(&[u8]) -> T) -> io::Result<T> {
-    poll_fn(|context| {
+    poll_fn(|cx| {
         let mut bytes = [MaybeUninit::uninit(); 2048];
         let mut buffer = ReadBuf::uninit(&mut bytes);
-        ready!(Pin::new(&mut *stream).poll_read(context, &mut buffer))?;
+        ready!(Pin::new(&mut *stream).poll_read(cx, &mut buffer))?;
         match buffer.filled() {
             [] => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
             piece => Poll::Ready(Ok(look(piece))),

@@ -74,6 +74,22 @@ def end(process):
     process.wait()
 
 
+def output(argv, limit_s, cwd):
+    """Run `argv` to its end, and give back what it printed."""
+    process = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd=cwd, start_new_session=True
+    )
+    try:
+        printed, _ = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        raise Failure(f"{' '.join(argv)} has not ended after {limit_s} s") from None
+    finally:
+        end(process)
+    if process.returncode != 0:
+        raise Failure(f"{' '.join(argv)} ended with status {process.returncode}")
+    return printed
+
+
 def free_port():
     """A port that is free on every loopback address: the origin listens on many of them."""
     with socket.socket() as probe:
@@ -107,6 +123,15 @@ def cpu_seconds(root):
         with contextlib.suppress(OSError):
             total += sum(int(field) for field in stat_fields(pid)[11:15])
     return total / TICKS_PER_SECOND
+
+
+def ran_seconds(pid):
+    """How long the threads of one process have run, to the nanosecond: `cpu_seconds` counts in hundredths."""
+    total = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/schedstat") as file:
+            total += int(file.read().split()[0])
+    return total / 1e9
 
 
 def memory_bytes(root):

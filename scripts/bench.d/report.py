@@ -74,15 +74,16 @@ def section(scenario, results, peers):
     layout = LAYOUTS.get(scenario, REQUESTS)
     first, *rest = layout.columns
     rows = [["", first.heading, *(YARDSTICKS[key] for key in layout.yardsticks), *(column.heading for column in rest)]]
-    failures = []
     for peer in (peer for peer in peers if peer.key in results):
-        rounds, error = results[peer.key]["rounds"], results[peer.key]["error"]
+        rounds = results[peer.key]["rounds"]
         against = [results.get(key, {"rounds": []})["rounds"] for key in layout.yardsticks]
         ratios = [ratio(rounds, others, first.key) for others in against]
         rows.append([peer.title, middle(rounds, first), *ratios, *(middle(rounds, column) for column in rest)])
-        if error:
-            failures.append(f"\n\n{peer.title} failed: {error}")
-    return aligned(rows) + "".join(failures)
+    return aligned(rows) + failures({peer.title: results[peer.key] for peer in peers if peer.key in results})
+
+
+def failures(results):
+    return "".join(f"\n\n{title} failed: {result['error']}" for title, result in results.items() if result["error"])
 
 
 def middle(rounds, column):

@@ -33,13 +33,14 @@ class Cores:
     load: int | None
     proxy: int | None
     workers: int
+    all: tuple
 
     @staticmethod
     def choose(spread):
         cores = sorted(os.sched_getaffinity(0))
         if spread or len(cores) < 2:
-            return Cores(None, None, len(cores))
-        return Cores(cores[0], cores[1], 1)
+            return Cores(None, None, len(cores), tuple(cores))
+        return Cores(cores[0], cores[1], 1, tuple(cores))
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class Plan:
     seconds: int
     connections: int
     long_body: int
+    pairs: int  # of `pacing`
+    backlog_seconds: int
 
 
 class Bench:
@@ -117,9 +120,17 @@ class Bench:
             measure = inside.kept if scenario == "inside" else inside.fresh
             return measure(proxy, self.keys, self.tls_origin, WARM_UP_S, self.plan.seconds)
         body, count = scenario.split("-")
-        script = self.plan.directory / "wrk.lua"
-        script.write_text(load.wrk_script(HOSTS[: int(count)], self.origin_port, f"/{body}", proxy.forwards))
+        script = self.script(int(count), f"/{body}", proxy.forwards)
         return load.requests(proxy, script, BODIES[body], self.plan.connections, WARM_UP_S, self.plan.seconds)
+
+    def script(self, hosts, path, forwards):
+        """wrk's, which asks for `path` of so many hosts in turn."""
+        script = self.plan.directory / "wrk.lua"
+        script.write_text(load.wrk_script(HOSTS[:hosts], self.origin_port, path, forwards))
+        return script
+
+    def folder(self, name):
+        return folder(self.plan, name)
 
 
 def takes_part(peer, scenario):

@@ -1,0 +1,86 @@
+"""What pacing costs: a curtsy that decides every start beside one that lets all of them pass, the same program twice.
+
+They are told apart by a few percent, which is less than a machine changes by from one second to the next. So both run
+at the same time on the same core, and are asked in turns of a second: the ratio is taken within each pair, and the
+order alternates.
+"""
+
+import contextlib
+import statistics
+
+import load
+import report
+from peers import Site, curtsy
+from process import Failure, free_port, ran_seconds, running
+
+DESCRIPTION = "CPU time per request with pacing decided (delay 0), against politeness.mode = off"
+TURN_S = 1
+SIDES = {"off": {"politeness.mode": '"off"'}, "paced": {"politeness.delay": '"0s"', "politeness.concurrency": "1000"}}
+CASES = {
+    "robots.txt and learning off": {"robots.mode": '"off"', "adaptive.policy": '"off"'},
+    "robots.txt and learning on": {},
+}
+
+
+def rounds(bench, progress):
+    """The pairs of each case: CPU µs per request of either side."""
+    results = {case: {"rounds": [], "error": None} for case in CASES}
+    for case, settings in CASES.items():
+        try:
+            with both(bench, settings) as sides:
+                for number in range(bench.plan.pairs):
+                    progress(f"pacing, {case}: pair {number + 1} of {bench.plan.pairs}")
+                    order = list(sides) if number % 2 else list(reversed(sides))
+                    results[case]["rounds"].append({side: cost_us(bench, sides[side]) for side in order})
+        except (Failure, OSError) as error:
+            results[case]["error"] = str(error)
+    return results
+
+
+@contextlib.contextmanager
+def both(bench, settings):
+    """Both curtsys, warmed up."""
+    with contextlib.ExitStack() as stack:
+        sides = {}
+        for side, own in SIDES.items():
+            site = Site(
+                directory=bench.folder(f"curtsy-{side}"),
+                port=free_port(),
+                origin=bench.origin,
+                workers=1,
+                programs=bench.plan.programs,
+                curtsy_settings=settings | bench.plan.curtsy_settings | own,
+            )
+            argv, env = curtsy(site)
+            log = site.directory / "output.log"
+            pid = stack.enter_context(running(argv, log, site.port, bench.plan.cores.proxy, env))
+            sides[side] = load.Running(pid, ("127.0.0.1", site.port), True, bench.origin)
+            load.check(sides[side], "/1k", 1024)
+            cost_us(bench, sides[side])
+        yield sides
+
+
+def cost_us(bench, proxy):
+    before = ran_seconds(proxy.pid)
+    result = load.wrk(proxy, bench.script(1, "/1k", True), bench.plan.connections, TURN_S)
+    used = ran_seconds(proxy.pid) - before
+    if not result["requests"] or result["failed"]:
+        raise Failure(f"{result['failed']} of {result['requests']} requests were answered with an error")
+    return used / result["requests"] * 1e6
+
+
+def section(results):
+    rows = [["", "off, CPU µs/request", "paced, CPU µs/request", "ratio", "standard error", "pairs"]]
+    for case, result in results.items():
+        rows.append([case, *figures(result["rounds"])])
+    return report.aligned(rows) + report.failures(results)
+
+
+def figures(pairs):
+    """Medians, because one disturbed second does not move them. The error is that of the mean of the ratios."""
+    if len(pairs) < 2:
+        return ["–"] * 4 + [str(len(pairs))]
+    ratios = [pair["paced"] / pair["off"] for pair in pairs]
+    medians = [f"{statistics.median(pair[side] for pair in pairs):.1f}" for side in SIDES]
+    error = statistics.stdev(ratios) / len(ratios) ** 0.5
+    return [*medians, f"{statistics.median(ratios):.3f}", f"{error:.3f}", str(len(pairs))]

@@ -27,17 +27,54 @@ fn main() {
     admission_on_one_free_host();
     admission_on_many_free_hosts(lanes);
     through_the_gate();
+    a_backlog_at_the_gate();
+}
+
+/// What the gate uses of what is allowed where somebody always waits, with nothing sent: `--bench backlog` does that.
+fn a_backlog_at_the_gate() {
+    let (hosts, visitors, delay, time) = (1_000, 3, Duration::from_millis(50), Duration::from_secs(5));
+    let gate = gate(delay, hosts, hosts * visitors);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let begun = processor_time();
+    let visits: u64 = runtime.block_on(async {
+        let until = now() + time;
+        let visitor = |n: usize| tokio::spawn(keep_visiting(gate.clone(), host(n % hosts), until));
+        let visitors: Vec<_> = (0..hosts * visitors).map(visitor).collect();
+        let mut visits = 0;
+        for visitor in visitors {
+            visits += visitor.await.expect("a visitor");
+        }
+        visits
+    });
+    report("a visit that waits at the gate", begun, visits);
+    // The first visit to a host does not wait.
+    let allowed = hosts as f64 * (time.as_secs_f64() / delay.as_secs_f64() + 1.0);
+    println!("1 000 hosts at 50 ms, three waiting at each: {:.1} % used", 100.0 * visits as f64 / allowed);
+}
+
+async fn keep_visiting(gate: Arc<Gate>, host: HostKey, until: Timestamp) -> u64 {
+    let mut visits = 0;
+    loop {
+        let permit = admit(&gate, &host, visits).await;
+        if now() > until {
+            return visits;
+        }
+        permit.sent();
+        permit.report(Outcome::Heard(Signals::SERVED), now());
+        visits += 1;
+    }
+}
+
+fn gate(delay: Duration, most_hosts: usize, most_waiting: usize) -> Arc<Gate> {
+    let book = PolicyBook { general: Policy { delay, ..Policy::default() }, ..PolicyBook::default() };
+    let bounds = Bounds { most: most_hosts, idle: Duration::from_secs(3600) };
+    let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+    Arc::new(Gate::new(book, bounds, most_waiting, memories, Arc::default()))
 }
 
 /// Everything a request pays for its decision: registry, lock, clock and lane.
 fn through_the_gate() {
-    let book = PolicyBook {
-        general: Policy { delay: Duration::from_millis(1), ..Policy::default() },
-        ..PolicyBook::default()
-    };
-    let bounds = Bounds { most: 100_000, idle: Duration::from_secs(3600) };
-    let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
-    let gate = Arc::new(Gate::new(book, bounds, 1000, memories, Arc::default()));
+    let gate = gate(Duration::from_millis(1), 100_000, 1000);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
         let before = resident();

@@ -144,9 +144,12 @@ impl Gate {
         });
     }
 
-    /// How this host is to be treated, if it is new.
+    /// How this host is to be treated, leaving out what people set for it alone. A host with a lane is not looked up
+    /// among the rules again: there may be thousands of them.
     pub fn policy(&self, host: &HostKey) -> Policy {
-        self.book.load().policy(host.as_str())
+        let book = self.book.load();
+        let lane = if book.rules.is_empty() { None } else { self.registry.known(host) };
+        lane.map_or_else(|| book.policy(host.as_str()), |lane| lane.look(|state| state.lane.unsteered()))
     }
 
     /// A client by whatever tells it apart: user, name or address.
@@ -219,6 +222,7 @@ mod tests {
     use tokio::time::{Instant, sleep};
 
     use super::*;
+    use crate::politeness::policy::{Pattern, Rule};
     use crate::store::{Keep, Store};
 
     const DELAY: Duration = Duration::from_secs(1);
@@ -364,6 +368,24 @@ mod tests {
         for name in ["old.test", "new.test", "newer.test", "newest.test"] {
             assert_eq!(delay_of(&gate, name), Some(DELAY * 2), "{name}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rule_counts_for_a_host_that_is_known_and_for_one_that_is_not() {
+        let gate = gate(Policy { delay: DELAY, ..Policy::default() });
+        let slow = |factor| {
+            let patterns = vec![Pattern::Below("test".to_owned())];
+            let rule = Rule { patterns, delay: Some(DELAY * factor), ..Rule::default() };
+            let book = PolicyBook { rules: vec![rule], ..PolicyBook::default() };
+            gate.change(book, Bounds { most: 100, idle: DELAY * 3600 }, 1000, Apply::All);
+        };
+        slow(5);
+        assert_eq!(gate.policy(&host()).delay, DELAY * 5);
+        drop(gate.join(&host(), visit(&gate, "a")).unwrap());
+        assert_eq!(gate.policy(&host()).delay, DELAY * 5);
+        slow(7);
+        assert_eq!(gate.policy(&host()).delay, DELAY * 7, "new numbers count for it, too");
+        assert_eq!(gate.policy(&HostKey::parse("b.example").unwrap()).delay, Policy::default().delay);
     }
 
     /// Turning pacing off for new hosts must not free those that keep theirs.

@@ -55,8 +55,9 @@
 //!
 //! Writing and running it found real errors, too: the queue's bound did not hold where there was no delay and nothing was known
 //! about places; jitter drawn for a long delay outlived a change to a short one; sends while the delay was zero left a
-//! full bucket behind; a restart just after a hold granted the burst that the hold had taken away; and a connection that hung
-//! cost those behind it a turn where there were places besides, because the alarm was for the turn after it.
+//! full bucket behind; a restart just after a hold granted the burst that the hold had taken away; a connection that hung
+//! cost those behind it a turn where there were places besides, because the alarm was for the turn after it; and what
+//! chance adds to a gap was not foreseen for a burst, so that one in tens of thousands who came when told was sent away.
 
 mod checks;
 mod dice;

@@ -195,7 +195,9 @@ impl Turns {
             return self.spaced(0).max(free) + self.longest_gaps(ahead.saturating_mul(TOKEN));
         }
         let needed = ahead.saturating_add(1).saturating_mul(TOKEN);
-        free + self.longest_gaps(needed.saturating_sub(self.tokens_at(free)))
+        // Chance may keep the first one although there is a token.
+        let first = self.spaced(0).max(free);
+        first + self.longest_gaps(needed.saturating_sub(self.tokens_at(first)))
     }
 
     pub fn owed(&self) -> Owed {
@@ -310,9 +312,10 @@ impl Turns {
         })
     }
 
+    /// Chance adds to every gap as a whole, be it nearly over.
     fn longest_gaps(&self, millionths: u64) -> Duration {
-        let gaps = self.refill_time(millionths);
-        gaps.saturating_add(share(gaps, self.spacing.jitter))
+        let whole = self.refill_time(millionths.div_ceil(TOKEN).saturating_mul(TOKEN));
+        self.refill_time(millionths).saturating_add(share(whole, self.spacing.jitter))
     }
 
     fn extra(&self) -> Duration {

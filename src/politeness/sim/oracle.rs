@@ -146,7 +146,9 @@ impl Oracle {
         if terms.burst <= 1 && gap < terms.delay {
             return broken(Promise::Spacing, format!("gap {gap:?} at {now:?}, owed {:?}", terms.delay));
         }
-        if terms.burst > 1 && !terms.delay.is_zero() && tokens < 1.0 - EPSILON {
+        // What was told to start may still do so when a change has emptied the bucket since.
+        let unchanged = (terms.burst, terms.delay) == (self.burst(), self.delay());
+        if unchanged && terms.burst > 1 && !terms.delay.is_zero() && tokens < 1.0 - EPSILON {
             return broken(Promise::Spacing, format!("sent at {now:?} with {tokens} tokens"));
         }
         Ok(())

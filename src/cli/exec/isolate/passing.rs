@@ -1,6 +1,6 @@
 //! One listener from process to process (unix(7), `SCM_RIGHTS`), or the reason why there is none.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
@@ -42,8 +42,14 @@ pub(super) fn receive(stream: &UnixStream) -> io::Result<Result<TcpListener, Str
             Ok(Ok(listener))
         }
         None if got.bytes == 0 => Ok(Err("--isolate: the process inside ended without a word".to_owned())),
-        None => Ok(Err(String::from_utf8_lossy(&text[..got.bytes]).into_owned())),
+        None => rest_of_reason(stream, text[..got.bytes].to_vec()).map(Err),
     }
+}
+
+/// It may come in pieces, and ends with the process that tells it.
+fn rest_of_reason(stream: &UnixStream, mut reason: Vec<u8>) -> io::Result<String> {
+    stream.take(MOST as u64).read_to_end(&mut reason)?;
+    Ok(String::from_utf8_lossy(&reason).into_owned())
 }
 
 #[cfg(test)]
@@ -59,9 +65,14 @@ mod tests {
         send(&there, &listener).unwrap();
         let got = receive(&here).unwrap().unwrap();
         assert_eq!(got.local_addr().unwrap(), listener.local_addr().unwrap());
-        there.write_all(b"not permitted").unwrap();
+        let telling = std::thread::spawn(move || {
+            for piece in ["not ", "permitted"] {
+                there.write_all(piece.as_bytes()).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        });
         assert_eq!(receive(&here).unwrap().unwrap_err(), "not permitted");
-        drop(there);
-        assert!(receive(&here).unwrap().is_err());
+        telling.join().unwrap();
+        assert!(receive(&here).unwrap().unwrap_err().contains("without a word"));
     }
 }

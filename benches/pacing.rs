@@ -1,6 +1,7 @@
 //! What a decision costs: time of an admission, memory of a lane and of a visit that waits.
 //!
-//! `cargo bench --bench pacing` prints one line per figure. Time is processor time of this thread, which other work on
+//! `cargo bench --bench pacing` prints one line per figure, `cargo bench --bench pacing -- gate` only those of one part
+//! (lane, waiting, gate, backlog). Time is processor time of this thread, which other work on
 //! the machine disturbs least, unless said otherwise; memory is what the process grew by. Both are read from Linux' `/proc`. No thresholds: the
 //! figures to reach are compared by whoever runs it.
 
@@ -18,16 +19,29 @@ use curtsy::politeness::visit::{ClientId, Outcome, Step, Ticket, Visit};
 use curtsy::store::{Keep, Store};
 
 fn main() {
+    // Cargo adds words of its own, which begin with a dash.
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let parts: [(&str, fn()); 4] =
+        [("lane", lanes), ("waiting", crowds), ("gate", through_the_gate), ("backlog", a_backlog_at_the_gate)];
+    for (name, part) in parts {
+        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            part();
+        }
+    }
+}
+
+fn lanes() {
     println!("size of a lane: {} B", size_of::<Lane>());
     let lanes = memory_of_lanes(100_000);
+    admission_on_one_free_host();
+    admission_on_many_free_hosts(lanes);
+}
+
+fn crowds() {
     memory_of_waiting(10_000);
     waiting("a client each", 10_000, |n| n);
     waiting("100 clients", 10_000, |n| n % 100);
     waiting("one client", 10_000, |_| 1);
-    admission_on_one_free_host();
-    admission_on_many_free_hosts(lanes);
-    through_the_gate();
-    a_backlog_at_the_gate();
 }
 
 /// What the gate uses of what is allowed where somebody always waits, with nothing sent: `--bench backlog` does that.

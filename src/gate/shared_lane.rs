@@ -17,12 +17,12 @@ use crate::politeness::visit::{Alarm, Refusal, Step, Ticket, Visit};
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct SharedLane {
+    /// None if it is for hosts that found no room.
+    host: Option<HostKey>,
     /// Whether its visits are counted by themselves.
     badge: Badge,
     /// Held for one decision, never across an await.
     state: Mutex<State>,
-    /// None if it is for hosts that found no room.
-    host: Option<HostKey>,
 }
 
 #[derive(Debug)]

@@ -80,7 +80,7 @@ async fn keep_visiting(gate: Arc<Gate>, host: HostKey, until: Timestamp) -> u64 
 }
 
 fn gate(delay: Duration, most_hosts: usize, most_waiting: usize) -> Arc<Gate> {
-    let book = PolicyBook { general: Policy { delay, ..Policy::default() }, ..PolicyBook::default() };
+    let book = PolicyBook::from(Policy { delay, ..Policy::default() });
     let bounds = Bounds { most: most_hosts, idle: Duration::from_secs(3600) };
     let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
     Arc::new(Gate::new(book, bounds, most_waiting, memories, Arc::default()))

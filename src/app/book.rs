@@ -25,7 +25,7 @@ pub(super) fn book(config: &Config) -> PolicyBook {
         robots: robots(config.robots.mode),
         max_crawl_delay: config.robots.max_crawl_delay,
     };
-    PolicyBook { schooling: schooling(config), general, rules: config.host.iter().map(rule).collect() }
+    PolicyBook::new(general, config.host.iter().map(rule).collect(), schooling(config))
 }
 
 fn schooling(config: &Config) -> Schooling {

@@ -59,7 +59,7 @@ mod tests {
 
     fn gate(metrics: &Arc<Metrics>) -> Arc<Gate> {
         let general = Policy { delay: DELAY, ..Policy::default() };
-        let book = PolicyBook { general, ..PolicyBook::default() };
+        let book = PolicyBook::from(general);
         let bounds = Bounds { most: 1_000_000, idle: Duration::from_secs(3600) };
         let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
         Arc::new(Gate::new(book, bounds, 1000, memories, metrics.clone()))

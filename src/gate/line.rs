@@ -173,7 +173,7 @@ mod tests {
     const DELAY: Duration = Duration::from_secs(5);
 
     fn gate() -> Arc<Gate> {
-        let book = PolicyBook { general: Policy { delay: DELAY, ..Policy::default() }, ..PolicyBook::default() };
+        let book = PolicyBook::from(Policy { delay: DELAY, ..Policy::default() });
         let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
         Arc::new(Gate::new(book, Bounds { most: 9, idle: DELAY }, 99, memories, Arc::default()))
     }

@@ -31,7 +31,7 @@ impl Memories {
         let record = self.record(host);
         let mut memory = memory(&record);
         memory.last_sent = memory.last_sent.max(self.unknown_before).max(others);
-        let usual = book.policy(host.as_str());
+        let usual = book.policy(host.as_str()).clone();
         let mut lane = Lane::remembering(usual, &memory, &book.schooling, fastrand::u64(..), now);
         let overrides = overrides(record.overrides);
         if overrides != policy::Overrides::default() {

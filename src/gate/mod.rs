@@ -148,8 +148,8 @@ impl Gate {
     /// among the rules again: there may be thousands of them.
     pub fn policy(&self, host: &HostKey) -> Policy {
         let book = self.book.load();
-        let lane = if book.rules.is_empty() { None } else { self.registry.known(host) };
-        lane.map_or_else(|| book.policy(host.as_str()), |lane| lane.look(|state| state.lane.unsteered()))
+        let lane = if book.has_rules() { self.registry.known(host) } else { None };
+        lane.map_or_else(|| **book.policy(host.as_str()), |lane| lane.look(|state| **state.lane.unsteered()))
     }
 
     /// A client by whatever tells it apart: user, name or address.
@@ -204,7 +204,7 @@ impl Gate {
 
 /// Whether a book paces no host at all.
 fn is_off(book: &PolicyBook) -> bool {
-    book.general.mode == Mode::Off && book.rules.is_empty()
+    book.general().mode == Mode::Off && !book.has_rules()
 }
 
 /// Now, as lanes have it.
@@ -222,13 +222,13 @@ mod tests {
     use tokio::time::{Instant, sleep};
 
     use super::*;
-    use crate::politeness::policy::{Pattern, Rule};
+    use crate::politeness::policy::{Pattern, Rule, Schooling};
     use crate::store::{Keep, Store};
 
     const DELAY: Duration = Duration::from_secs(1);
 
     fn gate(policy: Policy) -> Arc<Gate> {
-        let book = PolicyBook { general: policy, ..PolicyBook::default() };
+        let book = PolicyBook::from(policy);
         let bounds = Bounds { most: 100, idle: Duration::from_secs(3600) };
         let store = Arc::new(Store::memory(Keep::default()));
         Arc::new(Gate::new(book, bounds, 1000, Memories::new(store, None), Arc::default()))
@@ -329,7 +329,7 @@ mod tests {
             .collect();
         tokio::task::yield_now().await;
         let change = |delay| {
-            let book = PolicyBook { general: Policy { delay, ..impatient }, ..PolicyBook::default() };
+            let book = PolicyBook::from(Policy { delay, ..impatient });
             gate.change(book, Bounds { most: 100, idle: DELAY * 3600 }, 1000, Apply::All);
         };
         change(DELAY * 1000);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     fn change(gate: &Gate, policy: Policy, apply: Apply) {
-        let book = PolicyBook { general: policy, ..PolicyBook::default() };
+        let book = PolicyBook::from(policy);
         gate.change(book, Bounds { most: 100, idle: DELAY * 3600 }, 1000, apply);
     }
 
@@ -376,7 +376,7 @@ mod tests {
         let slow = |factor| {
             let patterns = vec![Pattern::Below("test".to_owned())];
             let rule = Rule { patterns, delay: Some(DELAY * factor), ..Rule::default() };
-            let book = PolicyBook { rules: vec![rule], ..PolicyBook::default() };
+            let book = PolicyBook::new(Policy::default(), vec![rule], Schooling::default());
             gate.change(book, Bounds { most: 100, idle: DELAY * 3600 }, 1000, Apply::All);
         };
         slow(5);

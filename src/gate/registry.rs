@@ -174,7 +174,8 @@ impl Registry {
 
     fn crowded(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Arc<SharedLane> {
         let mut crowded = self.crowded.write();
-        let lane = crowded.get_or_insert_with(|| Arc::new(SharedLane::new(None, Lane::new(book.general, 0), now)));
+        let lane =
+            crowded.get_or_insert_with(|| Arc::new(SharedLane::new(None, Lane::new(book.general().clone(), 0), now)));
         let memory = self.memories.of(host);
         lane.with(now, |state| state.lane.recall(&memory, &book.schooling, now));
         lane.clone()
@@ -231,11 +232,11 @@ impl Registry {
     pub(super) fn change(&self, book: &PolicyBook, bounds: Bounds, apply: Apply, now: Timestamp) {
         *self.bounds.write() = bounds;
         if apply == Apply::All {
-            self.each(|host, lane| lane.change(book.policy(host.as_str()), &book.schooling, now));
+            self.each(|host, lane| lane.change(book.policy(host.as_str()).clone(), &book.schooling, now));
         }
         // Whoever finds no room is new each time.
         if let Some(lane) = &*self.crowded.read() {
-            lane.change(book.general, &book.schooling, now);
+            lane.change(book.general().clone(), &book.schooling, now);
         }
     }
 

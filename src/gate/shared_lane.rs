@@ -2,6 +2,7 @@
 //!
 //! Whoever changes something drives the lane on, and tells the visits it names what to do by waking their tasks.
 
+use std::sync::Arc;
 use std::task::Waker;
 
 use parking_lot::Mutex;
@@ -91,7 +92,7 @@ impl SharedLane {
         look(&mut self.state.lock())
     }
 
-    pub(super) fn change(&self, policy: Policy, schooling: &Schooling, now: Timestamp) {
+    pub(super) fn change(&self, policy: Arc<Policy>, schooling: &Schooling, now: Timestamp) {
         self.with(now, |state| {
             state.lane.change(policy, now);
             state.lane.school(schooling, now);

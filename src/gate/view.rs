@@ -441,7 +441,7 @@ mod tests {
         let paused = Wanted { pause: Some(Pause::UntilResumed), ..Wanted::default() };
         assert!(gate.steer(&at, &paused).unwrap().paused_until.is_some());
         let general = Policy { delay: Duration::ZERO, ..Policy::default() };
-        let book = PolicyBook { general, ..PolicyBook::default() };
+        let book = PolicyBook::from(general);
         gate.change(book, Bounds { most: 10, idle: Duration::ZERO }, 10, Apply::All);
         gate.sweep();
         let view = gate.view(&at).unwrap();

@@ -36,7 +36,7 @@ fn book(dice: &mut fastrand::Rng) -> PolicyBook {
         max_queue: dice.usize(1..100),
         ..Policy::default()
     };
-    PolicyBook { general, ..PolicyBook::default() }
+    PolicyBook::from(general)
 }
 
 fn bounds(dice: &mut fastrand::Rng) -> Bounds {

@@ -36,6 +36,7 @@ mod steering;
 mod steps;
 mod view;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -84,7 +85,8 @@ pub struct Lane {
     /// Something worth remembering is new.
     unsaved: bool,
     delays: Delays,
-    policy: Policy,
+    /// Shared by all hosts that are treated alike.
+    policy: Arc<Policy>,
     /// When a visit last asked for the delay of robots.txt that counts.
     crawl_delay_asked: Timestamp,
     /// When an answer last was a success.
@@ -98,12 +100,13 @@ pub struct Lane {
 
 impl Lane {
     /// The lane of a host nobody remembers. `seed` feeds the jitter.
-    pub fn new(policy: Policy, seed: u64) -> Self {
+    pub fn new(policy: impl Into<Arc<Policy>>, seed: u64) -> Self {
+        let policy = policy.into();
         let turns = Turns::new(plain_spacing(&policy), seed);
         Lane::with(policy, turns)
     }
 
-    fn with(policy: Policy, turns: Turns) -> Self {
+    fn with(policy: Arc<Policy>, turns: Turns) -> Self {
         let mut lane = Lane {
             delays: Delays { configured: policy.delay, ..Delays::default() },
             places: Places::new(policy.concurrency),
@@ -212,8 +215,8 @@ impl Lane {
     }
 
     /// New numbers, for those who wait too. Nobody gets a fresh burst by it. What people set for this host stays.
-    pub fn change(&mut self, policy: Policy, now: Timestamp) {
-        let policy = self.steered(policy);
+    pub fn change(&mut self, policy: impl Into<Arc<Policy>>, now: Timestamp) {
+        let policy = self.steered(policy.into());
         self.places.change(policy.concurrency);
         self.delays.configured = policy.delay;
         if policy.delay_factor != self.policy.delay_factor {
@@ -290,8 +293,8 @@ impl Lane {
             || self.returns.as_ref().is_some_and(|returns| returns.owes(now))
     }
 
-    pub fn policy(&self) -> Policy {
-        self.policy
+    pub fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     pub fn delays(&self) -> Delays {

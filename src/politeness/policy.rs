@@ -5,6 +5,7 @@
 //! names. Knows nothing of the configuration file: whoever reads that makes a book of it.
 
 use core::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -89,12 +90,12 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    pub fn over(&self, policy: Policy) -> Policy {
+    pub fn over(&self, policy: &Policy) -> Policy {
         Policy {
             delay: self.delay.unwrap_or(policy.delay),
             burst: self.burst.unwrap_or(policy.burst),
             concurrency: self.concurrency.unwrap_or(policy.concurrency),
-            ..policy
+            ..*policy
         }
     }
 }
@@ -155,12 +156,13 @@ pub struct Schooling {
     pub retrying: Retrying,
 }
 
-/// Which host gets which policy.
+/// Which host gets which policy. There are few policies and many hosts, so hosts share them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PolicyBook {
     pub schooling: Schooling,
-    pub general: Policy,
-    pub rules: Vec<Rule>,
+    general: Arc<Policy>,
+    /// Who is meant, and what counts for them: the rule over the general numbers.
+    rules: Vec<(Vec<Pattern>, Arc<Policy>)>,
 }
 
 /// What is given replaces the general number for the hosts that match.
@@ -191,21 +193,40 @@ pub enum Pattern {
 }
 
 impl PolicyBook {
-    /// `host` is lower-case without a trailing dot; an IP literal comes without brackets.
-    pub fn policy(&self, host: &str) -> Policy {
-        match self.rules.iter().find(|rule| rule.matches(host)) {
-            Some(rule) => rule.over(self.general),
-            None => self.general,
+    pub fn new(general: Policy, rules: Vec<Rule>, schooling: Schooling) -> Self {
+        let rules = rules.into_iter().map(|rule| (Arc::new(rule.over(&general)), rule.patterns));
+        PolicyBook {
+            schooling,
+            rules: rules.map(|(policy, patterns)| (patterns, policy)).collect(),
+            general: Arc::new(general),
         }
+    }
+
+    /// `host` is lower-case without a trailing dot; an IP literal comes without brackets.
+    pub fn policy(&self, host: &str) -> &Arc<Policy> {
+        let meant = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(host));
+        self.rules.iter().find(|(patterns, _)| meant(patterns)).map_or(&self.general, |(_, policy)| policy)
+    }
+
+    /// What counts for hosts that no rule is meant for.
+    pub fn general(&self) -> &Arc<Policy> {
+        &self.general
+    }
+
+    pub fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
+    }
+}
+
+/// A book in which every host is alike.
+impl From<Policy> for PolicyBook {
+    fn from(policy: Policy) -> Self {
+        PolicyBook::new(policy, Vec::new(), Schooling::default())
     }
 }
 
 impl Rule {
-    fn matches(&self, host: &str) -> bool {
-        self.patterns.iter().any(|pattern| pattern.matches(host))
-    }
-
-    fn over(&self, general: Policy) -> Policy {
+    fn over(&self, general: &Policy) -> Policy {
         Policy {
             mode: self.mode.unwrap_or(general.mode),
             order: general.order,
@@ -290,14 +311,11 @@ mod tests {
     #[test]
     fn per_host_override_beats_global() {
         let slow = Rule { patterns: vec![Pattern::Name("a.org".into())], delay: Some(secs(9)), ..Rule::default() };
-        let book = PolicyBook {
-            general: Policy { burst: 3, ..Policy::default() },
-            rules: vec![slow],
-            ..PolicyBook::default()
-        };
+        let general = Policy { burst: 3, ..Policy::default() };
+        let book = PolicyBook::new(general, vec![slow], Schooling::default());
         let policy = book.policy("a.org");
         assert_eq!((policy.delay, policy.burst), (secs(9), 3));
-        assert_eq!(book.policy("b.org"), book.general);
+        assert_eq!(**book.policy("b.org"), general);
     }
 
     #[test]
@@ -313,7 +331,7 @@ mod tests {
             rule(Pattern::Net("10.0.0.0/8".parse().unwrap()), 3, None),
             rule(Pattern::Any, 4, Some(7)),
         ];
-        let book = PolicyBook { rules, ..PolicyBook::default() };
+        let book = PolicyBook::new(Policy::default(), rules, Schooling::default());
         let of = |host: &str| (book.policy(host).delay, book.policy(host).burst);
         assert_eq!(of("x.a.org"), (secs(2), 1));
         assert_eq!(of("a.org"), (secs(4), 7));

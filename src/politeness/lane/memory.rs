@@ -4,6 +4,7 @@
 //! say so. Promises: a lane that remembers grants nobody an earlier start than the one that was forgotten, and whatever
 //! a file or a clock says, it holds nobody for longer than the host itself could have asked for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Lane, Turns, plain_spacing};
@@ -24,10 +25,18 @@ pub struct Memory {
 
 impl Lane {
     /// The lane of a host that was visited before it was forgotten or curtsy was restarted.
-    pub fn remembering(policy: Policy, memory: &Memory, schooling: &Schooling, seed: u64, now: Timestamp) -> Self {
+    pub fn remembering(
+        policy: impl Into<Arc<Policy>>,
+        memory: &Memory,
+        schooling: &Schooling,
+        seed: u64,
+        now: Timestamp,
+    ) -> Self {
+        let policy = policy.into();
         let memory = memory.bounded(schooling, now);
         let turns = turns::Memory { last_sent: memory.last_sent, held_until: memory.held_until };
-        let mut lane = Lane::with(policy, Turns::remembering(plain_spacing(&policy), turns, seed, now));
+        let turns = Turns::remembering(plain_spacing(&policy), turns, seed, now);
+        let mut lane = Lane::with(policy, turns);
         lane.asked_until = memory.held_until.unwrap_or_default();
         lane.set_pause(memory.paused_until);
         lane.unsaved = false;

@@ -5,17 +5,18 @@
 //! Promises: nothing here grants a burst, moves the last send or ends a hold that the host asked for; who waits waits
 //! on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Lane;
 use crate::politeness::policy::{Overrides, Policy};
 use crate::politeness::time::Timestamp;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Steering {
     overrides: Overrides,
     /// What they lie over.
-    policy: Policy,
+    policy: Arc<Policy>,
 }
 
 /// What was forgotten of a host, and what had to stay.
@@ -34,9 +35,9 @@ pub struct Forgotten {
 impl Lane {
     /// Sets other numbers than the policy's, in place of those that were set before.
     pub fn steer(&mut self, overrides: Overrides, now: Timestamp) {
-        let policy = self.unsteered();
+        let policy = self.unsteered().clone();
         let any = overrides != Overrides::default();
-        self.steering = any.then(|| Box::new(Steering { overrides, policy }));
+        self.steering = any.then(|| Box::new(Steering { overrides, policy: policy.clone() }));
         self.unsaved = true;
         self.change(policy, now);
     }
@@ -46,16 +47,17 @@ impl Lane {
     }
 
     /// The policy as it would be if nobody had set anything.
-    pub fn unsteered(&self) -> Policy {
-        self.steering.as_ref().map_or(self.policy, |steering| steering.policy)
+    pub fn unsteered(&self) -> &Arc<Policy> {
+        self.steering.as_ref().map_or(&self.policy, |steering| &steering.policy)
     }
 
     /// The numbers to go by where the policy says this.
-    pub(super) fn steered(&mut self, policy: Policy) -> Policy {
+    pub(super) fn steered(&mut self, policy: Arc<Policy>) -> Arc<Policy> {
         match &mut self.steering {
             Some(steering) => {
+                let steered = steering.overrides.over(&policy);
                 steering.policy = policy;
-                steering.overrides.over(policy)
+                Arc::new(steered)
             }
             None => policy,
         }

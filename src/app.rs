@@ -31,6 +31,7 @@ use crate::robots::Robots;
 use crate::shutdown::{self, Stopper};
 use crate::store::{self, Store, StoreError};
 use crate::telemetry;
+use crate::timer;
 use crate::tls::{self, BadCertificate, CaError};
 use crate::upstream::{BadRoots, Guard, Resolver, Trust};
 
@@ -173,6 +174,9 @@ impl Running {
             let (plain, tls) = (cloned(&listeners.proxy)?, cloned(&listeners.tls)?);
             let (shared, resolver) = (self.shared.clone(), resolver.clone());
             self.spawn(format!("worker-{number}"), async move || {
+                if let Err(error) = timer::install_bell() {
+                    tracing::warn!(event = "timer.error", %error, "gaps will be a millisecond longer than needed");
+                }
                 let worker = Arc::new(Worker::new(shared, resolver));
                 if let Err(error) = worker.run(plain, tls).await {
                     tracing::error!(event = "worker.error", %error, "a worker cannot take connections");

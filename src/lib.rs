@@ -8,7 +8,7 @@
 //! - [`proxy`] takes clients' requests, [`upstream`] carries them to origins, [`tls`] is the local CA.
 //! - [`robots`] fetches robots.txt and remembers it.
 //! - [`admin`] is the operator's door, [`store`] what survives a restart.
-//! - [`clock`], [`events`], [`patience`], [`programs`], [`frames`], [`shutdown`], [`notify`], [`metrics`] and
+//! - [`clock`], [`timer`], [`events`], [`patience`], [`programs`], [`frames`], [`shutdown`], [`notify`], [`metrics`] and
 //!   [`telemetry`] are leaves that anyone outside the core uses.
 //!
 //! ARCHITECTURE.md says who may call whom, and `tests/tidy.rs` checks it.
@@ -41,3 +41,4 @@ pub mod patience;
 pub mod programs;
 pub mod shutdown;
 pub mod telemetry;
+pub mod timer;

@@ -25,7 +25,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("cli", "admin app clock config notify politeness programs robots shutdown store telemetry tls upstream"),
     (
         "app",
-        "admin clock config events gate ledger metrics politeness proxy robots shutdown store telemetry tls upstream",
+        "admin clock config events gate ledger metrics politeness proxy robots shutdown store telemetry timer tls upstream",
     ),
     ("admin", "clock config events gate metrics patience politeness proxy robots shutdown store"),
     (
@@ -33,7 +33,7 @@ const MAY_USE: &[(&str, &str)] = &[
         "clock config events frames gate metrics patience politeness programs robots shutdown store telemetry tls upstream",
     ),
     ("robots", "clock config gate politeness store upstream"),
-    ("gate", "clock config events ledger metrics politeness store upstream"),
+    ("gate", "clock config events ledger metrics politeness store timer upstream"),
     ("ledger", "clock config metrics politeness"),
     ("store", "clock config metrics politeness"),
     ("tls", "clock config metrics politeness"),
@@ -44,6 +44,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("metrics", "clock politeness"),
     ("events", "clock"),
     ("patience", "clock"),
+    ("timer", "clock"),
     ("programs", ""),
     ("frames", ""),
     ("config", ""),

@@ -3,14 +3,11 @@
 //! Dropping either settles it: the place in the line, the turn if it was not used, the place in flight. So no path can
 //! forget to, be it a client that leaves, a connection that fails or a panic.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
-
-use tokio::time::Sleep;
 
 use super::leaving::Leaving;
 use super::line::Label;
@@ -25,6 +22,7 @@ use crate::politeness::lane::{Lane, Lesson, Obstacle};
 use crate::politeness::policy::{Delays, Mode};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Refusal, Ticket, Visit};
+use crate::timer::Timer;
 
 /// A place in the line; of a host that is not paced, no line at all.
 #[derive(Debug)]
@@ -52,7 +50,7 @@ struct Standing {
     asleep: bool,
     /// Its number among the waiting of all hosts.
     number: Option<u64>,
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: Timer,
     account: Account,
 }
 
@@ -94,7 +92,7 @@ impl Place {
             waited: Duration::ZERO,
             asleep: false,
             number: None,
-            timer: None,
+            timer: Timer::default(),
             account,
         });
         if !called {
@@ -249,21 +247,12 @@ impl Standing {
                 Err(told) => return Poll::Ready(told),
                 Ok(None) => return Poll::Pending,
                 Ok(Some(at)) => {
-                    if self.poll_timer(at, cx).is_pending() {
+                    if self.timer.poll_at(clock::instant(at.as_micros()), cx).is_pending() {
                         return Poll::Pending;
                     }
                 }
             }
         }
-    }
-
-    fn poll_timer(&mut self, at: Timestamp, cx: &mut Context<'_>) -> Poll<()> {
-        let at = clock::instant(at.as_micros());
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
-        if timer.deadline() != at {
-            timer.as_mut().reset(at);
-        }
-        timer.as_mut().poll(cx)
     }
 
     /// To be called once.

@@ -2,7 +2,8 @@
 //!
 //! Hosts with all kinds of numbers; clients that come alone and in crowds, wait, run out of patience, cancel between
 //! turn and send, and come back when they were told; connections that open late, hang or are lost; a ledger that
-//! answers late or says no; holds, pauses, new numbers, robots.txt and learning; lanes that are forgotten and made again.
+//! answers late or says no; holds, pauses, new numbers and robots.txt; hosts that refuse and teach; lanes that are forgotten
+//! and made again.
 //! An oracle works out from the same events, in its own way, what each host is owed (`oracle`), and every step is checked
 //! against it and against the order, the patience and the answers of the clients (`checks`).
 //!
@@ -64,6 +65,7 @@ mod dice;
 mod disturb;
 mod guests;
 mod oracle;
+mod teach;
 mod world;
 
 use oracle::{Broken, Promise};
@@ -110,8 +112,8 @@ fn the_promises_hold() {
             }
         }
     }
-    let Tally { walked_in, set_out, sent, refused, returned, left, put_back, forgotten, .. } = total;
-    let happened = [walked_in, set_out, sent, refused, returned, left, put_back, forgotten];
+    let Tally { walked_in, set_out, sent, refused, returned, left, put_back, forgotten, slowed, eased, .. } = total;
+    let happened = [walked_in, set_out, sent, refused, returned, left, put_back, forgotten, slowed, eased];
     let everything_happened = happened.iter().all(|&count| count >= 50);
     assert!(everything_happened, "the world is too quiet to prove anything: {total:?}");
 }

@@ -43,7 +43,7 @@ impl World {
         if oracle.paused || self.now < oracle.held_until {
             return broken(Promise::Hold, format!("a start at {:?}, held until {:?}", self.now, oracle.held_until));
         }
-        if self.in_flight(host) >= oracle.policy.concurrency as usize {
+        if self.in_flight(host) >= oracle.concurrency() {
             return broken(Promise::Concurrency, format!("a start beside {} in flight", self.in_flight(host)));
         }
         self.check_patience(guest)
@@ -68,7 +68,7 @@ impl World {
         let guest = &self.guests[&id];
         let oracle = &self.hosts[host].oracle;
         let taken = self.at_host(host).filter(|guest| guest.stage != Stage::Waiting).count();
-        let crowded = taken >= oracle.policy.concurrency as usize;
+        let crowded = taken >= oracle.concurrency();
         let missed_its_turn = guest.prepared_for > LEAD;
         if guest.returning && !guest.disturbed && !crowded && !missed_its_turn {
             return broken(Promise::RetryAfter, format!("{refusal:?} for a visit that came when told"));
@@ -184,7 +184,7 @@ impl World {
         let [waiting, preparing, ready, told, sent] = standing;
         let oracle = &self.hosts[host].oracle;
         let excused = oracle.paused || told > 0 || oracle.sparing();
-        if excused || sent >= oracle.policy.concurrency as usize {
+        if excused || sent >= oracle.concurrency() {
             return Ok(());
         }
         let free = oracle.free_at(self.now).max(self.hosts[host].elsewhere);

@@ -6,7 +6,7 @@ use super::Flaw;
 use super::oracle::{Broken, Oracle};
 use super::world::{Event, Host, Told, World};
 use crate::politeness::lane::Lane;
-use crate::politeness::policy::{Mode, Policy, Schooling};
+use crate::politeness::policy::{Mode, Policy};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::Visit;
 
@@ -42,7 +42,7 @@ impl World {
             4 => self.change(host),
             5 => self.ask_by_robots(host),
             6 => self.learn(host),
-            _ => self.restart(host),
+            _ => self.restart(host)?,
         }
         self.say(|| format!("    host {host} now: {:?}", self.hosts[host].oracle));
         let calm = self.dice.up_to(Duration::from_secs(25));
@@ -110,6 +110,10 @@ impl World {
     }
 
     fn learn(&mut self, host: usize) {
+        // A host that teaches has its own way of saying so.
+        if self.hosts[host].oracle.teaches {
+            return;
+        }
         let delay = self.asked();
         self.hosts[host].oracle.change(self.now, |oracle| oracle.learned = delay);
         self.hosts[host].lane.set_learned_delay(delay, self.now);
@@ -120,21 +124,15 @@ impl World {
     }
 
     /// curtsy goes away with everyone in it, and comes back knowing what it wrote down.
-    fn restart(&mut self, host: usize) {
-        let now = self.now;
+    fn restart(&mut self, host: usize) -> Result<(), Broken> {
         let here: Vec<u64> = self.hosts[host].by_ticket.values().copied().collect();
         for id in here {
             self.forget(id);
         }
-        let policy = self.hosts[host].oracle.policy;
-        let mut memory = self.hosts[host].lane.memory(now);
-        if self.flawed(Flaw::ForgetsHoldsOnRestart) {
-            memory.held_until = None;
-        }
-        let seed = self.dice.next();
-        self.hosts[host].oracle.restart(now);
-        let lane = Lane::remembering(policy, &memory, &Schooling::default(), seed, now);
-        self.hosts[host].fresh_lane(lane, now);
+        let lane = self.remembered(host, self.flawed(Flaw::ForgetsHoldsOnRestart));
+        self.hosts[host].oracle.restart(self.now);
+        self.hosts[host].fresh_lane(lane, self.now);
+        self.check_learned(host)
     }
 
     /// The registry forgets lanes that owe nothing: here at once, without letting them idle first.
@@ -145,10 +143,7 @@ impl World {
         let careless = self.flawed(Flaw::ForgetsWithoutAsking) && self.hosts[host].by_ticket.is_empty();
         if careless || !self.hosts[host].lane.owes(self.now) {
             self.tally.forgotten += 1;
-            self.hosts[host].oracle.forgotten(self.now);
-            let seed = self.dice.next();
-            let policy = self.hosts[host].oracle.policy;
-            self.hosts[host].fresh_lane(Lane::new(policy, seed), self.now);
+            self.forget_lane(host)?;
         }
         let rest = self.dice.up_to(Duration::from_secs(4));
         self.after(rest, Event::Sweep(host));
@@ -156,12 +151,27 @@ impl World {
     }
 }
 
+impl World {
+    fn forget_lane(&mut self, host: usize) -> Result<(), Broken> {
+        if self.hosts[host].oracle.teaches {
+            // What it has learned is worth remembering, so what is made of that is not new.
+            return self.restart(host);
+        }
+        self.hosts[host].oracle.forgotten(self.now);
+        let seed = self.dice.next();
+        let policy = self.hosts[host].oracle.policy;
+        self.hosts[host].fresh_lane(Lane::new(policy, seed), self.now);
+        Ok(())
+    }
+}
+
 impl Host {
-    pub(super) fn new(policy: Policy, seed: u64) -> Self {
+    pub(super) fn new(policy: Policy, teaches: bool, seed: u64) -> Self {
         Host {
             lane: Lane::new(policy, seed),
             most_waiting: policy.max_queue,
-            oracle: Oracle::new(policy),
+            oracle: Oracle::new(policy, teaches),
+            slowed: Timestamp::START,
             elsewhere: Timestamp::START,
             by_ticket: std::collections::HashMap::new(),
             keeper: None,
@@ -175,7 +185,9 @@ impl Host {
     fn fresh_lane(&mut self, lane: Lane, now: Timestamp) {
         self.lane = lane;
         self.lane.set_robots_delay(self.oracle.robots, now);
-        self.lane.set_learned_delay(self.oracle.learned, now);
+        if !self.oracle.teaches {
+            self.lane.set_learned_delay(self.oracle.learned, now);
+        }
         self.oracle.change(now, |oracle| oracle.response = Duration::ZERO);
         if self.oracle.paused {
             self.lane.pause();

@@ -5,8 +5,7 @@ use std::time::Duration;
 use super::Flaw;
 use super::oracle::{Broken, Promise, broken};
 use super::world::{Event, Stage, World};
-use crate::politeness::policy::Schooling;
-use crate::politeness::visit::{Outcome, Ticket};
+use crate::politeness::visit::Ticket;
 
 impl World {
     pub(super) fn prepare(&mut self, host: usize, ticket: Ticket) -> Result<(), Broken> {
@@ -139,7 +138,7 @@ impl World {
     pub(super) fn answered(&mut self, id: u64) -> Result<(), Broken> {
         let now = self.now;
         let Some(guest) = self.guests.get(&id) else { return Ok(()) };
-        let (host, ticket, retry) = (guest.host, guest.ticket, guest.visit.retry);
+        let (host, retry) = (guest.host, guest.visit.retry);
         let took = now.since(guest.sent);
         let answered = self.dice.chance(90);
         if answered {
@@ -149,7 +148,7 @@ impl World {
             self.foresee_nothing(host);
         }
         if answered {
-            self.hosts[host].lane.report(ticket, Outcome::Opened, &Schooling::default(), now);
+            self.report(id)?;
         }
         self.steps(host)?;
         if !retry && self.dice.chance(5) {

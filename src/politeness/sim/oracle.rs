@@ -31,6 +31,8 @@ pub(super) enum Promise {
     RetryAfter,
     /// 8: what waits is bounded, and what is over leaves nothing behind.
     Bounds,
+    /// 2: a refusal slows down, once; a success never does; what was learned is kept.
+    Learning,
     /// The run-time audit agrees.
     Audit,
 }
@@ -43,6 +45,10 @@ pub(super) struct Oracle {
     pub(super) response: Duration,
     pub(super) paused: bool,
     pub(super) held_until: Timestamp,
+    /// The part of the hold that was asked for, and so outlives the lane.
+    asked_until: Timestamp,
+    /// Whether its answers say what it thinks of the pace.
+    pub(super) teaches: bool,
     last_send: Option<Timestamp>,
     tokens: f64,
     counted: Timestamp,
@@ -70,7 +76,7 @@ impl Terms {
 }
 
 impl Oracle {
-    pub(super) fn new(policy: Policy) -> Self {
+    pub(super) fn new(policy: Policy, teaches: bool) -> Self {
         Oracle {
             tokens: f64::from(policy.burst),
             policy,
@@ -79,6 +85,8 @@ impl Oracle {
             response: Duration::ZERO,
             paused: false,
             held_until: Timestamp::START,
+            asked_until: Timestamp::START,
+            teaches,
             last_send: None,
             counted: Timestamp::START,
             sparing: false,
@@ -109,6 +117,14 @@ impl Oracle {
     }
 
     pub(super) fn hold(&mut self, until: Timestamp, now: Timestamp) {
+        if until > now {
+            self.asked_until = self.asked_until.max(until);
+        }
+        self.stand_back(until, now);
+    }
+
+    /// A hold on curtsy's own account, which a restart may forget.
+    pub(super) fn stand_back(&mut self, until: Timestamp, now: Timestamp) {
         self.count(now);
         if until > now {
             self.held_until = self.held_until.max(until);
@@ -127,6 +143,7 @@ impl Oracle {
     pub(super) fn lift(&mut self, now: Timestamp) {
         self.count(now);
         self.held_until = self.held_until.min(now);
+        self.asked_until = self.asked_until.min(now);
     }
 
     /// A request head reached the origin.
@@ -173,6 +190,7 @@ impl Oracle {
     /// again. There may also be fewer, for all that is known is the last send: so time may be lost.
     pub(super) fn restart(&mut self, now: Timestamp) {
         self.count(now);
+        self.held_until = self.held_until.min(self.asked_until);
         let (robots, learned, tokens) = (self.robots, self.learned, self.tokens);
         (self.robots, self.learned, self.response) = Default::default();
         if let Some(last) = self.last_send {

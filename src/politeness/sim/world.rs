@@ -34,6 +34,8 @@ pub(super) struct World {
 pub(super) struct Host {
     pub(super) lane: Lane,
     pub(super) oracle: Oracle,
+    /// When it was last slowed down by a refusal.
+    pub(super) slowed: Timestamp,
     /// A shared ledger keeps others out until then.
     pub(super) elsewhere: Timestamp,
     pub(super) by_ticket: HashMap<Ticket, u64>,
@@ -103,6 +105,8 @@ pub(super) struct Tally {
     pub(super) left: u64,
     pub(super) put_back: u64,
     pub(super) forgotten: u64,
+    pub(super) slowed: u64,
+    pub(super) eased: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +146,8 @@ impl World {
         for host in 0..1 + world.dice.below(3) as usize {
             let order = if world.dice.chance(10) { Order::Fifo } else { Order::Fair };
             let policy = Policy { order, ..world.policy() };
-            world.hosts.push(Host::new(policy, world.dice.next()));
+            let teaches = world.dice.chance(40);
+            world.hosts.push(Host::new(policy, teaches, world.dice.next()));
             world.after(Duration::ZERO, Event::Arrive(host));
             world.after(Duration::from_secs(3), Event::Disturb(host));
             world.after(Duration::from_secs(5), Event::Sweep(host));
@@ -393,5 +398,7 @@ impl Tally {
         self.left += other.left;
         self.put_back += other.put_back;
         self.forgotten += other.forgotten;
+        self.slowed += other.slowed;
+        self.eased += other.eased;
     }
 }

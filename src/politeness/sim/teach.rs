@@ -1,0 +1,140 @@
+//! Hosts that teach: answers that say "too fast", and what a lane may make of them.
+//!
+//! How much is learned is the pace's business and tested there. Here it is held against the promises: a refusal slows
+//! down, a burst of them once, a success never; what the host asked for is kept; and from then on the lane is checked by
+//! the delay, the hold and the limit it has told.
+
+use std::time::Duration;
+
+use super::oracle::{Broken, Oracle, Promise, broken};
+use super::world::World;
+use crate::politeness::lane::Lane;
+use crate::politeness::pace::Learning;
+use crate::politeness::policy::Schooling;
+use crate::politeness::signals::{Answer, Signals};
+use crate::politeness::visit::Outcome;
+
+/// What is forgotten of a delay while it is kept elsewhere: it fades, and is kept in milliseconds.
+const FADED: Duration = Duration::from_millis(2);
+
+/// Quicker than in life, where a world of a minute and a half would see little of it.
+pub(super) fn schooling() -> Schooling {
+    let learning = Learning {
+        step_up: Duration::from_millis(700),
+        step_down: Duration::from_millis(500),
+        successes: 4,
+        concurrency_step: Duration::from_secs(1),
+        longest_window: Duration::from_secs(5),
+        // More than a world can teach: what happens at the limit is tested with the pace.
+        max_delay: Duration::from_secs(30),
+        floor_life: Duration::from_secs(10),
+        ..Learning::default()
+    };
+    Schooling { learning, ..Schooling::default() }
+}
+
+impl Oracle {
+    /// How many may be in flight: one less for each whole step above what the host would be given anyway.
+    pub(super) fn concurrency(&self) -> usize {
+        let above = self.learned.saturating_sub(self.policy.delay.max(self.robots));
+        let steps =
+            if self.teaches { above.as_micros() / schooling().learning.concurrency_step.as_micros() } else { 0 };
+        (self.policy.concurrency as usize).saturating_sub(steps as usize).max(1)
+    }
+
+    /// Nobody learns more than this.
+    fn longest(&self) -> Duration {
+        schooling().learning.max_delay.max(self.policy.delay).max(self.robots)
+    }
+}
+
+impl World {
+    /// The host answers a guest, and the lane hears of it.
+    pub(super) fn report(&mut self, id: u64) -> Result<(), Broken> {
+        let guest = &self.guests[&id];
+        let (host, ticket, sent, now) = (guest.host, guest.ticket, guest.sent, self.now);
+        if !self.hosts[host].oracle.teaches {
+            self.hosts[host].lane.report(ticket, Outcome::Opened, &Schooling::default(), now);
+            return Ok(());
+        }
+        let signals = self.answer(host);
+        let before = self.hosts[host].oracle.learned;
+        let lesson = self.hosts[host].lane.report(ticket, Outcome::Heard(signals), &schooling(), now);
+        let learned = self.hosts[host].lane.delays().learned;
+        self.say(|| format!("    host {host}: {signals:?} to what was sent at {sent:?}: {lesson:?}"));
+        if lesson.is_some() {
+            self.foresee_nothing(host);
+        }
+        let throttled = signals.answer == Answer::Throttled;
+        let (slowed, longest) = (self.hosts[host].slowed, self.hosts[host].oracle.longest());
+        let story = match () {
+            () if learned > longest => "more than may be learned",
+            () if !throttled && learned > before => "slower without a refusal",
+            () if throttled && learned < before => "faster by a refusal",
+            () if throttled && sent < slowed && learned != before => "a burst of refusals counts twice",
+            () if throttled && sent > slowed && learned == before && learned < longest => "a refusal is not heard",
+            () => return self.obey(host, signals, learned),
+        };
+        broken(Promise::Learning, format!("{story}: {before:?}, then {learned:?}, last slowed at {slowed:?}"))
+    }
+
+    fn answer(&mut self, host: usize) -> Signals {
+        let strict = self.hosts[host].oracle.delay() < Duration::from_millis(900);
+        if !self.dice.chance(if strict { 25 } else { 8 }) {
+            return Signals::SERVED;
+        }
+        let asks = self.dice.chance(40);
+        let asked = self.dice.up_to(Duration::from_secs(8));
+        Signals { answer: Answer::Throttled, retry_after: asks.then_some(asked), ..Signals::SERVED }
+    }
+
+    /// From here on the lane is judged by what it has learned.
+    fn obey(&mut self, host: usize, signals: Signals, learned: Duration) -> Result<(), Broken> {
+        let now = self.now;
+        let at = &mut self.hosts[host];
+        if let Some(asked) = signals.retry_after {
+            at.oracle.hold(now + asked, now);
+        }
+        let held = at.lane.held_until();
+        if held < at.oracle.held_until {
+            return broken(Promise::Hold, format!("held until {held:?}, asked for {:?}", at.oracle.held_until));
+        }
+        let longest = schooling().learning.longest_window.max(at.oracle.longest());
+        if held > at.oracle.held_until.max(now + longest) {
+            return broken(Promise::Learning, format!("held until {held:?} at {now:?} and not asked to"));
+        }
+        at.oracle.stand_back(held, now);
+        self.tally.eased += u64::from(learned < at.oracle.learned);
+        if learned > at.oracle.learned {
+            self.tally.slowed += 1;
+            at.slowed = now;
+        }
+        at.oracle.change(now, |oracle| oracle.learned = learned);
+        Ok(())
+    }
+
+    /// A lane that was made anew knows what the one before it had learned.
+    pub(super) fn check_learned(&mut self, host: usize) -> Result<(), Broken> {
+        let (now, at) = (self.now, &mut self.hosts[host]);
+        let (before, learned) = (at.oracle.learned, at.lane.delays().learned);
+        if !at.oracle.teaches {
+            return Ok(());
+        }
+        if learned + FADED < before {
+            return broken(Promise::Learning, format!("{before:?} was learned, {learned:?} is remembered"));
+        }
+        // More is right where a trial was under way: what is kept is the delay that worked.
+        at.oracle.change(now, |oracle| oracle.learned = learned);
+        Ok(())
+    }
+
+    /// What survives of a lane, as a lane.
+    pub(super) fn remembered(&mut self, host: usize, forget_hold: bool) -> Lane {
+        let mut memory = self.hosts[host].lane.memory(self.now);
+        if forget_hold {
+            memory.held_until = None;
+        }
+        let seed = self.dice.next();
+        Lane::remembering(self.hosts[host].oracle.policy, &memory, &schooling(), seed, self.now)
+    }
+}

@@ -51,6 +51,14 @@
 //! | queue: one client is served until it is done | Order |
 //! | queue: urgency is ignored | Order |
 //! | queue: retries wait like everyone | Order |
+//! | lane: a refusal changes no delay | Learning |
+//! | lane: answers count as if they were the oldest | Learning |
+//! | lane: what was learned is not remembered | Learning |
+//! | lane: a Retry-After is kept by the pace alone, not asked of the lane | Hold |
+//! | lane: what is learned lowers no limit | Concurrency |
+//! | policy: what is learned is not in the delay | Spacing |
+//! | steps: a refusal adds nothing | Learning |
+//! | steps: every refusal of a burst counts | Learning |
 //!
 //! Three of these no unit test had caught (a pause, a new concurrency, getting ready); now there is one for each.
 //!

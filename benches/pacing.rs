@@ -48,9 +48,11 @@ fn crowds() {
 fn a_backlog_at_the_gate() {
     let (hosts, visitors, delay, time) = (1_000, 3, Duration::from_millis(50), Duration::from_secs(5));
     let gate = gate(delay, hosts, hosts * visitors);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let begun = processor_time();
     let visits: u64 = runtime.block_on(async {
+        // As workers have it.
+        curtsy::timer::install_bell().expect("a timer");
         let until = now() + time;
         let visitor = |n: usize| tokio::spawn(keep_visiting(gate.clone(), host(n % hosts), until));
         let visitors: Vec<_> = (0..hosts * visitors).map(visitor).collect();

@@ -19,12 +19,12 @@ impl Gate {
         let Change { given, taken } = self.metrics.hosts.reseat(visits);
         for host in taken {
             if let Some(lane) = self.registry.known(&host) {
-                lane.badge().carry(None);
+                lane.look(|state| state.badge.carry(None));
             }
         }
         for (host, seat) in given {
             if let Some(lane) = self.registry.known(&host) {
-                lane.badge().carry(Some(seat));
+                lane.look(|state| state.badge.carry(Some(seat)));
             }
         }
     }

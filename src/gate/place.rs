@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::leaving::Leaving;
 use super::line::Label;
 use super::registry::Guest;
-use super::shared_lane::{Entered, SharedLane, Told};
+use super::shared_lane::{Entered, SharedLane, State, Told};
 use super::{Gate, now};
 use crate::clock;
 use crate::metrics::Stage;
@@ -174,10 +174,15 @@ impl Standing {
     async fn turn(mut self: Box<Self>, label: impl FnOnce() -> Label) -> Result<Permit, Refusal> {
         let (ticket, ready) = (self.ticket, now());
         let mut told = self.lane.look(|state| {
-            if state.lane.set_out(ticket, ready) { Some(Told::Start) } else { state.drive_for(ticket, ready) }
+            let free = state.lane.set_out(ticket, ready);
+            let told = if free { Some(Told::Start) } else { state.drive_for(ticket, ready) };
+            if told == Some(Told::Start) {
+                self.count(state);
+            }
+            told
         });
-        let at_once = told.is_some();
-        if !at_once && self.number.is_none() {
+        let at_once = told == Some(Told::Start);
+        if told.is_none() && self.number.is_none() {
             let number = self.start_waiting();
             self.gate.line.label(number, label());
         }
@@ -191,14 +196,19 @@ impl Standing {
         self.stop_waiting();
         if !at_once {
             self.waited += now().since(ready);
+            self.lane.look(|state| self.count(state));
         }
         if !self.waited.is_zero() {
             self.account.obstacle = self.lane.look(|state| state.lane.overcome(now()));
         }
         self.gate.metrics.waited(self.waited);
-        self.gate.metrics.hosts.visit(self.lane.badge(), || self.lane.host(), self.waited);
         self.tally(|row| row.visited(self.waited));
         Ok(Permit(Some(self)))
+    }
+
+    /// Its turn has come: counts it among the visits of its host.
+    fn count(&self, state: &mut State) {
+        self.gate.metrics.hosts.visit(&mut state.badge, self.lane.host(), self.waited);
     }
 
     /// Hosts that have no lane of their own are counted together.
@@ -309,8 +319,11 @@ impl Permit {
     /// The response head is in, as of just now, or will never be.
     pub fn report(&self, outcome: Outcome, now: Timestamp) {
         let Some(standing) = &self.0 else { return };
-        let book = standing.gate.book.load();
         let ticket = standing.ticket;
+        if standing.lane.look(|state| state.lane.takes_for_granted(ticket, outcome, now)) {
+            return;
+        }
+        let book = standing.gate.book.load();
         let mut would_wait = None;
         standing.learn(now, |lane| {
             let lesson = lane.report(ticket, outcome, &book.schooling, now);

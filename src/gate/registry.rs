@@ -148,7 +148,8 @@ impl Registry {
     fn own(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Arc<SharedLane> {
         let lane = self.memories.lane(host, book, self.sent_from_crowd(), now);
         let lane = Arc::new(SharedLane::new(Some(host.clone()), lane, now));
-        self.lanes.insert(Resident(lane.clone()), ());
+        let before = self.lanes.insert(Resident(lane.clone()), ());
+        debug_assert!(before.is_none(), "a host has one lane");
         self.count.fetch_add(1, Relaxed);
         lane
     }

@@ -20,8 +20,6 @@ use crate::politeness::visit::{Alarm, Refusal, Step, Ticket, Visit};
 pub(super) struct SharedLane {
     /// None if it is for hosts that found no room.
     host: Option<HostKey>,
-    /// Whether its visits are counted by themselves.
-    badge: Badge,
     /// Held for one decision, never across an await.
     state: Mutex<State>,
 }
@@ -30,6 +28,8 @@ pub(super) struct SharedLane {
 #[repr(C)]
 pub(super) struct State {
     last_used: Timestamp,
+    /// Whether its visits are counted by themselves.
+    pub(super) badge: Badge,
     pub(super) lane: Lane,
     alarm: Option<Alarm>,
     /// Where nobody sleeps, nothing.
@@ -74,8 +74,14 @@ impl SharedLane {
     pub(super) fn new(host: Option<HostKey>, lane: Lane, now: Timestamp) -> Self {
         SharedLane {
             host,
-            badge: Badge::default(),
-            state: Mutex::new(State { last_used: now, lane, alarm: None, dormitory: None, counted: 0 }),
+            state: Mutex::new(State {
+                last_used: now,
+                badge: Badge::default(),
+                lane,
+                alarm: None,
+                dormitory: None,
+                counted: 0,
+            }),
         }
     }
 
@@ -101,10 +107,6 @@ impl SharedLane {
 
     pub(super) fn host(&self) -> Option<&HostKey> {
         self.host.as_ref()
-    }
-
-    pub(super) fn badge(&self) -> &Badge {
-        &self.badge
     }
 }
 

@@ -109,14 +109,14 @@ impl Gate {
     pub fn census(&self) -> Census {
         let (now, mut census) = (now(), Census::default());
         self.registry.each(|host, lane| {
-            let ((condition, breaker), delay) =
-                lane.look(|state| (state.lane.condition(now), state.lane.delays().effective()));
+            let ((condition, breaker), delay, is_seated) =
+                lane.look(|state| (state.lane.condition(now), state.lane.delays().effective(), state.badge.is_worn()));
             match breaker {
                 Breaker::Closed => {}
                 Breaker::Open(_) => census.breakers[0] += 1,
                 Breaker::Trial => census.breakers[1] += 1,
             }
-            if !lane.badge().is_worn() {
+            if !is_seated {
                 census.longest_delay = census.longest_delay.max(delay);
             }
             census.counts[condition as usize] += 1;

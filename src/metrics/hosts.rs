@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry};
 
@@ -44,7 +43,7 @@ pub struct Seat {
 
 /// Carried by a lane: the seat of its host, if it has one.
 #[derive(Debug, Default)]
-pub struct Badge(ArcSwapOption<Seat>);
+pub struct Badge(Option<Arc<Seat>>);
 
 #[derive(Debug)]
 struct Member {
@@ -70,11 +69,11 @@ pub struct Present {
 
 impl Badge {
     pub fn is_worn(&self) -> bool {
-        self.0.load().is_some()
+        self.0.is_some()
     }
 
-    pub fn carry(&self, seat: Option<Arc<Seat>>) {
-        self.0.store(seat);
+    pub fn carry(&mut self, seat: Option<Arc<Seat>>) {
+        self.0 = seat;
     }
 }
 
@@ -110,11 +109,11 @@ impl Hosts {
     }
 
     /// A request had its turn. The host is none if it shares a lane with others.
-    pub fn visit<'a>(&self, badge: &Badge, host: impl FnOnce() -> Option<&'a HostKey>, waited: Duration) {
-        if let Some(seat) = &*badge.0.load() {
+    pub fn visit(&self, badge: &mut Badge, host: Option<&HostKey>, waited: Duration) {
+        if let Some(seat) = &badge.0 {
             return seat.count(waited);
         }
-        let host = if self.full.load(Relaxed) { None } else { host() };
+        let host = if self.full.load(Relaxed) { None } else { host };
         match host.and_then(|host| self.take_free_seat(host)) {
             Some(seat) => {
                 seat.count(waited);
@@ -306,9 +305,9 @@ mod tests {
     }
 
     fn visit(hosts: &Hosts, name: &str) -> Badge {
-        let badge = Badge::default();
+        let mut badge = Badge::default();
         let host = host(name);
-        hosts.visit(&badge, || Some(&host), Duration::from_millis(1500));
+        hosts.visit(&mut badge, Some(&host), Duration::from_millis(1500));
         badge
     }
 
@@ -319,13 +318,13 @@ mod tests {
     #[test]
     fn the_first_hosts_have_seats_and_the_rest_share_one() {
         let hosts = hosts(2);
-        let first = visit(&hosts, "a.test");
+        let mut first = visit(&hosts, "a.test");
         for name in ["b.test", "c.test", "d.test"] {
             visit(&hosts, name);
         }
         let named = host("a.test");
-        hosts.visit(&first, || Some(&named), Duration::ZERO);
-        hosts.visit(&Badge::default(), || None, Duration::ZERO);
+        hosts.visit(&mut first, Some(&named), Duration::ZERO);
+        hosts.visit(&mut Badge::default(), None, Duration::ZERO);
         let text = text(&hosts);
         for line in [
             "curtsy_host_requests_total{host=\"a.test\"} 2",
@@ -392,7 +391,7 @@ mod tests {
     fn a_host_called_other_counts_among_the_rest() {
         let hosts = hosts(2);
         let named = HostKey::parse(OTHER).expect("a name that could be asked for");
-        hosts.visit(&Badge::default(), || Some(&named), Duration::ZERO);
+        hosts.visit(&mut Badge::default(), Some(&named), Duration::ZERO);
         hosts.reseat(vec![(named, 100)]);
         assert!(hosts.seated().is_empty());
         assert!(text(&hosts).contains("curtsy_host_requests_total{host=\"_other\"} 1"));

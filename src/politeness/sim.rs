@@ -95,6 +95,7 @@ pub(super) enum Flaw {
     /// Makes a new lane when the numbers change.
     StartsAfreshOnChange,
     ForgetsHoldsOnRestart,
+    ForgetsLessonsOnRestart,
     /// Takes all clients for one.
     OneClient,
     /// Does not recognise a visit that comes back.
@@ -120,9 +121,10 @@ fn the_promises_hold() {
             }
         }
     }
-    let Tally { walked_in, set_out, sent, refused, returned, left, put_back, forgotten, slowed, eased, .. } = total;
-    let happened = [walked_in, set_out, sent, refused, returned, left, put_back, forgotten, slowed, eased];
-    let everything_happened = happened.iter().all(|&count| count >= 50);
+    let Tally { walked_in, set_out, sent, refused, returned, left, put_back, forgotten, .. } = total;
+    let Tally { slowed, eased, reminded, .. } = total;
+    let seen = [walked_in, set_out, sent, refused, returned, left, put_back, forgotten, slowed, eased, reminded];
+    let everything_happened = seen.iter().all(|&count| count >= 50);
     assert!(everything_happened, "the world is too quiet to prove anything: {total:?}");
 }
 
@@ -136,6 +138,7 @@ fn every_flaw_of_a_driver_is_caught() {
         (Flaw::NeverConfirms, Promise::Hold),
         (Flaw::StartsAfreshOnChange, Promise::Spacing),
         (Flaw::ForgetsHoldsOnRestart, Promise::Hold),
+        (Flaw::ForgetsLessonsOnRestart, Promise::Learning),
         (Flaw::OneClient, Promise::Order),
         (Flaw::ForgetsWhoWasTold, Promise::RetryAfter),
         (Flaw::SwallowsRefusals, Promise::Answer),

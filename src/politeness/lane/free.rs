@@ -1,15 +1,17 @@
 //! The short way through a lane that is free: nobody waits in it, and nothing keeps the next visit.
 //!
 //! Most visits find their host so. [`Lane::walk_in`] is `join` and the `Prepare` that would follow, [`Lane::set_out`] is
-//! `ready` and the `Start` that would follow, each in one look. Promises to decide nothing of its own: it says yes only
+//! `ready` and the `Start` that would follow, each in one look; [`Lane::takes_for_granted`] is the `report` of an answer
+//! from which nothing follows. Promises to decide nothing of its own: it says yes only
 //! where the long way would at once, and the lane is the same after either.
 
 use std::time::Duration;
 
 use super::Lane;
 use crate::politeness::roll::{Entry, Phase};
+use crate::politeness::signals::Signals;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Ticket, Visit};
+use crate::politeness::visit::{Outcome, Ticket, Visit};
 
 impl Lane {
     /// Lets a visit in and calls it, if the host is free. If not, nothing has happened but that robots.txt was heeded:
@@ -43,6 +45,20 @@ impl Lane {
         })
     }
 
+    /// Hears an answer that was to be expected and teaches nothing. If it is not one, nothing has happened: it is to be
+    /// reported.
+    #[must_use]
+    pub fn takes_for_granted(&mut self, ticket: Ticket, outcome: Outcome, now: Timestamp) -> bool {
+        let heeds_answers = self.lessons.is_some() || self.shadow.is_some() || self.policy.delay_factor > 0.0;
+        if heeds_answers || outcome != Outcome::Heard(Signals::SERVED) {
+            return false;
+        }
+        if self.roll.get_mut(ticket).is_some_and(|entry| entry.phase == Phase::Started) {
+            self.last_success = now;
+        }
+        true
+    }
+
     /// Whether nothing but the turn can keep somebody who is alone here.
     fn has_room(&self) -> bool {
         let open = self.enforced() && !self.paused && !self.is_on_trial();
@@ -54,7 +70,8 @@ impl Lane {
 mod tests {
     use super::*;
     use crate::politeness::lane::Joined;
-    use crate::politeness::policy::{Mode, Policy};
+    use crate::politeness::policy::{Mode, Policy, Schooling};
+    use crate::politeness::signals::Answer;
     use crate::politeness::visit::{ClientId, Step};
 
     fn at(millis: u64) -> Timestamp {
@@ -128,6 +145,41 @@ mod tests {
             assert!(lane.join(impatient, at(0)).is_err());
         };
         assert!(!compare(policy(), told, at(20_000)), "somebody who was told to come back");
+    }
+
+    /// Two lanes that have seen the same hear the same answer, one of them the short way if it may.
+    fn hear(policy: Policy, before: impl Fn(&mut Lane), outcome: Outcome) -> bool {
+        let [mut short, mut long] = [(); 2].map(|()| Lane::new(policy, 7));
+        before(&mut short);
+        before(&mut long);
+        let (ticket, untouched) = (go(&mut short, 1, at(20_000)), go(&mut long, 1, at(20_000)));
+        let as_it_was = format!("{short:?}");
+        if !short.takes_for_granted(ticket, outcome, at(20_300)) {
+            assert_eq!(format!("{short:?}"), as_it_was, "something has happened");
+            return false;
+        }
+        assert_eq!(long.report(untouched, outcome, &Schooling::default(), at(20_300)), None);
+        assert_eq!(format!("{short:?}"), format!("{long:?}"));
+        true
+    }
+
+    #[test]
+    fn only_an_answer_that_teaches_nothing_is_taken_for_granted() {
+        let served = Outcome::Heard(Signals::SERVED);
+        assert!(hear(policy(), |_| {}, served));
+        assert!(!hear(policy(), |_| {}, Outcome::Failed));
+        assert!(!hear(policy(), |_| {}, Outcome::Opened));
+        let throttled = Outcome::Heard(Signals { answer: Answer::Throttled, ..Signals::SERVED });
+        assert!(!hear(policy(), |_| {}, throttled));
+        let told = Signals { used_up: Some(Duration::from_secs(1)), ..Signals::SERVED };
+        assert!(!hear(policy(), |_| {}, Outcome::Heard(told)));
+        assert!(!hear(Policy { delay_factor: 1.0, ..policy() }, |_| {}, served), "its time counts");
+        let taught = |lane: &mut Lane| {
+            let ticket = go(lane, 9, at(0));
+            lane.report(ticket, throttled, &Schooling::default(), at(100));
+            lane.leave(ticket, at(100));
+        };
+        assert!(!hear(policy(), taught, served), "it may be time to try to go faster");
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl World {
         for id in here {
             self.forget(id);
         }
-        let lane = self.remembered(host, self.flawed(Flaw::ForgetsHoldsOnRestart));
+        let lane = self.remembered(host);
         self.hosts[host].oracle.restart(self.now);
         self.hosts[host].fresh_lane(lane, self.now);
         self.check_learned(host)
@@ -153,8 +153,8 @@ impl World {
 
 impl World {
     fn forget_lane(&mut self, host: usize) -> Result<(), Broken> {
-        if self.hosts[host].oracle.teaches {
-            // What it has learned is worth remembering, so what is made of that is not new.
+        if !self.hosts[host].lane.delays().learned.is_zero() {
+            // That is worth remembering, so what is made of it is not new.
             return self.restart(host);
         }
         self.hosts[host].oracle.forgotten(self.now);
@@ -181,7 +181,8 @@ impl Host {
         }
     }
 
-    /// What robots.txt asks and what was learned is kept elsewhere and given to the new lane; the rest must be in it.
+    /// What robots.txt asks is kept elsewhere and given to the new lane, and what was learned where the world says so and not
+    /// the host; the rest must be in it.
     fn fresh_lane(&mut self, lane: Lane, now: Timestamp) {
         self.lane = lane;
         self.lane.set_robots_delay(self.oracle.robots, now);

@@ -107,6 +107,8 @@ pub(super) struct Tally {
     pub(super) forgotten: u64,
     pub(super) slowed: u64,
     pub(super) eased: u64,
+    /// Lanes made anew that knew of something learned.
+    pub(super) reminded: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -400,5 +402,6 @@ impl Tally {
         self.forgotten += other.forgotten;
         self.slowed += other.slowed;
         self.eased += other.eased;
+        self.reminded += other.reminded;
     }
 }

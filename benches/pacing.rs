@@ -18,6 +18,11 @@ use curtsy::politeness::time::Timestamp;
 use curtsy::politeness::visit::{ClientId, Outcome, Step, Ticket, Visit};
 use curtsy::store::{Keep, Store};
 
+/// As the program has it, when it is built to be handed out: `cargo bench --profile dist --features jemalloc`.
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() {
     // Cargo adds words of its own, which begin with a dash.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();

@@ -281,8 +281,11 @@ fn kill_again_and_again(seed: u64, rounds: u64) {
     assert_eq!(host.get(&program).status(), 429);
     thread::sleep(KILL_COSTS);
     program.kill();
+    // Where the arrivals of each process begin.
+    let mut first = Vec::new();
     for round in 0..rounds {
         let before = host.arrivals().len();
+        first.push(before);
         let program = start(state.path(), settings);
         let opened = program.event("state.opened").expect("the file opens");
         assert_eq!((&opened["hosts"], program.event("state.damaged")), (&serde_json::json!(1), None), "round {round}");
@@ -294,11 +297,17 @@ fn kill_again_and_again(seed: u64, rounds: u64) {
             // At least two: one that follows the last of the process before, and one that the next must follow.
             assert!(soon(|| host.arrivals().len() >= before + 2), "round {round}: nothing arrives");
             thread::sleep(ms(dice.u64(..200)));
+            let early = program.event("spacing.violation");
             program.kill();
+            assert_eq!(early, None, "round {round}");
         });
     }
     let gaps = host.gaps();
-    assert!(gaps.len() as u64 >= 2 * rounds && gaps.iter().all(|gap| *gap + ROOM >= TAUGHT), "{gaps:?}");
+    // What a kill could shorten is seen here alone. Between two starts of one process its own audit is the better judge: on a
+    // busy machine the origin may note one of them late by more than the room there is, and so shorten the next gap.
+    let room = |gap: usize| if first.contains(&(gap + 1)) { ROOM } else { TAUGHT / 2 };
+    let kept = gaps.iter().enumerate().all(|(n, gap)| *gap + room(n) >= TAUGHT);
+    assert!(gaps.len() as u64 >= 2 * rounds && kept, "{gaps:?}, processes begin at {first:?}");
 }
 
 /// Asks again and again, until nobody answers any more.

@@ -1,38 +1,62 @@
 //! Stopping: a signal asks, everybody who does work hears it, and what is in flight may finish.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 
 /// Heard by everyone who holds a copy.
 #[derive(Clone, Debug)]
-pub struct Stop(watch::Receiver<bool>);
+pub struct Stop {
+    is_said: Arc<AtomicBool>,
+    wake: watch::Receiver<()>,
+}
 
 /// Says stop. Dropping it says it too.
 #[derive(Debug)]
-pub struct Stopper(watch::Sender<bool>);
+pub struct Stopper {
+    is_said: Arc<AtomicBool>,
+    wake: watch::Sender<()>,
+}
 
 pub fn channel() -> (Stopper, Stop) {
-    let (sender, receiver) = watch::channel(false);
-    (Stopper(sender), Stop(receiver))
+    let (is_said, (sender, receiver)) = (Arc::<AtomicBool>::default(), watch::channel(()));
+    (Stopper { is_said: is_said.clone(), wake: sender }, Stop { is_said, wake: receiver })
 }
 
 impl Stopper {
     pub fn stop(&self) {
-        self.0.send_replace(true);
+        self.is_said.store(true, Ordering::Release);
+        self.wake.send_replace(());
+    }
+}
+
+impl Drop for Stopper {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
 impl Stop {
     pub fn is_requested(&self) -> bool {
-        *self.0.borrow()
+        self.is_said.load(Ordering::Acquire)
     }
 
+    /// Ready whenever it is looked at after somebody heard the stop: those who wait are woken one after the other, and
+    /// who is awake already does not wait for his turn to be woken.
     pub async fn requested(&mut self) {
-        // An error means that the stopper is gone, which says the same.
-        let _ = self.0.wait_for(|stop| *stop).await;
+        let is_said = self.is_said.clone();
+        let mut woken = pin!(self.wake.changed());
+        // The wake-up is said after the flag is set, so that none is missed.
+        poll_fn(|cx| match is_said.load(Ordering::Acquire) {
+            true => Poll::Ready(()),
+            false => woken.as_mut().poll(cx).map(drop),
+        })
+        .await;
     }
 }
 
@@ -140,5 +164,32 @@ mod tests {
         stopper.stop();
         stop.requested().await;
         stop.clone().requested().await;
+        stop.requested().await;
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_woken() {
+        for drops in [false, true] {
+            let (stopper, mut stop) = channel();
+            let waiting = tokio::spawn(async move { stop.requested().await });
+            tokio::task::yield_now().await;
+            assert!(!waiting.is_finished());
+            if drops {
+                drop(stopper);
+            } else {
+                stopper.stop();
+            }
+            waiting.await.unwrap();
+        }
+    }
+
+    /// Between the flag and the wake-up: an answer that comes then must say that its connection ends.
+    #[tokio::test]
+    async fn who_is_awake_hears_it_before_he_is_woken() {
+        let (stopper, mut stop) = channel();
+        let mut waiting = pin!(stop.requested());
+        assert!(poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx))).await.is_pending());
+        stopper.is_said.store(true, Ordering::Release);
+        assert!(poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx))).await.is_ready());
     }
 }

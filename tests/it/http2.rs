@@ -23,17 +23,6 @@ pub(crate) fn trusting(authority: &Authority, change: impl FnOnce(&mut Config)) 
     })
 }
 
-/// What a busy machine may take from a gap, once: an arrival is noted when the origin's thread gets to run.
-const ROOM: Duration = ms(100);
-
-/// They came one after the other with this distance, as far as the origin can tell; curtsy's own audit knows exactly.
-pub(crate) fn expect_gaps(curtsy: &Curtsy, times: &[Duration], least: Duration) {
-    assert!(times.windows(2).all(|pair| pair[1] - pair[0] + ROOM >= least), "{times:?}");
-    let whole = times[times.len() - 1] - times[0] + ROOM;
-    assert!(whole >= least * (times.len() - 1) as u32, "{times:?}");
-    assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
-}
-
 /// Asks from as many clients at once, in order of their number.
 fn ask_together(curtsy: &Curtsy, line: &str, count: usize) -> Vec<Message> {
     let asking = |_| {
@@ -139,7 +128,7 @@ fn twenty_in_line_keep_their_distance_on_one_connection() {
     }
     let times: Vec<Duration> = origin.arrivals().iter().map(|arrival| arrival.at).collect();
     assert_eq!((times.len(), origin.connections()), (20, 1));
-    expect_gaps(&curtsy, &times, DELAY);
+    curtsy.expect_gaps(&times, DELAY);
 }
 
 /// Promise 1: what keeps a head from leaving keeps the next turn from being given.
@@ -174,7 +163,7 @@ fn an_upload_that_fills_the_connection_compresses_no_gap() {
     }
     let times: Vec<Duration> = origin.arrivals().iter().map(|arrival| arrival.at).collect();
     assert_eq!(times.len(), 4);
-    expect_gaps(&curtsy, &times, DELAY);
+    curtsy.expect_gaps(&times, DELAY);
 }
 
 /// Issue 7

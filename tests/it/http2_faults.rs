@@ -4,7 +4,7 @@
 use std::sync::mpsc;
 use std::thread;
 
-use crate::http2::{expect_gaps, trusting};
+use crate::http2::trusting;
 use crate::support::client::head;
 use crate::support::http2_origin::{
     CONTINUATION, Call, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, OK, PING, SETTINGS, frame, frames, goaway,
@@ -76,7 +76,7 @@ fn what_is_sent_again_takes_a_turn() {
     let (started, starts) = mpsc::channel();
     let origin = frames(&authority, move |visitor| {
         while let Some(stream) = next_request(visitor) {
-            started.send(watch.elapsed()).unwrap();
+            started.send(watch.at(visitor.arrived())).unwrap();
             let is_second = visitor.number == 0 && stream > 1;
             visitor.send(if is_second { reset(stream, REFUSED_STREAM) } else { page(stream) });
         }
@@ -90,7 +90,7 @@ fn what_is_sent_again_takes_a_turn() {
     assert_eq!(get(&mut client, &origin).text(), "hello");
     let times: Vec<_> = starts.try_iter().collect();
     assert_eq!(times.len(), 3);
-    expect_gaps(&curtsy, &times, delay);
+    curtsy.expect_gaps(&times, delay);
 }
 
 /// Issue 7: the rules for a connection that was kept too long are those of HTTP/1.1.

@@ -24,9 +24,9 @@ impl Moody {
         let times: Arc<Mutex<Vec<Duration>>> = Arc::default();
         let (watch, noted, count) = (Stopwatch::start(), times.clone(), AtomicUsize::new(0));
         let origin = Origin::on(ip, move |visitor: &mut Visitor| {
-            while visitor.request().is_some() {
+            while let Some(request) = visitor.request() {
                 let number = count.fetch_add(1, Ordering::Relaxed);
-                noted.lock().expect("no test thread has panicked").push(watch.elapsed());
+                noted.lock().expect("no test thread has panicked").push(watch.at(request.at));
                 visitor.send(mood(number).as_bytes());
             }
         });
@@ -34,7 +34,9 @@ impl Moody {
     }
 
     fn times(&self) -> Vec<Duration> {
-        self.times.lock().expect("no test thread has panicked").clone()
+        let mut times = self.times.lock().expect("no test thread has panicked").clone();
+        times.sort();
+        times
     }
 }
 

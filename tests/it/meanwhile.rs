@@ -7,7 +7,7 @@ use std::time::Duration;
 use curtsy::config::{Config, Mode, RobotsMode};
 
 use crate::support::tls_origin::https;
-use crate::support::{Authority, Curtsy, HELLO, Origin, Stopwatch, Visitor, ms};
+use crate::support::{Authority, Curtsy, HELLO, Message, Origin, Stopwatch, Visitor, ms};
 
 const MISSING: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
 
@@ -23,8 +23,12 @@ impl Diary {
         Diary { watch: Stopwatch::start(), lines: Arc::default() }
     }
 
-    fn note(&self, line: &str) {
-        self.lines.lock().expect("no test thread has panicked").push((line.to_owned(), self.watch.elapsed()));
+    fn note(&self, request: &Message) {
+        self.write(&request.line(), self.watch.at(request.at));
+    }
+
+    fn write(&self, line: &str, at: Duration) {
+        self.lines.lock().expect("no test thread has panicked").push((line.to_owned(), at));
     }
 
     fn when(&self, beginning: &str) -> Duration {
@@ -58,7 +62,7 @@ fn cross(diary: &Diary) -> Origin {
                 continue;
             }
             thread::sleep(ms(400));
-            diary.note("refused");
+            diary.write("refused", diary.watch.elapsed());
             visitor.send(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n");
         }
     })
@@ -90,7 +94,7 @@ fn a_request_whose_connection_had_died_is_not_sent_into_a_hold() {
     // Answers once on each connection and hangs up without saying so.
     let origin = slow_to_open(&authority, 1, move |visitor| {
         if let Some(request) = visitor.request() {
-            notes.note(&request.line());
+            notes.note(&request);
             visitor.send(HELLO.as_bytes());
         }
     });
@@ -116,7 +120,7 @@ fn robots_txt_is_not_fetched_from_a_host_that_is_held_meanwhile() {
     let notes = diary.clone();
     let origin = slow_to_open(&authority, 0, move |visitor| {
         while let Some(request) = visitor.request() {
-            notes.note(&request.line());
+            notes.note(&request);
             visitor.send(MISSING.as_bytes());
         }
     });
@@ -157,7 +161,7 @@ fn a_resend_waits_no_longer_than_the_client_does() {
     let origin = Origin::scripted(move |visitor| {
         for answers in [true, false] {
             let Some(request) = visitor.request() else { return };
-            notes.note(&request.line());
+            notes.note(&request);
             if answers {
                 visitor.send(HELLO.as_bytes());
             }

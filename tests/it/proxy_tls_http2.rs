@@ -12,7 +12,6 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::http2::expect_gaps;
 use crate::support::http2_origin::{
     CONTINUATION, END_HEADERS, END_STREAM, HEADERS, PING, SETTINGS, frame, pour, reset,
 };
@@ -110,8 +109,8 @@ fn streams_wait_their_turn() {
     let (own, delay, watch) = (Own::new(), ms(200), Stopwatch::start());
     let (came, comes) = mpsc::channel();
     let origin = Origin::scripted(move |visitor| {
-        while visitor.request().is_some() {
-            came.send(watch.elapsed()).unwrap();
+        while let Some(request) = visitor.request() {
+            came.send(watch.at(request.at)).unwrap();
             visitor.send(crate::support::HELLO);
         }
     });
@@ -131,7 +130,7 @@ fn streams_wait_their_turn() {
     });
     let times: Vec<_> = comes.try_iter().collect();
     assert_eq!(times.len(), 10);
-    expect_gaps(&curtsy, &times, delay);
+    curtsy.expect_gaps(&times, delay);
 }
 
 /// Issue 7

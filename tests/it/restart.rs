@@ -1,6 +1,6 @@
 //! What survives a restart, be it an operator's or a kill: what was learned, what was promised, and when was sent.
 //!
-//! Issue 6. An origin notes a request a little after it was sent, so gaps are judged with some room, as in `pacing`.
+//! Issue 6.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,10 +14,8 @@ use curtsy::config::{Mode, StateDir};
 use tempfile::TempDir;
 
 use crate::support::program::run;
-use crate::support::{Curtsy, HELLO, Message, Origin, Program, Stopwatch, ms, soon};
+use crate::support::{Curtsy, HELLO, Message, Origin, Program, ROOM, Stopwatch, gaps, ms, soon};
 
-/// What a busy machine may take from a gap, as measured.
-const ROOM: Duration = ms(60);
 /// What a kill may cost.
 const KILL_COSTS: Duration = ms(2_000);
 
@@ -40,7 +38,7 @@ impl Host {
                     continue;
                 }
                 let mut arrivals = noted.lock().expect("no test thread has panicked");
-                arrivals.push(watch.elapsed());
+                arrivals.push(watch.at(request.at));
                 visitor.send(if arrivals.len() <= cross { answer } else { HELLO });
             }
         });
@@ -52,11 +50,13 @@ impl Host {
     }
 
     fn arrivals(&self) -> Vec<Duration> {
-        self.arrivals.lock().expect("no test thread has panicked").clone()
+        let mut arrivals = self.arrivals.lock().expect("no test thread has panicked").clone();
+        arrivals.sort();
+        arrivals
     }
 
     fn gaps(&self) -> Vec<Duration> {
-        self.arrivals().windows(2).map(|pair| pair[1] - pair[0]).collect()
+        gaps(&self.arrivals())
     }
 
     fn get(&self, program: &Program) -> Message {

@@ -9,11 +9,9 @@ use std::time::Duration;
 use curtsy::config::{Config, Mode};
 use serde_json::Value;
 
-use crate::support::{Client, Curtsy, End, Origin, PATIENCE, Stopwatch, Visitor, ms, soon};
+use crate::support::{Client, Curtsy, End, Origin, PATIENCE, Stopwatch, Visitor, expect_gaps, ms, soon};
 
 const DELAY: Duration = ms(250);
-/// What a busy machine may take from a gap. How exact gaps are, curtsy's own audit tells.
-const ROOM: Duration = ms(60);
 
 const FINISHED: usize = 53;
 const REQUEST: usize = 150;
@@ -63,7 +61,7 @@ impl Guestbook {
         let origin = Origin::scripted(move |visitor| {
             shake_hands(visitor);
             while read_record(visitor).is_ok_and(|kind| kind == 23) {
-                book.lock().expect("no test thread has panicked").push(watch.elapsed());
+                book.lock().expect("no test thread has panicked").push(watch.at(visitor.arrived()));
                 visitor.send(outline(23, RESPONSE));
             }
         });
@@ -76,10 +74,7 @@ impl Guestbook {
 
     fn expect_gaps(&self, count: usize) {
         assert!(soon(|| self.times().len() >= count), "{:?}", self.times());
-        let times = self.times();
-        for pair in times.windows(2) {
-            assert!(pair[1] - pair[0] + ROOM >= DELAY, "{:?} apart in {times:?}", pair[1] - pair[0]);
-        }
+        expect_gaps(&self.times(), DELAY);
     }
 }
 

@@ -3,12 +3,14 @@
 //! The one file of the tests that knows how curtsy is built and started.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use curtsy::app::{Apply, Listeners, Running};
 use curtsy::config::{Config, Destination, Listen, Mode, RobotsMode, StateDir};
 
 use super::client::Client;
 use super::deadline::ms;
+use super::gaps::expect_gaps;
 use super::message::Message;
 
 /// What Via and Proxy-Status call the proxy under test.
@@ -87,6 +89,13 @@ impl Curtsy {
         let page = self.ask_admin(&["GET /metrics HTTP/1.1", "Host: localhost", "Connection: close"]).text();
         let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {series} in\n{page}"))
+    }
+
+    /// Whatever was sent kept this distance, for the origin that noted these times and for curtsy's own audit.
+    #[track_caller]
+    pub(crate) fn expect_gaps(&self, times: &[Duration], least: Duration) {
+        expect_gaps(times, least);
+        assert_eq!(self.metric("curtsy_spacing_violations_total"), 0);
     }
 
     /// Changes the settings while it runs.

@@ -1,7 +1,7 @@
 //! How long the tests wait. The one file of the tests that reads a clock.
 #![expect(clippy::disallowed_methods, reason = "tests measure what curtsy does by a clock of their own")]
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The longest a test waits for something that must happen: long enough for a busy two-core machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
@@ -43,5 +43,25 @@ impl Stopwatch {
 
     pub(crate) fn elapsed(self) -> Duration {
         self.0.elapsed()
+    }
+
+    /// What it showed at that moment.
+    pub(crate) fn at(self, moment: Instant) -> Duration {
+        moment - self.0
+    }
+}
+
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// The same moment on the clock that is never set.
+pub(crate) fn moment(wall: SystemTime) -> Instant {
+    loop {
+        let (before, wall_now, after) = (Instant::now(), SystemTime::now(), Instant::now());
+        // Read at about the same time, unless the thread had to wait in between.
+        if after - before < Duration::from_micros(500) {
+            return before - wall_now.duration_since(wall).unwrap_or_default();
+        }
     }
 }

@@ -18,6 +18,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::deadline::{Stopwatch, soon};
 use super::origin::{Origin, Visitor};
+use super::socket::{TaskSocket, keep_time};
 use super::tls_origin::{Authority, origin};
 
 /// One request, as it arrived.
@@ -171,6 +172,7 @@ async fn serve(
     record: Arc<Record>,
 ) {
     listener.set_nonblocking(true).expect("a bound listener");
+    keep_time(&listener);
     let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime runs");
     let (acceptor, watch) = (TlsAcceptor::from(server), Stopwatch::start());
     while let Ok((stream, _)) = listener.accept().await {
@@ -179,10 +181,12 @@ async fn serve(
         *record.connections.lock().expect("nobody panics while noting") += 1;
         tokio::spawn(async move {
             stream.set_nodelay(true).expect("a fresh socket takes options");
+            let stream = TaskSocket::new(stream);
+            let arrived = stream.arrived();
             let Ok(tls) = acceptor.accept(stream).await else { return };
             let Ok(mut link) = builder.handshake::<_, Bytes>(tls).await else { return };
             while let Some(Ok((request, respond))) = link.accept().await {
-                let at = watch.elapsed();
+                let at = watch.at(*arrived.lock().expect("nobody panics while noting"));
                 let (head, body) = request.into_parts();
                 let head = Arc::new(head);
                 let arrival = Arrival { at, head: head.clone() };

@@ -2,6 +2,8 @@
 //!
 //! Bytes become characters one to one (Latin-1), so that nothing a proxy may have mangled is repaired by the reading.
 
+use std::time::Instant;
+
 /// A request as the origin got it, or a response as the client got it.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
@@ -12,13 +14,15 @@ pub(crate) struct Message {
     pub(crate) trailers: Vec<String>,
     /// The body ended where its framing says it ends.
     pub(crate) whole: bool,
+    /// When the last bytes of the head came.
+    pub(crate) at: Instant,
     /// Which connection of the origin it came on, from 0.
     pub(crate) connection: usize,
 }
 
 impl Message {
-    pub(crate) fn from_head(raw: Vec<u8>) -> Self {
-        Message { raw, body: Vec::new(), trailers: Vec::new(), whole: true, connection: 0 }
+    pub(crate) fn from_head(raw: Vec<u8>, at: Instant) -> Self {
+        Message { raw, body: Vec::new(), trailers: Vec::new(), whole: true, at, connection: 0 }
     }
 
     /// The request line or status line.

@@ -10,6 +10,7 @@ use std::thread;
 
 use super::deadline::soon;
 use super::message::Message;
+use super::socket::keep_time;
 use super::wire::{End, Unframed, Wire};
 
 pub(crate) const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
@@ -89,6 +90,7 @@ impl Origin {
     }
 
     pub(super) fn serve(listener: TcpListener, script: Arc<dyn Fn(&mut Visitor) + Send + Sync>) -> Self {
+        keep_time(&listener);
         let origin =
             Origin { address: listener.local_addr().expect("a bound listener"), record: Arc::new(Record::default()) };
         let record = origin.record.clone();
@@ -202,7 +204,10 @@ impl Visitor {
 
     fn note(&self, mut request: Message) {
         request.connection = self.number;
-        self.record.requests.lock().expect("no script panics while recording").push(request);
+        // Threads may note in another order than that in which requests came.
+        let mut requests = self.record.requests.lock().expect("no script panics while recording");
+        let place = requests.partition_point(|other| other.at <= request.at);
+        requests.insert(place, request);
     }
 }
 

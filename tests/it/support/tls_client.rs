@@ -30,23 +30,12 @@ pub(crate) fn intercepting(authority: &Authority, change: impl FnOnce(&mut Confi
 pub(crate) fn punctual(authority: &Authority) -> (Origin, Receiver<Duration>) {
     let ((arrived, arrivals), watch) = (mpsc::channel(), Stopwatch::start());
     let origin = authority.origin(move |visitor| {
-        while visitor.request().is_some() {
-            arrived.send(watch.elapsed()).expect("the test waits for it");
+        while let Some(request) = visitor.request() {
+            arrived.send(watch.at(request.at)).expect("the test waits for it");
             visitor.send(HELLO);
         }
     });
     (origin, arrivals)
-}
-
-/// What a busy machine may take from a gap: it is noted when the origin's thread gets to run.
-const ROOM: Duration = Duration::from_millis(100);
-
-/// So many requests came, each at least this long after the one before; strictly so where they were sent.
-pub(crate) fn expect_gaps(curtsy: &Curtsy, arrivals: &Receiver<Duration>, requests: usize, least: Duration) {
-    let times: Vec<Duration> = arrivals.iter().take(requests).collect();
-    let gaps: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(gaps.iter().all(|gap| *gap + ROOM >= least), "{gaps:?}");
-    assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
 }
 
 /// Believes what curtsy says to be its CA, and nobody else.

@@ -6,13 +6,14 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, ServerConfig, ServerConnection};
 
 use super::deadline::PATIENCE;
 use super::message::{Message, latin1};
+use super::socket::Socket;
 
 /// How a direction of a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub(crate) enum End {
 }
 
 pub(crate) struct Wire {
-    stream: TcpStream,
+    stream: Socket,
     tls: Option<Session>,
     unread: Vec<u8>,
     /// Every byte that ever arrived, for a witness on another thread.
@@ -38,14 +39,14 @@ enum Session {
 }
 
 impl Session {
-    fn read(&mut self, stream: &mut TcpStream, buffer: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, stream: &mut Socket, buffer: &mut [u8]) -> std::io::Result<usize> {
         match self {
             Session::Server(session) => rustls::Stream::new(&mut **session, stream).read(buffer),
             Session::Client(session) => rustls::Stream::new(&mut **session, stream).read(buffer),
         }
     }
 
-    fn write(&mut self, stream: &mut TcpStream, bytes: &[u8]) -> std::io::Result<()> {
+    fn write(&mut self, stream: &mut Socket, bytes: &[u8]) -> std::io::Result<()> {
         match self {
             Session::Server(session) => {
                 let mut stream = rustls::Stream::new(&mut **session, stream);
@@ -62,9 +63,14 @@ impl Session {
 impl Wire {
     pub(crate) fn new(stream: TcpStream) -> Self {
         stream.set_nodelay(true).expect("a fresh socket takes options");
-        let wire = Wire { stream, tls: None, unread: Vec::new(), seen: Arc::default() };
+        let wire = Wire { stream: Socket::new(stream), tls: None, unread: Vec::new(), seen: Arc::default() };
         wire.patience(PATIENCE);
         wire
+    }
+
+    /// When the last bytes came that were read.
+    pub(crate) fn arrived(&self) -> Instant {
+        self.stream.arrived()
     }
 
     pub(crate) fn seen(&self) -> Arc<Mutex<Vec<u8>>> {
@@ -156,12 +162,12 @@ impl Wire {
 
     /// Makes the end of this connection a reset instead of a FIN.
     pub(crate) fn end_with_reset(&self) {
-        socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).expect("an open socket takes options");
+        socket2::SockRef::from(&*self.stream).set_linger(Some(Duration::ZERO)).expect("an open socket takes options");
     }
 
     /// Lets the receive buffer be tiny, so that a reader who does not read is felt by the writer at once.
     pub(crate) fn small_window(&self) {
-        socket2::SockRef::from(&self.stream).set_recv_buffer_size(4096).expect("an open socket takes options");
+        socket2::SockRef::from(&*self.stream).set_recv_buffer_size(4096).expect("an open socket takes options");
     }
 
     /// The next bytes as they come; `Err` when no more will.
@@ -192,7 +198,7 @@ impl Wire {
     pub(crate) fn read_head(&mut self) -> Result<Message, End> {
         loop {
             if let Some(at) = find(&self.unread, b"\r\n\r\n") {
-                return Ok(Message::from_head(self.unread.drain(..at + 4).collect()));
+                return Ok(Message::from_head(self.unread.drain(..at + 4).collect(), self.arrived()));
             }
             self.fill()?;
         }

@@ -1,12 +1,13 @@
 """What pacing costs: a curtsy that decides every start beside one that lets all of them pass, the same program twice.
 
 They are told apart by a few percent, which is less than a machine changes by from one second to the next. So both run
-at the same time on the same core, and are asked in turns of a second: the ratio is taken within each pair, and the
-order alternates.
+on the same core and are asked at the same time, each by half of the connections: whatever disturbs one disturbs the
+other, and CPU time is counted for each by itself.
 """
 
 import contextlib
 import statistics
+from concurrent.futures import ThreadPoolExecutor
 
 import load
 import report
@@ -14,7 +15,7 @@ from peers import Site, curtsy
 from process import Failure, free_port, ran_seconds, running
 
 DESCRIPTION = "CPU time per request with pacing decided (delay 0), against politeness.mode = off"
-TURN_S = 1
+PAIR_S = 2
 SIDES = {"off": {"politeness.mode": '"off"'}, "paced": {"politeness.delay": '"0s"', "politeness.concurrency": "1000"}}
 CASES = {
     "robots.txt and learning off": {"robots.mode": '"off"', "adaptive.policy": '"off"'},
@@ -30,8 +31,7 @@ def rounds(bench, progress):
             with both(bench, settings) as sides:
                 for number in range(bench.plan.pairs):
                     progress(f"pacing, {case}: pair {number + 1} of {bench.plan.pairs}")
-                    order = list(sides) if number % 2 else list(reversed(sides))
-                    results[case]["rounds"].append({side: cost_us(bench, sides[side]) for side in order})
+                    results[case]["rounds"].append(costs_us(bench, sides))
         except (Failure, OSError) as error:
             results[case]["error"] = str(error)
     return results
@@ -56,13 +56,21 @@ def both(bench, settings):
             pid = stack.enter_context(running(argv, log, site.port, bench.plan.cores.proxy, env))
             sides[side] = load.Running(pid, ("127.0.0.1", site.port), True, bench.origin)
             load.check(sides[side], "/1k", 1024)
-            cost_us(bench, sides[side])
+        costs_us(bench, sides)
         yield sides
 
 
-def cost_us(bench, proxy):
+def costs_us(bench, sides):
+    """Of both, asked at the same time."""
+    script, connections = bench.script(1, "/1k", True), max(1, bench.plan.connections // len(sides))
+    with ThreadPoolExecutor(len(sides)) as threads:
+        asking = {side: threads.submit(cost_us, proxy, script, connections) for side, proxy in sides.items()}
+    return {side: cost.result() for side, cost in asking.items()}
+
+
+def cost_us(proxy, script, connections):
     before = ran_seconds(proxy.pid)
-    result = load.wrk(proxy, bench.script(1, "/1k", True), bench.plan.connections, TURN_S)
+    result = load.wrk(proxy, script, connections, PAIR_S)
     used = ran_seconds(proxy.pid) - before
     if not result["requests"] or result["failed"]:
         raise Failure(f"{result['failed']} of {result['requests']} requests were answered with an error")

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use prometheus::core::Metric;
-use prometheus::{Histogram, IntCounter, Registry};
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::{self, MetricFamily};
+use prometheus::{Histogram, HistogramOpts, IntCounter, Registry};
 
 use super::A_MOMENT;
 use super::register::{counter, histogram};
@@ -13,7 +14,7 @@ pub const WAIT_BUCKETS: [f64; 10] = [0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 
 #[derive(Debug)]
 pub(super) struct Waits {
-    held: Histogram,
+    held: Held,
     had_to: IntCounter,
     would_be_held: Histogram,
     would_have_to: IntCounter,
@@ -22,12 +23,7 @@ pub(super) struct Waits {
 impl Waits {
     pub(super) fn new(registry: &Registry) -> Self {
         Waits {
-            held: histogram(
-                registry,
-                "curtsy_queue_wait_seconds",
-                "How long requests were held before their turn.",
-                &WAIT_BUCKETS,
-            ),
+            held: Held::new(registry),
             had_to: counter(registry, "curtsy_requests_waited_total", "Requests that had to wait."),
             would_be_held: histogram(
                 registry,
@@ -44,7 +40,11 @@ impl Waits {
     }
 
     pub(super) fn waited(&self, wait: Duration) {
-        observe(&self.held, &self.had_to, wait);
+        if wait.is_zero() {
+            self.held.at_once.inc();
+        } else {
+            observe(&self.held.later, &self.had_to, wait);
+        }
     }
 
     pub(super) fn would_wait(&self, wait: Duration) {
@@ -58,8 +58,8 @@ impl Waits {
 
     /// Requests so far by how long they were held.
     pub(super) fn counts(&self) -> [u64; WAIT_BUCKETS.len() + 1] {
-        let metric = self.held.metric();
-        let histogram = metric.get_histogram();
+        let families = self.held.collect();
+        let histogram = families[0].get_metric()[0].get_histogram();
         let buckets = histogram.get_bucket();
         // What Prometheus is told counts everything below, too.
         let below = |bucket: usize| buckets.get(bucket).map_or(0, |bucket| bucket.cumulative_count());
@@ -71,9 +71,84 @@ impl Waits {
     }
 }
 
+/// A histogram in which those who wait for nobody, which is most, count with one addition in place of five.
+#[derive(Clone, Debug)]
+struct Held {
+    later: Histogram,
+    at_once: IntCounter,
+}
+
+impl Held {
+    fn new(registry: &Registry) -> Self {
+        let told = HistogramOpts::new("curtsy_queue_wait_seconds", "How long requests were held before their turn.");
+        let later = Histogram::with_opts(told.buckets(WAIT_BUCKETS.to_vec())).expect("valid buckets");
+        // Shown as part of the histogram, so its name is never seen.
+        let at_once = IntCounter::new("at_once", "Requests that were not held.").expect("a valid name");
+        let held = Held { later, at_once };
+        registry.register(Box::new(held.clone())).expect("a new name");
+        held
+    }
+}
+
+impl Collector for Held {
+    fn desc(&self) -> Vec<&Desc> {
+        self.later.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let (mut families, at_once) = (self.later.collect(), self.at_once.get());
+        for metric in families.iter_mut().flat_map(MetricFamily::mut_metric) {
+            metric.set_histogram(with_zeros(metric.get_histogram(), at_once));
+        }
+        families
+    }
+}
+
+/// The same, having seen this many zeros, too.
+fn with_zeros(histogram: &proto::Histogram, zeros: u64) -> proto::Histogram {
+    let mut more = histogram.clone();
+    more.set_sample_count(histogram.get_sample_count() + zeros);
+    let buckets = histogram.get_bucket().iter().map(|bucket| {
+        let mut fuller = bucket.clone();
+        // It counts everything below its bound.
+        fuller.set_cumulative_count(bucket.cumulative_count() + zeros);
+        fuller
+    });
+    more.set_bucket(buckets.collect());
+    more
+}
+
 fn observe(histogram: &Histogram, counter: &IntCounter, wait: Duration) {
     histogram.observe(wait.as_secs_f64());
     if wait >= A_MOMENT {
         counter.inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::TextEncoder;
+
+    use super::*;
+
+    #[test]
+    fn those_who_wait_for_nobody_are_in_every_bucket() {
+        let registry = Registry::new();
+        let waits = Waits::new(&registry);
+        for millis in [0, 0, 0, 50, 2_000, 1_000_000] {
+            waits.waited(Duration::from_millis(millis));
+        }
+        let text = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+        for line in [
+            "_bucket{le=\"0.01\"} 3",
+            "_bucket{le=\"0.1\"} 4",
+            "_bucket{le=\"2.5\"} 5",
+            "_bucket{le=\"+Inf\"} 6",
+            "_sum 1002.05",
+            "_count 6",
+        ] {
+            assert!(text.contains(&format!("curtsy_queue_wait_seconds{line}\n")), "{line} is not in\n{text}");
+        }
+        assert_eq!((waits.counts(), waits.count()), ([3, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1], 3));
     }
 }

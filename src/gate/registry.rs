@@ -252,6 +252,7 @@ impl Registry {
             // Lanes are cloned under the same lock, so a single owner seen here cannot gain a second.
             let keep = Arc::strong_count(lane) > 1
                 || lane.look(|state| {
+                    state.lane.give_back_room();
                     let policy = state.lane.policy();
                     let needed = idle.max(policy.delay.saturating_mul(policy.burst));
                     state.lane.owes(now) || now.since(state.last_used()) < needed

@@ -209,9 +209,14 @@ impl Lane {
             Phase::Waiting => self.queue.leave(ticket.number),
             Phase::Preparing | Phase::Ready => self.called.retain(|number| *number != ticket.number),
             Phase::Claimed | Phase::Waved => self.turns.give_back(),
-            Phase::Started => self.places.observe(now.since(entry.since)),
+            Phase::Started => self.places.observe(entry.since, now),
         }
         self.shadow_leaves(ticket, now);
+    }
+
+    /// Keeps no room for visits that are not there. To be called now and then, when nobody has come for a while.
+    pub fn give_back_room(&mut self) {
+        self.roll.give_back_room();
     }
 
     /// New numbers, for those who wait too. Nobody gets a fresh burst by it. What people set for this host stays.

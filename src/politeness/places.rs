@@ -10,16 +10,16 @@ use super::time::Timestamp;
 #[derive(Debug)]
 pub(super) struct Places {
     limit: usize,
-    /// Moving average of how long a place is kept.
-    kept: Duration,
+    /// Moving average of how long a place is kept, in microseconds: dividing a [`Duration`] takes ten times as long.
+    kept_us: u64,
 }
 
 /// A new observation counts for an eighth, as in TCP's smoothed round-trip time (RFC 6298, section 2).
-const WEIGHT: u32 = 8;
+const WEIGHT: u64 = 8;
 
 impl Places {
     pub(super) fn new(concurrency: u32) -> Self {
-        Places { limit: concurrency.max(1) as usize, kept: Duration::ZERO }
+        Places { limit: concurrency.max(1) as usize, kept_us: 0 }
     }
 
     pub(super) fn change(&mut self, concurrency: u32) {
@@ -32,11 +32,16 @@ impl Places {
 
     /// How long a place is usually kept; zero if nobody has left one yet.
     pub(super) fn kept(&self) -> Duration {
-        self.kept
+        Duration::from_micros(self.kept_us)
     }
 
-    pub(super) fn observe(&mut self, kept: Duration) {
-        self.kept = if self.kept.is_zero() { kept } else { self.kept - self.kept / WEIGHT + kept / WEIGHT };
+    /// Somebody kept a place from then on until now.
+    pub(super) fn observe(&mut self, since: Timestamp, now: Timestamp) {
+        let kept_us = now.as_micros().saturating_sub(since.as_micros());
+        self.kept_us = match self.kept_us {
+            0 => kept_us,
+            before => before - before / WEIGHT + kept_us / WEIGHT,
+        };
     }
 
     /// When the visit behind `ahead` others finds a place.
@@ -46,7 +51,7 @@ impl Places {
             return now;
         }
         let rounds = u32::try_from(must_end.div_ceil(self.limit)).unwrap_or(u32::MAX);
-        now + self.kept.saturating_mul(rounds)
+        now + self.kept().saturating_mul(rounds)
     }
 }
 
@@ -61,7 +66,7 @@ mod tests {
     #[test]
     fn a_free_place_is_free_now() {
         let mut places = Places::new(2);
-        places.observe(Duration::from_secs(3));
+        places.observe(at(1_000), at(4_000));
         assert_eq!(places.predict(0, 1, at(5)), at(5));
         assert_eq!(places.predict(1, 0, at(5)), at(5));
     }
@@ -70,7 +75,7 @@ mod tests {
     fn a_full_host_frees_its_places_round_by_round() {
         let mut places = Places::new(2);
         assert_eq!(places.predict(2, 10, at(5)), at(5), "nothing is known yet");
-        places.observe(Duration::from_secs(3));
+        places.observe(at(1_000), at(4_000));
         assert_eq!(places.predict(2, 0, at(0)), at(3_000));
         assert_eq!(places.predict(2, 1, at(0)), at(3_000));
         assert_eq!(places.predict(2, 2, at(0)), at(6_000));
@@ -79,8 +84,8 @@ mod tests {
     #[test]
     fn the_average_follows_slowly() {
         let mut places = Places::new(1);
-        places.observe(Duration::from_secs(8));
-        places.observe(Duration::from_secs(16));
+        places.observe(at(0), at(8_000));
+        places.observe(at(0), at(16_000));
         assert_eq!(places.predict(1, 0, at(0)), at(9_000));
     }
 

@@ -1,7 +1,7 @@
 //! The roll of a lane: every visit in it, from joining to leaving, under its ticket.
 //!
 //! Promises: a ticket of a visit that has left finds nothing, for ever; numbers stay small and dense; the room of a
-//! crowd goes back. Finding those who can no longer be served in time costs nothing until somebody's deadline is near.
+//! crowd goes back, that of a few when it is [asked for](Roll::give_back_room). Finding those who can no longer be served in time costs nothing until somebody's deadline is near.
 //! Must not decide anything.
 
 use smallvec::SmallVec;
@@ -75,6 +75,8 @@ struct Slot {
 }
 
 const NONE: u32 = u32::MAX;
+/// Three and a half kilobytes.
+const A_FEW: usize = 64;
 
 impl Roll {
     pub(super) fn new() -> Self {
@@ -189,10 +191,18 @@ impl Roll {
         self.passed = Timestamp::NEVER;
     }
 
-    fn empty(&mut self) {
-        if self.slots.spilled() {
+    /// Does without the room of those who have left, if all have.
+    pub(super) fn give_back_room(&mut self) {
+        if self.len == 0 && self.slots.spilled() {
             self.slots = SmallVec::new();
             self.free = NONE;
+        }
+    }
+
+    fn empty(&mut self) {
+        // A host that is busy again and again needs the room of a few every time.
+        if self.slots.capacity() > A_FEW {
+            self.give_back_room();
         }
         self.first_deadline = Timestamp::NEVER;
         self.start_search();
@@ -226,11 +236,18 @@ mod tests {
         assert!(roll.remove(first).is_none() && roll.get_mut(first).is_none());
         assert!(roll.remove(second).is_some());
 
-        let crowd: Vec<Ticket> = (0..100).map(|_| roll.enter(entry(1, Phase::Waiting))).collect();
-        assert!(crowd.iter().all(|&ticket| roll.remove(ticket).is_some()));
+        for size in [100, 10] {
+            let crowd: Vec<Ticket> = (0..size).map(|_| roll.enter(entry(1, Phase::Waiting))).collect();
+            roll.give_back_room();
+            assert!(crowd.iter().all(|&ticket| roll.remove(ticket).is_some()));
+            assert_eq!(roll.slots.spilled(), size <= A_FEW, "the room of {size}");
+            let one = roll.enter(entry(1, Phase::Waiting));
+            assert!(crowd.iter().all(|&ticket| roll.remove(ticket).is_none()));
+            assert!(roll.remove(one).is_some());
+        }
+        roll.give_back_room();
         assert!(!roll.slots.spilled());
         roll.enter(entry(1, Phase::Waiting));
-        assert!(crowd.iter().all(|&ticket| roll.remove(ticket).is_none()));
     }
 
     #[test]

@@ -137,8 +137,12 @@ impl Turns {
     /// The head of a request with a turn was written at `now`.
     pub fn sent(&mut self, now: Timestamp) {
         self.give_back();
-        self.count(now);
-        self.tokens = if self.spacing.delay.is_zero() { 0 } else { self.tokens.saturating_sub(TOKEN) };
+        if self.spacing.delay.is_zero() {
+            (self.tokens, self.counted) = (0, self.counted.max(now));
+        } else {
+            self.count(now);
+            self.tokens = self.tokens.saturating_sub(TOKEN);
+        }
         self.last_sent = self.last_sent.max(Some(now));
         if self.spacing.jitter > 0.0 {
             self.luck = roll(&mut self.dice);

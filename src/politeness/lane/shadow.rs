@@ -141,6 +141,9 @@ impl Lane {
     }
 
     pub(super) fn shadow_leaves(&mut self, ticket: Ticket, now: Timestamp) {
+        if self.shadow.is_none() {
+            return;
+        }
         let room = self.room();
         if let Some(shadow) = &mut self.shadow {
             shadow.leave(ticket, room, now);

@@ -76,7 +76,7 @@ fn a_backlog_at_the_gate() {
 async fn keep_visiting(gate: Arc<Gate>, host: HostKey, until: Timestamp) -> u64 {
     let mut visits = 0;
     loop {
-        let permit = admit(&gate, &host, visits).await;
+        let mut permit = admit(&gate, &host, visits).await;
         if now() > until {
             return visits;
         }
@@ -136,7 +136,7 @@ async fn at_many_hosts(gate: &Arc<Gate>) {
             permits.push(admit(gate, name, 1).await);
         }
         let admitted = now();
-        for permit in permits {
+        for mut permit in permits {
             permit.sent();
             permit.report(Outcome::Heard(Signals::SERVED), now());
         }
@@ -158,7 +158,7 @@ fn host(n: usize) -> HostKey {
 }
 
 async fn go(gate: &Arc<Gate>, host: &HostKey, n: u64) {
-    let permit = admit(gate, host, n).await;
+    let mut permit = admit(gate, host, n).await;
     permit.sent();
     permit.report(Outcome::Heard(Signals::SERVED), now());
 }

@@ -18,8 +18,13 @@ pub fn now() -> Instant {
 /// Microseconds since the Unix epoch, as far as pacing is concerned: the wall clock was read once, and the monotonic one
 /// has carried it forward since. Setting the wall clock changes no decision.
 pub fn micros() -> u64 {
+    micros_at(now())
+}
+
+/// What [`micros`] showed at that moment.
+pub fn micros_at(moment: Instant) -> u64 {
     let (instant, micros) = *anchor();
-    let since = now().saturating_duration_since(instant);
+    let since = moment.saturating_duration_since(instant);
     // In 64 bits, which last for half a million years.
     micros + since.as_secs() * 1_000_000 + u64::from(since.subsec_micros())
 }

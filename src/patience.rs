@@ -66,25 +66,25 @@ impl Limit {
     pub fn within(&self, all: Duration) {
         self.on_first.store(0, Relaxed);
         self.on_each.store(0, Relaxed);
-        self.set(all);
+        self.set(all, clock::now());
     }
 
-    /// The next byte must come within `idle`, and what it begins within `rest` of it.
-    pub fn begin_within(&self, idle: Duration, rest: Duration) {
+    /// The next byte must come within `idle` of now, as the caller knows, and what it begins within `rest` of it.
+    pub fn begin_within(&self, idle: Duration, rest: Duration, now: Instant) {
         self.on_each.store(0, Relaxed);
         self.on_first.store(millis(rest), Relaxed);
-        self.set(idle);
+        self.set(idle, now);
     }
 
     /// No pause between bytes may be longer.
     pub fn each_within(&self, idle: Duration) {
         self.on_first.store(0, Relaxed);
         self.on_each.store(millis(idle), Relaxed);
-        self.set(idle);
+        self.set(idle, clock::now());
     }
 
-    fn set(&self, from_now: Duration) {
-        let at = clock::now().saturating_duration_since(self.base) + from_now;
+    fn set(&self, from_now: Duration, now: Instant) {
+        let at = now.saturating_duration_since(self.base) + from_now;
         self.at.store(at.as_millis() as u64, Relaxed);
     }
 
@@ -98,7 +98,7 @@ impl Limit {
             self.on_each.load(Relaxed)
         };
         if next > 0 {
-            self.set(Duration::from_millis(u64::from(next)));
+            self.set(Duration::from_millis(u64::from(next)), clock::now());
         }
     }
 
@@ -281,7 +281,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn trickling_bytes_do_not_stretch_a_head() {
         let (mut near, mut far, limit) = pair();
-        limit.begin_within(60 * SEC, 3 * SEC);
+        limit.begin_within(60 * SEC, 3 * SEC, clock::now());
         let trickle = tokio::spawn(async move {
             sleep(50 * SEC).await;
             while far.write_u8(b'x').await.is_ok() {

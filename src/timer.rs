@@ -114,6 +114,7 @@ impl Timer {
 }
 
 impl Drop for Timer {
+    #[inline]
     fn drop(&mut self) {
         if let Some(alarm) = self.alarm {
             let _replaced = with_bell(|bell| bell.alarms.remove(&alarm));

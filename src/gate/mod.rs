@@ -9,6 +9,7 @@ mod leaving;
 mod line;
 mod memories;
 mod news;
+mod permit;
 mod place;
 mod registry;
 mod remembered;
@@ -21,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::time::Instant;
 
 use crate::clock;
 use crate::events::Events;
@@ -37,7 +39,8 @@ use self::registry::Registry;
 pub use self::leaving::Leaving;
 pub use self::line::{Backlog, Label, Waiting};
 pub use self::memories::Memories;
-pub use self::place::{Account, Permit, Place};
+pub use self::permit::{Account, Permit};
+pub use self::place::Place;
 pub use self::registry::Bounds;
 pub use self::view::{Census, Listing, NoRoom, Page, Pause, Sort, Wanted};
 
@@ -102,16 +105,27 @@ impl Gate {
 
     /// Takes a place in the host's line, or hears at once why not.
     pub fn join(self: &Arc<Self>, host: &HostKey, visit: Visit) -> Result<Place, Refusal> {
+        self.join_at(host, visit, false, now())
+    }
+
+    /// The same, as of just now. A visit that is ready, because its connection is at hand, [has its
+    /// turn](Place::has_turn) at once if the host is free.
+    pub fn join_at(
+        self: &Arc<Self>,
+        host: &HostKey,
+        visit: Visit,
+        is_ready: bool,
+        now: Timestamp,
+    ) -> Result<Place, Refusal> {
         if self.off.load(Relaxed) {
             self.metrics.tally.count(host.as_str(), |row| row.visits += 1);
             return Ok(Place::free());
         }
-        let now = now();
         let (lane, guest) = match self.registry.known(host) {
             Some(lane) => (lane, None),
             None => self.registry.lane(host, &self.book.load(), now),
         };
-        let place = Place::join(self.clone(), lane, guest, visit, now)?;
+        let place = Place::join(self.clone(), lane, guest, visit, is_ready, now)?;
         match place.waits_until() {
             Some(expected) => {
                 tracing::debug!(event = "waiting", %host, wait_s = expected.since(now).as_secs_f64(), "a request waits");
@@ -209,7 +223,12 @@ fn is_off(book: &PolicyBook) -> bool {
 
 /// Now, as lanes have it.
 pub fn now() -> Timestamp {
-    Timestamp::from_micros(clock::micros())
+    at(clock::now())
+}
+
+/// A moment, as lanes have it.
+pub fn at(moment: Instant) -> Timestamp {
+    Timestamp::from_micros(clock::micros_at(moment))
 }
 
 #[cfg(test)]
@@ -219,10 +238,12 @@ mod wild_tests;
 mod tests {
     use std::future::Future;
 
-    use tokio::time::{Instant, sleep};
+    use tokio::time::sleep;
 
     use super::*;
     use crate::politeness::policy::{Pattern, Rule, Schooling};
+    use crate::politeness::signals::{Answer, Signals};
+    use crate::politeness::visit::Outcome;
     use crate::store::{Keep, Store};
 
     const DELAY: Duration = Duration::from_secs(1);
@@ -247,7 +268,7 @@ mod tests {
         let mut place = gate.join(&host(), visit(&gate, client)).unwrap();
         place.called().await.unwrap();
         sleep(opening).await;
-        let permit = place.turn().await.unwrap();
+        let mut permit = place.turn().await.unwrap();
         permit.sent();
         clock::now()
     }
@@ -309,6 +330,62 @@ mod tests {
         let before = clock::now();
         drop(unused);
         assert!(next.await.unwrap() - before < Duration::from_millis(5));
+    }
+
+    /// A visit to a host that is free, sent just now.
+    async fn sent(gate: &Arc<Gate>, client: &str) -> Permit {
+        let mut permit = gate.join(&host(), visit(gate, client)).unwrap().turn().await.unwrap();
+        permit.sent();
+        permit
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_was_expected_is_told_when_its_visit_leaves() {
+        let gate = gate(Policy::default());
+        let (mut permit, heard) = (sent(&gate, "a").await, now() + DELAY);
+        permit.report(Outcome::Heard(Signals::SERVED), heard);
+        assert_eq!(gate.view(&host()).unwrap().last_success, None);
+        permit.leave(heard + DELAY);
+        let view = gate.view(&host()).unwrap();
+        assert_eq!((view.last_success, view.in_flight), (Some(heard), 0));
+    }
+
+    /// What one visit learns must not swallow the answer of another.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_told_although_the_host_has_learned_since_it_was_sent() {
+        let gate = gate(Policy { delay: Duration::ZERO, concurrency: 2, ..Policy::default() });
+        let (mut first, mut second) = (sent(&gate, "a").await, sent(&gate, "b").await);
+        second.report(Outcome::Heard(Signals { answer: Answer::Throttled, ..Signals::SERVED }), now());
+        first.report(Outcome::Heard(Signals::SERVED), now());
+        assert!(!gate.view(&host()).unwrap().delays.learned.is_zero());
+        let gone = now() + DELAY;
+        first.leave(gone);
+        let view = gate.view(&host()).unwrap();
+        assert_eq!((view.last_success, view.in_flight), (Some(gone), 1));
+    }
+
+    /// One that has its connection goes through a free host at once, and stands in line like all at one that is not.
+    #[tokio::test(start_paused = true)]
+    async fn who_is_ready_has_its_turn_at_once_where_the_host_is_free() {
+        let gate = gate(Policy { delay: DELAY, ..Policy::default() });
+        let place = gate.join_at(&host(), visit(&gate, "a"), true, now()).unwrap();
+        assert!(place.has_turn());
+        let other = gate.join_at(&host(), visit(&gate, "b"), true, now()).unwrap();
+        assert!(!other.has_turn(), "two hold the turn");
+        drop(other);
+        let mut first = place.turn().await.unwrap();
+        assert_eq!(first.waited(), Duration::ZERO);
+        first.sent();
+        let (begun, mut next) = (clock::now(), gate.join_at(&host(), visit(&gate, "b"), true, now()).unwrap());
+        assert!(!next.has_turn(), "the delay is not over");
+        next.called().await.unwrap();
+        next.turn().await.unwrap().sent();
+        assert!(clock::now() - begun >= DELAY);
+        // A turn that is not used is given back.
+        sleep(DELAY).await;
+        drop(gate.join_at(&host(), visit(&gate, "c"), true, now()).unwrap());
+        assert!(gate.join_at(&host(), visit(&gate, "d"), true, now()).unwrap().has_turn());
+        assert_eq!(gate.metrics.spacing_violations.get(), 0);
     }
 
     /// A visit that is refused has left, and its number may be a newcomer's before its task has heard of it.

@@ -58,8 +58,8 @@ struct Sleeper {
 pub(super) struct Entered {
     pub(super) ticket: Ticket,
     pub(super) expected: Timestamp,
-    /// Whether it was called at once.
-    pub(super) called: bool,
+    /// What it was told at once.
+    pub(super) told: Option<Told>,
 }
 
 /// What a visit is told.
@@ -125,15 +125,19 @@ impl State {
         self.last_used
     }
 
-    /// Lets a visit in. A host that is free calls it at once.
-    pub(super) fn enter(&mut self, visit: Visit, now: Timestamp) -> Result<Entered, Refusal> {
-        if let Some(ticket) = self.lane.walk_in(&visit, now) {
-            return Ok(Entered { ticket, expected: now, called: true });
+    /// Lets a visit in. A host that is free calls it at once, and has it start if its connection is at hand.
+    pub(super) fn enter(&mut self, visit: Visit, is_ready: bool, now: Timestamp) -> Result<Entered, Refusal> {
+        let (ticket, told) = match is_ready {
+            true => (self.lane.walk_through(&visit, now), Told::Start),
+            false => (self.lane.walk_in(&visit, now), Told::Prepare),
+        };
+        if let Some(ticket) = ticket {
+            return Ok(Entered { ticket, expected: now, told: Some(told) });
         }
         let Joined { ticket, expected } = self.lane.join(visit, now)?;
         match self.drive_for(ticket, now) {
             Some(Told::Refused(refusal)) => Err(refusal),
-            told => Ok(Entered { ticket, expected, called: told.is_some() }),
+            told => Ok(Entered { ticket, expected, told }),
         }
     }
 

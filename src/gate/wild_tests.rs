@@ -71,7 +71,8 @@ async fn visit(world: Arc<World>, seed: u64) {
 }
 
 async fn pass(world: &World, number: u64, host: &HostKey, visit: Visit, mut dice: fastrand::Rng) {
-    let Ok(mut place) = world.gate.join(host, visit) else { return };
+    // Half of them have a connection at hand.
+    let Ok(mut place) = world.gate.join_at(host, visit, dice.bool(), now()) else { return };
     if place.called().await.is_err() {
         return;
     }
@@ -79,7 +80,7 @@ async fn pass(world: &World, number: u64, host: &HostKey, visit: Visit, mut dice
     if dice.u8(..10) == 0 {
         return place.failed();
     }
-    let Ok(permit) = place.turn().await else { return };
+    let Ok(mut permit) = place.turn().await else { return };
     if dice.u8(..10) == 0 {
         return;
     }

@@ -31,8 +31,7 @@ pub(super) fn tell(
     }
     let Some(account) = permit.account() else { return };
     let waited = permit.waited();
-    let said = Said { waited, account: *account, attempts, would_wait: permit.would_wait() };
-    if let Some(value) = said.value() {
+    if let Some(value) = value(account, (waited, attempts, permit.would_wait())) {
         headers.append(CURTSY, value);
     }
     if waited >= A_MOMENT {
@@ -41,46 +40,48 @@ pub(super) fn tell(
 }
 
 /// What the `Curtsy` field says.
-#[derive(Clone, Copy, PartialEq)]
 struct Said {
-    waited: Duration,
     account: Account,
-    attempts: u32,
-    would_wait: Option<Duration>,
+    more: More,
 }
+
+/// How long it waited, how often it was sent, and how long it would have waited, if it was only asked.
+type More = (Duration, u32, Option<Duration>);
 
 thread_local! {
     /// Most requests wait for nobody and so are told the same as the one before.
     static LAST: RefCell<Option<(Said, HeaderValue)>> = const { RefCell::new(None) };
 }
 
-impl Said {
-    fn value(self) -> Option<HeaderValue> {
-        LAST.with_borrow_mut(|last| match last {
-            Some((said, value)) if *said == self => Some(value.clone()),
-            _ => {
-                let value = HeaderValue::from_maybe_shared(Bytes::from(self.text())).ok()?;
-                *last = Some((self, value.clone()));
-                Some(value)
-            }
-        })
-    }
+fn value(account: &Account, more: More) -> Option<HeaderValue> {
+    LAST.with_borrow_mut(|last| match last {
+        Some((said, value)) if said.more == more && said.account == *account => Some(value.clone()),
+        _ => {
+            let said = Said { account: *account, more };
+            let value = HeaderValue::from_maybe_shared(Bytes::from(said.text())).ok()?;
+            *last = Some((said, value.clone()));
+            Some(value)
+        }
+    })
+}
 
-    fn text(self) -> Vec<u8> {
+impl Said {
+    fn text(&self) -> Vec<u8> {
+        let (waited, attempts, would_wait) = self.more;
         let mut text = Vec::with_capacity(96);
         text.extend_from_slice(b"wait=");
-        write_millis(&mut text, self.waited.as_millis());
+        write_millis(&mut text, waited.as_millis());
         text.extend_from_slice(b", delay=");
         write_millis(&mut text, self.account.delays.effective().as_millis());
         text.extend_from_slice(b", why=");
         text.extend_from_slice(self.account.why().as_bytes());
         text.extend_from_slice(b", queue=");
         write_number(&mut text, self.account.ahead as u64);
-        if self.attempts > 1 {
+        if attempts > 1 {
             text.extend_from_slice(b", attempts=");
-            write_number(&mut text, self.attempts.into());
+            write_number(&mut text, attempts.into());
         }
-        if let Some(would_wait) = self.would_wait {
+        if let Some(would_wait) = would_wait {
             text.extend_from_slice(b", would-wait=");
             write_millis(&mut text, would_wait.as_millis());
         }

@@ -123,18 +123,18 @@ impl Client {
     }
 
     /// A request is over. When it was the last, the connection waits for the next one.
-    pub(super) fn is_idle(&self, idle: Duration, head_timeout: Duration) {
+    pub(super) fn is_idle(&self, idle: Duration, head_timeout: Duration, now: Instant) {
         if self.busy.fetch_sub(1, Relaxed) == 1 {
-            self.waits(idle, head_timeout);
+            self.waits(idle, head_timeout, now);
         }
     }
 
     /// The connection waits for a request. What comes first in HTTP/2 may be anything, so there the whole time counts.
-    pub(super) fn waits(&self, idle: Duration, head_timeout: Duration) {
+    pub(super) fn waits(&self, idle: Duration, head_timeout: Duration, now: Instant) {
         if self.many_at_once {
             self.limit.within(idle);
         } else {
-            self.limit.begin_within(idle, head_timeout);
+            self.limit.begin_within(idle, head_timeout, now);
         }
     }
 }

@@ -14,7 +14,7 @@ use super::client::Client;
 use super::label;
 use crate::clock;
 use crate::events::REQUEST;
-use crate::gate::{Account, Permit};
+use crate::gate::{Account, Permit, at};
 use crate::metrics::{Kind, Outcome, Stage};
 use crate::patience::Limit;
 use crate::politeness::HostKey;
@@ -27,15 +27,14 @@ pub(super) struct InFlight {
     client: Arc<Client>,
     idle: Duration,
     head_timeout: Duration,
-    began: Instant,
     kind: Kind,
     /// None while no answer is known: dropping it then means that the client left.
     outcome: Option<Outcome>,
     complete: bool,
     status: u16,
     bytes: u64,
-    /// Only if there is an access log, or somebody listens.
-    entry: Option<Box<Entry>>,
+    /// Only if there is an access log, or somebody listens; and when it began.
+    entry: Option<(Box<Entry>, Instant)>,
     /// Settled with the request.
     permit: Option<Permit>,
     /// Tells the answers on one connection apart.
@@ -59,13 +58,12 @@ impl InFlight {
             client,
             idle: limits.client_idle,
             head_timeout: limits.head_timeout,
-            began: clock::now(),
             kind,
             outcome: None,
             complete: false,
             status: 0,
             bytes: 0,
-            entry,
+            entry: entry.map(|entry| (entry, clock::now())),
             permit: None,
             number,
             replaced: false,
@@ -92,6 +90,10 @@ impl InFlight {
         self.permit.as_ref()
     }
 
+    pub(super) fn permit_mut(&mut self) -> Option<&mut Permit> {
+        self.permit.as_mut()
+    }
+
     /// Gives the permit back before the request is over.
     pub(super) fn release(&mut self) {
         self.permit = None;
@@ -103,7 +105,7 @@ impl InFlight {
     }
 
     pub(super) fn entry(&mut self) -> Option<&mut Entry> {
-        self.entry.as_deref_mut()
+        self.entry.as_mut().map(|(entry, _)| &mut **entry)
     }
 
     /// A piece of an origin's answer is handed on.
@@ -180,10 +182,10 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let metrics = &self.shared.metrics;
+        let (metrics, now) = (&self.shared.metrics, clock::now());
         metrics.inflight.dec();
         self.taken();
-        self.client.is_idle(self.idle, self.head_timeout);
+        self.client.is_idle(self.idle, self.head_timeout, now);
         if self.replaced {
             return;
         }
@@ -194,11 +196,14 @@ impl Drop for InFlight {
         if self.outcome == Some(Outcome::Forwarded) && !self.complete {
             metrics.disconnect(Stage::Response);
         }
-        if let Some(entry) = self.entry.take() {
-            let took = clock::now().duration_since(self.began);
+        if let Some((entry, began)) = self.entry.take() {
+            let took = now.duration_since(began);
             self.count(&entry);
             self.shared.access_log.write(&entry, self.status, self.bytes, took, self.complete);
             self.tell(&entry, took);
+        }
+        if let Some(permit) = self.permit.take() {
+            permit.leave(at(now));
         }
     }
 }

@@ -12,7 +12,8 @@ use http::StatusCode;
 use super::failure::Failure;
 use super::label::{self, Who};
 use super::{Settings, Worker};
-use crate::gate::{Permit, Place, now};
+use crate::clock;
+use crate::gate::{Permit, Place, at, now};
 use crate::politeness::retries::may_retry;
 use crate::politeness::signals::{self, Fields, Signals};
 use crate::politeness::time::Timestamp;
@@ -52,9 +53,8 @@ pub(super) struct Sent {
 impl Errand<'_> {
     /// Has the request wait its turn and sends it.
     pub(super) async fn send(self, message: Box<Message>) -> Result<Sent, Failure> {
-        let place = self.worker.shared.gate.join(self.budget, self.visit)?;
-        let joined = place.joined();
-        let (sent, again) = self.try_once(place, message, 1, joined).await?;
+        let (place, at_hand, joined) = self.join(&message)?;
+        let (sent, again) = self.try_once(place, at_hand, message, 1, joined).await?;
         match again {
             // Boxed, because it is rare and its space would be part of every request.
             Some(message) if self.wants_retry(&sent) => Box::pin(self.retry(sent, message, joined)).await,
@@ -62,23 +62,45 @@ impl Errand<'_> {
         }
     }
 
+    /// Takes a place in the line. Most requests find their host free and a connection at hand, and go through at once.
+    fn join(&self, message: &Message) -> Result<(Place, Option<Ready>, Timestamp), Failure> {
+        let (gate, upstream, moment) = (&self.worker.shared.gate, &self.worker.upstream, clock::now());
+        let joined = at(moment);
+        let is_whole = !self.keep_body || message.has_no_body();
+        let at_hand = if is_whole { upstream.at_hand(self.terms(), self.origin, moment)? } else { None };
+        let place = gate.join_at(self.budget, self.visit, at_hand.is_some(), joined);
+        match (place, at_hand) {
+            (Ok(place), at_hand) if place.has_turn() => Ok((place, at_hand, joined)),
+            (place, at_hand) => {
+                at_hand.into_iter().for_each(|ready| upstream.put_back(self.terms(), ready));
+                Ok((place?, None, joined))
+            }
+        }
+    }
+
     /// One try, and the request again if it may be repeated.
     async fn try_once(
         &self,
         mut place: Place,
+        at_hand: Option<Ready>,
         mut message: Box<Message>,
         attempt: u32,
         joined: Timestamp,
     ) -> Result<(Sent, Option<Box<Message>>), Failure> {
-        place.known_as(|| label::of(self.who, self.origin, &message));
-        place.called().await?;
-        if self.keep_body {
-            message.keep_body(KEPT_BODY).await?;
-        }
-        let ready = self.ready(&place, self.worker.upstream.ready(self.terms(), self.origin).await)?;
-        let permit = place.turn_as(|| label::of(self.who, self.origin, &message)).await?;
+        let ready = match at_hand {
+            Some(ready) => ready,
+            None => {
+                place.known_as(|| label::of(self.who, self.origin, &message));
+                place.called().await?;
+                if self.keep_body {
+                    message.keep_body(KEPT_BODY).await?;
+                }
+                self.ready(&place, self.worker.upstream.ready(self.terms(), self.origin).await)?
+            }
+        };
+        let mut permit = place.turn_as(|| label::of(self.who, self.origin, &message)).await?;
         let spare = if self.safe { message.again() } else { None };
-        match self.exchange(ready, message, &permit).await {
+        match self.exchange(ready, message, &mut permit).await {
             Ok((answer, took)) => Ok((Sent { answer, permit, took, attempts: attempt }, spare)),
             Err(Unanswered { error, again: None }) => Err(error.into()),
             Err(Unanswered { again: Some(message), .. }) => {
@@ -95,8 +117,8 @@ impl Errand<'_> {
         place.known_as(|| label::of(self.who, self.origin, &message));
         place.called().await?;
         let ready = self.ready(&place, self.worker.upstream.ready_new(self.terms(), self.origin).await)?;
-        let permit = place.turn_as(|| label::of(self.who, self.origin, &message)).await?;
-        let (answer, took) = self.exchange(ready, message, &permit).await.map_err(|unanswered| unanswered.error)?;
+        let mut permit = place.turn_as(|| label::of(self.who, self.origin, &message)).await?;
+        let (answer, took) = self.exchange(ready, message, &mut permit).await.map_err(|unanswered| unanswered.error)?;
         Ok(Sent { answer, permit, took, attempts: attempt })
     }
 
@@ -118,7 +140,7 @@ impl Errand<'_> {
         &self,
         ready: Ready,
         message: Box<Message>,
-        permit: &Permit,
+        permit: &mut Permit,
     ) -> Result<(Answer, Duration), Unanswered> {
         let mut sent = None;
         let outcome = self.worker.upstream.send(self.terms(), ready, message, || sent = Some(permit.sent())).await;
@@ -169,7 +191,7 @@ impl Errand<'_> {
             drop(sent);
             self.worker.shared.metrics.lessons.retries.inc();
             self.worker.shared.metrics.tally.count(self.budget.as_str(), |row| row.retried += 1);
-            match self.try_once(place, message, attempt, joined).await? {
+            match self.try_once(place, None, message, attempt, joined).await? {
                 (next, Some(spare)) => (sent, message) = (next, spare),
                 (next, None) => return Ok(next),
             }

@@ -18,6 +18,7 @@ use super::client::Client;
 use super::handle::handle;
 use super::heeding::Heeding;
 use super::near::Near;
+use crate::clock;
 use crate::config::Limits;
 use crate::patience::Patient;
 use crate::telemetry::Seldom;
@@ -139,7 +140,7 @@ fn service(
 
 /// The client's connection, which ends when the client is silent for too long.
 fn patient(stream: Near, client: &Client, limits: &Limits) -> Patient<Near> {
-    client.waits(limits.client_idle, limits.head_timeout);
+    client.waits(limits.client_idle, limits.head_timeout, clock::now());
     let look = limits.client_idle.min(limits.head_timeout);
     Patient::new(stream, client.limit.clone(), limits.client_stall, look)
 }

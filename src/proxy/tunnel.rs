@@ -44,7 +44,7 @@ pub(super) fn join(
     client: Arrival,
     origin: Stream,
     early: Bytes,
-    in_flight: Option<Box<InFlight>>,
+    mut in_flight: Option<Box<InFlight>>,
     passage: Option<Passage>,
 ) {
     let working = worker.live.begin();
@@ -53,7 +53,7 @@ pub(super) fn join(
         let _working = working;
         let Some(near) = client.arrive().await else {
             // The origin has seen a connection all the same.
-            if let Some(permit) = in_flight.as_ref().and_then(|in_flight| in_flight.permit()) {
+            if let Some(permit) = in_flight.as_mut().and_then(|in_flight| in_flight.permit_mut()) {
                 permit.sent();
             }
             return;

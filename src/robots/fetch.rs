@@ -115,12 +115,12 @@ async fn one(way: &Way<'_>, at: &Address, conditions: HeaderMap, left: &mut Dura
         // The host may be held since.
         place = take_place(way, &at.origin).await?;
     }
-    let permit = match place {
+    let mut permit = match place {
         Some(place) => Some(place.turn().await.map_err(refused)?),
         None => None,
     };
     let began = clock::now();
-    let hop = within(*left, exchange(way, ready, at.request(way, conditions)?, permit.as_ref())).await?;
+    let hop = within(*left, exchange(way, ready, at.request(way, conditions)?, permit.as_mut())).await?;
     *left = left.saturating_sub(clock::now() - began);
     hop
 }
@@ -142,9 +142,14 @@ fn refused(_: Refusal) -> String {
     "its host is held, or too many wait for it".to_owned()
 }
 
-async fn exchange(way: &Way<'_>, ready: Ready, message: Box<Message>, permit: Option<&Permit>) -> Result<Hop, String> {
+async fn exchange(
+    way: &Way<'_>,
+    ready: Ready,
+    message: Box<Message>,
+    mut permit: Option<&mut Permit>,
+) -> Result<Hop, String> {
     let sent = || {
-        if let Some(permit) = permit {
+        if let Some(permit) = &mut permit {
             permit.sent();
         }
     };

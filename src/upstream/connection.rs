@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use tokio::io::AsyncReadExt;
+use tokio::time::Instant;
 
 use super::error::UpstreamError;
 use super::head::{self, Head};
@@ -22,6 +23,7 @@ use super::pool::Place;
 use super::stream::Stream;
 use super::upload::{Upload, UploadError};
 use super::{Terms, Unanswered};
+use crate::clock;
 use crate::patience::{Limit, Patient};
 
 pub(super) struct Connection {
@@ -41,6 +43,8 @@ pub(super) struct Connection {
     /// Of the rules that the guard judged the address by.
     generation: u64,
     reused: bool,
+    /// When it last came to rest.
+    idle_since: Instant,
 }
 
 /// Read at once: a head and a small body fit into the first.
@@ -66,6 +70,7 @@ impl Connection {
             place,
             generation: terms.generation,
             reused: false,
+            idle_since: clock::now(),
         }
     }
 
@@ -75,6 +80,10 @@ impl Connection {
 
     pub(super) fn generation(&self) -> u64 {
         self.generation
+    }
+
+    pub(super) fn idle_since(&self) -> Instant {
+        self.idle_since
     }
 
     /// Sends the request and waits for the head of the final response. `started` is called when the request's head has
@@ -213,6 +222,7 @@ impl Connection {
         self.buffer = BytesMut::new();
         self.upload = Upload::done();
         self.read_size = FIRST_READ;
+        self.idle_since = clock::now();
         clean
     }
 

@@ -82,6 +82,11 @@ impl Message {
         Ok(())
     }
 
+    /// Whether the head is all there is to send.
+    pub fn has_no_body(&self) -> bool {
+        matches!(self.body, RequestBody::Empty)
+    }
+
     /// Method and target, as they are sent.
     pub fn line(&self) -> (&str, &str) {
         let line = self.head.split(|byte| *byte == b'\r').next().unwrap_or_default();

@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
+use tokio::time::Instant;
 
 use self::connection::Connection;
 use self::head::Head;
@@ -45,6 +46,7 @@ pub use self::resolve::Resolver;
 pub use self::stream::Stream;
 pub use self::tls::{BadRoots, CertificateFault, HandshakeFault, Trust, system_certificates};
 
+use crate::clock;
 use crate::config::{self, Key};
 use crate::metrics::Metrics;
 use crate::politeness::{HostKey, Origin, Scheme};
@@ -111,11 +113,28 @@ impl Upstream {
     /// A connection to the origin, from the pool or new.
     pub async fn ready(&self, terms: Terms<'_>, origin: &Origin) -> Result<Ready, UpstreamError> {
         let place = self.place(terms, origin)?;
-        if let Some(connection) = self.pool.take(&place, terms.config.keep_alive, terms.generation) {
-            return Ok(Ready(Kind::Own(connection)));
+        if let Some(ready) = self.pooled(terms, &place, clock::now()) {
+            return Ok(ready);
         }
         // Boxed, here and below: opening is rare, and its space would be part of every request that waits.
         Box::pin(self.open(terms, place, false)).await
+    }
+
+    /// A connection to the origin that takes no time to get ready, if there is one. Who does not use it at once is to
+    /// [put it back](Upstream::put_back).
+    pub fn at_hand(&self, terms: Terms<'_>, origin: &Origin, now: Instant) -> Result<Option<Ready>, UpstreamError> {
+        Ok(self.pooled(terms, &self.place(terms, origin)?, now))
+    }
+
+    pub fn put_back(&self, terms: Terms<'_>, ready: Ready) {
+        if let Kind::Own(connection) = ready.0 {
+            self.pool.put(connection, terms.config.pool_per_host);
+        }
+    }
+
+    fn pooled(&self, terms: Terms<'_>, place: &Place, now: Instant) -> Option<Ready> {
+        let connection = self.pool.take(place, terms.config.keep_alive, terms.generation, now)?;
+        Some(Ready(Kind::Own(connection)))
     }
 
     /// The first address of the host, for those who pace by address; `None` behind a parent proxy, which does not say.

@@ -23,32 +23,32 @@ pub(super) enum Place {
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     /// Held for one look-up, never across an await.
-    idle: Mutex<HashMap<Place, Vec<Idle>>>,
-}
-
-#[derive(Debug)]
-struct Idle {
-    connection: Box<Connection>,
-    since: Instant,
+    #[expect(clippy::vec_box, reason = "everybody has it in a box, and taking it out would copy it")]
+    idle: Mutex<HashMap<Place, Vec<Box<Connection>>>>,
 }
 
 impl Pool {
     /// The connection that went idle last: the least likely to be closed by its origin.
-    pub(super) fn take(&self, place: &Place, keep_alive: Duration, generation: u64) -> Option<Box<Connection>> {
-        let now = clock::now();
+    pub(super) fn take(
+        &self,
+        place: &Place,
+        keep_alive: Duration,
+        generation: u64,
+        now: Instant,
+    ) -> Option<Box<Connection>> {
         // An empty place stays until the next sweep: most are filled again within a second.
         let newest = self.idle.lock().get_mut(place)?.pop()?;
         // One that was opened under other rules about destinations may lead where nobody may go now.
-        let usable = now.duration_since(newest.since) < keep_alive && newest.connection.generation() == generation;
-        usable.then_some(newest.connection)
+        let usable = now.duration_since(newest.idle_since()) < keep_alive && newest.generation() == generation;
+        usable.then_some(newest)
     }
 
+    /// Keeps a connection for the next request.
     pub(super) fn put(&self, connection: Box<Connection>, most: usize) {
-        let since = clock::now();
         let mut idle = self.idle.lock();
         let connections = idle.entry(connection.place().clone()).or_default();
         if connections.len() < most {
-            connections.push(Idle { connection, since });
+            connections.push(connection);
         }
     }
 
@@ -56,7 +56,7 @@ impl Pool {
     pub(super) fn sweep(&self, keep_alive: Duration) {
         let now = clock::now();
         self.idle.lock().retain(|_, connections| {
-            connections.retain(|idle| now.duration_since(idle.since) < keep_alive);
+            connections.retain(|idle| now.duration_since(idle.idle_since()) < keep_alive);
             !connections.is_empty()
         });
     }

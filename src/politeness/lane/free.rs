@@ -1,9 +1,9 @@
 //! The short way through a lane that is free: nobody waits in it, and nothing keeps the next visit.
 //!
 //! Most visits find their host so. [`Lane::walk_in`] is `join` and the `Prepare` that would follow, [`Lane::set_out`] is
-//! `ready` and the `Start` that would follow, each in one look; [`Lane::takes_for_granted`] is the `report` of an answer
-//! from which nothing follows. Promises to decide nothing of its own: it says yes only
-//! where the long way would at once, and the lane is the same after either.
+//! `ready` and the `Start` that would follow, each in one look; [`Lane::walk_through`] is both, for a visit that has a
+//! connection already; [`Lane::takes_for_granted`] is the `report` of an answer from which nothing follows. Promises to
+//! decide nothing of its own: it says yes only where the long way would at once, and the lane is the same after either.
 
 use std::time::Duration;
 
@@ -19,16 +19,21 @@ impl Lane {
     #[must_use]
     pub fn walk_in(&mut self, visit: &Visit, now: Timestamp) -> Option<Ticket> {
         self.heed_robots(visit.crawl_delay, now);
-        let comes_first = self.called.is_empty() && self.returns.is_none();
-        if !(comes_first && self.has_room() && self.turns.next_claim(now) <= now) {
+        if !(self.comes_first() && self.has_room() && self.turns.next_claim(now) <= now) {
             return None;
         }
-        let &Visit { client, url, urgency, retry, max_wait, .. } = visit;
-        let deadline = now + self.policy.max_wait.min(max_wait.unwrap_or(Duration::MAX));
-        let (phase, epoch) = (Phase::Preparing, None);
-        let ticket = self.roll.enter(Entry { client, url, urgency, retry, phase, since: now, deadline, epoch });
+        let ticket = self.enter(visit, Phase::Preparing, now);
         self.called.push(ticket.number);
         Some(ticket)
+    }
+
+    /// Lets a visit in that has a connection, and gives it its turn, if the host is free. If not, nothing has happened
+    /// but that robots.txt was heeded: it is to join.
+    #[must_use]
+    pub fn walk_through(&mut self, visit: &Visit, now: Timestamp) -> Option<Ticket> {
+        self.heed_robots(visit.crawl_delay, now);
+        let is_free = self.comes_first() && self.has_room() && self.turns.claim(now).is_ok();
+        is_free.then(|| self.enter(visit, Phase::Claimed, now))
     }
 
     /// A called visit has its connection: gives it its turn, if the host is free. If not, it is ready and waits.
@@ -49,14 +54,29 @@ impl Lane {
     /// reported.
     #[must_use]
     pub fn takes_for_granted(&mut self, ticket: Ticket, outcome: Outcome, now: Timestamp) -> bool {
-        let heeds_answers = self.lessons.is_some() || self.shadow.is_some() || self.policy.delay_factor > 0.0;
-        if heeds_answers || outcome != Outcome::Heard(Signals::SERVED) {
+        if self.heeds_answers() || outcome != Outcome::Heard(Signals::SERVED) {
             return false;
         }
         if self.roll.get_mut(ticket).is_some_and(|entry| entry.phase == Phase::Started) {
             self.last_success = now;
         }
         true
+    }
+
+    /// Whether an answer that was to be expected may teach something, as things stand.
+    pub fn heeds_answers(&self) -> bool {
+        self.lessons.is_some() || self.shadow.is_some() || self.policy.delay_factor > 0.0
+    }
+
+    fn enter(&mut self, visit: &Visit, phase: Phase, now: Timestamp) -> Ticket {
+        let &Visit { client, url, urgency, retry, max_wait, .. } = visit;
+        let deadline = now + self.policy.max_wait.min(max_wait.unwrap_or(Duration::MAX));
+        self.roll.enter(Entry { client, url, urgency, retry, phase, since: now, deadline, epoch: None })
+    }
+
+    /// Whether nobody was called or told to come back before.
+    fn comes_first(&self) -> bool {
+        self.called.is_empty() && self.returns.is_none()
     }
 
     /// Whether nothing but the turn can keep somebody who is alone here.
@@ -86,14 +106,22 @@ mod tests {
         Visit::new(ClientId(n), n)
     }
 
-    /// Two lanes that have seen the same, one of which is gone through the long way.
+    /// Three lanes that have seen the same, one of which is gone through the long way.
     fn compare(policy: Policy, before: impl Fn(&mut Lane), now: Timestamp) -> bool {
-        let [mut short, mut long] = [(); 2].map(|()| Lane::new(policy, 7));
-        before(&mut short);
-        before(&mut long);
+        let [mut shortest, mut short, mut long] = [(); 3].map(|()| Lane::new(policy, 7));
+        for lane in [&mut shortest, &mut short, &mut long] {
+            before(lane);
+        }
         let walked_in = short.walk_in(&visit(9), now);
+        assert_eq!(shortest.walk_through(&visit(9), now), walked_in);
         let joined = long.join(visit(9), now);
-        let Some(ticket) = walked_in else { return false };
+        let Some(ticket) = walked_in else {
+            let mut untouched = Lane::new(policy, 7);
+            before(&mut untouched);
+            untouched.heed_robots(visit(9).crawl_delay, now);
+            assert_eq!(format!("{shortest:?}"), format!("{untouched:?}"), "something has happened");
+            return false;
+        };
         assert_eq!(joined, Ok(Joined { ticket, expected: now }));
         assert_eq!(long.next_step(now), Step::Prepare(ticket));
         assert_eq!(format!("{short:?}"), format!("{long:?}"));
@@ -101,6 +129,7 @@ mod tests {
         long.ready(ticket, now);
         assert_eq!(long.next_step(now), Step::Start(ticket));
         assert_eq!(format!("{short:?}"), format!("{long:?}"));
+        assert_eq!(format!("{shortest:?}"), format!("{long:?}"));
         true
     }
 

@@ -15,6 +15,16 @@ impl World {
         Ok(())
     }
 
+    /// For a guest whose connection was at hand.
+    pub(super) fn start_at_once(&mut self, host: usize, ticket: Ticket) -> Result<(), Broken> {
+        let (id, now) = (self.hosts[host].by_ticket[&ticket], self.now);
+        self.check_order(host, id)?;
+        let guest = self.guests.get_mut(&id).expect("a guest");
+        guest.stage = Stage::Ready;
+        guest.preparing_since = now;
+        self.start(host, ticket)
+    }
+
     fn connect(&mut self, id: u64) {
         let now = self.now;
         let guest = self.guests.get_mut(&id).expect("a guest");

@@ -98,6 +98,7 @@ impl Stage {
 pub(super) struct Tally {
     pub(super) joined: u64,
     pub(super) walked_in: u64,
+    pub(super) walked_through: u64,
     pub(super) set_out: u64,
     pub(super) sent: u64,
     pub(super) refused: u64,
@@ -261,8 +262,17 @@ impl World {
             Some(Flaw::ForgetsWhoWasTold) if told.is_some() => Visit { url: 0, ..visit },
             _ => visit,
         };
-        // As the gate does, and as it would without the short way.
-        if self.dice.chance(50)
+        // As the gate does with a connection at hand and without, and as it would if there were no short ways.
+        let way = self.dice.below(4);
+        if way == 0
+            && let Some(ticket) = self.hosts[host].lane.walk_through(&asked, now)
+        {
+            self.tally.walked_through += 1;
+            self.enter(host, visit, ticket, told);
+            self.start_at_once(host, ticket)?;
+            return self.steps(host);
+        }
+        if way == 1
             && let Some(ticket) = self.hosts[host].lane.walk_in(&asked, now)
         {
             self.tally.walked_in += 1;
@@ -393,6 +403,7 @@ impl Tally {
     pub(super) fn add(&mut self, other: &Tally) {
         self.joined += other.joined;
         self.walked_in += other.walked_in;
+        self.walked_through += other.walked_through;
         self.set_out += other.set_out;
         self.sent += other.sent;
         self.refused += other.refused;

@@ -210,7 +210,7 @@ impl Pacer {
     fn charge(&mut self) {
         self.unsent = false;
         self.unheard = true;
-        if let Some(permit) = self.in_flight.permit() {
+        if let Some(permit) = self.in_flight.permit_mut() {
             permit.sent();
         }
         if self.bursts.unpaced().is_some() {
@@ -221,7 +221,7 @@ impl Pacer {
     /// Somebody answers.
     fn hear(&mut self) {
         self.unheard = false;
-        if let Some(permit) = self.in_flight.permit() {
+        if let Some(permit) = self.in_flight.permit_mut() {
             permit.report(Outcome::Opened, now());
         }
     }

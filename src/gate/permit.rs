@@ -179,6 +179,7 @@ impl Permit {
     }
 
     /// In report mode: how long it would have waited, as far as is known by now.
+    #[inline]
     pub fn would_wait(&self) -> Option<Duration> {
         let stay = self.0.as_ref().filter(|stay| stay.account.mode == Mode::Report)?;
         stay.lane.look(|state| state.lane.would_wait(stay.ticket, now()))

@@ -13,7 +13,9 @@ use tokio::sync::Barrier;
 use crate::support::client::head;
 use crate::support::http2_origin::{Call, pour, speaking};
 use crate::support::tls_origin::{https, origin};
-use crate::support::{Authority, Client, Curtsy, HELLO, Http2Origin, Message, PATIENCE, ms, soon};
+use crate::support::{
+    Authority, Client, Curtsy, HELLO, Http2Origin, Message, PATIENCE, expect_gaps_on_shared, ms, soon,
+};
 
 pub(crate) fn trusting(authority: &Authority, change: impl FnOnce(&mut Config)) -> Curtsy {
     let roots = vec![authority.file()];
@@ -128,7 +130,8 @@ fn twenty_in_line_keep_their_distance_on_one_connection() {
     }
     let times: Vec<Duration> = origin.arrivals().iter().map(|arrival| arrival.at).collect();
     assert_eq!((times.len(), origin.connections()), (20, 1));
-    curtsy.expect_gaps(&times, DELAY);
+    expect_gaps_on_shared(&times, DELAY);
+    assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
 }
 
 /// Promise 1: what keeps a head from leaving keeps the next turn from being given.
@@ -163,7 +166,8 @@ fn an_upload_that_fills_the_connection_compresses_no_gap() {
     }
     let times: Vec<Duration> = origin.arrivals().iter().map(|arrival| arrival.at).collect();
     assert_eq!(times.len(), 4);
-    curtsy.expect_gaps(&times, DELAY);
+    expect_gaps_on_shared(&times, DELAY);
+    assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
 }
 
 /// Issue 7

@@ -11,7 +11,9 @@ use crate::support::http2_origin::{
     mute, next_of, next_request, page, reset, speaking,
 };
 use crate::support::tls_origin::https;
-use crate::support::{Authority, Client, HELLO, Http2Origin, Message, Origin, PATIENCE, Stopwatch, Visitor, ms};
+use crate::support::{
+    Authority, Client, HELLO, Http2Origin, Message, Origin, PATIENCE, Stopwatch, Visitor, expect_gaps_on_shared, ms,
+};
 
 const REFUSED_STREAM: u32 = 7;
 const INTERNAL_ERROR: u32 = 2;
@@ -90,7 +92,8 @@ fn what_is_sent_again_takes_a_turn() {
     assert_eq!(get(&mut client, &origin).text(), "hello");
     let times: Vec<_> = starts.try_iter().collect();
     assert_eq!(times.len(), 3);
-    curtsy.expect_gaps(&times, delay);
+    expect_gaps_on_shared(&times, delay);
+    assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
 }
 
 /// Issue 7: the rules for a connection that was kept too long are those of HTTP/1.1.

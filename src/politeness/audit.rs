@@ -25,9 +25,8 @@ pub enum Breach {
 
 #[derive(Debug, Default)]
 pub(super) struct Audit {
-    /// The latest sends, in a ring: behind the newest comes the oldest.
+    /// The latest sends, oldest first.
     sends: SmallVec<[Timestamp; BEYOND_BURST + 1]>,
-    newest: u8,
     /// How many of them, from the latest back, were owed the same.
     alike: usize,
     owed: Owed,
@@ -71,7 +70,7 @@ impl Audit {
         }
         let burst = self.owed.burst.max(1) as usize;
         let known = if burst == 1 { self.alike.max(1) } else { self.alike };
-        self.latest_first().take(known).enumerate().skip(burst - 1).find_map(|(back, &earlier)| {
+        self.sends.iter().rev().take(known).enumerate().skip(burst - 1).find_map(|(back, &earlier)| {
             let gap = sent.since(earlier);
             let gaps = u32::try_from(back + 2 - burst).unwrap_or(u32::MAX);
             let least = self.owed.delay.saturating_mul(gaps);
@@ -81,37 +80,11 @@ impl Audit {
 
     fn remember(&mut self, sent: Timestamp) {
         let most = (self.owed.burst as usize).saturating_add(BEYOND_BURST).min(MOST);
-        if self.sends.len() != most {
-            self.resize(most);
+        while self.sends.len() >= most {
+            self.sends.remove(0);
         }
-        let next = usize::from(self.newest) + 1;
-        if next < self.sends.len() {
-            self.sends[next] = sent;
-            self.newest = next as u8;
-        } else if self.sends.len() < most {
-            self.sends.push(sent);
-            self.newest = self.sends.len() as u8 - 1;
-        } else {
-            self.sends[0] = sent;
-            self.newest = 0;
-        }
+        self.sends.push(sent);
         self.alike = (self.alike + 1).min(self.sends.len());
-    }
-
-    /// Has the oldest stand first and the newest last, and no more of them than that.
-    fn resize(&mut self, most: usize) {
-        if self.sends.is_empty() {
-            return;
-        }
-        self.sends.rotate_left(usize::from(self.newest) + 1);
-        let surplus = self.sends.len().saturating_sub(most);
-        self.sends.drain(..surplus);
-        self.newest = self.sends.len() as u8 - 1;
-    }
-
-    fn latest_first(&self) -> impl Iterator<Item = &Timestamp> {
-        let (newer, older) = self.sends.split_at((usize::from(self.newest) + 1).min(self.sends.len()));
-        newer.iter().rev().chain(older.iter().rev())
     }
 }
 
@@ -125,24 +98,6 @@ mod tests {
 
     fn owed(delay: u64, burst: u32) -> Owed {
         Owed { delay: Duration::from_millis(delay), burst, held_until: Timestamp::START }
-    }
-
-    /// However often the burst changes.
-    #[test]
-    fn it_remembers_the_latest_in_their_order() {
-        let (mut audit, mut all) = (Audit::default(), Vec::new());
-        for (burst, sends) in [(1, 11), (5, 30), (2, 1), (1, 1), (1, 3), (200, 150), (3, 2), (1, 9), (4, 1), (9, 40)] {
-            for _ in 0..sends {
-                let sent = at(all.len() as u64);
-                all.push(sent);
-                audit.judge(sent, owed(0, burst));
-                let most = (burst as usize + BEYOND_BURST).min(MOST);
-                let known: Vec<Timestamp> = audit.latest_first().copied().collect();
-                assert!(known.len() <= most && !known.is_empty(), "{} of {most}", known.len());
-                assert!(known.iter().eq(all.iter().rev().take(known.len())), "{known:?} after {}", all.len());
-            }
-            assert!(audit.sends.len() == (burst as usize + BEYOND_BURST).min(MOST) || sends < 10);
-        }
     }
 
     fn breaches(owed: Owed, sends: &[u64]) -> Vec<u64> {

@@ -285,8 +285,11 @@ impl Running {
         Tally::new(self.shared.clone())
     }
 
+    /// Stops taking connections, and refuses every request whose turn does not come within `shutdown_grace`.
     pub fn begin_stop(&self) {
+        // First, so that answers from here on say that their connection ends.
         self.stopper.stop();
+        self.shared.gate.drain(self.shared.settings.load().config.shutdown_grace);
     }
 
     /// Stops taking requests, lets those in flight finish within `shutdown_grace`, and returns when all is over.

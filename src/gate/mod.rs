@@ -62,6 +62,10 @@ pub struct Gate {
     events: Arc<Events>,
 }
 
+/// What is left of the grace when the last visit that did not get its turn in time is refused: enough to write some
+/// thousand answers, which take 40 µs each.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
 /// Whom new numbers are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apply {
@@ -181,6 +185,12 @@ impl Gate {
         self.book.store(book.clone());
         self.registry.change(&book, bounds, apply, now());
         self.off.store(off, Relaxed);
+    }
+
+    /// curtsy ends after `grace`: visits whose turn comes in time are served, all others are refused now.
+    pub fn drain(&self, grace: Duration) {
+        let now = now();
+        self.registry.drain(now + grace.saturating_sub(LAST_WORDS.min(grace / 10)), now);
     }
 
     /// Forgets hosts that nobody has visited for a while and nothing is owed to; the store still knows them.

@@ -51,6 +51,8 @@ pub(super) struct Registry {
     guests: Guests,
     /// When room was last made, in microseconds.
     made_room: AtomicU64,
+    /// When lanes stop to start visits, in microseconds.
+    drain_end: AtomicU64,
 }
 
 /// In a full registry a host is forgotten after this long: sooner, and one that is visited steadily would be made anew
@@ -123,6 +125,7 @@ impl Registry {
             crowded: RwLock::new(None),
             guests: Guests::default(),
             made_room: AtomicU64::new(0),
+            drain_end: AtomicU64::new(Timestamp::NEVER.as_micros()),
         }
     }
 
@@ -147,7 +150,7 @@ impl Registry {
     /// A lane for a host that has none. Nobody else makes one meanwhile: the guests are locked.
     fn own(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Arc<SharedLane> {
         let lane = self.memories.lane(host, book, self.sent_from_crowd(), now);
-        let lane = Arc::new(SharedLane::new(Some(host.clone()), lane, now));
+        let lane = Arc::new(SharedLane::new(Some(host.clone()), self.draining(lane, now), now));
         let before = self.lanes.insert(Resident(lane.clone()), ());
         debug_assert!(before.is_none(), "a host has one lane");
         self.count.fetch_add(1, Relaxed);
@@ -175,8 +178,10 @@ impl Registry {
 
     fn crowded(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Arc<SharedLane> {
         let mut crowded = self.crowded.write();
-        let lane =
-            crowded.get_or_insert_with(|| Arc::new(SharedLane::new(None, Lane::new(book.general().clone(), 0), now)));
+        let lane = crowded.get_or_insert_with(|| {
+            let lane = self.draining(Lane::new(book.general().clone(), 0), now);
+            Arc::new(SharedLane::new(None, lane, now))
+        });
         let memory = self.memories.of(host);
         lane.with(now, |state| state.lane.recall(&memory, &book.schooling, now));
         lane.clone()
@@ -239,6 +244,28 @@ impl Registry {
         if let Some(lane) = &*self.crowded.read() {
             lane.change(book.general().clone(), &book.schooling, now);
         }
+    }
+
+    /// Drains every lane, also those that are made from now on.
+    pub(super) fn drain(&self, end: Timestamp, now: Timestamp) {
+        {
+            // A lane that is being made is in the registry when this is over, or knows the end.
+            let _nobody_makes_one = self.guests.0.lock();
+            self.drain_end.store(end.as_micros(), Relaxed);
+        }
+        self.each(|_, lane| lane.with(now, |state| state.lane.drain(end, now)));
+        if let Some(lane) = &*self.crowded.read() {
+            lane.with(now, |state| state.lane.drain(end, now));
+        }
+    }
+
+    /// A new lane, which must know if curtsy is stopping.
+    fn draining(&self, mut lane: Lane, now: Timestamp) -> Lane {
+        let end = Timestamp::from_micros(self.drain_end.load(Relaxed));
+        if end < Timestamp::NEVER {
+            lane.drain(end, now);
+        }
+        lane
     }
 
     pub(super) fn sweep(&self, now: Timestamp) {

@@ -134,7 +134,9 @@ impl State {
         if let Some(ticket) = ticket {
             return Ok(Entered { ticket, expected: now, told: Some(told) });
         }
-        let Joined { ticket, expected } = self.lane.join(visit, now)?;
+        // What robots.txt asks of a visit that is refused may have changed the fate of others.
+        let joined = self.lane.join(visit, now).inspect_err(|_| self.drive(now));
+        let Joined { ticket, expected } = joined?;
         match self.drive_for(ticket, now) {
             Some(Told::Refused(refusal)) => Err(refusal),
             told => Ok(Entered { ticket, expected, told }),

@@ -28,6 +28,7 @@
 //! a "yes" that took time, [`Lane::confirm`] says whether the turn still stands.
 
 mod admission;
+mod drain;
 mod free;
 mod lessons;
 mod memory;
@@ -51,6 +52,7 @@ use super::time::Timestamp;
 use super::turns::{Spacing, Turns};
 use super::visit::Ticket;
 
+use self::drain::Drain;
 use self::lessons::Lessons;
 use self::shadow::Shadow;
 use self::steering::Steering;
@@ -96,6 +98,8 @@ pub struct Lane {
     asked_until: Timestamp,
     /// What people set for this host; most hosts are left to the policy.
     steering: Option<Box<Steering>>,
+    /// When curtsy stops, if that is known.
+    drain: Option<Box<Drain>>,
 }
 
 impl Lane {
@@ -123,6 +127,7 @@ impl Lane {
             crawl_delay_asked: Timestamp::START,
             last_success: Timestamp::START,
             steering: None,
+            drain: None,
             lessons: None,
             shadow: None,
         };
@@ -140,7 +145,8 @@ impl Lane {
         let entry = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Preparing);
         let Some(entry) = entry else { return false };
         entry.phase = Phase::Ready;
-        entry.deadline = entry.deadline + now.since(entry.since);
+        let deadline = entry.deadline + now.since(entry.since);
+        entry.deadline = self.drain.as_ref().map_or(deadline, |drain| drain.before_end(deadline));
         let deadline = entry.deadline;
         self.roll.watch(deadline);
         true
@@ -273,6 +279,7 @@ impl Lane {
         if let Some(shadow) = &mut self.shadow {
             shadow.turns.hold(until, now);
         }
+        self.refuse_late(now);
     }
 
     /// Ends a hold early.
@@ -348,6 +355,7 @@ impl Lane {
         if let Some(shadow) = &mut self.shadow {
             shadow.turns.change(spacing, now);
         }
+        self.refuse_late(now);
     }
 
     fn cast_shadow(&mut self) {

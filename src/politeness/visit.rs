@@ -72,6 +72,10 @@ pub enum Refusal {
     BreakerOpen {
         retry_after: Duration,
     },
+    /// curtsy stops before the visit could start. The time is when the host would have taken it; none while it is paused.
+    ShuttingDown {
+        retry_after: Option<Duration>,
+    },
 }
 
 impl Refusal {
@@ -80,7 +84,7 @@ impl Refusal {
             Refusal::QueueFull { retry_after }
             | Refusal::WaitTooLong { retry_after }
             | Refusal::BreakerOpen { retry_after } => Some(retry_after),
-            Refusal::HostCooling { retry_after } => retry_after,
+            Refusal::HostCooling { retry_after } | Refusal::ShuttingDown { retry_after } => retry_after,
         }
     }
 }

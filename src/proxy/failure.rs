@@ -65,7 +65,6 @@ pub(super) enum Refusal {
     AuthRequired,
     /// A probe of HTTPS where none is read.
     NotIntercepted,
-    ShuttingDown,
 }
 
 impl BadRequest {

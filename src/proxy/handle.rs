@@ -60,9 +60,6 @@ async fn pass(
     body: Incoming,
     in_flight: &mut Option<Box<InFlight>>,
 ) -> Result<Response<Body>, Failure> {
-    if worker.shared.stop.is_requested() {
-        return Err(Refusal::ShuttingDown.into());
-    }
     let user = admit(settings, client, &parts).await?;
     let user = user.as_deref();
     if let Some(entry) = in_flight.as_mut().and_then(|in_flight| in_flight.entry()) {

@@ -176,18 +176,6 @@ fn refused(refusal: &Refusal) -> Words {
                 "nothing is wrong; tls.intercept = true reads HTTPS with the local CA",
             )
         },
-        Refusal::ShuttingDown => Words {
-            retry_after: Some(5),
-            outcome: Outcome::Rejected,
-            ..words(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "Stopping",
-                "shutting-down",
-                "proxy_internal_response",
-                "curtsy is being stopped",
-                "try again in a few seconds",
-            )
-        },
     }
 }
 
@@ -303,6 +291,13 @@ fn by_lane(refusal: visit::Refusal) -> Words {
             "destination_unavailable",
             "this host has only failed lately, so it is tried again later",
         ),
+        visit::Refusal::ShuttingDown { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Stopping",
+            "shutting-down",
+            "proxy_internal_response",
+            "curtsy stops before this host's turn for you comes",
+        ),
     };
     let retry_after = refusal.retry_after().map(|wait| u32::try_from(wait.as_secs()).unwrap_or(u32::MAX));
     Words {
@@ -312,7 +307,13 @@ fn by_lane(refusal: visit::Refusal) -> Words {
         proxy_error,
         outcome: Outcome::Rejected,
         detail: detail.to_owned(),
-        advice: retry_after.map_or_else(String::new, |seconds| format!("come back in {seconds} s and you go first")),
+        advice: match (refusal, retry_after) {
+            (visit::Refusal::ShuttingDown { .. }, Some(seconds)) => {
+                format!("come back in {seconds} s, when the host would have taken the request")
+            }
+            (_, Some(seconds)) => format!("come back in {seconds} s and you go first"),
+            (_, None) => String::new(),
+        },
         retry_after,
         close: false,
     }

@@ -88,6 +88,7 @@ mod robots_learning;
 mod running;
 mod state;
 mod steering;
+mod stopping;
 mod support;
 mod target;
 mod tunnels;

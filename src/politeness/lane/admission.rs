@@ -32,6 +32,8 @@ pub enum Objection {
     /// The line is full.
     Full,
     TooLong,
+    /// curtsy stops before its turn comes.
+    Draining,
 }
 
 /// What a visit that came now could expect.
@@ -50,13 +52,15 @@ impl Lane {
     pub fn join(&mut self, visit: Visit, now: Timestamp) -> Result<Joined, Refusal> {
         self.heed_robots(visit.crawl_delay, now);
         let rank = self.rank(&visit, now);
-        let expected = self.expected(rank, visit.client, visit.urgency, now);
+        // While the lane drains everyone stands in one line.
+        let line = if self.is_draining() { Rank::Retry } else { rank };
+        let expected = self.expected(line, visit.client, visit.urgency, now);
         let deadline = self.admit(&visit, rank, expected, now)?;
         let Visit { client, url, urgency, retry, denied, .. } = visit;
         let (phase, epoch) = (Phase::Waiting, None);
         let ticket = self.roll.enter(Entry { client, url, urgency, retry, phase, since: now, deadline, epoch });
         let (client, urgency) = self.stands_as(client, urgency);
-        self.queue.join(ticket.number, rank, client, urgency);
+        self.queue.join(ticket.number, line, client, urgency);
         let shadow = if denied { None } else { self.shadow_joins(ticket, now) };
         let expected = shadow.unwrap_or(expected);
         Ok(Joined { ticket, expected })
@@ -101,12 +105,17 @@ impl Lane {
             Rank::Returning => expected.max(now) + self.policy.max_wait,
             Rank::Retry | Rank::Newcomer => now + patience,
         };
-        let Some(objection) = self.objection(rank, patience, deadline, expected, now) else { return Ok(deadline) };
+        let Some(objection) = self.objection(rank, patience, deadline, expected, now) else {
+            return Ok(self.drain.as_ref().map_or(deadline, |drain| drain.before_end(deadline)));
+        };
         Err(match objection {
             Objection::Paused | Objection::Broken | Objection::Held => {
                 self.cooling(visit.client, visit.url, expected, now)
             }
             Objection::Full => Refusal::QueueFull { retry_after: self.tell(visit.client, visit.url, expected, now) },
+            Objection::Draining => {
+                Refusal::ShuttingDown { retry_after: Some(self.tell(visit.client, visit.url, expected, now)) }
+            }
             Objection::TooLong => {
                 Refusal::WaitTooLong { retry_after: self.tell(visit.client, visit.url, expected, now) }
             }
@@ -131,8 +140,10 @@ impl Lane {
             Some(Objection::Held)
         } else if rank == Rank::Newcomer && self.queue.len() >= self.policy.max_queue && !at_once {
             Some(Objection::Full)
+        } else if expected > deadline {
+            Some(Objection::TooLong)
         } else {
-            (expected > deadline).then_some(Objection::TooLong)
+            self.is_late(expected).then_some(Objection::Draining)
         }
     }
 
@@ -184,7 +195,7 @@ impl Lane {
         }
     }
 
-    fn start_behind(&self, ahead: usize, now: Timestamp) -> Timestamp {
+    pub(super) fn start_behind(&self, ahead: usize, now: Timestamp) -> Timestamp {
         self.turns.predict(ahead, now).max(self.places.predict(self.in_flight(), ahead, now))
     }
 }

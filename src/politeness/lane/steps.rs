@@ -18,7 +18,8 @@ pub const LEAD: Duration = Duration::from_secs(1);
 impl Lane {
     /// What to do now. Call it after every other call, until it says to wait.
     pub fn next_step(&mut self, now: Timestamp) -> Step {
-        self.refuse_one(now)
+        self.next_drained()
+            .or_else(|| self.refuse_one(now))
             .or_else(|| self.start_one(now))
             .or_else(|| self.call_one(now))
             .unwrap_or_else(|| Step::Wait(self.alarm(now)))
@@ -30,7 +31,9 @@ impl Lane {
         let entry = *self.roll.get_mut(ticket)?;
         self.leave(ticket, now);
         let expected = self.expected(Rank::Newcomer, entry.client, entry.urgency, now);
-        let refusal = if self.paused || self.held_or_closed_until() > entry.deadline {
+        let refusal = if self.is_draining() {
+            self.drained(&entry, expected, now)
+        } else if self.paused || self.held_or_closed_until() > entry.deadline {
             self.cooling(entry.client, entry.url, expected, now)
         } else {
             Refusal::WaitTooLong { retry_after: self.tell(entry.client, entry.url, expected, now) }
@@ -69,7 +72,7 @@ impl Lane {
     /// Whether nothing can follow before somebody reports something: nobody waits for the host.
     #[inline]
     pub fn rests(&self) -> bool {
-        self.queue.is_empty() && self.first_ready().is_none()
+        self.queue.is_empty() && self.first_ready().is_none() && !self.is_draining()
     }
 
     fn first_ready(&self) -> Option<usize> {

@@ -58,10 +58,16 @@ impl World {
         Ok(())
     }
 
-    /// Whatever the lane says: nobody who waits for the host is past its patience.
+    /// Whatever the lane says: nobody who waits for the host is past its patience, or past the end of curtsy.
     pub(super) fn check_nobody_is_forgotten(&self) -> Result<(), Broken> {
         let mut waiting = self.guests.values().filter(|guest| matches!(guest.stage, Stage::Waiting | Stage::Ready));
-        waiting.try_for_each(|guest| self.check_patience(guest))
+        waiting.try_for_each(|guest| {
+            let end = self.hosts[guest.host].drain_end.filter(|_| self.enforced(guest.host));
+            if end.is_some_and(|end| self.now > end + ROUNDING) {
+                return broken(Promise::Answer, format!("{:?} waits at {:?}, after the end", guest.visit, self.now));
+            }
+            self.check_patience(guest)
+        })
     }
 
     pub(super) fn check_refusal(&self, host: usize, id: u64, refusal: Refusal) -> Result<(), Broken> {
@@ -70,6 +76,9 @@ impl World {
         let taken = self.at_host(host).filter(|guest| guest.stage != Stage::Waiting).count();
         let crowded = taken >= oracle.concurrency();
         let missed_its_turn = guest.prepared_for > LEAD;
+        if let Refusal::ShuttingDown { .. } = refusal {
+            return self.check_drained(host, guest);
+        }
         if guest.returning && !guest.disturbed && !crowded && !missed_its_turn {
             return broken(Promise::RetryAfter, format!("{refusal:?} for a visit that came when told"));
         }
@@ -84,12 +93,32 @@ impl World {
         self.check_patience(guest)
     }
 
+    /// A visit is refused because curtsy stops: it was waiting, and its turn could not come in time for sure.
+    fn check_drained(&self, host: usize, guest: &Guest) -> Result<(), Broken> {
+        let Some(end) = self.hosts[host].drain_end else {
+            return broken(Promise::Answer, "curtsy does not stop".to_owned());
+        };
+        if matches!(guest.stage, Stage::Told | Stage::Sent) {
+            return broken(Promise::Answer, "refused after it was told to start".to_owned());
+        }
+        // Alone with a free host, a visit needs no prediction.
+        let alone = self.at_host(host).count() == 1;
+        let free = self.hosts[host].oracle.free_at(self.now).max(self.hosts[host].elsewhere);
+        let kept = self.hosts[host].lane.places_kept();
+        let paused = self.hosts[host].oracle.paused;
+        if alone && !paused && free <= self.now && self.now + kept < end {
+            return broken(Promise::Answer, format!("refused at {:?} although free, end {end:?}", self.now));
+        }
+        Ok(())
+    }
+
     /// A visit that was told to come back now is not sent away again.
     pub(super) fn check_return(&self, host: usize, told: Option<Told>, refusal: Refusal) -> Result<(), Broken> {
         let oracle = &self.hosts[host].oracle;
         let closed = oracle.paused || oracle.held_until > self.now;
+        let stops = self.hosts[host].drain_end.is_some();
         match told {
-            Some(told) if !told.disturbed && !closed => {
+            Some(told) if !told.disturbed && !closed && !stops => {
                 broken(Promise::RetryAfter, format!("told {:?}, came at {:?}: {refusal:?}", told.due, self.now))
             }
             _ => Ok(()),
@@ -114,6 +143,10 @@ impl World {
 
     /// A visit is called: nobody who should go before it is left waiting.
     pub(super) fn check_order(&mut self, host: usize, id: u64) -> Result<(), Broken> {
+        // While curtsy stops, the order is the one in which turns were promised.
+        if self.hosts[host].drain_end.is_some() {
+            return Ok(());
+        }
         let order = self.hosts[host].oracle.policy.order;
         let chosen = &self.guests[&id];
         let better = self.in_stage(host, Stage::Waiting).find(|guest| {
@@ -176,6 +209,10 @@ impl World {
         let mut standing = [0_usize; Stage::COUNT];
         for guest in self.at_host(host) {
             standing[guest.stage as usize] += 1;
+            let waits = matches!(guest.stage, Stage::Waiting | Stage::Ready);
+            if waits && self.hosts[host].drain_end.is_some_and(|end| at > end + ROUNDING) {
+                return broken(Promise::Answer, format!("alarm at {at:?}, after the end of curtsy"));
+            }
             let patience = guest.limit.saturating_add(guest.prepared_for).saturating_add(ROUNDING);
             if matches!(guest.stage, Stage::Waiting | Stage::Ready) && at > guest.joined + patience {
                 return broken(Promise::Answer, format!("alarm at {at:?}, {:?} gives up before", guest.visit));

@@ -35,13 +35,14 @@ impl World {
             return Ok(());
         }
         self.foresee_nothing(host);
-        match self.dice.below(8) {
+        match self.dice.below(9) {
             0 | 1 => self.hold(host),
             2 => self.lift(host),
             3 => self.pause(host),
             4 => self.change(host),
             5 => self.ask_by_robots(host),
             6 => self.learn(host),
+            7 => self.drain(host),
             _ => self.restart(host)?,
         }
         self.say(|| format!("    host {host} now: {:?}", self.hosts[host].oracle));
@@ -123,6 +124,22 @@ impl World {
         if self.dice.chance(50) { Duration::ZERO } else { self.dice.up_to(Duration::from_secs(4)) }
     }
 
+    /// curtsy is told to stop.
+    fn drain(&mut self, host: usize) {
+        let end = self.now + self.dice.up_to(Duration::from_secs(15));
+        self.hosts[host].drain_end = Some(end);
+        self.hosts[host].lane.drain(end, self.now);
+        self.after(end.since(self.now) + Duration::from_millis(500), Event::Stopped(host));
+    }
+
+    /// The grace is over. A lane that is not the one that was told to stop was made by the next process.
+    pub(super) fn stopped(&mut self, host: usize) -> Result<(), Broken> {
+        match self.hosts[host].drain_end {
+            Some(end) if end < self.now => self.restart(host),
+            _ => Ok(()),
+        }
+    }
+
     /// curtsy goes away with everyone in it, and comes back knowing what it wrote down.
     fn restart(&mut self, host: usize) -> Result<(), Broken> {
         let here: Vec<u64> = self.hosts[host].by_ticket.values().copied().collect();
@@ -178,6 +195,7 @@ impl Host {
             told: std::collections::BTreeMap::new(),
             just_told: Vec::new(),
             overtaken: std::collections::BTreeMap::new(),
+            drain_end: None,
         }
     }
 
@@ -198,6 +216,7 @@ impl Host {
         self.just_told.clear();
         self.overtaken.clear();
         self.keeper = None;
+        self.drain_end = None;
     }
 
     /// What this visit was told, if it comes back for it in time.

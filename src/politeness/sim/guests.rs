@@ -132,6 +132,7 @@ impl World {
         guest.sent = now;
         self.tally.sent += 1;
         let (host, ticket, terms) = (guest.host, guest.ticket, guest.terms);
+        self.tally.sent_in_grace += u64::from(self.hosts[host].drain_end.is_some());
         self.hosts[host].oracle.send(terms, now)?;
         if !self.flawed(Flaw::CountsTheGrant) {
             let breach = self.hosts[host].lane.sent(ticket, now);

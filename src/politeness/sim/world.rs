@@ -46,6 +46,8 @@ pub(super) struct Host {
     pub(super) overtaken: BTreeMap<(u64, u64), u32>,
     /// The largest queue that was ever allowed: a smaller one turns nobody away who is in it.
     pub(super) most_waiting: usize,
+    /// curtsy stops then.
+    pub(super) drain_end: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy)]
@@ -110,6 +112,9 @@ pub(super) struct Tally {
     pub(super) eased: u64,
     /// Lanes made anew that knew of something learned.
     pub(super) reminded: u64,
+    /// Visits refused because curtsy stops, and sent although it does.
+    pub(super) drained: u64,
+    pub(super) sent_in_grace: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +132,8 @@ pub(super) enum Event {
     Disturb(usize),
     Resume(usize),
     Sweep(usize),
+    /// The grace of a stop is over.
+    Stopped(usize),
 }
 
 const START: u64 = 1_000_000_000;
@@ -211,6 +218,7 @@ impl World {
             Event::Disturb(host) => self.disturb(host),
             Event::Resume(host) => self.resume(host),
             Event::Sweep(host) => self.sweep(host),
+            Event::Stopped(host) => self.stopped(host),
         }
     }
 
@@ -368,6 +376,7 @@ impl World {
 
     fn refused(&mut self, host: usize, visit: Visit, refusal: Refusal) -> Result<(), Broken> {
         self.tally.refused += 1;
+        self.tally.drained += u64::from(matches!(refusal, Refusal::ShuttingDown { .. }));
         let Some(told) = refusal.retry_after() else { return Ok(()) };
         self.check_told(host, &visit, told)?;
         let due = self.now + told;
@@ -414,5 +423,7 @@ impl Tally {
         self.slowed += other.slowed;
         self.eased += other.eased;
         self.reminded += other.reminded;
+        self.drained += other.drained;
+        self.sent_in_grace += other.sent_in_grace;
     }
 }

@@ -73,5 +73,6 @@ fn refused_by_lane(expected: &Expectation) -> Option<&'static str> {
         Objection::Broken => "breaker-open",
         Objection::Full => "queue-full",
         Objection::TooLong => "wait-too-long",
+        Objection::Draining => "shutting-down",
     })
 }

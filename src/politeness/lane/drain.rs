@@ -1,0 +1,126 @@
+//! Draining: curtsy stops soon, so a visit is served before the end or refused at once.
+//!
+//! The order of the visits that stay is fixed: first come, first served from here on. So a newcomer never delays a visit
+//! that has been promised its turn. What can delay it is the host (a hold, a longer delay); then the lane decides again.
+//!
+//! # What a refused visit is told
+//! The time at which the host would have taken it, had curtsy gone on, at least one second. That is the one time this
+//! process knows to be right for the host: the next process remembers the last send, the hold and the delay, and a
+//! client that comes back sooner would wait there. How long a restart takes is not known here. The next process starts
+//! with an empty line, so a client that comes back at its time waits for nobody who was refused with it.
+
+use super::Lane;
+use crate::politeness::queue::Rank;
+use crate::politeness::roll::{Entry, Phase};
+use crate::politeness::time::Timestamp;
+use crate::politeness::visit::{ClientId, Refusal, Step, Ticket};
+
+/// The end of a lane, and the visits that have been refused because of it.
+#[derive(Debug)]
+pub(super) struct Drain {
+    end: Timestamp,
+    /// They have left the lane; the last one is told first.
+    refused: Vec<(Ticket, Refusal)>,
+}
+
+impl Drain {
+    /// No visit waits for the host longer than until the end.
+    pub(super) fn before_end(&self, deadline: Timestamp) -> Timestamp {
+        deadline.min(self.end)
+    }
+}
+
+impl Lane {
+    /// Starts no visit after `end`. Visits that would start later, or would not be over by then, are refused now.
+    pub fn drain(&mut self, end: Timestamp, now: Timestamp) {
+        self.drain = Some(Box::new(Drain { end, refused: Vec::new() }));
+        self.refuse_late(now);
+    }
+
+    /// Refuses the visits that no longer fit before the end. Does nothing while no end is known.
+    pub(super) fn refuse_late(&mut self, now: Timestamp) {
+        let Some(end) = self.drain.as_ref().map(|drain| drain.end).filter(|_| self.enforced()) else { return };
+        let called = self.called.len();
+        let line: Vec<u32> = std::iter::from_fn(|| self.queue.pop()).collect();
+        // Predicted before anyone leaves: each by its own place in the line.
+        let ready = |index: usize| (self.roll.entry(self.called[index]).phase == Phase::Ready).then_some(index);
+        let late_called: Vec<u32> = (0..called)
+            .filter_map(ready)
+            .filter(|&index| self.is_late(self.start_of(index, now)))
+            .map(|index| self.called[index])
+            .collect();
+        let starts: Vec<Timestamp> = (0..line.len()).map(|index| self.start_of(called + index, now)).collect();
+        let mut refused = Vec::new();
+        for number in late_called {
+            self.called.retain(|called| *called != number);
+            refused.extend(self.refuse_as(number, self.start_of(0, now), now));
+        }
+        for (number, start) in line.into_iter().zip(starts) {
+            if self.is_late(start) {
+                refused.extend(self.refuse_as(number, start, now));
+                continue;
+            }
+            self.give_until(number, end);
+            self.queue.join(number, Rank::Retry, ClientId(0), 0);
+        }
+        for index in 0..self.called.len() {
+            self.give_until(self.called[index], end);
+        }
+        refused.reverse();
+        if let Some(drain) = &mut self.drain {
+            refused.append(&mut drain.refused);
+            drain.refused = refused;
+        }
+    }
+
+    fn give_until(&mut self, number: u32, end: Timestamp) {
+        let ticket = self.roll.ticket(number);
+        let Some(entry) = self.roll.get_mut(ticket) else { return };
+        entry.deadline = entry.deadline.min(end);
+        let deadline = entry.deadline;
+        self.roll.watch(deadline);
+    }
+
+    /// Takes a visit off the roll that stands in no line any more.
+    fn refuse_as(&mut self, number: u32, start: Timestamp, now: Timestamp) -> Option<(Ticket, Refusal)> {
+        let ticket = self.roll.ticket(number);
+        let entry = self.roll.remove(ticket)?;
+        self.shadow_leaves(ticket, now);
+        Some((ticket, self.drained(&entry, start, now)))
+    }
+
+    /// The answer to a visit that would have started at `start`.
+    pub(super) fn drained(&mut self, entry: &Entry, start: Timestamp, now: Timestamp) -> Refusal {
+        let retry_after = (!self.paused).then(|| self.tell(entry.client, entry.url, start, now));
+        Refusal::ShuttingDown { retry_after }
+    }
+
+    /// The next visit to hear that it has been refused.
+    pub(super) fn next_drained(&mut self) -> Option<Step> {
+        let (ticket, refusal) = self.drain.as_mut()?.refused.pop()?;
+        Some(Step::Refuse(ticket, refusal))
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.drain.is_some()
+    }
+
+    /// Whether a visit that starts then would not be over before the end, as far as visits have shown how long they take.
+    pub(super) fn is_late(&self, start: Timestamp) -> bool {
+        self.drain.as_ref().is_some_and(|drain| start > drain.end - self.places.kept())
+    }
+
+    /// How long visits keep their places, as far as is known.
+    #[cfg(test)]
+    pub(in crate::politeness) fn places_kept(&self) -> std::time::Duration {
+        self.places.kept()
+    }
+
+    fn start_of(&self, ahead: usize, now: Timestamp) -> Timestamp {
+        if self.paused { Timestamp::NEVER } else { self.start_behind(ahead, now) }
+    }
+}
+
+#[cfg(test)]
+#[path = "drain_tests.rs"]
+mod tests;

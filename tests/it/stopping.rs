@@ -1,0 +1,91 @@
+//! SIGTERM while requests wait: a request whose turn comes within the grace is served, every other one hears at once
+//! when to come back.
+
+use std::sync::mpsc;
+
+use crate::support::{Client, Message, Origin, PATIENCE, Program, soon};
+
+const TELLING: &str = "[log]\nlevel = \"debug\"";
+
+fn start(delay: &str, grace: &str) -> Program {
+    let top = format!("politeness.mode = \"enforce\"\npoliteness.delay = \"{delay}\"\nshutdown_grace = \"{grace}\"\n");
+    Program::start(&top, &format!("[retry]\nmax = 0\n{TELLING}"))
+}
+
+/// A request that waits in the line of its host, the `number`th.
+fn waiting(program: &Program, line: &str, number: usize) -> Client {
+    let mut client = program.client();
+    client.send_head(&[line, "Host: x"]);
+    assert!(soon(|| count_waiting(program) >= number), "{:#?}", program.stderr());
+    client
+}
+
+fn count_waiting(program: &Program) -> usize {
+    program.stderr().iter().filter(|line| line.contains("\"waiting\"")).count()
+}
+
+#[track_caller]
+fn retry_after(refused: &Message) -> u64 {
+    assert_eq!((refused.status(), refused.refusal().as_str()), (503, "shutting-down"), "{}", refused.head());
+    assert_eq!(refused.value("Connection"), "close");
+    refused.value("Retry-After").parse().expect("a number of seconds")
+}
+
+/// Promise 6
+#[test]
+fn requests_that_fit_into_the_grace_are_served_and_the_others_are_told_when_to_come_back() {
+    let (origin, mut program) = (Origin::hello(), start("2s", "5s"));
+    assert_eq!(program.get(&origin.url("/")).text(), "hello");
+    // Turns after 2, 4, … 20 s. On a machine that keeps up, the first two fit.
+    let mut clients: Vec<Client> = (1..11).map(|number| waiting(&program, &origin.get("/"), number)).collect();
+    program.signal("TERM");
+    let last = retry_after(&clients.pop().expect("ten of them").response());
+    assert!(origin.count() < 4, "it heard it at once, not at the end");
+    assert!((5..=20).contains(&last), "{last}");
+    let answers: Vec<Message> = clients.iter_mut().map(Client::response).collect();
+    let (served, refused) = answers.split_at(answers.partition_point(|answer| answer.status() == 200));
+    assert!((1..9).contains(&served.len()), "{}", served.len());
+    let told: Vec<u64> = refused.iter().map(retry_after).chain([last]).collect();
+    assert!(told.is_sorted_by(|a, b| a + 2 <= *b) && told[0] >= 4, "{told:?}");
+    assert_eq!((program.wait().code(), origin.count()), (Some(0), 1 + served.len()));
+}
+
+/// A hold that begins in the grace makes the others later than the end.
+#[test]
+fn a_hold_in_the_grace_refuses_those_who_were_promised_a_turn() {
+    let (answer, wait) = mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let origin = Origin::scripted(move |visitor| {
+        while visitor.request().is_some() {
+            let _ = wait.lock().expect("one waits at a time").recv_timeout(PATIENCE);
+            visitor.send("HTTP/1.1 429 Slow down\r\nRetry-After: 100\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let mut program = start("20s", "60s");
+    let mut first = program.client();
+    first.send_head(&[&origin.get("/"), "Host: x"]);
+    origin.request();
+    let mut second = waiting(&program, &origin.get("/"), 1);
+    program.signal("TERM");
+    let address = program.address();
+    assert!(soon(|| std::net::TcpStream::connect(address).is_err()), "nobody new is let in");
+    answer.send(()).unwrap();
+    assert_eq!(first.response().status(), 429);
+    let told = retry_after(&second.response());
+    assert!((90..=121).contains(&told), "{told}");
+    assert_eq!((origin.count(), program.wait().code()), (1, Some(0)));
+}
+
+/// A CONNECT that waits has not been answered, so it hears it in words.
+#[test]
+fn a_tunnel_that_waits_to_be_opened_hears_it_too() {
+    let origin = Origin::hello();
+    let mut program = start("20s", "2s");
+    assert_eq!(program.get(&origin.url("/")).text(), "hello");
+    let line = format!("CONNECT {} HTTP/1.1", origin.authority());
+    let mut waiting = waiting(&program, &line, 1);
+    program.signal("TERM");
+    let told = retry_after(&waiting.response_head());
+    assert!((1..=20).contains(&told), "{told}");
+    assert_eq!(program.wait().code(), Some(0));
+}

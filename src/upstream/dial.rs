@@ -41,9 +41,7 @@ pub(super) async fn connect(
     let ips = resolver.lookup(host, config.dns_timeout).await?;
     guard.judge(host, port, &ips).map_err(UpstreamError::Denied)?;
     let dialled = reach(&ips, port, config).await?;
-    if let (Ok(local), Ok(peer)) = (dialled.stream.local_addr(), dialled.stream.peer_addr())
-        && guard.is_own_connection(local, peer)
-    {
+    if dialled.stream.peer_addr().is_ok_and(|peer| guard.is_own_connection(peer)) {
         return Err(UpstreamError::Denied(Denied::Own));
     }
     Ok(dialled)

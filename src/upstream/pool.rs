@@ -1,7 +1,8 @@
 //! Connections without work, kept a short while for the next request to the same place.
 //!
 //! One pool per worker, so that a connection never moves between runtimes. Kept short (`upstream.keep_alive`), because
-//! a connection that the origin closes at the moment of reuse turns a good request into a retry.
+//! a connection that the origin closes at the moment of reuse turns a good request into a retry. A host's concurrency
+//! limits how many connections come back, so the pool needs no limit for each host, only one for all.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,6 +14,10 @@ use super::connection::Connection;
 use crate::clock;
 use crate::politeness::Origin;
 
+/// Connections that one worker keeps. With `keep_alive = 4s` that is enough for 250 hosts a second; each takes a
+/// descriptor and about 1 KiB.
+const MOST_IDLE: usize = 1024;
+
 /// Where a connection leads. Plain requests through a parent proxy share its connections, whatever their origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
@@ -23,8 +28,16 @@ pub(super) enum Place {
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     /// Held for one look-up, never across an await.
-    #[expect(clippy::vec_box, reason = "everybody has it in a box, and taking it out would copy it")]
-    idle: Mutex<HashMap<Place, Vec<Box<Connection>>>>,
+    idle: Mutex<Idle>,
+}
+
+#[derive(Debug, Default)]
+struct Idle {
+    /// In the order in which they came back.
+    #[expect(clippy::vec_box, reason = "all callers have it in a box, and taking it out would copy it")]
+    places: HashMap<Place, Vec<Box<Connection>>>,
+    /// Connections in all places.
+    count: usize,
 }
 
 impl Pool {
@@ -37,27 +50,52 @@ impl Pool {
         now: Instant,
     ) -> Option<Box<Connection>> {
         // An empty place stays until the next sweep: most are filled again within a second.
-        let newest = self.idle.lock().get_mut(place)?.pop()?;
+        let newest = {
+            let mut idle = self.idle.lock();
+            let newest = idle.places.get_mut(place)?.pop()?;
+            idle.count -= 1;
+            newest
+        };
         // One that was opened under other rules about destinations may lead where nobody may go now.
         let usable = now.duration_since(newest.idle_since()) < keep_alive && newest.generation() == generation;
         usable.then_some(newest)
     }
 
-    /// Keeps a connection for the next request.
+    /// Keeps a connection for the next request. `most` is the limit for its place, 0 for none.
     pub(super) fn put(&self, connection: Box<Connection>, most: usize) {
         let mut idle = self.idle.lock();
-        let connections = idle.entry(connection.place().clone()).or_default();
-        if connections.len() < most {
+        if idle.count >= MOST_IDLE {
+            idle.make_room();
+        }
+        let connections = idle.places.entry(connection.place().clone()).or_default();
+        if most == 0 || connections.len() < most {
             connections.push(connection);
+            idle.count += 1;
         }
     }
 
     /// Closes what has been idle for too long.
     pub(super) fn sweep(&self, keep_alive: Duration) {
         let now = clock::now();
-        self.idle.lock().retain(|_, connections| {
-            connections.retain(|idle| now.duration_since(idle.idle_since()) < keep_alive);
+        self.idle.lock().retain(|idle_since| now.duration_since(idle_since) < keep_alive);
+    }
+}
+
+impl Idle {
+    /// Closes the eighth that has been idle for longest: so many at once that looking through all of them is cheap.
+    fn make_room(&mut self) {
+        let mut times: Vec<Instant> =
+            self.places.values().flatten().map(|connection| connection.idle_since()).collect();
+        let (_, newest_to_go, _) = times.select_nth_unstable(MOST_IDLE / 8);
+        let newest_to_go = *newest_to_go;
+        self.retain(|idle_since| idle_since > newest_to_go);
+    }
+
+    fn retain(&mut self, stays: impl Fn(Instant) -> bool) {
+        self.places.retain(|_, connections| {
+            connections.retain(|connection| stays(connection.idle_since()));
             !connections.is_empty()
         });
+        self.count = self.places.values().map(Vec::len).sum();
     }
 }

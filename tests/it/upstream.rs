@@ -122,6 +122,27 @@ fn a_connection_without_work_is_closed_after_a_while() {
     assert_eq!(origin.connections(), 2);
 }
 
+/// As many connections as a host's requests use at once are kept for the next ones.
+#[test]
+fn as_many_connections_are_kept_as_are_in_use_at_once() {
+    const AT_ONCE: usize = 20;
+    let (origin, curtsy) = (
+        Origin::hello(),
+        Curtsy::with(|config| {
+            config.politeness.mode = curtsy::config::Mode::Enforce;
+            config.politeness.delay = ms(0);
+            config.politeness.concurrency = 20;
+        }),
+    );
+    let mut clients: Vec<Client> = (0..AT_ONCE).map(|_| curtsy.client()).collect();
+    for _ in 0..20 {
+        clients.iter_mut().for_each(|client| client.send_head(&[&origin.get("/"), "Host: x"]));
+        clients.iter_mut().for_each(|client| assert_eq!(client.response().text(), "hello"));
+    }
+    assert_eq!(origin.count(), 400);
+    assert!(origin.connections() <= AT_ONCE, "{} connections for 400 requests", origin.connections());
+}
+
 /// X35: the idle pool is bounded.
 #[test]
 fn no_more_connections_are_kept_than_allowed() {
@@ -314,7 +335,7 @@ fn a_private_address_is_denied_behind_a_parent_too() {
         config.access.allow_destinations.clear();
         config.upstream.proxy = Some(parent_at(&parent, None));
     });
-    assert_eq!(curtsy.get("http://127.0.0.1:1/").refusal(), "destination-denied");
+    assert_eq!(curtsy.get("http://127.0.0.1:81/").refusal(), "destination-denied");
     parent.expect_untouched();
 }
 

@@ -1,5 +1,6 @@
-//! Sends a request in its turn, and again where that helps: once on another connection if its own turned out to be
-//! dead, and after a refusal that time heals, as often as the operator allows.
+//! Sends a request in its turn, and again where that helps: on another connection if its own turned out to be dead or the
+//! origin took leave before it looked at the request, and after a refusal that time heals, as often as the operator
+//! allows.
 //!
 //! Every start is a visit of its own, so a second try waits its turn too, at the front of the line. The client sees one
 //! answer: the last one. What cannot be sent again, or not within the client's patience, is answered as the origin
@@ -23,6 +24,10 @@ use crate::upstream::{Answer, Message, Ready, Terms, Unanswered, UpstreamError};
 
 /// The largest body that is kept to be sent again. Safe methods with a body are queries, and seldom longer.
 const KEPT_BODY: u64 = 64 * 1024;
+
+/// How often a request that no origin has looked at gets another connection. On each it is the first, so the first is
+/// nearly always enough; an origin that takes leave of new connections three times wants no requests.
+const MOST_CONNECTIONS: usize = 3;
 
 /// The way of one request to its origin.
 #[derive(Clone, Copy)]
@@ -111,15 +116,27 @@ impl Errand<'_> {
         }
     }
 
-    /// The connection was dead: the second try goes over a new one.
-    async fn resend(&self, message: Box<Message>, attempt: u32, joined: Timestamp) -> Result<Sent, Failure> {
-        let mut place = self.worker.shared.gate.join(self.budget, self.once_more(joined))?;
-        place.known_as(|| label::of(self.who, self.origin, &message));
-        place.called().await?;
-        let ready = self.ready(&place, self.worker.upstream.ready_new(self.terms(), self.origin).await)?;
-        let mut permit = place.turn_as(|| label::of(self.who, self.origin, &message)).await?;
-        let (answer, took) = self.exchange(ready, message, &mut permit).await.map_err(|unanswered| unanswered.error)?;
-        Ok(Sent { answer, permit, took, attempts: attempt })
+    /// The connection was dead, or the origin took leave of it: the request goes over another, at the front of the line.
+    async fn resend(&self, mut message: Box<Message>, attempt: u32, joined: Timestamp) -> Result<Sent, Failure> {
+        let mut connections = 0;
+        loop {
+            let mut place = self.worker.shared.gate.join(self.budget, self.once_more(joined))?;
+            place.known_as(|| label::of(self.who, self.origin, &message));
+            place.called().await?;
+            let ready = self.ready(&place, self.worker.upstream.ready_alone(self.terms(), self.origin).await)?;
+            let mut permit = place.turn_as(|| label::of(self.who, self.origin, &message)).await?;
+            connections += 1;
+            match self.exchange(ready, message, &mut permit).await {
+                Ok((answer, took)) => return Ok(Sent { answer, permit, took, attempts: attempt }),
+                Err(Unanswered { again: Some(again), .. }) if connections < MOST_CONNECTIONS => message = again,
+                Err(Unanswered { error, again }) => {
+                    if again.is_some() {
+                        permit.report(Outcome::Failed, now());
+                    }
+                    return Err(error.into());
+                }
+            }
+        }
     }
 
     fn terms(&self) -> Terms<'_> {
@@ -151,7 +168,10 @@ impl Errand<'_> {
                 permit.report(Outcome::Heard(signals), heard);
             }
             Ok(Answer::Switched(..)) => permit.report(Outcome::Opened, heard),
-            Err(unanswered) if unanswered.error.blames_the_origin() => permit.report(Outcome::Failed, heard),
+            // What can be sent again has not failed yet.
+            Err(Unanswered { error, again: None }) if error.blames_the_origin() => {
+                permit.report(Outcome::Failed, heard);
+            }
             Err(_) => {}
         }
         outcome.map(|answer| (answer, heard.since(sent.unwrap_or(heard))))

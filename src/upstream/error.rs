@@ -37,7 +37,8 @@ pub enum UpstreamError {
     Protocol(String),
     /// A transfer coding that cannot be passed on.
     TransferCoding,
-    /// A status code outside 100 to 599.
+    /// A status code below 100. Codes from 600 to 999 are passed on: a client has to treat them as 5xx (RFC 9110,
+    /// section 15), and some origins answer crawlers with 999.
     Status(u16),
     /// The client's own body broke off or was malformed; the origin is not to blame.
     RequestBody(BodyFault),
@@ -54,6 +55,32 @@ impl UpstreamError {
     /// Whether the host failed, and not its visitor or the operator's rules.
     pub fn blames_the_origin(&self) -> bool {
         !matches!(self, UpstreamError::Denied(_) | UpstreamError::RequestBody(_) | UpstreamError::Parent(_))
+    }
+
+    /// The same error for another request that waited for the same connection.
+    pub(super) fn again(&self) -> Self {
+        match self {
+            UpstreamError::Dns(text) => UpstreamError::Dns(text.clone()),
+            UpstreamError::DnsTimeout => UpstreamError::DnsTimeout,
+            UpstreamError::Denied(denied) => UpstreamError::Denied(denied.clone()),
+            UpstreamError::Refused => UpstreamError::Refused,
+            UpstreamError::Unroutable => UpstreamError::Unroutable,
+            UpstreamError::Connect(error) => UpstreamError::Connect(io::Error::new(error.kind(), error.to_string())),
+            UpstreamError::ConnectTimeout => UpstreamError::ConnectTimeout,
+            UpstreamError::Certificate(fault) => UpstreamError::Certificate(fault.clone()),
+            UpstreamError::Handshake(fault) => UpstreamError::Handshake(fault.clone()),
+            UpstreamError::Parent(status) => UpstreamError::Parent(*status),
+            UpstreamError::Upgrade => UpstreamError::Upgrade,
+            UpstreamError::Closed => UpstreamError::Closed,
+            UpstreamError::Reset => UpstreamError::Reset,
+            UpstreamError::WriteTimeout => UpstreamError::WriteTimeout,
+            UpstreamError::ResponseTimeout => UpstreamError::ResponseTimeout,
+            UpstreamError::HeadTooLarge => UpstreamError::HeadTooLarge,
+            UpstreamError::Protocol(text) => UpstreamError::Protocol(text.clone()),
+            UpstreamError::TransferCoding => UpstreamError::TransferCoding,
+            UpstreamError::Status(status) => UpstreamError::Status(*status),
+            UpstreamError::RequestBody(fault) => UpstreamError::RequestBody(*fault),
+        }
     }
 
     pub(super) fn connecting(error: io::Error) -> Self {

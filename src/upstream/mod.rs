@@ -81,6 +81,8 @@ enum Kind {
     Own(Box<Connection>),
     /// HTTP/2: a place among others.
     Shared(Seat),
+    /// HTTP/2: the first place on a link that others may use once this request is on its way.
+    First(Seat),
 }
 
 /// What the origin answered.
@@ -172,6 +174,13 @@ impl Upstream {
         self.open(terms, place, true).await
     }
 
+    /// A connection on which the request is the first. An origin that takes leave after every few answers serves it,
+    /// however many requests have to move at once.
+    pub async fn ready_alone(&self, terms: Terms<'_>, origin: &Origin) -> Result<Ready, UpstreamError> {
+        let place = self.place(terms, origin)?;
+        self.open_alone(terms, place).await
+    }
+
     fn place(&self, terms: Terms<'_>, origin: &Origin) -> Result<Place, UpstreamError> {
         if terms.config.proxy.is_none() {
             return Ok(Place::Origin(origin.clone()));
@@ -185,9 +194,9 @@ impl Upstream {
 
     /// Sends the request and waits for the response head. `started` is called when the request's head has been written.
     ///
-    /// If a reused connection turns out to be dead before a byte was written, the request comes back to be sent
-    /// [`again`](Unanswered::again). So it does if it was written and not a byte answered, provided that it has no body
-    /// and may be repeated. Either is the caller's business: a new connection takes time, in which leave to start may
+    /// If a reused connection turns out to be dead before a byte was written, or an HTTP/2 origin has not looked at the
+    /// request, the request comes back to be sent [`again`](Unanswered::again). So it does if it was written and not a
+    /// byte answered, provided that it has no body and may be repeated. Either is the caller's business: a new connection takes time, in which leave to start may
     /// end.
     pub async fn send(
         &self,
@@ -199,6 +208,14 @@ impl Upstream {
         match ready.0 {
             Kind::Own(connection) => self.exchange(terms, connection, message, started).await,
             Kind::Shared(seat) => Box::pin(self.exchange_shared(terms, seat, message, started)).await,
+            Kind::First(seat) => {
+                let (link, mut started) = (seat.link().clone(), started);
+                let shared = || {
+                    self.links.add(link.clone());
+                    started();
+                };
+                Box::pin(self.exchange_shared(terms, seat, message, shared)).await
+            }
         }
     }
 

@@ -1,7 +1,9 @@
 //! Opening connections: straight to the origin or through the parent proxy, with TLS where the origin has it, and with
 //! HTTP/2 where both want it.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
 use tokio::time::timeout_at;
@@ -9,11 +11,12 @@ use tokio::time::timeout_at;
 use super::connection::Connection;
 use super::dial::{self, Dialled};
 use super::error::UpstreamError;
-use super::http2::{Link, Opened, Way};
+use super::http2::{Link, Opened, Opening, Way};
 use super::pool::Place;
 use super::stream::Stream;
 use super::tls::HandshakeFault;
 use super::{Kind, Ready, Terms, Upstream, parent};
+use crate::clock;
 use crate::metrics::Handshake;
 use crate::politeness::{HostKey, Origin, Scheme};
 
@@ -61,34 +64,45 @@ impl Upstream {
         origin: &Origin,
         fresh: bool,
     ) -> Result<Ready, UpstreamError> {
+        let patience = clock::now() + terms.config.connect_timeout;
         loop {
-            let opening = match self.links.way(place, |link| link.suits(terms.generation, fresh)) {
+            let Opening { opened, hangs_at } = match self.links.way(place, |link| link.suits(terms.generation, fresh)) {
                 Way::Seat(seat) => return Ok(Ready(Kind::Shared(seat))),
                 Way::Http1 => return self.open_origin(terms, origin, false).await?.ready(),
                 Way::Opening(opening) => opening,
             };
-            let mut own = None;
-            let opened = opening.get_or_init(async || {
-                let (opened, outcome) = share(self.open_origin(terms, origin, true).await);
-                own = Some(outcome);
-                opened
-            });
-            let failed = matches!(opened.await, Opened::Failed);
-            match own {
-                Some(outcome) => return outcome,
-                None if failed => return self.open_alone(terms, place, origin).await,
-                None => {}
+            let (mut own, is_own) = (None, AtomicBool::new(false));
+            let outcome = {
+                let mut opening = pin!(opened.get_or_init(async || {
+                    is_own.store(true, Relaxed);
+                    let (opened, outcome) = share(self.open_origin(terms, origin, true).await);
+                    own = Some(outcome);
+                    opened
+                }));
+                match timeout_at(hangs_at.min(patience), &mut opening).await {
+                    Ok(opened) => Some(opened),
+                    // Its own attempt has its own limit.
+                    Err(_) if is_own.load(Relaxed) => Some(opening.await),
+                    Err(_) => None,
+                }
+            };
+            match (outcome, own) {
+                (_, Some(outcome)) => return outcome,
+                (Some(Opened::Failed(error)), None) => return Err(error.again()),
+                (None, None) if clock::now() >= patience => return Err(UpstreamError::ConnectTimeout),
+                (_, None) => {}
             }
         }
     }
 
-    /// After an attempt failed that several waited for: they try at the same time, or the last would wait for all.
-    async fn open_alone(&self, terms: Terms<'_>, place: &Place, origin: &Origin) -> Result<Ready, UpstreamError> {
-        let new = self.open_origin(terms, origin, true).await?;
-        if let New::Http2(link) = &new {
-            self.links.add(place, link.clone());
+    /// A connection that no other request uses before this one is on its way.
+    pub(super) async fn open_alone(&self, terms: Terms<'_>, place: Place) -> Result<Ready, UpstreamError> {
+        let Place::Origin(origin) = &place else { return self.open(terms, place, true).await };
+        let http2 = origin.scheme == Scheme::Https && terms.http2 && !self.links.wants_http1(&place);
+        match self.open_origin(terms, origin, http2).await? {
+            New::Http1(connection) => Ok(Ready(Kind::Own(connection))),
+            New::Http2(link) => link.seat().map(|seat| Ready(Kind::First(seat))).ok_or_else(takes_none),
         }
-        new.ready()
     }
 
     /// The handshakes belong to getting ready: slow ones cost no gap between requests.
@@ -144,9 +158,9 @@ fn share(outcome: Result<New, UpstreamError>) -> (Opened, Result<Ready, Upstream
     match outcome {
         Ok(New::Http2(link)) => match link.seat() {
             Some(seat) => (Opened::Link(link), Ok(Ready(Kind::Shared(seat)))),
-            None => (Opened::Failed, Err(takes_none())),
+            None => (Opened::Failed(takes_none()), Err(takes_none())),
         },
         Ok(New::Http1(connection)) => (Opened::http1(), Ok(Ready(Kind::Own(connection)))),
-        Err(error) => (Opened::Failed, Err(error)),
+        Err(error) => (Opened::Failed(error.again()), Err(error)),
     }
 }

@@ -71,6 +71,35 @@ fn what_the_origin_has_not_looked_at_is_sent_again_whatever_it_is() {
     assert_eq!(post(&mut client, &origin).status(), 502);
 }
 
+/// S60, promise 6: an origin that takes leave after every few answers costs no request, and is no broken origin.
+#[test]
+fn an_origin_that_takes_leave_often_serves_everybody() {
+    let authority = Authority::new();
+    for (answers, delay) in [(1, 0), (2, 0), (3, 0), (5, 0), (1, 20), (2, 20), (3, 20), (5, 20)] {
+        let origin = frames(&authority, move |visitor| {
+            let mut last = 0;
+            for _ in 0..answers {
+                let Some(stream) = next_request(visitor) else { return };
+                visitor.send(page(stream));
+                last = stream;
+            }
+            visitor.send(goaway(last));
+            visitor.linger();
+        });
+        let curtsy = trusting(&authority, |config| {
+            config.politeness.mode = curtsy::config::Mode::Enforce;
+            config.politeness.delay = ms(delay);
+            config.breaker.failures = 2;
+        });
+        let mut clients: Vec<Client> = (0..30).map(|_| curtsy.client()).collect();
+        let line = format!("GET {} HTTP/1.1", https(&origin, "/"));
+        clients.iter_mut().for_each(|client| client.send_head(&[&line, "Host: x"]));
+        let served = clients.iter_mut().map(|client| client.response().text()).filter(|text| text == "hello").count();
+        assert_eq!(served, 30, "with a farewell after {answers} answers and {delay} ms between requests");
+        assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
+    }
+}
+
 /// Promise 1: sending again is a start like any other.
 #[test]
 fn what_is_sent_again_takes_a_turn() {
@@ -258,6 +287,43 @@ fn the_one_that_opens_the_connection_may_leave() {
     assert_eq!(other.response().text(), "hello");
 }
 
+/// A failed attempt fails for all that waited for it: they do not dial the origin all at once.
+#[test]
+fn an_origin_that_hangs_is_not_dialled_by_all_that_waited() {
+    let authority = Authority::new();
+    let origin = Origin::scripted(|visitor| _ = visitor.linger());
+    let curtsy = trusting(&authority, |config| config.upstream.connect_timeout = ms(700));
+    let line = format!("GET {} HTTP/1.1", https(&origin, "/"));
+    let mut clients: Vec<Client> = (0..6).map(|_| curtsy.client()).collect();
+    clients.iter_mut().for_each(|client| client.send_head(&[&line, "Host: x"]));
+    let statuses: Vec<u16> = clients.iter_mut().map(|client| client.response().status()).collect();
+    assert_eq!((statuses, origin.connections()), (vec![504; 6], 1));
+}
+
+/// One connection that hangs holds up no other request for longer than a second.
+#[test]
+fn a_connection_that_hangs_is_not_waited_for_by_all() {
+    let authority = Authority::new();
+    let server = speaking(&authority.server(), &["h2"]);
+    let origin = Origin::scripted(move |visitor| {
+        if visitor.number == 0 {
+            visitor.linger();
+        } else if visitor.start_tls(&server) && visitor.read_exactly(24).is_ok() {
+            visitor.send(frame(SETTINGS, 0, 0, b""));
+            hello(visitor);
+        }
+    });
+    let curtsy = trusting(&authority, |config| config.upstream.connect_timeout = PATIENCE * 2);
+    let line = format!("GET {} HTTP/1.1", https(&origin, "/"));
+    let mut opener = curtsy.client();
+    opener.send_head(&[&line, "Host: x"]);
+    assert!(crate::support::soon(|| origin.connections() == 1));
+    let mut others: Vec<Client> = (0..5).map(|_| curtsy.client()).collect();
+    others.iter_mut().for_each(|client| client.send_head(&[&line, "Host: x"]));
+    others.iter_mut().for_each(|client| assert_eq!(client.response().text(), "hello"));
+    assert_eq!(origin.connections(), 2, "one of them tries for all");
+}
+
 /// Issue 7: nobody waits for as many failures as there are others.
 #[test]
 fn an_origin_that_hangs_costs_everybody_the_same_time() {
@@ -395,13 +461,26 @@ fn an_origin_that_only_talks_is_cut_off() {
 /// Issue 7
 #[test]
 fn statuses_that_http2_does_not_have_are_refused() {
-    for status in [b"101", b"600", b"999", b"099"] {
+    for status in [b"101", b"099"] {
         let response = after_the_request(move |visitor, stream| {
             let fields = [&[0x08, 0x03][..], status].concat();
             visitor.send(frame(HEADERS, END_HEADERS | END_STREAM, stream, &fields));
             visitor.linger();
         });
         assert_eq!(response.status(), 502, "{}", String::from_utf8_lossy(status));
+    }
+}
+
+/// RFC 9110, section 15: a client treats them as 5xx.
+#[test]
+fn statuses_beyond_599_are_passed_on() {
+    for status in [b"600", b"999"] {
+        let response = after_the_request(move |visitor, stream| {
+            let fields = [&[0x08, 0x03][..], status].concat();
+            visitor.send(frame(HEADERS, END_HEADERS | END_STREAM, stream, &fields));
+            visitor.linger();
+        });
+        assert_eq!(response.status().to_string().as_bytes(), status);
     }
 }
 

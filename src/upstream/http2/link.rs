@@ -119,6 +119,10 @@ impl Link {
         Some(Seat { link: self.clone() })
     }
 
+    pub(in crate::upstream) fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// Whether requests under these rules may go this way, as far as they find a seat.
     pub(in crate::upstream) fn suits(&self, generation: u64, fresh: bool) -> bool {
         let is_fresh = || clock::now().duration_since(self.record.lock().heard) < FRESH;
@@ -235,7 +239,7 @@ impl Seat {
         self.link.place.clone()
     }
 
-    pub(super) fn link(&self) -> &Link {
+    pub(in crate::upstream) fn link(&self) -> &Arc<Link> {
         &self.link
     }
 }

@@ -1,8 +1,10 @@
 //! The links of one worker, by place, and who opens the next one.
 //!
-//! One at a time opens a link to a place, and the others wait for it: until the handshake is over nobody knows whether
-//! the origin speaks HTTP/2, and if it does, one connection is enough for all of them. Where it does not, everybody
-//! opens connections of their own, as for plain HTTP.
+//! One request at a time opens a link to a place, and the others wait for it: until the handshake is over it is not known
+//! whether the origin speaks HTTP/2, and if it does, one connection is enough for all of them. Where it does not, each
+//! request opens a connection of its own, as for plain HTTP. If an attempt hangs, another is made every second, so that
+//! one lost packet holds up no other request; if it fails, it fails for all that wait for it, so that they do not dial a
+//! broken origin all at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +16,15 @@ use tokio::time::Instant;
 
 use super::link::{Link, Seat};
 use crate::clock;
+use crate::upstream::error::UpstreamError;
 use crate::upstream::pool::Place;
 
 /// How long an origin is believed to speak HTTP/1.1 only. A wrong belief costs nothing but the sharing.
 const BELIEVE: Duration = Duration::from_secs(60);
+
+/// How long requests wait for another's attempt before one of them tries as well. A handshake over three round trips of
+/// 300 ms is done by then.
+const HANGS_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(in crate::upstream) struct Links {
@@ -25,16 +32,22 @@ pub(in crate::upstream) struct Links {
     places: Mutex<HashMap<Place, Vec<Opening>>>,
 }
 
-/// The attempt to open a link, and what came of it.
-pub(in crate::upstream) type Opening = Arc<OnceCell<Opened>>;
+/// The attempt to open a link.
+#[derive(Clone, Debug)]
+pub(in crate::upstream) struct Opening {
+    /// What came of it.
+    pub(in crate::upstream) opened: Arc<OnceCell<Opened>>,
+    /// When the next attempt may be made, if this one is still under way.
+    pub(in crate::upstream) hangs_at: Instant,
+}
 
 #[derive(Debug)]
 pub(in crate::upstream) enum Opened {
     Link(Arc<Link>),
     /// The origin wants HTTP/1.1; until then, it is not asked again.
     Http1(Instant),
-    /// There is no connection. Whoever waited for it tries alone, and so learns why.
-    Failed,
+    /// There is no connection, for all that waited for it.
+    Failed(UpstreamError),
 }
 
 /// The way to a place.
@@ -46,6 +59,12 @@ pub(in crate::upstream) enum Way {
     Opening(Opening),
 }
 
+impl Opening {
+    fn over(opened: Opened) -> Self {
+        Opening { opened: Arc::new(OnceCell::new_with(Some(opened))), hangs_at: clock::now() }
+    }
+}
+
 impl Opened {
     pub(in crate::upstream) fn http1() -> Self {
         Opened::Http1(clock::now() + BELIEVE)
@@ -55,7 +74,7 @@ impl Opened {
         match self {
             Opened::Link(link) if suits(link) => link.seat().map(Way::Seat),
             Opened::Http1(until) if *until > clock::now() => Some(Way::Http1),
-            Opened::Link(_) | Opened::Http1(_) | Opened::Failed => None,
+            Opened::Link(_) | Opened::Http1(_) | Opened::Failed(_) => None,
         }
     }
 
@@ -63,7 +82,7 @@ impl Opened {
         match self {
             Opened::Link(link) => link.is_done(keep_alive),
             Opened::Http1(until) => *until <= clock::now(),
-            Opened::Failed => true,
+            Opened::Failed(_) => true,
         }
     }
 }
@@ -73,37 +92,47 @@ impl Links {
     pub(in crate::upstream) fn way(&self, place: &Place, suits: impl Fn(&Link) -> bool) -> Way {
         let mut places = self.places.lock();
         let openings = places.entry(place.clone()).or_default();
-        if let Some(way) = openings.iter().filter_map(|opening| opening.get()).find_map(|opened| opened.way(&suits)) {
+        let mut known = openings.iter().filter_map(|opening| opening.opened.get());
+        if let Some(way) = known.find_map(|opened| opened.way(&suits)) {
             return way;
         }
-        if let Some(opening) = openings.iter().find(|opening| !opening.initialized()) {
+        let now = clock::now();
+        let is_under_way = |opening: &&Opening| !opening.opened.initialized() && now < opening.hangs_at;
+        if let Some(opening) = openings.iter().find(is_under_way) {
             return Way::Opening(opening.clone());
         }
-        let opening = Opening::default();
+        let opening = Opening { opened: Arc::default(), hangs_at: now + HANGS_AFTER };
         openings.push(opening.clone());
         Way::Opening(opening)
     }
 
     /// Makes a link known that was opened for one request.
-    pub(in crate::upstream) fn add(&self, place: &Place, link: Arc<Link>) {
-        let opening = Arc::new(OnceCell::new_with(Some(Opened::Link(link))));
-        self.places.lock().entry(place.clone()).or_default().push(opening);
+    pub(in crate::upstream) fn add(&self, link: Arc<Link>) {
+        let place = link.place().clone();
+        self.places.lock().entry(place).or_default().push(Opening::over(Opened::Link(link)));
+    }
+
+    /// Whether the origin is believed to want HTTP/1.1.
+    pub(in crate::upstream) fn wants_http1(&self, place: &Place) -> bool {
+        let is_http1 = |opening: &Opening| {
+            matches!(opening.opened.get(), Some(Opened::Http1(until)) if *until > clock::now())
+        };
+        self.places.lock().get(place).is_some_and(|openings| openings.iter().any(is_http1))
     }
 
     /// The origin wants HTTP/1.1, although it has agreed to HTTP/2. What is on its links stays there.
     pub(in crate::upstream) fn give_up(&self, place: &Place) {
-        let opening = Arc::new(OnceCell::new_with(Some(Opened::http1())));
-        self.places.lock().insert(place.clone(), vec![opening]);
+        self.places.lock().insert(place.clone(), vec![Opening::over(Opened::http1())]);
     }
 
     /// Closes links that have been without work for too long, and forgets what is of no more use.
     pub(in crate::upstream) fn sweep(&self, keep_alive: Duration) {
         let mut done = Vec::new();
         self.places.lock().retain(|_, openings| {
-            let is_done = |opening: &mut Opening| opening.get().is_some_and(|opened| opened.is_done(keep_alive));
+            let is_done = |opening: &mut Opening| opening.opened.get().is_some_and(|opened| opened.is_done(keep_alive));
             done.extend(openings.extract_if(.., is_done));
             // An attempt that everybody has left will never be over.
-            openings.retain(|opening| opening.initialized() || Arc::strong_count(opening) > 1);
+            openings.retain(|opening| opening.opened.initialized() || Arc::strong_count(&opening.opened) > 1);
             !openings.is_empty()
         });
         // Links take leave when they are dropped: not under the lock.

@@ -19,5 +19,5 @@ mod witness;
 pub(super) use self::exchange::{Limits, send};
 pub(super) use self::fault::Fate;
 pub(super) use self::link::{Link, Seat};
-pub(super) use self::links::{Links, Opened, Way};
+pub(super) use self::links::{Links, Opened, Opening, Way};
 pub(super) use self::reply::Reply;

@@ -16,6 +16,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 use tokio::sync::mpsc;
@@ -33,7 +34,7 @@ use crate::store::{self, Store, StoreError};
 use crate::telemetry;
 use crate::timer;
 use crate::tls::{self, BadCertificate, CaError};
-use crate::upstream::{BadRoots, Guard, Resolver, Trust};
+use crate::upstream::{BadRoots, Guard, Lookup, Resolver, Trust};
 
 use self::ca::Keeping;
 use self::state::Remembered;
@@ -99,18 +100,28 @@ impl Listeners {
 impl Running {
     /// Starts all threads and returns when connections are taken.
     pub fn start(config: Config, listeners: Listeners) -> Result<Running, StartError> {
-        Self::start_with(config, listeners, Keeping::Files)
+        Self::start_with(config, listeners, Keeping::Files, Resolver::default())
     }
 
     /// Starts one for a single command: its CA, if it intercepts, is in memory and dies with it, and what becomes of
     /// requests is counted for every host.
     pub fn start_private(config: Config, listeners: Listeners) -> Result<Running, StartError> {
-        let running = Self::start_with(config, listeners, Keeping::ThisRun)?;
+        let running = Self::start_with(config, listeners, Keeping::ThisRun, Resolver::default())?;
         running.shared.metrics.tally.begin();
         Ok(running)
     }
 
-    fn start_with(config: Config, listeners: Listeners, keeping: Keeping) -> Result<Running, StartError> {
+    /// Starts one that asks this function for the addresses of names, not the system, and never remembers them.
+    pub fn start_resolving(config: Config, listeners: Listeners, lookup: Arc<Lookup>) -> Result<Running, StartError> {
+        Self::start_with(config, listeners, Keeping::Files, Resolver::new(lookup, Duration::ZERO))
+    }
+
+    fn start_with(
+        config: Config,
+        listeners: Listeners,
+        keeping: Keeping,
+        resolver: Resolver,
+    ) -> Result<Running, StartError> {
         let (proxy, tls) = (Listeners::addresses(&listeners.proxy), Listeners::addresses(&listeners.tls));
         let admin = listeners.admin.as_ref().and_then(|listener| listener.local_addr().ok());
         let (stopper, stop) = shutdown::channel();
@@ -149,7 +160,7 @@ impl Running {
             tls,
             admin,
         };
-        let resolver = Arc::new(Resolver::default());
+        let resolver = Arc::new(resolver);
         running.start_workers(workers, &listeners, &resolver)?;
         if let Some((listener, address)) = listeners.admin.zip(admin) {
             let desk = Desk::new(running.shared.clone(), resolver);

@@ -20,9 +20,11 @@ use super::near::Arrival;
 use super::robots;
 use super::wish::Wish;
 use super::{Settings, Worker, help, label, probe, tunnel};
+use crate::gate::{Label, Place};
 use crate::metrics::{Handshake, Outcome};
 use crate::politeness::HostKey;
-use crate::upstream::{Denied, UpstreamError};
+use crate::politeness::visit::Visit;
+use crate::upstream::{Denied, LaneAddresses, Stream, Terms, UpstreamError};
 
 /// A tunnel that a client asks for.
 pub(super) struct Wanted {
@@ -67,22 +69,15 @@ pub(super) async fn connect(
     let (peer, address) = (asking.peer(), asking.address());
     let wish = Wish::of(&parts.headers, user.as_deref());
     let job = Job::begin(&worker.shared, wish.name())?;
-    let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &host).await?;
+    let terms = settings.terms().of(wish.client(&worker.shared.gate, peer));
+    let lanes = worker.upstream.lanes(terms, settings.config.politeness.key, &host).await?;
     let heard = robots::ask_about_tunnel(worker, settings, &host, port, &parts).await;
     let heard = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     let visit = wish.visit(&worker.shared.gate, &parts.uri, peer, heard);
-    let mut place = worker.shared.gate.join(&budget, visit)?;
     let label = || label::of_tunnel(Who { name: job.name(), address }, &host, port, &parts.headers);
-    place.known_as(label);
-    place.called().await?;
-    let opening = worker.upstream.tunnel(settings.terms(), &host, port).await;
-    let opening = opening.inspect_err(|error| {
-        if error.blames_the_origin() {
-            place.failed();
-        }
-    });
-    let (stream, early) =
-        opening.map_err(Failure::from).inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
+    let opening = open(worker, terms, lanes, visit, (&host, port), label).await;
+    let OpenTunnel { place, budget, stream, early } =
+        opening.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     // The tunnel is open, but nothing of the client's goes into it before the turn. It is charged when the first request
     // passes.
     let permit = place.turn_as(label).await?;
@@ -98,6 +93,43 @@ pub(super) async fn connect(
     let passage = tunnel::Passage { host, budget, visit, job, label };
     tunnel::join(worker, settings, client, stream, early, in_flight.take(), Some(passage));
     Ok(established())
+}
+
+/// A connection that is ready, and the place of its tunnel in line.
+struct OpenTunnel {
+    place: Place,
+    budget: HostKey,
+    stream: Stream,
+    /// What the origin has sent already.
+    early: Bytes,
+}
+
+/// Waits until the tunnel is called, and connects to the first address that can be reached, each in its own lane.
+async fn open(
+    worker: &Worker,
+    terms: Terms<'_>,
+    lanes: LaneAddresses,
+    visit: Visit,
+    (host, port): (&HostKey, u16),
+    label: impl Fn() -> Label,
+) -> Result<OpenTunnel, Failure> {
+    let mut lanes = lanes.into_iter().peekable();
+    loop {
+        let lane = lanes.next().expect("there is a first lane, and another one where the loop goes on");
+        let mut place = worker.shared.gate.join(&lane.budget, visit)?;
+        place.known_as(&label);
+        place.called().await?;
+        let error = match worker.upstream.tunnel(Terms { only: lane.address, ..terms }, host, port).await {
+            Ok((stream, early)) => return Ok(OpenTunnel { place, budget: lane.budget, stream, early }),
+            Err(error) => error,
+        };
+        if error.blames_the_origin() {
+            place.failed();
+        }
+        if !error.is_unreachable() || lanes.peek().is_none() {
+            return Err(error.into());
+        }
+    }
 }
 
 pub(super) fn established() -> Response<Body> {

@@ -54,6 +54,10 @@ pub(super) enum Refusal {
     },
     /// The host's lane says no.
     Lane(visit::Refusal),
+    /// Too many requests wait for names to be looked up.
+    TooManyNames {
+        retry_after: Duration,
+    },
     /// Too many requests, whatever the host.
     Quota(Exceeded),
     ClientDenied,
@@ -105,13 +109,15 @@ impl From<BadHost> for BadRequest {
     }
 }
 
-/// The guard's verdict is a refusal, a broken request body is the client's fault; the rest is the network's.
+/// The guard's verdict and a full line are refusals, a broken request body is the client's fault; the rest is the
+/// network's.
 impl From<UpstreamError> for Failure {
     fn from(error: UpstreamError) -> Self {
         match error {
             UpstreamError::Denied(Denied::Own) => Failure::Refused(Refusal::Loop),
             UpstreamError::Denied(denied) => Failure::Refused(Refusal::Destination(denied)),
             UpstreamError::RequestBody(fault) => Failure::Bad(BadRequest::Body(fault)),
+            UpstreamError::DnsBusy(retry_after) => Failure::Refused(Refusal::TooManyNames { retry_after }),
             error => Failure::Upstream(error),
         }
     }

@@ -68,10 +68,11 @@ pub(super) async fn forward(
     // Written down before it waits: then nothing keeps what it was read into.
     let message = Message::new(&parts, body, &settings.config.upstream);
     drop(parts);
-    let budget = worker.upstream.budget(settings.terms(), settings.config.politeness.key, &origin.host).await?;
+    let lanes =
+        worker.upstream.lanes(settings.terms().of(visit.client), settings.config.politeness.key, &origin.host).await?;
     let who = Who { name: job.name(), address };
     let upgrades = upgrade.is_some();
-    let errand = Errand { worker, settings, origin, budget: &budget, visit, who, safe, keep_body, upgrade: upgrades };
+    let errand = Errand { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade: upgrades };
     let sent = errand.send(message).await.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     let Sent { answer, permit, took, attempts } = sent;
 

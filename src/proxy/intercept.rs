@@ -61,7 +61,8 @@ pub(super) async fn begin(
 ) -> Result<Response<Body>, Failure> {
     let origin = Origin { scheme: Scheme::Https, host: wanted.host.clone(), port: wanted.port };
     if !help::is_meant(&origin.host) && !probe::is_meant(&origin.host) {
-        worker.upstream.vet(settings.terms(), &origin).await?;
+        let client = wish::client(&worker.shared.gate, &wanted.parts.headers, wanted.user.as_deref(), client.id);
+        worker.upstream.vet(settings.terms().of(client), &origin).await?;
     }
     if let Some(in_flight) = in_flight.take() {
         let arrival = Arrival::after(&mut wanted.parts);

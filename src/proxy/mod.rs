@@ -58,7 +58,7 @@ use crate::politeness::signals::Listening;
 use crate::robots::Robots;
 use crate::shutdown::{Live, Stop};
 use crate::tls::{Leaves, Own};
-use crate::upstream::{Guard, Terms, Trust};
+use crate::upstream::{CURTSY, Guard, Terms, Trust};
 
 use self::hints::Hints;
 use self::quotas::Quotas;
@@ -192,6 +192,8 @@ impl Settings {
             head_size: self.config.limits.head_size,
             generation: self.generation,
             http2: self.config.upstream.http2,
+            client: CURTSY,
+            only: None,
         }
     }
 }

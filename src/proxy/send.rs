@@ -6,6 +6,8 @@
 //! answer: the last one. What cannot be sent again, or not within the client's patience, is answered as the origin
 //! answered it.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -20,7 +22,7 @@ use crate::politeness::signals::{self, Fields, Signals};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Visit};
 use crate::politeness::{HostKey, Origin};
-use crate::upstream::{Answer, Message, Ready, Terms, Unanswered, UpstreamError};
+use crate::upstream::{Answer, LaneAddress, Message, Ready, Terms, Unanswered, UpstreamError};
 
 /// The largest body that is kept to be sent again. Safe methods with a body are queries, and seldom longer.
 const KEPT_BODY: u64 = 64 * 1024;
@@ -35,8 +37,8 @@ pub(super) struct Errand<'a> {
     pub(super) worker: &'a Worker,
     pub(super) settings: &'a Settings,
     pub(super) origin: &'a Origin,
-    /// Whose turns it takes.
-    pub(super) budget: &'a HostKey,
+    /// Whose turns it takes, and where it may take them instead if that address cannot be reached; never empty.
+    pub(super) lanes: &'a [LaneAddress],
     pub(super) visit: Visit,
     pub(super) who: Who<'a>,
     /// Whether it may be sent again after a refusal: its method is safe.
@@ -55,7 +57,7 @@ pub(super) struct Sent {
     pub(super) attempts: u32,
 }
 
-impl Errand<'_> {
+impl<'a> Errand<'a> {
     /// Has the request wait its turn and sends it.
     pub(super) async fn send(self, message: Box<Message>) -> Result<Sent, Failure> {
         let (place, at_hand, joined) = self.join(&message)?;
@@ -73,7 +75,7 @@ impl Errand<'_> {
         let joined = at(moment);
         let is_whole = !self.keep_body || message.has_no_body();
         let at_hand = if is_whole { upstream.at_hand(self.terms(), self.origin, moment)? } else { None };
-        let place = gate.join_at(self.budget, self.visit, at_hand.is_some(), joined);
+        let place = gate.join_at(self.budget(), self.visit, at_hand.is_some(), joined);
         match (place, at_hand) {
             (Ok(place), at_hand) if place.has_turn() => Ok((place, at_hand, joined)),
             (place, at_hand) => {
@@ -100,7 +102,15 @@ impl Errand<'_> {
                 if self.keep_body {
                     message.keep_body(KEPT_BODY).await?;
                 }
-                self.ready(&place, self.worker.upstream.ready(self.terms(), self.origin).await)?
+                let ready = self.worker.upstream.ready(self.terms(), self.origin).await;
+                let ready = self.ready(&place, ready);
+                match (ready, self.elsewhere()) {
+                    (Err(error), Some(next)) if error.is_unreachable() => {
+                        drop(place);
+                        return next.try_there(message, attempt, joined).await;
+                    }
+                    (ready, _) => ready?,
+                }
             }
         };
         let mut permit = place.turn_as(|| label::of(self.who, self.origin, &message)).await?;
@@ -116,11 +126,36 @@ impl Errand<'_> {
         }
     }
 
+    /// The same errand by the next address of its host.
+    fn elsewhere(&self) -> Option<Self> {
+        let lanes = self.lanes.get(1..).filter(|lanes| !lanes.is_empty())?;
+        Some(Errand { lanes, ..*self })
+    }
+
+    /// The address before this one cannot be reached: waits in this one's lane. Boxed, because it comes back to
+    /// [`try_once`](Errand::try_once).
+    fn try_there(
+        self,
+        message: Box<Message>,
+        attempt: u32,
+        joined: Timestamp,
+    ) -> Pin<Box<dyn Future<Output = Result<(Sent, Option<Box<Message>>), Failure>> + Send + 'a>> {
+        Box::pin(async move {
+            let visit = Visit { retry: self.visit.retry, ..self.once_more(joined) };
+            let place = self.worker.shared.gate.join(self.budget(), visit)?;
+            self.try_once(place, None, message, attempt, joined).await
+        })
+    }
+
+    fn budget(&self) -> &'a HostKey {
+        &self.lanes[0].budget
+    }
+
     /// The connection was dead, or the origin took leave of it: the request goes over another, at the front of the line.
     async fn resend(&self, mut message: Box<Message>, attempt: u32, joined: Timestamp) -> Result<Sent, Failure> {
         let mut connections = 0;
         loop {
-            let mut place = self.worker.shared.gate.join(self.budget, self.once_more(joined))?;
+            let mut place = self.worker.shared.gate.join(self.budget(), self.once_more(joined))?;
             place.known_as(|| label::of(self.who, self.origin, &message));
             place.called().await?;
             let ready = self.ready(&place, self.worker.upstream.ready_alone(self.terms(), self.origin).await)?;
@@ -140,8 +175,8 @@ impl Errand<'_> {
     }
 
     fn terms(&self) -> Terms<'_> {
-        let terms = self.settings.terms();
-        Terms { http2: terms.http2 && !self.upgrade, ..terms }
+        let terms = self.settings.terms().of(self.visit.client);
+        Terms { http2: terms.http2 && !self.upgrade, only: self.lanes[0].address, ..terms }
     }
 
     /// Tells the lane of a connection that could not be made.
@@ -183,7 +218,7 @@ impl Errand<'_> {
         let signals = signals::read(status.as_u16(), &fields, &self.settings.listening, heard);
         if signals.answer == signals::Answer::Throttled {
             self.worker.shared.metrics.lessons.throttle(status.as_u16());
-            self.worker.shared.metrics.tally.count(self.budget.as_str(), |row| row.throttled += 1);
+            self.worker.shared.metrics.tally.count(self.budget().as_str(), |row| row.throttled += 1);
         }
         signals
     }
@@ -197,7 +232,7 @@ impl Errand<'_> {
 
     /// The same visit again, with what is left of the client's patience.
     fn once_more(&self, joined: Timestamp) -> Visit {
-        let most = self.worker.shared.gate.policy(self.budget).max_wait;
+        let most = self.worker.shared.gate.policy(self.budget()).max_wait;
         let most = most.min(self.visit.max_wait.unwrap_or(Duration::MAX));
         Visit { retry: true, max_wait: Some(most.saturating_sub(now().since(joined))), ..self.visit }
     }
@@ -206,11 +241,11 @@ impl Errand<'_> {
     async fn retry(&self, mut sent: Sent, mut message: Box<Message>, joined: Timestamp) -> Result<Sent, Failure> {
         while self.wants_retry(&sent) && sent.permit.may_retry() {
             // Who cannot come in time keeps the answer it has.
-            let Ok(place) = self.worker.shared.gate.join(self.budget, self.once_more(joined)) else { break };
+            let Ok(place) = self.worker.shared.gate.join(self.budget(), self.once_more(joined)) else { break };
             let attempt = sent.attempts + 1;
             drop(sent);
             self.worker.shared.metrics.lessons.retries.inc();
-            self.worker.shared.metrics.tally.count(self.budget.as_str(), |row| row.retried += 1);
+            self.worker.shared.metrics.tally.count(self.budget().as_str(), |row| row.retried += 1);
             match self.try_once(place, None, message, attempt, joined).await? {
                 (next, Some(spare)) => (sent, message) = (next, spare),
                 (next, None) => return Ok(next),

@@ -62,10 +62,15 @@ impl<'a> Wish<'a> {
         self.client
     }
 
+    /// The client as a number.
+    pub(super) fn client(&self, gate: &Gate, peer: ClientId) -> ClientId {
+        self.client.map_or(peer, |name| gate.client(name))
+    }
+
     pub(super) fn visit(&self, gate: &Gate, uri: &Uri, peer: ClientId, heard: Heard) -> Visit {
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         Visit {
-            client: self.client.map_or(peer, |name| gate.client(name)),
+            client: self.client(gate, peer),
             url: digest(path),
             urgency: self.own_urgency.or(self.urgency).unwrap_or(USUAL_URGENCY),
             retry: false,

@@ -60,7 +60,7 @@ impl Failure {
             | UpstreamError::TransferCoding
             | UpstreamError::Upgrade
             | UpstreamError::Status(_) => "protocol",
-            UpstreamError::Denied(_) | UpstreamError::RequestBody(_) => return None,
+            UpstreamError::Denied(_) | UpstreamError::RequestBody(_) | UpstreamError::DnsBusy(_) => return None,
         })
     }
 }
@@ -139,6 +139,18 @@ fn refused(refusal: &Refusal) -> Words {
         Refusal::Robots(forbidden) => by_robots(forbidden),
         Refusal::RobotsUnknown { host, unknown } => by_missing_robots(host, *unknown),
         Refusal::Lane(refusal) => by_lane(*refusal),
+        Refusal::TooManyNames { retry_after } => Words {
+            retry_after: u32::try_from(retry_after.as_secs() + 1).ok(),
+            outcome: Outcome::Rejected,
+            ..words(
+                StatusCode::TOO_MANY_REQUESTS,
+                "Too many names to look up",
+                "queue-full",
+                "connection_limit_reached",
+                "too many requests wait for the addresses of their hosts",
+                "ask for fewer new hosts at once, and see whether the system's resolver answers",
+            )
+        },
         Refusal::Quota(exceeded) => over_quota(*exceeded),
         Refusal::Loop => words(
             StatusCode::BAD_GATEWAY,
@@ -358,7 +370,10 @@ fn unreachable_origin(error: &UpstreamError) -> Words {
         UpstreamError::TransferCoding => {
             (GATEWAY, "Origin's transfer coding is unknown", "http_response_transfer_coding")
         }
-        // These two become other failures before they get here; the words are right all the same.
+        // These become other failures before they get here; the words are right all the same.
+        UpstreamError::DnsBusy(_) => {
+            (StatusCode::TOO_MANY_REQUESTS, "Too many names to look up", "connection_limit_reached")
+        }
         UpstreamError::Denied(_) => (StatusCode::FORBIDDEN, "Destination not allowed", "destination_ip_prohibited"),
         UpstreamError::RequestBody(_) => (StatusCode::BAD_REQUEST, "Bad request", "http_request_error"),
     };

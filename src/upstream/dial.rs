@@ -1,7 +1,8 @@
 //! Opens connections: resolve, let the guard judge, connect to that very address.
 //!
-//! Addresses are raced as RFC 8305 says, 250 ms apart, alternating between the families. Nothing is resolved twice
-//! between judging and connecting, so a name cannot change its mind in between.
+//! Addresses are raced as RFC 8305 says, 250 ms apart, alternating between the families; where lanes go by address, only
+//! the lane's address is dialled. Nothing is resolved twice between judging and connecting, so a name cannot change its
+//! mind in between.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,8 +13,9 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::Terms;
 use super::error::UpstreamError;
-use super::guard::{Denied, Guard};
+use super::guard::Denied;
 use super::resolve::Resolver;
 use crate::clock;
 use crate::config;
@@ -33,14 +35,22 @@ pub(super) struct Dialled {
 /// A TCP connection to an address that the guard has approved.
 pub(super) async fn connect(
     resolver: &Resolver,
-    guard: &Guard,
-    config: &config::Upstream,
+    terms: Terms<'_>,
     host: &HostKey,
     port: u16,
 ) -> Result<Dialled, UpstreamError> {
-    let ips = resolver.lookup(host, config.dns_timeout).await?;
+    let Terms { config, guard, client, .. } = terms;
+    let mut ips = resolver.lookup(host, client, config.dns_timeout).await?;
     guard.judge(host, port, &ips).map_err(UpstreamError::Denied)?;
+    if let Some(only) = terms.only {
+        // The name may have moved while the request waited. It goes where its lane leads all the same.
+        ips = Arc::new([only]);
+        guard.judge(host, port, &ips).map_err(UpstreamError::Denied)?;
+    }
     let dialled = reach(&ips, port, config).await?;
+    if let Some(only) = terms.only {
+        resolver.reached(host, only);
+    }
     if dialled.stream.peer_addr().is_ok_and(|peer| guard.is_own_connection(peer)) {
         return Err(UpstreamError::Denied(Denied::Own));
     }
@@ -50,12 +60,12 @@ pub(super) async fn connect(
 /// A TCP connection to the parent proxy: the operator named it, so the guard is not asked.
 pub(super) async fn connect_parent(
     resolver: &Resolver,
-    config: &config::Upstream,
+    terms: Terms<'_>,
     parent: &config::ParentProxy,
 ) -> Result<Dialled, UpstreamError> {
     let host = HostKey::parse(&parent.host).map_err(|error| UpstreamError::Dns(error.to_string()))?;
-    let ips = resolver.lookup(&host, config.dns_timeout).await?;
-    reach(&ips, parent.port, config).await
+    let ips = resolver.lookup(&host, terms.client, terms.config.dns_timeout).await?;
+    reach(&ips, parent.port, terms.config).await
 }
 
 async fn reach(ips: &Arc<[IpAddr]>, port: u16, config: &config::Upstream) -> Result<Dialled, UpstreamError> {

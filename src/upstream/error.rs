@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use super::guard::Denied;
 use super::tls::{self, CertificateFault, HandshakeFault};
@@ -12,6 +13,8 @@ pub enum UpstreamError {
     /// The name has no address. The text is the resolver's.
     Dns(String),
     DnsTimeout,
+    /// Too many requests wait for names: a refusal, with the time after which to come back.
+    DnsBusy(Duration),
     /// The address guard said no: a refusal, not a failure.
     Denied(Denied),
     Refused,
@@ -54,7 +57,24 @@ pub enum BodyFault {
 impl UpstreamError {
     /// Whether the host failed, and not its visitor or the operator's rules.
     pub fn blames_the_origin(&self) -> bool {
-        !matches!(self, UpstreamError::Denied(_) | UpstreamError::RequestBody(_) | UpstreamError::Parent(_))
+        !matches!(
+            self,
+            UpstreamError::Denied(_)
+                | UpstreamError::RequestBody(_)
+                | UpstreamError::Parent(_)
+                | UpstreamError::DnsBusy(_)
+        )
+    }
+
+    /// Whether no connection to the address came about, so that another address may be tried.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(
+            self,
+            UpstreamError::Refused
+                | UpstreamError::Unroutable
+                | UpstreamError::Connect(_)
+                | UpstreamError::ConnectTimeout
+        )
     }
 
     /// The same error for another request that waited for the same connection.
@@ -62,6 +82,7 @@ impl UpstreamError {
         match self {
             UpstreamError::Dns(text) => UpstreamError::Dns(text.clone()),
             UpstreamError::DnsTimeout => UpstreamError::DnsTimeout,
+            UpstreamError::DnsBusy(retry_after) => UpstreamError::DnsBusy(*retry_after),
             UpstreamError::Denied(denied) => UpstreamError::Denied(denied.clone()),
             UpstreamError::Refused => UpstreamError::Refused,
             UpstreamError::Unroutable => UpstreamError::Unroutable,
@@ -126,6 +147,7 @@ impl fmt::Display for UpstreamError {
         match self {
             UpstreamError::Dns(text) => write!(f, "the name does not resolve: {text}"),
             UpstreamError::DnsTimeout => f.write_str("the name did not resolve in time"),
+            UpstreamError::DnsBusy(_) => f.write_str("too many names wait to be looked up"),
             UpstreamError::Denied(denied) => denied.fmt(f),
             UpstreamError::Refused => f.write_str("connection refused"),
             UpstreamError::Unroutable => f.write_str("no route to the host"),

@@ -14,6 +14,7 @@ pub mod fuzzing;
 mod guard;
 mod head;
 mod http2;
+mod lookups;
 mod message;
 mod open;
 mod parent;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
+use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
 use self::connection::Connection;
@@ -40,6 +42,7 @@ use self::reply::Lease;
 pub use self::body::RequestBody;
 pub use self::error::{BodyFault, UpstreamError};
 pub use self::guard::{Denied, Guard};
+pub use self::lookups::{CURTSY, Lookup};
 pub use self::message::Message;
 pub use self::reply::{Broken, Reply};
 pub use self::resolve::Resolver;
@@ -49,6 +52,7 @@ pub use self::tls::{BadRoots, CertificateFault, HandshakeFault, Trust, system_ce
 use crate::clock;
 use crate::config::{self, Key};
 use crate::metrics::Metrics;
+use crate::politeness::visit::ClientId;
 use crate::politeness::{HostKey, Origin, Scheme};
 
 #[derive(Debug)]
@@ -70,7 +74,29 @@ pub struct Terms<'a> {
     pub generation: u64,
     /// Whether the request may go over HTTP/2 where the origin speaks it.
     pub http2: bool,
+    /// Whose share of the look-ups it takes.
+    pub client: ClientId,
+    /// The one address that it may go to: that of the lane it waits in, where lanes go by address.
+    pub only: Option<IpAddr>,
 }
+
+impl Terms<'_> {
+    /// The same for a request of this client.
+    #[must_use]
+    pub fn of(self, client: ClientId) -> Self {
+        Terms { client, ..self }
+    }
+}
+
+/// A lane that a request may wait in, and the address that it leads to if lanes go by address.
+#[derive(Clone, Debug)]
+pub struct LaneAddress {
+    pub budget: HostKey,
+    pub address: Option<IpAddr>,
+}
+
+/// In the order in which to try them; at least one.
+pub type LaneAddresses = SmallVec<[LaneAddress; 1]>;
 
 /// A connection that a request can be written on at once.
 #[derive(Debug)]
@@ -139,13 +165,11 @@ impl Upstream {
         Some(Ready(Kind::Own(connection)))
     }
 
-    /// The first address of the host, for those who pace by address; `None` behind a parent proxy, which does not say.
-    async fn address(&self, terms: Terms<'_>, host: &HostKey) -> Result<Option<IpAddr>, UpstreamError> {
-        if terms.config.proxy.is_some() {
-            return Ok(host.ip());
-        }
-        let ips = self.resolver.lookup(host, terms.config.dns_timeout).await?;
-        Ok(ips.first().copied())
+    /// The addresses of the host, for lanes that go by address.
+    async fn by_address(&self, terms: Terms<'_>, host: &HostKey) -> Result<LaneAddresses, UpstreamError> {
+        let ips = self.resolver.lookup(host, terms.client, terms.config.dns_timeout).await?;
+        let lane = |ip: IpAddr| LaneAddress { budget: HostKey::from(ip), address: Some(ip) };
+        Ok(self.resolver.in_order(host, &ips).into_iter().map(lane).collect())
     }
 
     /// Whether the host has an address, and one that may be visited.
@@ -153,19 +177,27 @@ impl Upstream {
         let judged = if terms.config.proxy.is_some() {
             terms.guard.judge_unresolved(&origin.host, origin.port)
         } else {
-            let ips = self.resolver.lookup(&origin.host, terms.config.dns_timeout).await?;
+            let ips = self.resolver.lookup(&origin.host, terms.client, terms.config.dns_timeout).await?;
             terms.guard.judge(&origin.host, origin.port, &ips)
         };
         judged.map_err(UpstreamError::Denied)
     }
 
-    /// Whose budget a visit to this host is taken from.
-    pub async fn budget(&self, terms: Terms<'_>, key: Key, host: &HostKey) -> Result<HostKey, UpstreamError> {
-        Ok(match key {
-            Key::Host => host.clone(),
+    /// The lanes that a visit to this host may wait in: one, or one for each of its addresses. If the first address
+    /// cannot be reached, the next one is tried, in its own lane. Behind a parent proxy the addresses are unknown.
+    pub async fn lanes(&self, terms: Terms<'_>, key: Key, host: &HostKey) -> Result<LaneAddresses, UpstreamError> {
+        let budget = match key {
+            Key::Ip if terms.config.proxy.is_none() => return Box::pin(self.by_address(terms, host)).await,
+            Key::Host | Key::Ip => host.clone(),
             Key::Domain => host.domain(),
-            Key::Ip => Box::pin(self.address(terms, host)).await?.map_or_else(|| host.clone(), HostKey::from),
-        })
+        };
+        Ok(smallvec![LaneAddress { budget, address: None }])
+    }
+
+    /// Whose budget a visit to this host is taken from: that of the first of its lanes.
+    pub async fn budget(&self, terms: Terms<'_>, key: Key, host: &HostKey) -> Result<HostKey, UpstreamError> {
+        let first = self.lanes(terms, key, host).await?.into_iter().next();
+        Ok(first.map_or_else(|| host.clone(), |lane| lane.budget))
     }
 
     /// A new connection to the origin, or one that it was heard on just now.
@@ -183,12 +215,12 @@ impl Upstream {
 
     fn place(&self, terms: Terms<'_>, origin: &Origin) -> Result<Place, UpstreamError> {
         if terms.config.proxy.is_none() {
-            return Ok(Place::Origin(origin.clone()));
+            return Ok(Place::Origin(origin.clone(), terms.only));
         }
         terms.guard.judge_unresolved(&origin.host, origin.port).map_err(UpstreamError::Denied)?;
         Ok(match origin.scheme {
             Scheme::Http => Place::Parent,
-            Scheme::Https => Place::Origin(origin.clone()),
+            Scheme::Https => Place::Origin(origin.clone(), None),
         })
     }
 

@@ -43,14 +43,14 @@ impl Upstream {
     /// A connection to the place that no request has used yet, or a link that several share.
     pub(super) async fn open(&self, terms: Terms<'_>, place: Place, fresh: bool) -> Result<Ready, UpstreamError> {
         match &place {
-            Place::Origin(origin) if origin.scheme == Scheme::Https && terms.http2 => {
+            Place::Origin(origin, _) if origin.scheme == Scheme::Https && terms.http2 => {
                 self.open_shared(terms, &place, origin, fresh).await
             }
-            Place::Origin(origin) => self.open_origin(terms, origin, false).await?.ready(),
+            Place::Origin(origin, _) => self.open_origin(terms, origin, false).await?.ready(),
             Place::Parent => {
                 let parent =
                     terms.config.proxy.as_ref().expect("a place at the parent is only taken where there is one");
-                let stream = Stream::Plain(dial::connect_parent(&self.resolver, terms.config, parent).await?.stream);
+                let stream = Stream::Plain(dial::connect_parent(&self.resolver, terms, parent).await?.stream);
                 Ok(Ready(Kind::Own(Box::new(Connection::new(stream, place, terms)))))
             }
         }
@@ -97,7 +97,7 @@ impl Upstream {
 
     /// A connection that no other request uses before this one is on its way.
     pub(super) async fn open_alone(&self, terms: Terms<'_>, place: Place) -> Result<Ready, UpstreamError> {
-        let Place::Origin(origin) = &place else { return self.open(terms, place, true).await };
+        let Place::Origin(origin, _) = &place else { return self.open(terms, place, true).await };
         let http2 = origin.scheme == Scheme::Https && terms.http2 && !self.links.wants_http1(&place);
         match self.open_origin(terms, origin, http2).await? {
             New::Http1(connection) => Ok(Ready(Kind::Own(connection))),
@@ -108,7 +108,7 @@ impl Upstream {
     /// The handshakes belong to getting ready: slow ones cost no gap between requests.
     async fn open_origin(&self, terms: Terms<'_>, origin: &Origin, http2: bool) -> Result<New, UpstreamError> {
         let (Dialled { stream, until }, early) = self.reach(terms, &origin.host, origin.port).await?;
-        let place = || Place::Origin(origin.clone());
+        let place = || Place::Origin(origin.clone(), terms.only);
         let own = |stream| New::Http1(Box::new(Connection::new(stream, place(), terms)));
         if origin.scheme == Scheme::Http {
             return Ok(own(Stream::Plain(stream)));
@@ -142,11 +142,11 @@ impl Upstream {
         port: u16,
     ) -> Result<(Dialled, Bytes), UpstreamError> {
         let Some(parent) = &terms.config.proxy else {
-            let dialled = dial::connect(&self.resolver, terms.guard, terms.config, host, port).await?;
+            let dialled = dial::connect(&self.resolver, terms, host, port).await?;
             return Ok((dialled, Bytes::new()));
         };
         terms.guard.judge_unresolved(host, port).map_err(UpstreamError::Denied)?;
-        let Dialled { stream, until } = dial::connect_parent(&self.resolver, terms.config, parent).await?;
+        let Dialled { stream, until } = dial::connect_parent(&self.resolver, terms, parent).await?;
         let opening = parent::open_tunnel(stream, parent, host, port);
         let (stream, early) = timeout_at(until, opening).await.map_err(|_| UpstreamError::ConnectTimeout)??;
         Ok((Dialled { stream, until }, early))

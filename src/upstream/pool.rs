@@ -5,6 +5,7 @@
 //! limits how many connections come back, so the pool needs no limit for each host, only one for all.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,18 +22,19 @@ const MOST_IDLE: usize = 1024;
 /// Where a connection leads. Plain requests through a parent proxy share its connections, whatever their origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
-    Origin(Origin),
+    /// With the address, where lanes go by address: a connection to another one would be another lane's.
+    Origin(Origin, Option<IpAddr>),
     Parent,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     /// Held for one look-up, never across an await.
-    idle: Mutex<Idle>,
+    idle: Mutex<IdleConnections>,
 }
 
 #[derive(Debug, Default)]
-struct Idle {
+struct IdleConnections {
     /// In the order in which they came back.
     #[expect(clippy::vec_box, reason = "all callers have it in a box, and taking it out would copy it")]
     places: HashMap<Place, Vec<Box<Connection>>>,
@@ -81,7 +83,7 @@ impl Pool {
     }
 }
 
-impl Idle {
+impl IdleConnections {
     /// Closes the eighth that has been idle for longest: so many at once that looking through all of them is cheap.
     fn make_room(&mut self) {
         let mut times: Vec<Instant> =

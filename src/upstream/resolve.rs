@@ -1,120 +1,168 @@
-//! Names to addresses: the system's resolver with a time limit, one look-up at a time for a name, and a bounded cache.
+//! Names to addresses: the system's resolver with a time limit and bounded caches.
 //!
 //! The system's resolver (files, DNS, mDNS as the machine is set up) gives no TTL, so answers are kept for a fixed
-//! short while; see docs/decisions/0002-system-resolver.md.
+//! short while; see docs/decisions/0002-system-resolver.md. Who may look up what, and when, is decided in `lookups.rs`.
 
-use std::net::IpAddr;
+use std::fmt;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dashmap::DashMap;
-use tokio::sync::OnceCell;
+use quick_cache::sync::Cache;
 use tokio::time::{Instant, timeout};
 
 use super::error::UpstreamError;
+use super::lookups::{LookedUp, Lookup, Lookups, LookupsFull};
 use crate::clock;
 use crate::politeness::HostKey;
+use crate::politeness::visit::ClientId;
 
 /// How long an answer is used. A polite crawler visits a host once a second, so this saves nearly every look-up, and a
 /// moved site is found within a minute.
 const KEEP: Duration = Duration::from_secs(60);
-/// How long "no such name" is believed.
+/// How long "no such name" is believed, and that a name takes too long.
 const KEEP_FAILURE: Duration = Duration::from_secs(5);
-/// Names kept. At about 200 bytes each, 2 MB.
+/// How long a name that resolved is looked up before names that may not exist.
+const PROVEN: Duration = Duration::from_secs(3600);
+/// Names kept, of either kind. At about 200 bytes each, 2 MB. Dead names never push out good ones.
 const MOST: usize = 10_000;
 
-#[derive(Debug, Default)]
 pub struct Resolver {
-    names: DashMap<HostKey, Arc<OnceCell<Answer>>>,
+    lookups: Arc<Lookups>,
+    known: Arc<KnownNames>,
+    /// How long an answer is used.
+    keep: Duration,
 }
 
-#[derive(Debug)]
-struct Answer {
-    addresses: Result<Arc<[IpAddr]>, String>,
+/// What look-ups have found.
+struct KnownNames {
+    answers: Cache<HostKey, ResolvedName>,
+    failures: Cache<HostKey, FailedName>,
+    /// The address of a host that was reached last, for hosts with several.
+    reached: Cache<HostKey, IpAddr>,
+}
+
+#[derive(Clone)]
+struct ResolvedName {
+    addresses: Arc<[IpAddr]>,
+    at: Instant,
+}
+
+#[derive(Clone)]
+struct FailedName {
+    /// The resolver's words; none if it took too long.
+    why: Option<Arc<str>>,
     until: Instant,
 }
 
+impl Default for Resolver {
+    fn default() -> Self {
+        Resolver::new(Arc::new(ask_system), KEEP)
+    }
+}
+
 impl Resolver {
+    /// A resolver that asks this function, on threads of its own, and uses an answer for so long.
+    pub fn new(lookup: Arc<Lookup>, keep: Duration) -> Self {
+        let (answers, failures, reached) = (Cache::new(MOST), Cache::new(MOST), Cache::new(MOST));
+        let known = Arc::new(KnownNames { answers, failures, reached });
+        let keeper = known.clone();
+        let lookups = Lookups::new(lookup, move |host, found| keeper.keep(host, found));
+        Resolver { lookups, known, keep }
+    }
+
     /// All addresses of a host. An IP literal is its own address.
-    pub async fn lookup(&self, host: &HostKey, limit: Duration) -> Result<Arc<[IpAddr]>, UpstreamError> {
+    pub async fn lookup(
+        &self,
+        host: &HostKey,
+        client: ClientId,
+        limit: Duration,
+    ) -> Result<Arc<[IpAddr]>, UpstreamError> {
         if let Some(ip) = host.ip() {
             return Ok(Arc::new([ip]));
         }
-        let cell = self.cell(host);
-        // The first to ask looks up; if its client leaves, the next one in line goes on.
-        let answer = timeout(limit, cell.get_or_init(|| ask_system(host))).await;
-        match answer {
-            Ok(answer) => answer.addresses.clone().map_err(UpstreamError::Dns),
-            Err(_) => Err(UpstreamError::DnsTimeout),
-        }
-    }
-
-    fn cell(&self, host: &HostKey) -> Arc<OnceCell<Answer>> {
         let now = clock::now();
-        if let Some(cell) = self.names.get(host).map(|entry| entry.clone())
-            && cell.get().is_none_or(|answer| answer.until > now)
+        if let Some(known) = self.known.of(host, self.keep, now) {
+            return known;
+        }
+        let asking = self.lookups.ask(host, client, self.known.is_proven(host, now));
+        // By then all that wait now have an answer, or have given up. Spread, or they all come back at once.
+        let mut asking =
+            asking.map_err(|LookupsFull| UpstreamError::DnsBusy(limit + limit.mul_f64(fastrand::f64())))?;
+        match timeout(limit, asking.found()).await {
+            Ok(found) => found.map_err(UpstreamError::Dns),
+            Err(_) => {
+                // A name that no thread came to may be a good one.
+                if asking.is_running() {
+                    self.known.fail(host, None);
+                }
+                Err(UpstreamError::DnsTimeout)
+            }
+        }
+    }
+
+    /// The addresses in the order in which to try them one by one: first the one that was reached last, then by number,
+    /// so that all workers and all names of a machine agree.
+    pub(super) fn in_order(&self, host: &HostKey, addresses: &[IpAddr]) -> Vec<IpAddr> {
+        let mut order = addresses.to_vec();
+        order.sort_unstable();
+        order.dedup();
+        if order.len() > 1
+            && let Some(reached) = self.known.reached.get(host)
+            && let Some(place) = order.iter().position(|ip| *ip == reached)
         {
-            return cell;
+            order[..=place].rotate_right(1);
         }
-        if self.names.len() >= MOST {
-            self.make_room(now);
-        }
-        let cell = Arc::new(OnceCell::new());
-        self.names.insert(host.clone(), cell.clone());
-        cell
+        order
     }
 
-    /// Forgets what has expired; if that is nothing, forgets everything rather than fail a new name. A look-up that is
-    /// under way goes on, it is only not shared.
-    fn make_room(&self, now: Instant) {
-        self.names.retain(|_, cell| cell.get().is_none_or(|answer| answer.until > now));
-        if self.names.len() >= MOST {
-            self.names.clear();
+    /// Remembers which address of a host answers.
+    pub(super) fn reached(&self, host: &HostKey, ip: IpAddr) {
+        if host.ip().is_none() && self.known.reached.get(host) != Some(ip) {
+            self.known.reached.insert(host.clone(), ip);
         }
     }
 }
 
-async fn ask_system(host: &HostKey) -> Answer {
-    let addresses = match tokio::net::lookup_host((host.as_str(), 0)).await {
-        Ok(found) => {
-            let mut ips: Vec<IpAddr> = found.map(|address| address.ip()).collect();
-            ips.dedup();
-            if ips.is_empty() { Err("no address".to_owned()) } else { Ok(ips.into()) }
+impl KnownNames {
+    fn of(&self, host: &HostKey, keep: Duration, now: Instant) -> Option<Result<Arc<[IpAddr]>, UpstreamError>> {
+        if let Some(answer) = self.answers.get(host).filter(|answer| now < answer.at + keep) {
+            return Some(Ok(answer.addresses));
         }
-        Err(error) => Err(resolver_words(&error.to_string())),
-    };
-    let keep = if addresses.is_ok() { KEEP } else { KEEP_FAILURE };
-    Answer { addresses, until: clock::now() + keep }
+        let failed = self.failures.get(host).filter(|failed| now < failed.until)?;
+        Some(Err(failed.why.map_or(UpstreamError::DnsTimeout, |why| UpstreamError::Dns(why.as_ref().to_owned()))))
+    }
+
+    fn is_proven(&self, host: &HostKey, now: Instant) -> bool {
+        self.answers.get(host).is_some_and(|answer| now < answer.at + PROVEN)
+    }
+
+    fn keep(&self, host: &HostKey, found: &LookedUp) {
+        match found {
+            Ok(addresses) => {
+                self.answers.insert(host.clone(), ResolvedName { addresses: addresses.clone(), at: clock::now() });
+                self.failures.remove(host);
+            }
+            Err(why) => self.fail(host, Some(why)),
+        }
+    }
+
+    fn fail(&self, host: &HostKey, why: Option<&str>) {
+        let failed = FailedName { why: why.map(Arc::from), until: clock::now() + KEEP_FAILURE };
+        self.failures.insert(host.clone(), failed);
+    }
 }
 
-fn resolver_words(text: &str) -> String {
-    text.strip_prefix("failed to lookup address information: ").unwrap_or(text).to_owned()
+fn ask_system(name: &str) -> std::io::Result<Vec<IpAddr>> {
+    Ok((name, 0).to_socket_addrs()?.map(|address| address.ip()).collect())
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver").finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMIT: Duration = Duration::from_secs(5);
-
-    #[tokio::test]
-    async fn localhost_has_an_address_and_is_remembered() {
-        let resolver = Resolver::default();
-        let host = HostKey::parse("localhost").unwrap();
-        let found = resolver.lookup(&host, LIMIT).await.unwrap();
-        assert!(found.iter().all(IpAddr::is_loopback));
-        assert!(Arc::ptr_eq(&found, &resolver.lookup(&host, LIMIT).await.unwrap()));
-    }
-
-    #[tokio::test]
-    async fn a_full_cache_forgets_instead_of_failing() {
-        let resolver = Resolver::default();
-        for n in 0..MOST {
-            let answer = Answer { addresses: Ok(Arc::new([])), until: clock::now() + KEEP };
-            let host = HostKey::parse(&format!("h{n}.test")).unwrap();
-            resolver.names.insert(host, Arc::new(OnceCell::new_with(Some(answer))));
-        }
-        resolver.lookup(&HostKey::parse("localhost").unwrap(), LIMIT).await.unwrap();
-        assert!(resolver.names.len() <= MOST);
-    }
-}
+#[path = "resolve_tests.rs"]
+mod tests;

@@ -13,8 +13,8 @@ const REQUIRED: [(char, &[RangeInclusive<u32>]); 2] =
 /// Statements that need a resolver, a hundred thousand hosts or a worker that hangs, and the unit tests that check them.
 const ELSEWHERE: [(&str, &str, &str); 7] = [
     ("X2", "src/upstream/guard.rs", "fn one_private_address_spoils_the_set"),
-    ("X14", "src/upstream/resolve.rs", "fn localhost_has_an_address_and_is_remembered"),
-    ("X15", "src/upstream/resolve.rs", "fn a_full_cache_forgets_instead_of_failing"),
+    ("X14", "src/upstream/resolve_tests.rs", "fn localhost_has_an_address_and_is_remembered"),
+    ("X15", "src/upstream/resolve_tests.rs", "fn a_full_cache_forgets_instead_of_failing"),
     ("X55", "src/gate/busiest.rs", "fn a_hundred_thousand_hosts_have_no_more_series_than_a_hundred"),
     ("X58", "src/admin/health.rs", "fn a_line_that_does_not_move_is_told"),
     ("X58", "src/gate/line.rs", "gate.overdue() >= Duration::from_secs(19)"),

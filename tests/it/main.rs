@@ -75,6 +75,7 @@ mod limits;
 mod logs;
 mod meanwhile;
 mod metrics;
+mod names;
 mod pacing;
 mod proxy_tls;
 mod proxy_tls_http2;

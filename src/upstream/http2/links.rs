@@ -114,9 +114,8 @@ impl Links {
 
     /// Whether the origin is believed to want HTTP/1.1.
     pub(in crate::upstream) fn wants_http1(&self, place: &Place) -> bool {
-        let is_http1 = |opening: &Opening| {
-            matches!(opening.opened.get(), Some(Opened::Http1(until)) if *until > clock::now())
-        };
+        let is_http1 =
+            |opening: &Opening| matches!(opening.opened.get(), Some(Opened::Http1(until)) if *until > clock::now());
         self.places.lock().get(place).is_some_and(|openings| openings.iter().any(is_http1))
     }
 

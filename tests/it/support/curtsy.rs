@@ -2,7 +2,9 @@
 //!
 //! The one file of the tests that knows how curtsy is built and started.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use curtsy::app::{Apply, Listeners, Running};
@@ -38,7 +40,23 @@ impl Curtsy {
         config.listen = vec![Listen::Tcp(listen.parse().expect("an address literal"))];
         change(&mut config);
         let listeners = Listeners::bind(&config).expect("loopback has free ports");
-        let running = Running::start(config, listeners).expect("these settings are sound");
+        Self::running(Running::start(config, listeners).expect("these settings are sound"))
+    }
+
+    /// Starts one for which this function knows the addresses of names.
+    pub(crate) fn resolving(
+        lookup: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
+        let mut config = config();
+        config.listen = vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))];
+        change(&mut config);
+        let listeners = Listeners::bind(&config).expect("loopback has free ports");
+        let running = Running::start_resolving(config, listeners, Arc::new(lookup));
+        Self::running(running.expect("these settings are sound"))
+    }
+
+    fn running(running: Running) -> Self {
         let (address, admin) = (running.proxy_address(), running.admin_address().expect("it has an admin listener"));
         Curtsy { running: Some(running), address, admin }
     }

@@ -136,6 +136,11 @@ impl Wire {
         }
     }
 
+    /// This end's address.
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.stream.local_addr().expect("a connected socket")
+    }
+
     pub(crate) fn peer(&self) -> SocketAddr {
         self.stream.peer_addr().expect("a connected socket")
     }

@@ -160,7 +160,7 @@ fn wait(told: &Explanation) -> String {
     };
     match told.refusal.as_deref() {
         Some("host-cooling") => format!("{starts}; refused until then (the host is held or paused)"),
-        Some("breaker-open") => format!("{starts}; refused until then (the host only failed lately)"),
+        Some("breaker-open") => format!("{starts}; refused until then (the origin only failed lately)"),
         Some(_) => format!("{starts}; refused for now, as nobody waits that long"),
         None => starts,
     }

@@ -190,7 +190,6 @@ fn held(host: &Host) -> Option<String> {
         Some("retry-after") => "the host asked for it (Retry-After)",
         Some("quota") => "the host's quota is used up",
         Some("backoff") => "it refused the last requests",
-        Some("breaker") => "it only failed lately",
         _ => "its robots.txt was refused, or it is remembered",
     };
     Some(format!("for {seconds}, until {}: {cause}", host.held_until.as_deref().unwrap_or("?")))
@@ -220,13 +219,16 @@ fn concurrency(host: &Host) -> String {
 }
 
 fn breaker(host: &Host) -> Option<String> {
-    let failures = host.breaker.failures;
-    match (host.breaker.state.as_str(), &host.breaker.until) {
-        ("closed", _) if failures == 0 => None,
-        ("closed", _) => Some(format!("closed, after {failures} failed in a row")),
-        (_, Some(until)) => Some(format!("open until {until}, after {failures} failed in a row")),
-        _ => Some("half-open: one request at a time is on trial".to_owned()),
-    }
+    let origins = host.breaker.origins.iter().map(|at| {
+        let (origin, failures) = (printable(&at.origin), at.failures);
+        match (at.state.as_str(), &at.until) {
+            ("closed", _) => format!("{origin} closed, after {failures} failed in a row"),
+            (_, Some(until)) => format!("{origin} open until {until}, after {failures} failed in a row"),
+            _ => format!("{origin} half-open: one request at a time is on trial"),
+        }
+    });
+    let origins: Vec<String> = origins.collect();
+    (!origins.is_empty()).then(|| origins.join("; "))
 }
 
 fn set(host: &Host) -> Option<String> {

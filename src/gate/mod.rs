@@ -27,10 +27,10 @@ use tokio::time::Instant;
 use crate::clock;
 use crate::events::Events;
 use crate::metrics::Metrics;
-use crate::politeness::HostKey;
 use crate::politeness::policy::{Mode, Policy, PolicyBook};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{ClientId, Refusal, Visit};
+use crate::politeness::visit::{ClientId, OriginId, Refusal, Visit};
+use crate::politeness::{HostKey, Origin};
 use crate::store::Health;
 
 use self::line::Line;
@@ -173,6 +173,12 @@ impl Gate {
     /// A client by whatever tells it apart: user, name or address.
     pub fn client(&self, who: impl Hash) -> ClientId {
         ClientId(self.key.hash_one(who))
+    }
+
+    /// An origin as visits name it.
+    pub fn origin(&self, origin: &Origin) -> OriginId {
+        // Half of the hash: two origins of one host that share a number are a matter of one in four billions.
+        OriginId(self.key.hash_one(origin) as u32)
     }
 
     /// New numbers. Grants nobody a fresh burst.

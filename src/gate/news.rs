@@ -6,21 +6,22 @@ use serde_json::json;
 
 use super::view::{Pause, Wanted};
 use super::{Gate, now};
-use crate::politeness::HostKey;
 use crate::politeness::breaker;
 use crate::politeness::lane::{Lesson, View};
 use crate::politeness::pace::{self, Cause, What};
 use crate::politeness::policy::Delays;
 use crate::politeness::time::Timestamp;
+use crate::politeness::{HostKey, Origin};
 
 impl Gate {
-    pub(super) fn tell(&self, host: Option<&HostKey>, lesson: &Lesson, now: Timestamp) {
+    pub(super) fn tell(&self, host: Option<&HostKey>, origin: Option<&Origin>, lesson: &Lesson, now: Timestamp) {
         let host = host.map_or("(hosts that found no room)", HostKey::as_str);
         if let Some(change) = &lesson.pace {
             self.tell_of_pace(host, change, lesson, now);
         }
         if let Some(change) = &lesson.breaker {
-            self.tell_of_breaker(host, change, now);
+            let origin = origin.map(Origin::to_string).unwrap_or_default();
+            self.tell_of_breaker(host, &origin, change, now);
         }
         let (before, after) = lesson.concurrency;
         if after < before {
@@ -77,7 +78,7 @@ impl Gate {
         });
     }
 
-    fn tell_of_breaker(&self, host: &str, change: &breaker::Change, now: Timestamp) {
+    fn tell_of_breaker(&self, host: &str, origin: &str, change: &breaker::Change, now: Timestamp) {
         match change {
             breaker::Change::Opened { until, why } => {
                 self.metrics.lessons.breaker_openings.inc();
@@ -86,13 +87,28 @@ impl Gate {
                     breaker::Why::Throttled(times) => format!("{times} refusals in a row at the largest delay"),
                 };
                 let for_s = until.since(now).as_secs_f64();
-                tracing::warn!(event = "breaker.opened", host, for_s, why, "a host is left alone for a while");
-                self.events.tell("breaker.opened", Some(host), || json!({ "held_s": for_s, "why": why }));
+                tracing::warn!(
+                    event = "breaker.opened",
+                    host,
+                    origin,
+                    for_s,
+                    why,
+                    "an origin is left alone for a while"
+                );
+                self.events.tell(
+                    "breaker.opened",
+                    Some(host),
+                    || json!({ "origin": origin, "held_s": for_s, "why": why }),
+                );
             }
             breaker::Change::Closed { since } => {
                 let open_s = now.since(*since).as_secs_f64();
-                tracing::info!(event = "breaker.closed", host, open_s, "a host answers again");
-                self.events.tell("breaker.closed", Some(host), || json!({ "why": "it answers again" }));
+                tracing::info!(event = "breaker.closed", host, origin, open_s, "an origin answers again");
+                self.events.tell(
+                    "breaker.closed",
+                    Some(host),
+                    || json!({ "origin": origin, "why": "it answers again" }),
+                );
             }
         }
     }

@@ -11,12 +11,12 @@ use super::shared_lane::{SharedLane, State};
 use super::{Gate, now};
 use crate::clock;
 use crate::metrics::tally::{OTHERS, Row};
-use crate::politeness::HostKey;
 use crate::politeness::lane::{Lane, Lesson, Obstacle};
 use crate::politeness::policy::{Delays, Mode};
 use crate::politeness::signals::Signals;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Ticket};
+use crate::politeness::{HostKey, Origin};
 
 /// Leave to make one visit.
 #[derive(Debug)]
@@ -58,14 +58,22 @@ impl Stay {
     }
 
     /// Has the lane taught, and what it learned kept and told.
-    pub(super) fn learn(&self, now: Timestamp, teach: impl FnOnce(&mut Lane) -> Option<Lesson>) {
+    pub(super) fn learn(
+        &self,
+        now: Timestamp,
+        origin: Option<&Origin>,
+        teach: impl FnOnce(&mut Lane) -> Option<Lesson>,
+    ) {
         let lesson = self.lane.with(now, |state| {
             let lesson = teach(&mut state.lane);
+            if let Some(origin) = origin {
+                state.lane.name_origin(self.gate.origin(origin), origin);
+            }
             self.gate.registry.keep_news(&self.lane, state, now);
             lesson
         });
         if let Some(lesson) = lesson {
-            self.gate.tell(self.lane.host(), &lesson, now);
+            self.gate.tell(self.lane.host(), origin, &lesson, now);
         }
     }
 
@@ -73,7 +81,7 @@ impl Stay {
     #[cold]
     fn report_late(&self, now: Timestamp) {
         let book = self.gate.book.load();
-        self.learn(now, |lane| lane.report(self.ticket, SERVED, &book.schooling, now));
+        self.learn(now, None, |lane| lane.report(self.ticket, SERVED, &book.schooling, now));
     }
 }
 
@@ -136,6 +144,11 @@ impl Permit {
 
     /// The response head is in, as of just now, or will never be.
     pub fn report(&mut self, outcome: Outcome, now: Timestamp) {
+        self.report_of(None, outcome, now);
+    }
+
+    /// The same, and says which origin it is about, so that people can be told if that fails.
+    pub fn report_of(&mut self, origin: Option<&Origin>, outcome: Outcome, now: Timestamp) {
         let Some(stay) = &mut self.0 else { return };
         if outcome == SERVED && !stay.is_heeded {
             // Most answers are so, and telling it when the visit leaves is one look into the lane less.
@@ -145,7 +158,7 @@ impl Permit {
         let (stay, ticket) = (&*stay, stay.ticket);
         let book = stay.gate.book.load();
         let mut would_wait = None;
-        stay.learn(now, |lane| {
+        stay.learn(now, origin, |lane| {
             let lesson = lane.report(ticket, outcome, &book.schooling, now);
             would_wait = lane.would_wait(ticket, now);
             lesson

@@ -16,6 +16,7 @@ use super::shared_lane::{Entered, SharedLane, Told};
 use super::{Gate, now};
 use crate::clock;
 use crate::metrics::Stage;
+use crate::politeness::Origin;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Refusal, Ticket, Visit};
 use crate::timer::Timer;
@@ -146,11 +147,11 @@ impl Place {
         }
     }
 
-    /// The connection could not be made.
-    pub fn failed(&self) {
+    /// The connection to this origin could not be made.
+    pub fn failed(&self, origin: &Origin) {
         let Some(Standing { stay, .. }) = self.standing() else { return };
         let (now, book) = (now(), stay.gate.book.load());
-        stay.learn(now, |lane| lane.unreachable(stay.ticket, &book.schooling, now));
+        stay.learn(now, Some(origin), |lane| lane.unreachable(stay.ticket, &book.schooling, now));
     }
 
     /// Has people know a visit that waits by this.

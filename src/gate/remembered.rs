@@ -80,6 +80,7 @@ mod tests {
     use super::*;
     use crate::clock;
     use crate::gate::{Bounds, Memories, Wanted};
+    use crate::politeness::Origin;
     use crate::politeness::policy::PolicyBook;
     use crate::store::{Keep, Overrides, Store};
 
@@ -123,7 +124,7 @@ mod tests {
         let gate = gate(store);
         let at = host("a.test");
         let eight = Duration::from_secs(8);
-        assert_eq!(gate.foresee(&at, Duration::ZERO).delays.effective(), eight);
+        assert_eq!(gate.foresee(&at, &Origin::of_tunnel(at.clone(), 80), Duration::ZERO).delays.effective(), eight);
         let (forgotten, view) = gate.forget(&at).unwrap();
         assert!(forgotten.learned && view.delays.learned.is_zero());
         let kept = gate.registry.store().host("a.test").unwrap();

@@ -12,10 +12,11 @@ use serde_json::json;
 
 use super::shared_lane::{SharedLane, State};
 use super::{Gate, now};
-use crate::politeness::HostKey;
 use crate::politeness::lane::{Breaker, Condition, Expectation, Forgotten, View};
 use crate::politeness::policy::{Delays, Mode, Overrides};
 use crate::politeness::time::Timestamp;
+use crate::politeness::visit::Visit;
+use crate::politeness::{HostKey, Origin};
 
 /// Which hosts are to be listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,14 +138,16 @@ impl Gate {
         }
     }
 
-    /// What a visit that came now could expect, if robots.txt asked it for this delay.
-    pub fn foresee(&self, host: &HostKey, crawl_delay: Duration) -> Expectation {
-        let (now, stranger) = (now(), self.client("somebody who is not in line"));
+    /// What a visit to this origin of a host could expect that came now, if robots.txt asked it for this delay.
+    pub fn foresee(&self, host: &HostKey, origin: &Origin, crawl_delay: Duration) -> Expectation {
+        let now = now();
+        let stranger = self.client("somebody who is not in line");
+        let visit = Visit { origin: self.origin(origin), crawl_delay, ..Visit::new(stranger, 0) };
         if let Some(lane) = self.registry.known(host) {
-            return lane.look(|state| state.lane.foresee(stranger, crawl_delay, now));
+            return lane.look(|state| state.lane.foresee(&visit, now));
         }
         if let Some(lane) = self.registry.remembered(host, &self.book.load(), now) {
-            return lane.foresee(stranger, crawl_delay, now);
+            return lane.foresee(&visit, now);
         }
         let policy = self.policy(host);
         let robots = if policy.mode == Mode::Off { Duration::ZERO } else { crawl_delay };
@@ -349,6 +352,10 @@ mod tests {
     use crate::politeness::policy::{Policy, PolicyBook};
     use crate::store::{Keep, Store};
 
+    fn origin(name: &str) -> Origin {
+        Origin::of_tunnel(host(name), 80)
+    }
+
     fn host(name: &str) -> HostKey {
         HostKey::parse(name).unwrap()
     }
@@ -459,13 +466,16 @@ mod tests {
         let gate = gate(1);
         gate.steer(&host("a.test"), &delay(1)).unwrap();
         assert_eq!(gate.steer(&host("b.test"), &delay(9)), Err(NoRoom));
-        assert_eq!(gate.foresee(&host("c.test"), Duration::ZERO).delays.effective(), Duration::from_secs(1));
+        assert_eq!(
+            gate.foresee(&host("c.test"), &origin("c.test"), Duration::ZERO).delays.effective(),
+            Duration::from_secs(1)
+        );
     }
 
     #[test]
     fn of_a_host_nobody_knows_only_the_policy_can_be_foreseen() {
         let gate = gate(10);
-        let expected = gate.foresee(&host("a.test"), Duration::from_secs(4));
+        let expected = gate.foresee(&host("a.test"), &origin("a.test"), Duration::from_secs(4));
         assert_eq!((expected.delays.effective(), expected.objection), (Duration::from_secs(4), None));
         assert_eq!(gate.hosts(), 0, "asking makes no lane");
     }

@@ -55,6 +55,7 @@ async fn visit(world: Arc<World>, seed: u64) {
     let host = HostKey::parse(&format!("h{number}.test")).unwrap();
     let visit = Visit {
         client: ClientId(dice.u64(..5)),
+        origin: OriginId(dice.u32(..2)),
         url: dice.u64(..50),
         urgency: dice.u8(..8),
         retry: dice.u8(..20) == 0,
@@ -78,7 +79,7 @@ async fn pass(world: &World, number: u64, host: &HostKey, visit: Visit, mut dice
     }
     sleep(some(&mut dice, 400)).await;
     if dice.u8(..10) == 0 {
-        return place.failed();
+        return place.failed(&Origin::of_tunnel(host.clone(), 81));
     }
     let Ok(mut permit) = place.turn().await else { return };
     if dice.u8(..10) == 0 {

@@ -36,7 +36,7 @@ impl Lessons {
                 "curtsy_concurrency_reductions_total",
                 "Times a host was given fewer requests at once than configured.",
             ),
-            breaker_openings: counter("curtsy_breaker_openings_total", "Times a host was given up for a while."),
+            breaker_openings: counter("curtsy_breaker_openings_total", "Times an origin was given up for a while."),
             retries: counter("curtsy_retries_total", "Requests sent again after a refusal."),
             jobs_stopped: counter("curtsy_jobs_stopped_total", "Named clients stopped because all they did failed."),
         }

@@ -38,8 +38,11 @@ pub(super) struct Board {
 impl Board {
     pub(super) fn new(registry: &Registry) -> Self {
         let by_state = by_state(registry, "curtsy_hosts_by_state", "Hosts that have a lane, by what they are doing.");
-        let breakers =
-            self::by_state(registry, "curtsy_breakers", "Hosts that are given up for a while, by their breaker.");
+        let breakers = self::by_state(
+            registry,
+            "curtsy_breakers",
+            "Hosts with an origin that is given up for a while, by the worst breaker.",
+        );
         Board {
             queued: gauge(registry, "curtsy_queued_requests", "Requests that wait for their turn."),
             hosts: gauge(registry, "curtsy_hosts", "Hosts that have a lane."),

@@ -1,17 +1,30 @@
-//! The breaker: a host that only fails is left alone for a while, then tried with one request at a time.
+//! A breaker: an origin that only fails is left alone for a while, then tried with one request at a time.
 //!
-//! Closed, it counts failures in a row. Enough of them open it: nobody starts until the cooldown has passed. Then visits
-//! are on trial ([`Breaker::is_open`]; the lane lets one at a time): if one is served, the breaker closes; if it fails,
-//! it opens again for twice as long; if it is told "too fast", the host lives but wants peace, so the breaker stays as it
-//! was and cools down once more.
+//! Closed, it counts failures in a row. Enough of them open it: no request starts until the cooldown has passed. Then one
+//! request at a time is a trial. If it is served, the breaker closes; if it fails, the breaker opens again for twice as
+//! long; if it is told "too fast", the origin lives but wants peace, so the breaker cools down once more.
 //!
-//! Promises: answers to what began before the cooldown had passed change nothing; while nothing fails, it costs a
+//! It belongs to an origin and not to a host, because a client chooses the port: failures at a closed port, or of a broken
+//! service beside a good one, say nothing about the others. The same holds for status 500 and timeouts, which only the
+//! server behind that port can cause. A host that is down as a whole is found out by each of its origins.
+//!
+//! A client also chooses what to ask for, so one client alone does not give an origin up for the others:
+//! - If all failures in the row are one client's, the first request of any other client is a trial at once.
+//! - After a cooldown the trial belongs to the client that was refused first and did not fail the last trial.
+//!   [`HEIR_WAIT`] after the time that client was told, any client may have it.
+//!
+//! Promises: answers to requests that began before the breaker opened change nothing; while nothing fails, it costs a
 //! comparison.
 
 use std::time::Duration;
 
 use super::signals::Answer;
 use super::time::Timestamp;
+use super::visit::{ClientId, Ticket};
+
+/// How long a trial is kept for the client that was told to come back for it. Retry loops add a second or two of jitter;
+/// a client that never returns costs the others no more than this.
+pub const HEIR_WAIT: Duration = Duration::from_secs(5);
 
 /// How much failure is borne.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +49,12 @@ impl Default for Tolerance {
 pub struct Breaker {
     failures: u16,
     throttled: u16,
+    blame: Blame,
     open: Option<Open>,
+    /// The request that is on trial.
+    trial: Option<Ticket>,
+    /// The client that the next trial is kept for.
+    heir: Option<Heir>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +63,23 @@ struct Open {
     until: Timestamp,
     cooldown: Duration,
     why: Why,
+    /// The client whose trial failed last.
+    failed: Option<ClientId>,
+}
+
+/// Which clients the failures in a row belong to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Blame {
+    #[default]
+    Nobody,
+    One(ClientId),
+    Several,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Heir {
+    client: ClientId,
+    due: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,11 +90,20 @@ pub enum Why {
     Throttled(u16),
 }
 
-/// Nobody starts before this time.
+/// No request starts before this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotUntil {
     pub time: Timestamp,
     pub why: Why,
+}
+
+/// What a breaker says to a request that wants to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ruling {
+    Free,
+    /// It may begin, and decides whether the breaker closes.
+    Trial,
+    Refused(NotUntil),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +115,8 @@ pub enum Change {
 /// What became of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
+    pub ticket: Ticket,
+    pub client: ClientId,
     /// When it began: was called to make its connection ready, or sent.
     pub began: Timestamp,
     pub answer: Answer,
@@ -83,26 +129,58 @@ impl Breaker {
         Breaker::default()
     }
 
-    /// What a visit would be told that wanted to start now; nothing if it might.
+    /// What a request of this client would be told that wanted to begin now.
+    pub fn ruling(&self, client: ClientId, now: Timestamp) -> Ruling {
+        let Some(Open { until, why, .. }) = self.open else { return Ruling::Free };
+        let refused = |time: Timestamp| Ruling::Refused(NotUntil { time, why });
+        match (self.blame, self.heir) {
+            _ if self.trial.is_some() => refused(until.max(now)),
+            (Blame::One(failed), _) if failed != client && matches!(why, Why::Failures(_)) => Ruling::Trial,
+            _ if now < until => refused(until),
+            (_, Some(heir)) if heir.client != client && now < heir.due + HEIR_WAIT => refused(heir.due + HEIR_WAIT),
+            _ => Ruling::Trial,
+        }
+    }
+
+    /// This request is the trial, until it has ended or left.
+    pub fn begin_trial(&mut self, ticket: Ticket) {
+        self.trial = Some(ticket);
+    }
+
+    /// A client was refused and told to come back at `due`.
+    pub fn told(&mut self, client: ClientId, due: Timestamp) {
+        let Some(open) = self.open else { return };
+        if self.heir.is_none() && open.failed != Some(client) && self.blame != Blame::One(client) {
+            self.heir = Some(Heir { client, due });
+        }
+    }
+
+    /// The request has left, with or without an answer.
+    pub fn left(&mut self, ticket: Ticket) {
+        self.trial.take_if(|trial| *trial == ticket);
+    }
+
+    /// Until when requests are refused, and why. `None` if one might be a trial now.
     pub fn refusal(&self, now: Timestamp) -> Option<NotUntil> {
         let Open { until, why, .. } = self.open?;
         (now < until).then_some(NotUntil { time: until, why })
     }
 
-    /// Whether nobody may start, or whoever does is on trial.
+    /// Whether requests are refused or on trial.
     pub fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// From when on visits are on trial, if it is open.
-    pub fn trials_from(&self) -> Option<Timestamp> {
-        self.open.map(|open| open.until)
+    /// When it opened, if it is open.
+    pub fn open_since(&self) -> Option<Timestamp> {
+        self.open.map(|open| open.since)
     }
 
     pub fn heard(&mut self, ending: Ending, tolerance: &Tolerance, now: Timestamp) -> Option<Change> {
+        let is_trial = self.trial.take_if(|trial| *trial == ending.ticket).is_some();
         match self.open {
             None => self.count(ending, tolerance, now),
-            Some(open) if ending.began >= open.until => self.probed(open, ending.answer, tolerance, now),
+            Some(open) if is_trial || ending.began >= open.until => self.probed(open, ending, tolerance, now),
             Some(_) => None,
         }
     }
@@ -112,6 +190,11 @@ impl Breaker {
         *self = Breaker::new();
     }
 
+    /// Whether it is as if nothing had ever failed.
+    pub fn is_well(&self) -> bool {
+        self.open.is_none() && self.failures == 0 && self.throttled == 0
+    }
+
     /// Failures in a row, up to now.
     pub fn failures(&self) -> u16 {
         self.failures
@@ -119,43 +202,55 @@ impl Breaker {
 
     fn count(&mut self, ending: Ending, tolerance: &Tolerance, now: Timestamp) -> Option<Change> {
         match ending.answer {
-            Answer::Failed => self.failures = self.failures.saturating_add(1),
+            Answer::Failed => self.fail(ending.client),
             // It answers.
-            Answer::Success | Answer::Neutral => *self = Breaker::new(),
+            Answer::Success | Answer::Neutral => self.close(),
             Answer::Throttled => {
-                self.failures = 0;
+                (self.failures, self.blame) = (0, Blame::Nobody);
                 self.throttled = self.throttled.saturating_add(ending.at_limit.into());
             }
         }
+        let open = Open { since: now, until: now, cooldown: tolerance.cooldown, why: Why::Failures(0), failed: None };
         if tolerance.failures > 0 && self.failures >= tolerance.failures {
-            Some(self.open(Why::Failures(self.failures), tolerance.cooldown, now, now))
+            Some(self.open(Open { why: Why::Failures(self.failures), ..open }, now))
         } else if tolerance.throttled > 0 && self.throttled >= tolerance.throttled {
             // Holds grow longer than the first cooldown long before it comes to this.
-            Some(self.open(Why::Throttled(self.throttled), tolerance.longest_cooldown, now, now))
+            let (why, cooldown) = (Why::Throttled(self.throttled), tolerance.longest_cooldown);
+            Some(self.open(Open { why, cooldown, ..open }, now))
         } else {
             None
         }
     }
 
-    fn probed(&mut self, open: Open, answer: Answer, tolerance: &Tolerance, now: Timestamp) -> Option<Change> {
-        let Open { since, cooldown, why, .. } = open;
-        match answer {
+    fn fail(&mut self, client: ClientId) {
+        self.failures = self.failures.saturating_add(1);
+        self.blame = match self.blame {
+            Blame::Nobody => Blame::One(client),
+            Blame::One(other) if other == client => Blame::One(client),
+            Blame::One(_) | Blame::Several => Blame::Several,
+        };
+    }
+
+    fn probed(&mut self, open: Open, ending: Ending, tolerance: &Tolerance, now: Timestamp) -> Option<Change> {
+        match ending.answer {
             Answer::Success | Answer::Neutral => {
                 self.close();
-                Some(Change::Closed { since })
+                Some(Change::Closed { since: open.since })
             }
             Answer::Failed => {
-                self.failures = self.failures.saturating_add(1);
-                let longer = cooldown.saturating_mul(2).min(tolerance.longest_cooldown).max(cooldown);
-                Some(self.open(Why::Failures(self.failures), longer, since, now))
+                self.fail(ending.client);
+                let longer = open.cooldown.saturating_mul(2).min(tolerance.longest_cooldown).max(open.cooldown);
+                let (why, failed) = (Why::Failures(self.failures), Some(ending.client));
+                Some(self.open(Open { cooldown: longer, why, failed, ..open }, now))
             }
-            Answer::Throttled => Some(self.open(why, cooldown, since, now)),
+            Answer::Throttled => Some(self.open(open, now)),
         }
     }
 
-    fn open(&mut self, why: Why, cooldown: Duration, since: Timestamp, now: Timestamp) -> Change {
-        let until = now + cooldown;
-        self.open = Some(Open { since, until, cooldown, why });
+    fn open(&mut self, open: Open, now: Timestamp) -> Change {
+        let (until, why) = (now + open.cooldown, open.why);
+        self.open = Some(Open { until, ..open });
+        self.heir = None;
         Change::Opened { until, why }
     }
 }
@@ -168,10 +263,60 @@ mod tests {
         Timestamp::from_millis(1_000_000 + seconds * 1_000)
     }
 
-    /// A visit that begins and ends at once.
+    const ALICE: ClientId = ClientId(1);
+    const MALLORY: ClientId = ClientId(2);
+    const TICKET: Ticket = Ticket { number: 0, generation: 0 };
+
+    fn ending(client: ClientId, answer: Answer, began: Timestamp) -> Ending {
+        Ending { ticket: TICKET, client, began, answer, at_limit: false }
+    }
+
+    /// A visit of a client that begins and ends at once.
+    fn visit_of(client: ClientId, breaker: &mut Breaker, answer: Answer, now: Timestamp) -> Option<Change> {
+        match breaker.ruling(client, now) {
+            Ruling::Free => {}
+            Ruling::Trial => breaker.begin_trial(TICKET),
+            Ruling::Refused(until) => panic!("refused: {until:?}"),
+        }
+        breaker.heard(ending(client, answer, now), &Tolerance::default(), now)
+    }
+
     fn visit(breaker: &mut Breaker, answer: Answer, now: Timestamp) -> Option<Change> {
-        assert_eq!(breaker.refusal(now), None);
-        breaker.heard(Ending { began: now, answer, at_limit: false }, &Tolerance::default(), now)
+        visit_of(ALICE, breaker, answer, now)
+    }
+
+    fn is_refused(breaker: &Breaker, client: ClientId, now: Timestamp) -> bool {
+        matches!(breaker.ruling(client, now), Ruling::Refused(_))
+    }
+
+    /// X66: what one client asks for must not close an origin to another.
+    #[test]
+    fn failures_of_one_client_are_tried_by_another_at_once() {
+        let mut breaker = opened(at(0));
+        assert!(is_refused(&breaker, ALICE, at(1)));
+        assert_eq!(breaker.ruling(MALLORY, at(1)), Ruling::Trial);
+        breaker.begin_trial(TICKET);
+        assert!(is_refused(&breaker, ClientId(3), at(1)), "one at a time");
+        breaker.left(TICKET);
+        assert_eq!(visit_of(MALLORY, &mut breaker, Answer::Success, at(1)), Some(Change::Closed { since: at(0) }));
+        // If that one fails as well, the origin is given up for all.
+        let mut breaker = opened(at(0));
+        visit_of(MALLORY, &mut breaker, Answer::Failed, at(1));
+        assert!([ALICE, MALLORY, ClientId(3)].into_iter().all(|client| is_refused(&breaker, client, at(60))));
+    }
+
+    /// X66: who keeps failing gets no trial while another waits for one.
+    #[test]
+    fn the_trial_is_for_the_client_that_was_refused_first_and_not_for_the_one_that_failed() {
+        let mut breaker = opened(at(0));
+        visit_of(MALLORY, &mut breaker, Answer::Failed, at(0));
+        breaker.told(MALLORY, at(60));
+        assert_eq!(breaker.ruling(MALLORY, at(60)), Ruling::Trial, "no other client waits");
+        breaker.told(ALICE, at(62));
+        breaker.told(ClientId(3), at(63));
+        assert!(is_refused(&breaker, MALLORY, at(60)) && is_refused(&breaker, ClientId(3), at(63)));
+        assert_eq!(breaker.ruling(ALICE, at(60)), Ruling::Trial);
+        assert_eq!(breaker.ruling(MALLORY, at(62) + HEIR_WAIT), Ruling::Trial, "it is kept for a moment only");
     }
 
     fn opened(now: Timestamp) -> Breaker {
@@ -254,17 +399,14 @@ mod tests {
     fn what_left_before_it_opened_changes_nothing() {
         let mut breaker = opened(at(0));
         for answer in [Answer::Success, Answer::Failed, Answer::Throttled] {
-            assert_eq!(
-                breaker.heard(Ending { began: at(0), answer, at_limit: false }, &Tolerance::default(), at(40)),
-                None
-            );
+            assert_eq!(breaker.heard(ending(ALICE, answer, at(0)), &Tolerance::default(), at(40)), None);
         }
         assert_eq!(until(&breaker, at(5)), Some(at(30)));
     }
 
     #[test]
     fn giving_up_on_a_host_that_only_refuses_is_optional() {
-        let refused = Ending { began: at(0), answer: Answer::Throttled, at_limit: true };
+        let refused = Ending { at_limit: true, ..ending(ALICE, Answer::Throttled, at(0)) };
         let mut breaker = Breaker::new();
         for _ in 0..1_000 {
             assert_eq!(breaker.heard(refused, &Tolerance::default(), at(0)), None);
@@ -284,8 +426,7 @@ mod tests {
         let off = Tolerance { failures: 0, ..Tolerance::default() };
         let mut breaker = Breaker::new();
         for _ in 0..100 {
-            let ending = Ending { began: at(0), answer: Answer::Failed, at_limit: false };
-            assert_eq!(breaker.heard(ending, &off, at(0)), None);
+            assert_eq!(breaker.heard(ending(ALICE, Answer::Failed, at(0)), &off, at(0)), None);
         }
         let mut breaker = opened(at(0));
         breaker.close();

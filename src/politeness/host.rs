@@ -135,6 +135,12 @@ impl Scheme {
 }
 
 impl Origin {
+    /// The origin that a CONNECT tunnel leads to. What is inside is unknown; all but port 80 is taken for HTTPS.
+    pub fn of_tunnel(host: HostKey, port: u16) -> Self {
+        let scheme = if port == Scheme::Http.default_port() { Scheme::Http } else { Scheme::Https };
+        Origin { scheme, host, port }
+    }
+
     /// Host and port as they stand in a Host field: IPv6 in brackets, the scheme's own port left out.
     pub fn authority(&self) -> String {
         if self.port == self.scheme.default_port() {

@@ -29,6 +29,7 @@
 
 mod admission;
 mod drain;
+mod failing;
 mod free;
 mod lessons;
 mod memory;
@@ -58,6 +59,7 @@ use self::shadow::Shadow;
 use self::steering::Steering;
 
 pub use self::admission::{Expectation, Joined, Objection};
+pub use self::failing::FailingOrigin;
 pub use self::lessons::Lesson;
 pub use self::memory::Memory;
 pub use self::steering::Forgotten;
@@ -211,6 +213,9 @@ impl Lane {
     /// The visit is gone, wherever it stood. Tickets of visits that have left are ignored.
     pub fn leave(&mut self, ticket: Ticket, now: Timestamp) {
         let Some(entry) = self.roll.remove(ticket) else { return };
+        if let Some(lessons) = &mut self.lessons {
+            lessons.breakers.left(entry.origin, ticket);
+        }
         match entry.phase {
             Phase::Waiting => self.queue.leave(ticket.number),
             Phase::Preparing | Phase::Ready => self.called.retain(|number| *number != ticket.number),
@@ -300,7 +305,7 @@ impl Lane {
         self.roll.len() > 0
             || self.paused
             || self.steering.is_some()
-            || self.breaker().is_some_and(|breaker| breaker.is_open())
+            || self.lessons.as_ref().is_some_and(|lessons| lessons.breakers.any_refused(now))
             || self.turns.owes(self.policy.burst, now)
             || self.returns.as_ref().is_some_and(|returns| returns.owes(now))
     }

@@ -4,12 +4,13 @@
 //! to do comes out as a value, so every decision can be tested without a socket and replayed from its arguments.
 //!
 //! In reading order: `host` names what is paced; [`time`] and [`visit`] are the words; [`policy`] the numbers; [`turns`]
-//! says when, [`queue`] who; [`signals`] reads what an answer says about time and [`pace`] learns from it; [`breaker`],
-//! [`jobs`] and [`retries`] say when to stop trying; [`lane`] brings them together and answers "what next?"; [`audit`]
+//! says when, [`queue`] who; [`signals`] reads what an answer says about time and [`pace`] learns from it; [`breaker`]
+//! (one for each failing origin, in `breakers`), [`jobs`] and [`retries`] say when to stop trying; [`lane`] brings them together and answers "what next?"; [`audit`]
 //! watches the sends.
 
 pub mod audit;
 pub mod breaker;
+mod breakers;
 mod host;
 pub mod jobs;
 pub mod lane;

@@ -8,11 +8,12 @@ use smallvec::SmallVec;
 
 use super::pace::Epoch;
 use super::time::Timestamp;
-use super::visit::{ClientId, Ticket};
+use super::visit::{ClientId, OriginId, Ticket};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) client: ClientId,
+    pub(super) origin: OriginId,
     pub(super) url: u64,
     pub(super) urgency: u8,
     pub(super) retry: bool,
@@ -147,12 +148,6 @@ impl Roll {
         self.slots[number as usize].entry.as_ref().expect("queue and called hold only visits on the roll")
     }
 
-    /// Visits under way that were sent before `time`.
-    pub(super) fn started_before(&self, time: Timestamp) -> usize {
-        let entries = self.slots.iter().filter_map(|slot| slot.entry.as_ref());
-        entries.filter(|entry| entry.phase == Phase::Started && entry.since < time).count()
-    }
-
     /// A visit that waits for the host again has this deadline.
     pub(super) fn watch(&mut self, deadline: Timestamp) {
         self.first_deadline = self.first_deadline.min(deadline);
@@ -216,6 +211,7 @@ mod tests {
     fn entry(deadline: u64, phase: Phase) -> Entry {
         Entry {
             client: ClientId(1),
+            origin: OriginId::default(),
             url: 1,
             urgency: 3,
             retry: false,

@@ -62,7 +62,7 @@ pub struct Turns {
     spacing: Spacing,
     last_sent: Option<Timestamp>,
     held_until: Timestamp,
-    /// A shared ledger refused a turn until then.
+    /// A shared ledger, or a failed connection attempt, has taken the turn until then.
     elsewhere: Timestamp,
     /// People closed the host until then.
     closed_until: Timestamp,
@@ -169,6 +169,17 @@ impl Turns {
     /// Others who share this host's turns took them: no claim before `until`. Unlike a hold it empties no bucket.
     pub fn taken_elsewhere(&mut self, until: Timestamp) {
         self.elsewhere = self.elsewhere.max(until);
+    }
+
+    /// Until when others, or failed connection attempts, have taken the turns.
+    pub fn taken_until(&self) -> Timestamp {
+        self.elsewhere
+    }
+
+    /// A connection attempt that began then has failed. It costs the host's next turn, as a request would: a host that
+    /// refuses connections is not to be asked faster than one that answers.
+    pub fn charge_attempt(&mut self, began: Timestamp) {
+        self.elsewhere = self.earliest(began) + self.spacing.delay;
     }
 
     /// Nobody before `until`, at people's wish: unlike a hold it can be shortened, and ends no hold when it is taken back.

@@ -12,10 +12,15 @@ use super::time::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientId(pub u64);
 
+/// The origin a visit is for, as a number: a keyed hash of scheme, host and port. Failures are counted by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OriginId(pub u32);
+
 /// One wish to send one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
     pub client: ClientId,
+    pub origin: OriginId,
     /// A hash of the URL. With the client it tells who comes back as told.
     pub url: u64,
     /// RFC 9218 urgency: 0 goes first, 3 is usual. Orders only a client's own visits.
@@ -36,8 +41,8 @@ pub const USUAL_URGENCY: u8 = 3;
 impl Visit {
     /// As most are: neither urgent nor again, as patient as the policy, and robots.txt asks for nothing.
     pub fn new(client: ClientId, url: u64) -> Self {
-        let (max_wait, crawl_delay) = (None, Duration::ZERO);
-        Visit { client, url, urgency: USUAL_URGENCY, retry: false, max_wait, crawl_delay, denied: false }
+        let (origin, max_wait, crawl_delay) = (OriginId::default(), None, Duration::ZERO);
+        Visit { client, origin, url, urgency: USUAL_URGENCY, retry: false, max_wait, crawl_delay, denied: false }
     }
 }
 
@@ -68,7 +73,7 @@ pub enum Refusal {
     HostCooling {
         retry_after: Option<Duration>,
     },
-    /// The host has only failed lately.
+    /// The origin has only failed lately.
     BreakerOpen {
         retry_after: Duration,
     },

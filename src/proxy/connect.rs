@@ -22,8 +22,8 @@ use super::wish::Wish;
 use super::{Settings, Worker, help, label, probe, tunnel};
 use crate::gate::{Label, Place};
 use crate::metrics::{Handshake, Outcome};
-use crate::politeness::HostKey;
 use crate::politeness::visit::Visit;
+use crate::politeness::{HostKey, Origin};
 use crate::upstream::{Denied, LaneAddresses, Stream, Terms, UpstreamError};
 
 /// A tunnel that a client asks for.
@@ -67,15 +67,16 @@ pub(super) async fn connect(
     }
     let asking = in_flight.as_ref().expect("a request is in flight until it is answered");
     let (peer, address) = (asking.peer(), asking.address());
+    let origin = Origin::of_tunnel(host.clone(), port);
     let wish = Wish::of(&parts.headers, user.as_deref());
     let job = Job::begin(&worker.shared, wish.name())?;
     let terms = settings.terms().of(wish.client(&worker.shared.gate, peer));
     let lanes = worker.upstream.lanes(terms, settings.config.politeness.key, &host).await?;
     let heard = robots::ask_about_tunnel(worker, settings, &host, port, &parts).await;
     let heard = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
-    let visit = wish.visit(&worker.shared.gate, &parts.uri, peer, heard);
+    let visit = wish.visit(&worker.shared.gate, &origin, &parts.uri, peer, heard);
     let label = || label::of_tunnel(Who { name: job.name(), address }, &host, port, &parts.headers);
-    let opening = open(worker, terms, lanes, visit, (&host, port), label).await;
+    let opening = open(worker, terms, lanes, visit, &origin, label).await;
     let OpenTunnel { place, budget, stream, early } =
         opening.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     // The tunnel is open, but nothing of the client's goes into it before the turn. It is charged when the first request
@@ -110,7 +111,7 @@ async fn open(
     terms: Terms<'_>,
     lanes: LaneAddresses,
     visit: Visit,
-    (host, port): (&HostKey, u16),
+    origin: &Origin,
     label: impl Fn() -> Label,
 ) -> Result<OpenTunnel, Failure> {
     let mut lanes = lanes.into_iter().peekable();
@@ -119,12 +120,13 @@ async fn open(
         let mut place = worker.shared.gate.join(&lane.budget, visit)?;
         place.known_as(&label);
         place.called().await?;
-        let error = match worker.upstream.tunnel(Terms { only: lane.address, ..terms }, host, port).await {
+        let error = match worker.upstream.tunnel(Terms { only: lane.address, ..terms }, &origin.host, origin.port).await
+        {
             Ok((stream, early)) => return Ok(OpenTunnel { place, budget: lane.budget, stream, early }),
             Err(error) => error,
         };
         if error.blames_the_origin() {
-            place.failed();
+            place.failed(origin);
         }
         if !error.is_unreachable() || lanes.peek().is_none() {
             return Err(error.into());

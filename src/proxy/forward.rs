@@ -49,7 +49,7 @@ pub(super) async fn forward(
     let job = Job::begin(&worker.shared, wish.name())?;
     let heard = robots::ask(worker, settings, origin, &parts).await;
     let heard = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
-    let visit = wish.visit(&worker.shared.gate, &parts.uri, peer, heard);
+    let visit = wish.visit(&worker.shared.gate, origin, &parts.uri, peer, heard);
     let may_teach = lesson::may_come(&parts);
     let identity = settings.config.upstream.via.then_some(&worker.shared.identity);
     let (received, safe) = (parts.version, parts.method.is_safe());

@@ -81,8 +81,7 @@ pub(super) async fn ask_about_tunnel(
     port: u16,
     parts: &Parts,
 ) -> Result<Heard, Failure> {
-    let scheme = if port == 80 { Scheme::Http } else { Scheme::Https };
-    let origin = Origin { scheme, host: host.clone(), port };
+    let origin = Origin::of_tunnel(host.clone(), port);
     look(worker, settings, &origin, parts, About::Everything).await
 }
 

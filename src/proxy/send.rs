@@ -183,7 +183,7 @@ impl<'a> Errand<'a> {
     fn ready(&self, place: &Place, ready: Result<Ready, UpstreamError>) -> Result<Ready, UpstreamError> {
         ready.inspect_err(|error| {
             if error.blames_the_origin() {
-                place.failed();
+                place.failed(self.origin);
             }
         })
     }
@@ -200,12 +200,12 @@ impl<'a> Errand<'a> {
         match &outcome {
             Ok(Answer::Response(response)) => {
                 let signals = self.signals(response.status(), response.headers(), heard);
-                permit.report(Outcome::Heard(signals), heard);
+                permit.report_of(Some(self.origin), Outcome::Heard(signals), heard);
             }
             Ok(Answer::Switched(..)) => permit.report(Outcome::Opened, heard),
             // What can be sent again has not failed yet.
             Err(Unanswered { error, again: None }) if error.blames_the_origin() => {
-                permit.report(Outcome::Failed, heard);
+                permit.report_of(Some(self.origin), Outcome::Failed, heard);
             }
             Err(_) => {}
         }

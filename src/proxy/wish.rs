@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, Uri};
 
 use super::robots::Heard;
 use crate::gate::Gate;
+use crate::politeness::Origin;
 use crate::politeness::visit::{ClientId, USUAL_URGENCY, Visit};
 
 /// Who asks: the user, else the name that the client gives itself, else its address. As in [`Wish`], for those who want
@@ -67,10 +68,11 @@ impl<'a> Wish<'a> {
         self.client.map_or(peer, |name| gate.client(name))
     }
 
-    pub(super) fn visit(&self, gate: &Gate, uri: &Uri, peer: ClientId, heard: Heard) -> Visit {
+    pub(super) fn visit(&self, gate: &Gate, origin: &Origin, uri: &Uri, peer: ClientId, heard: Heard) -> Visit {
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         Visit {
             client: self.client(gate, peer),
+            origin: gate.origin(origin),
             url: digest(path),
             urgency: self.own_urgency.or(self.urgency).unwrap_or(USUAL_URGENCY),
             retry: false,
@@ -128,6 +130,7 @@ mod tests {
 
     use super::*;
     use crate::gate::{Bounds, Memories};
+    use crate::politeness::HostKey;
     use crate::politeness::policy::PolicyBook;
     use crate::store::{Keep, Store};
 
@@ -162,7 +165,9 @@ mod tests {
                 request.headers_mut().append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
             }
             let (parts, ()) = request.into_parts();
-            let in_lane = Wish::of(&parts.headers, user).visit(&gate, &parts.uri, peer, Heard::default()).client;
+            let origin = Origin::of_tunnel(HostKey::parse("a.test").unwrap(), 80);
+            let visit = Wish::of(&parts.headers, user).visit(&gate, &origin, &parts.uri, peer, Heard::default());
+            let in_lane = visit.client;
             assert_eq!(client(&gate, &parts.headers, user, peer), in_lane, "{user:?} {fields:?}");
         }
     }

@@ -298,10 +298,10 @@ fn by_lane(refusal: visit::Refusal) -> Words {
         ),
         visit::Refusal::BreakerOpen { .. } => (
             StatusCode::SERVICE_UNAVAILABLE,
-            "Host left alone for a while",
+            "Origin left alone for a while",
             "breaker-open",
             "destination_unavailable",
-            "this host has only failed lately, so it is tried again later",
+            "this origin (scheme, host and port) has only failed lately, so it is tried again later",
         ),
         visit::Refusal::ShuttingDown { .. } => (
             StatusCode::SERVICE_UNAVAILABLE,

@@ -132,7 +132,7 @@ async fn take_place(way: &Way<'_>, origin: &Origin) -> Result<Option<Place>, Str
     if !takes_turn && !gate.is_held(&budget) {
         return Ok(None);
     }
-    let visit = Visit { urgency: 0, ..Visit::new(gate.client("robots.txt"), 0) };
+    let visit = Visit { urgency: 0, origin: gate.origin(origin), ..Visit::new(gate.client("robots.txt"), 0) };
     let mut place = gate.join(&budget, visit).map_err(refused)?;
     place.called().await.map_err(refused)?;
     Ok(Some(place))

@@ -77,7 +77,7 @@ fn a_host_is_shown_with_what_decides_about_it() {
         ("queued", json!(0)),
         ("in_flight", json!(0)),
         ("concurrency", json!({"effective": 4, "configured": 4})),
-        ("breaker", json!({"state": "closed", "failures": 0, "until": null})),
+        ("breaker", json!({"state": "closed", "failures": 0, "until": null, "origins": []})),
         ("paused", json!(false)),
         ("overrides", json!({"delay_ms": null, "burst": null, "concurrency": null})),
     ] {

@@ -77,6 +77,7 @@ mod meanwhile;
 mod metrics;
 mod names;
 mod pacing;
+mod poison;
 mod proxy_tls;
 mod proxy_tls_http2;
 mod quotas;

@@ -199,5 +199,7 @@ fn a_robots_txt_that_fails_closes_no_breaker() {
     assert_eq!(curtsy.get(&one.url("/")).refusal(), "breaker-open");
     thread::sleep(ms(1_100));
     assert_eq!(curtsy.get(&other.url("/")).refusal(), "robots-unreachable");
+    // That was another origin: the trial of the first is still to come, and fails.
+    assert_eq!(curtsy.get(&one.url("/")).status(), 500);
     assert_eq!(curtsy.get(&one.url("/")).refusal(), "breaker-open");
 }

@@ -55,10 +55,17 @@ fn pieces(admin: &Admin, host: &Host, key: &HostKey) -> Vec<(&'static str, Html)
         ("floor", floor),
         ("errors", Html::number(host.error_streak)),
         ("successes", Html::number(host.success_streak)),
-        ("breaker", Html::text(&host.breaker.state)),
+        ("breaker", Html::text(&breaker(host))),
         ("visits", Html::number(host.visits)),
         ("waiting", waiting(admin, key)),
     ]
+}
+
+/// "closed", or the origins that are not.
+fn breaker(host: &Host) -> String {
+    let open = host.breaker.origins.iter().filter(|origin| origin.state != "closed");
+    let open: Vec<String> = open.map(|origin| format!("{}: {}", origin.origin, origin.state)).collect();
+    if open.is_empty() { host.breaker.state.clone() } else { open.join(", ") }
 }
 
 /// What could not be paced one by one, which nobody would guess from the numbers.

@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn what_was_served_is_counted_from_point_to_point() {
         let view = Lane::new(Policy { delay: Duration::from_secs(2), ..Policy::default() }, 0).view(Timestamp::START);
-        let with = |visits, queued| View { visits, queued, ..view };
+        let with = |visits, queued| View { visits, queued, ..view.clone() };
         let now = Timestamp::from_millis(1_000_000);
         let mut track = Track::new(Some(&with(10, 0)), now);
         track.take(Some(&with(19, 4)), Some(now), now + STEP);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admin::time::{millis, moment, seconds};
 use crate::politeness::HostKey;
-use crate::politeness::lane::{self, View};
+use crate::politeness::lane::{self, FailingOrigin, View};
 use crate::politeness::policy::{self, Delays, Mode};
 use crate::politeness::time::Timestamp;
 
@@ -108,6 +108,18 @@ pub struct Breaker {
     /// In a row.
     pub failures: u16,
     pub until: Option<String>,
+    /// The origins of the host that have failed lately. What stands above is of the worst of them.
+    #[serde(default)]
+    pub origins: Vec<OriginBreaker>,
+}
+
+/// The breaker of one origin.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OriginBreaker {
+    pub origin: String,
+    pub state: String,
+    pub failures: u16,
+    pub until: Option<String>,
 }
 
 /// What people set; the rest is the configuration's.
@@ -203,13 +215,27 @@ impl Delay {
 
 impl Breaker {
     fn new(view: &View) -> Breaker {
-        let (state, until) = match view.breaker {
-            lane::Breaker::Closed => ("closed", None),
-            lane::Breaker::Open(refusal) => ("open", moment(refusal.time)),
-            lane::Breaker::Trial => ("half-open", None),
-        };
-        Breaker { state: state.to_owned(), failures: view.failures, until }
+        let (state, until) = breaker(view.breaker);
+        let origins = view.failing.iter().map(OriginBreaker::new).collect();
+        Breaker { state, failures: view.failures, until, origins }
     }
+}
+
+impl OriginBreaker {
+    fn new(failing: &FailingOrigin) -> OriginBreaker {
+        let (state, until) = breaker(failing.breaker);
+        OriginBreaker { origin: failing.origin.to_string(), state, failures: failing.failures, until }
+    }
+}
+
+/// Its state, and until when it is open.
+fn breaker(breaker: lane::Breaker) -> (String, Option<String>) {
+    let (state, until) = match breaker {
+        lane::Breaker::Closed => ("closed", None),
+        lane::Breaker::Open(refusal) => ("open", moment(refusal.time)),
+        lane::Breaker::Trial => ("half-open", None),
+    };
+    (state.to_owned(), until)
 }
 
 impl Overrides {

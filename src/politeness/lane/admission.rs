@@ -56,9 +56,9 @@ impl Lane {
         let line = if self.is_draining() { Rank::Retry } else { rank };
         let expected = self.expected(line, visit.client, visit.urgency, now);
         let deadline = self.admit(&visit, rank, expected, now)?;
-        let Visit { client, url, urgency, retry, denied, .. } = visit;
+        let Visit { client, origin, url, urgency, retry, denied, .. } = visit;
         let (phase, epoch) = (Phase::Waiting, None);
-        let ticket = self.roll.enter(Entry { client, url, urgency, retry, phase, since: now, deadline, epoch });
+        let ticket = self.roll.enter(Entry { client, origin, url, urgency, retry, phase, since: now, deadline, epoch });
         let (client, urgency) = self.stands_as(client, urgency);
         self.queue.join(ticket.number, line, client, urgency);
         let shadow = if denied { None } else { self.shadow_joins(ticket, now) };
@@ -105,6 +105,9 @@ impl Lane {
             Rank::Returning => expected.max(now) + self.policy.max_wait,
             Rank::Retry | Rank::Newcomer => now + patience,
         };
+        if let Some(until) = self.refused_by_breaker(visit.origin, visit.client, now).filter(|_| !self.paused) {
+            return Err(self.broken(visit.origin, visit.client, visit.url, expected.max(until), now));
+        }
         let Some(objection) = self.objection(rank, patience, deadline, expected, now) else {
             return Ok(self.drain.as_ref().map_or(deadline, |drain| drain.before_end(deadline)));
         };
@@ -122,7 +125,7 @@ impl Lane {
         })
     }
 
-    /// What speaks against letting a visit in.
+    /// What speaks against letting a visit in, its origin aside.
     fn objection(
         &self,
         rank: Rank,
@@ -134,8 +137,6 @@ impl Lane {
         let at_once = self.queue.is_empty() && expected <= now;
         if self.paused {
             Some(Objection::Paused)
-        } else if self.refused_by_breaker(now) {
-            Some(Objection::Broken)
         } else if self.held_or_closed_until() > now + patience {
             Some(Objection::Held)
         } else if rank == Rank::Newcomer && self.queue.len() >= self.policy.max_queue && !at_once {
@@ -147,8 +148,10 @@ impl Lane {
         }
     }
 
-    /// What would become of a newcomer of whom robots.txt asks for this delay. Changes nothing.
-    pub fn foresee(&self, client: ClientId, crawl_delay: Duration, now: Timestamp) -> Expectation {
+    /// What would become of a newcomer. Of its wishes only the client, the origin and the crawl delay count. Changes
+    /// nothing.
+    pub fn foresee(&self, visit: &Visit, now: Timestamp) -> Expectation {
+        let &Visit { client, origin, crawl_delay, .. } = visit;
         let delays = Delays { robots: self.delays.robots.max(crawl_delay), ..self.delays };
         let spaced = self.turns.memory().last_sent.map_or(now, |last| last + delays.effective());
         let mut start = self.expected(Rank::Newcomer, client, USUAL_URGENCY, now);
@@ -161,6 +164,10 @@ impl Lane {
         let why = self.obstacle(now).map_or_else(|| delays.why(), Obstacle::word);
         let patience = self.policy.max_wait;
         let objection = self.objection(Rank::Newcomer, patience, now + patience, start, now);
+        if let Some(until) = self.refused_by_breaker(origin, client, now).filter(|_| !self.paused) {
+            let start = start.max(until);
+            return Expectation { delays, why: "breaker", start, objection: Some(Objection::Broken) };
+        }
         Expectation { delays, why, start, objection }
     }
 
@@ -168,12 +175,7 @@ impl Lane {
         if self.paused {
             return Refusal::HostCooling { retry_after: None };
         }
-        let retry_after = self.tell(client, url, expected, now);
-        if self.refused_by_breaker(now) {
-            Refusal::BreakerOpen { retry_after }
-        } else {
-            Refusal::HostCooling { retry_after: Some(retry_after) }
-        }
+        Refusal::HostCooling { retry_after: Some(self.tell(client, url, expected, now)) }
     }
 
     pub(super) fn tell(&mut self, client: ClientId, url: u64, expected: Timestamp, now: Timestamp) -> Duration {

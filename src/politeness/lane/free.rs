@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use super::Lane;
+use crate::politeness::breaker::Ruling;
 use crate::politeness::roll::{Entry, Phase};
 use crate::politeness::signals::Signals;
 use crate::politeness::time::Timestamp;
@@ -19,7 +20,8 @@ impl Lane {
     #[must_use]
     pub fn walk_in(&mut self, visit: &Visit, now: Timestamp) -> Option<Ticket> {
         self.heed_robots(visit.crawl_delay, now);
-        if !(self.comes_first() && self.has_room() && self.turns.next_claim(now) <= now) {
+        let is_free = self.is_free_for(visit, now);
+        if !(is_free && self.turns.next_claim(now) <= now) {
             return None;
         }
         let ticket = self.enter(visit, Phase::Preparing, now);
@@ -32,7 +34,7 @@ impl Lane {
     #[must_use]
     pub fn walk_through(&mut self, visit: &Visit, now: Timestamp) -> Option<Ticket> {
         self.heed_robots(visit.crawl_delay, now);
-        let is_free = self.comes_first() && self.has_room() && self.turns.claim(now).is_ok();
+        let is_free = self.is_free_for(visit, now) && self.turns.claim(now).is_ok();
         is_free.then(|| self.enter(visit, Phase::Claimed, now))
     }
 
@@ -69,19 +71,20 @@ impl Lane {
     }
 
     fn enter(&mut self, visit: &Visit, phase: Phase, now: Timestamp) -> Ticket {
-        let &Visit { client, url, urgency, retry, max_wait, .. } = visit;
+        let &Visit { client, origin, url, urgency, retry, max_wait, .. } = visit;
         let deadline = now + self.policy.max_wait.min(max_wait.unwrap_or(Duration::MAX));
-        self.roll.enter(Entry { client, url, urgency, retry, phase, since: now, deadline, epoch: None })
+        self.roll.enter(Entry { client, origin, url, urgency, retry, phase, since: now, deadline, epoch: None })
     }
 
-    /// Whether nobody was called or told to come back before.
-    fn comes_first(&self) -> bool {
-        self.called.is_empty() && self.returns.is_none()
+    /// Whether nobody was called or told to come back before, and its origin is not failing.
+    fn is_free_for(&self, visit: &Visit, now: Timestamp) -> bool {
+        let comes_first = self.called.is_empty() && self.returns.is_none();
+        comes_first && self.has_room() && self.ruling(visit.origin, visit.client, now) == Ruling::Free
     }
 
     /// Whether nothing but the turn can keep somebody who is alone here.
     fn has_room(&self) -> bool {
-        let open = self.enforced() && !self.paused && !self.is_on_trial();
+        let open = self.enforced() && !self.paused;
         open && self.queue.is_empty() && self.in_flight() < self.places.limit()
     }
 }

@@ -1,17 +1,17 @@
 //! What a lane learns from answers, and from their absence: a pace, and when to leave a host alone.
 //!
 //! Most hosts never teach anything, so what is learned is kept apart and only where there is something. The pace gives a
-//! delay, a limit of visits in flight and holds; an open breaker is a hold too, and after it one visit at a time is on
-//! trial.
+//! delay, a limit of visits in flight and holds. Breakers are in `failing`.
 
 use std::time::Duration;
 
 use super::Lane;
-use crate::politeness::breaker::{self, Breaker, Ending, Tolerance};
+use crate::politeness::breaker::{self, Ending, Tolerance};
+use crate::politeness::breakers::Breakers;
 use crate::politeness::pace::{self, Epoch, Heard, Learning, Pace, What};
 use crate::politeness::policy::Schooling;
 use crate::politeness::retries::Budget;
-use crate::politeness::roll::Phase;
+use crate::politeness::roll::{Entry, Phase};
 use crate::politeness::signals::{Answer, Signals};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Ticket};
@@ -20,9 +20,9 @@ use crate::politeness::visit::{Outcome, Ticket};
 #[derive(Debug)]
 pub(super) struct Lessons {
     learning: Learning,
-    tolerance: Tolerance,
+    pub(super) tolerance: Tolerance,
     pub(super) pace: Pace,
-    breaker: Breaker,
+    pub(super) breakers: Breakers,
     retries: Budget,
     /// Of the first tries, how many may become second ones.
     retry_share: f64,
@@ -43,12 +43,19 @@ impl Lessons {
     fn new(schooling: &Schooling) -> Self {
         let Schooling { learning, tolerance, ref retrying } = *schooling;
         let retry_share = retrying.budget;
-        Lessons { learning, tolerance, pace: Pace::new(), breaker: Breaker::new(), retries: Budget::new(), retry_share }
+        Lessons {
+            learning,
+            tolerance,
+            pace: Pace::new(),
+            breakers: Breakers::default(),
+            retries: Budget::new(),
+            retry_share,
+        }
     }
 
     /// Whether it is as if nothing had ever been learned.
     fn is_worth_keeping(&self, now: Timestamp) -> bool {
-        self.breaker.is_open() || self.pace.memory(now).is_some() || self.pace.held_until() > now
+        !self.breakers.is_empty() || self.pace.memory(now).is_some() || self.pace.held_until() > now
     }
 }
 
@@ -74,13 +81,7 @@ impl Lane {
             Outcome::Opened => None,
             Outcome::Failed => Some(Signals::FAILED),
         };
-        self.learn(entry.epoch, signals, entry.since, schooling, now)
-    }
-
-    /// The connection of a visit that was called could not be made.
-    pub fn unreachable(&mut self, ticket: Ticket, schooling: &Schooling, now: Timestamp) -> Option<Lesson> {
-        let entry = *self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Preparing)?;
-        self.learn(None, Some(Signals::FAILED), entry.since, schooling, now)
+        self.learn(ticket, &entry, signals, schooling, now)
     }
 
     /// Takes a retry from the host's budget, if there is one left.
@@ -108,22 +109,9 @@ impl Lane {
         self.lessons.as_ref().map(|lessons| &lessons.pace)
     }
 
-    pub fn breaker(&self) -> Option<&Breaker> {
-        self.lessons.as_ref().map(|lessons| &lessons.breaker)
-    }
-
     /// Visits that may be in flight, as things stand.
     pub fn concurrency(&self) -> usize {
-        match self.lessons.as_ref().and_then(|lessons| lessons.breaker.trials_from()) {
-            // One at a time, besides those that began before: a tunnel among them may last for hours.
-            Some(from) => (self.roll.started_before(from) + 1).min(self.places.limit()),
-            None => self.places.limit(),
-        }
-    }
-
-    /// Whether the breaker is open, so that who starts next is on trial.
-    pub(super) fn is_on_trial(&self) -> bool {
-        self.lessons.as_ref().is_some_and(|lessons| lessons.breaker.is_open())
+        self.places.limit()
     }
 
     /// A request leaves: its answer is told with the epoch.
@@ -139,9 +127,9 @@ impl Lane {
 
     fn learn(
         &mut self,
-        epoch: Option<Epoch>,
+        ticket: Ticket,
+        entry: &Entry,
         signals: Option<Signals>,
-        began: Timestamp,
         schooling: &Schooling,
         now: Timestamp,
     ) -> Option<Lesson> {
@@ -160,7 +148,7 @@ impl Lane {
         }
         let change = signals.and_then(|signals| {
             let heard = Heard {
-                epoch: epoch.unwrap_or_default(),
+                epoch: entry.epoch.unwrap_or_default(),
                 signals,
                 in_flight: u32::try_from(others).unwrap_or(u32::MAX),
             };
@@ -171,8 +159,9 @@ impl Lane {
             .is_some_and(|change| change.what == What::Slowed && change.before >= lessons.learning.max_delay.max(base));
         // A tunnel that opens is a host that lives.
         let answer = signals.map_or(Answer::Success, |signals| signals.answer);
-        let breaker = lessons.breaker.heard(Ending { began, answer, at_limit }, &lessons.tolerance, now);
-        self.obey_lessons(change, breaker, now);
+        let ending = Ending { ticket, client: entry.client, began: entry.since, answer, at_limit };
+        let breaker = lessons.breakers.heard(entry.origin, ending, &lessons.tolerance, now);
+        self.obey_lessons(change, now);
         if let Some(asked) = signals.and_then(|signals| signals.retry_after) {
             self.hold(now + asked, now);
         }
@@ -181,20 +170,15 @@ impl Lane {
         (change.is_some() || breaker.is_some()).then_some(Lesson { pace: change, breaker, delay, concurrency })
     }
 
-    fn obey_lessons(&mut self, change: Option<pace::Change>, breaker: Option<breaker::Change>, now: Timestamp) {
+    pub(super) fn obey_lessons(&mut self, change: Option<pace::Change>, now: Timestamp) {
         self.respace(now);
         if let Some(change) = change {
             self.unsaved |= change.what != What::Held;
             self.stand_back(change.hold.map_or(now, |hold| hold.until), now);
         }
-        if let Some(breaker::Change::Opened { until, .. }) = breaker {
-            self.stand_back(until, now);
-        }
         // A host that has nothing more to teach costs nothing more. Answers on their way still need its epochs.
         let last = self.in_flight() <= 1;
-        self.lessons.take_if(|lessons| {
-            last && !lessons.is_worth_keeping(now) && lessons.breaker.failures() == 0 && lessons.retries.is_whole(now)
-        });
+        self.lessons.take_if(|lessons| last && !lessons.is_worth_keeping(now) && lessons.retries.is_whole(now));
     }
 
     /// What the delay of the host would be if it had taught nothing.
@@ -211,24 +195,19 @@ impl Lane {
         }
     }
 
-    /// An open breaker refuses at once: waiting would only delay the news.
-    pub(super) fn refused_by_breaker(&self, now: Timestamp) -> bool {
-        self.lessons.as_ref().is_some_and(|lessons| lessons.breaker.refusal(now).is_some())
-    }
-
     pub(super) fn lift_lessons(&mut self, now: Timestamp) {
         if let Some(lessons) = &mut self.lessons {
             lessons.pace.lift(now);
-            lessons.breaker.close();
+            lessons.breakers.close();
         }
     }
 
     /// Whether anything was learned that is now forgotten. Holds stay, and so do retries that were used up.
     pub(super) fn forget_lessons(&mut self) -> bool {
         let Some(lessons) = &mut self.lessons else { return false };
-        let learned = lessons.pace.learned() > Duration::ZERO || lessons.breaker.is_open();
+        let learned = lessons.pace.learned() > Duration::ZERO || lessons.breakers.any_open();
         lessons.pace.forget();
-        lessons.breaker.close();
+        lessons.breakers.close();
         learned
     }
 

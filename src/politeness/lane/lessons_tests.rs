@@ -4,7 +4,7 @@ use super::*;
 use crate::politeness::pace::Cause;
 use crate::politeness::policy::{Mode, Policy};
 use crate::politeness::signals::Quota;
-use crate::politeness::visit::{ClientId, Refusal, Step, Visit};
+use crate::politeness::visit::{ClientId, Step, Visit};
 
 const fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(1_000_000 + millis)
@@ -126,93 +126,6 @@ fn the_first_word_of_a_quota_holds_no_longer_than_it_says() {
     lane.leave(ticket, now + secs(1));
     let again = start(&mut lane, at(2_000)).1;
     assert!((at(11_000)..at(12_000)).contains(&again), "{again:?}");
-}
-
-#[test]
-fn failures_in_a_row_open_the_breaker_and_one_visit_at_a_time_is_on_trial() {
-    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });
-    let schooling = Schooling::default();
-    for n in 0..10 {
-        let ticket = lane.join(visit(n), at(0)).unwrap().ticket;
-        assert_eq!(lane.next_step(at(0)), Step::Prepare(ticket));
-        lane.unreachable(ticket, &schooling, at(0));
-        lane.leave(ticket, at(0));
-    }
-    let refusal = lane.join(visit(99), at(1_000)).unwrap_err();
-    assert!(matches!(refusal, Refusal::BreakerOpen { retry_after } if retry_after >= secs(29)), "{refusal:?}");
-
-    // After the cooldown one is called; a second waits until the first is over.
-    let first = lane.join(visit(1), at(30_000)).unwrap().ticket;
-    let second = lane.join(visit(2), at(30_000)).unwrap().ticket;
-    assert_eq!(lane.next_step(at(30_000)), Step::Prepare(first));
-    assert!(matches!(lane.next_step(at(30_000)), Step::Wait(_)));
-    lane.unreachable(first, &schooling, at(30_100));
-    lane.leave(first, at(30_100));
-    // It failed: twice the cooldown, for those who wait too.
-    assert!(matches!(lane.next_step(at(31_000)), Step::Wait(_)));
-    assert_eq!(lane.next_step(at(90_200)), Step::Prepare(second));
-    lane.ready(second, at(90_200));
-    assert_eq!(lane.next_step(at(90_200)), Step::Start(second));
-    lane.sent(second, at(90_200));
-    let lesson = lane.report(second, Outcome::Heard(Signals::SERVED), &schooling, at(90_300)).unwrap();
-    assert!(matches!(lesson.breaker, Some(breaker::Change::Closed { .. })), "{lesson:?}");
-    assert_eq!(lane.concurrency(), 4);
-}
-
-/// Ten failures in a row, at once.
-fn break_down(lane: &mut Lane, now: Timestamp) {
-    for n in 0..10 {
-        let ticket = lane.join(visit(n), now).unwrap().ticket;
-        assert_eq!(lane.next_step(now), Step::Prepare(ticket));
-        lane.unreachable(ticket, &Schooling::default(), now);
-        lane.leave(ticket, now);
-    }
-}
-
-/// Who waits for the end of a cooldown is on trial, too: one that cannot be reached must not take the others with it.
-#[test]
-fn those_who_waited_out_the_cooldown_are_tried_one_after_another() {
-    let mut lane = lane(Policy { delay: Duration::ZERO, concurrency: 1, ..Policy::default() });
-    let schooling = Schooling { tolerance: Tolerance { failures: 1, ..Tolerance::default() }, ..Schooling::default() };
-    let first = lane.join(visit(1), at(0)).unwrap().ticket;
-    assert_eq!(lane.next_step(at(0)), Step::Prepare(first));
-    let _waiting: Vec<_> = (2..9).map(|n| lane.join(visit(n), at(0)).unwrap().ticket).collect();
-    lane.unreachable(first, &schooling, at(0));
-    lane.leave(first, at(0));
-    let (mut now, mut tried) = (at(0), Vec::new());
-    loop {
-        match lane.next_step(now) {
-            Step::Prepare(called) => {
-                tried.push(now.since(at(0)).as_secs());
-                lane.unreachable(called, &schooling, now);
-                lane.leave(called, now);
-            }
-            Step::Wait(Some(alarm)) => now = alarm.at,
-            Step::Wait(None) => break,
-            Step::Refuse(..) => {}
-            Step::Start(_) => panic!("nobody was ready"),
-        }
-    }
-    assert_eq!(tried, [30, 90], "after 30 s, then after twice that");
-}
-
-/// A tunnel or a download may last for hours, and says nothing about whether the host answers.
-#[test]
-fn what_began_before_does_not_keep_others_from_being_on_trial() {
-    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });
-    let (tunnel, _) = start(&mut lane, at(0));
-    break_down(&mut lane, at(1));
-    let first = lane.join(visit(11), at(30_100)).unwrap().ticket;
-    let second = lane.join(visit(12), at(30_100)).unwrap().ticket;
-    assert_eq!(lane.next_step(at(30_100)), Step::Prepare(first));
-    assert!(matches!(lane.next_step(at(30_100)), Step::Wait(_)), "one at a time");
-    lane.ready(first, at(30_100));
-    assert_eq!(lane.next_step(at(30_100)), Step::Start(first));
-    assert!(matches!(lane.next_step(at(30_100)), Step::Wait(_)), "one at a time");
-    lane.leave(tunnel, at(30_200));
-    assert!(matches!(lane.next_step(at(30_200)), Step::Wait(_)), "one at a time");
-    lane.leave(first, at(30_300));
-    assert_eq!(lane.next_step(at(30_300)), Step::Prepare(second));
 }
 
 /// Where nobody waits for anything, a second try would follow a refusal at once.

@@ -166,7 +166,9 @@ fn a_view_tells_what_decides() {
 fn what_is_foreseen_is_what_happens() {
     let mut lane = Lane::new(Policy { max_wait: secs(10), ..Policy::default() }, 1);
     go(&mut lane, at(0), Signals::SERVED);
-    let foresee = |lane: &Lane, delay: u64| lane.foresee(ClientId(9), secs(delay), at(0));
+    let foresee = |lane: &Lane, delay: u64| {
+        lane.foresee(&Visit { crawl_delay: secs(delay), ..Visit::new(ClientId(9), 0) }, at(0))
+    };
     let Expectation { start, objection, .. } = foresee(&lane, 0);
     assert_eq!((start, objection), (at(1_000), None));
     let Expectation { delays, start, .. } = foresee(&lane, 5);

@@ -20,6 +20,7 @@ impl Lane {
     pub fn next_step(&mut self, now: Timestamp) -> Step {
         self.next_drained()
             .or_else(|| self.refuse_one(now))
+            .or_else(|| self.refuse_broken(now))
             .or_else(|| self.start_one(now))
             .or_else(|| self.call_one(now))
             .unwrap_or_else(|| Step::Wait(self.alarm(now)))
@@ -66,6 +67,7 @@ impl Lane {
         entry.phase = Phase::Preparing;
         entry.since = now;
         self.called.push(ticket.number);
+        self.may_be_trial(ticket, now);
         Some(Step::Prepare(ticket))
     }
 
@@ -95,14 +97,10 @@ impl Lane {
         if taken - late >= limit {
             return self.next_late(now);
         }
-        let behind = self.turns.predict(self.called.len() - late, now) - self.lead();
+        // What failed attempts have cost is waited for before the next attempt, not only before the next request.
+        let behind = (self.turns.predict(self.called.len() - late, now) - LEAD).max(self.turns.taken_until());
         // Sooner, if one of those before it takes too long.
         if behind > now { behind.min(self.next_late(now)) } else { behind }
-    }
-
-    /// What is on trial begins when the cooldown is over: what began before it says nothing.
-    fn lead(&self) -> Duration {
-        if self.is_on_trial() { Duration::ZERO } else { LEAD }
     }
 
     /// When a called visit will have used up its lead.

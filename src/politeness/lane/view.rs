@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use super::Lane;
+use super::{FailingOrigin, Lane};
 use crate::politeness::breaker::{self, NotUntil};
 use crate::politeness::pace::{Cause, Pace};
 use crate::politeness::policy::{Delays, Mode, Overrides};
 use crate::politeness::time::Timestamp;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     pub mode: Mode,
     pub delays: Delays,
@@ -35,9 +35,14 @@ pub struct View {
     /// Visits that may be in flight as things stand, and by the policy.
     pub concurrency: (usize, usize),
     pub burst: u32,
+    /// The worst of its origins' breakers.
     pub breaker: Breaker,
-    /// Failures in a row.
+    /// Whether an origin is given up and the host has served nothing since.
+    pub is_broken: bool,
+    /// Failures in a row, of the origin with most.
     pub failures: u16,
+    /// Origins that have failed lately.
+    pub failing: Vec<FailingOrigin>,
     pub overrides: Overrides,
     /// Unknown while the host needed none.
     pub retries_left: Option<u32>,
@@ -48,8 +53,6 @@ pub struct View {
 pub enum Held {
     /// By an answer.
     Pace(Cause),
-    /// The breaker is open.
-    Breaker,
     /// By somebody else: its robots.txt is answered with 429, or it is remembered.
     Other,
 }
@@ -72,7 +75,6 @@ impl Held {
             Held::Pace(Cause::RetryAfter) => "retry-after",
             Held::Pace(Cause::Quota) => "quota",
             Held::Pace(Cause::Backoff) => "backoff",
-            Held::Breaker => "breaker",
             Held::Other => "other",
         }
     }
@@ -128,8 +130,7 @@ impl Condition {
 
 impl View {
     pub fn condition(&self) -> Condition {
-        let broken = self.breaker != Breaker::Closed;
-        Condition::of(self.paused_until.is_some(), broken, self.held.is_some(), self.queued, self.in_flight)
+        Condition::of(self.paused_until.is_some(), self.is_broken, self.held.is_some(), self.queued, self.in_flight)
     }
 
     /// What visits wait for, in a word: an obstacle, or else the largest part of the delay.
@@ -156,7 +157,7 @@ impl Lane {
             probing: pace.is_some_and(Pace::probing),
             error_streak: pace.map_or(0, Pace::error_streak),
             success_streak: pace.map_or(0, Pace::success_streak),
-            held: (self.held_until() > now).then(|| (self.held_until(), self.held_by(now))),
+            held: (self.held_until() > now).then(|| (self.held_until(), self.held_by())),
             obstacle: self.obstacle(now),
             paused_until: self.paused_until(now),
             next_start: self.next_start(now),
@@ -167,8 +168,10 @@ impl Lane {
             visits: self.visits(),
             concurrency: (self.concurrency(), self.policy.concurrency.max(1) as usize),
             burst: self.policy.burst.max(1),
-            breaker: self.broken(now),
-            failures: self.breaker().map_or(0, breaker::Breaker::failures),
+            breaker: self.worst_breaker(now),
+            is_broken: self.is_broken(),
+            failures: self.most_failures(),
+            failing: self.failing_origins(now),
             overrides: self.overrides(),
             retries_left: self.retries_left(now),
         }
@@ -177,8 +180,8 @@ impl Lane {
     /// What [`View::condition`] and [`View::breaker`] say, without a look at all the rest: for whoever asks a hundred
     /// thousand lanes.
     pub fn condition(&self, now: Timestamp) -> (Condition, Breaker) {
-        let (breaker, held) = (self.broken(now), self.held_until() > now);
-        let (paused, broken) = (self.paused_until(now).is_some(), breaker != Breaker::Closed);
+        let (breaker, held) = (self.worst_breaker(now), self.held_until() > now);
+        let (paused, broken) = (self.paused_until(now).is_some(), self.is_broken());
         (Condition::of(paused, broken, held, self.queued(), self.in_flight()), breaker)
     }
 
@@ -187,7 +190,7 @@ impl Lane {
         match () {
             () if !self.enforced() => None,
             () if self.paused_until(now).is_some() => Some(Obstacle::Paused),
-            () if self.held_until() > now.max(self.spaced()) => Some(Obstacle::Held(self.held_by(now))),
+            () if self.held_until() > now.max(self.spaced()) => Some(Obstacle::Held(self.held_by())),
             () if self.is_full() && self.turns.earliest(now) <= now => Some(Obstacle::Concurrency),
             () => None,
         }
@@ -199,7 +202,7 @@ impl Lane {
         match () {
             () if !self.enforced() => None,
             () if self.is_full() && now > held.max(spaced) + AT_ONCE => Some(Obstacle::Concurrency),
-            () if held > spaced => Some(Obstacle::Held(self.held_by(now))),
+            () if held > spaced => Some(Obstacle::Held(self.held_by())),
             () => None,
         }
     }
@@ -213,10 +216,6 @@ impl Lane {
         self.in_flight() >= self.concurrency()
     }
 
-    fn broken(&self, now: Timestamp) -> Breaker {
-        self.breaker().map_or(Breaker::Closed, |breaker| Breaker::of(breaker, now))
-    }
-
     /// As [`View::next_start`] says.
     pub fn next_start(&self, now: Timestamp) -> Timestamp {
         if self.paused { Timestamp::NEVER } else { self.turns.earliest(now) }
@@ -228,20 +227,15 @@ impl Lane {
     }
 
     /// Of holds at the same time the longest counts.
-    fn held_by(&self, now: Timestamp) -> Held {
+    fn held_by(&self) -> Held {
         let until = self.held_until();
-        let broken = self.breaker().and_then(|breaker| breaker.refusal(now));
         let cause = self.pace().filter(|pace| pace.held_until() == until).and_then(Pace::held_by);
-        match (cause, broken) {
-            (Some(cause), _) => Held::Pace(cause),
-            (None, Some(broken)) if broken.time == until => Held::Breaker,
-            _ => Held::Other,
-        }
+        cause.map_or(Held::Other, Held::Pace)
     }
 }
 
 impl Breaker {
-    fn of(breaker: &breaker::Breaker, now: Timestamp) -> Breaker {
+    pub(super) fn of(breaker: &breaker::Breaker, now: Timestamp) -> Breaker {
         match breaker.refusal(now) {
             Some(refusal) => Breaker::Open(refusal),
             None if breaker.is_open() => Breaker::Trial,

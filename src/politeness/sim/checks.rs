@@ -26,7 +26,7 @@ impl World {
         self.at_host(host).filter(|guest| matches!(guest.stage, Stage::Told | Stage::Sent)).count()
     }
 
-    fn enforced(&self, host: usize) -> bool {
+    pub(super) fn enforced(&self, host: usize) -> bool {
         self.hosts[host].oracle.policy.mode == Mode::Enforce
     }
 
@@ -72,6 +72,9 @@ impl World {
 
     pub(super) fn check_refusal(&self, host: usize, id: u64, refusal: Refusal) -> Result<(), Broken> {
         let guest = &self.guests[&id];
+        if self.check_broken(host, &guest.visit, refusal)? {
+            return self.check_patience(guest);
+        }
         let oracle = &self.hosts[host].oracle;
         let taken = self.at_host(host).filter(|guest| guest.stage != Stage::Waiting).count();
         let crowded = taken >= oracle.concurrency();
@@ -113,7 +116,16 @@ impl World {
     }
 
     /// A visit that was told to come back now is not sent away again.
-    pub(super) fn check_return(&self, host: usize, told: Option<Told>, refusal: Refusal) -> Result<(), Broken> {
+    pub(super) fn check_return(
+        &self,
+        host: usize,
+        visit: &Visit,
+        told: Option<Told>,
+        refusal: Refusal,
+    ) -> Result<(), Broken> {
+        if self.check_broken(host, visit, refusal)? {
+            return Ok(());
+        }
         let oracle = &self.hosts[host].oracle;
         let closed = oracle.paused || oracle.held_until > self.now;
         let stops = self.hosts[host].drain_end.is_some();

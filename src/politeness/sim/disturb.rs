@@ -66,6 +66,7 @@ impl World {
     fn lift(&mut self, host: usize) {
         self.hosts[host].oracle.lift(self.now);
         self.hosts[host].lane.lift(self.now);
+        self.hosts[host].origins = Default::default();
     }
 
     fn pause(&mut self, host: usize) {
@@ -190,6 +191,8 @@ impl Host {
             oracle: Oracle::new(policy, teaches),
             slowed: Timestamp::START,
             elsewhere: Timestamp::START,
+            origins: Default::default(),
+            charged: Timestamp::START,
             by_ticket: std::collections::HashMap::new(),
             keeper: None,
             told: std::collections::BTreeMap::new(),
@@ -212,6 +215,8 @@ impl Host {
             self.lane.pause();
         }
         self.elsewhere = Timestamp::START;
+        self.origins = Default::default();
+        self.charged = Timestamp::START;
         self.told.clear();
         self.just_told.clear();
         self.overtaken.clear();

@@ -11,6 +11,7 @@ impl World {
     pub(super) fn prepare(&mut self, host: usize, ticket: Ticket) -> Result<(), Broken> {
         let id = self.hosts[host].by_ticket[&ticket];
         self.check_order(host, id)?;
+        self.check_called(host, id)?;
         self.connect(id);
         Ok(())
     }
@@ -19,6 +20,7 @@ impl World {
     pub(super) fn start_at_once(&mut self, host: usize, ticket: Ticket) -> Result<(), Broken> {
         let (id, now) = (self.hosts[host].by_ticket[&ticket], self.now);
         self.check_order(host, id)?;
+        self.check_called(host, id)?;
         let guest = self.guests.get_mut(&id).expect("a guest");
         guest.stage = Stage::Ready;
         guest.preparing_since = now;
@@ -30,6 +32,9 @@ impl World {
         let guest = self.guests.get_mut(&id).expect("a guest");
         guest.stage = Stage::Preparing;
         guest.preparing_since = now;
+        if self.is_refused(id) {
+            return self.fail_soon(id);
+        }
         match self.dice.below(100) {
             0..=69 => self.after(Duration::ZERO, Event::Connected(id)),
             70..=93 => {

@@ -33,6 +33,8 @@ pub(super) enum Promise {
     Bounds,
     /// 2: a refusal slows down, once; a success never does; what was learned is kept.
     Learning,
+    /// 5: an origin that fails is given up alone, is tried one visit at a time, and its failures cost turns.
+    Origin,
     /// The run-time audit agrees.
     Audit,
 }

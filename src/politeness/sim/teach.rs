@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::Flaw;
 use super::oracle::{Broken, Oracle, Promise, broken};
 use super::world::World;
+use crate::politeness::breaker::Tolerance;
 use crate::politeness::lane::Lane;
 use crate::politeness::pace::Learning;
 use crate::politeness::policy::Schooling;
@@ -28,7 +29,9 @@ pub(super) fn schooling() -> Schooling {
         floor_life: Duration::from_secs(10),
         ..Learning::default()
     };
-    Schooling { learning, ..Schooling::default() }
+    let (cooldown, longest_cooldown) = (Duration::from_secs(2), Duration::from_secs(8));
+    let tolerance = Tolerance { failures: 3, cooldown, longest_cooldown, throttled: 0 };
+    Schooling { learning, tolerance, ..Schooling::default() }
 }
 
 impl Oracle {
@@ -61,6 +64,7 @@ impl World {
         let outcome = Outcome::Heard(signals);
         let granted = self.dice.chance(50) && self.hosts[host].lane.takes_for_granted(ticket, outcome, now);
         let lesson = if granted { None } else { self.hosts[host].lane.report(ticket, outcome, &schooling(), now) };
+        self.origin_answered(id, signals.answer);
         let learned = self.hosts[host].lane.delays().learned;
         self.say(|| format!("    host {host}: {signals:?} to what was sent at {sent:?}: {lesson:?}"));
         if lesson.is_some() {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::Flaw;
 use super::dice::Dice;
+use super::failing::{ORIGINS, Origins};
 use super::oracle::{Broken, Oracle, Promise, Terms, broken};
 use crate::politeness::lane::Lane;
 use crate::politeness::policy::{Mode, Order, Policy};
@@ -38,6 +39,9 @@ pub(super) struct Host {
     pub(super) slowed: Timestamp,
     /// A shared ledger keeps others out until then.
     pub(super) elsewhere: Timestamp,
+    pub(super) origins: [Origins; ORIGINS as usize],
+    /// Failed connection attempts have taken turns until then, at the least.
+    pub(super) charged: Timestamp,
     pub(super) by_ticket: HashMap<Ticket, u64>,
     pub(super) keeper: Option<(u64, u64)>,
     pub(super) told: BTreeMap<(u64, u64), Told>,
@@ -115,6 +119,8 @@ pub(super) struct Tally {
     /// Visits refused because curtsy stops, and sent although it does.
     pub(super) drained: u64,
     pub(super) sent_in_grace: u64,
+    /// Times an origin was given up.
+    pub(super) given_up: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -124,6 +130,7 @@ pub(super) enum Event {
     GiveUp(u64),
     Connected(u64),
     ConnectionLost(u64),
+    ConnectFailed(u64),
     LedgerAnswers(u64),
     Write(u64),
     Answered(u64),
@@ -210,6 +217,7 @@ impl World {
             Event::GiveUp(guest) => self.give_up(guest),
             Event::Connected(guest) => self.connected(guest),
             Event::ConnectionLost(guest) => self.connection_lost(guest),
+            Event::ConnectFailed(guest) => self.connect_failed(guest),
             Event::LedgerAnswers(guest) => self.ledger_answers(guest),
             Event::Write(guest) => self.write(guest),
             Event::Answered(guest) => self.answered(guest),
@@ -247,6 +255,7 @@ impl World {
         let client = ClientId(self.dice.below(6));
         Visit {
             client,
+            origin: self.origin(),
             url: self.next_id,
             urgency: self.dice.below(8) as u8,
             retry,
@@ -294,7 +303,7 @@ impl World {
                 self.check_bounds(host)?;
             }
             Err(refusal) => {
-                self.check_return(host, told, refusal)?;
+                self.check_return(host, &visit, told, refusal)?;
                 self.refused(host, visit, refusal)?;
             }
         }
@@ -358,6 +367,7 @@ impl World {
     pub(super) fn forget(&mut self, id: u64) -> Option<Guest> {
         let guest = self.guests.remove(&id)?;
         self.hosts[guest.host].by_ticket.remove(&guest.ticket);
+        self.origin_left(guest.host, id);
         if guest.stage == Stage::Waiting {
             self.line_may_be_over(guest.host, guest.visit.client);
         }
@@ -425,5 +435,6 @@ impl Tally {
         self.reminded += other.reminded;
         self.drained += other.drained;
         self.sent_in_grace += other.sent_in_grace;
+        self.given_up += other.given_up;
     }
 }

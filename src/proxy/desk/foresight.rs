@@ -47,7 +47,8 @@ impl Desk {
         let crawl_delay = report.as_ref().map_or(0, |report| report.delay.obeyed_ms);
         let host = timeout(patience, self.budget(&question.origin.host)).await.ok().flatten();
         let gate = &self.worker.shared.gate;
-        let expected = host.as_ref().map(|host| gate.foresee(host, Duration::from_millis(crawl_delay)));
+        let expected =
+            host.as_ref().map(|host| gate.foresee(host, &question.origin, Duration::from_millis(crawl_delay)));
         let by_robots = report.as_ref().and_then(refused_by_robots);
         let refusal = by_robots.or_else(|| expected.and_then(|expected| refused_by_lane(&expected)));
         let allowed = match (asks_robots, &report) {

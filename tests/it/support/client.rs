@@ -1,7 +1,9 @@
 //! A client that sends exactly the bytes it is told to and reports exactly the bytes it gets.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::ops::{Deref, DerefMut};
+
+use socket2::{Domain, Socket, Type};
 
 use super::message::Message;
 use super::wire::{End, Unframed, Wire};
@@ -13,6 +15,14 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Self {
         Client { wire: Wire::new(TcpStream::connect(address).expect("somebody listens")) }
+    }
+
+    /// Connects from another loopback address than 127.0.0.1, so that curtsy sees another client.
+    pub(crate) fn connect_from(source: Ipv4Addr, address: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::from((source, 0)).into()).expect("all of 127.0.0.0/8 is this machine");
+        socket.connect(&address.into()).expect("somebody listens");
+        Client { wire: Wire::new(socket.into()) }
     }
 
     /// Sends a head given as lines, with the empty line after it.

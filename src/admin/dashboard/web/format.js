@@ -35,7 +35,7 @@ const REFUSALS = {
   "queue-full": "too many wait",
   "wait-too-long": "it would wait too long",
   "host-cooling": "the host is held",
-  "breaker-open": "the host only fails",
+  "breaker-open": "the origin only fails",
   "job-stopped": "the client is stopped",
   "shutting-down": "curtsy stops",
   "origin-unreachable": "nobody answers",

@@ -35,7 +35,8 @@ export function host({ pulse, openHelp }) {
     put("floor", span(told.floor_ms));
     put("errors", number(told.error_streak));
     put("successes", number(told.success_streak));
-    put("breaker", told.breaker.state);
+    const open = told.breaker.origins.filter((at) => at.state !== "closed").map((at) => `${at.origin}: ${at.state}`);
+    put("breaker", open.join(", ") || told.breaker.state);
     ["queued", "in_flight", "burst", "visits"].forEach((field) => put(field, number(told[field])));
     put("mode", told.mode);
     byId("pause").textContent = told.paused ? "Resume" : "Pause";

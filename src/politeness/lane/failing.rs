@@ -1,0 +1,136 @@
+//! Origins that fail: what a lane does about their breakers.
+//!
+//! A visit asks its origin's breaker when it joins and again when it is called. A visit that waits while the breaker of
+//! its origin opens is refused when it is next in line, so that it holds up no other origin of the host. A failed
+//! connection attempt costs a turn.
+
+use super::{Breaker, Lane, Lesson};
+use crate::politeness::Origin;
+use crate::politeness::breaker::{Ending, Ruling};
+use crate::politeness::policy::Schooling;
+use crate::politeness::queue::Rank;
+use crate::politeness::roll::Phase;
+use crate::politeness::signals::Answer;
+use crate::politeness::time::Timestamp;
+use crate::politeness::visit::{ClientId, OriginId, Refusal, Step, Ticket};
+
+/// An origin of the host that has failed, as people see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailingOrigin {
+    pub origin: Origin,
+    pub breaker: Breaker,
+    /// In a row.
+    pub failures: u16,
+}
+
+impl Lane {
+    /// The connection of a visit that was called could not be made. That says nothing about the pace.
+    pub fn unreachable(&mut self, ticket: Ticket, schooling: &Schooling, now: Timestamp) -> Option<Lesson> {
+        let entry = *self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Preparing)?;
+        self.turns.charge_attempt(entry.since);
+        let (began, answer) = (entry.since, Answer::Failed);
+        let ending = Ending { ticket, client: entry.client, began, answer, at_limit: false };
+        let lessons = self.lessons_or_new(schooling);
+        let breaker = lessons.breakers.heard(entry.origin, ending, &lessons.tolerance, now);
+        self.obey_lessons(None, now);
+        let limit = self.concurrency();
+        let delay = self.delays.effective();
+        breaker.is_some().then_some(Lesson { pace: None, breaker, delay, concurrency: (limit, limit) })
+    }
+
+    /// Says which origin a number stands for, so that people can be told. Needed for origins that have failed.
+    pub fn name_origin(&mut self, id: OriginId, origin: &Origin) {
+        if let Some(lessons) = &mut self.lessons {
+            lessons.breakers.name(id, origin);
+        }
+    }
+
+    /// Every origin that has failed lately.
+    pub fn failing_origins(&self, now: Timestamp) -> Vec<FailingOrigin> {
+        let failing = self.lessons.iter().flat_map(|lessons| lessons.breakers.iter());
+        let named = failing.filter_map(|failing| Some((failing.name.clone()?, &failing.breaker)));
+        let shown = named.map(|(origin, breaker)| {
+            let failures = breaker.failures();
+            FailingOrigin { origin, breaker: Breaker::of(breaker, now), failures }
+        });
+        shown.collect()
+    }
+
+    /// What the breaker of this origin says to a visit of this client.
+    pub(super) fn ruling(&self, origin: OriginId, client: ClientId, now: Timestamp) -> Ruling {
+        self.lessons.as_ref().map_or(Ruling::Free, |lessons| lessons.breakers.ruling(origin, client, now))
+    }
+
+    /// Until when the breaker refuses such a visit.
+    pub(super) fn refused_by_breaker(&self, origin: OriginId, client: ClientId, now: Timestamp) -> Option<Timestamp> {
+        match self.ruling(origin, client, now) {
+            Ruling::Refused(refusal) => Some(refusal.time),
+            Ruling::Free | Ruling::Trial => None,
+        }
+    }
+
+    /// The refusal of a visit whose origin is given up. It could start at `expected` at the earliest.
+    pub(super) fn broken(
+        &mut self,
+        origin: OriginId,
+        client: ClientId,
+        url: u64,
+        expected: Timestamp,
+        now: Timestamp,
+    ) -> Refusal {
+        let retry_after = self.tell(client, url, expected, now);
+        if let Some(breaker) = self.lessons.as_mut().and_then(|lessons| lessons.breakers.get_mut(origin)) {
+            breaker.told(client, now + retry_after);
+        }
+        Refusal::BreakerOpen { retry_after }
+    }
+
+    /// Refuses the visit that is next in line, if its origin was given up while it waited.
+    pub(super) fn refuse_broken(&mut self, now: Timestamp) -> Option<Step> {
+        let has_open = self.lessons.as_ref().is_some_and(|lessons| lessons.breakers.any_open());
+        if !has_open || !self.enforced() {
+            return None;
+        }
+        let ticket = self.roll.ticket(self.queue.next()?);
+        let entry = *self.roll.get_mut(ticket)?;
+        let until = self.refused_by_breaker(entry.origin, entry.client, now)?;
+        self.leave(ticket, now);
+        let expected = self.expected(Rank::Newcomer, entry.client, entry.urgency, now).max(until);
+        Some(Step::Refuse(ticket, self.broken(entry.origin, entry.client, entry.url, expected, now)))
+    }
+
+    /// A visit is called. If its origin's breaker is open, it is the trial.
+    pub(super) fn may_be_trial(&mut self, ticket: Ticket, now: Timestamp) {
+        let Some(entry) = self.roll.get_mut(ticket).map(|entry| *entry) else { return };
+        if self.ruling(entry.origin, entry.client, now) == Ruling::Trial
+            && let Some(breaker) = self.lessons.as_mut().and_then(|lessons| lessons.breakers.get_mut(entry.origin))
+        {
+            breaker.begin_trial(ticket);
+        }
+    }
+
+    pub(super) fn worst_breaker(&self, now: Timestamp) -> Breaker {
+        let failing = self.lessons.iter().flat_map(|lessons| lessons.breakers.iter());
+        let rank = |breaker: &Breaker| match breaker {
+            Breaker::Closed => (0, Timestamp::START),
+            Breaker::Trial => (1, Timestamp::START),
+            Breaker::Open(refusal) => (2, refusal.time),
+        };
+        failing.map(|failing| Breaker::of(&failing.breaker, now)).max_by_key(rank).unwrap_or(Breaker::Closed)
+    }
+
+    /// Whether an origin is given up and nothing of the host has been served since.
+    pub(super) fn is_broken(&self) -> bool {
+        let failing = self.lessons.iter().flat_map(|lessons| lessons.breakers.iter());
+        failing.filter_map(|failing| failing.breaker.open_since()).any(|since| self.last_success < since)
+    }
+
+    pub(super) fn most_failures(&self) -> u16 {
+        let failing = self.lessons.iter().flat_map(|lessons| lessons.breakers.iter());
+        failing.map(|failing| failing.breaker.failures()).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+#[path = "failing_tests.rs"]
+mod tests;

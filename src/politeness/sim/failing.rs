@@ -1,0 +1,148 @@
+//! Origins that fail: connections that are refused, and what a lane may make of them.
+//!
+//! A second count of failures in a row, for each origin of each host, from the world's events alone. Held against it: only
+//! an origin that has failed often enough is refused, and no other origin of its host; nobody but another client is called
+//! during its cooldown, and one at a time after it; failed attempts cost turns.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::oracle::{Broken, Promise, broken};
+use super::teach::schooling;
+use super::world::{Event, Stage, World};
+use crate::politeness::signals::Answer;
+use crate::politeness::time::Timestamp;
+use crate::politeness::visit::{OriginId, Refusal, Visit};
+
+/// What is known of one origin.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Origins {
+    failures: u32,
+    clients: BTreeSet<u64>,
+    open: Option<Opened>,
+    trial: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Opened {
+    until: Timestamp,
+    cooldown: Duration,
+}
+
+/// Origins of each host. The last one refuses connections.
+pub(super) const ORIGINS: u64 = 3;
+const DEAD: OriginId = OriginId(ORIGINS as u32 - 1);
+
+impl Origins {
+    /// Whether a visit of this client may be called now.
+    fn is_free_for(&self, client: u64, now: Timestamp) -> bool {
+        let innocent = self.clients.len() == 1 && !self.clients.contains(&client);
+        self.open.is_none_or(|open| self.trial.is_none() && (now >= open.until || innocent))
+    }
+
+    fn fail(&mut self, id: u64, client: u64, began: Timestamp, now: Timestamp) -> bool {
+        let tolerance = schooling().tolerance;
+        let is_trial = self.trial.take_if(|trial| *trial == id).is_some();
+        let cooldown = match self.open {
+            Some(open) if is_trial || began >= open.until => (open.cooldown * 2).min(tolerance.longest_cooldown),
+            Some(_) => return false,
+            None => tolerance.cooldown,
+        };
+        self.failures += 1;
+        self.clients.insert(client);
+        if self.open.is_none() && self.failures < u32::from(tolerance.failures) {
+            return false;
+        }
+        self.open = Some(Opened { until: now + cooldown, cooldown });
+        true
+    }
+
+    fn answer(&mut self, id: u64, answer: Answer, sent: Timestamp, now: Timestamp) {
+        let is_trial = self.trial.take_if(|trial| *trial == id).is_some();
+        match (&mut self.open, answer) {
+            (Some(open), _) if !is_trial && sent < open.until => {}
+            (Some(open), Answer::Throttled) => open.until = now + open.cooldown,
+            _ => *self = Origins::default(),
+        }
+    }
+}
+
+impl World {
+    pub(super) fn origin(&mut self) -> OriginId {
+        OriginId(self.dice.below(ORIGINS) as u32)
+    }
+
+    /// Whether the connection of this guest will be refused.
+    pub(super) fn is_refused(&mut self, id: u64) -> bool {
+        let guest = &self.guests[&id];
+        let (teaches, dead) = (self.hosts[guest.host].oracle.teaches, guest.visit.origin == DEAD);
+        teaches && dead && self.dice.chance(80)
+    }
+
+    /// A visit is called to make its connection ready.
+    pub(super) fn check_called(&mut self, host: usize, id: u64) -> Result<(), Broken> {
+        let (now, guest) = (self.now, &self.guests[&id]);
+        let (client, origin, enforced) = (guest.visit.client.0, guest.visit.origin, self.enforced(host));
+        let at = &mut self.hosts[host];
+        let known = &mut at.origins[origin.0 as usize];
+        let is_free = known.is_free_for(client, now);
+        if enforced && !is_free {
+            return broken(Promise::Origin, format!("client {client} was called at {now:?}: {known:?}"));
+        }
+        if known.open.is_some() && is_free {
+            known.trial = Some(id);
+        }
+        if enforced && now < at.charged {
+            return broken(Promise::Origin, format!("called at {now:?}, failures cost turns until {:?}", at.charged));
+        }
+        Ok(())
+    }
+
+    /// Only an origin that has failed often enough is refused for it.
+    pub(super) fn check_broken(&self, host: usize, visit: &Visit, refusal: Refusal) -> Result<bool, Broken> {
+        if !matches!(refusal, Refusal::BreakerOpen { .. }) {
+            return Ok(false);
+        }
+        let known = &self.hosts[host].origins[visit.origin.0 as usize];
+        if known.open.is_none() {
+            return broken(Promise::Origin, format!("{refusal:?} for {visit:?}: {known:?}"));
+        }
+        Ok(true)
+    }
+
+    /// A connection is refused. It takes a turn, which nobody could foresee.
+    pub(super) fn connect_failed(&mut self, id: u64) -> Result<(), Broken> {
+        let now = self.now;
+        let Some(guest) = self.guests.get(&id).filter(|guest| guest.stage == Stage::Preparing) else { return Ok(()) };
+        let (host, ticket, began, visit) = (guest.host, guest.ticket, guest.preparing_since, guest.visit);
+        let at = &mut self.hosts[host];
+        at.charged = at.charged.max(began) + at.oracle.delay();
+        at.elsewhere = at.oracle.free_at(now).max(at.elsewhere) + at.oracle.delay();
+        let opened = at.origins[visit.origin.0 as usize].fail(id, visit.client.0, began, now);
+        let lesson = at.lane.unreachable(ticket, &schooling(), now);
+        if opened != lesson.is_some() {
+            return broken(Promise::Origin, format!("{lesson:?}: {:?}", self.hosts[host].origins));
+        }
+        self.tally.given_up += u64::from(opened);
+        self.foresee_nothing(host);
+        self.leave(id)
+    }
+
+    pub(super) fn origin_answered(&mut self, id: u64, answer: Answer) {
+        let guest = &self.guests[&id];
+        let (host, origin, sent) = (guest.host, guest.visit.origin.0 as usize, guest.sent);
+        let now = self.now;
+        self.hosts[host].origins[origin].answer(id, answer, sent, now);
+    }
+
+    pub(super) fn origin_left(&mut self, host: usize, id: u64) {
+        for known in &mut self.hosts[host].origins {
+            known.trial.take_if(|trial| *trial == id);
+        }
+    }
+
+    pub(super) fn fail_soon(&mut self, id: u64) {
+        let refused = self.dice.up_to(Duration::from_millis(50));
+        self.after(refused, Event::ConnectFailed(id));
+    }
+}

@@ -32,6 +32,9 @@ pub struct Client {
     pub failures: u32,
     pub last_failure: Option<String>,
     pub stopped: Option<Stopped>,
+    /// In answers to changes: why the change is not on disk yet. A restart before it is written forgets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_kept: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,7 +80,7 @@ pub(super) async fn stop(
     let events = &admin.desk.shared().events;
     events.tell("job.stopped", None, || json!({ "client": name, "held_s": left, "why": "by hand" }));
     let account = Account { name: &name, failures: stop.failures, failed: None, stop: Some(stop) };
-    Ok(fresh(Client::new(&account, now)))
+    Ok(fresh(Client { not_kept: admin.not_kept(), ..Client::new(&account, now) }))
 }
 
 /// `POST /api/v1/clients/{name}/resume`
@@ -94,7 +97,8 @@ pub(super) async fn resume(
     }
     tracing::info!(event = "job.resumed", client = name, "somebody has let a client go on");
     admin.desk.shared().events.tell("job.resumed", None, || json!({ "client": name, "why": "by hand" }));
-    Ok(fresh(Client::new(&Account { name: &name, failures: 0, failed: None, stop: None }, now)))
+    let client = Client::new(&Account { name: &name, failures: 0, failed: None, stop: None }, now);
+    Ok(fresh(Client { not_kept: admin.not_kept(), ..client }))
 }
 
 impl Client {
@@ -104,6 +108,7 @@ impl Client {
             failures: account.failures,
             last_failure: account.failed.and_then(moment),
             stopped: account.stop.map(|stop| Stopped::new(&stop, now)),
+            not_kept: None,
         }
     }
 }

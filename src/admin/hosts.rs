@@ -18,7 +18,7 @@ use super::problem::Problem;
 use super::{Admin, time};
 use crate::gate::{Listing, Page, Sort};
 use crate::politeness::HostKey;
-use crate::politeness::lane::Condition;
+use crate::politeness::lane::{Condition, View};
 
 pub use self::shape::{Breaker, Concurrency, Delay, Forgotten, Host, Hosts, Overrides, Row, UnpacedTunnels};
 pub(super) use self::steer::{forget, steer};
@@ -34,7 +34,11 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Re
         false => (admin.gate.list(&page), time::now()),
         true => (list_remembered(&admin, page.clone()).await?, time::now()),
     };
-    let hosts = listing.hosts.iter().map(|(host, view)| Row::new(host, view, now)).collect();
+    let row = |host: &HostKey, view: &View| Row {
+        unpaced_tunnels: admin.desk.unpaced_tunnels(host).map(|(_, count)| count),
+        ..Row::new(host, view, now)
+    };
+    let hosts = listing.hosts.iter().map(|(host, view)| row(host, view)).collect();
     Ok(fresh(Hosts { total: listing.total, offset: page.offset, limit: page.limit, hosts }))
 }
 

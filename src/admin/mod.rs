@@ -71,6 +71,13 @@ pub struct Admin {
     pub own: Own,
 }
 
+impl Admin {
+    /// Why changes do not reach the disk now; none if they do, or if nothing is to be kept.
+    fn not_kept(&self) -> Option<String> {
+        self.store.health()?.trouble.map(|trouble| trouble.to_string())
+    }
+}
+
 /// What is nobody else's business.
 #[derive(Debug)]
 pub struct Own {

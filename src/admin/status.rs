@@ -100,7 +100,7 @@ pub struct Memory {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StateStore {
-    /// Whether anything is kept across restarts.
+    /// Whether changes are kept across restarts: not with `state_dir = "memory"`, nor while the disk cannot be written.
     pub kept: bool,
     pub pending: usize,
     pub failures: u64,
@@ -182,7 +182,7 @@ impl StateStore {
         let Some(health) = admin.gate.store_health() else { return StateStore::default() };
         let written = (health.written_at_us > 0).then(|| now.since(Timestamp::from_micros(health.written_at_us)));
         StateStore {
-            kept: true,
+            kept: health.trouble.is_none(),
             pending: health.pending,
             failures: health.failures,
             lost: health.lost,

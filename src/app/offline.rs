@@ -110,9 +110,12 @@ impl Offline {
 /// Whoever only looks is content with what can be read.
 fn open(directory: &Path, config: &Config, changes: bool) -> Result<(Store, Opened), StoreError> {
     let keep = state::keep(config);
-    match Store::open(directory, keep) {
-        Err(StoreError::Unusable { cause, .. }) if !changes => Store::read_only(directory, keep, cause),
-        opened => opened,
+    if changes {
+        return Store::open(directory, keep);
+    }
+    match Store::open_anyway(directory, keep)? {
+        (_, Opened { unread: true, trouble: Some(trouble), .. }) => Err(trouble),
+        opened => Ok(opened),
     }
 }
 

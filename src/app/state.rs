@@ -1,10 +1,10 @@
 //! Opening what survives a restart, and closing it.
 //!
 //! What must not be shared or cannot be understood (another process, a newer format) keeps curtsy from starting. What
-//! cannot be read or written does not: curtsy says so and goes on from memory, as careful as if it had just visited
-//! everybody.
+//! cannot be read or written does not: curtsy says so, goes on from memory, as careful as if it had just visited every
+//! host, and writes as soon as it can.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::StartError;
 use crate::clock;
 use crate::config::Config;
 use crate::politeness::time::Timestamp;
-use crate::store::{self, Cause, JobRecord, Keep, Opened, Store, StoreError};
+use crate::store::{self, JobRecord, Keep, Opened, Store};
 
 /// What is remembered at start.
 pub(super) struct Remembered {
@@ -26,41 +26,14 @@ pub(super) fn open(config: &Config) -> Result<Remembered, StartError> {
     let keep = keep(config);
     let (store, opened) = match store::directory(&config.state_dir) {
         None => (Store::memory(keep), Opened::default()),
-        Some(directory) => match Store::open(&directory, keep) {
-            Ok((store, opened)) => {
-                tell(&directory, &opened);
-                (store, opened)
-            }
-            Err(StoreError::Unusable { path, cause }) => unwritable(&directory, keep, path, cause)?,
-            Err(error) => return Err(StartError::State(error)),
-        },
+        Some(directory) => {
+            let (store, opened) = Store::open_anyway(&directory, keep).map_err(StartError::State)?;
+            tell(&directory, &opened);
+            (store, opened)
+        }
     };
     let unknown_before = opened.unsettled.then(|| Timestamp::from_micros(clock::micros()));
     Ok(Remembered { store: Arc::new(store), jobs: opened.jobs, unknown_before })
-}
-
-/// What is there counts, if it can be read.
-fn unwritable(directory: &Path, keep: Keep, path: PathBuf, cause: Cause) -> Result<(Store, Opened), StartError> {
-    let error = StoreError::Unusable { path, cause: cause.clone() };
-    match Store::read_only(directory, keep, cause) {
-        Ok((store, opened)) => {
-            let Opened { hosts, .. } = opened;
-            tracing::warn!(
-                event = "state.unusable",
-                hosts,
-                "{error}. Until then what was learned before counts, and nothing that is learned survives a restart"
-            );
-            Ok((store, opened))
-        }
-        Err(StoreError::Unusable { .. }) => {
-            tracing::warn!(
-                event = "state.unusable",
-                "{error}. Until then nothing that is learned survives a restart, and nothing of before is known"
-            );
-            Ok((Store::memory(keep), Opened { unsettled: true, ..Opened::default() }))
-        }
-        Err(error) => Err(StartError::State(error)),
-    }
 }
 
 /// How much is kept, and for how long.
@@ -84,8 +57,32 @@ fn tell(directory: &Path, opened: &Opened) {
     if let Some(format) = opened.migrated_from {
         tracing::info!(event = "state.migrated", %directory, format, "the state file was brought up to date");
     }
+    if let Some(mode) = opened.exposed {
+        tracing::warn!(
+            event = "state.exposed", %directory, mode = format!("{mode:03o}"),
+            "other users of this machine can look into the state directory; chmod 700 shuts them out"
+        );
+    }
+    if opened.clock_step_us != 0 {
+        let step_s = opened.clock_step_us as f64 / 1e6;
+        tracing::warn!(
+            event = "state.clock",
+            step_s,
+            "the wall clock was set while curtsy was away; the times in the state file were moved with it"
+        );
+    }
     let Opened { hosts, new, unsettled, .. } = *opened;
-    tracing::info!(event = "state.opened", %directory, hosts, new, unsettled, "the state file is open");
+    match &opened.trouble {
+        None => tracing::info!(event = "state.opened", %directory, hosts, new, unsettled, "the state file is open"),
+        Some(error) => {
+            let known = if opened.unread { "nothing of before is known" } else { "what was learned before counts" };
+            tracing::warn!(
+                event = "state.unusable",
+                hosts,
+                "{error}. curtsy keeps trying; until it succeeds, {known} and nothing new survives a restart"
+            );
+        }
+    }
 }
 
 /// To be called when nothing is learned any more.

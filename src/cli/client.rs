@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::admin::{self, AskArgs, Call, segment};
 use super::config::Streams;
+use super::host::not_kept;
 use super::terminal::{Brush, printable, span, table};
 use crate::admin::clients::{Client, Clients};
 use crate::config::Sources;
@@ -91,13 +92,17 @@ fn left(seconds: Option<f64>) -> String {
 
 fn sentence(client: &Client) -> String {
     let name = printable(&client.name);
-    match &client.stopped {
+    let mut text = match &client.stopped {
         None => format!("{name} may go on\n"),
         Some(stopped) => match stopped.left_s {
             Some(_) => format!("{name} is stopped for {}\n", left(stopped.left_s)),
             None => format!("{name} is stopped until somebody lets it go on: curtsy client {name} resume\n"),
         },
+    };
+    if let Some(why) = &client.not_kept {
+        text.push_str(&format!("not kept: {}\n", not_kept(why)));
     }
+    text
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::admin::{self, AskArgs, Call, segment};
 use super::config::Streams;
-use super::terminal::{BOLD, Brush, DIM, GREEN, YELLOW, printable, span, time};
-use crate::admin::hosts::{Delay, Forgotten, Host};
+use super::terminal::{BOLD, Brush, DIM, GREEN, YELLOW, about, printable, time};
+use crate::admin::hosts::{Delay, Forgotten, Host, UnpacedTunnels};
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
@@ -132,8 +132,10 @@ pub(super) fn page(host: &Host, brush: Brush) -> String {
         ("next", Some(next(host))),
         ("line", Some(format!("{} waiting, {} in flight of {}", host.queued, host.in_flight, concurrency(host)))),
         ("breaker", breaker(host)),
+        ("tunnels", host.unpaced_tunnels.as_ref().map(unpaced)),
         ("set", set(host)),
         ("last", last(host)),
+        ("not kept", host.not_kept.as_deref().map(not_kept)),
         ("mode", (host.mode != "enforce").then(|| format!("{}: nothing of this is enforced", host.mode))),
     ];
     for (label, text) in rows {
@@ -185,7 +187,7 @@ fn times(number: u16) -> String {
 }
 
 fn held(host: &Host) -> Option<String> {
-    let seconds = span(host.held_s?.ceil() as u64);
+    let seconds = about(host.held_s?);
     let cause = match host.hold_cause.as_deref() {
         Some("retry-after") => "the host asked for it (Retry-After)",
         Some("quota") => "the host's quota is used up",
@@ -206,7 +208,7 @@ fn next(host: &Host) -> String {
     match host.next_available_s {
         None => "nobody knows".to_owned(),
         Some(seconds) if seconds <= 0.0 => "a request could start now".to_owned(),
-        Some(seconds) => format!("a request could start in {seconds:.1} s"),
+        Some(seconds) => format!("a request could start in {}", about(seconds)),
     }
 }
 
@@ -245,6 +247,22 @@ fn last(host: &Host) -> Option<String> {
     let served = host.last_success.as_ref().map(|at| format!("served {at}"));
     let parts: Vec<String> = sent.into_iter().chain(served).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn unpaced(tunnels: &UnpacedTunnels) -> String {
+    let what = match tunnels.reason.as_str() {
+        "http2" => "HTTP/2, which is paced with --intercept only",
+        "websocket" => "WebSocket",
+        "off" => "tls.tunnel.pace_requests is off",
+        _ => "not HTTP over TLS",
+    };
+    let were = if tunnels.count == 1 { "tunnel was" } else { "tunnels were" };
+    format!("{} {were} not paced inside in the last hour: {what}", tunnels.count)
+}
+
+/// A change that waits for the disk.
+pub(super) fn not_kept(why: &str) -> String {
+    format!("{}; curtsy keeps trying, and a restart before that forgets this change", printable(why))
 }
 
 fn forgotten(told: &Forgotten, brush: Brush) -> String {

@@ -7,7 +7,7 @@ use url::form_urlencoded;
 
 use super::admin::{self, AskArgs, Call};
 use super::config::Streams;
-use super::terminal::{Brush, printable, span, table, time};
+use super::terminal::{Brush, GAP, columns, cut, printable, span, table, table_width, time};
 use crate::admin::hosts::{Hosts, Row};
 use crate::config::Sources;
 
@@ -71,14 +71,21 @@ pub(super) fn run(args: &HostsArgs, sources: &Sources, paint: bool, streams: &mu
     let path = format!("/api/v1/hosts?{}", query.finish());
     let kept = Call::get(format!("{path}&remembered=true"));
     let call = if args.remembered { kept.clone() } else { Call::get(path) };
-    admin::tell_or_do(&args.ask, sources, streams, (&call, &kept), |hosts: &Hosts| (page(hosts, Brush(paint)), 0))
+    admin::tell_or_do(&args.ask, sources, streams, (&call, &kept), |hosts: &Hosts| {
+        (page(hosts, Brush(paint), columns()), 0)
+    })
 }
 
-pub(super) fn page(hosts: &Hosts, brush: Brush) -> String {
+/// At most `columns` wide, if there is a bound: long names are cut.
+pub(super) fn page(hosts: &Hosts, brush: Brush, columns: Option<usize>) -> String {
     if hosts.total == 0 {
         return "no hosts: none was visited lately, or none matches\n".to_owned();
     }
-    let rows: Vec<Vec<String>> = hosts.hosts.iter().map(row).collect();
+    let mut rows: Vec<Vec<String>> = hosts.hosts.iter().map(row).collect();
+    if let Some(columns) = columns {
+        let room = columns.saturating_sub(table_width(&HEAD[1..], rows.iter().map(|row| &row[1..])) + GAP);
+        rows.iter_mut().for_each(|row| row[0] = cut(&row[0], room.max(SHORTEST_NAME)));
+    }
     let mut page = table(&HEAD, &rows, &RIGHT, brush);
     let (first, last) = (hosts.offset + 1, hosts.offset + hosts.hosts.len());
     if hosts.hosts.len() < hosts.total {
@@ -96,7 +103,7 @@ pub(super) fn row(row: &Row) -> Vec<String> {
         printable(&row.host),
         row.state.clone(),
         time(row.delay_ms),
-        row.why.clone(),
+        if row.unpaced_tunnels.is_some() { format!("{}, unpaced tunnels", row.why) } else { row.why.clone() },
         row.queued.to_string(),
         row.in_flight.to_string(),
         row.next_available_s.map_or_else(|| "-".to_owned(), next),
@@ -105,6 +112,8 @@ pub(super) fn row(row: &Row) -> Vec<String> {
 }
 
 pub(super) const HEAD: [&str; 8] = ["HOST", "STATE", "DELAY", "WHY", "QUEUED", "IN FLIGHT", "NEXT", "HELD"];
+/// A name that is cut shorter says nothing.
+const SHORTEST_NAME: usize = 16;
 /// Columns of numbers.
 pub(super) const RIGHT: [usize; 4] = [2, 4, 5, 6];
 
@@ -135,6 +144,22 @@ shop.example.net  held    2.3 s  learned          5          1  29.4 s  30 s, re
 a.test            paused    1 s  configured       0          0       -
 1 to 2 of 3; --offset and --limit show others
 ";
-        assert_eq!(page(&hosts, Brush(false)), expected);
+        assert_eq!(page(&hosts, Brush(false), None), expected);
+    }
+
+    #[test]
+    fn a_long_name_is_cut_to_the_width_of_the_terminal() {
+        let row = |host: &str, unpaced: Option<u64>| {
+            serde_json::json!({"host": host, "state": "idle", "delay_ms": 1000, "why": "configured", "queued": 0,
+                "in_flight": 0, "next_available_s": 0.0, "held_s": null, "hold_cause": null, "error_streak": 0,
+                "last_sent": null, "visits": 1, "unpaced_tunnels": unpaced})
+        };
+        let rows = [row(&format!("{}.test", "x".repeat(240)), None), row("a.test", Some(3))];
+        let hosts = serde_json::json!({"total": 2, "offset": 0, "limit": 2, "hosts": rows});
+        let hosts: Hosts = serde_json::from_value(hosts).expect("a page");
+        let page = page(&hosts, Brush(false), Some(100));
+        assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
+        assert!(page.contains("xxx…  idle") && page.contains("a.test"), "{page}");
+        assert!(page.contains("configured, unpaced tunnels"), "{page}");
     }
 }

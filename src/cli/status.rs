@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::admin::{self, AskArgs, Call};
 use super::config::Streams;
-use super::terminal::{BOLD, Brush, DIM, GREEN, RED, YELLOW, printable, span, time};
+use super::terminal::{BOLD, Brush, DIM, GREEN, RED, YELLOW, about, printable, span};
 use crate::admin::status::{HostCounts, StateStore, Status};
 use crate::config::Sources;
 
@@ -91,8 +91,8 @@ fn waiting(status: &Status) -> String {
         (Some(half), Some(most)) => format!(
             "{} now; of the last five minutes half waited up to {}, nine in ten up to {}",
             status.waiting,
-            time(half),
-            time(most)
+            about(half as f64 / 1e3),
+            about(most as f64 / 1e3)
         ),
         _ => format!("{} now", status.waiting),
     }
@@ -137,6 +137,10 @@ fn memory(status: &Status) -> Option<String> {
 
 fn kept(store: &StateStore) -> String {
     match (store.kept, store.last_write_age_s) {
+        (false, _) if store.trouble.is_some() => {
+            let lost = if store.lost > 0 { format!(", {} are lost", store.lost) } else { String::new() };
+            format!("not kept: {} changes wait for the disk{lost}", store.pending)
+        }
         (false, _) => "nothing is kept across restarts".to_owned(),
         (true, None) => format!("kept; {} changes wait to be written", store.pending),
         (true, Some(age)) => format!("kept; written {} ago, {} changes since", span(age as u64), store.pending),
@@ -177,7 +181,7 @@ mod tests {
                       "paused_hosts": ["a.test"]},
             "clients_stopped": 1, "wait_p50_ms": 1100, "wait_p90_ms": 6200, "spacing_violations": 0, "overdue_s": 0.0,
             "memory": {"resident_bytes": 23_456_000, "robots_bytes": 100_000},
-            "state_store": {"kept": true, "pending": 2, "failures": 0, "lost": 0, "last_write_age_s": 3.2, "trouble": "disk full"},
+            "state_store": {"kept": false, "pending": 2, "failures": 4, "lost": 1, "last_write_age_s": 3.2, "trouble": "disk full"},
             "last_reload_successful": false, "listeners": 0, "notices": [],
         }))
         .expect("a status");
@@ -192,7 +196,7 @@ front-desk  ready for 2 h, curtsy 0.1.0, mode enforce
   paused    a.test
   clients   1 stopped: curtsy clients
   memory    23.5 MB, of it robots.txt 0.1 MB
-  state     kept; written 3 s ago, 2 changes since
+  state     not kept: 2 changes wait for the disk, 1 are lost
   problem   the last change of the configuration could not be taken: curtsy config check
   problem   the state file cannot be written: disk full
 ";

@@ -1,5 +1,7 @@
 //! Text for terminals: colours, times as people say them, tables, and foreign text made harmless.
 
+use std::io::IsTerminal;
+
 /// Characters of foreign text in a line.
 const LONGEST_TEXT: usize = 120;
 
@@ -11,6 +13,13 @@ pub(super) const DIM: &str = "2";
 
 pub(super) fn time(millis: u64) -> String {
     format!("{} s", millis as f64 / 1e3)
+}
+
+/// As precise as people want it: tenths below 10 s, whole seconds below two minutes, and [`span`] above. Rounded up,
+/// for a wait that is over before its time was told is a lie.
+pub(super) fn about(seconds: f64) -> String {
+    let tenths = (seconds * 10.0 - 1e-6).ceil().max(0.0);
+    if tenths < 100.0 { format!("{} s", tenths / 10.0) } else { span((seconds - 1e-6).ceil() as u64) }
 }
 
 /// In one unit, as people say it.
@@ -52,6 +61,32 @@ impl Brush {
     }
 }
 
+/// How wide the terminal is; none if standard output goes elsewhere, where nothing is cut.
+pub(super) fn columns() -> Option<usize> {
+    let size = std::io::stdout().is_terminal().then(ratatui::crossterm::terminal::size)?;
+    size.ok().map(|(columns, _)| usize::from(columns))
+}
+
+/// At most so many characters.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Characters between two columns of a table.
+pub(super) const GAP: usize = 2;
+
+/// How wide a table of these rows is.
+pub(super) fn table_width<'a>(head: &[&str], rows: impl Iterator<Item = &'a [String]> + Clone) -> usize {
+    let length = |text: &str| text.chars().count();
+    let widest = |(column, name): (usize, &&str)| {
+        rows.clone().map(|row| length(&row[column])).chain([length(name)]).max().unwrap_or(0) + GAP
+    };
+    head.iter().enumerate().map(widest).sum::<usize>().saturating_sub(GAP)
+}
+
 /// Columns wide enough for what is in them, the last one as it is. Numbers stand on the right: `right` has a column's
 /// number if so.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>], right: &[usize], brush: Brush) -> String {
@@ -91,6 +126,9 @@ mod tests {
         let told: Vec<String> = [0, 119, 120, 7_199, 7_200, 172_800].into_iter().map(span).collect();
         assert_eq!((time(3_929), time(1_000), time(0)), ("3.929 s".into(), "1 s".into(), "0 s".into()));
         assert_eq!(told, ["0 s", "119 s", "2 min", "119 min", "2 h", "2 days"]);
+        let rounded: Vec<String> =
+            [0.0, 1.0, 0.96, 6.2, 9.91, 9.99, 17.878, 51.6, 600.1].into_iter().map(about).collect();
+        assert_eq!(rounded, ["0 s", "1 s", "1 s", "6.2 s", "10 s", "10 s", "18 s", "52 s", "10 min"]);
     }
 
     #[test]

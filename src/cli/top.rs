@@ -63,7 +63,7 @@ pub(super) fn run(args: &TopArgs, sources: &Sources, terminal: bool, streams: &m
         return Ok(0);
     }
     if !terminal {
-        write!(streams.out, "{}\n\n{}", draw::figures(&seen, None), hosts::page(&seen.hosts, Brush(false)))?;
+        write!(streams.out, "{}\n\n{}", draw::figures(&seen, None), hosts::page(&seen.hosts, Brush(false), None))?;
         return Ok(0);
     }
     show(args, sources, Board::new(look, seen))?;

@@ -185,6 +185,20 @@ impl Database {
         Ok(result)
     }
 
+    /// Moves every time in the file by this many microseconds; 0 stays "never".
+    pub(super) fn move_times(&mut self, by_us: i64) -> rusqlite::Result<()> {
+        let transaction = self.connection.transaction()?;
+        for (table, columns) in TIMES {
+            // Far times are cut, for the sum must fit into 64 bits.
+            let moved = |column: &&str| {
+                format!("{column} = CASE WHEN {column} > 0 THEN max(1, min({column}, {FAR}) + ?1) ELSE {column} END")
+            };
+            let columns: Vec<String> = columns.iter().map(moved).collect();
+            transaction.execute(&format!("UPDATE {table} SET {}", columns.join(", ")), [by_us])?;
+        }
+        transaction.commit()
+    }
+
     /// Forgets robots.txt copies that are of no use any more, reading through all of them. True if there is more to do.
     pub(super) fn prune_stale_robots(&mut self, now_us: u64, slice: usize) -> rusqlite::Result<bool> {
         let stale = "DELETE FROM robots WHERE rowid IN (SELECT rowid FROM robots WHERE stale_until_us <= ?1 LIMIT ?2)";
@@ -249,6 +263,15 @@ impl Database {
         self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
     }
 }
+
+/// Every column that is a time.
+const TIMES: [(&str, &[&str]); 3] = [
+    ("host", &["floor_until_us", "updated_us", "last_sent_us", "held_until_us", "paused_until_us"]),
+    ("robots", &["fetched_us", "fresh_until_us", "stale_until_us"]),
+    ("job", &["since_us", "until_us"]),
+];
+/// Half of what a column can hold.
+const FAR: i64 = i64::MAX / 2;
 
 /// Where hosts are read from, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

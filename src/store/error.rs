@@ -61,6 +61,15 @@ impl Cause {
     }
 }
 
+impl From<&StoreError> for Cause {
+    fn from(error: &StoreError) -> Self {
+        match error {
+            StoreError::Unusable { cause, .. } => cause.clone(),
+            StoreError::Held { .. } | StoreError::Newer { .. } => Cause::Other(error.to_string()),
+        }
+    }
+}
+
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -101,11 +101,31 @@ impl Index {
         self.shards[number].lock().hashes.binary_search(&hash).is_ok()
     }
 
-    pub(super) fn put(&self, key: &str, record: &HostRecord, now_us: u64) {
+    /// Returns what was known before.
+    pub(super) fn put(&self, key: &str, record: &HostRecord, now_us: u64) -> Option<HostRecord> {
+        self.set(key, record, now_us, Shard::replace)
+    }
+
+    /// Leaves a host alone that is in it.
+    pub(super) fn put_new(&self, key: &str, record: &HostRecord, now_us: u64) {
+        self.set(key, record, now_us, |_, _, _| ());
+    }
+
+    fn set(
+        &self,
+        key: &str,
+        record: &HostRecord,
+        now_us: u64,
+        known: impl FnOnce(&mut Shard, usize, &HostRecord),
+    ) -> Option<HostRecord> {
         let (hash, number) = self.place(key);
         let mut shard = self.shards[number].lock();
         match shard.hashes.binary_search(&hash) {
-            Ok(at) => shard.replace(at, record),
+            Ok(at) => {
+                let before = shard.full(at);
+                known(&mut shard, at, record);
+                return Some(before);
+            }
             Err(_) if shard.hosts.len() >= self.most => {
                 let evicted = shard.make_room(self.most / 8 + 1, now_us);
                 self.evicted.fetch_add(evicted, Relaxed);
@@ -114,6 +134,7 @@ impl Index {
             }
             Err(at) => shard.insert(at, hash, record),
         }
+        None
     }
 
     pub(super) fn remove(&self, key: &str) {

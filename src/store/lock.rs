@@ -1,11 +1,14 @@
-//! One process per state directory, and how the last one ended.
+//! One process per state directory, how the last one ended, and by which clock it told the time.
 //!
 //! The operating system keeps the lock, so it ends with its holder, however that ends; the file's presence means
-//! nothing. Its text is the holder's process id, for whoever is refused. A holder that has written everything it knew
-//! leaves another text, so that the next one can tell a clean end from a kill, a full disk or a loss of power.
+//! nothing. Its text is the holder's process id, for the process that is refused. A holder that has written everything
+//! it knew leaves "settled" instead, so that the next one can tell a clean end from a kill, a full disk or a loss of
+//! power. Behind either word stand the boot id of the machine and when it booted by the holder's clock. If the next
+//! holder disagrees about that moment, the wall clock was set in between, and the difference is by how much.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,7 +20,12 @@ use crate::clock;
 pub(super) struct Lock {
     file: File,
     before: Before,
+    /// The clock by which the times in the state file are told.
+    told_by: Option<Boot>,
 }
+
+/// The boot id, and when that was.
+type Boot = (String, Duration);
 
 /// The holder before this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,13 +39,15 @@ pub(super) enum Before {
 
 impl Lock {
     pub(super) fn take(directory: &Path) -> Result<Lock, StoreError> {
-        let path = directory.join("lock");
+        let path = directory.join(FILE);
         let unusable = |error: &std::io::Error| StoreError::unusable(&path, Cause::of_io(error));
+        let is_new = !path.exists();
         let mut file = OpenOptions::new()
             .create(true)
             .truncate(false)
             .read(true)
             .write(true)
+            .mode(MODE)
             .open(&path)
             .map_err(|error| unusable(&error))?;
         match file.try_lock() {
@@ -47,19 +57,27 @@ impl Lock {
             }
             Err(TryLockError::Error(error)) => return Err(unusable(&error)),
         }
-        let before = Before::read(&mut file);
-        write(&mut file, &format!("{}\n", std::process::id())).map_err(|error| unusable(&error))?;
-        Ok(Lock { file, before })
+        // Every user who can open the file can lock it. Older versions made it readable by all. Only its owner can
+        // change that, so a failure means nothing.
+        let _ = file.set_permissions(Permissions::from_mode(MODE));
+        let text = read(&mut file);
+        let boot = clock::boot();
+        let before = if is_new { Before::Nobody } else { Before::tell(&text, boot.as_ref()) };
+        // Until the times in the file are moved to this process's clock, they stay told by the other one.
+        let mut lock = Lock { file, before, told_by: told_by(&text).or(boot) };
+        lock.write_pid().map_err(|error| unusable(&error))?;
+        Ok(lock)
     }
 
-    /// Only looks whether somebody holds it, where it cannot be written.
-    pub(super) fn look(directory: &Path) -> Result<(), StoreError> {
-        let Ok(mut file) = File::open(directory.join("lock")) else { return Ok(()) };
+    /// Where the lock file cannot be written: checks that no process holds it, and returns by how much the clock was
+    /// set since its last holder.
+    pub(super) fn look(directory: &Path) -> Result<Option<ClockStep>, StoreError> {
+        let Ok(mut file) = File::open(directory.join(FILE)) else { return Ok(None) };
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => {
                 Err(StoreError::Held { directory: directory.to_owned(), pid: holder(&mut file) })
             }
-            _ => Ok(()),
+            _ => Ok(ClockStep::between(told_by(&read(&mut file)).as_ref(), clock::boot().as_ref())),
         }
     }
 
@@ -67,10 +85,33 @@ impl Lock {
         self.before
     }
 
+    /// By how much the clock was set since the times in the state file were told.
+    pub(super) fn clock_step(&self) -> Option<ClockStep> {
+        ClockStep::between(self.told_by.as_ref(), clock::boot().as_ref())
+    }
+
+    /// From now on the times in the state file are told by the clock of this process.
+    pub(super) fn adopt_clock(&mut self) -> std::io::Result<()> {
+        self.told_by = clock::boot();
+        self.write_pid()
+    }
+
     /// Lets go, with nothing left to write.
     pub(super) fn settle(mut self) -> std::io::Result<()> {
-        let boot = clock::boot().map(|(id, at)| format!(" {id} {}", at.as_millis()));
-        write(&mut self.file, &format!("{SETTLED}{}\n", boot.unwrap_or_default()))
+        self.told_by = clock::boot();
+        let text = self.text(SETTLED);
+        write(&mut self.file, &text)
+    }
+
+    /// A full disk may refuse even this. The file is then emptied, so that it does not go on saying "settled".
+    fn write_pid(&mut self) -> std::io::Result<()> {
+        let text = self.text(&std::process::id().to_string());
+        write(&mut self.file, &text).or_else(|_| self.file.set_len(0))
+    }
+
+    fn text(&self, word: &str) -> String {
+        let boot = self.told_by.as_ref().map(|(id, at)| format!(" {id} {}", at.as_millis()));
+        format!("{word}{}\n", boot.unwrap_or_default())
     }
 }
 
@@ -82,28 +123,42 @@ impl Drop for Lock {
 }
 
 impl Before {
-    fn read(file: &mut File) -> Before {
-        let mut text = String::new();
-        match file.read_to_string(&mut text) {
-            Ok(0) => Before::Nobody,
-            Ok(_) => Before::tell(&text, clock::boot()),
-            Err(_) => Before::Unsettled,
-        }
+    fn tell(text: &str, boot: Option<&Boot>) -> Before {
+        let settled = text.split_whitespace().next() == Some(SETTLED);
+        let same_clock = ClockStep::between(told_by(text).as_ref(), boot).is_none();
+        if settled && same_clock { Before::Settled } else { Before::Unsettled }
+    }
+}
+
+/// By how much the wall clock was set between two processes, in microseconds; positive if forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ClockStep(pub(super) i64);
+
+impl ClockStep {
+    /// None if it was not set, or if nobody knows: the machine was restarted in between, or the system does not say.
+    fn between(then: Option<&Boot>, now: Option<&Boot>) -> Option<ClockStep> {
+        let ((then_id, then), (now_id, now)) = then.zip(now)?;
+        let micros = |at: &Duration| i64::try_from(at.as_micros()).ok();
+        let step = micros(now)? - micros(then)?;
+        (then_id == now_id && then.abs_diff(*now) > CLOCK_DRIFT).then_some(ClockStep(step))
     }
 
-    fn tell(text: &str, boot: Option<(String, Duration)>) -> Before {
-        let mut words = text.split_whitespace();
-        if words.next() != Some(SETTLED) {
-            return Before::Unsettled;
-        }
-        let then = words.next().zip(words.next().and_then(|ms| ms.parse().ok()).map(Duration::from_millis));
-        match (then, boot) {
-            (Some((id, before)), Some((now_id, now))) if id == now_id && before.abs_diff(now) > CLOCK_DRIFT => {
-                Before::Unsettled
-            }
-            _ => Before::Settled,
-        }
+    /// A time of the process before, by the clock of this one. 0 is "never" by any clock.
+    pub(super) fn moved(self, at_us: u64) -> u64 {
+        if at_us == 0 { 0 } else { at_us.saturating_add_signed(self.0).max(1) }
     }
+}
+
+fn told_by(text: &str) -> Option<Boot> {
+    let mut words = text.split_whitespace().skip(1);
+    let (id, ms) = (words.next()?, words.next()?.parse().ok()?);
+    Some((id.to_owned(), Duration::from_millis(ms)))
+}
+
+/// Empty if it cannot be read, which says that the last holder did not end well.
+fn read(file: &mut File) -> String {
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_or_else(|_| String::new(), |_| text)
 }
 
 fn write(file: &mut File, text: &str) -> std::io::Result<()> {
@@ -112,14 +167,15 @@ fn write(file: &mut File, text: &str) -> std::io::Result<()> {
     file.set_len(text.len() as u64)
 }
 
+/// In the state directory.
+const FILE: &str = "lock";
+const MODE: u32 = 0o600;
 const SETTLED: &str = "settled";
 /// Less is what a clock is corrected by all the time.
 const CLOCK_DRIFT: Duration = Duration::from_secs(1);
 
 fn holder(file: &mut File) -> Option<u32> {
-    let mut text = String::new();
-    file.read_to_string(&mut text).ok()?;
-    text.trim().parse().ok()
+    read(file).split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -152,25 +208,60 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_could_not_write_its_pid_has_not_ended_cleanly() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(FILE), "").unwrap();
+        assert_eq!(Lock::take(directory.path()).unwrap().before(), Before::Unsettled);
+    }
+
+    #[test]
     fn times_mean_nothing_once_the_clock_was_set() {
         let boot = |id: &str, ms| Some((id.to_owned(), Duration::from_millis(ms)));
-        let tell = |boot| Before::tell("settled a-b 1790000000000\n", boot);
+        let tell = |boot: Option<Boot>| Before::tell("settled a-b 1790000000000\n", boot.as_ref());
         let day = 24 * 3600 * 1000;
         assert_eq!(tell(boot("a-b", 1_790_000_000_900)), Before::Settled);
         assert_eq!(tell(boot("a-b", 1_790_000_000_000 + day)), Before::Unsettled);
         assert_eq!(tell(boot("a-b", 1_790_000_000_000 - day)), Before::Unsettled);
         assert_eq!(tell(boot("c-d", 1_790_000_500_000)), Before::Settled, "another start of the machine");
         assert_eq!(tell(None), Before::Settled);
-        assert_eq!(Before::tell("settled\n", boot("a-b", 1)), Before::Settled);
-        assert_eq!(Before::tell("4711\n", boot("a-b", 1)), Before::Unsettled);
+        assert_eq!(Before::tell("settled\n", boot("a-b", 1).as_ref()), Before::Settled);
+        assert_eq!(Before::tell("4711\n", boot("a-b", 1).as_ref()), Before::Unsettled);
+    }
+
+    #[test]
+    fn it_is_known_by_how_much_the_clock_was_set() {
+        let boot = |id: &str, ms: u64| Some((id.to_owned(), Duration::from_millis(ms)));
+        let step = |text: &str, now: Option<Boot>| ClockStep::between(told_by(text).as_ref(), now.as_ref());
+        let (text, day) = ("4711 a-b 1790000000000\n", 24 * 3600 * 1000);
+        assert_eq!(step(text, boot("a-b", 1_790_000_000_000 + day)), Some(ClockStep(86_400_000_000)));
+        assert_eq!(step(text, boot("a-b", 1_790_000_000_000 - day)), Some(ClockStep(-86_400_000_000)));
+        assert_eq!(step(text, boot("a-b", 1_790_000_000_999)), None);
+        assert_eq!(step(text, boot("c-d", 1)), None, "another start of the machine");
+        assert_eq!((step("4711\n", boot("a-b", 1)), step(text, None)), (None, None));
+        let back = ClockStep(-1_000);
+        assert_eq!((back.moved(5_000), back.moved(10), back.moved(0)), (4_000, 1, 0));
+    }
+
+    /// X43: a user who can open the file could lock it and keep curtsy from starting.
+    #[test]
+    fn nobody_else_can_open_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        let mode = || path.metadata().unwrap().permissions().mode() & 0o777;
+        drop(Lock::take(directory.path()).unwrap());
+        assert_eq!(mode(), MODE);
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        drop(Lock::take(directory.path()).unwrap());
+        assert_eq!(mode(), MODE, "an older one's is mended");
     }
 
     #[test]
     fn what_a_dead_process_left_locks_nobody_out() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("lock"), "4294967295\nleft over from longer ago\n").unwrap();
-        let _lock = Lock::take(directory.path()).unwrap();
+        let mut lock = Lock::take(directory.path()).unwrap();
+        lock.adopt_clock().unwrap();
         let text = std::fs::read_to_string(directory.path().join("lock")).unwrap();
-        assert_eq!(text, format!("{}\n", std::process::id()));
+        assert!(text.starts_with(&format!("{} ", std::process::id())) && text.lines().count() == 1, "{text}");
     }
 }

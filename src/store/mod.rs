@@ -3,7 +3,8 @@
 //! A file in the state directory (SQLite, docs/decisions/0004), and the hosts in it in memory. Three promises:
 //! - **Nobody waits for disk.** A host is asked for in memory, where all of them are; a change is put into the
 //!   outbox. Only a robots.txt copy is read later, by a thread of its own, instead of being fetched from its origin.
-//! - **A kill costs less than 2 s of changes, a clean stop none.** One thread writes what has gathered, every second.
+//! - **A kill costs less than 2 s of changes, a clean stop none.** One thread writes what has gathered, every second; a
+//!   new hold, a pause and what people set are written at once.
 //! - **A disk that fails makes nothing ruder.** Memory goes on; [`Store::health`] says so; writing is tried again.
 //!
 //! Must not decide anything: what a record means is the caller's business.
@@ -43,10 +44,10 @@ pub use self::record::{HostRecord, JobRecord, Overrides, RobotsRecord};
 use self::database::Database;
 use self::import::Spool;
 use self::index::Index;
-use self::open::Parts;
-use self::outbox::Outbox;
+use self::open::Found;
+use self::outbox::{Haste, Outbox};
 use self::pending::Batch;
-use self::reader::Reader;
+use self::reader::{Copies, Reader};
 use self::writer::Writer;
 use crate::clock;
 
@@ -62,43 +63,37 @@ pub struct Store {
 #[derive(Debug)]
 struct Disk {
     directory: PathBuf,
-    reader: Reader,
-    writing: Writing,
-}
-
-/// Where changes go.
-#[derive(Debug)]
-enum Writing {
-    Outbox(Arc<Outbox>),
-    /// Nowhere: the disk can only be read.
-    Not(Cause),
+    copies: Copies,
+    outbox: Arc<Outbox>,
 }
 
 impl Store {
     /// Opens the state in `directory`, or begins one. Takes as long as reading it does.
     pub fn open(directory: &Path, keep: Keep) -> Result<(Store, Opened), StoreError> {
-        let (Parts { lock, database, index }, opened) = open::open(directory, &keep, clock::micros())?;
+        let (found, opened) = open::open(directory, &keep, clock::micros())?;
+        Ok((Store::start(directory, keep, found, Outbox::default())?, opened))
+    }
+
+    /// The same, but a directory that cannot be written is no error. What can be read counts; changes wait in memory,
+    /// and are written as soon as the directory can be written. [`Opened::trouble`] and [`Store::health`] say so.
+    pub fn open_anyway(directory: &Path, keep: Keep) -> Result<(Store, Opened), StoreError> {
+        let (found, opened) = open::open_anyway(directory, &keep, clock::micros())?;
+        let outbox = opened.trouble.as_ref().map_or_else(Outbox::default, |trouble| Outbox::unopened(trouble.into()));
+        Ok((Store::start(directory, keep, found, outbox)?, opened))
+    }
+
+    fn start(directory: &Path, keep: Keep, mut found: Found, outbox: Outbox) -> Result<Store, StoreError> {
         let thread = |error: &std::io::Error| StoreError::unusable(directory, Cause::of_io(error));
-        let copies =
-            Database::reader(&directory.join(open::FILE)).map_err(|error| open::unusable(directory, &error))?;
-        let reader = Reader::start(copies).map_err(|error| thread(&error))?;
-        let (index, outbox) = (Arc::new(index), Arc::new(Outbox::default()));
-        let writer = Writer::new(outbox.clone(), database, index.clone(), keep, lock);
+        let reader = found.copies.take().map(Reader::start).transpose().map_err(|error| thread(&error))?;
+        let copies: Copies = Arc::new(reader.map(Arc::new).into());
+        let outbox = Arc::new(outbox);
+        let writer = Writer::new(directory.to_owned(), outbox.clone(), keep, found, copies.clone());
+        let index = writer.index().clone();
         std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run())
             .map_err(|error| thread(&error))?;
-        let disk = Disk { directory: directory.to_owned(), reader, writing: Writing::Outbox(outbox) };
-        Ok((Store { keep, index, disk: Some(disk) }, opened))
-    }
-
-    /// What is in a directory that cannot be written, because of `cause`: it is remembered, and nothing is added to it.
-    pub fn read_only(directory: &Path, keep: Keep, cause: Cause) -> Result<(Store, Opened), StoreError> {
-        let (database, index, opened) = open::read_only(directory, &keep, clock::micros())?;
-        let thread = |error: &std::io::Error| StoreError::unusable(directory, Cause::of_io(error));
-        let reader = Reader::start(database).map_err(|error| thread(&error))?;
-        let disk = Disk { directory: directory.to_owned(), reader, writing: Writing::Not(cause) };
-        Ok((Store { keep, index: Arc::new(index), disk: Some(disk) }, opened))
+        Ok(Store { keep, index, disk: Some(Disk { directory: directory.to_owned(), copies, outbox }) })
     }
 
     /// A store that ends with the process. It remembers hosts, so that forgetting a lane forgets nothing else.
@@ -112,13 +107,15 @@ impl Store {
     }
 
     pub fn put_host(&self, key: &str, record: HostRecord) {
-        self.index.put(key, &record, clock::micros());
-        self.put(|batch| batch.put_host(key, Some(record)));
+        let now_us = clock::micros();
+        let before = self.index.put(key, &record, now_us).unwrap_or_default();
+        let haste = if record.binds_anew(&before, now_us) { Haste::Binding } else { Haste::Usual };
+        self.put(haste, |batch| batch.put_host(key, Some(record)));
     }
 
     pub fn delete_host(&self, key: &str) {
         self.index.remove(key);
-        self.put(|batch| batch.put_host(key, None));
+        self.put(Haste::Usual, |batch| batch.put_host(key, None));
     }
 
     /// Hosts that are remembered.
@@ -148,34 +145,32 @@ impl Store {
     /// What is kept of an origin's robots.txt; none if nothing is, or if the disk takes longer than asking the origin.
     pub async fn robots(&self, origin: &str) -> Option<RobotsRecord> {
         let disk = self.disk.as_ref()?;
-        match self.outbox().and_then(|outbox| outbox.robots(origin)) {
-            Some(pending) => pending,
-            None => disk.reader.robots(origin).await,
+        if let Some(pending) = disk.outbox.robots(origin) {
+            return pending;
         }
+        let reader = disk.copies.load_full()?;
+        reader.robots(origin).await
     }
 
     pub fn put_robots(&self, origin: &str, record: RobotsRecord) {
-        self.put(|batch| batch.put_robots(origin, Some(record)));
+        self.put(Haste::Usual, |batch| batch.put_robots(origin, Some(record)));
     }
 
     pub fn delete_robots(&self, origin: &str) {
-        self.put(|batch| batch.put_robots(origin, None));
+        self.put(Haste::Usual, |batch| batch.put_robots(origin, None));
     }
 
     pub fn put_job(&self, client: &str, record: JobRecord) {
-        self.put(|batch| batch.put_job(client, Some(record)));
+        self.put(Haste::Binding, |batch| batch.put_job(client, Some(record)));
     }
 
     pub fn delete_job(&self, client: &str) {
-        self.put(|batch| batch.put_job(client, None));
+        self.put(Haste::Binding, |batch| batch.put_job(client, None));
     }
 
     /// None if nothing is to be kept.
     pub fn health(&self) -> Option<Health> {
-        match &self.disk.as_ref()?.writing {
-            Writing::Outbox(outbox) => Some(outbox.health()),
-            Writing::Not(cause) => Some(Health::broken(cause)),
-        }
+        self.outbox().map(Outbox::health)
     }
 
     /// Waits until everything put so far is on disk.
@@ -216,8 +211,9 @@ impl Store {
 
     /// The file as it is once everything put so far is in it.
     fn settled_file(&self) -> Result<Database, LinesError> {
-        let path = self.disk.as_ref().ok_or(LinesError::NothingKept)?.directory.join(open::FILE);
-        if self.outbox().is_none() {
+        let disk = self.disk.as_ref().ok_or(LinesError::NothingKept)?;
+        let path = disk.directory.join(open::FILE);
+        if !disk.outbox.is_open() {
             return Ok(Database::read_only(&path)?);
         }
         self.flush(PATIENCE).map_err(|unsaved| LinesError::Unsaved { after: 0, unsaved })?;
@@ -225,15 +221,12 @@ impl Store {
     }
 
     fn outbox(&self) -> Option<&Outbox> {
-        match &self.disk.as_ref()?.writing {
-            Writing::Outbox(outbox) => Some(outbox),
-            Writing::Not(_) => None,
-        }
+        self.disk.as_ref().map(|disk| &*disk.outbox)
     }
 
-    fn put(&self, change: impl FnOnce(&mut Batch) -> bool) {
+    fn put(&self, haste: Haste, change: impl FnOnce(&mut Batch) -> bool) {
         if let Some(outbox) = self.outbox() {
-            outbox.put(change);
+            outbox.put(haste, change);
         }
     }
 }

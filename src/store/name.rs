@@ -1,7 +1,8 @@
 //! Where state is kept, and the deployment's name, which is kept there as a line of text.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::config::StateDir;
@@ -30,7 +31,9 @@ pub fn deployment_name(directory: &Path) -> io::Result<String> {
     match fs::read_to_string(&path) {
         Ok(name) if is_name(name.trim()) => return Ok(name.trim().to_owned()),
         Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir_all(directory)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        }
         Err(error) => return Err(error),
     }
     let name = new_name();

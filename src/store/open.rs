@@ -4,17 +4,17 @@
 //! empty one is begun. Nothing that is only full, read-only or in use is called damaged.
 
 use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::database::Database;
 use super::error::{Cause, StoreError};
 use super::index::Index;
 use super::keep::Keep;
-use super::lock::{Before, Lock};
-use super::record::JobRecord;
+use super::lock::{Before, ClockStep, Lock};
+use super::record::{HostRecord, JobRecord};
 use super::scan;
 use super::schema::{STEPS, Version};
 
@@ -34,6 +34,15 @@ pub struct Opened {
     pub set_aside: Option<SetAside>,
     /// What the process before this one did last may be missing, or be told in times of another clock.
     pub unsettled: bool,
+    /// By how much the wall clock was set since the process before this one, in microseconds; 0 if it was not, or if
+    /// nobody knows. Times that were kept are moved by it.
+    pub clock_step_us: i64,
+    /// Why the directory cannot be written now. The store keeps trying.
+    pub trouble: Option<StoreError>,
+    /// It could not be read either: nothing of before is known.
+    pub unread: bool,
+    /// The directory's mode, if other users may look into it.
+    pub exposed: Option<u32>,
 }
 
 /// A damaged file that was moved out of the way.
@@ -43,34 +52,147 @@ pub struct SetAside {
     pub why: String,
 }
 
+/// What a store begins with.
 #[derive(Debug)]
-pub(super) struct Parts {
-    pub(super) lock: Lock,
-    pub(super) database: Database,
+pub(super) struct Found {
     pub(super) index: Index,
+    pub(super) lock: Option<Lock>,
+    /// None while the directory cannot be written.
+    pub(super) database: Option<Database>,
+    /// For the reader of robots.txt copies.
+    pub(super) copies: Option<Database>,
 }
 
-pub(super) fn open(directory: &Path, keep: &Keep, now_us: u64) -> Result<(Parts, Opened), StoreError> {
-    let unusable = |error: &io::Error| StoreError::unusable(directory, Cause::of_io(error));
-    fs::create_dir_all(directory).map_err(|error| unusable(&error))?;
-    let lock = Lock::take(directory)?;
+pub(super) fn open(directory: &Path, keep: &Keep, now_us: u64) -> Result<(Found, Opened), StoreError> {
+    make_directory(directory)?;
+    let mut lock = Lock::take(directory)?;
+    let (database, index, opened) = open_locked(directory, &mut lock, keep, now_us)?;
+    found(directory, lock, database, index).map(|found| (found, opened))
+}
+
+/// The same, but what can be neither written nor read is no error.
+pub(super) fn open_anyway(directory: &Path, keep: &Keep, now_us: u64) -> Result<(Found, Opened), StoreError> {
+    let mut lock = match make_directory(directory).and_then(|()| Lock::take(directory)) {
+        Err(trouble @ StoreError::Unusable { .. }) => return unwritable(directory, None, trouble, keep, now_us),
+        taken => taken?,
+    };
+    match open_locked(directory, &mut lock, keep, now_us) {
+        Err(trouble @ StoreError::Unusable { .. }) => unwritable(directory, Some(lock), trouble, keep, now_us),
+        opened => {
+            let (database, index, opened) = opened?;
+            found(directory, lock, database, index).map(|found| (found, opened))
+        }
+    }
+}
+
+fn found(directory: &Path, lock: Lock, database: Database, index: Index) -> Result<Found, StoreError> {
     let path = directory.join(FILE);
+    let copies = Database::reader(&path).map_err(|error| unusable(&path, &error))?;
+    Ok(Found { index, lock: Some(lock), database: Some(database), copies: Some(copies) })
+}
+
+/// What is there counts, if it can be read. The lock, if there is one, keeps others from writing meanwhile.
+fn unwritable(
+    directory: &Path,
+    lock: Option<Lock>,
+    trouble: StoreError,
+    keep: &Keep,
+    now_us: u64,
+) -> Result<(Found, Opened), StoreError> {
+    let step = match &lock {
+        Some(lock) => lock.clock_step(),
+        None => Lock::look(directory)?,
+    };
+    let exposed = exposed(directory);
+    match read_only(directory, keep, step, now_us) {
+        Ok((copies, index, opened)) => {
+            let found = Found { index, lock, database: None, copies: Some(copies) };
+            Ok((found, Opened { trouble: Some(trouble), exposed, ..opened }))
+        }
+        Err(StoreError::Unusable { .. }) => {
+            let found = Found { index: Index::new(keep.hosts), lock, database: None, copies: None };
+            let trouble = Some(trouble);
+            Ok((found, Opened { unsettled: true, unread: true, trouble, exposed, ..Opened::default() }))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens what could not be opened at start, without reading it. Times in it are by the clock of this process.
+pub(super) fn open_late(directory: &Path, lock: &mut Lock, now_us: u64) -> Result<Database, StoreError> {
+    let path = directory.join(FILE);
+    let open = |lock: &Lock| {
+        let (mut database, _) = open_file(&path)?;
+        database.try_writing().map_err(|error| unusable(&path, &error))?;
+        move_times(&mut database, lock.clock_step()).map_err(|error| unusable(&path, &error))?;
+        let complaint = database.check().map_err(|error| unusable(&path, &error))?;
+        complaint.map_or(Ok(database), |what| Err(StoreError::unusable(&path, Cause::Damaged(what))))
+    };
+    let opened = match open(lock) {
+        Err(StoreError::Unusable { cause: Cause::Damaged(why), .. }) => {
+            let aside = move_aside(&path, now_us).map_err(|error| StoreError::unusable(&path, Cause::of_io(&error)))?;
+            tracing::warn!(
+                event = "state.damaged", path = %aside.display(), why,
+                "the state file is damaged: it was set aside under this name, and an empty one begun"
+            );
+            open(lock)
+        }
+        opened => opened,
+    }?;
+    adopt_clock(lock);
+    Ok(opened)
+}
+
+/// Makes the directory if it is not there. Only its owner may look into it: which hosts are visited is nobody else's
+/// business.
+pub(super) fn make_directory(directory: &Path) -> Result<(), StoreError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    made.map_err(|error| StoreError::unusable(directory, Cause::of_io(&error)))
+}
+
+/// The directory's mode, if other users may look into it. It is left as it is: perhaps its owner wants that.
+fn exposed(directory: &Path) -> Option<u32> {
+    let mode = fs::metadata(directory).ok()?.permissions().mode() & 0o777;
+    (mode & 0o077 != 0).then_some(mode)
+}
+
+fn open_locked(
+    directory: &Path,
+    lock: &mut Lock,
+    keep: &Keep,
+    now_us: u64,
+) -> Result<(Database, Index, Opened), StoreError> {
+    let path = directory.join(FILE);
+    let step = lock.clock_step();
     let mut set_aside = None;
-    let mut loaded = load(&path, keep, now_us);
+    let mut loaded = load(&path, keep, step, now_us);
     if let Err(StoreError::Unusable { cause: Cause::Damaged(why), .. }) = loaded {
-        let aside = move_aside(&path, now_us).map_err(|error| unusable(&error))?;
+        let aside = move_aside(&path, now_us).map_err(|error| StoreError::unusable(directory, Cause::of_io(&error)))?;
         set_aside = Some(SetAside { path: aside, why });
-        loaded = load(&path, keep, now_us);
+        loaded = load(&path, keep, step, now_us);
     }
     let (database, index, mut opened) = loaded?;
+    adopt_clock(lock);
     opened.unsettled = lock.before() == Before::Unsettled || set_aside.is_some();
     opened.set_aside = set_aside;
-    Ok((Parts { lock, database, index }, opened))
+    opened.exposed = exposed(directory);
+    Ok((database, index, opened))
+}
+
+/// The times in the file are by this process's clock from now on. Where that cannot be noted, the lock file is empty.
+fn adopt_clock(lock: &mut Lock) {
+    if let Err(error) = lock.adopt_clock() {
+        tracing::debug!(event = "state.unsettled", %error, "the lock file cannot be written");
+    }
 }
 
 /// What is there, without touching it. Nobody knows what was sent last.
-pub(super) fn read_only(directory: &Path, keep: &Keep, now_us: u64) -> Result<(Database, Index, Opened), StoreError> {
-    Lock::look(directory)?;
+fn read_only(
+    directory: &Path,
+    keep: &Keep,
+    step: Option<ClockStep>,
+    now_us: u64,
+) -> Result<(Database, Index, Opened), StoreError> {
     let path = directory.join(FILE);
     let unusable = |error: &rusqlite::Error| unusable(&path, error);
     fs::metadata(&path).map_err(|error| StoreError::unusable(&path, Cause::of_io(&error)))?;
@@ -84,8 +206,9 @@ pub(super) fn read_only(directory: &Path, keep: &Keep, now_us: u64) -> Result<(D
         }
     }
     let other = Database::read_only(&path).map_err(|error| unusable(&error))?;
-    let (index, jobs) = read(&database, other, keep, now_us).map_err(|error| unusable(&error))?;
-    let opened = Opened { hosts: index.len(), jobs, unsettled: true, ..Opened::default() };
+    let (index, jobs) = read(&database, other, keep, step, now_us).map_err(|error| unusable(&error))?;
+    let clock_step_us = step.map_or(0, |step| step.0);
+    let opened = Opened { hosts: index.len(), jobs, unsettled: true, clock_step_us, ..Opened::default() };
     Ok((database, index, opened))
 }
 
@@ -93,58 +216,80 @@ pub(super) fn unusable(path: &Path, error: &rusqlite::Error) -> StoreError {
     StoreError::unusable(path, Cause::of_sqlite(error))
 }
 
-fn load(path: &Path, keep: &Keep, now_us: u64) -> Result<(Database, Index, Opened), StoreError> {
-    let first = first_bytes(path).map_err(|error| StoreError::unusable(path, Cause::of_io(&error)))?;
+fn load(
+    path: &Path,
+    keep: &Keep,
+    step: Option<ClockStep>,
+    now_us: u64,
+) -> Result<(Database, Index, Opened), StoreError> {
     let unusable = |error: &rusqlite::Error| unusable(path, error);
-    let damaged = |why: &str| StoreError::unusable(path, Cause::Damaged(why.to_owned()));
-    if !first.is_empty() && !begins_well(&first) {
-        return Err(damaged("it does not begin as a database"));
-    }
-    let (database, version) = Database::open(path).map_err(|error| unusable(&error))?;
-    let migrated_from = match version {
-        Version::New | Version::Current => None,
-        Version::Older(from) => Some(from),
-        Version::Newer(found) => {
-            return Err(StoreError::Newer { path: path.to_owned(), found, known: STEPS.len() as u32 });
-        }
-        Version::Foreign => return Err(damaged("some other program's file")),
-    };
+    let (mut database, version) = open_file(path)?;
+    move_times(&mut database, step).map_err(|error| unusable(&error))?;
     let (complaint, read) = std::thread::scope(|scope| {
         // Beside the reading, on another core where there is one.
         let check = scope.spawn(|| Database::reader(path)?.check());
-        let read = Database::reader(path).and_then(|other| read(&database, other, keep, now_us));
+        let read = Database::reader(path).and_then(|other| read(&database, other, keep, None, now_us));
         (check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), read)
     });
     if let Some(complaint) = complaint.map_err(|error| unusable(&error))? {
-        return Err(damaged(&complaint));
+        return Err(StoreError::unusable(path, Cause::Damaged(complaint)));
     }
     let (index, jobs) = read.map_err(|error| unusable(&error))?;
     database.try_writing().map_err(|error| unusable(&error))?;
     let new = version == Version::New;
-    let opened = Opened { hosts: index.len(), jobs, new, migrated_from, ..Opened::default() };
+    let migrated_from = if let Version::Older(from) = version { Some(from) } else { None };
+    let clock_step_us = step.map_or(0, |step| step.0);
+    let opened = Opened { hosts: index.len(), jobs, new, migrated_from, clock_step_us, ..Opened::default() };
     Ok((database, index, opened))
+}
+
+/// Opens the file, or makes it, and brings it up to date.
+fn open_file(path: &Path) -> Result<(Database, Version), StoreError> {
+    let first = first_bytes(path).map_err(|error| StoreError::unusable(path, Cause::of_io(&error)))?;
+    let damaged = |why: &str| StoreError::unusable(path, Cause::Damaged(why.to_owned()));
+    if !first.is_empty() && !begins_well(&first) {
+        return Err(damaged("it does not begin as a database"));
+    }
+    let (database, version) = Database::open(path).map_err(|error| unusable(path, &error))?;
+    match version {
+        Version::New | Version::Current | Version::Older(_) => Ok((database, version)),
+        Version::Newer(found) => Err(StoreError::Newer { path: path.to_owned(), found, known: STEPS.len() as u32 }),
+        Version::Foreign => Err(damaged("some other program's file")),
+    }
+}
+
+/// The clock was set since the times in the file were told: moves all of them, so that they mean what they meant.
+fn move_times(database: &mut Database, step: Option<ClockStep>) -> rusqlite::Result<()> {
+    step.map_or(Ok(()), |step| database.move_times(step.0))
 }
 
 fn read(
     database: &Database,
     other: Database,
     keep: &Keep,
+    step: Option<ClockStep>,
     now_us: u64,
 ) -> rusqlite::Result<(Index, Vec<(String, JobRecord)>)> {
     let mut index = Index::new(keep.hosts);
+    let moved = |record: &HostRecord| step.map_or(*record, |step| record.moved(step));
     scan::each_host(database, other, |key, record| {
-        if keep.matters(record, now_us) {
-            index.append(key, record, now_us);
+        let record = moved(record);
+        if keep.matters(&record, now_us) {
+            index.append(key, &record, now_us);
         }
     })?;
     index.sort();
     database.steered_hosts(|key, record| {
+        let record = moved(&record);
         if keep.matters(&record, now_us) {
             index.put(key, &record, now_us);
         }
         Ok(())
     })?;
-    let jobs = database.jobs(keep.jobs)?;
+    let mut jobs = database.jobs(keep.jobs)?;
+    if let Some(step) = step {
+        jobs.iter_mut().for_each(|(_, job)| job.move_times(step));
+    }
     Ok((index, jobs))
 }
 

@@ -3,13 +3,18 @@
 //! A copy that is not in memory is asked for here instead of from its origin. Disks can hang, so nobody waits long, and
 //! an answer that does not come is "not known": the origin is asked after all.
 
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use tokio::sync::oneshot;
 
 use super::database::Database;
 use super::record::RobotsRecord;
+
+/// Where copies are read. None while the file cannot be read; replaced when it is opened late.
+pub(super) type Copies = Arc<ArcSwapOption<Reader>>;
 
 /// Ends when dropped.
 #[derive(Debug)]

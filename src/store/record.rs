@@ -6,6 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::lock::ClockStep;
+
 /// What is known about a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -71,13 +73,38 @@ pub struct JobRecord {
 }
 
 impl HostRecord {
+    /// The same by another clock.
+    pub(super) fn moved(&self, step: ClockStep) -> HostRecord {
+        HostRecord {
+            floor_until_us: step.moved(self.floor_until_us),
+            updated_us: step.moved(self.updated_us),
+            last_sent_us: step.moved(self.last_sent_us),
+            held_until_us: step.moved(self.held_until_us),
+            paused_until_us: step.moved(self.paused_until_us),
+            ..*self
+        }
+    }
+
     pub(super) fn has_learned(&self) -> bool {
         self.learned_ms > 0 || self.floor_ms > 0
+    }
+
+    /// Whether it holds the host for longer than `before` did, or people set something else.
+    pub(super) fn binds_anew(&self, before: &HostRecord, now_us: u64) -> bool {
+        let set = |record: &HostRecord| (record.paused, record.paused_until_us, record.overrides);
+        self.held_until_us > now_us.max(before.held_until_us) || set(self) != set(before)
     }
 
     /// Whether forgetting it would undo what people did.
     pub fn is_steered(&self, now_us: u64) -> bool {
         self.paused || self.paused_until_us > now_us || self.overrides != Overrides::default()
+    }
+}
+
+impl JobRecord {
+    /// To another clock.
+    pub(super) fn move_times(&mut self, step: ClockStep) {
+        (self.since_us, self.until_us) = (step.moved(self.since_us), step.moved(self.until_us));
     }
 }
 

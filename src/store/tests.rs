@@ -43,7 +43,8 @@ fn robots(text: &str) -> RobotsRecord {
 #[tokio::test]
 async fn everything_put_is_there_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
-    let (store, opened) = open(directory.path());
+    let directory = directory.path().join("state");
+    let (store, opened) = open(&directory);
     assert_eq!(opened, Opened { new: true, ..Opened::default() });
     let host = HostRecord {
         floor_ms: 2,
@@ -63,7 +64,7 @@ async fn everything_put_is_there_after_a_restart() {
     store.put_job("spider", job.clone());
     close(&store);
 
-    let (store, opened) = open(directory.path());
+    let (store, opened) = open(&directory);
     assert_eq!(opened, Opened { hosts: 1, jobs: vec![("spider".into(), job)], ..Opened::default() });
     assert_eq!(store.host("a.example"), Some(host));
     assert_eq!(store.robots("https://a.example").await, Some(copy));
@@ -98,7 +99,8 @@ fn whatever_people_set_is_remembered_though_nothing_else_is_known() {
 #[tokio::test]
 async fn what_is_deleted_stays_away() {
     let directory = tempfile::tempdir().unwrap();
-    let (store, _) = open(directory.path());
+    let directory = directory.path().join("state");
+    let (store, _) = open(&directory);
     store.put_host("a.example", learned(1));
     store.put_robots("https://a.example", robots(""));
     store.put_job("spider", JobRecord::default());
@@ -109,7 +111,7 @@ async fn what_is_deleted_stays_away() {
     assert_eq!(store.host("a.example"), None);
     assert_eq!(store.robots("https://a.example").await, None);
     close(&store);
-    let (store, opened) = open(directory.path());
+    let (store, opened) = open(&directory);
     assert_eq!(opened, Opened::default());
     assert_eq!(store.robots("https://a.example").await, None);
 }
@@ -184,8 +186,60 @@ fn only_its_owner_may_read_the_file() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     let (_store, _) = open(directory.path());
-    for file in ["state.db", "state.db-wal"] {
+    for file in ["state.db", "state.db-wal", "lock"] {
         let mode = std::fs::metadata(directory.path().join(file)).unwrap().permissions().mode();
         assert_eq!(mode & 0o077, 0, "{file}");
+    }
+}
+
+/// X43: a directory that curtsy makes is its own; one that the operator made wider stays so, and is told of.
+#[test]
+fn only_its_owner_may_look_into_a_directory_that_curtsy_made() {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("deep/state");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let (store, opened) = open(&path);
+    assert_eq!((mode(&path), mode(&directory.path().join("deep")), opened.exposed), (0o700, 0o700, None));
+    close(&store);
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    assert_eq!((open(&path).1.exposed, mode(&path)), (Some(0o755), 0o755));
+}
+
+/// Times in the file are moved with the clock: none that matters vanishes, and none becomes longer.
+#[tokio::test]
+async fn a_clock_that_was_set_moves_every_time() {
+    const DAY_US: i64 = 86_400_000_000;
+    for (step, killed) in [(DAY_US, false), (-DAY_US, true)] {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, _) = open(directory.path());
+        let now = clock::micros();
+        let host = HostRecord { held_until_us: now + 20_000_000, last_sent_us: now, paused_until_us: 0, ..learned(5) };
+        let (copy, job) = (robots(""), JobRecord { since_us: now, until_us: 0, ..JobRecord::default() });
+        store.put_host("a.example", host);
+        store.put_host("far.example", HostRecord { held_until_us: u64::MAX >> 1, ..learned(1) });
+        store.put_robots("https://a.example", copy.clone());
+        store.put_job("spider", job.clone());
+        close(&store);
+        // As if the process before had told the time by a clock that was set by `step` since.
+        let lock = directory.path().join("lock");
+        let text = std::fs::read_to_string(&lock).unwrap();
+        let [word, id, ms] = text.split_whitespace().collect::<Vec<_>>()[..] else { panic!("{text}") };
+        let (word, ms) = (if killed { "4711" } else { word }, ms.parse::<i64>().unwrap() - step / 1_000);
+        std::fs::write(&lock, format!("{word} {id} {ms}\n")).unwrap();
+
+        let (store, opened) = open(directory.path());
+        assert!(opened.unsettled && (opened.clock_step_us - step).abs() < 1_000_000, "{opened:?}");
+        let moved = |at: u64| at.saturating_add_signed(opened.clock_step_us);
+        let found = store.host("a.example").unwrap();
+        assert_eq!((found.held_until_us, found.last_sent_us), (moved(host.held_until_us), moved(host.last_sent_us)));
+        assert_eq!((found.updated_us, found.paused_until_us), (moved(host.updated_us), 0));
+        let found = store.robots("https://a.example").await.unwrap();
+        assert_eq!(found.fresh_until_us, moved(copy.fresh_until_us));
+        assert_eq!(opened.jobs, [("spider".to_owned(), JobRecord { since_us: moved(job.since_us), ..job })]);
+        close(&store);
+        let (_, opened) = open(directory.path());
+        assert_eq!((opened.clock_step_us, opened.unsettled), (0, false), "they are moved once");
     }
 }

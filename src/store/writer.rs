@@ -1,38 +1,51 @@
 //! The one thread that writes.
 //!
 //! It writes what has gathered, in one transaction, and tidies up in between. A write that fails is tried again, later
-//! and later; nobody waits for it who did not ask to, and nothing here panics for want of a disk.
+//! and later; so is opening a file that could not be opened at start. Requests never wait for it, and nothing here
+//! panics if the disk fails.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
 use super::database::Database;
-use super::error::Cause;
+use super::error::{Cause, StoreError};
 use super::index::Index;
 use super::keep::Keep;
 use super::lock::Lock;
+use super::open::{self, Found};
 use super::outbox::{Outbox, Work};
 use super::pending::Batch;
+use super::reader::{Copies, Reader};
 use super::tidy::{self, Tidy};
 use crate::clock;
 
 #[derive(Debug)]
 pub(super) struct Writer {
+    directory: PathBuf,
     outbox: Arc<Outbox>,
-    database: Database,
+    /// None until the directory can be written.
+    database: Option<Database>,
     index: Arc<Index>,
+    copies: Copies,
     keep: Keep,
     tidy: Tidy,
     tidy_at: Instant,
-    /// Nobody else may open the file before the last word is in it.
-    lock: Lock,
+    /// No other process may open the file before the last change is in it.
+    lock: Option<Lock>,
 }
 
 impl Writer {
-    pub(super) fn new(outbox: Arc<Outbox>, database: Database, index: Arc<Index>, keep: Keep, lock: Lock) -> Self {
-        let tidy_at = clock::now() + tidy::FIRST;
-        Writer { outbox, database, index, keep, tidy: Tidy::default(), tidy_at, lock }
+    /// A writer of what was found; the index is shared with the store.
+    pub(super) fn new(directory: PathBuf, outbox: Arc<Outbox>, keep: Keep, found: Found, copies: Copies) -> Self {
+        let Found { index, lock, database, .. } = found;
+        let (index, tidy_at) = (Arc::new(index), clock::now() + tidy::FIRST);
+        Writer { directory, outbox, database, index, copies, keep, tidy: Tidy::default(), tidy_at, lock }
+    }
+
+    pub(super) fn index(&self) -> &Arc<Index> {
+        &self.index
     }
 
     pub(super) fn run(mut self) {
@@ -43,27 +56,30 @@ impl Writer {
                 Work::End => break,
             }
         }
-        if let Err(error) = self.database.settle() {
-            tracing::debug!(event = "state.unsettled", %error, "the log of the state file stays beside it");
-        }
-        if self.outbox.is_settled() {
-            if let Err(error) = self.lock.settle() {
-                tracing::debug!(event = "state.unsettled", %error, "the next start will take this for a kill");
+        let settled = self.database.as_ref().is_some_and(|database| {
+            if let Err(error) = database.settle() {
+                tracing::debug!(event = "state.unsettled", %error, "the log of the state file stays beside it");
             }
-        } else {
-            drop(self.lock);
+            self.outbox.is_settled()
+        });
+        if let Some(Err(error)) = self.lock.filter(|_| settled).map(Lock::settle) {
+            tracing::debug!(event = "state.unsettled", %error, "the next start will take this for a kill");
         }
         self.outbox.ended();
     }
 
     fn write(&mut self, batch: Batch, number: u64) {
-        match self.database.write(&batch) {
+        let written = match self.database() {
+            Ok(database) => database.write(&batch).map_err(|error| (Cause::of_sqlite(&error), error.to_string())),
+            Err(error) => Err((Cause::from(&error), error.to_string())),
+        };
+        match written {
             Ok(()) => {
                 if self.outbox.succeeded(number) {
                     tracing::info!(event = "state.recovered", "the state file is written again");
                 }
             }
-            Err(error) => return self.failed(batch, &error),
+            Err((cause, error)) => return self.failed(batch, cause, &error),
         }
         if !batch.robots.is_empty() || tidy::is_crowded(&self.index, &self.keep) {
             // Soon rather than now: who waits for the write need not wait for the tidying.
@@ -71,23 +87,61 @@ impl Writer {
         }
     }
 
-    fn tidy(&mut self) {
-        match self.tidy.slice(&mut self.database, &self.index, &self.keep, clock::micros()) {
-            Ok(pause) => self.tidy_at = clock::now() + pause,
-            Err(error) => {
-                self.tidy_at = clock::now() + tidy::EVERY;
-                self.failed(Batch::default(), &error);
+    /// The file, opened if it could not be before.
+    fn database(&mut self) -> Result<&mut Database, StoreError> {
+        let database = match self.database.take() {
+            Some(database) => database,
+            None => self.open_late()?,
+        };
+        Ok(self.database.insert(database))
+    }
+
+    /// Hosts in it that nothing newer is known of count from now on.
+    fn open_late(&mut self) -> Result<Database, StoreError> {
+        open::make_directory(&self.directory)?;
+        let lock = match self.lock.take() {
+            Some(lock) => lock,
+            None => Lock::take(&self.directory)?,
+        };
+        let database = open::open_late(&self.directory, self.lock.insert(lock), clock::micros())?;
+        let unusable = |error: &rusqlite::Error| open::unusable(&self.directory, error);
+        let mut last = String::new();
+        loop {
+            let hosts = database.hosts_after(&last, SLICE).map_err(|error| unusable(&error))?;
+            let now_us = clock::micros();
+            for (key, record) in hosts.iter().filter(|(_, record)| self.keep.matters(record, now_us)) {
+                self.index.put_new(key, record, now_us);
             }
+            match hosts.into_iter().next_back() {
+                Some((key, _)) => last = key,
+                None => break,
+            }
+        }
+        let copies = Database::reader(&self.directory.join(open::FILE)).map_err(|error| unusable(&error))?;
+        let reader =
+            Reader::start(copies).map_err(|error| StoreError::unusable(&self.directory, Cause::of_io(&error)))?;
+        self.copies.store(Some(Arc::new(reader)));
+        Ok(database)
+    }
+
+    fn tidy(&mut self) {
+        self.tidy_at = clock::now() + tidy::EVERY;
+        let Some(database) = &mut self.database else { return };
+        match self.tidy.slice(database, &self.index, &self.keep, clock::micros()) {
+            Ok(pause) => self.tidy_at = clock::now() + pause,
+            Err(error) => self.failed(Batch::default(), Cause::of_sqlite(&error), &error.to_string()),
         }
     }
 
-    fn failed(&self, batch: Batch, error: &rusqlite::Error) {
-        let cause = Cause::of_sqlite(error);
+    fn failed(&self, batch: Batch, cause: Cause, error: &str) {
         if self.outbox.failed(batch, cause.clone()) {
             tracing::warn!(
-                event = "state.unwritten", %cause, %error,
+                event = "state.unwritten", %cause, error,
                 "cannot write the state file; curtsy goes on from memory and keeps trying"
             );
         }
     }
 }
+
+/// Hosts that are read at once.
+const SLICE: usize = 1_000;

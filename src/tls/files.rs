@@ -5,9 +5,9 @@
 //! key that others could read is not used.
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -173,7 +173,8 @@ fn text(path: &Path) -> Result<String, CaError> {
 /// The certificate comes last: with it, the CA is there.
 fn write(ca: &Ca, certificate: &Path, key: &Path) -> Result<(), CaError> {
     if let Some(directory) = key.parent() {
-        fs::create_dir_all(directory).map_err(|error| CaError::Unwritable { path: directory.to_owned(), error })?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        made.map_err(|error| CaError::Unwritable { path: directory.to_owned(), error })?;
     }
     write_file(key, &ca.key_pem(), 0o600)?;
     write_file(certificate, &pem(ca.certificate()), 0o644)
@@ -261,7 +262,8 @@ mod tests {
         assert_eq!(opened, Opened::Made);
         let (second, opened) = files.open().unwrap();
         assert_eq!((opened, first.certificate()), (Opened::Read, second.certificate()));
-        assert_eq!(fs::metadata(files.key()).unwrap().permissions().mode() & 0o777, 0o600);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(files.key()), mode(&directory.path().join("deep/state"))), (0o600, 0o700));
         assert!(!text(files.certificate()).unwrap().contains("KEY"));
     }
 

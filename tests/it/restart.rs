@@ -5,6 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -14,10 +15,7 @@ use curtsy::config::{Mode, StateDir};
 use tempfile::TempDir;
 
 use crate::support::program::run;
-use crate::support::{Curtsy, HELLO, Message, Origin, Program, ROOM, Stopwatch, gaps, ms, soon};
-
-/// What a kill may cost.
-const KILL_COSTS: Duration = ms(2_000);
+use crate::support::{Client, Curtsy, HELLO, Message, Origin, Program, ROOM, Stopwatch, gaps, ms, soon};
 
 /// An origin that notes when each page was asked for, and answers the first few as it is told to.
 struct Host {
@@ -78,7 +76,25 @@ fn directory() -> TempDir {
 }
 
 fn start(state: &Path, settings: &str) -> Program {
-    Program::start(&format!("state_dir = {:?}\n{settings}", state.to_str().expect("a plain path")), "")
+    start_by(crate::support::program::curtsy(), state, settings)
+}
+
+fn start_by(command: Command, state: &Path, settings: &str) -> Program {
+    let state = state.to_str().expect("a plain path");
+    Program::start_by(command, &format!("state_dir = {state:?}\nadmin = \"127.0.0.1:0\"\n{settings}"), "")
+}
+
+/// Waits until everything that was learned is in the state file.
+fn wait_for_disk(program: &Program) {
+    let ready = program.event("ready").expect("it is ready");
+    let admin = ready["admin"].as_str().expect("an address").parse().expect("an address");
+    let pending = || {
+        let page =
+            Client::connect(admin).ask(&["GET /metrics HTTP/1.1", "Host: localhost", "Connection: close"]).text();
+        let line = page.lines().find_map(|line| line.strip_prefix("curtsy_store_pending_changes "));
+        line.map(str::to_owned).unwrap_or_else(|| panic!("nothing about the store in\n{page}"))
+    };
+    assert!(soon(|| pending() == "0"), "{} changes are not written", pending());
 }
 
 fn end(program: Program, killed: bool) {
@@ -93,7 +109,7 @@ fn a_learned_delay_survives() {
         let program = start(state.path(), LEARNING);
         assert_eq!(host.get(&program).status(), 429);
         if killed {
-            thread::sleep(KILL_COSTS);
+            wait_for_disk(&program);
         }
         end(program, killed);
         let program = start(state.path(), LEARNING);
@@ -153,6 +169,7 @@ fn a_clean_restart_delays_no_new_host() {
     assert!(watch.elapsed() < ms(10_000), "{:?}", watch.elapsed());
 }
 
+/// Promise 7.
 #[test]
 fn what_a_host_asked_for_is_kept() {
     for killed in [false, true] {
@@ -160,7 +177,7 @@ fn what_a_host_asked_for_is_kept() {
         let program = start(state.path(), LEARNING);
         assert_eq!(host.get(&program).status(), 429);
         if killed {
-            thread::sleep(KILL_COSTS);
+            wait_for_disk(&program);
         }
         end(program, killed);
         let program = start(state.path(), LEARNING);
@@ -279,7 +296,7 @@ fn kill_again_and_again(seed: u64, rounds: u64) {
     let (host, state, mut dice) = (Host::open(1, TOO_FAST), directory(), fastrand::Rng::with_seed(seed));
     let program = start(state.path(), settings);
     assert_eq!(host.get(&program).status(), 429);
-    thread::sleep(KILL_COSTS);
+    wait_for_disk(&program);
     program.kill();
     // Where the arrivals of each process begin.
     let mut first = Vec::new();
@@ -323,20 +340,13 @@ fn hammer(address: SocketAddr, url: &str) {
 /// Issue 6: a wall clock that is set a day forward or back, while curtsy runs and while it is away, changes no decision.
 #[test]
 fn the_wall_clock_decides_nothing() {
-    let Some(library) = faketime() else { return eprintln!("not run: libfaketime is not installed") };
     for jump in ["+1d", "-1d"] {
         let (host, held, state, clock) = (Host::open(1, TOO_FAST), Host::open(1, COME_BACK), directory(), directory());
         // Another name is another host, with a line of its own.
         let held_url = held.origin.url("/").replace("127.0.0.1", "localhost");
         let shown = clock.path().join("clock");
         let set = |text: &str| std::fs::write(&shown, text).expect("a writable temporary directory");
-        let start = || {
-            let mut command = crate::support::program::curtsy();
-            command.env("LD_PRELOAD", &library).env("FAKETIME_TIMESTAMP_FILE", &shown);
-            command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-            let state = state.path().to_str().expect("a plain path");
-            Program::start_by(command, &format!("state_dir = {state:?}\n{LEARNING}"), "")
-        };
+        let start = || start_by(by_the_clock(&shown), state.path(), LEARNING);
         set("+0");
         let program = start();
         assert_eq!((host.get(&program).status(), program.get(&held_url).status()), (429, 429));
@@ -363,7 +373,38 @@ fn the_wall_clock_decides_nothing() {
     }
 }
 
-fn faketime() -> Option<std::path::PathBuf> {
-    let libraries = std::fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path().join("faketime"));
-    libraries.map(|folder| folder.join("libfaketime.so.1")).find(|path| path.exists())
+/// Promise 7, X69: a wall clock that is set while curtsy is away neither ends a hold nor makes it longer.
+#[test]
+fn a_hold_is_as_long_as_it_was_by_whatever_clock_the_next_starts() {
+    for (jump, killed) in [("+1d", false), ("-1d", false), ("+1d", true), ("-1d", true)] {
+        let (host, state, clock) = (Host::open(1, COME_BACK), directory(), directory());
+        let shown = clock.path().join("clock");
+        let set = |text: &str| std::fs::write(&shown, text).expect("a writable temporary directory");
+        let start = || start_by(by_the_clock(&shown), state.path(), LEARNING);
+        set("+0");
+        let mut program = start();
+        assert_eq!(host.get(&program).status(), 429);
+        // There and back again: each start tells the time by another clock than the one before.
+        for clock in [jump, "+0"] {
+            wait_for_disk(&program);
+            end(program, killed);
+            set(clock);
+            program = start();
+            let refusal = host.get(&program);
+            assert_eq!(refusal.value("Curtsy-Error"), "host-cooling", "{jump}, killed: {killed}: {}", refusal.head());
+            let left: u64 = refusal.value("Retry-After").parse().expect("seconds");
+            assert!((500..=600).contains(&left), "{jump}, killed: {killed}: {left} s are left of 600 s");
+        }
+    }
+}
+
+/// curtsy by a wall clock that shows what is in this file, as `faketime` has it.
+fn by_the_clock(shown: &Path) -> Command {
+    let folders = std::fs::read_dir("/usr/lib").expect("it is there").flatten();
+    let mut libraries = folders.map(|entry| entry.path().join("faketime/libfaketime.so.1"));
+    let library = libraries.find(|path| path.exists()).expect("faketime is installed, as scripts/test does");
+    let mut command = crate::support::program::curtsy();
+    command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", shown);
+    command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    command
 }

@@ -405,3 +405,47 @@ fn a_disk_that_becomes_full_costs_nothing_but_the_writing() {
     let (_, printed) = offline(state.path(), &["host", "a.test"]);
     says(&printed, &["a.test  paused"]);
 }
+
+/// Promises 7 and 10: a start on a disk that takes nothing is like a disk that fills later.
+#[test]
+fn a_start_on_a_full_disk_keeps_everything_once_there_is_space() {
+    let state = directory();
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; ulimit -S -f 0; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_curtsy")]);
+    let top = format!("state_dir = {:?}\nadmin = \"127.0.0.1:0\"\npoliteness.mode = \"enforce\"", text(state.path()));
+    let program = Program::start_by(command, &top, "");
+    let said = program.event("state.unusable").expect("it says so");
+    says(said["msg"].as_str().expect("text"), &["cannot keep state in", "curtsy keeps trying"]);
+    let store = || -> Value {
+        let lines = ["GET /api/v1/status HTTP/1.1", "Host: localhost", "Connection: close"];
+        let status: Value = serde_json::from_str(&Client::connect(admin(&program)).ask(&lines).text()).expect("JSON");
+        status["state_store"].clone()
+    };
+    for arguments in [&["host", "a.test", "pause"][..], &["client", "bot", "stop"]] {
+        let (code, printed) = online(&program, arguments);
+        assert_eq!(code, 0, "{printed}");
+        says(&printed, &["not kept", "curtsy keeps trying, and a restart before that forgets this change"]);
+    }
+    let before = store();
+    assert_eq!((&before["kept"], &before["pending"], &before["lost"]), (&json!(false), &json!(2), &json!(0)));
+    assert!(before["trouble"].is_string(), "{before}");
+    says(&online(&program, &["status"]).1, &["not kept: 2 changes wait for the disk"]);
+
+    let id = program.id().to_string();
+    assert!(Command::new("prlimit").args(["--pid", &id, "--fsize=unlimited"]).status().expect("prlimit").success());
+    // It tries after 1, 2, 4 and 8 s, which may be longer than one patience.
+    let recovered = || soon(|| program.event("state.recovered").is_some());
+    assert!(recovered() || recovered(), "it does not notice that there is space again");
+    let after = store();
+    assert_eq!((&after["kept"], &after["pending"], &after["trouble"]), (&json!(true), &json!(0), &json!(null)));
+    let (_, printed) = online(&program, &["host", "b.test", "pause"]);
+    assert!(!printed.contains("not kept"), "{printed}");
+    assert!(soon(|| store()["pending"] == 0), "it is not written");
+    program.kill();
+    let program = start(state.path(), "");
+    assert_eq!(
+        (&host(&program, "a.test")["paused"], &host(&program, "b.test")["paused"]),
+        (&json!(true), &json!(true))
+    );
+    says(&online(&program, &["clients"]).1, &["bot", "stopped"]);
+}

@@ -36,6 +36,9 @@ pub struct Row {
     pub hold_cause: Option<String>,
     pub error_streak: u16,
     pub last_sent: Option<String>,
+    /// Tunnels of the last hour in which requests were not paced; left out if there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unpaced_tunnels: Option<u64>,
 }
 
 /// A host in full.
@@ -76,6 +79,9 @@ pub struct Host {
     pub retries_left: Option<u32>,
     /// Tunnels of the last hour in which requests could not be told apart, told by `GET /api/v1/hosts/{host}` alone.
     pub unpaced_tunnels: Option<UnpacedTunnels>,
+    /// In answers to changes: why the change is not on disk yet. A restart before it is written forgets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_kept: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -155,6 +161,7 @@ impl Row {
             hold_cause: view.held.map(|(_, held)| held.word().to_owned()),
             error_streak: view.error_streak,
             last_sent: view.last_sent.and_then(moment),
+            unpaced_tunnels: None,
         }
     }
 }
@@ -191,6 +198,7 @@ impl Host {
             overrides: Overrides::new(&view.overrides),
             retries_left: view.retries_left,
             unpaced_tunnels: None,
+            not_kept: None,
         }
     }
 }

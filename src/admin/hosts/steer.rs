@@ -67,7 +67,7 @@ pub(in crate::admin) async fn steer(
         title: "No room",
         detail: "hosts.max hosts are known, none of which may be forgotten now; this one has no line of its own".into(),
     })?;
-    Ok(fresh(Host::new(&host, &view, now)))
+    Ok(fresh(Host { not_kept: admin.not_kept(), ..Host::new(&host, &view, now) }))
 }
 
 /// `DELETE /api/v1/hosts/{host}`
@@ -77,7 +77,8 @@ pub(in crate::admin) async fn forget(
 ) -> Result<Response, Problem> {
     let host = budget(&admin, &host).await?;
     let (forgotten, view) = admin.gate.forget(&host).ok_or_else(|| unknown(&host))?;
-    Ok(fresh(Forgotten::new(Host::new(&host, &view, time::now()), &forgotten)))
+    let shown = Host { not_kept: admin.not_kept(), ..Host::new(&host, &view, time::now()) };
+    Ok(fresh(Forgotten::new(shown, &forgotten)))
 }
 
 impl Patch {

@@ -65,6 +65,75 @@ fn a_full_disk_is_named_and_costs_nothing_but_the_writing() {
     on_own_disk("size=2m", test, directory.path());
 }
 
+/// Promises 7 and 10: a start on a full disk is like a disk that fills later. What is learned meanwhile is kept as soon
+/// as there is space, and what was there before is not forgotten.
+#[test]
+fn a_start_on_a_full_disk_keeps_everything_once_there_is_space() {
+    if let Some(directory) = child::directory() {
+        for known in [false, true] {
+            let state = directory.join(if known { "known" } else { "new" });
+            if known {
+                let (store, _) = open(&state);
+                store.put_host("before.example", learned(7));
+                close(&store);
+            }
+            let ballast = directory.join("ballast");
+            let mut file = fs::File::create(&ballast).unwrap();
+            while file.write_all(&[0; 4096]).is_ok() {}
+            drop(file);
+            let (store, opened) = Store::open_anyway(&state, Keep::default()).unwrap();
+            let trouble = opened.trouble.expect("the disk is full").to_string();
+            assert!(trouble.contains("the disk is full. Free some space"), "{trouble}");
+            assert_eq!((opened.hosts, opened.unsettled), (usize::from(known), true));
+            store.put_host("a.example", learned(2));
+            let health = store.health().unwrap();
+            assert_eq!((health.trouble, health.pending, health.lost), (Some(Cause::Full), 1, 0));
+            assert!(store.flush(Duration::from_millis(100)).is_err());
+            assert!(
+                matches!(Store::open(&state, Keep::default()), Err(StoreError::Held { .. })),
+                "another curtsy would write between"
+            );
+            fs::remove_file(&ballast).unwrap();
+            store.flush(PATIENCE).unwrap();
+            let health = store.health().unwrap();
+            assert_eq!((health.trouble, health.pending, health.lost), (None, 0, 0));
+            close(&store);
+            let (store, opened) = open(&state);
+            assert_eq!((opened.hosts, opened.unsettled), (1 + usize::from(known), false));
+            assert_eq!(store.host("a.example").map(|host| host.learned_ms), Some(2));
+        }
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    on_own_disk("size=2m", "a_start_on_a_full_disk_keeps_everything_once_there_is_space", directory.path());
+}
+
+/// The same for a directory that cannot be made at start: a file stands where it should be.
+#[tokio::test]
+async fn a_directory_that_can_be_used_later_is_used_then() {
+    let directory = tempfile::tempdir().unwrap();
+    let (wanted, aside) = (directory.path().join("state"), directory.path().join("aside"));
+    let (store, _) = open(&wanted);
+    store.put_host("before.example", learned(7));
+    store.put_host("both.example", learned(7));
+    store.put_robots("https://before.example", robots("User-agent: *"));
+    close(&store);
+    fs::rename(&wanted, &aside).unwrap();
+    fs::write(&wanted, "").unwrap();
+    let (store, opened) = Store::open_anyway(&wanted, Keep::default()).unwrap();
+    assert!(opened.unread && opened.unsettled && opened.trouble.is_some(), "{opened:?}");
+    store.put_host("both.example", learned(3));
+    fs::remove_file(&wanted).unwrap();
+    fs::rename(&aside, &wanted).unwrap();
+    store.flush(PATIENCE).unwrap();
+    let ms = |store: &Store, key: &str| store.host(key).map(|host| host.learned_ms);
+    assert_eq!((ms(&store, "before.example"), ms(&store, "both.example")), (Some(7), Some(3)));
+    assert!(store.robots("https://before.example").await.is_some());
+    close(&store);
+    let (store, _) = open(&wanted);
+    assert_eq!((ms(&store, "before.example"), ms(&store, "both.example")), (Some(7), Some(3)));
+}
+
 fn squeeze_and_relieve(directory: &Path, squeeze: impl FnOnce(), relieve: impl FnOnce()) {
     let (store, _) = open(directory);
     store.put_host("before.example", learned(1));

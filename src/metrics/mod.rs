@@ -304,6 +304,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_code_is_documented() {
+        let page = include_str!("../../docs/refusals.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+        let documented: Vec<String> = rows.map(|(code, _)| code.replace('-', "_")).skip(1).collect();
+        assert_eq!(documented, REASONS);
+    }
+
+    #[test]
     fn every_series_exists_from_the_start() {
         let text = Metrics::new().render(&Scene::default());
         for line in [

@@ -116,12 +116,18 @@ fn text(words: &Words, asked: &Asked<'_>, contact: &str) -> Bytes {
     }
     for (label, note) in notes {
         text.push_str(&format!("  {label:<9}{note}\n"));
+        if label == "fix" && !words.toml.is_empty() {
+            // TOML may be indented, so these lines can be pasted as they are.
+            let lines = words.toml.lines().map(|line| format!("           {line}\n"));
+            text.push_str(&format!("\n{}", lines.collect::<String>()));
+        }
     }
     text.into()
 }
 
 fn html(words: &Words, asked: &Asked<'_>, contact: &str) -> Bytes {
     let paragraph = |text: &str| if text.is_empty() { String::new() } else { format!("<p>{}</p>\n", escaped(text)) };
+    let toml = if words.toml.is_empty() { String::new() } else { format!("<pre>{}</pre>\n", escaped(&words.toml)) };
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title} (curtsy)</title>\n\
@@ -132,7 +138,7 @@ fn html(words: &Words, asked: &Asked<'_>, contact: &str) -> Bytes {
         title = escaped(words.title),
         url = escaped(asked.url),
         detail = paragraph(&words.detail),
-        advice = paragraph(&words.advice),
+        advice = paragraph(&words.advice) + &toml,
         contact = paragraph(contact),
         code = words.code,
     )
@@ -150,6 +156,7 @@ fn problem(words: &Words, asked: &Asked<'_>, identity: &Identity) -> Bytes {
         "url": asked.url,
         "host": asked.host,
         "advice": (!words.advice.is_empty()).then_some(&words.advice),
+        "toml": (!words.toml.is_empty()).then_some(&words.toml),
         "retry_after_s": words.retry_after,
     });
     let mut text = format!("{problem:#}");

@@ -45,6 +45,8 @@ pub(super) enum Refusal {
     /// Asks for another host than the tunnel it came through.
     Misdirected(Box<Origin>),
     Loop,
+    /// One of curtsy's own listeners.
+    Own,
     /// robots.txt forbids it.
     Robots(Box<Forbidden>),
     /// Nobody knows what robots.txt says.
@@ -114,7 +116,7 @@ impl From<BadHost> for BadRequest {
 impl From<UpstreamError> for Failure {
     fn from(error: UpstreamError) -> Self {
         match error {
-            UpstreamError::Denied(Denied::Own) => Failure::Refused(Refusal::Loop),
+            UpstreamError::Denied(Denied::Own) => Failure::Refused(Refusal::Own),
             UpstreamError::Denied(denied) => Failure::Refused(Refusal::Destination(denied)),
             UpstreamError::RequestBody(fault) => Failure::Bad(BadRequest::Body(fault)),
             UpstreamError::DnsBusy(retry_after) => Failure::Refused(Refusal::TooManyNames { retry_after }),

@@ -28,6 +28,8 @@ pub(super) struct Words {
     pub(super) outcome: Outcome,
     pub(super) detail: String,
     pub(super) advice: String,
+    /// What the advice would add to the configuration file, as TOML that can be pasted.
+    pub(super) toml: String,
     pub(super) retry_after: Option<u32>,
     /// Whether nothing more may be read from this client.
     pub(super) close: bool,
@@ -91,6 +93,7 @@ fn bad_request(bad: BadRequest) -> Words {
         outcome: Outcome::Rejected,
         detail: bad.to_string(),
         advice: String::new(),
+        toml: String::new(),
         retry_after: None,
         close: bad.is_about_framing(),
     }
@@ -113,6 +116,7 @@ fn words(
         outcome: Outcome::Denied,
         detail: detail.to_owned(),
         advice: advice.to_owned(),
+        toml: String::new(),
         retry_after: None,
         close: false,
     }
@@ -120,14 +124,7 @@ fn words(
 
 fn refused(refusal: &Refusal) -> Words {
     match refusal {
-        Refusal::Destination(denied) => words(
-            StatusCode::FORBIDDEN,
-            "Destination not allowed",
-            "destination-denied",
-            "destination_ip_prohibited",
-            &denied.to_string(),
-            &how_to_allow(denied),
-        ),
+        Refusal::Destination(denied) => not_allowed(denied),
         Refusal::Misdirected(origin) => words(
             StatusCode::MISDIRECTED_REQUEST,
             "Not what this tunnel leads to",
@@ -160,15 +157,26 @@ fn refused(refusal: &Refusal) -> Words {
             "the request has come back to the proxy that sent it",
             "check the client's proxy settings and upstream.proxy",
         ),
-        Refusal::JobStopped { stop, left } => job_stopped(stop, *left),
-        Refusal::ClientDenied => words(
-            StatusCode::FORBIDDEN,
-            "Client not allowed",
-            "client-denied",
-            "http_request_denied",
-            "your address may not use this proxy",
-            "[access] allow = [\"your network\"]",
+        Refusal::Own => words(
+            StatusCode::BAD_GATEWAY,
+            "That is curtsy itself",
+            "loop",
+            "proxy_loop_detected",
+            "this address is one of curtsy's own listeners: its proxy port, or the admin port with the dashboard",
+            "ask it directly, without the proxy (NO_PROXY)",
         ),
+        Refusal::JobStopped { stop, left } => job_stopped(stop, *left),
+        Refusal::ClientDenied => Words {
+            toml: "[access]\nallow = [\"127.0.0.0/8\", \"::1\", \"192.168.0.0/16\"]\n".to_owned(),
+            ..words(
+                StatusCode::FORBIDDEN,
+                "Client not allowed",
+                "client-denied",
+                "http_request_denied",
+                "your address may not use this proxy",
+                "add your network to `allow` in the proxy's configuration file, for example",
+            )
+        },
         Refusal::AuthRequired => words(
             StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             "Proxy credentials needed",
@@ -179,29 +187,31 @@ fn refused(refusal: &Refusal) -> Words {
         ),
         Refusal::NotIntercepted => Words {
             outcome: Outcome::Rejected,
+            toml: "[tls]\nintercept = true\n".to_owned(),
             ..words(
                 StatusCode::NOT_IMPLEMENTED,
                 "Routing works, interception is off",
                 "bad-request",
                 "http_request_error",
                 "the tunnel came to curtsy, which does not read HTTPS here, so it cannot answer inside",
-                "nothing is wrong; tls.intercept = true reads HTTPS with the local CA",
+                "nothing is wrong; to read HTTPS with the local CA, set in the configuration file",
             )
         },
     }
 }
 
 fn job_stopped(stop: &Stop, left: Duration) -> Words {
-    let (detail, advice) = match stop.last {
+    let (detail, advice, toml) = match stop.last {
         Some(last) => (
             format!("the last {} requests of this client failed, the last one with {last}", stop.failures),
-            "find out why before it goes on; [breaker] job_failures = 0 turns this off",
+            "find out why before it goes on; to turn this off, set in the configuration file",
+            "[breaker]\njob_failures = 0\n",
         ),
-        None => ("the operator of this proxy has stopped this client".to_owned(), "ask whoever runs the proxy"),
+        None => ("the operator of this proxy has stopped this client".to_owned(), "ask the operator of the proxy", ""),
     };
     let words = words(StatusCode::FORBIDDEN, "Job stopped", "job-stopped", "http_request_denied", &detail, advice);
     let retry_after = (stop.until < Timestamp::NEVER).then(|| whole_seconds(left));
-    Words { retry_after, ..words }
+    Words { retry_after, toml: toml.to_owned(), ..words }
 }
 
 fn over_quota(exceeded: Exceeded) -> Words {
@@ -218,32 +228,37 @@ fn over_quota(exceeded: Exceeded) -> Words {
         outcome: Outcome::Rejected,
         detail: detail.to_owned(),
         advice: format!("come back in {retry_after} s, or ask the operator for more"),
+        toml: String::new(),
         retry_after: Some(retry_after),
         close: false,
     }
 }
 
 fn by_robots(forbidden: &Forbidden) -> Words {
-    words(
-        StatusCode::FORBIDDEN,
-        "Denied by robots.txt",
-        "robots-denied",
-        "http_request_denied",
-        &told_by_robots(forbidden),
-        &how_to_ignore(&forbidden.host),
-    )
+    Words {
+        toml: robots_off(&forbidden.host),
+        ..words(
+            StatusCode::FORBIDDEN,
+            "Denied by robots.txt",
+            "robots-denied",
+            "http_request_denied",
+            &told_by_robots(forbidden),
+            IGNORE_ROBOTS,
+        )
+    }
 }
 
 fn by_missing_robots(host: &HostKey, unknown: Unknown) -> Words {
     Words {
         retry_after: Some(whole_seconds(unknown.retry_after)),
+        toml: robots_off(host),
         ..words(
             StatusCode::SERVICE_UNAVAILABLE,
             "robots.txt unreachable",
             "robots-unreachable",
             "destination_unavailable",
             &not_told_by_robots(host, unknown.kind),
-            &how_to_ignore(host),
+            IGNORE_ROBOTS,
         )
     }
 }
@@ -262,8 +277,10 @@ fn not_told_by_robots(host: &HostKey, kind: TroubleKind) -> String {
     format!("robots.txt of {host} {why}, so nobody knows what may be visited (RFC 9309)")
 }
 
-fn how_to_ignore(host: &HostKey) -> String {
-    format!("if the host's owner agrees: [[host]] match = \"{host}\" robots = \"off\"")
+const IGNORE_ROBOTS: &str = "if the host's owner agrees, add to the end of the configuration file";
+
+fn robots_off(host: &HostKey) -> String {
+    format!("[[host]]\nmatch = \"{host}\"\nrobots = \"off\"\n")
 }
 
 /// Rounded up: who comes back then must not be early.
@@ -326,23 +343,37 @@ fn by_lane(refusal: visit::Refusal) -> Words {
             (_, Some(seconds)) => format!("come back in {seconds} s and you go first"),
             (_, None) => String::new(),
         },
+        toml: String::new(),
         retry_after,
         close: false,
     }
 }
 
-fn how_to_allow(denied: &Denied) -> String {
-    match denied {
-        Denied::Address { ip, .. } => format!("[access] allow_destinations = [\"{ip}\"]"),
-        Denied::ConnectPort(port) => format!("[access] connect_ports = [443, {port}]"),
-        Denied::Port(_) | Denied::Own => String::new(),
-    }
+/// A destination that the operator's rules forbid, by its address or by its port.
+fn not_allowed(denied: &Denied) -> Words {
+    let (title, proxy_error, toml) = match denied {
+        Denied::Address { ip, .. } => (
+            "Destination not allowed",
+            "destination_ip_prohibited",
+            format!("[access]\nallow_destinations = [\"{ip}\"]\n"),
+        ),
+        // The defaults stay in the list.
+        Denied::ConnectPort(port) => {
+            ("Port not allowed", "http_request_denied", format!("[access]\nconnect_ports = [443, 80, 8443, {port}]\n"))
+        }
+        Denied::Port(_) => ("Port not allowed", "http_request_denied", String::new()),
+        Denied::Own => ("That is curtsy itself", "proxy_loop_detected", String::new()),
+    };
+    let advice = if toml.is_empty() { "" } else { "if this is meant, set in the proxy's configuration file" };
+    let detail = denied.to_string();
+    Words { toml, ..words(StatusCode::FORBIDDEN, title, "destination-denied", proxy_error, &detail, advice) }
 }
 
 fn unreachable_origin(error: &UpstreamError) -> Words {
     const GATEWAY: StatusCode = StatusCode::BAD_GATEWAY;
     const TIMEOUT: StatusCode = StatusCode::GATEWAY_TIMEOUT;
     let (status, title, proxy_error) = match error {
+        UpstreamError::Dns(text) if is_temporary(text) => (GATEWAY, "Origin unreachable: DNS fails now", "dns_error"),
         UpstreamError::Dns(_) => (GATEWAY, "Origin unreachable: no such name", "dns_error"),
         UpstreamError::DnsTimeout => (TIMEOUT, "Origin timed out: name look-up", "dns_timeout"),
         UpstreamError::Refused => (GATEWAY, "Origin unreachable: connection refused", "connection_refused"),
@@ -386,16 +417,87 @@ fn unreachable_origin(error: &UpstreamError) -> Words {
         detail: error.to_string(),
         advice: match error {
             UpstreamError::Certificate(fault) => fault.advice().to_owned(),
+            UpstreamError::Dns(text) if is_temporary(text) => {
+                "try again later: the name server of the proxy's machine did not answer".to_owned()
+            }
             _ => String::new(),
         },
+        toml: String::new(),
         retry_after: None,
         close: false,
     }
 }
 
+/// What getaddrinfo says for EAI_AGAIN: glibc's words, and musl's.
+fn is_temporary(text: &str) -> bool {
+    text.starts_with("Temporary failure") || text.starts_with("Try again")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{self, FileChoice, Sources};
+    use crate::politeness::jobs;
+
+    fn host() -> HostKey {
+        HostKey::parse("news.test").unwrap()
+    }
+
+    /// Whatever is to be pasted is a configuration.
+    #[test]
+    fn every_fix_is_read_by_the_loader() {
+        let forbidden = Forbidden {
+            host: host(),
+            line: 3,
+            rule: "Disallow: /".to_owned(),
+            group: "*".to_owned(),
+            everything: true,
+        };
+        let unknown = Unknown { kind: TroubleKind::Unreachable, retry_after: Duration::from_secs(1) };
+        let denied = |ip: &str| Denied::Address { ip: ip.parse().unwrap(), kind: "private" };
+        let stop = jobs::Stop {
+            last: Some(jobs::Failure::Status(503)),
+            failures: 20,
+            since: Timestamp::START,
+            until: Timestamp::NEVER,
+        };
+        let refusals = [
+            Refusal::Destination(denied("10.0.0.1")),
+            Refusal::Destination(denied("fd00::1")),
+            Refusal::Destination(Denied::ConnectPort(22)),
+            Refusal::Robots(Box::new(forbidden)),
+            Refusal::RobotsUnknown { host: host(), unknown },
+            Refusal::RobotsUnknown { host: HostKey::parse("[::1]").unwrap(), unknown },
+            Refusal::ClientDenied,
+            Refusal::NotIntercepted,
+            Refusal::JobStopped { stop, left: Duration::ZERO },
+        ];
+        for refusal in refusals {
+            let words = Failure::Refused(refusal.clone()).words();
+            assert!(!words.toml.is_empty() && !words.advice.contains('['), "{refusal:?}");
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("curtsy.toml");
+            std::fs::write(&path, &words.toml).unwrap();
+            let sources = Sources { file: FileChoice::Path(path), ..Sources::default() };
+            if let Err(problems) = config::load(&sources) {
+                panic!("{}\n{problems}", words.toml);
+            }
+        }
+    }
+
+    #[test]
+    fn ports_temporary_failures_and_own_listeners_are_named() {
+        let port = Failure::Refused(Refusal::Destination(Denied::ConnectPort(22))).words();
+        assert_eq!(
+            (port.title, port.proxy_error, port.code),
+            ("Port not allowed", "http_request_denied", "destination-denied")
+        );
+        let dns = |text: &str| Failure::Upstream(UpstreamError::Dns(text.to_owned())).words().title;
+        assert_eq!(dns("Temporary failure in name resolution"), "Origin unreachable: DNS fails now");
+        assert_eq!(dns("Name or service not known"), "Origin unreachable: no such name");
+        let own = Failure::from(UpstreamError::Denied(Denied::Own)).words();
+        assert!(own.code == "loop" && own.detail.contains("admin port"), "{own:?}");
+    }
 
     #[test]
     fn titles_fit_a_status_line() {
@@ -403,6 +505,8 @@ mod tests {
             Failure::Bad(BadRequest::Port),
             Failure::Refused(Refusal::AuthRequired),
             Failure::Refused(Refusal::NotIntercepted),
+            Failure::Refused(Refusal::Own),
+            Failure::Upstream(UpstreamError::Dns("Temporary failure".to_owned())),
             Failure::Upstream(UpstreamError::HeadTooLarge),
             Failure::Upstream(UpstreamError::TransferCoding),
             Failure::Upstream(UpstreamError::Refused),

@@ -296,6 +296,11 @@ impl Running {
         Tally::new(self.shared.clone())
     }
 
+    /// Opens the access log again, after its file was renamed.
+    pub fn reopen_logs(&self) {
+        self.shared.access_log.reopen();
+    }
+
     /// Stops taking connections, and refuses every request whose turn does not come within `shutdown_grace`.
     pub fn begin_stop(&self) {
         // First, so that answers from here on say that their connection ends.

@@ -85,6 +85,7 @@ async fn operate(
                 Wish::Stop => break,
                 Wish::Reload => {
                     supervisor.reloading();
+                    running.reopen_logs();
                     (Some(config::load(sources)), None)
                 }
             },

@@ -18,7 +18,8 @@ pub(super) fn time(millis: u64) -> String {
 /// As precise as people want it: tenths below 10 s, whole seconds below two minutes, and [`span`] above. Rounded up,
 /// for a wait that is over before its time was told is a lie.
 pub(super) fn about(seconds: f64) -> String {
-    let tenths = (seconds * 10.0 - 1e-6).ceil().max(0.0);
+    // Adding 0 makes a negative zero positive.
+    let tenths = (seconds * 10.0 - 1e-6).ceil().max(0.0) + 0.0;
     if tenths < 100.0 { format!("{} s", tenths / 10.0) } else { span((seconds - 1e-6).ceil() as u64) }
 }
 

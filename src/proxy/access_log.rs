@@ -4,9 +4,11 @@
 //! requests. Nothing secret is written: no credentials, no cookies, and query strings only if asked for. Whatever a
 //! client sends stays inside one line.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
@@ -21,9 +23,23 @@ const BACKLOG: usize = 16_384;
 
 #[derive(Debug)]
 pub struct AccessLog {
-    lines: Option<SyncSender<String>>,
+    lines: Option<SyncSender<Message>>,
     json: bool,
     lost: AtomicU64,
+}
+
+/// What the writer is told.
+#[derive(Debug)]
+enum Message {
+    Line(String),
+    /// The file was renamed: the next line goes into a new one under the old name.
+    Reopen,
+}
+
+/// Where lines go.
+struct Output {
+    out: Box<dyn Write + Send>,
+    path: Option<PathBuf>,
 }
 
 /// What is known of a request when it comes in.
@@ -60,14 +76,22 @@ impl AccessLog {
     }
 
     pub fn open(target: &config::AccessLog, json: bool) -> io::Result<Self> {
-        let out: Box<dyn Write + Send> = match target {
+        let output = match target {
             config::AccessLog::Off => return Ok(AccessLog::off()),
-            config::AccessLog::Stdout => Box::new(io::stdout()),
-            config::AccessLog::Path(path) => Box::new(OpenOptions::new().create(true).append(true).open(path)?),
+            config::AccessLog::Stdout => Output { out: Box::new(io::stdout()), path: None },
+            config::AccessLog::Path(path) => Output { out: Box::new(open(path)?), path: Some(path.clone()) },
         };
         let (lines, written) = sync_channel(BACKLOG);
-        std::thread::Builder::new().name("access-log".to_owned()).spawn(move || write_lines(&written, out))?;
+        std::thread::Builder::new().name("access-log".to_owned()).spawn(move || write_lines(&written, output))?;
         Ok(AccessLog { lines: Some(lines), json, lost: AtomicU64::new(0) })
+    }
+
+    /// Opens the file again, for whoever rotates logs by renaming them. Lines that came before go into the old one.
+    pub fn reopen(&self) {
+        if let Some(lines) = &self.lines {
+            // Waits if the writer is behind: it is asked seldom, and not by a request.
+            let _ = lines.send(Message::Reopen);
+        }
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -86,7 +110,7 @@ impl AccessLog {
         } else {
             text_line(entry, status, bytes, took, complete)
         };
-        if lines.try_send(line).is_err() {
+        if lines.try_send(Message::Line(line)).is_err() {
             self.lost.fetch_add(1, Relaxed);
         }
     }
@@ -192,16 +216,44 @@ fn one_word(text: &str) -> String {
         .collect()
 }
 
-fn write_lines(lines: &Receiver<String>, mut out: Box<dyn Write + Send>) {
-    while let Ok(line) = lines.recv() {
-        let _ = out.write_all(line.as_bytes());
+/// Its lines tell who visits what: for the owner, and a group that the operator may choose.
+const MODE: u32 = 0o640;
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(MODE).open(path)
+}
+
+fn write_lines(messages: &Receiver<Message>, mut output: Output) {
+    while let Ok(message) = messages.recv() {
+        output.take(message);
         // Flush when there is a pause, so that `tail -f` shows the last line and a burst is written in one go.
-        let mut next = lines.try_recv();
-        while let Ok(line) = next {
-            let _ = out.write_all(line.as_bytes());
-            next = lines.try_recv();
+        let mut next = messages.try_recv();
+        while let Ok(message) = next {
+            output.take(message);
+            next = messages.try_recv();
         }
-        let _ = out.flush();
+        let _ = output.out.flush();
+    }
+}
+
+impl Output {
+    fn take(&mut self, message: Message) {
+        match (message, &self.path) {
+            (Message::Line(line), _) => {
+                let _ = self.out.write_all(line.as_bytes());
+            }
+            (Message::Reopen, Some(path)) => {
+                let _ = self.out.flush();
+                match open(path) {
+                    Ok(file) => self.out = Box::new(file),
+                    Err(error) => tracing::warn!(
+                        event = "access_log.error", path = %path.display(), %error,
+                        "cannot open the access log again; lines go on into the old file"
+                    ),
+                }
+            }
+            (Message::Reopen, None) => {}
+        }
     }
 }
 

@@ -32,6 +32,27 @@ fn a_request_is_one_line() {
     assert!(lines[2].to_string().contains("CONNECT"), "{}", lines[2]);
 }
 
+/// A file that was renamed is left alone after SIGHUP: what comes next goes into a new one. Only the owner and a group
+/// may read either.
+#[test]
+fn the_access_log_can_be_rotated() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().expect("a writable temporary directory");
+    let (log, old) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
+    let lines = |path: &std::path::Path| std::fs::read_to_string(path).map_or(0, |text| text.lines().count());
+    let (origin, program) = (Origin::hello(), Program::start("", &format!("[log]\naccess = {log:?}\n")));
+    program.get(&origin.url("/1"));
+    assert!(soon(|| lines(&log) == 1));
+    std::fs::rename(&log, &old).expect("the same folder");
+    program.signal("HUP");
+    assert!(soon(|| log.exists()), "{:#?}", program.stderr());
+    program.get(&origin.url("/2"));
+    assert!(soon(|| lines(&log) == 1));
+    assert_eq!(lines(&old), 1);
+    let mode = std::fs::metadata(&log).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!(mode & !0o640, 0, "{mode:o}");
+}
+
 /// Issue 2: on demand.
 #[test]
 fn without_an_access_log_nothing_is_printed_about_requests() {

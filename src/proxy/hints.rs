@@ -17,6 +17,8 @@ use crate::shutdown::Stop;
 use crate::telemetry::Seldom;
 
 const REPEAT: Duration = Duration::from_secs(60);
+/// The shortest timeout in the table of programs is 5 s (httpx).
+const SHORTEST: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(super) struct Hints {
@@ -34,6 +36,10 @@ impl Hints {
     pub(super) fn tell(&self, leaving: &Leaving<'_>) {
         // When curtsy stops, it is curtsy that leaves.
         if self.stop.is_requested() {
+            return;
+        }
+        // Nobody sets a timeout this short: a browser closes a spare connection, or a person pressed Ctrl-C.
+        if leaving.after() < SHORTEST {
             return;
         }
         // Without a label it was curtsy's own visit.

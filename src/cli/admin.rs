@@ -31,9 +31,9 @@ pub(super) struct AskArgs {
     /// Print what the API says
     #[arg(long, global = true)]
     pub(super) json: bool,
-    /// The admin listener of the curtsy to ask; else the configured one
+    /// The admin listener of the curtsy to ask, as address or URL; else the configured one. "off": ask none
     // An id of its own: before the command, `--admin` is a setting.
-    #[arg(id = "admin_url", long = "admin", global = true, value_name = "URL", env = "CURTSY_ADMIN_URL")]
+    #[arg(id = "admin_url", long = "admin", global = true, value_name = "ADDR", env = "CURTSY_ADMIN_URL")]
     admin: Option<String>,
 }
 
@@ -45,7 +45,7 @@ impl AskArgs {
 
     /// Whether one curtsy is to be asked and nobody else.
     pub(super) fn names_one(&self) -> bool {
-        self.admin.is_some()
+        self.admin.as_ref().is_some_and(|admin| admin != OFF)
     }
 }
 
@@ -56,6 +56,8 @@ pub(super) struct Trouble {
     pub(super) text: String,
 }
 
+/// As in the configuration: there is no admin listener.
+const OFF: &str = "off";
 const FAILURE: u8 = 1;
 pub(super) const NOBODY: u8 = 4;
 
@@ -72,12 +74,23 @@ pub(super) struct Answer {
     pub(super) body: String,
 }
 
-/// The address in a URL such as `http://127.0.0.1:3129`.
+/// The address in a URL such as `http://127.0.0.1:3129`. The scheme may be left out, as it is in `--admin` before a
+/// command and in the configuration.
 pub(super) fn of_url(url: &str) -> Result<SocketAddr, String> {
-    let rest = url.strip_prefix("http://").ok_or("the URL must begin with http://")?;
+    let rest = without_scheme(url);
+    if rest.contains("://") {
+        return Err(format!(
+            "{url}: the admin listener speaks plain HTTP; write http:// or nothing before the address"
+        ));
+    }
     let authority = rest.split('/').next().unwrap_or_default();
     let found = authority.to_socket_addrs().map_err(|error| format!("{authority}: {error}"))?.next();
     found.ok_or_else(|| format!("{authority} has no address"))
+}
+
+/// `http://127.0.0.1:3129` or `127.0.0.1:3129`: both name a listener.
+pub(super) fn without_scheme(url: &str) -> &str {
+    url.strip_prefix("http://").map_or(url, |rest| rest.strip_suffix('/').unwrap_or(rest))
 }
 
 /// Where a curtsy with this configuration can be asked; `None` if its admin listener is off.
@@ -179,6 +192,9 @@ impl Running {
     pub(super) fn find(args: &AskArgs, sources: &Sources) -> Result<Self, Trouble> {
         let loaded = config::load(sources).map_err(|problems| Trouble::failure(problems.to_string()));
         let (address, token) = match &args.admin {
+            Some(off) if off == OFF => {
+                return Err(Trouble::nobody("--admin off: no running curtsy is asked"));
+            }
             // A token is all that is wanted of the configuration, and it may be another curtsy's.
             Some(url) => {
                 (of_url(url).map_err(Trouble::failure)?, loaded.ok().and_then(|loaded| loaded.config.metrics.token))
@@ -260,4 +276,21 @@ fn read(answer: &str) -> Option<Answer> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()?;
     Some(Answer { status, body: body.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_is_named_with_or_without_a_scheme() {
+        let address = Ok(SocketAddr::from(([127, 0, 0, 1], 45201)));
+        for url in ["127.0.0.1:45201", "http://127.0.0.1:45201", "http://127.0.0.1:45201/", "http://127.0.0.1:45201/x"]
+        {
+            assert_eq!(of_url(url), address, "{url}");
+        }
+        for url in ["https://127.0.0.1:45201", "ftp://127.0.0.1:1", "127.0.0.1", ""] {
+            assert!(of_url(url).is_err(), "{url}");
+        }
+    }
 }

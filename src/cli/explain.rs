@@ -1,6 +1,6 @@
 //! `curtsy explain` and `curtsy check`: may this be fetched, and when? As a running curtsy would treat it.
 
-use std::io;
+use std::io::{self, BufRead};
 
 use clap::Args;
 use serde_json::json;
@@ -12,10 +12,10 @@ use super::host;
 use super::terminal::{BOLD, Brush, DIM, GREEN, RED, YELLOW, printable, time};
 use crate::admin::explain::{Checked, Explanation};
 use crate::config::Sources;
-use crate::robots::Reason;
+use crate::robots::{Question, Reason};
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Exit codes: 0 allowed, 3 denied, 4 nobody knows, or no curtsy runs.
+#[command(after_help = "Exit codes: 0 allowed, 2 no URL, 3 denied, 4 nobody knows, or no curtsy runs.
 
 Examples:
   curtsy explain http://example.com/page
@@ -32,13 +32,16 @@ pub(super) struct ExplainArgs {
 }
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Exit codes: 0 all are allowed, 3 one is denied, 4 nobody knows about one, or no curtsy runs.
+#[command(
+    after_help = "Exit codes: 0 all are allowed, 2 one is no URL, 3 one is denied, 4 nobody knows about one, or no curtsy runs.
 
 Examples:
   curtsy check http://example.com/a http://example.com/b
-  curtsy check -q http://example.com/a && curl -x http://127.0.0.1:3128 http://example.com/a")]
+  curtsy check - < urls.txt
+  curtsy check -q http://example.com/a && curl -x http://127.0.0.1:3128 http://example.com/a"
+)]
 pub(super) struct CheckArgs {
-    /// Up to 1000 URLs
+    /// Up to 1000 URLs; "-" reads them from standard input, one a line
     #[arg(value_name = "URL", required = true)]
     urls: Vec<String>,
     /// Only the exit code
@@ -60,10 +63,14 @@ struct Who {
     method: String,
 }
 
+const USAGE: u8 = 2;
 const DENIED: u8 = 3;
 const UNKNOWN: u8 = 4;
 
 pub(super) fn explain(args: &ExplainArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
+    if let Some(code) = refuse_bad(&args.url, streams)? {
+        return Ok(code);
+    }
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("url", &args.url).append_pair("method", &args.who.method);
     if let Some(user_agent) = &args.who.user_agent {
@@ -74,7 +81,16 @@ pub(super) fn explain(args: &ExplainArgs, sources: &Sources, paint: bool, stream
 }
 
 pub(super) fn check(args: &CheckArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
-    let mut body = json!({ "urls": args.urls, "method": args.who.method });
+    let urls = match args.urls.as_slice() {
+        [dash] if dash == "-" => lines_of(io::stdin().lock())?,
+        urls => urls.to_vec(),
+    };
+    for url in &urls {
+        if let Some(code) = refuse_bad(url, streams)? {
+            return Ok(code);
+        }
+    }
+    let mut body = json!({ "urls": urls, "method": args.who.method });
     if let Some(user_agent) = &args.who.user_agent {
         body["user_agent"] = json!(user_agent);
     }
@@ -85,6 +101,19 @@ pub(super) fn check(args: &CheckArgs, sources: &Sources, paint: bool, streams: &
         let lines = told.urls.iter().map(|told| line(told, Brush(paint)));
         (if args.quiet { String::new() } else { lines.collect() }, worst)
     })
+}
+
+/// One URL a line, without blank ones.
+fn lines_of(input: impl BufRead) -> io::Result<Vec<String>> {
+    let lines = input.lines().collect::<io::Result<Vec<String>>>()?;
+    Ok(lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty()).map(str::to_owned).collect())
+}
+
+/// The exit code for something that is neither a URL nor a host. Nothing is asked about it.
+fn refuse_bad(url: &str, streams: &mut Streams<'_>) -> io::Result<Option<u8>> {
+    let Err(bad) = Question::parse(url, None, false) else { return Ok(None) };
+    writeln!(streams.err, "error: {}: {bad}", printable(url))?;
+    Ok(Some(USAGE))
 }
 
 fn code(told: &Explanation) -> u8 {
@@ -168,4 +197,15 @@ fn wait(told: &Explanation) -> String {
 
 fn delay(told: &Explanation) -> Option<String> {
     Some(host::delay(told.delay.as_ref()?, told.delay_ms?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn standard_input_has_a_url_a_line() {
+        let urls = lines_of("http://a.test/\n\n  http://b.test/ \r\n".as_bytes()).unwrap();
+        assert_eq!(urls, ["http://a.test/", "http://b.test/"]);
+    }
 }

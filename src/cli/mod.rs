@@ -197,10 +197,12 @@ impl Settings {
             overrides.add("--intercept", "tls.intercept", "true");
         }
         self.manners.add_to(overrides);
+        // A URL is what commands show, and what they take behind their name.
+        let admin = self.admin.as_deref().map(|admin| admin::without_scheme(admin).to_owned());
         put(
             overrides,
             &[
-                ("--admin", "admin", &self.admin),
+                ("--admin", "admin", &admin),
                 ("--log-level", "log.level", &self.log_level),
                 ("--log-format", "log.format", &self.log_format),
                 ("--access-log", "log.access", &self.access_log),

@@ -60,8 +60,8 @@ pub(super) fn trouble(error: Unopened, absent: &Trouble) -> Trouble {
             let directory = directory.display();
             let holder = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
             Trouble::failure(format!(
-                "the state directory {directory} is in use by {holder}, but {absent}. Its admin listener is off or \
-                 elsewhere: name it with --admin, or stop that curtsy first"
+                "the state directory {directory} is in use by {holder}, but {absent}. It is stopping, or its admin \
+                 listener is off or elsewhere: name it with --admin, or stop that curtsy first"
             ))
         }
         Unopened::State(error @ (OfflineError::Memory | OfflineError::Empty(_))) => {

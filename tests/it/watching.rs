@@ -90,6 +90,30 @@ fn status_says_what_it_is_doing() {
     assert_eq!((code, &status["requests"]["total"]), (0, &Value::from(2)), "{printed}");
 }
 
+/// `--admin` names a listener in one way: before and behind a command, with and without a scheme.
+#[test]
+fn a_curtsy_is_named_the_same_way_for_every_command() {
+    let curtsy = pacing(|_| ());
+    let (address, url) = (curtsy.admin().to_string(), url(curtsy.admin()));
+    for command in [&["status"][..], &["hosts"], &["clients"], &["top"], &["health"], &["explain", "http://127.0.0.1/"]]
+    {
+        for admin in [&address, &url] {
+            let named = ["--admin", admin.as_str()];
+            for line in [[&named, command].concat(), [command, &named].concat()] {
+                let (code, printed) = run(&line);
+                assert_ne!(code, 2, "{line:?}: {printed}");
+                assert!(code == 0 || command[0] == "explain" && printed.contains("127.0.0.1/"), "{line:?}: {printed}");
+            }
+        }
+    }
+    let (code, printed) = run(&["hosts", "--admin", "https://127.0.0.1:1"]);
+    assert!(code == 1 && printed.contains("plain HTTP"), "{printed}");
+    for line in [["explain", "not a url"], ["check", "ftp://a.test/"]] {
+        let (code, printed) = run(&[line[0], line[1], "--admin", &url]);
+        assert!(code == 2 && printed.contains(line[1]), "{code}: {printed}");
+    }
+}
+
 /// Issue 8, item 4
 #[test]
 fn status_top_and_tail_say_that_nobody_is_there() {

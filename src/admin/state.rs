@@ -75,7 +75,7 @@ pub fn take_in(admin: &Admin, from: impl BufRead, handle: &Handle) -> Result<Imp
         Entry::Job(client, record) => admin.desk.stops().import(&client, &record, time::now()),
     })?;
     let Imported { hosts, robots, jobs } = imported;
-    tracing::info!(event = "state.imported", ?hosts, ?robots, ?jobs, "somebody has imported what another curtsy knew");
+    tracing::info!(event = "state.imported", %hosts, %robots, %jobs, "the state of another curtsy was imported");
     Ok(imported)
 }
 

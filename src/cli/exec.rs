@@ -145,7 +145,7 @@ fn folder() -> io::Result<TempDir> {
 
 /// Runs the command to its end with these variables.
 fn obey(args: &ExecArgs, variables: &[Variable], cage: Option<Cage>, voice: &mut Voice<'_, '_>) -> Result<u8, Failed> {
-    if let Some(warning) = bypass::warning(&args.command, args.java, args.intercept) {
+    if let Some(warning) = bypass::warning(&args.command, args.java, args.intercept, args.isolate) {
         voice.say(&warning)?;
     }
     if args.print_env {

@@ -57,9 +57,9 @@ impl Gate {
         tracing::info!(
             event = "delay.learned",
             host,
-            delay_s = lesson.delay.as_secs_f64(),
-            learned_s = change.learned.as_secs_f64(),
-            before_s = change.before.as_secs_f64(),
+            delay_ms = millis(lesson.delay),
+            learned_ms = millis(change.learned),
+            before_ms = millis(change.before),
             held_s,
             streak = change.error_streak,
             concurrency = lesson.concurrency.1,
@@ -129,20 +129,22 @@ impl Gate {
 
     /// robots.txt asks for another delay than before.
     pub(super) fn tell_of_crawl_delay(&self, host: &HostKey, before: &Delays, after: &Delays) {
+        let (delay_ms, before_ms) = (millis(after.effective()), millis(before.effective()));
         tracing::info!(
             event = "delay.robots",
             %host,
-            delay_s = after.effective().as_secs_f64(),
-            robots_s = after.robots.as_secs_f64(),
-            before_s = before.robots.as_secs_f64(),
+            delay_ms,
+            robots_ms = millis(after.robots),
+            before_ms,
             why = "robots.txt",
             "a host's delay has changed"
         );
         let kind = if after.effective() < before.effective() { "host.recovered" } else { "host.slowed" };
-        self.events.tell(kind, Some(host.as_str()), || {
-            let (delay_ms, before_ms) = (millis(after.effective()), millis(before.effective()));
-            json!({ "delay_ms": delay_ms, "before_ms": before_ms, "held_s": 0.0, "why": "robots.txt" })
-        });
+        self.events.tell(
+            kind,
+            Some(host.as_str()),
+            || json!({ "delay_ms": delay_ms, "before_ms": before_ms, "held_s": 0.0, "why": "robots.txt" }),
+        );
     }
 }
 

@@ -168,7 +168,7 @@ impl Gate {
         tracing::info!(
             event = "host.steered",
             %host,
-            delay_s = view.delays.effective().as_secs_f64(),
+            delay_ms = u64::try_from(view.delays.effective().as_millis()).unwrap_or(u64::MAX),
             concurrency = view.concurrency.0,
             paused = view.paused_until.is_some(),
             "somebody has changed how a host is treated"

@@ -5,6 +5,7 @@
 //! slow sender: what was read lies in a file without a name, in the state directory, until it is told. If the disk
 //! gives up in the middle, the import says how far it came.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -51,6 +52,20 @@ pub struct Tally {
     pub newer_here: u64,
     pub unusable: u64,
     pub no_room: u64,
+}
+
+/// For logs: only what there was.
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} new, {} replaced", self.new, self.replaced)?;
+        let skipped = [
+            (self.too_old, "too old"),
+            (self.newer_here, "newer here"),
+            (self.unusable, "unusable"),
+            (self.no_room, "without room"),
+        ];
+        skipped.iter().filter(|(count, _)| *count > 0).try_for_each(|(count, why)| write!(f, ", {count} {why}"))
+    }
 }
 
 impl Tally {

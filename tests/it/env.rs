@@ -130,6 +130,18 @@ fn the_ca_is_named_where_there_is_one() {
     assert_eq!(ca, program.get("http://curtsy.invalid/ca.pem").text());
     assert!(bundle.ends_with(&ca));
     assert!(!env(&[&asked[..], &["--no-ca"]].concat()).contains_key("SSL_CERT_FILE"));
+    assert!(named["SSL_CERT_FILE"].contains("/trust/"), "{}", named["SSL_CERT_FILE"]);
+
+    // Another curtsy's CA does not take the place of this one's.
+    let other = Program::start(
+        &format!("admin = \"127.0.0.1:0\"\nstate_dir = {:?}", home.path().join("other")),
+        "[tls]\nintercept = true\n",
+    );
+    let admin = other.event("ready").expect("it is ready")["admin"].as_str().expect("an address").to_owned();
+    let theirs = env(&["--admin", &admin]);
+    let their_ca = std::fs::read_to_string(&theirs["NODE_EXTRA_CA_CERTS"]).unwrap();
+    assert_eq!(their_ca, other.get("http://curtsy.invalid/ca.pem").text());
+    assert_eq!(std::fs::read_to_string(&named["NODE_EXTRA_CA_CERTS"]).unwrap(), ca, "it was not replaced");
     program.stop();
     let without = env(&["--proxy", "http://proxy.test:8"]);
     assert_eq!((without["http_proxy"].as_str(), without.get("SSL_CERT_FILE")), ("http://proxy.test:8", None));

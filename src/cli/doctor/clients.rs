@@ -162,6 +162,11 @@ pub(super) fn untried(name: &str, scene: &Scene, env: &Env) -> Finding {
             let fix = format!("httrack -P {address} …");
             Finding::fail(ABOUT, "httrack: reads no proxy variables", fix)
         }
+        "chromium" | "chromium-browser" | "chrome" | "google-chrome" => {
+            let text =
+                format!("{name}: takes the proxy from the desktop's settings or as an option, and trusts a CA by NSS");
+            Finding::warn(ABOUT, text, format!("{name} --proxy-server=http://{address} …    (the CA: curtsy ca trust)"))
+        }
         "perl" if env.get("PERL_LWP_ENV_PROXY").is_none_or(|value| value != "1") => {
             let text = "perl: LWP reads the proxy variables only when told to";
             Finding::warn(ABOUT, text, "export PERL_LWP_ENV_PROXY=1")

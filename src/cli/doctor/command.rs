@@ -58,12 +58,14 @@ impl Command {
         }
         // A script says in its first line who reads it.
         let text = text_of(&program).unwrap_or_default();
-        match interpreter(&text).and_then(|reader| find(&reader, env)) {
-            Some(reader) => {
-                let kind = kind_of(&file_name(&reader)).with_imports(&text);
+        let reader = interpreter(&text).and_then(|reader| find(&reader, env));
+        // A shell script starts something else, which goes by the script's name (chromium is one in Debian).
+        match reader.map(|reader| (kind_of(&file_name(&reader)), reader)) {
+            Some((kind, reader)) if !kind.is_shell() => {
+                let kind = kind.with_imports(&text);
                 Some(Command { kind, program: reader, arguments: arguments.to_vec(), script: Some(text) })
             }
-            None => Some(Command { kind: known, program, arguments: arguments.to_vec(), script: None }),
+            _ => Some(Command { kind: known, program, arguments: arguments.to_vec(), script: None }),
         }
     }
 
@@ -98,6 +100,10 @@ impl Command {
 }
 
 impl Kind {
+    fn is_shell(&self) -> bool {
+        matches!(self, Kind::Other(name) if ["sh", "dash", "bash", "zsh", "ksh"].contains(&name.as_str()))
+    }
+
     fn with_imports(self, script: &str) -> Self {
         match self {
             Kind::Python(_) => Kind::Python(libraries(script)),
@@ -203,5 +209,10 @@ mod tests {
         let by_reader = Command::look(&words(&format!("python3 -u {}", script.display())), &env).expect("it is there");
         assert_eq!(by_reader.kind, Kind::Python(vec!["httpx"]));
         assert!(Command::look(&words("nothing-like-it"), &env).is_none());
+        let [sh, browser] = ["sh", "chromium"].map(|name| folder.path().join(name));
+        std::fs::write(&sh, "").unwrap();
+        std::fs::write(&browser, "#!/usr/bin/env sh\nexec something\n").unwrap();
+        let browser = Command::look(&words("chromium http://a.test/"), &env).expect("it is there");
+        assert_eq!(browser.kind, Kind::Other("chromium".into()));
     }
 }

@@ -1,14 +1,19 @@
 //! Which proxy clients are to be sent to, and what they have to trust there.
 
+use std::fs::DirBuilder;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
 use crate::admin::status::Status;
 use crate::app;
 use crate::cli::admin::{AskArgs, Call, NOBODY, Running, Trouble};
 use crate::cli::trust::Trust;
 use crate::cli::variables::Address;
-use crate::config::{self, Listen, Sources};
+use crate::config::{self, Config, Listen, Sources};
 use crate::{store, tls};
 
 pub(in crate::cli) struct Found {
@@ -76,20 +81,41 @@ pub(super) fn trusting(
 ) -> Result<Option<Trust>, Trouble> {
     let Some(pem) = pem else { return Ok(None) };
     let config = config::load(sources).ok().map(|loaded| loaded.config);
+    let own = config.as_ref().and_then(own_pem);
     let Some(state) = config.and_then(|config| store::directory(&config.state_dir)) else {
         let why = "nothing is kept here (`state_dir` is \"memory\"), so there is no place for the CA's files, and what \
                    has clients trust it is left out";
         notes.push(why.to_owned());
         return Ok(None);
     };
-    let folder = state.join("trust");
+    let folder = state.join(folder_name(pem, own.as_deref()));
     let written = make(&state).and_then(|()| Trust::write(&folder, pem, |name| sources.env.get(name).cloned()));
     let unwritable = |error| Trouble::failure(format!("cannot keep the CA's files in {}: {error}", folder.display()));
     written.map(Some).map_err(unwritable)
 }
 
+/// The certificates of the CA in this state directory, if there is one.
+fn own_pem(config: &Config) -> Option<String> {
+    let certificates = app::ca_files(config)?.certificates().ok()?;
+    Some(certificates.iter().map(tls::pem).collect())
+}
+
+/// Another curtsy's CA gets a folder of its own: programs may be using the files of this one.
+fn folder_name(pem: &str, own: Option<&str>) -> String {
+    if own == Some(pem) {
+        return "trust".to_owned();
+    }
+    let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).ok();
+    let fingerprint = certificate.as_ref().and_then(tls::describe).map(|description| description.fingerprint);
+    let name: String = fingerprint.unwrap_or_default().chars().filter(char::is_ascii_hexdigit).take(NAME).collect();
+    format!("trust-{}", name.to_ascii_lowercase())
+}
+
+/// Hex digits of a fingerprint: 32 bits tell the CAs of one user apart.
+const NAME: usize = 8;
+
 fn make(directory: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(directory)
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
 /// Who listens everywhere is found where it was asked.

@@ -9,16 +9,16 @@ use std::process::{Command, Stdio};
 /// The first Node that takes a proxy from the environment, if it is asked to.
 const NODE: (u32, u32) = (22, 21);
 
-/// What to know before this command is run.
-pub(super) fn warning(command: &[OsString], java: bool, intercept: bool) -> Option<String> {
+/// What to know before this command is run. An isolated command cannot go past curtsy.
+pub(super) fn warning(command: &[OsString], java: bool, intercept: bool, isolated: bool) -> Option<String> {
     let program = command.first()?;
     let name = Path::new(program).file_name()?.to_str()?;
     let told = match name {
-        "httrack" => {
+        "httrack" if !isolated => {
             "ignores proxy variables, so it goes past curtsy; give it -P HOST:PORT of a running one, or use --isolate"
         }
-        "java" if !java => "ignores proxy variables, so it goes past curtsy; add --java before the --",
-        "node" | "nodejs" if version(program).is_some_and(|version| version < NODE) => {
+        "java" if !java && !isolated => "ignores proxy variables, so it goes past curtsy; add --java before the --",
+        "node" | "nodejs" if !isolated && version(program).is_some_and(|version| version < NODE) => {
             "reads no proxy variables before version 22.21, so it goes past curtsy; use a newer one, or --isolate"
         }
         "wget2" => "speaks TLS to a proxy in some versions; if HTTPS fails, use wget or curl",
@@ -49,11 +49,12 @@ mod tests {
 
     #[test]
     fn programs_are_known_by_the_name_of_their_file() {
-        let warning = |program: &str, java, intercept| warning(&[program.into(), "x".into()], java, intercept);
+        let warning = |program: &str, java, intercept| warning(&[program.into(), "x".into()], java, intercept, false);
         assert!(warning("/usr/bin/httrack", false, false).is_some_and(|text| text.starts_with("httrack ignores")));
         assert!(warning("java", false, false).is_some() && warning("java", true, false).is_none());
         assert!(warning("aria2c", false, true).is_some() && warning("aria2c", false, false).is_none());
         assert_eq!(warning("curl", false, true), None);
+        assert_eq!(super::warning(&["httrack".into()], false, false, true), None, "it has no other way out");
     }
 
     #[test]

@@ -68,7 +68,7 @@ fn tell(directory: &Path, opened: &Opened) {
         tracing::warn!(
             event = "state.clock",
             step_s,
-            "the wall clock was set while curtsy was away; the times in the state file were moved with it"
+            "the wall clock was set, or the machine slept, since the last run; the times in the state file were moved"
         );
     }
     let Opened { hosts, new, unsettled, .. } = *opened;

@@ -83,7 +83,7 @@ pub(super) fn page(hosts: &Hosts, brush: Brush, columns: Option<usize>) -> Strin
     }
     let mut rows: Vec<Vec<String>> = hosts.hosts.iter().map(row).collect();
     if let Some(columns) = columns {
-        let room = columns.saturating_sub(table_width(&HEAD[1..], rows.iter().map(|row| &row[1..])) + GAP);
+        let room = columns.saturating_sub(table_width(&HEAD[1..], &rows.iter().map(|row| &row[1..])) + GAP);
         rows.iter_mut().for_each(|row| row[0] = cut(&row[0], room.max(SHORTEST_NAME)));
     }
     let mut page = table(&HEAD, &rows, &RIGHT, brush);

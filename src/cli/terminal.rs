@@ -80,7 +80,7 @@ pub(super) fn cut(text: &str, most: usize) -> String {
 pub(super) const GAP: usize = 2;
 
 /// How wide a table of these rows is.
-pub(super) fn table_width<'a>(head: &[&str], rows: impl Iterator<Item = &'a [String]> + Clone) -> usize {
+pub(super) fn table_width<'a>(head: &[&str], rows: &(impl Iterator<Item = &'a [String]> + Clone)) -> usize {
     let length = |text: &str| text.chars().count();
     let widest = |(column, name): (usize, &&str)| {
         rows.clone().map(|row| length(&row[column])).chain([length(name)]).max().unwrap_or(0) + GAP

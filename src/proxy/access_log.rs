@@ -23,21 +23,21 @@ const BACKLOG: usize = 16_384;
 
 #[derive(Debug)]
 pub struct AccessLog {
-    lines: Option<SyncSender<Message>>,
+    lines: Option<SyncSender<LogMessage>>,
     json: bool,
     lost: AtomicU64,
 }
 
 /// What the writer is told.
 #[derive(Debug)]
-enum Message {
+enum LogMessage {
     Line(String),
     /// The file was renamed: the next line goes into a new one under the old name.
     Reopen,
 }
 
 /// Where lines go.
-struct Output {
+struct LogOutput {
     out: Box<dyn Write + Send>,
     path: Option<PathBuf>,
 }
@@ -78,8 +78,8 @@ impl AccessLog {
     pub fn open(target: &config::AccessLog, json: bool) -> io::Result<Self> {
         let output = match target {
             config::AccessLog::Off => return Ok(AccessLog::off()),
-            config::AccessLog::Stdout => Output { out: Box::new(io::stdout()), path: None },
-            config::AccessLog::Path(path) => Output { out: Box::new(open(path)?), path: Some(path.clone()) },
+            config::AccessLog::Stdout => LogOutput { out: Box::new(io::stdout()), path: None },
+            config::AccessLog::Path(path) => LogOutput { out: Box::new(open(path)?), path: Some(path.clone()) },
         };
         let (lines, written) = sync_channel(BACKLOG);
         std::thread::Builder::new().name("access-log".to_owned()).spawn(move || write_lines(&written, output))?;
@@ -90,7 +90,7 @@ impl AccessLog {
     pub fn reopen(&self) {
         if let Some(lines) = &self.lines {
             // Waits if the writer is behind: it is asked seldom, and not by a request.
-            let _ = lines.send(Message::Reopen);
+            let _ = lines.send(LogMessage::Reopen);
         }
     }
 
@@ -110,7 +110,7 @@ impl AccessLog {
         } else {
             text_line(entry, status, bytes, took, complete)
         };
-        if lines.try_send(Message::Line(line)).is_err() {
+        if lines.try_send(LogMessage::Line(line)).is_err() {
             self.lost.fetch_add(1, Relaxed);
         }
     }
@@ -223,7 +223,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(MODE).open(path)
 }
 
-fn write_lines(messages: &Receiver<Message>, mut output: Output) {
+fn write_lines(messages: &Receiver<LogMessage>, mut output: LogOutput) {
     while let Ok(message) = messages.recv() {
         output.take(message);
         // Flush when there is a pause, so that `tail -f` shows the last line and a burst is written in one go.
@@ -236,13 +236,13 @@ fn write_lines(messages: &Receiver<Message>, mut output: Output) {
     }
 }
 
-impl Output {
-    fn take(&mut self, message: Message) {
+impl LogOutput {
+    fn take(&mut self, message: LogMessage) {
         match (message, &self.path) {
-            (Message::Line(line), _) => {
+            (LogMessage::Line(line), _) => {
                 let _ = self.out.write_all(line.as_bytes());
             }
-            (Message::Reopen, Some(path)) => {
+            (LogMessage::Reopen, Some(path)) => {
                 let _ = self.out.flush();
                 match open(path) {
                     Ok(file) => self.out = Box::new(file),
@@ -252,7 +252,7 @@ impl Output {
                     ),
                 }
             }
-            (Message::Reopen, None) => {}
+            (LogMessage::Reopen, None) => {}
         }
     }
 }

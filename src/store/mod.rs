@@ -44,7 +44,7 @@ pub use self::record::{HostRecord, JobRecord, Overrides, RobotsRecord};
 use self::database::Database;
 use self::import::Spool;
 use self::index::Index;
-use self::open::Found;
+use self::open::StoreParts;
 use self::outbox::{Haste, Outbox};
 use self::pending::Batch;
 use self::reader::{Copies, Reader};
@@ -82,7 +82,7 @@ impl Store {
         Ok((Store::start(directory, keep, found, outbox)?, opened))
     }
 
-    fn start(directory: &Path, keep: Keep, mut found: Found, outbox: Outbox) -> Result<Store, StoreError> {
+    fn start(directory: &Path, keep: Keep, mut found: StoreParts, outbox: Outbox) -> Result<Store, StoreError> {
         let thread = |error: &std::io::Error| StoreError::unusable(directory, Cause::of_io(error));
         let reader = found.copies.take().map(Reader::start).transpose().map_err(|error| thread(&error))?;
         let copies: Copies = Arc::new(reader.map(Arc::new).into());

@@ -54,7 +54,7 @@ pub struct SetAside {
 
 /// What a store begins with.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct StoreParts {
     pub(super) index: Index,
     pub(super) lock: Option<Lock>,
     /// None while the directory cannot be written.
@@ -63,7 +63,7 @@ pub(super) struct Found {
     pub(super) copies: Option<Database>,
 }
 
-pub(super) fn open(directory: &Path, keep: &Keep, now_us: u64) -> Result<(Found, Opened), StoreError> {
+pub(super) fn open(directory: &Path, keep: &Keep, now_us: u64) -> Result<(StoreParts, Opened), StoreError> {
     make_directory(directory)?;
     let mut lock = Lock::take(directory)?;
     let (database, index, opened) = open_locked(directory, &mut lock, keep, now_us)?;
@@ -71,7 +71,7 @@ pub(super) fn open(directory: &Path, keep: &Keep, now_us: u64) -> Result<(Found,
 }
 
 /// The same, but what can be neither written nor read is no error.
-pub(super) fn open_anyway(directory: &Path, keep: &Keep, now_us: u64) -> Result<(Found, Opened), StoreError> {
+pub(super) fn open_anyway(directory: &Path, keep: &Keep, now_us: u64) -> Result<(StoreParts, Opened), StoreError> {
     let mut lock = match make_directory(directory).and_then(|()| Lock::take(directory)) {
         Err(trouble @ StoreError::Unusable { .. }) => return unwritable(directory, None, trouble, keep, now_us),
         taken => taken?,
@@ -85,10 +85,10 @@ pub(super) fn open_anyway(directory: &Path, keep: &Keep, now_us: u64) -> Result<
     }
 }
 
-fn found(directory: &Path, lock: Lock, database: Database, index: Index) -> Result<Found, StoreError> {
+fn found(directory: &Path, lock: Lock, database: Database, index: Index) -> Result<StoreParts, StoreError> {
     let path = directory.join(FILE);
     let copies = Database::reader(&path).map_err(|error| unusable(&path, &error))?;
-    Ok(Found { index, lock: Some(lock), database: Some(database), copies: Some(copies) })
+    Ok(StoreParts { index, lock: Some(lock), database: Some(database), copies: Some(copies) })
 }
 
 /// What is there counts, if it can be read. The lock, if there is one, keeps others from writing meanwhile.
@@ -98,7 +98,7 @@ fn unwritable(
     trouble: StoreError,
     keep: &Keep,
     now_us: u64,
-) -> Result<(Found, Opened), StoreError> {
+) -> Result<(StoreParts, Opened), StoreError> {
     let step = match &lock {
         Some(lock) => lock.clock_step(),
         None => Lock::look(directory)?,
@@ -106,11 +106,11 @@ fn unwritable(
     let exposed = exposed(directory);
     match read_only(directory, keep, step, now_us) {
         Ok((copies, index, opened)) => {
-            let found = Found { index, lock, database: None, copies: Some(copies) };
+            let found = StoreParts { index, lock, database: None, copies: Some(copies) };
             Ok((found, Opened { trouble: Some(trouble), exposed, ..opened }))
         }
         Err(StoreError::Unusable { .. }) => {
-            let found = Found { index: Index::new(keep.hosts), lock, database: None, copies: None };
+            let found = StoreParts { index: Index::new(keep.hosts), lock, database: None, copies: None };
             let trouble = Some(trouble);
             Ok((found, Opened { unsettled: true, unread: true, trouble, exposed, ..Opened::default() }))
         }

@@ -14,7 +14,7 @@ use super::error::{Cause, StoreError};
 use super::index::Index;
 use super::keep::Keep;
 use super::lock::Lock;
-use super::open::{self, Found};
+use super::open::{self, StoreParts};
 use super::outbox::{Outbox, Work};
 use super::pending::Batch;
 use super::reader::{Copies, Reader};
@@ -38,8 +38,8 @@ pub(super) struct Writer {
 
 impl Writer {
     /// A writer of what was found; the index is shared with the store.
-    pub(super) fn new(directory: PathBuf, outbox: Arc<Outbox>, keep: Keep, found: Found, copies: Copies) -> Self {
-        let Found { index, lock, database, .. } = found;
+    pub(super) fn new(directory: PathBuf, outbox: Arc<Outbox>, keep: Keep, found: StoreParts, copies: Copies) -> Self {
+        let StoreParts { index, lock, database, .. } = found;
         let (index, tidy_at) = (Arc::new(index), clock::now() + tidy::FIRST);
         Writer { directory, outbox, database, index, copies, keep, tidy: Tidy::default(), tidy_at, lock }
     }
@@ -79,7 +79,7 @@ impl Writer {
                     tracing::info!(event = "state.recovered", "the state file is written again");
                 }
             }
-            Err((cause, error)) => return self.failed(batch, cause, &error),
+            Err((cause, error)) => return self.failed(batch, &cause, &error),
         }
         if !batch.robots.is_empty() || tidy::is_crowded(&self.index, &self.keep) {
             // Soon rather than now: who waits for the write need not wait for the tidying.
@@ -129,11 +129,11 @@ impl Writer {
         let Some(database) = &mut self.database else { return };
         match self.tidy.slice(database, &self.index, &self.keep, clock::micros()) {
             Ok(pause) => self.tidy_at = clock::now() + pause,
-            Err(error) => self.failed(Batch::default(), Cause::of_sqlite(&error), &error.to_string()),
+            Err(error) => self.failed(Batch::default(), &Cause::of_sqlite(&error), &error.to_string()),
         }
     }
 
-    fn failed(&self, batch: Batch, cause: Cause, error: &str) {
+    fn failed(&self, batch: Batch, cause: &Cause, error: &str) {
         if self.outbox.failed(batch, cause.clone()) {
             tracing::warn!(
                 event = "state.unwritten", %cause, error,

@@ -27,7 +27,7 @@ fn refusals(lane: &mut Lane, now: Timestamp) -> Vec<(Ticket, u64)> {
     loop {
         match lane.next_step(now) {
             Step::Refuse(ticket, Refusal::ShuttingDown { retry_after: Some(after) }) => {
-                told.push((ticket, after.as_secs()))
+                told.push((ticket, after.as_secs()));
             }
             Step::Refuse(_, refusal) => panic!("{refusal:?}"),
             Step::Wait(_) => return told,

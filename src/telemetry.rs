@@ -1,7 +1,7 @@
 //! The log: one event, one line, on stderr; text for people, JSON for machines.
 //!
-//! Both show the same fields. Whatever an event carries, it stays inside its line: control characters are escaped, so
-//! nobody outside can write lines or colours of their own.
+//! Both show the same fields. Whatever an event carries, it stays inside its line: control characters and invisible
+//! marks are escaped, so that no peer can write lines, colours or directions of its own.
 
 use std::fmt::{self, Write};
 use std::io::{IsTerminal, stderr};
@@ -50,9 +50,18 @@ pub fn is_json(format: LogFormat) -> bool {
     }
 }
 
-/// The configuration has checked the level; anything else would be heard as "info".
+/// Reads a level that the configuration has checked. A bare level is for curtsy's own events: libraries write a line
+/// for a frame that a peer sends, and at `trace` what the frame says. They are shown only if the level names them, as in
+/// `info,h2=warn`.
 fn filter(level: &str) -> EnvFilter {
-    EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"))
+    EnvFilter::try_new(directives(level)).unwrap_or_else(|_| EnvFilter::new("off,curtsy=info"))
+}
+
+fn directives(level: &str) -> String {
+    level.split(',').map(str::trim).fold("off".to_owned(), |all, part| match part.contains('=') {
+        true => format!("{all},{part}"),
+        false => format!("{all},curtsy={part}"),
+    })
 }
 
 /// A line that would repeat: said now and then, with the number of times it was not.
@@ -177,7 +186,32 @@ fn json_line(at: SystemTime, level: Level, fields: Fields) -> String {
     if !fields.message.is_empty() {
         line.insert("msg".to_owned(), fields.message.into());
     }
-    Value::Object(line).to_string()
+    json_text(&Value::Object(line))
+}
+
+/// The value as JSON that stays one line in every reader: `\u202e` for what [`misleads`]. Such characters stand inside
+/// of strings only, where an escape means the same.
+pub fn json_text(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.contains(misleads) {
+        return text;
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if misleads(c) {
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| _ = write!(safe, "\\u{unit:04x}"));
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
+/// Whether a character would end a line, colour it, turn its direction round or hide in it.
+pub fn misleads(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 fn is_word(text: &str) -> bool {
@@ -187,7 +221,7 @@ fn is_word(text: &str) -> bool {
 fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+        if misleads(c) { line.extend(c.escape_default()) } else { line.push(c) }
     }
     line
 }
@@ -217,6 +251,26 @@ mod tests {
         let json = json_line(SystemTime::UNIX_EPOCH, Level::INFO, fields(evil, &[("host", evil)]));
         for line in [text, json] {
             assert!(!line.contains('\n') && !line.contains('\x1b'), "{line}");
+        }
+    }
+
+    #[test]
+    fn invisible_marks_are_shown_by_their_numbers() {
+        let evil = "a\u{202e}b\u{2028}c\u{e0041}d\u{9b}e";
+        let text = text_line(SystemTime::UNIX_EPOCH, Level::INFO, fields(evil, &[("url", evil)]), false);
+        let json = json_line(SystemTime::UNIX_EPOCH, Level::INFO, fields(evil, &[("url", evil)]));
+        assert!(!text.contains(misleads) && text.contains("\\u{202e}"), "{text}");
+        assert!(!json.contains(misleads) && json.contains("\\u202e"), "{json}");
+        let read: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&read["msg"], &read["url"]), (&evil.into(), &evil.into()));
+    }
+
+    #[test]
+    fn a_level_is_for_curtsys_own_lines() {
+        assert_eq!(directives("info"), "off,curtsy=info");
+        assert_eq!(directives("curtsy::proxy=debug, info,h2=warn"), "off,curtsy::proxy=debug,curtsy=info,h2=warn");
+        for level in ["off", "trace", "curtsy::proxy=debug,info"] {
+            assert!(EnvFilter::try_new(directives(level)).is_ok(), "{level}");
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::io::IsTerminal;
 
+use crate::telemetry::misleads;
+
 /// Characters of foreign text in a line.
 const LONGEST_TEXT: usize = 120;
 
@@ -43,12 +45,9 @@ pub(super) fn printable(text: &str) -> String {
 
 /// The same, however long it is.
 pub(super) fn harmless(text: &str) -> String {
-    let is_harmless = |c: char| {
-        !c.is_control() && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_harmless(c) { shown.push(c) } else { shown.extend(c.escape_unicode()) }
+        if misleads(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
     }
     shown
 }

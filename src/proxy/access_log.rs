@@ -4,6 +4,7 @@
 //! requests. Nothing secret is written: no credentials, no cookies, and query strings only if asked for. Whatever a
 //! client sends stays inside one line.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ use serde_json::json;
 
 use crate::clock;
 use crate::config::{self, QueryStrings};
+use crate::telemetry::{json_text, misleads};
 
 /// Lines that may wait for the writer: a second's worth at the highest rate measured.
 const BACKLOG: usize = 16_384;
@@ -118,11 +120,7 @@ impl AccessLog {
 
 impl Entry {
     pub(super) fn new(client: SocketAddr, method: &http::Method, url: &str, queries: QueryStrings) -> Self {
-        let url = match (url.split_once('?'), queries) {
-            (None, _) | (_, QueryStrings::Keep) => url.to_owned(),
-            (Some((path, _)), QueryStrings::Redact) => format!("{path}?…"),
-            (Some((path, _)), QueryStrings::Drop) => path.to_owned(),
-        };
+        let url = shown(url, queries).into_owned();
         Entry {
             at: clock::wall(),
             client,
@@ -134,6 +132,15 @@ impl Entry {
             origin: None,
             wait: Duration::ZERO,
         }
+    }
+}
+
+/// A URL as logs may show it.
+pub(super) fn shown(url: &str, queries: QueryStrings) -> Cow<'_, str> {
+    match (url.split_once('?'), queries) {
+        (None, _) | (_, QueryStrings::Keep) => url.into(),
+        (Some((path, _)), QueryStrings::Redact) => format!("{path}?…").into(),
+        (Some((path, _)), QueryStrings::Drop) => path.into(),
     }
 }
 
@@ -203,16 +210,16 @@ fn json_line(entry: &Entry, status: u16, bytes: u64, took: Duration, complete: b
         "error": entry.error,
         "complete": complete,
     });
-    format!("{line}\n")
+    json_text(&line) + "\n"
 }
 
-/// Blanks and control characters would let a client write columns or lines of its own.
+/// Blanks, control characters and invisible marks would let a client write columns or lines of its own.
 fn one_word(text: &str) -> String {
     if text.is_empty() {
         return "-".to_owned();
     }
     text.chars()
-        .flat_map(|c| if c.is_control() || c.is_whitespace() { c.escape_unicode().collect() } else { vec![c] })
+        .flat_map(|c| if misleads(c) || c.is_whitespace() { c.escape_unicode().collect() } else { vec![c] })
         .collect()
 }
 

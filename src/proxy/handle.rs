@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{Method, Response, Uri, Version};
 use hyper::body::Incoming;
 
-use super::access_log::Entry;
+use super::access_log::{Entry, shown};
 use super::answer::{self, Asked, Form};
 use super::body::Body;
 use super::client::{Client, Inside};
@@ -157,7 +157,7 @@ fn refuse(
         code = words.code,
         status = words.status.as_u16(),
         id,
-        url = asked.url,
+        url = %shown(&asked.url, settings.config.log.query_strings),
         detail = words.detail
     );
     if let Some(in_flight) = in_flight {

@@ -150,3 +150,42 @@ fn the_access_log_is_json_unless_somebody_watches() {
     let line = access_lines(&program, 1).remove(0);
     serde_json::from_str::<Value>(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
 }
+
+/// X54: refusals too, at every level and on every way in.
+#[test]
+fn no_level_shows_a_query_string_that_is_to_be_redacted() {
+    let origin = Origin::hello();
+    let refused =
+        ["http://10.1.2.3/x?q=tulip", "ftp://a.test/?q=tulip", "http://no-such-name.invalid/?q=tulip", "/?q=tulip"];
+    for (setting, kept) in [("redact", false), ("drop", false), ("keep", true)] {
+        let program = Program::start("", &format!("[log]\nlevel = \"trace\"\nquery_strings = \"{setting}\"\n"));
+        program.get(&origin.url("/page?q=tulip"));
+        refused.iter().for_each(|url| drop(program.get(url)));
+        program.ask(&[&format!("POST {} HTTP/1.1", origin.url("/?q=tulip")), "Host: x", "Content-Length: 03"]);
+        let told = || program.stderr().iter().filter(|line| line.contains("\"answer\"")).count();
+        assert!(soon(|| told() >= 4), "{:#?}", program.stderr());
+        let shown: Vec<_> = program.stderr().into_iter().filter(|line| line.contains("tulip")).collect();
+        assert_eq!(!shown.is_empty(), kept, "{setting}: {shown:#?}");
+    }
+}
+
+/// X53: characters that turn lines round or break them in some readers.
+#[test]
+fn invisible_marks_are_escaped() {
+    let marks =
+        ['\u{202a}', '\u{202e}', '\u{2066}', '\u{2069}', '\u{200e}', '\u{61c}', '\u{2028}', '\u{2029}', '\u{feff}'];
+    for format in ["text", "json"] {
+        let tables =
+            format!("[log]\naccess = \"-\"\nformat = \"{format}\"\nlevel = \"debug\"\n[access]\nusers_file = \"\"\n");
+        let program = Program::start("", &tables);
+        for mark in marks {
+            let url = format!("http://10.1.2.3/a{mark}b");
+            program.ask(&[&format!("GET {url} HTTP/1.1"), "Host: x"]);
+        }
+        let lines = access_lines(&program, marks.len());
+        for line in lines.iter().chain(&program.stderr()) {
+            assert!(!line.contains(|c| marks.contains(&c)), "{format}: {line:?}");
+        }
+        assert!(lines.iter().any(|line| line.contains("202e")), "{format}: {lines:#?}");
+    }
+}

@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 
 use rustls::HandshakeKind;
 
+use crate::support::http2_origin::{PING, SETTINGS, frame};
 use crate::support::proxy_tls::Own;
 use crate::support::{Authority, Client, Curtsy, End, HELLO, Origin, Program, Visitor, ms, soon};
 
@@ -207,4 +208,38 @@ fn connections_under_tls_count_as_any_other() {
     assert_eq!(first.ask(&[&origin.get("/"), "Host: x"]).text(), "hello");
     let mut second = Client::connect(curtsy.tls_address());
     assert!(second.seek_tls(&own.believing(HTTP1), "localhost").is_err());
+}
+
+/// X53: whatever a peer sends, before any password, is no line of the log at its ordinary level.
+#[test]
+fn frames_of_a_peer_are_no_log_lines() {
+    let own = Own::new();
+    let tables = format!(
+        "[tls]\nlisten = '127.0.0.1:0'\nlisten_cert = {:?}\nlisten_key = {:?}\n",
+        own.cert().display().to_string(),
+        own.key().display().to_string()
+    );
+    let program = Program::start("", &tables);
+    let ready = program.event("ready").expect("it is ready");
+    let address = ready["tls"].as_str().and_then(|url| url.strip_prefix("https://")).expect("an address").to_owned();
+    let before = program.stderr().len();
+    for _ in 0..3 {
+        let mut client = Client::connect(address.parse().expect("an address"));
+        client.seek_tls(&own.believing(&["h2"]), "localhost").expect("curtsy is believed");
+        client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        client.send(frame(SETTINGS, 0, 0, b""));
+        let acks: Vec<u8> = (0..200).flat_map(|_| frame(PING, 1, 0, b"12345678")).collect();
+        client.send(acks);
+        // Asked behind all of these, and so answered behind them.
+        client.send(frame(PING, 0, 0, b"answer!!"));
+        let mut came = Vec::new();
+        while !came.windows(8).any(|bytes| bytes == b"answer!!") {
+            match client.read_some() {
+                Ok(bytes) => came.extend(bytes),
+                Err(end) => panic!("{end:?} after {} bytes", came.len()),
+            }
+        }
+    }
+    let lines = program.stderr();
+    assert!(lines.len() <= before + 3, "{} lines, such as {}", lines.len() - before, lines[before]);
 }

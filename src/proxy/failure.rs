@@ -23,7 +23,12 @@ pub(super) enum Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadRequest {
     Host(BadHost),
+    NoHost,
     TwoHosts,
+    /// HTTP/2 with a Host field alone: its scheme cannot be seen.
+    NoAuthority,
+    /// How HTTP/2 begins, written as a request.
+    Preface,
     Userinfo,
     Port,
     Scheme,
@@ -83,6 +88,7 @@ impl BadRequest {
                 | BadRequest::TransferCoding
                 | BadRequest::ConnectWithBody
                 | BadRequest::Body(_)
+                | BadRequest::Preface
         )
     }
 }
@@ -133,6 +139,9 @@ impl fmt::Display for BadRequest {
             BadRequest::Userinfo => "a user name or password in the URL is not accepted; send Authorization instead",
             BadRequest::Port => "the port is missing or not a number from 1 to 65535",
             BadRequest::Scheme => "only http:// and https:// URLs can be forwarded",
+            BadRequest::NoHost => "an HTTP/1.1 request has a Host field",
+            BadRequest::NoAuthority => "an HTTP/2 request to a proxy names its origin in :authority",
+            BadRequest::Preface => "PRI is no method; HTTP/2 is spoken under TLS only",
             BadRequest::Form => "the request target is neither a URL nor host:port",
             BadRequest::Method => "the method is longer than any known one",
             BadRequest::Expectation => "the expectation is not 100-continue",

@@ -38,7 +38,7 @@ pub(super) async fn forward(
     user: Option<&str>,
     in_flight: &mut Option<Box<InFlight>>,
 ) -> Result<Response<Body>, Failure> {
-    check(worker, &parts)?;
+    check(worker, &mut parts)?;
     let asking = in_flight.as_ref().expect("a request is in flight until it is answered");
     let (peer, address) = (asking.peer(), asking.address());
     if let Some(response) = max_forwards::answer(&mut parts)? {
@@ -123,12 +123,12 @@ fn canonical(origin: &Origin, uri: Uri) -> Uri {
     Uri::try_from(format!("{origin}{path}")).unwrap_or(uri)
 }
 
-fn check(worker: &Worker, parts: &Parts) -> Result<(), Failure> {
+fn check(worker: &Worker, parts: &mut Parts) -> Result<(), Failure> {
     if parts.method.as_str().len() > LONGEST_METHOD {
         return Err(BadRequest::Method.into());
     }
     headers::check_expectation(&parts.headers, parts.version)?;
-    headers::check_framing(&parts.headers)?;
+    headers::check_framing(&mut parts.headers)?;
     if worker.shared.identity.has_signed(&parts.headers) {
         return Err(Refusal::Loop.into());
     }

@@ -18,7 +18,7 @@ use super::in_flight::InFlight;
 use super::label::Who;
 use super::near::Arrival;
 use super::target::Target;
-use super::{Settings, Worker, connect, forward, help, intercept, landing, probe, users, wish};
+use super::{Settings, Worker, connect, forward, help, intercept, landing, probe, target, users, wish};
 use crate::metrics::{Kind, Outcome};
 use crate::politeness::Scheme;
 
@@ -69,6 +69,7 @@ async fn pass(
     let target = match client.inside() {
         None => Target::read(&parts.method, &parts.uri, &parts.headers).map_err(Failure::from),
         Some(inside) => Target::read_inside(&inside.origin, &parts.method, &parts.uri, &parts.headers),
+    target::check(&parts, client.inside().is_some())?;
     };
     // A tunnel that is looked into counts by the requests inside of it.
     let looks_inside = matches!(&target, Ok(Target::Tunnel { host, port })

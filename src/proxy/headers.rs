@@ -68,11 +68,19 @@ pub(super) fn check_expectation(headers: &HeaderMap, version: Version) -> Result
     }
 }
 
-/// hyper decodes `chunked`; any other coding would reach the origin undone and unannounced. A length with leading zeros
-/// is octal to some (RFC 9110, section 8.6 has none).
-pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), BadRequest> {
-    if headers.get(header::CONTENT_LENGTH).is_some_and(|length| length.len() > 1 && length.as_bytes()[0] == b'0') {
-        return Err(BadRequest::ContentLength);
+/// hyper decodes `chunked`; any other coding would reach the origin undone and unannounced. A length that is said twice
+/// is said once from here on (RFC 9112, section 6.3): over HTTP/2 it comes as the client wrote it.
+pub(super) fn check_framing(headers: &mut HeaderMap) -> Result<(), BadRequest> {
+    let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
+    if let Some(first) = lengths.next() {
+        let (mut others, first) = (lengths.peekable(), first.clone());
+        let is_repeated = others.peek().is_some();
+        if !is_length(first.as_bytes()) || others.any(|other| other != first) {
+            return Err(BadRequest::ContentLength);
+        }
+        if is_repeated {
+            headers.insert(header::CONTENT_LENGTH, first);
+        }
     }
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
@@ -80,6 +88,11 @@ pub(super) fn check_framing(headers: &HeaderMap) -> Result<(), BadRequest> {
         (Some(coding), None) if coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") => Ok(()),
         _ => Err(BadRequest::TransferCoding),
     }
+}
+
+/// Digits and nothing else. Leading zeros are octal to some (RFC 9110, section 8.6 has none).
+fn is_length(value: &[u8]) -> bool {
+    !value.is_empty() && value.iter().all(u8::is_ascii_digit) && (value.len() == 1 || value[0] != b'0')
 }
 
 fn set_host(headers: &mut HeaderMap, origin: &Origin, uri: &Uri) {

@@ -31,6 +31,7 @@ mod probe;
 mod quotas;
 mod robots;
 mod send;
+mod request_line;
 mod serve;
 mod stops;
 mod target;

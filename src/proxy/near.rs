@@ -51,7 +51,7 @@ impl Arrival {
         match self {
             Arrival::Here(near) => Some(near),
             Arrival::Coming(upgrade) => Some(match upgrade?.await.ok()?.downcast::<ClientStream>() {
-                Ok(client) => client.io.into_inner().into_inner().behind(client.read_buf),
+                Ok(client) => client.io.into_inner().into_inner().into_inner().behind(client.read_buf),
                 Err(stream) => Near { early: Bytes::new(), wire: Wire::Stream(Box::new(TokioIo::new(stream))) },
             }),
         }

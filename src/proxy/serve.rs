@@ -18,13 +18,14 @@ use super::client::Client;
 use super::handle::handle;
 use super::heeding::Heeding;
 use super::near::Near;
+use super::request_line::RequestLine;
 use crate::clock;
 use crate::config::Limits;
 use crate::patience::Patient;
 use crate::telemetry::Seldom;
 
 /// What hyper reads requests from.
-pub(super) type ClientStream = TokioIo<Patient<Near>>;
+pub(super) type ClientStream = TokioIo<RequestLine>;
 
 /// hyper's smallest read buffer.
 const LEAST_BUFFER: usize = 8192;
@@ -37,7 +38,7 @@ pub(super) async fn http1(worker: Arc<Worker>, stream: Near, client: Arc<Client>
     let peer = client.peer;
     let settings = worker.shared.settings.load_full();
     let limits = &settings.config.limits;
-    let io: ClientStream = TokioIo::new(patient(stream, &client, limits));
+    let io: ClientStream = TokioIo::new(RequestLine::new(patient(stream, &client, limits), limits.head_size));
     let mut builder = http1::Builder::new();
     builder
         .max_header_size(limits.head_size)

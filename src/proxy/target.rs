@@ -4,8 +4,9 @@
 //! requests reach places they must not.
 
 use http::header::HOST;
+use http::request::Parts;
 use http::uri::Authority;
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, Method, Uri, Version};
 
 use super::failure::{BadRequest, Failure, Refusal};
 use crate::politeness::{BadHost, HostKey, Origin, Scheme};
@@ -38,6 +39,21 @@ impl Target {
             (None, None) => Ok(Target::Own),
             _ => Err(BadRequest::Form),
         }
+    }
+}
+
+/// What must hold of a request whatever it is aimed at: HTTP/1.1 has a Host field (RFC 9112, section 3.2), HTTP/2 an
+/// `:authority`, and `PRI` is no method (RFC 9113, section 3.4). The h2 crate drops the scheme of a request without an
+/// `:authority`, and a guess could send in the clear what was meant for `https`.
+///
+/// Inside of a tunnel the tunnel says where to.
+pub(super) fn check(parts: &Parts, is_inside: bool) -> Result<(), BadRequest> {
+    let is_named = is_inside || parts.uri.authority().is_some() || parts.uri.path() == "*";
+    match parts.version {
+        _ if parts.method.as_str() == "PRI" => Err(BadRequest::Preface),
+        Version::HTTP_11 if !parts.headers.contains_key(HOST) => Err(BadRequest::NoHost),
+        Version::HTTP_2 if !is_named => Err(BadRequest::NoAuthority),
+        _ => Ok(()),
     }
 }
 

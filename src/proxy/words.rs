@@ -75,6 +75,9 @@ fn bad_request(bad: BadRequest) -> Words {
         BadRequest::Expectation => (StatusCode::EXPECTATION_FAILED, "Expectation failed"),
         BadRequest::Body(BodyFault::Stalled) => (StatusCode::REQUEST_TIMEOUT, "Request body stalled"),
         BadRequest::Host(_)
+        | BadRequest::NoHost
+        | BadRequest::NoAuthority
+        | BadRequest::Preface
         | BadRequest::TwoHosts
         | BadRequest::Userinfo
         | BadRequest::Port

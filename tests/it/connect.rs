@@ -124,7 +124,7 @@ fn bytes_sent_ahead_wait_for_the_tunnel_to_be_open() {
 fn bytes_sent_ahead_are_delivered() {
     let (origin, curtsy) = (Origin::scripted(echo), Curtsy::start());
     let mut client = curtsy.client();
-    client.send(format!("CONNECT {} HTTP/1.1\r\n\r\nearly", origin.authority()));
+    client.send(format!("CONNECT {} HTTP/1.1\r\nHost: x\r\n\r\nearly", origin.authority()));
     assert_eq!(client.response_head().status(), 200);
     assert_eq!(client.read_exactly(5), Ok(b"early".to_vec()));
 }
@@ -289,7 +289,7 @@ fn tunnels_count_as_connections() {
     let curtsy = Curtsy::with(|config| config.access.max_client_connections = 2);
     let _held = [tunnel(&curtsy, &origin.authority()), tunnel(&curtsy, &origin.authority())];
     let mut third = curtsy.client();
-    third.send(format!("CONNECT {} HTTP/1.1\r\n\r\n", origin.authority()));
+    third.send(format!("CONNECT {} HTTP/1.1\r\nHost: x\r\n\r\n", origin.authority()));
     third.patience(ms(300));
     assert!(third.read_head().map_or(true, |response| response.status() == 503));
     assert!(crate::support::soon(|| origin.connections() == 2), "{}", origin.connections());
@@ -300,7 +300,7 @@ fn tunnel_when_there_is_room(curtsy: &Curtsy, authority: &str) -> Client {
     let mut opened = None;
     crate::support::soon(|| {
         let mut client = curtsy.client();
-        client.send(format!("CONNECT {authority} HTTP/1.1\r\n\r\n"));
+        client.send(format!("CONNECT {authority} HTTP/1.1\r\nHost: x\r\n\r\n"));
         opened = client.read_head().ok().filter(|response| response.status() == 200).map(|_| client);
         opened.is_some()
     });

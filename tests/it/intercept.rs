@@ -77,7 +77,8 @@ fn the_whole_uri_may_stand_inside() {
     let (origin, curtsy) = (authority.origin(hello), intercepting(&authority, |_| ()));
     let mut client = inside(&curtsy, "localhost", origin.port());
     let url = format!("https://{}/x", local(&origin));
-    let response = client.ask(&[&format!("GET {url} HTTP/1.1"), "Proxy-Authorization: Basic bWU6c2VjcmV0"]);
+    let host = format!("Host: {}", local(&origin));
+    let response = client.ask(&[&format!("GET {url} HTTP/1.1"), &host, "Proxy-Authorization: Basic bWU6c2VjcmV0"]);
     assert_eq!(response.status(), 200, "{}", response.text());
     let request = origin.request();
     assert_eq!(request.line(), "GET /x HTTP/1.1");
@@ -313,7 +314,8 @@ fn a_request_that_comes_with_connect_is_answered() {
     let mut client = curtsy.client();
     let authority = origin.authority();
     client.send(
-        head(&[&format!("CONNECT {authority} HTTP/1.1")]) + &head(&["GET /x HTTP/1.1", &format!("Host: {authority}")]),
+        head(&[&format!("CONNECT {authority} HTTP/1.1"), "Host: x"])
+            + &head(&["GET /x HTTP/1.1", &format!("Host: {authority}")]),
     );
     assert_eq!(client.response_head().status(), 200);
     assert_eq!(client.response().text(), "hello");

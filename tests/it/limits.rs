@@ -153,3 +153,79 @@ fn a_connection_without_requests_is_closed() {
     assert_eq!(client.ask(&[&origin.get("/"), "Host: x"]).text(), "hello");
     client.expect_end();
 }
+
+/// X35, S5: a request line that is too long is another matter than fields that are.
+#[test]
+fn a_url_over_the_limit_is_told_as_one() {
+    let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.limits.head_size = 16 * 1024));
+    for length in [16 * 1024, 17 * 1024, 70_000, 200_000] {
+        let mut client = curtsy.client();
+        client.send_head(&[&origin.get(&format!("/{}", "x".repeat(length))), "Host: x"]);
+        let response = client.response_head();
+        assert_eq!(response.status(), 414, "{length}: {}", response.head());
+        client.rest();
+    }
+    let mut client = curtsy.client();
+    client.send_head(&[&origin.get("/"), "Host: x", &format!("X-Long: {}", "x".repeat(17 * 1024))]);
+    assert_eq!(client.response_head().status(), 431);
+    let default = Curtsy::start();
+    for length in [65_000, 65_536, 100_000] {
+        let mut client = default.client();
+        client.send_head(&[&origin.get(&format!("/{}", "x".repeat(length))), "Host: x"]);
+        assert_eq!(client.response_head().status(), if length == 65_000 { 200 } else { 414 }, "{length}");
+    }
+    assert_eq!(origin.count(), 1);
+}
+
+/// X35: one address that holds every connection gives one back to another address, first those without a request.
+#[test]
+fn one_address_does_not_shut_out_another() {
+    let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.access.max_client_connections = 8));
+    let mut first: Vec<_> = (0..8).map(|_| curtsy.client()).collect();
+    first.iter_mut().for_each(|client| assert_eq!(client.ask(&[&origin.get("/"), "Host: x"]).text(), "hello"));
+    let mut second = Vec::new();
+    for _ in 0..4 {
+        let mut client = curtsy.client_from([127, 0, 0, 2]);
+        assert_eq!(client.ask(&[&origin.get("/"), "Host: x"]).status(), 200);
+        second.push(client);
+    }
+    // Both have four now, so neither may take from the other.
+    for address in [[127, 0, 0, 1], [127, 0, 0, 2]] {
+        let mut client = curtsy.client_from(address);
+        client.send_head(&[&origin.get("/"), "Host: x"]);
+        assert!(client.read_head().map_or(true, |response| response.status() == 503), "{address:?}");
+    }
+    second.iter_mut().for_each(|client| assert_eq!(client.ask(&[&origin.get("/"), "Host: x"]).status(), 200));
+    let alive = first.iter_mut().filter_map(|client| {
+        client.send_head(&[&origin.get("/"), "Host: x"]);
+        client.read_head().ok()
+    });
+    assert_eq!(alive.count(), 4);
+}
+
+/// X35: a request under way is not cut off for another address; its connection is given back when it is answered.
+#[test]
+fn a_busy_connection_is_given_back_after_its_answer() {
+    let (answer, answers) = mpsc::channel::<()>();
+    let answers = std::sync::Mutex::new(answers);
+    let slow = Origin::scripted(move |visitor| {
+        while visitor.request().is_some() {
+            let _ = answers.lock().unwrap().recv_timeout(PATIENCE);
+            visitor.send(crate::support::HELLO);
+        }
+    });
+    let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.access.max_client_connections = 4));
+    let mut busy: Vec<_> = (0..4).map(|_| curtsy.client()).collect();
+    busy.iter_mut().for_each(|client| client.send_head(&[&slow.get("/"), "Host: x"]));
+    (0..4).for_each(|_| drop(slow.request()));
+    let served = |address| {
+        let mut client = curtsy.client_from(address);
+        client.send_head(&[&origin.get("/"), "Host: x"]);
+        client.read_head().is_ok_and(|response| response.status() == 200)
+    };
+    assert!(!served([127, 0, 0, 2]), "there is no place yet");
+    (0..4).for_each(|_| answer.send(()).unwrap());
+    let whole = busy.iter_mut().map(|client| client.response().text()).filter(|text| text == "hello").count();
+    assert_eq!(whole, 4, "whatever was under way is answered");
+    assert!(soon(|| served([127, 0, 0, 2])));
+}

@@ -13,10 +13,12 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::support::http2_origin::{
-    CONTINUATION, END_HEADERS, END_STREAM, HEADERS, PING, SETTINGS, frame, pour, reset,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PING, SETTINGS, frame, pour, reset,
 };
 use crate::support::proxy_tls::Own;
-use crate::support::{Authority, Client, Curtsy, End, Http2Origin, Origin, PATIENCE, Stopwatch, ms, soon};
+use crate::support::{
+    Authority, Client, Curtsy, End, Http2Origin, Message, Origin, PATIENCE, Program, Stopwatch, ms, soon,
+};
 
 const HTTP2: &[&str] = &["h2"];
 
@@ -351,4 +353,123 @@ fn malformed_requests_are_refused() {
         while client.read_some().is_ok() {}
     }
     assert_eq!(origin.count(), 0, "{}", String::from_utf8_lossy(&origin.bytes()));
+}
+
+/// A request on a connection of its own, written by hand: what the origin got, if it got something.
+fn forwarded(own: &Own, curtsy: &Curtsy, origin: &Origin, head: &[u8], body: &[u8]) -> Option<Message> {
+    let (mut client, before) = (by_hand(own, curtsy), origin.count());
+    client.send(frame(HEADERS, END_HEADERS, 1, head));
+    client.send(frame(DATA, END_STREAM, 1, body));
+    // Answered behind the request's own answer or refusal, as both are in order.
+    client.patience(ms(1000));
+    let mut seen = Vec::new();
+    while let Ok(bytes) = client.read_some() {
+        seen.extend(bytes);
+        if origin.count() > before {
+            break;
+        }
+    }
+    (origin.count() > before).then(|| origin.request())
+}
+
+/// `POST`, `http`, `/`, this authority if any, and these fields.
+fn posted(authority: Option<&str>, fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut head = vec![0x83, 0x86, 0x84];
+    if let Some(authority) = authority {
+        head.extend([0x01, authority.len() as u8]);
+        head.extend(authority.as_bytes());
+    }
+    for (name, value) in fields {
+        head.extend([0x00, name.len() as u8]);
+        head.extend(name.as_bytes());
+        head.push(value.len() as u8);
+        head.extend(value.as_bytes());
+    }
+    head
+}
+
+/// X27, S28: a length said twice arrives once, and one that is none goes nowhere (RFC 9112, section 6.3).
+#[test]
+fn lengths_of_http2_requests_are_written_as_one_number() {
+    let (own, origin) = (Own::new(), Origin::hello());
+    let curtsy = own.curtsy(|_| ());
+    let authority = origin.authority();
+    let length = "content-length";
+    let twice = forwarded(&own, &curtsy, &origin, &posted(Some(&authority), &[(length, "4"), (length, "4")]), b"abcd");
+    let twice = twice.expect("equal lengths are one");
+    assert_eq!((twice.values("Content-Length"), twice.text().as_str()), (vec!["4".to_owned()], "abcd"));
+    for bad in [&[(length, "")][..], &[(length, "4, 4")], &[(length, "+4")], &[(length, "4"), (length, "")]] {
+        let came = forwarded(&own, &curtsy, &origin, &posted(Some(&authority), bad), b"abcd");
+        assert!(came.is_none(), "{bad:?}: {:?}", came.map(|request| request.head()));
+    }
+}
+
+/// S58: without `:authority` the scheme is lost in the h2 crate, so the request is refused, and not guessed at.
+#[test]
+fn a_request_without_an_authority_is_refused() {
+    let (own, origin) = (Own::new(), Origin::hello());
+    let curtsy = own.curtsy(|_| ());
+    let authority = origin.authority();
+    for host in [authority.as_str(), "a@b", ""] {
+        let mut client = by_hand(&own, &curtsy);
+        client.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, &posted(None, &[("host", host)])));
+        // The first field of the answer's head is its status; 400 is the twelfth entry of the static table.
+        let head = frame(HEADERS, END_HEADERS, 1, b"");
+        let mut came = Vec::new();
+        let is_refused = |came: &[u8]| came.windows(10).any(|bytes| bytes[3..9] == head[3..9] && bytes[9] == 0x8c);
+        while !is_refused(&came) {
+            came.extend(client.read_some().unwrap_or_else(|end| panic!("{host:?}: {end:?} after {came:x?}")));
+        }
+    }
+    origin.expect_untouched();
+    let named = forwarded(&own, &curtsy, &origin, &posted(Some(&authority), &[("host", "other.test")]), b"abcd");
+    assert_eq!(named.expect("the authority counts").value("Host"), authority);
+}
+
+/// X35: a field of 4 KiB that is named by a single byte, seven times in each of 2000 requests that wait.
+#[test]
+fn requests_of_a_few_bytes_hold_little_memory() {
+    let (own, origin) = (Own::new(), Origin::hello());
+    let tables = format!(
+        "[tls]\nlisten = '127.0.0.1:0'\nlisten_cert = {:?}\nlisten_key = {:?}\n",
+        own.cert().display().to_string(),
+        own.key().display().to_string()
+    );
+    let top = "admin = \"127.0.0.1:0\"\npoliteness.mode = \"enforce\"\npoliteness.delay = \"60s\"\n\
+               politeness.max_wait = \"24h\"\npoliteness.max_queue = 5000";
+    let program = Program::start(top, &tables);
+    let ready = program.event("ready").expect("it is ready");
+    let address = ready["tls"].as_str().and_then(|url| url.strip_prefix("https://")).expect("an address").to_owned();
+    let admin = ready["admin"].as_str().expect("an address").parse().expect("an address");
+    let count = |series: &str| {
+        let page =
+            Client::connect(admin).ask(&["GET /metrics HTTP/1.1", "Host: localhost", "Connection: close"]).text();
+        let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.map_or(0, |value| value.parse::<u64>().expect("a number"))
+    };
+    let before = program.peak_memory();
+    let long = [&[0x40, 3][..], b"x-a", &[0x7f, 0xa1, 0x1e], &[b'a'; 4000]].concat();
+    let connections: Vec<_> = (0..20)
+        .map(|_| {
+            let mut client = Client::connect(address.parse().expect("an address"));
+            client.seek_tls(&own.believing(HTTP2), "localhost").expect("curtsy is believed");
+            client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+            client.send(frame(SETTINGS, 0, 0, b""));
+            for number in 0..100 {
+                let more = if number == 0 { long.clone() } else { vec![0xbe; 7] };
+                let head = [fields(&origin.authority()), more].concat();
+                client.send(frame(HEADERS, END_HEADERS | END_STREAM, number * 2 + 1, &head));
+            }
+            client
+        })
+        .collect();
+    let refused = "curtsy_rejections_total{reason=\"queue_full\"}";
+    assert!(soon(|| count("curtsy_inflight_requests") + count(refused) + origin.count() as u64 >= 2000));
+    let each = (program.peak_memory() - before) / 2000;
+    assert!(each < 20, "{each} KiB for each");
+    assert!(
+        count(refused) > 0 && count("curtsy_inflight_requests") > 200,
+        "small heads wait, large ones up to a bound"
+    );
+    drop(connections);
 }

@@ -223,3 +223,32 @@ fn hello(visitor: &mut crate::support::Visitor) {
         visitor.send(crate::support::origin::HELLO);
     }
 }
+
+/// S2, S9: HTTP/1.1 wants a Host, whatever the target says (RFC 9112, section 3.2).
+#[test]
+fn a_request_without_a_host_is_refused() {
+    let (origin, curtsy) = (Origin::hello(), Curtsy::start());
+    for line in [origin.get("/"), "GET / HTTP/1.1".to_owned(), format!("CONNECT {} HTTP/1.1", origin.authority())] {
+        let mut client = curtsy.client();
+        client.send(format!("{line}\r\nAccept: */*\r\n\r\n"));
+        let response = client.response_head();
+        assert_eq!((response.status(), response.refusal().as_str()), (400, "bad-request"), "{line}");
+    }
+    origin.expect_untouched();
+    // HTTP/1.0 has none.
+    assert_eq!(curtsy.ask(&[&format!("GET {} HTTP/1.0", origin.url("/"))]).status(), 200);
+}
+
+/// S1: `PRI` is how HTTP/2 begins, and no method of HTTP/1.1 (RFC 9113, section 3.4).
+#[test]
+fn the_preface_of_http2_is_no_request() {
+    let (origin, curtsy) = (Origin::hello(), Curtsy::start());
+    for line in [format!("PRI {} HTTP/1.1", origin.url("/")), "PRI * HTTP/1.1".to_owned(), "PRI * HTTP/2.0".to_owned()]
+    {
+        let mut client = curtsy.client();
+        client.send(format!("{line}\r\nHost: x\r\n\r\nSM\r\n\r\n"));
+        assert!([400, 505].contains(&client.response_head().status()), "{line}");
+        client.rest();
+    }
+    origin.expect_untouched();
+}

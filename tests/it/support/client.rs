@@ -25,9 +25,13 @@ impl Client {
         Client { wire: Wire::new(socket.into()) }
     }
 
-    /// Sends a head given as lines, with the empty line after it.
+    /// Sends a head given as lines, with the empty line after it, and with the Host field that HTTP/1.1 asks for where
+    /// the test names none. `send` sends exact bytes.
     pub(crate) fn send_head(&mut self, lines: &[&str]) {
-        self.send(head(lines));
+        let has_host = lines.iter().any(|line| line.get(..5).is_some_and(|name| name.eq_ignore_ascii_case("host:")));
+        let wants_host = lines[0].ends_with(" HTTP/1.1") && !has_host;
+        let lines = if wants_host { [lines, &["Host: ignored.test"]].concat() } else { lines.to_vec() };
+        self.send(head(&lines));
     }
 
     /// Sends a head and reads the whole answer to it.

@@ -7,14 +7,15 @@
 //! the stream has nothing to give, and is left alone when the limit moves later: it fires early, sees that, and goes
 //! back to sleep. An error of kind `TimedOut` is how the peer's silence shows.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
@@ -31,6 +32,12 @@ pub struct Limit {
     on_each: AtomicU32,
     /// Whether a byte has come since the last [`Limit::listen`].
     heard: AtomicBool,
+    /// Whether no request is under way.
+    resting: AtomicBool,
+    /// Whether it ends as soon as no request is under way.
+    dismissed: AtomicBool,
+    /// The task that waits for the peer, where it can be dismissed.
+    waiting: Option<Mutex<Option<Waker>>>,
 }
 
 const NEVER: u64 = u64::MAX;
@@ -43,6 +50,66 @@ impl Limit {
             on_first: AtomicU32::new(0),
             on_each: AtomicU32::new(0),
             heard: AtomicBool::new(false),
+            resting: AtomicBool::new(false),
+            dismissed: AtomicBool::new(false),
+            waiting: None,
+        }
+    }
+
+    /// The same for a connection that can be [dismissed](Limit::dismiss).
+    pub fn watched() -> Self {
+        Limit { waiting: Some(Mutex::default()), ..Limit::none() }
+    }
+
+    /// Ends the connection: now if it rests, otherwise when its present request is over.
+    pub fn dismiss(&self) {
+        self.dismissed.store(true, Relaxed);
+        if self.resting.load(Relaxed) {
+            self.end();
+        }
+    }
+
+    pub fn is_dismissed(&self) -> bool {
+        self.dismissed.load(Relaxed)
+    }
+
+    /// When it would end by itself, if no request is under way.
+    pub fn rests_until(&self) -> Option<Instant> {
+        self.resting.load(Relaxed).then(|| self.deadline()).flatten()
+    }
+
+    /// Resolves when the connection is dismissed, for a task that does not read yet.
+    pub async fn dismissal(&self) {
+        poll_fn(|cx| {
+            self.waits(cx);
+            if self.is_dismissed() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// The time is over.
+    fn end(&self) {
+        self.at.store(0, Relaxed);
+        if let Some(waker) = self.waiting.as_ref().and_then(|waiting| waiting.lock().take()) {
+            waker.wake();
+        }
+    }
+
+    fn waits(&self, cx: &Context<'_>) {
+        let Some(waiting) = &self.waiting else { return };
+        let mut waiting = waiting.lock();
+        match &*waiting {
+            Some(waker) if waker.will_wake(cx.waker()) => {}
+            _ => *waiting = Some(cx.waker().clone()),
+        }
+    }
+
+    /// No request is under way. A dismissal that comes at the same moment may be missed: then the connection rests for
+    /// as long as any other.
+    fn rest(&self) {
+        self.resting.store(true, Relaxed);
+        if self.is_dismissed() {
+            self.end();
         }
     }
 
@@ -57,6 +124,7 @@ impl Limit {
 
     /// Waits as long as it takes.
     pub fn clear(&self) {
+        self.resting.store(false, Relaxed);
         self.at.store(NEVER, Relaxed);
         self.on_first.store(0, Relaxed);
         self.on_each.store(0, Relaxed);
@@ -69,15 +137,24 @@ impl Limit {
         self.set(all, clock::now());
     }
 
-    /// The next byte must come within `idle` of now, as the caller knows, and what it begins within `rest` of it.
+    /// No request is under way. The next byte must come within `idle` of now, as the caller knows, and what it begins
+    /// within `rest` of it.
     pub fn begin_within(&self, idle: Duration, rest: Duration, now: Instant) {
         self.on_each.store(0, Relaxed);
         self.on_first.store(millis(rest), Relaxed);
         self.set(idle, now);
+        self.rest();
+    }
+
+    /// No request is under way, and one must be within `idle`.
+    pub fn rest_within(&self, idle: Duration) {
+        self.within(idle);
+        self.rest();
     }
 
     /// No pause between bytes may be longer.
     pub fn each_within(&self, idle: Duration) {
+        self.resting.store(false, Relaxed);
         self.on_first.store(0, Relaxed);
         self.on_each.store(millis(idle), Relaxed);
         self.set(idle, clock::now());
@@ -152,6 +229,7 @@ impl<S> Patient<S> {
     }
 
     fn read_blocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.limit.waits(cx);
         loop {
             if let Some(deadline) = self.limit.deadline() {
                 return self.poll_overdue(deadline, cx).map(|()| Err(timed_out("nothing came in time")));
@@ -276,6 +354,30 @@ mod tests {
         limit.within(3 * SEC);
         assert_eq!(reading.await.unwrap(), io::ErrorKind::TimedOut);
         assert!(clock::now() - before <= 4 * SEC);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dismissed_peer_is_left_at_once_or_after_its_answer() {
+        for is_busy in [false, true] {
+            let (near, _far) = duplex(16);
+            let limit = Arc::new(Limit::watched());
+            let mut near = Patient::new(near, limit.clone(), 5 * SEC, SEC);
+            limit.begin_within(60 * SEC, 3 * SEC, clock::now());
+            if is_busy {
+                limit.clear();
+            }
+            let before = clock::now();
+            let reading = tokio::spawn(async move { near.read_u8().await.unwrap_err().kind() });
+            tokio::task::yield_now().await;
+            limit.dismiss();
+            if is_busy {
+                sleep(10 * SEC).await;
+                assert!(!reading.is_finished());
+                limit.begin_within(60 * SEC, 3 * SEC, clock::now());
+            }
+            assert_eq!(reading.await.unwrap(), io::ErrorKind::TimedOut);
+            assert_eq!(clock::now() - before, if is_busy { 10 * SEC } else { Duration::ZERO });
+        }
     }
 
     #[tokio::test(start_paused = true)]

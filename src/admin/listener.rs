@@ -1,42 +1,186 @@
-//! The connections of the admin listener: so many at a time, and none that is silent or takes nothing for long.
+//! The connections of the admin listener: so many at a time, none that is silent, half asked or takes nothing for long.
 //!
-//! A page that follows events says nothing itself, so it is cut off now and then too; browsers come back by themselves and
-//! go on where they were.
+//! When all places are taken, a connection without a request gives way, so half requests shut nobody out. Requests have
+//! bounds of their own, in all and for each address, which leave places for health: whoever watches over curtsy hears
+//! from it as long as it works. A page that follows events says nothing itself, so it is cut off now and then too;
+//! browsers come back by themselves and go on where they were.
 
+use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::body::{Body, Bytes};
+use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::header::{CONNECTION, RETRY_AFTER};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use axum::serve;
+use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::Admin;
+use crate::clock;
+use crate::connections::{Connections, GivesWay, OpenConnection, neighbourhood};
 use crate::patience::{Limit, Patient};
 
 /// A browser opens six, and a Prometheus one.
 const MOST: usize = 256;
+/// Requests under way, but for health: sixteen places are left for it.
+const MOST_UNDER_WAY: usize = MOST - 16;
+/// Of those, what one address may have: half, so that another has as much.
+const SHARE: usize = MOST_UNDER_WAY / 2;
 const SILENCE: Duration = Duration::from_secs(600);
+/// A head that began must be whole by then, as on the proxy's listener by default.
+const HEAD: Duration = Duration::from_secs(10);
 const STALL: Duration = Duration::from_secs(30);
 /// After an error of accept, so that a full file table does not become a busy loop.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 
+const TOO_MANY: &[u8] = b"HTTP/1.1 503 Too many connections (curtsy)\r\n\
+    Connection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\nCache-Control: no-store\r\n\r\n";
+
 pub(super) struct Listener {
     listener: TcpListener,
-    places: Arc<Semaphore>,
+    connections: Arc<Connections>,
 }
 
 pub(super) struct Connection {
     stream: Patient<TcpStream>,
-    _place: Option<OwnedSemaphorePermit>,
+    visitor: Visitor,
+    _open: OpenConnection,
+}
+
+/// The other end of a connection, as its requests know it.
+#[derive(Clone, Debug)]
+pub(super) struct Visitor {
+    address: IpAddr,
+    limit: Arc<Limit>,
 }
 
 impl Listener {
     pub(super) fn new(listener: TcpListener) -> Self {
-        Listener { listener, places: Arc::new(Semaphore::new(MOST)) }
+        Listener { listener, connections: Arc::default() }
+    }
+
+    /// The connection, if there is a place for it; otherwise it is told so.
+    fn take(&self, stream: TcpStream, peer: SocketAddr) -> Option<Connection> {
+        let limit = Arc::new(Limit::watched());
+        let Some(open) = self.connections.enter(peer.ip(), &limit, MOST, GivesWay::Anyone) else {
+            let _ = stream.try_write(TOO_MANY);
+            return None;
+        };
+        // Events are small and wanted at once.
+        let _ = stream.set_nodelay(true);
+        let visitor = Visitor { address: neighbourhood(peer.ip()), limit };
+        visitor.waits();
+        let stream = Patient::new(stream, visitor.limit.clone(), STALL, HEAD);
+        Some(Connection { stream, visitor, _open: open })
+    }
+}
+
+impl Visitor {
+    /// The connection waits for a request.
+    fn waits(&self) {
+        self.limit.begin_within(SILENCE, HEAD, clock::now());
+    }
+}
+
+impl Connected<serve::IncomingStream<'_, Listener>> for Visitor {
+    fn connect_info(stream: serve::IncomingStream<'_, Listener>) -> Self {
+        stream.io().visitor.clone()
+    }
+}
+
+/// Requests under way, by address.
+#[derive(Debug, Default)]
+pub(super) struct RequestsUnderWay(Mutex<(usize, HashMap<IpAddr, usize>)>);
+
+/// A request under way: it and its answer hold a place.
+struct HeldRequest {
+    visitor: Visitor,
+    under_way: Arc<RequestsUnderWay>,
+    counts: bool,
+}
+
+impl RequestsUnderWay {
+    /// Whether there is a place for one more request of this address, which is then counted.
+    fn begin(&self, address: IpAddr) -> bool {
+        let (all, addresses) = &mut *self.0.lock();
+        let own = addresses.get(&address).copied().unwrap_or(0);
+        let fits = *all < MOST_UNDER_WAY && own < SHARE;
+        if fits {
+            *all += 1;
+            addresses.insert(address, own + 1);
+        }
+        fits
+    }
+
+    fn end(&self, address: IpAddr) {
+        let (all, addresses) = &mut *self.0.lock();
+        *all -= 1;
+        if let Some(own) = addresses.get_mut(&address) {
+            *own -= 1;
+            if *own == 0 {
+                addresses.remove(&address);
+            }
+        }
+    }
+}
+
+impl Drop for HeldRequest {
+    fn drop(&mut self) {
+        if self.counts {
+            self.under_way.end(self.visitor.address);
+        }
+        self.visitor.waits();
+    }
+}
+
+/// Counts a request until its answer is taken, and turns it away if there are too many, unless it asks for health.
+pub(super) async fn hold(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+    // Without a listener there is nothing to hold.
+    let Some(ConnectInfo(visitor)) = request.extensions().get::<ConnectInfo<Visitor>>().cloned() else {
+        return next.run(request).await;
+    };
+    visitor.limit.each_within(SILENCE);
+    let counts = !matches!(request.uri().path(), "/healthz" | "/readyz");
+    let under_way = admin.own.under_way.clone();
+    if counts && !under_way.begin(visitor.address) {
+        let fields = [(CONNECTION, "close"), (RETRY_AFTER, "1")];
+        return (StatusCode::SERVICE_UNAVAILABLE, fields, "Too many requests at once.\n").into_response();
+    }
+    let held = HeldRequest { visitor, under_way, counts };
+    next.run(request).await.map(|body| Body::new(HeldAnswer { body, _held: held }))
+}
+
+/// An answer that holds its place until it is taken or given up.
+struct HeldAnswer {
+    body: Body,
+    _held: HeldRequest,
+}
+
+impl http_body::Body for HeldAnswer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -46,14 +190,11 @@ impl serve::Listener for Listener {
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         loop {
-            let place = self.places.clone().acquire_owned().await.ok();
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    // Events are small and wanted at once.
-                    let _ = stream.set_nodelay(true);
-                    let limit = Arc::new(Limit::none());
-                    limit.each_within(SILENCE);
-                    return (Connection { stream: Patient::new(stream, limit, STALL, SILENCE), _place: place }, peer);
+                    if let Some(connection) = self.take(stream, peer) {
+                        return (connection, peer);
+                    }
                 }
                 Err(_) => tokio::time::sleep(PAUSE_AFTER_ERROR).await,
             }
@@ -82,5 +223,21 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_shared_out_and_leave_room_for_health() {
+        let (under_way, address) = (RequestsUnderWay::default(), |last| IpAddr::from([10, 0, 0, last]));
+        let taken = |from: u8| (0..MOST).take_while(|_| under_way.begin(address(from))).count();
+        assert_eq!([taken(1), taken(2), taken(3)], [SHARE, SHARE, 0]);
+        under_way.end(address(1));
+        assert!(under_way.begin(address(3)));
+        (1..SHARE).for_each(|_| under_way.end(address(1)));
+        assert_eq!(under_way.0.lock().1.len(), 2, "who has nothing under way is forgotten");
     }
 }

@@ -47,7 +47,7 @@ use crate::shutdown::Stop;
 use crate::store::Store;
 
 use self::history::Histories;
-use self::listener::Listener;
+use self::listener::{Listener, RequestsUnderWay, Visitor};
 use self::status::LastCensus;
 
 pub use self::config::{Reloaded, Repaced, Steering};
@@ -86,6 +86,8 @@ pub struct Own {
     census: LastCensus,
     /// Places for those who follow the events.
     listeners: Arc<Semaphore>,
+    /// Requests that hold places of the listener.
+    under_way: Arc<RequestsUnderWay>,
     /// What a browser has for the token.
     session: String,
 }
@@ -97,6 +99,7 @@ impl Default for Own {
             histories: Histories::default(),
             census: LastCensus::default(),
             listeners: Arc::new(Semaphore::new(events::MOST_LISTENERS)),
+            under_way: Arc::default(),
             session: login::new_session(),
         }
     }
@@ -108,6 +111,7 @@ pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::
     let admin = Arc::new(admin);
     tokio::spawn(keep_time(admin.clone()));
     let app = router(admin);
+    let app = app.into_make_service_with_connect_info::<Visitor>();
     axum::serve(Listener::new(listener), app).with_graceful_shutdown(async move { stop.requested().await }).await
 }
 
@@ -145,6 +149,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .layer(middleware::from_fn_with_state(admin.clone(), door::check_host))
         .layer(middleware::from_fn(door::guard_answer))
         .with_state(admin)
+        .layer(middleware::from_fn_with_state(admin.clone(), listener::hold))
 }
 
 /// Takes down how things stand, for charts, and who the busiest hosts are, for metrics.

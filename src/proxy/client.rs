@@ -48,11 +48,11 @@ pub(super) struct Inside {
 }
 
 impl Client {
-    pub(super) fn new(shared: &Shared, peer: SocketAddr, open: Arc<Open>) -> Self {
+    pub(super) fn new(shared: &Shared, peer: SocketAddr, limit: Arc<Limit>, open: Arc<Open>) -> Self {
         Client {
             peer,
             id: shared.gate.client(peer.ip()),
-            limit: Arc::new(Limit::none()),
+            limit,
             many_at_once: false,
             busy: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
@@ -72,9 +72,11 @@ impl Client {
         Client {
             peer: self.peer,
             id: self.id,
-            limit: Arc::new(Limit::none()),
+            limit,
             many_at_once,
             busy: AtomicUsize::new(0),
+        let limit = Arc::new(Limit::watched());
+        self.open.follow(&limit);
             asked: AtomicU64::new(0),
             inside: Some(inside),
             untaken: Mutex::default(),
@@ -132,7 +134,7 @@ impl Client {
     /// The connection waits for a request. What comes first in HTTP/2 may be anything, so there the whole time counts.
     pub(super) fn waits(&self, idle: Duration, head_timeout: Duration, now: Instant) {
         if self.many_at_once {
-            self.limit.within(idle);
+            self.limit.rest_within(idle);
         } else {
             self.limit.begin_within(idle, head_timeout, now);
         }

@@ -46,9 +46,11 @@ async fn greet(worker: Arc<Worker>, near: Near, client: Client) {
     let Some(own) = settings.own.as_ref().map(|own| own.config()) else { return };
     drop(settings);
     let mut stop = worker.shared.stop.clone();
+    client.limit.rest_within(patience);
     let handshake = timeout(patience, shake_hands(&worker, near, TlsAcceptor::from(own), client.peer));
     let Some(tls) = (tokio::select! {
         shaken = handshake => shaken.ok().flatten(),
+        () = client.limit.dismissal() => None,
         () = stop.requested() => None,
     }) else {
         return;

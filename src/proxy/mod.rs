@@ -52,6 +52,7 @@ use http::HeaderValue;
 use crate::config::Config;
 use crate::events::Events;
 use crate::gate::Gate;
+use crate::connections::Connections;
 use crate::metrics::Metrics;
 use crate::politeness::retries::Retrying;
 use crate::politeness::robots::Agents;
@@ -98,7 +99,9 @@ pub struct Shared {
     /// Clients that want no certificate of ours.
     untrusting: Untrusting,
     /// Open client connections, of all workers.
-    connections: AtomicUsize,
+    connections: Arc<Connections>,
+    /// Bytes of large heads that wait, of all connections.
+    heavy: AtomicUsize,
     /// Numbers the answers curtsy makes itself, so that a client's report can be found in the log.
     answers: AtomicU64,
 }
@@ -230,13 +233,14 @@ impl Shared {
             gate,
             listening: Live::default(),
             untrusting: Untrusting::default(),
-            connections: AtomicUsize::new(0),
+            connections: Arc::default(),
+            heavy: AtomicUsize::new(0),
             answers: AtomicU64::new(0),
         }
     }
 
     /// Open client connections.
     pub fn connections(&self) -> usize {
-        self.connections.load(Relaxed)
+        self.connections.count()
     }
 }

@@ -6,7 +6,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -15,6 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use super::Shared;
 use super::client::Client;
 use super::door::{self, Door};
+use crate::connections::{GivesWay, OpenConnection};
+use crate::patience::Limit;
 use crate::shutdown::Live;
 use crate::telemetry::Seldom;
 use crate::upstream::{Resolver, Upstream};
@@ -91,17 +92,15 @@ async fn accept_loop(worker: Arc<Worker>, listener: TcpListener, door: Door) {
 
 fn take(worker: &Arc<Worker>, stream: TcpStream, peer: SocketAddr, door: Door) {
     let most = worker.shared.settings.load().config.access.max_client_connections;
-    let open = Open::new(worker.shared.clone());
-    if open.others >= most {
-        worker.shared.metrics.connections_refused.inc();
-        if door == Door::Plain {
-            let _ = stream.try_write(TOO_MANY);
-        }
+    let limit = Arc::new(Limit::watched());
+    let Some(place) = worker.shared.connections.enter(peer.ip(), &limit, most, GivesWay::Others) else {
+        refuse(worker, &stream, peer, door);
         return;
-    }
+    };
+    let open = Open::new(worker.shared.clone(), place);
     let working = worker.live.begin();
     let worker = worker.clone();
-    let client = Client::new(&worker.shared, peer, Arc::new(open));
+    let client = Client::new(&worker.shared, peer, limit, Arc::new(open));
     // Answers are written whole; waiting for more to fill a packet only delays them.
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(&stream).set_tcp_notsent_lowat(MOST_UNSENT);
@@ -109,6 +108,20 @@ fn take(worker: &Arc<Worker>, stream: TcpStream, peer: SocketAddr, door: Door) {
         let _working = working;
         door::open(door, worker, stream, client).await;
     });
+}
+
+fn refuse(worker: &Worker, stream: &TcpStream, peer: SocketAddr, door: Door) {
+    worker.shared.metrics.connections_refused.inc();
+    static SAID: Seldom = Seldom::new();
+    if let Some(more) = SAID.may_speak(REPEAT) {
+        tracing::warn!(
+            event = "connections.full", client = %peer.ip(), more,
+            "a client connection is refused: access.max_client_connections are open"
+        );
+    }
+    if door == Door::Plain {
+        let _ = stream.try_write(TOO_MANY);
+    }
 }
 
 async fn sweep_loop(worker: Arc<Worker>) {
@@ -123,20 +136,23 @@ async fn sweep_loop(worker: Arc<Worker>) {
 #[derive(Debug)]
 pub(super) struct Open {
     shared: Arc<Shared>,
-    others: usize,
+    place: OpenConnection,
 }
 
 impl Open {
-    fn new(shared: Arc<Shared>) -> Self {
-        let others = shared.connections.fetch_add(1, Ordering::Relaxed);
+    fn new(shared: Arc<Shared>, place: OpenConnection) -> Self {
         shared.metrics.client_connections.inc();
-        Open { shared, others }
+        Open { shared, place }
+    }
+
+    /// The connection's patience is kept by another limit from now on.
+    pub(super) fn follow(&self, limit: &Arc<Limit>) {
+        self.place.follow(limit);
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
         self.shared.metrics.client_connections.dec();
     }
 }

@@ -160,3 +160,23 @@ fn metrics_can_be_kept_behind_a_token() {
         [401, 401, 200]
     );
 }
+
+/// X33, X58: half requests hold no place that a whole one needs, not even those of one address.
+#[test]
+fn half_requests_do_not_end_the_admin_listener() {
+    let curtsy = Curtsy::with(|config| config.metrics.token = Some("tulip".to_owned()));
+    let half = |text: &str| {
+        let mut client = Client::connect(curtsy.admin());
+        client.send(text);
+        client
+    };
+    let mut held: Vec<_> = (0..300).map(|_| half("GET /healthz HTTP/1.1\r\nHost: local")).collect();
+    for round in 0..20 {
+        let mut probe = Client::connect(curtsy.admin());
+        probe.patience(ms(4_000));
+        probe.send_head(&["GET /healthz HTTP/1.1", "Host: localhost"]);
+        let response = probe.read_head().unwrap_or_else(|end| panic!("no answer, but {end:?}, in round {round}"));
+        assert_eq!(response.status(), 200);
+        held.extend((0..20).map(|_| half("G")));
+    }
+}

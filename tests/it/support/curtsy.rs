@@ -87,6 +87,11 @@ impl Curtsy {
         Client::connect(SocketAddr::from(([127, 0, 0, 1], self.address.port())))
     }
 
+    /// A client at another address of this machine.
+    pub(crate) fn client_from(&self, source: [u8; 4]) -> Client {
+        Client::connect_from(source.into(), SocketAddr::from(([127, 0, 0, 1], self.address.port())))
+    }
+
     /// One request, given as the lines of its head, on a connection of its own.
     pub(crate) fn ask(&self, lines: &[&str]) -> Message {
         self.client().ask(lines)

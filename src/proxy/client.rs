@@ -31,6 +31,8 @@ pub(super) struct Client {
     inside: Option<Inside>,
     /// Since when answers wait for the client to take more of them, where there are many at once: the connection itself
     /// may be busy with others.
+    /// Bytes of large heads that wait.
+    pub(super) heavy: AtomicUsize,
     untaken: Mutex<BTreeMap<u64, Instant>>,
     /// Counted as open until the connection, or the tunnel that it became, is over.
     open: Arc<Open>,
@@ -60,6 +62,7 @@ impl Client {
             untaken: Mutex::default(),
             open,
         }
+            heavy: AtomicUsize::new(0),
     }
 
     /// The same client on a connection of HTTP/2.
@@ -83,6 +86,7 @@ impl Client {
             open: self.open.clone(),
         }
     }
+            heavy: AtomicUsize::new(0),
 
     pub(super) fn inside(&self) -> Option<&Inside> {
         self.inside.as_ref()

@@ -59,6 +59,10 @@ pub(super) enum Refusal {
         host: HostKey,
         unknown: Unknown,
     },
+    /// Too many bytes of large heads wait already.
+    HeadsFull {
+        retry_after: Duration,
+    },
     /// The host's lane says no.
     Lane(visit::Refusal),
     /// Too many requests wait for names to be looked up.
@@ -84,11 +88,11 @@ impl BadRequest {
         matches!(
             self,
             BadRequest::TwoHosts
+                | BadRequest::Preface
                 | BadRequest::ContentLength
                 | BadRequest::TransferCoding
                 | BadRequest::ConnectWithBody
                 | BadRequest::Body(_)
-                | BadRequest::Preface
         )
     }
 }
@@ -135,13 +139,13 @@ impl fmt::Display for BadRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             BadRequest::Host(bad) => return bad.fmt(f),
+            BadRequest::NoHost => "an HTTP/1.1 request has a Host field",
+            BadRequest::NoAuthority => "an HTTP/2 request to a proxy names its origin in :authority",
+            BadRequest::Preface => "PRI is no method; HTTP/2 is spoken under TLS only",
             BadRequest::TwoHosts => "the request names its host more than once",
             BadRequest::Userinfo => "a user name or password in the URL is not accepted; send Authorization instead",
             BadRequest::Port => "the port is missing or not a number from 1 to 65535",
             BadRequest::Scheme => "only http:// and https:// URLs can be forwarded",
-            BadRequest::NoHost => "an HTTP/1.1 request has a Host field",
-            BadRequest::NoAuthority => "an HTTP/2 request to a proxy names its origin in :authority",
-            BadRequest::Preface => "PRI is no method; HTTP/2 is spoken under TLS only",
             BadRequest::Form => "the request target is neither a URL nor host:port",
             BadRequest::Method => "the method is longer than any known one",
             BadRequest::Expectation => "the expectation is not 100-continue",

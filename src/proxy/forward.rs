@@ -19,7 +19,7 @@ use super::lesson::{self, Lesson};
 use super::robots;
 use super::send::{Errand, Sent};
 use super::wish::Wish;
-use super::{Settings, Worker, account, headers, max_forwards, tunnel};
+use super::{Settings, Worker, account, headers, heavy, max_forwards, tunnel};
 use crate::config::ResponseHeaders;
 use crate::gate::Permit;
 use crate::metrics::Outcome;
@@ -63,11 +63,12 @@ pub(super) async fn forward(
         parts.uri = canonical(origin, parts.uri);
     }
 
-    let limit = in_flight.as_ref().expect("a request is in flight until it is answered").limit();
-    let body = RequestBody::new(incoming, limit, settings.config.limits.client_stall, &worker.shared.metrics);
+    let asking = in_flight.as_ref().expect("a request is in flight until it is answered");
+    let body = RequestBody::new(incoming, asking.limit(), settings.config.limits.client_stall, &worker.shared.metrics);
     // Written down before it waits: then nothing keeps what it was read into.
     let message = Message::new(&parts, body, &settings.config.upstream);
     drop(parts);
+    let _heavy = heavy::weigh(&worker.shared, asking.client(), message.head_size())?;
     let lanes =
         worker.upstream.lanes(settings.terms().of(visit.client), settings.config.politeness.key, &origin.host).await?;
     let who = Who { name: job.name(), address };

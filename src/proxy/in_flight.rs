@@ -81,6 +81,10 @@ impl InFlight {
         self.client.id
     }
 
+    pub(super) fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
     /// Holds the permit until the request is over.
     pub(super) fn keep(&mut self, permit: Permit) {
         self.permit = Some(permit);

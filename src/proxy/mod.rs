@@ -16,6 +16,7 @@ mod forward;
 mod handle;
 mod headers;
 mod heeding;
+mod heavy;
 mod help;
 mod hints;
 mod identity;

@@ -138,6 +138,17 @@ fn refused(refusal: &Refusal) -> Words {
         ),
         Refusal::Robots(forbidden) => by_robots(forbidden),
         Refusal::RobotsUnknown { host, unknown } => by_missing_robots(host, *unknown),
+        Refusal::HeadsFull { retry_after } => Words {
+            retry_after: Some(whole_seconds(*retry_after)),
+            ..words(
+                StatusCode::TOO_MANY_REQUESTS,
+                "Politeness queue full",
+                "queue-full",
+                "connection_limit_reached",
+                "too many requests with large heads wait already",
+                "send fewer at once, or smaller heads: those up to 8 KiB are not counted",
+            )
+        },
         Refusal::Lane(refusal) => by_lane(*refusal),
         Refusal::TooManyNames { retry_after } => Words {
             retry_after: u32::try_from(retry_after.as_secs() + 1).ok(),

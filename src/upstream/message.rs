@@ -82,6 +82,10 @@ impl Message {
         Ok(())
     }
 
+    pub fn head_size(&self) -> usize {
+        self.head.len()
+    }
+
     /// Whether the head is all there is to send.
     pub fn has_no_body(&self) -> bool {
         matches!(self.body, RequestBody::Empty)

@@ -13,7 +13,7 @@ mod tally;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -325,7 +325,9 @@ fn settings(config: Config, own: &[SocketAddr], keeping: Keeping) -> Result<Sett
         Some(path) => {
             let text =
                 std::fs::read_to_string(path).map_err(|error| StartError::UsersFile { path: path.clone(), error })?;
-            Some(Users::parse(&text).map_err(|error| StartError::BadUsers { path: path.clone(), error })?)
+            let users = Users::parse(&text).map_err(|error| StartError::BadUsers { path: path.clone(), error })?;
+            warn_of_weak(&users, path);
+            Some(users)
         }
     };
     let guard = Guard::new(config.access.allow_destinations.clone(), own.to_vec());
@@ -333,6 +335,16 @@ fn settings(config: Config, own: &[SocketAddr], keeping: Keeping) -> Result<Sett
     let leaves = ca::leaves(&config, keeping).map_err(StartError::Ca)?;
     let own = own::certificate(&config.tls).map_err(StartError::Certificate)?;
     Ok(Settings::new(config, guard, trust, leaves, own, users))
+}
+
+fn warn_of_weak(users: &Users, path: &Path) {
+    let weak = users.weak();
+    if weak > 0 {
+        tracing::warn!(
+            event = "users.weak", path = %path.display(), weak,
+            "hashes in access.users_file are quick to guess; make them anew with: htpasswd -B -C 12 FILE NAME"
+        );
+    }
 }
 
 /// Each worker listens by a handle of its own.

@@ -135,7 +135,9 @@ async fn admit(settings: &Settings, client: &Client, parts: &Parts) -> Result<Op
     match &settings.users {
         // Nobody has to prove anything, so a name is only what the client calls itself.
         None => Ok(credentials.and_then(users::label)),
-        Some(users) => Box::pin(users.check(credentials)).await.map(Some).ok_or_else(|| Refusal::AuthRequired.into()),
+        Some(users) => {
+            Box::pin(users.check(credentials, ip)).await.map(Some).ok_or_else(|| Refusal::AuthRequired.into())
+        }
     }
 }
 

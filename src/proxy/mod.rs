@@ -13,6 +13,7 @@ mod desk;
 mod door;
 mod failure;
 mod forward;
+mod guesses;
 mod handle;
 mod headers;
 mod heeding;

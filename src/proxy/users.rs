@@ -2,11 +2,12 @@
 //!
 //! Checking a password is slow on purpose, so it happens on a thread of its own, a few at a time, and what has been
 //! found right or wrong is remembered by a keyed digest: never the password, and no comparison that time could tell
-//! apart.
+//! apart. An address has one password checked at a time, and waits longer after each wrong one ([`super::guesses`]).
 
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,12 +19,18 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use super::guesses::Guesses;
+
 /// Verdicts remembered. More than the users of any one proxy; an attacker's guesses only push each other out.
 const REMEMBERED: usize = 1024;
 /// Passwords being checked at the same time.
 const AT_ONCE: usize = 2;
-/// A wrong password is answered this much later, so that guessing is slow.
+/// A wrong password is answered this much later, whatever its address did before.
 const AFTER_WRONG: Duration = Duration::from_millis(500);
+/// The least work that makes a stolen or guessed hash expensive: OWASP's Password Storage Cheat Sheet asks for a bcrypt
+/// cost of 10 at least, and of argon2 for 7 MiB five times over.
+const LEAST_BCRYPT_COST: u32 = 10;
+const LEAST_ARGON2_WORK: u32 = 7 * 1024 * 5;
 
 #[derive(Debug)]
 pub struct Users {
@@ -32,6 +39,7 @@ pub struct Users {
     /// Digest of a Proxy-Authorization value to its verdict.
     verdicts: Mutex<HashMap<u64, bool>>,
     checking: Semaphore,
+    guesses: Guesses,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -58,15 +66,26 @@ impl Users {
                 return Err(bad("the name stands here twice"));
             }
         }
-        Ok(Users { hashes, key: RandomState::new(), verdicts: Mutex::default(), checking: Semaphore::new(AT_ONCE) })
+        let (key, verdicts, checking) = (RandomState::new(), Mutex::default(), Semaphore::new(AT_ONCE));
+        Ok(Users { hashes, key, verdicts, checking, guesses: Guesses::default() })
+    }
+
+    /// How many users have a hash that is quick to try.
+    pub fn weak(&self) -> usize {
+        self.hashes.values().filter(|hash| is_weak(hash)).count()
     }
 
     /// The user's name, if the Proxy-Authorization value proves it.
-    pub(super) async fn check(&self, value: Option<&HeaderValue>) -> Option<String> {
+    pub(super) async fn check(&self, value: Option<&HeaderValue>, from: IpAddr) -> Option<String> {
         let value = value?;
         let (name, password) = credentials(value)?;
         let digest = self.key.hash_one(value.as_bytes());
-        if let Some(&right) = self.verdicts.lock().get(&digest) {
+        if let Some(right) = self.known(digest) {
+            return right.then_some(name);
+        }
+        let guess = self.guesses.begin(from).await;
+        // Another connection of the same client may have asked meanwhile.
+        if let Some(right) = self.known(digest) {
             return right.then_some(name);
         }
         // A name that is not known costs as much time as one that is.
@@ -77,9 +96,14 @@ impl Users {
         };
         self.remember(digest, right);
         if !right {
+            guess.was_wrong();
             tokio::time::sleep(AFTER_WRONG).await;
         }
         right.then_some(name)
+    }
+
+    fn known(&self, digest: u64) -> Option<bool> {
+        self.verdicts.lock().get(&digest).copied()
     }
 
     async fn verify(&self, password: String, hash: Arc<str>) -> bool {
@@ -136,6 +160,16 @@ fn is_argon2(hash: &str) -> bool {
     hash.starts_with("$argon2") && PasswordHash::new(hash).is_ok()
 }
 
+/// Whether trying a password against it is cheap.
+fn is_weak(hash: &str) -> bool {
+    if is_bcrypt(hash) {
+        return hash.get(4..6).and_then(|cost| cost.parse().ok()).is_none_or(|cost: u32| cost < LEAST_BCRYPT_COST);
+    }
+    let Ok(hash) = PasswordHash::new(hash) else { return true };
+    let work = |name| hash.params.get_decimal(name).unwrap_or(0);
+    work("m").saturating_mul(work("t")) < LEAST_ARGON2_WORK
+}
+
 impl fmt::Display for BadUsersFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.problem)
@@ -152,6 +186,9 @@ mod tests {
         HeaderValue::try_from(format!("Basic {}", STANDARD.encode(text))).unwrap()
     }
 
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 7));
+
     fn users() -> Users {
         let hash = bcrypt::hash("secret", 4).unwrap();
         Users::parse(&format!("# crawlers\nnews:{hash}\n")).unwrap()
@@ -161,18 +198,51 @@ mod tests {
     async fn the_right_password_opens_and_a_wrong_one_does_not() {
         let users = users();
         for _ in 0..2 {
-            assert_eq!(users.check(Some(&basic("news:secret"))).await.as_deref(), Some("news"));
-            assert_eq!(users.check(Some(&basic("news:wrong"))).await, None);
-            assert_eq!(users.check(Some(&basic("other:secret"))).await, None);
+            assert_eq!(users.check(Some(&basic("news:secret")), HERE).await.as_deref(), Some("news"));
+            assert_eq!(users.check(Some(&basic("news:wrong")), HERE).await, None);
+            assert_eq!(users.check(Some(&basic("other:secret")), HERE).await, None);
         }
-        assert_eq!(users.check(None).await, None);
+        assert_eq!(users.check(None, HERE).await, None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn garbage_is_no_password() {
         for value in ["Basic", "Basic ", "Basic \"", "Basic !!!", "Bearer x", "Basic bm9jb2xvbg=="] {
-            assert_eq!(users().check(Some(&HeaderValue::from_static(value))).await, None, "{value}");
+            assert_eq!(users().check(Some(&HeaderValue::from_static(value)), HERE).await, None, "{value}");
         }
+    }
+
+    /// X20: however many connections an attacker has, its guesses are few, and others do not wait for them.
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_guesses_is_slow_and_delays_no_other_address() {
+        let users = Arc::new(users());
+        let tried = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        for number in 0..60 {
+            let (users, tried) = (users.clone(), tried.clone());
+            tokio::spawn(async move {
+                assert_eq!(users.check(Some(&basic(&format!("news:guess-{number}"))), THERE).await, None);
+                tried.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            });
+        }
+        let begun = crate::clock::now();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let before = crate::clock::now();
+        assert_eq!(users.check(Some(&basic("news:secret")), HERE).await.as_deref(), Some("news"));
+        let waited = crate::clock::now() - before;
+        assert!(waited < AFTER_WRONG, "{waited:?}");
+        assert_eq!(users.check(Some(&basic("news:secret")), THERE).await.as_deref(), Some("news"), "known already");
+        tokio::time::sleep_until(begun + Duration::from_secs(60)).await;
+        let tried = tried.load(std::sync::atomic::Ordering::Relaxed);
+        assert!((3..=12).contains(&tried), "{tried} guesses in a minute");
+    }
+
+    #[test]
+    fn quick_hashes_are_weak() {
+        let argon2 =
+            |m, t| format!("$argon2id$v=19$m={m},t={t},p=1$c29tZXNhbHQ$iWh06vD8Fy27wf9npn6FXWiCX4K6pW6Ue1Bnzz07Z8A");
+        let weak = |hash: &str| is_weak(hash);
+        assert!(weak(&bcrypt::hash("x", 5).unwrap()) && weak(&argon2(4096, 3)));
+        assert!(!weak(&bcrypt::hash("x", 10).unwrap()) && !weak(&argon2(19_456, 2)));
     }
 
     #[test]

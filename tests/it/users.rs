@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use tempfile::NamedTempFile;
 
-use crate::support::{Curtsy, Message, Origin};
+use crate::support::{Curtsy, Message, Origin, Program, soon};
 
 /// A proxy that knows `ada`, and the file that says so.
 fn with_users() -> (Curtsy, NamedTempFile) {
@@ -143,4 +143,18 @@ fn an_origins_407_does_not_carry_its_challenge() {
     );
     let response = Curtsy::start().get(&origin.url("/"));
     assert!(!response.has("Proxy-Authenticate"), "{}", response.head());
+}
+
+/// X20: hashes that are quick to try are named at start.
+#[test]
+fn weak_hashes_are_named_at_start() {
+    let mut file = NamedTempFile::new().expect("a writable temporary directory");
+    let hash = bcrypt::hash("love:lace", 5).expect("a password bcrypt takes");
+    writeln!(file, "ada:{hash}").expect("a writable temporary directory");
+    let access = format!("[access]\nusers_file = {:?}\n", file.path().to_str().unwrap());
+    let program = Program::start("", &access);
+    assert!(soon(|| program.event("users.weak").is_some()), "{:#?}", program.stderr());
+    let warning = program.event("users.weak").expect("seen above");
+    assert!(warning["msg"].as_str().is_some_and(|text| text.contains("htpasswd")), "{warning}");
+    assert!(!warning.to_string().contains(&hash), "{warning}");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -28,11 +28,13 @@ pub(super) struct Client {
     busy: AtomicUsize,
     /// Requests that there ever were.
     asked: AtomicU64,
+    /// Whether only the end of the connection says where its answer ends.
+    ends_by_close: AtomicBool,
     inside: Option<Inside>,
-    /// Since when answers wait for the client to take more of them, where there are many at once: the connection itself
-    /// may be busy with others.
     /// Bytes of large heads that wait.
     pub(super) heavy: AtomicUsize,
+    /// Since when answers wait for the client to take more of them, where there are many at once: the connection itself
+    /// may be busy with others.
     untaken: Mutex<BTreeMap<u64, Instant>>,
     /// Counted as open until the connection, or the tunnel that it became, is over.
     open: Arc<Open>,
@@ -58,11 +60,12 @@ impl Client {
             many_at_once: false,
             busy: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
+            ends_by_close: AtomicBool::new(false),
             inside: None,
+            heavy: AtomicUsize::new(0),
             untaken: Mutex::default(),
             open,
         }
-            heavy: AtomicUsize::new(0),
     }
 
     /// The same client on a connection of HTTP/2.
@@ -72,21 +75,22 @@ impl Client {
 
     /// The same client inside of a tunnel.
     pub(super) fn within(&self, inside: Inside, many_at_once: bool) -> Self {
+        let limit = Arc::new(Limit::watched());
+        self.open.follow(&limit);
         Client {
             peer: self.peer,
             id: self.id,
             limit,
             many_at_once,
             busy: AtomicUsize::new(0),
-        let limit = Arc::new(Limit::watched());
-        self.open.follow(&limit);
             asked: AtomicU64::new(0),
+            ends_by_close: AtomicBool::new(false),
             inside: Some(inside),
+            heavy: AtomicUsize::new(0),
             untaken: Mutex::default(),
             open: self.open.clone(),
         }
     }
-            heavy: AtomicUsize::new(0),
 
     pub(super) fn inside(&self) -> Option<&Inside> {
         self.inside.as_ref()
@@ -98,6 +102,15 @@ impl Client {
 
     pub(super) fn has_asked(&self) -> bool {
         self.asked.load(Relaxed) > 0
+    }
+
+    /// Its answer has no length, and ends when the connection does: HTTP/1.0.
+    pub(super) fn hears_the_end_by_close(&self) {
+        self.ends_by_close.store(true, Relaxed);
+    }
+
+    pub(super) fn ends_by_close(&self) -> bool {
+        self.ends_by_close.load(Relaxed)
     }
 
     /// A piece of an answer was handed on, and the next is not asked for before the client has taken it.

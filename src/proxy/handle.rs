@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use http::header::{ACCEPT, PROXY_AUTHORIZATION};
+use http::header::{ACCEPT, CONTENT_LENGTH, PROXY_AUTHORIZATION};
 use http::request::Parts;
 use http::{Method, Response, Uri, Version};
 use hyper::body::Incoming;
@@ -45,6 +45,9 @@ pub(super) async fn handle(
     if asked.version == Version::HTTP_10 {
         *response.version_mut() = Version::HTTP_10;
         answer::close(response.headers_mut());
+        if !response.headers().contains_key(CONTENT_LENGTH) {
+            client.hears_the_end_by_close();
+        }
     }
     match in_flight {
         Some(in_flight) => response.map(|body| body.keeping(in_flight)),
@@ -66,10 +69,10 @@ async fn pass(
         entry.user = user.filter(|_| settings.users.is_some()).map(str::to_owned);
         entry.name = user.or_else(|| wish::name(&parts.headers)).map(str::to_owned);
     }
+    target::check(&parts, client.inside().is_some())?;
     let target = match client.inside() {
         None => Target::read(&parts.method, &parts.uri, &parts.headers).map_err(Failure::from),
         Some(inside) => Target::read_inside(&inside.origin, &parts.method, &parts.uri, &parts.headers),
-    target::check(&parts, client.inside().is_some())?;
     };
     // A tunnel that is looked into counts by the requests inside of it.
     let looks_inside = matches!(&target, Ok(Target::Tunnel { host, port })

@@ -7,11 +7,13 @@ use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::request::Parts;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
@@ -74,6 +76,13 @@ impl Near {
         let Some(tcp) = self.tcp() else { return false };
         let ready = pin!(tcp.ready(Interest::READABLE)).poll(cx);
         matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
+    }
+
+    /// Ends the connection with a reset, so that the client sees that something is missing.
+    pub(super) fn reset(self) {
+        if let Some(tcp) = self.tcp() {
+            let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO));
+        }
     }
 
     fn tcp(&self) -> Option<&TcpStream> {

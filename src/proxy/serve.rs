@@ -46,7 +46,7 @@ pub(super) async fn http1(worker: Arc<Worker>, stream: Near, client: Arc<Client>
         .header_read_timeout(None);
     drop(settings);
     let mut stop = worker.shared.stop.clone();
-    let mut connection = builder.serve_connection(io, service(worker, client)).with_upgrades();
+    let mut connection = builder.serve_connection(io, service(worker, client.clone())).with_upgrades();
     let result = tokio::select! {
         // In this order, so that an answer that comes with the wish to stop says that the connection ends.
         biased;
@@ -58,9 +58,13 @@ pub(super) async fn http1(worker: Arc<Worker>, stream: Near, client: Arc<Client>
     };
     if let Err(error) = result {
         tracing::debug!(event = "client.error", client = %peer.ip(), %error, "a client connection ended early");
-        let speaks_tls = connection.into_parts().is_some_and(|parts| parts.read_buf.first() == Some(&TLS_HANDSHAKE));
-        if speaks_tls {
+        let Some(parts) = connection.into_parts() else { return };
+        if parts.read_buf.first() == Some(&TLS_HANDSHAKE) {
             hint_at_tls(peer);
+        }
+        // The answer broke off. An ordinary end would make it look whole to a client of HTTP/1.0.
+        if error.is_user() && client.ends_by_close() {
+            parts.io.into_inner().into_inner().into_inner().reset();
         }
     }
 }
@@ -116,13 +120,13 @@ async fn taking_nothing(client: &Client, stall: Duration) {
 /// Requests that one client may have under way on one connection. They wait for their turns there, so it is as many as
 /// most servers allow.
 const MOST_STREAMS: u32 = 100;
+/// A head as HTTP/2 counts it, whatever `limits.head_size` allows: fields that are named twice cost a client nothing.
+/// nginx takes as much by default (four buffers of 8 KiB), and Node half of it.
+const LARGEST_HEAD: u32 = 32 * 1024;
 /// Requests taken back before they were looked at; more of them at once are an attack (CVE-2023-44487).
 const MOST_RESETS: usize = 20;
 /// What a client may send of one upload before the origin has taken it, and of all. As HTTP/2 begins with, and a
 /// megabyte so that several uploads do not share that.
-/// A head as HTTP/2 counts it, whatever `limits.head_size` allows: fields that are named twice cost a client nothing.
-/// nginx takes as much by default (four buffers of 8 KiB), and Node half of it.
-const LARGEST_HEAD: u32 = 32 * 1024;
 const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// What is taken from an origin before the client has read it, for each request.

@@ -258,3 +258,22 @@ fn a_broken_answer_gets_no_trailer_that_was_not_announced() {
     let rest = String::from_utf8_lossy(&client.rest()).into_owned();
     assert!(response.has("Proxy-Status") || !rest.to_ascii_lowercase().contains("proxy-status"), "{rest}");
 }
+
+/// S42: where only the end of the connection ends an answer, one that broke off must not look whole.
+#[test]
+fn a_client_of_http_1_0_sees_that_an_answer_broke_off() {
+    for (answer, end) in [
+        ("Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", End::Reset),
+        ("Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", End::Fin),
+        ("Content-Length: 9\r\n\r\nhello", End::Fin),
+        ("X: 1\r\n\r\nhello", End::Fin),
+    ] {
+        let origin = Origin::closing(format!("HTTP/1.1 200 OK\r\n{answer}"));
+        let curtsy = Curtsy::start();
+        let mut client = curtsy.client();
+        client.send_head(&[&format!("GET {} HTTP/1.0", origin.url("/"))]);
+        let (came, ended) = client.read_to_end();
+        assert!(String::from_utf8_lossy(&came).ends_with("hello"), "{answer:?}");
+        assert_eq!(ended, end, "{answer:?}");
+    }
+}

@@ -20,8 +20,7 @@ use crate::config::BadValue;
 
 /// Lets calls that change something through only if they say that they speak JSON.
 pub(super) async fn check_type(request: Request, next: Next) -> Response {
-    // Methods that no route has are told so further in.
-    let steers = matches!(*request.method(), Method::POST | Method::PATCH | Method::PUT | Method::DELETE);
+    let steers = matches!(*request.method(), Method::POST | Method::PATCH | Method::DELETE);
     if !steers || request.headers().get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes())) {
         return next.run(request).await;
     }

@@ -117,6 +117,8 @@ pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::
 
 /// What is answered, and who may ask.
 pub fn router(admin: Arc<Admin>) -> Router {
+    // Of methods that a route has: any other is told so, whatever it sends.
+    let json = || middleware::from_fn(body::check_type);
     Router::new()
         .route("/api/v1/openapi.json", get(openapi))
         .route("/api/v1/status", get(status::show))
@@ -125,17 +127,16 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/api/v1/events", get(events::follow))
         .route("/api/v1/robots", get(robots::show))
         .route("/api/v1/hosts", get(hosts::list))
-        .route("/api/v1/hosts/{host}", get(hosts::show).patch(hosts::steer).delete(hosts::forget))
+        .route("/api/v1/hosts/{host}", get(hosts::show).patch(hosts::steer).delete(hosts::forget).route_layer(json()))
         .route("/api/v1/hosts/{host}/history", get(history::of_host))
         .route("/api/v1/clients", get(clients::list))
-        .route("/api/v1/clients/{name}/stop", post(clients::stop))
-        .route("/api/v1/clients/{name}/resume", post(clients::resume))
+        .route("/api/v1/clients/{name}/stop", post(clients::stop).route_layer(json()))
+        .route("/api/v1/clients/{name}/resume", post(clients::resume).route_layer(json()))
         .route("/api/v1/explain", get(explain::explain))
-        .route("/api/v1/check", post(explain::check))
-        .route("/api/v1/config", get(config::show).patch(config::change))
-        .route("/api/v1/reload", post(config::reload))
-        .route("/api/v1/state", get(state::export).post(state::import))
-        .layer(middleware::from_fn(body::check_type))
+        .route("/api/v1/check", post(explain::check).route_layer(json()))
+        .route("/api/v1/config", get(config::show).patch(config::change).route_layer(json()))
+        .route("/api/v1/reload", post(config::reload).route_layer(json()))
+        .route("/api/v1/state", get(state::export).post(state::import).route_layer(json()))
         .route("/metrics", get(scrape::metrics))
         .route("/ca.pem", get(ca))
         .route("/", get(dashboard::overview))
@@ -148,8 +149,8 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .layer(middleware::from_fn(door::check_site))
         .layer(middleware::from_fn_with_state(admin.clone(), door::check_host))
         .layer(middleware::from_fn(door::guard_answer))
-        .with_state(admin)
         .layer(middleware::from_fn_with_state(admin.clone(), listener::hold))
+        .with_state(admin)
 }
 
 /// Takes down how things stand, for charts, and who the busiest hosts are, for metrics.

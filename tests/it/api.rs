@@ -212,3 +212,25 @@ fn a_host_at_which_somebody_waits_is_followed() {
     let all = get(&curtsy, "/api/v1/history");
     assert_eq!(all["requests"].as_array().map(Vec::len), all["waiting"].as_array().map(Vec::len));
 }
+
+/// A method that a path does not have is told so, whatever is sent with it; what steers says that it is JSON.
+#[test]
+fn unknown_methods_are_told_before_wrong_types() {
+    let curtsy = Curtsy::start();
+    let ask =
+        |line: &str| curtsy.ask_admin(&[line, "Host: localhost", "Connection: close", "Content-Length: 0"]).status();
+    for path in ["/api/v1/hosts/a.test", "/api/v1/config", "/api/v1/reload", "/api/v1/status"] {
+        assert_eq!(ask(&format!("PUT {path} HTTP/1.1")), 405, "{path}");
+    }
+    assert_eq!(ask("POST /api/v1/status HTTP/1.1"), 405);
+    let document = document();
+    for (method, path) in
+        [("delete", "/api/v1/hosts/{host}"), ("post", "/api/v1/reload"), ("post", "/api/v1/clients/{name}/resume")]
+    {
+        let line =
+            format!("{} {} HTTP/1.1", method.to_ascii_uppercase(), path.replace("{host}", "a").replace("{name}", "a"));
+        assert_eq!(ask(&line), 415, "{line}");
+        let body = &document["paths"][path][method]["requestBody"];
+        assert!(body["required"] == true && !body["content"]["application/json"].is_null(), "{path}: {body}");
+    }
+}

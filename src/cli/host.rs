@@ -131,6 +131,7 @@ pub(super) fn page(host: &Host, brush: Brush) -> String {
         ("paused", host.paused.then(|| paused(host))),
         ("next", Some(next(host))),
         ("line", Some(format!("{} waiting, {} in flight of {}", host.queued, host.in_flight, concurrency(host)))),
+        ("burst", (host.burst > 1).then(|| format!("{} of {} left", host.burst_left, host.burst))),
         ("breaker", breaker(host)),
         ("tunnels", host.unpaced_tunnels.as_ref().map(unpaced)),
         ("set", set(host)),

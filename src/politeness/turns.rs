@@ -215,6 +215,16 @@ impl Turns {
         first + self.longest_gaps(needed.saturating_sub(self.tokens_at(first)))
     }
 
+    /// How many visits could start now, one right behind the other, by the spacing alone.
+    pub fn left(&self, now: Timestamp) -> u32 {
+        let saved = match self.spacing.burst {
+            _ if self.spacing.delay.is_zero() => self.spacing.burst.max(1),
+            0 | 1 => u32::from(self.spaced(0) <= now),
+            burst => u32::try_from(self.tokens_at(now) / TOKEN).unwrap_or(burst),
+        };
+        saved.saturating_sub(self.unsent)
+    }
+
     pub fn owed(&self) -> Owed {
         self.owed
     }

@@ -418,3 +418,25 @@ fn the_commands_explain_and_check() {
     assert_eq!(run(&["explain", &page, "--admin", &Hole::refusing().url()]).0, 4);
     assert_eq!(run(&["check", &page, "--admin", &Hole::refusing().url()]).0, 4);
 }
+
+/// What is left of a burst is shown where the burst is.
+#[test]
+fn what_is_left_of_a_burst_is_shown() {
+    let (origin, curtsy) = (
+        Origin::hello(),
+        Curtsy::with(|config| {
+            config.politeness.mode = curtsy::config::Mode::Enforce;
+            config.politeness.delay = ms(60_000);
+            config.politeness.burst = 3;
+        }),
+    );
+    curtsy.get(&origin.url("/"));
+    let told = curtsy.ask_admin(&["GET /api/v1/hosts/127.0.0.1 HTTP/1.1", "Host: localhost", "Connection: close"]);
+    let host: serde_json::Value = serde_json::from_str(&told.text()).expect("JSON");
+    assert_eq!((&host["burst"], &host["burst_left"]), (&3.into(), &2.into()), "{host}");
+    let page = curtsy.ask_admin(&["GET /hosts/127.0.0.1 HTTP/1.1", "Host: localhost", "Connection: close"]).text();
+    assert!(page.contains("data-show=\"burst_left\">2<"), "{page}");
+    let admin = format!("http://{}", curtsy.admin());
+    let (code, printed) = run(&["host", "127.0.0.1", "--admin", &admin]);
+    assert!(code == 0 && printed.contains("2 of 3 left"), "{printed}");
+}

@@ -52,6 +52,7 @@ fn pieces(admin: &Admin, host: &Host, key: &HostKey) -> Vec<(&'static str, Html)
         ("in_flight", Html::number(host.in_flight as u64)),
         ("concurrency", Html::number(host.concurrency.effective as u64)),
         ("burst", Html::number(host.burst)),
+        ("burst_left", Html::number(host.burst_left)),
         ("floor", floor),
         ("errors", Html::number(host.error_streak)),
         ("successes", Html::number(host.success_streak)),

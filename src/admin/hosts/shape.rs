@@ -70,6 +70,8 @@ pub struct Host {
     pub visits: u32,
     pub concurrency: Concurrency,
     pub burst: u32,
+    /// Requests of the burst that could start now.
+    pub burst_left: u32,
     pub breaker: Breaker,
     pub paused: bool,
     /// None if there is no pause, or only people can end it.
@@ -192,6 +194,7 @@ impl Host {
             visits: view.visits,
             concurrency: Concurrency { effective, configured },
             burst: view.burst,
+            burst_left: view.burst_left,
             breaker: Breaker::new(view),
             paused: view.paused_until.is_some(),
             paused_until: view.paused_until.and_then(moment),

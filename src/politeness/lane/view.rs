@@ -35,6 +35,8 @@ pub struct View {
     /// Visits that may be in flight as things stand, and by the policy.
     pub concurrency: (usize, usize),
     pub burst: u32,
+    /// Visits that could start now, one right behind the other.
+    pub burst_left: u32,
     /// The worst of its origins' breakers.
     pub breaker: Breaker,
     /// Whether an origin is given up and the host has served nothing since.
@@ -168,6 +170,7 @@ impl Lane {
             visits: self.visits(),
             concurrency: (self.concurrency(), self.policy.concurrency.max(1) as usize),
             burst: self.policy.burst.max(1),
+            burst_left: self.turns.left(now),
             breaker: self.worst_breaker(now),
             is_broken: self.is_broken(),
             failures: self.most_failures(),

@@ -37,7 +37,7 @@ export function host({ pulse, openHelp }) {
     put("successes", number(told.success_streak));
     const open = told.breaker.origins.filter((at) => at.state !== "closed").map((at) => `${at.origin}: ${at.state}`);
     put("breaker", open.join(", ") || told.breaker.state);
-    ["queued", "in_flight", "burst", "visits"].forEach((field) => put(field, number(told[field])));
+    ["queued", "in_flight", "burst", "burst_left", "visits"].forEach((field) => put(field, number(told[field])));
     put("mode", told.mode);
     byId("pause").textContent = told.paused ? "Resume" : "Pause";
     byId("toml").textContent = toml(told);

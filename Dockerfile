@@ -6,13 +6,15 @@ ARG RUNTIME=gcr.io/distroless/cc-debian12:nonroot
 FROM ${BUILDER} AS builder
 WORKDIR /src
 # rust-toolchain.toml stays outside: the image's own compiler is new enough, and rustup would fetch another one.
-COPY Cargo.toml Cargo.lock config.toml ./
+COPY Cargo.toml Cargo.lock build.rs config.toml ./
 COPY src src
 # Named in Cargo.toml, and cargo wants to see them even where it does not build them.
 COPY benches benches
+# Which revision it is: --build-arg REVISION="$(git rev-parse --short=12 HEAD)"
+ARG REVISION=
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --profile dist --locked --features jemalloc --bin curtsy \
+    CURTSY_REVISION="${REVISION}" cargo build --profile dist --locked --features jemalloc --bin curtsy \
     && cp target/dist/curtsy /usr/local/bin/curtsy
 # The runtime image has no shell to make and own a folder with.
 RUN mkdir -p /image/var/lib/curtsy

@@ -288,7 +288,7 @@ impl Default for Metrics {
     }
 }
 
-/// The revision is known where the build says it.
+/// `build.rs` finds out the revision.
 fn register_build(registry: &Registry) {
     let revision = option_env!("CURTSY_REVISION").unwrap_or("unknown");
     let options = Opts::new("curtsy_build_info", "What is running.")

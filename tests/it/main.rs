@@ -9,6 +9,7 @@
 //! | S13–S15, S20–S24, X60 | `hop_by_hop` |
 //! | S16–S19, X12 | `via_and_loops` |
 //! | S26, S28–S38, S42, S43 | `framing` |
+//! | X27 | `differential` |
 //! | S24, S25, S27–S30, S34–S37, S40, S41, S76 | `responses` |
 //! | S39, X37, streaming and backpressure | `bodies` |
 //! | S44–S46 | `expect` |
@@ -52,6 +53,7 @@ mod api;
 mod bodies;
 mod connect;
 mod coverage;
+mod differential;
 mod doctor;
 mod door;
 mod env;

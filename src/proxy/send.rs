@@ -57,6 +57,9 @@ pub(super) struct Sent {
     pub(super) attempts: u32,
 }
 
+/// What came of one try, and the request again if it may be repeated.
+type OneTry = Result<(Sent, Option<Box<Message>>), Failure>;
+
 impl<'a> Errand<'a> {
     /// Has the request wait its turn and sends it.
     pub(super) async fn send(self, message: Box<Message>) -> Result<Sent, Failure> {
@@ -93,7 +96,7 @@ impl<'a> Errand<'a> {
         mut message: Box<Message>,
         attempt: u32,
         joined: Timestamp,
-    ) -> Result<(Sent, Option<Box<Message>>), Failure> {
+    ) -> OneTry {
         let ready = match at_hand {
             Some(ready) => ready,
             None => {
@@ -139,7 +142,7 @@ impl<'a> Errand<'a> {
         message: Box<Message>,
         attempt: u32,
         joined: Timestamp,
-    ) -> Pin<Box<dyn Future<Output = Result<(Sent, Option<Box<Message>>), Failure>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = OneTry> + Send + 'a>> {
         Box::pin(async move {
             let visit = Visit { retry: self.visit.retry, ..self.once_more(joined) };
             let place = self.worker.shared.gate.join(self.budget(), visit)?;
@@ -166,7 +169,7 @@ impl<'a> Errand<'a> {
                 Err(Unanswered { again: Some(again), .. }) if connections < MOST_CONNECTIONS => message = again,
                 Err(Unanswered { error, again }) => {
                     if again.is_some() {
-                        permit.report(Outcome::Failed, now());
+                        permit.report_of(Some(self.origin), Outcome::Failed, now());
                     }
                     return Err(error.into());
                 }

@@ -57,7 +57,7 @@ impl Street {
         let noted = visits.clone();
         let origin = Origin::on(ip, move |visitor: &mut Visitor| {
             while let Some(request) = visitor.request() {
-                noted.lock().unwrap().push((visitor.local().ip(), watch.at(request.at)));
+                noted.lock().expect("no test thread has panicked").push((visitor.local().ip(), watch.at(request.at)));
                 visitor.send(HELLO);
             }
         });
@@ -66,7 +66,7 @@ impl Street {
 
     /// When this address was visited, in order.
     fn at(&self, ip: [u8; 4]) -> Vec<Duration> {
-        let visits = self.visits.lock().unwrap();
+        let visits = self.visits.lock().expect("no test thread has panicked");
         let mut times: Vec<_> =
             visits.iter().filter(|(at, _)| *at == IpAddr::from(ip)).map(|(_, time)| *time).collect();
         times.sort();

@@ -1,3 +1,5 @@
+//! What a lane tells the requests in it while curtsy stops.
+
 use std::time::Duration;
 
 use super::*;

@@ -78,7 +78,7 @@ pub use self::target::Target;
 pub use self::users::{BadUsersFile, Users};
 pub use self::worker::Worker;
 
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub use self::tunnel::fuzzing;
 
 /// What all workers share.

@@ -5,7 +5,7 @@
 //! [`bursts`] tells where they begin.
 
 mod bursts;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod hello;
 mod notes;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::super::fuzzing::starts;
 use super::super::hello::samples;
 use super::*;
 
@@ -290,30 +291,30 @@ fn a_hello_without_end_blinds_nobody() {
 
 #[test]
 fn where_bytes_are_cut_changes_nothing() {
+    let hellos = [record(22, &samples::client("a.test", &[])), record(22, &samples::server(true, 0x1301, None))];
     let stream: Vec<u8> = [(20, 1), (23, FINISHED), (23, REQUEST)]
         .iter()
         .flat_map(|&(kind, length)| record(kind, &vec![0; length]))
         .collect();
+    let sides = [(true, &hellos[0][..]), (false, &hellos[1]), (true, &stream)];
     for cut in 1..stream.len() {
-        let mut scene = Scene::after_hellos(&[], true, 0x1301, None);
-        let (mut waiting, mut passed, mut starts) = (Vec::new(), 0, Vec::new());
-        for piece in stream.chunks(cut) {
-            waiting.extend_from_slice(piece);
-            while !waiting.is_empty() {
-                match scene.bursts.client_sends(&waiting) {
-                    Verdict::Pass(count) => {
-                        waiting.drain(..count);
-                        passed += count;
-                    }
-                    Verdict::Turn => {
-                        starts.push(passed);
-                        scene.bursts.granted();
-                    }
-                    Verdict::More => break,
-                }
-            }
-        }
-        assert_eq!((passed, starts), (stream.len(), vec![6 + 5 + FINISHED]), "{cut}");
+        assert_eq!(starts(&sides, cut), (vec![hellos[0].len() + 6 + 5 + FINISHED], false), "{cut}");
+    }
+}
+
+/// Found by the fuzz target `tunnel` (`fuzz/seeds/tunnel/hello_shorter_than_its_record`): a record that goes on after
+/// its first message was read as one message or as two, by how much of it had come at once.
+#[test]
+fn a_hello_is_the_same_however_it_is_cut() {
+    let short = [1, 0, 0, 0];
+    let offer = samples::client("a.test", &["h2"]);
+    let longer = record(22, &[&short[..], &offer[short.len()..]].concat());
+    let after = record(23, &[0; REQUEST]);
+    let sides = [(true, &longer[..]), (true, &after)];
+    let whole = starts(&sides, usize::MAX);
+    assert_eq!(whole, (vec![longer.len()], false), "nothing is known of a hello of no bytes");
+    for cut in 1..longer.len() + after.len() {
+        assert_eq!(starts(&sides, cut), whole, "in pieces of {cut}");
     }
 }
 

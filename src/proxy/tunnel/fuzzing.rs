@@ -1,4 +1,4 @@
-//! The watcher of bursts, opened up for its fuzz target; compiled for nothing else.
+//! The watcher of bursts, opened up for its fuzz target and for tests; compiled for nothing else.
 
 use super::bursts::{Bursts, Unpaced, Verdict};
 

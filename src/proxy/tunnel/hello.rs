@@ -45,20 +45,22 @@ impl Hello {
         Hello { bytes: Vec::new(), read: false }
     }
 
-    /// A piece of it passes. `Some` once: the whole message, or an empty one if it is too long.
+    /// A piece of it passes. `Some` once: the whole message, or an empty one if it is too long. What follows the message
+    /// in the same record belongs to the next one and is left out, so that the cuts between pieces change nothing.
     pub(super) fn gather(&mut self, piece: &[u8]) -> Option<Vec<u8>> {
         if self.read {
             return None;
         }
         let room = LONGEST - self.bytes.len();
         self.bytes.extend_from_slice(&piece[..piece.len().min(room)]);
-        let whole = self.length().is_some_and(|length| length <= self.bytes.len());
-        if !whole && self.bytes.len() < LONGEST {
+        let whole = self.length().filter(|length| *length <= self.bytes.len());
+        if whole.is_none() && self.bytes.len() < LONGEST {
             return None;
         }
         self.read = true;
-        let bytes = std::mem::take(&mut self.bytes);
-        Some(if whole { bytes } else { Vec::new() })
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.truncate(whole.unwrap_or(0));
+        Some(bytes)
     }
 
     fn length(&self) -> Option<usize> {
@@ -247,6 +249,14 @@ mod tests {
         for cut in 0..server.len() {
             assert_eq!(Choice::read(&server[..cut]).filter(|_| cut != 42), None, "{cut}");
         }
+    }
+
+    /// TLS 1.2 origins send their certificate in the record of their hello.
+    #[test]
+    fn what_follows_a_hello_in_its_record_is_no_part_of_it() {
+        let without_extensions = [&[SERVER_HELLO, 0, 0, 38, 3, 3][..], &[7; 32], &[0, 0xc0, 0x2f, 0]].concat();
+        let record = [&without_extensions[..], &samples::server(true, 0x1301, Some("h2"))].concat();
+        assert_eq!(Hello::new().gather(&record), Some(without_extensions));
     }
 
     #[test]

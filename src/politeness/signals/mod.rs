@@ -9,7 +9,7 @@ mod http_date;
 mod ratelimit;
 mod retry_after;
 mod span;
-mod structured;
+pub mod structured;
 
 use std::time::Duration;
 

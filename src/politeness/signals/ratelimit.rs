@@ -9,8 +9,9 @@
 
 use std::time::Duration;
 
-use super::structured::{Member, list};
-use super::{Fields, Timestamp, span};
+use sfv::{BareItem, Dictionary, FieldType, Item, List, ListEntry};
+
+use super::{Fields, Timestamp, span, structured};
 
 /// So many requests may be sent before so much time has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,42 +63,71 @@ impl Quota {
 }
 
 fn structured(fields: &Fields<'_>, sent: Timestamp) -> Option<Said> {
-    let limits = lines(&fields.ratelimit)?;
+    let Some(limits) = field::<List>(&fields.ratelimit) else {
+        return dictionary(&field(&fields.ratelimit)?, sent);
+    };
     if limits.is_empty() {
         return None;
     }
-    if limits.iter().any(|member| member.item.starts_with("remaining=")) {
-        return dictionary(&limits, sent);
-    }
-    let policies = lines(&fields.ratelimit_policy).unwrap_or_default();
+    let policies: List = field(&fields.ratelimit_policy).unwrap_or_default();
     let mut said = Said::default();
-    for limit in limits {
-        let policy = policies.iter().find(|policy| policy.item == limit.item);
-        let unit = policy.and_then(|policy| policy.parameter("qu")).unwrap_or("requests");
-        if unit != "requests" {
+    for limit in &limits {
+        let limit = item(limit)?;
+        let policy = policies.iter().filter_map(item).find(|policy| has_name_of(policy, limit));
+        let of_policy = |key| policy.and_then(|policy| policy.params.get(key));
+        if of_policy("qu").is_some_and(|unit| structured::text(unit) != Some("requests")) {
             continue;
         }
-        let time = limit.parameter("t").or_else(|| policy.and_then(|policy| policy.parameter("w")));
-        said.add(span::whole(limit.parameter("r")?)?, reset(time, sent)?)?;
+        let time = limit.params.get("t").or_else(|| of_policy("w"));
+        said.add(whole(limit.params.get("r")?)?, wait(time, sent)?)?;
     }
     Some(said)
 }
 
-/// All members of a field that may have several lines.
-fn lines<'a>(lines: &[Option<&'a str>]) -> Option<Vec<Member<'a>>> {
-    let mut members = Vec::new();
-    for line in lines.iter().flatten() {
-        members.append(&mut list(line)?);
+/// Parses a field that may have several lines; one that is too long is no field.
+fn field<T: FieldType>(lines: &[Option<&str>]) -> Option<T> {
+    let short = lines.iter().flatten().all(|line| line.len() <= LONGEST_LINE);
+    short.then(|| structured::parse(lines.iter().flatten().copied())).flatten()
+}
+
+/// Ten times the longest seen; an origin that needs more will be learned by its refusals.
+const LONGEST_LINE: usize = 2_048;
+
+/// A list inside the list is no quota.
+fn item(member: &ListEntry) -> Option<&Item> {
+    match member {
+        ListEntry::Item(item) => Some(item),
+        ListEntry::InnerList(_) => None,
     }
-    Some(members)
+}
+
+/// Names are strings (draft 11); before that they were tokens or numbers, and some origins mix both.
+fn has_name_of(policy: &Item, limit: &Item) -> bool {
+    match (structured::text(&policy.bare_item), structured::text(&limit.bare_item)) {
+        (Some(one), Some(other)) => one == other,
+        _ => policy.bare_item == limit.bare_item,
+    }
 }
 
 /// `limit=100, remaining=50, reset=30`: one quota, a member for each of its numbers.
-fn dictionary(members: &[Member<'_>], sent: Timestamp) -> Option<Said> {
-    let number = |key: &str| members.iter().rev().find_map(|member| member.item.strip_prefix(key)?.strip_prefix('='));
+fn dictionary(members: &Dictionary, sent: Timestamp) -> Option<Said> {
+    let number = |key| members.get(key).and_then(item).map(|item| &item.bare_item);
     let mut said = Said::default();
-    said.add(span::whole(number("remaining")?)?, reset(number("reset"), sent)?)?;
+    said.add(whole(number("remaining")?)?, wait(number("reset"), sent)?)?;
     Some(said)
+}
+
+/// A count; a fraction is cut off.
+fn whole(item: &BareItem) -> Option<u64> {
+    structured::thousandths(item).map(|thousandths| thousandths / 1_000)
+}
+
+/// As [`reset`], of a typed number.
+fn wait(item: Option<&BareItem>, sent: Timestamp) -> Option<Option<Duration>> {
+    match item {
+        Some(item) => structured::thousandths(item).map(|millis| Some(span::of_millis(millis, sent))),
+        None => Some(None),
+    }
 }
 
 /// Two fields of plain numbers, or two lists of them that belong together in order.
@@ -180,6 +210,19 @@ mod tests {
         assert_eq!(said(&[("ratelimit", r#""a";r=50"#)]), Said::default(), "no window, no pace");
     }
 
+    /// Twenty quotas, an inner list as a parameter's neighbour, and what RFC 9651 added to RFC 8941.
+    #[test]
+    fn all_of_the_grammar_may_stand_beside_a_quota() {
+        let odd = r#""a";r=50;t=30;since=@1790000000;note=%"f%c3%bc%c3%bc";key=:aGk=:;ok;p=?0"#;
+        assert_eq!(said(&[("ratelimit", odd)]), left(50, 30));
+        let policy = ("ratelimit-policy", r#"("a" "b");q=9, "a";q=100;w=60"#);
+        assert_eq!(said(&[policy, ("ratelimit", r#""a";r=50"#)]), left(50, 60));
+        let many: &'static str = vec!["a;r=50;t=30"; 20].join(", ").leak();
+        assert_eq!(said(&[("ratelimit", many)]), left(50, 30));
+        let too_long: &'static str = format!("{many}, {}", "b".repeat(LONGEST_LINE)).leak();
+        assert_eq!(said(&[("ratelimit", too_long)]), Said::default());
+    }
+
     #[test]
     fn without_a_reset_only_the_end_is_news() {
         assert_eq!(said(&[("x-ratelimit-remaining", "7")]), Said::default());
@@ -190,8 +233,19 @@ mod tests {
     fn the_more_exact_dialect_wins_and_a_spoilt_one_is_passed_over() {
         let old = [("x-ratelimit-remaining", "7"), ("x-ratelimit-reset", "9")];
         assert_eq!(said(&[old[0], old[1], ("ratelimit", "a;r=1;t=2")]), left(1, 2));
-        for spoilt in ["a;r=-1;t=2", "a;t=2", "a;r=x;t=2", "a;r=1;t=-2", "a;r=9999999999;t=2", "a;r=1;t=2,", "b;r=1;t"]
-        {
+        for spoilt in [
+            "a;r=-1;t=2",
+            "a;t=2",
+            "a;r=x;t=2",
+            "a;r=1;t=-2",
+            "a;r=9999999999;t=2",
+            "a;r=1;t=2,",
+            "b;r=1;t",
+            "a;r=\"1\";t=2",
+            "(a);r=1;t=2",
+            "a;r=1;1=2",
+            "a;r=1..4;t=2",
+        ] {
             assert_eq!(said(&[old[0], old[1], ("ratelimit", spoilt)]), left(7, 9), "{spoilt}");
         }
         for (remaining, reset) in [("-1", "9"), ("many", "9"), ("7", "soon"), ("7, 8", "9"), ("9999999999", "9")] {

@@ -9,13 +9,17 @@ use super::Timestamp;
 
 /// The time from `sent` on; zero if the moment is over. Nothing for what is not a plain decimal number.
 pub(super) fn read(text: &str, sent: Timestamp) -> Option<Duration> {
-    let millis = thousandths(text)?;
+    thousandths(text).map(|millis| of_millis(millis, sent))
+}
+
+/// The same of a number in thousandths.
+pub(super) fn of_millis(millis: u64, sent: Timestamp) -> Duration {
     let seconds = millis / 1_000;
     if seconds <= A_BILLION {
-        return Some(Duration::from_millis(millis));
+        return Duration::from_millis(millis);
     }
     let moment = if seconds <= A_MILLION_MILLIONS { millis } else { seconds };
-    Some(Timestamp::from_millis(moment).since(sent))
+    Timestamp::from_millis(moment).since(sent)
 }
 
 const A_BILLION: u64 = 1_000_000_000;

@@ -261,7 +261,7 @@ impl Hop {
     }
 
     fn answer(&self, cache_ttl: Duration) -> robots::reply::Reply<'_> {
-        let (now, date) = (now(), |name| self.field(&name).map(|text| signals::date(text, now())));
+        let (now, date) = (now(), |name| self.field(&name).map(|text| signals::strict_date(text, now())));
         let fields = Fields::of(self.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
         let listening = Listening { statuses: vec![self.status], ..Listening::default() };
         robots::reply::Reply {

@@ -1,41 +1,71 @@
-//! HTTP dates: the three forms of RFC 9110, 5.6.7.
+//! HTTP dates: the three forms of RFC 9110, section 5.6.7.
 //!
-//! Promises: every valid date is read, two-digit years as the RFC says; the day of the week is not compared with the
-//! date, because a wrong name changes no time. Dates before 1970 and dates that do not exist are no dates.
+//! One parser with two contracts. Both read names of days and months and the zone in any case (RFC 9111, section 4.2 asks
+//! that of caches).
+//!
+//! | | [`strict`] | [`robust`] |
+//! |---|---|---|
+//! | for | `Expires`: what is not exactly a date means "expired" | `Retry-After`, `Date`: a wait that is not understood is a wait not kept |
+//! | spaces | where the grammar has one | one or more |
+//! | day | two digits; in asctime a space and a digit | one or two digits |
+//! | zone | `GMT` | `GMT`, `UTC` |
+//!
+//! Promises: two-digit years are placed as the RFC says. The day of the week is not compared with the date, because a
+//! wrong name changes no time. Dates before 1970 and dates that do not exist are no dates.
 
 use super::Timestamp;
 
-/// `now` places two-digit years.
-pub fn parse(text: &str, now: Timestamp) -> Option<Timestamp> {
-    if text.len() > LONGEST {
+/// Parses what the grammar allows and nothing else. `now` places two-digit years.
+pub fn strict(text: &str, now: Timestamp) -> Option<Timestamp> {
+    parse(text.split(' '), now, Contract::Strict).filter(|_| text.len() <= LONGEST)
+}
+
+/// Parses what people would take for one of the three forms. `now` places two-digit years.
+pub(super) fn robust(text: &str, now: Timestamp) -> Option<Timestamp> {
+    parse(text.split_ascii_whitespace(), now, Contract::Robust).filter(|_| text.len() <= LONGEST)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Contract {
+    Strict,
+    Robust,
+}
+
+fn parse<'a>(mut words: impl Iterator<Item = &'a str>, now: Timestamp, contract: Contract) -> Option<Timestamp> {
+    let weekday = words.next()?;
+    let Some(weekday) = weekday.strip_suffix(',') else {
+        // Sun Nov  6 08:49:37 1994
+        known(weekday, &DAYS)?;
+        let (month, day) = (words.next()?, words.next()?);
+        let day = match (day, contract) {
+            // Between two spaces that stand for a space and a digit.
+            ("", Contract::Strict) => words.next().filter(|day| day.len() == 1)?,
+            _ => two_digits(day, contract)?,
+        };
+        let (time, year) = (words.next()?, long_year(words.next()?)?);
+        return moment(day, month, year, time, words.next());
+    };
+    let date = words.next()?;
+    let (day, month, year) = if let Some((day, rest)) = date.split_once('-') {
+        // Sunday, 06-Nov-94 08:49:37 GMT
+        known(weekday, &LONG_DAYS)?;
+        let (month, year) = rest.split_once('-')?;
+        (day, month, short_year(year, now)?)
+    } else {
+        // Sun, 06 Nov 1994 08:49:37 GMT
+        known(weekday, &DAYS)?;
+        (date, words.next()?, long_year(words.next()?)?)
+    };
+    let (time, zone) = (words.next()?, words.next()?);
+    let in_utc = contract == Contract::Robust && zone.eq_ignore_ascii_case("UTC");
+    if !in_utc && !zone.eq_ignore_ascii_case("GMT") {
         return None;
     }
-    let mut words = text.split_ascii_whitespace();
-    let weekday = words.next()?;
-    let (day, month, year, time) = match weekday.strip_suffix(',') {
-        Some(weekday) => {
-            let date = words.next()?;
-            if let Some((day, rest)) = date.split_once('-') {
-                // Sunday, 06-Nov-94 08:49:37 GMT
-                let (month, year) = rest.split_once('-')?;
-                known(weekday, &LONG_DAYS)?;
-                (day, month, short_year(year, now)?, words.next()?)
-            } else {
-                // Sun, 06 Nov 1994 08:49:37 GMT
-                known(weekday, &DAYS)?;
-                (date, words.next()?, long_year(words.next()?)?, words.next()?)
-            }
-        }
-        None => {
-            // Sun Nov  6 08:49:37 1994
-            known(weekday, &DAYS)?;
-            let (month, day, time) = (words.next()?, words.next()?, words.next()?);
-            let year = long_year(words.next()?)?;
-            return moment(day, month, year, time, words.next());
-        }
-    };
-    words.next().filter(|zone| matches!(*zone, "GMT" | "UTC"))?;
-    moment(day, month, year, time, words.next())
+    moment(two_digits(day, contract)?, month, year, time, words.next())
+}
+
+fn two_digits(day: &str, contract: Contract) -> Option<&str> {
+    Some(day).filter(|day| contract == Contract::Robust || day.len() == 2)
 }
 
 /// The longest valid one, "Wednesday, 09-Nov-94 08:49:37 GMT", has 33.
@@ -46,7 +76,7 @@ const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Au
 const DAY: u64 = 86_400;
 
 fn known(name: &str, names: &[&str]) -> Option<usize> {
-    names.iter().position(|known| *known == name)
+    names.iter().position(|known| known.eq_ignore_ascii_case(name))
 }
 
 fn moment(day: &str, month: &str, year: u64, time: &str, rest: Option<&str>) -> Option<Timestamp> {
@@ -104,8 +134,10 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(1_790_000_000_000);
 
+    /// What both contracts say.
     fn seconds(text: &str) -> Option<u64> {
-        parse(text, NOW).map(|at| at.as_micros() / 1_000_000)
+        assert_eq!(strict(text, NOW), robust(text, NOW), "{text:?}");
+        strict(text, NOW).map(|at| at.as_micros() / 1_000_000)
     }
 
     #[test]
@@ -113,6 +145,43 @@ mod tests {
         assert_eq!(seconds("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
         assert_eq!(seconds("Sunday, 06-Nov-94 08:49:37 GMT"), Some(784_111_777));
         assert_eq!(seconds("Sun Nov  6 08:49:37 1994"), Some(784_111_777));
+    }
+
+    #[test]
+    fn case_does_not_matter() {
+        for text in [
+            "SUN, 06 nov 1994 08:49:37 gMT",
+            "sun, 06 NOV 1994 08:49:37 gmt",
+            "SUNDAY, 06-NOV-94 08:49:37 Gmt",
+            "suN nOv  6 08:49:37 1994",
+        ] {
+            assert_eq!(seconds(text), Some(784_111_777), "{text}");
+        }
+    }
+
+    /// What is no date by the grammar, and yet says when to come back.
+    #[test]
+    fn only_the_robust_contract_forgives() {
+        let sunday = Some(Timestamp::from_millis(784_111_777_000));
+        for text in [
+            "Sun, 06 Nov 1994 08:49:37 UTC",
+            "Sun,  06 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 08:49:37  GMT",
+            "Sun, 06 Nov 1994\t08:49:37 GMT",
+            " Sun, 06 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 08:49:37 GMT ",
+            "Sun, 6 Nov 1994 08:49:37 GMT",
+            "Sunday, 6-Nov-94 08:49:37 GMT",
+            "Sunday, 06-Nov-94 08:49:37 utc",
+            "Sun Nov 6 08:49:37 1994",
+            "Sun Nov  06 08:49:37 1994",
+            "Sun Nov   6 08:49:37 1994",
+            "Sun  Nov  6 08:49:37 1994",
+        ] {
+            assert_eq!((strict(text, NOW), robust(text, NOW)), (None, sunday), "{text:?}");
+        }
+        let later = Some(Timestamp::from_millis(784_975_777_000));
+        assert_eq!(strict("Wed Nov 16 08:49:37 1994", NOW), later);
     }
 
     #[test]

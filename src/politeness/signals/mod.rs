@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::time::Timestamp;
 
-pub use self::http_date::parse as date;
+pub use self::http_date::strict as strict_date;
 pub use self::ratelimit::Quota;
 
 /// How answers are to be read.
@@ -131,7 +131,7 @@ pub fn read(status: u16, fields: &Fields<'_>, listening: &Listening, now: Timest
     if fields.are_silent() {
         return Signals { answer: judge(status, false, &listening.statuses), ..Signals::FAILED };
     }
-    let sent = fields.date.and_then(|date| http_date::parse(date, now)).unwrap_or(now);
+    let sent = fields.date.and_then(|date| http_date::robust(date, now)).unwrap_or(now);
     // What a cache stored says nothing about now (draft 11, 7.3).
     let stored = fields.age.is_some_and(|age| age.bytes().any(|digit| digit != b'0'));
     let said = match listening.ratelimit_fields && !stored {

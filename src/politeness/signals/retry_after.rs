@@ -10,7 +10,7 @@ use super::{Timestamp, http_date, span};
 
 /// How long to stay away from when the response was `sent`.
 pub(super) fn read(text: &str, sent: Timestamp, now: Timestamp) -> Option<Duration> {
-    let wait = span::read(text, sent).or_else(|| http_date::parse(text, now).map(|until| until.since(sent)));
+    let wait = span::read(text, sent).or_else(|| http_date::robust(text, now).map(|until| until.since(sent)));
     wait.filter(|wait| !wait.is_zero())
 }
 
@@ -32,6 +32,7 @@ mod tests {
         assert_eq!(wait("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_secs(60)), "from its Date, not from now");
         assert_eq!(wait("Sunday, 06-Nov-94 08:50:37 GMT"), Some(Duration::from_secs(60)));
         assert_eq!(wait("Sun Nov  6 08:50:37 1994"), Some(Duration::from_secs(60)));
+        assert_eq!(wait("SUN, 6 Nov 1994  08:50:37 UTC"), Some(Duration::from_secs(60)), "not written by the book");
         assert_eq!(wait("1784111777"), Some(Duration::from_secs(1_000_000_000)), "the caller has the cap");
     }
 

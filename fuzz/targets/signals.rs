@@ -1,0 +1,64 @@
+//! Any response: what it says about time (Retry-After, RateLimit fields, dates) is read without a panic, and what comes
+//! of it is within bounds.
+
+#![no_main]
+
+use std::time::Duration;
+
+use curtsy::politeness::signals::structured::parse;
+use curtsy::politeness::signals::{Answer, Fields, Listening, read, strict_date};
+use curtsy::politeness::time::Timestamp;
+use libfuzzer_sys::fuzz_target;
+use sfv::{Dictionary, FieldType, Item, List};
+
+// Mon, 21 Sep 2026 14:13:20 GMT
+const NOW: Timestamp = Timestamp::from_millis(1_790_000_000_000);
+
+// A status, then fields, a line each.
+fuzz_target!(|response: &str| {
+    let mut lines = response.lines();
+    let status = lines.next().and_then(|line| line.parse().ok()).unwrap_or(429);
+    let fields: Vec<(String, &str)> = lines
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim_ascii()))
+        .collect();
+    check_response(status, &fields);
+    for (_, value) in &fields {
+        check_date(value);
+        check_structured::<List>(value);
+        check_structured::<Dictionary>(value);
+        check_structured::<Item>(value);
+    }
+});
+
+fn check_response(status: u16, fields: &[(String, &str)]) {
+    let fields = Fields::of(fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+    let listening = Listening::default();
+    let most = listening.retry_after_max;
+    let signals = read(status, &fields, &listening, NOW);
+    assert!(signals.retry_after.is_none_or(|wait| !wait.is_zero() && wait <= most));
+    assert!(signals.retry_after.is_none() || signals.answer == Answer::Throttled);
+    assert!(signals.used_up.is_none_or(|wait| wait <= most));
+    assert!(signals.quota.is_none_or(|quota| (1..=1_000_000_000).contains(&quota.remaining)));
+}
+
+/// A date by the book is a date in any case, and a Retry-After that lies ahead is waited for.
+fn check_date(value: &str) {
+    let date = strict_date(value, NOW);
+    assert_eq!(strict_date(&value.to_ascii_uppercase(), NOW), date);
+    let ahead = date.map(|date| date.since(NOW)).filter(|ahead| *ahead > Duration::ZERO);
+    if let Some(ahead) = ahead {
+        let (fields, listening) = (Fields { retry_after: Some(value), ..Fields::default() }, Listening::default());
+        let wait = read(429, &fields, &listening, NOW).retry_after;
+        assert_eq!(wait, Some(ahead.min(listening.retry_after_max)), "{value:?}");
+    }
+}
+
+/// What is read can be written, and read again.
+fn check_structured<T: FieldType + PartialEq + std::fmt::Debug>(value: &str) {
+    let Some(read) = parse::<T>([value]) else { return };
+    let written: Option<String> = read.serialize().into();
+    if let Some(written) = written {
+        assert_eq!(parse::<T>([written.as_str()]), Some(read), "{value:?}");
+    }
+}

@@ -2,7 +2,6 @@
 
 use std::thread;
 
-use crate::support::deadline::within;
 use crate::support::program::run;
 use crate::support::{Client, Curtsy, End, Hole, Origin, Program, ms, soon};
 
@@ -73,7 +72,7 @@ fn a_client_that_leaves_while_curtsy_is_connecting_is_gone_at_once() {
         client.send_head(&[&line, "Host: x"]);
         assert!(soon(|| curtsy.metric("curtsy_inflight_requests") == 1), "{line}");
         drop(client);
-        assert!(within(ms(2_000), || curtsy.metric("curtsy_inflight_requests") == 0), "{line}");
+        assert!(soon(|| curtsy.metric("curtsy_inflight_requests") == 0), "{line}");
     }
 }
 

@@ -54,6 +54,44 @@ fn every_statement_is_named_by_a_test() {
     }
 }
 
+/// What reads foreign bytes, and the fuzz target that shows it any of them.
+const FUZZED: [(&str, &str); 9] = [
+    ("chunks", "read_body"),
+    ("config", "curtsy::config"),
+    ("host", "HostKey"),
+    ("response", "curtsy::upstream::fuzzing"),
+    ("robots_match", "curtsy::politeness::robots"),
+    ("robots_parse", "curtsy::politeness::robots"),
+    ("signals", "curtsy::politeness::signals"),
+    ("target", "Target"),
+    ("tunnel", "curtsy::proxy::fuzzing"),
+];
+
+/// X62: no reader of foreign bytes panics, whatever it is given.
+#[test]
+fn every_reader_of_foreign_bytes_is_fuzzed() {
+    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
+    let manifest = fs::read_to_string(fuzz.join("Cargo.toml")).expect("fuzz/Cargo.toml is there");
+    for (target, reader) in FUZZED {
+        let text = fs::read_to_string(fuzz.join(format!("targets/{target}.rs"))).expect("the target is there");
+        assert!(text.contains(reader), "{target} does not show anything to {reader}");
+        assert!(manifest.contains(&format!("name = \"{target}\"")), "fuzz/Cargo.toml does not build {target}");
+    }
+    let targets = fs::read_dir(fuzz.join("targets")).expect("a readable folder").count();
+    assert!(targets >= FUZZED.len(), "{targets} targets");
+}
+
+/// A test that sleeps until something has happened fails on a busy machine; `support/deadline.rs` has what to use instead.
+#[test]
+fn no_test_sleeps_to_wait_for_something() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    for entry in fs::read_dir(folder).expect("the sources are where the tests are") {
+        let path = entry.expect("a readable folder").path();
+        let text = if path.is_file() { fs::read_to_string(&path).expect("sources are text") } else { String::new() };
+        assert!(!text.contains(&["thread::", "sleep("].concat()), "{} sleeps", path.display());
+    }
+}
+
 fn required() -> impl Iterator<Item = String> {
     REQUIRED
         .into_iter()

@@ -347,7 +347,7 @@ fn a_url_is_explained_before_it_is_asked_for() {
     assert_eq!(told["known"]["delay_ms"], 2000);
     let watch = Stopwatch::start();
     let answer = curtsy.get(&origin.url("/page"));
-    assert!(watch.elapsed() + ms(100) >= ms(wait) && watch.elapsed() <= ms(wait) + ms(500), "{:?}", watch.elapsed());
+    assert!(watch.elapsed() + ms(100) >= ms(wait) && watch.elapsed() <= ms(wait) + ms(10_000), "{:?}", watch.elapsed());
     assert!(answer.value("curtsy").contains("delay=2.000, why=robots"), "{}", answer.head());
 
     let denied = explain(&curtsy, &origin.url("/private/x"));

@@ -230,7 +230,6 @@ fn goaway_lets_what_was_begun_end() {
             visitor.send(frame(HEADERS, END_HEADERS, stream, OK));
             visitor.send(goaway(stream));
             visitor.send(frame(DATA, 0, stream, b"hel"));
-            thread::sleep(ms(100));
             visitor.send(frame(DATA, END_STREAM, stream, b"lo"));
             visitor.linger();
         } else {
@@ -281,7 +280,7 @@ fn the_one_that_opens_the_connection_may_leave() {
     opener.send_head(&[&line, "Host: x"]);
     assert!(crate::support::soon(|| origin.connections() == 1));
     other.send_head(&[&line, "Host: x"]);
-    thread::sleep(ms(100));
+    assert!(crate::support::soon(|| curtsy.metric("curtsy_inflight_requests") == 2));
     assert_eq!(origin.connections(), 1, "the second waits for the first");
     opener.reset();
     assert_eq!(other.response().text(), "hello");
@@ -329,7 +328,7 @@ fn a_connection_that_hangs_is_not_waited_for_by_all() {
 fn an_origin_that_hangs_costs_everybody_the_same_time() {
     let authority = Authority::new();
     let origin = Origin::scripted(|visitor| _ = visitor.linger());
-    let curtsy = trusting(&authority, |config| config.upstream.connect_timeout = ms(400));
+    let curtsy = trusting(&authority, |config| config.upstream.connect_timeout = ms(2_000));
     let watch = Stopwatch::start();
     let asking = |_| {
         let (mut client, line) = (curtsy.client(), format!("GET {} HTTP/1.1", https(&origin, "/")));
@@ -339,7 +338,7 @@ fn an_origin_that_hangs_costs_everybody_the_same_time() {
     for each in asking {
         assert_eq!(each.join().unwrap(), 504);
     }
-    assert!(watch.elapsed() < ms(2500), "{:?}", watch.elapsed());
+    assert!(watch.elapsed() < ms(15_000), "{:?}", watch.elapsed());
 }
 
 /// What comes of one GET to an origin that misbehaves, while another origin is visited.
@@ -565,7 +564,9 @@ fn an_upload_that_is_not_taken_is_given_up() {
 #[test]
 fn a_connection_that_is_clogged_takes_no_request() {
     let authority = Authority::new();
-    let origin = mute(&authority, |visitor| {
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = std::sync::Mutex::new(ended);
+    let origin = mute(&authority, move |visitor| {
         if visitor.read_exactly(24).is_err() {
             return;
         }
@@ -577,19 +578,20 @@ fn a_connection_that_is_clogged_takes_no_request() {
         }
         visitor.small_window();
         next_request(visitor);
-        thread::sleep(ms(4000));
+        // Reads no more, and keeps the connection until the test is over.
+        let _ = ended.lock().unwrap().recv();
     });
-    let curtsy = trusting(&authority, |config| config.upstream.idle_timeout = ms(2500));
+    let curtsy = trusting(&authority, |config| config.upstream.idle_timeout = PATIENCE * 2);
     let mut upload = curtsy.client();
     upload.patience(ms(700));
     upload.send(head(&[&format!("POST {} HTTP/1.1", https(&origin, "/")), "Host: x", "Content-Length: 100000000"]));
     let piece = vec![0; 64 * 1024];
     let sent = (0..1500).take_while(|_| upload.send(&piece)).count() * piece.len();
     assert!(sent < 50_000_000, "{sent} bytes were taken for an origin that takes nothing");
-    let watch = Stopwatch::start();
+    // Within the client's patience, which is half of curtsy's with the clogged connection.
     assert_eq!(get(&mut curtsy.client(), &origin).text(), "hello");
-    assert!(watch.elapsed() < ms(1500), "{:?}", watch.elapsed());
     assert_eq!(origin.connections(), 2);
+    drop(end);
 }
 
 /// Issue 7: a slow origin slows its client: what curtsy takes in advance is bounded.

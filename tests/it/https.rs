@@ -10,7 +10,7 @@ use rustls::{HandshakeKind, ServerConfig};
 
 use crate::support::client::head;
 use crate::support::tls_origin::{HERE, asking_for_certificates, https, old, origin, self_signed};
-use crate::support::{Authority, Curtsy, End, HELLO, Message, Origin, PATIENCE, Stopwatch, Visitor, ms, soon};
+use crate::support::{Authority, Curtsy, End, HELLO, Message, Origin, PATIENCE, Stopwatch, Visitor, ms, pause, soon};
 
 fn trusting(authority: &Authority) -> Curtsy {
     let roots = vec![authority.file()];
@@ -181,7 +181,7 @@ fn slow_handshakes_compress_no_gap() {
     let origin = Origin::scripted(move |visitor| {
         // Only the first is slow: were its turn claimed before, the second would come right behind it.
         if visitor.number == 0 {
-            thread::sleep(ms(300));
+            pause(ms(300));
         }
         if visitor.start_tls(&server) && visitor.request().is_some() {
             book.lock().unwrap().push(watch.at(visitor.arrived()));

@@ -580,7 +580,7 @@ fn a_client_that_leaves_while_it_waits_costs_no_turn() {
     let origin = authority.origin(hello);
     let curtsy = intercepting(&authority, |config| {
         config.politeness.mode = Mode::Enforce;
-        config.politeness.delay = ms(400);
+        config.politeness.delay = ms(5_000);
     });
     assert_eq!(ask(&curtsy, &origin, "/first").status(), 200);
     let mut leaving = inside(&curtsy, "localhost", origin.port());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use curtsy::config::{Config, Mode, RobotsMode};
 
-use crate::support::{Curtsy, HELLO, Hole, Message, Origin, Stopwatch, Visitor, ms};
+use crate::support::{Curtsy, HELLO, Hole, Message, Origin, Stopwatch, Visitor, ms, soon};
 
 /// Answers by number: what to say to the n-th request, from 0.
 struct Moody {
@@ -140,8 +140,11 @@ fn what_cannot_be_tried_again_passes_through() {
 /// Twenty refusals of one burst are one event.
 #[test]
 fn a_burst_of_refusals_raises_the_delay_once() {
-    let moody = Moody::with(|number| {
-        thread::sleep(ms(300));
+    let arrived = AtomicUsize::new(0);
+    let moody = Moody::with(move |number| {
+        // None is answered before all are here.
+        arrived.fetch_add(1, Ordering::Relaxed);
+        assert!(soon(|| arrived.load(Ordering::Relaxed) >= 20));
         if number < 20 { refusal("") } else { HELLO.to_owned() }
     });
     let curtsy = learning(|config| {
@@ -233,15 +236,14 @@ fn a_broken_host_is_tried_and_closes_the_breaker_when_it_is_well() {
     let curtsy = learning(|config| {
         config.politeness.delay = Duration::ZERO;
         config.breaker.failures = 3;
-        config.breaker.cooldown = ms(1_000);
+        config.breaker.cooldown = ms(3_000);
     });
     let url = moody.origin.url("/");
     for _ in 0..3 {
         assert_eq!(curtsy.get(&url).status(), 500);
     }
     assert_eq!(curtsy.get(&url).refusal(), "breaker-open");
-    thread::sleep(ms(1_100));
-    assert_eq!(curtsy.get(&url).status(), 200);
+    assert!(soon(|| curtsy.get(&url).status() == 200), "it is never tried again");
     assert_eq!(curtsy.get(&url).status(), 200);
 }
 

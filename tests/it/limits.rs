@@ -3,8 +3,8 @@
 use std::sync::mpsc;
 
 use crate::support::client::head;
-use crate::support::deadline::{Stopwatch, within};
-use crate::support::{Curtsy, End, Origin, PATIENCE, ms, soon};
+use crate::support::deadline::Stopwatch;
+use crate::support::{Curtsy, End, Origin, PATIENCE, ms, pause, soon};
 
 /// X33
 #[test]
@@ -24,8 +24,11 @@ fn a_head_that_trickles_is_cut_off() {
     let curtsy = Curtsy::with(|config| config.limits.head_timeout = ms(300));
     let (mut client, watch) = (curtsy.client(), Stopwatch::start());
     client.send("GET http://a.test/ HTTP/1.1\r\n");
-    assert!(soon(|| !within(ms(20), || false) && !client.send("X-A: b\r\n")));
-    assert!(watch.elapsed() < ms(3_000), "{:?}", watch.elapsed());
+    assert!(soon(|| {
+        pause(ms(20));
+        true
+    } && !client.send("X-A: b\r\n")));
+    assert!(watch.elapsed() < ms(15_000), "{:?}", watch.elapsed());
 }
 
 /// X33
@@ -49,13 +52,13 @@ fn a_connection_that_never_asks_is_closed() {
 fn a_client_that_waits_for_its_answer_is_not_idle() {
     let origin = Origin::scripted(|visitor| {
         visitor.request();
-        within(ms(600), || false);
+        pause(ms(3_000));
         visitor.send(crate::support::origin::HELLO);
     });
     let curtsy = Curtsy::with(|config| {
-        config.limits.client_idle = ms(150);
-        config.limits.head_timeout = ms(150);
-        config.limits.client_stall = ms(150);
+        config.limits.client_idle = ms(1_500);
+        config.limits.head_timeout = ms(1_500);
+        config.limits.client_stall = ms(1_500);
     });
     assert_eq!(curtsy.get(&origin.url("/")).text(), "hello");
 }
@@ -92,7 +95,7 @@ fn a_client_that_stops_reading_loses_the_origins_connection() {
     let watch = Stopwatch::start();
     client.send_head(&[&origin.get("/"), "Host: x"]);
     end.recv_timeout(PATIENCE).expect("curtsy gives it up");
-    assert!(watch.elapsed() < ms(5_000), "{:?}", watch.elapsed());
+    assert!(watch.elapsed() < ms(15_000), "{:?}", watch.elapsed());
 }
 
 /// X35

@@ -7,7 +7,7 @@ use std::time::Duration;
 use curtsy::config::{Config, Mode, RobotsMode};
 
 use crate::support::tls_origin::https;
-use crate::support::{Authority, Curtsy, HELLO, Message, Origin, Stopwatch, Visitor, ms};
+use crate::support::{Authority, Curtsy, HELLO, Message, Origin, Stopwatch, Visitor, ms, soon};
 
 const MISSING: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
 
@@ -37,6 +37,10 @@ impl Diary {
         found.unwrap_or_else(|| panic!("no {beginning} in {lines:?}")).1
     }
 
+    fn wait_for(&self, line: &str) {
+        assert!(soon(|| self.count(line) > 0), "{line} never came");
+    }
+
     fn count(&self, beginning: &str) -> usize {
         let lines = self.lines.lock().expect("no test thread has panicked");
         lines.iter().filter(|(line, _)| line.starts_with(beginning)).count()
@@ -52,7 +56,7 @@ fn paced(change: impl FnOnce(&mut Config)) -> Curtsy {
     })
 }
 
-/// Has no robots.txt, and refuses every page after a while, for two seconds.
+/// Has no robots.txt, and refuses every page for two seconds, but not before another origin is "opening".
 fn cross(diary: &Diary) -> Origin {
     let diary = diary.clone();
     Origin::scripted(move |visitor| {
@@ -61,24 +65,43 @@ fn cross(diary: &Diary) -> Origin {
                 visitor.send(MISSING.as_bytes());
                 continue;
             }
-            thread::sleep(ms(400));
+            diary.write("asked", diary.watch.at(request.at));
+            diary.wait_for("opening");
             diary.write("refused", diary.watch.elapsed());
             visitor.send(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n");
         }
     })
 }
 
-/// An origin under TLS whose connections from number `slow` on take 600 ms to open.
-fn slow_to_open(authority: &Authority, slow: usize, script: impl Fn(&mut Visitor) + Send + Sync + 'static) -> Origin {
-    let server = authority.server();
+/// An origin under TLS whose connections from number `slow` on are "opening" until curtsy is "held".
+fn slow_to_open(
+    diary: &Diary,
+    authority: &Authority,
+    slow: usize,
+    script: impl Fn(&mut Visitor) + Send + Sync + 'static,
+) -> Origin {
+    let (diary, server) = (diary.clone(), authority.server());
     Origin::scripted(move |visitor| {
         if visitor.number >= slow {
-            thread::sleep(ms(600));
+            diary.write("opening", diary.watch.elapsed());
+            diary.wait_for("held");
         }
         if visitor.start_tls(&server) {
             script(visitor);
         }
     })
+}
+
+/// Asks the cross origin, which has the request when this returns; once curtsy has passed its answer on, it is "held".
+fn refused(curtsy: &Curtsy, cross: &Origin, diary: &Diary) -> thread::JoinHandle<u16> {
+    let (mut client, line, notes) = (curtsy.client(), cross.get("/"), diary.clone());
+    let other = thread::spawn(move || {
+        let status = client.ask(&[&line]).status();
+        notes.write("held", notes.watch.elapsed());
+        status
+    });
+    diary.wait_for("asked");
+    other
 }
 
 /// The turn is not kept while a dead connection is replaced: the host may be held by then.
@@ -92,16 +115,14 @@ fn a_request_whose_connection_had_died_is_not_sent_into_a_hold() {
     let cross = cross(&diary);
     let notes = diary.clone();
     // Answers once on each connection and hangs up without saying so.
-    let origin = slow_to_open(&authority, 1, move |visitor| {
+    let origin = slow_to_open(&diary, &authority, 1, move |visitor| {
         if let Some(request) = visitor.request() {
             notes.note(&request);
             visitor.send(HELLO.as_bytes());
         }
     });
     assert_eq!(curtsy.get(&https(&origin, "/1")).status(), 200);
-    let (mut client, line) = (curtsy.client(), cross.get("/"));
-    let other = thread::spawn(move || client.ask(&[&line]).status());
-    thread::sleep(ms(200));
+    let other = refused(&curtsy, &cross, &diary);
     assert_eq!(curtsy.get(&https(&origin, "/2")).status(), 200);
     assert_eq!(other.join().expect("an answer"), 429);
     let gap = diary.when("GET /2 ").saturating_sub(diary.when("refused"));
@@ -118,15 +139,13 @@ fn robots_txt_is_not_fetched_from_a_host_that_is_held_meanwhile() {
     });
     let cross = cross(&diary);
     let notes = diary.clone();
-    let origin = slow_to_open(&authority, 0, move |visitor| {
+    let origin = slow_to_open(&diary, &authority, 0, move |visitor| {
         while let Some(request) = visitor.request() {
             notes.note(&request);
             visitor.send(MISSING.as_bytes());
         }
     });
-    let (mut client, line) = (curtsy.client(), cross.get("/"));
-    let other = thread::spawn(move || client.ask(&[&line]).status());
-    thread::sleep(ms(200));
+    let other = refused(&curtsy, &cross, &diary);
     assert_eq!(curtsy.get(&https(&origin, "/")).status(), 404);
     assert_eq!(other.join().expect("an answer"), 429);
     let gap = diary.when("GET /robots.txt ").saturating_sub(diary.when("refused"));
@@ -191,15 +210,23 @@ fn a_robots_txt_that_fails_closes_no_breaker() {
         config.robots.mode = RobotsMode::Enforce;
         config.robots.takes_turn = true;
         config.breaker.failures = 3;
-        config.breaker.cooldown = ms(1_000);
+        config.breaker.cooldown = ms(3_000);
     });
     for _ in 0..3 {
         assert_eq!(curtsy.get(&one.url("/")).status(), 500);
     }
     assert_eq!(curtsy.get(&one.url("/")).refusal(), "breaker-open");
-    thread::sleep(ms(1_100));
-    assert_eq!(curtsy.get(&other.url("/")).refusal(), "robots-unreachable");
+    // The first answer that is no refusal of the breaker's.
+    let tried = |origin: &Origin| {
+        let mut answer = curtsy.get(&origin.url("/"));
+        assert!(soon(|| answer.refusal() != "breaker-open" || {
+            answer = curtsy.get(&origin.url("/"));
+            false
+        }));
+        answer
+    };
+    assert_eq!(tried(&other).refusal(), "robots-unreachable");
     // That was another origin: the trial of the first is still to come, and fails.
-    assert_eq!(curtsy.get(&one.url("/")).status(), 500);
+    assert_eq!(tried(&one).status(), 500);
     assert_eq!(curtsy.get(&one.url("/")).refusal(), "breaker-open");
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use curtsy::config::{Config, HostPattern, HostRule, Key, Mode, ResponseHeaders};
 
-use crate::support::{Client, Curtsy, HELLO, Hole, Message, Origin, ROOM, Stopwatch, Visitor, expect_gaps, ms, soon};
+use crate::support::{
+    Client, Curtsy, HELLO, Hole, Message, Origin, ROOM, Stopwatch, Visitor, expect_gaps, ms, pause, soon,
+};
 
 const DELAY: Duration = ms(250);
 
@@ -60,7 +62,7 @@ fn noting(book: Arrivals, watch: Stopwatch, thinking: Duration) -> impl Fn(&mut 
     move |visitor| {
         while let Some(request) = visitor.request() {
             book.lock().expect("no test thread has panicked").push((watch.at(request.at), request.line()));
-            thread::sleep(thinking);
+            pause(thinking);
             visitor.send(HELLO.as_bytes());
         }
     }
@@ -90,11 +92,11 @@ fn expect_no_violation(curtsy: &Curtsy) {
 
 #[test]
 fn first_request_is_not_delayed() {
-    let (watch, curtsy) = (Stopwatch::start(), paced(ms(5000), |_| {}));
+    let (watch, curtsy) = (Stopwatch::start(), paced(ms(60_000), |_| {}));
     let book = Guestbook::open(watch);
     let asked = watch.elapsed();
     assert_eq!(curtsy.get(&book.origin.url("/")).status(), 200);
-    assert!(book.times()[0] - asked < ms(2000));
+    assert!(book.times()[0] - asked < ms(30_000));
 }
 
 #[test]
@@ -104,28 +106,28 @@ fn second_within_the_interval_waits_and_after_it_does_not() {
     curtsy.get(&book.origin.url("/1"));
     curtsy.get(&book.origin.url("/2"));
     book.expect_gaps(DELAY);
-    thread::sleep(DELAY * 2);
-    let asked = watch.elapsed();
-    curtsy.get(&book.origin.url("/3"));
-    assert!(book.times()[2] - asked < DELAY, "{:?} after asking", book.times()[2] - asked);
+    pause(DELAY * 2);
+    let now_or_never = curtsy.ask(&[&book.origin.get("/3"), "Host: x", "Curtsy-Max-Wait: 0"]);
+    assert_eq!(now_or_never.status(), 200, "{}", now_or_never.text());
     expect_no_violation(&curtsy);
 }
 
-/// Arrivals at 0, 0.5 and 1.2 of a delay start at 0, 1 and 2.
+/// Arrivals at 0, 0.5 and 1.2 of a delay start at 0, 1 and 2 at the earliest; that they start no later is tested with a
+/// clock that does not move by itself (`turns_tests.rs`).
 #[test]
 fn starts_keep_the_grid_of_the_first() {
     let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |_| {}));
     let book = Guestbook::open(watch);
     let first = visit(&curtsy, book.origin.url("/"), &[]);
-    thread::sleep(DELAY / 2);
+    pause(DELAY / 2);
     let second = visit(&curtsy, book.origin.url("/"), &[]);
-    thread::sleep(DELAY * 7 / 10);
+    pause(DELAY * 7 / 10);
     let third = visit(&curtsy, book.origin.url("/"), &[]);
     for visit in [first, second, third] {
         assert_eq!(visit.join().unwrap().status(), 200);
     }
     let times = book.times();
-    assert!(times[2] - times[0] + ROOM >= DELAY * 2 && times[2] - times[0] < DELAY * 3, "{times:?}");
+    assert!(times[2] - times[0] + ROOM >= DELAY * 2, "{times:?}");
     book.expect_gaps(DELAY);
 }
 
@@ -140,19 +142,19 @@ fn five_at_once_start_one_delay_apart() {
     expect_no_violation(&curtsy);
     book.expect_gaps(DELAY);
     let times = book.times();
-    assert!(times[4] - times[0] < DELAY * 7, "the line lost time: {times:?}");
+    assert!(times[4] - times[0] < DELAY * 4 + ms(10_000), "the line lost time: {times:?}");
 }
 
 #[test]
 fn different_hosts_do_not_wait_for_each_other() {
-    let (watch, curtsy) = (Stopwatch::start(), paced(ms(5000), |_| {}));
+    let (watch, curtsy) = (Stopwatch::start(), paced(ms(60_000), |_| {}));
     let books: Vec<_> = (1..=8).map(|n| Guestbook::on(&format!("127.0.7.{n}"), watch, Duration::ZERO)).collect();
     let asked = watch.elapsed();
     let visits: Vec<_> = books.iter().map(|book| visit(&curtsy, book.origin.url("/"), &[])).collect();
     for visit in visits {
         assert_eq!(visit.join().unwrap().status(), 200);
     }
-    assert!(watch.elapsed() - asked < ms(4000));
+    assert!(watch.elapsed() - asked < ms(30_000));
 }
 
 /// X67: spellings of one host share one budget.
@@ -199,7 +201,7 @@ fn zero_turns_spacing_off() {
         curtsy.get(&book.origin.url("/"));
     }
     assert_eq!(book.times().len(), 20);
-    assert!(watch.elapsed() < ms(5000));
+    assert!(watch.elapsed() < ms(15_000));
 }
 
 /// The refusal comes at once, with a time that is true.
@@ -212,7 +214,7 @@ fn who_would_wait_too_long_is_told_when_to_come_back() {
     assert_eq!((refusal.status(), refusal.refusal().as_str()), (429, "wait-too-long"));
     let seconds: u64 = refusal.value("Retry-After").parse().unwrap();
     assert!((1..=3).contains(&seconds), "{seconds}");
-    thread::sleep(Duration::from_secs(seconds));
+    pause(Duration::from_secs(seconds));
     let answer = curtsy.ask(&[&book.origin.get("/"), "Host: x", "Curtsy-Max-Wait: 0"]);
     assert_eq!(answer.status(), 200);
     book.expect_gaps(ms(1500));
@@ -220,7 +222,7 @@ fn who_would_wait_too_long_is_told_when_to_come_back() {
 
 #[test]
 fn prefer_wait_bounds_the_wait_too() {
-    let curtsy = paced(ms(5000), |_| {});
+    let curtsy = paced(ms(60_000), |_| {});
     let origin = Origin::hello();
     curtsy.get(&origin.url("/"));
     assert_eq!(curtsy.ask(&[&origin.get("/"), "Host: x", "Prefer: wait=2"]).refusal(), "wait-too-long");
@@ -242,7 +244,7 @@ fn a_full_queue_refuses_the_next() {
 /// A client that leaves gives its place back at once and spends no turn.
 #[test]
 fn a_hundred_who_leave_delay_nobody() {
-    let (watch, curtsy) = (Stopwatch::start(), paced(ms(1000), |_| {}));
+    let (watch, curtsy) = (Stopwatch::start(), paced(ms(5_000), |config| config.politeness.max_wait = ms(3_600_000)));
     let book = Guestbook::open(watch);
     curtsy.get(&book.origin.url("/first"));
     let line = book.origin.get("/ghost");
@@ -259,7 +261,7 @@ fn a_hundred_who_leave_delay_nobody() {
     assert_eq!(curtsy.get(&book.origin.url("/last")).status(), 200);
     let times = book.times();
     assert_eq!(times.len(), 2, "a ghost was sent: {:?}", book.lines());
-    assert!(times[1] - times[0] < ms(3000), "{times:?}");
+    assert!(times[1] - times[0] < ms(20_000), "{times:?}");
 }
 
 /// X65: one client's line is no other client's wait.
@@ -297,18 +299,18 @@ fn no_more_than_concurrency_are_in_flight() {
 
 #[test]
 fn report_mode_forwards_at_once_and_tells_what_it_would_have_done() {
-    let curtsy = paced(ms(10_000), |config| config.politeness.mode = Mode::Report);
+    let curtsy = paced(ms(60_000), |config| config.politeness.mode = Mode::Report);
     let (watch, origin) = (Stopwatch::start(), Origin::hello());
     let told: Vec<String> = (0..3).map(|_| curtsy.get(&origin.url("/")).value("Curtsy")).collect();
     let took = watch.elapsed();
-    assert!(took < ms(5000));
+    assert!(took < ms(30_000));
     let would_wait = |told: &String| {
         let seconds = told.rsplit_once("would-wait=").and_then(|(_, seconds)| seconds.parse().ok());
         Duration::from_secs_f64(seconds.unwrap_or_else(|| panic!("{told}")))
     };
     let would: Vec<Duration> = told.iter().map(would_wait).collect();
     assert_eq!(would[0], ms(0), "{told:?}");
-    for (visit, turn) in [(1, ms(10_000)), (2, ms(20_000))] {
+    for (visit, turn) in [(1, ms(60_000)), (2, ms(120_000))] {
         assert!(would[visit] <= turn && would[visit] + took >= turn, "{told:?} in {took:?}");
     }
     assert_eq!(curtsy.metric("curtsy_would_wait_seconds_count"), 3);
@@ -322,7 +324,7 @@ fn report_mode_counts_waiting_for_a_place() {
         config.politeness.mode = Mode::Report;
         config.politeness.concurrency = 1;
     });
-    let book = Guestbook::on("127.0.7.30", Stopwatch::start(), ms(600));
+    let book = Guestbook::on("127.0.7.30", Stopwatch::start(), ms(3_000));
     // One after the other, so that they are sent in the order they came.
     let come = |number: usize| {
         let visit = visit(&curtsy, book.origin.url("/"), &[]);
@@ -339,8 +341,8 @@ fn report_mode_counts_waiting_for_a_place() {
         .collect();
     told.sort_by(f64::total_cmp);
     let times = book.times();
-    assert!(times[2] - times[0] < ms(500), "not forwarded at once: {times:?}");
-    assert!(told[0] < 0.1 && (0.3..1.1).contains(&told[1]) && (0.9..2.0).contains(&told[2]), "{told:?}");
+    assert!(times[2] - times[0] < ms(2_500), "not forwarded at once: {times:?}");
+    assert!(told[0] < 0.5 && (1.5..5.5).contains(&told[1]) && (4.5..10.0).contains(&told[2]), "{told:?}");
     assert_eq!(curtsy.metric("curtsy_requests_would_wait_total"), 2);
 }
 
@@ -497,7 +499,9 @@ fn handshakes_that_hang_compress_no_gap() {
     let (watch, hole, delay) = (Stopwatch::start(), Hole::silent(), ms(500));
     let curtsy = paced(delay, |_| ());
     let visits: Vec<_> = (0..3).map(|_| visit(&curtsy, hole.url(), &[])).collect();
-    thread::sleep(ms(300));
+    // All three are on their way before the hole opens.
+    assert!(soon(|| curtsy.metric("curtsy_inflight_requests") == 3));
+    pause(ms(300));
     let book = Guestbook::behind(hole, watch);
     for visit in visits {
         assert_eq!(visit.join().expect("an answer").status(), 200);

@@ -1,12 +1,11 @@
 //! Quotas at the door: how fast one client may ask, and all of them together.
 
 use std::num::NonZeroU32;
-use std::thread;
 use std::time::Duration;
 
 use curtsy::config::{Mode, Quota};
 
-use crate::support::{Curtsy, End, Message, Origin};
+use crate::support::{Curtsy, End, Message, Origin, pause};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -47,7 +46,7 @@ fn who_comes_back_when_told_gets_in() {
     assert_eq!(curtsy.get(&origin.url("/")).status(), 200);
     let refusal = curtsy.get(&origin.url("/"));
     expect_over(&refusal);
-    thread::sleep(Duration::from_secs(refusal.value("Retry-After").parse().unwrap()));
+    pause(Duration::from_secs(refusal.value("Retry-After").parse().unwrap()));
     assert_eq!(curtsy.get(&origin.url("/")).status(), 200);
 }
 

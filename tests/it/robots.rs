@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use curtsy::config::{Config, Destination, HostPattern, HostRule, Mode, OnUnreachable, RobotsMode};
 
-use crate::support::{Authority, Curtsy, HELLO, Message, Origin, Stopwatch, Visitor, ms, soon};
+use crate::support::{Authority, Curtsy, HELLO, Message, Origin, Stopwatch, Visitor, ms, pause, soon};
 
 /// An origin with a robots.txt that can change, and pages.
 struct Site {
@@ -70,7 +70,7 @@ impl File {
         while let Some(request) = visitor.request() {
             if request.line().starts_with("GET /robots.txt ") {
                 self.fetches.fetch_add(1, Ordering::Relaxed);
-                thread::sleep(*self.slowness.lock().expect("no test thread has panicked"));
+                pause(*self.slowness.lock().expect("no test thread has panicked"));
                 visitor.send(self.response().as_bytes());
             } else {
                 visitor.send(HELLO.as_bytes());
@@ -336,14 +336,14 @@ fn the_fetch_takes_a_turn_only_if_it_is_told_to() {
         let site = Site::with("");
         let curtsy = obedient(|config| {
             config.politeness.mode = Mode::Enforce;
-            config.politeness.delay = ms(600);
+            config.politeness.delay = ms(3_000);
             config.robots.takes_turn = takes_turn;
         });
         assert_eq!(curtsy.get(&site.origin.url("/page")).status(), 200);
         watch.elapsed()
     };
-    assert!(pages(true) >= ms(600));
-    assert!(pages(false) < ms(600));
+    assert!(pages(true) >= ms(3_000));
+    assert!(pages(false) < ms(3_000));
 }
 
 #[test]

@@ -3,7 +3,6 @@
 //! Issue 6, items 5 and 6. Offline, the commands get a configuration whose admin listener is off.
 
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -36,18 +35,14 @@ fn start(state: &Path, settings: &str) -> Program {
     Program::start(&top, "")
 }
 
-fn admin(program: &Program) -> SocketAddr {
-    program.event("ready").expect("it is ready")["admin"].as_str().expect("an address").parse().expect("an address")
-}
-
 /// A command about a running curtsy.
 fn online(program: &Program, arguments: &[&str]) -> (i32, String) {
-    run(&[arguments, &["--admin", &format!("http://{}", admin(program))]].concat())
+    run(&[arguments, &["--admin", &format!("http://{}", program.admin())]].concat())
 }
 
 fn host(program: &Program, name: &str) -> Value {
     let line = format!("GET /api/v1/hosts/{name} HTTP/1.1");
-    let answer = Client::connect(admin(program)).ask(&[&line, "Host: localhost", "Connection: close"]);
+    let answer = Client::connect(program.admin()).ask(&[&line, "Host: localhost", "Connection: close"]);
     assert_eq!(answer.status(), 200, "{}", answer.text());
     serde_json::from_str(&answer.text()).expect("JSON")
 }
@@ -197,7 +192,7 @@ fn a_bad_line_is_named_and_changes_nothing() {
     says(&printed, &expected);
     assert_eq!(online(&program, &["host", "a.test"]).0, 1);
     // A sender that leaves in the middle of an import has not sent it.
-    let mut client = Client::connect(admin(&program));
+    let mut client = Client::connect(program.admin());
     let fields = "Host: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: 1000";
     client.send(format!("POST /api/v1/state HTTP/1.1\r\n{fields}\r\n\r\n{HEAD}{good}"));
     drop(client);
@@ -210,7 +205,7 @@ fn only_the_operator_exports_and_imports() {
     let state = directory();
     let program = start(state.path(), "metrics.token = \"secret\"");
     let post = |fields: &str| -> Message {
-        let mut client = Client::connect(admin(&program));
+        let mut client = Client::connect(program.admin());
         let length = HEAD.len();
         client.send(format!(
             "POST /api/v1/state HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n{fields}\r\n{HEAD}"
@@ -225,7 +220,7 @@ fn only_the_operator_exports_and_imports() {
     assert_eq!(post(&format!("{token}{kind}Sec-Fetch-Site: cross-site\r\n")).status(), 403);
     let export = |fields: &[&str]| {
         let lines = [&["GET /api/v1/state HTTP/1.1", "Host: localhost"], fields].concat();
-        Client::connect(admin(&program)).ask(&lines)
+        Client::connect(program.admin()).ask(&lines)
     };
     assert_eq!(export(&[]).status(), 401);
     let all = export(&["Authorization: Bearer secret"]);
@@ -297,7 +292,7 @@ fn what_people_ended_stays_ended() {
     assert_eq!(online(&program, &["client", "bot", "stop", "--until", "1h"]).0, 0);
     assert_eq!(online(&program, &["host", "127.0.0.1", "pause", "--until", "1h"]).0, 0);
     let until = host(&program, "127.0.0.1")["paused_until"].clone();
-    std::thread::sleep(crate::support::ms(2_000));
+    program.wait_for_disk();
     program.kill();
     let program = start(state.path(), "");
     let asked = format!("GET {} HTTP/1.1", origin.url("/"));
@@ -325,7 +320,7 @@ fn a_disk_that_can_only_be_read_is_read() {
         if killed {
             let program = start(state.path(), "");
             assert_eq!(online(&program, &["host", "c.test", "pause"]).0, 0);
-            std::thread::sleep(crate::support::ms(2_000));
+            program.wait_for_disk();
             program.kill();
         }
         let Some(command) = read_only(state.path()) else { return };
@@ -340,7 +335,7 @@ fn a_disk_that_can_only_be_read_is_read() {
             assert_eq!(host(&program, "c.test")["paused"], true, "what is in the log counts");
         }
         assert_eq!(online(&program, &["host", "b.test", "resume"]).0, 0);
-        assert!(metric(&program, "curtsy_store_write_failures_total") > 0);
+        assert!(program.metric("curtsy_store_write_failures_total") > 0);
         program.stop();
     }
     assert_eq!(host(&start(state.path(), ""), "b.test")["paused"], true, "nothing was kept");
@@ -361,13 +356,6 @@ fn read_only(state: &Path) -> Option<Command> {
         return None;
     }
     Some(apart(&format!("{mount} && exec \"$0\" \"$@\"")))
-}
-
-fn metric(program: &Program, series: &str) -> u64 {
-    let lines = ["GET /metrics HTTP/1.1", "Host: localhost", "Connection: close"];
-    let page = Client::connect(admin(program)).ask(&lines).text();
-    let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {series} in\n{page}"))
 }
 
 /// Item 4: no request is lost, none comes earlier, and when there is space again all is written.
@@ -396,8 +384,8 @@ fn a_disk_that_becomes_full_costs_nothing_but_the_writing() {
     }
     assert!(begun.elapsed() >= crate::support::ms(890), "{:?}", begun.elapsed());
     assert!(soon(|| program.event("state.unwritten").is_some()), "it does not say so");
-    assert!(metric(&program, "curtsy_store_write_failures_total") > 0);
-    assert!(metric(&program, "curtsy_store_pending_changes") > 0);
+    assert!(program.metric("curtsy_store_write_failures_total") > 0);
+    assert!(program.metric("curtsy_store_pending_changes") > 0);
     assert_eq!(host(&program, "a.test")["paused"], true, "memory goes on");
     limit("unlimited");
     assert!(soon(|| program.event("state.recovered").is_some()), "it does not notice that there is space again");
@@ -418,7 +406,7 @@ fn a_start_on_a_full_disk_keeps_everything_once_there_is_space() {
     says(said["msg"].as_str().expect("text"), &["cannot keep state in", "curtsy keeps trying"]);
     let store = || -> Value {
         let lines = ["GET /api/v1/status HTTP/1.1", "Host: localhost", "Connection: close"];
-        let status: Value = serde_json::from_str(&Client::connect(admin(&program)).ask(&lines).text()).expect("JSON");
+        let status: Value = serde_json::from_str(&Client::connect(program.admin()).ask(&lines).text()).expect("JSON");
         status["state_store"].clone()
     };
     for arguments in [&["host", "a.test", "pause"][..], &["client", "bot", "stop"]] {

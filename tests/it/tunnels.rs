@@ -9,7 +9,7 @@ use std::time::Duration;
 use curtsy::config::{Config, Mode};
 use serde_json::Value;
 
-use crate::support::{Client, Curtsy, End, Origin, PATIENCE, Stopwatch, Visitor, expect_gaps, ms, soon};
+use crate::support::{Client, Curtsy, End, Origin, PATIENCE, Stopwatch, Visitor, expect_gaps, ms, pause, soon};
 
 const DELAY: Duration = ms(250);
 
@@ -170,7 +170,7 @@ fn the_first_request_counts_from_when_it_passes() {
     let mut slow = tunnel(&curtsy, &book.origin, &[]);
     std::thread::scope(|scope| {
         scope.spawn(|| request(&mut tunnel(&curtsy, &book.origin, &[])).expect("an answer"));
-        crate::support::deadline::within(DELAY * 9 / 10, || false);
+        pause(DELAY * 9 / 10);
         request(&mut slow).expect("an answer");
     });
     book.expect_gaps(2);
@@ -395,7 +395,7 @@ fn an_old_tunnel_is_not_cut_off_in_the_middle_of_an_answer() {
         let _ = read_record(visitor);
         for _ in 0..10 {
             visitor.send(outline(23, RESPONSE));
-            crate::support::deadline::within(ms(200), || false);
+            pause(ms(200));
         }
         visitor.linger();
     });
@@ -408,9 +408,11 @@ fn an_old_tunnel_is_not_cut_off_in_the_middle_of_an_answer() {
 
 #[test]
 fn what_is_not_paced_ends_at_twice_its_age_at_the_latest() {
-    let origin = Origin::scripted(
-        |visitor| while visitor.send("tick") && !crate::support::deadline::within(ms(20), || false) {},
-    );
+    let origin = Origin::scripted(|visitor| {
+        while visitor.send("tick") {
+            pause(ms(20));
+        }
+    });
     let curtsy = pacing(short_lived);
     let mut client = connect(&curtsy, &origin.authority());
     client.send("not TLS");

@@ -6,9 +6,8 @@ use std::sync::{Arc, mpsc};
 use curtsy::config::ParentProxy;
 
 use crate::support::client::head;
-use crate::support::deadline::within;
 use crate::support::origin::HELLO;
-use crate::support::{Client, Curtsy, End, Message, Origin, PATIENCE, Visitor, ms, soon};
+use crate::support::{Client, Curtsy, End, Message, Origin, PATIENCE, Visitor, ms, pause, soon};
 
 /// An origin whose first connection serves one request and then does `then` to the second.
 fn fragile(then: fn(&mut Visitor)) -> Origin {
@@ -184,7 +183,7 @@ fn a_head_that_trickles_is_given_up_too() {
     let origin = Origin::scripted(|visitor| {
         visitor.request();
         visitor.send("HTTP/1.1 200 OK\r\n");
-        soon(|| !within(ms(40), || false) && !visitor.send("X-Slow: 1\r\n"));
+        soon(|| { pause(ms(40)); true } && !visitor.send("X-Slow: 1\r\n"));
     });
     let response = Curtsy::with(|config| config.upstream.response_timeout = ms(250)).get(&origin.url("/"));
     assert_eq!((response.status(), response.refusal().as_str()), (504, "origin-timeout"));

@@ -9,7 +9,7 @@ use curtsy::config::{Config, Mode, RobotsMode};
 use serde_json::Value;
 
 use crate::support::program::run;
-use crate::support::{Client, Curtsy, HELLO, Origin, ms, soon};
+use crate::support::{Client, Curtsy, HELLO, Origin, ms, pause, soon};
 
 const TOO_FAST: &str = "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n";
 const COME_BACK: &str = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n";
@@ -126,7 +126,7 @@ fn concurrency() {
     assert!(soon(|| admin(&curtsy, "/api/v1/hosts/127.0.0.1").contains("\"why\":\"concurrency\"")));
     expect_all_say(&curtsy, &origin, "concurrency", 100);
     // A start that is only a little late had nothing in its way.
-    thread::sleep(ms(100));
+    pause(ms(100));
     drop(go_on);
     assert_eq!(slow.response().status(), 200);
     expect_answer_says(&mut client, "concurrency", 100);

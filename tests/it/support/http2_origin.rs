@@ -93,6 +93,7 @@ type Handler = dyn Fn(Call) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send +
 struct Record {
     arrivals: Mutex<Vec<Arrival>>,
     connections: Mutex<usize>,
+    ended: Mutex<usize>,
 }
 
 pub(crate) struct Http2Origin {
@@ -162,6 +163,20 @@ impl Http2Origin {
     pub(crate) fn connections(&self) -> usize {
         *self.record.connections.lock().expect("nobody panics while noting")
     }
+
+    pub(crate) fn open_connections(&self) -> usize {
+        let ended = *self.record.ended.lock().expect("nobody panics while noting");
+        self.connections() - ended
+    }
+}
+
+/// Dropped, it notes that a connection has ended.
+struct Ending(Arc<Record>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        *self.0.ended.lock().expect("nobody panics while noting") += 1;
+    }
 }
 
 async fn serve(
@@ -183,6 +198,7 @@ async fn serve(
             stream.set_nodelay(true).expect("a fresh socket takes options");
             let stream = TaskSocket::new(stream);
             let arrived = stream.arrived();
+            let _end = Ending(record.clone());
             let Ok(tls) = acceptor.accept(stream).await else { return };
             let Ok(mut link) = builder.handshake::<_, Bytes>(tls).await else { return };
             while let Some(Ok((request, respond))) = link.accept().await {

@@ -115,6 +115,26 @@ impl Program {
         self.child.id()
     }
 
+    /// Where the operator connects, if the test has asked for that.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        let ready = self.event("ready").expect("it is ready");
+        ready["admin"].as_str().and_then(|text| text.parse().ok()).expect("an address")
+    }
+
+    /// The present value of one metric, given with its labels.
+    pub(crate) fn metric(&self, series: &str) -> u64 {
+        let lines = ["GET /metrics HTTP/1.1", "Host: localhost", "Connection: close"];
+        let page = Client::connect(self.admin()).ask(&lines).text();
+        let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {series} in\n{page}"))
+    }
+
+    /// Waits until everything that it has learned is in the state file.
+    pub(crate) fn wait_for_disk(&self) {
+        let pending = || self.metric("curtsy_store_pending_changes");
+        assert!(soon(|| pending() == 0), "{} changes are not written", pending());
+    }
+
     /// Ends it as the system does, with no chance to tidy.
     pub(crate) fn kill(mut self) {
         self.signal("KILL");

@@ -144,7 +144,7 @@ fn bytes_are_dated_when_they_are_sent() {
     let before = now();
     sender.write_all(b"now").expect("an open connection");
     let after = now();
-    std::thread::sleep(super::ms(50));
+    super::pause(super::ms(50));
     let mut buffer = [0; 16];
     assert_eq!(socket.read(&mut buffer).expect("bytes that are there"), 3);
     let close = super::ms(1);

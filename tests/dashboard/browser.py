@@ -140,7 +140,7 @@ class Page:
     def type(self, text):
         self.call("Input.insertText", text=text)
 
-    def until(self, holds, what, seconds=10):
+    def until(self, holds, what, seconds=30):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if holds():

@@ -29,7 +29,7 @@ class Origins(BaseHTTPRequestHandler):
             return self.answer(429, "slow down", {"Retry-After": "30"})
         if url.path.endswith("/missing"):
             return self.answer(404, "not here")
-        time.sleep(0.02)
+        time.sleep(0.02)  # an origin that takes its time
         self.answer(200, f"<p>{url.path}</p>\n" * 20)
 
     def answer(self, status, text, fields=None):

@@ -121,7 +121,8 @@ def need(**packages):
     print(f"  installing {' '.join(missing)}")
     quietly = environment(DEBIAN_FRONTEND="noninteractive")
     said("apt-get", "update", "-qq", env=quietly)
-    said("apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing, env=quietly, timeout=300)
+    install = ["apt-get", "install", "-o", "DPkg::Lock::Timeout=300", "-y", "-qq", "--no-install-recommends"]
+    said(*install, *missing, env=quietly, timeout=600)
 
 
 def build():

@@ -150,18 +150,7 @@ fn refused(refusal: &Refusal) -> Words {
             )
         },
         Refusal::Lane(refusal) => by_lane(*refusal),
-        Refusal::TooManyNames { retry_after } => Words {
-            retry_after: u32::try_from(retry_after.as_secs() + 1).ok(),
-            outcome: Outcome::Rejected,
-            ..words(
-                StatusCode::TOO_MANY_REQUESTS,
-                "Too many names to look up",
-                "queue-full",
-                "connection_limit_reached",
-                "too many requests wait for the addresses of their hosts",
-                "ask for fewer new hosts at once, and see whether the system's resolver answers",
-            )
-        },
+        Refusal::TooManyNames { retry_after } => too_many_names(*retry_after),
         Refusal::Quota(exceeded) => over_quota(*exceeded),
         Refusal::Loop => words(
             StatusCode::BAD_GATEWAY,
@@ -211,6 +200,21 @@ fn refused(refusal: &Refusal) -> Words {
                 "nothing is wrong; to read HTTPS with the local CA, set in the configuration file",
             )
         },
+    }
+}
+
+fn too_many_names(retry_after: Duration) -> Words {
+    Words {
+        retry_after: u32::try_from(retry_after.as_secs() + 1).ok(),
+        outcome: Outcome::Rejected,
+        ..words(
+            StatusCode::TOO_MANY_REQUESTS,
+            "Too many names to look up",
+            "queue-full",
+            "connection_limit_reached",
+            "too many requests wait for the addresses of their hosts",
+            "ask for fewer new hosts at once, and see whether the system's resolver answers",
+        )
     }
 }
 

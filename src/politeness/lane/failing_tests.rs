@@ -86,7 +86,7 @@ fn an_origin_that_is_given_up_closes_no_other_origin_of_its_host() {
     break_down(&mut lane, at(0));
     assert!(lane.join(visit(ALICE, BAD, 20), at(1)).is_err());
     let good = start(&mut lane, visit(ALICE, GOOD, 21), at(1));
-    assert!(matches!(lane.foresee(&visit(ALICE, GOOD, 0), at(1)).objection, None));
+    assert!(lane.foresee(&visit(ALICE, GOOD, 0), at(1)).objection.is_none());
     assert_eq!(lane.foresee(&visit(ALICE, BAD, 0), at(1)).objection, Some(Objection::Broken));
     assert!(lane.is_broken());
     lane.report(good, Outcome::Heard(Signals::SERVED), &Schooling::default(), at(2));

@@ -175,6 +175,21 @@ impl Permit {
         }
     }
 
+    /// It moves a body that may take long: when it has, its place is free for others. Not to be told of short bodies,
+    /// because it costs a look into the lane.
+    pub fn transfers(&self) {
+        if let Some(stay) = &self.0 {
+            stay.lane.look(|state| state.lane.transfers(stay.ticket));
+        }
+    }
+
+    /// It has become a WebSocket: others may have its place at once.
+    pub fn stays_open(&self) {
+        if let Some(stay) = &self.0 {
+            stay.lane.with(now(), |state| state.lane.stays_open(stay.ticket));
+        }
+    }
+
     /// Whether the host's budget has room for sending this once more; takes it if so.
     pub fn may_retry(&self) -> bool {
         let Some(stay) = &self.0 else { return false };

@@ -8,7 +8,8 @@
 //! # The way of a visit
 //! `join` → in the queue → `Step::Prepare` → its connection is made ready → `ready` → `Step::Start` → its head is
 //! written → `sent` → `report`, from which the lane learns → `leave`. `leave` is right at any moment, and the only way out: it gives back the place
-//! in the line, the turn if it was not sent, and the place in flight if it was. A visit that was refused has left. Where
+//! in the line, the turn if it was not sent, and the place in flight if it was. A transfer that lasts long gives its
+//! place back before ([`holders`]). A visit that was refused has left. Where
 //! nobody waits, [`Lane::walk_in`] and [`Lane::set_out`] are a shorter way to the same.
 //!
 //! # How a connection gets ready
@@ -31,6 +32,7 @@ mod admission;
 mod drain;
 mod failing;
 mod free;
+mod holders;
 mod lessons;
 mod memory;
 mod shadow;
@@ -79,6 +81,8 @@ pub struct Lane {
     queue: Queue,
     /// Visits that prepare or are ready, in the order they were called.
     called: SmallVec<[u32; 4]>,
+    /// Visits that were told to start and keep a place, oldest first.
+    flying: SmallVec<[u32; 4]>,
     roll: Roll,
     returns: Option<Box<Returns>>,
     /// What answers have taught; most hosts teach nothing.
@@ -98,6 +102,8 @@ pub struct Lane {
     audit: Audit,
     /// The part of the hold that was asked for, and so outlives the lane.
     asked_until: Timestamp,
+    /// Long transfers that gave their places back. They have as many places of their own.
+    lasting: Vec<u32>,
     /// What people set for this host; most hosts are left to the policy.
     steering: Option<Box<Steering>>,
     /// When curtsy stops, if that is known.
@@ -120,6 +126,8 @@ impl Lane {
             turns,
             queue: Queue::default(),
             called: SmallVec::new(),
+            flying: SmallVec::new(),
+            lasting: Vec::new(),
             roll: Roll::new(),
             returns: None,
             audit: Audit::default(),
@@ -219,8 +227,15 @@ impl Lane {
         match entry.phase {
             Phase::Waiting => self.queue.leave(ticket.number),
             Phase::Preparing | Phase::Ready => self.called.retain(|number| *number != ticket.number),
-            Phase::Claimed | Phase::Waved => self.turns.give_back(),
-            Phase::Started => self.places.observe(entry.since, now),
+            Phase::Claimed | Phase::Waved => {
+                self.turns.give_back();
+                self.flying.retain(|number| *number != ticket.number);
+            }
+            Phase::Started => {
+                self.places.observe(entry.since, now);
+                self.flying.retain(|number| *number != ticket.number);
+            }
+            Phase::Lasting => self.lasting.retain(|number| *number != ticket.number),
         }
         self.shadow_leaves(ticket, now);
     }
@@ -327,9 +342,14 @@ impl Lane {
         self.queue.len() + self.called.len()
     }
 
-    /// Visits that were told to start and have not left.
+    /// Visits that were told to start and keep a place. Long transfers that gave theirs back are not among them.
     pub fn in_flight(&self) -> usize {
-        self.roll.len() - self.queued()
+        self.flying.len()
+    }
+
+    /// Long transfers that have given their places back.
+    pub fn lasting(&self) -> usize {
+        self.lasting.len()
     }
 
     fn holds_turn(&mut self, ticket: Ticket) -> bool {
@@ -341,6 +361,7 @@ impl Lane {
         entry.phase = Phase::Ready;
         let deadline = entry.deadline;
         self.roll.watch(deadline);
+        self.flying.retain(|number| *number != ticket.number);
         self.called.insert(0, ticket.number);
     }
 
@@ -356,7 +377,12 @@ impl Lane {
             burst: if calm { self.policy.burst } else { 1 },
             jitter: self.policy.jitter,
         };
+        let lasting_delay = Delays { response: Duration::ZERO, ..self.delays }.effective();
+        let is_slower = lasting_delay > self.turns.spacing().delay;
         self.turns.change(spacing, now);
+        if is_slower {
+            self.give_up_on_the_late(now);
+        }
         if let Some(shadow) = &mut self.shadow {
             shadow.turns.change(spacing, now);
         }
@@ -379,3 +405,6 @@ fn plain_spacing(policy: &Policy) -> Spacing {
 #[cfg(test)]
 #[path = "lane_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+mod places_tests;

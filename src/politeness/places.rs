@@ -1,9 +1,11 @@
 //! Places: how many visits may be in flight at a host, and when one will be free.
 //!
-//! The number in flight is always given, never counted here. The time is an estimate from how long visits kept their
-//! places lately; before the first has ended nothing is known and nothing is predicted.
+//! The visits in flight are always given, never counted here. The time is an estimate: from how long visits kept their
+//! places lately, and from how long those in flight have kept theirs, so that it grows while none of them ends.
 
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use super::time::Timestamp;
 
@@ -44,14 +46,21 @@ impl Places {
         };
     }
 
-    /// When the visit behind `ahead` others finds a place.
-    pub(super) fn predict(&self, in_flight: usize, ahead: usize, now: Timestamp) -> Timestamp {
-        let must_end = (in_flight.saturating_add(ahead) + 1).saturating_sub(self.limit);
-        if must_end == 0 {
-            return now;
-        }
-        let rounds = u32::try_from(must_end.div_ceil(self.limit)).unwrap_or(u32::MAX);
-        now + self.kept().saturating_mul(rounds)
+    /// How much longer a visit is expected to keep its place that has kept it for this long: what is missing from the
+    /// average; beyond that, as much again as it is overdue.
+    pub(super) fn remaining(&self, age: Duration) -> Duration {
+        self.kept().abs_diff(age)
+    }
+
+    /// When the visit behind `ahead` others finds a place, if the visits in flight end after these times and every other
+    /// one keeps its place for as long as usual.
+    pub(super) fn predict(&self, mut ends: SmallVec<[Duration; 8]>, ahead: usize, now: Timestamp) -> Timestamp {
+        let free = self.limit.saturating_sub(ends.len());
+        let beyond = ends.len().saturating_sub(self.limit);
+        let (round, place) = (ahead / self.limit, ahead % self.limit);
+        let first = if place < free { Duration::ZERO } else { *ends.select_nth_unstable(beyond + place - free).1 };
+        let rounds = u32::try_from(round).unwrap_or(u32::MAX);
+        now + first + self.kept().saturating_mul(rounds)
     }
 }
 
@@ -63,22 +72,35 @@ mod tests {
         Timestamp::from_millis(millis)
     }
 
+    fn in_flight(ages: &[u64], places: &Places) -> SmallVec<[Duration; 8]> {
+        ages.iter().map(|&age| places.remaining(Duration::from_millis(age))).collect()
+    }
+
     #[test]
     fn a_free_place_is_free_now() {
         let mut places = Places::new(2);
         places.observe(at(1_000), at(4_000));
-        assert_eq!(places.predict(0, 1, at(5)), at(5));
-        assert_eq!(places.predict(1, 0, at(5)), at(5));
+        assert_eq!(places.predict(in_flight(&[], &places), 1, at(5)), at(5));
+        assert_eq!(places.predict(in_flight(&[100], &places), 0, at(5)), at(5));
     }
 
     #[test]
     fn a_full_host_frees_its_places_round_by_round() {
         let mut places = Places::new(2);
-        assert_eq!(places.predict(2, 10, at(5)), at(5), "nothing is known yet");
+        assert_eq!(places.predict(in_flight(&[0, 0], &places), 10, at(5)), at(5), "nothing is known yet");
         places.observe(at(1_000), at(4_000));
-        assert_eq!(places.predict(2, 0, at(0)), at(3_000));
-        assert_eq!(places.predict(2, 1, at(0)), at(3_000));
-        assert_eq!(places.predict(2, 2, at(0)), at(6_000));
+        let behind = |ahead| places.predict(in_flight(&[0, 1_000], &places), ahead, at(0));
+        assert_eq!([behind(0), behind(1), behind(2), behind(3)], [2_000, 3_000, 5_000, 6_000].map(at));
+        let fewer = Places { limit: 1, ..places };
+        assert_eq!(fewer.predict(in_flight(&[0, 1_000], &fewer), 0, at(0)), at(3_000), "both must end");
+    }
+
+    #[test]
+    fn what_is_overdue_is_expected_to_take_as_long_again() {
+        let mut places = Places::new(1);
+        assert_eq!(places.predict(in_flight(&[7_000], &places), 0, at(0)), at(7_000));
+        places.observe(at(0), at(2_000));
+        assert_eq!(places.predict(in_flight(&[7_000], &places), 0, at(0)), at(5_000));
     }
 
     #[test]
@@ -86,7 +108,7 @@ mod tests {
         let mut places = Places::new(1);
         places.observe(at(0), at(8_000));
         places.observe(at(0), at(16_000));
-        assert_eq!(places.predict(1, 0, at(0)), at(9_000));
+        assert_eq!(places.kept(), Duration::from_secs(9));
     }
 
     #[test]

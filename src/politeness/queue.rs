@@ -4,7 +4,7 @@
 //! robin between clients; a client's own visits go by urgency and then first come, first served. So a client with a
 //! thousand visits delays another client by one.
 //!
-//! Joining, leaving from anywhere, `next` and `pop` take a few steps however many wait. Two exceptions walk, both over
+//! Joining, leaving from anywhere, `next` and `take` take a few steps however many wait. Two exceptions walk, both over
 //! one client's own visits only: a visit more urgent than those its client has waiting passes the more urgent ones, and
 //! `ahead` adds up one number for each visit its client has waiting.
 //!
@@ -79,12 +79,43 @@ impl Queue {
     }
 
     pub fn pop(&mut self) -> Option<u32> {
-        if let Some(crowd) = &mut self.crowd {
-            let visit = crowd.pop();
-            self.disperse();
-            return Some(visit);
+        let visit = self.next()?;
+        self.take(visit);
+        Some(visit)
+    }
+
+    /// The first that is `wanted`: of the retries, of the returning, and of each client's own line in turn. `wanted` is
+    /// also told whether the visit is a newcomer.
+    pub fn first(&self, wanted: impl Fn(u32, bool) -> bool) -> Option<u32> {
+        match &self.crowd {
+            Some(crowd) => crowd.first(wanted),
+            None => {
+                self.alone.filter(|alone| wanted(alone.visit, alone.rank == Rank::Newcomer)).map(|alone| alone.visit)
+            }
         }
-        self.alone.take().map(|alone| alone.visit)
+    }
+
+    /// Takes a visit that is the first of its line: the ring goes on behind it. `visit` must be in the queue.
+    pub fn take(&mut self, visit: u32) {
+        if let Some(crowd) = &mut self.crowd {
+            crowd.take(visit);
+            self.disperse();
+        } else {
+            self.alone = None;
+        }
+    }
+
+    /// How many clients have visits waiting that are neither retries nor returning; at least one.
+    pub fn clients(&self) -> usize {
+        self.crowd.as_ref().map_or(1, |crowd| crowd.clients()).max(1)
+    }
+
+    /// Every visit, in the order in which they are served if nobody joins and nobody leaves.
+    pub fn in_order(&self) -> Vec<u32> {
+        match &self.crowd {
+            Some(crowd) => crowd.in_order(),
+            None => self.alone.iter().map(|alone| alone.visit).collect(),
+        }
     }
 
     /// How many would go before a visit that joined now, if nobody joined after it.

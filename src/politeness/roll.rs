@@ -4,6 +4,8 @@
 //! crowd goes back, that of a few when it is [asked for](Roll::give_back_room). Finding those who can no longer be served in time costs nothing until somebody's deadline is near.
 //! Must not decide anything.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::pace::Epoch;
@@ -18,7 +20,8 @@ pub(super) struct Entry {
     pub(super) urgency: u8,
     pub(super) retry: bool,
     pub(super) phase: Phase,
-    /// Preparing: when it was called. Started: when its head was sent.
+    pub(super) transfer: Transfer,
+    /// Preparing: when it was called. Started and Lasting: when its head was sent.
     pub(super) since: Timestamp,
     /// When it gives up waiting for the host.
     pub(super) deadline: Timestamp,
@@ -40,6 +43,34 @@ pub(super) enum Phase {
     Waved,
     /// Its head was sent.
     Started,
+    /// The same, and it has given its place back: a long transfer.
+    Lasting,
+}
+
+/// What a visit that was sent is known to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transfer {
+    /// The origin's answer, or a short body.
+    No,
+    /// A body, in either direction, that may take long.
+    Body,
+    /// Nothing in particular: it stays open for as long as both sides like.
+    Open,
+}
+
+/// A transfer is long after this time: half of the 60 s that clients and servers commonly allow for a whole response
+/// (nginx' `proxy_read_timeout`, `limits.client_stall`), so pages and API calls are over by then.
+pub(super) const LONG_TRANSFER: Duration = Duration::from_secs(30);
+
+impl Entry {
+    /// From when on it is a long transfer; never, if it is none.
+    pub(super) fn long_from(&self) -> Timestamp {
+        match (self.phase, self.transfer) {
+            (Phase::Started, Transfer::Body) => self.since + LONG_TRANSFER,
+            (Phase::Started, Transfer::Open) => self.since,
+            _ => Timestamp::NEVER,
+        }
+    }
 }
 
 impl Phase {
@@ -216,6 +247,7 @@ mod tests {
             urgency: 3,
             retry: false,
             phase,
+            transfer: Transfer::No,
             since: Timestamp::START,
             deadline: Timestamp::from_millis(deadline),
             epoch: None,

@@ -1,9 +1,9 @@
 //! A small world on a virtual clock that tries to break the promises.
 //!
 //! Hosts with all kinds of numbers; clients that come alone and in crowds, wait, run out of patience, cancel between
-//! turn and send, and come back when they were told; connections that open late, hang or are lost; a ledger that
-//! answers late or says no; holds, pauses, new numbers and robots.txt; hosts that refuse and teach; origins that refuse
-//! connections; lanes that are forgotten and made again.
+//! turn and send, and come back when they were told; transfers that last; connections that open late, hang or are lost;
+//! a ledger that answers late or says no; holds, pauses, new numbers and robots.txt; hosts that refuse and teach; origins
+//! that refuse connections; lanes that are forgotten and made again.
 //! An oracle works out from the same events, in its own way, what each host is owed (`oracle`), and every step is checked
 //! against it and against the order, the patience and the answers of the clients (`checks`).
 //!
@@ -62,6 +62,9 @@
 //! | policy: what is learned is not in the delay | Spacing |
 //! | steps: a refusal adds nothing | Learning |
 //! | steps: every refusal of a burst counts | Learning |
+//! | holders: a client that has its share is called like all others | Share |
+//! | holders: long transfers have places without limit | Concurrency |
+//! | holders: no alarm for a transfer that becomes long | Idle |
 //!
 //! Three of these no unit test had caught (a pause, a new concurrency, getting ready); now there is one for each.
 //!
@@ -106,6 +109,8 @@ pub(super) enum Flaw {
     ForgetsWhoWasTold,
     /// Does not pass a refusal on.
     SwallowsRefusals,
+    /// Does not tell the lane which visits have become transfers.
+    HidesTransfers,
 }
 
 /// How many worlds to try.
@@ -126,10 +131,10 @@ fn the_promises_hold() {
         }
     }
     let Tally { walked_in, set_out, sent, refused, returned, left, put_back, forgotten, .. } = total;
-    let Tally { walked_through, slowed, eased, reminded, drained, sent_in_grace, given_up, .. } = total;
+    let Tally { walked_through, slowed, eased, reminded, drained, sent_in_grace, given_up, made_room, .. } = total;
     let short_ways = [walked_in, walked_through, set_out];
     let usual = [sent, refused, returned, left, put_back, forgotten, slowed, eased, reminded];
-    let seen = [usual.as_slice(), &[drained, sent_in_grace, given_up]].concat();
+    let seen = [usual.as_slice(), &[drained, sent_in_grace, given_up, made_room]].concat();
     let everything_happened = short_ways.iter().chain(&seen).all(|&count| count >= 50);
     assert!(everything_happened, "the world is too quiet to prove anything: {total:?}");
 }
@@ -148,6 +153,7 @@ fn every_flaw_of_a_driver_is_caught() {
         (Flaw::OneClient, Promise::Order),
         (Flaw::ForgetsWhoWasTold, Promise::RetryAfter),
         (Flaw::SwallowsRefusals, Promise::Answer),
+        (Flaw::HidesTransfers, Promise::Idle),
     ];
     for (flaw, promise) in flaws {
         let mut broken = (0..200).filter_map(|seed| World::new(seed, Some(flaw)).run().err());

@@ -17,6 +17,7 @@ use super::job::Job;
 use super::label::Who;
 use super::lesson::{self, Lesson};
 use super::robots;
+use super::send::may_take_long;
 use super::send::{Errand, Sent};
 use super::wish::Wish;
 use super::{Settings, Worker, account, headers, heavy, max_forwards, tunnel};
@@ -95,12 +96,16 @@ pub(super) async fn forward(
             if settings.config.responses.headers == ResponseHeaders::Full {
                 account::tell(response.headers_mut(), &permit, took, attempts, heard.warning, &worker.shared.identity);
             }
+            if may_take_long(response.body()) {
+                permit.transfers();
+            }
             keep(in_flight, permit, took);
             // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
             *response.version_mut() = Version::HTTP_11;
             Ok(response.map(|reply| Body::passing(reply).teaching(lesson)))
         }
         (Answer::Switched(response, stream, early), Some(upgrade)) if headers::is_websocket(response.headers()) => {
+            permit.stays_open();
             keep(in_flight, permit, took);
             Ok(tunnel::switch(worker, settings, response, stream, early, upgrade, in_flight.take()))
         }

@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use http::StatusCode;
+use http_body::Body;
 
 use super::failure::Failure;
 use super::label::{self, Who};
@@ -30,6 +31,15 @@ const KEPT_BODY: u64 = 64 * 1024;
 /// How often a request that no origin has looked at gets another connection. On each it is the first, so the first is
 /// nearly always enough; an origin that takes leave of new connections three times wants no requests.
 const MOST_CONNECTIONS: usize = 3;
+
+/// A longer body, or one of unknown length, may become a long transfer. A shorter one fits into the buffers on its way
+/// (64 KiB is what Linux gives a socket at first), so no client that reads slowly can make it last.
+const SHORT_BODY: u64 = 64 * 1024;
+
+/// Whether a body may keep its place at the host for long.
+pub(super) fn may_take_long(body: &impl Body) -> bool {
+    !body.is_end_stream() && body.size_hint().upper().is_none_or(|most| most > SHORT_BODY)
+}
 
 /// The way of one request to its origin.
 #[derive(Clone, Copy)]
@@ -197,8 +207,14 @@ impl<'a> Errand<'a> {
         message: Box<Message>,
         permit: &mut Permit,
     ) -> Result<(Answer, Duration), Unanswered> {
-        let mut sent = None;
-        let outcome = self.worker.upstream.send(self.terms(), ready, message, || sent = Some(permit.sent())).await;
+        let (mut sent, uploads) = (None, may_take_long(message.body()));
+        let started = || {
+            sent = Some(permit.sent());
+            if uploads {
+                permit.transfers();
+            }
+        };
+        let outcome = self.worker.upstream.send(self.terms(), ready, message, started).await;
         let heard = now();
         match &outcome {
             Ok(Answer::Response(response)) => {

@@ -1,7 +1,8 @@
 //! A client's request body on its way to the origin.
 //!
 //! Streamed, never stored: hyper asks for the next piece only when the origin has taken the last one, so a slow origin
-//! slows the client down. A client that stops in the middle is given up after `limits.client_stall`.
+//! slows the client down. A client that stops in the middle is given up after `limits.client_stall`, and so is one that
+//! never stops for so long but is slower than [`LEAST_RATE`] all the same. Time that the origin takes does not count.
 
 use std::future::Future;
 use std::io;
@@ -15,9 +16,10 @@ use http::HeaderMap;
 use http::header::{self, HeaderName};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use super::error::{BodyFault, cause};
+use crate::clock;
 use crate::metrics::Metrics;
 use crate::patience::Limit;
 
@@ -35,10 +37,21 @@ pub struct Streaming {
     /// Else the request has its own.
     alarm: Option<Pin<Box<Sleep>>>,
     stall: Duration,
-    waiting: bool,
+    /// Since when the client is waited for.
+    waiting: Option<Instant>,
+    /// How long it was waited for in all, and what has come.
+    waited: Duration,
+    came: u64,
     /// Where its bytes are counted.
     metrics: Arc<Metrics>,
 }
+
+/// Bytes a second that a body must come with on average, not counting the first pauses: as Apache's mod_reqtimeout has it
+/// (`body=20,MinRate=500`).
+const LEAST_RATE: u64 = 500;
+/// How many pauses of `limits.client_stall` a body may have before that counts: ten minutes by default, enough for a
+/// client that computes what it sends.
+const FREE_PAUSES: u32 = 10;
 
 impl RequestBody {
     pub fn new(incoming: Incoming, limit: Option<&Arc<Limit>>, stall: Duration, metrics: &Arc<Metrics>) -> Self {
@@ -46,7 +59,8 @@ impl RequestBody {
             RequestBody::Empty
         } else {
             let (limit, metrics) = (limit.cloned(), metrics.clone());
-            RequestBody::Streaming(Streaming { incoming, limit, alarm: None, stall, waiting: false, metrics })
+            let (alarm, waiting, waited, came) = (None, None, Duration::ZERO, 0);
+            RequestBody::Streaming(Streaming { incoming, limit, alarm, stall, waiting, waited, came, metrics })
         }
     }
 }
@@ -79,30 +93,35 @@ impl Body for RequestBody {
 
 impl Streaming {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
-        if !self.waiting {
-            self.begin_waiting();
+        if self.waiting.is_none() {
+            self.begin_waiting(clock::now());
         }
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             let stalled = self.alarm.as_mut().is_some_and(|alarm| alarm.as_mut().poll(cx).is_ready());
             return if stalled { Poll::Ready(Some(Err(BodyFault::Stalled))) } else { Poll::Pending };
         };
-        self.waiting = false;
+        if let Some(since) = self.waiting.take() {
+            self.waited += clock::now() - since;
+        }
         if let Some(limit) = &self.limit {
             limit.clear();
         }
         if let Some(Ok(frame)) = &frame
             && let Some(bytes) = frame.data_ref()
         {
+            self.came += bytes.len() as u64;
             self.metrics.transfers.up(bytes.len() as u64);
         }
         Poll::Ready(frame.map(|frame| frame.map(without_forbidden_trailers).map_err(|error| fault(&error))))
     }
 
-    fn begin_waiting(&mut self) {
-        self.waiting = true;
+    fn begin_waiting(&mut self, now: Instant) {
+        self.waiting = Some(now);
+        let in_all = self.stall * FREE_PAUSES + Duration::from_secs(self.came / LEAST_RATE);
+        let pause = self.stall.min(in_all.saturating_sub(self.waited));
         match &self.limit {
-            Some(limit) => limit.each_within(self.stall),
-            None => self.alarm = Some(Box::pin(tokio::time::sleep(self.stall))),
+            Some(limit) => limit.within(pause),
+            None => self.alarm = Some(Box::pin(tokio::time::sleep_until(now + pause))),
         }
     }
 }

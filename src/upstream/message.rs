@@ -86,6 +86,10 @@ impl Message {
         self.head.len()
     }
 
+    pub fn body(&self) -> &RequestBody {
+        &self.body
+    }
+
     /// Whether the head is all there is to send.
     pub fn has_no_body(&self) -> bool {
         matches!(self.body, RequestBody::Empty)

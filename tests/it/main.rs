@@ -27,6 +27,7 @@
 //! | S73–S79, X30, X31 | `refusals` |
 //! | S80, X20 | `users` |
 //! | X33–X35 | `limits` |
+//! | X34, X65, X70: places between clients | `places` |
 //! | how fast clients may ask | `quotas` |
 //! | signals, drain, reload, X17, X40 | `running` |
 //! | S3 | `landing` |
@@ -79,6 +80,7 @@ mod meanwhile;
 mod metrics;
 mod names;
 mod pacing;
+mod places;
 mod poison;
 mod proxy_tls;
 mod proxy_tls_http2;

@@ -66,6 +66,8 @@ pub struct Host {
     pub last_success: Option<String>,
     pub queued: usize,
     pub in_flight: usize,
+    /// WebSockets, and bodies that take long: they have places of their own, as many as `concurrency`.
+    pub long_transfers: usize,
     /// That have come since curtsy has known the host.
     pub visits: u32,
     pub concurrency: Concurrency,
@@ -191,6 +193,7 @@ impl Host {
             last_success: view.last_success.and_then(moment),
             queued: view.queued,
             in_flight: view.in_flight,
+            long_transfers: view.long_transfers,
             visits: view.visits,
             concurrency: Concurrency { effective, configured },
             burst: view.burst,

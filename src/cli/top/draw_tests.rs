@@ -55,7 +55,7 @@ fn host(name: &str) -> Value {
            "delay": {"configured_ms": 1000, "robots_ms": 10_000, "learned_ms": 0, "response_ms": 0, "why": "robots"},
            "why": "robots", "floor_ms": null, "probing": false, "error_streak": 0, "success_streak": 4, "held_until": null,
            "held_s": null, "hold_cause": null, "next_available": null, "next_available_s": 3.8, "last_sent": null,
-           "last_success": null, "queued": 2, "in_flight": 1, "visits": 9,
+           "last_success": null, "queued": 2, "in_flight": 1, "long_transfers": 0, "visits": 9,
            "concurrency": {"effective": 4, "configured": 4}, "burst": 1, "burst_left": 1,
            "breaker": {"state": "closed", "failures": 0, "until": null}, "paused": false, "paused_until": null,
            "overrides": {"delay_ms": null, "burst": null, "concurrency": null}, "retries_left": null,

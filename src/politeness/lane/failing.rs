@@ -91,7 +91,7 @@ impl Lane {
         if !has_open || !self.enforced() {
             return None;
         }
-        let ticket = self.roll.ticket(self.queue.next()?);
+        let ticket = self.roll.ticket(self.next_in_line()?);
         let entry = *self.roll.get_mut(ticket)?;
         let until = self.refused_by_breaker(entry.origin, entry.client, now)?;
         self.leave(ticket, now);

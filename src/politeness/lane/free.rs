@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::Lane;
 use crate::politeness::breaker::Ruling;
-use crate::politeness::roll::{Entry, Phase};
+use crate::politeness::roll::{Entry, Phase, Transfer};
 use crate::politeness::signals::Signals;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Ticket, Visit};
@@ -20,6 +20,7 @@ impl Lane {
     #[must_use]
     pub fn walk_in(&mut self, visit: &Visit, now: Timestamp) -> Option<Ticket> {
         self.heed_robots(visit.crawl_delay, now);
+        self.set_aside(now);
         let is_free = self.is_free_for(visit, now);
         if !(is_free && self.turns.next_claim(now) <= now) {
             return None;
@@ -34,8 +35,13 @@ impl Lane {
     #[must_use]
     pub fn walk_through(&mut self, visit: &Visit, now: Timestamp) -> Option<Ticket> {
         self.heed_robots(visit.crawl_delay, now);
-        let is_free = self.is_free_for(visit, now) && self.turns.claim(now).is_ok();
-        is_free.then(|| self.enter(visit, Phase::Claimed, now))
+        self.set_aside(now);
+        if !(self.is_free_for(visit, now) && self.turns.claim(now).is_ok()) {
+            return None;
+        }
+        let ticket = self.enter(visit, Phase::Claimed, now);
+        self.flying.push(ticket.number);
+        Some(ticket)
     }
 
     /// A called visit has its connection: gives it its turn, if the host is free. If not, it is ready and waits.
@@ -46,6 +52,7 @@ impl Lane {
             return false;
         }
         self.called.clear();
+        self.flying.push(ticket.number);
         self.roll.get_mut(ticket).is_some_and(|entry| {
             entry.phase = Phase::Claimed;
             true
@@ -73,13 +80,15 @@ impl Lane {
     fn enter(&mut self, visit: &Visit, phase: Phase, now: Timestamp) -> Ticket {
         let &Visit { client, origin, url, urgency, retry, max_wait, .. } = visit;
         let deadline = now + self.policy.max_wait.min(max_wait.unwrap_or(Duration::MAX));
-        self.roll.enter(Entry { client, origin, url, urgency, retry, phase, since: now, deadline, epoch: None })
+        let (transfer, since, epoch) = (Transfer::No, now, None);
+        self.roll.enter(Entry { client, origin, url, urgency, retry, phase, transfer, since, deadline, epoch })
     }
 
     /// Whether nobody was called or told to come back before, and its origin is not failing.
     fn is_free_for(&self, visit: &Visit, now: Timestamp) -> bool {
         let comes_first = self.called.is_empty() && self.returns.is_none();
-        comes_first && self.has_room() && self.ruling(visit.origin, visit.client, now) == Ruling::Free
+        let has_room = self.has_room() && self.may_hold(visit.client);
+        comes_first && has_room && self.ruling(visit.origin, visit.client, now) == Ruling::Free
     }
 
     /// Whether nothing but the turn can keep somebody who is alone here.

@@ -15,9 +15,13 @@ use crate::politeness::visit::{Alarm, Refusal, Step};
 /// servers that close idle connections early do so after 5 s.
 pub const LEAD: Duration = Duration::from_secs(1);
 
+/// The deadline of a visit that is to be refused, whatever it was before.
+const TOO_LATE: Timestamp = Timestamp::START;
+
 impl Lane {
     /// What to do now. Call it after every other call, until it says to wait.
     pub fn next_step(&mut self, now: Timestamp) -> Step {
+        self.set_aside(now);
         self.next_drained()
             .or_else(|| self.refuse_one(now))
             .or_else(|| self.refuse_broken(now))
@@ -32,9 +36,10 @@ impl Lane {
         let entry = *self.roll.get_mut(ticket)?;
         self.leave(ticket, now);
         let expected = self.expected(Rank::Newcomer, entry.client, entry.urgency, now);
+        let is_held = entry.deadline > TOO_LATE && self.held_or_closed_until() > entry.deadline;
         let refusal = if self.is_draining() {
             self.drained(&entry, expected, now)
-        } else if self.paused || self.held_or_closed_until() > entry.deadline {
+        } else if self.paused || is_held {
             self.cooling(entry.client, entry.url, expected, now)
         } else {
             Refusal::WaitTooLong { retry_after: self.tell(entry.client, entry.url, expected, now) }
@@ -53,6 +58,7 @@ impl Lane {
             return None;
         };
         let number = self.called.remove(index);
+        self.flying.push(number);
         let ticket = self.roll.ticket(number);
         self.roll.get_mut(ticket)?.phase = phase;
         Some(Step::Start(ticket))
@@ -62,13 +68,34 @@ impl Lane {
         if self.queue.is_empty() || (self.enforced() && self.next_call(now) > now) {
             return None;
         }
-        let ticket = self.roll.ticket(self.queue.pop()?);
+        let number = self.next_in_line()?;
+        self.queue.take(number);
+        let ticket = self.roll.ticket(number);
         let entry = self.roll.get_mut(ticket)?;
         entry.phase = Phase::Preparing;
         entry.since = now;
         self.called.push(ticket.number);
         self.may_be_trial(ticket, now);
         Some(Step::Prepare(ticket))
+    }
+
+    /// Refuses those who can no longer be served in time, in the next steps: the delay has become longer. What is only
+    /// slower for one slow answer (`delay_factor`) is no reason.
+    pub(super) fn give_up_on_the_late(&mut self, now: Timestamp) {
+        if self.queue.is_empty() || !self.enforced() || self.is_draining() {
+            return;
+        }
+        let mut ahead = self.called.len();
+        for number in self.queue.in_order() {
+            let (start, ticket) = (self.turns.predict(ahead, now), self.roll.ticket(number));
+            let Some(entry) = self.roll.get_mut(ticket) else { continue };
+            if start > entry.deadline {
+                entry.deadline = TOO_LATE;
+                self.roll.watch(TOO_LATE);
+            } else {
+                ahead += 1;
+            }
+        }
     }
 
     /// Whether nothing can follow before somebody reports something: nobody waits for the host.
@@ -118,12 +145,12 @@ impl Lane {
             .or_else(|| self.queue.next())
             .or_else(|| self.called.first().copied())?;
         let give_up = self.roll.first_deadline() + Duration::from_micros(1);
-        let call = if self.queue.is_empty() { Timestamp::NEVER } else { self.next_call(now) };
+        let call = if self.next_in_line().is_none() { Timestamp::NEVER } else { self.next_call(now) };
         let start = match ready {
             Some(_) if self.may_claim() => self.turns.next_claim(now),
             _ => Timestamp::NEVER,
         };
-        let at = give_up.min(call).min(start);
+        let at = give_up.min(call).min(start).min(self.next_set_aside());
         (at < Timestamp::NEVER).then(|| Alarm { at, keeper: self.roll.ticket(keeper) })
     }
 }

@@ -29,7 +29,10 @@ pub struct View {
     pub last_sent: Option<Timestamp>,
     pub last_success: Option<Timestamp>,
     pub queued: usize,
+    /// Visits that keep a place.
     pub in_flight: usize,
+    /// Long transfers, which have places of their own.
+    pub long_transfers: usize,
     /// Visits that have come since the lane was made, less any whole multiple of 2^32.
     pub visits: u32,
     /// Visits that may be in flight as things stand, and by the policy.
@@ -132,7 +135,8 @@ impl Condition {
 
 impl View {
     pub fn condition(&self) -> Condition {
-        Condition::of(self.paused_until.is_some(), self.is_broken, self.held.is_some(), self.queued, self.in_flight)
+        let in_flight = self.in_flight + self.long_transfers;
+        Condition::of(self.paused_until.is_some(), self.is_broken, self.held.is_some(), self.queued, in_flight)
     }
 
     /// What visits wait for, in a word: an obstacle, or else the largest part of the delay.
@@ -167,6 +171,7 @@ impl Lane {
             last_success: (self.last_success > Timestamp::START).then_some(self.last_success),
             queued: self.queued(),
             in_flight: self.in_flight(),
+            long_transfers: self.lasting(),
             visits: self.visits(),
             concurrency: (self.concurrency(), self.policy.concurrency.max(1) as usize),
             burst: self.policy.burst.max(1),
@@ -185,7 +190,7 @@ impl Lane {
     pub fn condition(&self, now: Timestamp) -> (Condition, Breaker) {
         let (breaker, held) = (self.worst_breaker(now), self.held_until() > now);
         let (paused, broken) = (self.paused_until(now).is_some(), self.is_broken());
-        (Condition::of(paused, broken, held, self.queued(), self.in_flight()), breaker)
+        (Condition::of(paused, broken, held, self.queued(), self.in_flight() + self.lasting()), breaker)
     }
 
     /// What keeps a visit from starting that its turn would let start.

@@ -100,15 +100,44 @@ impl Crowd {
         }
     }
 
-    /// Somebody must stand in a line.
-    pub(super) fn pop(&mut self) -> u32 {
-        let visit = self.next();
+    /// `visit` must be the first of its line. Lines of the ring that were passed over wait for the next round.
+    pub(super) fn take(&mut self, visit: u32) {
         let line = self.links[visit as usize].line;
-        if line == self.next_line {
+        if line >= FIXED as u32 {
             self.next_line = self.lines[line as usize].ring_after;
         }
         self.leave(visit);
-        visit
+    }
+
+    pub(super) fn first(&self, wanted: impl Fn(u32, bool) -> bool) -> Option<u32> {
+        let fixed = [RETRIES, RETURNING].map(|line| self.lines[line as usize].first);
+        fixed
+            .into_iter()
+            .find(|&first| first != NONE && wanted(first, false))
+            .or_else(|| self.ring().map(|line| self.lines[line as usize].first).find(|&first| wanted(first, true)))
+    }
+
+    pub(super) fn clients(&self) -> usize {
+        self.line_of.len()
+    }
+
+    pub(super) fn in_order(&self) -> Vec<u32> {
+        let after = |visit: &u32| Some(self.links[*visit as usize].after).filter(|&after| after != NONE);
+        let line = |line: u32| {
+            std::iter::successors(Some(self.lines[line as usize].first).filter(|&first| first != NONE), after)
+        };
+        let mut order: Vec<u32> = line(RETRIES).chain(line(RETURNING)).collect();
+        let mut ring: Vec<_> = self.ring().map(line).collect();
+        while order.len() < self.len {
+            order.extend(ring.iter_mut().filter_map(Iterator::next));
+        }
+        order
+    }
+
+    /// The lines of the ring, the next one first.
+    fn ring(&self) -> impl Iterator<Item = u32> {
+        let after = |line: &u32| Some(self.lines[*line as usize].ring_after).filter(|&line| line != self.next_line);
+        std::iter::successors((!self.line_of.is_empty()).then_some(self.next_line), after)
     }
 
     pub(super) fn ahead(&self, rank: Rank, client: ClientId, urgency: u8) -> usize {

@@ -13,6 +13,11 @@ use crate::politeness::visit::{Alarm, ClientId, Refusal, Visit};
 /// The lane counts whole microseconds.
 const ROUNDING: Duration = Duration::from_micros(2);
 
+/// A visit that was let in may have to wait a little longer than it is willing to.
+fn with_slip(limit: Duration) -> Duration {
+    limit.saturating_add(limit / 16)
+}
+
 impl World {
     fn at_host(&self, host: usize) -> impl Iterator<Item = &Guest> {
         self.guests.values().filter(move |guest| guest.host == host)
@@ -22,8 +27,19 @@ impl World {
         self.at_host(host).filter(move |guest| guest.stage == stage)
     }
 
-    fn in_flight(&self, host: usize) -> usize {
+    pub(super) fn in_flight(&self, host: usize) -> usize {
         self.at_host(host).filter(|guest| matches!(guest.stage, Stage::Told | Stage::Sent)).count()
+    }
+
+    /// Long transfers, wherever they have their places.
+    fn long(&self, host: usize) -> usize {
+        self.at_host(host).filter(|guest| guest.long_from <= self.now).count()
+    }
+
+    /// The fewest and the most ordinary places that a client may have: where its long transfers are is not told.
+    fn holds(&self, host: usize, client: ClientId) -> (usize, usize) {
+        let guests = self.at_host(host).filter(|guest| guest.visit.client == client && guest.stage != Stage::Waiting);
+        guests.fold((0, 0), |(least, most), guest| (least + usize::from(guest.long_from > self.now), most + 1))
     }
 
     pub(super) fn enforced(&self, host: usize) -> bool {
@@ -43,8 +59,9 @@ impl World {
         if oracle.paused || self.now < oracle.held_until {
             return broken(Promise::Hold, format!("a start at {:?}, held until {:?}", self.now, oracle.held_until));
         }
-        if self.in_flight(host) >= oracle.concurrency() {
-            return broken(Promise::Concurrency, format!("a start beside {} in flight", self.in_flight(host)));
+        let (in_flight, long) = (self.in_flight(host), self.long(host));
+        if in_flight - long.min(self.hosts[host].most_places) >= oracle.concurrency() {
+            return broken(Promise::Concurrency, format!("a start beside {in_flight} in flight, {long} of them long"));
         }
         self.check_patience(guest)
     }
@@ -52,7 +69,7 @@ impl World {
     /// Nobody waits longer than it is willing to.
     fn check_patience(&self, guest: &Guest) -> Result<(), Broken> {
         let waited = self.now.since(guest.joined).saturating_sub(guest.prepared_for);
-        if waited > guest.limit.saturating_add(ROUNDING) {
+        if waited > with_slip(guest.limit).saturating_add(ROUNDING) {
             return broken(Promise::Answer, format!("waited {waited:?}, willing to wait {:?}", guest.limit));
         }
         Ok(())
@@ -160,6 +177,11 @@ impl World {
             return Ok(());
         }
         let order = self.hosts[host].oracle.policy.order;
+        if self.long(host) >= self.hosts[host].oracle.concurrency() {
+            // A client that fills all places for long transfers may be passed over.
+            self.hosts[host].overtaken.clear();
+            return Ok(());
+        }
         let chosen = &self.guests[&id];
         let better = self.in_stage(host, Stage::Waiting).find(|guest| {
             let same_line = match order {
@@ -177,19 +199,48 @@ impl World {
             return broken(Promise::Order, format!("{:?} went before {:?}", chosen.visit, better.visit));
         }
         if chosen.rank() == Rank::Newcomer && order == Order::Fair {
-            return self.check_fairness(host, chosen.visit.client);
+            let client = chosen.visit.client;
+            self.check_share(host, client)?;
+            return self.check_fairness(host, client);
         }
         Ok(())
     }
 
-    /// While a client waits, no other is called twice.
+    /// While clients wait that have less than their share of the places, none is called that has its share.
+    fn check_share(&self, host: usize, called: ClientId) -> Result<(), Broken> {
+        let (limit, share) = (self.hosts[host].oracle.concurrency(), self.share(host));
+        if !self.enforced(host) || limit == 1 || self.holds(host, called).0 < share || self.long(host) >= limit {
+            return Ok(());
+        }
+        let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
+        match newcomers.map(|guest| guest.visit.client).find(|&client| self.holds(host, client).1 < share) {
+            Some(client) => broken(Promise::Share, format!("{called:?} has {share} or more places, {client:?} fewer")),
+            None => Ok(()),
+        }
+    }
+
+    fn share(&self, host: usize) -> usize {
+        let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
+        let mut clients: Vec<u64> = newcomers.map(|guest| guest.visit.client.0).collect();
+        clients.sort_unstable();
+        clients.dedup();
+        self.hosts[host].oracle.concurrency().div_ceil(clients.len().max(1))
+    }
+
+    /// While a client waits and has less than its share of the places, no other is called twice.
     fn check_fairness(&mut self, host: usize, called: ClientId) -> Result<(), Broken> {
+        let share = self.share(host);
+        let has_less = |client: u64| self.holds(host, ClientId(client)).1 < share;
         let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
         let mut waiting: Vec<u64> = newcomers.map(|guest| guest.visit.client.0).collect();
         waiting.sort_unstable();
         waiting.dedup();
+        let is_shared = self.hosts[host].oracle.concurrency() > 1 && self.enforced(host);
+        let all_full = self.long(host) >= self.hosts[host].oracle.concurrency();
+        waiting.retain(|&client| !is_shared || (has_less(client) && !all_full));
         let overtaken = &mut self.hosts[host].overtaken;
-        overtaken.retain(|&(client, _), _| client != called.0);
+        // A client that was passed over because it has its share waits for the next round.
+        overtaken.retain(|&(client, _), _| client != called.0 && waiting.binary_search(&client).is_ok());
         for client in waiting.into_iter().filter(|&client| client != called.0) {
             let times = overtaken.entry((client, called.0)).or_insert(0);
             *times += 1;
@@ -225,16 +276,26 @@ impl World {
             if waits && self.hosts[host].drain_end.is_some_and(|end| at > end + ROUNDING) {
                 return broken(Promise::Answer, format!("alarm at {at:?}, after the end of curtsy"));
             }
-            let patience = guest.limit.saturating_add(guest.prepared_for).saturating_add(ROUNDING);
+            let patience = with_slip(guest.limit).saturating_add(guest.prepared_for).saturating_add(ROUNDING);
             if matches!(guest.stage, Stage::Waiting | Stage::Ready) && at > guest.joined + patience {
                 return broken(Promise::Answer, format!("alarm at {at:?}, {:?} gives up before", guest.visit));
             }
         }
         let [waiting, preparing, ready, told, sent] = standing;
         let oracle = &self.hosts[host].oracle;
-        let excused = oracle.paused || told > 0 || oracle.sparing();
-        if excused || sent >= oracle.concurrency() {
+        let (places, long) = (oracle.concurrency(), self.long(host));
+        let excused = oracle.paused || told > 0 || oracle.sparing() || long >= places;
+        if excused {
             return Ok(());
+        }
+        if sent - long >= places {
+            let next_long = self.at_host(host).map(|guest| guest.long_from).filter(|&long| long > self.now).min();
+            let late = waiting + ready > 0 && next_long.is_some_and(|long| long + ROUNDING < at);
+            return if late {
+                broken(Promise::Idle, format!("{next_long:?} frees a place, alarm at {at:?}"))
+            } else {
+                Ok(())
+            };
         }
         let free = oracle.free_at(self.now).max(self.hosts[host].elsewhere);
         let somebody_could = ready > 0 || (waiting > 0 && preparing == 0);

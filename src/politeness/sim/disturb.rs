@@ -91,6 +91,7 @@ impl World {
         }
         let at = &mut self.hosts[host];
         at.most_waiting = at.most_waiting.max(at.oracle.policy.max_queue);
+        at.most_places = at.most_places.max(policy.concurrency as usize);
         at.lane.change(policy, now);
         at.oracle.change(now, |oracle| {
             if policy.delay_factor != oracle.policy.delay_factor {
@@ -188,6 +189,7 @@ impl Host {
         Host {
             lane: Lane::new(policy, seed),
             most_waiting: policy.max_queue,
+            most_places: policy.concurrency as usize,
             oracle: Oracle::new(policy, teaches),
             slowed: Timestamp::START,
             elsewhere: Timestamp::START,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Flaw;
 use super::oracle::{Broken, Promise, broken};
 use super::world::{Event, Stage, World};
+use crate::politeness::roll::LONG_TRANSFER;
 use crate::politeness::visit::Ticket;
 
 impl World {
@@ -82,6 +83,7 @@ impl World {
     pub(super) fn start(&mut self, host: usize, ticket: Ticket) -> Result<(), Broken> {
         let id = self.hosts[host].by_ticket[&ticket];
         self.check_start(host, id)?;
+        self.tally.made_room += u64::from(self.in_flight(host) >= self.hosts[host].oracle.concurrency());
         let terms = self.hosts[host].oracle.terms();
         let guest = self.guests.get_mut(&id).expect("a guest");
         guest.stage = Stage::Told;
@@ -174,9 +176,25 @@ impl World {
             let again = self.visit(true);
             return self.join(host, again);
         }
-        let body = self.dice.up_to(Duration::from_millis(500));
+        let longest = if self.dice.chance(6) { self.begin_transfer(id) } else { Duration::from_millis(500) };
+        let body = self.dice.up_to(longest);
         self.after(body, Event::Ended(id));
         Ok(())
+    }
+
+    /// The answer is a WebSocket, or a body that may take long: returns for how long at most.
+    fn begin_transfer(&mut self, id: u64) -> Duration {
+        let (now, is_open) = (self.now, self.dice.chance(30));
+        let Some(guest) = self.guests.get_mut(&id) else { return Duration::ZERO };
+        let (host, ticket) = (guest.host, guest.ticket);
+        guest.long_from = if is_open { now } else { guest.sent + LONG_TRANSFER };
+        if !self.flawed(Flaw::HidesTransfers) {
+            let lane = &mut self.hosts[host].lane;
+            if is_open { lane.stays_open(ticket) } else { lane.transfers(ticket) }
+        }
+        // Nobody could know how long it takes.
+        self.foresee_nothing(host);
+        Duration::from_secs(80)
     }
 
     pub(super) fn give_up(&mut self, id: u64) -> Result<(), Broken> {

@@ -19,8 +19,10 @@ pub(super) enum Promise {
     Spacing,
     /// 3: nobody starts while the host is held or paused.
     Hold,
-    /// No more in flight than allowed.
+    /// No more in flight than allowed, and no more long transfers besides.
     Concurrency,
+    /// No client has more than its share of the places while another waits.
+    Share,
     /// 5 and 6: who can start does start; time is not lost.
     Idle,
     /// 6: everyone gets an answer, and in time.

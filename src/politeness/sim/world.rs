@@ -52,6 +52,8 @@ pub(super) struct Host {
     pub(super) most_waiting: usize,
     /// curtsy stops then.
     pub(super) drain_end: Option<Timestamp>,
+    /// The most places that there ever were: fewer take none away.
+    pub(super) most_places: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -75,6 +77,8 @@ pub(super) struct Guest {
     pub(super) prepared_for: Duration,
     pub(super) terms: Terms,
     pub(super) sent: Timestamp,
+    /// From when on it is a long transfer.
+    pub(super) long_from: Timestamp,
 }
 
 impl Guest {
@@ -121,6 +125,8 @@ pub(super) struct Tally {
     pub(super) sent_in_grace: u64,
     /// Times an origin was given up.
     pub(super) given_up: u64,
+    /// Visits that started because a long transfer had given its place back.
+    pub(super) made_room: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -330,6 +336,7 @@ impl World {
             prepared_for: Duration::ZERO,
             terms: oracle.terms(),
             sent: Timestamp::NEVER,
+            long_from: Timestamp::NEVER,
         };
         self.hosts[host].by_ticket.insert(ticket, id);
         self.guests.insert(id, guest);
@@ -436,5 +443,6 @@ impl Tally {
         self.drained += other.drained;
         self.sent_in_grace += other.sent_in_grace;
         self.given_up += other.given_up;
+        self.made_room += other.made_room;
     }
 }

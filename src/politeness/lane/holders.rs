@@ -1,0 +1,120 @@
+//! Who holds the places of a host: shares of clients, and places of their own for long transfers.
+//!
+//! - A long transfer gives its place back to the next visit and keeps one of the places for long transfers, of which
+//!   there are as many again. If these are full, it keeps its ordinary place.
+//! - While several clients wait, a client that holds its share of the places is passed over. A client that waits alone may
+//!   have all of them.
+//! - Once the places for long transfers are full, one client holds all places of both kinds but one.
+//!
+//! Nothing here takes a place away from a visit that needs it, and where there is a single place nothing is shared.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::Lane;
+use crate::politeness::policy::Order;
+use crate::politeness::roll::{Phase, Transfer};
+use crate::politeness::time::Timestamp;
+use crate::politeness::visit::{ClientId, Ticket};
+
+impl Lane {
+    /// The visit moves a body that may take long, in either direction.
+    pub fn transfers(&mut self, ticket: Ticket) {
+        self.note_transfer(ticket, Transfer::Body);
+    }
+
+    /// The visit stays open for as long as both sides like: it has become a WebSocket.
+    pub fn stays_open(&mut self, ticket: Ticket) {
+        self.note_transfer(ticket, Transfer::Open);
+    }
+
+    fn note_transfer(&mut self, ticket: Ticket, transfer: Transfer) {
+        if let Some(entry) = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Started) {
+            entry.transfer = transfer;
+        }
+    }
+
+    /// Has long transfers give their places back, if there is no free one.
+    pub(super) fn set_aside(&mut self, now: Timestamp) {
+        while self.flying.len() >= self.concurrency() && self.lasting.len() < self.places.limit() {
+            let Some(index) = self.flying.iter().position(|&number| self.roll.entry(number).long_from() <= now) else {
+                return;
+            };
+            let number = self.flying.remove(index);
+            let ticket = self.roll.ticket(number);
+            self.lasting.push(number);
+            let Some(entry) = self.roll.get_mut(ticket) else { continue };
+            entry.phase = Phase::Lasting;
+            if entry.transfer == Transfer::Body {
+                let since = entry.since;
+                self.places.observe(since, now);
+            }
+        }
+    }
+
+    /// When a visit in flight becomes a long transfer whose place is needed.
+    pub(super) fn next_set_aside(&self) -> Timestamp {
+        if self.flying.len() < self.concurrency() || self.lasting.len() >= self.places.limit() {
+            return Timestamp::NEVER;
+        }
+        let long = self.flying.iter().map(|&number| self.roll.entry(number).long_from());
+        long.min().unwrap_or(Timestamp::NEVER)
+    }
+
+    /// The visit that is called next: the next in the line whose client has not had its share, or else the next.
+    pub(super) fn next_in_line(&self) -> Option<u32> {
+        let next = self.queue.next()?;
+        let limit = self.concurrency();
+        if limit == 1 || self.policy.order == Order::Fifo || !self.enforced() || self.is_draining() {
+            return Some(next);
+        }
+        let share = limit.div_ceil(self.queue.clients());
+        let client = |number: u32| self.roll.entry(number).client;
+        let may_hold = |number: u32| self.may_hold(client(number));
+        // Retries and the returning were promised to go first.
+        let has_less = |number: u32, is_newcomer: bool| !is_newcomer || self.holds(client(number)) < share;
+        let first = self.queue.first(|number, is_newcomer| has_less(number, is_newcomer) && may_hold(number));
+        first.or_else(|| self.queue.first(|number, _| may_hold(number)))
+    }
+
+    /// Whether a client may have one more place: not the last one, if long transfers have filled theirs.
+    pub(super) fn may_hold(&self, client: ClientId) -> bool {
+        let limit = self.places.limit();
+        if self.lasting.len() < limit || limit == 1 || self.policy.order == Order::Fifo {
+            return true;
+        }
+        let lasting = self.lasting.iter().filter(|&&number| self.roll.entry(number).client == client).count();
+        self.holds(client) + lasting + 1 < 2 * limit
+    }
+
+    /// Places that a client's visits have or are about to have.
+    fn holds(&self, client: ClientId) -> usize {
+        let visits = self.flying.iter().chain(&self.called);
+        visits.filter(|&&number| self.roll.entry(number).client == client).count()
+    }
+
+    /// When the visit behind `ahead` others finds a place.
+    pub(super) fn place_behind(&self, ahead: usize, now: Timestamp) -> Timestamp {
+        let free = self.places.limit().saturating_sub(self.flying.len());
+        if ahead < free {
+            return now;
+        }
+        let mut movable = self.places.limit().saturating_sub(self.lasting.len());
+        let ends = self.flying.iter().map(|&number| {
+            let entry = self.roll.entry(number);
+            let left = match entry.phase {
+                Phase::Started => self.places.remaining(now.since(entry.since)),
+                _ => self.places.kept(),
+            };
+            let long_from = entry.long_from();
+            if movable == 0 || long_from == Timestamp::NEVER {
+                return left;
+            }
+            movable -= 1;
+            left.min(long_from.since(now))
+        });
+        let ends: SmallVec<[Duration; 8]> = ends.collect();
+        self.places.predict(ends, ahead, now)
+    }
+}

@@ -115,7 +115,7 @@ fn through_the_gate() {
         report("admission through the gate, one host, and left", begun, 100_000);
         let begun = processor_time();
         for n in 0..1_000_000 {
-            // Those that find no room share a lane, and are not waited for here.
+            // Those that find no room are refused.
             drop(gate.join(&host(n), visit(n as u64 % 8, n as u64)));
         }
         report("a million hosts in a registry of 100 000, join and leave", begun, 1_000_000);

@@ -27,7 +27,6 @@ pub struct Queue {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// None if the host found no room for a line of its own.
     pub host: Option<String>,
     /// By name, or by address.
     pub client: Option<String>,
@@ -68,7 +67,7 @@ impl Waiting {
             None => (None, None, None),
         };
         Waiting {
-            host: host.map(|host| host.to_string()),
+            host: Some(host.to_string()),
             client,
             method,
             url,

@@ -20,8 +20,7 @@ pub struct Leaving<'a> {
 }
 
 impl Leaving<'_> {
-    /// None if its host found no room for a lane of its own.
-    pub fn host(&self) -> Option<&HostKey> {
+    pub fn host(&self) -> &HostKey {
         self.lane.host()
     }
 

@@ -44,8 +44,7 @@ pub struct Label {
 /// A visit that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// None if its host found no room for a lane of its own.
-    pub host: Option<HostKey>,
+    pub host: HostKey,
     pub label: Option<Label>,
     pub since: Timestamp,
     /// When it can start: as foreseen when it came, or later if its host has become slower since.
@@ -96,7 +95,7 @@ impl Gate {
     /// Those who wait at this host, or at any, longest first, and how many they are in all.
     pub fn queue(&self, host: Option<&HostKey>, offset: usize, limit: usize) -> (usize, Vec<Waiting>) {
         let waiters = self.line.0.lock();
-        let wanted = |waiter: &&Waiter| host.is_none() || waiter.lane.host() == host;
+        let wanted = |waiter: &&Waiter| host.is_none_or(|host| waiter.lane.host() == host);
         let total = match host {
             None => waiters.waiting.len(),
             Some(_) => waiters.waiting.values().filter(wanted).count(),
@@ -119,7 +118,7 @@ impl Gate {
     pub fn backlogs(&self) -> Vec<Backlog> {
         let mut hosts: HashMap<HostKey, Backlog> = HashMap::new();
         for waiter in self.line.0.lock().waiting.values() {
-            let Some(host) = waiter.lane.host() else { continue };
+            let host = waiter.lane.host();
             match hosts.get_mut(host) {
                 Some(backlog) => backlog.waiting += 1,
                 None => {
@@ -147,7 +146,7 @@ impl Gate {
 impl Waiting {
     fn new(waiter: &Waiter) -> Self {
         Waiting {
-            host: waiter.lane.host().cloned(),
+            host: waiter.lane.host().clone(),
             label: waiter.label.as_deref().cloned(),
             since: waiter.since,
             expected: waiter.expected,

@@ -27,10 +27,10 @@ impl Memories {
         Memories { store, unknown_before }
     }
 
-    pub(super) fn lane(&self, host: &HostKey, book: &PolicyBook, others: Option<Timestamp>, now: Timestamp) -> Lane {
+    pub(super) fn lane(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Lane {
         let record = self.record(host);
         let mut memory = memory(&record);
-        memory.last_sent = memory.last_sent.max(self.unknown_before).max(others);
+        memory.last_sent = memory.last_sent.max(self.unknown_before);
         let usual = book.policy(host.as_str()).clone();
         let mut lane = Lane::remembering(usual, &memory, &book.schooling, fastrand::u64(..), now);
         let overrides = overrides(record.overrides);

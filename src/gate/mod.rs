@@ -125,11 +125,11 @@ impl Gate {
             self.metrics.tally.count(host.as_str(), |row| row.visits += 1);
             return Ok(Place::free());
         }
-        let (lane, guest) = match self.registry.known(host) {
-            Some(lane) => (lane, None),
-            None => self.registry.lane(host, &self.book.load(), now),
+        let lane = match self.registry.known(host) {
+            Some(lane) => lane,
+            None => self.registry.lane(host, &self.book.load(), now)?,
         };
-        let place = Place::join(self.clone(), lane, guest, visit, is_ready, now)?;
+        let place = Place::join(self.clone(), lane, visit, is_ready, now)?;
         match place.waits_until() {
             Some(expected) => {
                 tracing::debug!(event = "waiting", %host, wait_s = expected.since(now).as_secs_f64(), "a request waits");
@@ -155,11 +155,14 @@ impl Gate {
     /// Nobody visits the host before `until`.
     pub fn hold(&self, host: &HostKey, until: Timestamp) {
         let now = now();
-        let (lane, _guest) = self.registry.lane(host, &self.book.load(), now);
-        lane.with(now, |state| {
-            state.lane.hold(until, now);
-            self.registry.keep_news(&lane, state, now);
-        });
+        let book = self.book.load();
+        match self.registry.lane(host, &book, now) {
+            Ok(lane) => lane.with(now, |state| {
+                state.lane.hold(until, now);
+                self.registry.keep_news(&lane, state, now);
+            }),
+            Err(_) => self.registry.hold_without_lane(host, &book, until, now),
+        }
     }
 
     /// How this host is to be treated, leaving out what people set for it alone. A host with a lane is not looked up

@@ -14,8 +14,8 @@ use crate::politeness::time::Timestamp;
 use crate::politeness::{HostKey, Origin};
 
 impl Gate {
-    pub(super) fn tell(&self, host: Option<&HostKey>, origin: Option<&Origin>, lesson: &Lesson, now: Timestamp) {
-        let host = host.map_or("(hosts that found no room)", HostKey::as_str);
+    pub(super) fn tell(&self, host: &HostKey, origin: Option<&Origin>, lesson: &Lesson, now: Timestamp) {
+        let host = host.as_str();
         if let Some(change) = &lesson.pace {
             self.tell_of_pace(host, change, lesson, now);
         }

@@ -6,17 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::registry::Guest;
 use super::shared_lane::{SharedLane, State};
 use super::{Gate, now};
 use crate::clock;
-use crate::metrics::tally::{OTHERS, Row};
+use crate::metrics::tally::Row;
+use crate::politeness::Origin;
 use crate::politeness::lane::{Lane, Lesson, Obstacle};
 use crate::politeness::policy::{Delays, Mode};
 use crate::politeness::signals::Signals;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Ticket};
-use crate::politeness::{HostKey, Origin};
 
 /// Leave to make one visit.
 #[derive(Debug)]
@@ -27,8 +26,6 @@ pub struct Permit(Option<Box<Stay>>);
 pub(super) struct Stay {
     pub(super) gate: Arc<Gate>,
     pub(super) lane: Arc<SharedLane>,
-    /// Its host has no lane of its own for as long as this lasts.
-    pub(super) _guest: Option<Guest>,
     pub(super) ticket: Ticket,
     /// How long it was kept waiting. The time its connection took is its own.
     pub(super) waited: Duration,
@@ -50,10 +47,9 @@ impl Stay {
         self.gate.metrics.hosts.visit(&mut state.badge, self.lane.host(), self.waited);
     }
 
-    /// Hosts that have no lane of their own are counted together.
     fn tally(&self, count: impl FnOnce(&mut Row)) {
         if self.gate.metrics.tally.is_kept() {
-            self.gate.metrics.tally.count(self.lane.host().map_or(OTHERS, HostKey::as_str), count);
+            self.gate.metrics.tally.count(self.lane.host().as_str(), count);
         }
     }
 

@@ -11,7 +11,6 @@ use std::time::Duration;
 use super::leaving::Leaving;
 use super::line::Label;
 use super::permit::{Account, Permit, Stay};
-use super::registry::Guest;
 use super::shared_lane::{Entered, SharedLane, Told};
 use super::{Gate, now};
 use crate::clock;
@@ -67,7 +66,6 @@ impl Place {
     pub(super) fn join(
         gate: Arc<Gate>,
         lane: Arc<SharedLane>,
-        guest: Option<Guest>,
         visit: Visit,
         is_ready: bool,
         now: Timestamp,
@@ -78,10 +76,8 @@ impl Place {
             let ahead = state.lane.queued();
             let entered = state.enter(visit, is_ready, now)?;
             let (delays, mode) = (state.lane.delays(), state.lane.policy().mode);
-            if delays.robots != before.robots
-                && let Some(host) = lane.host()
-            {
-                gate.tell_of_crawl_delay(host, &before, &delays);
+            if delays.robots != before.robots {
+                gate.tell_of_crawl_delay(lane.host(), &before, &delays);
             }
             if entered.told == Some(Told::Start) {
                 gate.metrics.hosts.visit(&mut state.badge, lane.host(), Duration::ZERO);
@@ -90,7 +86,7 @@ impl Place {
         })?;
         let Entered { ticket, expected, told } = entered;
         let (waited, is_heeded, served, left) = (Duration::ZERO, true, None, None);
-        let stay = Stay { gate, lane, _guest: guest, ticket, waited, account, is_heeded, served, left };
+        let stay = Stay { gate, lane, ticket, waited, account, is_heeded, served, left };
         if told == Some(Told::Start) {
             return Ok(Place(Kind::Started(Box::new(stay))));
         }

@@ -1,12 +1,11 @@
 //! Host to lane.
 //!
 //! Bounded: hosts that nobody has visited for a while are forgotten, but never one to which something is owed (a waiter,
-//! a permit, a hold, an unfinished interval), and what a lane has learned is kept when it goes. When the registry is full
-//! they are forgotten sooner; when it is full of promises, new hosts share one lane, which is slower for them and breaks
-//! no promise.
+//! a permit, a hold, an unfinished interval), and what a lane has learned is kept when it goes. When the registry is full,
+//! the lanes that were used least recently and owe nothing are forgotten at once. If every lane owes something, a new
+//! host is refused, with the time at which one will owe nothing: two hosts never share a lane.
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -23,6 +22,7 @@ use crate::politeness::HostKey;
 use crate::politeness::lane::Lane;
 use crate::politeness::policy::PolicyBook;
 use crate::politeness::time::Timestamp;
+use crate::politeness::visit::Refusal;
 use crate::store::{Health, HostRecord, Store};
 
 /// Looking through all lanes holds one shard at a time; with 256 the longest wait measured was about a millisecond at a
@@ -45,30 +45,41 @@ pub(super) struct Registry {
     /// Asking the map would lock all its shards.
     count: AtomicUsize,
     bounds: RwLock<Bounds>,
-    /// For hosts that find no room.
-    crowded: RwLock<Option<Arc<SharedLane>>>,
-    /// Who is in it: a host has one lane at a time.
-    guests: Guests,
-    /// When room was last made, in microseconds.
-    made_room: AtomicU64,
+    /// Held while a lane is made: a host has one lane.
+    full: Mutex<Full>,
     /// When lanes stop to start visits, in microseconds.
     drain_end: AtomicU64,
 }
 
-/// In a full registry a host is forgotten after this long: sooner, and one that is visited steadily would be made anew
-/// each time.
-const LEAST_IDLE: Duration = Duration::from_secs(60);
-/// Looking through 100 000 lanes takes some ten milliseconds, which must not become the price of every new host.
-const BETWEEN_MAKING_ROOM: Duration = Duration::from_secs(1);
+/// What the last look through a full registry has shown.
+#[derive(Debug, Default)]
+struct Full {
+    /// Another look would show no more before this.
+    look_again: Timestamp,
+    /// When the first lanes will owe nothing, soonest first, and how many hosts were told so.
+    owed_until: Vec<Timestamp>,
+    told: usize,
+    /// When it was last logged.
+    logged: Timestamp,
+}
 
-/// A lane that is one host's own, found by that host's name. The name is in the lane alone: looking a host up then takes
+/// This part of the lanes is forgotten in one look: looking through 100 000 takes some twenty milliseconds, which must not
+/// be the price of every new host.
+const AT_ONCE: usize = 16;
+/// The next look comes so much later for each lane, so that looking takes some 2 % of the time at most.
+const BETWEEN_LOOKS: Duration = Duration::from_micros(10);
+/// As many hosts are told different times.
+const MOST_TOLD: usize = 1000;
+const BETWEEN_LOGS: Duration = Duration::from_secs(60);
+
+/// A lane, found by its host's name. The name is in the lane alone: looking a host up then takes
 /// one look into memory less, which is half of what finding it costs where there are many.
 #[derive(Debug)]
 struct Resident(Arc<SharedLane>);
 
 impl Resident {
     fn host(&self) -> &HostKey {
-        self.0.host().expect("only lanes of one host are in the registry")
+        self.0.host()
     }
 }
 
@@ -92,29 +103,6 @@ impl PartialEq for Resident {
 
 impl Eq for Resident {}
 
-#[derive(Clone, Debug, Default)]
-struct Guests(Arc<Mutex<HashMap<HostKey, usize>>>);
-
-/// A visit to a host that has no lane of its own. While there is one, the host gets none: what is sent from the shared
-/// lane would be too close to what is sent from there.
-#[derive(Debug)]
-pub(super) struct Guest {
-    guests: Guests,
-    host: HostKey,
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        let mut guests = self.guests.0.lock();
-        if let Some(count) = guests.get_mut(&self.host) {
-            *count -= 1;
-            if *count == 0 {
-                guests.remove(&self.host);
-            }
-        }
-    }
-}
-
 impl Registry {
     pub(super) fn new(bounds: Bounds, memories: Memories) -> Self {
         Registry {
@@ -122,69 +110,72 @@ impl Registry {
             lanes: DashMap::with_hasher_and_shard_amount(RandomState::default(), SHARDS),
             count: AtomicUsize::new(0),
             bounds: RwLock::new(bounds),
-            crowded: RwLock::new(None),
-            guests: Guests::default(),
-            made_room: AtomicU64::new(0),
+            full: Mutex::default(),
             drain_end: AtomicU64::new(Timestamp::NEVER.as_micros()),
         }
     }
 
-    /// The lane of the host, which may be new. Where it is shared, the guest is to be kept for as long as the lane is used.
-    pub(super) fn lane(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> (Arc<SharedLane>, Option<Guest>) {
-        // Held until the host is in one lane or in the other, so that two newcomers do not part ways.
-        let mut guests = self.guests.0.lock();
+    /// The lane of the host, which may be new.
+    pub(super) fn lane(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Result<Arc<SharedLane>, Refusal> {
+        let mut full = self.full.lock();
         if let Some(lane) = self.known(host) {
-            return (lane, None);
+            return Ok(lane);
         }
-        // What people set for a host counts for it alone, and people do not set it for many.
-        let stays = guests.contains_key(host) || !(self.has_room(now) || self.memories.is_steered(host, now));
-        if stays {
-            *guests.entry(host.clone()).or_default() += 1;
-            let guest = Guest { guests: self.guests.clone(), host: host.clone() };
-            drop(guests);
-            return (self.crowded(host, book, now), Some(guest));
+        // What people set for a host counts, and people do not set it for many.
+        if !(self.make_room(&mut full, now) || self.memories.is_steered(host, now)) {
+            full.log(self.len(), now);
+            return Err(Refusal::HostsFull { retry_after: full.tell(now) });
         }
-        (self.own(host, book, now), None)
-    }
-
-    /// A lane for a host that has none. Nobody else makes one meanwhile: the guests are locked.
-    fn own(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Arc<SharedLane> {
-        let lane = self.memories.lane(host, book, self.sent_from_crowd(), now);
-        let lane = Arc::new(SharedLane::new(Some(host.clone()), self.draining(lane, now), now));
+        let lane = self.draining(self.memories.lane(host, book, now), now);
+        let lane = Arc::new(SharedLane::new(host.clone(), lane, now));
         let before = self.lanes.insert(Resident(lane.clone()), ());
         debug_assert!(before.is_none(), "a host has one lane");
         self.count.fetch_add(1, Relaxed);
-        lane
+        Ok(lane)
     }
 
-    /// It may have been to any host that had no lane.
-    fn sent_from_crowd(&self) -> Option<Timestamp> {
-        let crowded = self.crowded.read();
-        crowded.as_ref().and_then(|lane| lane.look(|state| state.lane.last_sent()))
-    }
-
-    fn has_room(&self, now: Timestamp) -> bool {
-        let Bounds { most, idle } = *self.bounds.read();
+    /// Whether there is room for one more, which is made if need be.
+    fn make_room(&self, full: &mut Full, now: Timestamp) -> bool {
+        let most = self.bounds.read().most;
         if self.len() < most {
             return true;
         }
-        let made = self.made_room.load(Relaxed);
-        let due = now.since(Timestamp::from_micros(made)) >= BETWEEN_MAKING_ROOM;
-        if due && self.made_room.compare_exchange(made, now.as_micros(), Relaxed, Relaxed).is_ok() {
-            self.forget_after(idle.min(LEAST_IDLE), now);
+        if now < full.look_again {
+            return false;
         }
+        let (mut idle, mut owed_until) = (Vec::new(), Vec::new());
+        self.each(|_, lane| {
+            // Whoever has it now is about to use it.
+            let is_used = Arc::strong_count(lane) > 1;
+            let (until, used) = lane.look(|state| (state.lane.owes_until(now), state.last_used()));
+            match until {
+                _ if is_used => {}
+                until if until <= now => idle.push(used),
+                Timestamp::NEVER => {}
+                until => owed_until.push(until),
+            }
+        });
+        if idle.is_empty() {
+            full.found_nothing(owed_until, self.len(), now);
+            return false;
+        }
+        let wanted = (self.len() - most) + (most / AT_ONCE).max(1);
+        let last = wanted.min(idle.len()) - 1;
+        let latest = *idle.select_nth_unstable(last).1;
+        let mut left = wanted;
+        self.forget(now, |state| {
+            let goes = left > 0 && state.last_used() <= latest;
+            left -= usize::from(goes);
+            goes
+        });
         self.len() < most
     }
 
-    fn crowded(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Arc<SharedLane> {
-        let mut crowded = self.crowded.write();
-        let lane = crowded.get_or_insert_with(|| {
-            let lane = self.draining(Lane::new(book.general().clone(), 0), now);
-            Arc::new(SharedLane::new(None, lane, now))
-        });
-        let memory = self.memories.of(host);
-        lane.with(now, |state| state.lane.recall(&memory, &book.schooling, now));
-        lane.clone()
+    /// Has a hold kept for a host that finds no room for a lane.
+    pub(super) fn hold_without_lane(&self, host: &HostKey, book: &PolicyBook, until: Timestamp, now: Timestamp) {
+        let mut lane = self.memories.lane(host, book, now);
+        lane.hold(until, now);
+        self.memories.keep_news(host, &mut lane, now);
     }
 
     /// The host's own lane.
@@ -199,7 +190,7 @@ impl Registry {
 
     /// The lane that a host nobody has visited lately would get; none if nothing is known of it.
     pub(super) fn remembered(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Option<Lane> {
-        self.memories.knows(host).then(|| self.memories.lane(host, book, self.sent_from_crowd(), now))
+        self.memories.knows(host).then(|| self.memories.lane(host, book, now))
     }
 
     /// Has kept what another curtsy knew of a host that has no lane.
@@ -225,9 +216,7 @@ impl Registry {
 
     /// Has what a lane has just learned kept.
     pub(super) fn keep_news(&self, lane: &SharedLane, state: &mut State, now: Timestamp) {
-        if let Some(host) = lane.host() {
-            self.memories.keep_news(host, &mut state.lane, now);
-        }
+        self.memories.keep_news(lane.host(), &mut state.lane, now);
     }
 
     /// Has everything kept that a restart must know.
@@ -240,23 +229,17 @@ impl Registry {
         if apply == Apply::All {
             self.each(|host, lane| lane.change(book.policy(host.as_str()).clone(), &book.schooling, now));
         }
-        // Whoever finds no room is new each time.
-        if let Some(lane) = &*self.crowded.read() {
-            lane.change(book.general().clone(), &book.schooling, now);
-        }
+        self.full.lock().look_again = Timestamp::START;
     }
 
     /// Drains every lane, also those that are made from now on.
     pub(super) fn drain(&self, end: Timestamp, now: Timestamp) {
         {
             // A lane that is being made is in the registry when this is over, or knows the end.
-            let _nobody_makes_one = self.guests.0.lock();
+            let _nobody_makes_one = self.full.lock();
             self.drain_end.store(end.as_micros(), Relaxed);
         }
         self.each(|_, lane| lane.with(now, |state| state.lane.drain(end, now)));
-        if let Some(lane) = &*self.crowded.read() {
-            lane.with(now, |state| state.lane.drain(end, now));
-        }
     }
 
     /// A new lane, which must know if curtsy is stopping.
@@ -270,29 +253,29 @@ impl Registry {
 
     pub(super) fn sweep(&self, now: Timestamp) {
         let idle = self.bounds.read().idle;
-        self.forget_after(idle, now);
-    }
-
-    fn forget_after(&self, idle: Duration, now: Timestamp) {
-        self.lanes.retain(|resident, ()| {
-            let (host, lane) = (resident.host(), &resident.0);
-            // Lanes are cloned under the same lock, so a single owner seen here cannot gain a second.
-            let keep = Arc::strong_count(lane) > 1
-                || lane.look(|state| {
-                    state.lane.give_back_room();
-                    let policy = state.lane.policy();
-                    let needed = idle.max(policy.delay.saturating_mul(policy.burst));
-                    state.lane.owes(now) || now.since(state.last_used()) < needed
-                });
-            if !keep {
-                lane.look(|state| self.memories.keep_all(host, &mut state.lane, now));
-                self.count.fetch_sub(1, Relaxed);
-            }
-            keep
+        self.forget(now, |state| {
+            state.lane.give_back_room();
+            let policy = state.lane.policy();
+            let needed = idle.max(policy.delay.saturating_mul(policy.burst));
+            now.since(state.last_used()) >= needed
         });
     }
 
-    /// Every lane that is one host's own, one shard of them at a time.
+    /// Forgets lanes that `may_go` and owe nothing.
+    fn forget(&self, now: Timestamp, mut may_go: impl FnMut(&mut State) -> bool) {
+        self.lanes.retain(|resident, ()| {
+            let (host, lane) = (resident.host(), &resident.0);
+            // Lanes are cloned under the same lock, so a single owner seen here cannot gain a second.
+            let goes = Arc::strong_count(lane) == 1 && lane.look(|state| !state.lane.owes(now) && may_go(state));
+            if goes {
+                lane.look(|state| self.memories.keep_all(host, &mut state.lane, now));
+                self.count.fetch_sub(1, Relaxed);
+            }
+            !goes
+        });
+    }
+
+    /// Every lane, one shard of them at a time.
     pub(super) fn each(&self, mut see: impl FnMut(&HostKey, &Arc<SharedLane>)) {
         for entry in &self.lanes {
             see(entry.key().host(), &entry.key().0);
@@ -305,6 +288,38 @@ impl Registry {
 
     pub(super) fn len(&self) -> usize {
         self.count.load(Relaxed)
+    }
+}
+
+impl Full {
+    /// No lane can be forgotten; these will owe nothing later, others when their visits are over.
+    fn found_nothing(&mut self, mut owed_until: Vec<Timestamp>, lanes: usize, now: Timestamp) {
+        if owed_until.len() > MOST_TOLD {
+            owed_until.select_nth_unstable(MOST_TOLD);
+            owed_until.truncate(MOST_TOLD);
+        }
+        owed_until.sort_unstable();
+        let rest = BETWEEN_LOOKS.saturating_mul(u32::try_from(lanes).unwrap_or(u32::MAX));
+        self.look_again = owed_until.first().map_or(now + rest, |&first| first.min(now + rest));
+        (self.owed_until, self.told) = (owed_until, 0);
+    }
+
+    /// After how many seconds a host that was refused finds room, if no other takes it.
+    fn tell(&mut self, now: Timestamp) -> Duration {
+        let free = self.owed_until.get(self.told).or(self.owed_until.last()).map_or(Duration::ZERO, |at| at.since(now));
+        self.told += 1;
+        Duration::from_secs(free.as_micros().div_ceil(1_000_000).max(1) as u64)
+    }
+
+    fn log(&mut self, lanes: usize, now: Timestamp) {
+        if now.since(self.logged) >= BETWEEN_LOGS {
+            self.logged = now;
+            tracing::warn!(
+                event = "hosts.full",
+                hosts = lanes,
+                "all of the hosts that curtsy can keep were visited just now, so others are refused; hosts.max is too small"
+            );
+        }
     }
 }
 
@@ -336,63 +351,76 @@ mod tests {
         });
     }
 
+    fn visit(lane: &SharedLane, now: Timestamp) {
+        lane.look(|state| {
+            state.used(now);
+            let ticket = state.lane.walk_through(&Visit::new(ClientId(1), 1), now).expect("a free host");
+            assert_eq!(state.lane.sent(ticket, now), None);
+            state.lane.leave(ticket, now);
+        });
+    }
+
+    /// Promise 5, X35: a host that was visited a delay ago makes room at once for one that is not known.
     #[test]
-    fn a_full_registry_forgets_the_idle_sooner_and_owed_hosts_never() {
-        let registry = registry(10);
-        let book = PolicyBook::default();
-        let busy = registry.lane(&host(0), &book, at(0)).0;
-        let visit = Visit::new(ClientId(1), 1);
-        busy.look(|state| state.lane.join(visit, at(0))).unwrap();
+    fn a_full_registry_forgets_the_least_recently_used_that_owe_nothing() {
+        let (registry, book) = (registry(10), PolicyBook::default());
+        let busy = registry.lane(&host(0), &book, at(0)).unwrap();
+        busy.look(|state| state.lane.join(Visit::new(ClientId(1), 1), at(0))).unwrap();
         drop(busy);
         for n in 1..10 {
-            registry.lane(&host(n), &book, at(0));
+            visit(&registry.lane(&host(n), &book, at(u64::from(n))).unwrap(), at(u64::from(n)));
         }
-        let shared = registry.lane(&host(10), &book, at(30)).0;
-        assert!(Arc::ptr_eq(&shared, &registry.lane(&host(11), &book, at(30)).0), "there was room");
-        assert!(!Arc::ptr_eq(&shared, &registry.lane(&host(12), &book, at(61)).0), "no room was made");
-        assert_eq!(registry.len(), 2);
-        assert!(registry.lanes.contains_key(&host(0)), "somebody waits there");
+        for n in 10..15 {
+            visit(&registry.lane(&host(n), &book, at(10)).unwrap(), at(10));
+            assert!(registry.known(&host(n - 9)).is_none(), "the least recently used one goes");
+            assert_eq!(registry.len(), 10);
+        }
+        assert!(registry.known(&host(0)).is_some(), "somebody waits there");
+    }
+
+    #[test]
+    fn a_host_is_refused_until_a_lane_owes_nothing() {
+        let (registry, book) = (registry(2), PolicyBook::default());
+        let half_a_second = Duration::from_millis(500);
+        visit(&registry.lane(&host(0), &book, at(0)).unwrap(), at(0));
+        visit(&registry.lane(&host(1), &book, at(5)).unwrap(), at(5));
+        visit(&registry.lane(&host(0), &book, at(5)).unwrap(), at(5) + half_a_second);
+        let told = |n, now| registry.lane(&host(n), &book, now).map(drop).unwrap_err().retry_after();
+        let now = at(5) + half_a_second;
+        assert_eq!([told(2, now), told(3, now)], [1, 1].map(|seconds| Some(Duration::from_secs(seconds))));
+        assert!(registry.known(&host(2)).is_none(), "nobody shares a lane");
+        registry.hold_without_lane(&host(2), &book, at(60), now);
+        assert_eq!(registry.held_until(&host(2)), at(60), "a hold is kept without one");
+        registry.lane(&host(3), &book, at(6)).unwrap();
+        assert!(registry.known(&host(1)).is_none() && registry.known(&host(0)).is_some());
     }
 
     #[test]
     fn looking_for_room_is_not_the_price_of_every_new_host() {
-        let registry = registry(2);
-        let book = PolicyBook::default();
-        registry.lane(&host(0), &book, at(0));
-        registry.lane(&host(1), &book, at(0));
-        registry.lane(&host(2), &book, at(59));
-        let half_a_second = Duration::from_millis(500);
-        // Host 0 could go by now, but the last look was a moment ago.
-        registry.lane(&host(3), &book, at(59) + half_a_second);
-        assert_eq!(registry.made_room.load(Relaxed), at(59).as_micros());
-        registry.lane(&host(3), &book, at(60));
-        assert_eq!(registry.len(), 1);
+        let (registry, book) = (registry(1600), PolicyBook::default());
+        for n in 0..1600 {
+            visit(&registry.lane(&host(n), &book, at(0)).unwrap(), at(0));
+        }
+        registry.lane(&host(2000), &book, at(10)).unwrap();
+        assert_eq!(registry.len(), 1501, "room for a hundred");
+        let mut full = Full::default();
+        full.found_nothing(vec![at(9), at(7), at(8)], 1600, at(5));
+        assert_eq!(full.look_again, at(5) + Duration::from_millis(16));
+        assert_eq!([full.tell(at(5)), full.tell(at(5)), full.tell(at(6))], [2, 3, 3].map(Duration::from_secs));
+        assert_eq!(full.tell(at(6)), Duration::from_secs(3), "nothing more is known");
     }
 
     #[test]
     fn a_host_that_was_forgotten_is_remembered() {
         let registry = registry(10);
         let book = PolicyBook::default();
-        let lane = registry.lane(&host(1), &book, at(0)).0;
+        let lane = registry.lane(&host(1), &book, at(0)).unwrap();
         teach(&registry, &lane, at(1_800), at(0));
         assert_eq!(registry.held_until(&host(1)), at(1_800));
         drop(lane);
         registry.lanes.clear();
         assert_eq!(registry.held_until(&host(1)), at(1_800), "kept at once, not only when it is forgotten");
-        let again = registry.lane(&host(1), &book, at(60)).0;
+        let again = registry.lane(&host(1), &book, at(60)).unwrap();
         assert_eq!(again.look(|state| state.lane.held_until()), at(1_800));
-    }
-
-    /// A host without a lane of its own is held as it was when it had one.
-    #[test]
-    fn a_crowd_is_as_careful_as_the_hosts_in_it() {
-        let registry = registry(2);
-        let book = PolicyBook::default();
-        teach(&registry, &registry.lane(&host(1), &book, at(0)).0, at(100), at(0));
-        registry.lanes.clear();
-        teach(&registry, &registry.lane(&host(2), &book, at(1)).0, at(1_000), at(1));
-        let crowd = registry.lane(&host(1), &book, at(2)).0;
-        assert!(crowd.host().is_none(), "there was room");
-        assert_eq!(crowd.look(|state| state.lane.held_until()), at(100));
     }
 }

@@ -18,8 +18,7 @@ use crate::politeness::visit::{Alarm, Refusal, Step, Ticket, Visit};
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct SharedLane {
-    /// None if it is for hosts that found no room.
-    host: Option<HostKey>,
+    host: HostKey,
     /// Held for one decision, never across an await.
     state: Mutex<State>,
 }
@@ -71,7 +70,7 @@ pub(super) enum Told {
 }
 
 impl SharedLane {
-    pub(super) fn new(host: Option<HostKey>, lane: Lane, now: Timestamp) -> Self {
+    pub(super) fn new(host: HostKey, lane: Lane, now: Timestamp) -> Self {
         SharedLane {
             host,
             state: Mutex::new(State {
@@ -105,8 +104,8 @@ impl SharedLane {
         });
     }
 
-    pub(super) fn host(&self) -> Option<&HostKey> {
-        self.host.as_ref()
+    pub(super) fn host(&self) -> &HostKey {
+        &self.host
     }
 }
 

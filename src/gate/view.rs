@@ -88,7 +88,7 @@ pub enum Pause {
     Over,
 }
 
-/// So many hosts are known, to all of which something is owed, that this one has no lane of its own to steer.
+/// So many hosts are known, to all of which something is owed, that this one has no lane to steer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
@@ -102,7 +102,7 @@ impl Gate {
             }
         });
         let total = shortlist.offered;
-        let hosts = pick(shortlist.found, page).iter().filter_map(|found| view(&found.lane, now)).collect();
+        let hosts = pick(shortlist.found, page).iter().map(|found| view(&found.lane, now)).collect();
         Listing { total, hosts }
     }
 
@@ -158,8 +158,7 @@ impl Gate {
     /// Changes how one host is treated, until that is taken back.
     pub fn steer(&self, host: &HostKey, wanted: &Wanted) -> Result<View, NoRoom> {
         let now = now();
-        let (lane, _guest) = self.registry.lane(host, &self.book.load(), now);
-        lane.host().ok_or(NoRoom)?;
+        let lane = self.registry.lane(host, &self.book.load(), now).map_err(|_| NoRoom)?;
         let view = lane.with(now, |state| {
             wanted.apply(state, now);
             self.registry.keep_news(&lane, state, now);
@@ -183,15 +182,14 @@ impl Gate {
             return None;
         }
         let (now, book) = (now(), self.book.load());
-        let (lane, _guest) = self.registry.lane(host, &book, now);
-        let forgotten = if lane.host().is_some() {
+        let forgotten = if let Ok(lane) = self.registry.lane(host, &book, now) {
             lane.with(now, |state| {
                 let forgotten = state.lane.forget(now);
                 self.registry.keep_news(&lane, state, now);
                 (forgotten, state.lane.view(now))
             })
         } else {
-            // There is no room for a lane of its own, and the one it shares is others' too.
+            // There is no room for a lane.
             let mut lane = self.registry.remembered(host, &book, now)?;
             let forgotten = lane.forget(now);
             self.registry.keep(host, &mut lane, now);
@@ -336,12 +334,11 @@ fn pick(mut found: Vec<Found>, page: &Page) -> Vec<Found> {
 }
 
 fn name(lane: &SharedLane) -> &str {
-    lane.host().map(HostKey::as_str).unwrap_or_default()
+    lane.host().as_str()
 }
 
-fn view(lane: &SharedLane, now: Timestamp) -> Option<(HostKey, View)> {
-    let host = lane.host()?.clone();
-    Some((host, lane.look(|state| state.lane.view(now))))
+fn view(lane: &SharedLane, now: Timestamp) -> (HostKey, View) {
+    (lane.host().clone(), lane.look(|state| state.lane.view(now)))
 }
 
 #[cfg(test)]
@@ -460,9 +457,8 @@ mod tests {
         assert!(gate.view(&at).is_none() && gate.forget(&at).is_none());
     }
 
-    /// Those who found no room share a lane, which must not be steered for one of them.
     #[test]
-    fn a_host_without_a_lane_of_its_own_cannot_be_steered() {
+    fn a_host_that_finds_no_room_cannot_be_steered() {
         let gate = gate(1);
         gate.steer(&host("a.test"), &delay(1)).unwrap();
         assert_eq!(gate.steer(&host("b.test"), &delay(9)), Err(NoRoom));

@@ -109,11 +109,11 @@ impl Hosts {
     }
 
     /// A request had its turn. The host is none if it shares a lane with others.
-    pub fn visit(&self, badge: &mut Badge, host: Option<&HostKey>, waited: Duration) {
+    pub fn visit(&self, badge: &mut Badge, host: &HostKey, waited: Duration) {
         if let Some(seat) = &badge.0 {
             return seat.count(waited);
         }
-        let host = if self.full.load(Relaxed) { None } else { host };
+        let host = (!self.full.load(Relaxed)).then_some(host);
         match host.and_then(|host| self.take_free_seat(host)) {
             Some(seat) => {
                 seat.count(waited);
@@ -307,7 +307,7 @@ mod tests {
     fn visit(hosts: &Hosts, name: &str) -> Badge {
         let mut badge = Badge::default();
         let host = host(name);
-        hosts.visit(&mut badge, Some(&host), Duration::from_millis(1500));
+        hosts.visit(&mut badge, &host, Duration::from_millis(1500));
         badge
     }
 
@@ -323,8 +323,8 @@ mod tests {
             visit(&hosts, name);
         }
         let named = host("a.test");
-        hosts.visit(&mut first, Some(&named), Duration::ZERO);
-        hosts.visit(&mut Badge::default(), None, Duration::ZERO);
+        hosts.visit(&mut first, &named, Duration::ZERO);
+        hosts.visit(&mut Badge::default(), &host("e.test"), Duration::ZERO);
         let text = text(&hosts);
         for line in [
             "curtsy_host_requests_total{host=\"a.test\"} 2",
@@ -391,7 +391,7 @@ mod tests {
     fn a_host_called_other_counts_among_the_rest() {
         let hosts = hosts(2);
         let named = HostKey::parse(OTHER).expect("a name that could be asked for");
-        hosts.visit(&mut Badge::default(), Some(&named), Duration::ZERO);
+        hosts.visit(&mut Badge::default(), &named, Duration::ZERO);
         hosts.reseat(vec![(named, 100)]);
         assert!(hosts.seated().is_empty());
         assert!(text(&hosts).contains("curtsy_host_requests_total{host=\"_other\"} 1"));

@@ -105,7 +105,7 @@ pub enum Stage {
 const KINDS: [&str; 4] = ["http", "https", "tunnel", "absolute"];
 const OUTCOMES: [&str; 5] = ["forwarded", "denied", "rejected", "abandoned", "failed"];
 const STAGES: [&str; 3] = ["queued", "connecting", "response"];
-const REASONS: [&str; 17] = [
+const REASONS: [&str; 18] = [
     "auth_required",
     "bad_request",
     "breaker_open",
@@ -118,6 +118,7 @@ const REASONS: [&str; 17] = [
     "origin_timeout",
     "origin_unreachable",
     "queue_full",
+    "hosts_full",
     "quota_exceeded",
     "robots_denied",
     "robots_unreachable",

@@ -317,12 +317,17 @@ impl Lane {
     /// held, paused, or still owed part of an interval. What it has learned is in its [`Memory`], which whoever forgets
     /// a lane must keep.
     pub fn owes(&self, now: Timestamp) -> bool {
-        self.roll.len() > 0
-            || self.paused
-            || self.steering.is_some()
-            || self.lessons.as_ref().is_some_and(|lessons| lessons.breakers.any_refused(now))
-            || self.turns.owes(self.policy.burst, now)
-            || self.returns.as_ref().is_some_and(|returns| returns.owes(now))
+        self.owes_until(now) > now
+    }
+
+    /// Until when it would, if no visit comes; never, where time alone does not end it.
+    pub fn owes_until(&self, now: Timestamp) -> Timestamp {
+        let is_refused = self.lessons.as_ref().is_some_and(|lessons| lessons.breakers.any_refused(now));
+        if self.roll.len() > 0 || self.paused || self.steering.is_some() || is_refused {
+            return Timestamp::NEVER;
+        }
+        let returns = self.returns.as_ref().map_or(Timestamp::START, |returns| returns.owes_until());
+        self.turns.owes_until(self.policy.burst).max(returns)
     }
 
     pub fn policy(&self) -> &Policy {

@@ -89,9 +89,9 @@ impl Returns {
         due_by(until).saturating_sub(due_by(now))
     }
 
-    /// Whether somebody may still come back.
-    pub(super) fn owes(&self, now: Timestamp) -> bool {
-        self.told.last().is_some_and(|told| told.due + GRACE > now)
+    /// Until when a client may still come back.
+    pub(super) fn owes_until(&self) -> Timestamp {
+        self.told.last().map_or(Timestamp::START, |told| told.due + GRACE)
     }
 
     /// The first whole number of seconds from `now` that is not before `start` and a gap from every other.
@@ -191,7 +191,7 @@ mod tests {
     fn it_is_forgotten_after_a_while() {
         let mut returns = Returns::default();
         tell(&mut returns, 1, 4_000, 1_000, 0);
-        assert!(returns.owes(at(63_999)) && !returns.owes(at(64_000)));
+        assert_eq!(returns.owes_until(), at(64_000));
         assert!(!returns.take(ClientId(1), 7, at(64_000)));
         assert_eq!(returns.told.capacity(), 0);
     }

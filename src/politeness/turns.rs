@@ -266,11 +266,20 @@ impl Turns {
 
     /// Whether forgetting these turns would grant somebody an earlier start. `burst` is what the host starts with when it
     /// is known again, whatever keeps it smaller now: it must have been quiet long enough to have saved all of it up.
+    #[cfg(test)]
     pub fn owes(&self, burst: u32, now: Timestamp) -> bool {
+        self.owes_until(burst) > now
+    }
+
+    /// Until when it would; never, while a turn is neither sent nor given back.
+    pub fn owes_until(&self, burst: u32) -> Timestamp {
+        if self.unsent > 0 {
+            return Timestamp::NEVER;
+        }
         let quiet_since = self.last_sent.max(self.memory().held_until);
         let saving_up = self.spacing.delay.saturating_mul(burst.max(1));
-        let busy_lately = quiet_since.is_some_and(|since| now < since + saving_up);
-        self.unsent > 0 || self.earliest(now) > now || busy_lately
+        let saved_up = quiet_since.map_or(Timestamp::START, |since| since + saving_up);
+        saved_up.max(self.barred_until()).max(self.spaced(0))
     }
 
     fn check(&self, now: Timestamp) -> Result<(), NotYet> {

@@ -81,6 +81,10 @@ pub enum Refusal {
     ShuttingDown {
         retry_after: Option<Duration>,
     },
+    /// So many hosts are visited at once that there is no lane for another one.
+    HostsFull {
+        retry_after: Duration,
+    },
 }
 
 impl Refusal {
@@ -88,7 +92,8 @@ impl Refusal {
         match self {
             Refusal::QueueFull { retry_after }
             | Refusal::WaitTooLong { retry_after }
-            | Refusal::BreakerOpen { retry_after } => Some(retry_after),
+            | Refusal::BreakerOpen { retry_after }
+            | Refusal::HostsFull { retry_after } => Some(retry_after),
             Refusal::HostCooling { retry_after } | Refusal::ShuttingDown { retry_after } => retry_after,
         }
     }

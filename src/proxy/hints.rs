@@ -47,7 +47,7 @@ impl Hints {
         let program = programs::of_user_agent(&label.agent);
         let name = program.map_or("", |program| program.name);
         let Some(more) = self.said.lock().entry(name).or_default().may_speak(REPEAT) else { return };
-        let host = leaving.host().map(|host| host.as_str()).unwrap_or("an unknown host");
+        let host = leaving.host().as_str();
         let (after, position) = (leaving.after(), leaving.position());
         let advice = advice(program, stage(&label), after, leaving.max_wait());
         let after_s = (after.as_secs_f64() * 10.0).round() / 10.0;
@@ -67,7 +67,7 @@ impl Hints {
         );
         self.events.tell(
             "client.left",
-            leaving.host().map(|host| host.as_str()),
+            Some(host),
             || json!({ "client": label.client, "after_s": after_s, "position": position, "why": advice }),
         );
     }

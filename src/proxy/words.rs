@@ -345,6 +345,13 @@ fn by_lane(refusal: visit::Refusal) -> Words {
             "proxy_internal_response",
             "curtsy stops before this host's turn for you comes",
         ),
+        visit::Refusal::HostsFull { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Too many hosts at once",
+            "hosts-full",
+            "connection_limit_reached",
+            "curtsy keeps the pace of hosts.max other hosts, all of which were visited just now",
+        ),
     };
     let retry_after = refusal.retry_after().map(|wait| u32::try_from(wait.as_secs()).unwrap_or(u32::MAX));
     Words {
@@ -358,6 +365,7 @@ fn by_lane(refusal: visit::Refusal) -> Words {
             (visit::Refusal::ShuttingDown { .. }, Some(seconds)) => {
                 format!("come back in {seconds} s, when the host would have taken the request")
             }
+            (visit::Refusal::HostsFull { .. }, Some(seconds)) => format!("come back in {seconds} s"),
             (_, Some(seconds)) => format!("come back in {seconds} s and you go first"),
             (_, None) => String::new(),
         },

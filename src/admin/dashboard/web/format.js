@@ -33,6 +33,7 @@ const REFUSALS = {
   "client-denied": "this client may not",
   "auth-required": "no password",
   "queue-full": "too many wait",
+  "hosts-full": "too many hosts",
   "wait-too-long": "it would wait too long",
   "host-cooling": "the host is held",
   "breaker-open": "the origin only fails",

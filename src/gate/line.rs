@@ -12,6 +12,7 @@ use super::shared_lane::SharedLane;
 use super::{Gate, now};
 use crate::politeness::HostKey;
 use crate::politeness::time::Timestamp;
+use crate::politeness::visit::ClientId;
 
 /// Those who wait, by a number that grows.
 #[derive(Debug, Default)]
@@ -21,11 +22,23 @@ pub(super) struct Line(Mutex<Waiters>);
 struct Waiters {
     next: u64,
     waiting: BTreeMap<u64, Waiter>,
+    clients: WaitingClients,
+}
+
+/// How many visits of each client wait.
+#[derive(Debug, Default)]
+struct WaitingClients {
+    /// By address. Only of clients that wait, so no more than there are waiters.
+    visits: HashMap<ClientId, usize>,
+    /// By a number of visits, how many clients have as many waiting: tells the largest number in one step.
+    clients: Vec<usize>,
+    most: usize,
 }
 
 #[derive(Debug)]
 struct Waiter {
     lane: Arc<SharedLane>,
+    peer: ClientId,
     since: Timestamp,
     expected: Timestamp,
     label: Option<Box<Label>>,
@@ -60,9 +73,10 @@ pub struct Backlog {
 }
 
 impl Line {
-    pub(super) fn enter(&self, lane: &Arc<SharedLane>, since: Timestamp, expected: Timestamp) -> u64 {
-        let waiter = Waiter { lane: lane.clone(), since, expected, label: None };
+    pub(super) fn enter(&self, lane: &Arc<SharedLane>, peer: ClientId, since: Timestamp, expected: Timestamp) -> u64 {
+        let waiter = Waiter { lane: lane.clone(), peer, since, expected, label: None };
         let mut waiters = self.0.lock();
+        waiters.clients.enter(peer);
         let number = waiters.next;
         waiters.next += 1;
         waiters.waiting.insert(number, waiter);
@@ -86,8 +100,50 @@ impl Line {
     }
 
     pub(super) fn leave(&self, number: u64) {
-        // Dropped after the lock is.
-        let _gone = self.0.lock().waiting.remove(&number);
+        let mut waiters = self.0.lock();
+        let gone = waiters.waiting.remove(&number);
+        if let Some(waiter) = &gone {
+            waiters.clients.leave(waiter.peer);
+        }
+        drop(waiters);
+    }
+
+    /// Whether no client has more visits waiting than this one, which has several.
+    pub(super) fn has_the_most(&self, peer: ClientId) -> bool {
+        let waiters = self.0.lock();
+        let visits = waiters.clients.visits.get(&peer).copied().unwrap_or_default();
+        visits > 1 && visits >= waiters.clients.most
+    }
+}
+
+impl WaitingClients {
+    fn enter(&mut self, peer: ClientId) {
+        let visits = self.visits.entry(peer).or_default();
+        *visits += 1;
+        let visits = *visits;
+        if self.clients.len() <= visits {
+            self.clients.resize(visits + 1, 0);
+        }
+        self.clients[visits - 1] = self.clients[visits - 1].saturating_sub(1);
+        self.clients[visits] += 1;
+        self.most = self.most.max(visits);
+    }
+
+    fn leave(&mut self, peer: ClientId) {
+        let Some(visits) = self.visits.get_mut(&peer) else { return };
+        let before = *visits;
+        *visits -= 1;
+        if *visits == 0 {
+            self.visits.remove(&peer);
+        }
+        self.clients[before] -= 1;
+        self.clients[before - 1] += 1;
+        if before == self.most && self.clients[before] == 0 {
+            self.most = before - 1;
+        }
+        if self.visits.is_empty() {
+            *self = WaitingClients::default();
+        }
     }
 }
 
@@ -183,6 +239,46 @@ mod tests {
 
     fn host(name: &str) -> HostKey {
         HostKey::parse(name).unwrap()
+    }
+
+    /// Beyond half of the bound the client with the most waiting is refused, and no other.
+    #[test]
+    fn the_client_with_the_most_waiting_is_known() {
+        let mut clients = WaitingClients::default();
+        let [many, few, one] = [1, 2, 3].map(ClientId);
+        [many, many, many, few, few, one].into_iter().for_each(|peer| clients.enter(peer));
+        assert_eq!((clients.most, clients.visits.len()), (3, 3));
+        clients.leave(many);
+        assert_eq!(clients.most, 2);
+        clients.leave(many);
+        assert_eq!(clients.most, 2, "another one has two");
+        [few, few, one].into_iter().for_each(|peer| clients.leave(peer));
+        assert_eq!((clients.most, clients.visits.len()), (1, 1));
+        clients.leave(many);
+        assert_eq!((clients.most, clients.clients.len()), (0, 0), "what is over leaves nothing behind");
+    }
+
+    /// X35: one client's backlog leaves half of the bound on all lines to others.
+    #[tokio::test(start_paused = true)]
+    async fn a_backlog_of_one_client_shuts_no_other_out() {
+        let book = PolicyBook::from(Policy { delay: DELAY, ..Policy::default() });
+        let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+        let gate = Arc::new(Gate::new(book, Bounds { most: 9, idle: DELAY }, 10, memories, Arc::default()));
+        let (busy, other) = (host("busy.test"), host("other.test"));
+        for at in [&busy, &other] {
+            gate.join(at, visit(&gate)).unwrap().turn().await.unwrap().sent();
+        }
+        let mallory = |url| Visit::new(gate.client("mallory"), url);
+        let named = |url| Visit { client: gate.client(format!("name {url}")), ..mallory(url) };
+        let waiting: Vec<_> = (0..20).map_while(|url| gate.join(&busy, named(url)).ok()).collect();
+        assert_eq!(waiting.len(), 5, "half of it, whatever its visits are called");
+        let alice: Vec<_> =
+            (0..3).map(|url| gate.join(&other, Visit::new(gate.client("alice"), url)).unwrap()).collect();
+        assert!(gate.join(&other, mallory(99)).is_err(), "not at another host either");
+        drop(waiting);
+        assert!(gate.join(&busy, mallory(1)).is_ok());
+        drop(alice);
+        assert_eq!(gate.queued(), 0);
     }
 
     #[tokio::test(start_paused = true)]

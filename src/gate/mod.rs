@@ -133,15 +133,17 @@ impl Gate {
         match place.waits_until() {
             Some(expected) => {
                 tracing::debug!(event = "waiting", %host, wait_s = expected.since(now).as_secs_f64(), "a request waits");
-                self.check_crowd(place, expected, now)
+                self.check_crowd(place, visit.peer, expected, now)
             }
             None => Ok(place),
         }
     }
 
-    /// All lines together have a bound too.
-    fn check_crowd(&self, place: Place, expected: Timestamp, now: Timestamp) -> Result<Place, Refusal> {
-        if self.waiting.load(Relaxed) <= self.most_waiting.load(Relaxed) {
+    /// All lines together have a bound too. Beyond half of it, the client that has the most waiting gets no more: what it
+    /// waits for at some hosts must not shut others out from theirs.
+    fn check_crowd(&self, place: Place, peer: ClientId, expected: Timestamp, now: Timestamp) -> Result<Place, Refusal> {
+        let (waiting, most) = (self.waiting.load(Relaxed), self.most_waiting.load(Relaxed));
+        if waiting <= most.div_ceil(2) || (waiting <= most && !self.line.has_the_most(peer)) {
             return Ok(place);
         }
         Err(Refusal::QueueFull { retry_after: Duration::from_secs(expected.since(now).as_secs() + 1) })

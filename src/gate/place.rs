@@ -17,7 +17,7 @@ use crate::clock;
 use crate::metrics::Stage;
 use crate::politeness::Origin;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Refusal, Ticket, Visit};
+use crate::politeness::visit::{ClientId, Refusal, Ticket, Visit};
 use crate::timer::Timer;
 
 /// A place in the line.
@@ -46,6 +46,7 @@ struct InLine {
     gate: Arc<Gate>,
     lane: Arc<SharedLane>,
     ticket: Ticket,
+    peer: ClientId,
     joined: Timestamp,
     expected: Timestamp,
     /// Told to make its connection ready.
@@ -95,6 +96,7 @@ impl Place {
             gate: stay.gate.clone(),
             lane: stay.lane.clone(),
             ticket,
+            peer: visit.peer,
             joined: now,
             expected,
             called,
@@ -266,7 +268,7 @@ impl InLine {
     /// To be called once.
     fn start_waiting(&mut self) -> u64 {
         self.gate.waiting.fetch_add(1, Relaxed);
-        let number = self.gate.line.enter(&self.lane, self.joined, self.expected);
+        let number = self.gate.line.enter(&self.lane, self.peer, self.joined, self.expected);
         self.number = Some(number);
         number
     }

@@ -53,8 +53,10 @@ async fn visit(world: Arc<World>, seed: u64) {
     sleep(some(&mut dice, 8_000)).await;
     let number = dice.u64(..HOSTS);
     let host = HostKey::parse(&format!("h{number}.test")).unwrap();
+    let client = ClientId(dice.u64(..5));
     let visit = Visit {
-        client: ClientId(dice.u64(..5)),
+        client,
+        peer: client,
         origin: OriginId(dice.u32(..2)),
         url: dice.u64(..50),
         urgency: dice.u8(..8),

@@ -20,6 +20,8 @@ pub struct OriginId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
     pub client: ClientId,
+    /// The client by its address alone, which it cannot choose as it can its name.
+    pub peer: ClientId,
     pub origin: OriginId,
     /// A hash of the URL. With the client it tells who comes back as told.
     pub url: u64,
@@ -41,8 +43,8 @@ pub const USUAL_URGENCY: u8 = 3;
 impl Visit {
     /// As most are: neither urgent nor again, as patient as the policy, and robots.txt asks for nothing.
     pub fn new(client: ClientId, url: u64) -> Self {
-        let (origin, max_wait, crawl_delay) = (OriginId::default(), None, Duration::ZERO);
-        Visit { client, origin, url, urgency: USUAL_URGENCY, retry: false, max_wait, crawl_delay, denied: false }
+        let (peer, origin, max_wait, crawl_delay) = (client, OriginId::default(), None, Duration::ZERO);
+        Visit { client, peer, origin, url, urgency: USUAL_URGENCY, retry: false, max_wait, crawl_delay, denied: false }
     }
 }
 

@@ -73,6 +73,7 @@ impl<'a> Wish<'a> {
         Visit {
             client: self.client(gate, peer),
             origin: gate.origin(origin),
+            peer,
             url: digest(path),
             urgency: self.own_urgency.or(self.urgency).unwrap_or(USUAL_URGENCY),
             retry: false,

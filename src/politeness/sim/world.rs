@@ -261,6 +261,7 @@ impl World {
         let client = ClientId(self.dice.below(6));
         Visit {
             client,
+            peer: client,
             origin: self.origin(),
             url: self.next_id,
             urgency: self.dice.below(8) as u8,

@@ -7,8 +7,10 @@ use std::path::Path;
 
 /// The statements of this part of the work. Not among them: interception (X22–X24), the image (X18), HTTP/2 (S54–S62)
 /// and what origins say about time (S63–S72).
-const REQUIRED: [(char, &[RangeInclusive<u32>]); 2] =
-    [('S', &[1..=53, 73..=80]), ('X', &[1..=17, 19..=21, 25..=27, 30..=31, 33..=35, 37..=37, 40..=40, 53..=60])];
+const REQUIRED: [(char, &[RangeInclusive<u32>]); 2] = [
+    ('S', &[1..=53, 73..=80]),
+    ('X', &[1..=17, 19..=21, 25..=27, 30..=31, 33..=35, 37..=37, 40..=40, 53..=60, 65..=65, 70..=70]),
+];
 
 /// Statements that need a resolver, a hundred thousand hosts or a worker that hangs, and the unit tests that check them.
 const ELSEWHERE: [(&str, &str, &str); 7] = [
@@ -38,6 +40,21 @@ fn every_deviation_is_documented() {
     for (number, reason) in DEVIATIONS {
         assert!(text.contains(&format!("{number}:")), "docs/deviations.md does not say of {number}: {reason}");
     }
+}
+
+/// What curtsy promises, as tests name it: "Promise 3: …".
+const PROMISES: RangeInclusive<u32> = 1..=10;
+
+#[test]
+fn every_promise_is_named_by_a_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut named = BTreeSet::new();
+    for folder in ["tests/it", "src"] {
+        each_comment(&root.join(folder), &mut |comment| named.extend(promises(comment)));
+    }
+    let missing: Vec<u32> = PROMISES.filter(|number| !named.contains(number)).collect();
+    assert!(missing.is_empty(), "no test names promise {missing:?}");
+    assert_eq!(promises("Promises 2, 3 and 11: x 4"), [2, 3, 11]);
 }
 
 #[test]
@@ -101,16 +118,42 @@ fn required() -> impl Iterator<Item = String> {
 /// The statement numbers in the doc comments of every file below a folder.
 fn named_below(folder: &Path) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
+    each_comment(folder, &mut |comment| named.extend(numbers(comment)));
+    named
+}
+
+/// Shows every line of a doc comment in every file below a folder.
+fn each_comment(folder: &Path, see: &mut impl FnMut(&str)) {
     for entry in fs::read_dir(folder).expect("the sources are where the tests are") {
         let path = entry.expect("a readable folder").path();
         if path.is_dir() {
-            named.extend(named_below(&path));
-        } else {
+            each_comment(&path, see);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).expect("sources are text");
-            named.extend(text.lines().filter_map(|line| line.trim().strip_prefix("/// ")).flat_map(numbers));
+            text.lines().filter_map(|line| line.trim().strip_prefix("/// ")).for_each(&mut *see);
         }
     }
-    named
+}
+
+/// `Promises 2 and 3: why` names 2 and 3.
+fn promises(comment: &str) -> Vec<u32> {
+    let comment = comment.to_ascii_lowercase();
+    let Some((_, list)) = comment.split_once("promises ").or_else(|| comment.split_once("promise ")) else {
+        return Vec::new();
+    };
+    let words = list.split([' ', ',']).filter(|word| !word.is_empty() && *word != "and");
+    let numbers = words.map_while(|word| {
+        let digits = word.trim_end_matches([':', '.', ';']);
+        digits.parse().ok().map(|number: u32| (number, digits.len() < word.len()))
+    });
+    let mut found = Vec::new();
+    for (number, is_last) in numbers {
+        found.push(number);
+        if is_last {
+            break;
+        }
+    }
+    found
 }
 
 /// `S13, X2: why` names S13 and X2.

@@ -16,6 +16,7 @@
 //! | S47, S48 | `upgrade` |
 //! | S10, S11, S49–S53, X13, X25, X26 | `connect` |
 //! | requests inside tunnels, X24 as far as tunnels go | `tunnels` |
+//! | promises 2, 3, 5, 6, 8 and 9 in their hard cases | `promises` |
 //! | reuse, retry, time limits, parent proxies | `upstream` |
 //! | `https://` in absolute form, TLS towards origins | `https` |
 //! | TLS to the proxy itself, and HTTP/2 in it | `proxy_tls`, `proxy_tls_http2` |
@@ -82,6 +83,7 @@ mod names;
 mod pacing;
 mod places;
 mod poison;
+mod promises;
 mod proxy_tls;
 mod proxy_tls_http2;
 mod quotas;

@@ -138,17 +138,7 @@ fn refused(refusal: &Refusal) -> Words {
         ),
         Refusal::Robots(forbidden) => by_robots(forbidden),
         Refusal::RobotsUnknown { host, unknown } => by_missing_robots(host, *unknown),
-        Refusal::HeadsFull { retry_after } => Words {
-            retry_after: Some(whole_seconds(*retry_after)),
-            ..words(
-                StatusCode::TOO_MANY_REQUESTS,
-                "Politeness queue full",
-                "queue-full",
-                "connection_limit_reached",
-                "too many requests with large heads wait already",
-                "send fewer at once, or smaller heads: those up to 8 KiB are not counted",
-            )
-        },
+        Refusal::HeadsFull { retry_after } => by_large_heads(*retry_after),
         Refusal::Lane(refusal) => by_lane(*refusal),
         Refusal::TooManyNames { retry_after } => too_many_names(*retry_after),
         Refusal::Quota(exceeded) => over_quota(*exceeded),
@@ -249,6 +239,20 @@ fn over_quota(exceeded: Exceeded) -> Words {
         toml: String::new(),
         retry_after: Some(retry_after),
         close: false,
+    }
+}
+
+fn by_large_heads(retry_after: Duration) -> Words {
+    Words {
+        retry_after: Some(whole_seconds(retry_after)),
+        ..words(
+            StatusCode::TOO_MANY_REQUESTS,
+            "Politeness queue full",
+            "queue-full",
+            "connection_limit_reached",
+            "too many requests with large heads wait already",
+            "send fewer at once, or smaller heads: those up to 8 KiB are not counted",
+        )
     }
 }
 

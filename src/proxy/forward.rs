@@ -96,26 +96,26 @@ pub(super) async fn forward(
             if settings.config.responses.headers == ResponseHeaders::Full {
                 account::tell(response.headers_mut(), &permit, took, attempts, heard.warning, &worker.shared.identity);
             }
-            if may_take_long(response.body()) {
-                permit.transfers();
-            }
-            keep(in_flight, permit, took);
+            keep(in_flight, permit, took, may_take_long(response.body()));
             // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
             *response.version_mut() = Version::HTTP_11;
             Ok(response.map(|reply| Body::passing(reply).teaching(lesson)))
         }
         (Answer::Switched(response, stream, early), Some(upgrade)) if headers::is_websocket(response.headers()) => {
             permit.stays_open();
-            keep(in_flight, permit, took);
+            keep(in_flight, permit, took, false);
             Ok(tunnel::switch(worker, settings, response, stream, early, upgrade, in_flight.take()))
         }
         (Answer::Switched(..), _) => Err(UpstreamError::Upgrade.into()),
     }
 }
 
-/// The permit lasts as long as the request.
-fn keep(in_flight: &mut Option<Box<InFlight>>, permit: Permit, took: Duration) {
+/// The permit lasts as long as the request. Its place at the host does not, if the body takes long.
+fn keep(in_flight: &mut Option<Box<InFlight>>, permit: Permit, took: Duration, may_take_long: bool) {
     let Some(in_flight) = in_flight else { return };
+    if may_take_long {
+        permit.transfers();
+    }
     if let Some(entry) = in_flight.entry() {
         entry.origin = Some(took);
         entry.wait = permit.waited();

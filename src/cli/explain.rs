@@ -171,6 +171,7 @@ fn why(told: &Explanation) -> String {
         (_, Some(Reason::Rule | Reason::NoRule), _) => "no rule of robots.txt is about this path".to_owned(),
         (_, Some(Reason::NoGroup), _) => "robots.txt has no group for this client".to_owned(),
         (_, Some(Reason::NoFile), _) => "there is no robots.txt".to_owned(),
+        (_, Some(Reason::TooComplicated), _) => "robots.txt is too complicated to judge this path by".to_owned(),
         (_, Some(Reason::RobotsTxt), _) => "robots.txt itself may always be fetched".to_owned(),
         (_, Some(Reason::Unreachable | Reason::Throttled), _) => "robots.txt cannot be had".to_owned(),
         (_, None, _) if told.allowed.is_none() => "robots.txt is not known yet; ask again".to_owned(),

@@ -1,7 +1,7 @@
 //! What people ask about robots.txt: this URL, for that client.
 //!
-//! A URL is read as a client would send it: escaped, without fragment. A bare host stands for its front page over
-//! HTTPS.
+//! A URL is read as a client would send it: escaped, without fragment, and with its path as it is spelled, dot segments
+//! included, because some clients send it so. A bare host stands for its front page over HTTPS.
 
 use std::fmt;
 
@@ -32,7 +32,8 @@ pub enum BadQuestion {
 
 impl Question {
     pub fn parse(text: &str, user_agent: Option<&str>, anew: bool) -> Result<Question, BadQuestion> {
-        let url = Url::parse(&with_scheme(text)).map_err(BadQuestion::Url)?;
+        let text = with_scheme(text);
+        let url = Url::parse(&text).map_err(BadQuestion::Url)?;
         let scheme = match url.scheme() {
             "http" => Scheme::Http,
             "https" => Scheme::Https,
@@ -43,7 +44,7 @@ impl Question {
         }
         let host = HostKey::parse(url.host_str().unwrap_or_default()).map_err(BadQuestion::Host)?;
         let port = url.port().unwrap_or(scheme.default_port());
-        let path = url[Position::BeforePath..Position::AfterQuery].to_owned();
+        let path = spelled_path(&text).unwrap_or_else(|| url[Position::BeforePath..Position::AfterQuery].to_owned());
         let user_agent = user_agent.filter(|text| !text.is_empty()).map(HeaderValue::from_str).transpose();
         let user_agent = user_agent.map_err(|_| BadQuestion::UserAgent)?;
         Ok(Question { origin: Origin { scheme, host, port }, path, user_agent, anew })
@@ -57,6 +58,21 @@ impl Question {
     pub fn url(&self) -> String {
         format!("{}{}", self.origin, self.path)
     }
+}
+
+/// Path and query as they are spelled, with what no request may hold escaped; `None` if the URL has none.
+fn spelled_path(text: &str) -> Option<String> {
+    let (_, rest) = text.trim().split_once("://")?;
+    let start = rest.find(['/', '?', '#', '\\']).filter(|start| rest[*start..].starts_with('/'))?;
+    let path = rest[start..].split('#').next().unwrap_or_default();
+    let mut spelled = String::with_capacity(path.len());
+    for octet in path.bytes().filter(|octet| !matches!(octet, b'\t' | b'\n' | b'\r')) {
+        match octet {
+            b'!' | b'#'..=b';' | b'=' | b'?'..=b'_' | b'a'..=b'z' | b'|' | b'~' => spelled.push(char::from(octet)),
+            _ => spelled += &format!("%{octet:02X}"),
+        }
+    }
+    Some(spelled)
 }
 
 fn with_scheme(text: &str) -> String {
@@ -88,7 +104,9 @@ mod tests {
     #[test]
     fn a_url_is_read_as_a_client_sends_it() {
         for (text, expected) in [
-            ("http://A.test:80/a b/../\u{e9}?q#f", "http://a.test/%C3%A9?q"),
+            ("http://A.test:80/a b/../\u{e9}?q#f", "http://a.test/a%20b/../%C3%A9?q"),
+            ("http://a.test/x/%2e%2e//b\\c?d\"e", "http://a.test/x/%2e%2e//b\\c?d%22e"),
+            ("http://a.test?q", "http://a.test/?q"),
             ("https://[::1]:8443", "https://[::1]:8443/"),
             ("HTTP://a.test./x", "http://a.test/x"),
         ] {

@@ -66,6 +66,8 @@ pub enum Reason {
     RobotsTxt,
     Unreachable,
     Throttled,
+    /// Comparing the path with the rules would take too much work, so it is denied.
+    TooComplicated,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,6 +209,7 @@ impl Facts<'_> {
         let found = rules.verdict(self.agents, &self.question.path);
         let verdict = if found.allowed { Verdict::Allowed } else { Verdict::Denied };
         let reason = match (found.rule, rules.choice(self.agents)) {
+            _ if found.too_complicated => Reason::TooComplicated,
             (Some(_), _) => Reason::Rule,
             (None, Choice::Nobody) => Reason::NoGroup,
             (None, _) => Reason::NoRule,

@@ -42,6 +42,9 @@ fn why(report: &Report) -> String {
         (Reason::Rule | Reason::NoRule, _) => format!("no rule is about this path, {group}"),
         (Reason::NoGroup, _) => "robots.txt has no group for this client".to_owned(),
         (Reason::NoFile, _) => "there is no robots.txt, so nothing is forbidden".to_owned(),
+        (Reason::TooComplicated, _) => {
+            format!("the file is too complicated to judge this path by, {group}: it takes too many comparisons")
+        }
         (Reason::RobotsTxt, _) => "robots.txt itself may always be fetched".to_owned(),
         (Reason::Throttled, _) => format!("the host answers 429 to requests for robots.txt{}", again(report)),
         (Reason::Unreachable, _) => {

@@ -1,14 +1,15 @@
 //! A rule's path, and whether a request's path falls under it.
 //!
 //! Both are in the one spelling of `canonical`. Promises: a comparison walks through path and pattern once and never
-//! goes back, so no pattern makes it explode.
+//! goes back, so no pattern makes it explode; what it costs is counted.
 
 use std::fmt;
+use std::ops::Range;
 
 use memchr::{memchr, memrchr};
 
 use super::canonical::{self, ANY};
-use super::search::Search;
+use super::effort::{Effort, TooComplicated};
 
 /// The path of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,21 +30,24 @@ impl Pattern<'_> {
         self.octets.len() * 3 + 1
     }
 
-    pub(super) fn matches(&self, search: &mut Search<'_>) -> bool {
-        let path = search.path();
+    pub(super) fn matches(&self, path: &[u8], effort: &mut Effort) -> Result<bool, TooComplicated> {
+        effort.spend(self.octets.len())?;
         let Some(first) = memchr(ANY, self.octets) else {
-            return path.starts_with(self.octets) && (!self.anchored || path.len() == self.octets.len());
+            return Ok(path.starts_with(self.octets) && (!self.anchored || path.len() == self.octets.len()));
         };
         let (head, tail) = (&self.octets[..first], &self.octets[first + 1..]);
         if !path.starts_with(head) {
-            return false;
+            return Ok(false);
         }
         if !self.anchored {
-            return holds_in_order(search, tail, head.len(), path.len());
+            return holds_in_order(tail, path, head.len()..path.len(), effort);
         }
         let (middle, last) = memrchr(ANY, tail).map_or((&[][..], tail), |any| (&tail[..any], &tail[any + 1..]));
         let room = path.len().checked_sub(last.len()).filter(|end| *end >= head.len());
-        path.ends_with(last) && room.is_some_and(|end| holds_in_order(search, middle, head.len(), end))
+        match room {
+            Some(end) if path.ends_with(last) => holds_in_order(middle, path, head.len()..end, effort),
+            _ => Ok(false),
+        }
     }
 
     /// Whether no path can escape it: nothing but wildcards, and perhaps the slash that every path begins with.
@@ -69,14 +73,20 @@ impl fmt::Display for Pattern<'_> {
 
 /// Whether the pieces between wildcards come one after the other. Taking the first place for each leaves the most room
 /// for the next, so there is never a reason to go back.
-fn holds_in_order(search: &mut Search<'_>, pieces: &[u8], mut start: usize, end: usize) -> bool {
+fn holds_in_order(
+    pieces: &[u8],
+    path: &[u8],
+    within: Range<usize>,
+    effort: &mut Effort,
+) -> Result<bool, TooComplicated> {
+    let mut start = within.start;
     for piece in pieces.split(|octet| *octet == ANY).filter(|piece| !piece.is_empty()) {
-        match search.find(piece, start, end) {
+        match effort.find(piece, path, start, within.end)? {
             Some(at) => start = at + piece.len(),
-            None => return false,
+            None => return Ok(false),
         }
     }
-    true
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -86,7 +96,8 @@ mod tests {
     fn matches(rule: &str, path: &str) -> bool {
         let mut octets = Vec::new();
         let anchored = canonical::rule(rule.as_bytes(), &mut octets);
-        Pattern { octets: &octets, anchored }.matches(&mut Search::new(&canonical::target(path)))
+        let pattern = Pattern { octets: &octets, anchored };
+        pattern.matches(&canonical::target(path), &mut Effort::new()).expect("no test is too complicated")
     }
 
     #[test]

@@ -114,6 +114,10 @@ const THROTTLED_WAITS: (Duration, Duration) = (Duration::from_secs(5 * 60), Dura
 /// No origin may keep curtsy from asking for longer than this.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
 
+/// Longer than most delays, so that the page that a file was fetched for may still follow the fetch. Whether one may is
+/// the lane's decision: only one does, and only if nothing was sent since.
+const NEW: Duration = Duration::from_secs(60);
+
 /// Longer validators are dropped: they would cost more than they save.
 const VALIDATOR_MAX: usize = 128;
 
@@ -155,6 +159,20 @@ impl Record {
             }
             _ => Look::MustFetch,
         }
+    }
+
+    /// Whether its answer came a moment ago, so that a page may follow the fetch.
+    pub fn is_new(&self, now: Timestamp) -> bool {
+        let came = self.answer.as_ref().filter(|_| self.trouble.is_none()).and_then(Answer::came_at);
+        came.is_some_and(|came| now.since(came) < NEW)
+    }
+
+    /// Whether its answer is a file that forbids something to some client.
+    pub fn forbids_something(&self) -> bool {
+        self.answer.as_ref().is_some_and(|answer| match &answer.says {
+            Says::Rules(rules) => rules.forbids_something(),
+            Says::Nothing => false,
+        })
     }
 
     /// The same, to be asked for without conditions: then the whole file comes again.

@@ -1,15 +1,16 @@
 //! What a robots.txt says: may this client fetch this path, how often, and which line says so.
 //!
-//! Promises: a verdict allocates nothing, except the one spelling of a path with escapes and, against hostile files, an
-//! index of the path; it takes a microsecond or two for real files and tens of milliseconds for the worst there can be.
-//! Only the groups are kept, about a quarter of the file.
+//! Promises: a verdict allocates nothing, except the one spelling of a path with escapes and the other readings of a path
+//! that has some; it takes a microsecond or two for real files, and its work is bounded for all others. Only the groups
+//! are kept, about a quarter of the file.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::agent::Agents;
+use super::effort::{Effort, TooComplicated};
 use super::pattern::Pattern;
-use super::search::Search;
+use super::readings;
 use super::stream::{self, Group, StoredRule};
 use super::{canonical, parse};
 
@@ -35,6 +36,8 @@ pub enum Choice<'r> {
 pub struct Verdict<'r> {
     pub allowed: bool,
     pub rule: Option<Rule<'r>>,
+    /// Denied because it would take too much work to compare the path with the rules.
+    pub too_complicated: bool,
 }
 
 /// One line of the file. Shown as it could stand there, in canonical spelling: `Disallow: /private/*`.
@@ -63,16 +66,37 @@ impl Rules {
     }
 
     /// RFC 9309, section 2.2.2: the longest rule that matches decides, Allow before Disallow; robots.txt itself is
-    /// always allowed.
+    /// always allowed. A path that servers read in different ways is denied if it is denied in one of them.
     pub fn verdict(&self, agents: &Agents, path_and_query: &str) -> Verdict<'_> {
+        self.judge(agents, path_and_query, &mut Effort::new()).unwrap_or(Verdict {
+            allowed: false,
+            rule: None,
+            too_complicated: true,
+        })
+    }
+
+    fn judge(&self, agents: &Agents, path_and_query: &str, effort: &mut Effort) -> Result<Verdict<'_>, TooComplicated> {
         let path = canonical::target(path_and_query);
-        if path.as_ref() == b"/robots.txt" {
-            return Verdict { allowed: true, rule: None };
+        let as_it_came = self.judge_reading(agents, &path, effort)?;
+        if !as_it_came.allowed {
+            return Ok(as_it_came);
         }
-        let mut search = Search::new(&path);
+        for reading in readings::of(&path) {
+            let verdict = self.judge_reading(agents, &reading, effort)?;
+            if !verdict.allowed {
+                return Ok(verdict);
+            }
+        }
+        Ok(as_it_came)
+    }
+
+    fn judge_reading(&self, agents: &Agents, path: &[u8], effort: &mut Effort) -> Result<Verdict<'_>, TooComplicated> {
+        if path == b"/robots.txt" {
+            return Ok(Verdict { allowed: true, rule: None, too_complicated: false });
+        }
         let (mut decisive, mut precedence): (Option<StoredRule<'_>>, _) = (None, 0);
         for rule in self.groups_for(agents).flat_map(|group| group.rules()) {
-            if rule.pattern.most_precedence() < precedence || !rule.pattern.matches(&mut search) {
+            if rule.pattern.most_precedence() < precedence || !rule.pattern.matches(path, effort)? {
                 continue;
             }
             let length = rule.pattern.precedence();
@@ -81,7 +105,13 @@ impl Rules {
                 (decisive, precedence) = (Some(rule), length);
             }
         }
-        Verdict { allowed: decisive.is_none_or(|rule| rule.allow), rule: decisive.map(Rule::from) }
+        let allowed = decisive.is_none_or(|rule| rule.allow);
+        Ok(Verdict { allowed, rule: decisive.map(Rule::from), too_complicated: false })
+    }
+
+    /// Whether any rule forbids anything to any client.
+    pub fn forbids_something(&self) -> bool {
+        stream::groups(&self.stream).flat_map(|group| group.rules()).any(|rule| !rule.allow)
     }
 
     /// All that is said to this client about paths, in the order of the file.

@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
 use super::{Choice, Rules};
 use crate::politeness::robots::Agents;
+use crate::politeness::robots::effort::{Effort, MOST};
 
 fn nobody() -> Agents {
     Agents::default()
@@ -134,13 +139,96 @@ fn never_more_than_twice_the_file_is_kept() {
     }
 }
 
-/// Long enough that the search changes its way in the middle.
+/// X62: a file and a path made for each other take no more than a fixed amount of work, and nothing is allowed for it.
 #[test]
-fn a_hostile_file_gets_the_verdict_it_deserves() {
-    let miss = "disallow:/*aaaaaaaa\n".repeat(300);
-    let body = format!("user-agent:*\nallow:/a*ba\n{miss}disallow:/*ab*aba*b$\n");
-    let path = format!("/{}", "aaaaaaab".repeat(500));
-    assert_eq!(verdict(&body, &path), "- 303 Disallow: /*ab*aba*b$");
-    assert_eq!(verdict(&body, &format!("{path}a")), "+ 2 Allow: /a*ba");
-    assert_eq!(verdict(&body, &format!("{path}aaaaaaaa")), "- 3 Disallow: /*aaaaaaaa");
+fn a_file_that_takes_too_much_work_denies() {
+    let letters = |n: usize| (0..17).map(|bit| if n >> bit & 1 == 0 { 'a' } else { 'b' }).collect::<String>();
+    let rules = |count: usize| (0..count).map(|n| format!("Disallow: /*{}\n", letters(n * 7 + 1))).collect::<String>();
+    let body = format!("User-agent: *\nAllow: /\n{}", rules(17_000));
+    assert!(body.len() > 500_000);
+    let path = format!("/{}", "aaaaaaab".repeat(60 * 128));
+    let rules = Rules::parse(body.as_bytes());
+    let verdict = rules.verdict(&nobody(), &path);
+    assert!(!verdict.allowed && verdict.too_complicated && verdict.rule.is_none());
+    let mut effort = Effort::new();
+    assert!(rules.judge(&nobody(), &path, &mut effort).is_err());
+    assert!(effort.spent() <= MOST);
+    let usual = rules.verdict(&nobody(), "/articles/2026/how-to-be-polite.html?page=2");
+    assert!(usual.allowed && !usual.too_complicated, "a usual path is judged, whatever the file");
+    let readings = format!("/{}x", "a;b\\c%2f//../".repeat(4_000));
+    assert!(rules.verdict(&nobody(), &readings).too_complicated, "readings share one bound");
+}
+
+/// Fewer stars than octets, but as many searches.
+#[test]
+fn starting_a_search_is_work_too() {
+    let body = format!("User-agent: *\n{}", format!("Disallow: /{}b\n", "*a".repeat(8_000)).repeat(31));
+    let rules = Rules::parse(body.as_bytes());
+    let mut effort = Effort::new();
+    assert!(rules.judge(&nobody(), &format!("/{}", "a".repeat(8_191)), &mut effort).is_err());
+}
+
+/// What a verdict on a large real file takes, against a long URL, is a twentieth of the bound.
+#[test]
+fn no_usual_file_comes_near_the_bound() {
+    let rule = |n: usize| match n % 10 {
+        0 => format!("Allow: /section{n}/public/\n"),
+        1 => format!("Disallow: /*?sort{n}=\n"),
+        2 => format!("Disallow: /*/print{n}/*.html$\n"),
+        _ => format!("Disallow: /section{n}/private/\n"),
+    };
+    let body = format!("User-agent: *\n{}", (0..1_000).map(rule).collect::<String>());
+    let path = format!("/articles/2026/11/how-to-be-polite.html?{}", "utm_source=newsletter&".repeat(20));
+    let (rules, mut effort) = (Rules::parse(body.as_bytes()), Effort::new());
+    assert!(rules.judge(&nobody(), &path, &mut effort).is_ok_and(|verdict| verdict.allowed));
+    assert!(effort.spent() < MOST / 20, "{}", effort.spent());
+}
+
+/// Removes dot segments by the letter of RFC 3986, section 5.2.4: an independent reference.
+fn remove_dot_segments(path: &str) -> String {
+    let (mut input, mut output) = (path.to_owned(), String::new());
+    while !input.is_empty() {
+        if let Some(rest) = input.strip_prefix("../").or_else(|| input.strip_prefix("./")) {
+            input = rest.to_owned();
+        } else if input.starts_with("/./") || input == "/." {
+            input = format!("/{}", input.get(3..).unwrap_or_default());
+        } else if input.starts_with("/../") || input == "/.." {
+            input = format!("/{}", input.get(4..).unwrap_or_default());
+            output.truncate(output.rfind('/').unwrap_or(0));
+        } else if input == "." || input == ".." {
+            input.clear();
+        } else {
+            let end = input[1..].find('/').map_or(input.len(), |at| at + 1);
+            output += &input[..end];
+            input = input[end..].to_owned();
+        }
+    }
+    output
+}
+
+proptest! {
+    /// Promise 4: whatever way a denied path is spelled, the verdict is the same.
+    #[test]
+    fn no_spelling_of_a_denied_path_is_allowed(
+        parts in vec(select(&["a", "b", "private", "..", ".", "", "%2e%2e", ".%2E", "%2e", "x;y", "..;"][..]), 0..8),
+        slashes in vec(select(&["/", "//", "%2f", "%2F", "\\", "%5c"][..]), 8),
+        query in select(&["", "?", "?a=/../b"][..]),
+    ) {
+        let rules = Rules::parse(b"User-agent: *\nDisallow: /private\nDisallow: /a/b\nAllow: /private/a\n");
+        let spelled: String = parts.iter().zip(&slashes).map(|(part, slash)| format!("{slash}{part}")).collect();
+        let path = format!("/{}{query}", spelled.strip_prefix('/').unwrap_or(&spelled));
+        let verdict = rules.verdict(&nobody(), &path);
+        // What three kinds of servers make of it.
+        let dots = path.split('?').next().unwrap_or_default().replace("%2e", ".").replace("%2E", ".");
+        let slashed = dots.replace("%2f", "/").replace("%2F", "/").replace('\\', "/").replace("%5c", "/");
+        let mut merged = slashed.clone();
+        while merged.contains("//") {
+            merged = merged.replace("//", "/");
+        }
+        for read in [remove_dot_segments(&dots), remove_dot_segments(&slashed), remove_dot_segments(&merged)] {
+            let literal = rules.judge_reading(&nobody(), read.as_bytes(), &mut Effort::new());
+            let denied = literal.is_ok_and(|literal| !literal.allowed);
+            prop_assert!(!(denied && verdict.allowed), "{path} is allowed, and {read} is not");
+        }
+    }
 }

@@ -35,7 +35,7 @@ impl Gate {
         for host in self.metrics.hosts.seated() {
             if let Some(lane) = self.registry.known(&host) {
                 let present =
-                    lane.look(|state| Present { delay: state.lane.delays().effective(), queued: state.lane.queued() });
+                    lane.look(|state| Present { delay: state.lane.delays().effective(), queued: state.lane.waiting() });
                 busiest.insert(host, present);
             }
         }

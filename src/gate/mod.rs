@@ -13,6 +13,7 @@ mod permit;
 mod place;
 mod registry;
 mod remembered;
+mod robots_wait;
 mod shared_lane;
 mod view;
 
@@ -42,6 +43,7 @@ pub use self::memories::Memories;
 pub use self::permit::{Account, Permit};
 pub use self::place::Place;
 pub use self::registry::Bounds;
+pub use self::robots_wait::RobotsWait;
 pub use self::view::{Census, Listing, NoRoom, Page, Pause, Sort, Wanted};
 
 #[derive(Debug)]
@@ -142,11 +144,13 @@ impl Gate {
     /// All lines together have a bound too. Beyond half of it, the client that has the most waiting gets no more: what it
     /// waits for at some hosts must not shut others out from theirs.
     fn check_crowd(&self, place: Place, peer: ClientId, expected: Timestamp, now: Timestamp) -> Result<Place, Refusal> {
+        if self.is_crowded_for(peer) { Err(too_many(expected, now)) } else { Ok(place) }
+    }
+
+    /// Whether a visit of this peer that waits since just now is one too many.
+    fn is_crowded_for(&self, peer: ClientId) -> bool {
         let (waiting, most) = (self.waiting.load(Relaxed), self.most_waiting.load(Relaxed));
-        if waiting <= most.div_ceil(2) || (waiting <= most && !self.line.has_the_most(peer)) {
-            return Ok(place);
-        }
-        Err(Refusal::QueueFull { retry_after: Duration::from_secs(expected.since(now).as_secs() + 1) })
+        waiting > most || (waiting > most.div_ceil(2) && self.line.has_the_most(peer))
     }
 
     /// Whether nobody may visit the host now.
@@ -235,6 +239,11 @@ impl Gate {
     pub fn queued(&self) -> usize {
         self.waiting.load(Relaxed)
     }
+}
+
+/// More wait at all hosts together than may.
+fn too_many(expected: Timestamp, now: Timestamp) -> Refusal {
+    Refusal::QueueFull { retry_after: Duration::from_secs(expected.since(now).as_secs() + 1) }
 }
 
 /// Whether a book paces no host at all.

@@ -36,6 +36,8 @@ pub(super) struct Stay {
     pub(super) served: Option<Timestamp>,
     /// When it left, if that is known to whoever drops it.
     pub(super) left: Option<Timestamp>,
+    /// A robots.txt fetch that did not have to wait: it is no visit to people.
+    pub(super) is_fetch: bool,
 }
 
 /// Served as usual: an answer that teaches nothing where nothing was learned.
@@ -44,7 +46,9 @@ const SERVED: Outcome = Outcome::Heard(Signals::SERVED);
 impl Stay {
     /// Its turn has come: counts it among the visits of its host.
     pub(super) fn count(&self, state: &mut State) {
-        self.gate.metrics.hosts.visit(&mut state.badge, self.lane.host(), self.waited);
+        if !self.is_fetch {
+            self.gate.metrics.hosts.visit(&mut state.badge, self.lane.host(), self.waited);
+        }
     }
 
     fn tally(&self, count: impl FnOnce(&mut Row)) {
@@ -110,8 +114,10 @@ impl Permit {
 
     /// To be called when its turn has come.
     pub(super) fn new(stay: Box<Stay>) -> Self {
-        stay.gate.metrics.waited(stay.waited);
-        stay.tally(|row| row.visited(stay.waited));
+        if !stay.is_fetch {
+            stay.gate.metrics.waited(stay.waited);
+            stay.tally(|row| row.visited(stay.waited));
+        }
         Permit(Some(stay))
     }
 
@@ -145,7 +151,7 @@ impl Permit {
 
     /// The same, and says which origin it is about, so that people can be told if that fails.
     pub fn report_of(&mut self, origin: Option<&Origin>, outcome: Outcome, now: Timestamp) {
-        let Some(stay) = &mut self.0 else { return };
+        let Some(stay) = self.0.as_mut().filter(|stay| !stay.is_fetch) else { return };
         if outcome == SERVED && !stay.is_heeded {
             // Most answers are so, and telling it when the visit leaves is one look into the lane less.
             stay.served = Some(now);

@@ -17,7 +17,7 @@ use crate::clock;
 use crate::metrics::Stage;
 use crate::politeness::Origin;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{ClientId, Refusal, Ticket, Visit};
+use crate::politeness::visit::{ClientId, Purpose, Refusal, Ticket, Visit};
 use crate::timer::Timer;
 
 /// A place in the line.
@@ -71,6 +71,7 @@ impl Place {
         is_ready: bool,
         now: Timestamp,
     ) -> Result<Self, Refusal> {
+        let is_fetch = visit.purpose == Purpose::RobotsFetch;
         let (entered, account) = lane.look(|state| {
             state.used(now);
             let before = state.lane.delays();
@@ -80,14 +81,15 @@ impl Place {
             if delays.robots != before.robots {
                 gate.tell_of_crawl_delay(lane.host(), &before, &delays);
             }
-            if entered.told == Some(Told::Start) {
+            if entered.told == Some(Told::Start) && !is_fetch {
                 gate.metrics.hosts.visit(&mut state.badge, lane.host(), Duration::ZERO);
             }
             Ok((entered, Account { delays, obstacle: None, mode, ahead }))
         })?;
-        let Entered { ticket, expected, told } = entered;
+        let Entered { ticket, expected, told, is_free } = entered;
         let (waited, is_heeded, served, left) = (Duration::ZERO, true, None, None);
-        let stay = Stay { gate, lane, ticket, waited, account, is_heeded, served, left };
+        let is_fetch = is_fetch && is_free;
+        let stay = Stay { gate, lane, ticket, waited, account, is_heeded, served, left, is_fetch };
         if told == Some(Told::Start) {
             return Ok(Place(Kind::Started(Box::new(stay))));
         }

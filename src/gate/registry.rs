@@ -193,6 +193,11 @@ impl Registry {
         self.memories.knows(host).then(|| self.memories.lane(host, book, now))
     }
 
+    /// The lane that a host without one would get now.
+    pub(super) fn foreseen(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Lane {
+        self.memories.lane(host, book, now)
+    }
+
     /// Has kept what another curtsy knew of a host that has no lane.
     pub(super) fn import(&self, host: &HostKey, record: &HostRecord) {
         self.memories.import(host, record);

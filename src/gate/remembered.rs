@@ -82,6 +82,7 @@ mod tests {
     use crate::gate::{Bounds, Memories, Wanted};
     use crate::politeness::Origin;
     use crate::politeness::policy::PolicyBook;
+    use crate::politeness::visit::Purpose;
     use crate::store::{Keep, Overrides, Store};
 
     const DAY_US: u64 = 86_400_000_000;
@@ -124,7 +125,8 @@ mod tests {
         let gate = gate(store);
         let at = host("a.test");
         let eight = Duration::from_secs(8);
-        assert_eq!(gate.foresee(&at, &Origin::of_tunnel(at.clone(), 80), Duration::ZERO).delays.effective(), eight);
+        let expected = gate.foresee(&at, &Origin::of_tunnel(at.clone(), 80), Duration::ZERO, Purpose::Page);
+        assert_eq!(expected.delays.effective(), eight);
         let (forgotten, view) = gate.forget(&at).unwrap();
         assert!(forgotten.learned && view.delays.learned.is_zero());
         let kept = gate.registry.store().host("a.test").unwrap();

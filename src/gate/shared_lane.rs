@@ -59,6 +59,8 @@ pub(super) struct Entered {
     pub(super) expected: Timestamp,
     /// What it was told at once.
     pub(super) told: Option<Told>,
+    /// Whether it found the host free.
+    pub(super) is_free: bool,
 }
 
 /// What a visit is told.
@@ -131,14 +133,14 @@ impl State {
             false => (self.lane.walk_in(&visit, now), Told::Prepare),
         };
         if let Some(ticket) = ticket {
-            return Ok(Entered { ticket, expected: now, told: Some(told) });
+            return Ok(Entered { ticket, expected: now, told: Some(told), is_free: true });
         }
         // What robots.txt asks of a visit that is refused may have changed the fate of others.
         let joined = self.lane.join(visit, now).inspect_err(|_| self.drive(now));
         let Joined { ticket, expected } = joined?;
         match self.drive_for(ticket, now) {
             Some(Told::Refused(refusal)) => Err(refusal),
-            told => Ok(Entered { ticket, expected, told }),
+            told => Ok(Entered { ticket, expected, told, is_free: false }),
         }
     }
 

@@ -15,7 +15,7 @@ use super::{Gate, now};
 use crate::politeness::lane::{Breaker, Condition, Expectation, Forgotten, View};
 use crate::politeness::policy::{Delays, Mode, Overrides};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::Visit;
+use crate::politeness::visit::{Purpose, Visit};
 use crate::politeness::{HostKey, Origin};
 
 /// Which hosts are to be listed.
@@ -138,21 +138,37 @@ impl Gate {
         }
     }
 
+    /// The same of a host that may not have been visited since curtsy started: `crawl_delay` is what its kept robots.txt
+    /// asks for, which counts from the first visit on.
+    pub fn view_expecting(&self, host: &HostKey, crawl_delay: Duration) -> Option<View> {
+        let (now, book) = (now(), self.book.load());
+        if self.has_lane(host) || crawl_delay.is_zero() {
+            return self.view(host);
+        }
+        let mut lane = self.registry.remembered(host, &book, now)?;
+        lane.set_robots_delay(crawl_delay, now);
+        Some(lane.view(now))
+    }
+
+    /// Whether the host was visited lately.
+    pub fn has_lane(&self, host: &HostKey) -> bool {
+        self.registry.known(host).is_some()
+    }
+
     /// What a visit to this origin of a host could expect that came now, if robots.txt asked it for this delay.
-    pub fn foresee(&self, host: &HostKey, origin: &Origin, crawl_delay: Duration) -> Expectation {
+    pub fn foresee(&self, host: &HostKey, origin: &Origin, crawl_delay: Duration, purpose: Purpose) -> Expectation {
         let now = now();
         let stranger = self.client("somebody who is not in line");
-        let visit = Visit { origin: self.origin(origin), crawl_delay, ..Visit::new(stranger, 0) };
+        let visit = Visit { origin: self.origin(origin), crawl_delay, purpose, ..Visit::new(stranger, 0) };
         if let Some(lane) = self.registry.known(host) {
             return lane.look(|state| state.lane.foresee(&visit, now));
         }
-        if let Some(lane) = self.registry.remembered(host, &self.book.load(), now) {
-            return lane.foresee(&visit, now);
-        }
         let policy = self.policy(host);
-        let robots = if policy.mode == Mode::Off { Duration::ZERO } else { crawl_delay };
-        let delays = Delays { configured: policy.delay, robots, ..Delays::default() };
-        Expectation { delays, why: delays.why(), start: now, objection: None }
+        if policy.mode == Mode::Off {
+            let delays = Delays { configured: policy.delay, ..Delays::default() };
+            return Expectation { delays, why: delays.why(), start: now, objection: None };
+        }
+        self.registry.foreseen(host, &self.book.load(), now).foresee(&visit, now)
     }
 
     /// Changes how one host is treated, until that is taken back.
@@ -233,7 +249,7 @@ impl Sort {
             let lane = &state.lane;
             match self {
                 Sort::Host => 0,
-                Sort::Queued => (number(lane.queued()) << 32) + number(lane.in_flight()),
+                Sort::Queued => (number(lane.waiting()) << 32) + number(lane.in_flight()),
                 Sort::InFlight => number(lane.in_flight()),
                 Sort::Delay => micros(lane.delays().effective()),
                 Sort::Wait => micros(lane.next_start(now).since(now)),
@@ -463,7 +479,7 @@ mod tests {
         gate.steer(&host("a.test"), &delay(1)).unwrap();
         assert_eq!(gate.steer(&host("b.test"), &delay(9)), Err(NoRoom));
         assert_eq!(
-            gate.foresee(&host("c.test"), &origin("c.test"), Duration::ZERO).delays.effective(),
+            gate.foresee(&host("c.test"), &origin("c.test"), Duration::ZERO, Purpose::Page).delays.effective(),
             Duration::from_secs(1)
         );
     }
@@ -471,7 +487,7 @@ mod tests {
     #[test]
     fn of_a_host_nobody_knows_only_the_policy_can_be_foreseen() {
         let gate = gate(10);
-        let expected = gate.foresee(&host("a.test"), &origin("a.test"), Duration::from_secs(4));
+        let expected = gate.foresee(&host("a.test"), &origin("a.test"), Duration::from_secs(4), Purpose::Page);
         assert_eq!((expected.delays.effective(), expected.objection), (Duration::from_secs(4), None));
         assert_eq!(gate.hosts(), 0, "asking makes no lane");
     }

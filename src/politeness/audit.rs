@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::time::Timestamp;
 use super::turns::Owed;
+use super::visit::Purpose;
 
 /// A send that should not have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub(super) struct Audit {
     /// How many of them, from the latest back, were owed the same.
     alike: usize,
     owed: Owed,
+    /// The latest send was a robots.txt fetch that one page may follow at once.
+    after_fetch: bool,
 }
 
 /// Gaps are promised to the millisecond.
@@ -40,8 +43,14 @@ const BEYOND_BURST: usize = 3;
 const MOST: usize = 64;
 
 impl Audit {
-    /// A send with a turn.
-    pub(super) fn judge(&mut self, sent: Timestamp, owed: Owed) -> Option<Breach> {
+    /// A send with a turn. A robots.txt fetch is judged as a page is; the page that follows it counts as one start with
+    /// it, at the time of the page.
+    pub(super) fn judge(&mut self, sent: Timestamp, purpose: Purpose, owed: Owed) -> Option<Breach> {
+        if purpose == Purpose::AfterRobotsFetch && self.after_fetch {
+            self.sends.pop();
+            self.alike = self.alike.saturating_sub(1);
+        }
+        self.after_fetch = purpose == Purpose::RobotsFetch;
         if (owed.delay, owed.burst) != (self.owed.delay, self.owed.burst) {
             self.alike = 0;
         }
@@ -54,6 +63,7 @@ impl Audit {
     /// A send nobody asked about. Those before it say nothing about those after it.
     pub(super) fn note(&mut self, sent: Timestamp) {
         self.alike = 0;
+        self.after_fetch = false;
         self.remember(sent);
     }
 
@@ -102,16 +112,16 @@ mod tests {
 
     fn breaches(owed: Owed, sends: &[u64]) -> Vec<u64> {
         let mut audit = Audit::default();
-        sends.iter().copied().filter(|&sent| audit.judge(at(sent), owed).is_some()).collect()
+        sends.iter().copied().filter(|&sent| audit.judge(at(sent), Purpose::Page, owed).is_some()).collect()
     }
 
     #[test]
     fn a_gap_that_is_too_short_by_more_than_a_millisecond_is_a_breach() {
         assert_eq!(breaches(owed(1_000, 1), &[0, 1_000, 1_999, 2_997, 4_000]), [2_997]);
         let mut audit = Audit::default();
-        audit.judge(at(0), owed(1_000, 1));
+        audit.judge(at(0), Purpose::Page, owed(1_000, 1));
         let (gap, least) = (Duration::from_millis(700), Duration::from_millis(1_000));
-        assert_eq!(audit.judge(at(700), owed(1_000, 1)), Some(Breach::TooClose { gap, least }));
+        assert_eq!(audit.judge(at(700), Purpose::Page, owed(1_000, 1)), Some(Breach::TooClose { gap, least }));
     }
 
     #[test]
@@ -136,19 +146,53 @@ mod tests {
     fn a_send_during_a_hold_is_a_breach() {
         let mut audit = Audit::default();
         let held = Owed { held_until: at(500), ..owed(0, 1) };
-        assert_eq!(audit.judge(at(400), held), Some(Breach::Held { until: at(500) }));
-        assert_eq!(audit.judge(at(500), held), None);
+        assert_eq!(audit.judge(at(400), Purpose::Page, held), Some(Breach::Held { until: at(500) }));
+        assert_eq!(audit.judge(at(500), Purpose::Page, held), None);
     }
 
     #[test]
     fn a_change_is_judged_from_the_latest_send() {
         let mut audit = Audit::default();
         for sent in [0, 100, 200] {
-            assert_eq!(audit.judge(at(sent), owed(100, 1)), None);
+            assert_eq!(audit.judge(at(sent), Purpose::Page, owed(100, 1)), None);
         }
-        assert!(audit.judge(at(900), owed(1_000, 1)).is_some(), "the longer delay counts from the latest send");
-        assert_eq!(audit.judge(at(1_900), owed(1_000, 1)), None);
-        assert_eq!(audit.judge(at(1_901), owed(1_000, 2)), None, "a larger burst is judged from here on");
+        assert!(
+            audit.judge(at(900), Purpose::Page, owed(1_000, 1)).is_some(),
+            "the longer delay counts from the latest send"
+        );
+        assert_eq!(audit.judge(at(1_900), Purpose::Page, owed(1_000, 1)), None);
+        assert_eq!(
+            audit.judge(at(1_901), Purpose::Page, owed(1_000, 2)),
+            None,
+            "a larger burst is judged from here on"
+        );
+    }
+
+    /// Twenty hosts whose robots.txt redirects to this one, and sixty ports of it: each fetch but the first is a breach.
+    #[test]
+    fn robots_fetches_that_keep_no_distance_are_breaches() {
+        for (count, apart) in [(20, 1), (60, 0)] {
+            let mut audit = Audit::default();
+            let sends = (0..count).map(|n| audit.judge(at(n * apart), Purpose::RobotsFetch, owed(1_000, 1)));
+            assert_eq!(sends.filter(Option::is_some).count() as u64, count - 1);
+        }
+    }
+
+    #[test]
+    fn one_page_may_follow_a_robots_fetch_at_once() {
+        let mut audit = Audit::default();
+        let mut judge = |sent, purpose| audit.judge(at(sent), purpose, owed(1_000, 1)).is_some();
+        assert!(!judge(0, Purpose::Page));
+        assert!(judge(900, Purpose::RobotsFetch), "the fetch keeps its distance");
+        assert!(!judge(10_000, Purpose::RobotsFetch));
+        assert!(!judge(10_010, Purpose::AfterRobotsFetch));
+        assert!(judge(10_020, Purpose::AfterRobotsFetch), "a second page");
+        assert!(!judge(20_000, Purpose::RobotsFetch));
+        assert!(judge(20_010, Purpose::Page), "a page that did not wait for it");
+        assert!(!judge(30_000, Purpose::RobotsFetch));
+        assert!(judge(30_010, Purpose::RobotsFetch), "a second fetch");
+        assert!(!judge(40_000, Purpose::Page));
+        assert!(judge(40_010, Purpose::AfterRobotsFetch), "nothing was fetched");
     }
 
     #[test]
@@ -156,7 +200,7 @@ mod tests {
         let mut audit = Audit::default();
         audit.note(at(0));
         audit.note(at(0));
-        assert_eq!(audit.judge(at(1_000), owed(1_000, 1)), None);
+        assert_eq!(audit.judge(at(1_000), Purpose::Page, owed(1_000, 1)), None);
         assert_eq!(audit.sends.len(), 3);
     }
 }

@@ -35,6 +35,7 @@ mod free;
 mod holders;
 mod lessons;
 mod memory;
+mod robots_wait;
 mod shadow;
 mod steering;
 mod steps;
@@ -53,7 +54,7 @@ use super::returns::Returns;
 use super::roll::{Phase, Roll};
 use super::time::Timestamp;
 use super::turns::{Spacing, Turns};
-use super::visit::Ticket;
+use super::visit::{Purpose, Ticket};
 
 use self::drain::Drain;
 use self::lessons::Lessons;
@@ -90,6 +91,8 @@ pub struct Lane {
     /// In report mode: what would be if it were enforced.
     shadow: Option<Box<Shadow>>,
     paused: bool,
+    /// Requests that wait for robots.txt and join afterwards.
+    robots_waits: u32,
     /// Something worth remembering is new.
     unsaved: bool,
     delays: Delays,
@@ -132,6 +135,7 @@ impl Lane {
             returns: None,
             audit: Audit::default(),
             paused: false,
+            robots_waits: 0,
             asked_until: Timestamp::START,
             unsaved: false,
             crawl_delay_asked: Timestamp::START,
@@ -177,7 +181,8 @@ impl Lane {
             return true;
         }
         self.turns.give_back();
-        if !self.paused && self.turns.claim(now).is_ok() {
+        let purpose = self.roll.get_mut(ticket).map_or(Purpose::Page, |entry| entry.purpose);
+        if !self.paused && self.claim_for(purpose, now) {
             return true;
         }
         self.put_back(ticket);
@@ -198,10 +203,13 @@ impl Lane {
         let entry = self.roll.get_mut(ticket).filter(|entry| entry.phase.has_turn())?;
         let phase = std::mem::replace(&mut entry.phase, Phase::Started);
         entry.since = now;
-        let retry = entry.retry;
-        self.turns.sent(now);
+        let (retry, purpose) = (entry.retry, entry.purpose);
+        match purpose {
+            Purpose::RobotsFetch => self.turns.sent_fetch(now),
+            Purpose::Page | Purpose::AfterRobotsFetch => self.turns.sent(now),
+        }
         self.shadow_is_sent(ticket, now);
-        let breach = self.judge(phase, now);
+        let breach = self.judge(phase, purpose, now);
         if let Some(epoch) = self.count_send(retry, now)
             && let Some(entry) = self.roll.get_mut(ticket)
         {
@@ -210,9 +218,9 @@ impl Lane {
         breach
     }
 
-    fn judge(&mut self, phase: Phase, now: Timestamp) -> Option<Breach> {
+    fn judge(&mut self, phase: Phase, purpose: Purpose, now: Timestamp) -> Option<Breach> {
         if phase == Phase::Claimed && self.enforced() {
-            return self.audit.judge(now, self.turns.owed());
+            return self.audit.judge(now, purpose, self.turns.owed());
         }
         self.audit.note(now);
         None
@@ -323,7 +331,8 @@ impl Lane {
     /// Until when it would, if no visit comes; never, where time alone does not end it.
     pub fn owes_until(&self, now: Timestamp) -> Timestamp {
         let is_refused = self.lessons.as_ref().is_some_and(|lessons| lessons.breakers.any_refused(now));
-        if self.roll.len() > 0 || self.paused || self.steering.is_some() || is_refused {
+        let waits = self.roll.len() > 0 || self.robots_waits > 0;
+        if waits || self.paused || self.steering.is_some() || is_refused {
             return Timestamp::NEVER;
         }
         let returns = self.returns.as_ref().map_or(Timestamp::START, |returns| returns.owes_until());
@@ -363,7 +372,7 @@ impl Lane {
 
     fn put_back(&mut self, ticket: Ticket) {
         let Some(entry) = self.roll.get_mut(ticket) else { return };
-        entry.phase = Phase::Ready;
+        (entry.phase, entry.purpose) = (Phase::Ready, Purpose::Page);
         let deadline = entry.deadline;
         self.roll.watch(deadline);
         self.flying.retain(|number| *number != ticket.number);

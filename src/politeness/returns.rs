@@ -54,6 +54,12 @@ impl Returns {
         }
     }
 
+    /// Whether this visit comes when it was told to. It may come again.
+    pub(super) fn is_due(&self, client: ClientId, url: u64, now: Timestamp) -> bool {
+        let is_it = |told: &Told| told.client == client && told.url == url;
+        self.told.iter().take_while(|told| told.due <= now).any(|told| is_it(told) && told.due + GRACE > now)
+    }
+
     /// Tells a visit that could start at `start` after how many seconds to come back. Who asks again too early is told
     /// the same time again.
     pub(super) fn tell(

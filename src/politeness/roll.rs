@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::pace::Epoch;
 use super::time::Timestamp;
-use super::visit::{ClientId, OriginId, Ticket};
+use super::visit::{ClientId, OriginId, Purpose, Ticket};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
@@ -19,6 +19,8 @@ pub(super) struct Entry {
     pub(super) url: u64,
     pub(super) urgency: u8,
     pub(super) retry: bool,
+    /// A page, unless it took the short way through a free lane.
+    pub(super) purpose: Purpose,
     pub(super) phase: Phase,
     pub(super) transfer: Transfer,
     /// Preparing: when it was called. Started and Lasting: when its head was sent.
@@ -246,6 +248,7 @@ mod tests {
             url: 1,
             urgency: 3,
             retry: false,
+            purpose: Purpose::Page,
             phase,
             transfer: Transfer::No,
             since: Timestamp::START,

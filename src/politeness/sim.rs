@@ -2,8 +2,8 @@
 //!
 //! Hosts with all kinds of numbers; clients that come alone and in crowds, wait, run out of patience, cancel between
 //! turn and send, and come back when they were told; transfers that last; connections that open late, hang or are lost;
-//! a ledger that answers late or says no; holds, pauses, new numbers and robots.txt; hosts that refuse and teach; origins
-//! that refuse connections; lanes that are forgotten and made again.
+//! a ledger that answers late or says no; holds, pauses, new numbers and robots.txt, with pages that follow the fetch of
+//! it; hosts that refuse and teach; origins that refuse connections; lanes that are forgotten and made again.
 //! An oracle works out from the same events, in its own way, what each host is owed (`oracle`), and every step is checked
 //! against it and against the order, the patience and the answers of the clients (`checks`).
 //!
@@ -111,6 +111,8 @@ pub(super) enum Flaw {
     SwallowsRefusals,
     /// Does not tell the lane which visits have become transfers.
     HidesTransfers,
+    /// Takes every page for one that waited for its robots.txt.
+    EveryPageFollows,
 }
 
 /// How many worlds to try.
@@ -132,7 +134,7 @@ fn the_promises_hold() {
     }
     let Tally { walked_in, set_out, sent, refused, returned, left, put_back, forgotten, .. } = total;
     let Tally { walked_through, slowed, eased, reminded, drained, sent_in_grace, given_up, made_room, .. } = total;
-    let short_ways = [walked_in, walked_through, set_out];
+    let short_ways = [walked_in, walked_through, set_out, total.followed];
     let usual = [sent, refused, returned, left, put_back, forgotten, slowed, eased, reminded];
     let seen = [usual.as_slice(), &[drained, sent_in_grace, given_up, made_room]].concat();
     let everything_happened = short_ways.iter().chain(&seen).all(|&count| count >= 50);
@@ -154,6 +156,7 @@ fn every_flaw_of_a_driver_is_caught() {
         (Flaw::ForgetsWhoWasTold, Promise::RetryAfter),
         (Flaw::SwallowsRefusals, Promise::Answer),
         (Flaw::HidesTransfers, Promise::Idle),
+        (Flaw::EveryPageFollows, Promise::Spacing),
     ];
     for (flaw, promise) in flaws {
         let mut broken = (0..200).filter_map(|seed| World::new(seed, Some(flaw)).run().err());

@@ -76,6 +76,14 @@ pub struct Turns {
     counted: Timestamp,
     owed: Owed,
     dice: u64,
+    /// The last send was a robots.txt fetch that a page may follow at once.
+    fetch: Option<Fetch>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fetch {
+    /// The send before it. The page keeps its distance from that one.
+    before: Option<Timestamp>,
 }
 
 const TOKEN: u64 = 1_000_000;
@@ -95,6 +103,7 @@ impl Turns {
             unsent: 0,
             owed: Owed::default(),
             dice: seed,
+            fetch: None,
         }
     }
 
@@ -122,10 +131,22 @@ impl Turns {
     /// Takes a turn, to be settled by [`Turns::sent`] or [`Turns::give_back`].
     pub fn claim(&mut self, now: Timestamp) -> Result<(), NotYet> {
         self.check(now)?;
+        self.give();
+        Ok(())
+    }
+
+    /// The same for a page that waited for its robots.txt: if the fetch was the last send, the page need not keep its
+    /// distance from it.
+    pub fn claim_after_fetch(&mut self, now: Timestamp) -> Result<(), NotYet> {
+        self.check_after_fetch(now)?;
+        self.give();
+        Ok(())
+    }
+
+    fn give(&mut self) {
         self.unsent += 1;
         let held_until = self.held_until.max(self.closed_until);
         self.owed = Owed { delay: self.spacing.delay, burst: self.spacing.burst.max(1), held_until };
-        Ok(())
     }
 
     /// Takes a turn without asking, where pacing is not enforced. It is settled like any other, so that those who do
@@ -144,9 +165,17 @@ impl Turns {
             self.tokens = self.tokens.saturating_sub(TOKEN);
         }
         self.last_sent = self.last_sent.max(Some(now));
+        self.fetch = None;
         if self.spacing.jitter > 0.0 {
             self.luck = roll(&mut self.dice);
         }
+    }
+
+    /// The same for a robots.txt fetch that a page may follow at once.
+    pub fn sent_fetch(&mut self, now: Timestamp) {
+        let before = self.last_sent;
+        self.sent(now);
+        self.fetch = Some(Fetch { before });
     }
 
     pub fn give_back(&mut self) {
@@ -288,6 +317,21 @@ impl Turns {
             return Err(NotYet::UntilSent);
         }
         let earliest = self.spaced(self.unsent).max(self.barred_until());
+        if now < earliest { Err(NotYet::Until(earliest)) } else { Ok(()) }
+    }
+
+    /// The last send that a page keeps its distance from if it may follow a robots.txt fetch.
+    pub fn last_sent_before_fetch(&self) -> Option<Timestamp> {
+        self.fetch.map_or(self.last_sent, |fetch| fetch.before)
+    }
+
+    /// Whether a page that waited for its robots.txt can start now.
+    pub fn check_after_fetch(&self, now: Timestamp) -> Result<(), NotYet> {
+        let Some(Fetch { before }) = self.fetch.filter(|_| self.unsent == 0) else { return self.check(now) };
+        // Of a larger burst the fetch took a turn that was there, and the page shares it.
+        let before = before.filter(|_| self.spacing.burst <= 1);
+        let spaced = before.map_or(Timestamp::START, |before| before + self.spacing.delay + self.extra());
+        let earliest = spaced.max(self.barred_until());
         if now < earliest { Err(NotYet::Until(earliest)) } else { Ok(()) }
     }
 

@@ -35,6 +35,19 @@ pub struct Visit {
     pub crawl_delay: Duration,
     /// robots.txt is against it, and it is let through all the same: if it counted, this visit would not be made.
     pub denied: bool,
+    pub purpose: Purpose,
+}
+
+/// What a request is for, as far as spacing cares: "the first request to a host waits for robots.txt and nothing else".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Nearly every request.
+    Page,
+    /// The first request of a robots.txt fetch. It takes a turn like any other. If it finds the host free, one page that
+    /// waited for it may follow at once; if it stands in the queue, it counts as a page.
+    RobotsFetch,
+    /// A page whose request waited for its robots.txt. It may follow a `RobotsFetch` at once, if nothing was sent since.
+    AfterRobotsFetch,
 }
 
 /// RFC 9218, section 4.1.
@@ -44,7 +57,8 @@ impl Visit {
     /// As most are: neither urgent nor again, as patient as the policy, and robots.txt asks for nothing.
     pub fn new(client: ClientId, url: u64) -> Self {
         let (peer, origin, max_wait, crawl_delay) = (client, OriginId::default(), None, Duration::ZERO);
-        Visit { client, peer, origin, url, urgency: USUAL_URGENCY, retry: false, max_wait, crawl_delay, denied: false }
+        let (urgency, retry, denied, purpose) = (USUAL_URGENCY, false, false, Purpose::Page);
+        Visit { client, peer, origin, url, urgency, retry, max_wait, crawl_delay, denied, purpose }
     }
 }
 

@@ -91,7 +91,8 @@ impl Said {
 
 fn warned(warning: Warning) -> Vec<u8> {
     match warning {
-        Warning::Denied(line) => format!("robots=denied;line={line}").into_bytes(),
+        Warning::Denied(Some(line)) => format!("robots=denied;line={line}").into_bytes(),
+        Warning::Denied(None) => b"robots=denied".to_vec(),
         Warning::Unknown => b"robots=unknown".to_vec(),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, USER_AGENT};
 use http::request::Parts;
 use hyper::ext::ReasonPhrase;
 
@@ -17,7 +17,7 @@ use super::in_flight::InFlight;
 use super::job::Job;
 use super::label::Who;
 use super::near::Arrival;
-use super::robots;
+use super::robots::{About, Asking};
 use super::wish::Wish;
 use super::{Settings, Worker, help, label, probe, tunnel};
 use crate::gate::{Label, Place};
@@ -72,10 +72,13 @@ pub(super) async fn connect(
     let job = Job::begin(&worker.shared, wish.name())?;
     let terms = settings.terms().of(wish.client(&worker.shared.gate, peer));
     let lanes = worker.upstream.lanes(terms, settings.config.politeness.key, &host).await?;
-    let heard = robots::ask_about_tunnel(worker, settings, &host, port, &parts).await;
-    let heard = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
-    let visit = wish.visit(&worker.shared.gate, &origin, &parts.uri, peer, heard);
     let label = || label::of_tunnel(Who { name: job.name(), address }, &host, port, &parts.headers);
+    let visit = wish.visit(&worker.shared.gate, &origin, &parts.uri, peer);
+    let user_agent = parts.headers.get(USER_AGENT);
+    let asking = Asking { worker, settings, origin: &origin, user_agent, about: About::Everything };
+    let heard = asking.ask(&visit, label).await;
+    let heard = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
+    let visit = heard.apply(visit);
     let opening = open(worker, terms, lanes, visit, &origin, label).await;
     let OpenTunnel { place, budget, stream, early } =
         opening.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;

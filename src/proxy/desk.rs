@@ -16,6 +16,8 @@ use super::{Settings, Shared, Stops, Worker, help, robots};
 use crate::clock;
 use crate::config::OnUnreachable;
 use crate::politeness::HostKey;
+use crate::politeness::lane::View;
+use crate::politeness::policy;
 use crate::politeness::robots::reply::Record;
 use crate::politeness::time::Timestamp;
 use crate::robots::fetch::Seen;
@@ -49,7 +51,7 @@ impl Desk {
             policy: &self.worker.shared.gate.policy(&question.origin.host),
             obeys_delay: config.crawl_delay,
             denies_unknown: config.on_unreachable == OnUnreachable::Deny,
-            applies_to_get: config.apply_to.iter().any(|method| method == "GET"),
+            applies_to_get: settings.applies_robots_to("GET"),
             record: record.as_deref(),
             seen: seen.as_ref(),
             now: Timestamp::from_micros(clock::micros()),
@@ -60,6 +62,19 @@ impl Desk {
     pub async fn budget(&self, host: &HostKey) -> Option<HostKey> {
         let settings = self.worker.shared.settings.load_full();
         self.worker.upstream.budget(settings.terms(), settings.config.politeness.key, host).await.ok()
+    }
+
+    /// What people see of a host; none if nothing is known of it. Of one that was not visited since curtsy started, the
+    /// kept robots.txt is read for the delay that it asks of clients without a name.
+    pub async fn view(&self, host: &HostKey) -> Option<View> {
+        let (shared, settings) = (&self.worker.shared, self.worker.shared.settings.load_full());
+        let policy = shared.gate.policy(host);
+        let is_obeyed = settings.config.robots.crawl_delay && policy.robots != policy::Robots::Off;
+        if !is_obeyed || shared.gate.has_lane(host) {
+            return shared.gate.view(host);
+        }
+        let asked = shared.robots.kept_delay(host, &settings.agents(None)).await;
+        shared.gate.view_expecting(host, asked.min(policy.max_crawl_delay))
     }
 
     /// What all workers share.
@@ -100,10 +115,10 @@ impl Desk {
             async move {
                 // Whoever wants to see the file is not helped by "unchanged".
                 let previous = previous.map(|record| record.without_validators());
-                let fetched = robots::fetch(&worker, &settings, &origin, &user_agent, previous.as_ref()).await;
+                let fetched = robots::fetch(&worker, &settings, &origin, &user_agent, previous.as_ref()).await?;
                 let record = fetched.record.clone();
                 *seen.lock() = Some(fetched);
-                record
+                Ok(record)
             }
         };
         let record = self.worker.shared.robots.look_up(&question.origin, question.anew, fetch).await;

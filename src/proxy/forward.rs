@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::EXPECT;
+use http::header::{EXPECT, USER_AGENT};
 use http::request::Parts;
 use http::{Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
@@ -16,11 +16,11 @@ use super::in_flight::InFlight;
 use super::job::Job;
 use super::label::Who;
 use super::lesson::{self, Lesson};
-use super::robots;
+use super::robots::{About, Asking};
 use super::send::may_take_long;
 use super::send::{Errand, Sent};
 use super::wish::Wish;
-use super::{Settings, Worker, account, headers, heavy, max_forwards, tunnel};
+use super::{Settings, Worker, account, headers, heavy, label, max_forwards, tunnel};
 use crate::config::ResponseHeaders;
 use crate::gate::Permit;
 use crate::metrics::Outcome;
@@ -48,9 +48,13 @@ pub(super) async fn forward(
     }
     let wish = Wish::of(&parts.headers, user);
     let job = Job::begin(&worker.shared, wish.name())?;
-    let heard = robots::ask(worker, settings, origin, &parts).await;
+    let who = Who { name: job.name(), address };
+    let visit = wish.visit(&worker.shared.gate, origin, &parts.uri, peer);
+    let about = About::page(settings, &parts);
+    let robots = Asking { worker, settings, origin, user_agent: parts.headers.get(USER_AGENT), about };
+    let heard = robots.ask(&visit, || label::of_head(who, origin, &parts)).await;
     let heard = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
-    let visit = wish.visit(&worker.shared.gate, origin, &parts.uri, peer, heard);
+    let visit = heard.apply(visit);
     let may_teach = lesson::may_come(&parts);
     let identity = settings.config.upstream.via.then_some(&worker.shared.identity);
     let (received, safe) = (parts.version, parts.method.is_safe());
@@ -72,7 +76,6 @@ pub(super) async fn forward(
     let _heavy = heavy::weigh(&worker.shared, asking.client(), message.head_size())?;
     let lanes =
         worker.upstream.lanes(settings.terms().of(visit.client), settings.config.politeness.key, &origin.host).await?;
-    let who = Who { name: job.name(), address };
     let upgrades = upgrade.is_some();
     let errand = Errand { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade: upgrades };
     let sent = errand.send(message).await.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;

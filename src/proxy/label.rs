@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use http::HeaderMap;
 use http::header::USER_AGENT;
+use http::request::Parts;
 
 use crate::gate::Label;
 use crate::politeness::{HostKey, Origin};
@@ -40,11 +41,22 @@ pub(super) fn of(who: Who<'_>, origin: &Origin, message: &Message) -> Label {
     Label { client: who.text(), method: method.to_owned(), url: without_query(&url).into_owned(), agent }
 }
 
+/// Of a request that waits for robots.txt.
+pub(super) fn of_head(who: Who<'_>, origin: &Origin, parts: &Parts) -> Label {
+    let url = format!("{origin}{}", parts.uri.path_and_query().map_or("/", |path| path.as_str()));
+    let method = parts.method.as_str().to_owned();
+    Label { client: who.text(), method, url: without_query(&url).into_owned(), agent: agent(&parts.headers) }
+}
+
 /// Of a tunnel that waits to be opened.
 pub(super) fn of_tunnel(who: Who<'_>, host: &HostKey, port: u16, headers: &HeaderMap) -> Label {
+    let (method, url) = ("CONNECT".to_owned(), format!("{host}:{port}"));
+    Label { client: who.text(), method, url, agent: agent(headers) }
+}
+
+fn agent(headers: &HeaderMap) -> String {
     let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let agent = cut(agent, LONGEST_AGENT).into_owned();
-    Label { client: who.text(), method: "CONNECT".to_owned(), url: format!("{host}:{port}"), agent }
+    cut(agent, LONGEST_AGENT).into_owned()
 }
 
 /// A URL that may be shown.

@@ -183,6 +183,12 @@ impl Settings {
         }
     }
 
+    /// Whether the rules of robots.txt apply to this method. Methods are compared without case, although they have one
+    /// (RFC 9110, section 9.1): some origins serve `get` as GET.
+    fn applies_robots_to(&self, method: &str) -> bool {
+        self.config.robots.apply_to.iter().any(|name| name.eq_ignore_ascii_case(method))
+    }
+
     /// Whether robots.txt does not apply to this client.
     fn is_exempt(&self, user_agent: Option<&HeaderValue>) -> bool {
         let exempt = &self.config.robots.exempt_user_agents;

@@ -7,19 +7,23 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{HeaderValue, USER_AGENT};
+use http::header::HeaderValue;
 use http::request::Parts;
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::failure::{Failure, Refusal};
 use super::{Settings, Worker};
+use crate::clock;
 use crate::config::OnUnreachable;
+use crate::gate::Label;
 use crate::politeness::policy::{self, Policy};
 use crate::politeness::robots::reply::{Record, Says, TroubleKind};
 use crate::politeness::robots::{Agents, Choice, Rule, Rules};
+use crate::politeness::visit::{self, Purpose, Visit};
 use crate::politeness::{HostKey, Origin, Scheme};
-use crate::robots::Unknown;
 use crate::robots::fetch::{self, Leave, Seen, Way};
+use crate::robots::{NoVerdict, Unknown};
 use crate::upstream::UpstreamError;
 
 /// What a request that may go on has to know.
@@ -28,23 +32,40 @@ pub(super) struct Heard {
     /// What the file asks of this client, within bounds; zero if nothing.
     pub(super) crawl_delay: Duration,
     pub(super) warning: Option<Warning>,
+    /// If the request had to wait for the file: what is left of the time that it may wait.
+    patience_left: Option<Duration>,
+    /// It may follow the fetch of the file at once.
+    follows_fetch: bool,
+}
+
+impl Heard {
+    /// The visit of a request that has heard this.
+    pub(super) fn apply(self, visit: Visit) -> Visit {
+        Visit {
+            crawl_delay: self.crawl_delay,
+            denied: self.warning.is_some(),
+            max_wait: self.patience_left.or(visit.max_wait),
+            purpose: if self.follows_fetch { Purpose::AfterRobotsFetch } else { Purpose::Page },
+            ..visit
+        }
+    }
 }
 
 /// Why a request would not have gone on, if robots.txt were enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Warning {
-    /// By the rule in this line.
-    Denied(u32),
+    /// By the rule in this line; none if the file is too complicated.
+    Denied(Option<u32>),
     Unknown,
 }
 
-/// The rule that forbids a request.
+/// Why robots.txt forbids a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Forbidden {
     pub(super) host: HostKey,
-    pub(super) line: u32,
-    /// As it stands in the file, in canonical spelling.
-    pub(super) rule: String,
+    /// The line of the rule and the rule as it stands in the file, in canonical spelling; none if the file is too
+    /// complicated to judge the path by.
+    pub(super) rule: Option<(u32, String)>,
     /// Whom the group is for.
     pub(super) group: String,
     /// The request is a tunnel.
@@ -53,132 +74,151 @@ pub(super) struct Forbidden {
 
 /// What is asked about.
 #[derive(Clone, Copy)]
-enum About<'a> {
+pub(super) enum About<'a> {
     Path(&'a str),
+    /// A tunnel: everything in it is one.
     Everything,
+    /// A request that no rule applies to, because of its method: what is asked for between requests counts all the same.
+    Delay,
+    /// robots.txt itself: the same, but it need not be fetched first.
+    RobotsTxt,
 }
 
-/// Asks about a request for a page.
-pub(super) async fn ask(
-    worker: &Arc<Worker>,
-    settings: &Arc<Settings>,
-    origin: &Origin,
-    parts: &Parts,
-) -> Result<Heard, Failure> {
-    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let concerned = settings.config.robots.apply_to.iter().any(|method| method == parts.method.as_str());
-    if !concerned || path == "/robots.txt" {
-        return Ok(Heard::default());
-    }
-    look(worker, settings, origin, parts, About::Path(path)).await
-}
-
-/// Asks about a tunnel. What comes through port 80 is taken for plain HTTP, the rest for HTTPS.
-pub(super) async fn ask_about_tunnel(
-    worker: &Arc<Worker>,
-    settings: &Arc<Settings>,
-    host: &HostKey,
-    port: u16,
-    parts: &Parts,
-) -> Result<Heard, Failure> {
-    let origin = Origin::of_tunnel(host.clone(), port);
-    look(worker, settings, &origin, parts, About::Everything).await
-}
-
-async fn look(
-    worker: &Arc<Worker>,
-    settings: &Arc<Settings>,
-    origin: &Origin,
-    parts: &Parts,
-    about: About<'_>,
-) -> Result<Heard, Failure> {
-    let policy = worker.shared.gate.policy(&origin.host);
-    if policy.robots == policy::Robots::Off {
-        return Ok(Heard::default());
-    }
-    let user_agent = parts.headers.get(USER_AGENT);
-    if settings.is_exempt(user_agent) {
-        return Ok(Heard::default());
-    }
-    let fetch = fetching(worker, settings, origin, user_agent);
-    match worker.shared.robots.says(origin, fetch).await {
-        Ok(Says::Nothing) => Ok(Heard::default()),
-        Ok(Says::Rules(rules)) => weigh(worker, origin, &rules, &settings.agents(user_agent), about, &policy, settings),
-        Err(unknown) => {
-            // Where no page could be had either, that is the better answer.
-            Box::pin(worker.upstream.vet(settings.terms(), origin)).await?;
-            if let (Scheme::Https, Some(fault)) = (origin.scheme, settings.trust.fault(&origin.host)) {
-                return Err(UpstreamError::Certificate(fault).into());
-            }
-            not_known(worker, settings, origin, unknown, &policy)
+impl<'a> About<'a> {
+    /// What there is to ask about a request for a page.
+    pub(super) fn page(settings: &Settings, parts: &'a Parts) -> Self {
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        match () {
+            () if path == "/robots.txt" => About::RobotsTxt,
+            () if settings.applies_robots_to(parts.method.as_str()) => About::Path(path),
+            () => About::Delay,
         }
     }
 }
 
-fn weigh(
-    worker: &Worker,
-    origin: &Origin,
-    rules: &Rules,
-    agents: &Agents,
-    about: About<'_>,
-    policy: &Policy,
-    settings: &Settings,
-) -> Result<Heard, Failure> {
-    let forbidding = match about {
-        About::Path(path) => rules.verdict(agents, path).rule.filter(|rule| !rule.allow),
-        About::Everything => rules.denies_everything(agents),
-    };
-    let mut heard = Heard::default();
-    if let Some(rule) = forbidding {
-        let tally = &worker.shared.metrics.tally;
-        tally.count(origin.host.as_str(), |row| row.forbidden_by(rule.line, || rule.to_string()));
-        if policy.robots == policy::Robots::Enforce {
-            return Err(Refusal::Robots(Box::new(forbidden(origin, rules, agents, rule, about))).into());
+/// A request, as far as robots.txt is concerned.
+#[derive(Clone, Copy)]
+pub(super) struct Asking<'a> {
+    pub(super) worker: &'a Arc<Worker>,
+    pub(super) settings: &'a Arc<Settings>,
+    pub(super) origin: &'a Origin,
+    pub(super) user_agent: Option<&'a HeaderValue>,
+    pub(super) about: About<'a>,
+}
+
+impl Asking<'_> {
+    /// Asks; if the file must be fetched first, the request waits for it as `visit`, known to people by `label`.
+    pub(super) async fn ask(self, visit: &Visit, label: impl FnOnce() -> Label) -> Result<Heard, Failure> {
+        let Asking { worker, settings, origin, user_agent, about } = self;
+        let policy = worker.shared.gate.policy(&origin.host);
+        if policy.robots == policy::Robots::Off || settings.is_exempt(user_agent) {
+            return Ok(Heard::default());
+        }
+        let robots = &worker.shared.robots;
+        if let Some((says, is_new)) = robots.at_hand(origin, fetching(worker, settings, origin, user_agent)) {
+            let heard = self.weigh(says, &policy).await?;
+            return Ok(Heard { follows_fetch: is_new && !settings.config.robots.takes_turn, ..heard });
+        }
+        // Boxed, because it is rare and its space would be part of every request.
+        if let About::RobotsTxt = about {
+            let record = Box::pin(robots.known(origin)).await;
+            let says = record.and_then(|record| record.answer.as_ref().map(|answer| answer.says.clone()));
+            return self.weigh(Ok(says.unwrap_or(Says::Nothing)), &policy).await;
+        }
+        Box::pin(self.wait(visit, label(), &policy)).await
+    }
+
+    /// Waits for the file, in the line of those that wait for the host.
+    async fn wait(self, visit: &Visit, label: Label, policy: &Policy) -> Result<Heard, Failure> {
+        let Asking { worker, settings, origin, user_agent, .. } = self;
+        let key = settings.config.politeness.key;
+        let budget = worker.upstream.budget(settings.terms(), key, &origin.host).await?;
+        let place = worker.shared.gate.wait_for_robots(&budget, *visit, label)?;
+        let (began, patience) = (clock::now(), policy.max_wait.min(visit.max_wait.unwrap_or(Duration::MAX)));
+        let fetch = fetching(worker, settings, origin, user_agent);
+        // The fetch takes its own time, as opening a connection does, and waits for its turn besides.
+        let longest = patience.saturating_add(settings.config.robots.fetch_timeout);
+        let says = timeout(longest, worker.shared.robots.find_out(origin, fetch)).await;
+        let says = says.unwrap_or_else(|_| Err(NoVerdict::Refused(place.too_long())));
+        drop(place);
+        let heard = self.weigh(says, policy).await?;
+        let patience_left = Some(patience.saturating_sub(clock::now() - began));
+        Ok(Heard { patience_left, follows_fetch: !settings.config.robots.takes_turn, ..heard })
+    }
+
+    async fn weigh(self, says: Result<Says, NoVerdict>, policy: &Policy) -> Result<Heard, Failure> {
+        match says {
+            Ok(Says::Nothing) => Ok(Heard::default()),
+            Ok(Says::Rules(rules)) => self.weigh_rules(&rules, policy),
+            Err(_) if matches!(self.about, About::Delay | About::RobotsTxt) => Ok(Heard::default()),
+            Err(NoVerdict::Refused(refusal)) => Err(refusal.into()),
+            Err(NoVerdict::Unknown(unknown)) => Box::pin(self.not_known(unknown, policy)).await,
+        }
+    }
+
+    fn weigh_rules(self, rules: &Rules, policy: &Policy) -> Result<Heard, Failure> {
+        let Asking { worker, settings, origin, user_agent, about } = self;
+        let agents = &settings.agents(user_agent);
+        // The rule that denies it, if it is denied.
+        let denied = match about {
+            About::Path(path) => {
+                Some(rules.verdict(agents, path)).filter(|found| !found.allowed).map(|found| found.rule)
+            }
+            About::Everything => rules.denies_everything(agents).map(Some),
+            About::Delay | About::RobotsTxt => None,
+        };
+        let mut heard = Heard::default();
+        if let Some(rule) = denied {
+            let (tally, line) = (&worker.shared.metrics.tally, rule.map(|rule| rule.line));
+            let text = || rule.map_or_else(|| "(too complicated)".to_owned(), |rule| rule.to_string());
+            tally.count(origin.host.as_str(), |row| row.forbidden_by(line.unwrap_or_default(), text));
+            if policy.robots == policy::Robots::Enforce {
+                return Err(Refusal::Robots(Box::new(forbidden(origin, rules, agents, rule, about))).into());
+            }
+            worker.shared.metrics.robots.warned.inc();
+            heard.warning = Some(Warning::Denied(line));
+        }
+        if settings.config.robots.crawl_delay {
+            let asked = rules.delay(agents).unwrap_or_default();
+            if asked > policy.max_crawl_delay {
+                worker.shared.metrics.robots.crawl_delays_capped.inc();
+            }
+            heard.crawl_delay = asked.min(policy.max_crawl_delay);
+        }
+        Ok(heard)
+    }
+
+    /// An unreachable robots.txt denies (RFC 9309, section 2.3.1.4) unless `on_unreachable = "allow"`.
+    async fn not_known(self, unknown: Unknown, policy: &Policy) -> Result<Heard, Failure> {
+        let Asking { worker, settings, origin, .. } = self;
+        // Where no page could be had either, that is the better answer.
+        worker.upstream.vet(settings.terms(), origin).await?;
+        if let (Scheme::Https, Some(fault)) = (origin.scheme, settings.trust.fault(&origin.host)) {
+            return Err(UpstreamError::Certificate(fault).into());
+        }
+        let denies = settings.config.robots.on_unreachable == OnUnreachable::Deny;
+        if denies {
+            worker.shared.metrics.tally.count(origin.host.as_str(), |row| row.unknown += 1);
+        }
+        if denies && policy.robots == policy::Robots::Enforce {
+            return Err(Refusal::RobotsUnknown { host: origin.host.clone(), unknown }.into());
         }
         worker.shared.metrics.robots.warned.inc();
-        heard.warning = Some(Warning::Denied(rule.line));
+        Ok(Heard { warning: Some(Warning::Unknown), ..Heard::default() })
     }
-    if settings.config.robots.crawl_delay {
-        let asked = rules.delay(agents).unwrap_or_default();
-        if asked > policy.max_crawl_delay {
-            worker.shared.metrics.robots.crawl_delays_capped.inc();
-        }
-        heard.crawl_delay = asked.min(policy.max_crawl_delay);
-    }
-    Ok(heard)
 }
 
-fn forbidden(origin: &Origin, rules: &Rules, agents: &Agents, rule: Rule<'_>, about: About<'_>) -> Forbidden {
+fn forbidden(origin: &Origin, rules: &Rules, agents: &Agents, rule: Option<Rule<'_>>, about: About<'_>) -> Forbidden {
     let group = match rules.choice(agents) {
         Choice::Named(name) => name.to_owned(),
         Choice::Everybody | Choice::Nobody => "*".to_owned(),
     };
     Forbidden {
         host: origin.host.clone(),
-        line: rule.line,
-        rule: rule.to_string(),
+        rule: rule.map(|rule| (rule.line, rule.to_string())),
         group,
         everything: matches!(about, About::Everything),
     }
-}
-
-/// Not to know is no leave (RFC 9309, section 2.3.1.4), unless the operator takes it upon himself.
-fn not_known(
-    worker: &Worker,
-    settings: &Settings,
-    origin: &Origin,
-    unknown: Unknown,
-    policy: &Policy,
-) -> Result<Heard, Failure> {
-    let enforced = policy.robots == policy::Robots::Enforce;
-    if settings.config.robots.on_unreachable == OnUnreachable::Deny {
-        worker.shared.metrics.tally.count(origin.host.as_str(), |row| row.unknown += 1);
-    }
-    if enforced && settings.config.robots.on_unreachable == OnUnreachable::Deny {
-        return Err(Refusal::RobotsUnknown { host: origin.host.clone(), unknown }.into());
-    }
-    worker.shared.metrics.robots.warned.inc();
-    Ok(Heard { warning: Some(Warning::Unknown), ..Heard::default() })
 }
 
 /// The fetch for a request. What it needs is copied only if it is needed.
@@ -191,11 +231,13 @@ fn fetching<'a>(
     move |previous| {
         let (worker, settings, origin) = (worker.clone(), settings.clone(), origin.clone());
         let user_agent = user_agent.cloned().unwrap_or(HeaderValue::from_static(OWN_USER_AGENT));
-        Box::pin(async move { fetch(&worker, &settings, &origin, &user_agent, previous.as_deref()).await.record })
+        Box::pin(async move {
+            fetch(&worker, &settings, &origin, &user_agent, previous.as_deref()).await.map(|seen| seen.record)
+        })
     }
 }
 
-type Fetching = std::pin::Pin<Box<dyn Future<Output = Record> + Send>>;
+type Fetching = std::pin::Pin<Box<dyn Future<Output = Result<Record, visit::Refusal>> + Send>>;
 
 /// For clients that have no name.
 pub(super) const OWN_USER_AGENT: &str = concat!("curtsy/", env!("CARGO_PKG_VERSION"));
@@ -206,7 +248,7 @@ pub(super) async fn fetch(
     origin: &Origin,
     user_agent: &HeaderValue,
     previous: Option<&Record>,
-) -> Seen {
+) -> Result<Seen, visit::Refusal> {
     let (gate, config, key) = (&worker.shared.gate, &settings.config.robots, settings.config.politeness.key);
     let way = Way {
         upstream: &worker.upstream,
@@ -214,9 +256,9 @@ pub(super) async fn fetch(
         user_agent,
         timeout: config.fetch_timeout,
         cache_ttl: config.cache_ttl,
-        leave: Some(Leave { gate, key, takes_turn: config.takes_turn }),
+        leave: Some(Leave { gate, key }),
     };
-    let seen = fetch::fetch(way, origin, previous).await;
+    let seen = fetch::fetch(way, origin, previous).await?;
     worker.shared.metrics.robots.fetch(result(&seen));
     tracing::debug!(event = "robots.fetched", %origin, status = seen.status, error = seen.error, "robots.txt fetched");
     worker.shared.events.tell(
@@ -230,7 +272,7 @@ pub(super) async fn fetch(
         gate.hold(&budget, trouble.retry_at);
     }
     tell_of_cap(worker, settings, origin, user_agent, &seen.record);
-    seen
+    Ok(seen)
 }
 
 fn result(seen: &Seen) -> &'static str {

@@ -21,7 +21,7 @@ use crate::gate::{Permit, Place, at, now};
 use crate::politeness::retries::may_retry;
 use crate::politeness::signals::{self, Fields, Signals};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Outcome, Visit};
+use crate::politeness::visit::{Outcome, Purpose, Visit};
 use crate::politeness::{HostKey, Origin};
 use crate::upstream::{Answer, LaneAddress, Message, Ready, Terms, Unanswered, UpstreamError};
 
@@ -253,7 +253,8 @@ impl<'a> Errand<'a> {
     fn once_more(&self, joined: Timestamp) -> Visit {
         let most = self.worker.shared.gate.policy(self.budget()).max_wait;
         let most = most.min(self.visit.max_wait.unwrap_or(Duration::MAX));
-        Visit { retry: true, max_wait: Some(most.saturating_sub(now().since(joined))), ..self.visit }
+        let max_wait = Some(most.saturating_sub(now().since(joined)));
+        Visit { retry: true, max_wait, purpose: Purpose::Page, ..self.visit }
     }
 
     /// Sends it again for as long as that may help.

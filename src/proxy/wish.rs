@@ -9,7 +9,6 @@ use std::time::Duration;
 use fnv::FnvHasher;
 use http::{HeaderMap, HeaderValue, Uri};
 
-use super::robots::Heard;
 use crate::gate::Gate;
 use crate::politeness::Origin;
 use crate::politeness::visit::{ClientId, USUAL_URGENCY, Visit};
@@ -68,18 +67,14 @@ impl<'a> Wish<'a> {
         self.client.map_or(peer, |name| gate.client(name))
     }
 
-    pub(super) fn visit(&self, gate: &Gate, origin: &Origin, uri: &Uri, peer: ClientId, heard: Heard) -> Visit {
+    pub(super) fn visit(&self, gate: &Gate, origin: &Origin, uri: &Uri, peer: ClientId) -> Visit {
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         Visit {
-            client: self.client(gate, peer),
             origin: gate.origin(origin),
             peer,
-            url: digest(path),
             urgency: self.own_urgency.or(self.urgency).unwrap_or(USUAL_URGENCY),
-            retry: false,
             max_wait: self.max_wait,
-            crawl_delay: heard.crawl_delay,
-            denied: heard.warning.is_some(),
+            ..Visit::new(self.client(gate, peer), digest(path))
         }
     }
 
@@ -167,8 +162,7 @@ mod tests {
             }
             let (parts, ()) = request.into_parts();
             let origin = Origin::of_tunnel(HostKey::parse("a.test").unwrap(), 80);
-            let visit = Wish::of(&parts.headers, user).visit(&gate, &origin, &parts.uri, peer, Heard::default());
-            let in_lane = visit.client;
+            let in_lane = Wish::of(&parts.headers, user).visit(&gate, &origin, &parts.uri, peer).client;
             assert_eq!(client(&gate, &parts.headers, user, peer), in_lane, "{user:?} {fields:?}");
         }
     }

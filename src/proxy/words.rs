@@ -286,9 +286,12 @@ fn by_missing_robots(host: &HostKey, unknown: Unknown) -> Words {
 }
 
 fn told_by_robots(forbidden: &Forbidden) -> String {
-    let Forbidden { host, line, rule, group, everything } = forbidden;
+    let Forbidden { host, rule, group, everything } = forbidden;
     let why = if *everything { "; all of the host is closed to you, and a tunnel shows no more" } else { "" };
-    format!("robots.txt of {host}, line {line}, group \"{group}\": {rule}{why}")
+    match rule {
+        Some((line, rule)) => format!("robots.txt of {host}, line {line}, group \"{group}\": {rule}{why}"),
+        None => format!("robots.txt of {host} is too complicated to judge this path by (group \"{group}\")"),
+    }
 }
 
 fn not_told_by_robots(host: &HostKey, kind: TroubleKind) -> String {

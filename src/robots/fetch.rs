@@ -26,7 +26,7 @@ use crate::politeness::robots::reply::{Fetched, Record, Trail};
 use crate::politeness::robots::{self, Freshness, MAX_BODY};
 use crate::politeness::signals::{self, Fields, Listening};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Outcome, Refusal, Visit};
+use crate::politeness::visit::{Outcome, Purpose, Refusal, Visit};
 use crate::politeness::{HostKey, Origin, Scheme};
 use crate::upstream::{Answer, Message, Ready, Reply, RequestBody, Terms, Unanswered, Upstream, UpstreamError};
 
@@ -48,8 +48,6 @@ pub struct Way<'a> {
 pub struct Leave<'a> {
     pub gate: &'a Arc<Gate>,
     pub key: Key,
-    /// Whether the fetch takes a turn as any visit does. It does in any case where the host is held.
-    pub takes_turn: bool,
 }
 
 /// What came of a fetch, as people want to know it.
@@ -65,30 +63,68 @@ pub struct Seen {
     pub trail: Vec<String>,
 }
 
-/// Asks the origin, and those it points to.
-pub async fn fetch(way: Way<'_>, origin: &Origin, previous: Option<&Record>) -> Seen {
+/// Asks the origin, and those it points to. Every request takes a turn in the lane of its host; if the first is refused
+/// there, nothing was sent and nothing is known.
+pub async fn fetch(way: Way<'_>, origin: &Origin, previous: Option<&Record>) -> Result<Seen, Refusal> {
     let at = Address { origin: origin.clone(), path: "/robots.txt".to_owned() };
     let mut trail = Trail::new(at.to_string());
-    let seen = follow(way, at, &mut trail, previous).await;
-    Seen { trail: trail.visited(), ..seen }
+    let seen = follow(way, at, &mut trail, previous).await?;
+    Ok(Seen { trail: trail.visited(), ..seen })
 }
 
-async fn follow(way: Way<'_>, mut at: Address, trail: &mut Trail, previous: Option<&Record>) -> Seen {
-    let mut left = way.timeout;
+async fn follow(way: Way<'_>, mut at: Address, trail: &mut Trail, previous: Option<&Record>) -> Result<Seen, Refusal> {
+    let (mut left, mut hop_kind, first) = (way.timeout, HopKind::First, at.origin.host.clone());
     // A condition is about the first address only.
     let mut conditions = previous.map_or_else(HeaderMap::new, conditions);
     loop {
-        let hop = match one(&way, &at, std::mem::take(&mut conditions), &mut left).await {
+        let hop = match one(&way, &at, hop_kind, std::mem::take(&mut conditions), &mut left).await {
             Ok(hop) => hop,
-            Err(error) => return Seen::nothing(previous, error),
+            Err(Stopped::Refused(refusal)) if hop_kind == HopKind::First => return Err(refusal),
+            Err(stopped) => return Ok(Seen::nothing(previous, stopped.to_string())),
         };
         if !Trail::leads_on(hop.status) {
-            return Seen::answer(previous, hop, way.cache_ttl);
+            return Ok(Seen::answer(previous, hop, way.cache_ttl));
         }
-        match at.next(&hop).filter(|next| trail.follow(&next.to_string())) {
+        match at.next(&hop).filter(|next| next.may_follow(&first) && trail.follow(&next.to_string())) {
             Some(next) => at = next,
-            None => return Seen::lost(previous, hop.status),
+            None => return Ok(Seen::lost(previous, hop.status)),
         }
+        hop_kind = if at.origin.host == first { HopKind::SameHost } else { HopKind::OtherHost };
+    }
+}
+
+/// Which request of a fetch this is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HopKind {
+    First,
+    SameHost,
+    OtherHost,
+}
+
+/// Why there is no answer.
+enum Stopped {
+    Refused(Refusal),
+    Failed(String),
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stopped::Refused(_) => "its host is held, or too many wait for it",
+            Stopped::Failed(error) => error,
+        })
+    }
+}
+
+impl From<String> for Stopped {
+    fn from(error: String) -> Self {
+        Stopped::Failed(error)
+    }
+}
+
+impl From<Refusal> for Stopped {
+    fn from(refusal: Refusal) -> Self {
+        Stopped::Refused(refusal)
     }
 }
 
@@ -104,42 +140,44 @@ pub fn overheard(
 }
 
 /// One question and its answer.
-async fn one(way: &Way<'_>, at: &Address, conditions: HeaderMap, left: &mut Duration) -> Result<Hop, String> {
-    let mut place = take_place(way, &at.origin).await?;
+async fn one(
+    way: &Way<'_>,
+    at: &Address,
+    kind: HopKind,
+    conditions: HeaderMap,
+    left: &mut Duration,
+) -> Result<Hop, Stopped> {
+    let place = take_place(way, at, kind).await?;
     let began = clock::now();
     // New, because an old one may turn out to be dead, and then it would be this fetch that has failed.
     let ready =
         within(*left, way.upstream.ready_new(way.terms, &at.origin)).await?.map_err(|error| error.to_string())?;
     *left = left.saturating_sub(clock::now() - began);
-    if place.is_none() {
-        // The host may be held since.
-        place = take_place(way, &at.origin).await?;
-    }
     let mut permit = match place {
-        Some(place) => Some(place.turn().await.map_err(refused)?),
+        Some(place) => Some(place.turn().await?),
         None => None,
     };
     let began = clock::now();
     let hop = within(*left, exchange(way, ready, at.request(way, conditions)?, permit.as_mut())).await?;
     *left = left.saturating_sub(clock::now() - began);
-    hop
+    Ok(hop?)
 }
 
-/// In the line of the host, if the fetch has to stand in it.
-async fn take_place(way: &Way<'_>, origin: &Origin) -> Result<Option<Place>, String> {
-    let Some(Leave { gate, key, takes_turn }) = way.leave else { return Ok(None) };
-    let budget = way.upstream.budget(way.terms, key, &origin.host).await.map_err(|error| error.to_string())?;
-    if !takes_turn && !gate.is_held(&budget) {
-        return Ok(None);
-    }
-    let visit = Visit { urgency: 0, origin: gate.origin(origin), ..Visit::new(gate.client("robots.txt"), 0) };
-    let mut place = gate.join(&budget, visit).map_err(refused)?;
-    place.called().await.map_err(refused)?;
+/// A place in the lane of the host, called to make its connection ready; none if no curtsy runs.
+async fn take_place(way: &Way<'_>, at: &Address, kind: HopKind) -> Result<Option<Place>, Stopped> {
+    let Some(Leave { gate, key }) = way.leave else { return Ok(None) };
+    let budget = way.upstream.budget(way.terms, key, &at.origin.host).await.map_err(|error| error.to_string())?;
+    let visit = Visit {
+        urgency: 0,
+        origin: gate.origin(&at.origin),
+        // What the same host sends on has waited before. Others' redirects go before nobody.
+        retry: kind == HopKind::SameHost,
+        purpose: if kind == HopKind::First { Purpose::RobotsFetch } else { Purpose::Page },
+        ..Visit::new(gate.client("robots.txt"), u64::from(at.origin.port))
+    };
+    let mut place = gate.join(&budget, visit)?;
+    place.called().await?;
     Ok(Some(place))
-}
-
-fn refused(_: Refusal) -> String {
-    "its host is held, or too many wait for it".to_owned()
 }
 
 async fn exchange(
@@ -205,6 +243,15 @@ impl fmt::Display for Address {
 }
 
 impl Address {
+    /// Whether a redirect may lead here. At another host only to something called robots: anything else is a page (a
+    /// front page, a login), has no rules in it, and may be one that its own robots.txt forbids. RFC 9309, section
+    /// 2.3.1.2, lets a crawler treat such a file as missing.
+    fn may_follow(&self, first: &HostKey) -> bool {
+        let path = self.path.split('?').next().unwrap_or_default();
+        let name = path.rsplit('/').next().unwrap_or_default();
+        self.origin.host == *first || name.to_ascii_lowercase().contains("robots")
+    }
+
     /// Where the answer leads on to, if that is a place on the web.
     fn next(&self, hop: &Hop) -> Option<Address> {
         let url = Url::parse(&self.to_string()).ok()?.join(hop.field(&LOCATION)?).ok()?;

@@ -22,8 +22,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::clock;
 use crate::gate::now;
-use crate::politeness::Origin;
+use crate::politeness::robots::Agents;
 use crate::politeness::robots::reply::{Look, Record, Says, TroubleKind};
+use crate::politeness::visit::Refusal;
+use crate::politeness::{HostKey, Origin};
 use crate::store::{Fate, RobotsRecord, Skipped, Store};
 
 pub use self::question::{BadQuestion, Question};
@@ -34,7 +36,7 @@ pub struct Robots {
     store: Arc<Store>,
     records: Cache<Origin, Arc<Record>, Weight>,
     /// Fetches under way, and where their end is told.
-    fetches: DashMap<Origin, watch::Receiver<Option<Arc<Record>>>>,
+    fetches: DashMap<Origin, watch::Receiver<Option<Ended>>>,
     /// Places for fetches.
     fetchers: Arc<Semaphore>,
     /// Places for those who read along.
@@ -46,6 +48,23 @@ pub struct Robots {
 const MOST_FETCHES: usize = 1024;
 /// Answers to clients that are read along at the same time: each may take half a megabyte.
 const MOST_READERS: usize = 32;
+
+/// How a fetch ended: with a record, or with a refusal of the host's lane before anything was sent.
+pub type Ended = Result<Arc<Record>, Refusal>;
+
+/// Why there is no verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoVerdict {
+    Unknown(Unknown),
+    /// The lane of the host did not let the fetch in.
+    Refused(Refusal),
+}
+
+impl From<Unknown> for NoVerdict {
+    fn from(unknown: Unknown) -> Self {
+        NoVerdict::Unknown(unknown)
+    }
+}
 
 /// Nobody knows what the origin's robots.txt says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,47 +91,61 @@ impl Robots {
         }
     }
 
-    /// What the origin's robots.txt says. `fetch` is asked for only if that is not known, or should be learned anew
-    /// meanwhile.
-    pub async fn says<F>(
+    /// What the origin's robots.txt says, as far as memory knows, and whether that is new; `None` if it has to be [found
+    /// out](Self::find_out).
+    /// `fetch` is asked for only if the file should be learned anew meanwhile.
+    pub fn at_hand<F>(
         self: &Arc<Self>,
         origin: &Origin,
         fetch: impl FnOnce(Option<Arc<Record>>) -> F,
-    ) -> Result<Says, Unknown>
+    ) -> Option<(Result<Says, NoVerdict>, bool)>
     where
-        F: Future<Output = Record> + Send + 'static,
+        F: Future<Output = Result<Record, Refusal>> + Send + 'static,
     {
-        let now = now();
-        let record = self.records.get(origin);
-        match record.as_ref().map_or(Look::MustFetch, |record| record.look(now)) {
-            Look::Use(says) => Ok(says.clone()),
-            Look::UseAndRefresh(says) => {
-                self.begin(origin, false, fetch);
-                Ok(says.clone())
-            }
-            Look::Refuse { kind, retry_after } => Err(Unknown { kind, retry_after }),
-            // Boxed, because it is rare and its space would be part of every request.
-            Look::MustFetch => Box::pin(self.found_out(origin, fetch)).await,
+        let record = self.records.get(origin)?;
+        let verdict = self.judge(&record, origin, fetch).ok()?;
+        Some((verdict, record.is_new(now())))
+    }
+
+    /// What the origin's robots.txt says. `fetch` is asked for if neither memory nor the store knows, or if the file
+    /// should be learned anew meanwhile.
+    pub async fn find_out<F>(
+        self: &Arc<Self>,
+        origin: &Origin,
+        fetch: impl FnOnce(Option<Arc<Record>>) -> F,
+    ) -> Result<Says, NoVerdict>
+    where
+        F: Future<Output = Result<Record, Refusal>> + Send + 'static,
+    {
+        let Some(record) = self.known(origin).await else { return self.fetched(origin, fetch).await };
+        match self.judge(&record, origin, fetch) {
+            Ok(verdict) => verdict,
+            Err(fetch) => self.fetched(origin, fetch).await,
         }
     }
 
-    async fn found_out<F>(
-        self: &Arc<Self>,
-        origin: &Origin,
-        fetch: impl FnOnce(Option<Arc<Record>>) -> F,
-    ) -> Result<Says, Unknown>
+    /// What is known of the origin without asking it: in memory, else in the store.
+    pub async fn known(&self, origin: &Origin) -> Option<Arc<Record>> {
+        match self.records.get(origin) {
+            Some(record) => Some(record),
+            None => self.kept(origin).await,
+        }
+    }
+
+    /// What a record is good for now; the fetch again if it is good for nothing.
+    fn judge<F, M>(self: &Arc<Self>, record: &Record, origin: &Origin, fetch: M) -> Result<Result<Says, NoVerdict>, M>
     where
-        F: Future<Output = Record> + Send + 'static,
+        M: FnOnce(Option<Arc<Record>>) -> F,
+        F: Future<Output = Result<Record, Refusal>> + Send + 'static,
     {
-        let Some(record) = self.kept(origin).await else { return self.fetched(origin, fetch).await };
         match record.look(now()) {
-            Look::Use(says) => Ok(says.clone()),
+            Look::Use(says) => Ok(Ok(says.clone())),
             Look::UseAndRefresh(says) => {
                 self.begin(origin, false, fetch);
-                Ok(says.clone())
+                Ok(Ok(says.clone()))
             }
-            Look::Refuse { kind, retry_after } => Err(Unknown { kind, retry_after }),
-            Look::MustFetch => self.fetched(origin, fetch).await,
+            Look::Refuse { kind, retry_after } => Ok(Err(Unknown { kind, retry_after }.into())),
+            Look::MustFetch => Err(fetch),
         }
     }
 
@@ -133,24 +166,24 @@ impl Robots {
         self: &Arc<Self>,
         origin: &Origin,
         fetch: impl FnOnce(Option<Arc<Record>>) -> F,
-    ) -> Result<Says, Unknown>
+    ) -> Result<Says, NoVerdict>
     where
-        F: Future<Output = Record> + Send + 'static,
+        F: Future<Output = Result<Record, Refusal>> + Send + 'static,
     {
         let mut end = self.begin(origin, false, fetch).ok_or(BUSY)?;
-        let record = match end.wait_for(Option::is_some).await {
-            Ok(record) => record.clone().ok_or(LOST)?,
-            Err(_) => return Err(LOST),
+        let ended = match end.wait_for(Option::is_some).await {
+            Ok(ended) => ended.clone().ok_or(LOST)?,
+            Err(_) => return Err(LOST.into()),
         };
-        match record.look(now()) {
+        match ended.map_err(NoVerdict::Refused)?.look(now()) {
             Look::Use(says) | Look::UseAndRefresh(says) => Ok(says.clone()),
-            Look::Refuse { kind, retry_after } => Err(Unknown { kind, retry_after }),
-            Look::MustFetch => Err(LOST),
+            Look::Refuse { kind, retry_after } => Err(Unknown { kind, retry_after }.into()),
+            Look::MustFetch => Err(LOST.into()),
         }
     }
 
     /// All that is known of the origin, for people to look at: fetched if nothing is known, or in any case if it is
-    /// wanted `anew`. `None` if the fetch was lost, or would be one too many.
+    /// wanted `anew`. `None` if the fetch was lost or refused, or would be one too many.
     pub async fn look_up<F>(
         self: &Arc<Self>,
         origin: &Origin,
@@ -158,7 +191,7 @@ impl Robots {
         fetch: impl FnOnce(Option<Arc<Record>>) -> F,
     ) -> Option<Arc<Record>>
     where
-        F: Future<Output = Record> + Send + 'static,
+        F: Future<Output = Result<Record, Refusal>> + Send + 'static,
     {
         let usable = |record: &Arc<Record>| !anew && record.look(now()) != Look::MustFetch;
         if let Some(record) = self.records.get(origin).filter(usable) {
@@ -168,7 +201,7 @@ impl Robots {
             return Some(record.clone());
         }
         let mut end = self.begin(origin, anew, fetch)?;
-        end.wait_for(Option::is_some).await.ok()?.clone()
+        end.wait_for(Option::is_some).await.ok()?.clone()?.ok()
     }
 
     /// Starts a fetch, unless one is under way or, if it need not be `anew`, has just ended. `None` if there are too many
@@ -178,9 +211,9 @@ impl Robots {
         origin: &Origin,
         anew: bool,
         fetch: impl FnOnce(Option<Arc<Record>>) -> F,
-    ) -> Option<watch::Receiver<Option<Arc<Record>>>>
+    ) -> Option<watch::Receiver<Option<Ended>>>
     where
-        F: Future<Output = Record> + Send + 'static,
+        F: Future<Output = Result<Record, Refusal>> + Send + 'static,
     {
         let vacant = match self.fetches.entry(origin.clone()) {
             Entry::Occupied(under_way) => return Some(under_way.get().clone()),
@@ -190,7 +223,7 @@ impl Robots {
         // A fetch puts its record in before it takes itself out, so one that has ended meanwhile is seen here.
         let usable = |record: &&Arc<Record>| !anew && matches!(record.look(now()), Look::Use(_) | Look::Refuse { .. });
         if let Some(record) = previous.as_ref().filter(usable) {
-            return Some(watch::channel(Some(record.clone())).1);
+            return Some(watch::channel(Some(Ok(record.clone()))).1);
         }
         let place = self.fetchers.clone().try_acquire_owned().ok()?;
         let (end, heard) = watch::channel(None);
@@ -206,11 +239,23 @@ impl Robots {
         self.records.get(origin)
     }
 
+    /// The largest delay that kept copies of a host's origins ask of these agents. Reads the state file: for people.
+    pub async fn kept_delay(self: &Arc<Self>, host: &HostKey, agents: &Agents) -> Duration {
+        let (robots, name) = (self.clone(), host.to_string());
+        let copies = tokio::task::spawn_blocking(move || robots.store.robots_of_host(&name)).await;
+        let copies = copies.ok().and_then(Result::ok).unwrap_or_default();
+        let asked = |copy| match kept::from_store(copy, now())?.answer?.says {
+            Says::Rules(rules) => rules.delay(agents),
+            Says::Nothing => None,
+        };
+        copies.into_iter().filter_map(asked).max().unwrap_or_default()
+    }
+
     /// Leave to read an answer along that is on its way to a client: only if it could teach anything, and if not too
     /// many are read already. Lasts until it is dropped.
     pub fn read_along(&self, origin: &Origin) -> Option<OwnedSemaphorePermit> {
         let fresh = |record: &Arc<Record>| record.trouble.is_none() && matches!(record.look(now()), Look::Use(_));
-        if self.records.get(origin).is_some_and(|record| fresh(&record)) {
+        if self.records.get(origin).is_some_and(|record| fresh(&record) || record.forbids_something()) {
             return None;
         }
         self.readers.clone().try_acquire_owned().ok()
@@ -254,15 +299,18 @@ impl Robots {
 struct UnderWay {
     robots: Arc<Robots>,
     origin: Origin,
-    end: watch::Sender<Option<Arc<Record>>>,
+    end: watch::Sender<Option<Ended>>,
     _place: OwnedSemaphorePermit,
 }
 
 impl UnderWay {
-    fn end(self, record: Record) {
-        let record = Arc::new(record);
-        self.robots.keep(&self.origin, record.clone());
-        self.end.send_replace(Some(record));
+    /// A refusal says nothing about the origin, so nothing is kept of it.
+    fn end(self, ended: Result<Record, Refusal>) {
+        let ended = ended.map(Arc::new);
+        if let Ok(record) = &ended {
+            self.robots.keep(&self.origin, record.clone());
+        }
+        self.end.send_replace(Some(ended));
     }
 }
 
@@ -318,8 +366,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::politeness::Scheme;
     use crate::politeness::robots::reply::{Fetched, Reply};
-    use crate::politeness::{HostKey, Scheme};
     use crate::store::Keep;
 
     fn origin(name: &str) -> Origin {
@@ -339,7 +387,26 @@ mod tests {
         Record::after(previous, &Fetched::Answered(reply), now(), 0.5)
     }
 
-    async fn never(_: Option<Arc<Record>>) -> Record {
+    fn unknown(verdict: Result<Says, NoVerdict>) -> Unknown {
+        match verdict {
+            Err(NoVerdict::Unknown(unknown)) => unknown,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A lane that is full says nothing about the origin: the next request asks again.
+    #[tokio::test(start_paused = true)]
+    async fn a_fetch_that_its_lane_refuses_is_not_kept_against_the_origin() {
+        let robots = robots(memory());
+        let full = Refusal::QueueFull { retry_after: Duration::from_secs(7) };
+        let refused = |_: Option<Arc<Record>>| async move { Err(full) };
+        assert_eq!(robots.find_out(&origin("a.test"), refused).await, Err(NoVerdict::Refused(full)));
+        assert!(robots.record(&origin("a.test")).is_none());
+        let well = |previous: Option<Arc<Record>>| async move { Ok(fetched(previous.as_deref(), 404, b"")) };
+        assert_eq!(robots.find_out(&origin("a.test"), well).await, Ok(Says::Nothing));
+    }
+
+    async fn never(_: Option<Arc<Record>>) -> Result<Record, Refusal> {
         panic!("fetched without need")
     }
 
@@ -353,9 +420,9 @@ mod tests {
                 let fetch = |previous: Option<Arc<Record>>| async move {
                     fetches.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(Duration::from_secs(3)).await;
-                    fetched(previous.as_deref(), 200, b"User-agent: *\nDisallow: /x")
+                    Ok(fetched(previous.as_deref(), 200, b"User-agent: *\nDisallow: /x"))
                 };
-                robots.says(&origin("a.test"), fetch).await
+                robots.find_out(&origin("a.test"), fetch).await
             })
         };
         let first = ask();
@@ -367,19 +434,19 @@ mod tests {
             assert!(matches!(other.await.unwrap(), Ok(Says::Rules(_))));
         }
         assert_eq!(fetches.load(Ordering::Relaxed), 1);
-        assert!(robots.says(&origin("a.test"), never).await.is_ok());
+        assert!(robots.find_out(&origin("a.test"), never).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_origin_in_trouble_is_asked_seldom_and_nothing_is_allowed_meanwhile() {
         let robots = robots(memory());
-        let failing = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 503, b"") };
-        let unknown = robots.says(&origin("a.test"), failing).await.unwrap_err();
+        let failing = |previous: Option<Arc<Record>>| async move { Ok(fetched(previous.as_deref(), 503, b"")) };
+        let unknown = unknown(robots.find_out(&origin("a.test"), failing).await);
         assert!(unknown.retry_after > Duration::from_secs(20), "{unknown:?}");
-        assert!(robots.says(&origin("a.test"), never).await.is_err());
+        assert!(robots.find_out(&origin("a.test"), never).await.is_err());
         tokio::time::sleep(Duration::from_secs(60)).await;
-        let well = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 404, b"") };
-        assert_eq!(robots.says(&origin("a.test"), well).await, Ok(Says::Nothing));
+        let well = |previous: Option<Arc<Record>>| async move { Ok(fetched(previous.as_deref(), 404, b"")) };
+        assert_eq!(robots.find_out(&origin("a.test"), well).await, Ok(Says::Nothing));
     }
 
     /// Somebody looked for the record just before a fetch ended, and begins one just after.
@@ -387,7 +454,7 @@ mod tests {
     async fn a_fetch_that_has_just_failed_is_not_repeated_by_who_came_too_late_for_it() {
         let robots = robots(memory());
         robots.learn(&origin("a.test"), fetched(None, 503, b""));
-        assert!(robots.fetched(&origin("a.test"), never).await.is_err_and(|unknown| unknown != LOST));
+        assert!(robots.fetched(&origin("a.test"), never).await.is_err_and(|unknown| unknown != LOST.into()));
     }
 
     /// Whoever leaves does not cancel a fetch, so clients that come and go could start any number.
@@ -396,12 +463,12 @@ mod tests {
         let robots = robots(memory());
         for n in 0..MOST_FETCHES + 100 {
             let (at, robots) = (origin(&format!("h{n}.test")), robots.clone());
-            let client = tokio::spawn(async move { robots.says(&at, |_| std::future::pending()).await });
+            let client = tokio::spawn(async move { robots.find_out(&at, |_| std::future::pending()).await });
             tokio::task::yield_now().await;
             client.abort();
         }
         assert_eq!(robots.fetches.len(), MOST_FETCHES);
-        assert_eq!(robots.says(&origin("z.test"), never).await, Err(BUSY));
+        assert_eq!(robots.find_out(&origin("z.test"), never).await, Err(BUSY.into()));
     }
 
     #[test]
@@ -419,7 +486,7 @@ mod tests {
     async fn a_fetch_that_is_lost_leaves_nobody_waiting() {
         let robots = robots(memory());
         let broken = |_: Option<Arc<Record>>| async { panic!("as a bug would") };
-        assert_eq!(robots.says(&origin("a.test"), broken).await, Err(LOST));
+        assert_eq!(robots.find_out(&origin("a.test"), broken).await, Err(LOST.into()));
         assert!(robots.fetches.is_empty());
     }
 
@@ -427,8 +494,8 @@ mod tests {
     async fn people_see_what_is_known_unless_they_want_it_anew() {
         let robots = robots(memory());
         let at = origin("a.test");
-        let ill = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 503, b"") };
-        let well = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 200, b"") };
+        let ill = |previous: Option<Arc<Record>>| async move { Ok(fetched(previous.as_deref(), 503, b"")) };
+        let well = |previous: Option<Arc<Record>>| async move { Ok(fetched(previous.as_deref(), 200, b"")) };
         let trouble = robots.look_up(&at, false, ill).await.unwrap();
         assert_eq!(robots.look_up(&at, false, never).await, Some(trouble), "it is too early to ask again");
         let known = robots.look_up(&at, true, well).await.unwrap();
@@ -448,6 +515,9 @@ mod tests {
         robots.learn(&ill, fetched(Some(&fetched(None, 200, b"")), 503, b""));
         assert!(robots.read_along(&known).is_none());
         assert!(robots.read_along(&ill).is_some(), "an old copy is used, but any answer is better");
+        let strict = fetched(None, 200, b"User-agent: *\nDisallow: /x");
+        robots.learn(&origin("strict.test"), fetched(Some(&strict), 503, b""));
+        assert!(robots.read_along(&origin("strict.test")).is_none(), "only the origin itself can replace its rules");
         let mut readers: Vec<_> = (0..MOST_READERS).map(|_| robots.read_along(&new)).collect();
         assert!(readers.iter().all(Option::is_some) && robots.read_along(&new).is_none());
         readers.pop();
@@ -472,18 +542,18 @@ mod tests {
         let open = || Store::open(directory.path(), Keep::default()).unwrap().0;
         let first = robots(open());
         let rules = |previous: Option<Arc<Record>>| async move {
-            fetched(previous.as_deref(), 200, b"User-agent: *\nDisallow: /x")
+            Ok(fetched(previous.as_deref(), 200, b"User-agent: *\nDisallow: /x"))
         };
-        let failing = |previous: Option<Arc<Record>>| async move { fetched(previous.as_deref(), 503, b"") };
-        let said = first.says(&origin("a.test"), rules).await;
+        let failing = |previous: Option<Arc<Record>>| async move { Ok(fetched(previous.as_deref(), 503, b"")) };
+        let said = first.find_out(&origin("a.test"), rules).await;
         assert!(matches!(said, Ok(Says::Rules(_))));
-        let refused = first.says(&origin("b.test"), failing).await.unwrap_err();
-        assert_eq!(first.says(&origin("a.test"), never).await, said, "before it is written");
+        let refused = unknown(first.find_out(&origin("b.test"), failing).await);
+        assert_eq!(first.find_out(&origin("a.test"), never).await, said, "before it is written");
         first.store.close(Duration::from_secs(10)).unwrap();
         let second = robots(open());
-        assert_eq!(second.says(&origin("a.test"), never).await, said);
-        let still = second.says(&origin("b.test"), never).await.unwrap_err();
+        assert_eq!(second.find_out(&origin("a.test"), never).await, said);
+        let still = unknown(second.find_out(&origin("b.test"), never).await);
         assert!(still.kind == refused.kind && still.retry_after <= refused.retry_after, "{still:?}");
-        assert!(second.says(&origin("c.test"), rules).await.is_ok());
+        assert!(second.find_out(&origin("c.test"), rules).await.is_ok());
     }
 }

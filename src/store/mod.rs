@@ -142,6 +142,20 @@ impl Store {
         }
     }
 
+    /// The robots.txt copies of a host's origins, a few at most. Takes as long as it takes: not for the request path.
+    pub fn robots_of_host(&self, host: &str) -> Result<Vec<RobotsRecord>, LinesError> {
+        let database = self.settled_file()?;
+        let mut copies = Vec::new();
+        for scheme in ["http", "https"] {
+            let origin = format!("{scheme}://{host}");
+            copies.extend(database.robots(&origin)?);
+            let with_port = format!("{origin}:");
+            let others = database.robots_after(&with_port, MOST_PORTS)?;
+            copies.extend(others.into_iter().filter(|(key, _)| key.starts_with(&with_port)).map(|(_, copy)| copy));
+        }
+        Ok(copies)
+    }
+
     /// What is kept of an origin's robots.txt; none if nothing is, or if the disk takes longer than asking the origin.
     pub async fn robots(&self, origin: &str) -> Option<RobotsRecord> {
         let disk = self.disk.as_ref()?;
@@ -241,6 +255,8 @@ impl Drop for Store {
 
 /// Hosts that are read at once.
 const SLICE: usize = 1_000;
+/// Of one host and scheme. More origins on one host are rare, and the largest delay is likely among the first.
+const MOST_PORTS: usize = 16;
 /// For a write that is waited for; a healthy disk takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 

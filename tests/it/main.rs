@@ -92,6 +92,8 @@ mod responses;
 mod restart;
 mod robots;
 mod robots_command;
+mod robots_evasion;
+mod robots_fetches;
 mod robots_learning;
 mod running;
 mod state;

@@ -13,7 +13,7 @@ use crate::politeness::policy::{Delays, Order};
 use crate::politeness::queue::Rank;
 use crate::politeness::roll::{Entry, Phase, Transfer};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{ClientId, Refusal, Ticket, USUAL_URGENCY, Visit};
+use crate::politeness::visit::{ClientId, Purpose, Refusal, Ticket, USUAL_URGENCY, Visit};
 
 /// A visit that is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,12 +63,13 @@ impl Lane {
         let expected = self.expected(line, visit.client, visit.urgency, now);
         let deadline = self.admit(&visit, rank, expected, now)?;
         let Visit { client, origin, url, urgency, retry, denied, .. } = visit;
-        let (phase, transfer, epoch, since) = (Phase::Waiting, Transfer::No, None, now);
-        let entry = Entry { client, origin, url, urgency, retry, phase, transfer, since, deadline, epoch };
+        let (purpose, phase, transfer, epoch, since) = (Purpose::Page, Phase::Waiting, Transfer::No, None, now);
+        let entry = Entry { client, origin, url, urgency, retry, purpose, phase, transfer, since, deadline, epoch };
         let ticket = self.roll.enter(entry);
         let (client, urgency) = self.stands_as(client, urgency);
         self.queue.join(ticket.number, line, client, urgency);
-        let shadow = if denied { None } else { self.shadow_joins(ticket, now) };
+        let is_fetch = visit.purpose == Purpose::RobotsFetch;
+        let shadow = if denied || is_fetch { None } else { self.shadow_joins(ticket, now) };
         let expected = shadow.unwrap_or(expected);
         Ok(Joined { ticket, expected })
     }
@@ -94,7 +95,7 @@ impl Lane {
     }
 
     /// Without fairness everyone stands in one line.
-    fn stands_as(&self, client: ClientId, urgency: u8) -> (ClientId, u8) {
+    pub(super) fn stands_as(&self, client: ClientId, urgency: u8) -> (ClientId, u8) {
         match self.policy.order {
             Order::Fair => (client, urgency),
             Order::Fifo => (ClientId(0), 0),
@@ -102,7 +103,13 @@ impl Lane {
     }
 
     /// Until when the visit waits, or why it need not.
-    fn admit(&mut self, visit: &Visit, rank: Rank, expected: Timestamp, now: Timestamp) -> Result<Timestamp, Refusal> {
+    pub(super) fn admit(
+        &mut self,
+        visit: &Visit,
+        rank: Rank,
+        expected: Timestamp,
+        now: Timestamp,
+    ) -> Result<Timestamp, Refusal> {
         if !self.enforced() {
             return Ok(Timestamp::NEVER);
         }
@@ -115,7 +122,11 @@ impl Lane {
         if let Some(until) = self.refused_by_breaker(visit.origin, visit.client, now).filter(|_| !self.paused) {
             return Err(self.broken(visit.origin, visit.client, visit.url, expected.max(until), now));
         }
-        let Some(objection) = self.objection(rank, patience, deadline, expected, now) else {
+        let objection = self.objection(rank, patience, deadline, expected, now);
+        // Those that wait for a robots.txt are counted already, and cannot go on without its fetch.
+        let is_counted = visit.purpose == Purpose::RobotsFetch && objection == Some(Objection::Full);
+        let objection = if is_counted { self.too_late(deadline, expected) } else { objection };
+        let Some(objection) = objection else {
             let deadline = deadline.max(expected + patience / SLIP);
             return Ok(self.drain.as_ref().map_or(deadline, |drain| drain.before_end(deadline)));
         };
@@ -142,27 +153,33 @@ impl Lane {
         expected: Timestamp,
         now: Timestamp,
     ) -> Option<Objection> {
-        let at_once = self.queue.is_empty() && expected <= now;
+        let at_once = self.queue.is_empty() && self.robots_waits == 0 && expected <= now;
+        let waiting = self.queue.len() + self.robots_waits as usize;
         if self.paused {
             Some(Objection::Paused)
         } else if self.held_or_closed_until() > now + patience {
             Some(Objection::Held)
-        } else if rank == Rank::Newcomer && self.queue.len() >= self.policy.max_queue && !at_once {
+        } else if rank == Rank::Newcomer && waiting >= self.policy.max_queue && !at_once {
             Some(Objection::Full)
-        } else if expected > deadline {
-            Some(Objection::TooLong)
         } else {
-            self.is_late(expected).then_some(Objection::Draining)
+            self.too_late(deadline, expected)
         }
     }
 
-    /// What would become of a newcomer. Of its wishes only the client, the origin and the crawl delay count. Changes
-    /// nothing.
+    fn too_late(&self, deadline: Timestamp, expected: Timestamp) -> Option<Objection> {
+        let too_long = (expected > deadline).then_some(Objection::TooLong);
+        too_long.or_else(|| self.is_late(expected).then_some(Objection::Draining))
+    }
+
+    /// What would become of a newcomer. Of its wishes only the client, the origin, the crawl delay and the purpose count.
+    /// Changes nothing.
     pub fn foresee(&self, visit: &Visit, now: Timestamp) -> Expectation {
         let &Visit { client, origin, crawl_delay, .. } = visit;
         let delays = Delays { robots: self.delays.robots.max(crawl_delay), ..self.delays };
-        let spaced = self.turns.memory().last_sent.map_or(now, |last| last + delays.effective());
-        let mut start = self.expected(Rank::Newcomer, client, USUAL_URGENCY, now);
+        let follows = self.may_follow_fetch(visit, now);
+        let last = if follows { self.turns.last_sent_before_fetch() } else { self.last_sent() };
+        let spaced = last.map_or(now, |last| last + delays.effective());
+        let mut start = if follows { now } else { self.expected(Rank::Newcomer, client, USUAL_URGENCY, now) };
         if delays.effective() > self.delays.effective() {
             start = start.max(spaced);
         }

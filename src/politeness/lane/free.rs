@@ -12,7 +12,7 @@ use crate::politeness::breaker::Ruling;
 use crate::politeness::roll::{Entry, Phase, Transfer};
 use crate::politeness::signals::Signals;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Outcome, Ticket, Visit};
+use crate::politeness::visit::{Outcome, Purpose, Ticket, Visit};
 
 impl Lane {
     /// Lets a visit in and calls it, if the host is free. If not, nothing has happened but that robots.txt was heeded:
@@ -21,8 +21,11 @@ impl Lane {
     pub fn walk_in(&mut self, visit: &Visit, now: Timestamp) -> Option<Ticket> {
         self.heed_robots(visit.crawl_delay, now);
         self.set_aside(now);
-        let is_free = self.is_free_for(visit, now);
-        if !(is_free && self.turns.next_claim(now) <= now) {
+        let may_claim = match visit.purpose {
+            Purpose::AfterRobotsFetch => self.turns.check_after_fetch(now).is_ok(),
+            Purpose::Page | Purpose::RobotsFetch => self.turns.next_claim(now) <= now,
+        };
+        if !(self.is_free_for(visit, now) && may_claim) {
             return None;
         }
         let ticket = self.enter(visit, Phase::Preparing, now);
@@ -36,7 +39,7 @@ impl Lane {
     pub fn walk_through(&mut self, visit: &Visit, now: Timestamp) -> Option<Ticket> {
         self.heed_robots(visit.crawl_delay, now);
         self.set_aside(now);
-        if !(self.is_free_for(visit, now) && self.turns.claim(now).is_ok()) {
+        if !(self.is_free_for(visit, now) && self.claim_for(visit.purpose, now)) {
             return None;
         }
         let ticket = self.enter(visit, Phase::Claimed, now);
@@ -47,16 +50,35 @@ impl Lane {
     /// A called visit has its connection: gives it its turn, if the host is free. If not, it is ready and waits.
     #[must_use]
     pub fn set_out(&mut self, ticket: Ticket, now: Timestamp) -> bool {
-        let alone = self.called.as_slice() == [ticket.number];
-        if !(self.gets_ready(ticket, now) && alone && self.has_room() && self.turns.claim(now).is_ok()) {
+        if !self.gets_ready(ticket, now) {
             return false;
         }
-        self.called.clear();
-        self.flying.push(ticket.number);
-        self.roll.get_mut(ticket).is_some_and(|entry| {
-            entry.phase = Phase::Claimed;
-            true
-        })
+        let purpose = self.roll.get_mut(ticket).map_or(Purpose::Page, |entry| entry.purpose);
+        // The others are spaced from the fetch, so a page that follows it at once overtakes none that could start.
+        let follows = purpose == Purpose::AfterRobotsFetch && self.turns.check_after_fetch(now).is_ok();
+        let is_free = if follows { self.has_place() } else { self.called.len() == 1 && self.has_room() };
+        let goes = is_free && self.claim_for(purpose, now);
+        if goes {
+            self.called.retain(|number| *number != ticket.number);
+            self.flying.push(ticket.number);
+        }
+        if let Some(entry) = self.roll.get_mut(ticket) {
+            (entry.phase, entry.purpose) = if goes { (Phase::Claimed, purpose) } else { (entry.phase, Purpose::Page) };
+        }
+        goes
+    }
+
+    /// Whether a page that waited for its robots.txt would start at once.
+    pub(super) fn may_follow_fetch(&self, visit: &Visit, now: Timestamp) -> bool {
+        let follows = visit.purpose == Purpose::AfterRobotsFetch && self.turns.check_after_fetch(now).is_ok();
+        follows && self.is_free_for(visit, now)
+    }
+
+    pub(super) fn claim_for(&mut self, purpose: Purpose, now: Timestamp) -> bool {
+        match purpose {
+            Purpose::AfterRobotsFetch => self.turns.claim_after_fetch(now).is_ok(),
+            Purpose::Page | Purpose::RobotsFetch => self.turns.claim(now).is_ok(),
+        }
     }
 
     /// Hears an answer that was to be expected and teaches nothing. If it is not one, nothing has happened: it is to be
@@ -78,10 +100,10 @@ impl Lane {
     }
 
     fn enter(&mut self, visit: &Visit, phase: Phase, now: Timestamp) -> Ticket {
-        let &Visit { client, origin, url, urgency, retry, max_wait, .. } = visit;
+        let &Visit { client, origin, url, urgency, retry, max_wait, purpose, .. } = visit;
         let deadline = now + self.policy.max_wait.min(max_wait.unwrap_or(Duration::MAX));
         let (transfer, since, epoch) = (Transfer::No, now, None);
-        self.roll.enter(Entry { client, origin, url, urgency, retry, phase, transfer, since, deadline, epoch })
+        self.roll.enter(Entry { client, origin, url, urgency, retry, purpose, phase, transfer, since, deadline, epoch })
     }
 
     /// Whether nobody was called or told to come back before, and its origin is not failing.
@@ -93,8 +115,11 @@ impl Lane {
 
     /// Whether nothing but the turn can keep somebody who is alone here.
     fn has_room(&self) -> bool {
-        let open = self.enforced() && !self.paused;
-        open && self.queue.is_empty() && self.in_flight() < self.places.limit()
+        self.queue.is_empty() && self.has_place()
+    }
+
+    fn has_place(&self) -> bool {
+        self.enforced() && !self.paused && self.in_flight() < self.places.limit()
     }
 }
 
@@ -162,6 +187,37 @@ mod tests {
         let bursting = Policy { burst: 3, ..policy() };
         assert!(compare(bursting, visited, at(0)));
         assert!(compare(Policy { delay: Duration::ZERO, ..policy() }, visited, at(0)));
+    }
+
+    #[test]
+    fn one_page_follows_its_robots_fetch_at_once() {
+        let purpose = |purpose, n| Visit { purpose, ..visit(n) };
+        let mut lane = Lane::new(policy(), 7);
+        let fetch = lane.walk_in(&purpose(Purpose::RobotsFetch, 1), at(0)).expect("a free host");
+        assert!(lane.set_out(fetch, at(0)));
+        assert_eq!(lane.sent(fetch, at(0)), None);
+        assert_eq!(lane.walk_in(&purpose(Purpose::RobotsFetch, 2), at(10)), None, "another fetch waits");
+        assert_eq!(lane.walk_in(&visit(3), at(10)), None, "so does a page that did not wait for it");
+        lane.leave(fetch, at(10));
+        let page = lane.walk_through(&purpose(Purpose::AfterRobotsFetch, 4), at(10)).expect("it may follow");
+        assert_eq!(lane.walk_through(&purpose(Purpose::AfterRobotsFetch, 5), at(10)), None, "one page alone");
+        assert_eq!(lane.sent(page, at(12)), None);
+        assert_eq!(lane.walk_through(&purpose(Purpose::AfterRobotsFetch, 5), at(1_000)), None);
+        assert!(lane.walk_through(&purpose(Purpose::AfterRobotsFetch, 5), at(1_012)).is_some());
+    }
+
+    /// The page keeps its distance from what was sent before the fetch, by the delay that the fetch has brought.
+    #[test]
+    fn a_page_that_follows_its_robots_fetch_keeps_the_crawl_delay() {
+        let mut lane = Lane::new(policy(), 7);
+        let first = go(&mut lane, 1, at(0));
+        lane.leave(first, at(10));
+        let fetch = lane.walk_through(&Visit { purpose: Purpose::RobotsFetch, ..visit(2) }, at(1_500)).expect("free");
+        assert_eq!(lane.sent(fetch, at(1_500)), None);
+        let (purpose, crawl_delay) = (Purpose::AfterRobotsFetch, Duration::from_secs(10));
+        let page = Visit { purpose, crawl_delay, ..visit(3) };
+        assert_eq!(lane.walk_through(&page, at(1_510)), None);
+        assert!(lane.walk_through(&page, at(10_000)).is_some());
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl Lane {
             next_start: self.next_start(now),
             last_sent: self.last_sent(),
             last_success: (self.last_success > Timestamp::START).then_some(self.last_success),
-            queued: self.queued(),
+            queued: self.waiting(),
             in_flight: self.in_flight(),
             long_transfers: self.lasting(),
             visits: self.visits(),
@@ -190,7 +190,7 @@ impl Lane {
     pub fn condition(&self, now: Timestamp) -> (Condition, Breaker) {
         let (breaker, held) = (self.worst_breaker(now), self.held_until() > now);
         let (paused, broken) = (self.paused_until(now).is_some(), self.is_broken());
-        (Condition::of(paused, broken, held, self.queued(), self.in_flight() + self.lasting()), breaker)
+        (Condition::of(paused, broken, held, self.waiting(), self.in_flight() + self.lasting()), breaker)
     }
 
     /// What keeps a visit from starting that its turn would let start.

@@ -8,7 +8,7 @@ use crate::politeness::lane::LEAD;
 use crate::politeness::policy::{Mode, Order};
 use crate::politeness::queue::Rank;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Alarm, ClientId, Refusal, Visit};
+use crate::politeness::visit::{Alarm, ClientId, Purpose, Refusal, Visit};
 
 /// The lane counts whole microseconds.
 const ROUNDING: Duration = Duration::from_micros(2);
@@ -307,7 +307,9 @@ impl World {
 
     pub(super) fn check_bounds(&self, host: usize) -> Result<(), Broken> {
         let oracle = &self.hosts[host].oracle;
-        let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
+        // Fetches of robots.txt are not in the bound: those that wait for them are.
+        let counts = |guest: &&Guest| guest.rank() == Rank::Newcomer && guest.visit.purpose != Purpose::RobotsFetch;
+        let newcomers = self.in_stage(host, Stage::Waiting).filter(counts);
         let (waiting, most) = (newcomers.count(), oracle.policy.max_queue);
         let lowered = self.hosts[host].most_waiting.max(most);
         if self.enforced(host) && waiting > lowered + 1 {

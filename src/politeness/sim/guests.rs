@@ -6,7 +6,7 @@ use super::Flaw;
 use super::oracle::{Broken, Promise, broken};
 use super::world::{Event, Stage, World};
 use crate::politeness::roll::LONG_TRANSFER;
-use crate::politeness::visit::Ticket;
+use crate::politeness::visit::{Purpose, Ticket, Visit};
 
 impl World {
     pub(super) fn prepare(&mut self, host: usize, ticket: Ticket) -> Result<(), Broken> {
@@ -138,9 +138,9 @@ impl World {
         guest.stage = Stage::Sent;
         guest.sent = now;
         self.tally.sent += 1;
-        let (host, ticket, terms) = (guest.host, guest.ticket, guest.terms);
+        let (host, ticket, terms, purpose) = (guest.host, guest.ticket, guest.terms, guest.visit.purpose);
         self.tally.sent_in_grace += u64::from(self.hosts[host].drain_end.is_some());
-        self.hosts[host].oracle.send(terms, now)?;
+        self.tally.followed += u64::from(self.hosts[host].oracle.send(terms, purpose, now)?);
         if !self.flawed(Flaw::CountsTheGrant) {
             let breach = self.hosts[host].lane.sent(ticket, now);
             if let Some(breach) = breach {
@@ -156,7 +156,7 @@ impl World {
     pub(super) fn answered(&mut self, id: u64) -> Result<(), Broken> {
         let now = self.now;
         let Some(guest) = self.guests.get(&id) else { return Ok(()) };
-        let (host, retry) = (guest.host, guest.visit.retry);
+        let (host, retry, purpose) = (guest.host, guest.visit.retry, guest.visit.purpose);
         let took = now.since(guest.sent);
         let answered = self.dice.chance(90);
         if answered {
@@ -169,6 +169,11 @@ impl World {
             self.report(id)?;
         }
         self.steps(host)?;
+        if purpose == Purpose::RobotsFetch {
+            self.leave(id)?;
+            let page = Visit { purpose: Purpose::AfterRobotsFetch, ..self.visit(false) };
+            return self.join(host, page);
+        }
         if !retry && self.dice.chance(5) {
             self.leave(id)?;
             // It goes before everyone, and nobody could know.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::politeness::policy::{Mode, Policy};
 use crate::politeness::time::Timestamp;
+use crate::politeness::visit::Purpose;
 
 /// Which promise was broken, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub(super) struct Oracle {
     /// Whether its answers say what it thinks of the pace.
     pub(super) teaches: bool,
     last_send: Option<Timestamp>,
+    /// If the last send was a fetch of robots.txt, the send before it.
+    before_fetch: Option<Option<Timestamp>>,
     tokens: f64,
     counted: Timestamp,
     sparing: bool,
@@ -92,6 +95,7 @@ impl Oracle {
             asked_until: Timestamp::START,
             teaches,
             last_send: None,
+            before_fetch: None,
             counted: Timestamp::START,
             sparing: false,
         }
@@ -150,15 +154,21 @@ impl Oracle {
         self.asked_until = self.asked_until.min(now);
     }
 
-    /// A request head reached the origin.
-    pub(super) fn send(&mut self, terms: Terms, now: Timestamp) -> Result<(), Broken> {
+    /// A request head reached the origin. Returns whether it was a page that followed its robots.txt out of turn: one
+    /// may, and keeps its distance from what was sent before the fetch.
+    pub(super) fn send(&mut self, terms: Terms, purpose: Purpose, now: Timestamp) -> Result<bool, Broken> {
         self.count(now);
         self.counted = now;
-        let last = self.last_send.replace(now);
+        let latest = self.last_send.replace(now);
+        let fetched = self.before_fetch.take().filter(|_| purpose == Purpose::AfterRobotsFetch);
+        let last = fetched.unwrap_or(latest);
+        if purpose == Purpose::RobotsFetch {
+            self.before_fetch = Some(latest);
+        }
         let tokens = self.tokens;
         self.tokens = if self.delay().is_zero() { 0.0 } else { (tokens - 1.0).max(0.0) };
         if !terms.enforced || self.policy.mode != Mode::Enforce {
-            return Ok(());
+            return Ok(false);
         }
         if now < terms.held_until {
             return broken(Promise::Hold, format!("sent at {now:?}, held until {:?}", terms.held_until));
@@ -169,10 +179,11 @@ impl Oracle {
         }
         // What was told to start may still do so when a change has emptied the bucket since.
         let unchanged = (terms.burst, terms.delay) == (self.burst(), self.delay());
-        if unchanged && terms.burst > 1 && !terms.delay.is_zero() && tokens < 1.0 - EPSILON {
+        let saved = tokens >= 1.0 - EPSILON || fetched.is_some();
+        if unchanged && terms.burst > 1 && !terms.delay.is_zero() && !saved {
             return broken(Promise::Spacing, format!("sent at {now:?} with {tokens} tokens"));
         }
-        Ok(())
+        Ok(fetched.is_some() && latest.is_some_and(|latest| now.since(latest) < terms.delay))
     }
 
     /// The latest time by which a ready visit must have started, if there is a place and no turn is out.
@@ -197,6 +208,7 @@ impl Oracle {
         self.held_until = self.held_until.min(self.asked_until);
         let (robots, learned, tokens) = (self.robots, self.learned, self.tokens);
         (self.robots, self.learned, self.response) = Default::default();
+        self.before_fetch = None;
         if let Some(last) = self.last_send {
             self.tokens = 0.0;
             self.counted = last;

@@ -15,7 +15,7 @@ use crate::politeness::lane::Lane;
 use crate::politeness::policy::{Mode, Order, Policy};
 use crate::politeness::queue::Rank;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Alarm, ClientId, Refusal, Step, Ticket, Visit};
+use crate::politeness::visit::{Alarm, ClientId, Purpose, Refusal, Step, Ticket, Visit};
 
 pub(super) struct World {
     pub(super) dice: Dice,
@@ -127,6 +127,8 @@ pub(super) struct Tally {
     pub(super) given_up: u64,
     /// Visits that started because a long transfer had given its place back.
     pub(super) made_room: u64,
+    /// Pages that came right after the fetch of their robots.txt.
+    pub(super) followed: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -269,6 +271,7 @@ impl World {
             max_wait,
             crawl_delay: Duration::ZERO,
             denied: false,
+            purpose: if !retry && self.dice.chance(15) { Purpose::RobotsFetch } else { Purpose::Page },
         }
     }
 
@@ -284,6 +287,9 @@ impl World {
         let asked = match self.flaw {
             Some(Flaw::OneClient) => Visit { client: ClientId(9), ..visit },
             Some(Flaw::ForgetsWhoWasTold) if told.is_some() => Visit { url: 0, ..visit },
+            Some(Flaw::EveryPageFollows) if visit.purpose == Purpose::Page => {
+                Visit { purpose: Purpose::AfterRobotsFetch, ..visit }
+            }
             _ => visit,
         };
         // As the gate does with a connection at hand and without, and as it would if there were no short ways.
@@ -445,5 +451,6 @@ impl Tally {
         self.sent_in_grace += other.sent_in_grace;
         self.given_up += other.given_up;
         self.made_room += other.made_room;
+        self.followed += other.followed;
     }
 }

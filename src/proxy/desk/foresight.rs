@@ -8,9 +8,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::Desk;
+use crate::gate::now;
 use crate::politeness::HostKey;
 use crate::politeness::lane::{Expectation, Objection};
 use crate::politeness::policy;
+use crate::politeness::visit::Purpose;
 use crate::robots::{Question, Report, Verdict};
 use crate::upstream::UpstreamError;
 
@@ -41,14 +43,18 @@ impl Desk {
             Err(_) => return Foresight::default(),
         }
         let mode = self.worker.shared.gate.policy(&question.origin.host).robots;
-        let concerned = settings.config.robots.apply_to.iter().any(|name| name == method);
+        let concerned = settings.applies_robots_to(method);
         let asks_robots = concerned && mode != policy::Robots::Off;
         let report = if asks_robots { timeout(patience, self.ask(question)).await.ok() } else { None };
         let crawl_delay = report.as_ref().map_or(0, |report| report.delay.obeyed_ms);
         let host = timeout(patience, self.budget(&question.origin.host)).await.ok().flatten();
         let gate = &self.worker.shared.gate;
-        let expected =
-            host.as_ref().map(|host| gate.foresee(host, &question.origin, Duration::from_millis(crawl_delay)));
+        let robots = &self.worker.shared.robots;
+        let is_new = robots.record(&question.origin).is_some_and(|record| record.is_new(now()));
+        let follows = is_new && asks_robots && !settings.config.robots.takes_turn;
+        let purpose = if follows { Purpose::AfterRobotsFetch } else { Purpose::Page };
+        let (origin, crawl_delay) = (&question.origin, Duration::from_millis(crawl_delay));
+        let expected = host.as_ref().map(|host| gate.foresee(host, origin, crawl_delay, purpose));
         let by_robots = report.as_ref().and_then(refused_by_robots);
         let refusal = by_robots.or_else(|| expected.and_then(|expected| refused_by_lane(&expected)));
         let allowed = match (asks_robots, &report) {

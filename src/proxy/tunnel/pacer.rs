@@ -28,7 +28,7 @@ use crate::patience::Limit;
 use crate::politeness::HostKey;
 use crate::politeness::lane::LEAD;
 use crate::politeness::policy::Mode;
-use crate::politeness::visit::{Outcome, Visit};
+use crate::politeness::visit::{Outcome, Purpose, Visit};
 use crate::proxy::failure::Failure;
 use crate::proxy::in_flight::InFlight;
 use crate::proxy::job::Job;
@@ -177,7 +177,7 @@ impl Pacer {
         self.limit.clear();
         self.watch.alarm.as_mut().reset(clock::now() + QUIET);
         // Whoever wishes to wait less than the host's visits may leaves, and gives its place in line back by that.
-        let visit = Visit { max_wait: None, ..self.passage.visit };
+        let visit = Visit { max_wait: None, purpose: Purpose::Page, ..self.passage.visit };
         let (gate, budget, label) = (self.shared.gate.clone(), self.passage.budget.clone(), self.passage.label.clone());
         self.claim = Some(Box::pin(claim(gate, budget, visit, label)));
         Ok(())

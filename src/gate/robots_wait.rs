@@ -1,0 +1,79 @@
+//! A request that waits for its robots.txt before it may join the lane of its host.
+//!
+//! It counts among those that wait, of its host and in all, and people see it there. Dropping it gives its place back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::line::Label;
+use super::shared_lane::SharedLane;
+use super::{Gate, now, too_many};
+use crate::politeness::HostKey;
+use crate::politeness::visit::{Refusal, Visit};
+
+/// What a client is told where no lane knows better: the least that `Retry-After` can say.
+const SOON: Duration = Duration::from_secs(1);
+
+/// One place among those that wait.
+#[derive(Debug)]
+pub struct RobotsWait {
+    visit: Visit,
+    /// None where no host is paced: then there is no line.
+    place: Option<Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    gate: Arc<Gate>,
+    lane: Arc<SharedLane>,
+    /// Its number among the waiting of all hosts.
+    number: u64,
+}
+
+impl Gate {
+    /// Lets a request wait for robots.txt, or tells at once why it need not.
+    pub fn wait_for_robots(
+        self: &Arc<Self>,
+        host: &HostKey,
+        visit: Visit,
+        label: Label,
+    ) -> Result<RobotsWait, Refusal> {
+        if self.off.load(Relaxed) {
+            return Ok(RobotsWait { visit, place: None });
+        }
+        let now = now();
+        let lane = match self.registry.known(host) {
+            Some(lane) => lane,
+            None => self.registry.lane(host, &self.book.load(), now)?,
+        };
+        let expected = lane.look(|state| {
+            state.used(now);
+            state.lane.wait_for_robots(&visit, now)
+        })?;
+        self.waiting.fetch_add(1, Relaxed);
+        let number = self.line.enter(&lane, visit.peer, now, expected);
+        self.line.label(number, label);
+        let place = Place { gate: self.clone(), lane, number };
+        if self.is_crowded_for(visit.peer) {
+            return Err(too_many(expected, now));
+        }
+        Ok(RobotsWait { visit, place: Some(place) })
+    }
+}
+
+impl RobotsWait {
+    /// Refuses it, because it took longer than the client would wait for its turn.
+    pub fn too_long(&self) -> Refusal {
+        let told = |place: &Place| place.lane.look(|state| state.lane.robots_wait_was_too_long(&self.visit, now()));
+        self.place.as_ref().map_or(Refusal::WaitTooLong { retry_after: SOON }, told)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.lane.look(|state| state.lane.leave_robots_wait());
+        self.gate.waiting.fetch_sub(1, Relaxed);
+        self.gate.line.leave(self.number);
+    }
+}

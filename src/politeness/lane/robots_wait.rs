@@ -1,0 +1,90 @@
+//! Requests that wait for their robots.txt and join the lane afterwards.
+//!
+//! They stand in no order yet: whether and when each of them may go is decided when it joins. But they wait, so they
+//! count in `max_queue`, and one that could not start in time is refused at once, as if it joined now.
+
+use super::Lane;
+use crate::politeness::queue::Rank;
+use crate::politeness::time::Timestamp;
+use crate::politeness::visit::{Refusal, Visit};
+
+impl Lane {
+    /// Counts one more request that waits for robots.txt, or refuses it as [`Lane::join`] would. Returns when it can
+    /// expect to start if the file comes at once. To be undone by [`Lane::leave_robots_wait`].
+    pub fn wait_for_robots(&mut self, visit: &Visit, now: Timestamp) -> Result<Timestamp, Refusal> {
+        let comes_back = self.returns.as_ref().is_some_and(|returns| returns.is_due(visit.client, visit.url, now));
+        let rank = if comes_back { Rank::Returning } else { Rank::Newcomer };
+        let (client, urgency) = self.stands_as(visit.client, visit.urgency);
+        let ahead = self.called.len() + self.queue.ahead(rank, client, urgency) + self.robots_waits as usize;
+        let expected = self.start_behind(ahead, now);
+        self.admit(visit, rank, expected, now)?;
+        self.robots_waits += 1;
+        Ok(expected)
+    }
+
+    /// It has its robots.txt, or has left.
+    pub fn leave_robots_wait(&mut self) {
+        debug_assert!(self.robots_waits > 0, "it is left once");
+        self.robots_waits = self.robots_waits.saturating_sub(1);
+    }
+
+    /// Refuses a request that has waited for robots.txt for as long as it would wait for its turn.
+    pub fn robots_wait_was_too_long(&mut self, visit: &Visit, now: Timestamp) -> Refusal {
+        let expected = self.expected(Rank::Newcomer, visit.client, visit.urgency, now);
+        Refusal::WaitTooLong { retry_after: self.tell(visit.client, visit.url, expected, now) }
+    }
+
+    /// Requests that wait for the host or for its robots.txt.
+    pub fn waiting(&self) -> usize {
+        self.queued() + self.robots_waits as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::politeness::policy::Policy;
+    use crate::politeness::visit::ClientId;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_millis(1_000_000 + millis)
+    }
+
+    fn visit(n: u64) -> Visit {
+        Visit::new(ClientId(n), n)
+    }
+
+    #[test]
+    fn who_waits_for_robots_txt_counts_in_the_line() {
+        let policy = Policy { delay: Duration::from_secs(1), max_queue: 3, ..Policy::default() };
+        let mut lane = Lane::new(policy, 7);
+        for n in 0..3 {
+            assert_eq!(lane.wait_for_robots(&visit(n), at(0)), Ok(at(n * 1_000)));
+        }
+        let seconds = |seconds| Duration::from_secs(seconds);
+        let full = Refusal::QueueFull { retry_after: seconds(3) };
+        assert_eq!(lane.wait_for_robots(&visit(3), at(0)), Err(full));
+        assert!(matches!(lane.join(visit(4), at(0)), Err(Refusal::QueueFull { .. })), "nor is there a place in line");
+        assert_eq!((lane.waiting(), lane.queued(), lane.in_flight()), (3, 0, 0));
+        assert!(lane.owes(at(0)));
+        lane.leave_robots_wait();
+        assert!(lane.wait_for_robots(&visit(3), at(3_000)).is_ok(), "it comes back as told");
+        for n in 0..3 {
+            lane.leave_robots_wait();
+            assert!(lane.join(visit(n), at(3_000)).is_ok(), "nobody loses its place by joining");
+        }
+        assert_eq!(lane.waiting(), 3);
+    }
+
+    #[test]
+    fn who_could_not_start_in_time_does_not_wait_for_robots_txt() {
+        let mut lane = Lane::new(Policy { delay: Duration::from_secs(10), ..Policy::default() }, 7);
+        let hurried = Visit { max_wait: Some(Duration::ZERO), ..visit(1) };
+        assert!(lane.wait_for_robots(&hurried, at(0)).is_ok());
+        assert!(matches!(lane.wait_for_robots(&hurried, at(0)), Err(Refusal::WaitTooLong { .. })));
+        lane.pause();
+        assert_eq!(lane.wait_for_robots(&visit(2), at(0)), Err(Refusal::HostCooling { retry_after: None }));
+    }
+}

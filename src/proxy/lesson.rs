@@ -1,9 +1,10 @@
 //! Learning robots.txt from an answer that is on its way to a client.
 //!
 //! Clients that are polite themselves ask for robots.txt first; then curtsy need not ask for it again. The answer is
-//! read along while it passes and delays nobody; of one that breaks off nothing is learned. What is learned counts for
-//! every client, so nobody may be able to choose the answer: only a request that could be curtsy's own teaches, and only
-//! if the answer is the file or "there is none".
+//! read along while it passes and delays no request; of one that breaks off nothing is learned. What is learned counts
+//! for every client, so no client may choose the answer: only a request that could be curtsy's own teaches. And because
+//! an origin may show some User-Agents another answer (a challenge page, "not found"), only a file that forbids something
+//! is learned, and only where no file is known that does. Anything else curtsy asks the origin itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, HOST, PRAGMA, PROXY_AUTHORIZATION, USER_AGENT,
 };
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Method, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Settings, Shared, Worker};
@@ -49,7 +50,7 @@ impl Lesson {
     ) -> Option<Box<Lesson>> {
         let status = response.status().as_u16();
         let plain = response.headers().get(CONTENT_ENCODING).is_none_or(|coding| coding == "identity");
-        let tells = matches!(status, 404 | 410) || (status == 200 && plain);
+        let tells = status == 200 && plain;
         let shared = worker.shared.clone();
         if !tells || shared.gate.policy(&origin.host).robots == policy::Robots::Off {
             return None;
@@ -69,9 +70,7 @@ impl Lesson {
     pub(super) fn read(&mut self, piece: &[u8]) {
         // One byte more than is looked at tells that there is more.
         let room = (MAX_BODY + 1).saturating_sub(self.body.len());
-        if self.status == 200 {
-            self.body.extend_from_slice(&piece[..piece.len().min(room)]);
-        }
+        self.body.extend_from_slice(&piece[..piece.len().min(room)]);
     }
 
     /// All of it has passed.
@@ -79,21 +78,33 @@ impl Lesson {
         let Lesson { shared, origin, cache_ttl, status, headers, body, .. } = self;
         let previous = shared.robots.record(&origin);
         let record = fetch::overheard(previous.as_deref(), status, headers, body, cache_ttl);
+        if !record.forbids_something() {
+            return;
+        }
         shared.robots.learn(&origin, record);
         tracing::debug!(event = "robots.learned", %origin, status, "robots.txt learned from an answer to a client");
     }
 }
 
 /// Whether nothing in the request makes its answer another than the one that curtsy would get. With a Range, a Cookie
-/// or `Accept: application/json` a client could have the origin say things about robots.txt that it says to nobody
-/// else.
+/// or `Accept: application/json` a client could make the origin say things about robots.txt that it says to no other
+/// client; with `max-stale` or `only-if-cached` it could pick an old copy from a cache on the way.
 fn could_be_ours(headers: &HeaderMap) -> bool {
     let harmless = |name: &HeaderName| {
-        const HARMLESS: [HeaderName; 7] =
-            [HOST, USER_AGENT, ACCEPT_ENCODING, CONNECTION, PROXY_AUTHORIZATION, CACHE_CONTROL, PRAGMA];
+        const HARMLESS: [HeaderName; 5] = [HOST, USER_AGENT, ACCEPT_ENCODING, CONNECTION, PROXY_AUTHORIZATION];
         HARMLESS.contains(name) || matches!(name.as_str(), "proxy-connection" | "keep-alive") || is_our_own(name)
     };
-    headers.iter().all(|(name, value)| harmless(name) || (name == ACCEPT && (value == "*/*" || value == "text/plain")))
+    headers.iter().all(|(name, value)| {
+        harmless(name)
+            || (name == ACCEPT && (value == "*/*" || value == "text/plain"))
+            || ((name == CACHE_CONTROL || name == PRAGMA) && asks_for_a_new_copy(value))
+    })
+}
+
+/// Whether a cache can only answer with a newer copy because of this field.
+fn asks_for_a_new_copy(value: &HeaderValue) -> bool {
+    let is_new = |directive: &str| matches!(directive.trim().to_ascii_lowercase().as_str(), "no-cache" | "max-age=0");
+    value.to_str().is_ok_and(|text| text.split(',').all(is_new))
 }
 
 /// `Curtsy-*` is for curtsy and never crosses.
@@ -114,6 +125,7 @@ mod tests {
     fn only_a_request_that_could_be_our_own_teaches() {
         assert!(ours(&[("host", "a.test"), ("user-agent", "x"), ("accept", "*/*"), ("accept-encoding", "gzip")]));
         assert!(ours(&[("curtsy-client", "a"), ("proxy-connection", "keep-alive")]));
+        assert!(ours(&[("cache-control", "no-cache, Max-Age=0"), ("pragma", "no-cache")]));
         for (name, value) in [
             ("range", "bytes=0-0"),
             ("cookie", "a=b"),
@@ -122,6 +134,11 @@ mod tests {
             ("if-none-match", "\"x\""),
             ("x-forwarded-host", "b.test"),
             ("content-length", "5"),
+            ("cache-control", "max-stale"),
+            ("cache-control", "no-cache, only-if-cached"),
+            ("cache-control", "max-age=1"),
+            ("cache-control", ""),
+            ("pragma", "x-get-cache-key"),
         ] {
             assert!(!ours(&[("host", "a.test"), (name, value)]), "{name}");
         }

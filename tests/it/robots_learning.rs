@@ -28,13 +28,16 @@ fn what_a_client_was_told_is_not_asked_again() {
     assert_eq!(origin.robots_requests(), 1);
 }
 
+/// One client may be told another thing than the rest, so curtsy asks itself before it lets everybody through.
 #[test]
-fn that_there_is_none_is_learned_too() {
-    let origin = Origin::with_robots(answer(404, "", "no such file"));
-    let curtsy = obedient(|_| ());
-    assert_eq!(curtsy.get(&origin.url("/robots.txt")).status(), 404);
-    assert_eq!(curtsy.get(&origin.url("/x")).status(), 200);
-    assert_eq!(origin.robots_requests(), 1);
+fn what_forbids_nothing_is_not_learned() {
+    for told in [answer(404, "", "no such file"), answer(200, "", "User-agent: *\nAllow: /\n")] {
+        let origin = Origin::with_robots(told);
+        let curtsy = obedient(|_| ());
+        curtsy.get(&origin.url("/robots.txt"));
+        assert_eq!(curtsy.get(&origin.url("/x")).status(), 200);
+        assert_eq!(origin.robots_requests(), 2);
+    }
 }
 
 #[test]
@@ -77,7 +80,16 @@ fn some_answers_teach_nothing() {
 /// What one client is told counts for all, so no client may have a say in it.
 #[test]
 fn a_client_cannot_choose_what_is_learned() {
-    for field in ["Range: bytes=0-0", "Cookie: a=b", "Accept: application/json", "X-Forwarded-Host: b.test"] {
+    for field in [
+        "Range: bytes=0-0",
+        "Cookie: a=b",
+        "Accept: application/json",
+        "X-Forwarded-Host: b.test",
+        "Cache-Control: max-stale=604800",
+        "Cache-Control: only-if-cached",
+        "Cache-Control: no-cache, max-stale",
+        "Pragma: akamai-x-get-cache-key",
+    ] {
         let origin = Origin::scripted(move |visitor| {
             while let Some(request) = visitor.request() {
                 let fooled =
@@ -114,4 +126,22 @@ fn nothing_is_learned_where_robots_are_off() {
     curtsy.reload(|config| config.robots.mode = RobotsMode::Enforce);
     assert_eq!(curtsy.get(&origin.url("/x")).status(), 403);
     assert_eq!(origin.robots_requests(), 2);
+}
+
+/// An origin may show agents different files, so the name of one client chooses nothing for the others.
+#[test]
+fn a_client_cannot_choose_what_is_learned_by_its_name() {
+    let origin = Origin::scripted(|visitor| {
+        while let Some(request) = visitor.request() {
+            let is_robots = request.line().starts_with("GET /robots.txt ");
+            let welcome = request.has("user-agent") && request.value("user-agent") == "BrowserBot/1.0";
+            let file = answer(200, "", if welcome { "<html>Are you human?</html>" } else { FILE });
+            visitor.send(if is_robots { file } else { answer(200, "", "page") });
+        }
+    });
+    let curtsy = obedient(|_| ());
+    let shown = curtsy.ask(&[&origin.get("/robots.txt"), "User-Agent: BrowserBot/1.0"]);
+    assert!(shown.text().starts_with("<html>"));
+    assert_eq!(curtsy.ask(&[&origin.get("/x"), "User-Agent: OtherBot/1.0"]).refusal(), "robots-denied");
+    assert_eq!(curtsy.get(&origin.url("/x")).refusal(), "robots-denied");
 }

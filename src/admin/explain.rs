@@ -79,8 +79,10 @@ pub(super) async fn explain(State(admin): State<Arc<Admin>>, uri: Uri) -> Result
     let (question, method) = question(uri.query().unwrap_or_default())?;
     let foresight = admin.desk.foresee(&question, &method, PATIENCE).await;
     let now = time::now();
-    let view = foresight.host.as_ref().and_then(|host| Some((host, admin.gate.view(host)?)));
-    let known = view.map(|(host, view)| Host::new(host, &view, now));
+    let known = match &foresight.host {
+        Some(host) => admin.desk.view(host).await.map(|view| Host::new(host, &view, now)),
+        None => None,
+    };
     Ok(fresh(Explanation { known, ..Explanation::new(&question, foresight, now) }))
 }
 

@@ -53,7 +53,7 @@ async fn list_remembered(admin: &Admin, page: Page) -> Result<Listing, Problem> 
 /// `GET /api/v1/hosts/{host}`
 pub(super) async fn show(State(admin): State<Arc<Admin>>, Path(host): Path<String>) -> Result<Response, Problem> {
     let host = budget(&admin, &host).await?;
-    let view = admin.gate.view(&host).ok_or_else(|| unknown(&host))?;
+    let view = admin.desk.view(&host).await.ok_or_else(|| unknown(&host))?;
     let unpaced_tunnels = admin.desk.unpaced_tunnels(&host).map(UnpacedTunnels::new);
     Ok(fresh(Host { unpaced_tunnels, ..Host::new(&host, &view, time::now()) }))
 }

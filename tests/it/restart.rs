@@ -395,3 +395,58 @@ fn by_the_clock(shown: &Path) -> Command {
     command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     command
 }
+
+const SLOWLY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\nUser-agent: *\nCrawl-delay: 1.5\n";
+const PACED: &str =
+    "admin = \"127.0.0.1:0\"\npoliteness.mode = \"enforce\"\npoliteness.delay = \"50ms\"\nrobots.mode = \"enforce\"";
+
+/// Promises 2 and 7: the Crawl-delay of a kept robots.txt counts from the first start on, whatever the method.
+#[test]
+fn a_crawl_delay_counts_after_a_restart_for_every_method() {
+    let (origin, state) = (Origin::with_robots(SLOWLY), directory());
+    let program = start(state.path(), PACED);
+    assert_eq!(program.get(&origin.url("/1")).status(), 200);
+    program.stop();
+    let program = start(state.path(), PACED);
+    for _ in 0..2 {
+        let line = origin.get("/form").replace("GET", "POST");
+        assert_eq!(program.client().ask(&[&line, "Host: x", "Content-Length: 0"]).status(), 200);
+    }
+    let seen = origin.requests(4);
+    let pages = seen.iter().filter(|request| !request.line().contains("/robots.txt"));
+    let gaps = gaps(&pages.map(|request| request.at - seen[0].at).collect::<Vec<_>>());
+    assert!(gaps.iter().all(|gap| *gap + ROOM >= ms(1_500)), "{gaps:?}");
+    program.stop();
+}
+
+/// Whoever looks at a host before its first visit after a restart sees what the visit will meet.
+#[test]
+fn a_host_is_shown_as_it_will_be_treated_before_its_first_visit() {
+    for killed in [false, true] {
+        let (origin, state) = (Origin::with_robots(SLOWLY.replace("1.5", "9.5")), directory());
+        let program = start(state.path(), PACED);
+        assert_eq!(program.get(&origin.url("/1")).status(), 200);
+        if killed {
+            wait_for_disk(&program);
+        }
+        end(program, killed);
+        let program = start(state.path(), PACED);
+        let json = |path: &str| -> serde_json::Value {
+            let ready = program.event("ready").expect("it is ready");
+            let admin: SocketAddr = ready["admin"].as_str().expect("an address").parse().expect("an address");
+            let answer = Client::connect(admin).ask(&[&format!("GET {path} HTTP/1.1"), "Host: localhost"]);
+            serde_json::from_str(&answer.text()).unwrap_or_else(|error| panic!("{path}: {error}: {}", answer.text()))
+        };
+        let explained = json(&format!("/api/v1/explain?url={}", origin.url("/2")));
+        assert_eq!(explained["delay_ms"], 9_500, "killed: {killed}: {explained:#}");
+        assert!(explained["wait_ms"].as_u64() > Some(1_000), "killed: {killed}: {explained:#}");
+        if killed {
+            // Nothing was learned of the host, so nothing but its robots.txt was kept.
+            continue;
+        }
+        let host = json("/api/v1/hosts/127.0.0.1");
+        assert_eq!(host["delay_ms"], 9_500, "killed: {killed}: {host:#}");
+        assert_eq!(host["delay"]["robots_ms"], 9_500, "killed: {killed}: {host:#}");
+        program.stop();
+    }
+}

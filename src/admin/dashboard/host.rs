@@ -23,7 +23,7 @@ const SHOWN: usize = 20;
 /// `GET /hosts/{host}`
 pub(in crate::admin) async fn host(State(admin): State<Arc<Admin>>, Path(name): Path<String>) -> Response {
     let known = match budget(&admin, &name).await {
-        Ok(host) => admin.gate.view(&host).map(|view| (Host::new(&host, &view, time::now()), host)),
+        Ok(host) => admin.desk.view(&host).await.map(|view| (Host::new(&host, &view, time::now()), host)),
         Err(_) => None,
     };
     let Some((host, key)) = known else {

@@ -20,11 +20,11 @@ const SOON: Duration = Duration::from_secs(1);
 pub struct RobotsWait {
     visit: Visit,
     /// None where no host is paced: then there is no line.
-    place: Option<Place>,
+    place: Option<WaitingPlace>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct WaitingPlace {
     gate: Arc<Gate>,
     lane: Arc<SharedLane>,
     /// Its number among the waiting of all hosts.
@@ -54,7 +54,7 @@ impl Gate {
         self.waiting.fetch_add(1, Relaxed);
         let number = self.line.enter(&lane, visit.peer, now, expected);
         self.line.label(number, label);
-        let place = Place { gate: self.clone(), lane, number };
+        let place = WaitingPlace { gate: self.clone(), lane, number };
         if self.is_crowded_for(visit.peer) {
             return Err(too_many(expected, now));
         }
@@ -65,12 +65,13 @@ impl Gate {
 impl RobotsWait {
     /// Refuses it, because it took longer than the client would wait for its turn.
     pub fn too_long(&self) -> Refusal {
-        let told = |place: &Place| place.lane.look(|state| state.lane.robots_wait_was_too_long(&self.visit, now()));
+        let told =
+            |place: &WaitingPlace| place.lane.look(|state| state.lane.robots_wait_was_too_long(&self.visit, now()));
         self.place.as_ref().map_or(Refusal::WaitTooLong { retry_after: SOON }, told)
     }
 }
 
-impl Drop for Place {
+impl Drop for WaitingPlace {
     fn drop(&mut self) {
         self.lane.look(|state| state.lane.leave_robots_wait());
         self.gate.waiting.fetch_sub(1, Relaxed);

@@ -79,7 +79,7 @@ async fn follow(way: Way<'_>, mut at: Address, trail: &mut Trail, previous: Opti
     loop {
         let hop = match one(&way, &at, hop_kind, std::mem::take(&mut conditions), &mut left).await {
             Ok(hop) => hop,
-            Err(Stopped::Refused(refusal)) if hop_kind == HopKind::First => return Err(refusal),
+            Err(HopError::Refused(refusal)) if hop_kind == HopKind::First => return Err(refusal),
             Err(stopped) => return Ok(Seen::nothing(previous, stopped.to_string())),
         };
         if !Trail::leads_on(hop.status) {
@@ -102,29 +102,29 @@ enum HopKind {
 }
 
 /// Why there is no answer.
-enum Stopped {
+enum HopError {
     Refused(Refusal),
     Failed(String),
 }
 
-impl fmt::Display for Stopped {
+impl fmt::Display for HopError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Stopped::Refused(_) => "its host is held, or too many wait for it",
-            Stopped::Failed(error) => error,
+            HopError::Refused(_) => "its host is held, or too many wait for it",
+            HopError::Failed(error) => error,
         })
     }
 }
 
-impl From<String> for Stopped {
+impl From<String> for HopError {
     fn from(error: String) -> Self {
-        Stopped::Failed(error)
+        HopError::Failed(error)
     }
 }
 
-impl From<Refusal> for Stopped {
+impl From<Refusal> for HopError {
     fn from(refusal: Refusal) -> Self {
-        Stopped::Refused(refusal)
+        HopError::Refused(refusal)
     }
 }
 
@@ -146,7 +146,7 @@ async fn one(
     kind: HopKind,
     conditions: HeaderMap,
     left: &mut Duration,
-) -> Result<Hop, Stopped> {
+) -> Result<Hop, HopError> {
     let place = take_place(way, at, kind).await?;
     let began = clock::now();
     // New, because an old one may turn out to be dead, and then it would be this fetch that has failed.
@@ -164,7 +164,7 @@ async fn one(
 }
 
 /// A place in the lane of the host, called to make its connection ready; none if no curtsy runs.
-async fn take_place(way: &Way<'_>, at: &Address, kind: HopKind) -> Result<Option<Place>, Stopped> {
+async fn take_place(way: &Way<'_>, at: &Address, kind: HopKind) -> Result<Option<Place>, HopError> {
     let Some(Leave { gate, key }) = way.leave else { return Ok(None) };
     let budget = way.upstream.budget(way.terms, key, &at.origin.host).await.map_err(|error| error.to_string())?;
     let visit = Visit {

@@ -36,7 +36,7 @@ pub struct Robots {
     store: Arc<Store>,
     records: Cache<Origin, Arc<Record>, Weight>,
     /// Fetches under way, and where their end is told.
-    fetches: DashMap<Origin, watch::Receiver<Option<Ended>>>,
+    fetches: DashMap<Origin, watch::Receiver<Option<FetchEnd>>>,
     /// Places for fetches.
     fetchers: Arc<Semaphore>,
     /// Places for those who read along.
@@ -50,7 +50,7 @@ const MOST_FETCHES: usize = 1024;
 const MOST_READERS: usize = 32;
 
 /// How a fetch ended: with a record, or with a refusal of the host's lane before anything was sent.
-pub type Ended = Result<Arc<Record>, Refusal>;
+pub type FetchEnd = Result<Arc<Record>, Refusal>;
 
 /// Why there is no verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,7 +211,7 @@ impl Robots {
         origin: &Origin,
         anew: bool,
         fetch: impl FnOnce(Option<Arc<Record>>) -> F,
-    ) -> Option<watch::Receiver<Option<Ended>>>
+    ) -> Option<watch::Receiver<Option<FetchEnd>>>
     where
         F: Future<Output = Result<Record, Refusal>> + Send + 'static,
     {
@@ -299,7 +299,7 @@ impl Robots {
 struct UnderWay {
     robots: Arc<Robots>,
     origin: Origin,
-    end: watch::Sender<Option<Ended>>,
+    end: watch::Sender<Option<FetchEnd>>,
     _place: OwnedSemaphorePermit,
 }
 

@@ -15,8 +15,8 @@ pub(super) fn of(target: &[u8]) -> Vec<Vec<u8>> {
     if is_plain(path) {
         return readings;
     }
-    for server in 0..Server::COUNT {
-        let mut reading = Server::number(server).read(path);
+    for reader in 0..PathReader::COUNT {
+        let mut reading = PathReader::number(reader).read(path);
         reading.extend_from_slice(query);
         if reading != target && !readings.contains(&reading) {
             readings.push(reading);
@@ -36,19 +36,19 @@ const ESCAPED_SLASH: &[u8] = b"%2F";
 
 /// What a server does with a path besides removing dot segments.
 #[derive(Clone, Copy, Debug)]
-struct Server {
+struct PathReader {
     reads_escaped_slashes: bool,
     reads_backslashes: bool,
     merges_slashes: bool,
     cuts_parameters: bool,
 }
 
-impl Server {
+impl PathReader {
     const COUNT: u8 = 16;
 
     fn number(bits: u8) -> Self {
         let bit = |n: u8| bits & (1 << n) != 0;
-        Server {
+        PathReader {
             reads_escaped_slashes: bit(0),
             reads_backslashes: bit(1),
             merges_slashes: bit(2),

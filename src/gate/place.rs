@@ -16,6 +16,7 @@ use super::{Gate, now};
 use crate::clock;
 use crate::metrics::Stage;
 use crate::politeness::Origin;
+use crate::politeness::policy::Mode;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{ClientId, Purpose, Refusal, Ticket, Visit};
 use crate::timer::Timer;
@@ -88,7 +89,8 @@ impl Place {
         })?;
         let Entered { ticket, expected, told, is_free } = entered;
         let (waited, is_heeded, served, left) = (Duration::ZERO, true, None, None);
-        let is_fetch = is_fetch && is_free;
+        // Where nothing is enforced, no fetch waits.
+        let is_fetch = is_fetch && (is_free || account.mode != Mode::Enforce);
         let stay = Stay { gate, lane, ticket, waited, account, is_heeded, served, left, is_fetch };
         if told == Some(Told::Start) {
             return Ok(Place(Kind::Started(Box::new(stay))));

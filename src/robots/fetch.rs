@@ -147,12 +147,7 @@ async fn one(
     conditions: HeaderMap,
     left: &mut Duration,
 ) -> Result<Hop, HopError> {
-    let place = take_place(way, at, kind).await?;
-    let began = clock::now();
-    // New, because an old one may turn out to be dead, and then it would be this fetch that has failed.
-    let ready =
-        within(*left, way.upstream.ready_new(way.terms, &at.origin)).await?.map_err(|error| error.to_string())?;
-    *left = left.saturating_sub(clock::now() - began);
+    let (place, ready) = prepare(way, at, kind, left).await?;
     let mut permit = match place {
         Some(place) => Some(place.turn().await?),
         None => None,
@@ -163,10 +158,39 @@ async fn one(
     Ok(hop?)
 }
 
-/// A place in the lane of the host, called to make its connection ready; none if no curtsy runs.
-async fn take_place(way: &Way<'_>, at: &Address, kind: HopKind) -> Result<Option<Place>, HopError> {
-    let Some(Leave { gate, key }) = way.leave else { return Ok(None) };
-    let budget = way.upstream.budget(way.terms, key, &at.origin.host).await.map_err(|error| error.to_string())?;
+/// A place in a lane of the host and a connection to the address of that lane, where lanes go by address. No place if no
+/// curtsy runs.
+async fn prepare(
+    way: &Way<'_>,
+    at: &Address,
+    kind: HopKind,
+    left: &mut Duration,
+) -> Result<(Option<Place>, Ready), HopError> {
+    let Some(Leave { gate, key }) = way.leave else {
+        return Ok((None, connect(way, way.terms, at, left).await?));
+    };
+    let lanes = way.upstream.lanes(way.terms, key, &at.origin.host).await.map_err(|error| error.to_string())?;
+    let mut failure = "it has no address".to_owned();
+    for lane in lanes {
+        let place = take_place(gate, &lane.budget, at, kind).await?;
+        match connect(way, Terms { only: lane.address, ..way.terms }, at, left).await {
+            Ok(ready) => return Ok((Some(place), ready)),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure.into())
+}
+
+async fn connect(way: &Way<'_>, terms: Terms<'_>, at: &Address, left: &mut Duration) -> Result<Ready, String> {
+    let began = clock::now();
+    // New, because an old one may turn out to be dead, and then it would be this fetch that has failed.
+    let ready = within(*left, way.upstream.ready_new(terms, &at.origin)).await;
+    *left = left.saturating_sub(clock::now() - began);
+    ready?.map_err(|error| error.to_string())
+}
+
+/// A place in this lane, called to make its connection ready.
+async fn take_place(gate: &Arc<Gate>, budget: &HostKey, at: &Address, kind: HopKind) -> Result<Place, HopError> {
     let visit = Visit {
         urgency: 0,
         origin: gate.origin(&at.origin),
@@ -175,9 +199,9 @@ async fn take_place(way: &Way<'_>, at: &Address, kind: HopKind) -> Result<Option
         purpose: if kind == HopKind::First { Purpose::RobotsFetch } else { Purpose::Page },
         ..Visit::new(gate.client("robots.txt"), u64::from(at.origin.port))
     };
-    let mut place = gate.join(&budget, visit)?;
+    let mut place = gate.join(budget, visit)?;
     place.called().await?;
-    Ok(Some(place))
+    Ok(place)
 }
 
 async fn exchange(

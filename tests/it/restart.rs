@@ -397,8 +397,7 @@ fn by_the_clock(shown: &Path) -> Command {
 }
 
 const SLOWLY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\nUser-agent: *\nCrawl-delay: 1.5\n";
-const PACED: &str =
-    "admin = \"127.0.0.1:0\"\npoliteness.mode = \"enforce\"\npoliteness.delay = \"50ms\"\nrobots.mode = \"enforce\"";
+const PACED: &str = "politeness.mode = \"enforce\"\npoliteness.delay = \"50ms\"\nrobots.mode = \"enforce\"";
 
 /// Promises 2 and 7: the Crawl-delay of a kept robots.txt counts from the first start on, whatever the method.
 #[test]

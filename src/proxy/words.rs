@@ -481,8 +481,7 @@ mod tests {
     fn every_fix_is_read_by_the_loader() {
         let forbidden = Forbidden {
             host: host(),
-            line: 3,
-            rule: "Disallow: /".to_owned(),
+            rule: Some((3, "Disallow: /".to_owned())),
             group: "*".to_owned(),
             everything: true,
         };

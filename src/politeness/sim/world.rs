@@ -283,7 +283,9 @@ impl World {
     pub(super) fn join(&mut self, host: usize, visit: Visit) -> Result<(), Broken> {
         let now = self.now;
         let told = self.hosts[host].take_told(&visit, now);
-        let visit = Visit { crawl_delay: self.hosts[host].oracle.robots, ..visit };
+        // Where answers teach and origins fail, every visit is a page: the model of failures knows no other.
+        let purpose = if self.hosts[host].oracle.teaches { Purpose::Page } else { visit.purpose };
+        let visit = Visit { crawl_delay: self.hosts[host].oracle.robots, purpose, ..visit };
         let asked = match self.flaw {
             Some(Flaw::OneClient) => Visit { client: ClientId(9), ..visit },
             Some(Flaw::ForgetsWhoWasTold) if told.is_some() => Visit { url: 0, ..visit },

@@ -15,7 +15,7 @@ use curtsy::config::{Mode, StateDir};
 use tempfile::TempDir;
 
 use crate::support::program::run;
-use crate::support::{Curtsy, HELLO, Message, Origin, Program, ROOM, Stopwatch, gaps, ms, pause, soon};
+use crate::support::{Client, Curtsy, HELLO, Message, Origin, Program, ROOM, Stopwatch, gaps, ms, pause, soon};
 
 /// An origin that notes when each page was asked for, and answers the first few as it is told to.
 struct Host {
@@ -426,7 +426,7 @@ fn a_host_is_shown_as_it_will_be_treated_before_its_first_visit() {
         let program = start(state.path(), PACED);
         assert_eq!(program.get(&origin.url("/1")).status(), 200);
         if killed {
-            wait_for_disk(&program);
+            program.wait_for_disk();
         }
         end(program, killed);
         let program = start(state.path(), PACED);

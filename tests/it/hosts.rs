@@ -409,7 +409,7 @@ fn the_commands_explain_and_check() {
     assert_eq!(command(&curtsy, &["check", &page]).0, 0);
     let (code, printed) = command(&curtsy, &["check", &page, &private]);
     assert_eq!((code, printed.lines().count()), (3, 2), "{printed}");
-    assert_eq!(command(&curtsy, &["check", "ftp://a.test/"]).0, 1);
+    assert_eq!(command(&curtsy, &["check", "ftp://a.test/"]).0, 2);
     let (code, printed) = command(&curtsy, &["check", &page, "--json"]);
     assert_eq!(
         (code, &serde_json::from_str::<Value>(&printed).expect("JSON")["urls"][0]["allowed"]),

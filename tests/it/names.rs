@@ -32,7 +32,9 @@ fn dead_names_do_not_keep_good_ones_from_resolving() {
     let dead: Vec<Client> = (0..300)
         .map(|number| {
             let mut client = curtsy.client();
-            client.send(head(&[&format!("GET http://{number}.dead.test/ HTTP/1.1"), "Curtsy-Client: mallory"]));
+            let (line, host) =
+                (format!("GET http://{number}.dead.test/ HTTP/1.1"), format!("Host: {number}.dead.test"));
+            client.send(head(&[&line, &host, "Curtsy-Client: mallory"]));
             client
         })
         .collect();

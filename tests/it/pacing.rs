@@ -496,7 +496,7 @@ fn a_full_registry_refuses_until_a_host_can_be_forgotten() {
     let seconds: u64 = refusal.value("Retry-After").parse().unwrap();
     assert!((1..=3).contains(&seconds), "{seconds}");
     let first = books[0].times()[0];
-    thread::sleep((first + delay + ms(200)).saturating_sub(watch.elapsed()).max(Duration::from_secs(seconds)));
+    pause((first + delay + ms(200)).saturating_sub(watch.elapsed()).max(Duration::from_secs(seconds)));
     // Each has a lane of its own: they do not wait for each other.
     let (asked, others) = (watch.elapsed(), &books[2..]);
     for book in others {

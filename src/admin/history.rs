@@ -185,8 +185,8 @@ impl Kept {
 
 impl Totals {
     fn of(metrics: &Metrics) -> Totals {
-        let [forwarded, denied, rejected, abandoned, failed] = metrics.outcomes();
-        let requests = forwarded + denied + rejected + abandoned + failed;
+        let outcomes @ [_, denied, _, abandoned, ..] = metrics.outcomes();
+        let requests = outcomes.iter().sum();
         Totals { requests, abandoned, denied, waits: metrics.wait_counts() }
     }
 

@@ -155,7 +155,8 @@ impl Status {
 
 impl Requests {
     fn of(admin: &Admin) -> Requests {
-        let [forwarded, denied, rejected, abandoned, failed] = admin.metrics.outcomes();
+        let [forwarded, denied, rejected, abandoned, failed, truncated] = admin.metrics.outcomes();
+        let failed = failed + truncated;
         let total = forwarded + denied + rejected + abandoned + failed;
         Requests { total, forwarded, denied, rejected, abandoned, failed, waited: admin.metrics.waits() }
     }

@@ -165,6 +165,9 @@ fn request(event: &Value, brush: Brush) -> String {
     }
     if event["complete"] == false {
         line += " cut=true";
+        if event["cut_by"].is_string() {
+            line += &format!(" cut_by={}", text("cut_by"));
+        }
     }
     line
 }

@@ -121,6 +121,12 @@ impl Permit {
         Permit(Some(stay))
     }
 
+    /// Takes it over; what is left behind settles nothing.
+    #[must_use]
+    pub fn take(&mut self) -> Permit {
+        Permit(self.0.take())
+    }
+
     /// Gives it back, as of just now.
     pub fn leave(mut self, now: Timestamp) {
         if let Some(stay) = &mut self.0 {
@@ -152,6 +158,9 @@ impl Permit {
     /// The same, and says which origin it is about, so that people can be told if that fails.
     pub fn report_of(&mut self, origin: Option<&Origin>, outcome: Outcome, now: Timestamp) {
         let Some(stay) = self.0.as_mut().filter(|stay| !stay.is_fetch) else { return };
+        if outcome == Outcome::Truncated {
+            stay.served = None;
+        }
         if outcome == SERVED && !stay.is_heeded {
             // Most answers are so, and telling it when the visit leaves is one look into the lane less.
             stay.served = Some(now);

@@ -92,6 +92,8 @@ pub enum Outcome {
     Rejected,
     Abandoned,
     Failed,
+    /// The origin broke off in the middle of its answer.
+    Truncated,
 }
 
 /// When the client left: in line, on the way to its answer, or in the middle of it.
@@ -103,7 +105,7 @@ pub enum Stage {
 }
 
 const KINDS: [&str; 4] = ["http", "https", "tunnel", "absolute"];
-const OUTCOMES: [&str; 5] = ["forwarded", "denied", "rejected", "abandoned", "failed"];
+const OUTCOMES: [&str; 6] = ["forwarded", "denied", "rejected", "abandoned", "failed", "truncated"];
 const STAGES: [&str; 3] = ["queued", "connecting", "response"];
 const REASONS: [&str; 18] = [
     "auth_required",
@@ -125,7 +127,7 @@ const REASONS: [&str; 18] = [
     "shutting_down",
     "wait_too_long",
 ];
-const ORIGIN_ERRORS: [&str; 5] = ["dns", "connect", "tls", "timeout", "protocol"];
+const ORIGIN_ERRORS: [&str; 6] = ["dns", "connect", "tls", "timeout", "protocol", "truncated"];
 /// Less is no waiting but the time it takes to look.
 pub const A_MOMENT: Duration = Duration::from_millis(1);
 /// What `metrics.hosts` is by default.
@@ -226,7 +228,7 @@ impl Metrics {
         }
     }
 
-    /// Requests so far, by outcome: forwarded, denied, rejected, abandoned, failed.
+    /// Requests so far, by outcome: forwarded, denied, rejected, abandoned, failed, truncated.
     pub fn outcomes(&self) -> [u64; OUTCOMES.len()] {
         std::array::from_fn(|outcome| self.requests.ended.iter().map(|kind| kind[outcome].get()).sum())
     }
@@ -278,7 +280,7 @@ impl Metrics {
     /// Who left without an answer and not from the line was on the way.
     fn count_those_on_the_way(&self) {
         let [queued, connecting, _] = &self.requests.disconnects;
-        let [.., abandoned, _failed] = self.outcomes();
+        let [.., abandoned, _failed, _truncated] = self.outcomes();
         connecting.inc_by(abandoned.saturating_sub(queued.get() + connecting.get()));
     }
 }

@@ -132,7 +132,7 @@ impl Row {
                 self.refused += u64::from(!by_robots);
             }
             Outcome::Abandoned => self.gave_up += 1,
-            Outcome::Failed => self.failed += 1,
+            Outcome::Failed | Outcome::Truncated => self.failed += 1,
         }
     }
 }

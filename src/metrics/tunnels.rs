@@ -10,6 +10,7 @@ pub struct Tunnels {
     pub open: IntGauge,
     pacing: Vec<(&'static str, IntCounter)>,
     pub requests: IntCounter,
+    pub closed_by_origin: IntCounter,
 }
 
 const PACING: [&str; 5] = ["paced", "http2", "websocket", "other", "off"];
@@ -29,6 +30,11 @@ impl Tunnels {
                 registry,
                 "curtsy_tunnel_requests_total",
                 "Requests inside tunnels, as far as they are told apart.",
+            ),
+            closed_by_origin: counter(
+                registry,
+                "curtsy_tunnels_closed_by_origin_total",
+                "Tunnels that an origin closed while a request inside waited its turn.",
             ),
         }
     }

@@ -200,6 +200,13 @@ impl Breaker {
         self.failures
     }
 
+    /// A response that ended so many failures in a row has broken off: they count as if it had not come.
+    pub fn take_back(&mut self, failures: u16) {
+        if self.open.is_none() {
+            self.failures = self.failures.saturating_add(failures);
+        }
+    }
+
     fn count(&mut self, ending: Ending, tolerance: &Tolerance, now: Timestamp) -> Option<Change> {
         match ending.answer {
             Answer::Failed => self.fail(ending.client),

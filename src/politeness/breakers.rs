@@ -84,6 +84,13 @@ impl Breakers {
         change
     }
 
+    /// A response that ended so many failures in a row has broken off: they count as if it had not come.
+    pub(super) fn take_back(&mut self, origin: OriginId, failures: u16, now: Timestamp) {
+        if let Some(index) = self.index(origin, Answer::Failed, now) {
+            self.failing[index].breaker.take_back(failures);
+        }
+    }
+
     pub(super) fn close(&mut self) {
         self.failing.clear();
     }

@@ -23,6 +23,8 @@ pub(super) struct Entry {
     pub(super) purpose: Purpose,
     pub(super) phase: Phase,
     pub(super) transfer: Transfer,
+    /// Failures in a row that its response head ended. They count again if its body breaks off.
+    pub(super) forgave: u16,
     /// Preparing: when it was called. Started and Lasting: when its head was sent.
     pub(super) since: Timestamp,
     /// When it gives up waiting for the host.
@@ -251,6 +253,7 @@ mod tests {
             purpose: Purpose::Page,
             phase,
             transfer: Transfer::No,
+            forgave: 0,
             since: Timestamp::START,
             deadline: Timestamp::from_millis(deadline),
             epoch: None,

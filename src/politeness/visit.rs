@@ -124,6 +124,8 @@ pub enum Outcome {
     Opened,
     /// No response head came.
     Failed,
+    /// The response head came, and its body broke off.
+    Truncated,
 }
 
 /// What the lane wants done next. Whoever asked obeys, and asks again until it is told to wait.

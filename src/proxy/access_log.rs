@@ -67,9 +67,25 @@ pub(super) struct Ending {
     pub(super) status: u16,
     pub(super) bytes: u64,
     pub(super) took: Duration,
-    pub(super) complete: bool,
+    pub(super) cut_by: Option<CutBy>,
     /// Which part of its host's delay counts.
     pub(super) why: Option<&'static str>,
+}
+
+/// Who broke off an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CutBy {
+    Client,
+    Origin,
+}
+
+impl CutBy {
+    fn word(self) -> &'static str {
+        match self {
+            CutBy::Client => "client",
+            CutBy::Origin => "origin",
+        }
+    }
 }
 
 impl AccessLog {
@@ -105,12 +121,12 @@ impl AccessLog {
         self.lost.load(Relaxed)
     }
 
-    pub(super) fn write(&self, entry: &Entry, status: u16, bytes: u64, took: Duration, complete: bool) {
+    pub(super) fn write(&self, entry: &Entry, status: u16, bytes: u64, took: Duration, cut_by: Option<CutBy>) {
         let Some(lines) = &self.lines else { return };
         let line = if self.json {
-            json_line(entry, status, bytes, took, complete)
+            json_line(entry, status, bytes, took, cut_by)
         } else {
-            text_line(entry, status, bytes, took, complete)
+            text_line(entry, status, bytes, took, cut_by)
         };
         if lines.try_send(LogMessage::Line(line)).is_err() {
             self.lost.fetch_add(1, Relaxed);
@@ -159,12 +175,13 @@ impl Entry {
             "origin_ms": self.origin.map(millis),
             "why": ending.why,
             "error": self.error,
-            "complete": ending.complete,
+            "complete": ending.cut_by.is_none(),
+            "cut_by": ending.cut_by.map(CutBy::word),
         })
     }
 }
 
-fn text_line(entry: &Entry, status: u16, bytes: u64, took: Duration, complete: bool) -> String {
+fn text_line(entry: &Entry, status: u16, bytes: u64, took: Duration, cut_by: Option<CutBy>) -> String {
     let name = entry.name.as_deref().unwrap_or("-");
     let status = if status == 0 { "-".to_owned() } else { status.to_string() };
     let mut line = format!(
@@ -185,14 +202,14 @@ fn text_line(entry: &Entry, status: u16, bytes: u64, took: Duration, complete: b
     if let Some(code) = entry.error {
         line.push_str(&format!(" error={code}"));
     }
-    if !complete {
-        line.push_str(" cut=true");
+    if let Some(cut_by) = cut_by {
+        line.push_str(&format!(" cut=true cut_by={}", cut_by.word()));
     }
     line.push('\n');
     line
 }
 
-fn json_line(entry: &Entry, status: u16, bytes: u64, took: Duration, complete: bool) -> String {
+fn json_line(entry: &Entry, status: u16, bytes: u64, took: Duration, cut_by: Option<CutBy>) -> String {
     let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
     let line = json!({
         "ts": humantime::format_rfc3339_millis(entry.at).to_string(),
@@ -208,7 +225,8 @@ fn json_line(entry: &Entry, status: u16, bytes: u64, took: Duration, complete: b
         "wait_s": seconds(entry.wait),
         "origin_s": entry.origin.map(seconds),
         "error": entry.error,
-        "complete": complete,
+        "complete": cut_by.is_none(),
+        "cut_by": cut_by.map(CutBy::word),
     });
     json_text(&line) + "\n"
 }
@@ -284,10 +302,10 @@ mod tests {
     fn a_line_stays_one_line() {
         let mut entry = entry("http://a.test/\n2026 forged", QueryStrings::Keep);
         entry.name = Some("a b\u{1b}[31m".to_owned());
-        let text = text_line(&entry, 200, 5, Duration::from_millis(1500), true);
+        let text = text_line(&entry, 200, 5, Duration::from_millis(1500), None);
         assert_eq!(text.matches('\n').count(), 1);
         assert!(text.contains("a\\u{20}b\\u{1b}[31m"), "{text}");
-        let json = json_line(&entry, 0, 5, Duration::ZERO, false);
+        let json = json_line(&entry, 0, 5, Duration::ZERO, Some(CutBy::Origin));
         assert_eq!(json.matches('\n').count(), 1);
         assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["status"], serde_json::Value::Null);
     }

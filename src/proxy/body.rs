@@ -95,7 +95,12 @@ impl HttpBody for Body {
                 }
             }
             Poll::Ready(None) => this.finished(),
-            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
+            Poll::Ready(Some(Err(error))) => {
+                if let Some(in_flight) = &mut this.in_flight {
+                    in_flight.truncated(*error);
+                }
+            }
+            Poll::Pending => {}
         }
         match frame {
             // hyper forgets what it has not written yet when a body breaks off. It writes before it polls again, so the

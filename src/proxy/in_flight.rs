@@ -9,16 +9,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Shared;
-use super::access_log::{Ending, Entry};
+use super::access_log::{CutBy, Ending, Entry};
 use super::client::Client;
 use super::label;
 use crate::clock;
 use crate::events::REQUEST;
-use crate::gate::{Account, Permit, at};
+use crate::gate::{Account, Permit, at, now};
 use crate::metrics::{Kind, Outcome, Stage};
 use crate::patience::Limit;
 use crate::politeness::HostKey;
-use crate::politeness::visit::ClientId;
+use crate::politeness::visit::{self, ClientId};
+use crate::upstream::Broken;
 
 #[derive(Debug)]
 pub(super) struct InFlight {
@@ -149,7 +150,7 @@ impl InFlight {
             status: self.status,
             bytes: self.bytes,
             took,
-            complete: self.complete,
+            cut_by: self.cut_by(),
             why: self.permit.as_ref().and_then(Permit::account).map(Account::why),
         };
         self.shared.events.tell(REQUEST, label::host_of(&url), || entry.told(&url, &ending));
@@ -178,6 +179,28 @@ impl InFlight {
         self.replaced = true;
     }
 
+    /// The origin broke off in the middle of its answer: that is its failure, not a client that left.
+    pub(super) fn truncated(&mut self, broken: Broken) {
+        self.outcome = Some(Outcome::Truncated);
+        self.shared.metrics.origin_error(match broken {
+            Broken::Truncated | Broken::Reset => "truncated",
+            Broken::TimedOut => "timeout",
+            Broken::Malformed => "protocol",
+        });
+        if let Some(permit) = &mut self.permit {
+            permit.report(visit::Outcome::Truncated, now());
+        }
+    }
+
+    /// Who broke off an answer that is not complete.
+    fn cut_by(&self) -> Option<CutBy> {
+        match (self.complete, self.outcome) {
+            (true, _) => None,
+            (false, Some(Outcome::Truncated)) => Some(CutBy::Origin),
+            (false, _) => Some(CutBy::Client),
+        }
+    }
+
     /// All of the answer was handed on.
     pub(super) fn completed(&mut self) {
         self.complete = true;
@@ -203,7 +226,7 @@ impl Drop for InFlight {
         if let Some((entry, began)) = self.entry.take() {
             let took = now.duration_since(began);
             self.count(&entry);
-            self.shared.access_log.write(&entry, self.status, self.bytes, took, self.complete);
+            self.shared.access_log.write(&entry, self.status, self.bytes, took, self.cut_by());
             self.tell(&entry, took);
         }
         if let Some(permit) = self.permit.take() {

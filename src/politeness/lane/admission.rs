@@ -63,8 +63,10 @@ impl Lane {
         let expected = self.expected(line, visit.client, visit.urgency, now);
         let deadline = self.admit(&visit, rank, expected, now)?;
         let Visit { client, origin, url, urgency, retry, denied, .. } = visit;
-        let (purpose, phase, transfer, epoch, since) = (Purpose::Page, Phase::Waiting, Transfer::No, None, now);
-        let entry = Entry { client, origin, url, urgency, retry, purpose, phase, transfer, since, deadline, epoch };
+        let (purpose, phase, transfer) = (Purpose::Page, Phase::Waiting, Transfer::No);
+        let (forgave, since, epoch) = (0, now, None);
+        let entry =
+            Entry { client, origin, url, urgency, retry, purpose, phase, transfer, forgave, since, deadline, epoch };
         let ticket = self.roll.enter(entry);
         let (client, urgency) = self.stands_as(client, urgency);
         self.queue.join(ticket.number, line, client, urgency);

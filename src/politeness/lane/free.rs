@@ -102,8 +102,10 @@ impl Lane {
     fn enter(&mut self, visit: &Visit, phase: Phase, now: Timestamp) -> Ticket {
         let &Visit { client, origin, url, urgency, retry, max_wait, purpose, .. } = visit;
         let deadline = now + self.policy.max_wait.min(max_wait.unwrap_or(Duration::MAX));
-        let (transfer, since, epoch) = (Transfer::No, now, None);
-        self.roll.enter(Entry { client, origin, url, urgency, retry, purpose, phase, transfer, since, deadline, epoch })
+        let (transfer, forgave, since, epoch) = (Transfer::No, 0, now, None);
+        let entry =
+            Entry { client, origin, url, urgency, retry, purpose, phase, transfer, forgave, since, deadline, epoch };
+        self.roll.enter(entry)
     }
 
     /// Whether nobody was called or told to come back before, and its origin is not failing.

@@ -14,7 +14,7 @@ use crate::politeness::retries::Budget;
 use crate::politeness::roll::{Entry, Phase};
 use crate::politeness::signals::{Answer, Signals};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Outcome, Ticket};
+use crate::politeness::visit::{OriginId, Outcome, Ticket};
 
 /// What a host has taught, and the rules it was learned by.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Lane {
         now: Timestamp,
     ) -> Option<Lesson> {
         let entry = *self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Started)?;
-        if outcome != Outcome::Failed && self.policy.delay_factor > 0.0 {
+        if !matches!(outcome, Outcome::Failed | Outcome::Truncated) && self.policy.delay_factor > 0.0 {
             self.delays.response = self.policy.response_delay(now.since(entry.since));
             self.respace(now);
         }
@@ -79,9 +79,23 @@ impl Lane {
         let signals = match outcome {
             Outcome::Heard(signals) => Some(signals),
             Outcome::Opened => None,
-            Outcome::Failed => Some(Signals::FAILED),
+            Outcome::Failed | Outcome::Truncated => Some(Signals::FAILED),
         };
-        self.learn(ticket, &entry, signals, schooling, now)
+        let failures = self.failures_of(entry.origin);
+        if outcome == Outcome::Truncated && entry.forgave > 0 {
+            self.lessons_or_new(schooling).breakers.take_back(entry.origin, entry.forgave, now);
+        }
+        let lesson = self.learn(ticket, &entry, signals, schooling, now);
+        if let Some(entry) = self.roll.get_mut(ticket) {
+            entry.forgave = failures;
+        }
+        lesson
+    }
+
+    /// Failures in a row of one origin.
+    fn failures_of(&mut self, origin: OriginId) -> u16 {
+        let breaker = self.lessons.as_mut().and_then(|lessons| lessons.breakers.get_mut(origin));
+        breaker.map_or(0, |breaker| breaker.failures())
     }
 
     /// Takes a retry from the host's budget, if there is one left.

@@ -172,3 +172,47 @@ fn other_rules_apply_at_once() {
     lane.school(&schooling, now);
     assert_eq!(lane.delays().effective(), Duration::from_millis(1_500));
 }
+
+/// Bodies that break off are failures in a row, although each begins with a head that says all is well. Also where several
+/// are under way at once.
+#[test]
+fn answers_that_break_off_open_the_breaker() {
+    for at_once in [1, 4] {
+        let mut lane = lane(Policy { delay: Duration::ZERO, concurrency: 4, ..Policy::default() });
+        let mut opened = None;
+        for round in 0..12 {
+            let now = at(round * 1_000);
+            let tickets: Vec<Ticket> = (0..at_once).map(|_| start(&mut lane, now).0).collect();
+            let heard = Outcome::Heard(Signals::SERVED);
+            for &ticket in &tickets {
+                lane.report(ticket, heard, &Schooling::default(), now);
+            }
+            for ticket in tickets {
+                let lesson = lane.report(ticket, Outcome::Truncated, &Schooling::default(), now);
+                opened = opened.or_else(|| lesson.and_then(|lesson| lesson.breaker).map(|_| round));
+                lane.leave(ticket, now);
+            }
+            if opened.is_some() {
+                break;
+            }
+        }
+        assert_eq!(opened, Some(if at_once == 1 { 9 } else { 2 }), "ten in a row, {at_once} at once");
+    }
+}
+
+#[test]
+fn a_whole_answer_ends_a_row_of_broken_ones() {
+    let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });
+    for round in 0..40 {
+        let now = at(round * 1_000);
+        let (ticket, _) = start(&mut lane, now);
+        lane.report(ticket, Outcome::Heard(Signals::SERVED), &Schooling::default(), now);
+        if round % 2 == 0 {
+            assert_eq!(
+                lane.report(ticket, Outcome::Truncated, &Schooling::default(), now).and_then(|l| l.breaker),
+                None
+            );
+        }
+        lane.leave(ticket, now);
+    }
+}

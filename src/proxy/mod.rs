@@ -29,6 +29,7 @@ mod landing;
 mod lesson;
 mod max_forwards;
 mod near;
+mod orphans;
 mod probe;
 mod quotas;
 mod request_line;
@@ -106,6 +107,8 @@ pub struct Shared {
     heavy: AtomicUsize,
     /// Numbers the answers curtsy makes itself, so that a client's report can be found in the log.
     answers: AtomicU64,
+    /// Requests whose client has left and whose answer is still waited for.
+    orphans: AtomicUsize,
 }
 
 /// What may change while running: replaced as a whole on reload. A copy counts on where the first does.
@@ -244,6 +247,7 @@ impl Shared {
             connections: Arc::default(),
             heavy: AtomicUsize::new(0),
             answers: AtomicU64::new(0),
+            orphans: AtomicUsize::new(0),
         }
     }
 

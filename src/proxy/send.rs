@@ -8,6 +8,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -15,7 +16,7 @@ use http_body::Body;
 
 use super::failure::Failure;
 use super::label::{self, Who};
-use super::{Settings, Worker};
+use super::{Settings, Shared, Worker, orphans};
 use crate::clock;
 use crate::gate::{Permit, Place, at, now};
 use crate::politeness::retries::may_retry;
@@ -23,7 +24,7 @@ use crate::politeness::signals::{self, Fields, Signals};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Purpose, Visit};
 use crate::politeness::{HostKey, Origin};
-use crate::upstream::{Answer, LaneAddress, Message, Ready, Terms, Unanswered, UpstreamError};
+use crate::upstream::{Answer, LaneAddress, Message, Orphan, Ready, Terms, Unanswered, UpstreamError, Watch};
 
 /// The largest body that is kept to be sent again. Safe methods with a body are queries, and seldom longer.
 const KEPT_BODY: u64 = 64 * 1024;
@@ -207,18 +208,16 @@ impl<'a> Errand<'a> {
         message: Box<Message>,
         permit: &mut Permit,
     ) -> Result<(Answer, Duration), Unanswered> {
-        let (mut sent, uploads) = (None, may_take_long(message.body()));
-        let started = || {
-            sent = Some(permit.sent());
-            if uploads {
-                permit.transfers();
-            }
-        };
-        let outcome = self.worker.upstream.send(self.terms(), ready, message, started).await;
+        let uploads = may_take_long(message.body());
+        let (shared, budget) = (&self.worker.shared, self.budget());
+        let mut sending = Sending { shared, budget, permit, uploads, sent: None };
+        let outcome = self.worker.upstream.send(self.terms(), ready, message, &mut sending).await;
+        let Sending { permit, sent, .. } = sending;
         let heard = now();
         match &outcome {
             Ok(Answer::Response(response)) => {
-                let signals = self.signals(response.status(), response.headers(), heard);
+                let (shared, headers) = (&self.worker.shared, response.headers());
+                let signals = signals(shared, self.settings, self.budget(), response.status(), headers, heard);
                 permit.report_of(Some(self.origin), Outcome::Heard(signals), heard);
             }
             Ok(Answer::Switched(..)) => permit.report(Outcome::Opened, heard),
@@ -229,17 +228,6 @@ impl<'a> Errand<'a> {
             Err(_) => {}
         }
         outcome.map(|answer| (answer, heard.since(sent.unwrap_or(heard))))
-    }
-
-    /// What the answer says about time.
-    fn signals(&self, status: StatusCode, headers: &http::HeaderMap, heard: Timestamp) -> Signals {
-        let fields = Fields::of(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
-        let signals = signals::read(status.as_u16(), &fields, &self.settings.listening, heard);
-        if signals.answer == signals::Answer::Throttled {
-            self.worker.shared.metrics.lessons.throttle(status.as_u16());
-            self.worker.shared.metrics.tally.count(self.budget().as_str(), |row| row.throttled += 1);
-        }
-        signals
     }
 
     fn wants_retry(&self, sent: &Sent) -> bool {
@@ -272,5 +260,46 @@ impl<'a> Errand<'a> {
             }
         }
         Ok(sent)
+    }
+}
+
+/// What an answer says about time.
+pub(super) fn signals(
+    shared: &Shared,
+    settings: &Settings,
+    budget: &HostKey,
+    status: StatusCode,
+    headers: &http::HeaderMap,
+    heard: Timestamp,
+) -> Signals {
+    let fields = Fields::of(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+    let signals = signals::read(status.as_u16(), &fields, &settings.listening, heard);
+    if signals.answer == signals::Answer::Throttled {
+        shared.metrics.lessons.throttle(status.as_u16());
+        shared.metrics.tally.count(budget.as_str(), |row| row.throttled += 1);
+    }
+    signals
+}
+
+/// A request that is being sent, with its permit.
+struct Sending<'a> {
+    shared: &'a Arc<Shared>,
+    budget: &'a HostKey,
+    permit: &'a mut Permit,
+    /// Whether its body may take long.
+    uploads: bool,
+    sent: Option<Timestamp>,
+}
+
+impl Watch for &mut Sending<'_> {
+    fn started(&mut self) {
+        self.sent = Some(self.permit.sent());
+        if self.uploads {
+            self.permit.transfers();
+        }
+    }
+
+    fn abandoned(&mut self, orphan: Orphan) {
+        orphans::listen(self.shared, self.budget, self.permit.take(), orphan);
     }
 }

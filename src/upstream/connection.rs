@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use super::error::UpstreamError;
 use super::head::{self, Head};
 use super::message::Message;
+use super::orphan::{Awaiting, Watch};
 use super::pool::Place;
 use super::stream::Stream;
 use super::upload::{Upload, UploadError};
@@ -86,13 +87,12 @@ impl Connection {
         self.idle_since
     }
 
-    /// Sends the request and waits for the head of the final response. `started` is called when the request's head has
-    /// been written.
+    /// Sends the request and waits for the head of the final response.
     pub(super) async fn send(
         mut self: Box<Self>,
         message: Box<Message>,
         response_timeout: Duration,
-        mut started: impl FnMut(),
+        watch: &mut impl Watch,
     ) -> Result<(Head, Box<Self>), Unanswered> {
         if self.reused && self.stream.get_mut().is_stale() {
             return Err(Unanswered { error: UpstreamError::Closed, again: Some(message) });
@@ -108,31 +108,35 @@ impl Connection {
         } else {
             self.limit.clear();
         }
-        let exchange = std::future::poll_fn(|cx| {
-            let outcome = self.poll_exchange(is_head, response_timeout, cx);
-            if !is_started && self.upload.is_started() {
+        let mut awaiting = Awaiting::new(self, watch, is_head);
+        let outcome = std::future::poll_fn(|cx| {
+            let (connection, watch) = awaiting.parts();
+            let outcome = connection.poll_exchange(is_head, response_timeout, cx);
+            if !is_started && connection.upload.is_started() {
                 is_started = true;
-                started();
+                watch.started();
             }
             outcome
-        });
-        match exchange.await {
+        })
+        .await;
+        let mut connection = awaiting.take();
+        match outcome {
             Ok(head) => {
-                self.reused = true;
-                if !self.upload.is_live() {
-                    self.limit.each_within(self.idle);
+                connection.reused = true;
+                if !connection.upload.is_live() {
+                    connection.limit.each_within(connection.idle);
                 }
-                Ok((head, self))
+                Ok((head, connection))
             }
             Err(error) => {
-                let unanswered = error.is_unanswered() && !self.limit.has_heard();
-                let again = (repeatable && unanswered).then(|| Box::new(self.upload.into_message(is_head)));
+                let unanswered = error.is_unanswered() && !connection.limit.has_heard();
+                let again = (repeatable && unanswered).then(|| Box::new(connection.upload.into_message(is_head)));
                 Err(Unanswered { error, again })
             }
         }
     }
 
-    fn poll_exchange(
+    pub(super) fn poll_exchange(
         &mut self,
         is_head: bool,
         response_timeout: Duration,

@@ -17,6 +17,7 @@ mod http2;
 mod lookups;
 mod message;
 mod open;
+mod orphan;
 mod parent;
 mod pool;
 mod reply;
@@ -44,6 +45,7 @@ pub use self::error::{BodyFault, UpstreamError};
 pub use self::guard::{Denied, Guard};
 pub use self::lookups::{CURTSY, Lookup};
 pub use self::message::Message;
+pub use self::orphan::{Orphan, Watch};
 pub use self::reply::{Broken, Reply};
 pub use self::resolve::Resolver;
 pub use self::stream::Stream;
@@ -224,7 +226,9 @@ impl Upstream {
         })
     }
 
-    /// Sends the request and waits for the response head. `started` is called when the request's head has been written.
+    /// Sends the request and waits for the response head. `watch` is told when the request's head has been written, and
+    /// given what is left if this is dropped before the answer comes. (Over HTTP/2 the origin is told that the request is
+    /// cancelled, so nothing is left.)
     ///
     /// If a reused connection turns out to be dead before a byte was written, or an HTTP/2 origin has not looked at the
     /// request, the request comes back to be sent [`again`](Unanswered::again). So it does if it was written and not a
@@ -235,16 +239,16 @@ impl Upstream {
         terms: Terms<'_>,
         ready: Ready,
         message: Box<Message>,
-        started: impl FnMut(),
+        mut watch: impl Watch,
     ) -> Result<Answer, Unanswered> {
         match ready.0 {
-            Kind::Own(connection) => self.exchange(terms, connection, message, started).await,
-            Kind::Shared(seat) => Box::pin(self.exchange_shared(terms, seat, message, started)).await,
+            Kind::Own(connection) => self.exchange(terms, connection, message, &mut watch).await,
+            Kind::Shared(seat) => Box::pin(self.exchange_shared(terms, seat, message, || watch.started())).await,
             Kind::First(seat) => {
-                let (link, mut started) = (seat.link().clone(), started);
+                let link = seat.link().clone();
                 let shared = || {
                     self.links.add(link.clone());
-                    started();
+                    watch.started();
                 };
                 Box::pin(self.exchange_shared(terms, seat, message, shared)).await
             }
@@ -256,10 +260,10 @@ impl Upstream {
         terms: Terms<'_>,
         connection: Box<Connection>,
         message: Box<Message>,
-        started: impl FnMut(),
+        watch: &mut impl Watch,
     ) -> Result<Answer, Unanswered> {
         let (Head { response, framing, keep_alive }, connection) =
-            connection.send(message, terms.config.response_timeout, started).await?;
+            connection.send(message, terms.config.response_timeout, watch).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             // The rest of the body would become the first bytes of the other protocol.
             if !connection.has_sent_all() {

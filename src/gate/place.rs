@@ -4,7 +4,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -57,6 +57,8 @@ struct InLine {
     /// Its number among the waiting of all hosts.
     number: Option<u64>,
     timer: Timer,
+    /// Says that it waits no longer for a reason other than its client.
+    withdrawn: Option<Arc<AtomicBool>>,
 }
 
 impl Place {
@@ -107,6 +109,7 @@ impl Place {
             asleep: false,
             number: None,
             timer: Timer::default(),
+            withdrawn: None,
         };
         let mut standing = Box::new(Standing { line, stay });
         if !called {
@@ -154,6 +157,13 @@ impl Place {
         let Some(Standing { stay, .. }) = self.standing() else { return };
         let (now, book) = (now(), stay.gate.book.load());
         stay.learn(now, Some(origin), |lane| lane.unreachable(stay.ticket, &book.schooling, now));
+    }
+
+    /// Dropping the place while it waits counts as a client that left, unless this has been set.
+    pub fn withdrawn_by(&mut self, withdrawn: Arc<AtomicBool>) {
+        if let Kind::Standing(standing) = &mut self.0 {
+            standing.line.withdrawn = Some(withdrawn);
+        }
     }
 
     /// Has people know a visit that waits by this.
@@ -295,7 +305,7 @@ impl InLine {
 
 impl Drop for InLine {
     fn drop(&mut self) {
-        if self.asleep {
+        if self.asleep && !self.withdrawn.as_ref().is_some_and(|withdrawn| withdrawn.load(Relaxed)) {
             self.gate.metrics.disconnect(Stage::Queued);
             self.tell_of_leaving();
         }

@@ -4,6 +4,7 @@
 //! came with the request wait until then.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use http::Response;
@@ -12,6 +13,7 @@ use http::request::Parts;
 use hyper::ext::ReasonPhrase;
 
 use super::body::Body;
+use super::client::{Client, Inside};
 use super::failure::{BadRequest, Failure, Refusal};
 use super::in_flight::InFlight;
 use super::job::Job;
@@ -19,11 +21,11 @@ use super::label::Who;
 use super::near::Arrival;
 use super::robots::{About, Asking};
 use super::wish::Wish;
-use super::{Settings, Worker, help, label, probe, tunnel};
-use crate::gate::{Label, Place};
+use super::{Settings, Worker, help, label, probe, tunnel, wish};
+use crate::gate::{Label, Permit, Place};
 use crate::metrics::{Handshake, Outcome};
 use crate::politeness::visit::Visit;
-use crate::politeness::{HostKey, Origin};
+use crate::politeness::{HostKey, Origin, Scheme};
 use crate::upstream::{Denied, LaneAddresses, Stream, Terms, UpstreamError};
 
 /// A tunnel that a client asks for.
@@ -33,6 +35,17 @@ pub(super) struct Wanted {
     pub(super) parts: Box<Parts>,
     /// Who asks, by name.
     pub(super) user: Option<String>,
+    pub(super) client: Arc<Client>,
+}
+
+impl Wanted {
+    /// The client as those inside of the tunnel know it.
+    pub(super) fn inside(&self, scheme: Scheme, many_at_once: bool) -> Client {
+        let Wanted { host, port, parts, user, client } = self;
+        let origin = Origin { scheme, host: host.clone(), port: *port };
+        let name = wish::name(&parts.headers).map(str::to_owned);
+        client.within(Inside { origin, user: user.clone(), name }, many_at_once)
+    }
 }
 
 /// What can be said of a CONNECT without waiting for anything.
@@ -49,7 +62,24 @@ pub(super) fn check(worker: &Worker, settings: &Settings, port: u16, parts: &Par
     Ok(())
 }
 
-/// Opens the tunnel. `client` is its near end, which is there already if something has been read from it.
+/// A tunnel whose turn has come: nothing of the client's has gone into it.
+pub(super) struct Opened {
+    pub(super) stream: Stream,
+    /// What the origin has said.
+    pub(super) early: Bytes,
+    permit: Permit,
+    passage: tunnel::Passage,
+}
+
+impl Opened {
+    /// The tunnel is not used. The origin has seen a connection all the same.
+    pub(super) fn charge(mut self) {
+        self.permit.sent();
+    }
+}
+
+/// Opens the tunnel and joins it with the client. `client` is its near end, which is there already if something has been
+/// read from it.
 pub(super) async fn connect(
     worker: &Arc<Worker>,
     settings: &Arc<Settings>,
@@ -57,35 +87,59 @@ pub(super) async fn connect(
     client: Arrival,
     in_flight: &mut Option<Box<InFlight>>,
 ) -> Result<Response<Body>, Failure> {
-    let Wanted { host, port, parts, user } = wanted;
-    if probe::is_meant(&host) {
+    let opened = open_in_turn(worker, settings, &wanted, &Arc::default()).await?;
+    Ok(join(worker, settings, opened, client, in_flight))
+}
+
+/// Opens the tunnel and waits for the turn of the CONNECT. Whoever drops this while it waits, and not because the client
+/// has left, sets `withdrawn` before.
+pub(super) async fn open_in_turn(
+    worker: &Arc<Worker>,
+    settings: &Arc<Settings>,
+    wanted: &Wanted,
+    withdrawn: &Arc<AtomicBool>,
+) -> Result<Opened, Failure> {
+    let Wanted { host, port, parts, user, client } = wanted;
+    if probe::is_meant(host) {
         return Err(Refusal::NotIntercepted.into());
     }
-    if help::is_meant(&host) {
+    if help::is_meant(host) {
         let why = "curtsy answers for this name itself, under http://, and is never looked up";
         return Err(UpstreamError::Dns(why.to_owned()).into());
     }
-    let asking = in_flight.as_ref().expect("a request is in flight until it is answered");
-    let (peer, address) = (asking.peer(), asking.address());
-    let origin = Origin::of_tunnel(host.clone(), port);
+    let origin = Origin::of_tunnel(host.clone(), *port);
     let wish = Wish::of(&parts.headers, user.as_deref());
     let job = Job::begin(&worker.shared, wish.name())?;
-    let terms = settings.terms().of(wish.client(&worker.shared.gate, peer));
-    let lanes = worker.upstream.lanes(terms, settings.config.politeness.key, &host).await?;
-    let label = || label::of_tunnel(Who { name: job.name(), address }, &host, port, &parts.headers);
-    let visit = wish.visit(&worker.shared.gate, &origin, &parts.uri, peer);
+    let terms = settings.terms().of(wish.client(&worker.shared.gate, client.id));
+    let lanes = worker.upstream.lanes(terms, settings.config.politeness.key, host).await?;
+    let label = || label::of_tunnel(Who { name: job.name(), address: client.peer.ip() }, host, *port, &parts.headers);
+    let visit = wish.visit(&worker.shared.gate, &origin, &parts.uri, client.id);
     let user_agent = parts.headers.get(USER_AGENT);
     let asking = Asking { worker, settings, origin: &origin, user_agent, about: About::Everything };
     let heard = asking.ask(&visit, label).await;
     let heard = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     let visit = heard.apply(visit);
-    let opening = open(worker, terms, lanes, visit, &origin, label).await;
+    let opening = open(worker, terms, lanes, Awaited { visit, withdrawn }, &origin, label).await;
     let OpenTunnel { place, budget, stream, early } =
         opening.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     // The tunnel is open, but nothing of the client's goes into it before the turn. It is charged when the first request
     // passes.
     let permit = place.turn_as(label).await?;
     job.answered(&worker.shared, settings, 200);
+    let (label, client) = (Arc::new(label()), Arc::new(wanted.inside(Scheme::Http, false)));
+    let passage = tunnel::Passage { host: host.clone(), budget, visit, job, label, client };
+    Ok(Opened { stream, early, permit, passage })
+}
+
+/// Joins a tunnel that is open with its client.
+pub(super) fn join(
+    worker: &Arc<Worker>,
+    settings: &Arc<Settings>,
+    opened: Opened,
+    client: Arrival,
+    in_flight: &mut Option<Box<InFlight>>,
+) -> Response<Body> {
+    let Opened { stream, early, permit, passage } = opened;
     if settings.leaves.is_some() && matches!(client, Arrival::Coming(_)) {
         worker.shared.metrics.handshake(Handshake::Bypassed);
     }
@@ -93,10 +147,14 @@ pub(super) async fn connect(
         in_flight.answered(200, Outcome::Forwarded);
         in_flight.keep(permit);
     }
-    let label = Arc::new(label());
-    let passage = tunnel::Passage { host, budget, visit, job, label };
     tunnel::join(worker, settings, client, stream, early, in_flight.take(), Some(passage));
-    Ok(established())
+    established()
+}
+
+/// A visit, and what says that it waits no longer although its client is there.
+struct Awaited<'a> {
+    visit: Visit,
+    withdrawn: &'a Arc<AtomicBool>,
 }
 
 /// A connection that is ready, and the place of its tunnel in line.
@@ -113,7 +171,7 @@ async fn open(
     worker: &Worker,
     terms: Terms<'_>,
     lanes: LaneAddresses,
-    visit: Visit,
+    Awaited { visit, withdrawn }: Awaited<'_>,
     origin: &Origin,
     label: impl Fn() -> Label,
 ) -> Result<OpenTunnel, Failure> {
@@ -121,6 +179,7 @@ async fn open(
     loop {
         let lane = lanes.next().expect("there is a first lane, and another one where the loop goes on");
         let mut place = worker.shared.gate.join(&lane.budget, visit)?;
+        place.withdrawn_by(withdrawn.clone());
         place.known_as(&label);
         place.called().await?;
         let error = match worker.upstream.tunnel(Terms { only: lane.address, ..terms }, &origin.host, origin.port).await

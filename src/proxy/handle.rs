@@ -96,9 +96,9 @@ async fn pass(
         Target::Forward(origin) => forward::forward(worker, settings, &origin, parts, body, user, in_flight).await,
         Target::Tunnel { host, port } => {
             connect::check(worker, settings, port, &parts)?;
-            let mut wanted = Wanted { host, port, parts, user: user.map(str::to_owned) };
+            let mut wanted = Wanted { host, port, parts, user: user.map(str::to_owned), client: client.clone() };
             if looks_inside {
-                return Box::pin(intercept::begin(worker, settings, client, wanted, in_flight)).await;
+                return Box::pin(intercept::begin(worker, settings, wanted, in_flight)).await;
             }
             let upgrade = Arrival::after(&mut wanted.parts);
             Box::pin(connect::connect(worker, settings, wanted, upgrade, in_flight)).await

@@ -2,27 +2,31 @@
 //!
 //! TLS, where the operator wants it intercepted, is answered with a certificate of the local CA, and the requests
 //! inside take the path of all others. So do those of clients that send plain HTTP through a tunnel. Whatever else
-//! comes is a tunnel after all. A certificate is only ever made for a host that may be visited: that is checked first.
+//! comes is a tunnel after all, and so is one in which the origin speaks first. A certificate is only ever made for a host that may be visited: that is checked first.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use http::Response;
 use http::header::USER_AGENT;
 use rustls::server::Acceptor;
+use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::body::Body;
-use super::client::{Client, Inside};
-use super::connect::{self, Wanted};
+use super::client::Client;
+use super::connect::{self, Opened, Wanted};
 use super::failure::Failure;
 use super::in_flight::InFlight;
 use super::near::{Arrival, Near};
-use super::serve::{self, TLS_HANDSHAKE};
+use super::serve;
+use super::tunnel::opening::Opening;
 use super::untrusting::Rejection;
 use super::{Settings, Worker, handle, help, probe, wish};
 use crate::clock;
@@ -33,9 +37,12 @@ use crate::tls::Leaves;
 
 /// Clients send plain HTTP through tunnels to this port.
 const HTTP: u16 = 80;
-/// Who leaves so soon after the handshake, without a request, has looked at the certificate. Browsers keep connections
-/// in store for longer.
+/// A client that leaves so soon after the handshake, without a request, has looked at the certificate: browsers keep
+/// connections in store for longer. And a client that has said nothing for so long after its CONNECT was answered may
+/// wait for the origin to speak: those of TLS and HTTP speak at once.
 const AT_ONCE: Duration = Duration::from_secs(1);
+/// Larger than most greetings.
+const FIRST_WORD: usize = 1024;
 
 /// Whether this tunnel's client is answered before anything is claimed for it.
 pub(super) fn looks_into(worker: &Worker, settings: &Settings, client: &Client, host: &HostKey, port: u16) -> bool {
@@ -55,19 +62,17 @@ fn leaves<'a>(worker: &Worker, settings: &'a Settings, client: &Client, host: &H
 pub(super) async fn begin(
     worker: &Arc<Worker>,
     settings: &Arc<Settings>,
-    client: &Arc<Client>,
     mut wanted: Wanted,
     in_flight: &mut Option<Box<InFlight>>,
 ) -> Result<Response<Body>, Failure> {
     let origin = Origin { scheme: Scheme::Https, host: wanted.host.clone(), port: wanted.port };
     if !help::is_meant(&origin.host) && !probe::is_meant(&origin.host) {
-        let client = wish::client(&worker.shared.gate, &wanted.parts.headers, wanted.user.as_deref(), client.id);
+        let client = wish::client(&worker.shared.gate, &wanted.parts.headers, wanted.user.as_deref(), wanted.client.id);
         worker.upstream.vet(settings.terms().of(client), &origin).await?;
     }
     if let Some(in_flight) = in_flight.take() {
         let arrival = Arrival::after(&mut wanted.parts);
-        let look =
-            Look { worker: worker.clone(), settings: settings.clone(), client: client.clone(), wanted, in_flight };
+        let look = Look { worker: worker.clone(), settings: settings.clone(), wanted, in_flight };
         tokio::spawn(look.after(arrival));
     }
     Ok(connect::established())
@@ -77,7 +82,6 @@ pub(super) async fn begin(
 struct Look {
     worker: Arc<Worker>,
     settings: Arc<Settings>,
-    client: Arc<Client>,
     wanted: Wanted,
     in_flight: Box<InFlight>,
 }
@@ -95,14 +99,30 @@ impl Look {
     }
 
     async fn at(self, mut near: Near) {
+        match timeout(AT_ONCE, near.opening()).await {
+            Ok(Ok(Some(opening))) => self.goes_on(near, opening).await,
+            Ok(Ok(None) | Err(_)) => {}
+            Err(_) => Box::pin(self.ask_origin(near)).await,
+        }
+    }
+
+    /// What the client is shown, if it is intercepted.
+    fn leaves(&self) -> Option<Arc<Leaves>> {
+        leaves(&self.worker, &self.settings, &self.wanted.client, &self.wanted.host).cloned()
+    }
+
+    /// Whether curtsy itself answers a client that begins so.
+    fn answers(&self, opening: Opening) -> bool {
+        opening == Opening::Request || (opening == Opening::Tls && self.leaves().is_some())
+    }
+
+    /// The client has spoken.
+    async fn goes_on(self, near: Near, opening: Opening) {
         let patience = self.settings.config.limits.head_timeout;
-        let Ok(Ok(Some(first))) = timeout(patience, near.first_byte()).await else { return };
-        let leaves = leaves(&self.worker, &self.settings, &self.client, &self.wanted.host).cloned();
-        match (first, leaves) {
-            (TLS_HANDSHAKE, Some(leaves)) => Box::pin(self.greet(near, &leaves, patience)).await,
-            // Methods are written in capitals; whatever else begins so is answered as a bad request.
-            (b'A'..=b'Z', _) => {
-                let (worker, client) = (self.worker.clone(), Arc::new(self.inside(Scheme::Http, false)));
+        match (opening, self.leaves()) {
+            (Opening::Tls, Some(leaves)) => Box::pin(self.greet(near, &leaves, patience)).await,
+            (Opening::Request, _) => {
+                let (worker, client) = (self.worker.clone(), Arc::new(self.wanted.inside(Scheme::Http, false)));
                 self.in_flight.replaced();
                 Box::pin(serve::http1(worker, near, client)).await;
             }
@@ -110,28 +130,94 @@ impl Look {
         }
     }
 
-    /// A tunnel after all. Its client has been told yes already, so that it can only be left if that was not true.
+    /// A tunnel after all.
     async fn tunnel(self, near: Near) {
-        let Look { worker, settings, client, wanted, in_flight } = self;
-        let (host, mut in_flight) = (wanted.host.clone(), Some(in_flight));
-        let counted = handle::count(&worker, &settings, &client, &wanted.parts, wanted.user.as_deref());
-        let opened = match counted {
-            Ok(()) => connect::connect(&worker, &settings, wanted, Arrival::Here(near), &mut in_flight).await,
-            Err(refusal) => Err(refusal.into()),
-        };
-        if let Err(failure) = opened {
-            let words = failure.words();
-            worker.shared.metrics.rejection(words.code);
-            handle::answered(&mut in_flight, words.status.as_u16(), words.outcome);
-            tracing::info!(
-                event = "tunnel.refused", client = %client.peer.ip(), %host, code = words.code, detail = words.detail,
-                "a tunnel that was answered could not be opened"
-            );
+        match self.open(&Arc::default()).await {
+            Ok(opened) => self.join(near, opened),
+            Err(failure) => self.refuse(&failure),
         }
     }
 
+    /// The client is silent, so it may be the origin that speaks first. The origin is visited in the turn of the CONNECT.
+    /// Until it speaks, the client may still show that it is to be answered by curtsy.
+    async fn ask_origin(self, mut near: Near) {
+        let withdrawn = Arc::<AtomicBool>::default();
+        let opened = {
+            let mut open = pin!(self.open(&withdrawn));
+            tokio::select! {
+                biased;
+                opening = near.opening() => {
+                    withdrawn.store(true, Relaxed);
+                    Err(opening)
+                }
+                opened = &mut open => Ok(opened),
+            }
+        };
+        match opened {
+            Err(Ok(Some(opening))) => self.goes_on(near, opening).await,
+            Err(Ok(None) | Err(_)) => {}
+            Ok(Err(failure)) => self.refuse(&failure),
+            Ok(Ok(opened)) => self.first_word(near, opened).await,
+        }
+    }
+
+    /// Waits for either side to speak.
+    async fn first_word(self, mut near: Near, mut opened: Opened) {
+        let patience = self.settings.config.limits.head_timeout;
+        let mut said = BytesMut::with_capacity(FIRST_WORD);
+        let opening = if opened.early.is_empty() {
+            let first = async {
+                tokio::select! {
+                    biased;
+                    opening = near.opening() => Some(opening),
+                    _ = opened.stream.read_buf(&mut said) => None,
+                }
+            };
+            timeout(patience, first).await
+        } else {
+            Ok(None)
+        };
+        match opening {
+            // An origin that has closed closes the tunnel.
+            Ok(None) => {
+                if opened.early.is_empty() {
+                    opened.early = said.freeze();
+                }
+                self.join(near, opened);
+            }
+            Ok(Some(Ok(Some(opening)))) if self.answers(opening) => {
+                opened.charge();
+                self.goes_on(near, opening).await;
+            }
+            Ok(Some(Ok(Some(_)))) => self.join(near, opened),
+            Ok(Some(Ok(None) | Err(_))) | Err(_) => opened.charge(),
+        }
+    }
+
+    async fn open(&self, withdrawn: &Arc<AtomicBool>) -> Result<Opened, Failure> {
+        let Wanted { parts, user, client, .. } = &self.wanted;
+        handle::count(&self.worker, &self.settings, client, parts, user.as_deref())?;
+        connect::open_in_turn(&self.worker, &self.settings, &self.wanted, withdrawn).await
+    }
+
+    fn join(self, near: Near, opened: Opened) {
+        let Look { worker, settings, in_flight, .. } = self;
+        connect::join(&worker, &settings, opened, Arrival::Here(near), &mut Some(in_flight));
+    }
+
+    /// The client has been told yes already, so that it can only be left if that was not true.
+    fn refuse(self, failure: &Failure) {
+        let words = failure.words();
+        self.worker.shared.metrics.rejection(words.code);
+        handle::answered(&mut Some(self.in_flight), words.status.as_u16(), words.outcome);
+        tracing::info!(
+            event = "tunnel.refused", client = %self.wanted.client.peer.ip(), host = %self.wanted.host, code = words.code,
+            detail = words.detail, "a tunnel that was answered could not be opened"
+        );
+    }
+
     async fn greet(self, near: Near, leaves: &Leaves, patience: Duration) {
-        let (client, host) = (self.client.peer.ip(), &self.wanted.host);
+        let (client, host) = (self.wanted.client.peer.ip(), &self.wanted.host);
         let metrics = self.worker.shared.metrics.clone();
         let hello = match timeout(patience, LazyConfigAcceptor::new(Acceptor::default(), near)).await {
             Ok(Ok(hello)) => hello,
@@ -147,7 +233,7 @@ impl Look {
                 self.serve(tls).await;
             }
             Ok(Err(error)) => match Rejection::in_handshake(&error) {
-                Some(rejection) => rejected(&self.worker, &self.settings, &self.client, &self.wanted, rejection),
+                Some(rejection) => rejected(&self.worker, &self.settings, &self.wanted, rejection),
                 None => {
                     tracing::debug!(event = "client.tls", %client, %host, %error, "a handshake failed");
                     metrics.handshake(Handshake::ClientFailed);
@@ -159,8 +245,8 @@ impl Look {
 
     async fn serve(self, tls: TlsStream<Near>) {
         let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-        let client = Arc::new(self.inside(Scheme::Https, http2));
-        let Look { worker, settings, client: outside, wanted, in_flight } = self;
+        let client = Arc::new(self.wanted.inside(Scheme::Https, http2));
+        let Look { worker, settings, wanted, in_flight } = self;
         in_flight.replaced();
         let began = clock::now();
         if http2 {
@@ -169,22 +255,14 @@ impl Look {
             serve::http1(worker.clone(), tls.into(), client.clone()).await;
         }
         if !client.has_asked() && clock::now() - began < AT_ONCE && !worker.shared.stop.is_requested() {
-            rejected(&worker, &settings, &outside, &wanted, Rejection::Left);
+            rejected(&worker, &settings, &wanted, Rejection::Left);
         }
-    }
-
-    /// The client as those inside of the tunnel know it.
-    fn inside(&self, scheme: Scheme, many_at_once: bool) -> Client {
-        let Wanted { host, port, parts, user } = &self.wanted;
-        let origin = Origin { scheme, host: host.clone(), port: *port };
-        let name = wish::name(&parts.headers).map(str::to_owned);
-        self.client.within(Inside { origin, user: user.clone(), name }, many_at_once)
     }
 }
 
 /// The client does not want our certificate.
-fn rejected(worker: &Worker, settings: &Settings, client: &Client, wanted: &Wanted, rejection: Rejection) {
-    let (shared, client, host) = (&worker.shared, client.peer.ip(), &wanted.host);
+fn rejected(worker: &Worker, settings: &Settings, wanted: &Wanted, rejection: Rejection) {
+    let (shared, client, host) = (&worker.shared, wanted.client.peer.ip(), &wanted.host);
     // Whoever probes is told by what becomes of it.
     if probe::is_meant(host) {
         return;

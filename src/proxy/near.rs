@@ -18,7 +18,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use super::serve::ClientStream;
+use super::serve::{ClientStream, STREAM_WINDOW};
+use super::tunnel::opening::{self, Opening};
 
 #[derive(Debug)]
 pub(super) struct Near {
@@ -60,6 +61,9 @@ impl Arrival {
     }
 }
 
+/// Read of a client whose request waits. Few requests are longer.
+pub(super) const MOST_WAITING: usize = 16 * 1024;
+
 /// Larger than the first flight of most clients, so that looking at it costs no second read.
 const FIRST_READ: usize = 1024;
 
@@ -70,8 +74,17 @@ impl Near {
         self
     }
 
-    /// Whether a client of whom nothing more is read has gone, as far as can be told without reading. Nobody is woken by
-    /// that: it is for who looks now and then.
+    /// How much is read of a client whose request waits. That tells whether it is still there. A stream of HTTP/2 tells
+    /// it by nothing else, so as much is read as its window lets the client send at first.
+    pub(super) fn most_waiting(&self) -> usize {
+        match &self.wire {
+            Wire::Stream(_) => STREAM_WINDOW as usize,
+            Wire::Plain(_) | Wire::Tls(_) => MOST_WAITING,
+        }
+    }
+
+    /// Whether a client of which nothing more is read has disconnected, as far as can be told without reading. Wakes no
+    /// task: it is for callers that look now and then.
     pub(super) fn has_left(&self, cx: &mut Context<'_>) -> bool {
         let Some(tcp) = self.tcp() else { return false };
         let ready = pin!(tcp.ready(Interest::READABLE)).poll(cx);
@@ -90,6 +103,29 @@ impl Near {
             Wire::Plain(tcp) => Some(tcp),
             Wire::Tls(tls) => tls.get_ref().0.tcp(),
             Wire::Stream(_) => None,
+        }
+    }
+
+    /// What the client says first, which stays to be read; `None` if it leaves without a word. Nothing is lost if this is
+    /// dropped before its end.
+    pub(super) async fn opening(&mut self) -> io::Result<Option<Opening>> {
+        loop {
+            match opening::read(&self.early) {
+                Opening::More => {}
+                known => return Ok(Some(known)),
+            }
+            let mut bytes = BytesMut::with_capacity(FIRST_READ);
+            let read = match &mut self.wire {
+                Wire::Plain(tcp) => tcp.read_buf(&mut bytes).await?,
+                Wire::Tls(tls) => tls.read_buf(&mut bytes).await.or_else(|error| end(error).map(|()| 0))?,
+                Wire::Stream(stream) => stream.read_buf(&mut bytes).await?,
+            };
+            if read == 0 {
+                // What has ended will not become anything else.
+                return Ok((!self.early.is_empty()).then_some(Opening::Other));
+            }
+            let early = std::mem::take(&mut self.early);
+            self.early = if early.is_empty() { bytes.freeze() } else { [early, bytes.freeze()].concat().into() };
         }
     }
 

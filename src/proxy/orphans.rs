@@ -25,6 +25,10 @@ const MOST: usize = 256;
 
 /// Waits for the answer in a task of its own, and has the host's lane learn from it.
 pub(super) fn listen(shared: &Arc<Shared>, budget: &HostKey, permit: Permit, orphan: Orphan) {
+    // Where no host is paced nothing is learned.
+    if permit.account().is_none() {
+        return;
+    }
     // Not while the runtime goes down.
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     if shared.orphans.fetch_add(1, Relaxed) >= MOST {

@@ -127,7 +127,7 @@ const LARGEST_HEAD: u32 = 32 * 1024;
 const MOST_RESETS: usize = 20;
 /// What a client may send of one upload before the origin has taken it, and of all. As HTTP/2 begins with, and a
 /// megabyte so that several uploads do not share that.
-const STREAM_WINDOW: u32 = 64 * 1024;
+pub(super) const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// What is taken from an origin before the client has read it, for each request.
 const SEND_BUFFER: usize = 64 * 1024;

@@ -9,24 +9,29 @@ mod bursts;
 pub mod fuzzing;
 mod hello;
 mod notes;
+pub(super) mod opening;
 mod pacer;
 mod pipe;
 mod records;
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
+use tokio::time::Sleep;
 
 use super::body::Body;
 use super::in_flight::InFlight;
 use super::near::{Arrival, Near};
-use super::{Settings, Worker, headers};
+use super::{Settings, Worker, headers, serve};
+use crate::clock;
 use crate::metrics::Metrics;
 use crate::patience::{Limit, Patient};
 use crate::upstream::Stream;
@@ -70,12 +75,13 @@ pub(super) fn join(
         };
         drop(settings);
         let mut tunnel = Tunnel {
+            up: Pipe::with(Vec::new(), near.most_waiting()),
+            down: Pipe::with(early.into(), 0),
             near: Patient::new(near, limit.clone(), idle, idle),
             far: Patient::new(origin, limit, idle, idle),
-            up: Pipe::with(Vec::new()),
-            down: Pipe::with(early.into()),
             pacer,
             counted: (0, 0),
+            look: None,
         };
         shared.metrics.tunnels.open.inc();
         // How it ends is nobody's fault, and everything that has moved counts.
@@ -86,6 +92,9 @@ pub(super) fn join(
         })
         .await;
         shared.metrics.tunnels.open.dec();
+        if tunnel.has_found_http() {
+            return tunnel.serve_http(worker).await;
+        }
         tunnel.settle(in_flight);
     });
 }
@@ -114,6 +123,18 @@ pub(super) fn switch(
     response
 }
 
+/// Whether the client has left; has the task woken to look again.
+fn poll_left(look: &mut Option<Pin<Box<Sleep>>>, near: &Near, cx: &mut Context<'_>) -> bool {
+    if near.has_left(cx) {
+        return true;
+    }
+    let alarm = look.get_or_insert_with(|| Box::pin(tokio::time::sleep(LOOK)));
+    while alarm.as_mut().poll(cx).is_ready() {
+        alarm.as_mut().reset(clock::now() + LOOK);
+    }
+    false
+}
+
 struct Tunnel {
     near: Patient<Near>,
     far: Patient<Stream>,
@@ -123,12 +144,17 @@ struct Tunnel {
     pacer: Option<Pacer>,
     /// Bytes that are in the metrics, up and down.
     counted: (u64, u64),
+    /// When to look whether a client is still there of which nothing more is read.
+    look: Option<Pin<Box<Sleep>>>,
 }
+
+/// A client that leaves must give its place in line back within 100 ms (docs/https.md).
+const LOOK: Duration = Duration::from_millis(50);
 
 impl Tunnel {
     /// Moves what can be moved, both ways; ready when the tunnel is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Tunnel { near, far, up, down, pacer, counted: _ } = self;
+        let Tunnel { near, far, up, down, pacer, counted: _, look } = self;
         // What the origin has said comes before what the client says next.
         let heard = down.poll_move(cx, far, near, |_, bytes| {
             if let Some(pacer) = pacer.as_mut() {
@@ -140,8 +166,14 @@ impl Tunnel {
             Some(pacer) => pacer.poll_pass(cx, bytes),
             None => Poll::Ready(Ok(bytes.len())),
         })?;
-        // Who waits and has left, or has nobody left to ask, waits no more.
-        let left = up.has_ended() || (up.is_full() && near.get_mut().has_left(cx));
+        if pacer.as_ref().is_some_and(Pacer::has_found_http) {
+            return Poll::Ready(Ok(()));
+        }
+        // A request whose client or origin has gone does not wait any longer.
+        let left = up.has_ended() || (up.is_full() && poll_left(look, near.get_mut(), cx));
+        if up.is_held() && !left && heard.is_ready() {
+            pacer.iter_mut().for_each(Pacer::origin_closed);
+        }
         let in_vain = up.is_held() && (left || heard.is_ready());
         if in_vain || (heard.is_ready() && asked.is_ready()) {
             return Poll::Ready(Ok(()));
@@ -150,6 +182,22 @@ impl Tunnel {
             Some(pacer) => pacer.poll_look(cx, up.moved() + down.moved()).map(Ok),
             None => Poll::Pending,
         }
+    }
+
+    fn has_found_http(&self) -> bool {
+        self.pacer.as_ref().is_some_and(Pacer::has_found_http)
+    }
+
+    /// Answers the requests in it, which take the path of all others. Of a type that says nothing, because that path leads
+    /// here.
+    fn serve_http(self, worker: Arc<Worker>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let near = self.near.into_inner().behind(self.up.into_kept().into());
+        let client = self.pacer.map(Pacer::into_http);
+        Box::pin(async move {
+            if let Some(client) = client {
+                serve::http1(worker, near, client).await;
+            }
+        })
     }
 
     /// Counts what has moved since the last time.

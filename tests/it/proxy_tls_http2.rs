@@ -23,12 +23,12 @@ use crate::support::{
 const HTTP2: &[&str] = &["h2"];
 
 /// Runs a client to its end, which must come in time.
-fn run<T>(client: impl Future<Output = T>) -> T {
+pub(crate) fn run<T>(client: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async { tokio::time::timeout(PATIENCE, client).await.expect("in time") })
 }
 
-async fn connect(own: &Own, curtsy: &Curtsy) -> SendRequest<Bytes> {
+pub(crate) async fn connect(own: &Own, curtsy: &Curtsy) -> SendRequest<Bytes> {
     let tcp = TcpStream::connect(curtsy.tls_address()).await.expect("curtsy listens");
     let name = ServerName::try_from("localhost").expect("a name");
     let tls = TlsConnector::from(own.believing(HTTP2)).connect(name, tcp).await.expect("curtsy is believed");
@@ -41,7 +41,7 @@ async fn begin(send: &SendRequest<Bytes>, request: Request<()>, whole: bool) -> 
     send.clone().ready().await.expect("open").send_request(request, whole).expect("a sound request")
 }
 
-async fn get(send: &SendRequest<Bytes>, url: &str) -> (StatusCode, HeaderMap, Vec<u8>) {
+pub(crate) async fn get(send: &SendRequest<Bytes>, url: &str) -> (StatusCode, HeaderMap, Vec<u8>) {
     let (response, _) = begin(send, Request::get(url).body(()).expect("a request"), true).await;
     let (head, body) = response.await.expect("a response").into_parts();
     (head.status, head.headers, read(body).await.expect("a whole body"))
@@ -57,12 +57,22 @@ async fn read(mut body: RecvStream) -> Result<Vec<u8>, h2::Error> {
     Ok(all)
 }
 
+/// So many bytes of a stream.
+pub(crate) async fn read_exactly(body: &mut RecvStream, count: usize) {
+    let mut left = count;
+    while left > 0 {
+        let piece = body.data().await.expect("more to come").expect("a sound stream");
+        let _ = body.flow_control().release_capacity(piece.len());
+        left = left.checked_sub(piece.len()).expect("no more than that");
+    }
+}
+
 fn to(authority: &str) -> Request<()> {
     let uri: Uri = authority.parse().expect("an authority");
     Request::builder().method(Method::CONNECT).uri(uri).body(()).expect("a request")
 }
 
-async fn tunnel(send: &SendRequest<Bytes>, authority: &str) -> (SendStream<Bytes>, RecvStream) {
+pub(crate) async fn tunnel(send: &SendRequest<Bytes>, authority: &str) -> (SendStream<Bytes>, RecvStream) {
     let (response, stream) = begin(send, to(authority), false).await;
     let response = response.await.expect("a response");
     assert_eq!(response.status(), 200);

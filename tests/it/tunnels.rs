@@ -11,18 +11,18 @@ use serde_json::Value;
 
 use crate::support::{Client, Curtsy, End, Origin, PATIENCE, Stopwatch, Visitor, expect_gaps, ms, pause, soon};
 
-const DELAY: Duration = ms(250);
+pub(crate) const DELAY: Duration = ms(250);
 
-const FINISHED: usize = 53;
-const REQUEST: usize = 150;
-const RESPONSE: usize = 900;
+pub(crate) const FINISHED: usize = 53;
+pub(crate) const REQUEST: usize = 150;
+pub(crate) const RESPONSE: usize = 900;
 
-fn record(kind: u8, body: &[u8]) -> Vec<u8> {
+pub(crate) fn record(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = u16::try_from(body.len()).expect("a record is short").to_be_bytes();
     [&[kind, 3, 3][..], &length, body].concat()
 }
 
-fn outline(kind: u8, length: usize) -> Vec<u8> {
+pub(crate) fn outline(kind: u8, length: usize) -> Vec<u8> {
     record(kind, &vec![0xee; length])
 }
 
@@ -36,7 +36,7 @@ fn hello(kind: u8, fixed: &[u8], extensions: &[u8]) -> Vec<u8> {
 }
 
 /// A client's hello that offers these protocols and asks for this name.
-fn client_hello(name: &str, protocols: &[&str]) -> Vec<u8> {
+pub(crate) fn client_hello(name: &str, protocols: &[&str]) -> Vec<u8> {
     let protocols: Vec<u8> =
         protocols.iter().flat_map(|name| [&[name.len() as u8][..], name.as_bytes()].concat()).collect();
     let alpn = [&[0, 16][..], &list(&list(&protocols))].concat();
@@ -44,18 +44,18 @@ fn client_hello(name: &str, protocols: &[&str]) -> Vec<u8> {
     hello(1, &[0, 2, 0x13, 1, 1, 0], &[name, alpn].concat())
 }
 
-fn server_hello() -> Vec<u8> {
+pub(crate) fn server_hello() -> Vec<u8> {
     hello(2, &[0x13, 1, 0], &[0, 43, 0, 2, 3, 4])
 }
 
 /// An origin that answers every application record with one, and notes when each came.
-struct Guestbook {
-    origin: Origin,
+pub(crate) struct Guestbook {
+    pub(crate) origin: Origin,
     arrivals: Arc<Mutex<Vec<Duration>>>,
 }
 
 impl Guestbook {
-    fn open() -> Self {
+    pub(crate) fn open() -> Self {
         let arrivals = Arc::<Mutex<Vec<Duration>>>::default();
         let (book, watch) = (arrivals.clone(), Stopwatch::start());
         let origin = Origin::scripted(move |visitor| {
@@ -68,7 +68,7 @@ impl Guestbook {
         Guestbook { origin, arrivals }
     }
 
-    fn times(&self) -> Vec<Duration> {
+    pub(crate) fn times(&self) -> Vec<Duration> {
         self.arrivals.lock().expect("no test thread has panicked").clone()
     }
 
@@ -78,20 +78,20 @@ impl Guestbook {
     }
 }
 
-fn shake_hands(visitor: &mut Visitor) {
+pub(crate) fn shake_hands(visitor: &mut Visitor) {
     let _ = read_record(visitor);
     visitor.send([record(22, &server_hello()), outline(20, 1), outline(23, 900), outline(23, FINISHED)].concat());
     let _ = (read_record(visitor), read_record(visitor));
     visitor.send([outline(23, 250), outline(23, 250)].concat());
 }
 
-fn read_record(visitor: &mut Visitor) -> Result<u8, End> {
+pub(crate) fn read_record(visitor: &mut Visitor) -> Result<u8, End> {
     let header = visitor.read_exactly(5)?;
     visitor.read_exactly(usize::from(u16::from_be_bytes([header[3], header[4]])))?;
     Ok(header[0])
 }
 
-fn pacing(change: impl FnOnce(&mut Config)) -> Curtsy {
+pub(crate) fn pacing(change: impl FnOnce(&mut Config)) -> Curtsy {
     Curtsy::with(|config| {
         config.politeness.mode = Mode::Enforce;
         config.politeness.delay = DELAY;
@@ -99,7 +99,7 @@ fn pacing(change: impl FnOnce(&mut Config)) -> Curtsy {
     })
 }
 
-fn connect(curtsy: &Curtsy, authority: &str) -> Client {
+pub(crate) fn connect(curtsy: &Curtsy, authority: &str) -> Client {
     let mut client = curtsy.client();
     let response = client.ask(&[&format!("CONNECT {authority} HTTP/1.1"), "Host: x"]);
     assert_eq!(response.status(), 200, "{}", response.head());
@@ -107,7 +107,7 @@ fn connect(curtsy: &Curtsy, authority: &str) -> Client {
 }
 
 /// A tunnel in which the handshake is over, for who offers these protocols.
-fn tunnel(curtsy: &Curtsy, origin: &Origin, protocols: &[&str]) -> Client {
+pub(crate) fn tunnel(curtsy: &Curtsy, origin: &Origin, protocols: &[&str]) -> Client {
     let mut client = connect(curtsy, &origin.authority());
     client.send(record(22, &client_hello("a.test", protocols)));
     let heard = server_hello().len() + 5 + 6 + 905 + 5 + FINISHED;
@@ -117,12 +117,12 @@ fn tunnel(curtsy: &Curtsy, origin: &Origin, protocols: &[&str]) -> Client {
     client
 }
 
-fn request(client: &mut Client) -> Result<Vec<u8>, End> {
+pub(crate) fn request(client: &mut Client) -> Result<Vec<u8>, End> {
     client.send(outline(23, REQUEST));
     client.read_exactly(RESPONSE + 5)
 }
 
-fn host(curtsy: &Curtsy) -> Value {
+pub(crate) fn host(curtsy: &Curtsy) -> Value {
     let lines = ["GET /api/v1/hosts/127.0.0.1 HTTP/1.1", "Host: localhost", "Connection: close"];
     serde_json::from_str(&curtsy.ask_admin(&lines).text()).expect("JSON")
 }

@@ -68,7 +68,8 @@ impl Lane {
         schooling: &Schooling,
         now: Timestamp,
     ) -> Option<Lesson> {
-        let entry = *self.roll.get_mut(ticket).filter(|entry| matches!(entry.phase, Phase::Started | Phase::Lasting))?;
+        let entry =
+            *self.roll.get_mut(ticket).filter(|entry| matches!(entry.phase, Phase::Started | Phase::Lasting))?;
         if !matches!(outcome, Outcome::Failed | Outcome::Truncated) && self.policy.delay_factor > 0.0 {
             self.delays.response = self.policy.response_delay(now.since(entry.since));
             self.respace(now);

@@ -143,6 +143,11 @@ impl Bursts {
         self.unpaced
     }
 
+    /// It is HTTP/2 in the clear.
+    pub(super) fn is_http2(&mut self) {
+        self.give_up(Unpaced::Http2);
+    }
+
     /// Whom the client asked for by name in its hello, once that is read.
     pub(super) fn name(&self) -> Option<&str> {
         self.name.as_deref()

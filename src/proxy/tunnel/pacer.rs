@@ -16,12 +16,14 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
 use super::bursts::{Bursts, Unpaced, Verdict};
+use super::opening::{self, Opening};
 use crate::clock;
 use crate::gate::{Gate, Label, Permit, now};
 use crate::patience::Limit;
@@ -29,10 +31,12 @@ use crate::politeness::HostKey;
 use crate::politeness::lane::LEAD;
 use crate::politeness::policy::Mode;
 use crate::politeness::visit::{Outcome, Purpose, Visit};
+use crate::proxy::client::Client;
 use crate::proxy::failure::Failure;
 use crate::proxy::in_flight::InFlight;
 use crate::proxy::job::Job;
 use crate::proxy::{Settings, Shared};
+use crate::telemetry::Seldom;
 
 /// What a tunnel's requests are claimed by.
 pub(in crate::proxy) struct Passage {
@@ -45,7 +49,12 @@ pub(in crate::proxy) struct Passage {
     pub(in crate::proxy) job: Job,
     /// What people know its requests by while they wait.
     pub(in crate::proxy) label: Arc<Label>,
+    /// Who asks, should there be plain HTTP inside.
+    pub(in crate::proxy) client: Arc<Client>,
 }
+
+/// A note that would repeat is logged once in this time.
+const REPEAT: Duration = Duration::from_secs(60);
 
 /// How long nothing must have moved for a tunnel to be quiet: longer than a pause within an answer usually is.
 const QUIET: Duration = Duration::from_secs(1);
@@ -61,12 +70,18 @@ pub(super) struct Pacer {
     unsent: bool,
     /// The origin has not answered the request under way.
     unheard: bool,
+    /// Neither side has said enough to tell what this is.
+    undecided: bool,
+    /// The client speaks plain HTTP.
+    found_http: bool,
     /// What is not paced has been noted.
     noted: bool,
     /// The name in the client's hello has been looked at.
     named: bool,
     /// The way of the request that waits.
     claim: Option<Claim>,
+    /// Set when it waits no longer although its client is there.
+    withdrawn: Arc<AtomicBool>,
     watch: Watch,
 }
 
@@ -100,9 +115,12 @@ impl Pacer {
             bursts: if watched { Bursts::new() } else { Bursts::unwatched() },
             unsent: true,
             unheard: true,
+            undecided: true,
+            found_http: false,
             noted: false,
             named: false,
             claim: None,
+            withdrawn: Arc::default(),
             watch: Watch {
                 alarm: Box::pin(tokio::time::sleep_until(opened + LEAD)),
                 opened,
@@ -114,6 +132,18 @@ impl Pacer {
 
     /// How many of the client's bytes may pass; pending while a request waits for its turn.
     pub(super) fn poll_pass(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.undecided {
+            match opening::read(bytes) {
+                Opening::More => return Poll::Ready(Ok(0)),
+                Opening::Request => {
+                    self.found_http = true;
+                    return Poll::Pending;
+                }
+                Opening::Http2 => self.bursts.is_http2(),
+                Opening::Tls | Opening::Other => {}
+            }
+            self.undecided = false;
+        }
         loop {
             if self.claim.is_some() {
                 ready!(self.poll_claim(cx))?;
@@ -135,7 +165,22 @@ impl Pacer {
         }
     }
 
+    /// Whether the client speaks plain HTTP: then its requests are to be answered one by one.
+    pub(super) fn has_found_http(&self) -> bool {
+        self.found_http
+    }
+
+    /// The client as the requests inside know it. The turn of the CONNECT is spent: the origin has seen a connection.
+    pub(super) fn into_http(mut self) -> Arc<Client> {
+        if self.unsent {
+            self.charge();
+        }
+        self.in_flight.replaced();
+        self.passage.client
+    }
+
     pub(super) fn origin_sends(&mut self, bytes: &[u8]) {
+        self.undecided = false;
         self.bursts.origin_sends(bytes);
         self.note();
         if self.unheard && !self.unsent && !self.bursts.owes_answer() {
@@ -165,6 +210,23 @@ impl Pacer {
         self.in_flight.completed();
     }
 
+    /// The origin has closed the tunnel while a request in it waits: the request cannot be sent, and its client is not
+    /// to blame.
+    pub(super) fn origin_closed(&mut self) {
+        if self.claim.is_none() || self.withdrawn.swap(true, Relaxed) {
+            return;
+        }
+        self.shared.metrics.tunnels.closed_by_origin.inc();
+        static SAID: Seldom = Seldom::new();
+        if let Some(more) = SAID.may_speak(REPEAT) {
+            tracing::info!(
+                event = "tunnel.origin_closed", host = %self.passage.host, more,
+                "an origin closed its connection while a request in the tunnel waited: the line is longer than the origin \
+                 keeps idle connections; use interception, absolute form, or a connection for each request"
+            );
+        }
+    }
+
     /// What is not paced must not be without a place.
     fn lacks_place(&self) -> bool {
         !self.unsent && self.bursts.unpaced().is_some() && self.in_flight.permit().is_none()
@@ -179,7 +241,7 @@ impl Pacer {
         // Whoever wishes to wait less than the host's visits may leaves, and gives its place in line back by that.
         let visit = Visit { max_wait: None, purpose: Purpose::Page, ..self.passage.visit };
         let (gate, budget, label) = (self.shared.gate.clone(), self.passage.budget.clone(), self.passage.label.clone());
-        self.claim = Some(Box::pin(claim(gate, budget, visit, label)));
+        self.claim = Some(Box::pin(claim(gate, budget, visit, label, self.withdrawn.clone())));
         Ok(())
     }
 
@@ -280,8 +342,15 @@ impl Pacer {
 }
 
 /// One request's way through the line. Its connection is ready.
-async fn claim(gate: Arc<Gate>, budget: HostKey, visit: Visit, label: Arc<Label>) -> Result<Permit, Failure> {
+async fn claim(
+    gate: Arc<Gate>,
+    budget: HostKey,
+    visit: Visit,
+    label: Arc<Label>,
+    withdrawn: Arc<AtomicBool>,
+) -> Result<Permit, Failure> {
     let mut place = gate.join(&budget, visit)?;
+    place.withdrawn_by(withdrawn);
     place.known_as(|| Label::clone(&label));
     place.called().await?;
     Ok(place.turn_as(|| Label::clone(&label)).await?)

@@ -15,8 +15,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// 0.7 in pieces of 256 KiB, where splice(2) takes 0.55; but what a slow reader leaves has to be kept.
 const AT_FIRST: usize = 16 * 1024;
 const AT_ONCE: usize = 256 * 1024;
-/// Kept of a client whose request waits. Few requests are longer.
-const MOST_WAITING: usize = 16 * 1024;
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; AT_ONCE]);
@@ -29,6 +27,8 @@ pub(super) struct Pipe {
     gone: usize,
     /// How much to read at once: more while all of it is taken, less when it is not.
     reach: usize,
+    /// How much is kept of a source that is held.
+    most_waiting: usize,
     /// So many of the next bytes may pass.
     cleared: usize,
     /// Nothing may pass at present.
@@ -55,10 +55,11 @@ enum Stop {
 }
 
 impl Pipe {
-    /// Bytes that are to go first.
-    pub(super) fn with(kept: Vec<u8>) -> Self {
+    /// Bytes that are to go first, and how many may be kept while nothing may pass.
+    pub(super) fn with(kept: Vec<u8>, most_waiting: usize) -> Self {
         Pipe {
             kept,
+            most_waiting,
             gone: 0,
             reach: AT_FIRST,
             cleared: 0,
@@ -68,6 +69,11 @@ impl Pipe {
             unflushed: false,
             moved: 0,
         }
+    }
+
+    /// What was read and has not passed.
+    pub(super) fn into_kept(mut self) -> Vec<u8> {
+        self.kept.split_off(self.gone)
     }
 
     fn waiting(&self) -> usize {
@@ -89,7 +95,7 @@ impl Pipe {
 
     /// Whether so much is held that nothing more is read.
     pub(super) fn is_full(&self) -> bool {
-        self.held && self.waiting() >= MOST_WAITING
+        self.held && self.waiting() >= self.most_waiting
     }
 
     /// Moves what can be moved; ready when the source has ended and the other end knows. `leave` says how many of the
@@ -123,7 +129,7 @@ impl Pipe {
                 if self.ended {
                     return if self.held { Poll::Pending } else { self.poll_close(cx, to) };
                 }
-                let room = if self.held { MOST_WAITING.saturating_sub(self.waiting()) } else { self.reach };
+                let room = if self.held { self.most_waiting.saturating_sub(self.waiting()) } else { self.reach };
                 if room == 0 {
                     return Poll::Pending;
                 }
@@ -225,6 +231,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     use super::*;
+    use crate::proxy::near::MOST_WAITING;
 
     /// A pipe between two streams, and their other ends: `near` is written to, `far` read from.
     struct Scene {
@@ -238,7 +245,7 @@ mod tests {
     impl Scene {
         fn new() -> Self {
             let ((near, from), (to, far)) = (duplex(1 << 20), duplex(1000));
-            Scene { pipe: Pipe::with(Vec::new()), from, to, near, far }
+            Scene { pipe: Pipe::with(Vec::new(), MOST_WAITING), from, to, near, far }
         }
 
         /// Moves what can be moved now, with this leave for the bytes shown; whether it is over.

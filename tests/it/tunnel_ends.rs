@@ -1,0 +1,110 @@
+//! Tunnels that end while a request inside waits: clients that leave, and origins that close.
+
+use std::sync::Mutex;
+use std::sync::mpsc;
+
+use bytes::Bytes;
+use curtsy::config::{Config, Mode};
+use h2::Reason;
+use tokio::sync::oneshot;
+
+use crate::proxy_tls_http2 as http2;
+use crate::support::http2_origin::pour;
+use crate::support::proxy_tls::Own;
+use crate::support::{Origin, PATIENCE, soon};
+use crate::tunnels::{
+    DELAY, FINISHED, Guestbook, REQUEST, RESPONSE, client_hello, host, outline, pacing, read_record, record, request,
+    server_hello, shake_hands, tunnel,
+};
+
+/// More than is read of a client whose request waits, and less than a stream of HTTP/2 may send at first.
+fn long_request() -> Vec<u8> {
+    [outline(23, 16_400), outline(23, 16_400), outline(23, 7_200)].concat()
+}
+
+/// Whoever waits from now on does not get its turn while the test lasts.
+fn slow(config: &mut Config) {
+    config.politeness.mode = Mode::Enforce;
+    config.politeness.delay = 4 * PATIENCE;
+}
+
+/// X37
+#[test]
+fn a_client_that_leaves_with_a_long_request_gives_its_place_back() {
+    let (book, curtsy) = (Guestbook::open(), pacing(|_| ()));
+    let mut client = tunnel(&curtsy, &book.origin, &["http/1.1"]);
+    request(&mut client).expect("an answer");
+    curtsy.reload(slow);
+    client.send(long_request());
+    assert!(soon(|| host(&curtsy)["queued"] == 1));
+    drop(client);
+    assert!(soon(|| host(&curtsy)["queued"] == 0));
+    assert_eq!(curtsy.metric("curtsy_client_disconnects_total{stage=\"queued\"}"), 1);
+    assert_eq!(book.times().len(), 1, "nothing of it was sent");
+}
+
+/// X37: the same in a stream of HTTP/2, which lives on a connection that stays.
+#[test]
+fn a_stream_that_is_reset_with_a_long_request_gives_its_place_back() {
+    let (own, book) = (Own::new(), Guestbook::open());
+    let curtsy = own.curtsy(|config| {
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = DELAY;
+    });
+    let ((answered, slowed), (go, wait), (reset, leave)) = (mpsc::channel(), oneshot::channel(), oneshot::channel());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            http2::run(async {
+                let send = http2::connect(&own, &curtsy).await;
+                let (mut stream, mut body) = http2::tunnel(&send, &book.origin.authority()).await;
+                assert!(pour(&mut stream, record(22, &client_hello("a.test", &["http/1.1"])).into(), false).await);
+                http2::read_exactly(&mut body, server_hello().len() + 5 + 6 + 905 + 5 + FINISHED).await;
+                let rest = [outline(20, 1), outline(23, FINISHED), outline(23, REQUEST)].concat();
+                assert!(pour(&mut stream, rest.into(), false).await);
+                http2::read_exactly(&mut body, 2 * 255 + RESPONSE + 5).await;
+                answered.send(()).expect("the test waits for it");
+                wait.await.expect("the test says when");
+                assert!(pour(&mut stream, Bytes::from(long_request()), false).await);
+                leave.await.expect("the test says when");
+                stream.send_reset(Reason::CANCEL);
+                // The connection lives on.
+                let (status, ..) = http2::get(&send, "http://curtsy.invalid/").await;
+                assert_eq!(status, 200);
+            });
+        });
+        slowed.recv_timeout(PATIENCE).expect("an answer");
+        curtsy.reload(|config| {
+            own.set(config);
+            slow(config);
+        });
+        go.send(()).expect("the client waits for it");
+        assert!(soon(|| host(&curtsy)["queued"] == 1));
+        reset.send(()).expect("the client waits for it");
+        assert!(soon(|| host(&curtsy)["queued"] == 0), "{}", host(&curtsy));
+    });
+    assert_eq!(book.times().len(), 1, "nothing of it was sent");
+}
+
+/// The log and the metrics do not blame the client.
+#[test]
+fn an_origin_that_closes_while_a_request_waits_is_not_a_client_that_left() {
+    let (close, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let origin = Origin::scripted(move |visitor| {
+        shake_hands(visitor);
+        let _ = read_record(visitor);
+        visitor.send(outline(23, RESPONSE));
+        let _ = wait.lock().expect("one waits at a time").recv_timeout(PATIENCE);
+    });
+    let curtsy = pacing(|_| ());
+    let mut client = tunnel(&curtsy, &origin, &["http/1.1"]);
+    request(&mut client).expect("an answer");
+    curtsy.reload(slow);
+    client.send(outline(23, REQUEST));
+    assert!(soon(|| host(&curtsy)["queued"] == 1));
+    close.send(()).unwrap();
+    client.rest();
+    assert!(soon(|| curtsy.metric("curtsy_tunnels_closed_by_origin_total") == 1));
+    assert_eq!(curtsy.metric("curtsy_client_disconnects_total{stage=\"queued\"}"), 0);
+    assert_eq!(host(&curtsy)["queued"], 0);
+}

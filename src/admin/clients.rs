@@ -17,7 +17,7 @@ use super::hosts::fresh;
 use super::problem::Problem;
 use super::time::{self, moment, seconds};
 use super::{Admin, body};
-use crate::politeness::jobs::{Account, Stop};
+use crate::politeness::jobs::{self, Account, Stop};
 use crate::politeness::time::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,6 +28,12 @@ pub struct Clients {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Client {
     pub name: String,
+    /// Where the client is, if its name proves nothing and it was not stopped by people. Then others of this name go on.
+    #[serde(default)]
+    pub address: Option<String>,
+    /// The host at which it fails or is stopped; none if everywhere.
+    #[serde(default)]
+    pub host: Option<String>,
     /// In a row, up to now.
     pub failures: u32,
     pub last_failure: Option<String>,
@@ -50,7 +56,9 @@ pub struct Stopped {
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Response {
     let now = time::now();
     let mut clients = admin.desk.stops().accounts(now, |account| Client::new(&account, now));
-    clients.sort_by(|a, b| (a.stopped.is_none(), &a.name).cmp(&(b.stopped.is_none(), &b.name)));
+    clients.sort_by_cached_key(|client| {
+        (client.stopped.is_none(), client.name.clone(), client.address.clone(), client.host.clone())
+    });
     fresh(Clients { clients })
 }
 
@@ -79,7 +87,7 @@ pub(super) async fn stop(
     let left = (until < Timestamp::NEVER).then(|| seconds(until.since(now)));
     let events = &admin.desk.shared().events;
     events.tell("job.stopped", None, || json!({ "client": name, "held_s": left, "why": "by hand" }));
-    let account = Account { name: &name, failures: stop.failures, failed: None, stop: Some(stop) };
+    let account = Account { key: &name, failures: stop.failures, failed: None, stop: Some(stop) };
     Ok(fresh(Client { not_kept: admin.not_kept(), ..Client::new(&account, now) }))
 }
 
@@ -97,14 +105,17 @@ pub(super) async fn resume(
     }
     tracing::info!(event = "job.resumed", client = name, "somebody has let a client go on");
     admin.desk.shared().events.tell("job.resumed", None, || json!({ "client": name, "why": "by hand" }));
-    let client = Client::new(&Account { name: &name, failures: 0, failed: None, stop: None }, now);
+    let client = Client::new(&Account { key: &name, failures: 0, failed: None, stop: None }, now);
     Ok(fresh(Client { not_kept: admin.not_kept(), ..client }))
 }
 
 impl Client {
     fn new(account: &Account<'_>, now: Timestamp) -> Client {
+        let (name, address, host) = jobs::parts(account.key);
         Client {
-            name: account.name.to_owned(),
+            name: name.to_owned(),
+            address: address.map(|address| address.to_string()),
+            host: host.map(str::to_owned),
             failures: account.failures,
             last_failure: account.failed.and_then(moment),
             stopped: account.stop.map(|stop| Stopped::new(&stop, now)),
@@ -115,13 +126,9 @@ impl Client {
 
 impl Stopped {
     fn new(stop: &Stop, now: Timestamp) -> Stopped {
-        let reason = match stop.last {
-            Some(last) => format!("the last {} requests failed, the last one with {last}", stop.failures),
-            None => "stopped by the operator".to_owned(),
-        };
         let ends = stop.until < Timestamp::NEVER;
         Stopped {
-            reason,
+            reason: stop.to_string(),
             since: moment(stop.since),
             until: moment(stop.until),
             left_s: ends.then(|| seconds(stop.until.since(now))),

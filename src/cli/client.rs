@@ -15,6 +15,8 @@ use crate::config::Sources;
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Only clients with a name (a proxy user, or Curtsy-Client) that something is wrong with are listed.
+Where users do not log in, failures are counted for a name at an address, NAME@ADDRESS. Failures at
+one host stop a client at that host only.
 
 Exit codes: 0 ok, 4 no curtsy runs and nothing is kept.
 
@@ -32,7 +34,9 @@ pub(super) struct ClientsArgs {
 
 Examples:
   curtsy client spider resume
-  curtsy client spider stop --until 2h")]
+  curtsy client spider stop --until 2h
+
+stop holds for the name at every address. resume also resumes NAME@ADDRESS and NAME at each host.")]
 pub(super) struct ClientArgs {
     /// A proxy user, or what the client says in Curtsy-Client
     name: String,
@@ -83,7 +87,14 @@ fn row(client: &Client) -> Vec<String> {
         Some(stopped) => ("stopped", left(stopped.left_s), printable(&stopped.reason)),
         None => ("running", String::new(), String::new()),
     };
-    vec![printable(&client.name), state.to_owned(), client.failures.to_string(), left, why]
+    vec![title(client), state.to_owned(), client.failures.to_string(), left, why]
+}
+
+/// `spider`, `spider@10.0.0.1` or `spider@10.0.0.1 at example.org`.
+fn title(client: &Client) -> String {
+    let address = client.address.iter().map(|address| format!("@{address}"));
+    let host = client.host.iter().map(|host| format!(" at {host}"));
+    printable(&std::iter::once(client.name.clone()).chain(address).chain(host).collect::<String>())
 }
 
 fn left(seconds: Option<f64>) -> String {
@@ -91,7 +102,7 @@ fn left(seconds: Option<f64>) -> String {
 }
 
 fn sentence(client: &Client) -> String {
-    let name = printable(&client.name);
+    let name = title(client);
     let mut text = match &client.stopped {
         None => format!("{name} may go on\n"),
         Some(stopped) => match stopped.left_s {
@@ -116,12 +127,14 @@ mod tests {
                 "reason": "the last 20 requests failed, the last one with status 503", "since": null,
                 "until": "2026-11-16T15:00:00.000Z", "left_s": 3599.2}},
             {"name": "b", "failures": 3, "last_failure": null, "stopped": null},
+            {"name": "c", "address": "::1", "host": "h", "failures": 4, "last_failure": null, "stopped": null},
         ]}))
         .expect("clients");
         let expected = "\
 CLIENT        STATE    FAILURES     FOR  WHY
 spider\\u{1b}  stopped        20  60 min  the last 20 requests failed, the last one with status 503
 b             running         3
+c@::1 at h    running         4
 ";
         assert_eq!(page(&told, Brush(false)), expected);
     }

@@ -109,10 +109,11 @@ pub(super) async fn open_in_turn(
     }
     let origin = Origin::of_tunnel(host.clone(), *port);
     let wish = Wish::of(&parts.headers, user.as_deref());
-    let job = Job::begin(&worker.shared, wish.name())?;
+    let who = Who { name: wish.name(), address: client.peer.ip() };
+    let job = Job::begin(&worker.shared, settings, who, host)?;
     let terms = settings.terms().of(wish.client(&worker.shared.gate, client.id));
     let lanes = worker.upstream.lanes(terms, settings.config.politeness.key, host).await?;
-    let label = || label::of_tunnel(Who { name: job.name(), address: client.peer.ip() }, host, *port, &parts.headers);
+    let label = || label::of_tunnel(who, host, *port, &parts.headers);
     let visit = wish.visit(&worker.shared.gate, &origin, &parts.uri, client.id);
     let user_agent = parts.headers.get(USER_AGENT);
     let asking = Asking { worker, settings, origin: &origin, user_agent, about: About::Everything };

@@ -47,7 +47,7 @@ pub(super) async fn forward(
         return Ok(response);
     }
     let wish = Wish::of(&parts.headers, user);
-    let job = Job::begin(&worker.shared, wish.name())?;
+    let job = Job::begin(&worker.shared, settings, Who { name: wish.name(), address }, &origin.host)?;
     let who = Who { name: job.name(), address };
     let visit = wish.visit(&worker.shared.gate, origin, &parts.uri, peer);
     let about = About::page(settings, &parts);

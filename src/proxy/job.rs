@@ -6,72 +6,70 @@
 use serde_json::json;
 
 use super::failure::{Failure, Refusal};
+use super::label::Who;
 use super::{Settings, Shared};
 use crate::gate::now;
-use crate::politeness::jobs::{self, Patience};
+use crate::politeness::HostKey;
+use crate::politeness::jobs::{self, JobKey, Patience};
 use crate::upstream::UpstreamError;
 
 /// A named client's request; of a client without a name, nothing.
-pub(super) struct Job(Option<Box<str>>);
+pub(super) struct Job(Option<JobKey>);
 
 impl Job {
-    pub(super) fn name(&self) -> Option<&str> {
-        self.0.as_deref()
+    /// Whether the job may go on at the host. Where users do not log in, a client is its name at its address.
+    pub(super) fn begin(shared: &Shared, settings: &Settings, who: Who<'_>, host: &HostKey) -> Result<Self, Refusal> {
+        let address = settings.users.is_none().then_some(who.address);
+        let job = Job(who.name.map(|name| JobKey::new(name, address, host.as_str())));
+        job.may_go_on(shared)?;
+        Ok(job)
     }
 
-    /// Whether the job may go on.
-    pub(super) fn begin(shared: &Shared, name: Option<&str>) -> Result<Self, Refusal> {
-        let Some(name) = name else { return Ok(Job(None)) };
-        let now = now();
-        shared.stops.may_visit(Some(name), now).map_err(|stop| {
-            let left = stop.until.since(now);
-            Refusal::JobStopped { stop, left }
-        })?;
-        Ok(Job(Some(name.into())))
+    pub(super) fn name(&self) -> Option<&str> {
+        self.0.as_ref().map(JobKey::name)
     }
 
     /// Whether the job may go on with another request.
     pub(super) fn may_go_on(&self, shared: &Shared) -> Result<(), Refusal> {
-        Job::begin(shared, self.0.as_deref()).map(drop)
+        let Some(key) = &self.0 else { return Ok(()) };
+        let now = now();
+        shared.stops.may_visit(key, now).map_err(|stop| Refusal::JobStopped { stop, left: stop.until.since(now) })
     }
 
     /// The origin answered.
     pub(super) fn answered(&self, shared: &Shared, settings: &Settings, status: u16) {
-        if self.0.is_none() {
-            return;
-        }
-        // What was refused or broke is a failure; what was not found was looked for.
-        if status == 429 || status >= 500 {
-            self.failed(shared, settings, jobs::Failure::Status(status));
-        } else {
-            shared.stops.succeeded(self.0.as_deref(), now());
+        let Some(key) = &self.0 else { return };
+        if let Some(stop) = shared.stops.answered(key, status, &patience(settings), now()) {
+            tell(shared, key, &stop);
         }
     }
 
     /// There was no answer.
     pub(super) fn ended(&self, shared: &Shared, settings: &Settings, failure: &Failure) {
-        if let Failure::Upstream(error) = failure {
-            self.failed(shared, settings, jobs::Failure::NoAnswer(reason(error)));
+        let (Some(key), Failure::Upstream(error)) = (&self.0, failure) else { return };
+        let failure = jobs::Failure::NoAnswer(reason(error));
+        if let Some(stop) = shared.stops.failed(key, failure, &patience(settings), now()) {
+            tell(shared, key, &stop);
         }
     }
+}
 
-    fn failed(&self, shared: &Shared, settings: &Settings, failure: jobs::Failure) {
-        let Some(name) = self.0.as_deref() else { return };
-        let patience = Patience { failures: settings.config.breaker.job_failures, ..Patience::default() };
-        let now = now();
-        let stop = shared.stops.failed(name, failure, &patience, now);
-        if let Some(jobs::Stop { failures, until, last: Some(last), .. }) = stop {
-            shared.metrics.lessons.jobs_stopped.inc();
-            let for_s = until.since(now).as_secs();
-            tracing::warn!(
-                event = "job.stopped", client = name, failures, %last, for_s,
-                "a client is stopped: all it did lately has failed"
-            );
-            shared.events.tell("job.stopped", None, || {
-                json!({ "client": name, "failures": failures, "held_s": for_s, "why": format!("the last one with {last}") })
-            });
-        }
-    }
+fn patience(settings: &Settings) -> Patience {
+    Patience { failures: settings.config.breaker.job_failures, ..Patience::default() }
+}
+
+fn tell(shared: &Shared, key: &JobKey, stop: &jobs::Stop) {
+    let (failures, why) = (stop.failures, stop.to_string());
+    let (client, host) = (key.client(), stop.at_host.then(|| key.host()));
+    let for_s = stop.until.since(stop.since).as_secs();
+    shared.metrics.lessons.jobs_stopped.inc();
+    tracing::warn!(event = "job.stopped", client, host, failures, for_s, why, "a client is stopped: it only fails");
+    let client = key.name();
+    shared.events.tell(
+        "job.stopped",
+        host,
+        || json!({ "client": client, "failures": failures, "held_s": for_s, "why": why }),
+    );
 }
 
 fn reason(error: &UpstreamError) -> &'static str {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::politeness::jobs::{Account, Failure, Jobs, Patience, Stop, short};
+use crate::politeness::jobs::{self, Account, Failure, JobKey, Jobs, Patience, Stop, short};
 use crate::politeness::time::Timestamp;
 use crate::store::{Fate, JobRecord, Skipped, Store};
 
@@ -31,18 +31,21 @@ impl Stops {
         stops
     }
 
-    pub(super) fn may_visit(&self, client: Option<&str>, now: Timestamp) -> Result<(), Stop> {
-        self.jobs.lock().may_visit(client, now)
+    pub(super) fn may_visit(&self, key: &JobKey, now: Timestamp) -> Result<(), Stop> {
+        self.jobs.lock().may_visit(key, now)
     }
 
-    pub(super) fn succeeded(&self, client: Option<&str>, now: Timestamp) {
-        self.jobs.lock().succeeded(client, now);
+    /// Returns the stop if the answer stops the client.
+    pub(super) fn answered(&self, key: &JobKey, status: u16, patience: &Patience, now: Timestamp) -> Option<Stop> {
+        let stop = self.jobs.lock().answered(key, status, patience, now)?;
+        self.store.put_job(key.of(&stop), record(&stop));
+        Some(stop)
     }
 
-    /// Says so if that stops the client.
-    pub(super) fn failed(&self, client: &str, failure: Failure, patience: &Patience, now: Timestamp) -> Option<Stop> {
-        let stop = self.jobs.lock().failed(Some(client), failure, patience, now)?;
-        self.store.put_job(short(client), record(&stop));
+    /// Returns the stop if the failure stops the client.
+    pub(super) fn failed(&self, key: &JobKey, failure: Failure, patience: &Patience, now: Timestamp) -> Option<Stop> {
+        let stop = self.jobs.lock().failed(key, failure, patience, now)?;
+        self.store.put_job(key.of(&stop), record(&stop));
         Some(stop)
     }
 
@@ -55,11 +58,9 @@ impl Stops {
 
     /// Whether it was stopped.
     pub fn resume(&self, client: &str, now: Timestamp) -> bool {
-        let stopped = self.jobs.lock().resume(client, now);
-        if stopped {
-            self.store.delete_job(short(client));
-        }
-        stopped
+        let resumed = self.jobs.lock().resume(client, now);
+        resumed.iter().for_each(|key| self.store.delete_job(key));
+        !resumed.is_empty()
     }
 
     /// Looks at every client that is stopped or has failed lately.
@@ -69,20 +70,20 @@ impl Stops {
 
     /// Stops a client as another curtsy's record says, and keeps that.
     pub fn import(&self, client: &str, record: &JobRecord, now: Timestamp) -> Fate {
-        let known = self.may_visit(Some(client), now).is_err();
-        if stop(record, now).until <= now {
+        let known = self.jobs.lock().is_stopped(client, now);
+        if stop(client, record, now).until <= now {
             return Fate::Skipped(Skipped::TooOld);
         }
         if !self.remember(client, record, now) {
             return Fate::Skipped(Skipped::NoRoom);
         }
-        self.store.put_job(short(client), record.clone());
+        self.store.put_job(client, record.clone());
         if known { Fate::Replaced } else { Fate::New }
     }
 
     /// False if its time is over, or there is no room for it.
     fn remember(&self, client: &str, record: &JobRecord, now: Timestamp) -> bool {
-        let stop = stop(record, now);
+        let stop = stop(client, record, now);
         stop.until > now && self.jobs.lock().remember(client, stop, now)
     }
 }
@@ -96,14 +97,15 @@ fn record(stop: &Stop) -> JobRecord {
     }
 }
 
-fn stop(record: &JobRecord, now: Timestamp) -> Stop {
+fn stop(key: &str, record: &JobRecord, now: Timestamp) -> Stop {
     let last = failure(&record.reason);
     let longest = if last.is_some() { Patience::default().cooldown } else { LONGEST };
     let until = match record.until_us {
         0 => Timestamp::NEVER,
         until => Timestamp::from_micros(until).min(now + longest),
     };
-    Stop { since: Timestamp::from_micros(record.since_us).min(now), until, failures: record.failures, last }
+    let since = Timestamp::from_micros(record.since_us).min(now);
+    Stop { since, until, failures: record.failures, last, at_host: last.is_some() && jobs::parts(key).2.is_some() }
 }
 
 fn failure(reason: &str) -> Option<Failure> {
@@ -129,22 +131,24 @@ mod tests {
 
     #[test]
     fn a_stop_is_a_record_and_back() {
-        let by_itself = Stop { since: NOW, until: NOW + HOUR, failures: 20, last: Some(Failure::Status(503)) };
+        let by_itself =
+            Stop { since: NOW, until: NOW + HOUR, failures: 20, last: Some(Failure::Status(503)), at_host: true };
         for last in [Failure::Status(429), Failure::NoAnswer("a timeout"), Failure::NoAnswer("a TLS failure")] {
             let whole = Stop { last: Some(last), ..by_itself };
-            assert_eq!(stop(&record(&whole), NOW), whole);
+            assert_eq!(stop("a at h.test", &record(&whole), NOW), whole);
+            assert_eq!(stop("a", &record(&whole), NOW), Stop { at_host: false, ..whole });
         }
-        let by_people = Stop { until: Timestamp::NEVER, last: None, failures: 3, ..by_itself };
-        assert_eq!(stop(&record(&by_people), NOW), by_people);
+        let by_people = Stop { until: Timestamp::NEVER, last: None, failures: 3, at_host: false, ..by_itself };
+        assert_eq!(stop("a", &record(&by_people), NOW), by_people);
     }
 
     #[test]
     fn no_clock_and_no_file_stops_a_client_for_longer_than_anybody_asked() {
         let wild = JobRecord { reason: "?".into(), failures: 1, since_us: u64::MAX, until_us: u64::MAX };
-        assert_eq!(stop(&wild, NOW).until, NOW + HOUR);
-        assert_eq!(stop(&wild, NOW).since, NOW);
+        assert_eq!(stop("a", &wild, NOW).until, NOW + HOUR);
+        assert_eq!(stop("a", &wild, NOW).since, NOW);
         let by_people = JobRecord { reason: String::new(), ..wild };
-        assert_eq!(stop(&by_people, NOW).until, NOW + LONGEST);
+        assert_eq!(stop("a", &by_people, NOW).until, NOW + LONGEST);
     }
 
     #[test]
@@ -156,7 +160,7 @@ mod tests {
             ("c".to_owned(), record(Timestamp::START)),
         ];
         let stops = stops(&kept);
-        let may = |client| stops.may_visit(Some(client), NOW + HOUR / 2).is_ok();
+        let may = |client| stops.may_visit(&JobKey::new(client, None, "h.test"), NOW + HOUR / 2).is_ok();
         assert_eq!((may("a"), may("b"), may("c")), (false, true, false));
         assert!(stops.resume("c", NOW) && !stops.resume("b", NOW));
     }

@@ -210,8 +210,8 @@ fn too_many_names(retry_after: Duration) -> Words {
 
 fn job_stopped(stop: &Stop, left: Duration) -> Words {
     let (detail, advice, toml) = match stop.last {
-        Some(last) => (
-            format!("the last {} requests of this client failed, the last one with {last}", stop.failures),
+        Some(_) => (
+            stop.to_string(),
             "find out why before it goes on; to turn this off, set in the configuration file",
             "[breaker]\njob_failures = 0\n",
         ),
@@ -492,6 +492,7 @@ mod tests {
             failures: 20,
             since: Timestamp::START,
             until: Timestamp::NEVER,
+            at_host: false,
         };
         let refusals = [
             Refusal::Destination(denied("10.0.0.1")),

@@ -247,11 +247,12 @@ fn a_job_is_stopped_by_failures_or_people_and_let_go_on_by_people() {
     assert_eq!(ask(&well.url("/"), "spider").refusal(), "job-stopped");
     let client = get(&curtsy, "/api/v1/clients")["clients"][0].clone();
     assert_eq!((&client["name"], &client["failures"]), (&json!("spider"), &json!(2)));
-    assert!(client["stopped"]["reason"].to_string().contains("the last 2 requests failed"), "{client:#}");
+    assert_eq!((&client["address"], &client["host"]), (&json!("127.0.0.1"), &json!("127.0.0.1")));
+    assert!(client["stopped"]["reason"].to_string().contains("the last 2 requests to this host failed"), "{client:#}");
     assert!(client["stopped"]["left_s"].as_f64().is_some_and(|left| left > 3_500.0), "{client:#}");
     let (code, printed) = command(&curtsy, &["clients"]);
     assert!(
-        code == 0 && printed.contains("spider  stopped         2  60 min  the last 2 requests failed"),
+        code == 0 && printed.contains("spider@127.0.0.1 at 127.0.0.1  stopped         2  60 min  the last 2 requests"),
         "{printed}"
     );
     let (code, printed) = command(&curtsy, &["client", "spider", "resume"]);

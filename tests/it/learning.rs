@@ -262,7 +262,7 @@ fn a_job_whose_requests_all_fail_is_stopped() {
     }
     let stopped = ask(&well.url("/"), "spider");
     assert_eq!((stopped.status(), stopped.refusal().as_str()), (403, "job-stopped"));
-    assert!(stopped.text().contains("the last 3 requests of this client failed"), "{}", stopped.text());
+    assert!(stopped.text().contains("the last 3 requests to this host failed"), "{}", stopped.text());
     assert_eq!(ask(&well.url("/"), "other").status(), 200);
     assert_eq!(curtsy.get(&well.url("/")).status(), 200, "who has no name is no job");
     assert_eq!(curtsy.metric("curtsy_jobs_stopped_total"), 1);
@@ -282,9 +282,11 @@ fn a_job_is_stopped_for_tunnels_too() {
         let line = "CONNECT no-such-name.invalid:443 HTTP/1.1";
         assert_eq!(curtsy.ask(&[line, "Host: x", name]).refusal(), "origin-unreachable");
     }
-    assert_eq!(curtsy.ask(&[&well.get("/"), name]).refusal(), "job-stopped");
+    for line in ["GET http://no-such-name.invalid/ HTTP/1.1", "CONNECT no-such-name.invalid:443 HTTP/1.1"] {
+        assert_eq!(curtsy.ask(&[line, "Host: x", name]).refusal(), "job-stopped");
+    }
     let tunnel = format!("CONNECT {} HTTP/1.1", well.authority());
-    assert_eq!(curtsy.ask(&[&tunnel, "Host: x", name]).refusal(), "job-stopped");
+    assert_eq!(curtsy.ask(&[&tunnel, "Host: x", name]).refusal(), "robots-unreachable", "another host");
 }
 
 /// A safe method may have a body; a small one is kept.

@@ -64,3 +64,89 @@ fn failures_of_one_client_alone_close_an_origin_for_that_client_alone() {
     assert_eq!(curtsy.get(&origin.url("/")).status(), 200, "alice has failed at nothing");
     assert_eq!(mallory(&curtsy, &origin.url("/")).status(), 200, "the origin has shown that it is well");
 }
+
+/// A GET in the name of a client, from an address.
+fn named(curtsy: &Curtsy, source: Ipv4Addr, name: &str, url: &str) -> Message {
+    ask_from(curtsy, source, &[&format!("GET {url} HTTP/1.1"), "Host: x", &format!("Curtsy-Client: {name}")])
+}
+
+/// No waits and no breaker: only failures of clients count.
+fn counting() -> Curtsy {
+    paced(|config| {
+        config.politeness.delay = Duration::ZERO;
+        config.breaker.failures = 0;
+    })
+}
+
+fn failing(ip: &str) -> Origin {
+    Origin::on(ip, |visitor| {
+        while let Some(request) = visitor.request() {
+            let fails = request.line().contains("/fails");
+            visitor.send(if fails { "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n" } else { HELLO });
+        }
+    })
+}
+
+/// X65: without passwords a name proves nothing, so failures in a name count for the address that they come from.
+#[test]
+fn failures_in_the_name_of_another_client_do_not_stop_it() {
+    let origin = failing("127.0.0.1");
+    let curtsy = counting();
+    let last = (0..25).map(|_| named(&curtsy, MALLORY, "alice", &origin.url("/fails"))).last().unwrap();
+    assert_eq!(last.refusal(), "job-stopped");
+    let alice = named(&curtsy, Ipv4Addr::LOCALHOST, "alice", &origin.url("/"));
+    assert_eq!(alice.status(), 200, "{}", alice.text());
+}
+
+/// A link checker finds dead hosts: that is its task, and no reason to stop it.
+#[test]
+fn dead_hosts_do_not_stop_a_client() {
+    let (origin, closed) = (Origin::hello(), Hole::refusing());
+    let curtsy = counting();
+    for number in 10..35 {
+        let url = closed.url().replace("127.0.0.1", &format!("127.0.1.{number}"));
+        assert_eq!(named(&curtsy, Ipv4Addr::LOCALHOST, "checker", &url).refusal(), "origin-unreachable");
+    }
+    let good = named(&curtsy, Ipv4Addr::LOCALHOST, "checker", &origin.url("/"));
+    assert_eq!(good.status(), 200, "{}", good.text());
+}
+
+#[test]
+fn failures_at_one_host_stop_a_client_there_and_nowhere_else() {
+    let (bad, good) = (failing("127.0.0.1"), failing("127.0.0.2"));
+    let curtsy = counting();
+    let ask = |url: String| named(&curtsy, Ipv4Addr::LOCALHOST, "spider", &url);
+    for _ in 0..20 {
+        assert_eq!(ask(bad.url("/fails")).status(), 500);
+    }
+    assert_eq!(ask(good.url("/")).status(), 200);
+    let stopped = ask(bad.url("/"));
+    assert_eq!(stopped.refusal(), "job-stopped");
+    assert!(stopped.text().contains("to this host"), "{}", stopped.text());
+    assert_eq!(curtsy.get(&bad.url("/")).status(), 200, "a client without a name");
+}
+
+/// What the client itself causes: host after host turns it away.
+#[test]
+fn a_client_that_every_host_refuses_is_stopped_everywhere() {
+    let refuse = |ip: &str| {
+        Origin::on(ip, |visitor| {
+            while visitor.request().is_some() {
+                visitor.send("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n");
+            }
+        })
+    };
+    let (hosts, good) = (["127.0.0.2", "127.0.0.3", "127.0.0.4"].map(refuse), Origin::hello());
+    let curtsy = paced(|config| {
+        config.politeness.delay = Duration::ZERO;
+        config.breaker.job_failures = 3;
+    });
+    let ask = |url: String| named(&curtsy, Ipv4Addr::LOCALHOST, "spider", &url);
+    for _ in 0..9 {
+        assert_eq!(ask(hosts[0].url("/")).status(), 403, "one host's refusals are that host's");
+    }
+    assert_eq!(ask(hosts[1].url("/")).status(), 403);
+    assert_eq!(ask(good.url("/")).status(), 200);
+    assert!(hosts.iter().all(|host| ask(host.url("/")).status() == 403), "the row began anew");
+    assert_eq!(ask(good.url("/")).refusal(), "job-stopped");
+}

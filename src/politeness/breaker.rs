@@ -73,6 +73,8 @@ enum Blame {
     #[default]
     Nobody,
     One(ClientId),
+    /// Several names at one address, which may be one client.
+    OneOwner(u32),
     Several,
 }
 
@@ -124,6 +126,17 @@ pub struct Ending {
     pub at_limit: bool,
 }
 
+impl Blame {
+    /// Whether the failures are those of another client alone, or of another address under several names.
+    fn clears(self, client: ClientId) -> bool {
+        match self {
+            Blame::One(failed) => failed != client,
+            Blame::OneOwner(owner) => owner != client.owner(),
+            Blame::Nobody | Blame::Several => false,
+        }
+    }
+}
+
 impl Breaker {
     pub fn new() -> Self {
         Breaker::default()
@@ -135,7 +148,7 @@ impl Breaker {
         let refused = |time: Timestamp| Ruling::Refused(NotUntil { time, why });
         match (self.blame, self.heir) {
             _ if self.trial.is_some() => refused(until.max(now)),
-            (Blame::One(failed), _) if failed != client && matches!(why, Why::Failures(_)) => Ruling::Trial,
+            (blame, _) if blame.clears(client) && matches!(why, Why::Failures(_)) => Ruling::Trial,
             _ if now < until => refused(until),
             (_, Some(heir)) if heir.client != client && now < heir.due + HEIR_WAIT => refused(heir.due + HEIR_WAIT),
             _ => Ruling::Trial,
@@ -234,7 +247,9 @@ impl Breaker {
         self.blame = match self.blame {
             Blame::Nobody => Blame::One(client),
             Blame::One(other) if other == client => Blame::One(client),
-            Blame::One(_) | Blame::Several => Blame::Several,
+            Blame::One(other) if other.owner() == client.owner() => Blame::OneOwner(client.owner()),
+            Blame::OneOwner(owner) if owner == client.owner() => Blame::OneOwner(owner),
+            Blame::One(_) | Blame::OneOwner(_) | Blame::Several => Blame::Several,
         };
     }
 
@@ -310,6 +325,15 @@ mod tests {
         let mut breaker = opened(at(0));
         visit_of(MALLORY, &mut breaker, Answer::Failed, at(1));
         assert!([ALICE, MALLORY, ClientId(3)].into_iter().all(|client| is_refused(&breaker, client, at(60))));
+    }
+
+    /// X66: several names at one address are no several clients.
+    #[test]
+    fn failures_of_one_address_under_many_names_are_tried_by_another_address() {
+        let mut breaker = opened(at(0));
+        visit_of(MALLORY, &mut breaker, Answer::Failed, at(1));
+        assert!(is_refused(&breaker, ClientId(3), at(1)), "another name of the same address");
+        assert_eq!(breaker.ruling(ClientId(1 << 32), at(1)), Ruling::Trial);
     }
 
     /// X66: who keeps failing gets no trial while another waits for one.

@@ -1,12 +1,13 @@
 //! Who is next: the line of visits that wait for one host.
 //!
 //! Order: retries, then clients that come back when they were told to, then everyone else. Everyone else is served round
-//! robin between clients; a client's own visits go by urgency and then first come, first served. So a client with a
-//! thousand visits delays another client by one.
+//! robin between owners (a user, or an address), then round robin between the clients of an owner (the names at an
+//! address); a client's own visits go by urgency and then first come, first served. So a client with a thousand visits
+//! delays another client by one, and an address with a thousand names delays another address by one.
 //!
 //! Joining, leaving from anywhere, `next` and `take` take a few steps however many wait. Two exceptions walk, both over
-//! one client's own visits only: a visit more urgent than those its client has waiting passes the more urgent ones, and
-//! `ahead` adds up one number for each visit its client has waiting.
+//! one owner's own visits only: a visit more urgent than those its client has waiting passes the more urgent ones, and
+//! `ahead` adds up one number for each visit its owner has waiting.
 //!
 //! Visits are known by the small numbers the caller gives them. Must not know time, deadlines or what a visit is.
 

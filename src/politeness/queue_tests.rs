@@ -93,12 +93,35 @@ fn a_crowds_room_goes_back() {
     assert!(queue.crowd.is_none());
 }
 
+/// The client of an address, by a name.
+fn named(address: u64, name: u64) -> ClientId {
+    ClientId(address << 32).named(ClientId(name))
+}
+
+#[test]
+fn names_share_the_turns_of_their_address() {
+    let mut queue = Queue::default();
+    for visit in 0..150 {
+        queue.join(visit, Rank::Newcomer, named(1, visit.into()), USUAL);
+    }
+    assert_eq!(queue.ahead(Rank::Newcomer, named(2, 7), USUAL), 1);
+    assert_eq!(queue.ahead(Rank::Newcomer, named(1, 999), USUAL), 150);
+    queue.join(200, Rank::Newcomer, named(2, 7), USUAL);
+    queue.join(201, Rank::Newcomer, named(2, 7), USUAL);
+    queue.join(202, Rank::Newcomer, named(2, 8), USUAL);
+    let order = drain(&mut queue);
+    assert_eq!(order[..8], [0, 200, 1, 202, 2, 201, 3, 4]);
+}
+
 /// The same rules, spelled out over plain lists.
 #[derive(Default)]
 struct Model {
     fixed: [Vec<u32>; 2],
-    ring: Vec<(u64, Vec<(u8, u32)>)>,
+    ring: Vec<(u32, ModelOwner)>,
 }
+
+/// The clients of one owner, each with its visits.
+type ModelOwner = Vec<(u64, Vec<(u8, u32)>)>;
 
 impl Model {
     fn join(&mut self, visit: u32, rank: Rank, client: u64, urgency: u8) {
@@ -106,10 +129,8 @@ impl Model {
             Rank::Retry => self.fixed[0].push(visit),
             Rank::Returning => self.fixed[1].push(visit),
             Rank::Newcomer => {
-                if !self.ring.iter().any(|(owner, _)| *owner == client) {
-                    self.ring.push((client, Vec::new()));
-                }
-                let line = &mut self.ring.iter_mut().find(|(owner, _)| *owner == client).unwrap().1;
+                let owner = entry(&mut self.ring, ClientId(client).owner());
+                let line = entry(owner, client);
                 let place = line.iter().take_while(|(other, _)| *other <= urgency).count();
                 line.insert(place, (urgency, visit));
             }
@@ -118,8 +139,11 @@ impl Model {
 
     fn leave(&mut self, visit: u32) {
         self.fixed.iter_mut().for_each(|line| line.retain(|&other| other != visit));
-        self.ring.iter_mut().for_each(|(_, line)| line.retain(|&(_, other)| other != visit));
-        self.ring.retain(|(_, line)| !line.is_empty());
+        for (_, owner) in &mut self.ring {
+            owner.iter_mut().for_each(|(_, line)| line.retain(|&(_, other)| other != visit));
+            owner.retain(|(_, line)| !line.is_empty());
+        }
+        self.ring.retain(|(_, owner)| !owner.is_empty());
     }
 
     fn pop(&mut self) -> Option<u32> {
@@ -129,13 +153,26 @@ impl Model {
         if self.ring.is_empty() {
             return None;
         }
-        let (client, mut line) = self.ring.remove(0);
+        let (id, mut owner) = self.ring.remove(0);
+        let (client, mut line) = owner.remove(0);
         let (_, visit) = line.remove(0);
         if !line.is_empty() {
-            self.ring.push((client, line));
+            owner.push((client, line));
+        }
+        if !owner.is_empty() {
+            self.ring.push((id, owner));
         }
         Some(visit)
     }
+}
+
+/// The list of a key, at the end of the ring if it is new.
+fn entry<K: PartialEq, T>(ring: &mut Vec<(K, Vec<T>)>, key: K) -> &mut Vec<T> {
+    let index = ring.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
+        ring.push((key, Vec::new()));
+        ring.len() - 1
+    });
+    &mut ring[index].1
 }
 
 #[derive(Clone, Debug)]
@@ -145,10 +182,15 @@ enum Act {
     Pop,
 }
 
+/// Three names at each of three addresses.
+fn client() -> impl Strategy<Value = u64> {
+    (0_u64..3, 0_u64..3).prop_map(|(address, name)| named(address, name).0)
+}
+
 fn acts() -> impl Strategy<Value = Vec<Act>> {
     let rank = prop_oneof![1 => Just(Rank::Retry), 1 => Just(Rank::Returning), 6 => Just(Rank::Newcomer)];
     let act = prop_oneof![
-        5 => (rank, 0_u64..6, 0_u8..8).prop_map(|(rank, client, urgency)| Act::Join(rank, client, urgency)),
+        5 => (rank, client(), 0_u8..8).prop_map(|(rank, client, urgency)| Act::Join(rank, client, urgency)),
         2 => (0_usize..1_000).prop_map(Act::Leave),
         3 => Just(Act::Pop),
     ];
@@ -182,16 +224,17 @@ proptest! {
                 }
             }
             prop_assert_eq!(queue.len(), waiting.len());
+            prop_assert_eq!(queue.in_order().first().copied(), queue.next());
         }
-        while let Some(visit) = model.pop() {
-            prop_assert_eq!(queue.pop(), Some(visit));
-        }
+        let order = queue.in_order();
+        prop_assert_eq!(&order, &std::iter::from_fn(|| model.pop()).collect::<Vec<_>>());
+        prop_assert_eq!(order, drain(&mut queue));
         prop_assert_eq!(queue.pop(), None);
     }
 
-    /// `ahead` is what really goes first: exactly for a client with nothing waiting, never too few for any other.
+    /// `ahead` is what really goes first: exactly for an owner with nothing waiting, never too few for any other.
     #[test]
-    fn ahead_is_what_goes_first(acts in acts(), client in 0_u64..8, urgency in 0_u8..8) {
+    fn ahead_is_what_goes_first(acts in acts(), client in client(), urgency in 0_u8..8) {
         let mut queue = Queue::default();
         let mut number = 0;
         let mut waiting: Vec<(u32, u64)> = Vec::new();
@@ -208,7 +251,7 @@ proptest! {
                 }
             }
         }
-        let newly_come = !waiting.iter().any(|&(_, owner)| owner == client);
+        let newly_come = !waiting.iter().any(|&(_, other)| ClientId(other).owner() == ClientId(client).owner());
         let told = queue.ahead(Rank::Newcomer, ClientId(client), urgency);
         queue.join(number, Rank::Newcomer, ClientId(client), urgency);
         let real = drain(&mut queue).iter().position(|&visit| visit == number).unwrap();

@@ -7,10 +7,24 @@ use std::time::Duration;
 use super::signals::Signals;
 use super::time::Timestamp;
 
-/// Who asks, as a number: a keyed hash of the proxy user, the `Curtsy-Client` header or the peer address. The key keeps
-/// clients from choosing numbers that collide.
+/// The client of a request, as a number: a keyed hash of the proxy user or of the peer address. The key keeps clients
+/// from choosing numbers that collide. If an address gives itself a name, the lower half is the name's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientId(pub u64);
+
+impl ClientId {
+    /// A client of the same owner, with a name that proves nothing.
+    pub fn named(self, name: ClientId) -> Self {
+        ClientId(self.0 & !NAME | name.0 & NAME)
+    }
+
+    /// The user or address, which no client can choose. Two that share a number, one pair in four billions, share turns.
+    pub fn owner(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+const NAME: u64 = u32::MAX as u64;
 
 /// The origin a visit is for, as a number: a keyed hash of scheme, host and port. Failures are counted by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

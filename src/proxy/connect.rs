@@ -20,7 +20,7 @@ use super::job::Job;
 use super::label::Who;
 use super::near::Arrival;
 use super::robots::{About, Asking};
-use super::wish::Wish;
+use super::wish::{Peer, Wish};
 use super::{Settings, Worker, help, label, probe, tunnel, wish};
 use crate::gate::{Label, Permit, Place};
 use crate::metrics::{Handshake, Outcome};
@@ -109,12 +109,13 @@ pub(super) async fn open_in_turn(
     }
     let origin = Origin::of_tunnel(host.clone(), *port);
     let wish = Wish::of(&parts.headers, user.as_deref());
+    let peer = Peer::new(settings, client.id);
     let who = Who { name: wish.name(), address: client.peer.ip() };
     let job = Job::begin(&worker.shared, settings, who, host)?;
-    let terms = settings.terms().of(wish.client(&worker.shared.gate, client.id));
+    let terms = settings.terms().of(wish.client(&worker.shared.gate, peer));
     let lanes = worker.upstream.lanes(terms, settings.config.politeness.key, host).await?;
     let label = || label::of_tunnel(who, host, *port, &parts.headers);
-    let visit = wish.visit(&worker.shared.gate, &origin, &parts.uri, client.id);
+    let visit = wish.visit(&worker.shared.gate, &origin, &parts.uri, peer);
     let user_agent = parts.headers.get(USER_AGENT);
     let asking = Asking { worker, settings, origin: &origin, user_agent, about: About::Everything };
     let heard = asking.ask(&visit, label).await;

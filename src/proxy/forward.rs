@@ -19,7 +19,7 @@ use super::lesson::{self, Lesson};
 use super::robots::{About, Asking};
 use super::send::may_take_long;
 use super::send::{Errand, Sent};
-use super::wish::Wish;
+use super::wish::{Peer, Wish};
 use super::{Settings, Worker, account, headers, heavy, label, max_forwards, tunnel};
 use crate::config::ResponseHeaders;
 use crate::gate::Permit;
@@ -41,7 +41,7 @@ pub(super) async fn forward(
 ) -> Result<Response<Body>, Failure> {
     check(worker, &mut parts)?;
     let asking = in_flight.as_ref().expect("a request is in flight until it is answered");
-    let (peer, address) = (asking.peer(), asking.address());
+    let (peer, address) = (Peer::new(settings, asking.peer()), asking.address());
     if let Some(response) = max_forwards::answer(&mut parts)? {
         answered(in_flight, response.status().as_u16(), Outcome::Rejected);
         return Ok(response);

@@ -120,7 +120,8 @@ pub(super) fn count(
     user: Option<&str>,
 ) -> Result<(), Refusal> {
     let Some(quotas) = &settings.quotas else { return Ok(()) };
-    let client = wish::client(&worker.shared.gate, &parts.headers, user, client.id);
+    let peer = wish::Peer::new(settings, client.id);
+    let client = wish::client(&worker.shared.gate, &parts.headers, user, peer);
     quotas.take(client).map_err(Refusal::Quota)
 }
 

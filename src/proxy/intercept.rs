@@ -67,7 +67,8 @@ pub(super) async fn begin(
 ) -> Result<Response<Body>, Failure> {
     let origin = Origin { scheme: Scheme::Https, host: wanted.host.clone(), port: wanted.port };
     if !help::is_meant(&origin.host) && !probe::is_meant(&origin.host) {
-        let client = wish::client(&worker.shared.gate, &wanted.parts.headers, wanted.user.as_deref(), wanted.client.id);
+        let peer = wish::Peer::new(settings, wanted.client.id);
+        let client = wish::client(&worker.shared.gate, &wanted.parts.headers, wanted.user.as_deref(), peer);
         worker.upstream.vet(settings.terms().of(client), &origin).await?;
     }
     if let Some(in_flight) = in_flight.take() {

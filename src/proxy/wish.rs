@@ -9,14 +9,37 @@ use std::time::Duration;
 use fnv::FnvHasher;
 use http::{HeaderMap, HeaderValue, Uri};
 
+use super::Settings;
 use crate::gate::Gate;
 use crate::politeness::Origin;
 use crate::politeness::visit::{ClientId, USUAL_URGENCY, Visit};
 
-/// Who asks: the user, else the name that the client gives itself, else its address. As in [`Wish`], for those who want
-/// to know nothing else.
-pub(super) fn client(gate: &Gate, headers: &HeaderMap, user: Option<&str>, peer: ClientId) -> ClientId {
-    user.or_else(|| name(headers)).map_or(peer, |name| gate.client(name))
+/// The client as a number, as in [`Wish`], for callers that need nothing else.
+pub(super) fn client(gate: &Gate, headers: &HeaderMap, user: Option<&str>, peer: Peer) -> ClientId {
+    peer.named(gate, user.or_else(|| name(headers)))
+}
+
+/// The other end of the connection, and what a name says there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    /// By its address.
+    pub(super) id: ClientId,
+    /// Whether users log in. If not, a name only tells the clients of one address apart.
+    pub(super) logs_in: bool,
+}
+
+impl Peer {
+    pub(super) fn new(settings: &Settings, id: ClientId) -> Self {
+        Peer { id, logs_in: settings.users.is_some() }
+    }
+
+    fn named(self, gate: &Gate, name: Option<&str>) -> ClientId {
+        match name.map(|name| gate.client(name)) {
+            None => self.id,
+            Some(user) if self.logs_in => user,
+            Some(name) => self.id.named(name),
+        }
+    }
 }
 
 /// The name that the client gives itself.
@@ -63,15 +86,15 @@ impl<'a> Wish<'a> {
     }
 
     /// The client as a number.
-    pub(super) fn client(&self, gate: &Gate, peer: ClientId) -> ClientId {
-        self.client.map_or(peer, |name| gate.client(name))
+    pub(super) fn client(&self, gate: &Gate, peer: Peer) -> ClientId {
+        peer.named(gate, self.client)
     }
 
-    pub(super) fn visit(&self, gate: &Gate, origin: &Origin, uri: &Uri, peer: ClientId) -> Visit {
+    pub(super) fn visit(&self, gate: &Gate, origin: &Origin, uri: &Uri, peer: Peer) -> Visit {
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         Visit {
             origin: gate.origin(origin),
-            peer,
+            peer: peer.id,
             urgency: self.own_urgency.or(self.urgency).unwrap_or(USUAL_URGENCY),
             max_wait: self.max_wait,
             ..Visit::new(self.client(gate, peer), digest(path))
@@ -148,7 +171,7 @@ mod tests {
         let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
         let bounds = Bounds { most: 1, idle: Duration::ZERO };
         let gate = Gate::new(PolicyBook::default(), bounds, 1, memories, Arc::default());
-        let peer = gate.client("peer");
+        let id = gate.client("peer");
         for (user, fields) in [
             (None, &[][..]),
             (None, &[("curtsy-client", "")]),
@@ -162,8 +185,12 @@ mod tests {
             }
             let (parts, ()) = request.into_parts();
             let origin = Origin::of_tunnel(HostKey::parse("a.test").unwrap(), 80);
-            let in_lane = Wish::of(&parts.headers, user).visit(&gate, &origin, &parts.uri, peer).client;
-            assert_eq!(client(&gate, &parts.headers, user, peer), in_lane, "{user:?} {fields:?}");
+            for logs_in in [false, true] {
+                let peer = Peer { id, logs_in };
+                let in_lane = Wish::of(&parts.headers, user).visit(&gate, &origin, &parts.uri, peer).client;
+                assert_eq!(client(&gate, &parts.headers, user, peer), in_lane, "{user:?} {fields:?}");
+                assert!(logs_in || in_lane.owner() == id.owner(), "a name takes no turns of its own: {fields:?}");
+            }
         }
     }
 

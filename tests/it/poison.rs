@@ -1,11 +1,12 @@
 //! What one client does must not spoil a host for the others.
 
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use curtsy::config::{Config, Mode};
 
-use crate::support::{Client, Curtsy, HELLO, Hole, Message, Origin, Stopwatch, ms};
+use crate::support::{Client, Curtsy, HELLO, Hole, Message, Origin, Stopwatch, ms, soon};
 
 /// A client at an address of its own; the tests' usual client is at 127.0.0.1.
 const MALLORY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
@@ -149,4 +150,35 @@ fn a_client_that_every_host_refuses_is_stopped_everywhere() {
     assert_eq!(ask(good.url("/")).status(), 200);
     assert!(hosts.iter().all(|host| ask(host.url("/")).status() == 403), "the row began anew");
     assert_eq!(ask(good.url("/")).refusal(), "job-stopped");
+}
+
+/// X65: an address has one share of the line, however many names it gives itself; names share it.
+#[test]
+fn sixty_names_of_one_address_take_one_share_of_the_line() {
+    static OPEN: AtomicBool = AtomicBool::new(false);
+    let origin = Origin::scripted(|visitor| {
+        while visitor.request().is_some() {
+            assert!(soon(|| OPEN.load(Relaxed)));
+            visitor.send(HELLO);
+        }
+    });
+    let curtsy = paced(|config| {
+        config.politeness.concurrency = 1;
+        config.politeness.delay = ms(10);
+    });
+    let send = |source, name: &str, path| {
+        let mut client = Client::connect_from(source, curtsy.address());
+        client.send_head(&[&origin.get(path), "Host: x", &format!("Curtsy-Client: {name}")]);
+        client
+    };
+    let _first = send(MALLORY, "first", "/first");
+    origin.request();
+    let _crowd: Vec<Client> = (0..60).map(|number| send(MALLORY, &format!("name-{number}"), "/crowd")).collect();
+    assert!(soon(|| curtsy.metric("curtsy_queued_requests") == 60));
+    let mut alice = send(Ipv4Addr::LOCALHOST, "alice", "/alice");
+    assert!(soon(|| curtsy.metric("curtsy_queued_requests") == 61));
+    OPEN.store(true, Relaxed);
+    assert_eq!(alice.response().status(), 200);
+    let turn = origin.requests(2).iter().position(|request| request.line().contains("/alice")).unwrap();
+    assert!(turn <= 3, "alice was served after {turn} others");
 }

@@ -1,6 +1,7 @@
-//! The lines of a crowd: a ring of clients, each with its own visits in order, behind two lines of those who go first.
+//! The lines of a crowd: a ring of owners, each with a ring of its clients, each of these with its own visits in order.
+//! Two lines stand before the ring: the retries and the returning.
 //!
-//! Linked through small numbers in three vectors: no allocation per visit, and leaving from anywhere takes a few steps.
+//! Linked through small numbers in vectors: no allocation per visit, and leaving from anywhere takes a few steps.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,13 +13,16 @@ use crate::politeness::visit::ClientId;
 pub(super) struct Crowd {
     /// By the visit's number: where it stands in its line.
     links: Vec<Link>,
-    /// The first two are the retries and the returning; the rest belong to clients and stand in a ring.
+    /// The first two are the retries and the returning; the rest belong to clients and stand in the ring of their owner.
     lines: Vec<Line>,
     spare_lines: Vec<u32>,
     line_of: HashMap<ClientId, u32, BuildHasherDefault<Mix>>,
-    /// The line in the ring that is served next.
-    next_line: u32,
-    /// How many clients' lines are longer than this index. The sum up to `n` is the number of visits that n rounds take.
+    owners: Vec<Owner>,
+    spare_owners: Vec<u32>,
+    owner_of: HashMap<u32, u32, BuildHasherDefault<Mix>>,
+    /// The owner that is served next.
+    next_owner: u32,
+    /// How many owners have more visits than this index. The sum up to `n` is the number of visits that n rounds take.
     longer: Vec<u32>,
     len: usize,
 }
@@ -37,15 +41,36 @@ struct Line {
     first: u32,
     last: u32,
     len: u32,
-    ring_before: u32,
-    ring_after: u32,
+    /// The index of its owner.
+    owner: u32,
+    ring: Neighbours,
+}
+
+/// The clients of one user or address.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    id: u32,
+    /// Its client that is served next.
+    next_line: u32,
+    /// Its clients' visits.
+    len: u32,
+    ring: Neighbours,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Neighbours {
+    before: u32,
+    after: u32,
 }
 
 const NONE: u32 = u32::MAX;
+/// Stands in no ring yet.
+const ALONE: Neighbours = Neighbours { before: NONE, after: NONE };
 const RETRIES: u32 = 0;
 const RETURNING: u32 = 1;
 /// Lines that stand before the ring.
 const FIXED: usize = 2;
+
 impl Crowd {
     pub(super) fn len(&self) -> usize {
         self.len
@@ -70,7 +95,7 @@ impl Crowd {
         let (_, before) = self.place(line, urgency);
         self.link(visit, before);
         if line >= FIXED as u32 {
-            self.count_longer(line);
+            self.count(self.lines[line as usize].owner);
         }
         self.len += 1;
     }
@@ -80,8 +105,10 @@ impl Crowd {
         let line = self.unlink(visit);
         self.len -= 1;
         if line >= FIXED as u32 {
-            let len = self.lines[line as usize].len;
-            self.longer[len as usize] -= 1;
+            let Line { len, owner, .. } = self.lines[line as usize];
+            let owned = &mut self.owners[owner as usize].len;
+            *owned -= 1;
+            self.longer[*owned as usize] -= 1;
             if len == 0 {
                 self.drop_line(line);
             }
@@ -96,15 +123,17 @@ impl Crowd {
         } else if returning != NONE {
             returning
         } else {
-            self.lines[self.next_line as usize].first
+            self.lines[self.owners[self.next_owner as usize].next_line as usize].first
         }
     }
 
-    /// `visit` must be the first of its line. Lines of the ring that were passed over wait for the next round.
+    /// `visit` must be the first of its line. Owners and clients that were passed over wait for the next round.
     pub(super) fn take(&mut self, visit: u32) {
         let line = self.links[visit as usize].line;
         if line >= FIXED as u32 {
-            self.next_line = self.lines[line as usize].ring_after;
+            let Line { owner, ring, .. } = self.lines[line as usize];
+            self.owners[owner as usize].next_line = ring.after;
+            self.next_owner = self.owners[owner as usize].ring.after;
         }
         self.leave(visit);
     }
@@ -114,7 +143,7 @@ impl Crowd {
         fixed
             .into_iter()
             .find(|&first| first != NONE && wanted(first, false))
-            .or_else(|| self.ring().map(|line| self.lines[line as usize].first).find(|&first| wanted(first, true)))
+            .or_else(|| self.ring().flat_map(|owner| self.clients_of(owner)).find(|&first| wanted(first, true)))
     }
 
     pub(super) fn clients(&self) -> usize {
@@ -127,17 +156,28 @@ impl Crowd {
             std::iter::successors(Some(self.lines[line as usize].first).filter(|&first| first != NONE), after)
         };
         let mut order: Vec<u32> = line(RETRIES).chain(line(RETURNING)).collect();
-        let mut ring: Vec<_> = self.ring().map(line).collect();
-        while order.len() < self.len {
-            order.extend(ring.iter_mut().filter_map(Iterator::next));
-        }
+        let of_owner = |owner: u32| in_turn(self.lines_of(owner).map(line).collect()).into_iter();
+        order.extend(in_turn(self.ring().map(of_owner).collect()));
         order
     }
 
-    /// The lines of the ring, the next one first.
+    /// The owners, the next one first.
     fn ring(&self) -> impl Iterator<Item = u32> {
-        let after = |line: &u32| Some(self.lines[*line as usize].ring_after).filter(|&line| line != self.next_line);
-        std::iter::successors((!self.line_of.is_empty()).then_some(self.next_line), after)
+        let after =
+            |owner: &u32| Some(self.owners[*owner as usize].ring.after).filter(|&after| after != self.next_owner);
+        std::iter::successors((!self.owner_of.is_empty()).then_some(self.next_owner), after)
+    }
+
+    /// The lines of an owner's clients, the next one first.
+    fn lines_of(&self, owner: u32) -> impl Iterator<Item = u32> {
+        let next = self.owners[owner as usize].next_line;
+        let after = move |line: &u32| Some(self.lines[*line as usize].ring.after).filter(|&after| after != next);
+        std::iter::successors(Some(next), after)
+    }
+
+    /// The first visits of an owner's clients.
+    fn clients_of(&self, owner: u32) -> impl Iterator<Item = u32> {
+        self.lines_of(owner).map(|line| self.lines[line as usize].first)
     }
 
     pub(super) fn ahead(&self, rank: Rank, client: ClientId, urgency: u8) -> usize {
@@ -150,16 +190,14 @@ impl Crowd {
     }
 
     fn ahead_in_ring(&self, client: ClientId, urgency: u8) -> usize {
-        let (own, behind) = match self.line_of.get(&client) {
-            Some(&line) => {
-                let (own, _) = self.place(line, urgency);
-                (own, self.lines[line as usize].len as usize - own)
-            }
-            None => (0, 0),
-        };
-        let rounds: u32 = self.longer[..self.longer.len().min(own + 1)].iter().sum();
-        // In the round in which it is served itself, its own line must not be counted.
-        rounds as usize - usize::from(behind > 0)
+        let Some(&owner) = self.owner_of.get(&client.owner()) else { return self.owner_of.len() };
+        let line = self.line_of.get(&client).copied();
+        let own = line.map_or(0, |line| self.place(line, urgency).0);
+        let others = self.lines_of(owner).filter(|&other| Some(other) != line);
+        let owned = own + others.map(|other| (self.lines[other as usize].len as usize).min(own + 1)).sum::<usize>();
+        let rounds: u32 = self.longer[..self.longer.len().min(owned + 1)].iter().sum();
+        // In the round in which it is served itself, its own owner must not be counted.
+        rounds as usize - usize::from(self.owners[owner as usize].len as usize > owned)
     }
 
     /// Where a visit of this urgency belongs in a line: how many stand before it, and the last of them.
@@ -214,8 +252,10 @@ impl Crowd {
         number
     }
 
-    fn count_longer(&mut self, line: u32) {
-        let index = self.lines[line as usize].len as usize - 1;
+    fn count(&mut self, owner: u32) {
+        let owner = &mut self.owners[owner as usize];
+        owner.len += 1;
+        let index = owner.len as usize - 1;
         if self.longer.len() <= index {
             self.longer.resize(index + 1, 0);
         }
@@ -226,51 +266,114 @@ impl Crowd {
         if let Some(&line) = self.line_of.get(&client) {
             return line;
         }
-        let number = match self.spare_lines.pop() {
-            Some(number) => {
-                self.lines[number as usize] = Line::of(client);
-                number
-            }
-            None => {
-                self.lines.push(Line::of(client));
-                self.lines.len() as u32 - 1
-            }
-        };
-        self.enter_ring(number);
+        let owner = self.owner(client.owner());
+        let number = put(&mut self.lines, &mut self.spare_lines, Line { owner, ..Line::of(client) });
+        let Owner { next_line, .. } = self.owners[owner as usize];
+        self.lines.enter_ring(number, next_line);
+        if next_line == NONE {
+            self.owners[owner as usize].next_line = number;
+        }
         self.line_of.insert(client, number);
         number
     }
 
-    /// A new line is served after every other one: just before the next.
-    fn enter_ring(&mut self, number: u32) {
-        if self.line_of.is_empty() {
-            (self.lines[number as usize].ring_before, self.lines[number as usize].ring_after) = (number, number);
-            self.next_line = number;
-            return;
+    fn owner(&mut self, id: u32) -> u32 {
+        if let Some(&owner) = self.owner_of.get(&id) {
+            return owner;
         }
-        let after = self.next_line;
-        let before = self.lines[after as usize].ring_before;
-        self.lines[before as usize].ring_after = number;
-        self.lines[after as usize].ring_before = number;
-        (self.lines[number as usize].ring_before, self.lines[number as usize].ring_after) = (before, after);
+        let owner = Owner { id, next_line: NONE, len: 0, ring: ALONE };
+        let number = put(&mut self.owners, &mut self.spare_owners, owner);
+        if self.owner_of.is_empty() {
+            self.next_owner = NONE;
+        }
+        self.owners.enter_ring(number, self.next_owner);
+        if self.next_owner == NONE {
+            self.next_owner = number;
+        }
+        self.owner_of.insert(id, number);
+        number
     }
 
     fn drop_line(&mut self, number: u32) {
-        let Line { client, ring_before, ring_after, .. } = self.lines[number as usize];
-        self.lines[ring_before as usize].ring_after = ring_after;
-        self.lines[ring_after as usize].ring_before = ring_before;
-        if self.next_line == number {
-            self.next_line = ring_after;
-        }
+        let Line { client, owner: owner_number, ring, .. } = self.lines[number as usize];
+        self.lines.leave_ring(ring);
         self.line_of.remove(&client);
         self.spare_lines.push(number);
+        let owner = &mut self.owners[owner_number as usize];
+        if owner.next_line == number {
+            owner.next_line = ring.after;
+        }
+        if owner.len > 0 {
+            return;
+        }
+        let Owner { id, ring, .. } = *owner;
+        self.owners.leave_ring(ring);
+        if self.next_owner == owner_number {
+            self.next_owner = ring.after;
+        }
+        self.owner_of.remove(&id);
+        self.spare_owners.push(owner_number);
     }
 }
 
 impl Line {
     fn of(client: ClientId) -> Self {
-        Line { client, first: NONE, last: NONE, len: 0, ring_before: NONE, ring_after: NONE }
+        Line { client, first: NONE, last: NONE, len: 0, owner: NONE, ring: ALONE }
     }
+}
+
+/// Things that stand in rings.
+trait InRing {
+    fn ring_of(&mut self, number: u32) -> &mut Neighbours;
+
+    /// A new one is served after every other one: just before the next. The first of a ring has no next.
+    fn enter_ring(&mut self, number: u32, next: u32) {
+        if next == NONE {
+            *self.ring_of(number) = Neighbours { before: number, after: number };
+            return;
+        }
+        let before = self.ring_of(next).before;
+        self.ring_of(before).after = number;
+        self.ring_of(next).before = number;
+        *self.ring_of(number) = Neighbours { before, after: next };
+    }
+
+    /// Joins the neighbours of the one that leaves.
+    fn leave_ring(&mut self, Neighbours { before, after }: Neighbours) {
+        self.ring_of(before).after = after;
+        self.ring_of(after).before = before;
+    }
+}
+
+impl InRing for Vec<Line> {
+    fn ring_of(&mut self, number: u32) -> &mut Neighbours {
+        &mut self[number as usize].ring
+    }
+}
+
+impl InRing for Vec<Owner> {
+    fn ring_of(&mut self, number: u32) -> &mut Neighbours {
+        &mut self[number as usize].ring
+    }
+}
+
+/// Puts a thing where there is room, and returns its number.
+fn put<T>(all: &mut Vec<T>, spare: &mut Vec<u32>, thing: T) -> u32 {
+    let number = spare.pop().unwrap_or(all.len() as u32);
+    match all.get_mut(number as usize) {
+        Some(old) => *old = thing,
+        None => all.push(thing),
+    }
+    number
+}
+
+/// One of each in turn, until all are empty.
+fn in_turn(mut lines: Vec<impl Iterator<Item = u32>>) -> Vec<u32> {
+    let mut order = Vec::new();
+    while !lines.is_empty() {
+        lines.retain_mut(|line| line.next().map(|visit| order.push(visit)).is_some());
+    }
+    order
 }
 
 /// Client numbers are keyed hashes already: one multiplication spreads them over the table.
@@ -282,6 +385,10 @@ impl Hasher for Mix {
         for &byte in bytes {
             self.write_u64(u64::from(byte));
         }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(u64::from(number));
     }
 
     fn write_u64(&mut self, number: u64) {

@@ -228,7 +228,8 @@ impl World {
         self.hosts[host].oracle.concurrency().div_ceil(clients.len().max(1))
     }
 
-    /// While a client waits and has less than its share of the places, no other is called twice.
+    /// While a client waits and has less than its share of the places, no other client of its owner is called twice, and
+    /// no other owner.
     fn check_fairness(&mut self, host: usize, called: ClientId) -> Result<(), Broken> {
         let share = self.share(host);
         let has_less = |client: u64| self.holds(host, ClientId(client)).1 < share;
@@ -239,14 +240,19 @@ impl World {
         let is_shared = self.hosts[host].oracle.concurrency() > 1 && self.enforced(host);
         let all_full = self.long(host) >= self.hosts[host].oracle.concurrency();
         waiting.retain(|&client| !is_shared || (has_less(client) && !all_full));
+        let mut rivals: Vec<(u64, u64)> = waiting.iter().map(|&client| rivals(ClientId(client), called)).collect();
+        rivals.sort_unstable();
+        rivals.dedup();
+        let owners = waiting.iter().map(|&client| owner(ClientId(client)));
+        let waiting: Vec<u64> = owners.chain(waiting.iter().copied()).collect();
         let overtaken = &mut self.hosts[host].overtaken;
         // A client that was passed over because it has its share waits for the next round.
-        overtaken.retain(|&(client, _), _| client != called.0 && waiting.binary_search(&client).is_ok());
-        for client in waiting.into_iter().filter(|&client| client != called.0) {
-            let times = overtaken.entry((client, called.0)).or_insert(0);
+        overtaken.retain(|&(one, _), _| one != called.0 && one != owner(called) && waiting.contains(&one));
+        for (one, other) in rivals.into_iter().filter(|(one, other)| one != other) {
+            let times = overtaken.entry((one, other)).or_insert(0);
             *times += 1;
             if *times > 1 {
-                return broken(Promise::Order, format!("client {} was called {times} times before {client}", called.0));
+                return broken(Promise::Order, format!("{other:#x} was called {times} times before {one:#x}"));
             }
         }
         Ok(())
@@ -255,9 +261,11 @@ impl World {
     /// A client with nobody waiting starts afresh.
     pub(super) fn line_may_be_over(&mut self, host: usize, client: ClientId) {
         let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
-        if !newcomers.into_iter().any(|guest| guest.visit.client == client) {
-            self.hosts[host].overtaken.retain(|&(waiting, _), _| waiting != client.0);
+        let mut left: Vec<u64> = vec![client.0, owner(client)];
+        for guest in newcomers {
+            left.retain(|&one| one != guest.visit.client.0 && one != owner(guest.visit.client));
         }
+        self.hosts[host].overtaken.retain(|(waiting, _), _| !left.contains(waiting));
     }
 
     /// The lane says to wait: then nobody can start, and the alarm is not too late for anybody.
@@ -332,4 +340,14 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// An owner by a number that no client has.
+fn owner(client: ClientId) -> u64 {
+    u64::from(client.owner()) | 1 << 63
+}
+
+/// A waiting client against the one that is called: the clients if one owner has both, else their owners.
+fn rivals(waiting: ClientId, called: ClientId) -> (u64, u64) {
+    if waiting.owner() == called.owner() { (waiting.0, called.0) } else { (owner(waiting), owner(called)) }
 }

@@ -260,7 +260,9 @@ impl World {
             1 | 2 => Some(self.dice.up_to(Duration::from_secs(10))),
             _ => None,
         };
-        let client = ClientId(self.dice.below(6));
+        // Six clients: two names at each of three addresses.
+        let number = self.dice.below(6);
+        let client = ClientId((number / 2) << 32 | number);
         Visit {
             client,
             peer: client,

@@ -115,7 +115,8 @@ impl Desk {
             async move {
                 // Whoever wants to see the file is not helped by "unchanged".
                 let previous = previous.map(|record| record.without_validators());
-                let fetched = robots::fetch(&worker, &settings, &origin, &user_agent, previous.as_ref()).await?;
+                let (terms, previous) = (settings.terms(), previous.as_ref());
+                let fetched = robots::fetch(&worker, terms, &settings, &origin, &user_agent, previous).await?;
                 let record = fetched.record.clone();
                 *seen.lock() = Some(fetched);
                 Ok(record)

@@ -58,9 +58,7 @@ pub(super) async fn forward(
     let may_teach = lesson::may_come(&parts);
     let identity = settings.config.upstream.via.then_some(&worker.shared.identity);
     let (received, safe) = (parts.version, parts.method.is_safe());
-    let upgrade = headers::asks_for_websocket(&parts.method, received, &parts.headers)
-        .then(|| parts.extensions.remove::<OnUpgrade>())
-        .flatten();
+    let upgrade = take_upgrade(&mut parts);
     let keep_body = safe && upgrade.is_none() && !parts.headers.contains_key(EXPECT);
     headers::outgoing(&mut parts.headers, origin, &parts.uri, upgrade.is_some(), identity, received);
     parts.version = Version::HTTP_11;
@@ -81,10 +79,7 @@ pub(super) async fn forward(
     let sent = errand.send(message).await.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     let Sent { answer, permit, took, attempts } = sent;
 
-    let (status, version) = match &answer {
-        Answer::Response(response) => (response.status(), response.version()),
-        Answer::Switched(response, ..) => (response.status(), response.version()),
-    };
+    let (status, version) = status_line(&answer);
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
         // Passed on, it would make the client show its curtsy password to somebody else.
         return Err(UpstreamError::Parent(status.as_u16()).into());
@@ -110,6 +105,19 @@ pub(super) async fn forward(
             Ok(tunnel::switch(worker, settings, response, stream, early, upgrade, in_flight.take()))
         }
         (Answer::Switched(..), _) => Err(UpstreamError::Upgrade.into()),
+    }
+}
+
+/// The client's side of the connection, if it asks for a WebSocket.
+fn take_upgrade(parts: &mut Parts) -> Option<OnUpgrade> {
+    let is_asked = headers::asks_for_websocket(&parts.method, parts.version, &parts.headers);
+    is_asked.then(|| parts.extensions.remove::<OnUpgrade>()).flatten()
+}
+
+fn status_line(answer: &Answer) -> (StatusCode, Version) {
+    match answer {
+        Answer::Response(response) => (response.status(), response.version()),
+        Answer::Switched(response, ..) => (response.status(), response.version()),
     }
 }
 

@@ -20,11 +20,11 @@ use crate::gate::Label;
 use crate::politeness::policy::{self, Policy};
 use crate::politeness::robots::reply::{Record, Says, TroubleKind};
 use crate::politeness::robots::{Agents, Choice, Rule, Rules};
-use crate::politeness::visit::{self, Purpose, Visit};
+use crate::politeness::visit::{self, ClientId, Purpose, Visit};
 use crate::politeness::{HostKey, Origin, Scheme};
 use crate::robots::fetch::{self, Leave, Seen, Way};
 use crate::robots::{NoVerdict, Unknown};
-use crate::upstream::UpstreamError;
+use crate::upstream::{Terms, UpstreamError};
 
 /// What a request that may go on has to know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub(super) struct Asking<'a> {
     pub(super) about: About<'a>,
 }
 
-impl Asking<'_> {
+impl<'a> Asking<'a> {
     /// Asks; if the file must be fetched first, the request waits for it as `visit`, known to people by `label`.
     pub(super) async fn ask(self, visit: &Visit, label: impl FnOnce() -> Label) -> Result<Heard, Failure> {
         let Asking { worker, settings, origin, user_agent, about } = self;
@@ -115,7 +115,7 @@ impl Asking<'_> {
             return Ok(Heard::default());
         }
         let robots = &worker.shared.robots;
-        if let Some((says, is_new)) = robots.at_hand(origin, fetching(worker, settings, origin, user_agent)) {
+        if let Some((says, is_new)) = robots.at_hand(origin, self.fetching(visit.client)) {
             let heard = self.weigh(says, &policy).await?;
             return Ok(Heard { follows_fetch: is_new && !settings.config.robots.takes_turn, ..heard });
         }
@@ -130,12 +130,12 @@ impl Asking<'_> {
 
     /// Waits for the file, in the line of those that wait for the host.
     async fn wait(self, visit: &Visit, label: Label, policy: &Policy) -> Result<Heard, Failure> {
-        let Asking { worker, settings, origin, user_agent, .. } = self;
+        let Asking { worker, settings, origin, .. } = self;
         let key = settings.config.politeness.key;
-        let budget = worker.upstream.budget(settings.terms(), key, &origin.host).await?;
+        let budget = worker.upstream.budget(settings.terms().of(visit.client), key, &origin.host).await?;
         let place = worker.shared.gate.wait_for_robots(&budget, *visit, label)?;
         let (began, patience) = (clock::now(), policy.max_wait.min(visit.max_wait.unwrap_or(Duration::MAX)));
-        let fetch = fetching(worker, settings, origin, user_agent);
+        let fetch = self.fetching(visit.client);
         // The fetch takes its own time, as opening a connection does, and waits for its turn besides.
         let longest = patience.saturating_add(settings.config.robots.fetch_timeout);
         let says = timeout(longest, worker.shared.robots.find_out(origin, fetch)).await;
@@ -188,6 +188,19 @@ impl Asking<'_> {
         Ok(heard)
     }
 
+    /// The fetch for a request, with the client's share of name look-ups. Copies what it needs only if it runs.
+    fn fetching(self, client: ClientId) -> impl FnOnce(Option<Arc<Record>>) -> Fetching + 'a {
+        move |previous| {
+            let (worker, settings, origin) = (self.worker.clone(), self.settings.clone(), self.origin.clone());
+            let user_agent = self.user_agent.cloned().unwrap_or(HeaderValue::from_static(OWN_USER_AGENT));
+            Box::pin(async move {
+                let fetched =
+                    fetch(&worker, settings.terms().of(client), &settings, &origin, &user_agent, previous.as_deref());
+                fetched.await.map(|seen| seen.record)
+            })
+        }
+    }
+
     /// An unreachable robots.txt denies (RFC 9309, section 2.3.1.4) unless `on_unreachable = "allow"`.
     async fn not_known(self, unknown: Unknown, policy: &Policy) -> Result<Heard, Failure> {
         let Asking { worker, settings, origin, .. } = self;
@@ -221,22 +234,6 @@ fn forbidden(origin: &Origin, rules: &Rules, agents: &Agents, rule: Option<Rule<
     }
 }
 
-/// The fetch for a request. What it needs is copied only if it is needed.
-fn fetching<'a>(
-    worker: &'a Arc<Worker>,
-    settings: &'a Arc<Settings>,
-    origin: &'a Origin,
-    user_agent: Option<&'a HeaderValue>,
-) -> impl FnOnce(Option<Arc<Record>>) -> Fetching + 'a {
-    move |previous| {
-        let (worker, settings, origin) = (worker.clone(), settings.clone(), origin.clone());
-        let user_agent = user_agent.cloned().unwrap_or(HeaderValue::from_static(OWN_USER_AGENT));
-        Box::pin(async move {
-            fetch(&worker, &settings, &origin, &user_agent, previous.as_deref()).await.map(|seen| seen.record)
-        })
-    }
-}
-
 type Fetching = std::pin::Pin<Box<dyn Future<Output = Result<Record, visit::Refusal>> + Send>>;
 
 /// For clients that have no name.
@@ -244,6 +241,7 @@ pub(super) const OWN_USER_AGENT: &str = concat!("curtsy/", env!("CARGO_PKG_VERSI
 
 pub(super) async fn fetch(
     worker: &Worker,
+    terms: Terms<'_>,
     settings: &Settings,
     origin: &Origin,
     user_agent: &HeaderValue,
@@ -252,7 +250,7 @@ pub(super) async fn fetch(
     let (gate, config, key) = (&worker.shared.gate, &settings.config.robots, settings.config.politeness.key);
     let way = Way {
         upstream: &worker.upstream,
-        terms: settings.terms(),
+        terms,
         user_agent,
         timeout: config.fetch_timeout,
         cache_ttl: config.cache_ttl,

@@ -34,6 +34,11 @@ fn is_plain(path: &[u8]) -> bool {
 
 const ESCAPED_SLASH: &[u8] = b"%2F";
 
+/// How many slashes are written as an escape.
+pub(super) fn escaped_slashes(octets: &[u8]) -> usize {
+    memchr::memmem::find_iter(octets, ESCAPED_SLASH).count()
+}
+
 /// What a server does with a path besides removing dot segments.
 #[derive(Clone, Copy, Debug)]
 struct PathReader {

@@ -49,6 +49,18 @@ pub struct Rule<'r> {
     pattern: Pattern<'r>,
 }
 
+impl Rule<'_> {
+    /// Whether an Allow rule writes as many escaped slashes as this path, and the path is odd in no other way. Its site
+    /// then tells `%2F` from `/`, so the reading with plain slashes is not judged.
+    fn allows_spelling(&self, path: &[u8]) -> bool {
+        let slashes = readings::escaped_slashes(path);
+        self.allow
+            && slashes > 0
+            && readings::escaped_slashes(self.pattern.octets) == slashes
+            && readings::of(path).len() == 1
+    }
+}
+
 impl Rules {
     /// Any bytes are a robots.txt, if need be one without rules.
     pub fn parse(body: &[u8]) -> Rules {
@@ -78,7 +90,7 @@ impl Rules {
     fn judge(&self, agents: &Agents, path_and_query: &str, effort: &mut Effort) -> Result<Verdict<'_>, TooComplicated> {
         let path = canonical::target(path_and_query);
         let as_it_came = self.judge_reading(agents, &path, effort)?;
-        if !as_it_came.allowed {
+        if !as_it_came.allowed || as_it_came.rule.is_some_and(|rule| rule.allows_spelling(&path)) {
             return Ok(as_it_came);
         }
         for reading in readings::of(&path) {

@@ -26,6 +26,17 @@ fn verdict(body: &str, path: &str) -> String {
     verdict.rule.map_or(sign.to_owned(), |rule| format!("{sign} {} {rule}", rule.line))
 }
 
+/// A site that writes `%2F` into an Allow rule tells it from a slash; no other oddity of the path rides along.
+#[test]
+fn an_allow_rule_with_an_escaped_slash_is_taken_at_its_word() {
+    let rules = Rules::parse(b"User-agent: *\nAllow: /a%2fb\nDisallow: /\n");
+    let allowed = |path: &str| rules.verdict(&Agents::default(), path).allowed;
+    assert!(allowed("/a%2Fb.html"));
+    for path in ["/a/b.html", "/a%2Fb/../private", "/a%2Fb%2F..%2Fprivate", "/a%2Fb//x", "/a%2Fb;x"] {
+        assert!(!allowed(path), "{path}");
+    }
+}
+
 #[test]
 fn the_longest_rule_decides_and_is_named() {
     let body = "user-agent: *\ndisallow: /a\nallow: /a/b\ndisallow: /a/b/*.gif$\n";

@@ -127,7 +127,7 @@ fn the_second_address_of_a_name_has_its_own_lane() {
         let mut client = curtsy.client();
         let opened = client.ask(&[&format!("CONNECT {name}:{port} HTTP/1.1"), "Host: x"]);
         assert_eq!(opened.status(), 200, "{name}");
-        client.send_head(&["GET / HTTP/1.1", "Host: x"]);
+        client.send_head(&["GET / HTTP/1.1", &format!("Host: {name}:{port}")]);
         assert_eq!(client.response().text(), "hello");
     }
     let visits = street.at([127, 0, 0, 5]);

@@ -77,12 +77,12 @@ impl Place {
         let is_fetch = visit.purpose == Purpose::RobotsFetch;
         let (entered, account) = lane.look(|state| {
             state.used(now);
-            let before = state.lane.delays();
             let ahead = state.lane.queued();
             let entered = state.enter(visit, is_ready, now)?;
-            let (delays, mode) = (state.lane.delays(), state.lane.policy().mode);
-            if delays.robots != before.robots {
-                gate.tell_of_crawl_delay(lane.host(), &before, &delays);
+            let (delays, mode) = (state.lane.delays_for(visit.crawl_delay, now), state.lane.policy().mode);
+            if state.is_new_crawl_delay(visit.crawl_delay) {
+                let others = state.lane.delays_for(Duration::ZERO, now);
+                gate.tell_of_crawl_delay(lane.host(), &others, &delays);
             }
             if entered.told == Some(Told::Start) && !is_fetch {
                 gate.metrics.hosts.visit(&mut state.badge, lane.host(), Duration::ZERO);

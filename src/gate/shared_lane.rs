@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -35,6 +36,8 @@ pub(super) struct State {
     dormitory: Option<Box<Dormitory>>,
     /// How many visits had come when they were last counted.
     counted: u32,
+    /// The longest crawl delay that people were told of.
+    told_crawl_delay_ms: u32,
 }
 
 /// Visits that wait to be told something.
@@ -82,6 +85,7 @@ impl SharedLane {
                 alarm: None,
                 dormitory: None,
                 counted: 0,
+                told_crawl_delay_ms: 0,
             }),
         }
     }
@@ -114,6 +118,14 @@ impl SharedLane {
 impl State {
     pub(super) fn used(&mut self, now: Timestamp) {
         self.last_used = now;
+    }
+
+    /// Whether robots.txt asks a visit for more than any before it. Groups may take turns, so less again is no news.
+    pub(super) fn is_new_crawl_delay(&mut self, asked: Duration) -> bool {
+        let asked_ms = u32::try_from(asked.as_millis()).unwrap_or(u32::MAX);
+        let is_new = asked_ms > self.told_crawl_delay_ms;
+        self.told_crawl_delay_ms = self.told_crawl_delay_ms.max(asked_ms);
+        is_new
     }
 
     /// Visits that have come since this was last asked.

@@ -29,6 +29,7 @@
 //! a "yes" that took time, [`Lane::confirm`] says whether the turn still stands.
 
 mod admission;
+mod crawl_delay;
 mod drain;
 mod failing;
 mod free;
@@ -69,9 +70,6 @@ pub use self::steering::Forgotten;
 pub use self::steps::LEAD;
 pub use self::view::{Breaker, Condition, Held, Obstacle, View};
 
-/// Longer than a client with the longest usual delay pauses between two visits.
-const CRAWL_DELAY_LASTS: Duration = Duration::from_secs(600);
-
 /// Laid out in the order in which a visit to a free host needs it: with many hosts, most of what it touches comes from
 /// memory, one piece of 64 bytes at a time.
 #[derive(Debug)]
@@ -93,13 +91,13 @@ pub struct Lane {
     paused: bool,
     /// Requests that wait for robots.txt and join afterwards.
     robots_waits: u32,
+    /// Whether visits that wait may have different crawl delays.
+    mixed: bool,
     /// Something worth remembering is new.
     unsaved: bool,
     delays: Delays,
     /// Shared by all hosts that are treated alike.
     policy: Arc<Policy>,
-    /// When a visit last asked for the delay of robots.txt that counts.
-    crawl_delay_asked: Timestamp,
     /// When an answer last was a success.
     last_success: Timestamp,
     audit: Audit,
@@ -138,7 +136,7 @@ impl Lane {
             robots_waits: 0,
             asked_until: Timestamp::START,
             unsaved: false,
-            crawl_delay_asked: Timestamp::START,
+            mixed: false,
             last_success: Timestamp::START,
             steering: None,
             drain: None,
@@ -181,6 +179,7 @@ impl Lane {
             return true;
         }
         self.turns.give_back();
+        self.heed(ticket, now);
         let purpose = self.roll.get_mut(ticket).map_or(Purpose::Page, |entry| entry.purpose);
         if !self.paused && self.claim_for(purpose, now) {
             return true;
@@ -266,23 +265,11 @@ impl Lane {
         self.cast_shadow();
     }
 
-    /// What robots.txt asks for; zero if nothing.
+    /// What robots.txt asks of the visit that is next, or started last; zero if nothing.
     pub fn set_robots_delay(&mut self, delay: Duration, now: Timestamp) {
+        self.mixed |= self.queued() > 0;
         self.delays.robots = delay;
         self.respace(now);
-    }
-
-    /// Where robots.txt asks different clients for different delays the largest counts for all, until no client that it
-    /// asks so much of has come for a while.
-    fn heed_robots(&mut self, asked: Duration, now: Timestamp) {
-        if asked >= self.delays.robots {
-            self.crawl_delay_asked = now;
-        } else if now.since(self.crawl_delay_asked) < CRAWL_DELAY_LASTS {
-            return;
-        }
-        if asked != self.delays.robots {
-            self.set_robots_delay(asked, now);
-        }
     }
 
     /// What the host taught us, as if it had; zero if nothing.
@@ -384,23 +371,27 @@ impl Lane {
     }
 
     fn respace(&mut self, now: Timestamp) {
-        self.apply_lessons(now);
-        let calm = self.delays.only_configured();
-        let spacing = Spacing {
-            delay: self.delays.effective(),
-            burst: if calm { self.policy.burst } else { 1 },
-            jitter: self.policy.jitter,
-        };
+        let before = self.turns.spacing().delay;
+        self.change_spacing(now);
         let lasting_delay = Delays { response: Duration::ZERO, ..self.delays }.effective();
-        let is_slower = lasting_delay > self.turns.spacing().delay;
-        self.turns.change(spacing, now);
-        if is_slower {
+        if lasting_delay > before {
             self.give_up_on_the_late(now);
         }
+        self.refuse_late(now);
+    }
+
+    fn change_spacing(&mut self, now: Timestamp) {
+        self.apply_lessons(now);
+        let spacing = self.spacing(&self.delays);
+        self.turns.change(spacing, now);
         if let Some(shadow) = &mut self.shadow {
             shadow.turns.change(spacing, now);
         }
-        self.refuse_late(now);
+    }
+
+    fn spacing(&self, delays: &Delays) -> Spacing {
+        let burst = if delays.only_configured() { self.policy.burst } else { 1 };
+        Spacing { delay: delays.effective(), burst, jitter: self.policy.jitter }
     }
 
     fn cast_shadow(&mut self) {

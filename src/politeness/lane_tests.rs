@@ -410,9 +410,10 @@ fn who_has_waited_long_enough_is_answered() {
 #[test]
 fn robots_and_what_was_learned_lengthen_the_delay_and_end_the_burst() {
     let mut lane = Lane::new(Policy { burst: 3, ..Policy::default() }, 1);
-    lane.set_robots_delay(ms(5_000), at(0));
     let arrivals: Vec<(u64, Visit)> = (0..3).map(|n| (0, visit(n, n))).collect();
-    assert_eq!(starts(&mut lane, &arrivals), [0, 5_000, 10_000]);
+    let asked: Vec<(u64, Visit)> =
+        arrivals.iter().map(|&(at, visit)| (at, Visit { crawl_delay: ms(5_000), ..visit })).collect();
+    assert_eq!(starts(&mut lane, &asked), [0, 5_000, 10_000]);
     lane.set_robots_delay(ms(100), at(20_000));
     lane.set_learned_delay(ms(2_000), at(20_000));
     assert_eq!(lane.delays().effective(), ms(2_000));
@@ -520,23 +521,4 @@ fn an_old_ticket_changes_nothing() {
     assert_eq!(lane.sent(old, at(1)), None);
     assert!(lane.confirm(old, at(1)));
     assert_eq!(started(&mut lane, 2), Some(new));
-}
-
-/// Two clients of which robots.txt asks different delays are paced as the slower one, until that one is gone.
-#[test]
-fn the_largest_crawl_delay_counts_while_somebody_is_asked_for_it() {
-    let mut lane = Lane::new(Policy::default(), 1);
-    let come = |lane: &mut Lane, crawl_delay, time| {
-        let joined = lane.join(Visit { crawl_delay, ..visit(1, 1) }, time).unwrap();
-        lane.leave(joined.ticket, time);
-        lane.delays().robots
-    };
-    assert_eq!(come(&mut lane, ms(5_000), at(0)), ms(5_000));
-    assert_eq!(come(&mut lane, ms(0), at(1_000)), ms(5_000));
-    assert_eq!(come(&mut lane, ms(9_000), at(2_000)), ms(9_000));
-    assert_eq!(come(&mut lane, ms(5_000), at(601_000)), ms(9_000));
-    assert_eq!(come(&mut lane, ms(9_000), at(602_000)), ms(9_000));
-    assert_eq!(come(&mut lane, ms(5_000), at(1_201_000)), ms(9_000));
-    assert_eq!(come(&mut lane, ms(5_000), at(1_202_000)), ms(5_000));
-    assert_eq!(come(&mut lane, ms(0), at(1_900_000)), ms(0));
 }

@@ -128,6 +128,15 @@ impl Queue {
         }
     }
 
+    /// Calls `see` for each visit that [`Queue::ahead`] counts, in no order. Walks over all of them.
+    pub fn each_ahead(&self, rank: Rank, client: ClientId, urgency: u8, mut see: impl FnMut(u32)) {
+        match (&self.crowd, &self.alone) {
+            (Some(crowd), _) => crowd.each_ahead(rank, client, urgency, see),
+            (None, Some(alone)) if alone.goes_before(rank, client, urgency) => see(alone.visit),
+            _ => {}
+        }
+    }
+
     fn disperse(&mut self) {
         if self.crowd.as_ref().is_some_and(|crowd| crowd.len() == 0) {
             self.crowd = None;

@@ -16,6 +16,8 @@ use super::visit::{ClientId, OriginId, Purpose, Ticket};
 pub(super) struct Entry {
     pub(super) client: ClientId,
     pub(super) origin: OriginId,
+    /// What robots.txt asks of it, in whole milliseconds.
+    pub(super) crawl_delay_ms: u32,
     pub(super) url: u64,
     pub(super) urgency: u8,
     pub(super) retry: bool,
@@ -31,6 +33,12 @@ pub(super) struct Entry {
     pub(super) deadline: Timestamp,
     /// Of a visit that was sent, if its host had taught anything by then.
     pub(super) epoch: Option<Epoch>,
+}
+
+impl Entry {
+    pub(super) fn crawl_delay(&self) -> Duration {
+        Duration::from_millis(self.crawl_delay_ms.into())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +86,7 @@ impl Entry {
 }
 
 impl Phase {
-    fn waits_for_the_host(self) -> bool {
+    pub(super) fn waits_for_the_host(self) -> bool {
         matches!(self, Phase::Waiting | Phase::Ready)
     }
 
@@ -200,6 +208,8 @@ impl Roll {
     /// stopped, so that refusing a crowd looks at each visit once.
     pub(super) fn hopeless(&mut self, start: Timestamp) -> Option<Ticket> {
         if self.first_deadline >= start {
+            // A search that was under way for a later start is not gone on with.
+            self.start_search();
             return None;
         }
         while let Some(slot) = self.slots.get(self.searched) {
@@ -247,6 +257,7 @@ mod tests {
         Entry {
             client: ClientId(1),
             origin: OriginId::default(),
+            crawl_delay_ms: 0,
             url: 1,
             urgency: 3,
             retry: false,
@@ -305,5 +316,16 @@ mod tests {
         roll.enter(entry(12, Phase::Ready));
         assert_eq!(hopeless(&mut roll, 13), [12]);
         assert_eq!(hopeless(&mut roll, 99), [50, 30]);
+    }
+
+    /// The next visit may be spaced otherwise than the one before it, so the start may move earlier between two calls.
+    #[test]
+    fn a_search_that_was_under_way_is_not_gone_on_with_for_an_earlier_start() {
+        let mut roll = Roll::new();
+        let tickets = [50, 10, 30].map(|deadline| roll.enter(entry(deadline, Phase::Waiting)));
+        let at = Timestamp::from_millis;
+        assert_eq!(roll.hopeless(at(20)), Some(tickets[1]));
+        assert_eq!(roll.hopeless(at(5)), None);
+        assert_eq!(roll.hopeless(at(60)), Some(tickets[0]), "it was passed in the search before");
     }
 }

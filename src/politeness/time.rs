@@ -62,6 +62,11 @@ pub(super) fn whole_micros(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000).saturating_add(fraction)
 }
 
+/// The duration in milliseconds, rounded up. What is longer than 49 days stays at that.
+pub(super) fn whole_millis(duration: Duration) -> u32 {
+    u32::try_from(whole_micros(duration).div_ceil(1_000)).unwrap_or(u32::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -56,7 +56,7 @@ pub struct Memory {
 }
 
 /// In the order in which a claim needs it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Turns {
     spacing: Spacing,
@@ -313,16 +313,13 @@ impl Turns {
 
     fn check(&self, now: Timestamp) -> Result<(), NotYet> {
         let unpaced = self.spacing.delay.is_zero();
-        if !unpaced && self.unsent >= self.spacing.burst.max(1) {
+        // A turn that was claimed without a burst keeps its distance from the one before: nothing may come between.
+        let alone = self.unsent > 0 && self.owed.burst == 1 && !self.owed.delay.is_zero();
+        if alone || (!unpaced && self.unsent >= self.spacing.burst.max(1)) {
             return Err(NotYet::UntilSent);
         }
         let earliest = self.spaced(self.unsent).max(self.barred_until());
         if now < earliest { Err(NotYet::Until(earliest)) } else { Ok(()) }
-    }
-
-    /// The last send that a page keeps its distance from if it may follow a robots.txt fetch.
-    pub fn last_sent_before_fetch(&self) -> Option<Timestamp> {
-        self.fetch.map_or(self.last_sent, |fetch| fetch.before)
     }
 
     /// Whether a page that waited for its robots.txt can start now.
@@ -333,6 +330,14 @@ impl Turns {
         let spaced = before.map_or(Timestamp::START, |before| before + self.spacing.delay + self.extra());
         let earliest = spaced.max(self.barred_until());
         if now < earliest { Err(NotYet::Until(earliest)) } else { Ok(()) }
+    }
+
+    /// When a visit can start at the latest if these gaps have to pass before it, of which `least` is the smallest: each
+    /// visit before it starts as soon as it may, and the last gap is its own. For visits that are not spaced alike.
+    pub fn predict_gaps(&self, gaps: Duration, least: Duration, now: Timestamp) -> Timestamp {
+        let free = now.max(self.barred_until()) + gaps.saturating_sub(least);
+        let last = if self.unsent > 0 { Some(now) } else { self.last_sent };
+        last.map_or(free, |last| free.max(last + gaps))
     }
 
     /// Whatever the spacing.

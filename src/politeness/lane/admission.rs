@@ -8,11 +8,12 @@
 
 use std::time::Duration;
 
+use super::crawl_delay::asked_of;
 use super::{Lane, Obstacle};
 use crate::politeness::policy::{Delays, Order};
 use crate::politeness::queue::Rank;
 use crate::politeness::roll::{Entry, Phase, Transfer};
-use crate::politeness::time::Timestamp;
+use crate::politeness::time::{Timestamp, whole_millis};
 use crate::politeness::visit::{ClientId, Purpose, Refusal, Ticket, USUAL_URGENCY, Visit};
 
 /// A visit that is in.
@@ -56,18 +57,35 @@ const SLIP: u32 = 16;
 impl Lane {
     /// Takes a place in the line, or is told at once that it would not be worth it.
     pub fn join(&mut self, visit: Visit, now: Timestamp) -> Result<Joined, Refusal> {
-        self.heed_robots(visit.crawl_delay, now);
+        let asked = asked_of(&visit);
         let rank = self.rank(&visit, now);
         // While the lane drains everyone stands in one line.
         let line = if self.is_draining() { Rank::Retry } else { rank };
-        let expected = self.expected(line, visit.client, visit.urgency, now);
+        let expected = self.expected(line, visit.client, visit.urgency, asked, now);
         let deadline = self.admit(&visit, rank, expected, now)?;
         let Visit { client, origin, url, urgency, retry, denied, .. } = visit;
-        let (purpose, phase, transfer) = (Purpose::Page, Phase::Waiting, Transfer::No);
-        let (forgave, since, epoch) = (0, now, None);
-        let entry =
-            Entry { client, origin, url, urgency, retry, purpose, phase, transfer, forgave, since, deadline, epoch };
+        self.mix(asked);
+        let crawl_delay_ms = whole_millis(visit.crawl_delay);
+        let (purpose, phase, transfer, epoch, since) = (Purpose::Page, Phase::Waiting, Transfer::No, None, now);
+        let entry = Entry {
+            client,
+            origin,
+            crawl_delay_ms,
+            url,
+            urgency,
+            retry,
+            purpose,
+            phase,
+            transfer,
+            forgave: 0,
+            since,
+            deadline,
+            epoch,
+        };
         let ticket = self.roll.enter(entry);
+        if !self.enforced() {
+            self.heed(ticket, now);
+        }
         let (client, urgency) = self.stands_as(client, urgency);
         self.queue.join(ticket.number, line, client, urgency);
         let is_fetch = visit.purpose == Purpose::RobotsFetch;
@@ -177,14 +195,10 @@ impl Lane {
     /// Changes nothing.
     pub fn foresee(&self, visit: &Visit, now: Timestamp) -> Expectation {
         let &Visit { client, origin, crawl_delay, .. } = visit;
-        let delays = Delays { robots: self.delays.robots.max(crawl_delay), ..self.delays };
+        let delays = self.delays_for(crawl_delay, now);
         let follows = self.may_follow_fetch(visit, now);
-        let last = if follows { self.turns.last_sent_before_fetch() } else { self.last_sent() };
-        let spaced = last.map_or(now, |last| last + delays.effective());
-        let mut start = if follows { now } else { self.expected(Rank::Newcomer, client, USUAL_URGENCY, now) };
-        if delays.effective() > self.delays.effective() {
-            start = start.max(spaced);
-        }
+        let expected = || self.expected(Rank::Newcomer, client, USUAL_URGENCY, asked_of(visit), now);
+        let start = if follows { now } else { expected() };
         if !self.enforced() {
             return Expectation { delays, why: delays.why(), start: now, objection: None };
         }
@@ -211,17 +225,20 @@ impl Lane {
     }
 
     /// When a visit that joins now can expect to start. Newcomers let those go first who were told to come back.
-    pub(super) fn expected(&self, rank: Rank, client: ClientId, urgency: u8, now: Timestamp) -> Timestamp {
-        let (client, urgency) = self.stands_as(client, urgency);
-        let ahead = self.called.len() + self.queue.ahead(rank, client, urgency);
-        let start = self.start_behind(ahead, now);
+    pub(super) fn expected(
+        &self,
+        rank: Rank,
+        client: ClientId,
+        urgency: u8,
+        asked: Duration,
+        now: Timestamp,
+    ) -> Timestamp {
+        let (start, ahead) = self.start_in_line(rank, client, urgency, asked, now);
         if rank != Rank::Newcomer {
             return start;
         }
-        match self.returns.as_ref().map_or(0, |returns| returns.expected(now, start)) {
-            0 => start,
-            returning => self.start_behind(ahead + returning, now),
-        }
+        let returning = self.returns.as_ref().map_or(0, |returns| returns.expected(now, start));
+        self.start_behind_more((start, ahead), returning, asked, now)
     }
 
     pub(super) fn start_behind(&self, ahead: usize, now: Timestamp) -> Timestamp {

@@ -10,6 +10,7 @@
 //! with an empty line, so a client that comes back at its time waits for nobody who was refused with it.
 
 use super::Lane;
+use super::crawl_delay::Forecast;
 use crate::politeness::queue::Rank;
 use crate::politeness::roll::{Entry, Phase};
 use crate::politeness::time::Timestamp;
@@ -43,19 +44,19 @@ impl Lane {
         let called = self.called.len();
         let line: Vec<u32> = std::iter::from_fn(|| self.queue.pop()).collect();
         // Predicted before anyone leaves: each by its own place in the line.
+        let starts = self.starts_to_drain(&line, now);
         let ready = |index: usize| (self.roll.entry(self.called[index]).phase == Phase::Ready).then_some(index);
         let late_called: Vec<u32> = (0..called)
             .filter_map(ready)
-            .filter(|&index| self.is_late(self.start_of(index, now)))
+            .filter(|&index| self.is_late(starts[index]))
             .map(|index| self.called[index])
             .collect();
-        let starts: Vec<Timestamp> = (0..line.len()).map(|index| self.start_of(called + index, now)).collect();
         let mut refused = Vec::new();
         for number in late_called {
             self.called.retain(|called| *called != number);
             refused.extend(self.refuse_as(number, self.start_of(0, now), now));
         }
-        for (number, start) in line.into_iter().zip(starts) {
+        for (number, start) in line.into_iter().zip(starts.into_iter().skip(called)) {
             if self.is_late(start) {
                 refused.extend(self.refuse_as(number, start, now));
                 continue;
@@ -77,8 +78,10 @@ impl Lane {
         let ticket = self.roll.ticket(number);
         let Some(entry) = self.roll.get_mut(ticket) else { return };
         entry.deadline = entry.deadline.min(end);
-        let deadline = entry.deadline;
-        self.roll.watch(deadline);
+        let (deadline, waits) = (entry.deadline, entry.phase.waits_for_the_host());
+        if waits {
+            self.roll.watch(deadline);
+        }
     }
 
     /// Takes a visit off the roll that stands in no line any more.
@@ -114,6 +117,20 @@ impl Lane {
     #[cfg(test)]
     pub(in crate::politeness) fn places_kept(&self) -> std::time::Duration {
         self.places.kept()
+    }
+
+    /// When the called visits and then the visits of `line` can start. If they are asked for different delays, a visit that
+    /// is too late delays none behind it; else all behind it are too late as well.
+    fn starts_to_drain(&self, line: &[u32], now: Timestamp) -> Vec<Timestamp> {
+        let mut forecast = Forecast::new(self, now);
+        let start = |&number: &u32| {
+            let start = forecast.turn(number).max(self.place_behind(forecast.ahead, now));
+            if !(self.mixed && self.is_late(start)) {
+                forecast.add(number);
+            }
+            if self.paused { Timestamp::NEVER } else { start }
+        };
+        self.called.iter().chain(line).map(start).collect()
     }
 
     fn start_of(&self, ahead: usize, now: Timestamp) -> Timestamp {

@@ -95,7 +95,7 @@ impl Lane {
         let entry = *self.roll.get_mut(ticket)?;
         let until = self.refused_by_breaker(entry.origin, entry.client, now)?;
         self.leave(ticket, now);
-        let expected = self.expected(Rank::Newcomer, entry.client, entry.urgency, now).max(until);
+        let expected = self.expected(Rank::Newcomer, entry.client, entry.urgency, entry.crawl_delay(), now).max(until);
         Some(Step::Refuse(ticket, self.broken(entry.origin, entry.client, entry.url, expected, now)))
     }
 

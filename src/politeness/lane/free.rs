@@ -11,38 +11,35 @@ use super::Lane;
 use crate::politeness::breaker::Ruling;
 use crate::politeness::roll::{Entry, Phase, Transfer};
 use crate::politeness::signals::Signals;
-use crate::politeness::time::Timestamp;
+use crate::politeness::time::{Timestamp, whole_millis};
 use crate::politeness::visit::{Outcome, Purpose, Ticket, Visit};
 
 impl Lane {
-    /// Lets a visit in and calls it, if the host is free. If not, nothing has happened but that robots.txt was heeded:
-    /// it is to join.
+    /// Lets a visit in and calls it, if the host is free. If not, nothing has happened: it is to join.
     #[must_use]
     pub fn walk_in(&mut self, visit: &Visit, now: Timestamp) -> Option<Ticket> {
-        self.heed_robots(visit.crawl_delay, now);
         self.set_aside(now);
-        let may_claim = match visit.purpose {
-            Purpose::AfterRobotsFetch => self.turns.check_after_fetch(now).is_ok(),
-            Purpose::Page | Purpose::RobotsFetch => self.turns.next_claim(now) <= now,
-        };
-        if !(self.is_free_for(visit, now) && may_claim) {
+        if !(self.is_free_for(visit, now) && self.could_claim(visit, now)) {
             return None;
         }
         let ticket = self.enter(visit, Phase::Preparing, now);
         self.called.push(ticket.number);
+        self.heed(ticket, now);
         Some(ticket)
     }
 
-    /// Lets a visit in that has a connection, and gives it its turn, if the host is free. If not, nothing has happened
-    /// but that robots.txt was heeded: it is to join.
+    /// Lets a visit in that has a connection, and gives it its turn, if the host is free. If not, nothing has happened:
+    /// it is to join.
     #[must_use]
     pub fn walk_through(&mut self, visit: &Visit, now: Timestamp) -> Option<Ticket> {
-        self.heed_robots(visit.crawl_delay, now);
         self.set_aside(now);
-        if !(self.is_free_for(visit, now) && self.claim_for(visit.purpose, now)) {
+        if !(self.is_free_for(visit, now) && self.could_claim(visit, now)) {
             return None;
         }
         let ticket = self.enter(visit, Phase::Claimed, now);
+        self.heed(ticket, now);
+        let is_claimed = self.claim_for(visit.purpose, now);
+        debug_assert!(is_claimed, "it could be claimed just now");
         self.flying.push(ticket.number);
         Some(ticket)
     }
@@ -54,6 +51,9 @@ impl Lane {
             return false;
         }
         let purpose = self.roll.get_mut(ticket).map_or(Purpose::Page, |entry| entry.purpose);
+        if purpose == Purpose::AfterRobotsFetch || self.called.len() == 1 {
+            self.heed(ticket, now);
+        }
         // The others are spaced from the fetch, so a page that follows it at once overtakes none that could start.
         let follows = purpose == Purpose::AfterRobotsFetch && self.turns.check_after_fetch(now).is_ok();
         let is_free = if follows { self.has_place() } else { self.called.len() == 1 && self.has_room() };
@@ -70,7 +70,7 @@ impl Lane {
 
     /// Whether a page that waited for its robots.txt would start at once.
     pub(super) fn may_follow_fetch(&self, visit: &Visit, now: Timestamp) -> bool {
-        let follows = visit.purpose == Purpose::AfterRobotsFetch && self.turns.check_after_fetch(now).is_ok();
+        let follows = visit.purpose == Purpose::AfterRobotsFetch && self.could_claim(visit, now);
         follows && self.is_free_for(visit, now)
     }
 
@@ -102,9 +102,24 @@ impl Lane {
     fn enter(&mut self, visit: &Visit, phase: Phase, now: Timestamp) -> Ticket {
         let &Visit { client, origin, url, urgency, retry, max_wait, purpose, .. } = visit;
         let deadline = now + self.policy.max_wait.min(max_wait.unwrap_or(Duration::MAX));
-        let (transfer, forgave, since, epoch) = (Transfer::No, 0, now, None);
-        let entry =
-            Entry { client, origin, url, urgency, retry, purpose, phase, transfer, forgave, since, deadline, epoch };
+        let crawl_delay_ms = whole_millis(visit.crawl_delay);
+        self.mixed = false;
+        let (transfer, since, epoch) = (Transfer::No, now, None);
+        let entry = Entry {
+            client,
+            origin,
+            crawl_delay_ms,
+            url,
+            urgency,
+            retry,
+            purpose,
+            phase,
+            transfer,
+            forgave: 0,
+            since,
+            deadline,
+            epoch,
+        };
         self.roll.enter(entry)
     }
 
@@ -157,7 +172,6 @@ mod tests {
         let Some(ticket) = walked_in else {
             let mut untouched = Lane::new(policy, 7);
             before(&mut untouched);
-            untouched.heed_robots(visit(9).crawl_delay, now);
             assert_eq!(format!("{shortest:?}"), format!("{untouched:?}"), "something has happened");
             return false;
         };

@@ -201,6 +201,11 @@ impl Lane {
         self.delays.configured.max(self.delays.robots)
     }
 
+    /// The learned part of the delay, if the rest came to `base`. `None` if nothing was learned.
+    pub(super) fn learned_above(&self, base: Duration, now: Timestamp) -> Option<Duration> {
+        self.lessons.as_ref().map(|lessons| lessons.pace.delay(base, &lessons.learning, now))
+    }
+
     /// The learned parts of the delay and of the limit, from what is known now.
     pub(super) fn apply_lessons(&mut self, now: Timestamp) {
         let base = self.base();

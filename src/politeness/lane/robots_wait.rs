@@ -4,6 +4,7 @@
 //! count in `max_queue`, and one that could not start in time is refused at once, as if it joined now.
 
 use super::Lane;
+use super::crawl_delay::asked_of;
 use crate::politeness::queue::Rank;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Refusal, Visit};
@@ -14,9 +15,9 @@ impl Lane {
     pub fn wait_for_robots(&mut self, visit: &Visit, now: Timestamp) -> Result<Timestamp, Refusal> {
         let comes_back = self.returns.as_ref().is_some_and(|returns| returns.is_due(visit.client, visit.url, now));
         let rank = if comes_back { Rank::Returning } else { Rank::Newcomer };
-        let (client, urgency) = self.stands_as(visit.client, visit.urgency);
-        let ahead = self.called.len() + self.queue.ahead(rank, client, urgency) + self.robots_waits as usize;
-        let expected = self.start_behind(ahead, now);
+        let asked = asked_of(visit);
+        let in_line = self.start_in_line(rank, visit.client, visit.urgency, asked, now);
+        let expected = self.start_behind_more(in_line, self.robots_waits as usize, asked, now);
         self.admit(visit, rank, expected, now)?;
         self.robots_waits += 1;
         Ok(expected)
@@ -30,7 +31,7 @@ impl Lane {
 
     /// Refuses a request that has waited for robots.txt for as long as it would wait for its turn.
     pub fn robots_wait_was_too_long(&mut self, visit: &Visit, now: Timestamp) -> Refusal {
-        let expected = self.expected(Rank::Newcomer, visit.client, visit.urgency, now);
+        let expected = self.expected(Rank::Newcomer, visit.client, visit.urgency, asked_of(visit), now);
         Refusal::WaitTooLong { retry_after: self.tell(visit.client, visit.url, expected, now) }
     }
 

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::Lane;
+use super::crawl_delay::Forecast;
 use crate::politeness::queue::Rank;
 use crate::politeness::roll::Phase;
 use crate::politeness::time::Timestamp;
@@ -21,6 +22,8 @@ const TOO_LATE: Timestamp = Timestamp::START;
 impl Lane {
     /// What to do now. Call it after every other call, until it says to wait.
     pub fn next_step(&mut self, now: Timestamp) -> Step {
+        // How many places there are depends on the delay too.
+        self.heed_next(now);
         self.set_aside(now);
         self.next_drained()
             .or_else(|| self.refuse_one(now))
@@ -35,7 +38,7 @@ impl Lane {
         let ticket = self.roll.hopeless(self.turns.earliest(now))?;
         let entry = *self.roll.get_mut(ticket)?;
         self.leave(ticket, now);
-        let expected = self.expected(Rank::Newcomer, entry.client, entry.urgency, now);
+        let expected = self.expected(Rank::Newcomer, entry.client, entry.urgency, entry.crawl_delay(), now);
         let is_held = entry.deadline > TOO_LATE && self.held_or_closed_until() > entry.deadline;
         let refusal = if self.is_draining() {
             self.drained(&entry, expected, now)
@@ -85,15 +88,21 @@ impl Lane {
         if self.queue.is_empty() || !self.enforced() || self.is_draining() {
             return;
         }
-        let mut ahead = self.called.len();
-        for number in self.queue.in_order() {
-            let (start, ticket) = (self.turns.predict(ahead, now), self.roll.ticket(number));
-            let Some(entry) = self.roll.get_mut(ticket) else { continue };
-            if start > entry.deadline {
+        let mut forecast = Forecast::new(self, now);
+        self.called.iter().for_each(|&number| forecast.add(number));
+        let is_late = |number: &u32| {
+            let is_late = forecast.turn(*number) > self.roll.entry(*number).deadline;
+            if !is_late {
+                forecast.add(*number);
+            }
+            is_late
+        };
+        let late: Vec<u32> = self.queue.in_order().into_iter().filter(is_late).collect();
+        for number in late {
+            let ticket = self.roll.ticket(number);
+            if let Some(entry) = self.roll.get_mut(ticket) {
                 entry.deadline = TOO_LATE;
                 self.roll.watch(TOO_LATE);
-            } else {
-                ahead += 1;
             }
         }
     }
@@ -104,7 +113,7 @@ impl Lane {
         self.queue.is_empty() && self.first_ready().is_none() && !self.is_draining()
     }
 
-    fn first_ready(&self) -> Option<usize> {
+    pub(super) fn first_ready(&self) -> Option<usize> {
         self.called.iter().position(|&number| self.roll.entry(number).phase == Phase::Ready)
     }
 

@@ -189,6 +189,39 @@ impl Crowd {
         }
     }
 
+    /// Calls `see` for each visit that [`Crowd::ahead`] counts, in no order.
+    pub(super) fn each_ahead(&self, rank: Rank, client: ClientId, urgency: u8, mut see: impl FnMut(u32)) {
+        self.visits_of(RETRIES).for_each(&mut see);
+        if rank > Rank::Retry {
+            self.visits_of(RETURNING).for_each(&mut see);
+        }
+        if rank != Rank::Newcomer {
+            return;
+        }
+        let owner = self.owner_of.get(&client.owner()).copied();
+        let line = self.line_of.get(&client).copied();
+        let own = line.map_or(0, |line| self.place(line, urgency).0);
+        let most = |other: u32| if Some(other) == line { own } else { own + 1 };
+        let mut owned = 0;
+        for other in owner.into_iter().flat_map(|owner| self.lines_of(owner)) {
+            self.visits_of(other).take(most(other)).for_each(|visit| {
+                owned += 1;
+                see(visit);
+            });
+        }
+        for other in self.ring().filter(|&other| Some(other) != owner) {
+            let visits = in_turn(self.lines_of(other).map(|line| self.visits_of(line)).collect());
+            visits.into_iter().take(owned + 1).for_each(&mut see);
+        }
+    }
+
+    fn visits_of(&self, line: u32) -> impl Iterator<Item = u32> {
+        let some = |visit: u32| Some(visit).filter(|&visit| visit != NONE);
+        std::iter::successors(some(self.lines[line as usize].first), move |&visit| {
+            some(self.links[visit as usize].after)
+        })
+    }
+
     fn ahead_in_ring(&self, client: ClientId, urgency: u8) -> usize {
         let Some(&owner) = self.owner_of.get(&client.owner()) else { return self.owner_of.len() };
         let line = self.line_of.get(&client).copied();

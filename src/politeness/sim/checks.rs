@@ -10,8 +10,8 @@ use crate::politeness::queue::Rank;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Alarm, ClientId, Purpose, Refusal, Visit};
 
-/// The lane counts whole microseconds.
-const ROUNDING: Duration = Duration::from_micros(2);
+/// The lane counts whole microseconds, and millionths of a token: 7 us at the longest delay here.
+const ROUNDING: Duration = Duration::from_micros(10);
 
 /// A visit that was let in may have to wait a little longer than it is willing to.
 fn with_slip(limit: Duration) -> Duration {
@@ -94,7 +94,7 @@ impl World {
         }
         let oracle = &self.hosts[host].oracle;
         let taken = self.at_host(host).filter(|guest| guest.stage != Stage::Waiting).count();
-        let crowded = taken >= oracle.concurrency();
+        let crowded = taken >= self.least_concurrency(host);
         let missed_its_turn = guest.prepared_for > LEAD;
         if let Refusal::ShuttingDown { .. } = refusal {
             return self.check_drained(host, guest);
@@ -106,7 +106,7 @@ impl World {
             return broken(Promise::Answer, "refused after it was told to start".to_owned());
         }
         let gives_up = guest.joined + guest.limit.saturating_add(guest.prepared_for);
-        let free = oracle.free_at(self.now).max(self.hosts[host].elsewhere);
+        let free = self.free_at(host, self.now);
         if !guest.disturbed && !guest.returning && !oracle.sparing() && gives_up > free + ROUNDING {
             return broken(Promise::Answer, format!("refused at {:?}, would wait until {gives_up:?}", self.now));
         }
@@ -123,7 +123,7 @@ impl World {
         }
         // Alone with a free host, a visit needs no prediction.
         let alone = self.at_host(host).count() == 1;
-        let free = self.hosts[host].oracle.free_at(self.now).max(self.hosts[host].elsewhere);
+        let free = self.free_at(host, self.now);
         let kept = self.hosts[host].lane.places_kept();
         // A lane that was made anew may know of fewer tokens than there are.
         let excused = self.hosts[host].oracle.paused || self.hosts[host].oracle.sparing();
@@ -178,6 +178,11 @@ impl World {
             return Ok(());
         }
         let order = self.hosts[host].oracle.policy.order;
+        if self.least_concurrency(host) != self.hosts[host].oracle.concurrency() {
+            // How many places are shared depends on the crawl delay of the visit that is next.
+            self.hosts[host].overtaken.clear();
+            return Ok(());
+        }
         if self.long(host) >= self.hosts[host].oracle.concurrency() {
             // A client that fills all places for long transfers may be passed over.
             self.hosts[host].overtaken.clear();
@@ -292,7 +297,7 @@ impl World {
         }
         let [waiting, preparing, ready, told, sent] = standing;
         let oracle = &self.hosts[host].oracle;
-        let (places, long) = (oracle.concurrency(), self.long(host));
+        let (places, long) = (self.least_concurrency(host), self.long(host));
         let excused = oracle.paused || told > 0 || oracle.sparing() || long >= places;
         if excused {
             return Ok(());
@@ -306,7 +311,7 @@ impl World {
                 Ok(())
             };
         }
-        let free = oracle.free_at(self.now).max(self.hosts[host].elsewhere);
+        let free = self.free_at(host, self.now);
         let somebody_could = ready > 0 || (waiting > 0 && preparing == 0);
         if somebody_could && (free + ROUNDING < at || free <= self.now) {
             return broken(Promise::Idle, format!("at {:?}: free at {free:?}, alarm at {at:?}", self.now));

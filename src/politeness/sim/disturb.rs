@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Flaw;
 use super::oracle::{Broken, Oracle};
-use super::world::{Event, Host, Told, World};
+use super::world::{Event, Host, Stage, Told, World};
 use crate::politeness::lane::Lane;
 use crate::politeness::policy::{Mode, Policy};
 use crate::politeness::time::Timestamp;
@@ -106,10 +106,44 @@ impl World {
         });
     }
 
+    /// Counts for those who come from now on.
     fn ask_by_robots(&mut self, host: usize) {
-        let delay = self.asked();
-        self.hosts[host].oracle.change(self.now, |oracle| oracle.robots = delay);
-        self.hosts[host].lane.set_robots_delay(delay, self.now);
+        self.hosts[host].asked = self.asked();
+    }
+
+    /// What robots.txt asks of this visit: of one client in six more than of the others.
+    pub(super) fn crawl_delay(&mut self, host: usize, visit: &Visit) -> Duration {
+        let at = &mut self.hosts[host];
+        let asked = at.asked + if visit.client.0 == 0 { at.asked_of_few } else { Duration::ZERO };
+        at.oracle.mixed |= asked != at.oracle.robots;
+        asked
+    }
+
+    /// The latest time by which the visit that is next must have started, whichever of those who wait it is.
+    pub(super) fn free_at(&self, host: usize, now: Timestamp) -> Timestamp {
+        self.asking_most(host).free_at(now).max(self.hosts[host].elsewhere)
+    }
+
+    /// How many may be in flight, whichever of those who wait is next.
+    pub(super) fn least_concurrency(&self, host: usize) -> usize {
+        let mut oracle = self.hosts[host].oracle.clone();
+        let here = self.guests.values().filter(|guest| guest.host == host);
+        let limit = |robots| {
+            oracle.robots = robots;
+            oracle.concurrency()
+        };
+        let usual = self.hosts[host].oracle.concurrency();
+        here.map(|guest| guest.visit.crawl_delay).map(limit).fold(usual, usize::min)
+    }
+
+    /// What is owed to the host by the visit that is asked for most.
+    pub(super) fn asking_most(&self, host: usize) -> Oracle {
+        let waits = |stage| matches!(stage, Stage::Waiting | Stage::Preparing | Stage::Ready);
+        let here = self.guests.values().filter(|guest| guest.host == host && waits(guest.stage));
+        let robots = here.map(|guest| guest.visit.crawl_delay).max();
+        let mut oracle = self.hosts[host].oracle.clone();
+        oracle.robots = robots.unwrap_or(oracle.robots).max(oracle.robots);
+        oracle
     }
 
     fn learn(&mut self, host: usize) {
@@ -123,7 +157,7 @@ impl World {
     }
 
     fn asked(&mut self) -> Duration {
-        if self.dice.chance(50) { Duration::ZERO } else { self.dice.up_to(Duration::from_secs(4)) }
+        if self.dice.chance(50) { Duration::ZERO } else { Duration::from_millis(self.dice.below(4_000)) }
     }
 
     /// curtsy is told to stop.
@@ -195,6 +229,8 @@ impl Host {
             elsewhere: Timestamp::START,
             origins: Default::default(),
             charged: Timestamp::START,
+            asked: Duration::ZERO,
+            asked_of_few: Duration::ZERO,
             by_ticket: std::collections::HashMap::new(),
             keeper: None,
             told: std::collections::BTreeMap::new(),

@@ -117,9 +117,11 @@ impl World {
         let now = self.now;
         let Some(guest) = self.guests.get(&id).filter(|guest| guest.stage == Stage::Preparing) else { return Ok(()) };
         let (host, ticket, began, visit) = (guest.host, guest.ticket, guest.preparing_since, guest.visit);
+        let most = self.asking_most(host);
         let at = &mut self.hosts[host];
-        at.charged = at.charged.max(began) + at.oracle.delay();
-        at.elsewhere = at.oracle.free_at(now).max(at.elsewhere) + at.oracle.delay();
+        at.charged = at.charged.max(began) + at.oracle.policy.delay;
+        // The lane counts whole microseconds.
+        at.elsewhere = most.free_at(now).max(at.elsewhere) + most.delay() + Duration::from_micros(2);
         let opened = at.origins[visit.origin.0 as usize].fail(id, visit.client.0, began, now);
         let lesson = at.lane.unreachable(ticket, &schooling(), now);
         if opened != lesson.is_some() {

@@ -82,6 +82,8 @@ impl World {
 
     pub(super) fn start(&mut self, host: usize, ticket: Ticket) -> Result<(), Broken> {
         let id = self.hosts[host].by_ticket[&ticket];
+        let (now, asked) = (self.now, self.guests[&id].visit.crawl_delay);
+        self.hosts[host].oracle.change(now, |oracle| oracle.robots = asked);
         self.check_start(host, id)?;
         self.tally.made_room += u64::from(self.in_flight(host) >= self.hosts[host].oracle.concurrency());
         let terms = self.hosts[host].oracle.terms();

@@ -42,7 +42,7 @@ pub(super) enum Promise {
     Audit,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Oracle {
     pub(super) policy: Policy,
     pub(super) robots: Duration,
@@ -60,6 +60,8 @@ pub(super) struct Oracle {
     tokens: f64,
     counted: Timestamp,
     sparing: bool,
+    /// Its visits are asked for different delays, so that the lane may count tokens by another than the last one's.
+    pub(super) mixed: bool,
 }
 
 /// What held when a visit was told, or told again, that it may start.
@@ -98,6 +100,7 @@ impl Oracle {
             before_fetch: None,
             counted: Timestamp::START,
             sparing: false,
+            mixed: false,
         }
     }
 
@@ -178,7 +181,7 @@ impl Oracle {
             return broken(Promise::Spacing, format!("gap {gap:?} at {now:?}, owed {:?}", terms.delay));
         }
         // What was told to start may still do so when a change has emptied the bucket since.
-        let unchanged = (terms.burst, terms.delay) == (self.burst(), self.delay());
+        let unchanged = !self.mixed && (terms.burst, terms.delay) == (self.burst(), self.delay());
         let saved = tokens >= 1.0 - EPSILON || fetched.is_some();
         if unchanged && terms.burst > 1 && !terms.delay.is_zero() && !saved {
             return broken(Promise::Spacing, format!("sent at {now:?} with {tokens} tokens"));
@@ -233,7 +236,8 @@ impl Oracle {
 
     /// Whether the lane may know of fewer tokens than there are.
     pub(super) fn sparing(&self) -> bool {
-        self.burst() > 1 && self.sparing
+        // Of different delays some leave the burst and some do not, so the lane may count tokens where the oracle does not.
+        (self.burst() > 1 && self.sparing) || (self.policy.burst > 1 && self.mixed)
     }
 
     fn count(&mut self, now: Timestamp) {

@@ -40,6 +40,9 @@ pub(super) struct Host {
     /// A shared ledger keeps others out until then.
     pub(super) elsewhere: Timestamp,
     pub(super) origins: [Origins; ORIGINS as usize],
+    /// What robots.txt asks of most clients, and of a few besides.
+    pub(super) asked: Duration,
+    pub(super) asked_of_few: Duration,
     /// Failed connection attempts have taken turns until then, at the least.
     pub(super) charged: Timestamp,
     pub(super) by_ticket: HashMap<Ticket, u64>,
@@ -172,7 +175,11 @@ impl World {
             let order = if world.dice.chance(10) { Order::Fifo } else { Order::Fair };
             let policy = Policy { order, ..world.policy() };
             let teaches = world.dice.chance(40);
-            world.hosts.push(Host::new(policy, teaches, world.dice.next()));
+            let mut built = Host::new(policy, teaches, world.dice.next());
+            if world.dice.chance(30) {
+                built.asked_of_few = Duration::from_millis(world.dice.below(4_000));
+            }
+            world.hosts.push(built);
             world.after(Duration::ZERO, Event::Arrive(host));
             world.after(Duration::from_secs(3), Event::Disturb(host));
             world.after(Duration::from_secs(5), Event::Sweep(host));
@@ -287,7 +294,7 @@ impl World {
         let told = self.hosts[host].take_told(&visit, now);
         // Where answers teach and origins fail, every visit is a page: the model of failures knows no other.
         let purpose = if self.hosts[host].oracle.teaches { Purpose::Page } else { visit.purpose };
-        let visit = Visit { crawl_delay: self.hosts[host].oracle.robots, purpose, ..visit };
+        let visit = Visit { crawl_delay: self.crawl_delay(host, &visit), purpose, ..visit };
         let asked = match self.flaw {
             Some(Flaw::OneClient) => Visit { client: ClientId(9), ..visit },
             Some(Flaw::ForgetsWhoWasTold) if told.is_some() => Visit { url: 0, ..visit },

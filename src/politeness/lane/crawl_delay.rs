@@ -1,0 +1,157 @@
+//! Crawl delays: what robots.txt asks of each visit, by the group of its User-Agent.
+//!
+//! A client chooses its User-Agent, so what is asked of one group counts for the visits of that group alone: such a visit
+//! starts no sooner than its delay after the last start, by whichever client. The next start of another group keeps only
+//! its own distance. A delay counts from the moment its visit is next in line, so a visit that is refused or leaves
+//! changes nothing. The line stays in order: a visit with a long delay is not overtaken.
+
+use std::time::Duration;
+
+use super::Lane;
+use crate::politeness::policy::Delays;
+use crate::politeness::queue::Rank;
+use crate::politeness::time::{Timestamp, whole_millis};
+use crate::politeness::turns::Turns;
+use crate::politeness::visit::{ClientId, Purpose, Ticket, Visit};
+
+impl Lane {
+    /// Spaces the lane for the visit that is next to start.
+    pub(super) fn heed_next(&mut self, now: Timestamp) {
+        if !self.mixed {
+            return;
+        }
+        let ready = self.first_ready().map(|index| self.called[index]);
+        let next = ready.or_else(|| self.called.first().copied()).or_else(|| self.next_in_line());
+        if let Some(next) = next {
+            self.heed(self.roll.ticket(next), now);
+        }
+    }
+
+    /// Spaces the lane for this visit.
+    pub(super) fn heed(&mut self, ticket: Ticket, now: Timestamp) {
+        let asked = self.roll.get_mut(ticket).map(|entry| entry.crawl_delay());
+        if let Some(asked) = asked.filter(|asked| *asked != self.delays.robots) {
+            self.mixed |= self.queued() > 0;
+            self.delays.robots = asked;
+            // The visits behind it were promised a start that allows for this delay, so none is given up on.
+            self.change_spacing(now);
+        }
+    }
+
+    /// Notes that a visit that is asked for this delay joins.
+    pub(super) fn mix(&mut self, asked: Duration) {
+        self.mixed = (self.mixed && self.queued() > 0) || asked != self.delays.robots;
+    }
+
+    /// Whether a visit could claim a turn now. It must be alone.
+    pub(super) fn could_claim(&self, visit: &Visit, now: Timestamp) -> bool {
+        let asked = asked_of(visit);
+        let could = |turns: &Turns| match visit.purpose {
+            Purpose::AfterRobotsFetch => turns.check_after_fetch(now).is_ok(),
+            Purpose::Page | Purpose::RobotsFetch => turns.next_claim(now) <= now,
+        };
+        if asked == self.delays.robots {
+            return could(&self.turns);
+        }
+        let mut turns = self.turns.clone();
+        turns.change(self.spacing(&self.delays_for(asked, now)), now);
+        could(&turns)
+    }
+
+    /// What the delay is made of for a visit that is asked for this much.
+    pub fn delays_for(&self, asked: Duration, now: Timestamp) -> Delays {
+        let delays = Delays { robots: asked, ..self.delays };
+        let base = delays.configured.max(asked);
+        Delays { learned: self.learned_above(base, now).unwrap_or(delays.learned), ..delays }
+    }
+
+    /// When a visit that joins now can start, and behind how many.
+    pub(super) fn start_in_line(
+        &self,
+        rank: Rank,
+        client: ClientId,
+        urgency: u8,
+        asked: Duration,
+        now: Timestamp,
+    ) -> (Timestamp, usize) {
+        let (client, urgency) = self.stands_as(client, urgency);
+        if self.is_spaced_for(asked) {
+            let ahead = self.called.len() + self.queue.ahead(rank, client, urgency);
+            return (self.start_behind(ahead, now), ahead);
+        }
+        let mut line = Forecast::new(self, now);
+        self.called.iter().for_each(|&number| line.add(number));
+        self.queue.each_ahead(rank, client, urgency, |number| line.add(number));
+        (line.turn_of(asked).max(self.place_behind(line.ahead, now)), line.ahead)
+    }
+
+    /// The same if `more` visits go before it that are not in the line and are asked for as much.
+    pub(super) fn start_behind_more(
+        &self,
+        (start, ahead): (Timestamp, usize),
+        more: usize,
+        asked: Duration,
+        now: Timestamp,
+    ) -> Timestamp {
+        if more == 0 || !self.is_spaced_for(asked) {
+            return start + self.gap(asked, now).saturating_mul(u32::try_from(more).unwrap_or(u32::MAX));
+        }
+        self.start_behind(ahead + more, now)
+    }
+
+    /// Whether the lane is spaced for a visit that is asked for this delay and for all that wait.
+    fn is_spaced_for(&self, asked: Duration) -> bool {
+        asked == self.delays.robots && !(self.mixed && self.queued() > 0)
+    }
+
+    /// The longest gap before a visit that is asked for this much.
+    fn gap(&self, asked: Duration, now: Timestamp) -> Duration {
+        let delay = self.delays_for(asked, now).effective();
+        delay.saturating_add(delay.mul_f64(self.policy.jitter.max(0.0)))
+    }
+}
+
+/// What robots.txt asks of a visit, as it is kept.
+pub(super) fn asked_of(visit: &Visit) -> Duration {
+    Duration::from_millis(whole_millis(visit.crawl_delay).into())
+}
+
+/// Predicts starts in a line, visit by visit.
+pub(super) struct Forecast<'a> {
+    lane: &'a Lane,
+    now: Timestamp,
+    /// Visits that go before.
+    pub(super) ahead: usize,
+    /// The sum of their gaps, and the smallest. Counted only if visits may be asked for different delays.
+    gaps: Duration,
+    least: Duration,
+}
+
+impl<'a> Forecast<'a> {
+    pub(super) fn new(lane: &'a Lane, now: Timestamp) -> Self {
+        Forecast { lane, now, ahead: 0, gaps: Duration::ZERO, least: Duration::MAX }
+    }
+
+    /// This visit goes before those that are asked for next.
+    pub(super) fn add(&mut self, number: u32) {
+        let gap = self.lane.gap(self.lane.roll.entry(number).crawl_delay(), self.now);
+        (self.gaps, self.least, self.ahead) = (self.gaps.saturating_add(gap), self.least.min(gap), self.ahead + 1);
+    }
+
+    /// When this visit gets its turn, behind those that were added. Places are not looked at.
+    pub(super) fn turn(&self, number: u32) -> Timestamp {
+        if self.lane.mixed {
+            return self.turn_of(self.lane.roll.entry(number).crawl_delay());
+        }
+        self.lane.turns.predict(self.ahead, self.now)
+    }
+
+    fn turn_of(&self, asked: Duration) -> Timestamp {
+        let own = self.lane.gap(asked, self.now);
+        self.lane.turns.predict_gaps(self.gaps.saturating_add(own), self.least.min(own), self.now)
+    }
+}
+
+#[cfg(test)]
+#[path = "crawl_delay_tests.rs"]
+mod tests;

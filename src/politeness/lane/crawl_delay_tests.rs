@@ -1,0 +1,110 @@
+//! How visits of different groups of robots.txt are spaced in one lane.
+
+use super::*;
+use crate::politeness::policy::Policy;
+use crate::politeness::visit::{Refusal, Step, Visit};
+
+const fn at(millis: u64) -> Timestamp {
+    Timestamp::from_millis(1_000_000 + millis)
+}
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn visit(client: u64, crawl_delay: u64) -> Visit {
+    Visit { crawl_delay: ms(crawl_delay), ..Visit::new(ClientId(client), client) }
+}
+
+fn lane() -> Lane {
+    Lane::new(Policy { delay: ms(100), ..Policy::default() }, 1)
+}
+
+/// When each of those who wait starts, by client.
+fn starts(lane: &mut Lane, mut now: Timestamp) -> Vec<(u64, u64)> {
+    let mut starts = Vec::new();
+    loop {
+        match lane.next_step(now) {
+            Step::Prepare(ticket) => lane.ready(ticket, now),
+            Step::Start(ticket) => {
+                let client = lane.roll.get_mut(ticket).unwrap().client.0;
+                starts.push((client, now.since(at(0)).as_millis() as u64));
+                assert_eq!(lane.sent(ticket, now), None);
+                lane.leave(ticket, now);
+            }
+            Step::Wait(Some(alarm)) => now = alarm.at,
+            Step::Wait(None) => return starts,
+            Step::Refuse(_, refusal) => panic!("{refusal:?}"),
+        }
+    }
+}
+
+/// X66: a request that is refused slows nobody.
+#[test]
+fn a_visit_that_is_refused_changes_nothing() {
+    let mut lane = lane();
+    lane.join(visit(1, 0), at(0)).unwrap();
+    starts(&mut lane, at(0));
+    let before = lane.delays();
+    let impatient = Visit { max_wait: Some(Duration::ZERO), ..visit(2, 60_000) };
+    assert_eq!(lane.walk_in(&impatient, at(50)), None);
+    assert_eq!(lane.walk_through(&impatient, at(50)), None);
+    let refusal = lane.join(impatient, at(50)).unwrap_err();
+    assert!(matches!(refusal, Refusal::WaitTooLong { retry_after } if retry_after.as_secs() == 60), "{refusal:?}");
+    assert_eq!(lane.delays(), before);
+    lane.join(visit(1, 0), at(60)).unwrap();
+    assert_eq!(starts(&mut lane, at(60)), [(1, 100)]);
+}
+
+#[test]
+fn a_crawl_delay_counts_before_its_own_visit_and_not_before_the_next() {
+    let mut lane = lane();
+    lane.join(visit(1, 0), at(0)).unwrap();
+    assert_eq!(starts(&mut lane, at(0)), [(1, 0)]);
+    let slow = lane.join(visit(2, 5_000), at(0)).unwrap();
+    let quick = lane.join(visit(3, 0), at(0)).unwrap();
+    assert_eq!((slow.expected, quick.expected), (at(5_000), at(5_100)));
+    assert_eq!(starts(&mut lane, at(0)), [(2, 5_000), (3, 5_100)]);
+    assert_eq!(lane.foresee(&visit(4, 0), at(5_100)).start, at(5_200));
+    assert_eq!(lane.foresee(&visit(4, 9_000), at(5_100)).start, at(14_100));
+}
+
+#[test]
+fn what_is_foreseen_is_true_for_a_line_of_different_delays() {
+    let mut lane = lane();
+    lane.join(visit(9, 0), at(0)).unwrap();
+    starts(&mut lane, at(0));
+    let asked = [0, 2_000, 300, 0, 2_000, 0];
+    let expected: Vec<(u64, u64)> = (1..)
+        .zip(asked)
+        .map(|(client, delay)| (client, lane.join(visit(client, delay), at(0)).unwrap().expected))
+        .map(|(client, expected)| (client, expected.since(at(0)).as_millis() as u64))
+        .collect();
+    assert_eq!(starts(&mut lane, at(0)), expected);
+    assert_eq!(expected.last(), Some(&(6, 4_600)));
+}
+
+#[test]
+fn a_slow_visit_that_leaves_holds_up_nobody() {
+    let mut lane = lane();
+    lane.join(visit(1, 0), at(0)).unwrap();
+    starts(&mut lane, at(0));
+    let slow = lane.join(visit(2, 60_000), at(10)).unwrap().ticket;
+    lane.join(visit(3, 0), at(20)).unwrap();
+    assert!(matches!(lane.next_step(at(20)), Step::Wait(_)));
+    lane.leave(slow, at(50));
+    assert_eq!(starts(&mut lane, at(50)), [(3, 100)]);
+}
+
+/// A visit that is asked for less than the one before it need not wait for that one's delay.
+#[test]
+fn who_comes_alone_is_let_in_by_its_own_delay() {
+    let mut lane = lane();
+    let slow = lane.walk_through(&visit(1, 60_000), at(0)).unwrap();
+    lane.sent(slow, at(0));
+    lane.leave(slow, at(10));
+    assert_eq!(lane.delays().robots, ms(60_000));
+    assert_eq!(lane.walk_through(&visit(2, 60_000), at(100)), None);
+    let quick = lane.walk_through(&visit(2, 0), at(100)).unwrap();
+    assert_eq!(lane.sent(quick, at(100)), None);
+}

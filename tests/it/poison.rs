@@ -93,8 +93,8 @@ fn failing(ip: &str) -> Origin {
 fn failures_in_the_name_of_another_client_do_not_stop_it() {
     let origin = failing("127.0.0.1");
     let curtsy = counting();
-    let last = (0..25).map(|_| named(&curtsy, MALLORY, "alice", &origin.url("/fails"))).last().unwrap();
-    assert_eq!(last.refusal(), "job-stopped");
+    let refused = (0..25).any(|_| named(&curtsy, MALLORY, "alice", &origin.url("/fails")).status() == 403);
+    assert!(refused, "25 failures stop the name at its own address");
     let alice = named(&curtsy, Ipv4Addr::LOCALHOST, "alice", &origin.url("/"));
     assert_eq!(alice.status(), 200, "{}", alice.text());
 }

@@ -1,4 +1,4 @@
-//! The busiest hosts, which have metrics of their own: who they are, and how they stand.
+//! The busiest hosts, which have their own metric series: selects them, and reads their current state.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use crate::metrics::hosts::{Change, Present};
 use crate::politeness::HostKey;
 
 impl Gate {
-    /// Has those hosts counted by themselves that had the most visits since this was last called. Looks at every lane.
+    /// Gives the hosts with the most visits since the last call their own metric series. Looks at every lane.
     pub fn seat_the_busiest(&self) {
         let mut visits = Vec::new();
         self.registry.each(|host, lane| {
@@ -29,7 +29,7 @@ impl Gate {
         }
     }
 
-    /// How those stand that are counted by themselves.
+    /// Returns the current delay and queue length of each host that has its own series.
     pub fn busiest(&self) -> HashMap<HostKey, Present> {
         let mut busiest = HashMap::new();
         for host in self.metrics.hosts.seated() {
@@ -76,7 +76,7 @@ mod tests {
         metrics.render(&Scene { busiest: gate.busiest(), ..Scene::default() })
     }
 
-    /// X55: whatever is asked for, the number of series stays the same.
+    /// X55: the number of series stays the same, whichever hosts are requested.
     #[tokio::test(start_paused = true)]
     async fn a_hundred_thousand_hosts_have_no_more_series_than_a_hundred() {
         let metrics: Arc<Metrics> = Arc::default();

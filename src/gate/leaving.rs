@@ -1,6 +1,8 @@
-//! A visit whose client left while it waited, for whoever wants to tell people.
+//! A visit whose client disconnected while queued, as the callback of [`Gate::on_leaving`](super::Gate::on_leaving)
+//! sees it.
 //!
-//! Nothing is looked up before it is asked for: when a crawler ends, thousands may leave at once.
+//! Every field is looked up only when the callback reads it: when a crawler ends, thousands of clients may disconnect
+//! at once.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,9 +15,9 @@ use crate::politeness::HostKey;
 pub struct Leaving<'a> {
     pub(super) line: &'a Line,
     pub(super) lane: &'a SharedLane,
-    /// Its number among the waiting of all hosts.
+    /// The visit's number in the line of all hosts.
     pub(super) number: u64,
-    /// Since it joined.
+    /// Time since the visit joined.
     pub(super) after: Duration,
 }
 
@@ -28,12 +30,12 @@ impl Leaving<'_> {
         self.after
     }
 
-    /// What people know it by.
+    /// The label that the API and the log show.
     pub fn label(&self) -> Option<Label> {
         self.line.label_of(self.number)
     }
 
-    /// 1 is the first in line.
+    /// The visit's position in the queue of its host, starting at 1.
     pub fn position(&self) -> usize {
         self.line.ahead_of(self.number, self.lane) + 1
     }
@@ -44,7 +46,7 @@ impl Leaving<'_> {
     }
 }
 
-/// Who is told.
+/// The callback for disconnected clients.
 pub(super) struct Listener(pub(super) Box<dyn Fn(&Leaving<'_>) + Send + Sync>);
 
 impl fmt::Debug for Listener {

@@ -1,6 +1,6 @@
-//! Who waits, of all hosts: for people to see, and to notice a lane that does not move.
+//! Waiting visits of all hosts, in order of arrival. The API lists them, and a lane that does not move shows up here.
 //!
-//! Only visits that are kept waiting come here, so a host that is free costs nothing. In the order in which they came.
+//! Only visits that have to wait are entered, so a free host costs nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::politeness::HostKey;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::ClientId;
 
-/// Those who wait, by a number that grows.
+/// Waiting visits, keyed by a growing number.
 #[derive(Debug, Default)]
 pub(super) struct Line(Mutex<Waiters>);
 
@@ -25,12 +25,13 @@ struct Waiters {
     clients: WaitingClients,
 }
 
-/// How many visits of each client wait.
+/// Number of waiting visits per client.
 #[derive(Debug, Default)]
 struct WaitingClients {
-    /// By address. Only of clients that wait, so no more than there are waiters.
+    /// Keyed by address. Contains only clients with waiting visits, so it has no more entries than there are waiting
+    /// visits.
     visits: HashMap<ClientId, usize>,
-    /// By a number of visits, how many clients have as many waiting: tells the largest number in one step.
+    /// `clients[n]` is the number of clients with `n` waiting visits. Gives the largest `n` in one step.
     clients: Vec<usize>,
     most: usize,
 }
@@ -44,13 +45,13 @@ struct Waiter {
     label: Option<Box<Label>>,
 }
 
-/// What people know a visit by. Nothing secret.
+/// What the API and the log show of a visit. Contains no secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Label {
     pub client: String,
     pub method: String,
     pub url: String,
-    /// The client's User-Agent, or nothing.
+    /// The client's User-Agent, or empty.
     pub agent: String,
 }
 
@@ -60,11 +61,11 @@ pub struct Waiting {
     pub host: HostKey,
     pub label: Option<Label>,
     pub since: Timestamp,
-    /// When it can start: as foreseen when it came, or later if its host has become slower since.
+    /// Expected start: as predicted when the visit joined, or later if its host has become slower since.
     pub expected: Timestamp,
 }
 
-/// How many wait at one host, and since when the first.
+/// Number of visits that wait at one host, and the arrival time of the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backlog {
     pub host: HostKey,
@@ -93,7 +94,7 @@ impl Line {
         self.0.lock().waiting.get(&number)?.label.as_deref().cloned()
     }
 
-    /// How many wait in this lane who came before.
+    /// Counts the visits in this lane that arrived before `number`.
     pub(super) fn ahead_of(&self, number: u64, lane: &SharedLane) -> usize {
         let waiters = self.0.lock();
         waiters.waiting.range(..number).filter(|(_, waiter)| std::ptr::eq(&*waiter.lane, lane)).count()
@@ -108,7 +109,7 @@ impl Line {
         drop(waiters);
     }
 
-    /// Whether no client has more visits waiting than this one, which has several.
+    /// Whether this client has several visits waiting and no other client has more.
     pub(super) fn has_the_most(&self, peer: ClientId) -> bool {
         let waiters = self.0.lock();
         let visits = waiters.clients.visits.get(&peer).copied().unwrap_or_default();
@@ -148,7 +149,7 @@ impl WaitingClients {
 }
 
 impl Gate {
-    /// Those who wait at this host, or at any, longest first, and how many they are in all.
+    /// Returns one page of the visits that wait at `host`, or at all hosts, longest wait first, and their total number.
     pub fn queue(&self, host: Option<&HostKey>, offset: usize, limit: usize) -> (usize, Vec<Waiting>) {
         let waiters = self.line.0.lock();
         let wanted = |waiter: &&Waiter| host.is_none_or(|host| waiter.lane.host() == host);
@@ -170,7 +171,7 @@ impl Gate {
         (total, page.into_iter().map(|(ahead, waiting, lane)| waiting.settled(ahead, &lane, now)).collect())
     }
 
-    /// The hosts at which somebody waits.
+    /// Returns the hosts with waiting visits.
     pub fn backlogs(&self) -> Vec<Backlog> {
         let mut hosts: HashMap<HostKey, Backlog> = HashMap::new();
         for waiter in self.line.0.lock().waiting.values() {
@@ -186,7 +187,8 @@ impl Gate {
         hosts.into_values().collect()
     }
 
-    /// By how much the most overdue lane should have moved: whoever keeps its timer does not run. Zero if all is well.
+    /// Returns how late the most overdue lane is: the task that keeps that lane's timer does not run. Zero if no lane
+    /// is late.
     pub fn overdue(&self) -> Duration {
         let lanes: Vec<Arc<SharedLane>> = {
             let waiters = self.line.0.lock();
@@ -209,7 +211,7 @@ impl Waiting {
         }
     }
 
-    /// Those who came before it go first, more or less: one after the other, from the next turn on.
+    /// Estimates the start anew: about one delay per earlier visit, counted from the lane's next turn.
     fn settled(self, ahead: u32, lane: &SharedLane, now: Timestamp) -> Self {
         let (next, delay) = lane.look(|state| (state.lane.view(now).next_start, state.lane.delays().effective()));
         let then = if next == Timestamp::NEVER { next } else { next + delay.saturating_mul(ahead) };
@@ -241,7 +243,7 @@ mod tests {
         HostKey::parse(name).unwrap()
     }
 
-    /// Beyond half of the bound the client with the most waiting is refused, and no other.
+    /// Above half of the bound, the client with the most waiting visits is refused, and no other.
     #[test]
     fn the_client_with_the_most_waiting_is_known() {
         let mut clients = WaitingClients::default();
@@ -255,10 +257,10 @@ mod tests {
         [few, few, one].into_iter().for_each(|peer| clients.leave(peer));
         assert_eq!((clients.most, clients.visits.len()), (1, 1));
         clients.leave(many);
-        assert_eq!((clients.most, clients.clients.len()), (0, 0), "what is over leaves nothing behind");
+        assert_eq!((clients.most, clients.clients.len()), (0, 0), "an empty line keeps no memory");
     }
 
-    /// X35: one client's backlog leaves half of the bound on all lines to others.
+    /// X35: one client's backlog leaves half of the bound on all lines to other clients.
     #[tokio::test(start_paused = true)]
     async fn a_backlog_of_one_client_shuts_no_other_out() {
         let book = PolicyBook::from(Policy { delay: DELAY, ..Policy::default() });
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_is_seen_until_it_leaves() {
+    async fn a_waiting_visit_is_listed_until_it_leaves() {
         let gate = gate();
         let at = host("a.test");
         let mut first = gate.join(&at, visit(&gate)).unwrap();
@@ -301,7 +303,7 @@ mod tests {
         assert_eq!((gate.queue(None, 0, 9), gate.backlogs()), ((0, vec![]), vec![]));
     }
 
-    /// Nobody polls the visit that keeps the timer, as if its worker hung.
+    /// The visit that keeps the timer is not polled, as if its worker hung.
     #[tokio::test(start_paused = true)]
     async fn a_lane_that_does_not_move_is_noticed() {
         let gate = gate();

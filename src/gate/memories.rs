@@ -1,8 +1,9 @@
-//! What the store remembers of hosts, in the words of lanes.
+//! Translates between the store's host records and the memory of lanes.
 //!
-//! Asked when a lane is made, told when one has learned something or is forgotten: never on the way of a request that
-//! teaches nothing. A send is not told by itself. It is in what is kept when a lane is forgotten and when curtsy stops;
-//! and after a process that could not do that, every host counts as visited just before the start of the next.
+//! Reads the store when a lane is made. Writes to it when a lane has learned something or is forgotten, so a request
+//! that teaches nothing causes no write. A send alone is not written: the time of the last send is saved when its lane
+//! is forgotten and when curtsy stops. If the previous process could not save it, every host counts as visited just
+//! before this process started.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +18,12 @@ use crate::store::{Health, HostRecord, Overrides, Store};
 #[derive(Debug)]
 pub struct Memories {
     store: Arc<Store>,
-    /// Nobody knows who was visited before this.
+    /// Sends before this time may be missing from the store.
     unknown_before: Option<Timestamp>,
 }
 
 impl Memories {
-    /// `unknown_before`: the sends of the process before this one may not all be in the store.
+    /// `unknown_before`: the start of this process, if the store may lack sends of the process before it.
     pub fn new(store: Arc<Store>, unknown_before: Option<Timestamp>) -> Self {
         Memories { store, unknown_before }
     }
@@ -41,37 +42,37 @@ impl Memories {
         lane
     }
 
-    /// What a lane that is not the host's own has to know of it.
+    /// Returns what the store knows of a host that has no lane.
     pub(super) fn of(&self, host: &HostKey) -> Memory {
         memory(&self.record(host))
     }
 
-    /// Whether people have set something for this host.
+    /// Whether the operator has set something for this host.
     pub(super) fn is_steered(&self, host: &HostKey, now: Timestamp) -> bool {
         self.record(host).is_steered(now.as_micros())
     }
 
-    /// Keeps what is new.
+    /// Saves what is new since the last save.
     pub(super) fn keep_news(&self, host: &HostKey, lane: &mut Lane, now: Timestamp) {
         if lane.take_unsaved() {
             self.keep(host, lane, now);
         }
     }
 
-    /// Keeps all there is, before a lane is forgotten.
+    /// Saves everything, before a lane is forgotten.
     pub(super) fn keep_all(&self, host: &HostKey, lane: &mut Lane, now: Timestamp) {
         if lane.take_unsaved() || lane.is_memorable(now) {
             self.keep(host, lane, now);
         }
     }
 
-    /// Whether anything is known of this host that can change a decision.
+    /// Whether the store knows anything about this host that can change a decision.
     pub(super) fn knows(&self, host: &HostKey) -> bool {
         self.store.host(host.as_str()).is_some_and(|record| self.store.matters(&record))
     }
 
-    /// What another curtsy knew of a host that has no lane. Grants nobody an earlier start: of two sends the later
-    /// counts, of two holds the longer.
+    /// Saves what another curtsy knew of a host that has no lane. Never allows an earlier start: the later of two sends
+    /// and the longer of two holds count.
     pub(super) fn import(&self, host: &HostKey, record: &HostRecord) {
         let before = self.record(host);
         let last_sent_us = record.last_sent_us.max(before.last_sent_us);

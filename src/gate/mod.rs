@@ -1,8 +1,8 @@
-//! Runs lanes: lets visits in, has them wait, and gives out permits.
+//! Runs lanes: lets visits in, makes them wait, and gives out permits.
 //!
-//! Decides nothing. A [`Lane`](crate::politeness::lane::Lane) says what next, and whoever holds a visit obeys, under the
-//! lock of that lane, which is never held across an await. There is no task and no timer for a host: a visit to a free
-//! host goes through without either, and of those who wait only one in each lane keeps a timer.
+//! Decides nothing. A [`Lane`](crate::politeness::lane::Lane) says what to do next, and the task that holds a visit
+//! does it under the lock of that lane, which is never held across an await. There is no task and no timer per host: a
+//! visit to a free host needs neither, and only one waiting visit in each lane keeps a timer.
 
 mod busiest;
 mod leaving;
@@ -50,25 +50,25 @@ pub use self::view::{Census, Listing, NoRoom, Page, Pause, Sort, Wanted};
 pub struct Gate {
     registry: Registry,
     book: ArcSwap<PolicyBook>,
-    /// Whether no host is paced at all.
+    /// True if no host is paced.
     off: AtomicBool,
-    /// Visits that wait, of all hosts, and how many may.
+    /// Number of waiting visits of all hosts. `most_waiting` is its limit.
     waiting: AtomicUsize,
     most_waiting: AtomicUsize,
     line: Line,
-    /// Who is told of visits whose client left while they waited.
+    /// The callback for clients that disconnect while queued.
     leaving: OnceLock<leaving::Listener>,
-    /// Keeps clients from choosing names that collide.
+    /// Random hash key, so that clients cannot choose names that collide.
     key: RandomState,
     metrics: Arc<Metrics>,
     events: Arc<Events>,
 }
 
-/// What is left of the grace when the last visit that did not get its turn in time is refused: enough to write some
-/// thousand answers, which take 40 µs each.
+/// The part of the grace period that is left when the last visit that did not get its turn in time is refused: enough
+/// to write some thousand answers, which take 40 µs each.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// Whom new numbers are for.
+/// Which hosts a changed policy applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apply {
     /// Every host, waiting visits included.
@@ -99,22 +99,22 @@ impl Gate {
         }
     }
 
-    /// Where what happens is told.
+    /// The event log that lanes write to.
     pub fn events(&self) -> &Arc<Events> {
         &self.events
     }
 
-    /// Has this told of every visit whose client leaves while it waits. To be called once; later calls change nothing.
+    /// Sets the callback for clients that disconnect while queued. Only the first call has an effect.
     pub fn on_leaving(&self, tell: impl Fn(&Leaving<'_>) + Send + Sync + 'static) {
         let _ = self.leaving.set(leaving::Listener(Box::new(tell)));
     }
 
-    /// Takes a place in the host's line, or hears at once why not.
+    /// Joins the host's queue, or returns at once why the visit is refused.
     pub fn join(self: &Arc<Self>, host: &HostKey, visit: Visit) -> Result<Place, Refusal> {
         self.join_at(host, visit, false, now())
     }
 
-    /// The same, as of just now. A visit that is ready, because its connection is at hand, [has its
+    /// Like [`join`](Gate::join), with `now` given by the caller. A visit whose connection is ready [has its
     /// turn](Place::has_turn) at once if the host is free.
     pub fn join_at(
         self: &Arc<Self>,
@@ -141,24 +141,24 @@ impl Gate {
         }
     }
 
-    /// All lines together have a bound too. Beyond half of it, the client that has the most waiting gets no more: what it
-    /// waits for at some hosts must not shut others out from theirs.
+    /// Refuses a visit if too many wait at all hosts together. Above half of that bound, the client with the most
+    /// waiting visits is refused too: its backlog at some hosts must not shut other clients out of theirs.
     fn check_crowd(&self, place: Place, peer: ClientId, expected: Timestamp, now: Timestamp) -> Result<Place, Refusal> {
         if self.is_crowded_for(peer) { Err(too_many(expected, now)) } else { Ok(place) }
     }
 
-    /// Whether a visit of this peer that waits since just now is one too many.
+    /// Whether a visit of this peer that has just begun to wait is one too many.
     fn is_crowded_for(&self, peer: ClientId) -> bool {
         let (waiting, most) = (self.waiting.load(Relaxed), self.most_waiting.load(Relaxed));
         waiting > most || (waiting > most.div_ceil(2) && self.line.has_the_most(peer))
     }
 
-    /// Whether nobody may visit the host now.
+    /// Whether the host is held, so that no visit may start now.
     pub fn is_held(&self, host: &HostKey) -> bool {
         self.registry.held_until(host) > now()
     }
 
-    /// Nobody visits the host before `until`.
+    /// Holds the host: no visit starts before `until`.
     pub fn hold(&self, host: &HostKey, until: Timestamp) {
         let now = now();
         let book = self.book.load();
@@ -171,54 +171,55 @@ impl Gate {
         }
     }
 
-    /// How this host is to be treated, leaving out what people set for it alone. A host with a lane is not looked up
-    /// among the rules again: there may be thousands of them.
+    /// Returns the host's policy without the operator's overrides for that host. If the host has a lane, the policy
+    /// comes from the lane and not from matching the rules again: there may be thousands of rules.
     pub fn policy(&self, host: &HostKey) -> Policy {
         let book = self.book.load();
         let lane = if book.has_rules() { self.registry.known(host) } else { None };
         lane.map_or_else(|| **book.policy(host.as_str()), |lane| lane.look(|state| **state.lane.unsteered()))
     }
 
-    /// A client by whatever tells it apart: user, name or address.
+    /// Returns the id of a client, from whatever identifies it: user, name or address.
     pub fn client(&self, who: impl Hash) -> ClientId {
         ClientId(self.key.hash_one(who))
     }
 
-    /// An origin as visits name it.
+    /// Returns the id of an origin, as visits use it.
     pub fn origin(&self, origin: &Origin) -> OriginId {
-        // Half of the hash: two origins of one host that share a number are a matter of one in four billions.
+        // Half of the hash: two origins of one host share a number with a chance of one in four billion.
         OriginId(self.key.hash_one(origin) as u32)
     }
 
-    /// New numbers. Grants nobody a fresh burst.
+    /// Applies a new policy book and new bounds. No host gets a fresh burst.
     pub fn change(&self, book: PolicyBook, bounds: Bounds, most_waiting: usize, apply: Apply) {
         self.most_waiting.store(most_waiting, Relaxed);
-        // Hosts that keep their numbers may be paced although new ones are not.
+        // Hosts that keep their old policy may be paced although new hosts are not.
         let off = is_off(&book) && (apply == Apply::All || self.off.load(Relaxed));
         let book = Arc::new(book);
-        // First, so that a host which comes meanwhile is not new by the old book.
+        // Stored first, so that a host that gets its lane meanwhile does not start with the old book.
         self.book.store(book.clone());
         self.registry.change(&book, bounds, apply, now());
         self.off.store(off, Relaxed);
     }
 
-    /// curtsy ends after `grace`: visits whose turn comes in time are served, all others are refused now.
+    /// Prepares the end of curtsy after `grace`: visits whose turn comes in time are served, all others are refused
+    /// now.
     pub fn drain(&self, grace: Duration) {
         let now = now();
         self.registry.drain(now + grace.saturating_sub(LAST_WORDS.min(grace / 10)), now);
     }
 
-    /// Forgets hosts that nobody has visited for a while and nothing is owed to; the store still knows them.
+    /// Forgets hosts without a recent visit whose lane owes nothing. The store still knows them.
     pub fn sweep(&self) {
         self.registry.sweep(now());
     }
 
-    /// Has the store told everything that a restart must know. To be called when nothing is sent any more.
+    /// Saves everything that a restart must know. Call it after the last send.
     pub fn keep_all(&self) {
         self.registry.keep_all(now());
     }
 
-    /// Has the metrics say how the store fares.
+    /// Copies the store's health into the metrics.
     pub fn measure_store(&self) {
         if let Some(Health { pending, failures, lost, written_at_us, .. }) = self.registry.store_health() {
             let age =
@@ -227,7 +228,7 @@ impl Gate {
         }
     }
 
-    /// How the store fares; none if nothing is kept.
+    /// Returns the store's health, or `None` if nothing is stored.
     pub fn store_health(&self) -> Option<Health> {
         self.registry.store_health()
     }
@@ -241,7 +242,7 @@ impl Gate {
     }
 }
 
-/// More wait at all hosts together than may.
+/// The refusal if too many visits wait at all hosts together.
 fn too_many(expected: Timestamp, now: Timestamp) -> Refusal {
     Refusal::QueueFull { retry_after: Duration::from_secs(expected.since(now).as_secs() + 1) }
 }
@@ -251,12 +252,12 @@ fn is_off(book: &PolicyBook) -> bool {
     book.general().mode == Mode::Off && !book.has_rules()
 }
 
-/// Now, as lanes have it.
+/// Returns the current time as a lane's timestamp.
 pub fn now() -> Timestamp {
     at(clock::now())
 }
 
-/// A moment, as lanes have it.
+/// Converts an instant to a lane's timestamp.
 pub fn at(moment: Instant) -> Timestamp {
     Timestamp::from_micros(clock::micros_at(moment))
 }
@@ -293,7 +294,7 @@ mod tests {
         HostKey::parse("a.test").unwrap()
     }
 
-    /// A whole visit, with a connection that takes `opening` to get ready; answers when it was sent.
+    /// Runs a whole visit whose connection takes `opening` to get ready. Returns when it was sent.
     async fn go(gate: Arc<Gate>, client: &'static str, opening: Duration) -> Instant {
         let mut place = gate.join(&host(), visit(&gate, client)).unwrap();
         place.called().await.unwrap();
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_leaves_hands_the_timer_on_and_spends_no_turn() {
+    async fn a_leaving_visit_hands_the_timer_on_and_spends_no_turn() {
         let gate = gate(Policy { delay: DELAY, ..Policy::default() });
         let first = go(gate.clone(), "a", Duration::ZERO).await;
         let leaving: Vec<_> = (0..20).map(|_| tokio::spawn(go(gate.clone(), "b", Duration::ZERO))).collect();
@@ -362,7 +363,7 @@ mod tests {
         assert!(next.await.unwrap() - before < Duration::from_millis(5));
     }
 
-    /// A visit to a host that is free, sent just now.
+    /// Makes a visit to a free host, sent just now.
     async fn sent(gate: &Arc<Gate>, client: &str) -> Permit {
         let mut permit = gate.join(&host(), visit(gate, client)).unwrap().turn().await.unwrap();
         permit.sent();
@@ -380,7 +381,7 @@ mod tests {
         assert_eq!((view.last_success, view.in_flight), (Some(heard), 0));
     }
 
-    /// What one visit learns must not swallow the answer of another.
+    /// A lesson from one visit must not swallow the answer of another.
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_told_although_the_host_has_learned_since_it_was_sent() {
         let gate = gate(Policy { delay: Duration::ZERO, concurrency: 2, ..Policy::default() });
@@ -394,9 +395,9 @@ mod tests {
         assert_eq!((view.last_success, view.in_flight), (Some(gone), 1));
     }
 
-    /// One that has its connection goes through a free host at once, and stands in line like all at one that is not.
+    /// A visit whose connection is ready goes through a free host at once. At a busy host it waits like any other.
     #[tokio::test(start_paused = true)]
-    async fn who_is_ready_has_its_turn_at_once_where_the_host_is_free() {
+    async fn a_ready_visit_has_its_turn_at_once_if_the_host_is_free() {
         let gate = gate(Policy { delay: DELAY, ..Policy::default() });
         let place = gate.join_at(&host(), visit(&gate, "a"), true, now()).unwrap();
         assert!(place.has_turn());
@@ -418,7 +419,8 @@ mod tests {
         assert_eq!(gate.metrics.spacing_violations.get(), 0);
     }
 
-    /// A visit that is refused has left, and its number may be a newcomer's before its task has heard of it.
+    /// A refused visit has left its lane, and its number may belong to another visit before its task has received the
+    /// refusal.
     #[tokio::test(start_paused = true)]
     async fn a_refusal_reaches_its_visit_though_its_number_is_taken() {
         let impatient = Policy { delay: DELAY, max_wait: Duration::from_secs(10), ..Policy::default() };
@@ -457,7 +459,7 @@ mod tests {
         gate.change(book, Bounds { most: 100, idle: DELAY * 3600 }, 1000, apply);
     }
 
-    /// What a lane of this name goes by.
+    /// Returns the configured delay of the lane with this name.
     fn delay_of(gate: &Arc<Gate>, name: &str) -> Option<Duration> {
         let place = gate.join(&HostKey::parse(name).unwrap(), visit(gate, "a")).unwrap();
         place.account().map(|account| account.delays.configured)
@@ -495,7 +497,7 @@ mod tests {
         assert_eq!(gate.policy(&HostKey::parse("b.example").unwrap()).delay, Policy::default().delay);
     }
 
-    /// Turning pacing off for new hosts must not free those that keep theirs.
+    /// Turning pacing off for new hosts must not free the hosts that keep their policy.
     #[tokio::test(start_paused = true)]
     async fn a_known_host_stays_paced_when_new_ones_are_not() {
         let gate = gate(Policy { delay: DELAY, ..Policy::default() });

@@ -1,4 +1,4 @@
-//! What lanes learn, told to people: one line in the log for each change, and the counters.
+//! Reports what lanes learn: one log line for each change, and the counters.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl Gate {
         };
         let held_s = change.hold.map_or(0.0, |hold| hold.until.since(now).as_secs_f64());
         if change.before == change.learned && change.what == What::Held {
-            // Hosts that count down a quota say so with every answer.
+            // Hosts that count down a quota ask for this with every answer.
             tracing::debug!(event = "host.held", host, held_s, why, "a host is held");
             if held_s >= NOTABLE {
                 self.events.tell("host.held", Some(host), || json!({ "held_s": held_s, "why": why }));
@@ -113,7 +113,7 @@ impl Gate {
         }
     }
 
-    /// Somebody has steered a host.
+    /// Reports that the operator has changed a host.
     pub(super) fn tell_of_steering(&self, host: &HostKey, wanted: &Wanted, view: &View) {
         let kind = match wanted.pause {
             Some(Pause::UntilResumed | Pause::Until(_)) => "host.paused",
@@ -127,7 +127,7 @@ impl Gate {
         });
     }
 
-    /// robots.txt asks for another delay than before.
+    /// Reports that robots.txt asks for another delay than before.
     pub(super) fn tell_of_crawl_delay(&self, host: &HostKey, before: &Delays, after: &Delays) {
         let (delay_ms, before_ms) = (millis(after.effective()), millis(before.effective()));
         tracing::info!(
@@ -148,7 +148,7 @@ impl Gate {
     }
 }
 
-/// Seconds. Shorter holds, as hosts ask for that count down a quota, are no news.
+/// Seconds. Shorter holds are not reported as events: hosts that count down a quota ask for them often.
 const NOTABLE: f64 = 2.0;
 
 fn millis(duration: Duration) -> u64 {

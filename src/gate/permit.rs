@@ -1,7 +1,7 @@
-//! A permit: leave to make one visit, and what is owed to its lane until the visit is over.
+//! A permit allows one visit, and holds what that visit owes to its lane until it is over.
 //!
-//! Dropping it settles that: the turn if it was not used, the place in flight. So no path can forget to, be it a client
-//! that leaves, a connection that fails or a panic.
+//! Dropping the permit gives back the unused turn and the place in flight. So no path can forget to do it: not a client
+//! that disconnects, not a connection that fails, not a panic.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,34 +17,34 @@ use crate::politeness::signals::Signals;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Ticket};
 
-/// Leave to make one visit.
+/// Permission to make one visit.
 #[derive(Debug)]
 pub struct Permit(Option<Box<Stay>>);
 
-/// A visit's stay in its lane, from joining to leaving. Boxed, because it passes through many hands.
+/// A visit's stay in its lane, from joining to leaving. Boxed, because it is moved often.
 #[derive(Debug)]
 pub(super) struct Stay {
     pub(super) gate: Arc<Gate>,
     pub(super) lane: Arc<SharedLane>,
     pub(super) ticket: Ticket,
-    /// How long it was kept waiting. The time its connection took is its own.
+    /// How long the visit waited. The time that its connection took does not count.
     pub(super) waited: Duration,
     pub(super) account: Account,
-    /// Whether its host wants to hear of every answer at once.
+    /// Whether the lane must be told of every answer at once.
     pub(super) is_heeded: bool,
-    /// When it had an answer that was to be expected, which its host is told when it leaves.
+    /// When an expected answer arrived. The lane is told when the visit leaves.
     pub(super) served: Option<Timestamp>,
-    /// When it left, if that is known to whoever drops it.
+    /// When the visit left, if the code that drops it knows.
     pub(super) left: Option<Timestamp>,
-    /// A robots.txt fetch that did not have to wait: it is no visit to people.
+    /// A robots.txt fetch that did not have to wait. It is not counted as a visit, and its outcome is not reported.
     pub(super) is_fetch: bool,
 }
 
-/// Served as usual: an answer that teaches nothing where nothing was learned.
+/// An ordinary answer: it teaches nothing to a lane that has learned nothing.
 const SERVED: Outcome = Outcome::Heard(Signals::SERVED);
 
 impl Stay {
-    /// Its turn has come: counts it among the visits of its host.
+    /// Counts the visit for its host. Called when its turn has come.
     pub(super) fn count(&self, state: &mut State) {
         if !self.is_fetch {
             self.gate.metrics.hosts.visit(&mut state.badge, self.lane.host(), self.waited);
@@ -57,7 +57,7 @@ impl Stay {
         }
     }
 
-    /// Has the lane taught, and what it learned kept and told.
+    /// Teaches the lane, saves what it learned, and reports the lesson.
     pub(super) fn learn(
         &self,
         now: Timestamp,
@@ -77,7 +77,7 @@ impl Stay {
         }
     }
 
-    /// The host has learned something since the request was sent.
+    /// Reports an ordinary answer after all, because the lane has learned something since the request was sent.
     #[cold]
     fn report_late(&self, now: Timestamp) {
         let book = self.gate.book.load();
@@ -107,12 +107,12 @@ impl Drop for Stay {
 }
 
 impl Permit {
-    /// Where nobody is paced.
+    /// The permit of a gate that paces no host.
     pub(super) fn free() -> Self {
         Permit(None)
     }
 
-    /// To be called when its turn has come.
+    /// Call it when the visit's turn has come.
     pub(super) fn new(stay: Box<Stay>) -> Self {
         if !stay.is_fetch {
             stay.gate.metrics.waited(stay.waited);
@@ -121,20 +121,20 @@ impl Permit {
         Permit(Some(stay))
     }
 
-    /// Takes it over; what is left behind settles nothing.
+    /// Moves the permit out. The one that stays behind settles nothing when dropped.
     #[must_use]
     pub fn take(&mut self) -> Permit {
         Permit(self.0.take())
     }
 
-    /// Gives it back, as of just now.
+    /// Gives the permit back at the time `now`.
     pub fn leave(mut self, now: Timestamp) {
         if let Some(stay) = &mut self.0 {
             stay.left = Some(now);
         }
     }
 
-    /// The head of the request was written just now: tells when that is.
+    /// Records that the request head was written just now, and returns that time.
     pub fn sent(&mut self) -> Timestamp {
         let now = now();
         let Some(stay) = &mut self.0 else { return now };
@@ -150,19 +150,19 @@ impl Permit {
         now
     }
 
-    /// The response head is in, as of just now, or will never be.
+    /// Reports the outcome at the time `now`: the response head has arrived, or never will.
     pub fn report(&mut self, outcome: Outcome, now: Timestamp) {
         self.report_of(None, outcome, now);
     }
 
-    /// The same, and says which origin it is about, so that people can be told if that fails.
+    /// Like [`report`](Permit::report), and names the origin, so that a failure can be reported with its origin.
     pub fn report_of(&mut self, origin: Option<&Origin>, outcome: Outcome, now: Timestamp) {
         let Some(stay) = self.0.as_mut().filter(|stay| !stay.is_fetch) else { return };
         if outcome == Outcome::Truncated {
             stay.served = None;
         }
         if outcome == SERVED && !stay.is_heeded {
-            // Most answers are so, and telling it when the visit leaves is one look into the lane less.
+            // Most answers are like this. Reporting one when the visit leaves saves one locking of the lane.
             stay.served = Some(now);
             return;
         }
@@ -186,29 +186,29 @@ impl Permit {
         }
     }
 
-    /// It moves a body that may take long: when it has, its place is free for others. Not to be told of short bodies,
-    /// because it costs a look into the lane.
+    /// Marks the visit as moving a body that may take long: after a while other visits may use its place. Do not call
+    /// this for short bodies, because it locks the lane.
     pub fn transfers(&self) {
         if let Some(stay) = &self.0 {
             stay.lane.look(|state| state.lane.transfers(stay.ticket));
         }
     }
 
-    /// It has become a WebSocket: others may have its place at once.
+    /// Marks the visit as a WebSocket: other visits may use its place at once.
     pub fn stays_open(&self) {
         if let Some(stay) = &self.0 {
             stay.lane.with(now(), |state| state.lane.stays_open(stay.ticket));
         }
     }
 
-    /// Whether the host's budget has room for sending this once more; takes it if so.
+    /// Whether the host's retry budget allows sending this request once more. If so, takes that from the budget.
     pub fn may_retry(&self) -> bool {
         let Some(stay) = &self.0 else { return false };
         let (now, book) = (now(), stay.gate.book.load());
         stay.lane.look(|state| state.lane.may_retry(&book.schooling, now))
     }
 
-    /// How long the host's visits may wait.
+    /// The longest wait that the host's policy allows.
     pub fn max_wait(&self) -> Duration {
         self.0.as_ref().map_or(Duration::ZERO, |stay| stay.lane.look(|state| state.lane.policy().max_wait))
     }
@@ -217,14 +217,14 @@ impl Permit {
         self.0.as_ref().map_or(Duration::ZERO, |stay| stay.waited)
     }
 
-    /// In report mode: how long it would have waited, as far as is known by now.
+    /// In report mode: how long the visit would have waited, as far as is known now.
     #[inline]
     pub fn would_wait(&self) -> Option<Duration> {
         let stay = self.0.as_ref().filter(|stay| stay.account.mode == Mode::Report)?;
         stay.lane.look(|state| state.lane.would_wait(stay.ticket, now()))
     }
 
-    /// What can be told about this visit; `None` if its host is not paced.
+    /// What can be shown about this visit; `None` if its host is not paced.
     pub fn account(&self) -> Option<&Account> {
         self.0.as_ref().map(|stay| &stay.account)
     }
@@ -232,17 +232,17 @@ impl Permit {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// What the delay of the host is made of.
+    /// The parts of the host's delay.
     pub delays: Delays,
-    /// What kept it waiting, if it was more than the delay.
+    /// What the visit waited for, if it was more than the delay.
     pub(super) obstacle: Option<Obstacle>,
     pub mode: Mode,
-    /// How many stood in line before it.
+    /// Number of visits that were queued before it.
     pub ahead: usize,
 }
 
 impl Account {
-    /// What it waited for, in a word, as [`View::why`](crate::politeness::lane::View::why) says of its host.
+    /// What the visit waited for, in one word, as [`View::why`](crate::politeness::lane::View::why) says for its host.
     pub fn why(&self) -> &'static str {
         self.obstacle.map_or_else(|| self.delays.why(), Obstacle::word)
     }

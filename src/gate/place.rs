@@ -1,6 +1,7 @@
-//! A visit's place in the line of its host, until its turn comes.
+//! A visit's place in the queue of its host, until its turn comes.
 //!
-//! Dropping it settles everything, as dropping a [`Permit`] does: nobody is left standing who has gone.
+//! Dropping the place leaves the queue, as dropping a [`Permit`] settles the visit: a disconnected client never stays
+//! queued.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -21,27 +22,27 @@ use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{ClientId, Purpose, Refusal, Ticket, Visit};
 use crate::timer::Timer;
 
-/// A place in the line.
+/// A place in a host's queue.
 #[derive(Debug)]
 pub struct Place(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    /// Of a host that is not paced: no line at all.
+    /// The host is not paced: there is no queue.
     Free,
-    /// Of a host that was free for a visit that was ready: it may start.
+    /// The host was free and the visit was ready: it may start.
     Started(Box<Stay>),
     Standing(Box<Standing>),
 }
 
-/// Left in this order: first the line, then the lane.
+/// Dropped in this order: first the line, then the lane.
 #[derive(Debug)]
 struct Standing {
     line: InLine,
     stay: Stay,
 }
 
-/// What belongs to waiting alone.
+/// The state that is needed only while waiting.
 #[derive(Debug)]
 struct InLine {
     gate: Arc<Gate>,
@@ -50,19 +51,19 @@ struct InLine {
     peer: ClientId,
     joined: Timestamp,
     expected: Timestamp,
-    /// Told to make its connection ready.
+    /// Whether the visit was told to make its connection ready.
     called: bool,
-    /// Whether it waits to be told something: dropping it then means that the client left the line.
+    /// Whether the visit's task waits to be told something. Dropping it then means that the client disconnected.
     asleep: bool,
-    /// Its number among the waiting of all hosts.
+    /// The visit's number in the line of all hosts.
     number: Option<u64>,
     timer: Timer,
-    /// Says that it waits no longer for a reason other than its client.
+    /// True if the visit stops waiting for a reason other than its client.
     withdrawn: Option<Arc<AtomicBool>>,
 }
 
 impl Place {
-    /// Where nobody is paced.
+    /// The place of a gate that paces no host.
     pub(super) fn free() -> Self {
         Place(Kind::Free)
     }
@@ -91,7 +92,7 @@ impl Place {
         })?;
         let Entered { ticket, expected, told, is_free } = entered;
         let (waited, is_heeded, served, left) = (Duration::ZERO, true, None, None);
-        // Where nothing is enforced, no fetch waits.
+        // Unless the policy is enforced, no fetch waits.
         let is_fetch = is_fetch && (is_free || account.mode != Mode::Enforce);
         let stay = Stay { gate, lane, ticket, waited, account, is_heeded, served, left, is_fetch };
         if told == Some(Told::Start) {
@@ -134,12 +135,12 @@ impl Place {
         }
     }
 
-    /// Whether it may start at once.
+    /// Whether the visit may start at once.
     pub fn has_turn(&self) -> bool {
         self.standing().is_none()
     }
 
-    /// When a visit that was not called at once can expect to start.
+    /// The expected start of a visit that was not called at once.
     pub(super) fn waits_until(&self) -> Option<Timestamp> {
         self.standing().filter(|standing| !standing.line.called).map(|standing| standing.line.expected)
     }
@@ -152,21 +153,22 @@ impl Place {
         }
     }
 
-    /// The connection to this origin could not be made.
+    /// Reports that the connection to this origin could not be made.
     pub fn failed(&self, origin: &Origin) {
         let Some(Standing { stay, .. }) = self.standing() else { return };
         let (now, book) = (now(), stay.gate.book.load());
         stay.learn(now, Some(origin), |lane| lane.unreachable(stay.ticket, &book.schooling, now));
     }
 
-    /// Dropping the place while it waits counts as a client that left, unless this has been set.
+    /// Sets the flag for withdrawal. Dropping the place while it waits counts as a disconnected client unless the flag
+    /// is true.
     pub fn withdrawn_by(&mut self, withdrawn: Arc<AtomicBool>) {
         if let Kind::Standing(standing) = &mut self.0 {
             standing.line.withdrawn = Some(withdrawn);
         }
     }
 
-    /// Has people know a visit that waits by this.
+    /// Labels the queued visit for the API and the log.
     pub fn known_as(&mut self, label: impl FnOnce() -> Label) {
         if let Some(Standing { line, .. }) = self.standing()
             && let Some(number) = line.number
@@ -175,12 +177,12 @@ impl Place {
         }
     }
 
-    /// The connection is ready: waits for the turn.
+    /// Waits for the turn. Call it when the connection is ready.
     pub async fn turn(self) -> Result<Permit, Refusal> {
         self.turn_as(Label::default).await
     }
 
-    /// The same for a visit that people know by this.
+    /// Like [`turn`](Place::turn), and labels the visit if it has to wait.
     pub async fn turn_as(self, label: impl FnOnce() -> Label) -> Result<Permit, Refusal> {
         match self.0 {
             Kind::Free => Ok(Permit::free()),
@@ -279,7 +281,7 @@ impl InLine {
         }
     }
 
-    /// To be called once.
+    /// Enters the line of all hosts. Must be called only once.
     fn start_waiting(&mut self) -> u64 {
         self.gate.waiting.fetch_add(1, Relaxed);
         let number = self.gate.line.enter(&self.lane, self.peer, self.joined, self.expected);

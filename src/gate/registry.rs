@@ -1,9 +1,9 @@
-//! Host to lane.
+//! Maps hosts to lanes.
 //!
-//! Bounded: hosts that nobody has visited for a while are forgotten, but never one to which something is owed (a waiter,
-//! a permit, a hold, an unfinished interval), and what a lane has learned is kept when it goes. When the registry is full,
-//! the lanes that were used least recently and owe nothing are forgotten at once. If every lane owes something, a new
-//! host is refused, with the time at which one will owe nothing: two hosts never share a lane.
+//! The map is bounded. Hosts without a recent visit are forgotten, but never one whose lane owes something (a waiting
+//! visit, a permit, a hold, an unfinished interval), and what a lane has learned is saved before it is removed. When
+//! the registry is full, the least recently used lanes that owe nothing are forgotten at once. If every lane owes
+//! something, a new host is refused, with the time at which a lane will owe nothing. Two hosts never share a lane.
 
 use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
@@ -25,55 +25,56 @@ use crate::politeness::time::Timestamp;
 use crate::politeness::visit::Refusal;
 use crate::store::{Health, HostRecord, Store};
 
-/// Looking through all lanes holds one shard at a time; with 256 the longest wait measured was about a millisecond at a
-/// million hosts.
+/// A scan of all lanes locks one shard at a time. With 256 shards the longest wait measured was about a millisecond at
+/// a million hosts.
 const SHARDS: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Hosts kept.
+    /// Largest number of hosts.
     pub most: usize,
-    /// Without a visit for this long, a host may be forgotten.
+    /// A host without a visit for this long may be forgotten.
     pub idle: Duration,
 }
 
 #[derive(Debug)]
 pub(super) struct Registry {
     memories: Memories,
-    /// Hashed with fewer steps than by the standard library, and still with a key of its own for each process.
+    /// The hash takes fewer steps than the standard library's, and still has a random key per process.
     lanes: DashMap<Resident, (), RandomState>,
-    /// Asking the map would lock all its shards.
+    /// Number of lanes. Asking the map would lock all its shards.
     count: AtomicUsize,
     bounds: RwLock<Bounds>,
-    /// Held while a lane is made: a host has one lane.
+    /// Locked while a lane is made, so that a host never gets two.
     full: Mutex<Full>,
-    /// When lanes stop to start visits, in microseconds.
+    /// When lanes stop starting visits, in microseconds.
     drain_end: AtomicU64,
 }
 
-/// What the last look through a full registry has shown.
+/// The result of the last scan of a full registry.
 #[derive(Debug, Default)]
 struct Full {
-    /// Another look would show no more before this.
+    /// Another scan before this time would find nothing more.
     look_again: Timestamp,
-    /// When the first lanes will owe nothing, soonest first, and how many hosts were told so.
+    /// When the first lanes will owe nothing, soonest first. `told` counts the refused hosts that got one of these
+    /// times.
     owed_until: Vec<Timestamp>,
     told: usize,
-    /// When it was last logged.
+    /// When a full registry was last logged.
     logged: Timestamp,
 }
 
-/// This part of the lanes is forgotten in one look: looking through 100 000 takes some twenty milliseconds, which must not
-/// be the price of every new host.
+/// One scan forgets this fraction of the lanes (one sixteenth): a scan of 100 000 lanes takes some twenty milliseconds,
+/// which every new host must not pay.
 const AT_ONCE: usize = 16;
-/// The next look comes so much later for each lane, so that looking takes some 2 % of the time at most.
+/// The next scan waits this long for each lane, so that scans take some 2 % of the time at most.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(10);
-/// As many hosts are told different times.
+/// Largest number of different times that refused hosts get.
 const MOST_TOLD: usize = 1000;
 const BETWEEN_LOGS: Duration = Duration::from_secs(60);
 
-/// A lane, found by its host's name. The name is in the lane alone: looking a host up then takes
-/// one look into memory less, which is half of what finding it costs where there are many.
+/// A lane, found by its host's name. Only the lane stores the name: a lookup then takes one memory access less, which
+/// is half of its cost if there are many hosts.
 #[derive(Debug)]
 struct Resident(Arc<SharedLane>);
 
@@ -115,13 +116,13 @@ impl Registry {
         }
     }
 
-    /// The lane of the host, which may be new.
+    /// Returns the host's lane. Makes one if there is none.
     pub(super) fn lane(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Result<Arc<SharedLane>, Refusal> {
         let mut full = self.full.lock();
         if let Some(lane) = self.known(host) {
             return Ok(lane);
         }
-        // What people set for a host counts, and people do not set it for many.
+        // A host that the operator has set something for gets a lane even now, and there are few such hosts.
         if !(self.make_room(&mut full, now) || self.memories.is_steered(host, now)) {
             full.log(self.len(), now);
             return Err(Refusal::HostsFull { retry_after: full.tell(now) });
@@ -134,7 +135,7 @@ impl Registry {
         Ok(lane)
     }
 
-    /// Whether there is room for one more, which is made if need be.
+    /// Whether there is room for one more lane. Makes room if necessary.
     fn make_room(&self, full: &mut Full, now: Timestamp) -> bool {
         let most = self.bounds.read().most;
         if self.len() < most {
@@ -145,7 +146,7 @@ impl Registry {
         }
         let (mut idle, mut owed_until) = (Vec::new(), Vec::new());
         self.each(|_, lane| {
-            // Whoever has it now is about to use it.
+            // A task that holds the lane is about to use it.
             let is_used = Arc::strong_count(lane) > 1;
             let (until, used) = lane.look(|state| (state.lane.owes_until(now), state.last_used()));
             match until {
@@ -171,7 +172,7 @@ impl Registry {
         self.len() < most
     }
 
-    /// Has a hold kept for a host that finds no room for a lane.
+    /// Saves a hold for a host that has no room for a lane.
     pub(super) fn hold_without_lane(&self, host: &HostKey, book: &PolicyBook, until: Timestamp, now: Timestamp) {
         let mut lane = self.memories.lane(host, book, now);
         lane.hold(until, now);
@@ -183,22 +184,22 @@ impl Registry {
         self.lanes.get(host).map(|entry| entry.key().0.clone())
     }
 
-    /// Whether there is anything to know of the host, be it in a lane or not.
+    /// Whether anything is known of the host, in a lane or in the store.
     pub(super) fn remembers(&self, host: &HostKey) -> bool {
         self.lanes.contains_key(host) || self.memories.knows(host)
     }
 
-    /// The lane that a host nobody has visited lately would get; none if nothing is known of it.
+    /// Returns the lane that a host without a recent visit would get, or `None` if nothing is known of the host.
     pub(super) fn remembered(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Option<Lane> {
         self.memories.knows(host).then(|| self.memories.lane(host, book, now))
     }
 
-    /// The lane that a host without one would get now.
+    /// Returns the lane that a host without one would get now.
     pub(super) fn foreseen(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Lane {
         self.memories.lane(host, book, now)
     }
 
-    /// Has kept what another curtsy knew of a host that has no lane.
+    /// Saves what another curtsy knew of a host that has no lane.
     pub(super) fn import(&self, host: &HostKey, record: &HostRecord) {
         self.memories.import(host, record);
     }
@@ -211,7 +212,7 @@ impl Registry {
         self.memories.store()
     }
 
-    /// Until when the host is held, whether it has a lane or not.
+    /// The end of the host's hold, whether the host has a lane or not.
     pub(super) fn held_until(&self, host: &HostKey) -> Timestamp {
         match self.lanes.get(host) {
             Some(entry) => entry.key().0.look(|state| state.lane.held_until()),
@@ -219,12 +220,12 @@ impl Registry {
         }
     }
 
-    /// Has what a lane has just learned kept.
+    /// Saves what a lane has just learned.
     pub(super) fn keep_news(&self, lane: &SharedLane, state: &mut State, now: Timestamp) {
         self.memories.keep_news(lane.host(), &mut state.lane, now);
     }
 
-    /// Has everything kept that a restart must know.
+    /// Saves everything that a restart must know.
     pub(super) fn keep_all(&self, now: Timestamp) {
         self.each(|host, lane| lane.look(|state| self.memories.keep_all(host, &mut state.lane, now)));
     }
@@ -237,17 +238,17 @@ impl Registry {
         self.full.lock().look_again = Timestamp::START;
     }
 
-    /// Drains every lane, also those that are made from now on.
+    /// Drains every lane, including lanes that are made later.
     pub(super) fn drain(&self, end: Timestamp, now: Timestamp) {
         {
-            // A lane that is being made is in the registry when this is over, or knows the end.
+            // A lane that is being made is in the registry when this block ends, or it knows the end.
             let _nobody_makes_one = self.full.lock();
             self.drain_end.store(end.as_micros(), Relaxed);
         }
         self.each(|_, lane| lane.with(now, |state| state.lane.drain(end, now)));
     }
 
-    /// A new lane, which must know if curtsy is stopping.
+    /// Tells a new lane if curtsy is stopping.
     fn draining(&self, mut lane: Lane, now: Timestamp) -> Lane {
         let end = Timestamp::from_micros(self.drain_end.load(Relaxed));
         if end < Timestamp::NEVER {
@@ -266,11 +267,11 @@ impl Registry {
         });
     }
 
-    /// Forgets lanes that `may_go` and owe nothing.
+    /// Forgets lanes that owe nothing and for which `may_go` returns true.
     fn forget(&self, now: Timestamp, mut may_go: impl FnMut(&mut State) -> bool) {
         self.lanes.retain(|resident, ()| {
             let (host, lane) = (resident.host(), &resident.0);
-            // Lanes are cloned under the same lock, so a single owner seen here cannot gain a second.
+            // Lanes are cloned under the same lock, so a lane with a single owner here cannot gain a second.
             let goes = Arc::strong_count(lane) == 1 && lane.look(|state| !state.lane.owes(now) && may_go(state));
             if goes {
                 lane.look(|state| self.memories.keep_all(host, &mut state.lane, now));
@@ -280,7 +281,7 @@ impl Registry {
         });
     }
 
-    /// Every lane, one shard of them at a time.
+    /// Calls `see` for every lane. Locks one shard at a time.
     pub(super) fn each(&self, mut see: impl FnMut(&HostKey, &Arc<SharedLane>)) {
         for entry in &self.lanes {
             see(entry.key().host(), &entry.key().0);
@@ -297,7 +298,8 @@ impl Registry {
 }
 
 impl Full {
-    /// No lane can be forgotten; these will owe nothing later, others when their visits are over.
+    /// Records that no lane can be forgotten. The lanes of `owed_until` will owe nothing at those times, the others
+    /// when their visits are over.
     fn found_nothing(&mut self, mut owed_until: Vec<Timestamp>, lanes: usize, now: Timestamp) {
         if owed_until.len() > MOST_TOLD {
             owed_until.select_nth_unstable(MOST_TOLD);
@@ -309,7 +311,7 @@ impl Full {
         (self.owed_until, self.told) = (owed_until, 0);
     }
 
-    /// After how many seconds a host that was refused finds room, if no other takes it.
+    /// Returns after how many seconds a refused host finds room, if no other host takes it first.
     fn tell(&mut self, now: Timestamp) -> Duration {
         let free = self.owed_until.get(self.told).or(self.owed_until.last()).map_or(Duration::ZERO, |at| at.since(now));
         self.told += 1;
@@ -365,7 +367,7 @@ mod tests {
         });
     }
 
-    /// Promise 5, X35: a host that was visited a delay ago makes room at once for one that is not known.
+    /// Promise 5, X35: a host whose last visit was one delay ago makes room at once for an unknown host.
     #[test]
     fn a_full_registry_forgets_the_least_recently_used_that_owe_nothing() {
         let (registry, book) = (registry(10), PolicyBook::default());
@@ -380,7 +382,7 @@ mod tests {
             assert!(registry.known(&host(n - 9)).is_none(), "the least recently used one goes");
             assert_eq!(registry.len(), 10);
         }
-        assert!(registry.known(&host(0)).is_some(), "somebody waits there");
+        assert!(registry.known(&host(0)).is_some(), "a visit waits there");
     }
 
     #[test]
@@ -393,7 +395,7 @@ mod tests {
         let told = |n, now| registry.lane(&host(n), &book, now).map(drop).unwrap_err().retry_after();
         let now = at(5) + half_a_second;
         assert_eq!([told(2, now), told(3, now)], [1, 1].map(|seconds| Some(Duration::from_secs(seconds))));
-        assert!(registry.known(&host(2)).is_none(), "nobody shares a lane");
+        assert!(registry.known(&host(2)).is_none(), "two hosts never share a lane");
         registry.hold_without_lane(&host(2), &book, at(60), now);
         assert_eq!(registry.held_until(&host(2)), at(60), "a hold is kept without one");
         registry.lane(&host(3), &book, at(6)).unwrap();

@@ -1,7 +1,7 @@
-//! Hosts that nobody has visited lately, as people see them, and what another curtsy knew of hosts.
+//! Lists remembered hosts (without a recent visit), and imports what another curtsy knew of hosts.
 //!
-//! They are in the store, not in a lane: to be looked at they get one for the moment. Listing them reads the state file,
-//! so it takes as long as that does, and keeps no more in memory than the page that is asked for.
+//! Remembered hosts are in the store and have no lane; they get a temporary one to be viewed. Listing them reads the
+//! whole state file and takes as long as that, but keeps only the requested page in memory.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,12 +15,12 @@ use crate::politeness::time::Timestamp;
 use crate::store::{Fate, HostRecord, LinesError, Skipped};
 
 impl Gate {
-    /// The hosts in the state file, in the usual order and whatever their condition. Not for the request path.
+    /// Returns a page of the hosts in the state file, sorted as asked and in any condition. Not for the request path.
     pub fn list_remembered(&self, page: &Page) -> Result<Listing, LinesError> {
         let now = now();
         let most = page.offset.saturating_add(page.limit);
         let mut total = 0;
-        // The greatest is the one that comes last, and goes when there are too many.
+        // The greatest entry is the last of the page. It is removed when there are too many.
         let mut first = BinaryHeap::new();
         self.registry.store().each_host(|key, record| {
             if self.registry.store().matters(record) && key.contains(&page.filter) {
@@ -40,8 +40,8 @@ impl Gate {
         Some((host.clone(), self.view(host)?))
     }
 
-    /// Takes in what another curtsy knew of a host, in place of what is known here; a lane that runs goes by it at
-    /// once. Grants nobody an earlier start.
+    /// Imports what another curtsy knew of a host, replacing what is known here. A running lane uses it at once. Never
+    /// allows an earlier start.
     pub fn import(&self, host: &HostKey, record: &HostRecord) -> Fate {
         if !self.registry.store().matters(record) {
             return Fate::Skipped(Skipped::TooOld);
@@ -60,7 +60,7 @@ impl Gate {
 }
 
 impl Sort {
-    /// The larger, the earlier, as far as a record tells.
+    /// The sort rank that a record gives: larger comes first.
     fn rank_of(self, record: &HostRecord, now: Timestamp) -> u64 {
         match self {
             Sort::Host | Sort::Queued | Sort::InFlight => 0,
@@ -104,7 +104,7 @@ mod tests {
         gate.view(&host(name)).map(|view| view.delays.learned)
     }
 
-    /// `adaptive.remember` is 30 days by default; a quarter of it halves what was learned.
+    /// `adaptive.remember` is 30 days by default. After a quarter of it, what was learned is halved.
     #[test]
     fn what_was_learned_fades_with_its_age() {
         let store = Store::memory(Keep::default());

@@ -1,6 +1,6 @@
 //! A request that waits for its robots.txt before it may join the lane of its host.
 //!
-//! It counts among those that wait, of its host and in all, and people see it there. Dropping it gives its place back.
+//! The request counts as waiting, for its host and in total, and the API lists it. Dropping it gives its place back.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,14 +12,14 @@ use super::{Gate, now, too_many};
 use crate::politeness::HostKey;
 use crate::politeness::visit::{Refusal, Visit};
 
-/// What a client is told where no lane knows better: the least that `Retry-After` can say.
+/// `Retry-After` without a lane to compute one: the smallest value it can carry.
 const SOON: Duration = Duration::from_secs(1);
 
-/// One place among those that wait.
+/// A request that waits for robots.txt.
 #[derive(Debug)]
 pub struct RobotsWait {
     visit: Visit,
-    /// None where no host is paced: then there is no line.
+    /// `None` if no host is paced: then there is no line.
     place: Option<WaitingPlace>,
 }
 
@@ -27,12 +27,12 @@ pub struct RobotsWait {
 struct WaitingPlace {
     gate: Arc<Gate>,
     lane: Arc<SharedLane>,
-    /// Its number among the waiting of all hosts.
+    /// The request's number in the line of all hosts.
     number: u64,
 }
 
 impl Gate {
-    /// Lets a request wait for robots.txt, or tells at once why it need not.
+    /// Lets a request wait for robots.txt, or returns at once why it is refused.
     pub fn wait_for_robots(
         self: &Arc<Self>,
         host: &HostKey,
@@ -63,7 +63,7 @@ impl Gate {
 }
 
 impl RobotsWait {
-    /// Refuses it, because it took longer than the client would wait for its turn.
+    /// Returns the refusal for a request that waited longer than its client would wait for its turn.
     pub fn too_long(&self) -> Refusal {
         let told =
             |place: &WaitingPlace| place.lane.look(|state| state.lane.robots_wait_was_too_long(&self.visit, now()));

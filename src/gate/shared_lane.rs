@@ -1,6 +1,6 @@
-//! A lane and those who wait in it.
+//! A lane and the visits that wait in it.
 //!
-//! Whoever changes something drives the lane on, and tells the visits it names what to do by waking their tasks.
+//! A task that changes something drives the lane on, and wakes the tasks of the visits that the lane names.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -15,7 +15,7 @@ use crate::politeness::policy::{Policy, Schooling};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Alarm, Refusal, Step, Ticket, Visit};
 
-/// Laid out in the order in which a visit needs it: with many hosts, most of what it touches comes from memory.
+/// Laid out in the order in which a visit needs the fields: with many hosts, most accesses miss the CPU caches.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct SharedLane {
@@ -28,24 +28,25 @@ pub(super) struct SharedLane {
 #[repr(C)]
 pub(super) struct State {
     last_used: Timestamp,
-    /// Whether its visits are counted by themselves.
+    /// Whether the host has its own metric series.
     pub(super) badge: Badge,
     pub(super) lane: Lane,
     alarm: Option<Alarm>,
-    /// Where nobody sleeps, nothing.
+    /// `None` if no visit waits.
     dormitory: Option<Box<Dormitory>>,
-    /// How many visits had come when they were last counted.
+    /// The lane's visit count at the last call of `take_visits`.
     counted: u32,
-    /// The longest crawl delay that people were told of.
+    /// The longest crawl delay that was logged.
     told_crawl_delay_ms: u32,
 }
 
 /// Visits that wait to be told something.
 #[derive(Debug, Default)]
 struct Dormitory {
-    /// By ticket number. A number is given to another as soon as its visit has left.
+    /// Indexed by ticket number. A number is reused as soon as its visit has left.
     sleepers: Vec<Sleeper>,
-    /// Visits that have left with this answer and have not heard it yet: their numbers may be others' already.
+    /// Visits that have left with this refusal and have not received it yet. Their numbers may already belong to other
+    /// visits.
     refused: Vec<(Ticket, Refusal)>,
 }
 
@@ -56,17 +57,17 @@ struct Sleeper {
     waker: Option<Waker>,
 }
 
-/// A visit that is in.
+/// A visit that has entered the lane.
 pub(super) struct Entered {
     pub(super) ticket: Ticket,
     pub(super) expected: Timestamp,
-    /// What it was told at once.
+    /// What the visit was told on entering.
     pub(super) told: Option<Told>,
-    /// Whether it found the host free.
+    /// Whether the host was free.
     pub(super) is_free: bool,
 }
 
-/// What a visit is told.
+/// An instruction to a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     Prepare,
@@ -90,7 +91,7 @@ impl SharedLane {
         }
     }
 
-    /// Changes something, then has the lane say what follows from it.
+    /// Changes the state, then drives the lane on.
     pub(super) fn with<T>(&self, now: Timestamp, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock();
         let outcome = change(&mut state);
@@ -98,7 +99,7 @@ impl SharedLane {
         outcome
     }
 
-    /// Looks without changing anything.
+    /// Runs `look` under the lock, and does not drive the lane on afterwards.
     pub(super) fn look<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         look(&mut self.state.lock())
     }
@@ -120,7 +121,8 @@ impl State {
         self.last_used = now;
     }
 
-    /// Whether robots.txt asks a visit for more than any before it. Groups may take turns, so less again is no news.
+    /// Whether robots.txt asks this visit for a longer delay than any visit before. A shorter delay is not new, because
+    /// groups may alternate.
     pub(super) fn is_new_crawl_delay(&mut self, asked: Duration) -> bool {
         let asked_ms = u32::try_from(asked.as_millis()).unwrap_or(u32::MAX);
         let is_new = asked_ms > self.told_crawl_delay_ms;
@@ -128,7 +130,7 @@ impl State {
         is_new
     }
 
-    /// Visits that have come since this was last asked.
+    /// Returns the number of visits since the last call.
     pub(super) fn take_visits(&mut self) -> u32 {
         let visits = self.lane.visits();
         visits.wrapping_sub(std::mem::replace(&mut self.counted, visits))
@@ -138,7 +140,7 @@ impl State {
         self.last_used
     }
 
-    /// Lets a visit in. A host that is free calls it at once, and has it start if its connection is at hand.
+    /// Lets a visit in. A free host calls it at once, and starts it if its connection is ready.
     pub(super) fn enter(&mut self, visit: Visit, is_ready: bool, now: Timestamp) -> Result<Entered, Refusal> {
         let (ticket, told) = match is_ready {
             true => (self.lane.walk_through(&visit, now), Told::Start),
@@ -147,7 +149,7 @@ impl State {
         if let Some(ticket) = ticket {
             return Ok(Entered { ticket, expected: now, told: Some(told), is_free: true });
         }
-        // What robots.txt asks of a visit that is refused may have changed the fate of others.
+        // The crawl delay of a refused visit may have changed what happens to other visits.
         let joined = self.lane.join(visit, now).inspect_err(|_| self.drive(now));
         let Joined { ticket, expected } = joined?;
         match self.drive_for(ticket, now) {
@@ -156,7 +158,7 @@ impl State {
         }
     }
 
-    /// Has the lane say what follows. Where nobody waits, nothing does.
+    /// Carries out the lane's next steps. There are none if no visit waits.
     #[inline]
     pub(super) fn drive(&mut self, now: Timestamp) {
         if self.lane.rests() {
@@ -186,9 +188,9 @@ impl State {
         }
     }
 
-    /// Drives the lane on for a visit that is awake: what it is told it hears at once.
+    /// Drives the lane on for a visit whose task is awake, and returns what that visit is told.
     pub(super) fn drive_for(&mut self, ticket: Ticket, now: Timestamp) -> Option<Told> {
-        // The usual case, a host that is free, keeps nothing and wakes nobody.
+        // The usual case, a free host, stores nothing and wakes no task.
         let step = self.lane.next_step(now);
         let told = match step {
             Step::Prepare(called) if called == ticket => Some(Told::Prepare),
@@ -204,7 +206,7 @@ impl State {
         told.or_else(|| self.take_told(ticket))
     }
 
-    /// What the visit was told since it last asked.
+    /// Returns what the visit was told since the last call.
     pub(super) fn take_told(&mut self, ticket: Ticket) -> Option<Told> {
         let Dormitory { sleepers, refused } = self.dormitory.as_deref_mut()?;
         if let Some(index) = refused.iter().position(|(refused, _)| *refused == ticket) {
@@ -213,7 +215,7 @@ impl State {
         sleepers.get_mut(ticket.number()).filter(|sleeper| sleeper.ticket == Some(ticket))?.told.take()
     }
 
-    /// Has the visit woken when there is something to tell it.
+    /// Registers the waker that is called when there is something to tell the visit.
     pub(super) fn sleep(&mut self, ticket: Ticket, waker: &Waker) {
         let sleeper = self.sleeper(ticket);
         if !sleeper.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -221,17 +223,17 @@ impl State {
         }
     }
 
-    /// When the visit must ask again by itself, if it is the one that keeps the timer.
+    /// When the visit must drive the lane on, if it is the one that keeps the timer.
     pub(super) fn alarm_of(&self, ticket: Ticket) -> Option<Timestamp> {
         self.alarm.filter(|alarm| alarm.keeper == ticket).map(|alarm| alarm.at)
     }
 
-    /// When somebody must drive the lane on.
+    /// When the lane must be driven on.
     pub(super) fn alarm_at(&self) -> Option<Timestamp> {
         self.alarm.map(|alarm| alarm.at)
     }
 
-    /// The visit is gone; what is kept by its number may be another's by now.
+    /// Removes what is stored for a visit that has left. An entry under its number may already belong to another visit.
     pub(super) fn forget(&mut self, ticket: Ticket) {
         let Some(Dormitory { sleepers, refused }) = self.dormitory.as_deref_mut() else { return };
         if let Some(sleeper) = sleepers.get_mut(ticket.number()).filter(|sleeper| sleeper.ticket == Some(ticket)) {
@@ -259,7 +261,7 @@ impl State {
         }
     }
 
-    /// A new keeper must set its timer, and so must the old one if the time came nearer.
+    /// Wakes the keeper so that it sets its timer, if the keeper is new or the time came nearer.
     fn set_alarm(&mut self, alarm: Option<Alarm>) {
         let before = std::mem::replace(&mut self.alarm, alarm);
         let Some(alarm) = alarm else { return };

@@ -1,8 +1,8 @@
-//! Lanes as people see and steer them.
+//! Shows lanes to the operator, and lets the operator change them.
 //!
-//! Looking holds one lane at a time and changes nothing; of all hosts only those on the page that is asked for are
-//! looked at closely, so that a list of a hundred thousand costs their names and one number each. Steering drives the
-//! lane on, as every change does.
+//! Looking locks one lane at a time and changes nothing. Only the hosts on the requested page are viewed in full, so a
+//! list of a hundred thousand hosts costs their names and one number each. A change drives the lane on, as every change
+//! does.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -18,63 +18,63 @@ use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Purpose, Visit};
 use crate::politeness::{HostKey, Origin};
 
-/// Which hosts are to be listed.
+/// Which hosts to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     pub sort: Sort,
-    /// The other way round.
+    /// Reverses the order.
     pub reverse: bool,
-    /// Part of the name.
+    /// Only hosts whose name contains this.
     pub filter: String,
-    /// Only these.
+    /// Only hosts in this condition.
     pub condition: Option<Condition>,
     pub offset: usize,
     pub limit: usize,
 }
 
-/// What comes first; hosts that are alike by name.
+/// The sort order. Ties are sorted by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
     #[default]
     Host,
-    /// The most visits in line, then in flight.
+    /// The most queued visits first, then the most in flight.
     Queued,
     InFlight,
-    /// The longest delay.
+    /// The longest delay first.
     Delay,
-    /// The longest time until the next visit can start.
+    /// The longest time until the next visit can start comes first.
     Wait,
-    /// The latest send.
+    /// The latest send first.
     LastSent,
 }
 
-/// All hosts, counted.
+/// Counts over all hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// In the order of [`Condition::ALL`].
     pub counts: [usize; Condition::ALL.len()],
-    /// Some of those that are paused.
+    /// Paused hosts, at most `MOST_NAMED`.
     pub paused: Vec<HostKey>,
-    /// Whose breaker is open, and half open.
+    /// Number of hosts with an open breaker, and with a half-open one.
     pub breakers: [usize; 2],
-    /// The longest delay of hosts that are not counted by themselves.
+    /// The longest delay of the hosts without their own metric series.
     pub longest_delay: Duration,
 }
 
-/// More need no naming.
+/// Largest number of paused hosts that are named.
 const MOST_NAMED: usize = 100;
 
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// How many hosts there are, on all pages.
+    /// Number of hosts on all pages.
     pub total: usize,
     pub hosts: Vec<(HostKey, View)>,
 }
 
-/// What is to be changed about a host; what is `None` stays as it is.
+/// Changes to a host. `None` leaves a value as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// `Some(None)` takes back what was set.
+    /// `Some(None)` removes the override.
     pub delay: Option<Option<Duration>>,
     pub burst: Option<Option<u32>>,
     pub concurrency: Option<Option<u32>>,
@@ -88,7 +88,7 @@ pub enum Pause {
     Over,
 }
 
-/// So many hosts are known, to all of which something is owed, that this one has no lane to steer.
+/// The registry is full and every lane owes something, so this host has no lane to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
@@ -106,7 +106,7 @@ impl Gate {
         Listing { total, hosts }
     }
 
-    /// Looks at every lane, so ask seldom where there are many.
+    /// Counts hosts by condition. Looks at every lane, so call it rarely if there are many.
     pub fn census(&self) -> Census {
         let (now, mut census) = (now(), Census::default());
         self.registry.each(|host, lane| {
@@ -129,7 +129,7 @@ impl Gate {
         census
     }
 
-    /// What is known of a host, if anything.
+    /// Returns what is known of a host, if anything.
     pub fn view(&self, host: &HostKey) -> Option<View> {
         let now = now();
         match self.registry.known(host) {
@@ -138,8 +138,8 @@ impl Gate {
         }
     }
 
-    /// The same of a host that may not have been visited since curtsy started: `crawl_delay` is what its kept robots.txt
-    /// asks for, which counts from the first visit on.
+    /// Like [`view`](Gate::view), for a host that may not have been visited since curtsy started. `crawl_delay` is what
+    /// its stored robots.txt asks for, which counts from the first visit on.
     pub fn view_expecting(&self, host: &HostKey, crawl_delay: Duration) -> Option<View> {
         let (now, book) = (now(), self.book.load());
         if self.has_lane(host) || crawl_delay.is_zero() {
@@ -150,15 +150,15 @@ impl Gate {
         Some(lane.view(now))
     }
 
-    /// Whether the host was visited lately.
+    /// Whether the host has a lane, which means that it was visited lately.
     pub fn has_lane(&self, host: &HostKey) -> bool {
         self.registry.known(host).is_some()
     }
 
-    /// What a visit to this origin of a host could expect that came now, if robots.txt asked it for this delay.
+    /// Predicts what a visit to this origin of the host would get now, if robots.txt asked it for this delay.
     pub fn foresee(&self, host: &HostKey, origin: &Origin, crawl_delay: Duration, purpose: Purpose) -> Expectation {
         let now = now();
-        let stranger = self.client("somebody who is not in line");
+        let stranger = self.client("a client that is not queued");
         let visit = Visit { origin: self.origin(origin), crawl_delay, purpose, ..Visit::new(stranger, 0) };
         if let Some(lane) = self.registry.known(host) {
             return lane.look(|state| state.lane.foresee(&visit, now));
@@ -171,7 +171,7 @@ impl Gate {
         self.registry.foreseen(host, &self.book.load(), now).foresee(&visit, now)
     }
 
-    /// Changes how one host is treated, until that is taken back.
+    /// Changes how one host is treated, until the change is taken back.
     pub fn steer(&self, host: &HostKey, wanted: &Wanted) -> Result<View, NoRoom> {
         let now = now();
         let lane = self.registry.lane(host, &self.book.load(), now).map_err(|_| NoRoom)?;
@@ -186,13 +186,13 @@ impl Gate {
             delay_ms = u64::try_from(view.delays.effective().as_millis()).unwrap_or(u64::MAX),
             concurrency = view.concurrency.0,
             paused = view.paused_until.is_some(),
-            "somebody has changed how a host is treated"
+            "the operator has changed how a host is treated"
         );
         self.tell_of_steering(host, wanted, &view);
         Ok(view)
     }
 
-    /// Forgets what was learned about a host and set for it; nothing if it is not known.
+    /// Forgets what was learned about a host and what was set for it. Returns `None` if the host is not known.
     pub fn forget(&self, host: &HostKey) -> Option<(Forgotten, View)> {
         if !self.registry.remembers(host) {
             return None;
@@ -211,7 +211,7 @@ impl Gate {
             self.registry.keep(host, &mut lane, now);
             (forgotten, lane.view(now))
         };
-        tracing::info!(event = "host.forgotten", %host, "somebody has had a host's pace forgotten");
+        tracing::info!(event = "host.forgotten", %host, "the operator has reset what was learned about a host");
         self.events.tell("host.forgotten", Some(host.as_str()), || json!({}));
         Some(forgotten)
     }
@@ -238,7 +238,7 @@ impl Wanted {
 }
 
 impl Sort {
-    /// The larger, the earlier.
+    /// The sort rank: larger comes first.
     fn rank(self, lane: &SharedLane, now: Timestamp) -> u64 {
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
@@ -263,8 +263,8 @@ impl Sort {
 #[derive(Clone)]
 struct Found {
     rank: u64,
-    /// The first letters of its name. A look at the rest of it is a look at memory that was not used for long, and with a
-    /// hundred thousand hosts that would be most of the time.
+    /// The first letters of the host's name. Reading the rest of the name would touch memory that is not in the caches,
+    /// and with a hundred thousand hosts that would take most of the time.
     begins: u64,
     lane: Arc<SharedLane>,
 }
@@ -274,26 +274,26 @@ impl Found {
         other.against(self.rank, self.begins, || name(&self.lane))
     }
 
-    /// Where a host of this rank and name comes: before this one, or after.
+    /// Whether a host of this rank and name comes before this one or after.
     fn against<'a>(&self, rank: u64, begins: u64, name: impl FnOnce() -> &'a str) -> Ordering {
         let ranks = self.rank.cmp(&rank).then(begins.cmp(&self.begins));
         ranks.then_with(|| name().cmp(self::name(&self.lane)))
     }
 }
 
-/// Hosts that may be on the page: of a hundred thousand all but a few are passed over without being touched.
+/// Hosts that may be on the page. Of a hundred thousand hosts, all but a few are skipped without being touched.
 struct Shortlist {
-    /// So many are enough to make the page.
+    /// Number of hosts that is enough to make the page.
     enough: usize,
     reverse: bool,
-    /// Never more than twice as many.
+    /// Never more than twice `enough`.
     found: Vec<Found>,
-    /// Who comes after this one is not on the page.
+    /// A host that comes after this one is not on the page.
     last: Option<Found>,
     offered: usize,
 }
 
-/// Fewer are not worth a choice.
+/// Lower bound of `enough`: with fewer hosts, selecting is not worth it.
 const LEAST_ENOUGH: usize = 512;
 
 impl Shortlist {
@@ -332,7 +332,7 @@ fn begins(host: &HostKey) -> u64 {
     u64::from_be_bytes(letters)
 }
 
-/// The page in order. Only what is on it is sorted.
+/// Returns the page in order. Sorts only the hosts on it.
 fn pick(mut found: Vec<Found>, page: &Page) -> Vec<Found> {
     let order = |a: &Found, b: &Found| if page.reverse { b.order(a) } else { a.order(b) };
     let end = page.offset.saturating_add(page.limit);
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!((none.total, gate.census().counts), (0, [0, 0, 0, 0, 0, 100]));
     }
 
-    /// Whoever is passed over is rightly so, for every order and place of the page.
+    /// A skipped host never belongs on the page, in any order and at any offset.
     #[test]
     fn many_hosts_are_listed_as_if_all_were_sorted() {
         let gate = gate(5_000);
@@ -430,7 +430,7 @@ mod tests {
         }
     }
 
-    /// The count looks at less of a lane than the list does, and must not come to another result.
+    /// The census reads less of a lane than the list does, and must come to the same result.
     #[test]
     fn a_census_counts_what_the_list_shows() {
         let gate = gate(100);
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_host_nobody_knows_only_the_policy_can_be_foreseen() {
+    fn only_the_policy_can_be_foreseen_for_an_unknown_host() {
         let gate = gate(10);
         let expected = gate.foresee(&host("a.test"), &origin("a.test"), Duration::from_secs(4), Purpose::Page);
         assert_eq!((expected.delays.effective(), expected.objection), (Duration::from_secs(4), None));

@@ -1,7 +1,7 @@
-//! The gate in a wild world: visits that come in crowds, leave at any moment, never get their connection, are refused,
-//! while numbers change, hosts are held and idle lanes are forgotten. On virtual time, for many seeds.
+//! The gate under random load: visits arrive in crowds, leave at any moment, never get their connection or are refused,
+//! while policies change, hosts are held and idle lanes are forgotten. Runs on virtual time, with many seeds.
 //!
-//! The simulation of the core checks what lanes decide; this checks what the gate keeps beside them: wakers, timers,
+//! The simulation of the core checks what lanes decide. This checks what the gate keeps beside them: wakers, timers,
 //! tickets, permits and counts.
 
 use std::collections::HashMap;
@@ -17,9 +17,9 @@ use crate::store::{Keep, Store};
 
 const HOSTS: u64 = 4;
 const VISITS: u64 = 150;
-/// The least delay of any policy in this world.
+/// The least delay of any policy in this test.
 const LEAST: Duration = Duration::from_millis(40);
-/// Longer than anybody's patience with everything else it may meet.
+/// Longer than any visit can take.
 const END: Duration = Duration::from_secs(300);
 
 struct World {
@@ -47,7 +47,7 @@ fn some(dice: &mut fastrand::Rng, most: u64) -> Duration {
     Duration::from_millis(dice.u64(..=most))
 }
 
-/// One visit from its arrival to its end, whichever that is.
+/// Runs one visit from its arrival to its end, however it ends.
 async fn visit(world: Arc<World>, seed: u64) {
     let mut dice = fastrand::Rng::with_seed(seed);
     sleep(some(&mut dice, 8_000)).await;
@@ -75,7 +75,7 @@ async fn visit(world: Arc<World>, seed: u64) {
 }
 
 async fn pass(world: &World, number: u64, host: &HostKey, visit: Visit, mut dice: fastrand::Rng) {
-    // Half of them have a connection at hand.
+    // Half of the visits have a connection ready.
     let purpose = visit.purpose;
     let Ok(mut place) = world.gate.join_at(host, visit, dice.bool(), now()) else { return };
     if place.called().await.is_err() {
@@ -103,7 +103,7 @@ async fn pass(world: &World, number: u64, host: &HostKey, visit: Visit, mut dice
     sleep(some(&mut dice, 300)).await;
 }
 
-/// What an operator and the sweeper do meanwhile.
+/// Does what an operator and the sweeper do meanwhile.
 async fn disturb(world: Arc<World>, seed: u64) {
     let mut dice = fastrand::Rng::with_seed(seed);
     for _ in 0..20 {
@@ -132,7 +132,7 @@ async fn live(seed: u64) {
     }
     assert_eq!(world.told.load(Relaxed) as u64, VISITS);
     assert_eq!(metrics.spacing_violations.get(), 0, "seed {seed}");
-    assert_eq!(world.gate.queued(), 0, "seed {seed}: somebody is still counted as waiting");
+    assert_eq!(world.gate.queued(), 0, "seed {seed}: a visit is still counted as waiting");
     for (host, sends) in &*world.sends.lock().unwrap() {
         for pair in sends.windows(2) {
             let gap = pair[1].0 - pair[0].0;

@@ -4,15 +4,15 @@
 //! host, and so are `127.1`, `0x7f000001` and `127.0.0.1`. An [`Origin`] adds scheme and port. They are different types
 //! on purpose: pace belongs to a host, robots.txt to an origin, and mixing them is the classic bug.
 //!
-//! After [`HostKey::parse`] nobody handles a host as text again, so policy and dialling cannot read it differently.
+//! After [`HostKey::parse`] no code handles a host as text again, so policy and dialling cannot read it differently.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use smol_str::{SmolStr, ToSmolStr};
 
-/// A host in its one spelling: lower-case A-labels without a trailing dot, or an IP address in canonical form.
-/// IPv6 without brackets. Most names fit into it, so that comparing two looks nowhere else.
+/// A host in its canonical spelling: lower-case A-labels without a trailing dot, or an IP address in canonical form.
+/// IPv6 without brackets. Most names fit inline, so that comparing two follows no pointer.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct HostKey(SmolStr);
 
@@ -30,7 +30,7 @@ pub struct Origin {
     pub port: u16,
 }
 
-/// Why a host is not one.
+/// Why a text is not a valid host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadHost {
     Empty,
@@ -44,7 +44,7 @@ pub enum BadHost {
 }
 
 impl HostKey {
-    /// Reads a host as it stands in a URI authority, without the port: `example.org`, `10.0.0.1` or `[::1]`.
+    /// Parses a host as written in a URI authority, without the port: `example.org`, `10.0.0.1` or `[::1]`.
     pub fn parse(host: &str) -> Result<Self, BadHost> {
         if host.is_empty() {
             return Err(BadHost::Empty);
@@ -55,11 +55,11 @@ impl HostKey {
         if is_plain_name(host) {
             return Self::from_ascii(host);
         }
-        // Four decimal numbers without leading zeros: there is no other spelling that this takes.
+        // Four decimal numbers without leading zeros: the parser accepts no other spelling.
         if host.parse::<Ipv4Addr>().is_ok() {
             return Ok(HostKey(host.into()));
         }
-        // Numbers in odd bases, IDN and the like: read as a browser reads them (WHATWG URL, host parsing).
+        // Numbers in other bases, IDN and the like: read as a browser reads them (WHATWG URL, host parsing).
         if host.bytes().any(|byte| matches!(byte, b'%' | b':' | b'[' | b']')) {
             return Err(BadHost::Character);
         }
@@ -85,7 +85,7 @@ impl HostKey {
         Ok(HostKey(if shouts { name.to_ascii_lowercase().into() } else { name.into() }))
     }
 
-    /// Reads what [`HostKey::as_str`] gives, in that very spelling.
+    /// Parses what [`HostKey::as_str`] returns, in exactly that spelling.
     pub fn of_key(key: &str) -> Result<Self, BadHost> {
         if key.contains(':') { Self::parse_v6(key) } else { Self::parse(key) }
     }
@@ -94,8 +94,8 @@ impl HostKey {
         &self.0
     }
 
-    /// The registrable domain by the public suffix list, with private suffixes such as `github.io` (one owner each); an
-    /// address, or a name that is a suffix itself, stands for itself.
+    /// The registrable domain by the public suffix list, which includes private suffixes such as `github.io` (one owner
+    /// for each name below). An address, or a name that is itself a suffix, is its own domain.
     #[must_use]
     pub fn domain(&self) -> HostKey {
         match (self.ip(), psl::domain_str(&self.0)) {
@@ -111,7 +111,7 @@ impl HostKey {
 }
 
 impl From<IpAddr> for HostKey {
-    /// An IPv4 address inside IPv6 (`::ffff:1.2.3.4`) is the IPv4 address: it reaches the same machine.
+    /// An IPv4 address inside IPv6 (`::ffff:1.2.3.4`) becomes the IPv4 address: it reaches the same machine.
     fn from(ip: IpAddr) -> Self {
         let ip = ip.to_canonical();
         HostKey(ip.to_smolstr())
@@ -135,13 +135,14 @@ impl Scheme {
 }
 
 impl Origin {
-    /// The origin that a CONNECT tunnel leads to. What is inside is unknown; all but port 80 is taken for HTTPS.
+    /// The origin that a CONNECT tunnel leads to. The protocol inside is unknown: port 80 counts as HTTP, every other
+    /// port as HTTPS.
     pub fn of_tunnel(host: HostKey, port: u16) -> Self {
         let scheme = if port == Scheme::Http.default_port() { Scheme::Http } else { Scheme::Https };
         Origin { scheme, host, port }
     }
 
-    /// Host and port as they stand in a Host field: IPv6 in brackets, the scheme's own port left out.
+    /// Host and port as written in a Host field: IPv6 in brackets, without the scheme's default port.
     pub fn authority(&self) -> String {
         if self.port == self.scheme.default_port() {
             self.host.to_string()
@@ -151,7 +152,7 @@ impl Origin {
     }
 }
 
-/// IPv6 in brackets, as it stands in a URI.
+/// IPv6 in brackets, as in a URI.
 impl fmt::Display for HostKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A name has no colon.
@@ -188,8 +189,8 @@ impl fmt::Display for BadHost {
 
 impl std::error::Error for BadHost {}
 
-/// Letters, digits, hyphen, underscore and dots, and a last label that cannot be a number: the form nearly every
-/// request has, read without the full parser.
+/// Whether the host has only letters, digits, hyphens, underscores and dots, and a last label that cannot be a number.
+/// Nearly every request has this form, which is read without the full parser.
 fn is_plain_name(host: &str) -> bool {
     host.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
         && !ends_in_number(host)
@@ -201,7 +202,7 @@ fn ends_in_number(host: &str) -> bool {
     last.bytes().next().is_some_and(|b| b.is_ascii_digit())
 }
 
-/// An A-label must be checked by the full parser: `xn--a` may stand for nothing.
+/// Whether a label starts with `xn--`. The full parser must check such an A-label: `xn--a` may decode to nothing.
 fn has_punycode(host: &str) -> bool {
     host.split('.').any(|label| label.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("xn--")))
 }
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_is_what_somebody_registered() {
+    fn a_domain_is_the_registrable_name() {
         let domain = |host: &str| HostKey::parse(host).unwrap().domain().to_string();
         assert_eq!(domain("www.example.co.uk"), "example.co.uk");
         assert_eq!(domain("example.co.uk"), "example.co.uk");

@@ -1,12 +1,13 @@
-//! The core: who may visit a host, and when.
+//! The core: decides which request may visit a host, and when.
 //!
-//! Pure: no I/O, no async, no clock, no dice, no log, no serde. Time comes in as an argument, chance as a seed, and what
-//! to do comes out as a value, so every decision can be tested without a socket and replayed from its arguments.
+//! Pure: no I/O, no async, no clock, no dice, no log, no serde. Time is an argument, randomness comes from a seed, and
+//! the result is a value that says what to do. So every decision can be tested without a socket and replayed from its
+//! arguments.
 //!
-//! In reading order: `host` names what is paced; [`time`] and [`visit`] are the words; [`policy`] the numbers; [`turns`]
-//! says when, [`queue`] who; [`signals`] reads what an answer says about time and [`pace`] learns from it; [`breaker`]
-//! (one for each failing origin, in `breakers`), [`jobs`] and [`retries`] say when to stop trying; [`lane`] brings them together and answers "what next?"; [`audit`]
-//! watches the sends.
+//! In reading order: `host` names what is paced; [`time`] and [`visit`] define the basic types; [`policy`] holds the
+//! numbers; [`turns`] decides when, [`queue`] which visit; [`signals`] reads what an answer says about time, and
+//! [`pace`] learns from it; [`breaker`] (one for each failing origin, in `breakers`), [`jobs`] and [`retries`] say when
+//! to stop trying; [`lane`] combines them and answers "what next?"; [`audit`] checks the sends.
 
 pub mod audit;
 pub mod breaker;

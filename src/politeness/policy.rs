@@ -1,8 +1,9 @@
-//! The numbers of one host, and the book that says which host gets which.
+//! The settings of one host, and the book that assigns them to hosts.
 //!
-//! Promises: the effective delay is the largest of what is configured, asked for by robots.txt and learned, so nothing
-//! from outside makes curtsy faster than configured; in the book the first matching rule wins and replaces only what it
-//! names. Knows nothing of the configuration file: whoever reads that makes a book of it.
+//! Promises: the effective delay is the largest of the configured delay, the delay that robots.txt asks for and the
+//! learned delay, so nothing from outside makes curtsy faster than configured. In the book the first matching rule wins
+//! and replaces only what it names. This module does not know the configuration file: the code that reads the file
+//! builds the book.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -17,42 +18,42 @@ use super::retries::Retrying;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Enforce,
-    /// Everyone starts at once; what pacing would have done is only told.
+    /// Every visit starts at once. What pacing would have done is only reported.
     Report,
     Off,
 }
 
-/// Who goes first among the clients of a lane.
+/// Which client of a lane goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Round robin between clients.
     Fair,
-    /// First come, first served, whoever asks.
+    /// First come, first served, across all clients.
     Fifo,
 }
 
-/// What robots.txt means to the visitors of a host.
+/// How robots.txt is applied to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Robots {
     Enforce,
-    /// What it forbids is let through, and told.
+    /// A request that robots.txt forbids is sent and reported.
     Warn,
-    /// It is not fetched.
+    /// robots.txt is not fetched.
     Off,
 }
 
-/// How one host is to be treated.
+/// How one host is treated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
     pub mode: Mode,
     pub order: Order,
-    /// Time between two starts; zero turns spacing off (holds and concurrency stay).
+    /// Time between two starts. Zero turns spacing off; holds and concurrency still apply.
     pub delay: Duration,
-    /// Starts that may come at once after a quiet time; 0 is read as 1.
+    /// Starts allowed at once after a quiet time; 0 is read as 1.
     pub burst: u32,
-    /// Visits in flight; 0 is read as 1.
+    /// Largest number of visits in flight; 0 is read as 1.
     pub concurrency: u32,
-    /// The largest part of the delay that chance adds to it.
+    /// The largest fraction of the delay that is added at random.
     pub jitter: f64,
     /// The delay is at least this many times the last response time.
     pub delay_factor: f64,
@@ -81,7 +82,7 @@ impl Default for Policy {
     }
 }
 
-/// What people set for one host while curtsy runs. What is given replaces the number of the policy.
+/// What the operator sets for one host while curtsy runs. A given value replaces the one of the policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     pub delay: Option<Duration>,
@@ -100,13 +101,13 @@ impl Overrides {
     }
 }
 
-/// Where the delay of a host comes from.
+/// The parts of a host's delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delays {
     pub configured: Duration,
     /// What robots.txt asks for; zero if it asks for nothing.
     pub robots: Duration,
-    /// What the host taught us; zero if nothing.
+    /// The learned delay; zero if none.
     pub learned: Duration,
     /// `delay_factor` times the last response time.
     pub response: Duration,
@@ -117,7 +118,7 @@ impl Delays {
         self.configured.max(self.robots).max(self.learned).max(self.response)
     }
 
-    /// Which part is the largest, in a word.
+    /// Names the largest part in one word.
     pub fn why(&self) -> &'static str {
         let effective = self.effective();
         if effective == self.learned && !effective.is_zero() {
@@ -131,24 +132,25 @@ impl Delays {
         }
     }
 
-    /// Whether the configured delay is all there is: only then does a burst count.
+    /// Whether only the configured delay counts: robots.txt asks for nothing, nothing is learned, and the response time
+    /// asks for no more. Only then does a burst count.
     pub fn only_configured(&self) -> bool {
         self.robots.is_zero() && self.learned.is_zero() && self.response <= self.configured
     }
 }
 
 impl Policy {
-    /// The part of the delay that comes from a slow answer.
+    /// The delay that follows from a slow answer.
     pub fn response_delay(&self, response_time: Duration) -> Duration {
         let seconds = response_time.as_secs_f64() * self.delay_factor;
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO).min(LONGEST_RESPONSE_DELAY)
     }
 }
 
-/// Heritrix' `maxDelayMs`: one stuck answer must not close a host for an hour.
+/// Heritrix's `maxDelayMs`: one stuck answer must not close a host for an hour.
 const LONGEST_RESPONSE_DELAY: Duration = Duration::from_secs(30);
 
-/// How every host is learned from.
+/// Settings for learning, which are the same for every host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schooling {
     pub learning: Learning,
@@ -161,11 +163,11 @@ pub struct Schooling {
 pub struct PolicyBook {
     pub schooling: Schooling,
     general: Arc<Policy>,
-    /// Who is meant, and what counts for them: the rule over the general numbers.
+    /// The patterns of each rule, and the policy for hosts that match: the rule applied to the general policy.
     rules: Vec<(Vec<Pattern>, Arc<Policy>)>,
 }
 
-/// What is given replaces the general number for the hosts that match.
+/// A rule for hosts that match. A given value replaces the general one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
     pub patterns: Vec<Pattern>,
@@ -181,7 +183,7 @@ pub struct Rule {
     pub max_crawl_delay: Option<Duration>,
 }
 
-/// Hosts a rule is meant for. Names are lower-case and have no trailing dot.
+/// The hosts that a rule applies to. Names are lower-case and have no trailing dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
     Any,
@@ -208,7 +210,7 @@ impl PolicyBook {
         self.rules.iter().find(|(patterns, _)| meant(patterns)).map_or(&self.general, |(_, policy)| policy)
     }
 
-    /// What counts for hosts that no rule is meant for.
+    /// The policy of hosts that match no rule.
     pub fn general(&self) -> &Arc<Policy> {
         &self.general
     }
@@ -218,7 +220,7 @@ impl PolicyBook {
     }
 }
 
-/// A book in which every host is alike.
+/// A book with one policy for every host.
 impl From<Policy> for PolicyBook {
     fn from(policy: Policy) -> Self {
         PolicyBook::new(policy, Vec::new(), Schooling::default())
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_counts_only_while_nobody_asks_for_more() {
+    fn a_burst_counts_only_with_the_configured_delay() {
         let calm = Delays { configured: secs(1), ..Delays::default() };
         assert!(calm.only_configured());
         assert!(!Delays { robots: Duration::from_millis(1), ..calm }.only_configured());

@@ -1,8 +1,9 @@
 //! Retries: whether a refused request may be sent again on the client's behalf.
 //!
-//! Three must agree: the request has tries left and its answer is one that time heals ([`may_retry`]); and its host's
-//! budget has room ([`Budget`]), so that a host that refuses everything does not get several times the requests for it.
-//! Whether it can be sent again at all (its method, its body, its client's patience) is for the caller to know.
+//! Three conditions must hold: the request has tries left; its answer is one that may change with time ([`may_retry`]);
+//! and its host's budget has room ([`Budget`]), so that a host that refuses everything does not get several times the
+//! requests. Whether the request can be sent again at all (its method, its body, how long its client waits) is for the
+//! caller to know.
 
 use std::time::Duration;
 
@@ -13,23 +14,23 @@ pub struct Retrying {
     /// Tries besides the first.
     pub max: u32,
     pub statuses: Vec<u16>,
-    /// The share of a host's requests that may be retries, besides a few.
+    /// The fraction of a host's requests that may be retries, in addition to a few that are always allowed.
     pub budget: f64,
 }
 
 impl Default for Retrying {
     fn default() -> Self {
-        // A tenth: gRPC's retry throttling (A6) and Google's SRE book arrive at the same.
+        // A tenth: gRPC's retry throttling (A6) and Google's SRE book use the same value.
         Retrying { max: 3, statuses: vec![429, 503], budget: 0.1 }
     }
 }
 
-/// Whether a request that was sent `tries` times and then answered with `status` is to be sent again.
+/// Whether to send a request again that was sent `tries` times and then answered with `status`.
 pub fn may_retry(tries: u32, status: u16, retrying: &Retrying) -> bool {
     tries <= retrying.max && retrying.statuses.contains(&status)
 }
 
-/// What one host may be asked again. Every first request puts its share in, every retry takes one out.
+/// The retry budget of one host. Every first request adds its share, every retry takes one.
 #[derive(Clone, Debug)]
 pub struct Budget {
     /// Thousandths of a retry.
@@ -38,9 +39,10 @@ pub struct Budget {
 }
 
 const RETRY: u32 = 1_000;
-/// What a host begins with and can save up: enough for a first burst of refusals at the usual concurrency.
+/// The budget a host starts with, and the most it can save up: enough for a first burst of refusals at the usual
+/// concurrency.
 const SAVED: u32 = 10 * RETRY;
-/// The few that are always there: at a crawl of a request a minute, a tenth of them would be none at all.
+/// One retry is added per 20 s in any case: at a crawl of one request a minute, a tenth would be none at all.
 const ONE_COMES_BACK: Duration = Duration::from_secs(20);
 
 impl Default for Budget {
@@ -54,13 +56,13 @@ impl Budget {
         Budget::default()
     }
 
-    /// A request leaves for the first time.
+    /// Adds the share of a request that is sent for the first time.
     pub fn sent(&mut self, share: f64) {
         let share = (share.clamp(0.0, 1.0) * f64::from(RETRY)) as u32;
         self.saved = self.saved.saturating_add(share).min(SAVED);
     }
 
-    /// How many retries there are.
+    /// Number of retries left.
     pub fn left(&self, now: Timestamp) -> u32 {
         self.saved.saturating_add(self.come_back(now)).min(SAVED) / RETRY
     }
@@ -80,12 +82,12 @@ impl Budget {
         enough
     }
 
-    /// Whether it is as if nothing had ever been taken.
+    /// Whether the budget is full.
     pub fn is_whole(&self, now: Timestamp) -> bool {
         self.saved.saturating_add(self.come_back(now)) >= SAVED
     }
 
-    /// What has come back since it was last counted.
+    /// What time has added since the last count.
     fn come_back(&self, now: Timestamp) -> u32 {
         let back = now.since(self.counted).as_millis() * u128::from(RETRY) / ONE_COMES_BACK.as_millis();
         u32::try_from(back).unwrap_or(SAVED)
@@ -100,7 +102,7 @@ mod tests {
         Timestamp::from_millis(1_000_000 + seconds * 1_000)
     }
 
-    /// A budget with nothing in it.
+    /// An empty budget.
     fn spent(now: Timestamp) -> Budget {
         let mut budget = Budget::new();
         while budget.take(now) {}

@@ -1,8 +1,8 @@
-//! Time as the core knows it: a plain number that is given, never read.
+//! Time in the core: a plain number that is passed in, never read from a clock.
 //!
-//! Promises: no operation panics or wraps; what would leave the range stays at its end, so that a nonsensical delay can
-//! only make curtsy later. Durations are rounded up, so that a gap is never cut short by a fraction.
-//! Must not read a clock.
+//! Promises: no operation panics or wraps. A result outside the range is set to the end of the range, so that a
+//! nonsensical delay can only make curtsy later. Durations are rounded up, so that a gap is never cut short by a
+//! fraction. Must not read a clock.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -11,15 +11,15 @@ use std::time::Duration;
 ///
 /// A plain number rather than an `Instant`, because these values outlive the process (state file), leave it (Redis) and
 /// are written as literals in tests. Microseconds, because gaps are judged to the millisecond, so milliseconds would
-/// spend the whole tolerance on rounding; and because Redis' `TIME` speaks microseconds and its scripts count in
-/// doubles, which hold them exactly until the year 2255 (nanoseconds are beyond that already).
+/// spend the whole tolerance on rounding. Also, Redis' `TIME` returns microseconds and its scripts count in doubles,
+/// which hold microseconds exactly until the year 2255 (nanoseconds are beyond that already).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
     /// Before everything.
     pub const START: Timestamp = Timestamp(0);
-    /// After everything: "nobody knows when".
+    /// After everything: the time is unknown.
     pub const NEVER: Timestamp = Timestamp(u64::MAX);
 
     pub const fn from_micros(micros: u64) -> Self {
@@ -62,7 +62,7 @@ pub(super) fn whole_micros(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000).saturating_add(fraction)
 }
 
-/// The duration in milliseconds, rounded up. What is longer than 49 days stays at that.
+/// The duration in milliseconds, rounded up, and at most 49 days.
 pub(super) fn whole_millis(duration: Duration) -> u32 {
     u32::try_from(whole_micros(duration).div_ceil(1_000)).unwrap_or(u32::MAX)
 }

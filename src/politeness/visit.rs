@@ -1,24 +1,26 @@
-//! What a client wishes, what it may be told, and what became of it: as far as pacing cares.
+//! What a client asks for, what it may be told, and how its request ended, as far as pacing is concerned.
 //!
-//! Values only. A refusal that time heals carries the time, in whole seconds as `Retry-After` speaks them.
+//! Values only. A refusal that ends with time carries that time, in whole seconds as in `Retry-After`.
 
 use std::time::Duration;
 
 use super::signals::Signals;
 use super::time::Timestamp;
 
-/// The client of a request, as a number: a keyed hash of the proxy user or of the peer address. The key keeps clients
-/// from choosing numbers that collide. If an address gives itself a name, the lower half is the name's.
+/// The client of a request, as a number: a keyed hash of the proxy user or of the peer address. The key prevents
+/// clients from choosing numbers that collide. If a client at an address gives itself a name, the lower half is the
+/// hash of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientId(pub u64);
 
 impl ClientId {
-    /// A client of the same owner, with a name that proves nothing.
+    /// Returns a client of the same owner with a name. The name proves nothing.
     pub fn named(self, name: ClientId) -> Self {
         ClientId(self.0 & !NAME | name.0 & NAME)
     }
 
-    /// The user or address, which no client can choose. Two that share a number, one pair in four billions, share turns.
+    /// The user or address, which no client can choose. Two owners with the same number (one pair in four billion)
+    /// share turns.
     pub fn owner(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -26,41 +28,43 @@ impl ClientId {
 
 const NAME: u64 = u32::MAX as u64;
 
-/// The origin a visit is for, as a number: a keyed hash of scheme, host and port. Failures are counted by it.
+/// The origin of a visit, as a number: a keyed hash of scheme, host and port. Failures are counted per origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OriginId(pub u32);
 
-/// One wish to send one request.
+/// One request that a client wants to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
     pub client: ClientId,
-    /// The client by its address alone, which it cannot choose as it can its name.
+    /// The client by its address alone, which it cannot choose as it can choose its name.
     pub peer: ClientId,
     pub origin: OriginId,
-    /// A hash of the URL. With the client it tells who comes back as told.
+    /// A hash of the URL. Client and URL together identify a request that comes back after `Retry-After`.
     pub url: u64,
-    /// RFC 9218 urgency: 0 goes first, 3 is usual. Orders only a client's own visits.
+    /// RFC 9218 urgency: 0 goes first, 3 is the default. Orders only a client's own visits.
     pub urgency: u8,
-    /// curtsy sends the request again: it has waited before.
+    /// curtsy sends the request again. It has waited before.
     pub retry: bool,
     /// How long the client is willing to wait, if less than the policy allows.
     pub max_wait: Option<Duration>,
     /// What robots.txt asks of this client; zero if nothing.
     pub crawl_delay: Duration,
-    /// robots.txt is against it, and it is let through all the same: if it counted, this visit would not be made.
+    /// robots.txt forbids the visit, but it is let through. If robots.txt were enforced, this visit would not be made.
     pub denied: bool,
     pub purpose: Purpose,
 }
 
-/// What a request is for, as far as spacing cares: "the first request to a host waits for robots.txt and nothing else".
+/// What a request is for, as far as spacing is concerned: "the first request to a host waits for robots.txt and nothing
+/// else".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Nearly every request.
     Page,
-    /// The first request of a robots.txt fetch. It takes a turn like any other. If it finds the host free, one page that
-    /// waited for it may follow at once; if it stands in the queue, it counts as a page.
+    /// The first request of a robots.txt fetch. It takes a turn like any other. If it finds the host free, one page
+    /// that waited for it may follow at once. If it has to queue, it counts as a page.
     RobotsFetch,
-    /// A page whose request waited for its robots.txt. It may follow a `RobotsFetch` at once, if nothing was sent since.
+    /// A page whose request waited for its robots.txt. It may follow a `RobotsFetch` at once, if nothing was sent in
+    /// between.
     AfterRobotsFetch,
 }
 
@@ -68,7 +72,7 @@ pub enum Purpose {
 pub const USUAL_URGENCY: u8 = 3;
 
 impl Visit {
-    /// As most are: neither urgent nor again, as patient as the policy, and robots.txt asks for nothing.
+    /// An ordinary visit: usual urgency, not a retry, the policy's longest wait, no crawl delay.
     pub fn new(client: ClientId, url: u64) -> Self {
         let (peer, origin, max_wait, crawl_delay) = (client, OriginId::default(), None, Duration::ZERO);
         let (urgency, retry, denied, purpose) = (USUAL_URGENCY, false, false, Purpose::Page);
@@ -76,7 +80,7 @@ impl Visit {
     }
 }
 
-/// A visit in a lane. Numbers of visits that are gone are used again, but not with the same generation.
+/// A visit in a lane. The numbers of visits that have left are reused, with another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     pub(super) number: u32,
@@ -84,13 +88,13 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Small and dense: an index into whatever a caller keeps beside the lane.
+    /// Small and dense: callers can use it as an index.
     pub fn number(self) -> usize {
         self.number as usize
     }
 }
 
-/// curtsy says no.
+/// curtsy refuses a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     QueueFull {
@@ -99,7 +103,7 @@ pub enum Refusal {
     WaitTooLong {
         retry_after: Duration,
     },
-    /// The host is held, or paused: then nobody knows until when.
+    /// The host is held, or paused. A pause may have no known end.
     HostCooling {
         retry_after: Option<Duration>,
     },
@@ -107,7 +111,8 @@ pub enum Refusal {
     BreakerOpen {
         retry_after: Duration,
     },
-    /// curtsy stops before the visit could start. The time is when the host would have taken it; none while it is paused.
+    /// curtsy stops before the visit could start. The time is when the host would have taken the visit; `None` while it
+    /// is paused.
     ShuttingDown {
         retry_after: Option<Duration>,
     },
@@ -129,29 +134,29 @@ impl Refusal {
     }
 }
 
-/// What became of a request that was sent.
+/// How a sent request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The response head came, and says this about time.
+    /// The response head arrived, with these signals about time.
     Heard(Signals),
-    /// Somebody answers, but nobody can read what: a tunnel.
+    /// The origin answered, but curtsy cannot read the answer: a tunnel.
     Opened,
-    /// No response head came.
+    /// No response head arrived.
     Failed,
-    /// The response head came, and its body broke off.
+    /// The response head arrived, but the body broke off.
     Truncated,
 }
 
-/// What the lane wants done next. Whoever asked obeys, and asks again until it is told to wait.
+/// What the lane wants done next. The caller does it and asks again, until the lane says wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Its turn is near: make its connection ready, then call `ready`.
     Prepare(Ticket),
-    /// It has a permit and a turn: write the head, then call `sent`.
+    /// The visit has a permit and a turn: write the head, then call `sent`.
     Start(Ticket),
-    /// It has left the lane with this answer.
+    /// The visit has left the lane with this refusal.
     Refuse(Ticket, Refusal),
-    /// Nothing to do until the alarm, or until something is reported if there is none.
+    /// Nothing to do until the alarm. Without an alarm, nothing to do until something is reported.
     Wait(Option<Alarm>),
 }
 

@@ -1,10 +1,10 @@
-//! The allowance: a quota the host tells of, spent evenly until it comes back.
+//! The allowance: a quota that the host announces, spent evenly until it resets.
 //!
-//! Every answer that tells of it replaces what was known; every request that leaves in between takes one. Those on their
-//! way may not have been counted by the host yet, so they are taken off as well.
+//! Every answer with a quota replaces what was known, and every request sent in between takes one. The host may not
+//! have counted the requests in flight yet, so they are subtracted as well.
 //!
-//! Promises: no more requests than are left before the quota is back, however they are spaced. A quota that the host's
-//! own refusals contradict is doubted for a while, and then only ever slows down.
+//! Promises: no more requests than are left before the quota resets, however they are spaced. If the host refuses a
+//! request although its quota has some left, the quota is doubted for a while and can then only slow down.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use super::steps::{millis, span};
 use crate::politeness::signals::{Answer, Quota, Signals};
 use crate::politeness::time::Timestamp;
 
-/// How long a word about a quota counts when nothing newer is heard.
+/// How long a quota counts if no newer one arrives.
 const FRESH: Duration = Duration::from_secs(3600);
-/// Resets are told in whole seconds, rounded up as a rule: on average they come half a second earlier.
+/// Reset times are whole seconds, usually rounded up: on average the reset comes half a second earlier.
 const HALF_A_SECOND: Duration = Duration::from_millis(500);
-/// After the reset the pace stays until the first answer tells how much there is now; slow ones need not be waited for.
+/// After the reset the pace stays until the first answer says how much is left now, but for no longer than this.
 const UNTIL_TOLD: Duration = Duration::from_secs(10);
-/// Simulated against a host that claims four times its quota.
+/// How long a quota is doubted. Simulated against a host that claims four times its quota.
 const DOUBT: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ pub(super) struct Allowance {
     left: u32,
     /// Milliseconds between two requests, so that what is left lasts.
     every: u32,
-    /// When it is back; START if the host told of none.
+    /// When the quota resets; START if the host announced none.
     reset: Timestamp,
     last_sent: Timestamp,
     doubted_until: Timestamp,
@@ -56,7 +56,7 @@ impl Allowance {
         }
     }
 
-    /// The delay that makes it last; waiting for it to come back may take longer than `longest`.
+    /// The delay that makes the quota last. Waiting for the reset may take longer than `longest`.
     pub(super) fn interval(&self, longest: Duration, now: Timestamp) -> Option<Duration> {
         if self.reset == Timestamp::START {
             return None;
@@ -74,7 +74,7 @@ impl Allowance {
         now < self.doubted_until
     }
 
-    /// "Too fast", although there is something left.
+    /// Whether the host refuses although its quota has some left.
     fn is_contradicted(&self, signals: &Signals, now: Timestamp) -> bool {
         let told = signals.used_up.is_some() || signals.quota.is_some();
         if told { signals.used_up.is_none() } else { self.left > 0 && now < self.reset }

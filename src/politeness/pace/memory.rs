@@ -1,10 +1,10 @@
-//! What is learned about a host and outlives its lane, and the process.
+//! What is learned about a host and outlives its lane and the process.
 //!
-//! Holds, streaks and trials are not in it: they are short, and a host that is still cross will say so. What is
-//! remembered fades, because hosts change: each quarter of the time to remember halves it.
+//! Holds, streaks and trials are not stored: they are short, and a host that still refuses will say so. The learned
+//! delay fades, because hosts change: each quarter of the time to remember halves it.
 //!
-//! Promises: whatever a file says, the pace that comes of it is within bounds; a delay on trial is remembered as the one
-//! that worked.
+//! Promises: whatever a file says, the resulting pace is within bounds. If a delay is on trial, the delay that worked
+//! before is remembered.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::politeness::time::Timestamp;
 pub struct Memory {
     pub learned: Duration,
     pub floor: Duration,
-    /// How long the floor was to count when it was last confirmed.
+    /// The floor's lifetime when it was last confirmed.
     pub floor_life: Duration,
     pub floor_until: Timestamp,
     pub updated: Timestamp,
@@ -36,7 +36,7 @@ impl Pace {
         })
     }
 
-    /// The pace of a host that was known before.
+    /// Restores the pace of a known host.
     pub fn remembering(memory: &Memory, learning: &Learning, now: Timestamp) -> Self {
         let age = now.since(memory.updated);
         if age >= learning.remember {
@@ -51,7 +51,7 @@ impl Pace {
     }
 }
 
-/// Halved for each half-life, evenly in between; whole milliseconds, rounded up.
+/// Halved for each half-life, linear in between; whole milliseconds, rounded up.
 fn faded(learned: Duration, age: Duration, half_life: Duration) -> Duration {
     let (age, half_life) = (age.as_micros(), half_life.as_micros().max(1));
     let halvings = u32::try_from(age / half_life).unwrap_or(u32::MAX);

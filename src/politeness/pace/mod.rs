@@ -1,19 +1,20 @@
-//! The pace: what a host's answers teach about how fast it likes to be visited.
+//! The pace: learns from a host's answers how fast the host may be visited.
 //!
-//! A request carries the [`Epoch`] it left under and its answer is told with it, so that a burst of refusals counts once
-//! and only answers to requests that left at the present delay speed anything up.
+//! A request carries the [`Epoch`] in which it was sent, and its answer is reported with that epoch. So a burst of
+//! refusals counts once, and only answers to requests that were sent at the present delay speed anything up.
 //!
-//! What comes out is a delay ([`Pace::delay`], the learned part of a host's delay), a time before which nobody may start
-//! ([`Pace::held_until`]) and a limit for visits in flight ([`Pace::concurrency`]). Three things speak in it:
+//! The result is a delay ([`Pace::delay`], the learned part of a host's delay), a time before which no visit may start
+//! ([`Pace::held_until`]) and a limit for visits in flight ([`Pace::concurrency`]). It comes from three sources:
 //! - `steps` learns a delay from refusals and successes;
-//! - `allowance` follows a quota that the host tells of, which beats guessing while it is fresh and believed;
-//! - holds: Retry-After, a used up quota, and a window after each refusal that doubles while refusals go on. The longest
-//!   counts.
+//! - `allowance` follows a quota that the host announces, which replaces the learned delay while it is fresh and
+//!   believed;
+//! - holds: Retry-After, a used-up quota, and a window after each refusal that doubles while refusals continue. The
+//!   longest hold counts.
 //!
-//! Promises: the delay is at most the larger of `max_delay` and `base`, except to wait for a quota to come back; a
-//! refusal never shortens it, a success never lengthens what is learned; every hold ends within the longest wait an
-//! origin may ask for or the longest window. The same answers at the same times lead to the same pace.
-//! `base`, what is configured and what robots.txt asks for, is an argument: when it changes, nothing here needs to.
+//! Promises: the delay is at most the larger of `max_delay` and `base`, except to wait for a quota to reset; a refusal
+//! never shortens it, a success never lengthens what is learned; every hold ends within the longest wait that an origin
+//! may ask for or the longest window. The same answers at the same times lead to the same pace. `base`, the larger of
+//! what is configured and what robots.txt asks for, is an argument: when it changes, nothing here needs to change.
 
 mod allowance;
 mod memory;
@@ -28,36 +29,36 @@ use super::time::Timestamp;
 
 pub use self::memory::Memory;
 
-/// How to learn.
+/// The settings of learning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Learning {
     pub learner: Learner,
     /// Added to the delay by a refusal.
     pub step_up: Duration,
-    /// Taken from it by a probe.
+    /// Subtracted from the delay by a probe.
     pub step_down: Duration,
-    /// So many in a row start a probe, and prove one.
+    /// Number of successes in a row that start a probe, and that prove one.
     pub successes: u16,
-    /// Learning ends here; a larger `base` still counts.
+    /// Upper bound of the learned delay. A larger `base` still counts.
     pub max_delay: Duration,
-    /// One visit in flight less for each of these above `base`; zero leaves concurrency alone.
+    /// Concurrency falls by one visit for each of these above `base`. Zero leaves concurrency alone.
     pub concurrency_step: Duration,
-    /// Where the window after a refusal stops doubling.
+    /// The window after a refusal doubles up to this.
     pub longest_window: Duration,
-    /// How long a failed probe is not tried again; doubles each time the same one fails.
+    /// How long a failed probe is not repeated. Doubles each time the same probe fails.
     pub floor_life: Duration,
-    /// How much later than told a quota is taken to come back.
+    /// A quota is assumed to reset this much later than announced.
     pub reset_slack: Duration,
-    /// What was learned fades over this time, and is forgotten at its end.
+    /// What was learned fades over this time and is forgotten at its end.
     pub remember: Duration,
-    /// A hold that is remembered ends within this time, whatever the clock has done meanwhile.
+    /// A restored hold ends within this time, whatever the clock has done meanwhile.
     pub longest_hold: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learner {
     Steps,
-    /// No delay is learned; what the host asks for in so many words still counts.
+    /// No delay is learned. Explicit requests of the host (Retry-After, quotas) still count.
     Off,
 }
 
@@ -70,9 +71,11 @@ impl Default for Learning {
             successes: 20,
             max_delay: Duration::from_secs(60),
             concurrency_step: Duration::from_secs(5),
-            // Without doubling, a ban of 90 s that every request renews was never left; with it, after 163 s.
+            // Without doubling, a ban of 90 s that every request renews never ended; with doubling, it ended after 163
+            // s.
             longest_window: Duration::from_secs(900),
-            // Simulated: without a floor twice the refusals; with one for ever no way back to a better pace.
+            // Simulated: without a floor there were twice the refusals; with a permanent floor, no return to a faster
+            // pace.
             floor_life: Duration::from_secs(600),
             reset_slack: Duration::from_millis(100),
             remember: Duration::from_secs(30 * 86_400),
@@ -81,17 +84,17 @@ impl Default for Learning {
     }
 }
 
-/// The changes of pace a request had seen when it left.
+/// Counts changes of pace. A request keeps the value from when it was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch(u32);
 
 /// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// What [`Pace::sent`] gave for it.
+    /// What [`Pace::sent`] returned for the request.
     pub epoch: Epoch,
     pub signals: Signals,
-    /// Other requests that are on their way.
+    /// Other requests in flight.
     pub in_flight: u32,
 }
 
@@ -99,24 +102,24 @@ pub struct Heard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     pub what: What,
-    /// What was learned before and is now.
+    /// The learned delay before the answer. `learned` is the one after it.
     pub before: Duration,
     pub learned: Duration,
     pub floor: Option<Duration>,
-    /// The host is held anew, or for longer.
+    /// The new hold, if the host is held now or for longer than before.
     pub hold: Option<Hold>,
     pub error_streak: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A refusal: slower by a step, if that is possible.
+    /// A refusal: one step slower, if possible.
     Slowed,
-    /// Enough successes: a step faster, on trial.
+    /// Enough successes: one step faster, on trial.
     Probing,
-    /// The trial failed: back to the delay that worked, which is the floor now.
+    /// The trial failed: back to the delay that worked, which is now the floor.
     Restored,
-    /// The trial passed, and there is nothing lower to try for now.
+    /// The trial passed, and there is no shorter delay to try for now.
     Proven,
     /// Only the hold is new.
     Held,
@@ -152,13 +155,13 @@ impl Pace {
         Pace::default()
     }
 
-    /// A request starts. Its answer is told with the epoch.
+    /// Records that a request starts. Report its answer with the returned epoch.
     pub fn sent(&mut self, now: Timestamp) -> Epoch {
         self.allowance.sent(now);
         Epoch(self.steps.epoch())
     }
 
-    /// Learns from an answer, or from its absence.
+    /// Learns from an answer, or from a missing one.
     pub fn heard(&mut self, heard: Heard, base: Duration, learning: &Learning, now: Timestamp) -> Option<Change> {
         let signals = &heard.signals;
         let before = self.learned().min(learning.max_delay.max(base));
@@ -184,7 +187,8 @@ impl Pace {
         })
     }
 
-    /// The delay to keep besides `base`; zero if nothing asks for more. Ask again after each `sent` and `heard`.
+    /// The delay to keep in addition to `base`; zero if nothing asks for more. Call it again after each `sent` and
+    /// `heard`.
     pub fn delay(&self, base: Duration, learning: &Learning, now: Timestamp) -> Duration {
         let longest = learning.max_delay.max(base);
         let learned = match learning.learner {
@@ -196,14 +200,14 @@ impl Pace {
         if self.allowance.doubted(now) { told.max(learned) } else { told }
     }
 
-    /// How many visits may be in flight: one less for every `concurrency_step` above `base`, but one.
+    /// How many visits may be in flight: one less for every `concurrency_step` above `base`, but at least one.
     pub fn concurrency(&self, configured: u32, base: Duration, learning: &Learning, now: Timestamp) -> u32 {
         let above = self.delay(base, learning, now).saturating_sub(base);
         let steps = above.as_micros().checked_div(learning.concurrency_step.as_micros()).unwrap_or(0);
         configured.saturating_sub(u32::try_from(steps).unwrap_or(u32::MAX)).max(1)
     }
 
-    /// The delay that refusals have taught; zero if none.
+    /// The delay learned from refusals; zero if none.
     pub fn learned(&self) -> Duration {
         self.steps.learned()
     }
@@ -214,12 +218,12 @@ impl Pace {
         (floor.delay > 0 && now < floor.until).then(|| span(floor.delay))
     }
 
-    /// The delay is on trial.
+    /// Whether the delay is on trial.
     pub fn probing(&self) -> bool {
         self.steps.probing()
     }
 
-    /// The delay that the host's quota comes to, and whether it is believed.
+    /// The delay that follows from the host's quota, and whether the quota is believed.
     pub fn told(&self, base: Duration, learning: &Learning, now: Timestamp) -> Option<(Duration, bool)> {
         let interval = self.allowance.interval(learning.max_delay.max(base), now)?;
         Some((interval, !self.allowance.doubted(now)))
@@ -229,12 +233,12 @@ impl Pace {
         self.held_until
     }
 
-    /// Why the host is held, or was last.
+    /// The cause of the current or last hold.
     pub fn held_by(&self) -> Option<Cause> {
         self.held_by
     }
 
-    /// Refusals in a row, a burst of them counted once.
+    /// Refusals in a row; a burst counts once.
     pub fn error_streak(&self) -> u16 {
         self.steps.errors()
     }
@@ -248,7 +252,7 @@ impl Pace {
         (self.last_success > Timestamp::START).then_some(self.last_success)
     }
 
-    /// Forgets everything but the hold. Answers that are on their way change nothing any more.
+    /// Forgets everything but the hold. Answers to requests in flight then change nothing.
     pub fn forget(&mut self) {
         let steps = Steps::at_epoch(self.steps.epoch().wrapping_add(1));
         *self = Pace { steps, held_until: self.held_until, held_by: self.held_by, ..Pace::new() };

@@ -20,7 +20,7 @@ const fn plain(answer: Answer) -> Signals {
 const OK: Signals = plain(Answer::Success);
 const REFUSED: Signals = plain(Answer::Throttled);
 
-/// A pace, and how the questions are put to it.
+/// A pace and the arguments it is called with.
 struct Host {
     pace: Pace,
     base: Duration,
@@ -328,7 +328,7 @@ fn a_quota_is_counted_down_until_the_host_tells_anew() {
 }
 
 #[test]
-fn who_is_on_the_way_is_taken_off() {
+fn requests_in_flight_are_subtracted() {
     let mut host = Host::new();
     let epoch = host.pace.sent(at(0));
     let heard = Heard { epoch, signals: left(10, 60), in_flight: 5 };
@@ -343,7 +343,7 @@ fn a_used_up_quota_holds_the_host() {
     let until = at(30) + Duration::from_millis(100);
     assert_eq!((change.what, change.hold), (What::Held, Some(Hold { until, cause: Cause::Quota })));
     host.pace.sent(until);
-    assert_eq!(host.delay(until), secs(10), "until somebody knows how much there is");
+    assert_eq!(host.delay(until), secs(10), "until an answer says how much is left");
     host.visit(OK, until);
     assert_eq!(host.delay(until), Duration::ZERO, "there is no quota any more");
 }

@@ -1,7 +1,7 @@
-//! What is always so, whatever hosts answer and whenever: hundreds of wild worlds on a virtual clock.
+//! Properties that always hold, whatever hosts answer and whenever: hundreds of random runs on a virtual clock.
 //!
-//! Each world has its own numbers, sends whenever it may, and gets answers in any order, late, with fields that make
-//! sense and fields that do not. What must hold is checked at every step against accounts kept here.
+//! Each run has its own settings, sends whenever it may, and gets answers in any order, late, with fields that make
+//! sense and fields that do not. The properties are checked at every step against accounts kept here.
 
 use super::dice::Dice;
 use super::*;
@@ -14,7 +14,7 @@ const STEPS: u32 = 800;
 #[derive(Clone, Copy)]
 struct Flight {
     epoch: Epoch,
-    /// How often the delay had been raised when it left.
+    /// How often the delay had been raised when the request was sent.
     raises: u32,
 }
 
@@ -29,11 +29,11 @@ struct World {
     last_sent: Timestamp,
     flights: Vec<Flight>,
     raises: u32,
-    /// What was learned when the probe that goes on began.
+    /// The learned delay when the current probe began.
     probed_from: Option<Duration>,
     /// The latest moment that a refusal asked for.
     asked: Timestamp,
-    /// Every send and every pace, to be compared with a second run.
+    /// Every send and every pace, to compare with a second run.
     story: Vec<(Timestamp, Duration, Timestamp)>,
 }
 
@@ -99,7 +99,7 @@ impl World {
         self.learning.max_delay.max(self.base)
     }
 
-    /// When the next may be sent as far as time is concerned.
+    /// When the next request may be sent as far as time is concerned.
     fn ready(&self) -> Timestamp {
         (self.last_sent + self.in_force()).max(self.pace.held_until())
     }
@@ -164,7 +164,7 @@ impl World {
         }
     }
 
-    /// What is learned, or the base where that is more.
+    /// The learned delay or the base, whichever is larger.
     fn effective(&self) -> Duration {
         self.pace.learned().min(self.longest()).max(self.base)
     }
@@ -220,7 +220,7 @@ fn no_answer_makes_the_pace_break_its_promises() {
     }
 }
 
-/// P3: in the delay that a lane keeps, the pace may only ever add to the base.
+/// P3: the pace may only add to the base delay of a lane.
 #[test]
 fn sends_are_never_closer_than_the_base_delay() {
     for seed in 0..WORLDS {

@@ -1,7 +1,7 @@
-//! Hosts with a limit, as origins build them, for trials on a virtual clock.
+//! Simulated hosts with rate limits as real origins build them, for trials on a virtual clock.
 //!
-//! Time is in seconds. A limit is asked in the order of arrival and says what it does; what the host then writes into
-//! its answer, honestly or not, is up to the [`Server`].
+//! Time is in seconds. A limit sees requests in the order of arrival and decides about each. What the host then writes
+//! into its answer, true or not, is up to the [`Server`].
 
 use std::collections::VecDeque;
 use std::f64::consts::TAU;
@@ -12,7 +12,7 @@ use super::dice::Dice;
 #[derive(Clone, Copy)]
 pub(super) struct Taken {
     pub(super) served: bool,
-    /// When refused: how long until one would be served.
+    /// If refused: how long until a request would be served.
     pub(super) wait: f64,
     /// Requests left, and the seconds for which they must last.
     pub(super) left: Option<(u32, f64)>,
@@ -32,23 +32,23 @@ pub(super) trait Limit {
     /// `work` is how long the request takes if it is served.
     fn take(&mut self, at: f64, work: f64, dice: &mut Dice) -> Taken;
 
-    /// Requests a second that it lets through for long.
+    /// Requests per second that the limit allows in the long run.
     fn rate(&self, at: f64) -> f64;
 
-    /// What it lets through besides, once.
+    /// Requests that the limit allows in addition, once.
     fn burst(&self) -> f64 {
         0.0
     }
 }
 
-/// A number that changes: each value counts from its time on.
+/// A number that changes: each value applies from its time on.
 type Plan = Vec<(f64, f64)>;
 
 fn planned(plan: &Plan, at: f64) -> f64 {
     plan.iter().rev().find(|(from, _)| at >= *from).unwrap_or(&plan[0]).1
 }
 
-/// So many in each window; windows begin by the host's own clock.
+/// A quota for each window. Windows begin by the host's own clock.
 pub(super) struct FixedWindow {
     quota: Plan,
     seconds: f64,
@@ -87,7 +87,7 @@ impl Limit for FixedWindow {
     }
 }
 
-/// So many in any stretch of time; refused ones may count, too.
+/// A quota for any stretch of time. Refused requests may count, too.
 pub(super) struct SlidingLog {
     quota: usize,
     seconds: f64,
@@ -146,13 +146,13 @@ impl Limit for Both {
     }
 }
 
-/// Tokens come at a rate and are saved up. Others may take some.
+/// Tokens arrive at a rate and are saved up. Other clients may take some.
 pub(super) struct TokenBucket {
     rate: Plan,
     size: f64,
     tokens: f64,
     counted: f64,
-    /// The rate at which others come, and when the next one does.
+    /// The rate at which other clients' requests arrive, and when the next one does.
     others: Option<(f64, f64)>,
 }
 
@@ -205,7 +205,7 @@ impl Limit for TokenBucket {
     }
 }
 
-/// A leaky bucket as a meter: requests keep their distance, with some tolerance.
+/// A leaky bucket as a meter: requests must keep their distance, with some tolerance.
 pub(super) struct Gcra {
     rate: f64,
     burst: f64,
@@ -237,7 +237,7 @@ impl Limit for Gcra {
     }
 }
 
-/// So many at the same time.
+/// A limit on requests at the same time.
 pub(super) struct Crowded {
     places: usize,
     work: f64,
@@ -265,7 +265,7 @@ impl Limit for Crowded {
     }
 }
 
-/// No limit, but one in a hundred is refused all the same.
+/// No limit, but one in a hundred requests is refused at random.
 pub(super) struct Moody;
 
 impl Limit for Moody {
@@ -278,7 +278,7 @@ impl Limit for Moody {
     }
 }
 
-/// Who exceeds it is banned, and every request during the ban renews it.
+/// A client that exceeds the limit is banned, and every request during the ban renews it.
 pub(super) struct PenaltyBox {
     bucket: TokenBucket,
     ban: f64,
@@ -290,7 +290,7 @@ impl PenaltyBox {
         PenaltyBox { bucket: TokenBucket::new(rate, size), ban, until: -1.0 }
     }
 
-    /// Everyone is banned when it begins.
+    /// Every client is banned at the start.
     pub(super) fn shut(ban: f64) -> Self {
         PenaltyBox { until: ban, ..PenaltyBox::new(1.0, 10.0, ban) }
     }
@@ -324,7 +324,7 @@ pub(super) enum Says {
     Always(u64),
     /// RateLimit: the truth.
     Left,
-    /// RateLimit: so many more than there are, refusals or not.
+    /// RateLimit: this many more than there are, even when refusing.
     LeftAnd(u32),
 }
 
@@ -335,7 +335,7 @@ pub(super) struct Server {
     pub(super) work: f64,
 }
 
-/// A status, the field that goes with it, and after which time.
+/// A status, the field that goes with it, and the time the answer takes.
 pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) field: Option<(&'static str, String)>,

@@ -1,12 +1,12 @@
-//! Learning in steps: a refusal adds one, a row of successes tries one less.
+//! Learns a delay in steps: a refusal adds one, a row of successes tries one less.
 //!
-//! The delay that is tried is on trial until as many successes in a row have proven it. A refusal before that restores
-//! the delay that worked, and records it as the floor below which nothing is tried for a while.
+//! The shorter delay is on trial until as many successes in a row have proven it. A refusal before that restores the
+//! delay that worked, and records it as the floor: nothing shorter is tried for a while.
 //!
 //! # Epochs
-//! Each change of the delay begins an epoch. A refusal of a request that left before the last raise belongs to a burst
-//! that has been paid for; a success counts only for the delay it left at. Epochs are few (changes, not requests) and
-//! compared as differences, so that they may wrap.
+//! Each change of the delay begins an epoch. A refusal of a request that was sent before the last raise belongs to a
+//! burst that has already been counted. A success counts only for the delay at which its request was sent. Epochs are
+//! few (changes, not requests) and compared as differences, so that they may wrap.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::politeness::time::Timestamp;
 /// A floor is tried again once a day at the latest.
 pub(super) const LONGEST_FLOOR_LIFE: u32 = 86_400;
 
-/// Times are milliseconds, or whole seconds where the name says so: there is one of these for each host.
+/// Times are milliseconds, or whole seconds if the name says so, to save memory: there is one of these for each host.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Steps {
     /// Zero if nothing is learned.
@@ -26,7 +26,7 @@ pub(super) struct Steps {
     /// The delay that worked, while a lower one is on trial; else zero.
     probed_from: u32,
     epoch: u32,
-    /// The epoch the last raise began.
+    /// The epoch that the last raise began.
     raised: u32,
     errors: u16,
     successes: u16,
@@ -41,11 +41,11 @@ pub(super) struct Floor {
     pub(super) until: Timestamp,
 }
 
-/// What an answer led to.
+/// The effect of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) what: What,
-    /// How long nobody is to start.
+    /// For how long no visit may start.
     pub(super) window: Option<Duration>,
 }
 
@@ -54,7 +54,7 @@ impl Steps {
         Steps { learned, floor, ..Steps::default() }
     }
 
-    /// Nothing is learned, and nothing from requests that left before this epoch.
+    /// A state that has learned nothing, and learns nothing from requests sent before this epoch.
     pub(super) fn at_epoch(epoch: u32) -> Self {
         Steps { epoch, raised: epoch, ..Steps::default() }
     }
@@ -95,7 +95,7 @@ impl Steps {
         if self.probe(base, learning, now) { Some(What::Probing) } else { proven.then_some(What::Proven) }
     }
 
-    /// The trial has passed, if there was one.
+    /// Ends a trial that has passed. Returns false if there was none.
     fn prove(&mut self, base: u32) -> bool {
         if self.probed_from == 0 {
             return false;
@@ -135,7 +135,7 @@ impl Steps {
             self.mark_floor(learning, now);
             What::Restored
         } else {
-            // On trial or not, this one left at the delay that was thought to work.
+            // On trial or not, this request was sent at the delay that was thought to work.
             let refused = self.learned.max(worked).max(base);
             self.learned = refused.saturating_add(millis(learning.step_up)).min(longest(base, learning));
             What::Slowed
@@ -153,8 +153,8 @@ impl Steps {
         self.floor = Floor { delay: self.learned, life_s, until: now + Duration::from_secs(life_s.into()) };
     }
 
-    /// The delay, doubled for each refusal in a row after the first. The delay itself grows by steps only: what is short
-    /// and violent stays in this window, which nobody remembers.
+    /// The delay, doubled for each refusal in a row after the first. The delay itself grows only by steps: a short and
+    /// violent reaction stays in this window, which is not remembered.
     fn window(&self, base: u32, learning: &Learning) -> Duration {
         let doublings = u32::from(self.errors.saturating_sub(1)).min(31);
         let window = u64::from(self.learned.max(base)) << doublings;

@@ -1,8 +1,8 @@
-//! Trials: how well the pace does against hosts whose limit it does not know.
+//! Trials: measures how well the pace does against hosts whose limit it does not know.
 //!
-//! One host, somebody who always wants the next page, a virtual clock, dice. What is checked on every send: never before
-//! a hold ends, never closer than the delay, never more in flight than allowed. What is measured: how much of what the
-//! host would have served was fetched, and how often it had to refuse.
+//! One host, one client that always wants the next page, a virtual clock, dice. Checked on every send: never before a
+//! hold ends, never closer than the delay, never more in flight than allowed. Measured: the share of what the host
+//! would have served that was fetched, and how often the host refused.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,7 +27,7 @@ struct Trial {
     seconds: f64,
     events: BinaryHeap<Reverse<(Timestamp, usize)>>,
     what: Vec<Event>,
-    /// The next time to look again by itself.
+    /// The next time to look without an event.
     alarm: Timestamp,
     last_sent: Option<Timestamp>,
     in_flight: u32,
@@ -146,7 +146,7 @@ impl Trial {
         Duration::from_secs_f64(0.005 + 0.02 * unit(&mut self.dice))
     }
 
-    /// Served, of what would have been at the configured delay, in percent.
+    /// Requests served, in percent of what the host would have served at the configured delay.
     fn goodput(&self) -> f64 {
         let fastest = 1.0 / self.base.as_secs_f64();
         let seconds = 0..self.seconds as u32;
@@ -289,7 +289,7 @@ fn a_host_that_tells_the_truth_never_refuses() {
 
 #[test]
 fn a_ban_that_every_request_renews_is_left_within_four_minutes() {
-    // At smaller delays the windows begin shorter, and a longer ban takes one doubling more.
+    // At smaller delays the windows begin shorter, and a longer ban takes one more doubling.
     for (ban, base, most) in [(60.0, 1_000, 240.0), (90.0, 1_000, 240.0), (60.0, 50, 240.0), (90.0, 50, 360.0)] {
         let trial = Trial::new(PenaltyBox::shut(ban), Says::Nothing, 1);
         let trial = Trial { base: Duration::from_millis(base), ..trial }.run();

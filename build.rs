@@ -1,7 +1,7 @@
-//! Tells the program which revision it is built from, for `curtsy_build_info`.
+//! Sets the revision that the program is built from, for `curtsy_build_info`.
 //!
-//! `CURTSY_REVISION` says it where there is no git, as in an image. Otherwise a release build asks git, if this folder is
-//! the top of a checkout. Other builds do not: each commit would have them build everything again.
+//! `CURTSY_REVISION` sets it where there is no git, as in an image build. Otherwise a release build asks git, if this
+//! folder is the top of a checkout. Other builds do not ask git: every commit would then trigger a full rebuild.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +24,7 @@ fn revision() -> Option<String> {
     }
     let branch = git(&["symbolic-ref", "-q", "HEAD"]).unwrap_or_else(|| "HEAD".to_owned());
     for name in ["HEAD", &branch] {
-        // A branch may be in no file of its own. To name a file that is not there would build again every time.
+        // A branch may have no file of its own (packed refs). Naming a missing file here would rebuild every time.
         let path = git(&["rev-parse", "--git-path", name]).filter(|path| Path::new(path).exists());
         path.iter().for_each(|path| println!("cargo:rerun-if-changed={path}"));
     }

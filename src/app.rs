@@ -1,5 +1,5 @@
-//! The only file that knows every part: builds them from a [`Config`], runs them, replaces what a reload may replace,
-//! and stops them.
+//! The only module that knows every part: builds the parts from a [`Config`], runs them, replaces what a reload may
+//! replace, and stops them.
 
 mod alone;
 mod book;
@@ -48,7 +48,7 @@ pub use self::tally::{Counted, Tally};
 pub use crate::gate::Apply;
 pub use crate::metrics::tally::{Row, Rule, Waits};
 
-/// Bound sockets. Tests bind port 0 and pass them in.
+/// Bound sockets. Tests bind port 0 and pass the sockets in.
 #[derive(Debug)]
 pub struct Listeners {
     pub proxy: Vec<TcpListener>,
@@ -57,7 +57,7 @@ pub struct Listeners {
     pub admin: Option<TcpListener>,
 }
 
-/// A curtsy that takes requests. Dropping it stops it without waiting.
+/// A curtsy instance that accepts requests. Dropping it stops it without waiting.
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
@@ -98,20 +98,20 @@ impl Listeners {
 }
 
 impl Running {
-    /// Starts all threads and returns when connections are taken.
+    /// Starts all threads. Clients can connect as soon as this returns.
     pub fn start(config: Config, listeners: Listeners) -> Result<Running, StartError> {
         Self::start_with(config, listeners, Keeping::Files, Resolver::default())
     }
 
-    /// Starts one for a single command: its CA, if it intercepts, is in memory and dies with it, and what becomes of
-    /// requests is counted for every host.
+    /// Starts a proxy for a single command. If it intercepts, its CA exists only in memory and ends with it. Counts the
+    /// results of requests for every host.
     pub fn start_private(config: Config, listeners: Listeners) -> Result<Running, StartError> {
         let running = Self::start_with(config, listeners, Keeping::ThisRun, Resolver::default())?;
         running.shared.metrics.tally.begin();
         Ok(running)
     }
 
-    /// Starts one that asks this function for the addresses of names, not the system, and never remembers them.
+    /// Starts a proxy that resolves names with this function instead of the system, and caches no result.
     pub fn start_resolving(config: Config, listeners: Listeners, lookup: Arc<Lookup>) -> Result<Running, StartError> {
         Self::start_with(config, listeners, Keeping::Files, Resolver::new(lookup, Duration::ZERO))
     }
@@ -172,7 +172,7 @@ impl Running {
         Ok(running)
     }
 
-    /// 0 = one worker per core.
+    /// Starts the worker threads; 0 = one worker per core.
     fn start_workers(
         &mut self,
         workers: usize,
@@ -197,7 +197,7 @@ impl Running {
         Ok(())
     }
 
-    /// Looks through the lanes now and then, on a thread of its own.
+    /// Starts the thread that removes idle lanes every `hosts.sweep`.
     fn start_sweeper(&mut self) -> Result<(), StartError> {
         let shared = self.shared.clone();
         self.spawn("sweeper".to_owned(), async move || {
@@ -227,7 +227,8 @@ impl Running {
         })
     }
 
-    /// A thread with a single-threaded runtime of its own: nothing moves between cores, so nothing waits for another.
+    /// Starts a thread with its own single-threaded runtime. Tasks do not move between cores, so no core waits for
+    /// another.
     fn spawn<F>(&mut self, name: String, work: F) -> Result<(), StartError>
     where
         F: AsyncFnOnce() + Send + 'static,
@@ -261,54 +262,56 @@ impl Running {
         self.shared.identity.name()
     }
 
-    /// Replaces the settings for all requests from now on. Nothing changes if the new ones cannot be used. What needs a
-    /// restart stays as it is.
+    /// Replaces the settings for all requests from now on. If the new settings cannot be used, nothing changes.
+    /// Settings that need a restart keep their old value.
     pub fn apply(&self, config: Config, apply: Apply) -> Result<(), StartError> {
         self.helm.replace(config, apply).inspect_err(|_| self.reload_failed())?;
         self.shared.metrics.reloaded(true);
         Ok(())
     }
 
-    /// The wishes of the API to have the configuration file read again; each is to be answered.
+    /// Returns the channel of reload requests from the API. The caller must answer each of them.
     pub fn reloads(&self) -> mpsc::Receiver<Reload> {
         self.helm.reloads()
     }
 
-    /// What counts now.
+    /// Returns the configuration in effect.
     pub fn config(&self) -> Config {
         self.shared.settings.load().config.clone()
     }
 
-    /// A new configuration could not be read.
+    /// Records that a new configuration could not be read: sets the metric and publishes an event.
     pub fn reload_failed(&self) {
         self.shared.metrics.reloaded(false);
         self.helm.tell_of_failure();
     }
 
-    /// What clients have to trust where tunnels are intercepted, in PEM.
+    /// Returns the CA certificates that clients must trust if tunnels are intercepted, in PEM.
     pub fn ca_pem(&self) -> Option<String> {
         let settings = self.shared.settings.load();
         settings.leaves.as_ref().map(|leaves| leaves.trusted().iter().map(tls::pem).collect())
     }
 
-    /// What becomes of requests, also when this one is stopped. Empty if it is not private.
+    /// Returns the results of requests by host. The tally stays valid after this proxy stops. It is empty unless the
+    /// proxy was started with [`Running::start_private`].
     pub fn tally(&self) -> Tally {
         Tally::new(self.shared.clone())
     }
 
-    /// Opens the access log again, after its file was renamed.
+    /// Reopens the access log after its file was renamed.
     pub fn reopen_logs(&self) {
         self.shared.access_log.reopen();
     }
 
-    /// Stops taking connections, and refuses every request whose turn does not come within `shutdown_grace`.
+    /// Stops accepting connections, and refuses every request whose turn does not come within `shutdown_grace`.
     pub fn begin_stop(&self) {
-        // First, so that answers from here on say that their connection ends.
+        // This comes first, so that all later responses announce that their connection closes.
         self.stopper.stop();
         self.shared.gate.drain(self.shared.settings.load().config.shutdown_grace);
     }
 
-    /// Stops taking requests, lets those in flight finish within `shutdown_grace`, and returns when all is over.
+    /// Stops accepting requests, lets those in flight finish within `shutdown_grace`, and returns when every thread has
+    /// ended and the state is saved.
     pub fn stop(self) {
         self.begin_stop();
         for thread in self.threads {
@@ -342,18 +345,18 @@ fn warn_of_weak(users: &Users, path: &Path) {
     if weak > 0 {
         tracing::warn!(
             event = "users.weak", path = %path.display(), weak,
-            "hashes in access.users_file are quick to guess; make them anew with: htpasswd -B -C 12 FILE NAME"
+            "hashes in access.users_file are quick to guess; make new ones with: htpasswd -B -C 12 FILE NAME"
         );
     }
 }
 
-/// Each worker listens by a handle of its own.
+/// Clones the listeners: each worker accepts on its own handle.
 fn cloned(listeners: &[TcpListener]) -> Result<Vec<TcpListener>, StartError> {
     listeners.iter().map(TcpListener::try_clone).collect::<Result<_, _>>().map_err(StartError::Thread)
 }
 
-/// The configured name, or the one that is kept in the state directory. A directory that cannot be written costs the
-/// name its permanence, not curtsy its start.
+/// Returns the configured name, or the one stored in the state directory. If the directory cannot be written, curtsy
+/// still starts, with a new name that lasts for this run.
 fn name(config: &Config) -> String {
     if let Some(name) = &config.name {
         return name.clone();
@@ -369,7 +372,7 @@ fn name(config: &Config) -> String {
     })
 }
 
-/// As many connections as may wait to be accepted; the kernel caps it at its own limit.
+/// How many connections may wait to be accepted; the kernel caps the number at its own limit.
 const BACKLOG: i32 = 1024;
 
 fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
@@ -389,7 +392,7 @@ impl fmt::Display for StartError {
         match self {
             StartError::Bind { address, error } if error.kind() == io::ErrorKind::AddrInUse => write!(
                 f,
-                "cannot listen on {address}: something else does already. Is another curtsy running? \
+                "cannot listen on {address}: the address is already in use. Is another curtsy running? \
                  Choose another address with --listen or --admin"
             ),
             StartError::Bind { address, error } => write!(f, "cannot listen on {address}: {error}"),

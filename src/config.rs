@@ -1,8 +1,8 @@
-//! The checked configuration: what every other part is given.
+//! The checked configuration, which every other part receives.
 //!
-//! A value of [`Config`] has passed every check, so its users ask no questions. It is made by [`load`] from the
-//! defaults, the file, `CURTSY_*` variables and flags, in that order; all problems are reported at once. A new key is a
-//! field here, its number in `defaults.rs`, a row in `keys.rs` and a line in `config.toml`.
+//! A value of [`Config`] has passed every check, so its users need no checks of their own. [`load`] builds it from the
+//! defaults, the file, `CURTSY_*` variables and flags, in that order, and reports all problems at once. A new key needs
+//! a field here, its default in `defaults.rs`, a row in `keys.rs` and a line in `config.toml`.
 
 mod amend;
 mod check;
@@ -61,7 +61,7 @@ pub struct Config {
     pub workers: usize,
     /// Reload the file when it changes.
     pub watch: bool,
-    /// On SIGTERM: how long requests in flight may take to finish.
+    /// On SIGTERM: how long requests in flight, and those whose turn comes in time, may take to finish.
     pub shutdown_grace: Duration,
     pub politeness: Politeness,
     pub hosts: Hosts,
@@ -90,7 +90,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// As it is written.
+    /// Returns the mode as it is written in the file.
     pub fn as_str(self) -> &'static str {
         match self {
             Mode::Enforce => "enforce",
@@ -124,7 +124,7 @@ pub enum Profile {
 pub struct Politeness {
     pub mode: Mode,
     pub key: Key,
-    /// `delay`, or what `rate` comes to; zero turns pacing off.
+    /// `delay`, or the delay that `rate` stands for; zero turns pacing off.
     pub delay: Duration,
     pub burst: u32,
     pub concurrency: u32,
@@ -134,7 +134,7 @@ pub struct Politeness {
     pub max_queue: usize,
     pub max_queue_total: usize,
     pub order: Order,
-    /// Sets delay and burst together where they are not given themselves.
+    /// Sets delay and burst if they are not set themselves.
     pub profile: Option<Profile>,
 }
 
@@ -232,7 +232,7 @@ pub struct Tls {
     pub http2_clients: bool,
     /// Where clients speak TLS to the proxy itself.
     pub listen: Vec<Listen>,
-    /// Given where `listen` is.
+    /// Set if and only if `listen` is not empty; the same is true of the key.
     pub listen_cert: Option<PathBuf>,
     pub listen_key: Option<PathBuf>,
     pub extra_roots: Vec<PathBuf>,
@@ -253,20 +253,20 @@ pub struct Tunnel {
 pub struct Upstream {
     pub connect_timeout: Duration,
     pub dns_timeout: Duration,
-    /// Until the response head is in.
+    /// From sending the request to the end of the response head.
     pub response_timeout: Duration,
     /// Longest silence in the middle of a response or a tunnel.
     pub idle_timeout: Duration,
-    /// How long a connection without work is kept for the next request. Short, because an origin that closes it at the
-    /// same moment turns a good request into a retry: Apache and Node close after 5 s.
+    /// How long an unused connection is kept for the next request. Short: if the origin closes the connection at the
+    /// moment when a request is sent, that request needs a retry. Apache and Node close after 5 s.
     pub keep_alive: Duration,
-    /// Connections without work kept for one host, by each worker; 0 for as many as were in use.
+    /// Unused connections that each worker keeps for one host; 0 for as many as were in use.
     pub pool_per_host: usize,
     /// Whether `https://` origins are offered HTTP/2.
     pub http2: bool,
-    /// A parent proxy; `None` = straight to the origin.
+    /// A parent proxy; `None` = connect to the origin directly.
     pub proxy: Option<ParentProxy>,
-    /// Source address.
+    /// Source address of connections to origins.
     pub bind: Option<std::net::IpAddr>,
     pub resolver: Resolver,
     pub via: bool,
@@ -282,7 +282,7 @@ pub struct ParentProxy {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Access {
-    /// Who may use the proxy.
+    /// The networks that may use the proxy.
     pub allow: Vec<IpNet>,
     /// htpasswd, bcrypt or argon2; `None` = no passwords.
     pub users_file: Option<PathBuf>,
@@ -291,13 +291,13 @@ pub struct Access {
     /// `None` = any port.
     pub connect_ports: Option<Vec<u16>>,
     pub max_client_connections: usize,
-    /// How fast one client may ask, whatever the host; `None` = no limit.
+    /// Request rate limit of one client across all hosts; `None` = no limit.
     pub client_rate: Option<Quota>,
     /// The same for all clients together.
     pub total_rate: Option<Quota>,
 }
 
-/// How much of curtsy one client connection may hold, and for how long.
+/// How much memory one client connection may use, and how long it may stay idle.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// Bytes of a request or response head.
@@ -306,7 +306,7 @@ pub struct Limits {
     pub head_timeout: Duration,
     /// How long a client connection may wait for its next request.
     pub client_idle: Duration,
-    /// How long a client may neither send the next byte of a body nor take the next byte of a response.
+    /// How long a client may neither send the next byte of a body nor accept the next byte of a response.
     pub client_stall: Duration,
 }
 
@@ -356,11 +356,11 @@ pub struct Metrics {
 
 #[derive(Clone, PartialEq)]
 pub struct Fleet {
-    /// Empty = alone. May hold passwords; left out of every `Debug`.
+    /// Empty = no fleet. May contain passwords; left out of every `Debug`.
     pub redis: Vec<String>,
 }
 
-/// One `[[host]]` rule: what is given replaces the general setting for the hosts it matches.
+/// One `[[host]]` rule: each setting in it replaces the general setting for the hosts it matches.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostRule {
     pub patterns: Vec<HostPattern>,

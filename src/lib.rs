@@ -2,18 +2,18 @@
 //!
 //! The parts, in reading order:
 //!
-//! - [`cli`] is what people type; [`app`] builds everything from a [`config`] and runs it.
+//! - [`cli`] holds the commands that users type; [`app`] builds everything from a [`config`] and runs it.
 //! - [`politeness`] is the core: pure decisions about hosts, without I/O, clock or log.
 //! - [`gate`] runs the core's lanes: visits wait there, and leave with a permit.
 //! - [`proxy`] takes clients' requests, [`upstream`] carries them to origins, [`tls`] is the local CA.
 //! - [`robots`] fetches robots.txt and remembers it.
-//! - [`admin`] is the operator's door, [`store`] what survives a restart.
-//! - [`clock`], [`timer`], [`events`], [`patience`], [`programs`], [`frames`], [`shutdown`], [`notify`], [`metrics`] and
-//!   [`telemetry`] are leaves that anyone outside the core uses.
+//! - [`admin`] serves the operator's API and dashboard, [`store`] keeps what survives a restart.
+//! - [`clock`], [`connections`], [`timer`], [`events`], [`patience`], [`programs`], [`frames`], [`shutdown`],
+//!   [`notify`], [`metrics`] and [`telemetry`] are leaves that every part outside the core may use.
 //!
-//! ARCHITECTURE.md says who may call whom, and `tests/tidy.rs` checks it.
+//! ARCHITECTURE.md lists which module may call which, and `tests/tidy.rs` checks it.
 
-// What no fuzz target reaches takes half of the time to build them.
+// Fuzz builds leave out the modules that no fuzz target reaches: building them would double the build time.
 #[cfg(not(fuzzing))]
 pub mod cli;
 

@@ -1,4 +1,4 @@
-//! Arguments in, exit code out.
+//! The entry point: hands the arguments to [`curtsy::cli`] and returns its exit code.
 
 use std::process::ExitCode;
 

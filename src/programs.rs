@@ -1,46 +1,46 @@
-//! What is known of the programs that people run behind a proxy: how they call themselves, how long they wait before they
-//! give up, which setting makes them wait longer, and which makes them trust one more CA.
+//! What curtsy knows about common client programs: how they name themselves, how long they wait before they give up,
+//! which setting makes them wait longer, and which makes them trust one more CA.
 //!
-//! A table and how to look things up in it, nothing else. Times are the programs' defaults, measured while a proxy held
-//! the request, each in the release that was current at the time; they are told to people, and decide nothing.
+//! Only a table and its lookups. Times are the programs' defaults, measured while a proxy held the request, each in the
+//! release that was current at the time. They are shown to users and influence no decision.
 
 use std::time::Duration;
 
 /// One kind of program, or the library that it is made with.
 #[derive(Debug)]
 pub struct Program {
-    /// As people call it.
+    /// The name that users know it by.
     pub name: &'static str,
-    /// The products in its User-Agent (RFC 9110, section 10.1.5), one of which is enough.
+    /// The products in its User-Agent (RFC 9110, section 10.1.5). One match is enough.
     products: &'static [&'static str],
-    /// After how many seconds it gives up by itself.
+    /// After how many seconds it gives up by default.
     pub gives_up: GivesUp,
-    /// The setting for that, with [`SECONDS`] in it.
+    /// The setting that changes this time, with [`SECONDS`] as the placeholder.
     longer: &'static str,
     pub trust: Trust,
 }
 
-/// In seconds; `None` if never. By what the proxy makes it wait for.
+/// How long a program waits, in seconds, by what the proxy makes it wait for; `None` = it waits forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GivesUp {
     /// The answer to a request in plain HTTP.
     pub plain: Option<u32>,
     /// The answer to CONNECT.
     pub connect: Option<u32>,
-    /// The answer to a request inside of a tunnel.
+    /// The answer to a request inside a tunnel.
     pub inside: Option<u32>,
 }
 
 /// What makes a program trust one more CA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// A variable with the path of a file.
+    /// An environment variable with the path of a file.
     Variable(&'static str, File),
-    /// Something else, in words.
+    /// Anything else, as an instruction for the user.
     Other(&'static str),
 }
 
-/// Where a setting replaces all other roots, the file must have those, too.
+/// Which file the setting needs. A setting that replaces all other roots needs the bundle, which also contains those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum File {
     Ca,
@@ -48,7 +48,7 @@ pub enum File {
 }
 
 impl Program {
-    /// The setting that makes it wait longer than curtsy may hold a request.
+    /// Returns the setting that makes the program wait longer than curtsy may hold a request.
     pub fn longer_than(&self, max_wait: Duration) -> String {
         self.longer.replace(SECONDS, &(max_wait + SPARE).as_secs().to_string())
     }
@@ -65,12 +65,12 @@ impl GivesUp {
         GivesUp { plain: seconds, connect: seconds, inside: seconds }
     }
 
-    /// It minds only the time until its tunnel is open.
+    /// For a program that limits only the time until its tunnel is open.
     const fn connecting(seconds: u32) -> Self {
         GivesUp { plain: None, connect: Some(seconds), inside: None }
     }
 
-    /// The shortest of the three.
+    /// Returns the shortest of the three times.
     pub fn soonest(&self) -> Option<u32> {
         [self.plain, self.connect, self.inside].into_iter().flatten().min()
     }
@@ -94,21 +94,21 @@ impl File {
     }
 }
 
-/// For programs that nothing is known of. OpenSSL reads it, and with it most.
+/// The advice for unknown programs. OpenSSL reads this variable, and most programs use OpenSSL.
 pub const USUAL_TRUST: &str = "set SSL_CERT_FILE=bundle.pem, which most programs read";
 
-/// The program that sent this User-Agent. The first in the table counts: npm also says `node`.
+/// Returns the program that sent this User-Agent. The first match in the table wins: npm also sends `node`.
 pub fn of_user_agent(agent: &str) -> Option<&'static Program> {
     let is_one_of = |program: &Program, product: &str| program.products.iter().any(|p| p.eq_ignore_ascii_case(product));
     PROGRAMS.iter().find(|program| products(agent).any(|product| is_one_of(program, product)))
 }
 
-/// The program that people call so.
+/// Returns the program with this name.
 pub fn named(name: &str) -> Option<&'static Program> {
     PROGRAMS.iter().find(|program| program.name == name)
 }
 
-/// The names of products in a User-Agent, without their versions.
+/// Returns the product names in a User-Agent, without their versions.
 fn products(agent: &str) -> impl Iterator<Item = &str> {
     agent
         .split([' ', ';', '(', ')', ','])
@@ -116,7 +116,8 @@ fn products(agent: &str) -> impl Iterator<Item = &str> {
         .filter(|product| !product.is_empty())
 }
 
-/// So much longer that it hears why, rather than guesses.
+/// How much longer than `max_wait` the advised timeout is, so that the program receives curtsy's error before it gives
+/// up.
 const SPARE: Duration = Duration::from_secs(30);
 
 const SECONDS: &str = "SECONDS";

@@ -1,6 +1,6 @@
-//! Parts of curtsy put to use for one question, without a proxy that runs.
+//! Builds the parts of curtsy for a single question, without a running proxy.
 //!
-//! Listens nowhere, and writes nothing to the access log.
+//! Opens no listener and writes nothing to the access log.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::shutdown::Stop;
 use crate::store::{JobRecord, Keep, Store};
 use crate::upstream::Resolver;
 
-/// Fetches a robots.txt as a proxy with this configuration would, and says what it means. Keeps nothing.
+/// Fetches a robots.txt as a proxy with this configuration would, and reports what it means. Stores nothing.
 pub fn ask_about_robots(config: Config, question: &Question) -> Result<Report, StartError> {
     let (_stopper, stop) = crate::shutdown::channel();
     let store = Arc::new(Store::memory(Keep::default()));
@@ -26,7 +26,7 @@ pub fn ask_about_robots(config: Config, question: &Question) -> Result<Report, S
     Ok(runtime.block_on(desk.ask(question)))
 }
 
-/// What workers would share.
+/// Builds what the workers of a running proxy would share.
 pub(super) fn parts(
     mut config: Config,
     store: &Arc<Store>,
@@ -51,5 +51,5 @@ pub(super) fn parts(
     ))
 }
 
-/// Bytes that hold the rules of the longest file.
+/// Cache size in bytes: enough for the rules of the longest robots.txt.
 const ONE_FILE: usize = 4 << 20;

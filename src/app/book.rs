@@ -1,4 +1,4 @@
-//! From the configuration to the numbers that lanes work with.
+//! Translates the configuration into the policies that lanes use.
 
 use crate::config::{self, Config, HostPattern};
 use crate::gate::Bounds;

@@ -1,4 +1,4 @@
-//! The local CA of a configuration: where it is, and what clients are shown in its name.
+//! The local CA of a configuration: where it is stored, and the certificates that it signs for clients.
 
 use std::time::Duration;
 
@@ -7,24 +7,25 @@ use crate::config::{Config, HostPattern};
 use crate::store;
 use crate::tls::{Authority, CaError, Files, Leaves, Opened, describe};
 
-/// Its files; `None` if it lives in memory only.
+/// Returns the files of the CA; `None` if the CA exists only in memory.
 pub fn files(config: &Config) -> Option<Files> {
     Files::of(&config.tls, store::directory(&config.state_dir).as_deref())
 }
 
-/// Where the CA of a proxy is.
+/// Where the CA of a proxy is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keeping {
     /// Where the configuration says.
     Files,
-    /// In memory, and made anew, whatever the configuration says.
+    /// In memory: a new CA for this run, whatever the configuration says.
     ThisRun,
 }
 
-/// Whoever has to make clients trust a new one wants to know in time.
+/// How long before the CA expires curtsy starts to warn. The operator needs time to make clients trust a new CA.
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What clients are shown where tunnels are intercepted. The CA is made here if this is its first use.
+/// Returns the certificates that clients see if tunnels are intercepted, or `None` without interception. Creates the CA
+/// on its first use.
 pub(super) fn leaves(config: &Config, keeping: Keeping) -> Result<Option<Leaves>, CaError> {
     if !config.tls.intercept {
         return Ok(None);
@@ -55,11 +56,11 @@ fn tell(files: &Files, opened: Opened, ca: &Authority) {
     if opened == Opened::Made {
         tracing::info!(
             event = "ca.made", %path,
-            "a local CA was made; clients have to trust it before their HTTPS can be read: curtsy ca export"
+            "a local CA was created; clients have to trust it before their HTTPS can be read: curtsy ca export"
         );
     }
     let ends = describe(ca.certificate()).map(|description| description.until);
     if ends.is_some_and(|ends| ends < clock::wall() + SOON) {
-        tracing::warn!(event = "ca.ending", %path, "the local CA ends within 30 days; see: curtsy ca rotate");
+        tracing::warn!(event = "ca.ending", %path, "the local CA expires within 30 days; see: curtsy ca rotate");
     }
 }

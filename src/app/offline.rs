@@ -1,8 +1,8 @@
-//! The state directory of a curtsy that does not run, seen and steered through the same API as one that does.
+//! Reads and changes the state directory of a stopped curtsy, through the same API as that of a running one.
 //!
-//! The API is asked without a listener, so that what a call means, and what it refuses, is the same in both cases.
-//! Holds the directory's lock, so no curtsy starts on it meanwhile. What was sent last is as unknown afterwards as it
-//! was before: only who finds a directory that was closed cleanly says again that nothing is missing.
+//! Calls the API without a listener, so that a call means the same, and is refused for the same reasons, in both cases.
+//! Holds the directory's lock, so no curtsy can start on the directory meanwhile. Marks the directory as cleanly closed
+//! only if it was so before: after a crash, the last sent requests stay unknown.
 
 use std::fmt;
 use std::io::{BufRead, Write};
@@ -39,14 +39,14 @@ pub struct Offline {
 pub enum OfflineError {
     /// `state_dir` is "memory".
     Memory,
-    /// No curtsy has ever kept anything here.
+    /// The directory has no state file: no curtsy has stored anything here yet.
     Empty(PathBuf),
     State(StoreError),
     Parts(StartError),
 }
 
 impl Offline {
-    /// `changes`: a directory may be begun, and must be writable.
+    /// Opens the state directory. With `changes`, the directory is created if missing and must be writable.
     pub fn open(config: Config, changes: bool) -> Result<Offline, OfflineError> {
         let directory = store::directory(&config.state_dir).ok_or(OfflineError::Memory)?;
         if !changes && !directory.join(store::FILE).exists() {
@@ -80,7 +80,7 @@ impl Offline {
         &self.directory
     }
 
-    /// One call of the API: status and body.
+    /// Calls the API once and returns the status and the body.
     pub fn call(&self, method: &str, path: &str, body: Option<String>) -> std::io::Result<(u16, String)> {
         let request = Request::builder().method(method).uri(path).header("host", "localhost");
         let request = request.header("content-type", "application/json");
@@ -107,7 +107,7 @@ impl Offline {
     }
 }
 
-/// Whoever only looks is content with what can be read.
+/// Opens the store. Without `changes`, a directory that can be read but not written is enough.
 fn open(directory: &Path, config: &Config, changes: bool) -> Result<(Store, Opened), StoreError> {
     let keep = state::keep(config);
     if changes {
@@ -119,7 +119,7 @@ fn open(directory: &Path, config: &Config, changes: bool) -> Result<(Store, Open
     }
 }
 
-/// More than any answer has.
+/// The largest response body in bytes; more than any response has.
 const LONGEST_ANSWER: usize = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -1,7 +1,7 @@
-//! Opening what survives a restart, and closing it.
+//! Opens the store of what survives a restart, and closes it.
 //!
-//! What must not be shared or cannot be understood (another process, a newer format) keeps curtsy from starting. What
-//! cannot be read or written does not: curtsy says so, goes on from memory, as careful as if it had just visited every
+//! A directory in use by another process, or with a newer format, prevents curtsy from starting. A directory that
+//! cannot be read or written does not: curtsy logs it, works from memory, is as careful as if it had just visited every
 //! host, and writes as soon as it can.
 
 use std::path::Path;
@@ -14,11 +14,11 @@ use crate::config::Config;
 use crate::politeness::time::Timestamp;
 use crate::store::{self, JobRecord, Keep, Opened, Store};
 
-/// What is remembered at start.
+/// What the store returned at start.
 pub(super) struct Remembered {
     pub(super) store: Arc<Store>,
     pub(super) jobs: Vec<(String, JobRecord)>,
-    /// Nobody knows who was visited before this.
+    /// It is unknown which hosts were visited before this time.
     pub(super) unknown_before: Option<Timestamp>,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn open(config: &Config) -> Result<Remembered, StartError> {
     Ok(Remembered { store: Arc::new(store), jobs: opened.jobs, unknown_before })
 }
 
-/// How much is kept, and for how long.
+/// Returns how much to keep, and for how long.
 pub(super) fn keep(config: &Config) -> Keep {
     Keep {
         hosts: config.state.hosts,
@@ -51,16 +51,16 @@ fn tell(directory: &Path, opened: &Opened) {
     if let Some(aside) = &opened.set_aside {
         tracing::warn!(
             event = "state.damaged", path = %aside.path.display(), why = aside.why,
-            "the state file is damaged: it was set aside under this name, and an empty one begun"
+            "the state file is damaged: it was renamed to this path, and a new empty one was created"
         );
     }
     if let Some(format) = opened.migrated_from {
-        tracing::info!(event = "state.migrated", %directory, format, "the state file was brought up to date");
+        tracing::info!(event = "state.migrated", %directory, format, "the state file was migrated to this version");
     }
     if let Some(mode) = opened.exposed {
         tracing::warn!(
             event = "state.exposed", %directory, mode = format!("{mode:03o}"),
-            "other users of this machine can look into the state directory; chmod 700 shuts them out"
+            "other users of this machine can read the state directory; chmod 700 prevents it"
         );
     }
     if opened.clock_step_us != 0 {
@@ -75,7 +75,7 @@ fn tell(directory: &Path, opened: &Opened) {
     match &opened.trouble {
         None => tracing::info!(event = "state.opened", %directory, hosts, new, unsettled, "the state file is open"),
         Some(error) => {
-            let known = if opened.unread { "nothing of before is known" } else { "what was learned before counts" };
+            let known = if opened.unread { "nothing from before is known" } else { "what was learned before counts" };
             tracing::warn!(
                 event = "state.unusable",
                 hosts,
@@ -85,12 +85,12 @@ fn tell(directory: &Path, opened: &Opened) {
     }
 }
 
-/// To be called when nothing is learned any more.
+/// Saves the state and closes the store. Must be called after all workers have stopped: later changes are not saved.
 pub(super) fn close(store: &Store) {
     if let Err(unsaved) = store.close(PATIENCE) {
-        tracing::warn!(event = "state.unsaved", "not everything that was learned is kept: {unsaved}");
+        tracing::warn!(event = "state.unsaved", "not everything that was learned is saved: {unsaved}");
     }
 }
 
-/// A healthy disk takes milliseconds, and whoever stops curtsy waits.
+/// How long to wait for the disk at stop. A healthy disk takes milliseconds, and the operator waits for curtsy to stop.
 const PATIENCE: Duration = Duration::from_secs(5);

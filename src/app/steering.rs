@@ -1,6 +1,6 @@
-//! Changes of the settings of a running curtsy: by a new file, or by the operator's hand.
+//! Changes the settings of a running curtsy: from a new file, or by the operator through the API.
 //!
-//! One at a time, and all of a change or nothing. What needs a restart stays as it is.
+//! One change at a time, and each applies completely or not at all. Settings that need a restart keep their old value.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use crate::proxy::{Settings, Shared};
 #[derive(Debug)]
 pub(super) struct Helm {
     shared: Arc<Shared>,
-    /// Where curtsy itself listens.
+    /// The addresses that curtsy itself listens on.
     own: Vec<SocketAddr>,
-    /// Who changes something reads first what is there, and nobody else may change it in between.
+    /// Held during a change: a change first reads the current settings, and no other change may happen in between.
     steering: Mutex<()>,
-    /// Where whoever knows the file hears that it is to be read again.
+    /// Sends reload requests to the task that knows the file.
     reloads: Mutex<Option<mpsc::Sender<Reload>>>,
 }
 
-/// Somebody who wants the configuration file read again, and to hear what came of it.
+/// A request to reload the configuration file. The result is sent through it.
 pub type Reload = oneshot::Sender<Reloaded>;
 
-/// One is read at a time, and who comes meanwhile may wait.
+/// How many reload requests may wait. They are handled one at a time.
 const MOST_RELOADS: usize = 8;
 
 impl Helm {
@@ -44,9 +44,9 @@ impl Helm {
         wishes
     }
 
-    /// Replaces all settings, those that were set by hand too.
+    /// Replaces all settings, including those that were changed through the API.
     pub(super) fn replace(&self, config: Config, apply: Apply) -> Result<(), StartError> {
-        // Reads files, so it comes before the lock.
+        // `settings` reads files, so it runs before the lock is taken.
         let mut settings = settings(config, &self.own, Keeping::Files)?;
         let _alone = self.steering.lock();
         let before = self.shared.settings.load_full();
@@ -57,9 +57,9 @@ impl Helm {
         Ok(())
     }
 
-    /// A new configuration could not be read or used.
+    /// Publishes the event that a new configuration could not be read or used.
     pub(super) fn tell_of_failure(&self) {
-        let why = "the new configuration has mistakes or cannot be read; the old one counts on";
+        let why = "the new configuration has mistakes or cannot be read; the old one stays in effect";
         self.shared.events.tell("config.reload_failed", None, || json!({ "why": why }));
     }
 

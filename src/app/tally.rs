@@ -1,4 +1,4 @@
-//! What became of a private proxy's requests, host by host, for whoever asks when it is over.
+//! The results of a private proxy's requests by host, for the summary after the command ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use crate::metrics::tally::Row;
 use crate::politeness::HostKey;
 use crate::proxy::Shared;
 
-/// Outlives the proxy whose requests it counts.
+/// The counters of a private proxy. Stays valid after the proxy stops.
 #[derive(Debug)]
 pub struct Tally(Arc<Shared>);
 
-/// What is known of one host.
+/// The results for one host.
 #[derive(Clone, Debug)]
 pub struct Counted {
     pub host: String,
     pub row: Row,
-    /// How far apart requests to it start, and by whose wish; unknown if it has no lane of its own.
+    /// The time between request starts, and the setting or signal that determines it; `None` if the host has no lane.
     pub delay: Option<(Duration, &'static str)>,
 }
 
@@ -26,7 +26,7 @@ impl Tally {
         Tally(shared)
     }
 
-    /// All hosts, the busiest first.
+    /// Returns all hosts, busiest first.
     pub fn hosts(&self) -> Vec<Counted> {
         let counted = |(host, row): (String, Row)| {
             let view = HostKey::parse(&host).ok().and_then(|host| self.0.gate.view(&host));
@@ -36,7 +36,7 @@ impl Tally {
         self.0.metrics.tally.rows().into_iter().map(counted).collect()
     }
 
-    /// Tunnels, whose insides nobody has read.
+    /// Returns the number of tunnels whose content curtsy did not read.
     pub fn tunnels(&self) -> u64 {
         self.0.metrics.of_kind(Kind::Tunnel)
     }

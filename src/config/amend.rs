@@ -1,6 +1,6 @@
-//! A few values changed in a configuration that runs, as the control API asks for them.
+//! Changes a few values of the running configuration, as the control API requests.
 //!
-//! They are read by the same table as the file, so what the file refuses is refused here too, and with the same words.
+//! The values are read by the same table as the file, so they are refused for the same reasons, with the same messages.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use super::raw::Raw;
 use super::suggest::nearest;
 use super::{Config, check, show};
 
-/// The configuration with other values for keys of `[politeness]`, given by their names; or all that is wrong with them.
-/// Warnings are about what was given.
+/// Returns the configuration with new values for the named keys of `[politeness]`, or everything that is wrong with
+/// them. Warnings are only about the new values.
 pub fn repace(config: &Config, wishes: &Map<String, Json>) -> Result<Loaded, Problems> {
     let nobody = BTreeMap::new();
     let mut draft = Draft::over(config.clone(), &nobody, NOT_YET);
     if wishes.is_empty() {
-        draft.problems.push(Problem::error("nothing is to be changed", "name keys of [politeness]", None));
+        draft.problems.push(Problem::error("there is nothing to change", "name keys of [politeness]", None));
     }
     for (name, value) in wishes {
         match keys::find(&format!("{SECTION}.{name}")).filter(|row| !row.needs_restart) {
@@ -41,7 +41,8 @@ pub fn repace(config: &Config, wishes: &Map<String, Json>) -> Result<Loaded, Pro
 
 const SECTION: &str = "politeness";
 
-/// The value as the file would say it. What TOML has no word for (null, an object) is no value of any key.
+/// Reads the value as if it were in the file. JSON that TOML cannot express (null, an object) is not a value of any
+/// key.
 fn take(draft: &mut Draft<'_>, row: &'static Row<Config>, value: &Json) {
     let line = format!("value = {}", show::toml(value));
     match DeTable::parse(&line).as_ref().ok().and_then(|table| table.get_ref().values().next()) {

@@ -1,4 +1,4 @@
-//! What one value alone cannot show: contradictions, dangers, and settings that probably do not do what was meant.
+//! Checks across keys: contradictions, dangers, and settings that probably do not do what the operator intended.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use super::suggest::or;
 use super::units::write_duration;
 use super::values::{Destination, HostPattern, Listen};
 
-/// `in_open_file`: others on this machine may read the configuration file.
+/// Runs all checks and adds the problems to the draft. `in_open_file`: other users of this machine may read the
+/// configuration file.
 pub(super) fn check(draft: &mut Draft<'_>, in_open_file: bool) {
     let mut problems = Vec::new();
     problems.extend(open_proxy(draft));
@@ -29,13 +30,13 @@ pub(super) fn check(draft: &mut Draft<'_>, in_open_file: bool) {
     draft.problems.extend(problems);
 }
 
-/// What can be wrong with `[politeness]`.
+/// Checks `[politeness]`.
 pub(super) fn pacing(draft: &Draft<'_>) -> Vec<Problem> {
     let warnings = no_pacing(draft).into_iter().chain(patience(draft));
     queue_larger_than_all(draft).into_iter().chain(warnings).collect()
 }
 
-/// A proxy that strangers can reach is abused within hours, so who may use it has to be said.
+/// Requires access rules for a listener beyond loopback: an open proxy is abused within hours.
 fn open_proxy(draft: &Draft<'_>) -> Option<Problem> {
     let access = &draft.config.access;
     let wide = addresses(draft).find(|address| !is_loopback(address.ip()))?;
@@ -63,7 +64,7 @@ fn open_admin(draft: &Draft<'_>) -> Option<Problem> {
 fn same_address(draft: &Draft<'_>) -> Option<Problem> {
     let mut seen: Vec<_> = draft.config.admin.into_iter().collect();
     for address in addresses(draft) {
-        // Port 0 is a different free port each time.
+        // Port 0 means a different free port each time.
         if address.port() != 0 && seen.contains(&address) {
             let other = if draft.config.admin == Some(address) { "`admin` has" } else { "`listen` already has" };
             let at = ["listen", "tls.listen", "admin"].into_iter().find_map(|key| place(draft, key));
@@ -84,7 +85,7 @@ fn half_an_authority(draft: &Draft<'_>) -> Option<Problem> {
     Some(Problem::error(message, format!("set `{missing}` too"), place(draft, given)))
 }
 
-/// TLS needs a place, a certificate and its key.
+/// A TLS listener needs an address, a certificate and its key.
 fn half_a_listener(draft: &Draft<'_>) -> Option<Problem> {
     let tls = &draft.config.tls;
     let parts = [
@@ -139,7 +140,7 @@ fn patience(draft: &Draft<'_>) -> Vec<Problem> {
         let gone = PATIENCE.iter().filter(|(_, seconds)| wait > Duration::from_secs(*seconds));
         let gone: Vec<String> = gone.map(|(client, seconds)| format!("{client} ({seconds} s)")).collect();
         let message = format!("max_wait {} is longer than {} waits by default", write_duration(wait), or(&gone));
-        (!gone.is_empty()).then(|| Problem::warning(message, "they will have left before their turn", at))
+        (!gone.is_empty()).then(|| Problem::warning(message, "they give up before their turn", at))
     };
     let general = warning(draft.config.politeness.max_wait, place(draft, "politeness.max_wait"));
     let rules = draft.config.host.iter().enumerate();

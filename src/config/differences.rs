@@ -1,4 +1,4 @@
-//! What a reload changed, in words for the log.
+//! Describes what a reload changed, for the log.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use super::Config;
 use super::keys::{KEYS, RULES};
 
-/// One setting that is not what it was.
+/// One setting that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// "upstream.keep_alive"; "host" for the rules.
@@ -25,11 +25,11 @@ impl fmt::Display for Change {
     }
 }
 
-/// In the order of the table of keys.
+/// Returns all changes, in the order of the table of keys.
 pub fn differences(old: &Config, new: &Config) -> Vec<Change> {
     let mut changes = Vec::new();
     for row in KEYS.iter().filter(|row| !row.same(old, new)) {
-        // `rate` changes whenever `delay` does, and has nothing to show.
+        // `rate` changes whenever `delay` does, and has no value of its own.
         let (Some(from), Some(to)) = (row.get(old), row.get(new)) else { continue };
         let what = if row.may_hide() { "changed".to_owned() } else { format!("{} -> {}", plain(&from), plain(&to)) };
         changes.push(Change { path: row.path, what, needs_restart: row.needs_restart });
@@ -49,7 +49,7 @@ fn rules(old: usize, new: usize) -> String {
     }
 }
 
-/// Without quotes, unless there would be nothing to see.
+/// Formats a value without quotes, unless the result would be empty.
 fn plain(value: &Json) -> String {
     match value {
         Json::String(text) if !text.is_empty() => text.clone(),

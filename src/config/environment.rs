@@ -1,7 +1,7 @@
-//! `CURTSY_*` variables: which key each of them means.
+//! `CURTSY_*` variables: which key each of them sets.
 //!
-//! A name that means no key is an error, because a setting that is silently ignored is worse than none. Names that
-//! belong to other commands, and those that Kubernetes adds for a Service called "curtsy", are left alone.
+//! A name that sets no key is an error, because a setting that is silently ignored is worse than none. Names that
+//! belong to other commands, and those that Kubernetes adds for a Service called "curtsy", are ignored.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,10 +16,10 @@ use super::suggest::nearest;
 
 const PREFIX: &str = "CURTSY_";
 
-/// Read by other parts of curtsy.
+/// Variables that other parts of curtsy read.
 const TAKEN: [&str; 4] = ["CURTSY_CONFIG", "CURTSY_ADMIN_URL", "CURTSY_PROXY", "CURTSY_ACTIVE"];
 
-/// What `curtsy env` had a shell remember.
+/// The prefix of variables in which `curtsy env` saves the old values of the shell.
 const OLD: &str = "CURTSY_OLD";
 
 pub(super) fn read(env: &BTreeMap<String, String>, draft: &mut Draft<'_>) {
@@ -37,7 +37,7 @@ pub(super) fn read(env: &BTreeMap<String, String>, draft: &mut Draft<'_>) {
     }
 }
 
-/// "CURTSY_UPSTREAM__KEEP_ALIVE" of "upstream.keep_alive".
+/// Returns the variable of a key: "CURTSY_UPSTREAM__KEEP_ALIVE" for "upstream.keep_alive".
 pub(super) fn variable(path: &str) -> String {
     format!("{PREFIX}{}", path.to_uppercase().replace('.', "__"))
 }
@@ -46,7 +46,8 @@ fn row_of(name: &str) -> Option<&'static Row<Config>> {
     KEYS.iter().find(|row| variable(row.path) == name)
 }
 
-/// The value of `..._FILE` is the path of a file with the value, which is how containers are given secrets.
+/// Reads a `..._FILE` variable: its value is the path of a file that contains the setting. Containers receive secrets
+/// this way.
 fn read_from_file(
     name: &str,
     plain: &str,
@@ -72,7 +73,7 @@ fn read_from_file(
 }
 
 fn unknown(name: &str, value: &str) -> Problem {
-    // Compared without the prefix, which would make every two names look alike.
+    // Names are compared without the prefix, which would make any two of them look similar.
     let endings: Vec<String> = KEYS.iter().map(|row| variable(row.path).split_off(PREFIX.len())).collect();
     let advice = match nearest(name.trim_start_matches(PREFIX), endings.iter().map(String::as_str)) {
         Some(known) => format!("did you mean {PREFIX}{known}?"),
@@ -82,8 +83,8 @@ fn unknown(name: &str, value: &str) -> Problem {
     Problem::error(format!("unknown variable {name}"), advice, Some(place))
 }
 
-/// Kubernetes sets `CURTSY_SERVICE_HOST`, `CURTSY_PORT_3128_TCP_ADDR` and the like in every pod beside a Service with
-/// such a name.
+/// Kubernetes sets `CURTSY_SERVICE_HOST`, `CURTSY_PORT_3128_TCP_ADDR` and the like in every pod of the namespace if a
+/// Service is named "curtsy".
 fn is_service_link(name: &str) -> bool {
     let is_port =
         |rest: &str| rest.is_empty() || rest.trim_start_matches('_').starts_with(|c: char| c.is_ascii_digit());

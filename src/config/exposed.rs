@@ -1,4 +1,4 @@
-//! Files with secrets that everybody on this machine may read: told, with the remedy, and used all the same.
+//! Warns about files with secrets that every user of this machine may read. curtsy uses the files anyway.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -6,7 +6,8 @@ use std::path::Path;
 use super::load::Draft;
 use super::problems::{Place, Problem};
 
-/// Of the files that keys name. Keys of CAs are not among them: with those curtsy does not start.
+/// Returns the warnings about the files that settings name. CA keys are not among them: curtsy does not start with an
+/// exposed CA key.
 pub(super) fn files(draft: &Draft<'_>) -> Vec<Problem> {
     let (access, tls) = (&draft.config.access, &draft.config.tls);
     let named = [("access.users_file", &access.users_file), ("tls.listen_key", &tls.listen_key)];
@@ -14,12 +15,13 @@ pub(super) fn files(draft: &Draft<'_>) -> Vec<Problem> {
     named.into_iter().filter_map(told).collect()
 }
 
-/// Of one file; none if others cannot read it, or it is not there, which its reader tells.
+/// Returns the warning about one file, or `None` if other users cannot read it. A missing file gives no warning here:
+/// the code that reads the file reports it.
 pub(super) fn warning(path: &Path, what: &str, place: Option<Place>) -> Option<Problem> {
     let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o7777;
     let path = path.display();
-    // The log shows the message alone.
-    let message = format!("{what} {path} can be read by everybody on this machine (mode {mode:04o}): chmod 600 {path}");
+    // The log shows only the message, so the advice is part of it.
+    let message = format!("any user on this machine can read {what} {path} (mode {mode:04o}): chmod 600 {path}");
     (mode & EVERYBODY != 0).then(|| Problem::warning(message, "", place))
 }
 

@@ -1,7 +1,7 @@
-//! Finding and reading the configuration file.
+//! Finds and reads the configuration file.
 //!
-//! Having no file is fine; a file that was asked for by name and is not there is an error, and so is one that is there
-//! but cannot be read: falling back to the next place would run with settings nobody chose.
+//! Having no file is fine. A missing file is an error if it was named explicitly. A file that exists but cannot be read
+//! is always an error: falling back to the next place would run with settings that the operator did not choose.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,12 +14,12 @@ use super::problems::{Place, Problem, Problems};
 /// Which file to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FileChoice {
-    /// `$CURTSY_CONFIG`, else the first of the usual places that has one, else none.
+    /// `$CURTSY_CONFIG`, else the first file found in the usual places, else none.
     #[default]
     Search,
-    /// This one, which must exist.
+    /// This file, which must exist.
     Path(PathBuf),
-    /// None, even if there is one.
+    /// No file, even if one exists.
     Nothing,
 }
 
@@ -27,7 +27,7 @@ pub enum FileChoice {
 pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) text: String,
-    /// Whether others on this machine may read it.
+    /// Whether other users of this machine may read the file.
     pub(super) exposed: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn find(choice: &FileChoice, env: &BTreeMap<String, String>) -> Resul
 }
 
 fn usual_places(env: &BTreeMap<String, String>) -> Vec<PathBuf> {
-    // The XDG rules say that a relative path is to be ignored.
+    // The XDG specification says that a relative path must be ignored.
     let absolute = |name: &str| env.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
     let mut places = vec![PathBuf::from("curtsy.toml")];
@@ -84,7 +84,7 @@ fn read(path: &Path) -> io::Result<Source> {
     let mut file = File::open(path)?;
     let mut text = String::new();
     file.read_to_string(&mut text)?;
-    // Readable by the group (040) or by everybody (004).
+    // Readable by the group (040) or by all users (004).
     let exposed = file.metadata()?.permissions().mode() & 0o044 != 0;
     Ok(Source { path: path.to_owned(), text, exposed })
 }

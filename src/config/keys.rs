@@ -1,8 +1,8 @@
 //! The table of keys: every key of the file once, with its kind and its place in [`Config`].
 //!
-//! Reading, the names of variables, suggestions, `config show`, the schema and the reload log all go by this table. A
-//! new key is one row here, one field in `config.rs` with its default, and one line in `config.toml`, whose comment is
-//! the key's description. The order of the rows is the order in which settings are shown.
+//! Reading, the names of variables, suggestions, `config show`, the schema and the reload log all use this table. A new
+//! key needs one row here, one field in `config.rs` with its default, and one line in `config.toml`, whose comment is
+//! the key's description. Settings are shown in the order of the rows.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub(super) fn find(path: &str) -> Option<&'static Row<Config>> {
     KEYS.iter().find(|row| row.path == path)
 }
 
-/// "upstream" of "upstream.keep_alive", "" of "listen".
+/// Returns the section of a key: "upstream" for "upstream.keep_alive", "" for "listen".
 pub(super) fn section_of(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |(section, _)| section)
 }
@@ -50,7 +50,7 @@ pub(super) fn name_of(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
-/// Every section that has keys, in the order of the table; the first is the top of the file, "".
+/// Returns every section that has keys, in the order of the table. The first is "", the top of the file.
 pub(super) fn sections() -> Vec<&'static str> {
     let mut sections: Vec<&str> = KEYS.iter().map(|row| section_of(row.path)).collect();
     sections.dedup();
@@ -61,7 +61,7 @@ pub(super) fn names_in(section: &str) -> Vec<&'static str> {
     KEYS.iter().filter(|row| section_of(row.path) == section).map(|row| name_of(row.path)).collect()
 }
 
-/// What a row can do without knowing the type of its value.
+/// The operations of a row that do not depend on the type of its value.
 trait Field<C>: Send + Sync {
     fn set(&self, settings: &mut C, raw: &Raw<'_>) -> Read<()>;
     fn get(&self, settings: &C) -> Option<Json>;
@@ -109,12 +109,13 @@ impl<C> Row<C> {
         Row { path, needs_restart: false, field: Box::new(Typed { kind, of, of_mut }) }
     }
 
-    /// Reads the value into its place, or says everything that is wrong with it and changes nothing.
+    /// Reads the value into its field, or returns everything that is wrong with it and changes nothing.
     pub(super) fn set(&self, settings: &mut C, raw: &Raw<'_>) -> Read<()> {
         self.field.set(settings, raw)
     }
 
-    /// The value as the file would say it, without secrets; `None` if another key or none says it.
+    /// Returns the value as it is written in the file, without secrets; `None` if another key writes it or it is not
+    /// set.
     pub(super) fn get(&self, settings: &C) -> Option<Json> {
         self.field.get(settings)
     }
@@ -127,24 +128,24 @@ impl<C> Row<C> {
         self.field.schema()
     }
 
-    /// Whether what is written for this key must not be shown.
+    /// Whether the text of this key must not be shown.
     pub(super) fn may_hide(&self) -> bool {
         self.field.may_hide()
     }
 
-    /// Whether a secret is set here.
+    /// Whether this key is set to a secret.
     pub(super) fn hides(&self, settings: &C) -> bool {
         self.field.hides(settings)
     }
 }
 
-/// A key that takes effect only after a restart.
+/// Marks a key that takes effect only after a restart.
 fn restart<C>(row: Row<C>) -> Row<C> {
     Row { needs_restart: true, ..row }
 }
 
-/// `row!(upstream.keep_alive, kind)` is the row of the key "upstream.keep_alive", kept in the field of that name;
-/// `row!("upstream.other", upstream.keep_alive, kind)` is a key that is kept in a field of another name.
+/// `row!(upstream.keep_alive, kind)` is the row of the key "upstream.keep_alive", stored in the field of that name.
+/// `row!("upstream.other", upstream.keep_alive, kind)` is a key that is stored in a field of another name.
 macro_rules! row {
     ($path:literal, $first:ident $(. $rest:ident)*, $kind:expr) => {
         Row::new($path, $kind, |c| &c.$first $(.$rest)*, |c| &mut c.$first $(.$rest)*)
@@ -272,7 +273,7 @@ fn tls() -> Vec<Row<Config>> {
 fn connections() -> Vec<Row<Config>> {
     let parent = text(texts::parent_proxy, texts::write_parent_proxy).secret(|proxy| proxy.credentials.is_some());
     let users_file = text(texts::file_path, |path| texts::write_path(path));
-    let networks = list(text(texts::network, texts::write_network)).never_empty("nobody could use the proxy");
+    let networks = list(text(texts::network, texts::write_network)).never_empty("no client could use the proxy");
     vec![
         row!(upstream.connect_timeout, timeout()),
         row!(upstream.dns_timeout, timeout()),
@@ -353,7 +354,8 @@ fn quota() -> OrNone<Text<Quota>> {
     or_none("", text(units::read_quota, units::write_quota))
 }
 
-/// Ten milliseconds is the least that any network keeps; more than an hour is a connection nobody waits for.
+/// The allowed range of a timeout. No network reliably answers in less than ten milliseconds, and no client waits
+/// longer than an hour.
 fn timeout() -> Span {
     span(TEN_MILLISECONDS, HOUR)
 }
@@ -371,5 +373,5 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// hyper reads heads into a buffer of at least this size.
 const LEAST_HEAD: usize = 8 * 1024;
-/// Far more than any server sends; a client can make curtsy hold this much.
+/// Far more than any server sends. A client can make curtsy allocate this much.
 const LARGEST_HEAD: usize = 1024 * 1024;

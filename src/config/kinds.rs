@@ -1,4 +1,4 @@
-//! The kinds of value a key can have: how each is read, written and described to an editor.
+//! The kinds of value that a key can have: how each is read, written and described to an editor.
 //!
 //! Kinds are small and combine: a list of ports is `list(count(1, 65535))`. Reading reports every wrong item of a list,
 //! not only the first. Writing leaves secrets out.
@@ -20,23 +20,23 @@ pub(super) trait Kind: Send + Sync + 'static {
 
     fn read(&self, raw: &Raw<'_>) -> Read<Self::Value>;
 
-    /// As the file would say it, secrets as `***`; `None` if there is nothing to say.
+    /// Returns the value as it is written in the file, secrets as `***`; `None` if there is nothing to write.
     fn write(&self, value: &Self::Value) -> Option<Json>;
 
-    /// JSON Schema of the value in the file.
+    /// Returns the JSON Schema of the value in the file.
     fn schema(&self) -> Json;
 
-    /// Whether the file may say it with brackets.
+    /// Whether the file may write it in brackets.
     fn is_list(&self) -> bool {
         false
     }
 
-    /// Whether texts of this kind may hold a secret, so that they must not be shown.
+    /// Whether texts of this kind may contain a secret, so that they must not be shown.
     fn may_hide(&self) -> bool {
         false
     }
 
-    /// Whether this value does hold a secret.
+    /// Whether this value contains a secret.
     fn hides(&self, _value: &Self::Value) -> bool {
         false
     }
@@ -178,7 +178,7 @@ impl Kind for Size {
     }
 }
 
-/// A rate that sets a delay. Never written: the delay says it.
+/// A rate that sets a delay. Never written: the delay is written instead.
 pub(super) struct PerTime(pub(super) RangeInclusive<Duration>);
 
 impl Kind for PerTime {
@@ -240,7 +240,7 @@ pub(super) fn text<T>(read: fn(&str) -> Result<T, BadValue>, write: fn(&T) -> St
 }
 
 impl<T> Text<T> {
-    /// A text that may hold a secret, and how to tell whether one does.
+    /// Marks a text that may contain a secret. `hides` decides whether a given value does.
     pub(super) fn secret(self, hides: fn(&T) -> bool) -> Self {
         Text { hides: Some(hides), ..self }
     }
@@ -276,7 +276,7 @@ pub(super) struct List<K> {
     item: K,
     /// The word that stands for the empty list.
     empty: Option<&'static str>,
-    /// What to say if nothing is listed, where that makes no sense.
+    /// The message for an empty list, if the list must not be empty.
     never_empty: Option<&'static str>,
 }
 
@@ -380,7 +380,7 @@ impl<K: Kind> Kind for OrNone<K> {
     }
 }
 
-/// A setting of a `[[host]]` rule, which may be left to the general one.
+/// A setting of a `[[host]]` rule; if it is not set, the general setting applies.
 pub(super) struct Given<K>(pub(super) K);
 
 impl<K: Kind> Kind for Given<K> {

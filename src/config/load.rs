@@ -1,7 +1,7 @@
-//! From all sources to one checked configuration.
+//! Builds one checked configuration from all sources.
 //!
-//! Defaults, then the file, then variables, then flags: each replaces the one before, key by key. Every problem of
-//! every source is collected before anything is reported.
+//! Defaults, then the file, then variables, then flags: each replaces the values before it, key by key. All problems of
+//! all sources are collected before any is reported.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,12 +20,12 @@ use super::{Config, HostRule, Profile, check, environment, tree};
 #[derive(Clone, Default)]
 pub struct Sources {
     pub file: FileChoice,
-    /// The process environment, or what a test puts in its place.
+    /// The process environment, or the variables that a test uses instead.
     pub env: BTreeMap<String, String>,
     pub overrides: Overrides,
 }
 
-/// What was asked for on the command line.
+/// Settings from the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides(Vec<Override>);
 
@@ -46,7 +46,7 @@ pub struct Loaded {
     pub origins: Origins,
 }
 
-/// Where each value was given; what is not here has its default.
+/// Where each value was set; a key that is not listed has its default.
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
     keys: BTreeMap<&'static str, Place>,
@@ -59,13 +59,13 @@ pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
     read(source.as_ref(), sources, NOT_YET)
 }
 
-/// Reads a text as if it were the file at `path`; nothing else counts.
+/// Reads a text as if it were the file at `path`. Ignores all other sources.
 pub fn parse(text: &str, path: &Path) -> Result<Loaded, Problems> {
     let source = Source { path: path.to_owned(), text: text.to_owned(), exposed: false };
     read(Some(&source), &Sources::default(), NOT_YET)
 }
 
-/// `not_yet` is an argument so that tests can look at what will work later.
+/// `not_yet` is an argument so that tests can also read keys that are not built yet.
 pub(super) fn read(source: Option<&Source>, sources: &Sources, not_yet: &[&str]) -> Result<Loaded, Problems> {
     let mut draft = Draft::new(&sources.env, not_yet);
     if let Some(source) = source {
@@ -79,7 +79,7 @@ pub(super) fn read(source: Option<&Source>, sources: &Sources, not_yet: &[&str])
 }
 
 impl Sources {
-    /// The environment of this process, and a file if one was named.
+    /// Returns the environment of this process, and a file if one was named.
     pub fn of_process(file: Option<PathBuf>, overrides: Overrides) -> Self {
         let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
         let env = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
@@ -87,7 +87,7 @@ impl Sources {
     }
 }
 
-/// Without the environment, which may hold secrets.
+/// Leaves out the environment, which may contain secrets.
 impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sources").field("file", &self.file).finish_non_exhaustive()
@@ -95,8 +95,8 @@ impl fmt::Debug for Sources {
 }
 
 impl Overrides {
-    /// `flag` as it is typed, "--max-wait"; `path` of the key it sets, "politeness.max_wait". A flag that is given
-    /// again adds to a list.
+    /// Adds a flag as it is typed, such as "--max-wait", with the path of the key that it sets, "politeness.max_wait".
+    /// A repeated flag adds to a list.
     pub fn add(&mut self, flag: &str, path: &str, value: &str) {
         match self.0.iter_mut().find(|earlier| earlier.flag == flag) {
             Some(earlier) => earlier.value = format!("{},{value}", earlier.value),
@@ -118,12 +118,12 @@ impl Overrides {
 }
 
 impl Origins {
-    /// Where this key was given; `rate` and `profile` count for the settings they stand for.
+    /// Returns where this key was set; `rate` and `profile` count as the settings that they stand for.
     pub fn of(&self, path: &str) -> Option<&Origin> {
         self.place(path).map(|place| &place.origin)
     }
 
-    /// The same within a `[[host]]` rule, counted from zero.
+    /// Returns the same for a key of a `[[host]]` rule; rules are counted from zero.
     pub fn of_rule(&self, rule: usize, name: &str) -> Option<&Origin> {
         let places = self.rules.get(rule)?;
         places.get(name).or_else(|| places.get(alternative(name)?)).map(|place| &place.origin)
@@ -138,7 +138,7 @@ impl Origins {
     }
 }
 
-/// A configuration in the making.
+/// A configuration that is being built.
 pub(super) struct Draft<'a> {
     pub(super) config: Config,
     pub(super) origins: Origins,
@@ -147,7 +147,7 @@ pub(super) struct Draft<'a> {
     not_yet: &'a [&'a str],
 }
 
-/// Makes a place of a span within the value that is being read.
+/// Converts a span within the value that is being read into a place.
 pub(super) type Placer<'a> = &'a dyn Fn(&Range<usize>) -> Place;
 
 impl<'a> Draft<'a> {
@@ -155,12 +155,12 @@ impl<'a> Draft<'a> {
         Draft::over(Config::default(), env, not_yet)
     }
 
-    /// Starts from other values than the defaults; nobody remembers where they were given.
+    /// Starts from other values than the defaults. It is not known where those values were set.
     pub(super) fn over(config: Config, env: &'a BTreeMap<String, String>, not_yet: &'a [&'a str]) -> Self {
         Draft { config, origins: Origins::default(), problems: Vec::new(), env, not_yet }
     }
 
-    /// Takes one value; if something is wrong with it, notes that and keeps the value from before.
+    /// Sets one value. If the value is wrong, records the problem and keeps the old value.
     pub(super) fn put(&mut self, row: &'static Row<Config>, raw: &Raw<'_>, placer: Placer<'_>) {
         if row.path == "upstream.proxy" && raw.text() == Some("env") {
             self.take_parent_from_env(row, &placer(&raw.span));
@@ -198,7 +198,7 @@ impl<'a> Draft<'a> {
         self.origins.rules.push(rule.places);
     }
 
-    /// `upstream.proxy = "env"` means what `http_proxy` says. The lower-case name wins, as it does in curl.
+    /// Handles `upstream.proxy = "env"`, which means the value of `http_proxy`. The lower-case name wins, as in curl.
     fn take_parent_from_env(&mut self, row: &'static Row<Config>, asked: &Place) {
         let env = self.env;
         let found = ["http_proxy", "HTTP_PROXY"].iter().find_map(|name| env.get_key_value(*name));
@@ -233,7 +233,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// A `[[host]]` rule in the making.
+/// A `[[host]]` rule that is being built.
 pub(super) struct RuleDraft {
     number: usize,
     place: Place,
@@ -255,7 +255,7 @@ impl RuleDraft {
     }
 }
 
-/// Reads one value into `settings` and notes its place.
+/// Reads one value into `settings` and records its place.
 fn assign<C>(
     row: &'static Row<C>,
     settings: &mut C,
@@ -294,13 +294,13 @@ fn unavailable(path: &str, place: Place) -> Problem {
     Problem::error(format!("`{path}` is not available yet"), advice, Some(place))
 }
 
-/// The key that sets the same field in other words.
+/// Returns the other key that sets the same field.
 fn alternative(path: &str) -> Option<&'static str> {
     const PAIRS: [(&str, &str); 2] = [("politeness.delay", "politeness.rate"), ("delay", "rate")];
     PAIRS.iter().find_map(|(a, b)| if path == *a { Some(*b) } else { (path == *b).then_some(*a) })
 }
 
-/// Delay and burst of a profile.
+/// Returns the delay and burst of a profile.
 fn pace_of(profile: Profile) -> (Duration, u32) {
     match profile {
         Profile::Conservative => (Duration::from_secs(10), 1),

@@ -1,10 +1,10 @@
-//! Keys whose part of curtsy is not built yet.
+//! Keys of features that are not built yet.
 //!
-//! They are in the file already, so that it does not change its shape later, but nobody may believe that they work: a
-//! value other than the default is refused. Whoever builds a part deletes its line here.
+//! They are in the file already, so that its structure does not change later. A value other than the default is
+//! refused, so that no operator believes that the feature works. Building a feature includes deleting its line here.
 
-/// A key, or a whole section when it ends in a dot; `host.` and a key for one of a `[[host]]` rule. A single value of a working key that is not built yet is refused
-/// by the reader of that value, in `texts.rs`.
+/// Each entry is a key, a whole section if it ends in a dot, or `host.` and a key of a `[[host]]` rule. If only a
+/// single value of a working key is not built yet, the reader of that value in `texts.rs` refuses it.
 pub(super) const NOT_YET: &[&str] = &["fleet."];
 
 pub(super) fn lists(not_yet: &[&str], path: &str) -> bool {

@@ -1,8 +1,8 @@
-//! What is wrong with a configuration, and how people and editors are told.
+//! Problems of a configuration, and how they are reported to users and editors.
 //!
 //! A problem carries its own excerpt, so a report can be printed long after the file has changed. Nothing here reads a
-//! file or decides what is wrong. Lines that hold a secret never become an excerpt; that is up to whoever makes the
-//! [`Place`].
+//! file or decides what is wrong. A line with a secret must never become an excerpt: the code that creates the
+//! [`Place`] is responsible for that.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,7 +16,7 @@ pub enum Severity {
     Warning,
 }
 
-/// One thing to repair (an error) or to think about (a warning).
+/// One thing to fix (an error) or to think about (a warning).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub severity: Severity,
@@ -34,7 +34,7 @@ pub struct Place {
     pub(super) excerpt: Option<Excerpt>,
 }
 
-/// In order of precedence, the weakest first.
+/// Where a value comes from, in order of precedence, the weakest first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
     /// Line and column count from one; the column counts characters.
@@ -49,7 +49,7 @@ pub enum Origin {
     Request,
 }
 
-/// One line of source and the characters of it that are meant.
+/// One line of source and the range of characters to mark in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Excerpt {
     text: String,
@@ -70,14 +70,14 @@ impl Problems {
         Problems { list, ending: String::new(), painted: false }
     }
 
-    /// Prints with colours.
+    /// Turns colours on or off.
     #[must_use]
     pub fn paint(mut self, painted: bool) -> Self {
         self.painted = painted;
         self
     }
 
-    /// What the report says after the counts, such as "The running configuration was not changed."
+    /// Sets the sentence after the counts, such as "The running configuration was not changed."
     #[must_use]
     pub fn ending(mut self, sentence: &str) -> Self {
         sentence.clone_into(&mut self.ending);
@@ -96,7 +96,7 @@ impl Problems {
         self.list.len() - self.errors()
     }
 
-    /// For editors and scripts.
+    /// Returns the report as JSON, for editors and scripts.
     pub fn to_json(&self) -> Json {
         let problems: Vec<Json> = self.iter().map(Problem::to_json).collect();
         json!({ "errors": self.errors(), "warnings": self.warnings(), "problems": problems })
@@ -199,7 +199,7 @@ impl Problem {
 }
 
 impl Place {
-    /// The part of `text`, the content of the file at `path`, that `span` (in bytes) covers.
+    /// Returns the part of `text`, the content of the file at `path`, that `span` (in bytes) covers.
     pub(super) fn in_file(path: &std::path::Path, text: &str, span: &Range<usize>) -> Self {
         let start = floor(text, span.start);
         let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
@@ -226,12 +226,12 @@ impl Place {
         Place { origin: Origin::Request, excerpt: None }
     }
 
-    /// The line that would be shown.
+    /// Returns the line that the report shows.
     pub(super) fn text(&self) -> Option<&str> {
         self.excerpt.as_ref().map(|excerpt| excerpt.text.as_str())
     }
 
-    /// The same place without the text that was found there.
+    /// Returns the same place without the text that was found there.
     #[must_use]
     pub(super) fn without_excerpt(mut self) -> Self {
         self.excerpt = None;
@@ -268,7 +268,7 @@ impl fmt::Display for Origin {
 }
 
 impl Excerpt {
-    /// Control characters are replaced, so that a file cannot steer the terminal it is reported on.
+    /// Replaces control characters, so that the content of a file cannot control the terminal.
     fn new(line: &str, marked: Range<usize>) -> Self {
         let printable = |c: char| if c.is_control() && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
         let text: String = line.trim_end_matches('\r').chars().map(printable).collect();
@@ -285,13 +285,13 @@ impl Excerpt {
         "^".repeat(self.width())
     }
 
-    /// Tabs stay tabs, so that the carets stand under what they mean however wide a tab is.
+    /// Keeps tabs, so that the carets are under the marked text, however wide a tab is.
     fn indent(&self) -> String {
         self.text.chars().take(self.marked.start).map(|c| if c == '\t' { '\t' } else { ' ' }).collect()
     }
 }
 
-/// The nearest character boundary at or before `at`: spans from elsewhere are not trusted to be on one.
+/// Returns the nearest character boundary at or before `at`: spans from other code may not be on one.
 fn floor(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {

@@ -1,7 +1,7 @@
-//! A value before it is understood: a node of the parsed file, or a text from a variable or a flag.
+//! A value before it is interpreted: a node of the parsed file, or a text from a variable or a flag.
 //!
-//! Both are asked the same questions, so that a key is read by one piece of code wherever its value comes from. Spans
-//! are bytes of the file, or of the text.
+//! Both have the same interface, so that one piece of code reads a key wherever its value comes from. Spans are bytes
+//! of the file, or of the text.
 
 use std::ops::Range;
 
@@ -45,7 +45,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// A number as it is written, if this is one.
+    /// Returns the number as it is written, if the value is a number.
     pub(super) fn number(&self) -> Option<&'a str> {
         match self.form {
             Form::Node(DeValue::Integer(number)) => Some(number.as_str()),
@@ -70,7 +70,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// The values of a list; a single value is a list of one, and a text is split at its commas.
+    /// Returns the values of a list; a single value is a list of one, and a text is split at its commas.
     pub(super) fn items(&self) -> Vec<Raw<'a>> {
         match self.form {
             Form::Node(DeValue::Array(items)) => items.iter().map(Raw::node).collect(),
@@ -91,7 +91,7 @@ impl<'a> Raw<'a> {
         Complaint { bad, span: self.span.clone() }
     }
 
-    /// For a value of another type than the key has.
+    /// Returns the complaint about a value of the wrong type.
     pub(super) fn not(&self, wanted: &str, advice: impl Into<String>) -> Complaint {
         let found = match self.form {
             Form::Node(DeValue::String(_)) => "a string".to_owned(),

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::keys::{KEYS, RULE_KEYS, RULES, name_of, section_of};
 use super::{Config, TEMPLATE};
 
-/// Draft 2020-12.
+/// Returns the schema, in draft 2020-12.
 pub fn schema() -> Json {
     let mut root = object();
     root["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
@@ -46,7 +46,7 @@ fn section<'a>(root: &'a mut Json, path: &str) -> &'a mut Json {
     })
 }
 
-/// The comment behind a key in `config.toml`, whether the key is commented out or not.
+/// Returns the comment behind a key in `config.toml`, whether the key is commented out or not.
 pub(super) fn description(section: &str, name: &str) -> Option<&'static str> {
     let mut current = "";
     for line in TEMPLATE.lines() {

@@ -10,7 +10,7 @@ use super::keys::{KEYS, RULE_KEYS, RULES, name_of, section_of};
 use super::load::{Loaded, Origins};
 use super::problems::Origin;
 
-/// As TOML, in the order of the table of keys.
+/// Returns the configuration as TOML, in the order of the table of keys.
 pub fn show(loaded: &Loaded, with_origin: bool) -> String {
     let mut out = String::new();
     let mut section = "";
@@ -34,12 +34,12 @@ pub fn show(loaded: &Loaded, with_origin: bool) -> String {
     out
 }
 
-/// As JSON: sections are objects; with origins, each value is `{"value": …, "origin": …}`.
+/// Returns the configuration as JSON: sections are objects; with origins, each value is `{"value": …, "origin": …}`.
 pub fn show_json(loaded: &Loaded, with_origin: bool) -> Json {
     to_json(&loaded.config, with_origin.then_some(&loaded.origins))
 }
 
-/// The same of a configuration that runs: nobody remembers where its values were given.
+/// Returns the running configuration as JSON, without origins: it is not known where its values were set.
 pub fn running_json(config: &Config) -> Json {
     to_json(config, None)
 }
@@ -52,7 +52,7 @@ fn to_json(config: &Config, origins: Option<&Origins>) -> Json {
     let mut root = json!({});
     for row in KEYS.iter() {
         let Some(value) = row.get(config) else { continue };
-        // Indexing a JSON object with a new name adds it.
+        // Indexing a JSON object with a new name adds the name.
         let section = section_of(row.path).split('.').filter(|part| !part.is_empty());
         let section = section.fold(&mut root, |object, part| &mut object[part]);
         section[name_of(row.path)] = leaf(value, &|origins| origin_text(origins.of(row.path)));
@@ -68,7 +68,7 @@ fn to_json(config: &Config, origins: Option<&Origins>) -> Json {
     root
 }
 
-/// Wide enough for most values, so that the origins stand under each other.
+/// Wide enough for most values, so that the origins are aligned.
 const COLUMN: usize = 40;
 
 fn push_line(out: &mut String, name: &str, value: &Json, origin: Option<Option<&Origin>>) {
@@ -92,7 +92,8 @@ fn file_name(path: &Path) -> String {
     path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
 }
 
-/// The values of the table are strings, numbers, booleans and lists of them, whose JSON is TOML but for one character.
+/// Writes a value as TOML. The values of the table are strings, numbers, booleans and lists of them; their JSON is
+/// valid TOML except for one character.
 pub(super) fn toml(value: &Json) -> String {
     match value {
         Json::Array(items) => format!("[{}]", items.iter().map(toml).collect::<Vec<_>>().join(", ")),

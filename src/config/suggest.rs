@@ -1,6 +1,6 @@
-//! "Did you mean …?"
+//! Suggestions for misspelt names: "did you mean …?"
 
-/// The candidate that looks like a misspelling of `word`, if one does.
+/// Returns the candidate of which `word` is probably a misspelling, if there is one.
 pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // A third of the letters may be wrong: `delya` is `delay`, but `foo` is not `burst`.
     let most = (word.chars().count() / 3).max(1);
@@ -12,7 +12,7 @@ pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
         .map(|(_, candidate)| candidate)
 }
 
-/// "a", "a or b", "a, b or c".
+/// Joins words: "a", "a or b", "a, b or c".
 pub(super) fn or(words: &[String]) -> String {
     match words {
         [] => String::new(),

@@ -12,7 +12,7 @@ use super::not_yet::NOT_YET;
 use super::schema::description;
 use super::*;
 
-/// As `parse`, but with everything that is still to be built.
+/// Like `parse`, but accepts keys that are not built yet.
 fn parse_all(text: &str) -> Result<Loaded, Problems> {
     load_all(text, &Sources::default())
 }
@@ -205,7 +205,7 @@ fn wrong_types_and_ranges_say_what_is_allowed() {
     check_refused("politeness.jitter = nan", &["`jitter` cannot be NaN"]);
     check_refused("listen = []", &["`listen` is empty"]);
     check_refused("listen = [['127.0.0.1:1']]", &["`listen` must be a string, not a list"]);
-    check_refused("access.allow = []", &["nobody could use the proxy"]);
+    check_refused("access.allow = []", &["no client could use the proxy"]);
     check_refused("name = 2024-01-01", &["not a date"]);
 }
 
@@ -599,7 +599,7 @@ fn eight_keys_need_a_restart() {
 
 // --- robustness ---
 
-/// Parses under both lists and prints whatever comes out.
+/// Parses with both lists of unavailable keys and prints the result.
 fn digest(text: &str) {
     for not_yet in [NOT_YET, &[]] {
         let source = Source { path: "x".into(), text: text.to_owned(), exposed: true };

@@ -1,6 +1,6 @@
 //! Addresses, patterns, paths and names as they are written in the file: text to value and back.
 //!
-//! Each reader says what is wrong and what to write instead. None of them quotes a text that may hold a password.
+//! Each reader says what is wrong and what to write instead. None of them quotes a text that may contain a password.
 
 use std::fmt::{self, Display};
 use std::net::{IpAddr, SocketAddr};
@@ -38,7 +38,7 @@ pub(super) fn ip(text: &str) -> Read<IpAddr> {
     text.parse().map_err(|_| BadValue::new(format!("is not an IP address: {text:?}"), r#"write it as "192.0.2.7""#))
 }
 
-/// "10.0.0.0/8", or one address.
+/// Reads a network such as "10.0.0.0/8", or one address.
 pub(super) fn network(text: &str) -> Read<IpNet> {
     let net = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     net.map(|net| net.trunc()).map_err(|_| {
@@ -46,7 +46,7 @@ pub(super) fn network(text: &str) -> Read<IpNet> {
     })
 }
 
-/// A single address is written without its prefix length, as people write it.
+/// Writes a network. A single address is written without its prefix length, as users write it.
 pub(super) fn write_network(net: &IpNet) -> String {
     if net.prefix_len() == net.max_prefix_len() { net.addr().to_string() } else { net.to_string() }
 }
@@ -90,7 +90,7 @@ pub(super) fn destination(text: &str) -> Read<Destination> {
     })
 }
 
-/// "http://user:password@host:port"; the scheme may be left out, as `http_proxy` variables often do.
+/// Reads "http://user:password@host:port". The scheme may be missing, as it often is in `http_proxy` variables.
 pub(super) fn parent_proxy(text: &str) -> Read<ParentProxy> {
     let advice = r#"write it as "http://user:password@host:port""#;
     let wrong = |message: &str| BadValue::new(message, advice);
@@ -113,7 +113,7 @@ pub(super) fn parent_proxy(text: &str) -> Read<ParentProxy> {
     Ok(ParentProxy { host, port, credentials: named.then_some((user, password)) })
 }
 
-/// The password is left out.
+/// Writes the URL without the password.
 pub(super) fn write_parent_proxy(proxy: &ParentProxy) -> String {
     let host = if proxy.host.contains(':') { format!("[{}]", proxy.host) } else { proxy.host.clone() };
     let user = proxy.credentials.as_ref().map(|(user, _)| url::form_urlencoded::byte_serialize(user.as_bytes()));
@@ -149,7 +149,7 @@ pub(super) fn has_password(text: &str) -> bool {
     Url::parse(text).is_ok_and(|url| url.password().is_some())
 }
 
-/// The password is left out.
+/// Writes the URL without the password.
 pub(super) fn write_redis_url(text: &str) -> String {
     let Ok(mut url) = Url::parse(text) else { return "***".to_owned() };
     if url.password().is_some() && url.set_password(Some("***")).is_err() {
@@ -192,7 +192,7 @@ pub(super) fn resolver(text: &str) -> Read<Resolver> {
     }
 }
 
-/// What may stand in Via and Proxy-Status without quoting.
+/// Reads a name that Via and Proxy-Status can carry without quotes.
 pub(super) fn name(text: &str) -> Read<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if (1..=64).contains(&text.len()) && text.chars().all(fits) {
@@ -201,7 +201,7 @@ pub(super) fn name(text: &str) -> Read<String> {
     Err(BadValue::new(format!("is not a name: {text:?}"), "up to 64 letters, digits, dots, dashes and underscores"))
 }
 
-/// A product token or a method (RFC 9110, section 5.6.2).
+/// Reads a product token or a method (RFC 9110, section 5.6.2).
 pub(super) fn token(text: &str) -> Read<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     if !text.is_empty() && text.chars().all(fits) {
@@ -210,7 +210,7 @@ pub(super) fn token(text: &str) -> Read<String> {
     Err(BadValue::new(format!("is not a single word: {text:?}"), "letters, digits and dashes, without spaces"))
 }
 
-/// What a client can send in an Authorization field.
+/// Reads a token that a client can send in an Authorization field.
 pub(super) fn bearer(text: &str) -> Read<String> {
     if !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic()) {
         return Ok(text.to_owned());
@@ -232,7 +232,8 @@ pub(super) fn tls_version(text: &str) -> Read<String> {
     }
 }
 
-/// A level, or `target=level` pairs. Checked here because the filter itself takes a misspelt level for a target.
+/// Reads a level, or `target=level` pairs. Checks the level because the log filter would take a misspelt level for a
+/// target.
 pub(super) fn log_level(text: &str) -> Read<String> {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     let wrong = text.split(',').find(|part| {

@@ -1,7 +1,7 @@
 //! Walks the parsed file and hands each value to the draft, with its place.
 //!
-//! Goes on after every mistake, so that all of them are found in one run. A mistake in the TOML syntax is the
-//! exception: what follows it cannot be trusted.
+//! Continues after every mistake, so that one run finds them all. A TOML syntax error is the exception: the text after
+//! it cannot be trusted.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ pub(super) fn read(source: &Source, draft: &mut Draft<'_>) {
         Err(error) => {
             let span = error.span().unwrap_or_default();
             let place = source.place(&span);
-            let advice = "nothing after this can be read until it is repaired";
+            let advice = "nothing after this can be read until it is fixed";
             draft.problems.push(Problem::error(format!("not valid TOML: {}", error.message()), advice, Some(place)));
         }
     }
@@ -111,7 +111,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// A key of this section that is spelt nearly so, or the section in which this very key exists.
+/// Suggests a key of this section with a similar spelling, or the section that has this key.
 fn advice_for(section: &str, name: &str) -> String {
     if let Some(known) = nearest(name, keys::names_in(section)) {
         return format!("did you mean `{known}`?");
@@ -134,8 +134,8 @@ impl Source {
     }
 }
 
-/// Whether a line assigns to a key that may hold a secret. Goes by the names alone, misspelt ones too, because the line
-/// may be no TOML, name no key, or have several on it.
+/// Whether a line assigns to a key that may contain a secret. Looks only at the names, including misspelt ones, because
+/// the line may be invalid TOML, or name no key or several keys.
 fn may_show_a_secret(line: &str) -> bool {
     let secret = || keys::KEYS.iter().filter(|row| row.may_hide()).map(|row| keys::name_of(row.path));
     line.split('=').any(|before| {

@@ -1,14 +1,14 @@
-//! Durations, sizes and rates as people write them.
+//! Reads and writes durations, sizes and rates.
 //!
-//! A number without its unit is refused, with the text to write instead: whether 150 means seconds or milliseconds is
-//! what people who come from other tools get wrong. What is written here can be read back without loss.
+//! A number without a unit is refused, with the text to write instead: users of other tools confuse seconds and
+//! milliseconds when they read 150. Everything written here can be read back without loss.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::values::{BadValue, Quota, Rate};
 
-/// From the largest, as the writer needs them. A month is left out on purpose: `M` and `m` are too easy to mix up.
+/// The largest unit first, as the writer needs. There is no month on purpose: `M` and `m` are too easy to confuse.
 const TIME_UNITS: [(&str, u64); 5] = [
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
@@ -27,7 +27,7 @@ const SIZE_UNITS: [(&str, u64); 7] = [
     ("B", 1),
 ];
 
-/// "250ms", "1.5s", "2m", "1h 30m", "1d".
+/// Reads "250ms", "1.5s", "2m", "1h 30m", "1d".
 pub(super) fn read_duration(text: &str) -> Result<Duration, BadValue> {
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -50,12 +50,12 @@ pub(super) fn read_duration(text: &str) -> Result<Duration, BadValue> {
     Ok(total)
 }
 
-/// For a bare number in place of a duration.
+/// Returns the complaint about a bare number instead of a duration.
 pub(super) fn needs_time_unit(number: &str) -> BadValue {
     BadValue::new("needs a unit", format!("write \"{number}s\""))
 }
 
-/// In the largest unit that needs no fraction; parts of a millisecond as a fraction of one.
+/// Writes a duration in the largest unit that needs no fraction. Parts of a millisecond become a fraction of one.
 pub(super) fn write_duration(duration: Duration) -> String {
     if duration.is_zero() {
         return "0s".to_owned();
@@ -67,7 +67,7 @@ pub(super) fn write_duration(duration: Duration) -> String {
     }
 }
 
-/// "64KiB", "1MB", "8192B".
+/// Reads "64KiB", "1MB", "8192B".
 pub(super) fn read_size(text: &str) -> Result<usize, BadValue> {
     let advice = r#"write a size such as "64KiB""#;
     let (number, unit, after) = number_and_unit(text.trim());
@@ -93,7 +93,7 @@ pub(super) fn write_size(size: usize) -> String {
     format!("{}{name}", size / factor)
 }
 
-/// "2/s", "30/m", "100/h", "1000/d", or a plain number of requests a second.
+/// Reads "2/s", "30/m", "100/h", "1000/d", or a plain number of requests per second.
 pub(super) fn read_rate(text: &str) -> Result<Rate, BadValue> {
     let wrong = || BadValue::new("is not a rate", r#"write a rate such as "2/s" or "30/m""#);
     let (count, unit) = text.split_once('/').unwrap_or((text, "s"));
@@ -116,7 +116,8 @@ pub(super) fn read_rate(text: &str) -> Result<Rate, BadValue> {
     Ok(Rate(count / seconds))
 }
 
-/// "20/s", "600/m": whole requests, so that "20/s" and "1200/m" say how many may come at once.
+/// Reads "20/s" or "600/m". The count is a whole number of requests, because it also says how many may come at once:
+/// "20/s" and "1200/m" differ in that.
 pub(super) fn read_quota(text: &str) -> Result<Quota, BadValue> {
     let advice = r#"write a whole number of requests and a time, such as "20/s" or "600/m", or "" for no limit"#;
     let wrong = || BadValue::new(format!("is not a number of requests in a time: {text:?}"), advice);
@@ -134,10 +135,10 @@ pub(super) fn write_quota(quota: &Quota) -> String {
     format!("{}/{}", quota.requests, unit.map_or("s", |(name, _)| name))
 }
 
-/// Beyond a million in a second a quota of one client limits nothing that curtsy could serve.
+/// A larger quota, such as more than a million per second, would limit nothing: curtsy cannot serve that many.
 const MOST_IN_A_QUOTA: NonZeroU32 = NonZeroU32::new(1_000_000).expect("not zero");
 
-/// A time shorter than a second is not a quota but a pace.
+/// The units of a quota. A time shorter than a second would be a pace, not a quota.
 fn quota_units() -> impl Iterator<Item = (&'static str, u64)> {
     TIME_UNITS.into_iter().filter(|(name, _)| *name != "ms")
 }

@@ -1,6 +1,6 @@
-//! Small value types of the configuration that other parts use too.
+//! Small value types of the configuration that other parts also use.
 //!
-//! How each of them is written in the file is in `texts.rs`; these types know nothing of files.
+//! `texts.rs` defines how each of them is written in the file; the types themselves know nothing about files.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
@@ -27,7 +27,7 @@ impl BadValue {
     }
 }
 
-/// A place to listen.
+/// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     Tcp(SocketAddr),
@@ -37,7 +37,7 @@ pub enum Listen {
 pub enum StateDir {
     /// `$XDG_STATE_HOME/curtsy`, `~/.local/state/curtsy`, or `/var/lib/curtsy` for root.
     Auto,
-    /// Nothing is kept.
+    /// Nothing is stored.
     Memory,
     Path(PathBuf),
 }
@@ -49,25 +49,25 @@ pub enum AccessLog {
     Path(PathBuf),
 }
 
-/// Who turns names into addresses.
+/// What resolves names to addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolver {
-    /// What the machine is set up to use.
+    /// The resolver that the system is configured to use.
     System,
 }
 
-/// "2/s", "30/m", "100/h", or a plain number of requests a second.
+/// "2/s", "30/m", "100/h", or a plain number of requests per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate(pub f64);
 
 impl Rate {
-    /// The time between two requests at this rate; zero for no limit.
+    /// Returns the time between two requests at this rate; zero for no limit.
     pub fn delay(self) -> Duration {
         if self.0 > 0.0 { Duration::try_from_secs_f64(1.0 / self.0).unwrap_or(Duration::MAX) } else { Duration::ZERO }
     }
 }
 
-/// "20/s", "600/m": so many requests in this time, at once or one after the other.
+/// "20/s", "600/m": this many requests in this time, at once or one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     pub requests: NonZeroU32,
@@ -94,7 +94,7 @@ impl FromStr for Span {
     }
 }
 
-/// Which hosts a setting is meant for: a name, `*.example.org`, `*`, or a network of IP literals.
+/// Which hosts a setting applies to: a name, `*.example.org`, `*`, or a network of IP literals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPattern {
     Any,
@@ -105,7 +105,7 @@ pub enum HostPattern {
     Net(IpNet),
 }
 
-/// A destination allowed although its address is not public.
+/// A destination that is allowed although its address is not public.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     Net(IpNet),
@@ -113,7 +113,8 @@ pub enum Destination {
 }
 
 impl HostPattern {
-    /// `host` is lower-case and has no trailing dot; an IP literal comes without brackets.
+    /// Whether the pattern matches `host`, which must be lower-case without a trailing dot; an IP literal without
+    /// brackets.
     pub fn matches(&self, host: &str) -> bool {
         match self {
             HostPattern::Any => true,

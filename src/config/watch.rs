@@ -1,9 +1,9 @@
-//! Notices that the file was saved, or the certificate that it names.
+//! Detects that the configuration file, or the certificate that it names, has changed.
 //!
-//! Looks at the content, not at times or inodes, so that atomic renames, symlinked ConfigMaps and network disks all
-//! work. A change counts when two looks in a row see the same new content: an editor that empties the file before it
-//! writes would otherwise be caught in between, and an empty file is a valid one with every default. Never sleeps; its
-//! caller looks every two seconds or so.
+//! Compares the content, not times or inodes, so that atomic renames, symlinked ConfigMaps and network disks all work.
+//! A change counts when two checks in a row see the same new content. Otherwise curtsy could read a file that an editor
+//! has emptied and not yet written, and an empty file is valid and sets every default. Never sleeps: the caller checks
+//! about every two seconds.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,20 +18,20 @@ use super::problems::Problems;
 pub struct Watch {
     sources: Sources,
     path: Option<PathBuf>,
-    /// What the file names, and changes without it.
+    /// Files that the configuration file names, and that change independently of it.
     named: Vec<PathBuf>,
-    /// What the last load or report was about.
+    /// The content that was last loaded or reported.
     known: Option<u64>,
-    /// What the last look saw, if that was new.
+    /// The content at the last check, if it was new.
     seen: Option<Option<u64>>,
 }
 
 impl Watch {
-    /// Starts from what `sources` gave.
+    /// Starts with the content that `sources` gave.
     pub fn new(mut sources: Sources, loaded: &Loaded) -> Self {
         let path = loaded.path.clone();
         if let Some(path) = &path {
-            // The same file for good: if it goes away, no other may take its place unasked.
+            // Always watches the same file: if it is removed, no other file may replace it silently.
             sources.file = FileChoice::Path(path.clone());
         }
         let mut watch = Watch { sources, path, named: named(&loaded.config), known: None, seen: None };
@@ -39,8 +39,8 @@ impl Watch {
         watch
     }
 
-    /// The new configuration, or what is wrong with it, once for each change; `None` if there is nothing new. A file
-    /// that is gone is reported too.
+    /// Returns the new configuration, or what is wrong with it, once for each change; `None` if nothing is new. A
+    /// removed file is reported too.
     pub fn changed(&mut self) -> Option<Result<Loaded, Problems>> {
         let now = self.look();
         if now == self.known {
@@ -62,7 +62,7 @@ impl Watch {
         Some(loaded)
     }
 
-    /// A hash of the content; `None` while a file cannot be read.
+    /// Returns a hash of the content; `None` while a file cannot be read.
     fn look(&self) -> Option<u64> {
         let mut hasher = DefaultHasher::new();
         for path in self.path.iter().chain(&self.named) {
@@ -72,7 +72,7 @@ impl Watch {
     }
 }
 
-/// Certificates are renewed by machines that do not ask.
+/// Returns the certificate files to watch: automatic renewal replaces them without a reload.
 fn named(config: &Config) -> Vec<PathBuf> {
     config.tls.listen_cert.iter().chain(&config.tls.listen_key).cloned().collect()
 }

@@ -133,7 +133,7 @@ pub(super) fn open_late(directory: &Path, lock: &mut Lock, now_us: u64) -> Resul
             let aside = move_aside(&path, now_us).map_err(|error| StoreError::unusable(&path, Cause::of_io(&error)))?;
             tracing::warn!(
                 event = "state.damaged", path = %aside.display(), why,
-                "the state file is damaged: it was set aside under this name, and an empty one begun"
+                "the state file is damaged: it was renamed to this path, and a new empty one was created"
             );
             open(lock)
         }

@@ -1,6 +1,6 @@
-//! Answers of origins by status code.
+//! Responses of origins by status code.
 //!
-//! A code is the origin's to choose, so only those that IANA has registered have a series of their own.
+//! The origin chooses the code, so only codes that IANA has registered have a series of their own.
 
 use prometheus::{IntCounter, Registry};
 
@@ -12,7 +12,7 @@ const KNOWN: [u16; 59] = [
     431, 451, 500, 501, 502, 503, 504, 505, 506, 507, 508, 510, 511,
 ];
 
-/// The place of each code among the counters; the last is for all others.
+/// The index of each code among the counters; the last one is for all others.
 const PLACES: [u8; 600] = {
     let (mut places, mut known) = ([KNOWN.len() as u8; 600], 0);
     while known < KNOWN.len() {

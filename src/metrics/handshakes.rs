@@ -1,4 +1,4 @@
-//! What is counted about TLS handshakes, with clients and with origins.
+//! Counters for TLS handshakes, with clients and with origins.
 
 use prometheus::{IntCounter, Registry};
 
@@ -8,13 +8,13 @@ use super::register::counters;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handshake {
     ClientOk,
-    /// The client does not like curtsy's certificate.
+    /// The client rejects curtsy's certificate.
     ClientUntrusted,
-    /// Not curtsy's to make, although it intercepts: the host or the client is left alone.
+    /// curtsy intercepts, but not this host or this client: the handshake passes through.
     Bypassed,
     ClientFailed,
     OriginOk,
-    /// The origin's certificate is not good.
+    /// The origin's certificate is not valid.
     OriginCert,
     OriginFailed,
 }

@@ -1,9 +1,9 @@
-//! Series of their own for the busiest hosts, and one, [`OTHER`], for all the rest.
+//! Metric series for each of the busiest hosts, and one, [`OTHER`], for all the rest.
 //!
-//! Promises that there are never more than `metrics.hosts` of them, whatever clients ask for: a host has a *seat* or
-//! counts under the rest. Counting is two atomic adds on the seat that its lane carries. A seat is kept until its host has
-//! been idle for an hour, or a host without one had more visits in a round of five minutes; of the seats only a few
-//! change hands in a round, so that a wide crawl does not fill Prometheus with short-lived series.
+//! There are never more than `metrics.hosts` of them, whatever clients request: a host has a *seat* or counts under the
+//! rest. Counting is two atomic adds on the seat that the host's lane carries. A host keeps its seat until it has been
+//! idle for an hour, or a host without a seat had more visits in a round of five minutes. Only a few seats change in
+//! one round, so that a wide crawl does not fill Prometheus with short-lived series.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, 
 use super::register::{self, put};
 use crate::politeness::HostKey;
 
-/// How often seats are given anew.
+/// How often seats are reassigned.
 pub const ROUND: Duration = Duration::from_secs(300);
 /// Rounds without a visit after which a seat is free: an hour.
 const IDLE_ROUNDS: u8 = 12;
-/// One in so many seats may go to a busier host in a round.
+/// In a round, one in this many seats may go to a busier host.
 const CHANGES: usize = 10;
-/// The label of all hosts that have no seat. No host's: one of this name never gets a seat.
+/// The label for all hosts without a seat. A host of this name never gets a seat.
 const OTHER: &str = "_other";
 
 #[derive(Debug)]
@@ -34,14 +34,14 @@ pub struct Hosts {
     dropped: IntCounter,
 }
 
-/// What is counted of a host.
+/// The counters of a host.
 #[derive(Debug, Default)]
 pub struct Seat {
     requests: AtomicU64,
     waited_us: AtomicU64,
 }
 
-/// Carried by a lane: the seat of its host, if it has one.
+/// The seat of a host, if it has one. Its lane carries this.
 #[derive(Debug, Default)]
 pub struct Badge(Option<Arc<Seat>>);
 
@@ -53,14 +53,14 @@ struct Member {
     idle_rounds: u8,
 }
 
-/// Who is to carry which seat from now on.
+/// Which hosts get a seat and which lose theirs.
 #[derive(Debug, Default)]
 pub struct Change {
     pub given: Vec<(HostKey, Arc<Seat>)>,
     pub taken: Vec<HostKey>,
 }
 
-/// How a host stands now.
+/// The present state of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Present {
     pub delay: Duration,
@@ -101,14 +101,14 @@ impl Hosts {
         }
     }
 
-    /// Changes how many there may be. Those that are too many go with the next round.
+    /// Changes how many seats there may be. Surplus seats are removed in the next round.
     pub fn limit(&self, most: usize) {
         let seated = self.seated.lock();
         self.most.store(most, Relaxed);
         self.full.store(seated.len() >= most, Relaxed);
     }
 
-    /// A request had its turn. The host is none if it shares a lane with others.
+    /// Counts a request that had its turn.
     pub fn visit(&self, badge: &mut Badge, host: &HostKey, waited: Duration) {
         if let Some(seat) = &badge.0 {
             return seat.count(waited);
@@ -134,7 +134,7 @@ impl Hosts {
         Some(seat)
     }
 
-    /// Gives seats to those who had the most visits in the last [`ROUND`], given for each host that had any.
+    /// Gives seats to the hosts with the most visits in the last [`ROUND`]. `visits` lists every host that had any.
     pub fn reseat(&self, visits: Vec<(HostKey, u32)>) -> Change {
         let (mut seated, most) = (self.seated.lock(), self.most.load(Relaxed));
         seated.values_mut().for_each(Member::begin_round);
@@ -143,7 +143,7 @@ impl Hosts {
             match seated.get_mut(&host) {
                 Some(member) => {
                     member.had(recent);
-                    // Its lane may be a new one.
+                    // The host's lane may be a new one.
                     change.given.push((host, member.seat.clone()));
                 }
                 None if host.as_str() != OTHER => rivals.push((host, recent)),
@@ -165,12 +165,12 @@ impl Hosts {
         change
     }
 
-    /// Who has a seat.
+    /// Returns the hosts that have a seat.
     pub fn seated(&self) -> Vec<HostKey> {
         self.seated.lock().keys().cloned().collect()
     }
 
-    /// All series, given how each of the hosts and the rest stand now; none if they are not wanted.
+    /// Returns all series, given the present state of each host and of the rest; none if `metrics.hosts` is 0.
     pub(super) fn gather(
         &self,
         present: &HashMap<HostKey, Present>,
@@ -209,7 +209,7 @@ impl Member {
     }
 }
 
-/// The least busy of the seated that must make room: all that are too many, and a few for busier rivals.
+/// Returns the least busy hosts that must give up their seat: all above the limit, and a few for busier rivals.
 fn surplus(
     seated: &HashMap<HostKey, Member>,
     gone: &[HostKey],
@@ -223,13 +223,13 @@ fn surplus(
     let free = most.saturating_sub(seated.len() - gone.len());
     let may_change = (most / CHANGES).max(1).min(most);
     let rivals = busiest(rivals.to_vec(), free + may_change);
-    // The busiest rivals take what is free; each of the next must be busier than the one it replaces.
+    // The busiest rivals take the free seats; each of the next must be busier than the host it replaces.
     let beaten = stay[too_many..].iter().zip(rivals.iter().skip(free)).take_while(|(member, rival)| rival.1 > member.0);
     let beaten = beaten.take(if too_many > 0 { 0 } else { may_change }).count();
     stay[..too_many + beaten].iter().map(|(_, host)| (*host).clone()).collect()
 }
 
-/// The first of them when the busiest comes first.
+/// Returns the `count` busiest, the busiest first.
 fn busiest(mut rivals: Vec<(HostKey, u32)>, count: usize) -> Vec<(HostKey, u32)> {
     let order = |a: &(HostKey, u32), b: &(HostKey, u32)| b.1.cmp(&a.1).then_with(|| a.0.as_str().cmp(b.0.as_str()));
     if count < rivals.len() {
@@ -240,7 +240,7 @@ fn busiest(mut rivals: Vec<(HostKey, u32)>, count: usize) -> Vec<(HostKey, u32)>
     rivals
 }
 
-/// The metrics that have a series for each host. Made for one answer: who has one changes.
+/// The metrics that have a series for each host. Built for one scrape, because the seats change.
 struct Series {
     requests: IntCounterVec,
     waited: prometheus::CounterVec,
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!((hosts.seated().len(), text(&hosts)), (0, String::new()));
     }
 
-    /// Nobody can choose the label of the rest.
+    /// No host can take the label of the rest.
     #[test]
     fn a_host_called_other_counts_among_the_rest() {
         let hosts = hosts(2);

@@ -1,10 +1,10 @@
-//! What is counted about learning: what hosts taught, and what was done about it.
+//! Counters for learning: what hosts signalled, and what curtsy did about it.
 
 use prometheus::{IntCounter, Registry};
 
 use super::register::{count, counter, labelled};
 
-/// What hosts taught, and what was done about it.
+/// What hosts signalled, and what curtsy did about it.
 #[derive(Debug)]
 pub struct Lessons {
     throttled: Vec<(&'static str, IntCounter)>,
@@ -42,7 +42,7 @@ impl Lessons {
         }
     }
 
-    /// An answer that says "too fast".
+    /// Counts a response that says "too fast".
     pub fn throttle(&self, status: u16) {
         let label = match status {
             429 => "429",

@@ -1,9 +1,9 @@
 //! Every metric: name, help and labels, one method per event.
 //!
-//! Handles are made once, so counting is one atomic add, and every series exists from the start at 0. No label value
-//! is ever chosen by a client or an origin, except the names of the busiest hosts ([`hosts`]), of which there are only so
-//! many. What others know anyway is asked for when somebody reads, not counted twice. docs/metrics.md says what each
-//! means.
+//! Handles are made once, so counting is one atomic add, and every series exists from the start at 0. No label value is
+//! ever chosen by a client or an origin, except the names of the busiest hosts ([`hosts`]), whose number is bounded.
+//! Values that other modules know anyway are read when metrics are scraped, not counted twice. docs/metrics.md says
+//! what each metric means.
 
 mod codes;
 mod handshakes;
@@ -53,9 +53,9 @@ pub struct Metrics {
     store: Store,
     process: Process,
     pub spacing_violations: IntCounter,
-    /// The busiest by themselves.
+    /// The busiest hosts, each with its own series.
     pub hosts: Hosts,
-    /// Every host by itself, where that is wanted.
+    /// Counters for every host, for a command that wants them.
     pub tally: Tally,
     board: Board,
     pub client_connections: IntGauge,
@@ -71,20 +71,20 @@ pub struct Metrics {
     reloaded: IntGauge,
 }
 
-/// How a request came in.
+/// How a request reached curtsy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// In the clear, inside a tunnel or not.
+    /// Unencrypted, inside a tunnel or not.
     Http,
-    /// Inside a tunnel that is intercepted.
+    /// Inside an intercepted tunnel.
     Https,
-    /// CONNECT, and nobody looks into it.
+    /// CONNECT, passed through unread.
     Tunnel,
     /// `https://` in absolute form: the client leaves TLS to curtsy.
     Absolute,
 }
 
-/// How it ended.
+/// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Forwarded,
@@ -92,11 +92,11 @@ pub enum Outcome {
     Rejected,
     Abandoned,
     Failed,
-    /// The origin broke off in the middle of its answer.
+    /// The origin closed the connection in the middle of its response.
     Truncated,
 }
 
-/// When the client left: in line, on the way to its answer, or in the middle of it.
+/// When the client disconnected: while queued, before its response began, or in the middle of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Queued,
@@ -128,9 +128,9 @@ const REASONS: [&str; 18] = [
     "wait_too_long",
 ];
 const ORIGIN_ERRORS: [&str; 6] = ["dns", "connect", "tls", "timeout", "protocol", "truncated"];
-/// Less is no waiting but the time it takes to look.
+/// A shorter wait counts as none: it is the time the check itself takes.
 pub const A_MOMENT: Duration = Duration::from_millis(1);
-/// What `metrics.hosts` is by default.
+/// The default of `metrics.hosts`.
 const USUAL_SEATS: usize = 100;
 
 impl Metrics {
@@ -190,7 +190,7 @@ impl Metrics {
         self.requests.ended[kind as usize][outcome as usize].inc();
     }
 
-    /// `code` is a Curtsy-Error code.
+    /// Counts a response of curtsy's own. `code` is a Curtsy-Error code.
     pub fn rejection(&self, code: &str) {
         let matches = |reason: &str| {
             reason.len() == code.len()
@@ -206,12 +206,12 @@ impl Metrics {
         self.requests.origin_response.observe(took.as_secs_f64());
     }
 
-    /// How long a request was held before its turn.
+    /// Records how long a request was held before its turn.
     pub fn waited(&self, wait: Duration) {
         self.waits.waited(wait);
     }
 
-    /// How long a request would have been held, in report mode.
+    /// Records how long a request would have been held, in report mode.
     pub fn would_wait(&self, wait: Duration) {
         self.waits.would_wait(wait);
     }
@@ -220,7 +220,7 @@ impl Metrics {
         self.handshakes.count(handshake);
     }
 
-    /// A configuration was taken, or could not be.
+    /// Records whether a configuration was accepted.
     pub fn reloaded(&self, successful: bool) {
         self.reload_successful.set(successful.into());
         if successful {
@@ -228,22 +228,23 @@ impl Metrics {
         }
     }
 
-    /// Requests so far, by outcome: forwarded, denied, rejected, abandoned, failed, truncated.
+    /// Returns the number of requests so far, by outcome: forwarded, denied, rejected, abandoned, failed, truncated.
     pub fn outcomes(&self) -> [u64; OUTCOMES.len()] {
         std::array::from_fn(|outcome| self.requests.ended.iter().map(|kind| kind[outcome].get()).sum())
     }
 
-    /// Requests so far that came in this way.
+    /// Returns the number of requests so far of this kind.
     pub fn of_kind(&self, kind: Kind) -> u64 {
         self.requests.ended[kind as usize].iter().map(IntCounter::get).sum()
     }
 
-    /// Requests so far that had to wait.
+    /// Returns the number of requests so far that had to wait.
     pub fn waits(&self) -> u64 {
         self.waits.count()
     }
 
-    /// Requests so far by how long they were held: one number for each of [`WAIT_BUCKETS`], and for what is longer.
+    /// Returns the number of requests so far by how long they were held: one for each of [`WAIT_BUCKETS`], and one for
+    /// longer waits.
     pub fn wait_counts(&self) -> [u64; WAIT_BUCKETS.len() + 1] {
         self.waits.counts()
     }
@@ -252,18 +253,18 @@ impl Metrics {
         count(&self.requests.origin_errors, kind);
     }
 
-    /// What the store says of itself: changes that wait for the disk, writes that failed and changes given up so far,
-    /// and how long ago the last write was.
+    /// Records the state of the store: changes that are not written yet, failed writes and dropped changes so far, and
+    /// how long ago the last write was.
     pub fn store(&self, pending: usize, failures: u64, lost: u64, age: Duration) {
         self.store.measure(pending, failures, lost, age);
     }
 
-    /// Not of one who left while connecting, which is told as [`Outcome::Abandoned`].
+    /// Counts a client that disconnected. Not for [`Stage::Connecting`], which is derived from [`Outcome::Abandoned`].
     pub fn disconnect(&self, stage: Stage) {
         self.requests.disconnects[stage as usize].inc();
     }
 
-    /// The text that Prometheus scrapes.
+    /// Returns the text that Prometheus scrapes.
     pub fn render(&self, scene: &Scene) -> String {
         self.process.measure();
         self.board.show(scene);
@@ -277,7 +278,7 @@ impl Metrics {
         String::from_utf8(text).expect("our own names and numbers, and names of hosts")
     }
 
-    /// Who left without an answer and not from the line was on the way.
+    /// Clients that disconnected without a response and were not queued were connecting.
     fn count_those_on_the_way(&self) {
         let [queued, connecting, _] = &self.requests.disconnects;
         let [.., abandoned, _failed, _truncated] = self.outcomes();
@@ -291,7 +292,7 @@ impl Default for Metrics {
     }
 }
 
-/// `build.rs` finds out the revision.
+/// `build.rs` determines the revision.
 fn register_build(registry: &Registry) {
     let revision = option_env!("CURTSY_REVISION").unwrap_or("unknown");
     let options = Opts::new("curtsy_build_info", "What is running.")
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn who_left_is_counted_at_one_stage() {
+    fn a_disconnect_is_counted_at_one_stage() {
         let metrics = Metrics::new();
         metrics.disconnect(Stage::Queued);
         (0..3).for_each(|_| metrics.request(Kind::Http, Outcome::Abandoned));

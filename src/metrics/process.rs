@@ -1,6 +1,6 @@
-//! `process_*`: what the system says of curtsy's own process, under the names that every Prometheus client uses.
+//! `process_*`: what the system reports about curtsy's own process, under the names that every Prometheus client uses.
 //!
-//! Read from Linux' `/proc` when somebody asks. Where there is none, or it says something else, the numbers stay 0.
+//! Read from Linux' `/proc` for each scrape. If there is no `/proc`, or its format is another, the numbers stay 0.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -23,7 +23,7 @@ pub(super) struct Process {
     start: OnceLock<()>,
 }
 
-/// Ticks of the processor clock in a second, as Linux shows them on every platform curtsy is built for.
+/// Processor clock ticks per second, as Linux shows them on every platform curtsy is built for.
 const TICKS: f64 = 100.0;
 const KIBI: u64 = 1024;
 
@@ -69,7 +69,7 @@ fn read(file: &str) -> Option<String> {
     fs::read_to_string(format!("/proc/self/{file}")).ok()
 }
 
-/// Newer systems say the number where the size stands, older ones have it counted.
+/// Newer kernels report the number as the folder's size; on older ones the entries are counted.
 fn open_fds() -> u64 {
     const FOLDER: &str = "/proc/self/fd";
     match fs::metadata(FOLDER).map_or(0, |folder| folder.len()) {
@@ -78,13 +78,13 @@ fn open_fds() -> u64 {
     }
 }
 
-/// When the machine was started, in Unix time.
+/// Returns when the machine was started, in Unix time.
 fn booted() -> Option<f64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     number_after(&stat, "btime ").map(|seconds| seconds as f64)
 }
 
-/// The first number after a label at the beginning of a line.
+/// Returns the first number after a label at the beginning of a line.
 fn number_after(text: &str, label: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(label))?;
     rest.split_whitespace().next()?.parse().ok()
@@ -94,13 +94,13 @@ fn number_after(text: &str, label: &str) -> Option<u64> {
 struct Stat {
     cpu_seconds: f64,
     threads: u64,
-    /// In seconds after the machine was.
+    /// In seconds after the machine started.
     started_after: f64,
     virtual_bytes: u64,
 }
 
 impl Stat {
-    /// `/proc/self/stat`: fields by their place (proc(5)), after a name in brackets that may hold anything.
+    /// Parses `/proc/self/stat`: fields by position (proc(5)), after a name in brackets that may contain anything.
     fn read(text: &str) -> Option<Stat> {
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         // The third field is the first after the name.
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_brackets_and_spaces_confuses_nobody() {
+    fn a_name_may_have_brackets_and_spaces() {
         let text =
             "7 (a ) (b) S 1 7 7 0 -1 4194560 900 0 0 0 150 50 0 0 20 0 9 0 1234 2000000 300 18446744073709551615";
         let stat = Stat { cpu_seconds: 2.0, threads: 9, started_after: 12.34, virtual_bytes: 2_000_000 };

@@ -1,4 +1,4 @@
-//! Making metrics: each is registered as it is made, so that its name is taken once and it is there from the start.
+//! Creates metrics. Each is registered as it is created, so that its name is used once and it exists from the start.
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
@@ -27,7 +27,7 @@ pub(super) fn histogram(registry: &Registry, name: &str, help: &str, buckets: &[
     histogram
 }
 
-/// A counter for each value that the one label can have.
+/// Creates a counter for each value that the one label can have.
 pub(super) fn labelled(
     registry: &Registry,
     name: &str,
@@ -39,14 +39,14 @@ pub(super) fn labelled(
     values.iter().map(|value| (*value, counters.with_label_values(&[*value]))).collect()
 }
 
-/// Counts under a label that is known; what is not known is nobody's to choose.
+/// Counts under a known label value and ignores any other: no peer can create a label value.
 pub(super) fn count(counters: &[(&'static str, IntCounter)], label: &str) {
     if let Some((_, counter)) = counters.iter().find(|(name, _)| *name == label) {
         counter.inc();
     }
 }
 
-/// Has a gauge show a count, however large.
+/// Sets a gauge to a count, however large.
 pub(super) fn put(gauge: &IntGauge, count: impl TryInto<i64>) {
     gauge.set(count.try_into().unwrap_or(i64::MAX));
 }

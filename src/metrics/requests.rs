@@ -1,4 +1,4 @@
-//! What is counted about requests: what became of them, and what was answered.
+//! Counters for requests: their outcomes, and the responses to them.
 
 use prometheus::{Histogram, IntCounter, Registry};
 
@@ -6,7 +6,7 @@ use super::codes::Codes;
 use super::register::{counters, histogram, labelled};
 use super::{KINDS, ORIGIN_ERRORS, OUTCOMES, REASONS, STAGES};
 
-/// Seconds; from a near cache to the slowest answer that is still waited for.
+/// Seconds; from a near cache to the slowest response that curtsy still waits for.
 const RESPONSE_BUCKETS: [f64; 9] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 #[derive(Debug)]

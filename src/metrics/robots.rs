@@ -1,10 +1,10 @@
-//! What is counted about robots.txt.
+//! Counters for robots.txt.
 
 use prometheus::{IntCounter, Registry};
 
 use super::register::{count, counter, labelled};
 
-/// What robots.txt had to do with requests.
+/// How robots.txt affected requests.
 #[derive(Debug)]
 pub struct Robots {
     fetches: Vec<(&'static str, IntCounter)>,

@@ -1,4 +1,4 @@
-//! How things stand: what others know anyway, shown when somebody asks instead of being counted twice.
+//! The present state: values that other modules know anyway, read for each scrape instead of being counted twice.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub struct Scene {
     pub hosts: usize,
     /// In the order of [`Condition::ALL`].
     pub hosts_by_state: [usize; Condition::ALL.len()],
-    /// Of hosts that are given up: open, and half open.
+    /// Number of hosts whose breaker is open, and half open.
     pub breakers: [usize; BREAKERS.len()],
     pub robots_bytes: u64,
     /// Each host that has a seat, and the rest.
@@ -25,7 +25,7 @@ pub struct Scene {
     pub rest: Present,
 }
 
-/// What shows it.
+/// The gauges that show a [`Scene`].
 #[derive(Debug)]
 pub(super) struct Board {
     queued: IntGauge,

@@ -1,4 +1,4 @@
-//! What is counted about the state file.
+//! Counters for the state file.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use prometheus::{IntCounter, IntGauge, Registry};
 
 use super::register::{counter, gauge, put};
 
-/// How the state file fares.
+/// The health of the state file.
 #[derive(Debug)]
 pub(super) struct Store {
     pending: IntGauge,

@@ -1,7 +1,7 @@
-//! What became of requests host by host, where somebody wants to know it of every host: for one command and its summary.
+//! What happened to requests, host by host and for every host: for one command and its summary.
 //!
-//! Prometheus is told of the busiest hosts only, and for good. This is a short list for people, kept in memory and
-//! bounded: hosts beyond [`MOST`] share a row. Nothing is counted before [`Tally::begin`].
+//! Prometheus gets the busiest hosts only, for the life of the process. This is a short list for people, kept in memory
+//! and bounded: hosts beyond [`MOST`] share a row. Nothing is counted before [`Tally::begin`].
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -11,53 +11,53 @@ use parking_lot::Mutex;
 
 use super::{A_MOMENT, Outcome};
 
-/// More hosts than anybody reads about.
+/// More hosts than a person reads about.
 const MOST: usize = 10_000;
-/// What hosts beyond that are called.
+/// The name of the row for hosts beyond that.
 pub const OTHERS: &str = "other hosts";
-/// Rules of one robots.txt that are told apart.
+/// Rules of one robots.txt that are counted separately.
 const MOST_RULES: usize = 8;
 
 #[derive(Debug, Default)]
 pub struct Tally(OnceLock<Mutex<HashMap<Box<str>, Row>>>);
 
-/// What became of the requests for one host.
+/// What happened to the requests for one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Requests that had their turn, those that were sent again included.
+    /// Requests that had their turn, including those sent again.
     pub visits: u64,
-    /// How long they were held before it.
+    /// How long they were held before their turn.
     pub waits: Waits,
-    /// Answers that say "too fast".
+    /// Responses that say "too fast".
     pub throttled: u64,
-    /// Requests sent again after such an answer.
+    /// Requests sent again after such a response.
     pub retried: u64,
     /// Requests that robots.txt forbids: refused, or in report mode let through.
     pub forbidden: u64,
-    /// By which rules, in the order they were met.
+    /// The rules that forbid them, in the order they were met.
     pub rules: Vec<Rule>,
-    /// Requests whose robots.txt cannot be had: refused, or in report mode let through.
+    /// Requests whose robots.txt could not be fetched: refused, or in report mode let through.
     pub unknown: u64,
-    /// What curtsy refused for any other reason, among it what would have waited too long.
+    /// Requests that curtsy refused for any other reason, including those that would have waited too long.
     pub refused: u64,
-    /// Clients that left before their answer.
+    /// Clients that disconnected before their response.
     pub gave_up: u64,
-    /// Requests the host did not answer.
+    /// Requests that the host did not answer.
     pub failed: u64,
-    /// Tunnels whose requests cannot be told apart: each is one visit, whatever went on inside.
+    /// Tunnels whose requests curtsy cannot separate: each counts as one visit, whatever happened inside.
     pub blind: u64,
     /// In report mode: how long requests would have been held.
     pub would_wait: Waits,
-    /// In report mode: requests that would have been refused, because the wait is longer than allowed.
+    /// In report mode: requests that would have been refused, because their wait is longer than allowed.
     pub would_refuse: u64,
-    /// In report mode: when the last request would have had its answer.
+    /// In report mode: when the last request would have had its response.
     pub would_end: Option<tokio::time::Instant>,
 }
 
 /// How long some requests were held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// Those that had to wait.
+    /// Requests that had to wait.
     pub count: u64,
     pub total: Duration,
     pub longest: Duration,
@@ -67,13 +67,13 @@ pub struct Waits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub line: u32,
-    /// As it stands in the file, in canonical spelling.
+    /// As in the file, in canonical spelling.
     pub text: String,
     pub count: u64,
 }
 
 impl Tally {
-    /// Counts from now on.
+    /// Starts counting.
     pub fn begin(&self) {
         self.0.get_or_init(Mutex::default);
     }
@@ -82,7 +82,7 @@ impl Tally {
         self.0.get().is_some()
     }
 
-    /// Counts something of a host, if anybody wants to know.
+    /// Counts something for a host, if counting has started.
     pub fn count(&self, host: &str, count: impl FnOnce(&mut Row)) {
         let Some(rows) = self.0.get() else { return };
         let mut rows = rows.lock();
@@ -93,7 +93,7 @@ impl Tally {
         }
     }
 
-    /// All hosts, the busiest first.
+    /// Returns all hosts, the busiest first.
     pub fn rows(&self) -> Vec<(String, Row)> {
         let Some(rows) = self.0.get() else { return Vec::new() };
         let rows = rows.lock();
@@ -104,7 +104,7 @@ impl Tally {
 }
 
 impl Row {
-    /// All that was wanted of the host.
+    /// Returns the number of requests that were meant for the host.
     fn asked(&self) -> u64 {
         self.visits + self.forbidden + self.unknown + self.refused
     }
@@ -123,7 +123,7 @@ impl Row {
         }
     }
 
-    /// A request is over. What robots.txt had against it is counted where that is known, with its rule.
+    /// Counts the end of a request. Refusals by robots.txt are counted elsewhere, with their rule.
     pub fn ended(&mut self, outcome: Outcome, code: Option<&str>) {
         match outcome {
             Outcome::Forwarded => {}
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_counted_before_somebody_wants_it() {
+    fn nothing_is_counted_before_the_start() {
         let tally = Tally::default();
         tally.count("a.test", |row| row.visits += 1);
         assert!(!tally.is_kept() && tally.rows().is_empty());

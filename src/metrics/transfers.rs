@@ -1,7 +1,7 @@
-//! Bytes of bodies and tunnels, by who sent them and who was sent them.
+//! Bytes of bodies and tunnels, by sender and receiver.
 //!
-//! What passes through is counted once on its way, with one atomic add for a piece, and told of both ends when somebody
-//! reads. Heads are not counted, and neither is what curtsy fetches for itself.
+//! Each piece that passes through is counted once, with one atomic add, and reported for both ends when metrics are
+//! scraped. Heads are not counted, and neither is what curtsy fetches for itself.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -43,17 +43,17 @@ impl Transfers {
         }
     }
 
-    /// A client's bytes go to an origin.
+    /// Counts a client's bytes sent to an origin.
     pub fn up(&self, bytes: u64) {
         self.up.fetch_add(bytes, Relaxed);
     }
 
-    /// An origin's bytes go to a client.
+    /// Counts an origin's bytes sent to a client.
     pub fn down(&self, bytes: u64) {
         self.down.fetch_add(bytes, Relaxed);
     }
 
-    /// A client is sent an answer that curtsy made itself.
+    /// Counts the bytes of a response that curtsy made itself.
     pub fn own(&self, bytes: u64) {
         self.own.fetch_add(bytes, Relaxed);
     }

@@ -1,10 +1,10 @@
-//! What is counted about tunnels, which pass unread.
+//! Counters for tunnels, whose content passes unread.
 
 use prometheus::{IntCounter, IntGauge, Registry};
 
 use super::register::{count, counter, gauge, labelled};
 
-/// What passes unread.
+/// Counters for tunnels.
 #[derive(Debug)]
 pub struct Tunnels {
     pub open: IntGauge,
@@ -39,7 +39,7 @@ impl Tunnels {
         }
     }
 
-    /// How the requests inside a tunnel are treated.
+    /// Counts a tunnel by how the requests inside it are paced.
     pub fn pacing(&self, mode: &str) {
         count(&self.pacing, mode);
     }

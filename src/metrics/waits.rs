@@ -1,4 +1,4 @@
-//! What is counted about waiting: how long requests were held, or would have been.
+//! Counters for waiting: how long requests were held, or would have been.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use prometheus::{Histogram, HistogramOpts, IntCounter, Registry};
 use super::A_MOMENT;
 use super::register::{counter, histogram};
 
-/// Seconds a request is held: from "at once" to the default `max_wait`.
+/// Seconds a request is held: from no wait to the default `max_wait`.
 pub const WAIT_BUCKETS: [f64; 10] = [0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 150.0];
 
 #[derive(Debug)]
@@ -51,17 +51,17 @@ impl Waits {
         observe(&self.would_be_held, &self.would_have_to, wait);
     }
 
-    /// Requests so far that had to wait.
+    /// Returns the number of requests so far that had to wait.
     pub(super) fn count(&self) -> u64 {
         self.had_to.get()
     }
 
-    /// Requests so far by how long they were held.
+    /// Returns the number of requests so far by how long they were held.
     pub(super) fn counts(&self) -> [u64; WAIT_BUCKETS.len() + 1] {
         let families = self.held.collect();
         let histogram = families[0].get_metric()[0].get_histogram();
         let buckets = histogram.get_bucket();
-        // What Prometheus is told counts everything below, too.
+        // A Prometheus bucket also counts everything below it.
         let below = |bucket: usize| buckets.get(bucket).map_or(0, |bucket| bucket.cumulative_count());
         std::array::from_fn(|bucket| match bucket {
             0 => below(0),
@@ -71,7 +71,8 @@ impl Waits {
     }
 }
 
-/// A histogram in which those who wait for nobody, which is most, count with one addition in place of five.
+/// A histogram with a one-increment fast path for requests that do not wait, which are most, instead of five
+/// increments.
 #[derive(Clone, Debug)]
 struct Held {
     later: Histogram,
@@ -82,7 +83,7 @@ impl Held {
     fn new(registry: &Registry) -> Self {
         let told = HistogramOpts::new("curtsy_queue_wait_seconds", "How long requests were held before their turn.");
         let later = Histogram::with_opts(told.buckets(WAIT_BUCKETS.to_vec())).expect("valid buckets");
-        // Shown as part of the histogram, so its name is never seen.
+        // Shown as part of the histogram, so this name is never visible.
         let at_once = IntCounter::new("at_once", "Requests that were not held.").expect("a valid name");
         let held = Held { later, at_once };
         registry.register(Box::new(held.clone())).expect("a new name");
@@ -104,13 +105,13 @@ impl Collector for Held {
     }
 }
 
-/// The same, having seen this many zeros, too.
+/// Returns the histogram with this many zeros added.
 fn with_zeros(histogram: &proto::Histogram, zeros: u64) -> proto::Histogram {
     let mut more = histogram.clone();
     more.set_sample_count(histogram.get_sample_count() + zeros);
     let buckets = histogram.get_bucket().iter().map(|bucket| {
         let mut fuller = bucket.clone();
-        // It counts everything below its bound.
+        // A bucket counts everything below its bound.
         fuller.set_cumulative_count(bucket.cumulative_count() + zeros);
         fuller
     });
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_who_wait_for_nobody_are_in_every_bucket() {
+    fn requests_without_a_wait_are_in_every_bucket() {
         let registry = Registry::new();
         let waits = Waits::new(&registry);
         for millis in [0, 0, 0, 50, 2_000, 1_000_000] {

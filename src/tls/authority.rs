@@ -1,7 +1,7 @@
-//! The local CA: a certificate that clients may choose to trust, and the key that signs for hosts.
+//! The local CA: a certificate that clients may choose to trust, and the key that signs certificates for hosts.
 //!
-//! The key of the certificates it gives out is another one, made for this process and kept nowhere: what takes part in
-//! a million handshakes must not be what is trusted for years.
+//! The certificates that it issues use another key, made for this process and stored nowhere: a key that takes part in
+//! a million handshakes must not be the key that is trusted for years.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -23,9 +23,9 @@ use crate::clock;
 use crate::politeness::HostKey;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Long enough to be set up once a project, short enough that a forgotten one dies.
+/// Long enough to be set up once per project, short enough that a forgotten CA expires.
 const LIFE: Duration = Duration::from_secs(2 * 365 * 24 * 3600);
-/// Of a host's certificate, from its first to its last moment.
+/// Validity of a host's certificate, from its first to its last moment.
 const LEAF_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Certificates begin in the past, for clients whose clock is behind.
 const SKEW: Duration = DAY;
@@ -38,7 +38,7 @@ pub struct Ca {
     key: KeyPair,
 }
 
-/// A CA at work.
+/// A CA that can sign.
 pub struct Authority {
     certificate: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
@@ -48,7 +48,7 @@ pub struct Authority {
     ends: SystemTime,
 }
 
-/// Why a certificate and a key make no CA.
+/// Why a certificate and a key are not usable as a CA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotACa {
     Certificate,
@@ -59,7 +59,7 @@ pub enum NotACa {
 }
 
 impl Ca {
-    /// A new one, valid from now.
+    /// Creates a new CA, valid from now.
     pub fn make() -> Self {
         let now = clock::wall();
         let mut params = CertificateParams::default();
@@ -77,7 +77,7 @@ impl Ca {
         Ca { certificate: certificate.der().clone(), key }
     }
 
-    /// Reads both from PEM. Other certificates behind the first are left alone.
+    /// Reads both from PEM. Ignores further certificates after the first.
     pub fn read(certificate: &str, key: &str) -> Result<Self, NotACa> {
         let certificate =
             CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|_| NotACa::Certificate)?.into_owned();
@@ -121,7 +121,7 @@ impl Authority {
         &self.certificate
     }
 
-    /// A new certificate for a host, and until when it may be shown.
+    /// Signs a new certificate for a host. Also returns until when it may be used.
     pub(super) fn sign(&self, host: &HostKey) -> (CertifiedKey, SystemTime) {
         let now = clock::wall();
         let until = (now + (LEAF_LIFE - SKEW)).min(self.ends);
@@ -141,7 +141,7 @@ impl Authority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
         let leaf = params.signed_by(&self.leaf_key, &self.issuer).expect("sound parameters and a key that signs");
-        // The CA comes along, so that a client without it can at least say whom it does not trust.
+        // The chain includes the CA, so that a client without it can at least say which CA it does not trust.
         let chain = vec![leaf.der().clone(), self.certificate.clone()];
         (CertifiedKey::new(chain, self.signing_key.clone()), until)
     }
@@ -157,7 +157,7 @@ fn named(name: &str) -> rcgen::DistinguishedName {
     names
 }
 
-/// 127 random bits: positive, and never the same again (RFC 5280, section 4.1.2.2).
+/// 127 random bits: positive, and in practice never repeated (RFC 5280, section 4.1.2.2).
 fn serial(random: &dyn SecureRandom) -> SerialNumber {
     let mut bytes = [0; 16];
     random.fill(&mut bytes).expect("the system has randomness");
@@ -169,7 +169,7 @@ pub(super) fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Option<X509Certi
     X509Certificate::from_der(certificate).ok().map(|(_, parsed)| parsed)
 }
 
-/// Certificates know whole seconds.
+/// Rounds down: times in certificates are whole seconds.
 fn date(at: SystemTime) -> OffsetDateTime {
     OffsetDateTime::from(at).replace_nanosecond(0).expect("zero is a nanosecond")
 }

@@ -1,8 +1,8 @@
-//! Where the local CA is kept: two PEM files, in the state directory or where the operator says.
+//! The files of the local CA: two PEM files, in the state directory or where the operator says.
 //!
-//! A CA in the state directory is made when it is first needed, and can be replaced with an overlap: the next one lies
-//! beside it, and is handed out to clients, before it signs anything. What the operator put elsewhere is only read. A
-//! key that others could read is not used.
+//! A CA in the state directory is created when it is first needed, and can be replaced with an overlap: the next CA
+//! lies beside it and is handed out to clients before it signs anything. Files elsewhere belong to the operator and are
+//! only read. A key that others could read is not used.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -25,11 +25,11 @@ use crate::config;
 pub struct Files {
     certificate: PathBuf,
     key: PathBuf,
-    /// The next one's; `None` if the operator looks after these files.
+    /// The files of the next CA; `None` if the operator maintains these files.
     next: Option<(PathBuf, PathBuf)>,
 }
 
-/// Whether the CA was there.
+/// Whether the CA existed already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opened {
     Read,
@@ -47,7 +47,7 @@ pub enum CaError {
         path: PathBuf,
         error: io::Error,
     },
-    /// The key may be read by others than its owner.
+    /// Others than its owner may read the key.
     Exposed {
         key: PathBuf,
     },
@@ -55,13 +55,13 @@ pub enum CaError {
         certificate: PathBuf,
         fault: NotACa,
     },
-    /// Not ours to replace.
+    /// The files belong to the operator; curtsy does not replace them.
     Foreign {
         certificate: PathBuf,
     },
 }
 
-/// What people want to know of a CA's certificate.
+/// What a person wants to know about a CA's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     pub name: String,
@@ -72,7 +72,7 @@ pub struct Description {
 }
 
 impl Files {
-    /// `None` if nothing is to be kept.
+    /// Returns `None` if there is no state directory.
     pub fn of(config: &config::Tls, state_dir: Option<&Path>) -> Option<Files> {
         if let (Some(certificate), Some(key)) = (&config.ca_cert, &config.ca_key) {
             return Some(Files { certificate: certificate.clone(), key: key.clone(), next: None });
@@ -90,12 +90,12 @@ impl Files {
         &self.key
     }
 
-    /// The next one's certificate, if one is ready.
+    /// Returns the certificate file of the next CA, if there is one.
     pub fn next(&self) -> Option<&Path> {
         self.next.as_ref().map(|(certificate, _)| certificate.as_path()).filter(|path| path.exists())
     }
 
-    /// The CA that signs. Made if there is none yet and the place is ours.
+    /// Returns the CA that signs. Creates it if there is none yet and it belongs in the state directory.
     pub fn open(&self) -> Result<(Ca, Opened), CaError> {
         match (self.read(), &self.next) {
             (Err(CaError::Unreadable { path, error }), Some(_))
@@ -109,7 +109,7 @@ impl Files {
         }
     }
 
-    /// The CA that signs, at work.
+    /// Returns the CA that signs, ready to sign.
     pub fn authority(&self) -> Result<(Authority, Opened), CaError> {
         let (ca, opened) = self.open()?;
         let unusable = |fault| CaError::Unusable { certificate: self.certificate.clone(), fault };
@@ -128,7 +128,7 @@ impl Files {
         Ca::read(&certificate, &key).map_err(unusable)
     }
 
-    /// The certificates that clients should trust: of the CA that signs, and of the next one if it is ready.
+    /// Returns the certificates that clients should trust: of the CA that signs, and of the next one if there is one.
     pub fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, CaError> {
         let paths = std::iter::once(self.certificate.as_path()).chain(self.next());
         let read = |path: &Path| {
@@ -138,7 +138,7 @@ impl Files {
         paths.map(read).collect()
     }
 
-    /// Makes the next CA, unless one is ready. It signs nothing before [`Files::switch`].
+    /// Creates the next CA, unless there is one. It signs nothing before [`Files::switch`].
     pub fn prepare(&self) -> Result<Opened, CaError> {
         let (certificate, key) = self.next.as_ref().ok_or_else(|| self.foreign())?;
         if certificate.exists() {
@@ -148,11 +148,12 @@ impl Files {
         Ok(Opened::Made)
     }
 
-    /// Puts the next CA in the place of this one, of which nothing remains.
+    /// Replaces this CA by the next one. Nothing remains of this one.
     pub fn switch(&self) -> Result<(), CaError> {
         self.prepare()?;
         let (certificate, key) = self.next.as_ref().ok_or_else(|| self.foreign())?;
-        // Between the two the pair does not match, and a start is refused. Whoever was interrupted there begins again.
+        // Between the two renames the pair does not match, and curtsy refuses to start. After an interruption here,
+        // switching again finishes the work.
         if key.exists() {
             rename(key, &self.key)?;
         }
@@ -170,7 +171,7 @@ fn text(path: &Path) -> Result<String, CaError> {
     fs::read_to_string(path).map_err(|error| CaError::Unreadable { path: path.to_owned(), error })
 }
 
-/// The certificate comes last: with it, the CA is there.
+/// Writes the certificate last: once it exists, the CA is complete.
 fn write(ca: &Ca, certificate: &Path, key: &Path) -> Result<(), CaError> {
     if let Some(directory) = key.parent() {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
@@ -180,7 +181,7 @@ fn write(ca: &Ca, certificate: &Path, key: &Path) -> Result<(), CaError> {
     write_file(certificate, &pem(ca.certificate()), 0o644)
 }
 
-/// Never half a file, and never one that was readable for a moment.
+/// Never leaves half a file, nor one that others could read for a moment.
 fn write_file(path: &Path, text: &str, mode: u32) -> Result<(), CaError> {
     let beside = path.with_extension("new");
     let write = || {
@@ -197,7 +198,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), CaError> {
     fs::rename(from, to).map_err(|error| CaError::Unwritable { path: to.to_owned(), error })
 }
 
-/// The certificate as most programs want it (RFC 7468).
+/// Returns the certificate in PEM, as most programs want it (RFC 7468).
 pub fn pem(certificate: &CertificateDer<'_>) -> String {
     let text = STANDARD.encode(certificate);
     let mut lines = String::from("-----BEGIN CERTIFICATE-----\n");
@@ -209,7 +210,7 @@ pub fn pem(certificate: &CertificateDer<'_>) -> String {
     lines
 }
 
-/// `None` if it is no certificate.
+/// Returns `None` if this is not a certificate.
 pub fn describe(certificate: &CertificateDer<'_>) -> Option<Description> {
     let parsed = parse(certificate)?;
     let name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());

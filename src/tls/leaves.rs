@@ -1,7 +1,7 @@
-//! What curtsy shows of itself to the clients of an intercepted host: one TLS configuration per host, made when it is
-//! first needed and kept while there is room.
+//! What curtsy presents to the clients of an intercepted host: one TLS configuration per host, created when it is first
+//! needed and kept while there is room.
 //!
-//! Each host has a configuration of its own, so that no session of one host is ever resumed with another.
+//! Each host has its own configuration, so that a session of one host is never resumed with another.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,18 +18,18 @@ use super::provider;
 use crate::clock;
 use crate::politeness::HostKey;
 
-/// Hosts kept, at a few KiB each with their sessions. A forgotten one is signed for again in less time than a
-/// handshake takes.
+/// Number of hosts kept, at a few KiB each with their sessions. Signing again for a forgotten host takes less time than
+/// a handshake.
 const MOST: usize = 1024;
-/// Sessions remembered for each host: more clients than are usually busy with one.
+/// Sessions kept for each host: more than the number of clients that usually use one host.
 const SESSIONS: usize = 16;
-/// Whoever gets a certificate can use it for at least this long.
+/// A client that receives a certificate can use it for at least this long.
 const SPARE: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug)]
 pub struct Leaves {
     authority: Arc<Authority>,
-    /// The CA is kept nowhere, and dies with this process.
+    /// Whether the CA is stored nowhere and ends with this process.
     in_memory: bool,
     /// What clients should trust: the CA, and the one that will follow it.
     trusted: Vec<CertificateDer<'static>>,
@@ -45,14 +45,14 @@ struct Leaf {
 }
 
 impl Leaves {
-    /// `also`: other certificates that clients should trust. `http2`: whether clients are offered it.
+    /// `also`: other certificates that clients should trust. `http2`: whether to offer HTTP/2 to clients.
     pub fn new(authority: Authority, also: Vec<CertificateDer<'static>>, http2: bool) -> Self {
         let mut trusted = vec![authority.certificate().clone()];
         trusted.extend(also.into_iter().filter(|certificate| certificate != authority.certificate()));
         Self::with(Arc::new(authority), trusted, http2, false)
     }
 
-    /// With a CA for this run alone.
+    /// Creates one with a CA for this run only.
     pub fn in_memory(http2: bool) -> Self {
         let authority = Authority::new(Ca::make()).expect("what was just made can be read");
         let trusted = vec![authority.certificate().clone()];
@@ -63,12 +63,12 @@ impl Leaves {
         Leaves { authority, in_memory, trusted, http2, provider: provider(), hosts: Cache::new(MOST) }
     }
 
-    /// What clients should trust.
+    /// Returns the certificates that clients should trust.
     pub fn trusted(&self) -> &[CertificateDer<'static>] {
         &self.trusted
     }
 
-    /// Takes the place of others. What was signed by the same CA stays good, and a CA in memory stays the same one.
+    /// Replaces `before`. Certificates signed by the same CA stay in use, and a CA in memory stays the same one.
     #[must_use]
     pub fn following(self: Arc<Self>, before: &Arc<Leaves>) -> Arc<Leaves> {
         let same_ca = if self.in_memory { before.in_memory } else { self.trusted == before.trusted };
@@ -82,8 +82,8 @@ impl Leaves {
         }
     }
 
-    /// How to greet clients that want this host. Signs where it has to, which does not show beside the
-    /// handshake that follows: whoever asks for the same host meanwhile waits for that.
+    /// Returns the TLS configuration for clients of this host. Signs a certificate if necessary, which is cheap
+    /// compared with the handshake that follows. Concurrent callers for the same host wait for that one signature.
     pub fn of(&self, host: &HostKey) -> Arc<ServerConfig> {
         if let Some(leaf) = self.hosts.get(host)
             && leaf.until < clock::wall() + SPARE
@@ -111,8 +111,8 @@ impl Leaves {
     }
 }
 
-/// The host that was asked for at CONNECT is the one that was checked, so a client that asks for another one in its
-/// hello gets this certificate all the same.
+/// Presents this certificate whatever name the client's hello asks for. The host that was named in CONNECT is the one
+/// that was checked, so a client that asks for another one in its hello gets this certificate all the same.
 #[derive(Debug)]
 struct Always(Arc<CertifiedKey>);
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn many_who_ask_at_once_get_the_same() {
+    fn concurrent_callers_get_the_same() {
         let leaves = leaves();
         let all: Vec<Arc<ServerConfig>> = std::thread::scope(|scope| {
             let asking: Vec<_> = (0..8).map(|_| scope.spawn(|| leaves.of(&host(1)))).collect();

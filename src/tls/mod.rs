@@ -1,8 +1,8 @@
-//! TLS towards clients: the local CA, certificates in its name for hosts whose traffic is intercepted, and the proxy's
-//! own certificate.
+//! TLS towards clients: the local CA, the certificates it issues for intercepted hosts, and the proxy's own
+//! certificate.
 //!
-//! The CA's key signs and does nothing else; it never leaves this folder but for its file. A host's certificate is
-//! asked for by whoever has checked that the host may be visited: nothing here knows what is allowed.
+//! The CA's key only signs; it never leaves this folder except for its file. The caller that requests a host's
+//! certificate has checked that the host may be visited: nothing here knows what is allowed.
 
 mod authority;
 mod files;

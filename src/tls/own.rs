@@ -1,7 +1,7 @@
-//! The certificate of the proxy itself, for clients that speak TLS to it: two PEM files that the operator keeps.
+//! The certificate of the proxy itself, for clients that speak TLS to it: two PEM files that the operator maintains.
 //!
-//! Read at start and on reload. Files that do not fit together, or cannot be used, are told by name, and change nothing
-//! where another certificate is in use already.
+//! Read at start and on reload. If the files do not match or cannot be used, the error names the file, and a
+//! certificate that is already in use stays in use.
 
 use std::error::Error;
 use std::fmt;
@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::{describe, provider};
 
-/// How the proxy's own listeners greet clients.
+/// The TLS configuration of the proxy's own listeners.
 #[derive(Clone, Debug)]
 pub struct Own {
     config: Arc<ServerConfig>,
@@ -32,15 +32,15 @@ pub struct BadCertificate {
 #[derive(Debug)]
 enum Fault {
     Unreadable(pem::Error),
-    /// No certificate in it.
+    /// The file has no certificate.
     Empty,
-    /// The two do not belong together, or are of a kind that nobody speaks.
+    /// The two do not match, or are of a kind that is not supported.
     Unusable(rustls::Error),
     Ended,
 }
 
 impl Own {
-    /// `http2`: whether clients are offered it.
+    /// `http2`: whether to offer HTTP/2 to clients.
     pub fn load(certificate: &Path, key: &Path, http2: bool, now: SystemTime) -> Result<Self, BadCertificate> {
         let at = |path: &Path| {
             let path = path.to_owned();
@@ -66,7 +66,7 @@ impl Own {
         Ok(own)
     }
 
-    /// Takes the place of another. One that is the same keeps the sessions that its clients may resume.
+    /// Replaces another. If the certificate is the same, clients can still resume their sessions.
     #[must_use]
     pub fn following(self, before: &Own) -> Own {
         let is_same = self.chain == before.chain && self.config.alpn_protocols == before.config.alpn_protocols;
@@ -77,7 +77,7 @@ impl Own {
         self.config.clone()
     }
 
-    /// Whether its last day is nearer than this.
+    /// Whether the certificate expires within this time.
     pub fn ends_within(&self, span: Duration, now: SystemTime) -> bool {
         self.until().is_some_and(|until| until < now + span)
     }

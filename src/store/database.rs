@@ -1,8 +1,8 @@
-//! The file: every SQL statement there is, and nothing about threads.
+//! The state file: every SQL statement of curtsy, and nothing about threads.
 //!
 //! A write is one transaction: it happens as a whole or not at all, also when the process is killed in the middle of it
-//! (write-ahead log). Loss of power may cost the last seconds, never the file (`synchronous = NORMAL`). Whatever may
-//! find much to do works in slices, so that a write never waits long.
+//! (write-ahead log). Loss of power may cost the last seconds, never the file (`synchronous = NORMAL`). Operations that
+//! may find much to do work in slices, so that a write never waits long.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -19,36 +19,37 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Opens or makes the file and brings it up to date.
+    /// Opens or creates the file and migrates it to the present schema.
     pub(super) fn open(path: &Path) -> rusqlite::Result<(Database, Version)> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = connect(path, flags)?;
         let version = schema::version(&connection, schema::STEPS)?;
         if version == Version::New {
-            // Only a file without tables takes this; it lets pruning give space back in slices.
+            // Only a file without tables accepts this; it lets pruning return space in slices.
             connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;")?;
         }
         schema::migrate(&mut connection, version, schema::STEPS)?;
         Ok((Database { connection }, version))
     }
 
-    /// A second look at a file that [`Database::open`] has opened. It sees what was committed, and waits for no writer.
+    /// Opens a second connection to a file that [`Database::open`] has opened. It sees what was committed, and waits
+    /// for no writer.
     pub(super) fn reader(path: &Path) -> rusqlite::Result<Database> {
-        // Not SQLITE_OPEN_READ_ONLY: readers of a write-ahead log mark in shared memory what they read.
+        // Not SQLITE_OPEN_READ_ONLY: readers of a write-ahead log record in shared memory what they read.
         let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         connection.execute_batch("PRAGMA query_only = ON")?;
         Ok(Database { connection })
     }
 
-    /// A file that nobody writes, on a disk that cannot be written.
+    /// Opens a file that no process writes, on a disk that cannot be written.
     pub(super) fn read_only(path: &Path) -> rusqlite::Result<Database> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
         let open = |how: &str| {
             let database = Database { connection: connect(Path::new(&uri(path, how)), flags)? };
             schema::version(&database.connection, schema::STEPS).map(|_| database)
         };
-        // What is in a log can be read only beside the index that belongs to it. Where that cannot be made, there is no
-        // log, or it is lost.
+        // A write-ahead log can be read only with the index that belongs to it. If that index cannot be created, there
+        // is no log, or it is lost.
         open("mode=ro").or_else(|_| open("immutable=1"))
     }
 
@@ -56,18 +57,19 @@ impl Database {
         schema::version(&self.connection, schema::STEPS)
     }
 
-    /// Reads every page; an error or a complaint means damage.
+    /// Reads every page. An error or a complaint means damage.
     pub(super) fn check(&self) -> rusqlite::Result<Option<String>> {
         let complaint: String = self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
         Ok((complaint != "ok").then_some(complaint))
     }
 
-    /// Writes something that changes nothing, to learn whether writing works.
+    /// Writes a value that changes nothing, to find out whether writing works.
     pub(super) fn try_writing(&self) -> rusqlite::Result<()> {
         self.connection.pragma_update(None, "user_version", schema::STEPS.len() as u32)
     }
 
-    /// Some hosts from this side of a key on, without what people set: a third of the columns, and of the time.
+    /// Reads some hosts from this end of the table, beyond `key`, without what people set. That is a third of the
+    /// columns, and of the time.
     pub(super) fn learned_hosts(
         &self,
         from: From,
@@ -77,7 +79,7 @@ impl Database {
     ) -> rusqlite::Result<()> {
         let (beyond, order, outermost) = match from {
             From::Start => (">", "ASC", ""),
-            // Behind every name.
+            // Sorts after every name.
             From::End => ("<", "DESC", "\u{10ffff}"),
         };
         let sql = format!("SELECT {LEARNED_COLUMNS} FROM host WHERE key {beyond} ?1 ORDER BY key {order} LIMIT ?2");
@@ -96,7 +98,7 @@ impl Database {
         Ok(())
     }
 
-    /// The hosts for which people set something.
+    /// Reads the hosts for which people set something.
     pub(super) fn steered_hosts(
         &self,
         each: impl FnMut(&str, HostRecord) -> rusqlite::Result<()>,
@@ -122,7 +124,7 @@ impl Database {
         Ok(())
     }
 
-    /// Some hosts after `key`, in order.
+    /// Returns some hosts after `key`, in order.
     pub(super) fn hosts_after(&self, key: &str, count: usize) -> rusqlite::Result<Vec<(String, HostRecord)>> {
         let sql = format!("SELECT {LEARNED_COLUMNS}, {STEERED_COLUMNS} FROM host WHERE key > ?1 ORDER BY key LIMIT ?2");
         let mut statement = self.connection.prepare_cached(&sql)?;
@@ -130,7 +132,7 @@ impl Database {
         hosts.collect()
     }
 
-    /// Some host names after `key`, in order.
+    /// Returns some host names after `key`, in order.
     pub(super) fn host_keys(&self, after: &str, count: usize) -> rusqlite::Result<Vec<Box<str>>> {
         let mut statement =
             self.connection.prepare_cached("SELECT key FROM host WHERE key > ?1 ORDER BY key LIMIT ?2")?;
@@ -143,7 +145,7 @@ impl Database {
         self.connection.prepare_cached(&sql)?.query_row([origin], robots).optional()
     }
 
-    /// Some origins after this one, in order.
+    /// Returns some origins after this one, in order.
     pub(super) fn robots_after(&self, origin: &str, count: usize) -> rusqlite::Result<Vec<(String, RobotsRecord)>> {
         let sql = format!("SELECT {ROBOTS_COLUMNS} FROM robots WHERE origin > ?1 ORDER BY origin LIMIT ?2");
         let mut statement = self.connection.prepare_cached(&sql)?;
@@ -151,7 +153,7 @@ impl Database {
         copies.collect()
     }
 
-    /// The latest come first.
+    /// Returns the stopped jobs, the latest first.
     pub(super) fn jobs(&self, most: usize) -> rusqlite::Result<Vec<(String, JobRecord)>> {
         let sql = "SELECT client, reason, since_us, until_us, failures FROM job ORDER BY since_us DESC LIMIT ?1";
         let mut statement = self.connection.prepare_cached(sql)?;
@@ -174,7 +176,7 @@ impl Database {
         })
     }
 
-    /// Whatever `work` writes happens as a whole, or not at all if it fails.
+    /// Runs `work` in a transaction: everything it writes is committed as a whole, or not at all if it fails.
     pub(super) fn transaction<T, E: std::convert::From<rusqlite::Error>>(
         &mut self,
         work: impl FnOnce(&mut Writer<'_>) -> Result<T, E>,
@@ -189,7 +191,7 @@ impl Database {
     pub(super) fn move_times(&mut self, by_us: i64) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
         for (table, columns) in TIMES {
-            // Far times are cut, for the sum must fit into 64 bits.
+            // Far times are cut, so that the sum fits into 64 bits.
             let moved = |column: &&str| {
                 format!("{column} = CASE WHEN {column} > 0 THEN max(1, min({column}, {FAR}) + ?1) ELSE {column} END")
             };
@@ -199,14 +201,15 @@ impl Database {
         transaction.commit()
     }
 
-    /// Forgets robots.txt copies that are of no use any more, reading through all of them. True if there is more to do.
+    /// Deletes robots.txt copies that are of no more use. Reads through all of them. Returns true if there is more to
+    /// do.
     pub(super) fn prune_stale_robots(&mut self, now_us: u64, slice: usize) -> rusqlite::Result<bool> {
         let stale = "DELETE FROM robots WHERE rowid IN (SELECT rowid FROM robots WHERE stale_until_us <= ?1 LIMIT ?2)";
         let gone = self.connection.prepare_cached(stale)?.execute(params![stored(now_us), slice as i64])?;
         Ok(gone == slice)
     }
 
-    /// Forgets the oldest robots.txt copies until they fit into `most` bytes. True if there is more to do.
+    /// Deletes the oldest robots.txt copies until they fit into `most` bytes. Returns true if there is more to do.
     pub(super) fn prune_oldest_robots(&mut self, most: u64, slice: usize) -> rusqlite::Result<bool> {
         let bytes: f64 =
             self.connection.prepare_cached("SELECT total(size) FROM robots")?.query_row([], |row| row.get(0))?;
@@ -214,7 +217,7 @@ impl Database {
         if excess <= 0 {
             return Ok(false);
         }
-        // A little more than needed, so that the next copy does not need pruning again.
+        // Deletes a little more than needed, so that the next copy does not require pruning again.
         excess += stored(most) / 16;
         let transaction = self.connection.transaction()?;
         {
@@ -235,7 +238,7 @@ impl Database {
         Ok(excess > 0)
     }
 
-    /// Forgets jobs whose time is over, and the oldest beyond `most`.
+    /// Deletes jobs whose time is over, and the oldest beyond `most`.
     pub(super) fn prune_jobs(&mut self, most: usize, now_us: u64) -> rusqlite::Result<()> {
         let over = "DELETE FROM job WHERE until_us BETWEEN 1 AND ?1";
         self.connection.prepare_cached(over)?.execute([stored(now_us)])?;
@@ -245,13 +248,13 @@ impl Database {
         Ok(())
     }
 
-    /// Gives some unused pages back to the disk. True if there are more.
+    /// Returns some unused pages to the file system. Returns true if there are more.
     pub(super) fn shrink(&self, pages: u32) -> rusqlite::Result<bool> {
         let free: u32 = self.connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?;
         if free < FREE_PAGES_KEPT {
             return Ok(false);
         }
-        // Frees a page with each step, so it has to be asked until it has nothing more to say.
+        // Each step frees one page, so the statement must be stepped until it returns no more rows.
         let mut vacuum = self.connection.prepare(&format!("PRAGMA incremental_vacuum({pages})"))?;
         let mut rows = vacuum.query([])?;
         while rows.next()?.is_some() {}
@@ -273,7 +276,7 @@ const TIMES: [(&str, &[&str]); 3] = [
 /// Half of what a column can hold.
 const FAR: i64 = i64::MAX / 2;
 
-/// Where hosts are read from, by name.
+/// The end of the table, in the order of names, from which hosts are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum From {
     Start,
@@ -281,7 +284,7 @@ pub(super) enum From {
 }
 
 impl From {
-    /// Whether one key comes before the other.
+    /// Whether one key comes before the other, seen from this end.
     pub(super) fn leads(self, one: &str, other: &str) -> bool {
         match self {
             From::Start => one < other,
@@ -290,13 +293,13 @@ impl From {
     }
 }
 
-/// Looking for one of them would not find it.
+/// A search for one of these hosts would not find it.
 fn out_of_order() -> rusqlite::Error {
     let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
     rusqlite::Error::SqliteFailure(corrupt, Some("hosts are out of order".to_owned()))
 }
 
-/// Statements of one transaction, prepared once.
+/// The statements of one transaction, prepared once.
 pub(super) struct Writer<'a> {
     put_host: CachedStatement<'a>,
     delete_host: CachedStatement<'a>,
@@ -323,7 +326,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Without a record the host is forgotten.
+    /// Writes the host. Without a record, deletes it.
     pub(super) fn host(&mut self, key: &str, record: Option<&HostRecord>) -> rusqlite::Result<()> {
         let Some(record) = record else { return self.delete_host.execute([key]).map(drop) };
         let overrides = &record.overrides;
@@ -373,15 +376,15 @@ const LEARNED_COLUMNS: &str =
 const STEERED_COLUMNS: &str = "paused, paused_until_us, delay_override_ms, burst_override, concurrency_override";
 const ROBOTS_COLUMNS: &str = "origin, state, body, etag, last_modified, fetched_us, fresh_until_us, stale_until_us";
 
-/// 1 MiB of unused pages is soon used again.
+/// 1 MiB of unused pages will soon be used again.
 const FREE_PAGES_KEPT: u32 = 256;
 
 fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.set_prepared_statement_cache_capacity(32);
-    // Somebody may be looking with `sqlite3`.
+    // A person may have opened the file with `sqlite3`.
     connection.busy_timeout(std::time::Duration::from_millis(500))?;
-    // `cell_size_check` finds damage early; the journal's file shrinks again after a large write.
+    // `cell_size_check` finds damage early; `journal_size_limit` shrinks the journal again after a large write.
     connection.execute_batch(
         "PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 4194304; PRAGMA cell_size_check = ON;
          PRAGMA trusted_schema = OFF;",
@@ -434,7 +437,7 @@ fn job(row: &Row<'_>) -> rusqlite::Result<JobRecord> {
     Ok(JobRecord { reason: row.get(1)?, since_us: time(row, 2)?, until_us: time(row, 3)?, failures: row.get(4)? })
 }
 
-/// SQLite's integers have a sign. Times beyond the year 290 000 become that year.
+/// SQLite's integers are signed. Times beyond the year 290 000 become that year.
 fn stored(micros: u64) -> i64 {
     i64::try_from(micros).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a store, in sentences that say what to do.
+//! The errors of a store, in sentences that say what to do.
 
 use std::fmt;
 use std::io;
@@ -17,12 +17,12 @@ pub enum StoreError {
     Unusable { path: PathBuf, cause: Cause },
 }
 
-/// Why the disk did not do what it was asked to.
+/// Why the disk failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
     Full,
     ReadOnly,
-    /// The file is not what was written to it.
+    /// The content of the file is not what was written.
     Damaged(String),
     Other(String),
 }
@@ -45,7 +45,7 @@ impl Cause {
 
     pub(super) fn of_sqlite(error: &rusqlite::Error) -> Self {
         let rusqlite::Error::SqliteFailure(failure, _) = error else {
-            // Everything else is a value of a type or size that was never written.
+            // Everything else is a value of a type or size that curtsy never writes.
             return Cause::Damaged(error.to_string());
         };
         match (failure.code, failure.extended_code) {
@@ -53,7 +53,8 @@ impl Cause {
             (ErrorCode::ReadOnly | ErrorCode::PermissionDenied, _) => Cause::ReadOnly,
             (ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ConstraintViolation, _)
             | (_, ffi::SQLITE_IOERR_SHORT_READ | ffi::SQLITE_IOERR_CORRUPTFS | ffi::SQLITE_ERROR) => {
-                // SQLITE_ERROR is a statement that does not fit the tables: ours do, so these are not ours.
+                // SQLITE_ERROR means a statement that does not fit the tables. Ours fit our tables, so the tables are
+                // not ours.
                 Cause::Damaged(error.to_string())
             }
             _ => Cause::Other(error.to_string()),

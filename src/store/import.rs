@@ -1,9 +1,9 @@
-//! Taking in an export, in two goes: first all of it is read and understood, then it is told record by record to whoever
-//! knows what the records mean.
+//! Imports an export in two steps: first the whole export is read and checked, then its records are passed one by one
+//! to the code that knows what they mean.
 //!
 //! So a line that is not understood changes nothing, however long the export is, and no disk and no lock waits for a
-//! slow sender: what was read lies in a file without a name, in the state directory, until it is told. If the disk
-//! gives up in the middle, the import says how far it came.
+//! slow sender: until the second step, the data lies in a file without a name in the state directory. If the disk fails
+//! in the middle of the second step, the import reports how far it got.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -15,28 +15,28 @@ use serde::{Deserialize, Serialize};
 
 use super::lines::{Entry, Lines, LinesError};
 
-/// What became of a record.
+/// What happened to a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     New,
-    /// Something else was known before.
+    /// A different record was known before.
     Replaced,
-    /// Not taken, for this reason.
+    /// Not imported, for this reason.
     Skipped(Skipped),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skipped {
-    /// It can change nothing any more.
+    /// The record can no longer change a decision.
     TooOld,
-    /// What is known here was found out later.
+    /// What is known here is more recent.
     NewerHere,
-    /// Its own text makes no sense here.
+    /// The record's own text is not valid here.
     Unusable,
     NoRoom,
 }
 
-/// What became of an import.
+/// The result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
     pub hosts: Tally,
@@ -54,7 +54,7 @@ pub struct Tally {
     pub no_room: u64,
 }
 
-/// For logs: only what there was.
+/// For logs: shows only the skipped kinds that occurred.
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} new, {} replaced", self.new, self.replaced)?;
@@ -82,7 +82,7 @@ impl Tally {
     }
 }
 
-/// An export of which every line was understood.
+/// An export in which every line was understood.
 #[derive(Debug)]
 pub(super) struct Spool(File);
 
@@ -98,7 +98,7 @@ impl Spool {
         Ok(Spool(file))
     }
 
-    /// Tells every record to `take`. `pause` is called now and then, with the number of lines so far.
+    /// Passes every record to `take`. Calls `pause` now and then, with the number of lines so far.
     pub(super) fn tell(
         self,
         mut take: impl FnMut(Entry) -> Fate,
@@ -127,11 +127,11 @@ impl Spool {
     }
 }
 
-// Less than may wait for the disk at once.
+// Less than the outbox can hold at once.
 const MOST_LINES: usize = 4_000;
 const MOST_BYTES: usize = 4 << 20;
 
-/// It goes away with this process, however that ends.
+/// Creates a file that disappears with this process, however the process ends.
 fn nameless(directory: &Path) -> io::Result<File> {
     let path = directory.join(format!("import-{}-{:08x}", std::process::id(), fastrand::u32(..)));
     let file = OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).open(&path)?;

@@ -1,12 +1,12 @@
 //! Every remembered host, in memory.
 //!
-//! This is why the request path never waits for disk: what a restart remembers is read once, at start, and asked for
-//! here. So it must be small. A host is known by a hash of its name (64 bits, keyed anew in each process, so nobody can
-//! choose names that collide; two of a million hosts do with a chance of 3 in 100 million) and takes 56 B. What people set
-//! is rare and stands aside.
+//! Because of this index the request path never waits for disk: the stored hosts are read once, at start, and looked up
+//! here. So the index must be small. A host is identified by a hash of its name and takes 56 B. The hash has 64 bits
+//! and a new key in each process, so an attacker cannot choose names that collide; among a million hosts the chance of
+//! any collision is 3 in 100 million. What people set is rare and is stored separately.
 //!
-//! Bounded by itself: a full shard forgets the oldest eighth of its hosts, but none that is paused, overridden or held
-//! while there are others. What is forgotten here is forgotten on disk at the next tidying.
+//! The index bounds its own size: a full shard drops the oldest eighth of its hosts, but none that is paused,
+//! overridden or held while there are others. Hosts dropped here are deleted from disk at the next tidying.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -22,12 +22,12 @@ pub(super) struct Index {
     /// Hosts in one shard, at most.
     most: usize,
     hash: RandomState,
-    /// Forgotten for want of room.
+    /// Hosts dropped because there was no room.
     evicted: AtomicUsize,
 }
 
-/// Sorted by hash. A hash table would take up to twice the memory just after it doubled, and a tree half as much again
-/// and longer to fill at start; here a new host moves its followers, which are at most 230 kB.
+/// Sorted by hash. A hash table would take up to twice the memory just after it doubled. A tree would take half as much
+/// again, and longer to fill at start. Here inserting a new host moves the entries after it, which are at most 230 kB.
 #[derive(Debug)]
 struct Shard {
     hashes: Vec<u64>,
@@ -36,14 +36,14 @@ struct Shard {
     steered: HashMap<u64, Steered>,
 }
 
-/// What people set but for a pause without end.
+/// What people set, except a pause without end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Steered {
     overrides: Overrides,
     paused_until_us: u64,
 }
 
-/// A [`HostRecord`] without what stands aside, in 48 B.
+/// A [`HostRecord`] without what is stored separately, in 48 B.
 #[derive(Clone, Copy, Debug)]
 struct Slim {
     floor_until_us: u64,
@@ -60,7 +60,7 @@ struct Slim {
 impl Index {
     pub(super) fn new(most: usize) -> Self {
         let shards = (most / HOSTS_PER_SHARD).clamp(1, MOST_SHARDS);
-        // Hosts do not spread evenly: a little more than a shard's share.
+        // Hosts do not spread evenly over shards, so each may hold a little more than its share.
         let most = (most / shards).max(1) + if shards > 1 { HOSTS_PER_SHARD / 16 } else { 0 };
         Index {
             most,
@@ -70,7 +70,7 @@ impl Index {
         }
     }
 
-    /// Adds a host that is not in it, out of order: to be followed by [`Index::sort`].
+    /// Adds a host that is not in the index, out of order. The caller must call [`Index::sort`] afterwards.
     pub(super) fn append(&self, key: &str, record: &HostRecord, now_us: u64) {
         let (hash, number) = self.place(key);
         let mut shard = self.shards[number].lock();
@@ -106,7 +106,7 @@ impl Index {
         self.set(key, record, now_us, Shard::replace)
     }
 
-    /// Leaves a host alone that is in it.
+    /// Adds a host, unless the index has it already.
     pub(super) fn put_new(&self, key: &str, record: &HostRecord, now_us: u64) {
         self.set(key, record, now_us, |_, _, _| ());
     }
@@ -142,7 +142,7 @@ impl Index {
         self.shards[number].lock().retain(|other, _| other != hash);
     }
 
-    /// One shard at a time, so that nobody waits for the whole.
+    /// Locks one shard at a time, so that no request waits for the whole.
     pub(super) fn retain(&self, keep: impl Fn(&HostRecord) -> bool) {
         for shard in &self.shards {
             shard.lock().retain(|_, record| keep(record));
@@ -153,7 +153,7 @@ impl Index {
         self.shards.iter().map(|shard| shard.lock().hosts.len()).sum()
     }
 
-    /// How many were forgotten for want of room since this was last asked.
+    /// Returns how many hosts were dropped because there was no room, since the last call.
     pub(super) fn take_evicted(&self) -> usize {
         self.evicted.swap(0, Relaxed)
     }
@@ -164,13 +164,14 @@ impl Index {
 
     fn place(&self, key: &str) -> (u64, usize) {
         let hash = self.hash.hash_one(key);
-        // The upper half chooses the shard.
+        // The upper half of the hash chooses the shard.
         (hash, ((hash >> 32) as usize * self.shards.len()) >> 32)
     }
 }
 
 impl Shard {
-    /// Room is set aside once for all: what is not used yet costs addresses, not memory, and growing would leave holes.
+    /// Reserves the full capacity at once: unused capacity costs address space, not memory, and growing would leave
+    /// holes.
     fn new(most: usize) -> Self {
         Shard { hashes: Vec::with_capacity(most), hosts: Vec::with_capacity(most), steered: HashMap::new() }
     }
@@ -228,7 +229,7 @@ impl Shard {
         self.hosts.truncate(kept);
     }
 
-    /// Forgets the `count` hosts that matter least. Many at once, because finding them means looking at all.
+    /// Drops the `count` hosts that matter least. Drops many at once, because finding them means looking at all.
     fn make_room(&mut self, count: usize, now_us: u64) -> usize {
         let before = self.hosts.len();
         let mut ranks: Vec<_> = (0..before).map(|at| (self.full(at).rank(now_us), self.hashes[at])).collect();
@@ -240,7 +241,7 @@ impl Shard {
     }
 
     fn sort(&mut self) {
-        // The records stay where they are until their places are known: they are six times as large.
+        // The records are moved only after their places are known: they are six times as large as a hash.
         let mut order: Vec<(u64, usize)> = self.hashes.iter().copied().zip(0..).collect();
         order.sort_unstable();
         let before = self.hosts.clone();
@@ -252,7 +253,7 @@ impl Shard {
 }
 
 impl HostRecord {
-    /// The smallest goes first.
+    /// The host with the smallest rank is dropped first.
     fn rank(&self, now_us: u64) -> (bool, u64) {
         let binds = self.is_steered(now_us) || self.held_until_us > now_us;
         (binds, self.updated_us.max(self.last_sent_us))
@@ -281,8 +282,8 @@ impl Steered {
     }
 }
 
-/// Looking through a shard of this size takes some 50 µs, which is the longest anyone waits for its lock; a new host
-/// moves half of it, which takes some 5 µs.
+/// Scanning a shard of this size takes some 50 µs, which is the longest that a thread waits for its lock. Inserting a
+/// new host moves half of it on average, which takes some 5 µs.
 const HOSTS_PER_SHARD: usize = 4096;
 const MOST_SHARDS: usize = 1024;
 

@@ -1,21 +1,21 @@
-//! How much is kept, and for how long.
+//! How much state is kept, and for how long.
 
 use std::time::Duration;
 
 use super::record::HostRecord;
 
-/// The bounds of a store, in memory and on disk alike.
+/// The bounds of a store, for memory and disk alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// Hosts. Each costs about 60 B of memory and 100 B of disk.
+    /// Number of hosts. Each costs about 60 B of memory and 100 B of disk.
     pub hosts: usize,
     /// Bytes of robots.txt, on disk only.
     pub robots_bytes: u64,
-    /// Stopped jobs: as many as can be known at all.
+    /// Stopped jobs: as many as curtsy can have at once.
     pub jobs: usize,
-    /// How long what a host taught us is believed.
+    /// How long a learned delay is used.
     pub remember: Duration,
-    /// How long a send may still matter: at least the longest delay that can be asked for.
+    /// How long the time of a send may still matter: at least the longest delay that can be configured or requested.
     pub spacing: Duration,
 }
 

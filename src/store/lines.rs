@@ -1,7 +1,7 @@
-//! The state as JSON lines, to look at, to move to another machine, to edit with `jq` or `grep`.
+//! The state as JSON lines: to read, to move to another machine, to edit with `jq` or `grep`.
 //!
-//! The first line says the version; each other line is one record. Reading is strict: a line that is not understood
-//! is named by its number. Neither side ever holds more than a few records.
+//! The first line states the version; each other line is one record. Reading is strict: an error names the number of
+//! the line that is not understood. Neither export nor import ever holds more than a few records in memory.
 
 use std::fmt;
 use std::io::{self, BufRead, Read, Write};
@@ -26,7 +26,7 @@ enum Line {
     Job { client: String, record: JobRecord },
 }
 
-/// Records that were exported.
+/// The number of exported records.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
     pub hosts: u64,
@@ -42,12 +42,12 @@ pub enum Entry {
     Job(String, JobRecord),
 }
 
-/// Why an export or import was not done.
+/// Why an export or import failed.
 #[derive(Debug)]
 pub enum LinesError {
-    /// The store lives in memory, or was closed.
+    /// The store is in memory, or was closed.
     NothingKept,
-    /// The disk took no more after this many lines.
+    /// The disk failed after this many lines.
     Unsaved {
         after: u64,
         unsaved: Unsaved,
@@ -60,7 +60,7 @@ pub enum LinesError {
     Disk(Cause),
 }
 
-/// A slice at a time, so that a slow reader keeps nothing on disk from being tidied.
+/// Writes the export in slices, so that a slow reader does not block tidying on disk.
 pub(super) fn export(database: &Database, mut to: impl Write) -> Result<Count, LinesError> {
     let mut count = Count::default();
     write(&mut to, &Line::CurtsyState { version: VERSION })?;
@@ -80,7 +80,7 @@ pub(super) fn export(database: &Database, mut to: impl Write) -> Result<Count, L
     Ok(count)
 }
 
-/// Some hosts after this one; returns the last of them.
+/// Exports some hosts after this one; returns the last of them.
 fn export_hosts(
     database: &Database,
     after: &str,
@@ -126,7 +126,7 @@ fn write(to: &mut impl Write, line: &Line) -> Result<(), LinesError> {
 pub(super) struct Lines<R> {
     from: R,
     text: Vec<u8>,
-    /// Of the line that was read last, from 1.
+    /// The number of the line that was read last, from 1.
     number: u64,
 }
 
@@ -139,12 +139,12 @@ impl<R: BufRead> Lines<R> {
         self.number
     }
 
-    /// As it was read.
+    /// Returns the line as it was read.
     pub(super) fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// None at the end. The first line has no record.
+    /// Returns None at the end. The first line has no record.
     pub(super) fn next(&mut self) -> Result<Option<Option<Entry>>, LinesError> {
         self.number += 1;
         let first = self.number == 1;
@@ -199,7 +199,7 @@ fn understand(text: &[u8], first: bool) -> Result<Option<Entry>, String> {
     }
 }
 
-/// In the one spelling that is ever asked for.
+/// Accepts only the canonical spelling, the only one that curtsy looks up.
 fn host(key: &str) -> Result<HostKey, String> {
     match HostKey::of_key(key) {
         Ok(host) if host.as_str() == key => Ok(host),
@@ -216,10 +216,10 @@ fn check_origin(origin: &str) -> Result<(), String> {
     }
 }
 
-/// The longest robots.txt that is read, in base64, several times over.
+/// Several times the longest robots.txt that curtsy reads, in base64.
 const LONGEST_LINE: u64 = 4 << 20;
 
-/// Bytes as text, in JSON.
+/// Bytes as base64 text, in JSON.
 pub(super) mod base64_text {
     use base64::Engine;
     use base64::prelude::BASE64_STANDARD;

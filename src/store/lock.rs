@@ -1,10 +1,10 @@
-//! One process per state directory, how the last one ended, and by which clock it told the time.
+//! Ensures one process per state directory, and records how the last process ended and which clock it used.
 //!
-//! The operating system keeps the lock, so it ends with its holder, however that ends; the file's presence means
-//! nothing. Its text is the holder's process id, for the process that is refused. A holder that has written everything
-//! it knew leaves "settled" instead, so that the next one can tell a clean end from a kill, a full disk or a loss of
-//! power. Behind either word stand the boot id of the machine and when it booted by the holder's clock. If the next
-//! holder disagrees about that moment, the wall clock was set in between, and the difference is by how much.
+//! The operating system keeps the lock, so the lock ends with its holder, however that ends; the file's presence means
+//! nothing. Its text is the holder's process id, which a refused process reports. A holder that has written everything
+//! leaves "settled" instead, so that the next holder can distinguish a clean end from a kill, a full disk or a loss of
+//! power. After either word follow the boot id of the machine and its boot time on the holder's clock. If the next
+//! holder disagrees about that time, the wall clock was set in between, and the difference says by how much.
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -20,20 +20,20 @@ use crate::clock;
 pub(super) struct Lock {
     file: File,
     before: Before,
-    /// The clock by which the times in the state file are told.
+    /// The clock to which the times in the state file refer.
     told_by: Option<Boot>,
 }
 
-/// The boot id, and when that was.
+/// The boot id, and the boot time.
 type Boot = (String, Duration);
 
 /// The holder before this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
     Nobody,
-    /// Everything it did is on disk, in times that still mean what they meant.
+    /// Everything the last holder did is on disk, and its times are still valid.
     Settled,
-    /// It was killed or could not write, or the clock was set since.
+    /// The last holder was killed or could not write, or the clock was set since.
     Unsettled,
 }
 
@@ -57,19 +57,19 @@ impl Lock {
             }
             Err(TryLockError::Error(error)) => return Err(unusable(&error)),
         }
-        // Every user who can open the file can lock it. Older versions made it readable by all. Only its owner can
-        // change that, so a failure means nothing.
+        // Every user that can open the file can lock it. Older versions made it readable by all. Only its owner can
+        // change that, so a failure is ignored.
         let _ = file.set_permissions(Permissions::from_mode(MODE));
         let text = read(&mut file);
         let boot = clock::boot();
         let before = if is_new { Before::Nobody } else { Before::tell(&text, boot.as_ref()) };
-        // Until the times in the file are moved to this process's clock, they stay told by the other one.
+        // Until the times in the file are moved to this process's clock, they refer to the other one.
         let mut lock = Lock { file, before, told_by: told_by(&text).or(boot) };
         lock.write_pid().map_err(|error| unusable(&error))?;
         Ok(lock)
     }
 
-    /// Where the lock file cannot be written: checks that no process holds it, and returns by how much the clock was
+    /// For a lock file that cannot be written: checks that no process holds it, and returns by how much the clock was
     /// set since its last holder.
     pub(super) fn look(directory: &Path) -> Result<Option<ClockStep>, StoreError> {
         let Ok(mut file) = File::open(directory.join(FILE)) else { return Ok(None) };
@@ -85,25 +85,25 @@ impl Lock {
         self.before
     }
 
-    /// By how much the clock was set since the times in the state file were told.
+    /// Returns by how much the clock was set since the times in the state file were written.
     pub(super) fn clock_step(&self) -> Option<ClockStep> {
         ClockStep::between(self.told_by.as_ref(), clock::boot().as_ref())
     }
 
-    /// From now on the times in the state file are told by the clock of this process.
+    /// Records that the times in the state file now refer to the clock of this process.
     pub(super) fn adopt_clock(&mut self) -> std::io::Result<()> {
         self.told_by = clock::boot();
         self.write_pid()
     }
 
-    /// Lets go, with nothing left to write.
+    /// Releases the lock and marks the state as settled: there is nothing left to write.
     pub(super) fn settle(mut self) -> std::io::Result<()> {
         self.told_by = clock::boot();
         let text = self.text(SETTLED);
         write(&mut self.file, &text)
     }
 
-    /// A full disk may refuse even this. The file is then emptied, so that it does not go on saying "settled".
+    /// A full disk may refuse even this write. The file is then emptied, so that it no longer says "settled".
     fn write_pid(&mut self) -> std::io::Result<()> {
         let text = self.text(&std::process::id().to_string());
         write(&mut self.file, &text).or_else(|_| self.file.set_len(0))
@@ -116,7 +116,8 @@ impl Lock {
 }
 
 impl Drop for Lock {
-    /// Closing would do, were it not for programs that are just being started: until they run, they share the file.
+    /// Unlocks explicitly. Closing is not enough while a child process is being started: until it runs, it shares the
+    /// file.
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
@@ -135,7 +136,8 @@ impl Before {
 pub(super) struct ClockStep(pub(super) i64);
 
 impl ClockStep {
-    /// None if it was not set, or if nobody knows: the machine was restarted in between, or the system does not say.
+    /// Returns None if the clock was not set, or if that is unknown: the machine was restarted in between, or the
+    /// system does not report its boot.
     fn between(then: Option<&Boot>, now: Option<&Boot>) -> Option<ClockStep> {
         let ((then_id, then), (now_id, now)) = then.zip(now)?;
         let micros = |at: &Duration| i64::try_from(at.as_micros()).ok();
@@ -143,7 +145,7 @@ impl ClockStep {
         (then_id == now_id && then.abs_diff(*now) > CLOCK_DRIFT).then_some(ClockStep(step))
     }
 
-    /// A time of the process before, by the clock of this one. 0 is "never" by any clock.
+    /// Converts a time of the previous process to the clock of this one. 0 means "never" on any clock.
     pub(super) fn moved(self, at_us: u64) -> u64 {
         if at_us == 0 { 0 } else { at_us.saturating_add_signed(self.0).max(1) }
     }
@@ -155,7 +157,7 @@ fn told_by(text: &str) -> Option<Boot> {
     Some((id.to_owned(), Duration::from_millis(ms)))
 }
 
-/// Empty if it cannot be read, which says that the last holder did not end well.
+/// Returns an empty text if the file cannot be read, which means that the last holder did not end well.
 fn read(file: &mut File) -> String {
     let mut text = String::new();
     file.read_to_string(&mut text).map_or_else(|_| String::new(), |_| text)
@@ -167,11 +169,11 @@ fn write(file: &mut File, text: &str) -> std::io::Result<()> {
     file.set_len(text.len() as u64)
 }
 
-/// In the state directory.
+/// File name in the state directory.
 const FILE: &str = "lock";
 const MODE: u32 = 0o600;
 const SETTLED: &str = "settled";
-/// Less is what a clock is corrected by all the time.
+/// Smaller differences are the usual corrections of a clock.
 const CLOCK_DRIFT: Duration = Duration::from_secs(1);
 
 fn holder(file: &mut File) -> Option<u32> {
@@ -244,7 +246,7 @@ mod tests {
 
     /// X43: a user who can open the file could lock it and keep curtsy from starting.
     #[test]
-    fn nobody_else_can_open_it() {
+    fn other_users_cannot_open_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(FILE);
         let mode = || path.metadata().unwrap().permissions().mode() & 0o777;
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_process_left_locks_nobody_out() {
+    fn a_dead_process_leaves_no_lock() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("lock"), "4294967295\nleft over from longer ago\n").unwrap();
         let mut lock = Lock::take(directory.path()).unwrap();

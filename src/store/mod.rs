@@ -1,13 +1,15 @@
-//! What survives a restart.
+//! The state that survives a restart.
 //!
-//! A file in the state directory (SQLite, docs/decisions/0004), and the hosts in it in memory. Three promises:
-//! - **Nobody waits for disk.** A host is asked for in memory, where all of them are; a change is put into the
+//! It consists of a file in the state directory (SQLite, docs/decisions/0004), and the hosts of that file in memory.
+//! Three promises:
+//! - **No request waits for disk.** Hosts are looked up in memory, where all of them are; a change is put into the
 //!   outbox. Only a robots.txt copy is read later, by a thread of its own, instead of being fetched from its origin.
-//! - **A kill costs less than 2 s of changes, a clean stop none.** One thread writes what has gathered, every second; a
-//!   new hold, a pause and what people set are written at once.
-//! - **A disk that fails makes nothing ruder.** Memory goes on; [`Store::health`] says so; writing is tried again.
+//! - **A kill costs less than 2 s of changes, a clean stop none.** One thread writes the collected changes every
+//!   second; a new hold, a pause and what people set are written at once.
+//! - **A disk that fails makes curtsy no less polite.** It goes on in memory, [`Store::health`] reports the failure,
+//!   and writing is tried again.
 //!
-//! Must not decide anything: what a record means is the caller's business.
+//! Decides nothing: the callers know what a record means.
 
 mod database;
 mod error;
@@ -51,12 +53,12 @@ use self::reader::{Copies, Reader};
 use self::writer::Writer;
 use crate::clock;
 
-/// Dropping it begins to close it, without waiting.
+/// The store. Dropping it begins to close it, without waiting.
 #[derive(Debug)]
 pub struct Store {
     keep: Keep,
     index: Arc<Index>,
-    /// None if nothing is kept.
+    /// None if nothing is kept on disk.
     disk: Option<Disk>,
 }
 
@@ -68,14 +70,15 @@ struct Disk {
 }
 
 impl Store {
-    /// Opens the state in `directory`, or begins one. Takes as long as reading it does.
+    /// Opens the state in `directory`, or creates it. Blocks while the file is read.
     pub fn open(directory: &Path, keep: Keep) -> Result<(Store, Opened), StoreError> {
         let (found, opened) = open::open(directory, &keep, clock::micros())?;
         Ok((Store::start(directory, keep, found, Outbox::default())?, opened))
     }
 
-    /// The same, but a directory that cannot be written is no error. What can be read counts; changes wait in memory,
-    /// and are written as soon as the directory can be written. [`Opened::trouble`] and [`Store::health`] say so.
+    /// Opens the state like [`Store::open`], but a directory that cannot be written is no error. What can be read is
+    /// used; changes wait in memory, and are written as soon as the directory can be written. [`Opened::trouble`] and
+    /// [`Store::health`] report it.
     pub fn open_anyway(directory: &Path, keep: Keep) -> Result<(Store, Opened), StoreError> {
         let (found, opened) = open::open_anyway(directory, &keep, clock::micros())?;
         let outbox = opened.trouble.as_ref().map_or_else(Outbox::default, |trouble| Outbox::unopened(trouble.into()));
@@ -96,12 +99,13 @@ impl Store {
         Ok(Store { keep, index, disk: Some(Disk { directory: directory.to_owned(), copies, outbox }) })
     }
 
-    /// A store that ends with the process. It remembers hosts, so that forgetting a lane forgets nothing else.
+    /// Creates a store that ends with the process. It remembers hosts, so that dropping a lane loses no state of its
+    /// host.
     pub fn memory(keep: Keep) -> Store {
         Store { keep, index: Arc::new(Index::new(keep.hosts)), disk: None }
     }
 
-    /// Looks in memory only.
+    /// Looks up a host, in memory only.
     pub fn host(&self, key: &str) -> Option<HostRecord> {
         self.index.get(key)
     }
@@ -118,7 +122,7 @@ impl Store {
         self.put(Haste::Usual, |batch| batch.put_host(key, None));
     }
 
-    /// Hosts that are remembered.
+    /// Returns the number of remembered hosts.
     pub fn hosts(&self) -> usize {
         self.index.len()
     }
@@ -128,7 +132,7 @@ impl Store {
         self.keep.matters(record, clock::micros())
     }
 
-    /// Every host on disk, in order. Takes as long as it takes: not for the request path.
+    /// Calls `each` for every host on disk, in order. Blocks for an unbounded time: not for the request path.
     pub fn each_host(&self, mut each: impl FnMut(&str, &HostRecord)) -> Result<(), LinesError> {
         let database = self.settled_file()?;
         let mut last = String::new();
@@ -142,7 +146,8 @@ impl Store {
         }
     }
 
-    /// The robots.txt copies of a host's origins, a few at most. Takes as long as it takes: not for the request path.
+    /// Returns the robots.txt copies of a host's origins, a few at most. Blocks for an unbounded time: not for the
+    /// request path.
     pub fn robots_of_host(&self, host: &str) -> Result<Vec<RobotsRecord>, LinesError> {
         let database = self.settled_file()?;
         let mut copies = Vec::new();
@@ -156,7 +161,8 @@ impl Store {
         Ok(copies)
     }
 
-    /// What is kept of an origin's robots.txt; none if nothing is, or if the disk takes longer than asking the origin.
+    /// Returns the stored copy of an origin's robots.txt; None if there is none, or if the disk takes longer than
+    /// fetching it from the origin would.
     pub async fn robots(&self, origin: &str) -> Option<RobotsRecord> {
         let disk = self.disk.as_ref()?;
         if let Some(pending) = disk.outbox.robots(origin) {
@@ -182,7 +188,7 @@ impl Store {
         self.put(Haste::Binding, |batch| batch.put_job(client, None));
     }
 
-    /// None if nothing is to be kept.
+    /// Returns None if nothing is kept on disk.
     pub fn health(&self) -> Option<Health> {
         self.outbox().map(Outbox::health)
     }
@@ -192,28 +198,29 @@ impl Store {
         self.outbox().map_or(Ok(()), |outbox| outbox.flush(patience))
     }
 
-    /// Writes what is left and lets go of the directory. Later changes stay in memory. If all of it is written, the
-    /// next who opens it knows that nothing is missing; a store that is only dropped says nothing of the kind.
+    /// Writes what is left and releases the directory. Later changes stay in memory. If everything is written, the next
+    /// process that opens the directory knows that nothing is missing; a store that is only dropped does not say so.
     pub fn close(&self, patience: Duration) -> Result<(), Unsaved> {
         let Some(outbox) = self.outbox() else { return Ok(()) };
         outbox.complete();
         self.end(patience)
     }
 
-    /// The same without saying that nothing is missing: for whoever was not there when the last requests were sent.
+    /// Closes the store without saying that nothing is missing: for a process that did not send the last requests
+    /// itself.
     pub fn end(&self, patience: Duration) -> Result<(), Unsaved> {
         let Some(outbox) = self.outbox() else { return Ok(()) };
         outbox.begin_close(patience);
         outbox.wait_for_end()
     }
 
-    /// Everything that is kept, as JSON lines. Takes as long as it takes: not for the request path.
+    /// Writes everything that is kept, as JSON lines. Blocks for an unbounded time: not for the request path.
     pub fn export(&self, to: impl Write) -> Result<Count, LinesError> {
         lines::export(&self.settled_file()?, to)
     }
 
-    /// Reads what [`Store::export`] wrote, and if all of it is understood, has it taken record by record by whoever
-    /// knows what they mean; `take` puts into this store what it takes. Not for the request path.
+    /// Reads what [`Store::export`] wrote. If every line is understood, passes the records one by one to `take`, which
+    /// knows what they mean and puts what it accepts into this store. Not for the request path.
     pub fn import(&self, from: impl BufRead, take: impl FnMut(Entry) -> Fate) -> Result<Imported, LinesError> {
         let directory = &self.disk.as_ref().ok_or(LinesError::NothingKept)?.directory;
         if let Some(Health { trouble: Some(cause), .. }) = self.health() {
@@ -223,7 +230,7 @@ impl Store {
             .tell(take, |after| self.flush(PATIENCE).map_err(|unsaved| LinesError::Unsaved { after, unsaved }))
     }
 
-    /// The file as it is once everything put so far is in it.
+    /// Returns the file after everything put so far is in it.
     fn settled_file(&self) -> Result<Database, LinesError> {
         let disk = self.disk.as_ref().ok_or(LinesError::NothingKept)?;
         let path = disk.directory.join(open::FILE);
@@ -255,9 +262,9 @@ impl Drop for Store {
 
 /// Hosts that are read at once.
 const SLICE: usize = 1_000;
-/// Of one host and scheme. More origins on one host are rare, and the largest delay is likely among the first.
+/// Ports of one host and scheme. More origins on one host are rare, and the largest delay is likely among the first.
 const MOST_PORTS: usize = 16;
-/// For a write that is waited for; a healthy disk takes milliseconds.
+/// Time limit for a write that a caller waits for; a healthy disk takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

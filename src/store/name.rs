@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::StateDir;
 
-/// The directory that `state_dir` means, or none if nothing is to be kept.
+/// Returns the directory that `state_dir` means, or none if nothing is to be kept.
 pub fn directory(state_dir: &StateDir) -> Option<PathBuf> {
     match state_dir {
         StateDir::Memory => None,
@@ -16,7 +16,7 @@ pub fn directory(state_dir: &StateDir) -> Option<PathBuf> {
     }
 }
 
-/// A service manager's choice, then the user's own place, then the system's (XDG base directories).
+/// Prefers a service manager's choice, then the user's own directory, then the system's (XDG base directories).
 fn auto_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
     let absolute = |name: &str| variable(name).filter(|path| path.is_absolute());
     absolute("STATE_DIRECTORY")
@@ -25,7 +25,7 @@ fn auto_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("/var/lib/curtsy"))
 }
 
-/// `curtsy-` and six hex digits, made once and kept: other proxies tell deployments apart by it.
+/// Returns `curtsy-` and six hex digits, created once and kept: other proxies distinguish deployments by this name.
 pub fn deployment_name(directory: &Path) -> io::Result<String> {
     let path = directory.join("name");
     match fs::read_to_string(&path) {

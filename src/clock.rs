@@ -1,7 +1,7 @@
 //! The only reader of clocks (clippy bans the rest).
 //!
 //! Monotonic time comes from tokio, so that it stands still in a test that pauses it and never jumps with the wall
-//! clock. Wall time is for people: log lines and dates in answers.
+//! clock. Wall time is only for people: log lines and dates in responses.
 
 #![expect(clippy::disallowed_methods, reason = "this is the one place that may")]
 
@@ -15,27 +15,27 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Microseconds since the Unix epoch, as far as pacing is concerned: the wall clock was read once, and the monotonic one
-/// has carried it forward since. Setting the wall clock changes no decision.
+/// Microseconds since the Unix epoch, for pacing. The wall clock is read once; after that the monotonic clock advances
+/// the value. So setting the wall clock changes no decision.
 pub fn micros() -> u64 {
     micros_at(now())
 }
 
-/// What [`micros`] showed at that moment.
+/// Returns the value that [`micros`] had at this moment.
 pub fn micros_at(moment: Instant) -> u64 {
     let (instant, micros) = *anchor();
     let since = moment.saturating_duration_since(instant);
-    // In 64 bits, which last for half a million years.
+    // 64 bits last for half a million years.
     micros + since.as_secs() * 1_000_000 + u64::from(since.subsec_micros())
 }
 
-/// When [`micros`] will show this.
+/// Returns the moment at which [`micros`] reaches this value.
 pub fn instant(at: u64) -> Instant {
     let (instant, micros) = *anchor();
     instant + Duration::from_micros(at.saturating_sub(micros)).min(FAR)
 }
 
-/// Later than anybody waits; a timer for the end of time would overflow.
+/// Longer than any request waits. A timer for the end of time would overflow.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 fn anchor() -> &'static (Instant, u64) {
@@ -46,9 +46,9 @@ fn anchor() -> &'static (Instant, u64) {
     })
 }
 
-/// Which start of the machine this is, and when that was by [`micros`]. Two processes to which it was at different times
-/// do not mean the same by a time: the clock on the wall was set, be it between them or while the first ran. None where
-/// the system does not say.
+/// Returns the boot id of the machine and its boot time on the clock of [`micros`]. If two processes disagree about the
+/// boot time, the wall clock was set, either between them or while the first ran, and their timestamps cannot be
+/// compared. None if the system does not report them.
 pub fn boot() -> Option<(String, Duration)> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
@@ -56,7 +56,7 @@ pub fn boot() -> Option<(String, Duration)> {
     Some((id.trim().to_owned(), Duration::from_micros(micros()).saturating_sub(up)))
 }
 
-/// What the clock on the wall shows.
+/// Returns the wall clock time.
 pub fn wall() -> SystemTime {
     SystemTime::now()
 }

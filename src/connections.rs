@@ -1,9 +1,10 @@
 //! Open client connections by address, so that one address cannot shut out the others.
 //!
-//! While there is room, an address may have as many as it likes. When all places are taken, an address that has fewer
-//! takes one from the address that has the most: first a connection without a request, the one that would end soonest;
-//! if there is none, the oldest ends with its present answer, and the newcomer is turned away until then. No request is
-//! cut off for another. An address that is alone may have all places.
+//! While there is room, an address may have as many connections as it likes. When the limit is reached, an address with
+//! fewer connections takes a place from the address that has the most. The connection that gives way is one without a
+//! request, the one that would time out soonest. If there is none, the oldest connection ends after its present
+//! response, and the new one is refused until then. No request is cut off for another. A single address may use the
+//! whole limit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,8 +17,8 @@ use tokio::time::Instant;
 use crate::clock;
 use crate::patience::Limit;
 
-/// How long the address with the most connections gets no more than half of the places after another was turned away.
-/// The other was told to come back after one second, and clients wait up to ten times that.
+/// How long the address with the most connections is limited to half of the places after another address was refused.
+/// The refused client was told to retry after one second, and clients wait up to ten times that.
 const CONTESTED: Duration = Duration::from_secs(10);
 
 /// Open connections of one kind of listener.
@@ -30,22 +31,22 @@ struct Ledger {
     total: usize,
     /// The limits of each address' connections, the oldest first.
     addresses: HashMap<IpAddr, BTreeMap<u64, Arc<Limit>>>,
-    /// Connections that were told to end for others, and are not gone yet. They are not among the others.
+    /// Connections that were told to end for others and are not closed yet. They are not in `addresses` and `total`.
     leaving: usize,
-    /// When an address was last turned away although another had more.
+    /// When an address was last refused although another had more connections.
     contested: Option<Instant>,
 }
 
-/// More are not told to end before some are gone, so that this bounds what there is besides. A worker notices within
-/// milliseconds, and accepts 128 at most before it looks.
+/// While this many are closing, no more are told to end; this bounds the connections beyond the limit. A worker notices
+/// within milliseconds, and accepts 128 at most before it looks.
 const MOST_LEAVING: usize = 256;
 
-/// Who gives way when all places are taken.
+/// Which address gives way when all places are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GivesWay {
     /// An address that has more than the newcomer's.
     Others,
-    /// Whoever has the most, the newcomer's own address included.
+    /// The address that has the most, the newcomer's own included.
     Anyone,
 }
 
@@ -80,7 +81,7 @@ impl Connections {
         Some(OpenConnection { connections: self.clone(), address, number })
     }
 
-    /// How many there are.
+    /// Returns the number of open connections.
     pub fn count(&self) -> usize {
         self.0.lock().total
     }
@@ -95,7 +96,7 @@ impl Ledger {
         }
         let own = self.addresses.get(&newcomer).map_or(0, BTreeMap::len);
         let (&biggest, limits) = self.addresses.iter().max_by_key(|(_, limits)| limits.len())?;
-        // One more than the other has would only turn the tables.
+        // Taking a place from an address with only one more would just swap the two.
         if gives_way == GivesWay::Others && own + 1 >= limits.len() {
             return None;
         }
@@ -124,7 +125,7 @@ impl Ledger {
         own > 0 && self.addresses.values().all(|limits| limits.len() <= own)
     }
 
-    /// Whether it was there.
+    /// Returns whether the connection was still counted.
     fn remove(&mut self, address: IpAddr, number: u64) -> bool {
         let Some(limits) = self.addresses.get_mut(&address) else { return false };
         let was_there = limits.remove(&number).is_some();
@@ -139,7 +140,7 @@ impl Ledger {
 }
 
 impl OpenConnection {
-    /// Another limit counts from now on: the connection has become a tunnel with requests inside.
+    /// Follows another limit from now on: the connection has become a tunnel with requests inside.
     pub fn follow(&self, limit: &Arc<Limit>) {
         let mut ledger = self.connections.0.lock();
         if let Some(known) = ledger.addresses.get_mut(&self.address).and_then(|limits| limits.get_mut(&self.number)) {
@@ -157,7 +158,8 @@ impl Drop for OpenConnection {
     }
 }
 
-/// What counts as one address: in IPv6 the 64 bits that a network is given, as everyone in it has the other 64.
+/// What counts as one address: for IPv6 the first 64 bits, which identify a network. Every host in that network can
+/// choose the other 64.
 pub fn neighbourhood(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX))),

@@ -1,8 +1,9 @@
-//! What happened lately, for whoever listens: a ring of the last events, and a bell that rings for each.
+//! Recent events for listeners: a ring of the last events, and a bell that rings for each.
 //!
-//! Bounded in memory and in rate: of more than [`MOST_A_SECOND`] of a sort the rest is counted, and the next that is told
-//! says how many. A listener that is too slow loses the oldest and hears how many it lost. While nobody listens, requests
-//! are not told at all, which costs them one look at a flag; what becomes of hosts is seldom enough to be told always.
+//! Memory and rate are bounded. Above [`MOST_A_SECOND`] per kind (requests, everything else), events are dropped; the
+//! next one carries the number dropped. A listener that is too slow loses the oldest events and learns how many it
+//! lost. While there is no listener, events about requests are not recorded at all, which costs a request one look at a
+//! flag. Events about hosts are rare enough to be recorded always.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,11 +17,12 @@ use tokio::time::Instant;
 
 use crate::clock;
 
-/// Of requests, and of everything else: some minutes of news, and under a megabyte with the longest URLs.
+/// Size of each of the two rings, requests and everything else: some minutes of events, and under a megabyte with the
+/// longest URLs.
 const KEPT: usize = 512;
-/// More than anybody reads.
+/// More than a person can read.
 const MOST_A_SECOND: u32 = 100;
-/// Whoever lost its connection may be back within this time.
+/// A listener that lost its connection may reconnect within this time.
 const LINGER: Duration = Duration::from_secs(60);
 
 /// The kind of events about single requests.
@@ -28,7 +30,7 @@ pub const REQUEST: &str = "request";
 
 #[derive(Debug)]
 pub struct Events {
-    /// Whether requests are told.
+    /// Whether events about requests are recorded.
     watched: AtomicBool,
     listeners: AtomicUsize,
     rings: Mutex<Rings>,
@@ -38,30 +40,31 @@ pub struct Events {
 
 #[derive(Debug)]
 pub struct Event {
-    /// One more than that of the event before it; larger than all of an earlier process.
+    /// One more than the id of the event before it; larger than all ids of an earlier process.
     pub id: u64,
-    /// An interface: add, never rename.
+    /// Part of the public interface: add kinds, never rename one.
     pub kind: &'static str,
     pub host: Option<Box<str>>,
-    /// All of it, as an object in one line.
+    /// The whole event, as a JSON object on one line.
     pub json: String,
 }
 
 #[derive(Debug)]
 struct Rings {
-    /// The number before the first.
+    /// The id before the first event.
     begin: u64,
     last: u64,
     requests: Ring,
     news: Ring,
-    /// When the last listener left.
+    /// When the last listener disconnected.
     left: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
 struct Ring {
     kept: VecDeque<Arc<Event>>,
-    /// The second that is counted, how many were told in it, and how many were not since the last that was.
+    /// The second that is counted, how many events were recorded in it, and how many were dropped since the last
+    /// recorded one.
     second: Option<Instant>,
     told: u32,
     skipped: u64,
@@ -81,7 +84,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Whether somebody wants to hear of requests.
+    /// Whether events about requests are wanted.
     pub fn is_watched(&self) -> bool {
         self.watched.load(Relaxed)
     }
@@ -90,7 +93,7 @@ impl Events {
         self.listeners.load(Relaxed)
     }
 
-    /// Tells of something; `fields` is asked only if there is room for it, and answers with an object.
+    /// Records an event. Calls `fields`, which returns a JSON object, only if the event is within the rate limit.
     pub fn tell(&self, kind: &'static str, host: Option<&str>, fields: impl FnOnce() -> Value) {
         let is_request = kind == REQUEST;
         let Some(skipped) = self.rings.lock().of(is_request).admit(clock::now()) else { return };
@@ -104,7 +107,7 @@ impl Events {
         self.newest.send_replace(id);
     }
 
-    /// Begins to listen after the event of this number, or with what comes next.
+    /// Starts to listen: after the event with this id, or from the next event on.
     pub fn listen(self: &Arc<Self>, after: Option<u64>) -> Listener {
         self.listeners.fetch_add(1, Relaxed);
         self.watched.store(true, Relaxed);
@@ -115,12 +118,12 @@ impl Events {
         Listener { events: self.clone(), bell, heard }
     }
 
-    /// The number to listen after in order to hear this many of the newest again.
+    /// Returns the id to listen after in order to receive this many of the newest events again.
     pub fn before_last(&self, count: u64) -> u64 {
         self.rings.lock().last.saturating_sub(count)
     }
 
-    /// Stops telling of requests a while after the last listener has left. To be called now and then.
+    /// Stops recording requests [`LINGER`] after the last listener disconnected. Must be called from time to time.
     pub fn rest(&self) {
         let left = self.rings.lock().left;
         let over = left.is_some_and(|left| clock::now().saturating_duration_since(left) >= LINGER);
@@ -144,7 +147,7 @@ fn written(kind: &'static str, host: Option<&str>, fields: Value, skipped: u64) 
     Value::Object(object).to_string()
 }
 
-/// One who listens; requests are told while there is one.
+/// A listener. Events about requests are recorded while there is one.
 #[derive(Debug)]
 pub struct Listener {
     events: Arc<Events>,
@@ -153,14 +156,14 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Waits until there is something to hear.
+    /// Waits until there is an event to read.
     pub async fn rung(&mut self) {
-        // Cannot fail: the bell is in what this listener holds on to.
+        // Cannot fail: this listener keeps the sender alive.
         let heard = self.heard;
         let _ = self.bell.wait_for(|newest| *newest > heard).await;
     }
 
-    /// What was told since the last time, and how many events are lost.
+    /// Returns the events since the last call, and how many were lost.
     pub fn hear(&mut self) -> (Vec<Arc<Event>>, u64) {
         let rings = self.events.rings.lock();
         let newer = |ring: &Ring| ring.kept.iter().filter(|event| event.id > self.heard).cloned().collect::<Vec<_>>();
@@ -189,7 +192,7 @@ impl Rings {
 }
 
 impl Ring {
-    /// How many were not told since the last, if this one may be.
+    /// Admits an event if the rate allows it, and returns how many were dropped since the last one.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.second.is_none_or(|second| now.saturating_duration_since(second) >= Duration::from_secs(1)) {
             (self.second, self.told) = (Some(now), 0);

@@ -1,12 +1,12 @@
-//! Where one HTTP/2 frame ends and the next begins, in bytes that pass in pieces of any size (RFC 9113, section 4.1),
-//! and whether the peer means anything by them.
+//! Finds where one HTTP/2 frame ends and the next begins, in bytes that pass in pieces of any size (RFC 9113, section
+//! 4.1), and notices a peer that sends frames without purpose.
 //!
-//! Reads what is in every frame's head and nothing else: what the frames mean is the business of the `h2` crate.
+//! Reads only the head of every frame and the first bytes of its content. The `h2` crate interprets the frames.
 
-/// Before its first frame a client says that it speaks HTTP/2 (RFC 9113, section 3.4).
+/// Length of the connection preface that a client sends before its first frame (RFC 9113, section 3.4).
 pub const PREFACE: usize = 24;
 const HEAD: usize = 9;
-/// As much of a frame's content as anybody here looks at.
+/// As many bytes of a frame's content as this code looks at.
 const OPENING: usize = 4;
 
 const CONTENT: u8 = 0x0;
@@ -17,7 +17,7 @@ const CONTINUATION: u8 = 0x9;
 const ACK: u8 = 0x1;
 const END_HEADERS: u8 = 0x4;
 
-/// A frame that has passed whole.
+/// A frame that has passed completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub stream: u32,
@@ -28,7 +28,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The last frame of a head, or of trailers.
+    /// Whether this is the last frame of a head, or of trailers.
     pub fn ends_head(&self) -> bool {
         matches!(self.kind, HEADERS | CONTINUATION) && self.flags & END_HEADERS != 0
     }
@@ -37,31 +37,31 @@ impl Frame {
         self.kind == CONTENT && self.length > 0
     }
 
-    /// The peer's own settings, and not its receipt for ours.
+    /// Whether this carries the peer's own settings, and not the acknowledgement of ours.
     pub fn tells_settings(&self) -> bool {
         self.kind == SETTINGS && self.flags & ACK == 0
     }
 
-    /// Of a GOAWAY: the last stream that may have been looked at (RFC 9113, section 6.8).
+    /// For a GOAWAY frame: the last stream that the peer may have processed (RFC 9113, section 6.8).
     pub fn last_stream(&self) -> Option<u32> {
         (self.kind == GOAWAY).then(|| number(self.opening))
     }
 }
 
-/// Counts the frames of a peer that neither bring content nor answer anything: PING, SETTINGS, requests taken back and
-/// the like. An honest peer sends a few a minute, and an attacker as many as it can, because each is work for us.
+/// Counts the frames of a peer that neither bring content nor answer anything: PING, SETTINGS, cancelled requests and
+/// the like. An honest peer sends a few a minute. An attacker sends as many as it can, because each costs us work.
 #[derive(Debug, Default)]
 pub struct Chatter(u32);
 
 impl Chatter {
-    /// In a row. Servers draw this line between 1 000 and 10 000.
+    /// In a row. Other servers set this limit between 1 000 and 10 000.
     const MOST: u32 = 1000;
 
     pub fn read(&mut self, frame: Frame) {
         self.0 = if frame.has_content() { 0 } else { self.0.saturating_add(1) };
     }
 
-    /// What we say to a peer gives it reason to talk.
+    /// Resets the count: a head or content that we send gives the peer a reason to answer.
     pub fn wrote(&mut self, frame: Frame) {
         if frame.ends_head() || frame.has_content() {
             self.0 = 0;
@@ -133,7 +133,7 @@ impl Follower {
     }
 }
 
-/// 31 bits, after one that means nothing.
+/// Reads 31 bits, after a reserved bit.
 fn number(bytes: [u8; 4]) -> u32 {
     u32::from_be_bytes(bytes) & (u32::MAX >> 1)
 }

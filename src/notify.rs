@@ -1,8 +1,9 @@
-//! Telling the supervisor that started curtsy how it stands: systemd's `Type=notify`, or whoever else sets
+//! Reports curtsy's state to the supervisor that started it: systemd with `Type=notify`, or any other that sets
 //! `NOTIFY_SOCKET` (see sd_notify(3)).
 //!
-//! Without the variable nothing is sent. What cannot be sent is not worth failing for: the supervisor has a time limit.
-//! There is no watchdog: a beat from here would say nothing of the workers, which `/healthz` looks at.
+//! Without the variable nothing is sent. A message that cannot be sent is not worth failing for: the supervisor has a
+//! time limit. There is no watchdog: a heartbeat from here would say nothing about the workers, which `/healthz`
+//! checks.
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,7 +11,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Who started curtsy and wants to be told.
+/// The supervisor, if it asked for notifications.
 #[derive(Debug)]
 pub struct Supervisor(Option<SocketAddr>);
 
@@ -19,17 +20,17 @@ impl Supervisor {
         Supervisor(std::env::var_os("NOTIFY_SOCKET").and_then(|name| address(&name)))
     }
 
-    /// Requests are taken; also the end of a reload.
+    /// Reports that requests are accepted; also the end of a reload.
     pub fn ready(&self) {
         self.tell("READY=1");
     }
 
-    /// `ready` follows, whatever comes of it.
+    /// Reports that a reload begins. `ready` follows, whether the reload succeeds or not.
     pub fn reloading(&self) {
         self.tell("RELOADING=1");
     }
 
-    /// Requests in flight may finish.
+    /// Reports that curtsy stops. Requests in flight may finish.
     pub fn stopping(&self) {
         self.tell("STOPPING=1");
     }
@@ -42,7 +43,7 @@ impl Supervisor {
     }
 }
 
-/// A path, or a name without a file behind it that starts with `@`. Other kinds (vsock) are for whole machines.
+/// Reads a path, or an abstract name (without a file) that starts with `@`. Other kinds (vsock) are for whole machines.
 fn address(name: &OsStr) -> Option<SocketAddr> {
     match name.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name).ok(),
@@ -53,7 +54,7 @@ fn address(name: &OsStr) -> Option<SocketAddr> {
 
 fn send(state: &str, address: &SocketAddr) -> io::Result<()> {
     let socket = UnixDatagram::unbound()?;
-    // Nobody is made to wait for a supervisor that does not read.
+    // Nothing waits for a supervisor that does not read.
     socket.set_nonblocking(true)?;
     socket.send_to_addr(state.as_bytes(), address).map(drop)
 }
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_where_nobody_asked() {
+    fn nothing_is_sent_without_a_socket() {
         for name in ["", "notify", "vsock:2:9"] {
             assert!(address(OsStr::new(name)).is_none(), "{name}");
         }

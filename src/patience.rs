@@ -1,11 +1,11 @@
 //! A stream that gives up on a peer that is silent for too long.
 //!
-//! hyper owns the stream while it reads and writes, so whoever knows what is being waited for (a request head, a
-//! response, the next byte of a tunnel) sets the time limit through a shared [`Limit`].
+//! hyper owns the stream while it reads and writes. The code that knows what is awaited (a request head, a response,
+//! the next byte of a tunnel) sets the time limit through a shared [`Limit`].
 //!
-//! Cheap on purpose: every request passes here four times. Moving a limit is one store; the timer is armed only when
-//! the stream has nothing to give, and is left alone when the limit moves later: it fires early, sees that, and goes
-//! back to sleep. An error of kind `TimedOut` is how the peer's silence shows.
+//! Cheap on purpose: every request passes here four times. Moving a limit is one store. The timer is armed only when a
+//! read would block, and is left alone when the limit moves to a later time: it fires early, sees that, and is set
+//! again. When the limit is reached, the stream returns an error of kind `TimedOut`.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -21,22 +21,22 @@ use tokio::time::{Instant, Sleep};
 
 use crate::clock;
 
-/// How long the peer may be silent, seen from several places. All times are milliseconds after `base`.
+/// How long the peer may be silent; shared by the stream and its users. All times are milliseconds after `base`.
 #[derive(Debug)]
 pub struct Limit {
     base: Instant,
     at: AtomicU64,
-    /// When the next byte comes, the limit becomes this long from then; once. 0 = leave it.
+    /// When the next byte arrives, the limit becomes this long from then, only once. 0 = leave the limit alone.
     on_first: AtomicU32,
-    /// When any byte comes, the limit becomes this long from then. 0 = leave it.
+    /// When any byte arrives, the limit becomes this long from then. 0 = leave the limit alone.
     on_each: AtomicU32,
-    /// Whether a byte has come since the last [`Limit::listen`].
+    /// Whether a byte has arrived since the last [`Limit::listen`].
     heard: AtomicBool,
     /// Whether no request is under way.
     resting: AtomicBool,
-    /// Whether it ends as soon as no request is under way.
+    /// Whether the connection ends as soon as no request is under way.
     dismissed: AtomicBool,
-    /// The task that waits for the peer, where it can be dismissed.
+    /// The waker of the task that waits for the peer, if the connection can be dismissed.
     waiting: Option<Mutex<Option<Waker>>>,
 }
 
@@ -56,12 +56,12 @@ impl Limit {
         }
     }
 
-    /// The same for a connection that can be [dismissed](Limit::dismiss).
+    /// Creates a limit for a connection that can be [dismissed](Limit::dismiss).
     pub fn watched() -> Self {
         Limit { waiting: Some(Mutex::default()), ..Limit::none() }
     }
 
-    /// Ends the connection: now if it rests, otherwise when its present request is over.
+    /// Ends the connection: now if no request is under way, otherwise when the present request is over.
     pub fn dismiss(&self) {
         self.dismissed.store(true, Relaxed);
         if self.resting.load(Relaxed) {
@@ -73,12 +73,12 @@ impl Limit {
         self.dismissed.load(Relaxed)
     }
 
-    /// When it would end by itself, if no request is under way.
+    /// Returns when the connection would time out, if no request is under way.
     pub fn rests_until(&self) -> Option<Instant> {
         self.resting.load(Relaxed).then(|| self.deadline()).flatten()
     }
 
-    /// Resolves when the connection is dismissed, for a task that does not read yet.
+    /// Resolves when the connection is dismissed. For a task that does not read yet.
     pub async fn dismissal(&self) {
         poll_fn(|cx| {
             self.waits(cx);
@@ -87,7 +87,7 @@ impl Limit {
         .await;
     }
 
-    /// The time is over.
+    /// Makes the limit expire now.
     fn end(&self) {
         self.at.store(0, Relaxed);
         if let Some(waker) = self.waiting.as_ref().and_then(|waiting| waiting.lock().take()) {
@@ -104,8 +104,8 @@ impl Limit {
         }
     }
 
-    /// No request is under way. A dismissal that comes at the same moment may be missed: then the connection rests for
-    /// as long as any other.
+    /// Marks that no request is under way. A dismissal at the same moment may be missed; then the connection stays open
+    /// until its usual time limit.
     fn rest(&self) {
         self.resting.store(true, Relaxed);
         if self.is_dismissed() {
@@ -113,7 +113,7 @@ impl Limit {
         }
     }
 
-    /// Begins to listen for the next byte.
+    /// Starts to watch for the next byte.
     pub fn listen(&self) {
         self.heard.store(false, Relaxed);
     }
@@ -122,7 +122,7 @@ impl Limit {
         self.heard.load(Relaxed)
     }
 
-    /// Waits as long as it takes.
+    /// Removes the limit: waits as long as it takes.
     pub fn clear(&self) {
         self.resting.store(false, Relaxed);
         self.at.store(NEVER, Relaxed);
@@ -130,15 +130,15 @@ impl Limit {
         self.on_each.store(0, Relaxed);
     }
 
-    /// All of what is awaited must be in by then.
+    /// Everything that is awaited must arrive within this time.
     pub fn within(&self, all: Duration) {
         self.on_first.store(0, Relaxed);
         self.on_each.store(0, Relaxed);
         self.set(all, clock::now());
     }
 
-    /// No request is under way. The next byte must come within `idle` of now, as the caller knows, and what it begins
-    /// within `rest` of it.
+    /// Marks that no request is under way. The next byte must arrive within `idle` of `now`, which the caller has read,
+    /// and the rest of what it begins within `rest` after it.
     pub fn begin_within(&self, idle: Duration, rest: Duration, now: Instant) {
         self.on_each.store(0, Relaxed);
         self.on_first.store(millis(rest), Relaxed);
@@ -146,13 +146,13 @@ impl Limit {
         self.rest();
     }
 
-    /// No request is under way, and one must be within `idle`.
+    /// Marks that no request is under way. One must begin within `idle`.
     pub fn rest_within(&self, idle: Duration) {
         self.within(idle);
         self.rest();
     }
 
-    /// No pause between bytes may be longer.
+    /// Limits every pause between bytes to `idle`.
     pub fn each_within(&self, idle: Duration) {
         self.resting.store(false, Relaxed);
         self.on_first.store(0, Relaxed);
@@ -187,7 +187,7 @@ impl Limit {
     }
 }
 
-/// The stream. Reads obey the limit; a write that the peer does not take fails after `write_stall` in any case.
+/// The stream. Reads obey the limit. A write that the peer does not accept fails after `write_stall` in any case.
 #[derive(Debug)]
 pub struct Patient<S> {
     stream: S,
@@ -199,8 +199,8 @@ pub struct Patient<S> {
 }
 
 impl<S> Patient<S> {
-    /// `look`: the shortest limit that may be set while hyper waits without one, and does not ask again. A limit set
-    /// then is noticed this much later at the worst.
+    /// `look`: the shortest limit that may be set while hyper waits without a limit and does not poll again. A limit
+    /// set in that state is noticed this much later at the worst.
     pub fn new(stream: S, limit: Arc<Limit>, write_stall: Duration, look: Duration) -> Self {
         Patient { stream, limit, write_stall, write_blocked_since: None, alarm: None, look }
     }
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_limit_set_while_nobody_asks_is_noticed() {
+    async fn a_limit_set_between_polls_is_noticed() {
         let (mut near, _far, limit) = pair();
         let reading = tokio::spawn(async move { near.read_u8().await.unwrap_err().kind() });
         sleep(10 * SEC).await;

@@ -1,4 +1,4 @@
-//! Stopping: a signal asks, everybody who does work hears it, and what is in flight may finish.
+//! Stopping: a signal requests it, every task that holds a [`Stop`] sees it, and requests in flight may finish.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -9,14 +9,14 @@ use std::task::Poll;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 
-/// Heard by everyone who holds a copy.
+/// Receives the stop. Every clone receives it.
 #[derive(Clone, Debug)]
 pub struct Stop {
     is_said: Arc<AtomicBool>,
     wake: watch::Receiver<()>,
 }
 
-/// Says stop. Dropping it says it too.
+/// Sends the stop. Dropping it does the same.
 #[derive(Debug)]
 pub struct Stopper {
     is_said: Arc<AtomicBool>,
@@ -46,12 +46,11 @@ impl Stop {
         self.is_said.load(Ordering::Acquire)
     }
 
-    /// Ready whenever it is looked at after somebody heard the stop: those who wait are woken one after the other, and
-    /// who is awake already does not wait for his turn to be woken.
+    /// Resolves on the next poll after `stop()`, even if this task has not been woken yet.
     pub async fn requested(&mut self) {
         let is_said = self.is_said.clone();
         let mut woken = pin!(self.wake.changed());
-        // The wake-up is said after the flag is set, so that none is missed.
+        // The flag is set before the wake-up is sent, so that no task misses it.
         poll_fn(|cx| match is_said.load(Ordering::Acquire) {
             true => Poll::Ready(()),
             false => woken.as_mut().poll(cx).map(drop),
@@ -70,7 +69,7 @@ struct Count {
     done: Notify,
 }
 
-/// Work in progress; dropping it ends it.
+/// Work in progress; dropping this ends it.
 #[derive(Debug)]
 pub struct Working(Arc<Count>);
 
@@ -80,7 +79,7 @@ impl Live {
         Working(self.0.clone())
     }
 
-    /// How much is in progress.
+    /// Returns how much work is in progress.
     pub fn count(&self) -> usize {
         self.0.working.load(Ordering::Acquire)
     }
@@ -104,7 +103,7 @@ impl Drop for Working {
     }
 }
 
-/// What the operator asks for by signal.
+/// What the operator requests by signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     Stop,
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_woken() {
+    async fn a_waiting_task_is_woken() {
         for drops in [false, true] {
             let (stopper, mut stop) = channel();
             let waiting = tokio::spawn(async move { stop.requested().await });
@@ -183,9 +182,9 @@ mod tests {
         }
     }
 
-    /// Between the flag and the wake-up: an answer that comes then must say that its connection ends.
+    /// Between the flag and the wake-up: a response sent in that moment must say that its connection closes.
     #[tokio::test]
-    async fn who_is_awake_hears_it_before_he_is_woken() {
+    async fn a_poll_sees_the_stop_before_the_wake_up() {
         let (stopper, mut stop) = channel();
         let mut waiting = pin!(stop.requested());
         assert!(poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx))).await.is_pending());

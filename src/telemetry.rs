@@ -1,7 +1,7 @@
 //! The log: one event, one line, on stderr; text for people, JSON for machines.
 //!
-//! Both show the same fields. Whatever an event carries, it stays inside its line: control characters and invisible
-//! marks are escaped, so that no peer can write lines, colours or directions of its own.
+//! Both show the same fields. Whatever an event carries, it stays on its own line: control characters and invisible
+//! marks are escaped, so that no peer can add lines, colours or text directions of its own.
 
 use std::fmt::{self, Write};
 use std::io::{IsTerminal, stderr};
@@ -26,7 +26,7 @@ use crate::config::{Log, LogFormat};
 #[derive(Clone, Debug)]
 pub struct LevelHandle(reload::Handle<EnvFilter, tracing_subscriber::Registry>);
 
-/// Starts the log of this process. A second call does nothing: tests share a process.
+/// Starts the log of this process. A second call does nothing, because tests share a process.
 pub fn start(log: &Log, colour: bool) -> LevelHandle {
     let (filter, handle) = reload::Layer::new(filter(&log.level));
     let format = if is_json(log.format) { Format::Json } else { Format::Text { colour } };
@@ -41,7 +41,7 @@ impl LevelHandle {
     }
 }
 
-/// JSON where nobody watches.
+/// `auto` means JSON unless stderr is a terminal.
 pub fn is_json(format: LogFormat) -> bool {
     match format {
         LogFormat::Auto => !stderr().is_terminal(),
@@ -50,9 +50,9 @@ pub fn is_json(format: LogFormat) -> bool {
     }
 }
 
-/// Reads a level that the configuration has checked. A bare level is for curtsy's own events: libraries write a line
-/// for a frame that a peer sends, and at `trace` what the frame says. They are shown only if the level names them, as in
-/// `info,h2=warn`.
+/// Parses a level that the configuration has checked. A bare level applies only to curtsy's own events: libraries log a
+/// line for each frame that a peer sends, and at `trace` its content. Their events are shown only if the level names
+/// them, as in `info,h2=warn`.
 fn filter(level: &str) -> EnvFilter {
     EnvFilter::try_new(directives(level)).unwrap_or_else(|_| EnvFilter::new("off,curtsy=info"))
 }
@@ -64,7 +64,7 @@ fn directives(level: &str) -> String {
     })
 }
 
-/// A line that would repeat: said now and then, with the number of times it was not.
+/// Limits a log line that would repeat: it is logged now and then, with the number of times it was left out.
 #[derive(Debug, Default)]
 pub struct Seldom(Mutex<(Option<Instant>, u64)>);
 
@@ -73,7 +73,7 @@ impl Seldom {
         Seldom(Mutex::new((None, 0)))
     }
 
-    /// How often this was not said since the last time, if it may be said now.
+    /// Returns how often the line was left out since the last time, if it may be logged now.
     pub fn may_speak(&self, every: Duration) -> Option<u64> {
         let now = clock::now();
         let (last, silent) = &mut *self.0.lock();
@@ -189,8 +189,8 @@ fn json_line(at: SystemTime, level: Level, fields: Fields) -> String {
     json_text(&Value::Object(line))
 }
 
-/// The value as JSON that stays one line in every reader: `\u202e` for what [`misleads`]. Such characters stand inside
-/// of strings only, where an escape means the same.
+/// Returns the value as JSON that stays on one line in every reader: characters for which [`misleads`] is true become
+/// `\u202e` and the like. They occur only inside strings, where an escape means the same.
 pub fn json_text(value: &Value) -> String {
     let text = value.to_string();
     if !text.contains(misleads) {
@@ -207,7 +207,7 @@ pub fn json_text(value: &Value) -> String {
     safe
 }
 
-/// Whether a character would end a line, colour it, turn its direction round or hide in it.
+/// Whether a character would end a line, colour it, reverse its direction or be invisible in it.
 pub fn misleads(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_writes_a_line_of_their_own() {
+    fn a_peer_cannot_forge_a_line() {
         let evil = "x\n14:00:00 ERROR forged\x1b[31m";
         let text = text_line(SystemTime::UNIX_EPOCH, Level::INFO, fields(evil, &[("host", evil)]), false);
         let json = json_line(SystemTime::UNIX_EPOCH, Level::INFO, fields(evil, &[("host", evil)]));

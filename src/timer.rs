@@ -1,12 +1,12 @@
-//! A timer that goes off on time.
+//! A timer that fires on time.
 //!
-//! tokio's goes off in whole milliseconds and is late by one on average: it rounds up to keep its alarms, and once more
-//! to wait for the first of them. At a delay of 50 ms that is 2 % of what a host allows, and no gap may be shorter to
-//! make up for it. So a thread can have a bell of its own, a timer of the system's that all its alarms share
-//! (docs/decisions/0010). On a thread without one, as in tests whose time stands still, tokio's timer does the work.
+//! tokio's timer fires in whole milliseconds and is late by one on average: it rounds up when it stores an alarm, and
+//! again when it waits for the first of them. At a delay of 50 ms that is 2 % of what a host allows, and no gap may be
+//! shorter to make up for it. So a thread can have a bell of its own, a timerfd that all its alarms share
+//! (docs/decisions/0010). A thread without a bell, as in tests with paused time, uses tokio's timer.
 //!
-//! Promises never to be early, and that a timer which is dropped wakes nobody; on another thread than its own it may still
-//! do so once. Must not know what it is for.
+//! Never fires early. A dropped timer wakes no task; if it is dropped on another thread than the one that set it, it
+//! may still wake its task once. Knows nothing about what it is used for.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -27,15 +27,15 @@ use tokio::time::{Instant, Sleep};
 
 use crate::clock;
 
-/// Alarms ring at whole multiples of this, many together: a ring takes two system calls, and thousands of hosts may be
-/// waited for. Half of it, by which they are late on average, is 0.2 % of a delay of 50 ms.
+/// Alarms fire at whole multiples of this, many together: one expiry takes two system calls, and there may be thousands
+/// of waiting hosts. They are late by half of it on average, which is 0.2 % of a delay of 50 ms.
 const GRAIN: Duration = Duration::from_micros(200);
 
 thread_local! {
     static BELL: RefCell<Option<Bell>> = const { RefCell::new(None) };
 }
 
-/// Gives this thread a bell. To be called once, in a runtime that stays on the thread.
+/// Gives this thread a bell. Must be called once, in a runtime that stays on the thread.
 #[expect(
     deprecated,
     reason = "what replaces it is unsafe, for the sake of descriptors that are not owned; this one is"
@@ -49,7 +49,8 @@ pub fn install_bell() -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the bell away when nobody rings it any more, be it by a panic: those who relied on it set tokio's timer then.
+/// Removes the bell when the task that rings it ends, also by a panic, and wakes its waiters: they set tokio's timer
+/// then.
 struct Ringer;
 
 impl Drop for Ringer {
@@ -62,35 +63,35 @@ impl Drop for Ringer {
 async fn keep_ringing(fd: Arc<AsyncFd<OwnedFd>>) {
     let _ringer = Ringer;
     while let Ok(mut rung) = fd.readable().await {
-        // How often it rang is not read: setting it anew silences it, too.
+        // The number of expirations is not read: setting the timer again clears it, too.
         rung.clear_ready();
         let now = clock::now();
-        // Woken one by one and without the bell, since whoever is woken may use it.
+        // Wakes one task at a time and does not borrow the bell meanwhile, since a woken task may use it.
         while let Some(waker) = with_bell(|bell| bell.take_due(now)).flatten() {
             waker.wake();
         }
     }
 }
 
-/// None on a thread that has no bell, or is about to end.
+/// Returns None on a thread that has no bell, or is about to end.
 fn with_bell<T>(work: impl FnOnce(&mut Bell) -> T) -> Option<T> {
     BELL.try_with(|bell| bell.borrow_mut().as_mut().map(work)).ok().flatten()
 }
 
-/// Wakes a task at a time. It can be set again and again.
+/// Wakes a task at a given time. It can be set again and again.
 #[derive(Debug, Default)]
 pub struct Timer {
-    /// On a thread with a bell.
+    /// Used on a thread with a bell.
     alarm: Option<Alarm>,
-    /// On any other.
+    /// Used on any other thread.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-/// When, and a number that no other alarm has, on whatever thread.
+/// The time, and a number that is unique among all alarms of all threads.
 type Alarm = (Instant, u64);
 
 impl Timer {
-    /// Ready if it is that late already. If not, the task is woken at `at`, and no longer at the time before.
+    /// Ready if `at` has passed. Otherwise the task is woken at `at`, and no longer at the time that was set before.
     pub fn poll_at(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
         if clock::now() >= at {
             return Poll::Ready(());
@@ -128,12 +129,13 @@ struct Bell {
     /// Grains are counted from here.
     base: Instant,
     alarms: BTreeMap<Alarm, Waker>,
-    /// When it will ring; none if it will not.
+    /// When the timerfd expires; None if it is not armed.
     set: Option<Instant>,
 }
 
 impl Bell {
-    /// Also gives the waker that is no longer needed. Dropping it may drop a task, and that a timer, so it is not done here.
+    /// Also returns the waker that is no longer needed. Dropping it may drop a task and with it a timer, so the caller
+    /// must do that, when the bell is not borrowed.
     fn set_alarm(&mut self, before: Option<Alarm>, at: Instant, waker: &Waker) -> (Alarm, Option<Waker>) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let at = self.whole_grains(at);
@@ -152,14 +154,14 @@ impl Bell {
         (alarm, replaced)
     }
 
-    /// Rounded up.
+    /// Rounds up to whole grains.
     fn whole_grains(&self, at: Instant) -> Instant {
         let since = at.saturating_duration_since(self.base);
         let beyond = since.as_nanos() % GRAIN.as_nanos();
         if beyond == 0 { at } else { at + (GRAIN - Duration::from_nanos(beyond as u64)) }
     }
 
-    /// Somebody whose time has come. If there is nobody, it is set for the next.
+    /// Removes and returns the waker of an alarm that is due. If none is due, sets the timerfd for the next.
     fn take_due(&mut self, now: Instant) -> Option<Waker> {
         match self.alarms.first_entry() {
             Some(first) if first.key().0 <= now => Some(first.remove()),
@@ -177,9 +179,9 @@ impl Bell {
 
     fn set(&mut self, at: Instant) {
         self.set = Some(at);
-        // Zero would switch it off.
+        // Zero would disarm the timerfd.
         let wait = at.saturating_duration_since(clock::now()).max(Duration::from_nanos(1));
-        let value = Timespec::try_from(wait).expect("nobody waits for centuries");
+        let value = Timespec::try_from(wait).expect("no alarm is centuries away");
         let once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let spec = Itimerspec { it_interval: once, it_value: value };
         timerfd_settime(&*self.fd, TimerfdTimerFlags::empty(), &spec).expect("a timer can be set to any time");
@@ -217,7 +219,7 @@ mod tests {
             self.0.load(Relaxed)
         }
 
-        /// However long the machine takes.
+        /// Waits for it however long the machine takes.
         async fn is_woken(&self, times: usize) {
             while self.times() < times {
                 wait_until(clock::now() + MILLI).await;
@@ -225,7 +227,7 @@ mod tests {
         }
     }
 
-    /// A waker, and how often it was woken.
+    /// Returns a waker, and a counter of how often it was woken.
     fn counted() -> (Waker, Arc<Woken>) {
         let woken = Arc::new(Woken::default());
         (Waker::from(woken.clone()), woken)
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bell_is_never_early_and_forgets_nobody() {
+    async fn a_bell_is_never_early_and_loses_no_alarm() {
         install_bell().unwrap();
         let begun = clock::now();
         // In no order, some at the same time, some of them in the past.
@@ -286,9 +288,9 @@ mod tests {
         assert_eq!((by_first.times(), by_second.times(), alarms()), (0, 1, 0));
     }
 
-    /// Whoever is woken may drop timers and set others: the bell is not in use then.
+    /// A woken task may drop timers and set others: the bell is not borrowed then.
     #[tokio::test]
-    async fn who_is_woken_may_use_the_bell() {
+    async fn a_woken_task_may_use_the_bell() {
         struct Drops(parking_lot::Mutex<Option<Timer>>);
         impl Wake for Drops {
             fn wake(self: Arc<Self>) {
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_relied_on_a_bell_that_is_gone_is_woken_and_has_another_timer() {
+    async fn an_alarm_of_a_removed_bell_is_woken_and_uses_another_timer() {
         install_bell().unwrap();
         let waiting = tokio::spawn(wait_until(clock::now() + MILLI * 200));
         tokio::task::yield_now().await;

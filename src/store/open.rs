@@ -1,7 +1,7 @@
-//! From a directory to an open file with everything in memory, or a sentence that says why not.
+//! Turns a directory into an open file with all hosts in memory, or into an error that says why that failed.
 //!
-//! A damaged file is never deleted and never repaired in place: it is set aside under a new name, with its log, and an
-//! empty one is begun. Nothing that is only full, read-only or in use is called damaged.
+//! A damaged file is never deleted and never repaired in place: it is renamed, together with its log, and an empty file
+//! is created. A file that is only full, read-only or in use is never treated as damaged.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -18,7 +18,7 @@ use super::record::{HostRecord, JobRecord};
 use super::scan;
 use super::schema::{STEPS, Version};
 
-/// In the state directory.
+/// File name in the state directory.
 pub const FILE: &str = "state.db";
 
 /// What was found when a store was opened.
@@ -27,21 +27,21 @@ pub struct Opened {
     /// Hosts that are remembered.
     pub hosts: usize,
     pub jobs: Vec<(String, JobRecord)>,
-    /// There was no file, or nothing in it.
+    /// There was no file, or it was empty.
     pub new: bool,
-    /// The format the file had before it was brought up to date.
+    /// The format that the file had before it was migrated.
     pub migrated_from: Option<u32>,
     pub set_aside: Option<SetAside>,
-    /// What the process before this one did last may be missing, or be told in times of another clock.
+    /// The last changes of the previous process may be missing, or their times may refer to another clock.
     pub unsettled: bool,
-    /// By how much the wall clock was set since the process before this one, in microseconds; 0 if it was not, or if
-    /// nobody knows. Times that were kept are moved by it.
+    /// By how much the wall clock was set since the previous process, in microseconds; 0 if it was not set, or if that
+    /// is unknown. Stored times are moved by this much.
     pub clock_step_us: i64,
     /// Why the directory cannot be written now. The store keeps trying.
     pub trouble: Option<StoreError>,
-    /// It could not be read either: nothing of before is known.
+    /// The file could not be read either: nothing from earlier runs is known.
     pub unread: bool,
-    /// The directory's mode, if other users may look into it.
+    /// The directory's mode, if other users may read it.
     pub exposed: Option<u32>,
 }
 
@@ -52,7 +52,7 @@ pub struct SetAside {
     pub why: String,
 }
 
-/// What a store begins with.
+/// The parts that a store starts with.
 #[derive(Debug)]
 pub(super) struct StoreParts {
     pub(super) index: Index,
@@ -70,7 +70,7 @@ pub(super) fn open(directory: &Path, keep: &Keep, now_us: u64) -> Result<(StoreP
     found(directory, lock, database, index).map(|found| (found, opened))
 }
 
-/// The same, but what can be neither written nor read is no error.
+/// Opens the state like [`open`], but a directory that can be neither written nor read is no error.
 pub(super) fn open_anyway(directory: &Path, keep: &Keep, now_us: u64) -> Result<(StoreParts, Opened), StoreError> {
     let mut lock = match make_directory(directory).and_then(|()| Lock::take(directory)) {
         Err(trouble @ StoreError::Unusable { .. }) => return unwritable(directory, None, trouble, keep, now_us),
@@ -91,7 +91,7 @@ fn found(directory: &Path, lock: Lock, database: Database, index: Index) -> Resu
     Ok(StoreParts { index, lock: Some(lock), database: Some(database), copies: Some(copies) })
 }
 
-/// What is there counts, if it can be read. The lock, if there is one, keeps others from writing meanwhile.
+/// Uses the existing file, if it can be read. The lock, if there is one, keeps other processes from writing meanwhile.
 fn unwritable(
     directory: &Path,
     lock: Option<Lock>,
@@ -118,7 +118,8 @@ fn unwritable(
     }
 }
 
-/// Opens what could not be opened at start, without reading it. Times in it are by the clock of this process.
+/// Opens a file that could not be opened at start, without reading it, and moves its times to the clock of this
+/// process.
 pub(super) fn open_late(directory: &Path, lock: &mut Lock, now_us: u64) -> Result<Database, StoreError> {
     let path = directory.join(FILE);
     let open = |lock: &Lock| {
@@ -143,14 +144,13 @@ pub(super) fn open_late(directory: &Path, lock: &mut Lock, now_us: u64) -> Resul
     Ok(opened)
 }
 
-/// Makes the directory if it is not there. Only its owner may look into it: which hosts are visited is nobody else's
-/// business.
+/// Creates the directory if it does not exist. Only its owner may read it, because it shows which hosts are visited.
 pub(super) fn make_directory(directory: &Path) -> Result<(), StoreError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
     made.map_err(|error| StoreError::unusable(directory, Cause::of_io(&error)))
 }
 
-/// The directory's mode, if other users may look into it. It is left as it is: perhaps its owner wants that.
+/// Returns the directory's mode, if other users may read it. The mode is left as it is: the owner may want it so.
 fn exposed(directory: &Path) -> Option<u32> {
     let mode = fs::metadata(directory).ok()?.permissions().mode() & 0o777;
     (mode & 0o077 != 0).then_some(mode)
@@ -179,14 +179,15 @@ fn open_locked(
     Ok((database, index, opened))
 }
 
-/// The times in the file are by this process's clock from now on. Where that cannot be noted, the lock file is empty.
+/// Records that the times in the file now refer to this process's clock. If that cannot be written, the lock file is
+/// empty.
 fn adopt_clock(lock: &mut Lock) {
     if let Err(error) = lock.adopt_clock() {
         tracing::debug!(event = "state.unsettled", %error, "the lock file cannot be written");
     }
 }
 
-/// What is there, without touching it. Nobody knows what was sent last.
+/// Reads the existing state without changing it. It does not say what was sent last.
 fn read_only(
     directory: &Path,
     keep: &Keep,
@@ -226,7 +227,7 @@ fn load(
     let (mut database, version) = open_file(path)?;
     move_times(&mut database, step).map_err(|error| unusable(&error))?;
     let (complaint, read) = std::thread::scope(|scope| {
-        // Beside the reading, on another core where there is one.
+        // Runs in parallel with the reading, on another core if there is one.
         let check = scope.spawn(|| Database::reader(path)?.check());
         let read = Database::reader(path).and_then(|other| read(&database, other, keep, None, now_us));
         (check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), read)
@@ -243,7 +244,7 @@ fn load(
     Ok((database, index, opened))
 }
 
-/// Opens the file, or makes it, and brings it up to date.
+/// Opens or creates the file, and migrates it.
 fn open_file(path: &Path) -> Result<(Database, Version), StoreError> {
     let first = first_bytes(path).map_err(|error| StoreError::unusable(path, Cause::of_io(&error)))?;
     let damaged = |why: &str| StoreError::unusable(path, Cause::Damaged(why.to_owned()));
@@ -258,7 +259,7 @@ fn open_file(path: &Path) -> Result<(Database, Version), StoreError> {
     }
 }
 
-/// The clock was set since the times in the file were told: moves all of them, so that they mean what they meant.
+/// If the clock was set since the times in the file were written, moves all of them, so that they stay valid.
 fn move_times(database: &mut Database, step: Option<ClockStep>) -> rusqlite::Result<()> {
     step.map_or(Ok(()), |step| database.move_times(step.0))
 }
@@ -293,8 +294,8 @@ fn read(
     Ok((index, jobs))
 }
 
-/// Makes the file if there is none, for its owner alone: which hosts are visited is nobody else's business. SQLite gives
-/// its other files the same rights.
+/// Creates the file if there is none, readable only by its owner, because it shows which hosts are visited. SQLite
+/// gives its other files the same permissions.
 fn first_bytes(path: &Path) -> io::Result<Vec<u8>> {
     let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(path)?;
     let mut bytes = Vec::new();
@@ -302,15 +303,15 @@ fn first_bytes(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Magic string, page size, write and read version (SQLite file format, 1.3). SQLite itself would take a short file for
-/// a new one, throw the log of a strange one away, and call one with an unknown write version read-only.
+/// Checks the magic string, and the write and read version (SQLite file format, 1.3). SQLite itself would treat a short
+/// file as a new one, delete the log of a foreign one, and report one with an unknown write version as read-only.
 fn begins_well(first: &[u8]) -> bool {
     first.len() == 20
         && first.starts_with(b"SQLite format 3\0")
         && first[18..].iter().all(|version| matches!(version, 1 | 2))
 }
 
-/// The log goes along: it belongs to the damaged file, and SQLite would apply it to the new one.
+/// Renames the log as well: it belongs to the damaged file, and SQLite would apply it to the new one.
 fn move_aside(path: &Path, now_us: u64) -> io::Result<PathBuf> {
     let mut number = now_us / 1_000_000;
     let aside = loop {

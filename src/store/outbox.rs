@@ -1,8 +1,8 @@
-//! Where changes wait for the disk, and how the two sides meet.
+//! The queue of changes between the request path and the writer thread.
 //!
-//! The request path puts a change in and goes on: it holds the lock for one look-up in a map, and never while anything
-//! is written. The writer takes all of it at once. Whoever wants to know that a change is on disk waits here, with a
-//! deadline.
+//! The request path adds a change and goes on: it holds the lock for one look-up in a map, and never while anything is
+//! written. The writer takes all changes at once. A caller that needs to know that a change is on disk waits here, with
+//! a deadline.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,32 +18,32 @@ use crate::clock;
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     state: Mutex<State>,
-    /// For the writer: there is something new.
+    /// Wakes the writer: there is something new.
     changed: Condvar,
-    /// For those who wait: something was written, or the writer has ended.
+    /// Wakes callers that wait: changes were written, or the writer has ended.
     settled: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     batch: Batch,
-    /// Changes the writer has taken and not settled.
+    /// Number of changes that the writer has taken and not finished.
     taken: usize,
-    /// When the oldest change in the batch came.
+    /// When the oldest change in the batch was added.
     first: Option<Instant>,
-    /// Something in the batch binds: it is written without gathering.
+    /// A change in the batch is binding: the batch is written without waiting for more.
     binds: bool,
     /// When the writer last took a batch.
     last_taken: Option<Instant>,
-    /// Somebody waits for everything that came before this number was given.
+    /// Number of the last flush. A caller waits for every change that was added before its flush got this number.
     wanted: u64,
     written: u64,
     failed: Option<Failed>,
-    /// The file could not be opened at start, nor since.
+    /// The file could not be opened, at start or since.
     unopened: bool,
-    /// No more changes are taken, and after this the writer gives up.
+    /// No more changes are accepted, and at this time the writer gives up.
     closing: Option<Instant>,
-    /// Nothing more will come, so that what is written is complete.
+    /// No more changes will follow, so the written state is complete.
     complete: bool,
     ended: bool,
     failures: u64,
@@ -61,13 +61,13 @@ struct Failed {
 /// How soon a change is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Haste {
-    /// It gathers with others for [`PAUSE`].
+    /// The change is collected with others for [`PAUSE`].
     Usual,
     /// A hold, a pause or a setting, which a kill must not undo: written at once, or [`BETWEEN`] after the last write.
     Binding,
 }
 
-/// What the writer is to do next.
+/// What the writer does next.
 #[derive(Debug)]
 pub(super) enum Work {
     Write { batch: Batch, number: u64 },
@@ -75,14 +75,14 @@ pub(super) enum Work {
     End,
 }
 
-/// How a store fares. What is pending or lost concerns the disk alone: memory still knows it.
+/// The health of a store. Pending and lost changes are missing only on disk: memory still has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// Why the last write failed; none if it did not.
+    /// Why the last write failed; None if it succeeded.
     pub trouble: Option<Cause>,
     /// Changes not on disk yet.
     pub pending: usize,
-    /// Changes given up for want of room while the disk did not take them.
+    /// Changes dropped because there was no room while the disk failed.
     pub lost: u64,
     /// Writes that failed.
     pub failures: u64,
@@ -98,7 +98,7 @@ pub struct Unsaved {
 }
 
 impl Outbox {
-    /// For a directory that cannot be written from the start, because of `cause`.
+    /// Creates the outbox for a directory that cannot be written from the start, because of `cause`.
     pub(super) fn unopened(cause: Cause) -> Self {
         let failed = Some(Failed { at: clock::now(), in_a_row: 1, cause });
         let state = State { failed, failures: 1, unopened: true, ..State::default() };
@@ -110,7 +110,7 @@ impl Outbox {
         !self.state.lock().unopened
     }
 
-    /// `change` says whether it found room.
+    /// Adds a change. `change` returns whether there was room for it.
     pub(super) fn put(&self, haste: Haste, change: impl FnOnce(&mut Batch) -> bool) {
         let mut state = self.state.lock();
         if state.closing.is_some() {
@@ -129,7 +129,7 @@ impl Outbox {
         }
     }
 
-    /// The last word on an origin, if it is not on disk yet.
+    /// Returns the latest change for an origin, if it is not on disk yet.
     pub(super) fn robots(&self, origin: &str) -> Option<Option<RobotsRecord>> {
         self.state.lock().batch.robots.get(origin).cloned()
     }
@@ -149,14 +149,14 @@ impl Outbox {
         if state.written >= number { Ok(()) } else { Err(state.unsaved()) }
     }
 
-    /// No more changes; the writer writes what there is and ends, at the latest after `patience`.
+    /// Accepts no more changes. The writer writes what there is and ends, at the latest after `patience`.
     pub(super) fn begin_close(&self, patience: Duration) {
         let mut state = self.state.lock();
         state.closing.get_or_insert(clock::now() + patience);
         self.changed.notify_one();
     }
 
-    /// Whoever closes it has told everything there was to tell.
+    /// Marks that the caller has added every change there is.
     pub(super) fn complete(&self) {
         self.state.lock().complete = true;
     }
@@ -212,7 +212,7 @@ impl Outbox {
         }
     }
 
-    /// For the writer. True if the write before this one had failed.
+    /// For the writer: records a successful write. Returns true if the write before it had failed.
     pub(super) fn succeeded(&self, number: u64) -> bool {
         let mut state = self.state.lock();
         state.written = number;
@@ -223,7 +223,7 @@ impl Outbox {
         state.failed.take().is_some()
     }
 
-    /// For the writer: takes back what was not written. True if the write before this one had not failed.
+    /// For the writer: puts back what was not written. Returns true if the write before this one had not failed.
     pub(super) fn failed(&self, batch: Batch, cause: Cause) -> bool {
         let mut state = self.state.lock();
         let lost = state.batch.put_back(batch);
@@ -236,7 +236,7 @@ impl Outbox {
         in_a_row == 1
     }
 
-    /// For the writer: nothing will be written any more.
+    /// For the writer: records that nothing more will be written.
     pub(super) fn ended(&self) {
         self.state.lock().ended = true;
         self.settled.notify_all();
@@ -244,7 +244,7 @@ impl Outbox {
 }
 
 impl State {
-    /// When to write; none if there is nothing to write.
+    /// Returns when to write; None if there is nothing to write.
     fn due(&self, now: Instant) -> Option<Instant> {
         let awaited = self.wanted > self.written;
         let to_open = self.unopened && self.closing.is_none();
@@ -293,16 +293,17 @@ fn backoff(failures_in_a_row: u32) -> Duration {
     Duration::from_secs(1 << failures_in_a_row.saturating_sub(1).min(6)).min(LONGEST_BACKOFF)
 }
 
-/// How long changes gather before they are written. With the write itself it must stay under the 2 s of learning that a
-/// kill may cost.
+/// How long changes are collected before they are written. Together with the write itself this must stay under the 2 s
+/// of learning that a kill may cost.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
-/// Between two writes of what binds. Origins may tell many holds at once: 20 writes a second cost some 0.2 % of a core.
+/// Time between two writes of binding changes. Origins may request many holds at once: 20 writes a second cost some 0.2
+/// % of a core.
 const BETWEEN: Duration = Duration::from_millis(50);
-/// Space that was freed is noticed within a minute.
+/// So freed space is noticed within a minute.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
-/// When somebody waits for it.
+/// Time to the next try if a caller waits for the write.
 const URGENT_RETRY: Duration = Duration::from_millis(100);
-/// From the last write to the end of the writer: the log is moved into the file.
+/// Time from the last write to the end of the writer, in which it moves the log into the file.
 const END: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -333,7 +334,7 @@ mod tests {
         assert_eq!(due_in(&outbox), Some(Duration::from_millis(100)));
     }
 
-    /// Promise 7: a kill soon after an answer must not forget its Retry-After.
+    /// Promise 7: a kill soon after a response must not forget its Retry-After.
     #[tokio::test(start_paused = true)]
     async fn what_binds_is_written_at_once_and_then_twenty_times_a_second() {
         let outbox = Outbox::default();
@@ -362,14 +363,14 @@ mod tests {
         assert_eq!(outbox.health().trouble, Some(Cause::Full));
         assert_eq!((outbox.health().pending, outbox.health().failures), (1, 8));
         outbox.state.lock().wanted += 1;
-        assert_eq!(due_in(&outbox), Some(URGENT_RETRY), "somebody waits for it");
+        assert_eq!(due_in(&outbox), Some(URGENT_RETRY), "a caller waits for it");
         take(&outbox);
         assert!(outbox.succeeded(1));
         assert_eq!((outbox.health().trouble, outbox.health().pending), (None, 0));
         assert_eq!(due_in(&outbox), None);
     }
 
-    /// It is tried without a change to write, so that `/status` tells when space is there again.
+    /// Opening is tried without a change to write, so that `/status` reports when there is space again.
     #[tokio::test(start_paused = true)]
     async fn a_file_that_could_not_be_opened_is_tried_again() {
         let outbox = Outbox::unopened(Cause::Full);

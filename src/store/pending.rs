@@ -1,21 +1,21 @@
-//! What is not on disk yet: the last word on each key, within a bound.
+//! Changes that are not on disk yet: the latest for each key, up to a bound.
 
 use std::collections::HashMap;
 
 use super::record::{HostRecord, JobRecord, RobotsRecord};
 
-/// Changes by key; `None` = forget it.
+/// Changes by key; `None` = delete the record.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) hosts: HashMap<Box<str>, Option<HostRecord>>,
     pub(super) robots: HashMap<Box<str>, Option<RobotsRecord>>,
     pub(super) jobs: HashMap<Box<str>, Option<JobRecord>>,
-    /// Of the robots.txt copies.
+    /// Total bytes of the robots.txt copies.
     bytes: usize,
 }
 
 impl Batch {
-    /// False if there was no room for it.
+    /// Returns false if there was no room.
     pub(super) fn put_host(&mut self, key: &str, record: Option<HostRecord>) -> bool {
         put(&mut self.hosts, key, record, MOST_HOSTS)
     }
@@ -34,7 +34,7 @@ impl Batch {
         fits
     }
 
-    /// Takes back what could not be written; newer changes win. How many found no room.
+    /// Takes back what could not be written; newer changes win. Returns how many found no room.
     pub(super) fn put_back(&mut self, older: Batch) -> usize {
         let mut lost = 0;
         for (key, record) in older.hosts {
@@ -74,8 +74,8 @@ fn size(record: Option<&RobotsRecord>) -> usize {
     record.map_or(0, RobotsRecord::size)
 }
 
-// While the disk works, a second's changes wait here, some hundreds at the paces curtsy keeps. While it does not, these
-// are about 10 + 16 + 1 MB.
+// While the disk works, one second's changes wait here, some hundreds at curtsy's usual pace. While it does not, the
+// limits amount to about 10 + 16 + 1 MB.
 const MOST_HOSTS: usize = 65_536;
 const MOST_ROBOTS: usize = 4_096;
 const MOST_ROBOTS_BYTES: usize = 16 << 20;

@@ -1,7 +1,7 @@
 //! The one thread that reads robots.txt copies.
 //!
-//! A copy that is not in memory is asked for here instead of from its origin. Disks can hang, so nobody waits long, and
-//! an answer that does not come is "not known": the origin is asked after all.
+//! A copy that is not in memory is read here instead of being fetched from its origin. Disks can hang, so no request
+//! waits long. If there is no answer in time, the copy counts as "not known" and is fetched from the origin after all.
 
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 use super::database::Database;
 use super::record::RobotsRecord;
 
-/// Where copies are read. None while the file cannot be read; replaced when it is opened late.
+/// The reader of copies. None while the file cannot be read; set when the file is opened late.
 pub(super) type Copies = Arc<ArcSwapOption<Reader>>;
 
-/// Ends when dropped.
+/// The thread ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Reader {
     questions: SyncSender<Question>,
@@ -52,7 +52,7 @@ impl Reader {
     }
 }
 
-/// Visits that may wait at once, which bounds this too.
+/// Questions that may wait at once. The number of waiting visits has the same bound.
 const MOST_QUESTIONS: usize = 20_000;
-/// A look-up takes some 20 µs, on a slow disk milliseconds; asking the origin takes longer than this at worst.
+/// A look-up takes some 20 µs, on a slow disk milliseconds. At worst, fetching from the origin takes longer than this.
 const PATIENCE: Duration = Duration::from_millis(250);

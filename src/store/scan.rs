@@ -1,15 +1,15 @@
-//! Reading every host, from both ends at once, until the two readers meet.
+//! Reads every host with two threads, from both ends at once, until they meet.
 //!
-//! Where to divide the hosts in two nobody knows beforehand, and of two cores one may be busy with something else; so
-//! each reader takes the next slice on its side for as long as there is anything between them, and of the slice in which
-//! they meet each keeps what the other has not.
+//! The middle of the table is not known beforehand, and one of two cores may be busy. So each thread reads the next
+//! slice on its side while there is anything between them; a slow core simply reads less. From the slice in which they
+//! meet, each thread keeps only the hosts that the other has not read.
 
 use parking_lot::Mutex;
 
 use super::database::{Database, From};
 use super::record::HostRecord;
 
-/// Has `take` told of every host once, but for what people set.
+/// Calls `take` once for every host, without what operators set.
 pub(super) fn each_host(
     database: &Database,
     other: Database,
@@ -44,7 +44,7 @@ fn read(
     }
 }
 
-/// What neither reader has seen.
+/// The range that neither reader has seen.
 #[derive(Debug, Default)]
 struct Between {
     after: Option<String>,
@@ -52,8 +52,8 @@ struct Between {
 }
 
 impl Between {
-    /// A reader has come this far. How many of the slice's hosts the other has not seen; fewer than all if that was the
-    /// last slice.
+    /// Records how far a reader has come. Returns how many of the slice's hosts the other reader has not seen; fewer
+    /// than all if this was the last slice.
     fn narrow(&mut self, from: From, slice: &Slice, reached: Option<String>) -> usize {
         let (own, other) = match from {
             From::Start => (&mut self.after, &self.before),
@@ -69,7 +69,7 @@ impl Between {
     }
 }
 
-/// Hosts side by side: a name of its own for each would cost more than reading it.
+/// Hosts in one buffer: a string for each name would cost more than reading it.
 #[derive(Debug, Default)]
 struct Slice {
     keys: String,
@@ -105,7 +105,7 @@ impl Slice {
     }
 }
 
-/// What fits into a core's cache.
+/// As many hosts as fit into a core's cache.
 const SLICE: usize = 2_048;
 
 #[cfg(test)]
@@ -116,7 +116,7 @@ mod tests {
     use crate::store::pending::Batch;
 
     #[test]
-    fn every_host_is_read_whoever_is_faster() {
+    fn every_host_is_read_whichever_side_is_faster() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state.db");
         let (mut database, _) = Database::open(&path).unwrap();

@@ -1,12 +1,12 @@
-//! The tables, and how a file of an older version becomes one of this version.
+//! The tables, and the migration of a file of an older version.
 //!
-//! Version n is what the first n steps lead to, so a new file is an old one that starts at nothing, and every start
-//! tries the whole chain. To change the tables, add a step; never change one that was released. All steps of a start
-//! are one transaction: a migration that fails leaves the file as it was.
+//! Version n is the result of the first n steps. So a new file is an old one that starts at nothing, and every first
+//! start runs the whole chain. To change the tables, add a step; never change a step that was released. All steps of a
+//! start are one transaction: a migration that fails leaves the file as it was.
 
 use rusqlite::Connection;
 
-/// "crty", so that `file` and we can tell this file from other SQLite files.
+/// "crty", so that `file` and curtsy can distinguish this file from other SQLite files.
 pub(super) const APPLICATION_ID: i32 = 0x6372_7479;
 
 pub(super) const STEPS: &[&str] = &[FIRST, ENDS];
@@ -48,23 +48,23 @@ const FIRST: &str = "CREATE TABLE host (
          until_us INTEGER NOT NULL
      ) STRICT, WITHOUT ROWID;";
 
-/// A pause may have an end, and a stopped job a number of failures.
+/// Adds an end to pauses, and a number of failures to stopped jobs.
 const ENDS: &str = "ALTER TABLE host ADD COLUMN paused_until_us INTEGER NOT NULL DEFAULT 0;
      DROP INDEX host_steered;
      CREATE INDEX host_steered ON host (paused) WHERE paused <> 0 OR paused_until_us <> 0
          OR coalesce(delay_override_ms, burst_override, concurrency_override) IS NOT NULL;
      ALTER TABLE job ADD COLUMN failures INTEGER NOT NULL DEFAULT 0;";
 
-/// What a file was before it was brought up to date.
+/// The state of a file before it was migrated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
-    /// There was nothing in it.
+    /// The file was empty.
     New,
     Current,
     Older(u32),
-    /// Left alone.
+    /// Written by a newer curtsy. Left alone.
     Newer(u32),
-    /// Some other program's. Left alone.
+    /// A file of another program. Left alone.
     Foreign,
 }
 

@@ -1,4 +1,4 @@
-//! The store as a whole: what is put is there after a restart, within its bounds.
+//! The store as a whole: what is put into it is still there after a restart, within its bounds.
 
 mod child;
 mod damage;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// Longer than anything takes, so that running into it is a failure.
+/// Longer than any operation takes, so that reaching it is a failure.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn open(directory: &Path) -> (Store, Opened) {
@@ -22,7 +22,7 @@ fn close(store: &Store) {
     store.close(PATIENCE).unwrap();
 }
 
-/// A host that taught us this many milliseconds just now.
+/// A host whose delay of this many milliseconds was learned just now.
 fn learned(ms: u32) -> HostRecord {
     HostRecord { learned_ms: ms, updated_us: clock::micros(), ..HostRecord::default() }
 }
@@ -128,7 +128,7 @@ async fn a_change_is_seen_before_it_is_written() {
 }
 
 #[test]
-fn changes_are_written_without_anybody_waiting() {
+fn changes_are_written_without_a_waiting_caller() {
     let directory = tempfile::tempdir().unwrap();
     let (store, _) = open(directory.path());
     store.put_host("a.example", learned(7));
@@ -192,7 +192,7 @@ fn only_its_owner_may_read_the_file() {
     }
 }
 
-/// X43: a directory that curtsy makes is its own; one that the operator made wider stays so, and is told of.
+/// X43: a directory that curtsy creates is private; one that the operator made wider stays so, and is reported.
 #[test]
 fn only_its_owner_may_look_into_a_directory_that_curtsy_made() {
     use std::fs::{self, Permissions};
@@ -207,7 +207,7 @@ fn only_its_owner_may_look_into_a_directory_that_curtsy_made() {
     assert_eq!((open(&path).1.exposed, mode(&path)), (Some(0o755), 0o755));
 }
 
-/// Times in the file are moved with the clock: none that matters vanishes, and none becomes longer.
+/// Times in the file are moved with the clock: none that matters is lost, and none becomes longer.
 #[tokio::test]
 async fn a_clock_that_was_set_moves_every_time() {
     const DAY_US: i64 = 86_400_000_000;
@@ -222,7 +222,7 @@ async fn a_clock_that_was_set_moves_every_time() {
         store.put_robots("https://a.example", copy.clone());
         store.put_job("spider", job.clone());
         close(&store);
-        // As if the process before had told the time by a clock that was set by `step` since.
+        // As if the previous process had used a clock that was set by `step` since.
         let lock = directory.path().join("lock");
         let text = std::fs::read_to_string(&lock).unwrap();
         let [word, id, ms] = text.split_whitespace().collect::<Vec<_>>()[..] else { panic!("{text}") };

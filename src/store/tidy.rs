@@ -1,7 +1,7 @@
 //! Keeps the file within its bounds, a slice at a time.
 //!
-//! Hosts on disk follow the index: what is not in memory (too old, or no room) goes from the file. So there is one rule
-//! about what is worth keeping, and nothing lies on disk that nobody would ever ask for.
+//! Hosts on disk follow the index: a host that is not in memory (too old, or no room) is deleted from the file. So
+//! there is one rule about what is worth keeping, and nothing stays on disk that would never be looked up.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use super::database::Database;
 use super::index::Index;
 use super::keep::Keep;
 
-/// Where a round through everything has got to. What is cheap to see is looked at in every slice, what takes reading
-/// all rows only once a round.
+/// The progress of a round through all records. Cheap checks run in every slice; those that read all rows run only once
+/// a round.
 #[derive(Debug, Default)]
 pub(super) struct Tidy {
     next_round_us: u64,
-    /// The last host looked at; none when the hosts are done.
+    /// The last host looked at; None when the hosts are done.
     after: Option<Box<str>>,
     /// There may be more robots.txt copies that are of no use.
     stale: bool,
@@ -49,12 +49,12 @@ impl Tidy {
     }
 }
 
-/// Whether so many hosts were forgotten in memory that a round is worth while.
+/// Whether so many hosts were dropped from memory that a round is worth while.
 pub(super) fn is_crowded(index: &Index, keep: &Keep) -> bool {
     index.evicted() > keep.hosts / 8
 }
 
-/// Forgets some of the hosts after this one that memory has forgotten; returns where to go on.
+/// Deletes those of the next hosts after this one that are no longer in memory; returns where to continue.
 fn follow(database: &mut Database, index: &Index, after: &str) -> rusqlite::Result<Option<Box<str>>> {
     let keys = database.host_keys(after, HOSTS)?;
     let gone: Vec<&str> = keys.iter().map(|key| &**key).filter(|key| !index.contains(key)).collect();
@@ -64,11 +64,11 @@ fn follow(database: &mut Database, index: &Index, after: &str) -> rusqlite::Resu
     Ok(if keys.len() == HOSTS { keys.into_iter().next_back() } else { None })
 }
 
-/// After a start, what matters more comes first.
+/// Delay after a start, when other work is more important.
 pub(super) const FIRST: Duration = Duration::from_secs(5);
-/// Nothing grows much in ten minutes that is not noticed at once.
+/// In ten minutes nothing grows much without being noticed at once.
 pub(super) const EVERY: Duration = Duration::from_secs(600);
-/// Between two slices, so that writes get in between and the disk has air.
+/// Time between two slices, so that writes get in between and the disk is not busy all the time.
 pub(super) const SOON: Duration = Duration::from_millis(20);
 
 // Sizes of a slice, each well under 100 ms.
@@ -109,7 +109,7 @@ mod tests {
             self.database.write(&batch).unwrap();
         }
 
-        /// Slice by slice, to the end.
+        /// Tidies slice by slice, to the end.
         fn tidy(&mut self) {
             let mut tidy = Tidy::default();
             while tidy.slice(&mut self.database, &self.index, &self.keep, NOW).unwrap() == SOON {}

@@ -1,8 +1,8 @@
 //! The one thread that writes.
 //!
-//! It writes what has gathered, in one transaction, and tidies up in between. A write that fails is tried again, later
-//! and later; so is opening a file that could not be opened at start. Requests never wait for it, and nothing here
-//! panics if the disk fails.
+//! It writes the collected changes in one transaction, and tidies up in between. A write that fails is tried again, at
+//! growing intervals; so is opening a file that could not be opened at start. Requests never wait for this thread, and
+//! nothing here panics if the disk fails.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ pub(super) struct Writer {
     keep: Keep,
     tidy: Tidy,
     tidy_at: Instant,
-    /// No other process may open the file before the last change is in it.
+    /// Held so that no other process opens the file before the last change is in it.
     lock: Option<Lock>,
 }
 
 impl Writer {
-    /// A writer of what was found; the index is shared with the store.
+    /// Creates a writer for the opened state; the index is shared with the store.
     pub(super) fn new(directory: PathBuf, outbox: Arc<Outbox>, keep: Keep, found: StoreParts, copies: Copies) -> Self {
         let StoreParts { index, lock, database, .. } = found;
         let (index, tidy_at) = (Arc::new(index), clock::now() + tidy::FIRST);
@@ -82,12 +82,12 @@ impl Writer {
             Err((cause, error)) => return self.failed(batch, &cause, &error),
         }
         if !batch.robots.is_empty() || tidy::is_crowded(&self.index, &self.keep) {
-            // Soon rather than now: who waits for the write need not wait for the tidying.
+            // Soon rather than now: a caller that waits for the write need not wait for the tidying.
             self.tidy_at = self.tidy_at.min(clock::now() + tidy::SOON);
         }
     }
 
-    /// The file, opened if it could not be before.
+    /// Returns the file; opens it if that was not possible before.
     fn database(&mut self) -> Result<&mut Database, StoreError> {
         let database = match self.database.take() {
             Some(database) => database,
@@ -96,7 +96,7 @@ impl Writer {
         Ok(self.database.insert(database))
     }
 
-    /// Hosts in it that nothing newer is known of count from now on.
+    /// Opens the file. Hosts in it are used from now on, unless something newer is known about them.
     fn open_late(&mut self) -> Result<Database, StoreError> {
         open::make_directory(&self.directory)?;
         let lock = match self.lock.take() {

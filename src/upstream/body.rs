@@ -1,8 +1,9 @@
 //! A client's request body on its way to the origin.
 //!
-//! Streamed, never stored: hyper asks for the next piece only when the origin has taken the last one, so a slow origin
-//! slows the client down. A client that stops in the middle is given up after `limits.client_stall`, and so is one that
-//! never stops for so long but is slower than [`LEAST_RATE`] all the same. Time that the origin takes does not count.
+//! Streamed, never stored: hyper asks for the next piece only when the origin has accepted the last one, so a slow
+//! origin slows the client down. A client that pauses in the middle for longer than `limits.client_stall` is given up,
+//! and so is one whose pauses are shorter but whose rate is below [`LEAST_RATE`]. Time that the origin takes does not
+//! count.
 
 use std::future::Future;
 use std::io;
@@ -32,25 +33,25 @@ pub enum RequestBody {
 #[derive(Debug)]
 pub struct Streaming {
     incoming: Incoming,
-    /// Of the client's connection, if that has nothing else to wait for.
+    /// The limit of the client's connection, if that has nothing else to wait for.
     limit: Option<Arc<Limit>>,
-    /// Else the request has its own.
+    /// Otherwise the request has its own timer.
     alarm: Option<Pin<Box<Sleep>>>,
     stall: Duration,
-    /// Since when the client is waited for.
+    /// Since when curtsy waits for the client.
     waiting: Option<Instant>,
-    /// How long it was waited for in all, and what has come.
+    /// The total time spent waiting for the client, and the bytes received.
     waited: Duration,
     came: u64,
-    /// Where its bytes are counted.
+    /// Counts the bytes.
     metrics: Arc<Metrics>,
 }
 
-/// Bytes a second that a body must come with on average, not counting the first pauses: as Apache's mod_reqtimeout has it
-/// (`body=20,MinRate=500`).
+/// Bytes a second that a body must have on average, not counting the first pauses; the same as in Apache's
+/// mod_reqtimeout (`body=20,MinRate=500`).
 const LEAST_RATE: u64 = 500;
-/// How many pauses of `limits.client_stall` a body may have before that counts: ten minutes by default, enough for a
-/// client that computes what it sends.
+/// How many pauses of `limits.client_stall` a body may have before the rate counts: ten minutes by default, enough for
+/// a client that computes what it sends.
 const FREE_PAUSES: u32 = 10;
 
 impl RequestBody {
@@ -135,7 +136,8 @@ fn fault(error: &hyper::Error) -> BodyFault {
     }
 }
 
-/// Fields that frame, route or authorise a message mean nothing, or harm, behind its body (RFC 9110, section 6.5.1).
+/// Removes trailer fields that frame, route or authorise a message: after the body they mean nothing, or do harm (RFC
+/// 9110, section 6.5.1).
 pub(super) fn without_forbidden_trailers(frame: Frame<Bytes>) -> Frame<Bytes> {
     match frame.into_trailers() {
         Ok(mut trailers) => {

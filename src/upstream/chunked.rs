@@ -1,7 +1,7 @@
 //! The chunked transfer coding, read and written (RFC 9112, section 7.1).
 //!
-//! Reading is strict: every line ends in CRLF, a size is one to fifteen hex digits, and extensions are skipped but not without
-//! end. A sloppy reader here is how one response becomes two.
+//! Reading is strict: every line ends in CRLF, a size is one to fifteen hex digits, and extensions are skipped up to a
+//! limit. With a lax reader here, one response could be read as two.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::HeaderMap;
@@ -9,15 +9,15 @@ use http::header::{HeaderName, HeaderValue};
 
 use super::head::MOST_FIELDS;
 
-/// A size line with its extensions.
+/// The longest size line, with its extensions.
 const LONGEST_LINE: usize = 4096;
-/// All trailer fields together.
+/// The longest trailer section, all fields together.
 const LONGEST_TRAILERS: usize = 16 * 1024;
 
-/// Behind the last chunk, where there are no trailers.
+/// Written after the last chunk, if there are no trailers.
 pub(super) const END: &[u8] = b"0\r\n\r\n";
 
-/// Writes one chunk. It must not be empty: that would be the end.
+/// Writes one chunk. It must not be empty: an empty chunk ends the body.
 pub(super) fn write(out: &mut Vec<u8>, content: &[u8]) {
     out.extend_from_slice(format!("{:x}\r\n", content.len()).as_bytes());
     out.extend_from_slice(content);
@@ -103,7 +103,7 @@ impl Chunks {
     }
 }
 
-/// A line without its CRLF; `None` if it is not all there.
+/// Takes a line without its CRLF; `None` if the line is not complete.
 fn take_line(buffer: &mut BytesMut, longest: usize) -> Result<Option<Bytes>, Malformed> {
     let Some(end) = buffer.iter().take(longest).position(|byte| *byte == b'\n') else {
         return if buffer.len() >= longest { Err(Malformed) } else { Ok(None) };
@@ -113,7 +113,7 @@ fn take_line(buffer: &mut BytesMut, longest: usize) -> Result<Option<Bytes>, Mal
     if line.contains(&b'\r') { Err(Malformed) } else { Ok(Some(line)) }
 }
 
-/// Fifteen digits keep the size below 2^60, so that nothing can overflow.
+/// Parses a chunk size. Fifteen digits keep it below 2^60, so that nothing can overflow.
 fn read_size(line: &[u8]) -> Result<u64, Malformed> {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let rest = line[digits..].trim_ascii_start();
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// Feeds the bytes in steps; answers the content, the trailers, and what is left over.
+    /// Feeds the bytes in steps; returns the content, the trailers, and the bytes left over.
     fn decode(bytes: &[u8], step: usize) -> Result<(Vec<u8>, HeaderMap, Vec<u8>), Malformed> {
         let (mut chunks, mut buffer) = (Chunks::new(), BytesMut::new());
         let (mut content, mut trailers) = (Vec::new(), HeaderMap::new());

@@ -1,8 +1,8 @@
 //! One HTTP/1.1 connection to an origin or a parent proxy, driven by the task that uses it.
 //!
-//! No task and no channel of its own: the client's task writes the request, reads the head and then the body
+//! It has no task and no channel of its own: the client's task writes the request, reads the head and then the body
 //! (docs/decisions/0001-own-http1-client.md). So a request starts in the very poll in which [`Connection::send`] is
-//! first polled, which is what pacing counts from, and a client that leaves takes the connection with it.
+//! first polled, which is what pacing counts from. If the client disconnects, its task drops the connection.
 
 use std::future::Future;
 use std::io;
@@ -30,29 +30,29 @@ use crate::patience::{Limit, Patient};
 pub(super) struct Connection {
     stream: Patient<Stream>,
     limit: Arc<Limit>,
-    /// What was read and not used yet.
+    /// Bytes that were read and not used yet.
     buffer: BytesMut,
     read_size: usize,
     head_size: usize,
     /// How long the origin may be silent in the middle of a response.
     idle: Duration,
-    /// Interim responses to the present request.
+    /// Number of interim responses to the present request.
     interim: usize,
-    /// An origin may answer while it is still being sent to.
+    /// The request body. An origin may respond while it is still being sent.
     upload: Upload,
     place: Place,
-    /// Of the rules that the guard judged the address by.
+    /// Generation of the rules by which the guard judged the address.
     generation: u64,
     reused: bool,
-    /// When it last came to rest.
+    /// When the connection last became idle.
     idle_since: Instant,
 }
 
-/// Read at once: a head and a small body fit into the first.
+/// Size of the first read: a head and a small body fit into it.
 const FIRST_READ: usize = 8 * 1024;
-/// Read at once when a body keeps filling the buffer.
+/// Size of a read when a body keeps filling the buffer.
 const LARGEST_READ: usize = 64 * 1024;
-/// Interim responses that are skipped; more is an origin that never comes to the point.
+/// Interim responses that are skipped. An origin that sends more fails the request.
 pub(super) const MOST_INTERIM: usize = 20;
 
 impl Connection {
@@ -102,7 +102,7 @@ impl Connection {
         self.upload = Upload::new(*message);
         self.limit.listen();
         self.interim = 0;
-        // The origin's time begins when it has the whole request.
+        // The response timeout starts when the origin has the whole request.
         if self.upload.is_head_only() {
             self.limit.within(response_timeout);
         } else {
@@ -149,7 +149,7 @@ impl Connection {
         if was_live && !self.upload.is_live() && !self.upload.is_head_only() {
             self.limit.within(response_timeout);
         }
-        // An origin that takes no more may have answered without reading to the end.
+        // An origin that accepts no more of the request may have responded without reading to the end.
         match (self.poll_head(is_head, cx), self.upload.failure()) {
             (Poll::Pending, Some(io::ErrorKind::TimedOut)) => Poll::Ready(Err(UpstreamError::WriteTimeout)),
             (Poll::Ready(Err(error)), Some(io::ErrorKind::TimedOut)) if error.is_unanswered() => {
@@ -173,11 +173,11 @@ impl Connection {
                 None if self.buffer.len() > self.head_size => return Poll::Ready(Err(UpstreamError::HeadTooLarge)),
                 None => {}
             }
-            // A head is complete at a line's end, so it is not looked at again before there is one.
+            // A head is complete at the end of a line, so it is not parsed again before there is one.
             loop {
                 let before = self.buffer.len();
                 match ready!(self.poll_fill(cx)) {
-                    // What came before the end may show that it never was a response.
+                    // The bytes before the end may show that they never were a response.
                     Ok(0) => {
                         return Poll::Ready(Err(head::take(&mut self.buffer, is_head)
                             .err()
@@ -191,7 +191,7 @@ impl Connection {
         }
     }
 
-    /// Reads some more; 0 at the end.
+    /// Reads some more bytes; returns 0 at the end.
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.buffer.reserve(self.read_size);
         let room = self.buffer.capacity() - self.buffer.len();
@@ -206,8 +206,9 @@ impl Connection {
         &mut self.buffer
     }
 
-    /// Goes on sending while the response comes in. Until it is done, the origin may be waiting for the rest, so only
-    /// then does its silence count. The response decides how this ends, not a request that can no longer be sent.
+    /// Continues to send while the response comes in. Until everything is sent, the origin may be waiting for the rest,
+    /// so only then does its silence count. The response decides how the exchange ends, not a request that can no
+    /// longer be sent.
     pub(super) fn push(&mut self, cx: &mut Context<'_>) {
         if self.upload.is_live() && self.upload.push(&mut self.stream, cx).is_ready() {
             self.limit.each_within(self.idle);
@@ -219,7 +220,7 @@ impl Connection {
         self.upload.is_over()
     }
 
-    /// Makes the connection ready for the next request; false if there are bytes on it that nobody asked for.
+    /// Makes the connection ready for the next request. Returns false if it has bytes that belong to no request.
     pub(super) fn rest(&mut self) -> bool {
         self.limit.clear();
         let clean = self.buffer.is_empty();
@@ -230,7 +231,7 @@ impl Connection {
         clean
     }
 
-    /// The bare stream, after the origin has switched protocols, with what it has sent since.
+    /// Returns the bare stream, after the origin has switched protocols, with the bytes that the origin has sent since.
     pub(super) fn into_stream(self) -> (Stream, Bytes) {
         (self.stream.into_inner(), self.buffer.freeze())
     }

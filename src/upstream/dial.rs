@@ -1,8 +1,8 @@
-//! Opens connections: resolve, let the guard judge, connect to that very address.
+//! Opens connections: resolves the name, lets the guard judge the addresses, and connects to one of those addresses.
 //!
-//! Addresses are raced as RFC 8305 says, 250 ms apart, alternating between the families; where lanes go by address, only
-//! the lane's address is dialled. Nothing is resolved twice between judging and connecting, so a name cannot change its
-//! mind in between.
+//! Addresses are raced as in RFC 8305, 250 ms apart, alternating between the families. If lanes are per address, only
+//! the lane's address is dialled. Nothing is resolved again between judging and connecting, so a name cannot change in
+//! between.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -28,11 +28,11 @@ const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(super) struct Dialled {
     pub(super) stream: TcpStream,
-    /// When `connect_timeout` is over, which is for all that makes the connection ready.
+    /// When `connect_timeout` is over. It covers everything that makes the connection ready.
     pub(super) until: Instant,
 }
 
-/// A TCP connection to an address that the guard has approved.
+/// Opens a TCP connection to an address that the guard has approved.
 pub(super) async fn connect(
     resolver: &Resolver,
     terms: Terms<'_>,
@@ -43,7 +43,8 @@ pub(super) async fn connect(
     let mut ips = resolver.lookup(host, client, config.dns_timeout).await?;
     guard.judge(host, port, &ips).map_err(UpstreamError::Denied)?;
     if let Some(only) = terms.only {
-        // The name may have moved while the request waited. It goes where its lane leads all the same.
+        // The name may have got other addresses while the request waited. The request still goes to the address of its
+        // lane.
         ips = Arc::new([only]);
         guard.judge(host, port, &ips).map_err(UpstreamError::Denied)?;
     }
@@ -57,7 +58,7 @@ pub(super) async fn connect(
     Ok(dialled)
 }
 
-/// A TCP connection to the parent proxy: the operator named it, so the guard is not asked.
+/// Opens a TCP connection to the parent proxy. The operator named it, so the guard is not asked.
 pub(super) async fn connect_parent(
     resolver: &Resolver,
     terms: Terms<'_>,
@@ -80,7 +81,7 @@ async fn reach(ips: &Arc<[IpAddr]>, port: u16, config: &config::Upstream) -> Res
         .await
         .map_err(|_| UpstreamError::ConnectTimeout)?
         .map_err(UpstreamError::connecting)?;
-    // Requests are written whole; waiting for more to fill a packet only delays them.
+    // Requests are written whole; waiting for more data to fill a packet would only delay them.
     stream.set_nodelay(true).map_err(UpstreamError::connecting)?;
     Ok(Dialled { stream, until })
 }
@@ -121,7 +122,7 @@ async fn open(address: SocketAddr, bind: Option<IpAddr>) -> io::Result<TcpStream
     socket.connect(address).await
 }
 
-/// IPv6 and IPv4 in turn, beginning with the family the resolver put first.
+/// Returns IPv6 and IPv4 addresses in turn, starting with the family that the resolver put first.
 fn interleaved(ips: &[IpAddr]) -> Vec<IpAddr> {
     let first_is_v6 = ips.first().is_some_and(IpAddr::is_ipv6);
     let (mut first, mut second): (Vec<_>, Vec<_>) = ips.iter().copied().partition(|ip| ip.is_ipv6() == first_is_v6);

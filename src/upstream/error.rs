@@ -1,4 +1,4 @@
-//! What can go wrong on the way to an origin, by stage.
+//! The errors on the way to an origin, by stage.
 
 use std::error::Error;
 use std::fmt;
@@ -13,26 +13,26 @@ pub enum UpstreamError {
     /// The name has no address. The text is the resolver's.
     Dns(String),
     DnsTimeout,
-    /// Too many requests wait for names: a refusal, with the time after which to come back.
+    /// Too many requests wait for name look-ups: a refusal, with the time after which to retry.
     DnsBusy(Duration),
-    /// The address guard said no: a refusal, not a failure.
+    /// The address guard refused: a refusal, not a failure.
     Denied(Denied),
     Refused,
     Unroutable,
     Connect(io::Error),
     ConnectTimeout,
-    /// The origin could not show that it is who it should be.
+    /// The origin could not prove its identity.
     Certificate(CertificateFault),
-    /// No TLS connection came about, for another reason.
+    /// The TLS handshake failed for another reason.
     Handshake(HandshakeFault),
     /// The parent proxy did not open a tunnel.
     Parent(u16),
     /// The origin switched to a protocol that was not asked for.
     Upgrade,
-    /// Closed before the response head was in.
+    /// The connection was closed before the response head was complete.
     Closed,
     Reset,
-    /// The origin took nothing of the request body for too long.
+    /// The origin accepted nothing of the request body for too long.
     WriteTimeout,
     ResponseTimeout,
     HeadTooLarge,
@@ -43,7 +43,7 @@ pub enum UpstreamError {
     /// A status code below 100. Codes from 600 to 999 are passed on: a client has to treat them as 5xx (RFC 9110,
     /// section 15), and some origins answer crawlers with 999.
     Status(u16),
-    /// The client's own body broke off or was malformed; the origin is not to blame.
+    /// The client's own body was cut off or malformed; the origin is not to blame.
     RequestBody(BodyFault),
 }
 
@@ -55,7 +55,7 @@ pub enum BodyFault {
 }
 
 impl UpstreamError {
-    /// Whether the host failed, and not its visitor or the operator's rules.
+    /// Whether the host failed, and not the client or the operator's rules.
     pub fn blames_the_origin(&self) -> bool {
         !matches!(
             self,
@@ -66,7 +66,7 @@ impl UpstreamError {
         )
     }
 
-    /// Whether no connection to the address came about, so that another address may be tried.
+    /// Whether no connection to the address could be opened, so that another address may be tried.
     pub fn is_unreachable(&self) -> bool {
         matches!(
             self,
@@ -77,7 +77,7 @@ impl UpstreamError {
         )
     }
 
-    /// The same error for another request that waited for the same connection.
+    /// Returns the same error for another request that waited for the same connection.
     pub(super) fn again(&self) -> Self {
         match self {
             UpstreamError::Dns(text) => UpstreamError::Dns(text.clone()),
@@ -113,24 +113,24 @@ impl UpstreamError {
         }
     }
 
-    /// An error between the request and the response head.
+    /// Converts an error that occurs between the request and the response head.
     pub(super) fn reading(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::TimedOut => UpstreamError::ResponseTimeout,
             io::ErrorKind::UnexpectedEof => UpstreamError::Closed,
-            // TLS 1.3 lets a server refuse when the client believes that the handshake is over.
+            // In TLS 1.3 a server can still refuse when the client considers the handshake complete.
             io::ErrorKind::InvalidData => tls::fault(error),
             _ => UpstreamError::Reset,
         }
     }
 
-    /// Whether the origin cannot have begun to answer, so that a request that is safe to repeat may be sent again.
+    /// Whether the origin cannot have begun to respond, so that a request that is safe to repeat may be sent again.
     pub(super) fn is_unanswered(&self) -> bool {
         matches!(self, UpstreamError::Closed | UpstreamError::Reset)
     }
 }
 
-/// The first cause of this type. hyper wraps what our own streams and bodies report.
+/// Returns the first cause of this type. hyper wraps what our own streams and bodies report.
 pub(super) fn cause<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
     let mut next = Some(error);
     while let Some(error) = next {

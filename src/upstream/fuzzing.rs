@@ -1,4 +1,4 @@
-//! The readers of responses, opened up for the fuzz targets; compiled for nothing else.
+//! The readers of responses, made public for the fuzz targets; compiled for nothing else.
 
 use bytes::BytesMut;
 use http::HeaderMap;
@@ -6,10 +6,10 @@ use http::HeaderMap;
 use super::chunked::{self, Chunks, Malformed, Piece};
 use super::head::{self, Framing};
 
-/// What was read of some bytes.
+/// What was read from some bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Read {
-    /// Everything that was understood of the head; empty if it never was whole.
+    /// Everything that was parsed of the head; empty if the head was never complete.
     pub head: String,
     pub content: Vec<u8>,
     pub trailers: HeaderMap,
@@ -26,7 +26,7 @@ pub enum End {
     Malformed,
 }
 
-/// A response head, and its body if it is chunked, in pieces.
+/// Reads a response head, and its body if it is chunked, in pieces.
 pub fn read_response(pieces: &[&[u8]], is_head: bool) -> Read {
     let mut read = Read::default();
     let (mut buffer, mut chunks) = (BytesMut::new(), None);
@@ -59,7 +59,7 @@ pub fn read_response(pieces: &[&[u8]], is_head: bool) -> Read {
     read
 }
 
-/// Chunks alone, in pieces.
+/// Reads only chunks, in pieces.
 pub fn read_body(pieces: &[&[u8]]) -> Read {
     let mut read = Read::default();
     let (mut buffer, mut chunks) = (BytesMut::new(), Chunks::new());
@@ -72,7 +72,7 @@ pub fn read_body(pieces: &[&[u8]]) -> Read {
     read
 }
 
-/// The content in chunks, one for each piece that is not empty, and their end.
+/// Writes the content in chunks, one for each piece that is not empty, and the last chunk.
 pub fn write_body(pieces: &[Vec<u8>]) -> Vec<u8> {
     let mut wire = Vec::new();
     for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
@@ -82,7 +82,7 @@ pub fn write_body(pieces: &[Vec<u8>]) -> Vec<u8> {
     wire
 }
 
-/// Reads what there is; true at the end.
+/// Reads what there is; returns true at the end.
 fn read_chunks(chunks: &mut Chunks, buffer: &mut BytesMut, read: &mut Read, unread: usize) -> bool {
     loop {
         match chunks.next(buffer) {

@@ -1,9 +1,9 @@
-//! The address guard: which addresses curtsy may be made to visit.
+//! The address guard: decides which addresses clients may make curtsy visit.
 //!
-//! The very address that is dialled is judged, after resolution, so that no spelling, redirect or DNS answer gets
-//! round it. Everything that is not on the public internet is refused unless the operator lists it
+//! The very address that is dialled is judged, after resolution, so that no spelling, redirect or DNS answer gets round
+//! it. Every address that is not on the public internet is refused unless the operator lists it
 //! (`access.allow_destinations`), and curtsy's own listeners are refused always. A name with both public and private
-//! addresses is refused as a whole: that is what rebinding looks like.
+//! addresses is refused as a whole, because DNS rebinding looks like that.
 
 use std::fmt;
 use std::io;
@@ -15,19 +15,19 @@ use crate::politeness::HostKey;
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     allow: Vec<Destination>,
-    /// Where curtsy itself listens.
+    /// The addresses on which curtsy itself listens.
     own: Vec<SocketAddr>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// The address is of a kind that only the operator may open.
+    /// The address is of a kind that only the operator may allow.
     Address { ip: IpAddr, kind: &'static str },
-    /// A port that speaks another protocol, where a request could do harm.
+    /// The port belongs to another protocol, where a request could do harm.
     Port(u16),
     /// A CONNECT port that is not in `access.connect_ports`.
     ConnectPort(u16),
-    /// curtsy itself.
+    /// The address is one of curtsy's own listeners.
     Own,
 }
 
@@ -36,7 +36,7 @@ impl Guard {
         Guard { allow, own }
     }
 
-    /// Judges all addresses a host resolved to. One bad address spoils the set.
+    /// Judges all addresses that a host resolved to. One bad address refuses all of them.
     pub fn judge(&self, host: &HostKey, port: u16, ips: &[IpAddr]) -> Result<(), Denied> {
         if ips.iter().any(|ip| self.is_own(SocketAddr::new(*ip, port))) {
             return Err(Denied::Own);
@@ -57,7 +57,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Judges a host that a parent proxy will resolve: what can be known without an address.
+    /// Judges a host that a parent proxy will resolve, by what can be known without an address.
     pub fn judge_unresolved(&self, host: &HostKey, port: u16) -> Result<(), Denied> {
         let name = host.as_str();
         let is_local = name == "localhost" || name.ends_with(".localhost");
@@ -68,7 +68,7 @@ impl Guard {
         }
     }
 
-    /// Whether a connection leads to a listener of curtsy that takes connections on every address of this machine.
+    /// Whether a connection leads to a curtsy listener that accepts connections on every address of this machine.
     ///
     /// The connection's own source address says nothing: `upstream.bind` sets it.
     pub fn is_own_connection(&self, peer: SocketAddr) -> bool {
@@ -112,16 +112,16 @@ impl fmt::Display for Denied {
     }
 }
 
-/// Whether the address is one of this machine's: no socket can be bound to any other. If the system does not say so
-/// clearly (no descriptor left, or `ip_nonlocal_bind`), the answer is yes: a refused request does less harm than an open
-/// admin listener.
+/// Whether the address is one of this machine's: no socket can be bound to any other. If the system does not give a
+/// clear answer (no descriptor left, or `ip_nonlocal_bind`), returns true: a refused request does less harm than an
+/// open admin listener.
 fn is_of_this_machine(mut address: SocketAddr) -> bool {
     address.set_port(0);
     !matches!(UdpSocket::bind(address), Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable)
 }
 
 /// The bad ports of the Fetch standard (section 2.9, "Port blocking"), all of them: mail, remote shells, telephony and
-/// the like, where a request can be a command. No browser fetches from them either.
+/// the like, where a request can be a command. Browsers do not fetch from them either.
 const BAD_PORTS: [u16; 83] = [
     0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109,
     110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531,
@@ -129,11 +129,11 @@ const BAD_PORTS: [u16; 83] = [
     5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080,
 ];
 
-/// Ports of file shares and databases, which are not in that list and take commands in lines as well: SMB, MySQL,
-/// PostgreSQL, Redis, memcached.
+/// Ports of file shares and databases. They are not in that list, and these protocols also read commands line by line:
+/// SMB, MySQL, PostgreSQL, Redis, memcached.
 const DATA_STORES: [u16; 5] = [445, 3306, 5432, 6379, 11211];
 
-/// What is special about an address, or nothing if it is on the public internet.
+/// Returns what is special about an address, or None if it is on the public internet.
 fn special(ip: IpAddr) -> Option<&'static str> {
     match ip {
         IpAddr::V4(v4) => special_v4(v4),
@@ -151,7 +151,7 @@ fn innermost(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// IANA's special-purpose registry, plus the metadata services that live outside it.
+/// Checks IANA's special-purpose registry, and the metadata services with addresses outside it.
 fn special_v4(ip: Ipv4Addr) -> Option<&'static str> {
     let [a, b, c, d] = ip.octets();
     Some(match (a, b, c, d) {
@@ -171,10 +171,10 @@ fn special_v4(ip: Ipv4Addr) -> Option<&'static str> {
     })
 }
 
-/// The same for IPv6, with two liberties. All of 2001::/23 (IETF protocol assignments) is refused, although the registry
-/// lists a few of its parts as globally reachable: they are relays (2001:1::1, 2001:3::/32), name servers
-/// (2001:4:112::/48) and identifiers (2001:20::/28, 2001:30::/28), none of them an origin. And 2620:4f:8000::/48 (AS112)
-/// passes, because the registry lists it as globally reachable.
+/// Checks the same for IPv6, with two exceptions. All of 2001::/23 (IETF protocol assignments) is refused, although the
+/// registry lists a few of its parts as globally reachable: they are relays (2001:1::1, 2001:3::/32), name servers
+/// (2001:4:112::/48) and identifiers (2001:20::/28, 2001:30::/28), none of them an origin. And 2620:4f:8000::/48
+/// (AS112) passes, because the registry lists it as globally reachable.
 fn special_v6(ip: Ipv6Addr) -> Option<&'static str> {
     let segments = ip.segments();
     let [s0, s1, s2, ..] = segments;
@@ -197,7 +197,7 @@ fn special_v6(ip: Ipv6Addr) -> Option<&'static str> {
     })
 }
 
-/// The IPv4 address that a packet to this IPv6 address ends up at: mapped, SIIT (RFC 2765), NAT64, 6to4, ISATAP.
+/// Returns the IPv4 address that a packet to this IPv6 address reaches: mapped, SIIT (RFC 2765), NAT64, 6to4, ISATAP.
 fn embedded_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let s = ip.segments();
     let v4 = |high: u16, low: u16| {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_may_open_curtsy_itself() {
+    fn curtsy_itself_cannot_be_allowed() {
         let open = guard(&[Destination::Net("127.0.0.0/8".parse().unwrap()), Destination::Host(HostPattern::Any)]);
         assert_eq!(judge(&open, "localhost", 3128, &["127.0.0.1"]), Err(Denied::Own));
         assert_eq!(judge(&open, "localhost", 3129, &["127.0.0.9"]), Err(Denied::Own));

@@ -1,8 +1,8 @@
-//! Response heads: from bytes to a response and the way its body is framed.
+//! Response heads: from bytes to a response and the framing of its body.
 //!
 //! Strict where two readers could see two messages (RFC 9112, section 6): lengths that disagree, unknown codings and
-//! codings in HTTP/1.0 are errors. Lenient where old servers are sloppy and nothing hangs on it: folded lines and
-//! spaces before a colon are read and written straight.
+//! codings in HTTP/1.0 are errors. Lenient where old servers are sloppy and it does no harm: folded lines and spaces
+//! before a colon are accepted and written correctly.
 
 use std::mem::MaybeUninit;
 
@@ -14,12 +14,12 @@ use smallvec::SmallVec;
 
 use super::error::UpstreamError;
 
-/// As many fields as hyper takes from clients.
+/// As many fields as hyper accepts from clients.
 pub(super) const MOST_FIELDS: usize = 100;
-/// As many as most responses have.
+/// As many fields as most responses have.
 const USUAL_FIELDS: usize = 24;
 
-/// How the end of a body is known.
+/// How the end of a body is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     Length(u64),
@@ -35,7 +35,7 @@ pub(super) struct Head {
     pub(super) keep_alive: bool,
 }
 
-/// Takes a whole head off the front of `buffer`; `None` if more bytes are needed.
+/// Takes a complete head off the front of `buffer`; `None` if more bytes are needed.
 pub(super) fn take(buffer: &mut BytesMut, is_head: bool) -> Result<Option<Head>, UpstreamError> {
     if buffer.is_empty() {
         return Ok(None);
@@ -72,7 +72,7 @@ pub(super) fn take(buffer: &mut BytesMut, is_head: bool) -> Result<Option<Head>,
     Ok(Some(Head { response, framing, keep_alive }))
 }
 
-/// Where a field lies in the buffer: the parser's slices end before the buffer can be taken apart.
+/// The position of a field in the buffer. The parser's slices borrow the buffer and must end before it can be split.
 #[derive(Clone, Copy)]
 struct Place {
     name: (u32, u32),
@@ -85,7 +85,7 @@ impl Place {
             let start = part.as_ptr() as usize - buffer.as_ptr() as usize;
             (start as u32, (start + part.len()) as u32)
         };
-        // An empty value points nowhere in particular.
+        // An empty value has no useful position.
         let value = if field.value.is_empty() { (0, 0) } else { range(field.value) };
         Place { name: range(field.name.as_bytes()), value }
     }
@@ -101,13 +101,13 @@ impl Place {
     }
 }
 
-/// A line break with the blanks around it stands for one space (RFC 9112, section 5.2).
+/// Replaces a line break and the blanks around it by one space (RFC 9112, section 5.2).
 fn unfolded(value: &[u8]) -> Bytes {
     let lines = value.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join(&b' ').into()
 }
 
-/// RFC 9112, section 6.3, and whether the connection persists (section 9.3).
+/// Determines the framing (RFC 9112, section 6.3), and whether the connection persists (section 9.3).
 fn frame(
     headers: &mut HeaderMap,
     status: StatusCode,
@@ -118,12 +118,12 @@ fn frame(
     let length = check_length(headers)?;
     let mut keep_alive = persists(headers, version);
     if chunked && length.is_some() {
-        // How responses are smuggled: believe the chunks, and nothing that comes after them.
+        // This is how responses are smuggled: trust the chunks, and nothing that comes after them.
         headers.remove(CONTENT_LENGTH);
         keep_alive = false;
     }
     if status == StatusCode::NO_CONTENT && (chunked || length.is_some_and(|length| length > 0)) {
-        // It must not say so (RFC 9110, section 8.6), and may well send what it announced.
+        // A 204 must not announce a body (RFC 9110, section 8.6), and the origin may well send what it announced.
         keep_alive = false;
     }
     let framing = match length {
@@ -151,7 +151,7 @@ fn check_coding(headers: &HeaderMap, version: Version) -> Result<bool, UpstreamE
     Ok(true)
 }
 
-/// The length, if there is one; equal repetitions become one.
+/// Returns the length, if there is one; merges equal repetitions into one.
 pub(super) fn check_length(headers: &mut HeaderMap) -> Result<Option<u64>, UpstreamError> {
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     let Some(first) = lengths.next() else { return Ok(None) };

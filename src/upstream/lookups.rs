@@ -1,8 +1,8 @@
-//! Threads that look names up, and the line in front of them.
+//! Threads that look up names, and the queue in front of them.
 //!
-//! The system's resolver blocks its thread, for many seconds if a zone's servers are silent. So it has threads of its own,
-//! few enough to be harmless and shared out so that dead names of one client leave room for the names of another. A name
-//! is looked up once however many requests wait for it. Password checks and other blocking work never wait here.
+//! The system's resolver blocks its thread, for many seconds if a zone's servers are silent. So it has threads of its
+//! own, few enough to be harmless, and divided so that dead names of one client leave room for the names of another. A
+//! name is looked up once, however many requests wait for it. Password checks and other blocking work never wait here.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -18,12 +18,13 @@ use tokio::sync::watch;
 use crate::politeness::HostKey;
 use crate::politeness::visit::ClientId;
 
-/// Look-ups at once. A crawl of 1 000 hosts looks up 17 names a second (each is kept for a minute), which at 50 ms takes
-/// one thread; the rest is for names that take the system's resolver 10 s or more to give up on.
+/// Concurrent look-ups. A crawl of 1 000 hosts looks up 17 names a second (each is kept for a minute), which at 50 ms
+/// takes one thread; the rest is for names on which the system's resolver gives up only after 10 s or more.
 const THREADS: usize = 64;
-/// Threads that only names may use that resolved within the hour: one in eight.
+/// Threads reserved for names that resolved within the last hour: one in eight.
 const KEPT: usize = THREADS / 8;
-/// Requests that may wait for names, as many as clients may have connections by default (`access.max_client_connections`).
+/// Requests that may wait for names: as many as clients may have connections by default
+/// (`access.max_client_connections`).
 const MOST_ASKING: usize = 4096;
 /// How long a thread waits for the next name before it ends. Long enough for a crawl to reuse it.
 const IDLE: Duration = Duration::from_secs(10);
@@ -31,10 +32,10 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Returns the addresses of a name, or the reason why there are none. Blocks.
 pub type Lookup = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 
-/// What came of a look-up: addresses, or the resolver's words.
+/// The result of a look-up: addresses, or the resolver's error text.
 pub(super) type LookedUp = Result<Arc<[IpAddr]>, String>;
 
-/// Receives what is found, also if no request waits for it any more.
+/// Receives every result, also if no request waits for it any more.
 type KeepFn = dyn Fn(&HostKey, &LookedUp) + Send + Sync;
 
 pub(super) struct Lookups {
@@ -45,11 +46,11 @@ pub(super) struct Lookups {
     work: Condvar,
 }
 
-/// Too many requests wait for names already.
+/// The error that too many requests wait for names already.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LookupsFull;
 
-/// A request that waits for a name. Dropping it takes the name out of the line if no other request wants it.
+/// A request that waits for a name. Dropping it removes the name from the queue if no other request wants it.
 pub(super) struct NameWait {
     lookups: Arc<Lookups>,
     host: HostKey,
@@ -57,34 +58,35 @@ pub(super) struct NameWait {
     found: watch::Receiver<Option<LookedUp>>,
 }
 
-/// Who waits and what runs. Decides which name is next, without I/O.
+/// The waiting names and the running look-ups. Decides which name is next, without I/O.
 #[derive(Default)]
 struct LookupLine {
     names: HashMap<HostKey, PendingName>,
     clients: HashMap<ClientId, ClientShare>,
     /// Clients with waiting names, in the order of their turns.
     turns: VecDeque<ClientId>,
-    /// Waiting names that resolved within the hour, oldest first: they go before all others.
+    /// Waiting names that resolved within the last hour, oldest first: they go before all others.
     proven: BTreeMap<u64, HostKey>,
     asking: usize,
     running: usize,
     threads: usize,
     idle: usize,
-    /// Numbers the places in line.
+    /// The last number given to a place in the queue.
     number: u64,
 }
 
 /// A name that is waiting or being looked up.
 struct PendingName {
     found: watch::Sender<Option<LookedUp>>,
-    /// Where it waits: in the lines of all clients that ask for it. Empty while it is looked up, and for proven names.
+    /// Where the name waits: in the queues of all clients that ask for it. Empty while it is looked up, and for proven
+    /// names.
     places: Vec<(ClientId, u64)>,
     proven: Option<u64>,
-    /// The client whose share the look-up takes, once it runs.
+    /// The client whose share the look-up uses, once it runs.
     running: Option<ClientId>,
 }
 
-/// What one client has in line and in work.
+/// What one client has waiting and running.
 #[derive(Default)]
 struct ClientShare {
     asking: usize,
@@ -97,7 +99,7 @@ impl Lookups {
         Arc::new(Lookups { lookup, keep: Box::new(keep), line: Mutex::default(), work: Condvar::new() })
     }
 
-    /// Puts the name in line, or joins the look-up that is under way.
+    /// Puts the name in the queue, or joins the look-up that is under way.
     pub(super) fn ask(
         self: &Arc<Self>,
         host: &HostKey,
@@ -111,7 +113,7 @@ impl Lookups {
         Ok(NameWait { lookups: self.clone(), host: host.clone(), client, found })
     }
 
-    /// Makes sure that a thread comes for what waits, if there may be one more.
+    /// Ensures that a thread takes the waiting names, if there may be one more thread.
     fn staff(self: &Arc<Self>, line: &mut LookupLine) {
         if line.turns.is_empty() && line.proven.is_empty() {
             return;
@@ -127,7 +129,7 @@ impl Lookups {
                 tracing::error!(event = "dns.thread", %error, "no thread to look names up with");
                 line.fail_all(&format!("no thread to look it up with: {error}"));
             }
-            // Those that run will come to it.
+            // The threads that run will take it.
             Err(_) => {}
         }
     }
@@ -142,7 +144,7 @@ impl Lookups {
                 (self.keep)(&host, &found);
                 line = self.line.lock();
                 line.finish(&host, found);
-                // One thread less at work may leave room for several clients.
+                // One look-up less may leave room for several clients.
                 self.work.notify_all();
                 continue;
             }
@@ -151,7 +153,7 @@ impl Lookups {
             line.idle -= 1;
             if is_over {
                 line.threads -= 1;
-                // What came in this very moment found a thread idle that is none.
+                // A name that was added at this very moment counted this thread as idle.
                 self.staff(&mut line);
                 return;
             }
@@ -181,7 +183,7 @@ impl NameWait {
         found.ok().and_then(|found| found.clone()).unwrap_or_else(|| Err("the look-up was given up".to_owned()))
     }
 
-    /// Whether a thread looks the name up now.
+    /// Whether a thread looks up the name now.
     pub(super) fn is_running(&self) -> bool {
         self.lookups.line.lock().names.get(&self.host).is_some_and(|name| name.running.is_some())
     }
@@ -194,7 +196,8 @@ impl Drop for NameWait {
 }
 
 impl LookupLine {
-    /// A client may have as many requests waiting as there are places left: the first leaves half of them to others.
+    /// A client may have as many requests waiting as there are places left: the first client leaves half of them to
+    /// others.
     fn join(
         &mut self,
         host: &HostKey,
@@ -228,9 +231,10 @@ impl LookupLine {
         Ok(name.found.subscribe())
     }
 
-    /// The next name to look up. Proven names go first. The others go by turns between clients, and a client may use as
-    /// many threads as are left: the first leaves half of them to others, the second a quarter. Of a client's names the
-    /// newest goes first: if there are more than can be looked up in time, the oldest are the ones that come too late.
+    /// Returns the next name to look up. Proven names go first. The others go by turns between clients, and a client
+    /// may use as many threads as are left: the first client leaves half of them to others, the second a quarter. Of a
+    /// client's names the newest goes first: if there are more than can be looked up in time, the oldest are the ones
+    /// that would be too late.
     fn next(&mut self) -> Option<HostKey> {
         if self.running >= THREADS {
             return None;
@@ -278,7 +282,8 @@ impl LookupLine {
         name.found.send_replace(Some(found));
     }
 
-    /// One request less. The last one takes its name out of the line, unless it is being looked up.
+    /// Removes a request. If it is the last one for its name, removes the name from the queue, unless it is being
+    /// looked up.
     fn leave(&mut self, host: &HostKey, client: ClientId) {
         self.asking -= 1;
         if let Some(share) = self.clients.get_mut(&client) {
@@ -330,7 +335,7 @@ impl LookupLine {
     }
 }
 
-/// Asks for what no client asks for: proven names, and what curtsy wants to know itself.
+/// The client id for look-ups that belong to no client: proven names, and what curtsy itself wants to know.
 pub const CURTSY: ClientId = ClientId(0);
 
 #[cfg(test)]
@@ -344,7 +349,7 @@ mod tests {
         HostKey::parse(&format!("h{number}.test")).unwrap()
     }
 
-    /// Everything that may run.
+    /// Starts every look-up that may run.
     fn run(line: &mut LookupLine) -> Vec<HostKey> {
         std::iter::from_fn(|| line.next()).collect()
     }

@@ -1,4 +1,4 @@
-//! A request as it goes over the wire.
+//! A request as it is sent over the wire.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use super::error::UpstreamError;
 use super::parent;
 use crate::config;
 
-/// The head is written down once, so that sending it again costs nothing.
+/// A request. Its head is written once, so that sending it again costs nothing.
 #[derive(Debug)]
 pub struct Message {
     pub(super) head: Vec<u8>,
@@ -22,14 +22,14 @@ pub struct Message {
     pub(super) chunked: bool,
     /// A response to HEAD has no body, whatever it says about one.
     pub(super) is_head: bool,
-    /// May be sent twice: no body, and a method for which twice is as good as once (RFC 9110, section 9.2.2).
+    /// May be sent twice: no body, and an idempotent method (RFC 9110, section 9.2.2).
     pub(super) repeatable: bool,
 }
 
 impl Message {
-    /// A parent proxy gets the whole URI and its credentials, an origin only the path (RFC 9112, section 3.2). The
-    /// parent reads `http://` requests alone: others go to the origin, through a tunnel. Boxed, because it passes
-    /// through many hands.
+    /// Writes the head. A parent proxy gets the whole URI and its credentials, an origin only the path (RFC 9112,
+    /// section 3.2). The parent reads only `http://` requests: others go to the origin, through a tunnel. Boxed,
+    /// because it is passed through many functions.
     pub fn new(parts: &Parts, body: RequestBody, config: &config::Upstream) -> Box<Self> {
         let parent = config.proxy.as_ref().filter(|_| parts.uri.scheme() == Some(&Scheme::HTTP));
         let is_empty = matches!(body, RequestBody::Empty);
@@ -65,8 +65,8 @@ impl Message {
 }
 
 impl Message {
-    /// Takes in the body if its length is known and no more than `most`: then the whole message is written down, and may
-    /// be sent twice. For methods of which twice is as good as once.
+    /// Reads the body into memory if its length is known and at most `most`. Then the whole message is in written form,
+    /// and may be sent twice. For idempotent methods.
     pub async fn keep_body(&mut self, most: u64) -> Result<(), UpstreamError> {
         let is_streaming = matches!(self.body, RequestBody::Streaming(_));
         if !is_streaming || self.chunked || self.body.size_hint().exact().is_none_or(|length| length > most) {
@@ -95,14 +95,14 @@ impl Message {
         matches!(self.body, RequestBody::Empty)
     }
 
-    /// Method and target, as they are sent.
+    /// Returns method and target, as they are sent.
     pub fn line(&self) -> (&str, &str) {
         let line = self.head.split(|byte| *byte == b'\r').next().unwrap_or_default();
         let mut words = str::from_utf8(line).unwrap_or_default().split(' ');
         (words.next().unwrap_or_default(), words.next().unwrap_or_default())
     }
 
-    /// As the client calls itself; nothing if it does not.
+    /// Returns the client's User-Agent; empty if it sends none.
     pub fn user_agent(&self) -> &str {
         const NAME: &[u8] = b"user-agent: ";
         let fields = self.head.split(|byte| *byte == b'\n').skip(1).take_while(|line| *line != b"\r");
@@ -113,16 +113,16 @@ impl Message {
         values.next().and_then(|value| str::from_utf8(value).ok()).unwrap_or_default().trim_end()
     }
 
-    /// The same once more, if it may be sent twice.
+    /// Returns a copy, if the message may be sent twice.
     pub fn again(&self) -> Option<Box<Message>> {
         self.repeatable.then(|| Box::new(Message { head: self.head.clone(), body: RequestBody::Empty, ..*self }))
     }
 }
 
-/// What most request heads fit into.
+/// Most request heads fit into this.
 const HEAD_SIZE: usize = 512;
 
-/// Servers may refuse these without a length (RFC 9110, section 8.6).
+/// Servers may refuse these methods without a length (RFC 9110, section 8.6).
 fn expects_body(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PUT | Method::PATCH)
 }
@@ -143,7 +143,7 @@ fn write_path(head: &mut Vec<u8>, uri: &http::Uri) {
     head.extend_from_slice(path.as_bytes());
 }
 
-/// `Title-Case`, as most clients write it: some old servers know no other.
+/// Writes the name in `Title-Case`, as most clients do: some old servers understand nothing else.
 pub(super) fn write_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
     let start = out.len();
     out.extend_from_slice(name.as_str().as_bytes());

@@ -2,7 +2,7 @@
 //!
 //! Opening a connection and sending on it are two steps on purpose: [`Upstream::ready`] does everything that takes
 //! time, so that a request can start the moment it may. Each worker has an [`Upstream`] of its own (the pool stays in
-//! one runtime); what is [`Shared`] between them is the resolver.
+//! one runtime); they share only the [`Resolver`].
 
 mod body;
 mod chunked;
@@ -65,67 +65,68 @@ pub struct Upstream {
     metrics: Arc<Metrics>,
 }
 
-/// The settings of one request: they may change between two.
+/// The settings of one request: they may change from one request to the next.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms<'a> {
     pub config: &'a config::Upstream,
     pub guard: &'a Guard,
     pub trust: &'a Trust,
     pub head_size: usize,
-    /// Counts changes of the settings: a connection opened under others is not used again.
+    /// Counts changes of the settings: a connection opened under other settings is not used again.
     pub generation: u64,
-    /// Whether the request may go over HTTP/2 where the origin speaks it.
+    /// Whether the request may go over HTTP/2 if the origin speaks it.
     pub http2: bool,
-    /// Whose share of the look-ups it takes.
+    /// The client whose share of the look-ups the request uses.
     pub client: ClientId,
-    /// The one address that it may go to: that of the lane it waits in, where lanes go by address.
+    /// The only address that the request may go to: that of the lane it waits in, if lanes are per address.
     pub only: Option<IpAddr>,
 }
 
 impl Terms<'_> {
-    /// The same for a request of this client.
+    /// Returns the same terms for a request of this client.
     #[must_use]
     pub fn of(self, client: ClientId) -> Self {
         Terms { client, ..self }
     }
 }
 
-/// A lane that a request may wait in, and the address that it leads to if lanes go by address.
+/// A lane that a request may wait in, and the address it leads to if lanes are per address.
 #[derive(Clone, Debug)]
 pub struct LaneAddress {
     pub budget: HostKey,
     pub address: Option<IpAddr>,
 }
 
-/// In the order in which to try them; at least one.
+/// Lanes in the order in which to try them; at least one.
 pub type LaneAddresses = SmallVec<[LaneAddress; 1]>;
 
-/// A connection that a request can be written on at once.
+/// A connection on which a request can be written at once.
 #[derive(Debug)]
 pub struct Ready(Kind);
 
 #[derive(Debug)]
 enum Kind {
     Own(Box<Connection>),
-    /// HTTP/2: a place among others.
+    /// HTTP/2: a seat on a shared link.
     Shared(Seat),
-    /// HTTP/2: the first place on a link that others may use once this request is on its way.
+    /// HTTP/2: the first seat on a link that others may use once this request has started.
     First(Seat),
 }
 
-/// What the origin answered.
+/// The origin's response.
 #[derive(Debug)]
 pub enum Answer {
     Response(Response<Reply>),
-    /// 101: the rest of the connection belongs to another protocol. The bytes are what the origin has sent of it.
+    /// 101: the rest of the connection belongs to another protocol. The bytes are what the origin has already sent of
+    /// it.
     Switched(Response<()>, Stream, Bytes),
 }
 
-/// A request without an answer.
+/// A request without a response.
 #[derive(Debug)]
 pub struct Unanswered {
     pub error: UpstreamError,
-    /// The request, if it was not sent, or the origin's silence makes it safe to send it again.
+    /// The request, if it was not sent, or if it is safe to send it again because the origin sent nothing.
     pub again: Option<Box<Message>>,
 }
 
@@ -140,17 +141,17 @@ impl Upstream {
         Upstream { resolver, pool: Arc::default(), links: Links::default(), metrics }
     }
 
-    /// A connection to the origin, from the pool or new.
+    /// Returns a connection to the origin, from the pool or new.
     pub async fn ready(&self, terms: Terms<'_>, origin: &Origin) -> Result<Ready, UpstreamError> {
         let place = self.place(terms, origin)?;
         if let Some(ready) = self.pooled(terms, &place, clock::now()) {
             return Ok(ready);
         }
-        // Boxed, here and below: opening is rare, and its space would be part of every request that waits.
+        // Boxed, here and below: opening is rare, and otherwise every waiting request would include its space.
         Box::pin(self.open(terms, place, false)).await
     }
 
-    /// A connection to the origin that takes no time to get ready, if there is one. Who does not use it at once is to
+    /// Returns a connection to the origin from the pool, if there is one. A caller that does not use it at once must
     /// [put it back](Upstream::put_back).
     pub fn at_hand(&self, terms: Terms<'_>, origin: &Origin, now: Instant) -> Result<Option<Ready>, UpstreamError> {
         Ok(self.pooled(terms, &self.place(terms, origin)?, now))
@@ -167,14 +168,14 @@ impl Upstream {
         Some(Ready(Kind::Own(connection)))
     }
 
-    /// The addresses of the host, for lanes that go by address.
+    /// Returns the addresses of the host, for lanes that are per address.
     async fn by_address(&self, terms: Terms<'_>, host: &HostKey) -> Result<LaneAddresses, UpstreamError> {
         let ips = self.resolver.lookup(host, terms.client, terms.config.dns_timeout).await?;
         let lane = |ip: IpAddr| LaneAddress { budget: HostKey::from(ip), address: Some(ip) };
         Ok(self.resolver.in_order(host, &ips).into_iter().map(lane).collect())
     }
 
-    /// Whether the host has an address, and one that may be visited.
+    /// Checks that the host has an address, and that it may be visited.
     pub async fn vet(&self, terms: Terms<'_>, origin: &Origin) -> Result<(), UpstreamError> {
         let judged = if terms.config.proxy.is_some() {
             terms.guard.judge_unresolved(&origin.host, origin.port)
@@ -185,8 +186,9 @@ impl Upstream {
         judged.map_err(UpstreamError::Denied)
     }
 
-    /// The lanes that a visit to this host may wait in: one, or one for each of its addresses. If the first address
-    /// cannot be reached, the next one is tried, in its own lane. Behind a parent proxy the addresses are unknown.
+    /// Returns the lanes that a visit to this host may wait in: one, or one for each of its addresses. If the first
+    /// address cannot be reached, the next one is tried, in its own lane. Behind a parent proxy the addresses are
+    /// unknown.
     pub async fn lanes(&self, terms: Terms<'_>, key: Key, host: &HostKey) -> Result<LaneAddresses, UpstreamError> {
         let budget = match key {
             Key::Ip if terms.config.proxy.is_none() => return Box::pin(self.by_address(terms, host)).await,
@@ -196,20 +198,20 @@ impl Upstream {
         Ok(smallvec![LaneAddress { budget, address: None }])
     }
 
-    /// Whose budget a visit to this host is taken from: that of the first of its lanes.
+    /// Returns the budget that a visit to this host uses: that of the first of its lanes.
     pub async fn budget(&self, terms: Terms<'_>, key: Key, host: &HostKey) -> Result<HostKey, UpstreamError> {
         let first = self.lanes(terms, key, host).await?.into_iter().next();
         Ok(first.map_or_else(|| host.clone(), |lane| lane.budget))
     }
 
-    /// A new connection to the origin, or one that it was heard on just now.
+    /// Returns a new connection to the origin, or one on which the origin sent something just now.
     pub async fn ready_new(&self, terms: Terms<'_>, origin: &Origin) -> Result<Ready, UpstreamError> {
         let place = self.place(terms, origin)?;
         self.open(terms, place, true).await
     }
 
-    /// A connection on which the request is the first. An origin that takes leave after every few answers serves it,
-    /// however many requests have to move at once.
+    /// Returns a connection on which this request is the first. So the request is served even by an origin that closes
+    /// after every few responses, however many requests have to move at once.
     pub async fn ready_alone(&self, terms: Terms<'_>, origin: &Origin) -> Result<Ready, UpstreamError> {
         let place = self.place(terms, origin)?;
         self.open_alone(terms, place).await
@@ -226,14 +228,14 @@ impl Upstream {
         })
     }
 
-    /// Sends the request and waits for the response head. `watch` is told when the request's head has been written, and
-    /// given what is left if this is dropped before the answer comes. (Over HTTP/2 the origin is told that the request is
-    /// cancelled, so nothing is left.)
+    /// Sends the request and waits for the response head. Calls `watch` when the request's head has been written, and
+    /// passes it what is left if this future is dropped before the response arrives. (Over HTTP/2 the origin is told
+    /// that the request is cancelled, so nothing is left.)
     ///
-    /// If a reused connection turns out to be dead before a byte was written, or an HTTP/2 origin has not looked at the
-    /// request, the request comes back to be sent [`again`](Unanswered::again). So it does if it was written and not a
-    /// byte answered, provided that it has no body and may be repeated. Either is the caller's business: a new connection takes time, in which leave to start may
-    /// end.
+    /// If a reused connection turns out to be dead before a byte was written, or an HTTP/2 origin has not processed the
+    /// request, the request is returned to be sent [`again`](Unanswered::again). The same happens if it was written and
+    /// not a byte came back, provided that it has no body and may be repeated. The caller must decide about both: a new
+    /// connection takes time, in which the permission to start may expire.
     pub async fn send(
         &self,
         terms: Terms<'_>,
@@ -297,13 +299,13 @@ impl Upstream {
         }
     }
 
-    /// A bare connection to the host, through the parent proxy if there is one.
+    /// Opens a bare connection to the host, through the parent proxy if there is one.
     pub async fn tunnel(&self, terms: Terms<'_>, host: &HostKey, port: u16) -> Result<(Stream, Bytes), UpstreamError> {
         let (dialled, early) = self.reach(terms, host, port).await?;
         Ok((Stream::Plain(dialled.stream), early))
     }
 
-    /// Closes connections that have been idle for too long. Called now and then by the worker.
+    /// Closes connections that have been idle for too long. The worker calls this now and then.
     pub fn sweep(&self, keep_alive: std::time::Duration) {
         self.pool.sweep(keep_alive);
         self.links.sweep(keep_alive);

@@ -1,16 +1,17 @@
-//! The running test once more, in a process of its own that can be killed or put on a bad disk.
+//! Runs the current test again, in a process of its own that can be killed or given a bad disk.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 const DIRECTORY: &str = "CURTSY_TEST_STORE_DIRECTORY";
 
-/// In the other process: the directory to work in.
+/// Returns the directory to work in, if this is the other process.
 pub(super) fn directory() -> Option<PathBuf> {
     std::env::var_os(DIRECTORY).map(PathBuf::from)
 }
 
-/// The other process. `wrapper` is a command that runs its arguments; `test` is a path like `module_path!()` gives.
+/// Returns the command that starts the other process. `wrapper` is a command that runs its arguments; `module` is a
+/// path as from `module_path!()`.
 pub(super) fn command(wrapper: &[&str], module: &str, test: &str, directory: &Path) -> Command {
     let (_, module) = module.split_once("::").expect("a path in this crate");
     let program = std::env::current_exe().expect("a test has a program");

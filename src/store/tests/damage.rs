@@ -1,11 +1,11 @@
-//! Files that are not what was written: set aside, kept, and begun anew.
+//! Damaged files: they are set aside and kept, and an empty file is created.
 
 use std::fs;
 use std::path::Path;
 
 use super::*;
 
-/// A file as a busy curtsy leaves it, made once.
+/// A file as a busy curtsy leaves it, created once.
 fn good_file() -> Vec<u8> {
     let directory = tempfile::tempdir().unwrap();
     let (store, _) = open(directory.path());
@@ -24,7 +24,7 @@ fn open_file(bytes: &[u8], directory: &Path) -> (Store, Opened) {
     open(directory)
 }
 
-/// Whatever was in the file, curtsy starts, and works from then on.
+/// Checks that curtsy starts with this file, whatever is in it, and works from then on.
 fn check_starts(bytes: &[u8]) -> Opened {
     let directory = tempfile::tempdir().unwrap();
     let (store, opened) = open_file(bytes, directory.path());
@@ -85,7 +85,7 @@ fn a_file_that_was_cut_off_is_set_aside() {
         let opened = check_starts(&good[..length]);
         assert!(opened.set_aside.is_some(), "{length} of {} bytes", good.len());
     }
-    // The last bytes belong to a robots.txt: like any of its bytes, they may be different without anybody knowing.
+    // The last bytes belong to a robots.txt: like any of its bytes, they may change unnoticed.
     check_starts(&good[..good.len() - 1]);
 }
 
@@ -119,7 +119,7 @@ fn a_header_that_asks_for_another_program_is_damage() {
 fn every_page_of_zeros_is_noticed() {
     let good = good_file();
     for page in 0..good.len() / 4_096 {
-        // The second holds the map of pages, which is made anew where it is needed; bodies of robots.txt may be anything.
+        // The second page holds the map of pages, which is rebuilt if needed; bodies of robots.txt may be anything.
         let mut bad = good.clone();
         bad[page * 4_096..][..4_096].fill(0);
         let opened = check_starts(&bad);

@@ -10,7 +10,7 @@ use super::kill::kill;
 use super::*;
 
 #[test]
-fn a_second_process_is_told_who_holds_the_directory() {
+fn a_second_process_learns_which_process_holds_the_directory() {
     if let Some(directory) = child::directory() {
         let _store = open(&directory);
         println!("opened");
@@ -19,7 +19,7 @@ fn a_second_process_is_told_who_holds_the_directory() {
         }
     }
     let directory = tempfile::tempdir().unwrap();
-    let test = "a_second_process_is_told_who_holds_the_directory";
+    let test = "a_second_process_learns_which_process_holds_the_directory";
     let mut child = child::command(&[], module_path!(), test, directory.path()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains("opened")), "it ended early");
@@ -30,7 +30,7 @@ fn a_second_process_is_told_who_holds_the_directory() {
     open(directory.path());
 }
 
-/// Works for everybody: the operating system refuses to let files grow.
+/// Works for every user: the operating system refuses to let files grow.
 #[test]
 fn a_disk_that_takes_no_more_costs_nothing_but_the_writing() {
     if let Some(directory) = child::directory() {
@@ -39,7 +39,7 @@ fn a_disk_that_takes_no_more_costs_nothing_but_the_writing() {
         return squeeze_and_relieve(&directory, || limit(0), || limit(hard));
     }
     let directory = tempfile::tempdir().unwrap();
-    // A signal that is ignored stays so in the program that follows; otherwise it would end it.
+    // An ignored signal stays ignored in the program that follows; otherwise it would end that program.
     let wrapper = ["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""];
     let test = "a_disk_that_takes_no_more_costs_nothing_but_the_writing";
     child::assert_passed(&child::command(&wrapper, module_path!(), test, directory.path()).output().unwrap());
@@ -65,8 +65,8 @@ fn a_full_disk_is_named_and_costs_nothing_but_the_writing() {
     on_own_disk("size=2m", test, directory.path());
 }
 
-/// Promises 7 and 10: a start on a full disk is like a disk that fills later. What is learned meanwhile is kept as soon
-/// as there is space, and what was there before is not forgotten.
+/// Promises 7 and 10: a start on a full disk is like a disk that fills later. What is learned meanwhile is saved as
+/// soon as there is space, and what was stored before is not forgotten.
 #[test]
 fn a_start_on_a_full_disk_keeps_everything_once_there_is_space() {
     if let Some(directory) = child::directory() {
@@ -101,7 +101,7 @@ fn a_start_on_a_full_disk_keeps_everything_once_there_is_space() {
             let (store, opened) = open(&state);
             assert_eq!((opened.hosts, opened.unsettled), (1 + usize::from(known), false));
             assert_eq!(store.host("a.example").map(|host| host.learned_ms), Some(2));
-            // Waits for the writer: what it deletes would make room on the next full disk.
+            // Waits for the writer: the files that it deletes would make room on the next full disk.
             close(&store);
         }
         return;
@@ -110,7 +110,7 @@ fn a_start_on_a_full_disk_keeps_everything_once_there_is_space() {
     on_own_disk("size=2m", "a_start_on_a_full_disk_keeps_everything_once_there_is_space", directory.path());
 }
 
-/// The same for a directory that cannot be made at start: a file stands where it should be.
+/// The same for a directory that cannot be created at start because a file has its name.
 #[tokio::test]
 async fn a_directory_that_can_be_used_later_is_used_then() {
     let directory = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ fn squeeze_and_relieve(directory: &Path, squeeze: impl FnOnce(), relieve: impl F
     assert_eq!(open(directory).1.hosts, 1 + HOSTS as usize);
 }
 
-/// More than fits into what SQLite writes without growing a file.
+/// More than SQLite can write without growing a file.
 const HOSTS: u32 = 1_000;
 
 #[test]
@@ -184,12 +184,12 @@ fn a_directory_that_cannot_be_written_is_named() {
     if binds_us {
         return refused(directory.path());
     }
-    // The administrator may write everywhere, but not on a read-only disk.
+    // root may write everywhere, but not on a read-only disk.
     on_own_disk("ro", "a_directory_that_cannot_be_written_is_named", directory.path());
 }
 
-/// Runs the test in a process with a small disk of its own at `directory`, where the system lets us make one; it goes
-/// away with the process.
+/// Runs the test in a process with a small disk of its own at `directory`, if the system allows one; the disk
+/// disappears with the process.
 fn on_own_disk(options: &str, test: &str, directory: &Path) {
     let apart = ["unshare", "--mount", "--map-root-user"];
     let script = format!("mount -t tmpfs -o {options} none '{}' && exec \"$0\" \"$@\"", directory.display());

@@ -1,4 +1,4 @@
-//! Killed without warning, again and again: the file opens, and nothing older than two seconds is missing.
+//! Kills the process without warning, again and again: the file opens, and nothing older than two seconds is missing.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::*;
 
-/// Directories that are worked on side by side, since a late kill takes more than two seconds.
+/// Directories that are tested in parallel, since a late kill takes more than two seconds.
 const DIRECTORIES: u64 = 10;
-/// In each directory; `CURTSY_KILL_ROUNDS` asks for more.
+/// Rounds in each directory; `CURTSY_KILL_ROUNDS` asks for more.
 const ROUNDS: u64 = 6;
-/// What a kill may cost.
+/// The changes that a kill may cost.
 const MOST_LOST: Duration = Duration::from_secs(2);
 const HOSTS: u64 = 20;
 
@@ -33,7 +33,8 @@ fn in_one_directory(seed: u64, rounds: u64) {
     let directory = tempfile::tempdir().unwrap();
     let mut least = 0;
     for round in 0..rounds {
-        // Every other one early, to meet the opening and the first writes; the others late, to have something to lose.
+        // Every other kill is early, to hit the opening and the first writes; the others are late, to have something to
+        // lose.
         let lived = if round % 2 == 0 { dice.u64(2_050..2_500) } else { dice.u64(0..300) };
         let promised = live_and_die(directory.path(), Duration::from_millis(lived));
         least = check(directory.path(), least.max(promised));
@@ -41,7 +42,7 @@ fn in_one_directory(seed: u64, rounds: u64) {
     assert!(least > 0, "nothing was ever promised");
 }
 
-/// The newest generation that was acknowledged long enough before the kill.
+/// Returns the newest generation that was acknowledged long enough before the kill.
 fn live_and_die(directory: &Path, lived: Duration) -> u64 {
     let test = "a_kill_costs_at_most_two_seconds";
     let mut child =
@@ -79,7 +80,7 @@ fn write_for_ever(directory: &Path) {
     }
 }
 
-/// The generation that is there: whole, and not older than `least`.
+/// Returns the stored generation, and checks that it is complete and not older than `least`.
 fn check(directory: &Path, least: u64) -> u64 {
     let (store, opened) = open(directory);
     assert_eq!(opened.set_aside, None);
@@ -102,7 +103,7 @@ fn key(n: u64) -> String {
 /// A time that stays recent.
 const BASE: u64 = 1 << 60;
 
-/// Every field tells the generation.
+/// Every field contains the generation.
 fn record(generation: u64) -> HostRecord {
     let small = (generation % 1_000_000) as u32;
     HostRecord {

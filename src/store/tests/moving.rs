@@ -1,4 +1,4 @@
-//! Export and import: what goes out comes in, and a bad line changes nothing.
+//! Export and import: an export can be imported, and a bad line changes nothing.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn filled(directory: &Path) -> Store {
     store
 }
 
-/// Takes everything as it is.
+/// Accepts every record as it is.
 fn import(store: &Store, text: &[u8]) -> Result<Imported, LinesError> {
     store.import(text, |entry| {
         match entry {
@@ -58,7 +58,7 @@ async fn what_is_exported_can_be_imported() {
 const HEAD: &str = "{\"kind\":\"curtsy-state\",\"version\":1}\n";
 const GOOD: &str = "{\"kind\":\"host\",\"key\":\"good.example\",\"record\":{\"paused\":true}}\n";
 
-/// Imports `text` and expects this to be said about this line.
+/// Imports `text` and expects this error about this line.
 fn check_refused(text: &str, line: u64, expected: &str) {
     let directory = tempfile::tempdir().unwrap();
     let store = filled(directory.path());
@@ -126,7 +126,7 @@ fn a_store_that_keeps_nothing_has_nothing_to_move() {
     assert!(matches!(import(&store, b""), Err(LinesError::NothingKept)));
 }
 
-/// More than may wait for the disk at once: it is waited for.
+/// More than the outbox can hold at once: the import waits for the disk.
 #[test]
 fn a_large_export_is_taken_in_whole() {
     let directory = tempfile::tempdir().unwrap();
@@ -148,6 +148,6 @@ fn a_large_export_is_taken_in_whole() {
             })
             .count(),
         0,
-        "what was read on the way is gone"
+        "the spool file is left behind"
     );
 }

@@ -1,4 +1,4 @@
-//! A time limit of one stream. The connection is shared, so a limit of the connection would say nothing about it.
+//! The time limit of one stream. The connection is shared, so its own limit says nothing about a single stream.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! One request on a link, until the head of its response.
+//! One request on a link, up to the head of its response.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -27,9 +27,9 @@ use crate::upstream::message::Message;
 
 #[derive(Clone, Copy, Debug)]
 pub(in crate::upstream) struct Limits {
-    /// From the end of the request to the head of the response.
+    /// Time from the end of the request to the head of the response.
     pub(in crate::upstream) response: Duration,
-    /// How long the origin may take nothing of a request, or be silent in the middle of a response.
+    /// How long the origin may accept nothing of a request, or be silent in the middle of a response.
     pub(in crate::upstream) idle: Duration,
 }
 
@@ -39,15 +39,15 @@ struct Exchange {
     passage: Passage,
     interim: usize,
     limits: Limits,
-    /// When the response must be in.
+    /// When the response must have arrived.
     due: Instant,
     alarm: Alarm,
 }
 
-/// Why there is no response, and what the origin made of the request.
+/// Why there is no response, and what the origin did with the request.
 type Failed = (UpstreamError, Fate);
 
-/// Sends the request and waits for the head of the final response. `started` is called when the request's head has left.
+/// Sends the request and waits for the head of the final response. Calls `started` when the request's head has left.
 pub(in crate::upstream) async fn send(
     seat: Seat,
     mut message: Box<Message>,
@@ -79,7 +79,7 @@ pub(in crate::upstream) async fn send(
     };
     let (error, fate) = failed;
     if fate == Fate::Untouched {
-        // Who refuses one refuses the next: it goes another way.
+        // An origin that refuses one request refuses the next: later requests use another connection.
         exchange.passage.link().doubt();
     }
     let may_again = match fate {
@@ -100,7 +100,7 @@ impl Exchange {
         if let Poll::Ready(Err(fault)) = self.upload.push(cx) {
             return Poll::Ready(Err((UpstreamError::RequestBody(fault), Fate::Dealt)));
         }
-        // The origin's time begins when it has the whole request.
+        // The response timeout starts when the origin has the whole request.
         if was_live && !self.upload.is_live() {
             self.due = clock::now() + self.limits.response;
         }
@@ -128,7 +128,7 @@ impl Exchange {
         Pin::new(&mut self.response).poll(cx).map_err(failed)
     }
 
-    /// The time that counts is the origin's: for the response, once it has the request; until then, for taking it.
+    /// Only the origin's time counts: for the response, once it has the request; until then, for accepting the request.
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<UpstreamError> {
         let (due, error) = match (self.upload.is_live(), self.upload.stuck_since) {
             (false, _) => (self.due, UpstreamError::ResponseTimeout),
@@ -154,7 +154,8 @@ impl Exchange {
     }
 }
 
-/// What HTTP/2 leaves open about a response head, and clients must be able to rely on; the length of the body, if told.
+/// Checks what HTTP/2 leaves open about a response head and clients must be able to rely on. Returns the length of the
+/// body, if the head states one.
 fn check(response: &mut Response<RecvStream>) -> Result<Option<u64>, UpstreamError> {
     match response.status().as_u16() {
         101 => Err(UpstreamError::Upgrade),

@@ -1,4 +1,4 @@
-//! What an error of HTTP/2 means: to the client, and for sending the request again.
+//! What an HTTP/2 error means: for the client, and for sending the request again.
 
 use std::io;
 
@@ -8,20 +8,20 @@ use super::witness::Record;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::reply::Broken;
 
-/// What may have become of a request that was not answered.
+/// What may have happened to a request without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) enum Fate {
-    /// The origin has not looked at it (RFC 9113, section 8.7).
+    /// The origin has not processed it (RFC 9113, section 8.7).
     Untouched,
-    /// The same, and it wants the request over HTTP/1.1.
+    /// The origin has not processed it, and wants it over HTTP/1.1.
     Misplaced,
-    /// The connection ended, and nobody knows.
+    /// The connection ended, and it is unknown whether the origin processed the request.
     Unknown,
-    /// The origin has dealt with it, in its way.
+    /// The origin has processed it in some way.
     Dealt,
 }
 
-/// Why the connection ended.
+/// Returns why the connection ended.
 pub(super) fn of_connection(error: &Error, record: &Record) -> UpstreamError {
     if let Some(cut) = record.cut.clone() {
         return cut.error();
@@ -34,7 +34,7 @@ pub(super) fn of_connection(error: &Error, record: &Record) -> UpstreamError {
     }
 }
 
-/// Why a request was not answered.
+/// Returns why a request has no response.
 pub(super) fn of_request(error: &Error, stream: u32, record: &Record) -> (UpstreamError, Fate) {
     let is_beyond = record.last_stream.is_some_and(|last| stream > last);
     if record.was_kept(stream) || is_beyond {
@@ -44,7 +44,7 @@ pub(super) fn of_request(error: &Error, stream: u32, record: &Record) -> (Upstre
         Some(Reason::REFUSED_STREAM) if error.is_remote() => (UpstreamError::Reset, Fate::Untouched),
         Some(Reason::HTTP_1_1_REQUIRED) if error.is_remote() => (UpstreamError::Reset, Fate::Misplaced),
         _ if error.is_reset() && error.is_remote() => (UpstreamError::Reset, Fate::Dealt),
-        // The library says no more than that.
+        // The library gives no more details.
         _ if error.is_reset() => {
             (UpstreamError::Protocol("its head is malformed, or longer than limits.head_size".to_owned()), Fate::Dealt)
         }
@@ -55,7 +55,7 @@ pub(super) fn of_request(error: &Error, stream: u32, record: &Record) -> (Upstre
     }
 }
 
-/// Why a body broke off.
+/// Returns why a body was cut off.
 pub(super) fn of_body(error: &Error) -> Broken {
     match error.get_io() {
         Some(error) if error.kind() == io::ErrorKind::TimedOut => Broken::TimedOut,

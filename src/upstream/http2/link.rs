@@ -1,10 +1,10 @@
-//! One HTTP/2 connection to an origin, shared by the requests that are on it.
+//! One HTTP/2 connection to an origin, shared by the requests on it.
 //!
 //! A request writes its head itself, in the poll in which it is sent, so that it starts when its turn is claimed and
-//! not when another task gets round to it. Everything else is done by a task that the connection has of its own: frames
-//! come in for several requests, and none of them may have to wait for another's client.
+//! not when another task gets round to it. A task of the connection does everything else: frames arrive for several
+//! requests, and no request may have to wait for another's client.
 //!
-//! The link is the connection: when nobody holds it any more, it takes leave and is gone, and its task with it.
+//! The link is the connection: dropping the last handle sends GOAWAY, closes the connection and ends its task.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -30,39 +30,40 @@ use crate::upstream::error::UpstreamError;
 use crate::upstream::pool::Place;
 use crate::upstream::stream::Stream;
 
-/// Requests at once on one connection; more open another. Four are in flight to a host unless the operator says more.
+/// Concurrent requests on one connection; more open another. Four are in flight to a host unless the operator allows
+/// more.
 const MOST_SEATS: usize = 16;
-/// What an origin may send of one response before its client takes it. At 50 ms of distance, 5 MB/s.
+/// How much an origin may send of one response before its client reads it. At a round trip of 50 ms this gives 5 MB/s.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// The same for all on one connection: enough for each seat, so that a slow client holds up nobody but itself.
+/// The same for a whole connection: enough for each seat, so that a slow client delays no request but its own.
 const LINK_WINDOW: u32 = STREAM_WINDOW * MOST_SEATS as u32;
-/// What is taken of an upload before the origin does.
+/// How much of an upload is buffered before the origin accepts it.
 pub(super) const MOST_UNSENT: usize = 64 * 1024;
-/// A connection on which the origin was heard so lately is as good as a new one.
+/// A connection on which the origin sent something this recently is as good as a new one.
 const FRESH: Duration = Duration::from_secs(1);
 
 type Wire = Witness<Patient<Stream>>;
 
 pub(in crate::upstream) struct Link {
-    /// Held for one poll, never across an await.
+    /// Locked for one poll, never across an await.
     core: Mutex<Core>,
     record: Arc<Mutex<Record>>,
     place: Place,
-    /// Of the rules that the guard judged the address by.
+    /// Generation of the rules by which the guard judged the address.
     generation: u64,
     taken: AtomicUsize,
     idle_since: Mutex<Instant>,
-    /// The origin owes an answer for too long: nobody else is sent this way.
+    /// The origin has owed a response for too long: no other request uses this link.
     doubtful: AtomicBool,
-    /// Whether a request on it was answered.
+    /// Whether a request on this link has had a response.
     answered: AtomicBool,
 }
 
 struct Core {
-    /// Both until the connection is over.
+    /// Both are set until the connection is over.
     sender: Option<SendRequest<Bytes>>,
     connection: Option<Connection<Wire, Bytes>>,
-    /// Of the task that goes on reading and writing.
+    /// The waker of the task that reads and writes.
     driver: Waker,
 }
 
@@ -76,8 +77,8 @@ pub(in crate::upstream) struct Seat {
 pub(super) type Begun = (ResponseFuture, SendStream<Bytes>);
 
 impl Link {
-    /// Speaks HTTP/2 on a stream for which that was agreed. Ready when the origin has told its settings, among them how
-    /// many requests it takes at once.
+    /// Starts HTTP/2 on a stream for which it was agreed. Resolves when the origin has sent its settings, which include
+    /// how many concurrent requests it accepts.
     pub(in crate::upstream) async fn open(
         stream: Stream,
         place: Place,
@@ -109,7 +110,7 @@ impl Link {
         Ok(link)
     }
 
-    /// A place for one more request; none if the origin takes no more of them here.
+    /// Returns a seat for one more request; None if the origin accepts no more on this link.
     pub(in crate::upstream) fn seat(self: &Arc<Self>) -> Option<Seat> {
         let most = self.core.lock().sender.as_ref()?.current_max_send_streams().min(MOST_SEATS);
         if !self.is_open() || self.taken.load(Relaxed) >= most {
@@ -123,7 +124,7 @@ impl Link {
         &self.place
     }
 
-    /// Whether requests under these rules may go this way, as far as they find a seat.
+    /// Whether requests under these rules may use this link, if they get a seat.
     pub(in crate::upstream) fn suits(&self, generation: u64, fresh: bool) -> bool {
         let is_fresh = || clock::now().duration_since(self.record.lock().heard) < FRESH;
         self.generation == generation && self.is_open() && (!fresh || is_fresh())
@@ -135,14 +136,14 @@ impl Link {
         willing && !self.doubtful.load(Relaxed)
     }
 
-    /// Whether it has been without work for so long, or is of no more use to anybody.
+    /// Whether the link has been idle for this long, or its connection is over.
     pub(in crate::upstream) fn is_done(&self, keep_alive: Duration) -> bool {
         let is_over = self.core.lock().connection.is_none();
         let is_idle = || self.taken.load(Relaxed) == 0;
         is_over || (is_idle() && clock::now().duration_since(*self.idle_since.lock()) >= keep_alive)
     }
 
-    /// Whether it has answered before, so that its end may be that of a connection that was kept too long.
+    /// Whether the link has had a response before, so that its end may be that of a connection that was kept too long.
     pub(super) fn has_answered(&self) -> bool {
         self.answered.load(Relaxed)
     }
@@ -159,11 +160,11 @@ impl Link {
         self.record.lock()
     }
 
-    /// Begins a request and writes its head, as far as the origin takes it at once. None if the link turns out to be of
-    /// no use, and nothing was written.
+    /// Begins a request and writes as much of its head as the origin accepts at once. Returns None if the link is not
+    /// usable any more; then nothing was written.
     pub(super) fn begin(&self, request: Request<()>, is_whole: bool) -> Option<Begun> {
         let mut core = self.core.lock();
-        // It may have ended, or be about to: that is known once what has come is read.
+        // The connection may have ended, or be about to: reading what has arrived shows it.
         core.drive();
         if !self.is_open() {
             return None;
@@ -173,18 +174,18 @@ impl Link {
         Some(begun)
     }
 
-    /// Ends the connection at once, with all that is on it.
+    /// Ends the connection at once, with all requests on it.
     pub(super) fn cut(&self) {
         let mut core = self.core.lock();
         core.sender = None;
         let connection = core.connection.take();
-        // Its streams are told, and may look at the link.
+        // Dropping the connection notifies its streams, which may access the link: so the lock is released first.
         drop(core);
         drop(connection);
     }
 }
 
-/// What curtsy asks of an origin's end of the connection.
+/// The settings that curtsy sends to an origin.
 fn settings(head_size: usize) -> Builder {
     let mut builder = Builder::new();
     builder
@@ -197,8 +198,8 @@ fn settings(head_size: usize) -> Builder {
 }
 
 impl Core {
-    /// Reads and writes what can be; true when the connection is over. Whoever calls, it is the link's task that is
-    /// woken for more.
+    /// Reads and writes as much as possible; returns true when the connection is over. Further events wake the link's
+    /// task, whichever task called this.
     fn drive(&mut self) -> bool {
         let Some(connection) = &mut self.connection else { return true };
         let is_over = Pin::new(connection).poll(&mut Context::from_waker(&self.driver)).is_ready();
@@ -210,7 +211,7 @@ impl Core {
     }
 }
 
-/// Takes leave as HTTP/2 asks for (RFC 9113, section 6.8), as far as that goes without waiting.
+/// Sends GOAWAY as HTTP/2 requires (RFC 9113, section 6.8), as far as possible without waiting.
 impl Drop for Link {
     fn drop(&mut self) {
         let core = self.core.get_mut();
@@ -220,7 +221,7 @@ impl Drop for Link {
     }
 }
 
-/// The task of a link; ends with it.
+/// The task of a link; ends with the link.
 struct Driver(Weak<Link>);
 
 impl Future for Driver {

@@ -1,10 +1,10 @@
-//! The links of one worker, by place, and who opens the next one.
+//! The links of one worker, by place, and the decision which request opens the next one.
 //!
-//! One request at a time opens a link to a place, and the others wait for it: until the handshake is over it is not known
-//! whether the origin speaks HTTP/2, and if it does, one connection is enough for all of them. Where it does not, each
-//! request opens a connection of its own, as for plain HTTP. If an attempt hangs, another is made every second, so that
-//! one lost packet holds up no other request; if it fails, it fails for all that wait for it, so that they do not dial a
-//! broken origin all at once.
+//! One request at a time opens a link to a place, and the others wait for it: until the handshake is over it is not
+//! known whether the origin speaks HTTP/2, and if it does, one connection is enough for all of them. If it does not,
+//! each request opens a connection of its own, as for plain HTTP. If an attempt hangs, another is made every second, so
+//! that one lost packet delays no other request. If an attempt fails, it fails for all requests that wait for it, so
+//! that they do not dial a broken origin all at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use crate::clock;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::pool::Place;
 
-/// How long an origin is believed to speak HTTP/1.1 only. A wrong belief costs nothing but the sharing.
+/// How long curtsy assumes that an origin speaks HTTP/1.1 only. A wrong assumption costs only the sharing.
 const BELIEVE: Duration = Duration::from_secs(60);
 
-/// How long requests wait for another's attempt before one of them tries as well. A handshake over three round trips of
-/// 300 ms is done by then.
+/// How long requests wait for another request's attempt before one of them tries as well. A handshake over three round
+/// trips of 300 ms is done by then.
 const HANGS_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(in crate::upstream) struct Links {
-    /// Held for one look-up, never across an await.
+    /// Locked for one look-up, never across an await.
     places: Mutex<HashMap<Place, Vec<Opening>>>,
 }
 
-/// The attempt to open a link.
+/// An attempt to open a link.
 #[derive(Clone, Debug)]
 pub(in crate::upstream) struct Opening {
-    /// What came of it.
+    /// The result of the attempt.
     pub(in crate::upstream) opened: Arc<OnceCell<Opened>>,
     /// When the next attempt may be made, if this one is still under way.
     pub(in crate::upstream) hangs_at: Instant,
@@ -44,18 +44,18 @@ pub(in crate::upstream) struct Opening {
 #[derive(Debug)]
 pub(in crate::upstream) enum Opened {
     Link(Arc<Link>),
-    /// The origin wants HTTP/1.1; until then, it is not asked again.
+    /// The origin wants HTTP/1.1; until this time HTTP/2 is not tried again.
     Http1(Instant),
-    /// There is no connection, for all that waited for it.
+    /// There is no connection, for any request that waited for it.
     Failed(UpstreamError),
 }
 
-/// The way to a place.
+/// How a request gets to a place.
 #[derive(Debug)]
 pub(in crate::upstream) enum Way {
     Seat(Seat),
     Http1,
-    /// To be opened by whoever comes first.
+    /// The link must be opened; the first request that takes this does it.
     Opening(Opening),
 }
 
@@ -88,7 +88,7 @@ impl Opened {
 }
 
 impl Links {
-    /// A seat on a link that suits, or how to come by one.
+    /// Returns a seat on a link that suits, or how to get one.
     pub(in crate::upstream) fn way(&self, place: &Place, suits: impl Fn(&Link) -> bool) -> Way {
         let mut places = self.places.lock();
         let openings = places.entry(place.clone()).or_default();
@@ -106,35 +106,35 @@ impl Links {
         Way::Opening(opening)
     }
 
-    /// Makes a link known that was opened for one request.
+    /// Adds a link that was opened for one request.
     pub(in crate::upstream) fn add(&self, link: Arc<Link>) {
         let place = link.place().clone();
         self.places.lock().entry(place).or_default().push(Opening::over(Opened::Link(link)));
     }
 
-    /// Whether the origin is believed to want HTTP/1.1.
+    /// Whether curtsy assumes that the origin wants HTTP/1.1.
     pub(in crate::upstream) fn wants_http1(&self, place: &Place) -> bool {
         let is_http1 =
             |opening: &Opening| matches!(opening.opened.get(), Some(Opened::Http1(until)) if *until > clock::now());
         self.places.lock().get(place).is_some_and(|openings| openings.iter().any(is_http1))
     }
 
-    /// The origin wants HTTP/1.1, although it has agreed to HTTP/2. What is on its links stays there.
+    /// Records that the origin wants HTTP/1.1, although it has agreed to HTTP/2. Requests on its links stay there.
     pub(in crate::upstream) fn give_up(&self, place: &Place) {
         self.places.lock().insert(place.clone(), vec![Opening::over(Opened::http1())]);
     }
 
-    /// Closes links that have been without work for too long, and forgets what is of no more use.
+    /// Closes links that have been idle for too long, and forgets what is of no more use.
     pub(in crate::upstream) fn sweep(&self, keep_alive: Duration) {
         let mut done = Vec::new();
         self.places.lock().retain(|_, openings| {
             let is_done = |opening: &mut Opening| opening.opened.get().is_some_and(|opened| opened.is_done(keep_alive));
             done.extend(openings.extract_if(.., is_done));
-            // An attempt that everybody has left will never be over.
+            // An attempt that every request has abandoned will never finish.
             openings.retain(|opening| opening.opened.initialized() || Arc::strong_count(&opening.opened) > 1);
             !openings.is_empty()
         });
-        // Links take leave when they are dropped: not under the lock.
+        // Links send GOAWAY when they are dropped, so they are dropped after the lock is released.
         drop(done);
     }
 }

@@ -1,9 +1,9 @@
 //! HTTP/2 towards origins that choose it in the TLS handshake (docs/decisions/0007-http2-by-the-h2-crate.md).
 //!
 //! One connection carries several requests at once, so it is a [`Link`] that requests share, each on a [`Seat`] of its
-//! own. Frames are the business of the `h2` crate; when a request starts, what may be sent again, how long anybody
-//! waits and how much is held in memory is decided here. What comes out is what HTTP/1.1 gives: a response head and a
-//! body, or an error by its stage.
+//! own. The `h2` crate handles frames. This module decides when a request starts, what may be sent again, how long a
+//! request waits and how much is held in memory. The result is the same as for HTTP/1.1: a response head and a body, or
+//! an error by its stage.
 
 mod alarm;
 mod exchange;

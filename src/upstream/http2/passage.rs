@@ -1,7 +1,7 @@
-//! A request's stay on a link: knows whether the request has started.
+//! A request's time on a link: knows whether the request has started.
 //!
 //! A turn that was claimed and not used goes back to the host. So nothing may leave for the origin after its request
-//! was given up: if the head is still waiting to be written then, the connection goes with it.
+//! was given up: if the head is still waiting to be written then, the connection is closed.
 
 use std::task::Waker;
 
@@ -23,7 +23,7 @@ impl Passage {
         self.seat.link()
     }
 
-    /// Whether the head has left since this was last asked. Wakes the task when it does.
+    /// Whether the head has left since the last call. Otherwise wakes the task when it leaves.
     pub(super) fn starts(&mut self, waker: &Waker) -> bool {
         if self.started {
             return false;
@@ -36,7 +36,7 @@ impl Passage {
         self.started
     }
 
-    /// Whether the head has perhaps left, now that the connection is over; asked once.
+    /// Whether the head may have left, now that the connection is over. Returns true at most once.
     pub(super) fn may_have_started(&mut self) -> bool {
         let before = std::mem::replace(&mut self.started, true);
         !before && !self.seat.link().record().was_kept(self.stream)

@@ -1,8 +1,8 @@
-//! A request that was written down for HTTP/1.1, read back for HTTP/2.
+//! Converts a request that was written for HTTP/1.1 back to a request for HTTP/2.
 //!
-//! Requests wait written down, because nearly all of them are sent as they are and because they then keep nothing that
-//! they were read into. Fields that concern one HTTP/1.1 connection have no place here (RFC 9113, section 8.2.2), and
-//! Host is said as `:authority`.
+//! Requests wait in written form, because nearly all of them are sent in that form and because they then do not keep
+//! the buffers they were read into. Fields that concern one HTTP/1.1 connection are left out (RFC 9113, section 8.2.2),
+//! and Host becomes `:authority`.
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONNECTION, COOKIE, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING};
@@ -12,9 +12,9 @@ use http::{HeaderMap, Request, Uri, Version};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::message::Message;
 
-/// The request, and what of its body is written down.
+/// Returns the request, and the part of its body that is already written.
 pub(super) fn read_back(message: &Message) -> Result<(Request<()>, Bytes), UpstreamError> {
-    // A copy: the message may be sent again.
+    // A copy, because the message may be sent again.
     let all = Bytes::copy_from_slice(&message.head);
     parse(&all).ok_or_else(|| UpstreamError::Protocol("the request cannot be said in HTTP/2".to_owned()))
 }
@@ -44,7 +44,7 @@ fn parse(all: &Bytes) -> Option<(Request<()>, Bytes)> {
     Some((request, all.slice(length..)))
 }
 
-/// What is secret is kept out of the table that compresses fields: clients share it (RFC 7541, section 7.1).
+/// Keeps secrets out of the table that compresses fields, because clients share it (RFC 7541, section 7.1).
 fn append(headers: &mut HeaderMap, name: HeaderName, mut value: HeaderValue) {
     value.set_sensitive(name == AUTHORIZATION || name == COOKIE);
     headers.append(name, value);

@@ -1,7 +1,7 @@
-//! A response body that comes on a stream of a link.
+//! A response body that arrives on a stream of a link.
 //!
-//! The origin may send more only when what it sent has been taken, so a slow client slows its origin down. Dropped
-//! before its end, the stream is cancelled, and the connection lives on.
+//! The origin may send more only when what it sent has been read, so a slow client slows its origin down. If this is
+//! dropped before its end, the stream is cancelled, and the connection stays open.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -19,18 +19,18 @@ use super::upload::Upload;
 use crate::clock;
 use crate::upstream::reply::Broken;
 
-/// Nothing, once the body is over.
+/// A response body; None once it is over.
 #[derive(Debug, Default)]
 pub(in crate::upstream) struct Reply(Option<Box<Coming>>);
 
 #[derive(Debug)]
 struct Coming {
     body: RecvStream,
-    /// Of what was told to come.
+    /// Bytes left of the announced length.
     left: Option<u64>,
-    /// Handed on, and perhaps not yet taken.
+    /// Bytes passed on that may not have been read yet.
     handed: usize,
-    /// An origin may answer while it is still being sent to.
+    /// The request body. An origin may respond while it is still being sent.
     upload: Upload,
     idle: Duration,
     heard: Instant,
@@ -50,11 +50,11 @@ impl Reply {
 
 impl Coming {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Broken>> {
-        // Whoever asks for more has taken what came.
+        // A caller that polls for more has consumed what came before.
         let taken = std::mem::take(&mut self.handed);
         // An error means that the stream is over, which shows below.
         let _ = self.body.flow_control().release_capacity(taken);
-        // The response decides how this ends, not a request that can no longer be sent.
+        // The response decides how the exchange ends, not a request that can no longer be sent.
         if self.upload.is_live() && self.upload.push(cx).is_ready() {
             self.heard = clock::now();
         }

@@ -1,7 +1,7 @@
 //! A request's body on its way into a stream.
 //!
-//! The next piece is asked for when the last one has been taken, and one is taken only as far as the origin's windows
-//! are open, so a slow origin slows its client down.
+//! The next piece is requested when the last one has been accepted, and a piece is accepted only as far as the origin's
+//! windows are open, so a slow origin slows its client down.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -19,39 +19,39 @@ use crate::upstream::error::BodyFault;
 #[derive(Debug)]
 pub(super) struct Upload {
     stream: SendStream<Bytes>,
-    /// Taken from the body and not yet by the origin.
+    /// Bytes that were taken from the body and that the origin has not accepted yet.
     piece: Bytes,
     body: RequestBody,
     state: State,
-    /// Nothing of the body has been asked for.
+    /// Nothing of the body has been requested.
     pub(super) untouched: bool,
-    /// Since when the origin takes nothing.
+    /// Since when the origin accepts nothing.
     pub(super) stuck_since: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Flowing,
-    /// The origin has all of it.
+    /// The origin has the whole body.
     Over,
-    /// The origin takes no more, or the client's body broke.
+    /// The origin accepts no more, or the client's body failed.
     Failed,
 }
 
 impl Upload {
-    /// `piece`: what of the body is known already.
+    /// `piece`: the part of the body that is known already.
     pub(super) fn new(stream: SendStream<Bytes>, piece: Bytes, body: RequestBody) -> Self {
         let state = if is_nothing(&piece, &body) { State::Over } else { State::Flowing };
         Upload { stream, piece, body, state, untouched: true, stuck_since: None }
     }
 
-    /// Whether there is more to send, and the origin may still take it.
+    /// Whether there is more to send, and the origin may still accept it.
     pub(super) fn is_live(&self) -> bool {
         self.state == State::Flowing
     }
 
-    /// Sends as much as the origin takes. An error is of the client's body; that the origin takes no more is for its
-    /// response to explain.
+    /// Sends as much as the origin accepts. An error comes from the client's body; if the origin accepts no more, its
+    /// response explains why.
     pub(super) fn push(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
         while self.state == State::Flowing {
             if !self.piece.is_empty() {
@@ -109,13 +109,13 @@ impl Upload {
         }
     }
 
-    /// The body, to be sent on another stream.
+    /// Returns the body, to be sent on another stream.
     pub(super) fn into_body(self) -> RequestBody {
         self.body
     }
 }
 
-/// Whether a request is whole without a body.
+/// Whether a request is complete without a body.
 pub(super) fn is_nothing(piece: &Bytes, body: &RequestBody) -> bool {
     piece.is_empty() && matches!(body, RequestBody::Empty)
 }

@@ -1,7 +1,7 @@
-//! A stream that sees which frames pass on it, and so knows what the `h2` crate does not tell.
+//! A stream that sees which frames pass through it, and so knows what the `h2` crate does not report.
 //!
-//! Above all: when a request's head has really left, which is when a request starts, and up to which request an origin
-//! that says farewell has looked. Besides, it ends a connection whose origin talks without saying anything.
+//! Above all it knows when a request's head has really left, which is when a request starts, and up to which request an
+//! origin that sends GOAWAY has processed. It also ends a connection whose origin sends only frames without purpose.
 
 use std::io;
 use std::pin::Pin;
@@ -17,29 +17,29 @@ use crate::frames::{Chatter, Follower, Frame, PREFACE};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::tls::HandshakeFault;
 
-/// What was seen, for those who use the connection.
+/// What was seen, for the users of the connection.
 #[derive(Debug)]
 pub(super) struct Record {
     /// The last stream whose request head was handed to the stream below, and the last whose head has left it.
     written: u32,
     left: u32,
-    /// What was written waits for the origin to take it.
+    /// Written data waits for the origin to accept it.
     pub(super) blocked: bool,
-    /// The origin's first word, its settings, has come.
+    /// The origin's settings, which must come first, have arrived.
     pub(super) settled: bool,
-    /// Something else came before it.
+    /// Another frame arrived before the settings.
     unsettled: bool,
-    /// The origin takes no more requests, and has looked at none beyond this stream.
+    /// The origin accepts no more requests, and has processed none beyond this stream.
     pub(super) last_stream: Option<u32>,
     pub(super) heard: Instant,
     chatter: Chatter,
     /// Why the stream ended, if it ended with an error.
     pub(super) cut: Option<Cut>,
-    /// Who waits for a head to leave.
+    /// The tasks that wait for a head to leave.
     waiting: Vec<Waker>,
 }
 
-/// An error of the stream, for as many requests as it hits.
+/// An error of the stream, for every request that it affects.
 #[derive(Clone, Debug)]
 pub(super) enum Cut {
     /// The origin's first frame is not its settings.
@@ -114,7 +114,8 @@ impl Record {
         self.chatter.read(frame);
     }
 
-    /// An origin that begins with something else than HTTP/2, or only talks, is cut off.
+    /// Ends the connection of an origin that begins with something other than HTTP/2, or sends only frames without
+    /// purpose.
     fn check(&mut self) -> io::Result<()> {
         let cut = match self.chatter.is_too_much() {
             _ if self.unsettled => Cut::Unsettled,
@@ -139,7 +140,7 @@ impl Cut {
             Cut::Unsettled => UpstreamError::Protocol("it does not begin with HTTP/2".to_owned()),
             Cut::Chatter => UpstreamError::Protocol("too many frames that say nothing".to_owned()),
             Cut::Handshake(fault) => UpstreamError::Handshake(fault),
-            // Only writes have a limit down here.
+            // On this stream only writes have a limit.
             Cut::Stream(io::ErrorKind::TimedOut) => UpstreamError::WriteTimeout,
             Cut::Stream(io::ErrorKind::BrokenPipe) => UpstreamError::Closed,
             Cut::Stream(kind) => UpstreamError::reading(&kind.into()),

@@ -1,7 +1,7 @@
-//! What a steering call says, and what it must look like to be heard at all.
+//! Reads the bodies of API calls that change something, and checks their type.
 //!
-//! A page of another site can make a browser send many things, but not `application/json` without asking first, and
-//! nobody here answers that question.
+//! A page of another site can make a browser send many things, but not `application/json` without a CORS preflight,
+//! which this listener does not answer.
 
 use std::str::FromStr;
 
@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use super::problem::Problem;
 use crate::config::BadValue;
 
-/// Lets calls that change something through only if they say that they speak JSON.
+/// Lets calls that change something through only if they declare a JSON body.
 pub(super) async fn check_type(request: Request, next: Next) -> Response {
     let steers = matches!(*request.method(), Method::POST | Method::PATCH | Method::DELETE);
     if !steers || request.headers().get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes())) {
@@ -36,14 +36,14 @@ fn is_json(value: &[u8]) -> bool {
 
 pub(super) fn read<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, Problem> {
     let body = body.map_err(|error| Problem::bad_request(error.body_text()))?;
-    // serde reads a list as the fields in their order, which nobody means.
+    // serde reads a list as the fields in their order, which no caller means.
     if body.trim_ascii_start().first() == Some(&b'[') {
         return Err(Problem::bad_request("a JSON object is expected, not a list"));
     }
     serde_json::from_slice(&body).map_err(|error| Problem::bad_request(error.to_string()))
 }
 
-/// The same for calls that may be made without saying anything.
+/// Reads the body of a call that may be empty.
 pub(super) fn read_or_default<T: DeserializeOwned + Default>(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<T, Problem> {
@@ -53,12 +53,12 @@ pub(super) fn read_or_default<T: DeserializeOwned + Default>(
     }
 }
 
-/// What a call says that needs no words.
+/// The body of a call without parameters.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Nothing {}
 
-/// A value written as in the configuration file.
+/// Parses a value written as in the configuration file.
 pub(super) fn value<T: FromStr<Err = BadValue>>(key: &str, text: &str) -> Result<T, Problem> {
     text.parse().map_err(|bad: BadValue| Problem::bad_request(format!("{key} {}: {}", bad.message, bad.advice)))
 }

@@ -1,7 +1,7 @@
-//! `/api/v1/clients`: clients that fail or were stopped, and how one is stopped or let go on.
+//! `/api/v1/clients`: clients that fail or were stopped, and the calls that stop or resume one.
 //!
-//! Only clients with a name are known, and of those only the ones something is wrong with. Fields are an interface:
-//! add, never rename.
+//! Only clients with a name are listed, and only those with failures or a stop. Fields are a public interface: add,
+//! never rename.
 
 use std::sync::Arc;
 
@@ -28,17 +28,18 @@ pub struct Clients {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Client {
     pub name: String,
-    /// Where the client is, if its name proves nothing and it was not stopped by people. Then others of this name go on.
+    /// The client's address, if its name proves nothing and no operator stopped it. Then other clients of this name
+    /// continue.
     #[serde(default)]
     pub address: Option<String>,
-    /// The host at which it fails or is stopped; none if everywhere.
+    /// The host at which the client fails or is stopped; none if everywhere.
     #[serde(default)]
     pub host: Option<String>,
-    /// In a row, up to now.
+    /// Failures in a row, up to now.
     pub failures: u32,
     pub last_failure: Option<String>,
     pub stopped: Option<Stopped>,
-    /// In answers to changes: why the change is not on disk yet. A restart before it is written forgets it.
+    /// In responses to changes: why the change is not on disk yet. A restart before it is written forgets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_kept: Option<String>,
 }
@@ -47,7 +48,7 @@ pub struct Client {
 pub struct Stopped {
     pub reason: String,
     pub since: Option<String>,
-    /// None if only people can let it go on.
+    /// None if only an operator can resume it.
     pub until: Option<String>,
     pub left_s: Option<f64>,
 }
@@ -62,7 +63,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Response {
     fresh(Clients { clients })
 }
 
-/// Until when; without end if nothing is said.
+/// Until when; without end if absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Wish {

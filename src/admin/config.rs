@@ -1,7 +1,7 @@
-//! `GET /api/v1/config`: what counts now. `PATCH /api/v1/config`: other numbers for pacing, while curtsy runs.
+//! `GET /api/v1/config`: the effective configuration. `PATCH /api/v1/config`: changes pacing values while curtsy runs.
 //!
-//! What is set here is forgotten with the next reload of the file, or the next start: the file stays the one place that
-//! says how curtsy is meant to be. `POST /api/v1/reload` reads it again.
+//! Values set here are lost with the next reload of the file, or the next start: the file stays the one place that
+//! defines how curtsy is configured. `POST /api/v1/reload` reads it again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,23 +24,23 @@ use super::{Admin, body};
 use crate::config::Problems;
 use crate::gate::Apply;
 
-/// Whoever runs all the parts can show and change what they go by. A trait, because that is `app`, which knows this
+/// Shows and changes the configuration of all parts. A trait, because `app` implements it, and `app` depends on this
 /// module.
 pub trait Steering: fmt::Debug + Send + Sync {
-    /// The effective configuration without its secrets.
+    /// Returns the effective configuration without its secrets.
     fn shown(&self) -> Value;
 
-    /// Other values for keys of `[politeness]`: all of them, or none and what is wrong.
+    /// Sets other values for keys of `[politeness]`: all of them, or none and returns what is wrong.
     fn repace(&self, wishes: &Map<String, Value>, apply: Apply) -> Result<Repaced, Problems>;
 
-    /// Has the configuration file read again; none if nobody is there to do it.
+    /// Requests that the configuration file is read again; None if no task is there to do it.
     fn reload(&self) -> Option<oneshot::Receiver<Reloaded>>;
 }
 
 /// What a reload changed, or why it changed nothing.
 pub type Reloaded = Result<Vec<String>, String>;
 
-/// What a change did.
+/// The result of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repaced {
     /// "politeness.delay 1s -> 500ms".
@@ -64,7 +64,7 @@ enum Whom {
     New,
 }
 
-/// Keys that are about all hosts together, so that new ones cannot have values of their own.
+/// Keys that apply to all hosts together, so that new hosts cannot have values of their own.
 const NOT_BY_HOST: [&str; 2] = ["key", "max_queue_total"];
 
 /// A file and its secrets are read within milliseconds; a network disk may take longer.
@@ -125,7 +125,7 @@ fn try_change(steering: &dyn Steering, headers: &HeaderMap, body: &[u8]) -> Resu
     }))
 }
 
-/// A page of another site can send a form without asking, but not this type.
+/// A page of another site can send a form without a CORS preflight, but not this type.
 fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))

@@ -1,8 +1,8 @@
 //! The dashboard at `/`: what the API knows, for people.
 //!
-//! Every page is complete as it is served, a table that a browser without scripts can show; the scripts in `web/` bring
-//! it to life. Nothing comes from elsewhere, nothing is written by hand into a page that is not escaped ([`html`]), and
-//! there is nothing here that the API does not say too.
+//! Every page is complete as it is served, a table that a browser without scripts can show; the scripts in `web/` keep
+//! it up to date. Nothing is loaded from other sites, everything that is put into a page is escaped ([`html`]), and
+//! there is nothing here that the API does not provide too.
 
 mod assets;
 mod host;
@@ -21,7 +21,7 @@ pub(super) use self::overview::overview;
 
 const FRAME: &str = include_str!("dashboard/web/frame.html");
 
-/// `page` is what the scripts know it by.
+/// `page` is the name by which the scripts know the page.
 fn framed(status: StatusCode, page: &'static str, title: Html, content: Html) -> Response {
     let version = Html::text(env!("CARGO_PKG_VERSION"));
     let parts = [("page", Html::text(page)), ("title", title), ("version", version), ("content", content)];
@@ -29,7 +29,7 @@ fn framed(status: StatusCode, page: &'static str, title: Html, content: Html) ->
     (status, fields, fill(FRAME, &parts).into_string()).into_response()
 }
 
-/// The value of one field of a query.
+/// Returns the value of one field of a query.
 fn field(uri: &Uri, wanted: &str) -> Option<String> {
     let query = uri.query().unwrap_or_default().as_bytes();
     url::form_urlencoded::parse(query).find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned())

@@ -1,9 +1,9 @@
-//! Who may come in: the checks that every request to the admin listener passes, whatever it is for.
+//! The checks that every request to the admin listener must pass, whatever it is for.
 //!
-//! Against a page in a browser that is made to work for somebody else: the Host field must be an address or a name of
-//! this machine, which a rebound name is not, and nothing is answered that a browser says comes from elsewhere, but that
-//! somebody follows a link to a page. With a token, everything but health needs it, or the cookie that a page is given
-//! for it.
+//! They protect against a web page that misuses the operator's browser. The Host field must be an address or a name of
+//! this machine, which a rebound name is not. A request that the browser marks as coming from another site is refused,
+//! except a user who follows a link to a page. With a token, everything but health needs the token, or the cookie that
+//! a page receives for it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -50,14 +50,14 @@ pub(super) async fn check_site(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// As the browser says; other programs say nothing.
+/// Relies on what the browser says; other programs send none of these fields.
 fn is_of_another_site(headers: &HeaderMap) -> bool {
     let own = text(headers, HOST.as_str()).unwrap_or_default();
     let foreign = text(headers, ORIGIN.as_str()).is_some_and(|origin| origin.strip_prefix("http://") != Some(own));
     foreign || text(headers, "sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"))
 }
 
-/// Somebody is on the way to a page, in a window of its own: whoever sent them there sees nothing of it.
+/// A user navigates to a page in a window of its own: the page with the link cannot read anything of it.
 fn follows_a_link(headers: &HeaderMap) -> bool {
     !headers.contains_key(ORIGIN)
         && text(headers, "sec-fetch-mode") == Some("navigate")
@@ -86,7 +86,8 @@ pub(super) fn same(given: &[u8], secret: &str) -> bool {
     given.ct_eq(secret.as_bytes()).into()
 }
 
-/// The cookie that a page has for its token. Other ports of this machine are shown it too, so it is not the token.
+/// The name of the cookie that a page receives for its token. Browsers also send it to other ports of this machine, so
+/// it is not the token.
 pub(super) const COOKIE_NAME: &str = "curtsy-session";
 
 fn is_in_session(headers: &HeaderMap, session: &str) -> bool {
@@ -95,11 +96,11 @@ fn is_in_session(headers: &HeaderMap, session: &str) -> bool {
     pairs.any(|(name, value)| name == COOKIE_NAME && !session.is_empty() && same(value.as_bytes(), session))
 }
 
-/// Scripts, styles and calls only of curtsy's own, and in nobody's frame.
+/// Allows only curtsy's own scripts, styles and calls, and no frame of another page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// What a browser must not do with anything from here.
+/// Adds fields that say what a browser must not do with any response from here.
 pub(super) async fn guard_answer(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
@@ -168,6 +169,6 @@ mod tests {
         let inside = |cookie: &str, session: &str| is_in_session(&fields(&[("cookie", cookie)]), session);
         assert!(inside("a=b; curtsy-session=xyz", "xyz"));
         assert!(!inside("curtsy-session=xy", "xyz") && !inside("session=xyz", "xyz"));
-        assert!(!inside("curtsy-session=", ""), "without a session nobody is in it");
+        assert!(!inside("curtsy-session=", ""), "without a session no cookie is valid");
     }
 }

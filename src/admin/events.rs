@@ -1,8 +1,8 @@
-//! `GET /api/v1/events`: what happens, while it happens, as server-sent events.
+//! `GET /api/v1/events`: events as they happen, as server-sent events.
 //!
-//! Each is one JSON object with `event`, `at` and `host`. Whoever comes back with `Last-Event-ID` goes on where it was, as
-//! far as that is remembered. `lost` says how many were missed, `status` how things stand, once a second while that
-//! changes. The number of listeners is bounded, and so is what each is sent.
+//! Each event is one JSON object with `event`, `at` and `host`. A client that reconnects with `Last-Event-ID` continues
+//! where it was, as far as the events are still in memory. `lost` says how many were missed; `status` carries the
+//! present state, once a second while it changes. The number of listeners is bounded, and so is what each is sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,25 +25,25 @@ use super::problem::Problem;
 use super::status::Pulse;
 use crate::events::{Event, Listener};
 
-/// More than people and dashboards there are.
+/// More than there are operators and dashboards.
 pub(super) const MOST_LISTENERS: usize = 32;
-/// As many as are kept of a sort.
+/// As many as are kept of each kind (requests, everything else).
 const MOST_RECENT: u64 = 512;
 /// Events that come close together are sent together.
 const TOGETHER: Duration = Duration::from_millis(100);
 const PULSE: Duration = Duration::from_secs(1);
-/// Pulses without news until a comment keeps the connection alive.
+/// Pulses without a change until a comment is sent that keeps the connection alive.
 const QUIET: u32 = 15;
 
-/// What a listener wants to hear.
+/// What a listener wants to receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Wish {
-    /// Kinds, or what they begin with before the dot; all if there are none.
+    /// Kinds, or the part of a kind before the dot; all if empty.
     kinds: Vec<String>,
     host: Option<String>,
-    /// How many of the newest it wants to hear again.
+    /// How many of the newest events it wants to receive again.
     recent: u64,
-    /// What it heard last, for those that cannot send `Last-Event-ID`.
+    /// The last event it received, for clients that cannot send `Last-Event-ID`.
     after: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ pub(super) async fn follow(State(admin): State<Arc<Admin>>, uri: Uri, headers: H
     Ok((fields, Body::new(Feed(receiver))).into_response())
 }
 
-/// Sends until the listener leaves or curtsy stops.
+/// Sends until the listener disconnects or curtsy stops.
 async fn feed(
     admin: Arc<Admin>,
     wish: Wish,
@@ -76,7 +76,7 @@ async fn feed(
     let mut beat = tokio::time::interval(PULSE);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut last, mut quiet) = (None, 0);
-    // Said first, so that the browser knows at once that somebody is there.
+    // Sent first, so that the browser knows at once that the connection works.
     let mut text = "retry: 2000\n\n".to_owned();
     loop {
         if !text.is_empty() && sender.send(Bytes::from(std::mem::take(&mut text))).await.is_err() {
@@ -111,7 +111,7 @@ fn write_events(text: &mut String, events: &[Arc<Event>], lost: u64, wish: &Wish
         text.push_str(&format!("data: {}\n\n", json!({ "event": "lost", "host": null, "count": lost })));
     }
     for event in events.iter().filter(|event| wish.covers(event)) {
-        // JSON in one line: nothing in it ends the field.
+        // JSON on one line: nothing in it ends the field.
         text.push_str(&format!("id: {}\ndata: {}\n\n", event.id, event.json));
     }
 }

@@ -1,7 +1,8 @@
 //! `GET /api/v1/explain` and `POST /api/v1/check`: may this URL be fetched, and when?
 //!
-//! Told as a request would be treated that came now, alone: none takes a place in a line, so of many URLs of one host
-//! each is told the same time. Where robots.txt is not known in time, nobody is told that it allows anything.
+//! The answer says how a request would be treated that came now, alone. No URL takes a place in a queue, so many URLs
+//! of one host all get the same time. If robots.txt is not known in time, the answer never says that it allows
+//! anything.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,26 +32,26 @@ use crate::robots::{Line, Question, Reason, Verdict};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     pub url: String,
-    /// Whose budget it is taken from.
+    /// The host whose budget it uses.
     pub host: Option<String>,
-    /// None if nobody knows.
+    /// None if this is not known.
     pub allowed: Option<bool>,
-    /// What robots.txt says, whatever curtsy makes of it.
+    /// What robots.txt says, whatever curtsy does about it.
     pub verdict: Verdict,
-    /// None if it was not asked: it does not matter, or is not known in time.
+    /// None if robots.txt was not asked: it does not matter, or is not known in time.
     pub reason: Option<Reason>,
     /// The rule of robots.txt that decides.
     pub rule: Option<Line>,
     pub group: Option<String>,
     pub delay_ms: Option<u64>,
     pub delay: Option<Delay>,
-    /// What it would wait for, if it had to: a hold, a pause, `concurrency`, or the largest part of the delay.
+    /// What the request would wait for, if it had to: a hold, a pause, `concurrency`, or the largest part of the delay.
     pub why: Option<String>,
-    /// How long it would wait if it came now; none if it would not be let in or nobody can say.
+    /// How long it would wait if it came now; none if it would be refused or the time is unknown.
     pub wait_ms: Option<u64>,
-    /// Why curtsy would refuse it now, as `Curtsy-Error` says it. Some heal with time: then `wait_ms` says when.
+    /// Why curtsy would refuse it now, as in `Curtsy-Error`. Some refusals end with time: then `wait_ms` says when.
     pub refusal: Option<String>,
-    /// What is known of the host; none in answers about many.
+    /// What is known about the host; none in answers about many URLs.
     pub known: Option<Host>,
 }
 
@@ -59,11 +60,11 @@ pub struct Checked {
     pub urls: Vec<Explanation>,
 }
 
-/// A client's own patience with a question about one URL, and about many.
+/// How long curtsy works on a question about one URL, and about many.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PATIENCE_FOR_MANY: Duration = Duration::from_secs(5);
 const MOST_URLS: usize = 1_000;
-/// Fetches of robots.txt at the same time for one call.
+/// Concurrent fetches of robots.txt for one call.
 const AT_ONCE: usize = 16;
 
 #[derive(Debug, Deserialize)]

@@ -1,4 +1,5 @@
-//! `/healthz`: does it do its work? `/readyz`: does it take requests? For whoever restarts it, and whoever sends to it.
+//! `/healthz`: does curtsy work? For supervisors that restart it. `/readyz`: does it accept requests? For load
+//! balancers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,15 +10,15 @@ use axum::response::{IntoResponse, Response};
 
 use super::Admin;
 
-/// A lane says when it must move next, and whoever keeps its timer has it move then. Later than this means that a worker
-/// hangs: on a busy machine timers are late by milliseconds.
+/// A lane says when it must move next, and the task that keeps its timer moves it then. If it is later than this, a
+/// worker hangs: on a busy machine timers are late by milliseconds.
 const OVERDUE: Duration = Duration::from_secs(10);
 
 pub(super) async fn healthz(State(admin): State<Arc<Admin>>) -> Response {
     told(admin.gate.overdue())
 }
 
-/// Of a line that should have moved so long ago.
+/// Reports on a lane that should have moved this long ago.
 fn told(overdue: Duration) -> Response {
     if overdue < OVERDUE {
         return "ok\n".into_response();

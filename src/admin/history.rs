@@ -1,7 +1,7 @@
 //! `GET /api/v1/history` and `/api/v1/hosts/{host}/history`: the last quarter of an hour, for charts.
 //!
-//! Taken down every few seconds from what is counted anyway, so requests pay nothing for it. Of hosts only those are
-//! followed at which somebody waits or somebody looks, and of those so many; the rest cost nothing.
+//! Sampled every 5 s from existing counters, so requests pay nothing for it. Host series exist only for hosts with a
+//! queue or a viewer, at most 64; other hosts cost nothing.
 
 mod track;
 
@@ -24,18 +24,18 @@ use crate::metrics::{Metrics, WAIT_BUCKETS};
 use crate::politeness::HostKey;
 use crate::politeness::time::Timestamp;
 
-/// Between two points.
+/// Time between two points.
 pub(super) const STEP: Duration = Duration::from_secs(5);
-/// A quarter of an hour of them.
+/// A quarter of an hour of points.
 const POINTS: usize = 180;
-/// With all their points a third of a megabyte.
+/// With all their points they take a third of a megabyte.
 const MOST_TRACKS: usize = 64;
-/// A host that nobody looks at any more and at which nobody waits may make room for another after this time.
+/// A host without a viewer and without a queue is dropped after this time.
 const FORGOTTEN: Duration = Duration::from_secs(900);
 /// Points over which waiting is summed up: five minutes.
 const RECENT: usize = 60;
 
-/// All hosts together. Lists have one number for each step, the newest last.
+/// The history of all hosts together. Lists have one number for each step, the newest last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct History {
     pub step_s: u64,
@@ -47,17 +47,17 @@ pub struct History {
     pub wait_p90_ms: Vec<Option<u64>>,
 }
 
-/// One host.
+/// The history of one host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostHistory {
     pub host: String,
     pub step_s: u64,
     pub until: Option<String>,
     pub delay_ms: Vec<u64>,
-    /// That left the line, to be sent or because they gave up.
+    /// Requests that left the queue, to be sent or because they gave up.
     pub requests: Vec<u64>,
     pub queued: Vec<u64>,
-    /// Since when the first in line has waited.
+    /// How long the first request in the queue has waited.
     pub waited_ms: Vec<u64>,
 }
 
@@ -81,7 +81,7 @@ struct Totals {
     waits: [u64; WAIT_BUCKETS.len() + 1],
 }
 
-/// What came in one step.
+/// What was counted in one step.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     counted: Totals,
@@ -101,7 +101,7 @@ pub(super) async fn of_host(State(admin): State<Arc<Admin>>, Path(host): Path<St
 }
 
 impl Histories {
-    /// Takes down how things stand. To be called every [`STEP`].
+    /// Samples the present state. Must be called every [`STEP`].
     pub(super) fn take(&self, gate: &Gate, metrics: &Metrics) {
         let totals = Totals::of(metrics);
         let (backlogs, now) = (gate.backlogs(), time::now());
@@ -152,7 +152,7 @@ impl Histories {
         }
     }
 
-    /// Half, and nine tenths, of the requests of the last minutes waited no longer than this.
+    /// Returns the median and the 90th percentile of the waits in the last five minutes.
     pub(super) fn waits(&self) -> [Option<Duration>; 2] {
         let kept = self.0.lock();
         let mut sum = [0; WAIT_BUCKETS.len() + 1];
@@ -164,7 +164,7 @@ impl Histories {
 }
 
 impl Kept {
-    /// Somebody waits at the host, or looks at it.
+    /// Follows a host that has a queue or a viewer.
     fn follow(&mut self, host: &HostKey, gate: &Gate, now: Timestamp) {
         if let Some(track) = self.tracks.get_mut(host) {
             track.want(now);
@@ -173,7 +173,7 @@ impl Kept {
         if self.tracks.len() >= MOST_TRACKS {
             let oldest = self.tracks.iter().min_by_key(|(_, track)| track.wanted());
             let Some((oldest, since)) = oldest.map(|(host, track)| (host.clone(), track.wanted())) else { return };
-            // Where more hosts are busy than can be followed, those that are stay.
+            // If more hosts are busy than can be followed, those that are followed stay.
             if now.since(since) < STEP * 2 {
                 return;
             }
@@ -207,7 +207,8 @@ fn push<T>(points: &mut VecDeque<T>, point: T) {
     points.push_back(point);
 }
 
-/// From counts by bucket, the last of which has no end: evenly spread within a bucket, as Prometheus has it.
+/// Computes a quantile from counts by bucket, where the last bucket has no end. Assumes an even spread within a bucket,
+/// as Prometheus does.
 fn quantile(counts: &[u64; WAIT_BUCKETS.len() + 1], share: f64) -> Option<Duration> {
     let total: u64 = counts.iter().sum();
     if total == 0 {

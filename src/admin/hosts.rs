@@ -1,6 +1,6 @@
-//! `/api/v1/hosts`: what is known of every host, and how one is steered.
+//! `/api/v1/hosts`: what is known about every host, and the calls that change one.
 //!
-//! Fields are an interface: add, never rename. A call that is not understood changes nothing.
+//! Fields are a public interface: add, never rename. A call that is not understood changes nothing.
 
 mod shape;
 mod steer;
@@ -23,7 +23,7 @@ use crate::politeness::lane::{Condition, View};
 pub use self::shape::{Breaker, Concurrency, Delay, Forgotten, Host, Hosts, Overrides, Row, UnpacedTunnels};
 pub(super) use self::steer::{forget, steer};
 
-/// Rows on a page if nobody says how many, and at most.
+/// Rows on a page by default, and at most.
 const USUAL_PAGE: usize = 100;
 const LONGEST_PAGE: usize = 1_000;
 
@@ -58,7 +58,7 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>, Path(host): Path<Strin
     Ok(fresh(Host { unpaced_tunnels, ..Host::new(&host, &view, time::now()) }))
 }
 
-/// The host whose budget visits to this one are taken from: by `politeness.key` another name.
+/// Returns the host whose budget visits to this one use: depending on `politeness.key` it has another name.
 pub(super) async fn budget(admin: &Admin, host: &str) -> Result<HostKey, Problem> {
     let host = HostKey::parse(host).map_err(|bad| Problem::bad_request(bad.to_string()))?;
     admin.desk.budget(&host).await.ok_or_else(|| {
@@ -75,7 +75,7 @@ pub(super) fn fresh(answer: impl serde::Serialize) -> Response {
     ([(CACHE_CONTROL, "no-store")], Json(answer)).into_response()
 }
 
-/// What a list is to show.
+/// What a list must show.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) page: Page,

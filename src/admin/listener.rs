@@ -1,9 +1,10 @@
-//! The connections of the admin listener: so many at a time, none that is silent, half asked or takes nothing for long.
+//! The connections of the admin listener: a limited number, with limits for idle clients, incomplete requests and slow
+//! readers.
 //!
-//! When all places are taken, a connection without a request gives way, so half requests shut nobody out. Requests have
-//! bounds of their own, in all and for each address, which leave places for health: whoever watches over curtsy hears
-//! from it as long as it works. A page that follows events says nothing itself, so it is cut off now and then too;
-//! browsers come back by themselves and go on where they were.
+//! When all places are taken, a connection without a request gives way, so incomplete requests shut out no client.
+//! Requests have limits of their own, in total and per address, which leave places for health checks: monitoring gets
+//! an answer as long as curtsy works. A page that follows events sends nothing itself, so it is disconnected now and
+//! then too; browsers reconnect by themselves and continue where they were.
 
 use std::collections::HashMap;
 use std::io;
@@ -31,17 +32,17 @@ use crate::clock;
 use crate::connections::{Connections, GivesWay, OpenConnection, neighbourhood};
 use crate::patience::{Limit, Patient};
 
-/// A browser opens six, and a Prometheus one.
+/// A browser opens six connections, and a Prometheus one.
 const MOST: usize = 256;
-/// Requests under way, but for health: sixteen places are left for it.
+/// Concurrent requests, not counting health checks: sixteen places are left for those.
 const MOST_UNDER_WAY: usize = MOST - 16;
-/// Of those, what one address may have: half, so that another has as much.
+/// How many of those one address may have: half, so that another address can have as many.
 const SHARE: usize = MOST_UNDER_WAY / 2;
 const SILENCE: Duration = Duration::from_secs(600);
-/// A head that began must be whole by then, as on the proxy's listener by default.
+/// The time limit for a head that has begun; the same as the default on the proxy's listener.
 const HEAD: Duration = Duration::from_secs(10);
 const STALL: Duration = Duration::from_secs(30);
-/// After an error of accept, so that a full file table does not become a busy loop.
+/// Pause after an error of accept, so that a full file table does not become a busy loop.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Too many connections (curtsy)\r\n\
@@ -58,7 +59,7 @@ pub(super) struct Connection {
     _open: OpenConnection,
 }
 
-/// The other end of a connection, as its requests know it.
+/// The client of a connection, as its requests know it.
 #[derive(Clone, Debug)]
 pub(super) struct Visitor {
     address: IpAddr,
@@ -70,14 +71,14 @@ impl Listener {
         Listener { listener, connections: Arc::default() }
     }
 
-    /// The connection, if there is a place for it; otherwise it is told so.
+    /// Returns the connection, if there is a place for it; otherwise answers 503.
     fn take(&self, stream: TcpStream, peer: SocketAddr) -> Option<Connection> {
         let limit = Arc::new(Limit::watched());
         let Some(open) = self.connections.enter(peer.ip(), &limit, MOST, GivesWay::Anyone) else {
             let _ = stream.try_write(TOO_MANY);
             return None;
         };
-        // Events are small and wanted at once.
+        // Events are small and must be sent at once.
         let _ = stream.set_nodelay(true);
         let visitor = Visitor { address: neighbourhood(peer.ip()), limit };
         visitor.waits();
@@ -87,7 +88,7 @@ impl Listener {
 }
 
 impl Visitor {
-    /// The connection waits for a request.
+    /// Marks that the connection waits for a request.
     fn waits(&self) {
         self.limit.begin_within(SILENCE, HEAD, clock::now());
     }
@@ -99,11 +100,11 @@ impl Connected<serve::IncomingStream<'_, Listener>> for Visitor {
     }
 }
 
-/// Requests under way, by address.
+/// Concurrent requests, by address.
 #[derive(Debug, Default)]
 pub(super) struct RequestsUnderWay(Mutex<(usize, HashMap<IpAddr, usize>)>);
 
-/// A request under way: it and its answer hold a place.
+/// A concurrent request: the request and its response hold a place.
 struct HeldRequest {
     visitor: Visitor,
     under_way: Arc<RequestsUnderWay>,
@@ -111,7 +112,7 @@ struct HeldRequest {
 }
 
 impl RequestsUnderWay {
-    /// Whether there is a place for one more request of this address, which is then counted.
+    /// Counts one more request of this address, and returns true, if there is a place for it.
     fn begin(&self, address: IpAddr) -> bool {
         let (all, addresses) = &mut *self.0.lock();
         let own = addresses.get(&address).copied().unwrap_or(0);
@@ -144,9 +145,9 @@ impl Drop for HeldRequest {
     }
 }
 
-/// Counts a request until its answer is taken, and turns it away if there are too many, unless it asks for health.
+/// Counts a request until its response is sent, and refuses it if there are too many, unless it is a health check.
 pub(super) async fn hold(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
-    // Without a listener there is nothing to hold.
+    // Without a listener there is nothing to count.
     let Some(ConnectInfo(visitor)) = request.extensions().get::<ConnectInfo<Visitor>>().cloned() else {
         return next.run(request).await;
     };
@@ -161,7 +162,7 @@ pub(super) async fn hold(State(admin): State<Arc<Admin>>, request: Request, next
     next.run(request).await.map(|body| Body::new(HeldAnswer { body, _held: held }))
 }
 
-/// An answer that holds its place until it is taken or given up.
+/// A response that holds its place until it is sent or dropped.
 struct HeldAnswer {
     body: Body,
     _held: HeldRequest,
@@ -238,6 +239,6 @@ mod tests {
         under_way.end(address(1));
         assert!(under_way.begin(address(3)));
         (1..SHARE).for_each(|_| under_way.end(address(1)));
-        assert_eq!(under_way.0.lock().1.len(), 2, "who has nothing under way is forgotten");
+        assert_eq!(under_way.0.lock().1.len(), 2, "an address without requests is forgotten");
     }
 }

@@ -1,5 +1,5 @@
-//! How somebody with a browser shows the token: once, in a form or in the address, for a cookie that lasts as long as this
-//! process.
+//! Login for a browser: the user gives the token once, in a form or in the address, and gets a cookie that is valid as
+//! long as this process runs.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use super::door::{COOKIE_NAME, same};
 
 const PAGE: &str = include_str!("dashboard/web/login.html");
 
-/// 128 bits that nobody can guess; empty if the system has none, and then there are no sessions.
+/// Returns 128 random bits; empty if the system has no randomness, and then there are no sessions.
 pub(super) fn new_session() -> String {
     let mut bytes = [0; 16];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
     read.map_or_else(|_| String::new(), |()| bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// For somebody without a session: in by the token in the address, or asked for it.
+/// Answers a user without a session: logs in with the token in the address, or asks for the token.
 pub(super) fn page(admin: &Admin, uri: &Uri) -> Response {
     match token(uri.query().unwrap_or_default().as_bytes()) {
         Some(token) => enter(admin, &token),

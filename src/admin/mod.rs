@@ -1,7 +1,7 @@
-//! The operator's door, on a listener of its own: health, metrics, the API and the dashboard.
+//! The admin interface, on a listener of its own: health, metrics, the API and the dashboard.
 //!
-//! Never reachable through the proxy (the guard refuses curtsy's own addresses), and a page in a browser cannot be used
-//! against it ([`door`]). Every route of the API is in `openapi.json`, and a test holds the two against each other.
+//! It is never reachable through the proxy (the guard refuses curtsy's own addresses), and a web page cannot misuse a
+//! browser against it ([`door`]). Every route of the API is in `openapi.json`, and a test compares the two.
 
 mod body;
 pub mod clients;
@@ -63,32 +63,32 @@ pub struct Admin {
     pub desk: Desk,
     pub steering: Arc<dyn Steering>,
     pub stop: Stop,
-    /// Needed for everything but health, if set.
+    /// Required for everything but health, if set.
     pub token: Option<String>,
     pub address: SocketAddr,
-    /// Where clients connect.
+    /// The addresses where clients connect.
     pub proxy: Vec<SocketAddr>,
     pub own: Own,
 }
 
 impl Admin {
-    /// Why changes do not reach the disk now; none if they do, or if nothing is to be kept.
+    /// Returns why changes do not reach the disk now; None if they do, or if nothing is to be kept.
     fn not_kept(&self) -> Option<String> {
         self.store.health()?.trouble.map(|trouble| trouble.to_string())
     }
 }
 
-/// What is nobody else's business.
+/// State that only this module uses.
 #[derive(Debug)]
 pub struct Own {
     started: Timestamp,
     histories: Histories,
     census: LastCensus,
-    /// Places for those who follow the events.
+    /// Places for clients that follow the events.
     listeners: Arc<Semaphore>,
     /// Requests that hold places of the listener.
     under_way: Arc<RequestsUnderWay>,
-    /// What a browser has for the token.
+    /// The value of the cookie that a browser gets for the token.
     session: String,
 }
 
@@ -105,7 +105,7 @@ impl Default for Own {
     }
 }
 
-/// Serves until told to stop.
+/// Serves until the stop is requested.
 pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::Result<()> {
     let mut stop = admin.stop.clone();
     let admin = Arc::new(admin);
@@ -115,9 +115,9 @@ pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::
     axum::serve(Listener::new(listener), app).with_graceful_shutdown(async move { stop.requested().await }).await
 }
 
-/// What is answered, and who may ask.
+/// Returns all routes, with the checks in front of them.
 pub fn router(admin: Arc<Admin>) -> Router {
-    // Of methods that a route has: any other is told so, whatever it sends.
+    // Only for methods that a route has: any other gets 405, whatever it sends.
     let json = || middleware::from_fn(body::check_type);
     Router::new()
         .route("/api/v1/openapi.json", get(openapi))
@@ -153,7 +153,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .with_state(admin)
 }
 
-/// Takes down how things stand, for charts, and who the busiest hosts are, for metrics.
+/// Samples the present state for charts, and assigns metric series to the busiest hosts.
 async fn keep_time(admin: Arc<Admin>) {
     let mut stop = admin.stop.clone();
     let mut seated = clock::now();

@@ -1,6 +1,6 @@
 //! Names in paths of the API.
 
-/// A name as one part of a path, whatever is in it.
+/// Encodes a name as one segment of a path, whatever is in it.
 pub fn segment(name: &str) -> String {
     let mut path = String::new();
     for byte in name.bytes() {

@@ -1,4 +1,4 @@
-//! How the API says that a question is wrong: RFC 9457, as the proxy's own refusals do.
+//! Errors of the API: RFC 9457, as for the proxy's own refusals.
 
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};

@@ -1,4 +1,4 @@
-//! `GET /api/v1/queue?host=&limit=&offset=`: who waits where, longest first.
+//! `GET /api/v1/queue?host=&limit=&offset=`: the waiting requests, longest wait first.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::politeness::time::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Queue {
-    /// On all pages.
+    /// Number of requests on all pages.
     pub total: usize,
     pub offset: usize,
     pub limit: usize,
@@ -28,15 +28,15 @@ pub struct Queue {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Waiting {
     pub host: Option<String>,
-    /// By name, or by address.
+    /// The client's name, or its address.
     pub client: Option<String>,
-    /// None if curtsy asks for itself.
+    /// None for curtsy's own requests.
     pub method: Option<String>,
-    /// Without its query.
+    /// The URL without its query.
     pub url: Option<String>,
     pub since: Option<String>,
     pub waited_ms: u64,
-    /// Until it can start, as far as can be foreseen; none if only people can tell.
+    /// Time until the request can start, as far as can be predicted; none if that depends on an operator.
     pub expected_ms: Option<u64>,
 }
 

@@ -1,8 +1,8 @@
-//! `GET /metrics`: what was counted, and how things stand, for Prometheus.
+//! `GET /metrics`: counters and the present state, for Prometheus.
 //!
-//! The lanes are looked at one by one, each for a moment, and all of them at most as often as [`LastCensus`] allows, so
-//! that no scrape holds up requests. Where there are so many that counting takes a while, a scrape has the last count and
-//! does not wait for the next.
+//! The lanes are read one by one, each for a moment, and all of them at most as often as [`LastCensus`] allows, so that
+//! no scrape holds up requests. If there are so many lanes that counting takes a while, a scrape uses the last count
+//! and does not wait for the next.
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;

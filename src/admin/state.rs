@@ -1,7 +1,7 @@
-//! `/api/v1/state`: everything that survives a restart, out and in, as JSON lines.
+//! `/api/v1/state`: export and import of everything that survives a restart, as JSON lines.
 //!
-//! Both ways it is streamed: however much there is, neither side holds more than a few pieces of it. What comes in is
-//! taken only once all of it is understood, and counts at once for hosts and clients that are about.
+//! Both directions are streamed: however much there is, neither side holds more than a few pieces of it. An import is
+//! applied only once all of it is understood, and takes effect at once for active hosts and clients.
 
 use std::future::poll_fn;
 use std::io::{self, BufRead, BufWriter, Read, Write};
@@ -24,7 +24,7 @@ use super::problem::Problem;
 use super::{Admin, time};
 use crate::store::{Entry, Imported, LinesError};
 
-/// A piece on its way, or why there is no more; an empty one is the end.
+/// A piece of the stream, or why there is no more; an empty piece is the end.
 type Piece = io::Result<Bytes>;
 
 const PIECES: usize = 4;
@@ -37,7 +37,7 @@ pub(super) async fn export(State(admin): State<Arc<Admin>>) -> Result<Response, 
         let mut outlet = BufWriter::with_capacity(PIECE, Outlet(outlet));
         let exported = admin.store.export(&mut outlet);
         if let (Err(error), Ok(outlet)) = (&exported, outlet.into_inner()) {
-            // Cuts the answer off, if it has begun, so that nobody takes it for the whole.
+            // Aborts the response, if it has begun, so that no client takes it for complete.
             let _ = outlet.0.blocking_send(Err(io::Error::other(error.to_string())));
         }
         exported
@@ -67,7 +67,7 @@ pub(super) async fn import(State(admin): State<Arc<Admin>>, body: Body) -> Resul
     }
 }
 
-/// Takes in an export. Waits for the disk: to be called where that holds up nobody.
+/// Imports an export. Blocks on the disk: must not be called on a thread that serves requests.
 pub fn take_in(admin: &Admin, from: impl BufRead, handle: &Handle) -> Result<Imported, LinesError> {
     let imported = admin.store.import(from, |entry| match entry {
         Entry::Host(host, record) => admin.gate.import(&host, &record),
@@ -79,8 +79,8 @@ pub fn take_in(admin: &Admin, from: impl BufRead, handle: &Handle) -> Result<Imp
     Ok(imported)
 }
 
-/// Hands the body on piece by piece. After a refusal the rest is read and dropped: a client that is still sending would
-/// not hear why.
+/// Passes the body on piece by piece. After a refusal the rest is read and dropped: a client that is still sending
+/// would not see the response.
 async fn pass_on(body: Body, to: &Sender<Piece>) {
     let mut body = pin!(body);
     while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
@@ -122,7 +122,7 @@ impl Write for Outlet {
     }
 }
 
-/// The end of an export where they are sent.
+/// The end of an export where the lines are sent.
 struct Pieces {
     first: Option<Bytes>,
     pieces: Receiver<Piece>,

@@ -1,7 +1,7 @@
-//! `GET /api/v1/status`: is it well, and what is it doing?
+//! `GET /api/v1/status`: is curtsy healthy, and what is it doing?
 //!
-//! Counting hosts by what they are doing means looking at all of them, so that is done at most so often that it costs a
-//! two-hundredth of a core, however many there are. Fields are an interface: add, never rename.
+//! Counting hosts by state means looking at all of them, so that is done at most so often that it costs 1/200 of a
+//! core, however many hosts there are. Fields are a public interface: add, never rename.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -31,7 +31,7 @@ pub struct Status {
     pub started: Option<String>,
     pub uptime_s: f64,
     pub mode: String,
-    /// Where clients connect.
+    /// The addresses where clients connect.
     pub listen: Vec<String>,
     pub requests: Requests,
     pub waiting: usize,
@@ -45,14 +45,14 @@ pub struct Status {
     pub wait_p90_ms: Option<u64>,
     /// Must stay 0.
     pub spacing_violations: u64,
-    /// How late the most overdue line is to move.
+    /// How long the most overdue lane should have moved ago.
     pub overdue_s: f64,
     pub memory: Memory,
     pub state_store: StateStore,
     pub last_reload_successful: bool,
-    /// Who follows the events.
+    /// The number of clients that follow the events.
     pub listeners: usize,
-    /// What somebody should know before anything else.
+    /// What an operator should know before anything else.
     pub notices: Vec<Notice>,
 }
 
@@ -63,18 +63,18 @@ pub struct Notice {
     pub text: String,
 }
 
-/// Since the start.
+/// Counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requests {
     pub total: u64,
     pub forwarded: u64,
-    /// By robots.txt, the address guard or the operator.
+    /// Refused by robots.txt, the address guard or the operator.
     pub denied: u64,
     pub rejected: u64,
-    /// The client left first.
+    /// The client disconnected first.
     pub abandoned: u64,
     pub failed: u64,
-    /// Those that had to wait.
+    /// Requests that had to wait.
     pub waited: u64,
 }
 
@@ -87,13 +87,13 @@ pub struct HostCounts {
     pub waiting: usize,
     pub active: usize,
     pub idle: usize,
-    /// Names of those that are paused, at most a hundred.
+    /// Names of the paused hosts, at most a hundred.
     pub paused_hosts: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
-    /// None where the system does not say.
+    /// None if the system does not report it.
     pub resident_bytes: Option<u64>,
     pub robots_bytes: u64,
 }
@@ -193,7 +193,7 @@ impl StateStore {
     }
 }
 
-/// What changes from one second to the next, and costs nothing to know.
+/// The values that change from one second to the next, and cost nothing to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pulse {
     requests: Requests,
@@ -234,7 +234,7 @@ impl Pulse {
     }
 }
 
-/// The last count of hosts, and when it may be made anew.
+/// The last count of hosts, and when it may be repeated.
 #[derive(Debug, Default)]
 pub(super) struct LastCensus {
     last: Mutex<Option<Counted>>,
@@ -257,7 +257,7 @@ impl LastCensus {
         self.count(admin)
     }
 
-    /// The same for one who must not wait: where counting takes long, the last count, while the next is made elsewhere.
+    /// Returns a count without waiting: if counting takes long, the last one, while the next is made on another thread.
     pub(super) fn at_once(admin: &Arc<Admin>) -> Arc<Census> {
         let own = &admin.own.census;
         let long = own.last.lock().clone().filter(|counted| counted.took > AT_MOST);
@@ -282,11 +282,11 @@ impl LastCensus {
     }
 }
 
-/// Time spent counting to time between counts.
+/// Ratio of the time between counts to the time spent counting.
 const SHARE: u32 = 200;
-/// A count that took longer is worth no waiting: some ten thousand hosts.
+/// A count that took longer is not waited for: some ten thousand hosts.
 const AT_MOST: Duration = Duration::from_millis(5);
-/// Whoever steers a host wants to see it.
+/// Short, because an operator who changes a host wants to see the effect.
 const AT_LEAST: Duration = Duration::from_millis(200);
 
 fn notices(status: &Status) -> Vec<Notice> {
@@ -315,12 +315,12 @@ fn notices(status: &Status) -> Vec<Notice> {
     found.into_iter().filter(|(is_so, ..)| *is_so).map(told).collect()
 }
 
-/// As Linux tells it, in pages.
+/// Read from Linux' `/proc`, in pages.
 fn resident() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
     Some(pages * PAGE)
 }
 
-/// Everywhere curtsy is built for.
+/// The page size on every platform curtsy is built for.
 const PAGE: u64 = 4096;

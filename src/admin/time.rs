@@ -1,4 +1,4 @@
-//! Times as the API tells them: RFC 3339 in UTC for moments, numbers with their unit for spans.
+//! Times as the API shows them: RFC 3339 in UTC for moments, numbers with their unit for durations.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,10 +9,10 @@ use crate::politeness::time::Timestamp;
 use super::body;
 use super::problem::Problem;
 
-/// `None` for what never comes.
+/// Returns `None` for a time that never comes.
 pub(super) fn moment(at: Timestamp) -> Option<String> {
     let at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(at.as_micros()))?;
-    // Beyond the year 9999 there is no text for it.
+    // Beyond the year 9999 RFC 3339 has no text.
     (at < SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_800))
         .then(|| humantime::format_rfc3339_millis(at).to_string())
 }
@@ -21,12 +21,12 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// To the millisecond.
+/// Rounds down to milliseconds.
 pub(super) fn seconds(duration: Duration) -> f64 {
     millis(duration) as f64 / 1e3
 }
 
-/// A moment to come, or how long it is until then: "2026-11-16T15:00:00Z" or "30m".
+/// Parses a future moment, or the time until then: "2026-11-16T15:00:00Z" or "30m".
 pub(super) fn until(text: &str, now: Timestamp) -> Result<Timestamp, Problem> {
     let at = match humantime::parse_rfc3339(text) {
         Ok(at) => {

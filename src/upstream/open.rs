@@ -1,5 +1,5 @@
-//! Opening connections: straight to the origin or through the parent proxy, with TLS where the origin has it, and with
-//! HTTP/2 where both want it.
+//! Opens connections: directly to the origin or through the parent proxy, with TLS for `https://` origins, and with
+//! HTTP/2 if both sides want it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::clock;
 use crate::metrics::Handshake;
 use crate::politeness::{HostKey, Origin, Scheme};
 
-/// A new connection, by what the origin chose to speak on it.
+/// A new connection, by the protocol that the origin chose.
 enum New {
     Http1(Box<Connection>),
     Http2(Arc<Link>),
@@ -40,7 +40,7 @@ fn takes_none() -> UpstreamError {
 }
 
 impl Upstream {
-    /// A connection to the place that no request has used yet, or a link that several share.
+    /// Returns a connection to the place that no request has used yet, or a link that several requests share.
     pub(super) async fn open(&self, terms: Terms<'_>, place: Place, fresh: bool) -> Result<Ready, UpstreamError> {
         match &place {
             Place::Origin(origin, _) if origin.scheme == Scheme::Https && terms.http2 => {
@@ -56,7 +56,7 @@ impl Upstream {
         }
     }
 
-    /// A seat on the link to the origin, if it turns out to speak HTTP/2.
+    /// Returns a seat on the link to the origin, if the origin turns out to speak HTTP/2.
     async fn open_shared(
         &self,
         terms: Terms<'_>,
@@ -81,7 +81,7 @@ impl Upstream {
                 }));
                 match timeout_at(hangs_at.min(patience), &mut opening).await {
                     Ok(opened) => Some(opened),
-                    // Its own attempt has its own limit.
+                    // The request's own attempt has its own limit.
                     Err(_) if is_own.load(Relaxed) => Some(opening.await),
                     Err(_) => None,
                 }
@@ -95,7 +95,7 @@ impl Upstream {
         }
     }
 
-    /// A connection that no other request uses before this one is on its way.
+    /// Returns a connection that no other request uses before this one has started.
     pub(super) async fn open_alone(&self, terms: Terms<'_>, place: Place) -> Result<Ready, UpstreamError> {
         let Place::Origin(origin, _) = &place else { return self.open(terms, place, true).await };
         let http2 = origin.scheme == Scheme::Https && terms.http2 && !self.links.wants_http1(&place);
@@ -105,7 +105,8 @@ impl Upstream {
         }
     }
 
-    /// The handshakes belong to getting ready: slow ones cost no gap between requests.
+    /// Includes the TLS and HTTP/2 handshakes in getting ready: a slow handshake does not widen the gap between
+    /// requests.
     async fn open_origin(&self, terms: Terms<'_>, origin: &Origin, http2: bool) -> Result<New, UpstreamError> {
         let (Dialled { stream, until }, early) = self.reach(terms, &origin.host, origin.port).await?;
         let place = || Place::Origin(origin.clone(), terms.only);
@@ -134,7 +135,7 @@ impl Upstream {
         link.map_err(|_| UpstreamError::ConnectTimeout)?.map(New::Http2)
     }
 
-    /// The bytes are what the far end has already sent.
+    /// Connects to the host. The returned bytes are what the far end has already sent.
     pub(super) async fn reach(
         &self,
         terms: Terms<'_>,
@@ -153,7 +154,7 @@ impl Upstream {
     }
 }
 
-/// What others are told of an attempt, and what is one's own.
+/// Splits the result of an attempt into what other requests get and what this request gets.
 fn share(outcome: Result<New, UpstreamError>) -> (Opened, Result<Ready, UpstreamError>) {
     match outcome {
         Ok(New::Http2(link)) => match link.seat() {

@@ -1,7 +1,7 @@
-//! A request that was sent and whose sender no longer waits for the answer.
+//! A request that was sent and whose client no longer waits for the response.
 //!
-//! The origin works on it all the same, and its answer may say something about time that the next requests need to know.
-//! Only the head of the answer is read; the connection is closed after it.
+//! The origin works on it all the same, and its response may contain rate limit fields that the next requests need to
+//! know. Only the head of the response is read; the connection is closed after it.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::error::UpstreamError;
 
 /// Follows a request that is being sent.
 pub trait Watch {
-    /// The head of the request has been written.
+    /// Called when the head of the request has been written.
     fn started(&mut self);
 
-    /// The sender was dropped after all of the request had been written, and before the answer came.
+    /// Called when the sender was dropped after all of the request had been written, and before the response arrived.
     fn abandoned(&mut self, orphan: Orphan) {
         drop(orphan);
     }
@@ -35,7 +35,7 @@ pub struct Orphan {
 }
 
 impl Orphan {
-    /// The head of the answer, within the time that was set when the request was sent.
+    /// Returns the head of the response, within the time limit that was set when the request was sent.
     pub async fn answer(self) -> Result<Response<()>, UpstreamError> {
         let Orphan { mut connection, is_head } = self;
         // All of the request is written, so no other time limit begins.
@@ -43,7 +43,7 @@ impl Orphan {
     }
 }
 
-/// Hands the connection on if it is dropped while the answer is awaited.
+/// Passes the connection to the watch if it is dropped while the response is awaited.
 pub(super) struct Awaiting<'a, W: Watch> {
     connection: Option<Box<Connection>>,
     watch: &'a mut W,

@@ -1,4 +1,4 @@
-//! Chaining: what curtsy says to a parent proxy.
+//! Chaining: what curtsy sends to a parent proxy.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,10 +11,10 @@ use super::error::UpstreamError;
 use crate::config::ParentProxy;
 use crate::politeness::HostKey;
 
-/// A parent's answer to CONNECT that is longer than this is no answer.
+/// A longer response to CONNECT is an error.
 const LONGEST_HEAD: usize = 16 * 1024;
 
-/// The Proxy-Authorization that the parent wants, if the operator gave credentials.
+/// Returns the Proxy-Authorization for the parent, if the operator gave credentials.
 pub(super) fn authorization(parent: &ParentProxy) -> Option<HeaderValue> {
     let (user, password) = parent.credentials.as_ref()?;
     let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))).ok()?;
@@ -22,7 +22,7 @@ pub(super) fn authorization(parent: &ParentProxy) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Asks the parent for a tunnel. The bytes are what the far end has already sent through it.
+/// Asks the parent for a tunnel. The returned bytes are what the far end has already sent through it.
 pub(super) async fn open_tunnel(
     mut stream: TcpStream,
     parent: &ParentProxy,
@@ -61,7 +61,7 @@ fn find_end(bytes: &[u8]) -> Option<usize> {
     bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4)
 }
 
-/// `HTTP/1.x NNN …`
+/// Parses `HTTP/1.x NNN …`.
 fn status(head: &[u8]) -> Option<u16> {
     let rest = head.strip_prefix(b"HTTP/1.")?;
     let digits = rest.get(2..5)?;

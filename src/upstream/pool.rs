@@ -1,8 +1,9 @@
-//! Connections without work, kept a short while for the next request to the same place.
+//! Idle connections, kept a short while for the next request to the same place.
 //!
-//! One pool per worker, so that a connection never moves between runtimes. Kept short (`upstream.keep_alive`), because
-//! a connection that the origin closes at the moment of reuse turns a good request into a retry. A host's concurrency
-//! limits how many connections come back, so the pool needs no limit for each host, only one for all.
+//! One pool per worker, so that a connection never moves between runtimes. Connections are kept only briefly
+//! (`upstream.keep_alive`), because a connection that the origin closes at the moment of reuse turns a good request
+//! into a retry. A host's concurrency limits how many connections come back, so the pool needs no limit for each host,
+//! only one for all.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,14 +23,14 @@ const MOST_IDLE: usize = 1024;
 /// Where a connection leads. Plain requests through a parent proxy share its connections, whatever their origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
-    /// With the address, where lanes go by address: a connection to another one would be another lane's.
+    /// With the address, if lanes are per address: a connection to another address would belong to another lane.
     Origin(Origin, Option<IpAddr>),
     Parent,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// Held for one look-up, never across an await.
+    /// Locked for one look-up, never across an await.
     idle: Mutex<IdleConnections>,
 }
 
@@ -38,12 +39,12 @@ struct IdleConnections {
     /// In the order in which they came back.
     #[expect(clippy::vec_box, reason = "all callers have it in a box, and taking it out would copy it")]
     places: HashMap<Place, Vec<Box<Connection>>>,
-    /// Connections in all places.
+    /// Number of connections in all places.
     count: usize,
 }
 
 impl Pool {
-    /// The connection that went idle last: the least likely to be closed by its origin.
+    /// Takes the connection that became idle last: its origin is the least likely to close it.
     pub(super) fn take(
         &self,
         place: &Place,
@@ -58,7 +59,7 @@ impl Pool {
             idle.count -= 1;
             newest
         };
-        // One that was opened under other rules about destinations may lead where nobody may go now.
+        // A connection that was opened under other rules may lead to a destination that is not allowed now.
         let usable = now.duration_since(newest.idle_since()) < keep_alive && newest.generation() == generation;
         usable.then_some(newest)
     }
@@ -76,7 +77,7 @@ impl Pool {
         }
     }
 
-    /// Closes what has been idle for too long.
+    /// Closes connections that have been idle for too long.
     pub(super) fn sweep(&self, keep_alive: Duration) {
         let now = clock::now();
         self.idle.lock().retain(|idle_since| now.duration_since(idle_since) < keep_alive);
@@ -84,7 +85,8 @@ impl Pool {
 }
 
 impl IdleConnections {
-    /// Closes the eighth that has been idle for longest: so many at once that looking through all of them is cheap.
+    /// Closes the eighth that has been idle for longest. Closes that many at once, so that scanning all of them is
+    /// rare.
     fn make_room(&mut self) {
         let mut times: Vec<Instant> =
             self.places.values().flatten().map(|connection| connection.idle_since()).collect();

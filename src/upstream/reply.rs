@@ -1,7 +1,7 @@
-//! A response body, and the connection it comes on.
+//! A response body, and the connection on which it arrives.
 //!
-//! The connection is given back to the pool when the body is complete, and closed when the body is dropped before that.
-//! Bytes are handed on as they come, never stored and never decompressed.
+//! The connection goes back to the pool when the body is complete, and is closed when the body is dropped before that.
+//! Bytes are passed on as they arrive, never stored and never decompressed.
 
 use std::fmt;
 use std::io;
@@ -28,7 +28,7 @@ enum Source {
     Shared(http2::Reply),
 }
 
-/// What comes on a connection of its own.
+/// A body on a connection of its own.
 #[derive(Debug)]
 struct Coming {
     left: Left,
@@ -50,7 +50,7 @@ pub(super) struct Lease {
     pub(super) keep_alive: bool,
 }
 
-/// Why a body broke off. The client sees its connection cut.
+/// Why a body was cut off. The client's connection is then closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     Truncated,
@@ -139,7 +139,7 @@ impl Coming {
     fn is_over(&self) -> bool {
         match &self.left {
             Left::Length(left) => *left == 0,
-            // hyper asks for nothing after trailers.
+            // hyper polls for nothing after trailers.
             Left::Chunks(chunks) => chunks.is_over(),
             Left::UntilClose => false,
         }
@@ -178,7 +178,8 @@ impl Broken {
     fn by(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::TimedOut => Broken::TimedOut,
-            // TLS that ends without saying so: an end that anybody on the way could have made (RFC 9112, section 9.8).
+            // TLS that ends without a close_notify: anyone on the network path could have caused this end (RFC 9112,
+            // section 9.8).
             io::ErrorKind::UnexpectedEof => Broken::Truncated,
             _ => Broken::Reset,
         }

@@ -1,7 +1,8 @@
 //! Names to addresses: the system's resolver with a time limit and bounded caches.
 //!
 //! The system's resolver (files, DNS, mDNS as the machine is set up) gives no TTL, so answers are kept for a fixed
-//! short while; see docs/decisions/0002-system-resolver.md. Who may look up what, and when, is decided in `lookups.rs`.
+//! short time; see docs/decisions/0002-system-resolver.md. `lookups.rs` decides which client may look up what, and
+//! when.
 
 use std::fmt;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -20,11 +21,11 @@ use crate::politeness::visit::ClientId;
 /// How long an answer is used. A polite crawler visits a host once a second, so this saves nearly every look-up, and a
 /// moved site is found within a minute.
 const KEEP: Duration = Duration::from_secs(60);
-/// How long "no such name" is believed, and that a name takes too long.
+/// How long "no such name" is remembered, and that a name takes too long.
 const KEEP_FAILURE: Duration = Duration::from_secs(5);
-/// How long a name that resolved is looked up before names that may not exist.
+/// How long a name that resolved takes precedence over names that may not exist.
 const PROVEN: Duration = Duration::from_secs(3600);
-/// Names kept, of either kind. At about 200 bytes each, 2 MB. Dead names never push out good ones.
+/// Names kept, resolved and failed ones each. At about 200 bytes each, 2 MB. Dead names never push out good ones.
 const MOST: usize = 10_000;
 
 pub struct Resolver {
@@ -34,11 +35,11 @@ pub struct Resolver {
     keep: Duration,
 }
 
-/// What look-ups have found.
+/// The results of look-ups.
 struct KnownNames {
     answers: Cache<HostKey, ResolvedName>,
     failures: Cache<HostKey, FailedName>,
-    /// The address of a host that was reached last, for hosts with several.
+    /// The address that was reached last, for hosts with several.
     reached: Cache<HostKey, IpAddr>,
 }
 
@@ -50,7 +51,7 @@ struct ResolvedName {
 
 #[derive(Clone)]
 struct FailedName {
-    /// The resolver's words; none if it took too long.
+    /// The resolver's error text; None if the look-up took too long.
     why: Option<Arc<str>>,
     until: Instant,
 }
@@ -62,7 +63,7 @@ impl Default for Resolver {
 }
 
 impl Resolver {
-    /// A resolver that asks this function, on threads of its own, and uses an answer for so long.
+    /// Creates a resolver that calls this function, on threads of its own, and uses an answer for `keep`.
     pub fn new(lookup: Arc<Lookup>, keep: Duration) -> Self {
         let (answers, failures, reached) = (Cache::new(MOST), Cache::new(MOST), Cache::new(MOST));
         let known = Arc::new(KnownNames { answers, failures, reached });
@@ -71,7 +72,7 @@ impl Resolver {
         Resolver { lookups, known, keep }
     }
 
-    /// All addresses of a host. An IP literal is its own address.
+    /// Returns all addresses of a host. An IP literal is its own address.
     pub async fn lookup(
         &self,
         host: &HostKey,
@@ -86,13 +87,13 @@ impl Resolver {
             return known;
         }
         let asking = self.lookups.ask(host, client, self.known.is_proven(host, now));
-        // By then all that wait now have an answer, or have given up. Spread, or they all come back at once.
+        // By then every request that waits now has an answer, or has given up. Random, or they would all retry at once.
         let mut asking =
             asking.map_err(|LookupsFull| UpstreamError::DnsBusy(limit + limit.mul_f64(fastrand::f64())))?;
         match timeout(limit, asking.found()).await {
             Ok(found) => found.map_err(UpstreamError::Dns),
             Err(_) => {
-                // A name that no thread came to may be a good one.
+                // A name that no thread has looked up yet may be a good one.
                 if asking.is_running() {
                     self.known.fail(host, None);
                 }
@@ -101,8 +102,8 @@ impl Resolver {
         }
     }
 
-    /// The addresses in the order in which to try them one by one: first the one that was reached last, then by number,
-    /// so that all workers and all names of a machine agree.
+    /// Returns the addresses in the order in which to try them one by one: first the one that was reached last, then by
+    /// number, so that all workers and all names of a machine agree.
     pub(super) fn in_order(&self, host: &HostKey, addresses: &[IpAddr]) -> Vec<IpAddr> {
         let mut order = addresses.to_vec();
         order.sort_unstable();
@@ -116,7 +117,7 @@ impl Resolver {
         order
     }
 
-    /// Remembers which address of a host answers.
+    /// Remembers which address of a host could be reached.
     pub(super) fn reached(&self, host: &HostKey, ip: IpAddr) {
         if host.ip().is_none() && self.known.reached.get(host) != Some(ip) {
             self.known.reached.insert(host.clone(), ip);

@@ -1,4 +1,4 @@
-//! The resolver, with a function in place of the system's.
+//! The resolver, with a function instead of the system's.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -16,8 +16,8 @@ fn host(name: &str) -> HostKey {
     HostKey::parse(name).unwrap()
 }
 
-/// A resolver that answers for `good` names, says no to `missing` ones and nothing for `dead` ones until `hold` is
-/// dropped; and how many names it was asked for.
+/// Returns a resolver that answers for `good` names, fails for `missing` ones and hangs for `dead` ones until `hold` is
+/// dropped; and a counter of the names it was asked for.
 fn stub() -> (Arc<Resolver>, Arc<AtomicUsize>, mpsc::Sender<()>) {
     let (hold, held) = mpsc::channel::<()>();
     let (held, asked) = (Mutex::new(held), Arc::new(AtomicUsize::new(0)));
@@ -35,7 +35,7 @@ fn stub() -> (Arc<Resolver>, Arc<AtomicUsize>, mpsc::Sender<()>) {
     (Arc::new(Resolver::new(Arc::new(lookup), KEEP)), asked, hold)
 }
 
-/// Has a client ask for this many dead names, and waits until as many threads as it may have are stuck.
+/// Lets a client ask for this many dead names, and waits until as many threads as it may have are stuck.
 async fn get_stuck(resolver: &Arc<Resolver>, asked: &AtomicUsize, names: usize, stuck: usize) {
     for number in 0..names {
         let resolver = resolver.clone();
@@ -92,7 +92,7 @@ async fn dead_names_leave_room_for_good_ones() {
     assert!(resolver.lookup(&host("good-before.test"), MALLORY, LIMIT).await.is_ok());
     get_stuck(&resolver, &asked, 1200, 1 + 28).await;
     assert_eq!(resolver.lookup(&host("good.test"), ALICE, LIMIT).await.unwrap().len(), 1);
-    // KnownNames within the hour: not held up by its own client's dead names either.
+    // Resolved within the last hour: its own client's dead names do not delay it either.
     let before = ResolvedName { addresses: Arc::new([]), at: clock::now() - KEEP };
     resolver.known.answers.insert(host("good-before.test"), before);
     assert_eq!(resolver.lookup(&host("good-before.test"), MALLORY, LIMIT).await.unwrap().len(), 1);
@@ -108,7 +108,7 @@ async fn a_name_that_takes_too_long_is_not_waited_for_again_at_once() {
         resolver.lookup(&host("dead.test"), ALICE, LIMIT.min(short)).await,
         Err(UpstreamError::DnsTimeout)
     ));
-    // With a limit that would be noticed.
+    // With a limit so long that waiting again would be noticed.
     assert!(matches!(resolver.lookup(&host("dead.test"), ALICE, LIMIT * 100).await, Err(UpstreamError::DnsTimeout)));
     assert_eq!(asked.load(SeqCst), 1);
     drop(hold);

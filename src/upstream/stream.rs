@@ -1,6 +1,6 @@
 //! The stream to an origin: bare TCP, or TLS on it.
 //!
-//! An enum, because the set is closed and plain HTTP, which is most of it, must not pay for the other.
+//! An enum, because the set is closed, and plain HTTP, the more frequent kind, must not pay for TLS.
 
 use std::io;
 use std::pin::Pin;
@@ -17,10 +17,10 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Whether a stream that waits for nothing has something to read: its end, or bytes that belong to no request.
+    /// Whether an idle stream has something to read: its end, or bytes that belong to no request.
     ///
     /// Under TLS the socket may well have bytes. Servers send tickets for later sessions whenever they like, and these
-    /// are taken in here; only what they leave for a reader counts.
+    /// are processed here; only what remains for a reader counts.
     pub(super) fn is_stale(&mut self) -> bool {
         let mut byte = [0];
         match self {
@@ -35,7 +35,7 @@ impl Stream {
     }
 }
 
-/// Takes leave as TLS asks for (RFC 8446, section 6.1), as far as that goes without waiting.
+/// Sends close_notify as TLS requires (RFC 8446, section 6.1), as far as possible without waiting.
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Stream::Tls(tls) = self {

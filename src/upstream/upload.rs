@@ -1,6 +1,6 @@
-//! What is left of a request to be written: the rest of its head, then its body piece by piece.
+//! The part of a request that is still to be written: the rest of its head, then its body piece by piece.
 //!
-//! The next piece is asked for only when the last one has been written, so a slow origin slows its client down.
+//! The next piece is requested only when the last one has been written, so a slow origin slows its client down.
 
 use std::io;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use super::message::{Message, write_field};
 
 #[derive(Debug)]
 pub(super) struct Upload {
-    /// Being written; all of it up to `written` is.
+    /// The bytes being written; those before `written` are done.
     out: Vec<u8>,
     written: usize,
     body: RequestBody,
@@ -31,7 +31,7 @@ pub(super) struct Upload {
 enum State {
     /// There may be more to write than `out`.
     Flowing,
-    /// `out` is the last of it.
+    /// `out` is the last part.
     Last,
     Over,
     Failed(io::ErrorKind),
@@ -39,9 +39,9 @@ enum State {
 
 #[derive(Debug)]
 pub(super) enum UploadError {
-    /// The client's body broke.
+    /// The client's body failed.
     Body(BodyFault),
-    /// The origin takes no more.
+    /// The origin accepts no more.
     Stream,
 }
 
@@ -51,13 +51,13 @@ impl Upload {
         Upload { out: message.head, written: 0, body: message.body, chunked: message.chunked, state, started: false }
     }
 
-    /// Nothing is left to write.
+    /// Creates an upload with nothing left to write.
     pub(super) fn done() -> Self {
         let (out, body) = (Vec::new(), RequestBody::Empty);
         Upload { out, written: 0, body, chunked: false, state: State::Over, started: true }
     }
 
-    /// Writes as much as the origin takes. Ready once everything is written.
+    /// Writes as much as the origin accepts. Ready once everything is written.
     pub(super) fn push<S: AsyncWrite + Unpin>(
         &mut self,
         stream: &mut S,
@@ -79,7 +79,7 @@ impl Upload {
                     return Poll::Ready(Err(UploadError::Stream));
                 }
             }
-            // TLS takes more than it has sent.
+            // TLS accepts more than it has sent.
             if let Err(error) = ready!(Pin::new(&mut *stream).poll_flush(cx)) {
                 self.state = State::Failed(error.kind());
                 return Poll::Ready(Err(UploadError::Stream));
@@ -134,7 +134,7 @@ impl Upload {
         self.started
     }
 
-    /// Whether there is more to write, and the origin may still take it.
+    /// Whether there is more to write, and the origin may still accept it.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.state, State::Flowing | State::Last)
     }
@@ -151,7 +151,7 @@ impl Upload {
         }
     }
 
-    /// The request without a body, to be sent again.
+    /// Returns the request without a body, to be sent again.
     pub(super) fn into_message(self, is_head: bool) -> Message {
         Message { head: self.out, body: RequestBody::Empty, chunked: false, is_head, repeatable: true }
     }

@@ -1,4 +1,4 @@
-//! What pages are made of, from inside the program. Browsers ask whether it is new, and mostly it is not.
+//! The files that pages load, from inside the program. Browsers ask whether a file has changed, and mostly it has not.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ struct Asset {
     name: &'static str,
     kind: &'static str,
     text: &'static str,
-    /// A strong validator: of the content, so that it is new when the content is.
+    /// A strong validator computed from the content, so that it changes with the content.
     tag: String,
 }
 

@@ -1,4 +1,4 @@
-//! The page of one host: what its delay is made of, who waits, and the ways to steer it.
+//! The page of one host: the parts of its delay, the waiting requests, and the controls.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::politeness::HostKey;
 
 const PAGE: &str = include_str!("web/host.html");
 const UNKNOWN: &str = include_str!("web/unknown.html");
-/// Of those who wait. The API tells of all.
+/// Waiting requests shown. The API returns all of them.
 const SHOWN: usize = 20;
 
 /// `GET /hosts/{host}`
@@ -62,14 +62,14 @@ fn pieces(admin: &Admin, host: &Host, key: &HostKey) -> Vec<(&'static str, Html)
     ]
 }
 
-/// "closed", or the origins that are not.
+/// Returns "closed", or the origins whose breaker is not.
 fn breaker(host: &Host) -> String {
     let open = host.breaker.origins.iter().filter(|origin| origin.state != "closed");
     let open: Vec<String> = open.map(|origin| format!("{}: {}", origin.origin, origin.state)).collect();
     if open.is_empty() { host.breaker.state.clone() } else { open.join(", ") }
 }
 
-/// What could not be paced one by one, which nobody would guess from the numbers.
+/// Shows the tunnels whose requests could not be paced one by one, which the numbers do not show.
 fn tunnels(admin: &Admin, host: &HostKey) -> Html {
     let Some((reason, count)) = admin.desk.unpaced_tunnels(host) else { return Html::default() };
     let words = [("count", Html::number(count)), ("reason", Html::text(reason_in_words(reason)))];
@@ -89,7 +89,7 @@ fn reason_in_words(reason: &str) -> &'static str {
     }
 }
 
-/// "configured 1 s · robots.txt 10 s ◀ · learned 0 s": the largest is marked.
+/// Returns "configured 1 s · robots.txt 10 s ◀ · learned 0 s", with the largest part marked.
 fn parts(host: &Host) -> Html {
     let delay = &host.delay;
     let all = [

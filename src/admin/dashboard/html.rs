@@ -1,11 +1,11 @@
-//! HTML that is safe to send: text becomes [`Html`] only by being escaped, and pages are made of nothing else.
+//! HTML that is safe to send: text becomes [`Html`] only by being escaped, and pages consist of nothing else.
 
 /// A piece of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Html(String);
 
 impl Html {
-    /// Whatever it is, it stays text, in an element or in an attribute.
+    /// Escapes the text, so that it stays text in an element or in an attribute.
     pub(super) fn text(text: &str) -> Html {
         let mut html = String::with_capacity(text.len());
         for c in text.chars() {
@@ -21,7 +21,7 @@ impl Html {
         Html(html)
     }
 
-    /// As it stands in the code.
+    /// Takes HTML from the source code as it is.
     pub(super) fn raw(html: &'static str) -> Html {
         Html(html.to_owned())
     }
@@ -41,7 +41,7 @@ impl FromIterator<Html> for Html {
     }
 }
 
-/// Puts pieces in the places that a template has for them: `{{name}}`.
+/// Puts pieces into the placeholders of a template: `{{name}}`.
 pub(super) fn fill(template: &'static str, pieces: &[(&str, Html)]) -> Html {
     let mut html = String::with_capacity(template.len() * 2);
     let mut rest = template;
@@ -56,7 +56,7 @@ pub(super) fn fill(template: &'static str, pieces: &[(&str, Html)]) -> Html {
     Html(html)
 }
 
-/// A time as people say it: `web/format.js` says the same.
+/// Formats a time for people; the same as in `web/format.js`.
 pub(super) fn span(ms: u64) -> String {
     match ms {
         0 => "0 s".to_owned(),
@@ -68,7 +68,7 @@ pub(super) fn span(ms: u64) -> String {
     }
 }
 
-/// When something comes that many seconds from now.
+/// Formats when something happens that is this many seconds from now.
 pub(super) fn until(seconds: Option<f64>) -> Html {
     match seconds {
         None => Html::raw("–"),
@@ -77,7 +77,7 @@ pub(super) fn until(seconds: Option<f64>) -> Html {
     }
 }
 
-/// 1 234 567, with thin spaces that do not break.
+/// Formats 1 234 567, with thin spaces that do not break.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

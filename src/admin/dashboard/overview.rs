@@ -1,4 +1,4 @@
-//! The first page: how things stand, the hosts, what happens. With nothing to show yet, how to begin.
+//! The first page: the present state, the hosts, the events. If there is nothing to show yet, how to set up a client.
 
 use std::sync::Arc;
 
@@ -53,7 +53,8 @@ pub(in crate::admin) async fn overview(State(admin): State<Arc<Admin>>, uri: Uri
     framed(StatusCode::OK, "overview", Html::raw("curtsy"), content)
 }
 
-/// Which hosts, by the fields of the form and the links in the head of the table: the busiest first if nobody says.
+/// Reads which hosts are wanted, from the fields of the form and the links in the head of the table. By default the
+/// busiest come first.
 fn wanted(uri: &Uri) -> Page {
     let mut query = url::form_urlencoded::Serializer::new("sort=queued".to_owned());
     for name in ["sort", "order", "state", "filter", "offset"] {
@@ -64,7 +65,7 @@ fn wanted(uri: &Uri) -> Page {
     Page { limit: ROWS, ..hosts::page(&query.finish()).map(|asked| asked.page).unwrap_or_default() }
 }
 
-/// What somebody should know before anything else.
+/// Shows what an operator should know before anything else.
 fn notices(status: &Status) -> Html {
     let notice = |notice: &Notice| {
         let parts = [("level", Html::text(&notice.level)), ("text", Html::text(&notice.text))];
@@ -106,7 +107,7 @@ fn row(row: &Row) -> Html {
     )
 }
 
-/// `web/format.js` says the same.
+/// The same as in `web/format.js`.
 pub(super) fn why_in_words(why: &str) -> &str {
     match why {
         "robots" => "robots.txt",
@@ -116,7 +117,7 @@ pub(super) fn why_in_words(why: &str) -> &str {
     }
 }
 
-/// The way to the other pages, without scripts.
+/// Returns the links to the other pages, without scripts.
 fn pages(uri: &Uri, page: &Page, total: usize) -> Html {
     let link = |offset: usize, text: &'static str| {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
@@ -134,12 +135,12 @@ fn pages(uri: &Uri, page: &Page, total: usize) -> Html {
     before.into_iter().chain(after).collect()
 }
 
-/// How clients are pointed here.
+/// Shows how to configure clients.
 fn setup(status: &Status, headers: &HeaderMap) -> Html {
     fill(SETUP, &[("proxy", Html::text(&proxy_address(status, headers)))])
 }
 
-/// Where clients connect, as seen from the browser.
+/// Returns where clients connect, as seen from the browser.
 fn proxy_address(status: &Status, headers: &HeaderMap) -> String {
     let listen = status.listen.first().map_or("127.0.0.1:3128", String::as_str);
     let port = listen.rsplit(':').next().unwrap_or("3128");

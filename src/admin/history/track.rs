@@ -10,9 +10,9 @@ use crate::politeness::time::Timestamp;
 
 #[derive(Debug)]
 pub(super) struct Track {
-    /// When somebody last looked, or waited.
+    /// When the host last had a viewer or a queue.
     wanted: Timestamp,
-    /// Visits that had left the line when the last point was taken.
+    /// Visits that had left the queue when the last point was taken.
     served: u32,
     points: VecDeque<Point>,
 }
@@ -42,10 +42,10 @@ impl Track {
         self.points.iter()
     }
 
-    /// `waiting`: since when the first in line has waited.
+    /// `waiting`: since when the first request in the queue has waited.
     pub(super) fn take(&mut self, view: Option<&View>, waiting: Option<Timestamp>, now: Timestamp) {
         let served = view.map_or(0, served);
-        // A lane that was forgotten and made anew counts from zero.
+        // A lane that was dropped and created again counts from zero.
         let requests = if served < self.served { served } else { served - self.served };
         self.served = served;
         let point = Point {

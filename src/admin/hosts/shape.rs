@@ -1,4 +1,4 @@
-//! A host as the API tells it.
+//! A host as the API returns it.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::politeness::time::Timestamp;
 /// One page of the list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hosts {
-    /// On all pages.
+    /// Number of hosts on all pages.
     pub total: usize,
     pub offset: usize,
     pub limit: usize,
@@ -28,9 +28,9 @@ pub struct Row {
     pub why: String,
     pub queued: usize,
     pub in_flight: usize,
-    /// That have come since curtsy has known the host.
+    /// Visits since curtsy has known the host.
     pub visits: u32,
-    /// When the next visit can start; none if only people can tell.
+    /// When the next visit can start; none if that depends on an operator.
     pub next_available_s: Option<f64>,
     pub held_s: Option<f64>,
     pub hold_cause: Option<String>,
@@ -45,7 +45,7 @@ pub struct Row {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     pub host: String,
-    /// paused, broken, held, waiting, active or idle: the first that is so.
+    /// paused, broken, held, waiting, active or idle: the first that applies.
     pub state: String,
     pub mode: String,
     pub delay_ms: u64,
@@ -53,7 +53,7 @@ pub struct Host {
     /// What requests wait for: a hold, a pause, `concurrency`, or the largest part of the delay.
     pub why: String,
     pub floor_ms: Option<u64>,
-    /// A lower delay is on trial.
+    /// A lower delay is being tried.
     pub probing: bool,
     pub error_streak: u16,
     pub success_streak: u16,
@@ -66,9 +66,9 @@ pub struct Host {
     pub last_success: Option<String>,
     pub queued: usize,
     pub in_flight: usize,
-    /// WebSockets, and bodies that take long: they have places of their own, as many as `concurrency`.
+    /// WebSockets, and bodies that take long: they have a limit of their own, as high as `concurrency`.
     pub long_transfers: usize,
-    /// That have come since curtsy has known the host.
+    /// Visits since curtsy has known the host.
     pub visits: u32,
     pub concurrency: Concurrency,
     pub burst: u32,
@@ -76,14 +76,14 @@ pub struct Host {
     pub burst_left: u32,
     pub breaker: Breaker,
     pub paused: bool,
-    /// None if there is no pause, or only people can end it.
+    /// None if there is no pause, or if only an operator can end it.
     pub paused_until: Option<String>,
     pub overrides: Overrides,
-    /// What the host's retry budget has room for; none while it needed none.
+    /// How many retries the host's retry budget allows now; none while it has needed none.
     pub retries_left: Option<u32>,
-    /// Tunnels of the last hour in which requests could not be told apart, told by `GET /api/v1/hosts/{host}` alone.
+    /// Tunnels of the last hour whose requests could not be separated. Only in `GET /api/v1/hosts/{host}`.
     pub unpaced_tunnels: Option<UnpacedTunnels>,
-    /// In answers to changes: why the change is not on disk yet. A restart before it is written forgets it.
+    /// In responses to changes: why the change is not on disk yet. A restart before it is written forgets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_kept: Option<String>,
 }
@@ -91,11 +91,11 @@ pub struct Host {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UnpacedTunnels {
     pub count: u64,
-    /// Of the latest: http2, websocket or other.
+    /// The reason of the latest: http2, websocket or other.
     pub reason: String,
 }
 
-/// The largest part counts.
+/// The parts of a delay. The largest part counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Delay {
     pub configured_ms: u64,
@@ -115,10 +115,10 @@ pub struct Concurrency {
 pub struct Breaker {
     /// closed, open or half-open.
     pub state: String,
-    /// In a row.
+    /// Failures in a row.
     pub failures: u16,
     pub until: Option<String>,
-    /// The origins of the host that have failed lately. What stands above is of the worst of them.
+    /// The origins of the host that have failed lately. The fields above are those of the worst origin.
     #[serde(default)]
     pub origins: Vec<OriginBreaker>,
 }
@@ -132,7 +132,7 @@ pub struct OriginBreaker {
     pub until: Option<String>,
 }
 
-/// What people set; the rest is the configuration's.
+/// What an operator set; everything else comes from the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overrides {
     pub delay_ms: Option<u64>,
@@ -140,13 +140,13 @@ pub struct Overrides {
     pub concurrency: Option<u32>,
 }
 
-/// The answer to `DELETE`.
+/// The response to `DELETE`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Forgotten {
     pub host: Host,
     /// learned, overrides.
     pub forgotten: Vec<String>,
-    /// What was not, each with its reason.
+    /// What was not forgotten, each with its reason.
     pub kept: Vec<String>,
 }
 
@@ -242,7 +242,7 @@ impl OriginBreaker {
     }
 }
 
-/// Its state, and until when it is open.
+/// Returns the state of the breaker, and until when it is open.
 fn breaker(breaker: lane::Breaker) -> (String, Option<String>) {
     let (state, until) = match breaker {
         lane::Breaker::Closed => ("closed", None),

@@ -1,4 +1,4 @@
-//! Changing how one host is treated, and forgetting what is known of it.
+//! Changes how one host is treated, and forgets what is known about it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use crate::gate::{Pause, Wanted};
 use crate::politeness::lane;
 use crate::politeness::time::Timestamp;
 
-/// As far as the configuration file goes.
+/// The same limits as in the configuration file.
 const LONGEST_DELAY: Duration = Duration::from_secs(86_400);
 const SHORTEST_BY_RATE: Duration = Duration::from_millis(1);
 const MOST: u32 = 1_000;
 
-/// What may be changed. Null takes back what was set before; what is not there stays.
+/// What may be changed. Null removes what was set before; an absent field leaves the value as it is.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Patch {
@@ -48,7 +48,7 @@ enum Number {
     Number(f64),
 }
 
-/// Tells null from what is not there.
+/// Distinguishes null from an absent field.
 fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(from).map(Some)
 }
@@ -106,7 +106,7 @@ impl Patch {
 
 type Given<T> = Option<Option<T>>;
 
-/// Two ways to say one thing.
+/// Reads the delay from either of the two fields that can state it.
 fn delay(delay: Given<String>, rate: Given<Number>) -> Result<Given<Duration>, Problem> {
     let (delay, least) = match (delay, rate) {
         (None, None) => return Ok(None),

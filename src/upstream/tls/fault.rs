@@ -10,10 +10,10 @@ use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
 use crate::upstream::error::UpstreamError;
 
-/// Why a certificate does not prove that the origin is who it should be.
+/// Why a certificate does not prove the origin's identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateFault {
-    /// The day it ended, where that is known.
+    /// The day it expired, if known.
     Expired(Option<String>),
     NotYetValid,
     WrongName,
@@ -21,30 +21,31 @@ pub enum CertificateFault {
     /// Not signed by the issuer that it names.
     Forged,
     Revoked,
-    /// Made for something other than serving.
+    /// Issued for another purpose than serving.
     Purpose,
-    /// An issuer's own certificate, shown as if it were a server's: what many recipes for a self-signed one make.
+    /// An issuer's own certificate, used as if it were a server's: many recipes for a self-signed certificate produce
+    /// this.
     Issuers,
     /// The text is from the TLS library.
     Other(String),
 }
 
-/// Why there is no TLS connection, certificates aside.
+/// Why the TLS handshake failed, other than because of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandshakeFault {
-    /// The first bytes were something else.
+    /// The first bytes were not TLS.
     NotTls,
-    /// The origin refused, in one of the standard words.
+    /// The origin refused, with one of the standard alerts.
     Alert(String),
     NothingInCommon,
     Closed,
-    /// The host's name cannot stand in a certificate.
+    /// The host's name cannot be in a certificate.
     Name,
     /// The text is from the TLS library.
     Other(String),
 }
 
-/// What an error of a TLS stream means.
+/// Returns what an error of a TLS stream means.
 pub(in crate::upstream) fn fault(error: &io::Error) -> UpstreamError {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     UpstreamError::Handshake(match inner {
@@ -76,13 +77,13 @@ fn of_certificate(fault: &CertificateError) -> CertificateFault {
         CertificateError::BadSignature => CertificateFault::Forged,
         CertificateError::Revoked => CertificateFault::Revoked,
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => CertificateFault::Purpose,
-        // The verifier's own words: its error type is not part of rustls.
+        // The verifier's own text: its error type is not part of rustls.
         CertificateError::Other(error) if error.to_string() == "CaUsedAsEndEntity" => CertificateFault::Issuers,
         other => CertificateFault::Other(format!("{other:?}")),
     }
 }
 
-/// `2026-05-04`
+/// Formats a day, as `2026-05-04`.
 fn day(seconds: u64) -> Option<String> {
     let moment = UNIX_EPOCH.checked_add(Duration::from_secs(seconds))?;
     humantime::format_rfc3339_seconds(moment).to_string().split('T').next().map(str::to_owned)
@@ -99,7 +100,7 @@ fn alert_words(alert: AlertDescription) -> String {
 }
 
 impl CertificateFault {
-    /// What the operator can do about it.
+    /// Returns what the operator can do about it.
     pub fn advice(&self) -> &'static str {
         match self {
             CertificateFault::UnknownIssuer => {

@@ -1,7 +1,7 @@
-//! TLS towards origins: whom curtsy believes, and the handshake.
+//! TLS towards origins: which certificates curtsy trusts, and the handshake.
 //!
 //! The crypto provider is named here and nowhere else, so that changing it is a change of one line. An origin is always
-//! verified: there is no switch against it. The origin chooses between HTTP/2 and HTTP/1.1 where it is offered both.
+//! verified: there is no option to disable that. If the origin is offered HTTP/2 and HTTP/1.1, it chooses.
 
 mod fault;
 mod roots;
@@ -31,15 +31,14 @@ use crate::config;
 use crate::politeness::HostKey;
 
 /// Origins whose sessions are remembered, so that the next handshake is half the work. About 7 KiB each, most of it the
-/// certificates; rustls remembers 256, fewer than a crawl visits in the minutes that most sessions live.
+/// certificates. The default of rustls is 256, fewer than a crawl visits in the minutes that most sessions live.
 const SESSIONS: usize = 1024;
 
-/// What is encrypted and not yet taken by the origin. One record: more would only hide from an upload that its origin is
-/// slow.
+/// How much may be encrypted and not yet accepted by the origin. One record: more would only hide from an upload that
+/// its origin is slow.
 const MOST_UNSENT: usize = 16 * 1024;
 
-/// Whom curtsy believes to be who they say they are. Made anew on reload, so that no session outlives the roots that it
-/// was judged by.
+/// The roots that curtsy trusts. Rebuilt on reload, so that no session outlives the roots by which it was verified.
 #[derive(Clone)]
 pub struct Trust {
     /// Offers HTTP/2 and HTTP/1.1.
@@ -49,13 +48,13 @@ pub struct Trust {
     faults: Arc<Cache<HostKey, (CertificateFault, Instant)>>,
 }
 
-/// Hosts with a bad certificate that are remembered, and for how long: as long as a robots.txt that could not be had for
-/// it is not asked for again.
+/// How many hosts with a bad certificate are remembered, and for how long: for as long as curtsy waits before it
+/// fetches their robots.txt again.
 const MOST_FAULTS: usize = 1024;
 const KEEP_FAULT: Duration = Duration::from_secs(30);
 
 impl Trust {
-    /// Reads the roots from disk, so not on the path of a request.
+    /// Reads the roots from disk, so it must not be called on the request path.
     pub fn load(config: &config::Tls) -> Result<Self, BadRoots> {
         let versions = if config.min_version == "1.3" { &[&TLS13][..] } else { &[&TLS13, &TLS12] };
         let mut client = ClientConfig::builder_with_provider(provider())
@@ -65,19 +64,19 @@ impl Trust {
             .with_no_client_auth();
         client.resumption = Resumption::in_memory_sessions(SESSIONS);
         client.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // The sessions are shared.
+        // The clone shares the sessions.
         let mut both = client.clone();
         both.alpn_protocols.insert(0, b"h2".to_vec());
         let faults = Arc::new(Cache::new(MOST_FAULTS));
         Ok(Trust { both: Arc::new(both).into(), http1: Arc::new(client).into(), faults })
     }
 
-    /// What was wrong with the host's certificate a moment ago.
+    /// Returns what was wrong with the host's certificate a moment ago.
     pub fn fault(&self, host: &HostKey) -> Option<CertificateFault> {
         self.faults.get(host).and_then(|(fault, until)| (clock::now() < until).then_some(fault))
     }
 
-    /// Ready when the origin has shown that it is this host.
+    /// Resolves when the origin has proved that it is this host.
     pub(super) async fn handshake(
         &self,
         host: &HostKey,

@@ -1,4 +1,4 @@
-//! The roots that origins may chain to: the system's, or Mozilla's where the system has none, and the operator's own.
+//! The roots that origins may chain to: the system's, or Mozilla's if the system has none, and the operator's own.
 
 use std::error::Error;
 use std::fmt;
@@ -10,19 +10,19 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls_native_certs::{CertificateResult, ErrorKind, load_native_certs};
 
-/// Why there are no roots to trust.
+/// Why the roots cannot be loaded.
 #[derive(Debug)]
 pub enum BadRoots {
     /// A file in `tls.extra_roots` that cannot be used.
     File { path: PathBuf, fault: Fault },
-    /// The system's certificates cannot be read for want of descriptors or memory.
+    /// The system's certificates cannot be read because there are no descriptors or no memory left.
     System(rustls_native_certs::Error),
 }
 
 #[derive(Debug)]
 pub enum Fault {
     Unreadable(pem::Error),
-    /// No certificate in it.
+    /// The file has no certificate.
     Empty,
     NotARoot(rustls::Error),
 }
@@ -36,13 +36,13 @@ pub(super) fn gather(extra: &[PathBuf]) -> Result<RootCertStore, BadRoots> {
     Ok(roots)
 }
 
-/// The certificates that this system trusts, for whoever wants a copy.
+/// Returns a copy of the certificates that this system trusts.
 pub fn system_certificates() -> Vec<CertificateDer<'static>> {
     load_native_certs().certs
 }
 
-/// Leaves out what is unreadable for good: a store may hold files that are no certificates. A shortage fails instead,
-/// because the same store would be whole a moment later, and a reload replaces all or nothing.
+/// Leaves out what is permanently unreadable: a store may contain files that are not certificates. A shortage fails
+/// instead, because the same store would be complete a moment later, and a reload replaces all or nothing.
 fn add_system(roots: &mut RootCertStore, mut found: CertificateResult) -> Result<(), BadRoots> {
     if let Some(short) = found.errors.iter().position(is_shortage) {
         return Err(BadRoots::System(found.errors.swap_remove(short)));
@@ -58,7 +58,7 @@ fn add_system(roots: &mut RootCertStore, mut found: CertificateResult) -> Result
     Ok(())
 }
 
-/// Whether the error passes: no descriptor left for the process or the system, or no memory.
+/// Whether the error is temporary: no descriptor left for the process or the system, or no memory.
 fn is_shortage(error: &rustls_native_certs::Error) -> bool {
     let ErrorKind::Io { inner, .. } = &error.kind else { return false };
     matches!(Errno::from_io_error(inner), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))

@@ -1,8 +1,8 @@
-//! Fetching a robots.txt: along redirects, each of them vetted, within a size and a time.
+//! Fetches a robots.txt: follows redirects, checks each of them, and limits size and time.
 //!
-//! Sends the User-Agent of the client that needs it, because some origins answer strangers with "forbidden", which would
-//! read as "no rules"; and nothing else of the client's. A file that comes compressed though nobody offered it, is cut
-//! off or is late counts as not fetched.
+//! Sends the User-Agent of the client that needs the file, because some origins answer unknown agents with "forbidden",
+//! which would read as "no rules". Sends nothing else of the client's. A file that arrives compressed although the
+//! request did not offer it, is cut off or is late counts as not fetched.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -30,17 +30,17 @@ use crate::politeness::visit::{Outcome, Purpose, Refusal, Visit};
 use crate::politeness::{HostKey, Origin, Scheme};
 use crate::upstream::{Answer, Message, Ready, Reply, RequestBody, Terms, Unanswered, Upstream, UpstreamError};
 
-/// How to get there.
+/// How to reach the origin.
 #[derive(Clone, Copy, Debug)]
 pub struct Way<'a> {
     pub upstream: &'a Upstream,
     pub terms: Terms<'a>,
     pub user_agent: &'a HeaderValue,
-    /// For all redirects together, waiting for turns aside.
+    /// Time for all redirects together, not counting waits for turns.
     pub timeout: Duration,
-    /// The longest that the file is used unasked.
+    /// The longest time for which the file is used without asking again.
     pub cache_ttl: Duration,
-    /// Where the fetch has to ask for leave; nowhere, if no curtsy runs.
+    /// The gate that gives the fetch its turns; `None` if no curtsy runs.
     pub leave: Option<Leave<'a>>,
 }
 
@@ -50,21 +50,21 @@ pub struct Leave<'a> {
     pub key: Key,
 }
 
-/// What came of a fetch, as people want to know it.
+/// The result of a fetch, as shown to the operator.
 #[derive(Debug)]
 pub struct Seen {
     pub record: Record,
-    /// Of the last answer; none if there was none.
+    /// Status of the last answer; `None` if there was none.
     pub status: Option<u16>,
     pub body: Vec<u8>,
     /// Why there was no answer.
     pub error: Option<String>,
-    /// The URLs that were asked, in order: more than one if redirects were followed.
+    /// The URLs that were fetched, in order: more than one if redirects were followed.
     pub trail: Vec<String>,
 }
 
-/// Asks the origin, and those it points to. Every request takes a turn in the lane of its host; if the first is refused
-/// there, nothing was sent and nothing is known.
+/// Fetches the file from the origin and follows its redirects. Every request takes a turn in the lane of its host. If
+/// the first request is refused there, nothing was sent and nothing is known.
 pub async fn fetch(way: Way<'_>, origin: &Origin, previous: Option<&Record>) -> Result<Seen, Refusal> {
     let at = Address { origin: origin.clone(), path: "/robots.txt".to_owned() };
     let mut trail = Trail::new(at.to_string());
@@ -74,7 +74,7 @@ pub async fn fetch(way: Way<'_>, origin: &Origin, previous: Option<&Record>) -> 
 
 async fn follow(way: Way<'_>, mut at: Address, trail: &mut Trail, previous: Option<&Record>) -> Result<Seen, Refusal> {
     let (mut left, mut hop_kind, first) = (way.timeout, HopKind::First, at.origin.host.clone());
-    // A condition is about the first address only.
+    // Conditions apply to the first address only.
     let mut conditions = previous.map_or_else(HeaderMap::new, conditions);
     loop {
         let hop = match one(&way, &at, hop_kind, std::mem::take(&mut conditions), &mut left).await {
@@ -110,7 +110,7 @@ enum HopError {
 impl fmt::Display for HopError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            HopError::Refused(_) => "its host is held, or too many wait for it",
+            HopError::Refused(_) => "its host is held, or too many requests wait for it",
             HopError::Failed(error) => error,
         })
     }
@@ -128,7 +128,7 @@ impl From<Refusal> for HopError {
     }
 }
 
-/// What an answer means that came to somebody else's question.
+/// Returns the record for an answer that a client asked for.
 pub fn overheard(
     previous: Option<&Record>,
     status: u16,
@@ -139,7 +139,7 @@ pub fn overheard(
     Seen::answer(previous, Hop { status, headers, body }, cache_ttl).record
 }
 
-/// One question and its answer.
+/// Makes one request and reads its answer.
 async fn one(
     way: &Way<'_>,
     at: &Address,
@@ -158,8 +158,8 @@ async fn one(
     Ok(hop?)
 }
 
-/// A place in a lane of the host and a connection to the address of that lane, where lanes go by address. No place if no
-/// curtsy runs.
+/// Takes a place in a lane of the host and opens a connection, to the address of that lane if lanes are kept per
+/// address. No place if no curtsy runs.
 async fn prepare(
     way: &Way<'_>,
     at: &Address,
@@ -183,18 +183,18 @@ async fn prepare(
 
 async fn connect(way: &Way<'_>, terms: Terms<'_>, at: &Address, left: &mut Duration) -> Result<Ready, String> {
     let began = clock::now();
-    // New, because an old one may turn out to be dead, and then it would be this fetch that has failed.
+    // A new connection, because an old one may turn out to be dead, and then this fetch would fail.
     let ready = within(*left, way.upstream.ready_new(terms, &at.origin)).await;
     *left = left.saturating_sub(clock::now() - began);
     ready?.map_err(|error| error.to_string())
 }
 
-/// A place in this lane, called to make its connection ready.
+/// Takes a place in this lane and waits until it is called to make its connection ready.
 async fn take_place(gate: &Arc<Gate>, budget: &HostKey, at: &Address, kind: HopKind) -> Result<Place, HopError> {
     let visit = Visit {
         urgency: 0,
         origin: gate.origin(&at.origin),
-        // What the same host sends on has waited before. Others' redirects go before nobody.
+        // A redirect within the same host has waited before. A redirect from another host gets no priority.
         retry: kind == HopKind::SameHost,
         purpose: if kind == HopKind::First { Purpose::RobotsFetch } else { Purpose::Page },
         ..Visit::new(gate.client("robots.txt"), u64::from(at.origin.port))
@@ -226,7 +226,7 @@ async fn exchange(
     }
 }
 
-/// What the host is heard to say by it, as by any answer.
+/// The signals that the host sends with this answer, as with any other.
 fn outcome(answer: &Result<Answer, Unanswered>) -> Outcome {
     match answer {
         Ok(Answer::Response(response)) => {
@@ -243,7 +243,7 @@ async fn within<T>(left: Duration, work: impl Future<Output = T>) -> Result<T, S
     tokio::time::timeout(left, work).await.map_err(|_| "it took too long".to_owned())
 }
 
-/// Asks for the file only if it is not the one that is known.
+/// Conditions that ask for the file only if it has changed.
 fn conditions(previous: &Record) -> HeaderMap {
     let mut conditions = HeaderMap::new();
     let Some(answer) = &previous.answer else { return conditions };
@@ -267,16 +267,16 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Whether a redirect may lead here. At another host only to something called robots: anything else is a page (a
-    /// front page, a login), has no rules in it, and may be one that its own robots.txt forbids. RFC 9309, section
-    /// 2.3.1.2, lets a crawler treat such a file as missing.
+    /// Whether to follow a redirect to this address. On another host only a file called robots: anything else is a page
+    /// (a front page, a login), has no rules in it, and may be forbidden by that host's own robots.txt. RFC 9309,
+    /// section 2.3.1.2, lets a crawler treat such a file as missing.
     fn may_follow(&self, first: &HostKey) -> bool {
         let path = self.path.split('?').next().unwrap_or_default();
         let name = path.rsplit('/').next().unwrap_or_default();
         self.origin.host == *first || name.to_ascii_lowercase().contains("robots")
     }
 
-    /// Where the answer leads on to, if that is a place on the web.
+    /// Returns the target of the redirect, if it is an HTTP or HTTPS URL.
     fn next(&self, hop: &Hop) -> Option<Address> {
         let url = Url::parse(&self.to_string()).ok()?.join(hop.field(&LOCATION)?).ok()?;
         let scheme = match url.scheme() {
@@ -306,7 +306,7 @@ impl Address {
     }
 }
 
-/// An answer, read as far as it matters.
+/// An answer, read as far as needed.
 struct Hop {
     status: u16,
     headers: HeaderMap,
@@ -352,7 +352,7 @@ impl Hop {
     }
 }
 
-/// As much as is looked at; the rest is not worth the wait.
+/// Reads as much of the body as is parsed. The rest is not worth the wait.
 async fn collect(mut reply: Reply) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut reply).poll_frame(cx)).await {

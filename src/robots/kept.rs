@@ -1,7 +1,7 @@
-//! A record of robots.txt as the store keeps it, and back.
+//! Converts a robots.txt record to the form in the store, and back.
 //!
-//! The state is words: what the answer was (`rules`, `none`, or `unknown`), and behind it the trouble since, if there
-//! was any. What cannot be read is as if it had not been kept: the origin is asked.
+//! The state is a list of words: the answer (`rules`, `none`, or `unknown`), followed by the trouble since, if there
+//! was any. A state that cannot be read counts as not stored: the origin is asked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ const NONE: &str = "none";
 const UNKNOWN: &str = "unknown";
 const THROTTLED: &str = "throttled";
 const UNREACHABLE: &str = "unreachable";
-/// How often an origin failed in a row is worth knowing beyond the next try.
+/// How long the number of failures in a row is kept after the next try is due.
 const TROUBLE_LASTS: Duration = Duration::from_secs(24 * 3600);
 
-/// To be called when it was fetched: from then on a copy grows stale.
+/// Converts a record for the store. Call it right after the fetch: a copy ages from then on.
 pub(super) fn to_store(record: &Record, now: Timestamp) -> RobotsRecord {
     let trouble = record.trouble.map(|trouble| trouble_words(&trouble)).unwrap_or_default();
     let mut kept = RobotsRecord { fetched_us: now.as_micros(), ..RobotsRecord::default() };
@@ -67,7 +67,7 @@ pub(super) fn from_store(kept: RobotsRecord, now: Timestamp) -> Option<Record> {
     Some(Record { answer, trouble }.remembered(time(kept.fetched_us), now))
 }
 
-/// With a space before it.
+/// The words of the trouble, with a space in front.
 fn trouble_words(trouble: &Trouble) -> String {
     let kind = match trouble.kind {
         TroubleKind::Throttled => THROTTLED,

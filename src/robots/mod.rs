@@ -1,8 +1,9 @@
-//! robots.txt of every origin: fetched once, remembered, and asked about on the way of each request.
+//! robots.txt of every origin: fetched once, remembered, and consulted for each request.
 //!
-//! The core says what a fetch means and how long it is good for; here it is fetched and kept. One fetch at a time for an
-//! origin, however many wait for it, and nobody's leaving cancels it. Memory is bounded by bytes; what is pushed out, or
-//! was fetched by an earlier process, is asked for in the store before its origin. Never says "allowed" because something failed.
+//! The core decides what a fetch means and how long it is valid; this module fetches and stores. There is one fetch at
+//! a time per origin, however many requests wait for it, and a client that disconnects does not cancel it. Memory is
+//! bounded by bytes. If a record was evicted or was fetched by an earlier process, the store is asked before the
+//! origin. Never says "allowed" because something failed.
 
 pub mod fetch;
 mod kept;
@@ -35,18 +36,18 @@ pub use self::report::{AgentsFrom, Delay, Facts, File, Line, Mode, Note, Reason,
 pub struct Robots {
     store: Arc<Store>,
     records: Cache<Origin, Arc<Record>, Weight>,
-    /// Fetches under way, and where their end is told.
+    /// Running fetches, and the channel that reports the end of each.
     fetches: DashMap<Origin, watch::Receiver<Option<FetchEnd>>>,
-    /// Places for fetches.
+    /// Limits running fetches.
     fetchers: Arc<Semaphore>,
-    /// Places for those who read along.
+    /// Limits answers that are read along.
     readers: Arc<Semaphore>,
 }
 
-/// Fetches under way at the same time. They go on when their clients have left, so nothing else bounds them, and each may
-/// take half a megabyte.
+/// Limit of simultaneous fetches. They go on after their clients have disconnected, so nothing else bounds them, and
+/// each may take half a megabyte.
 const MOST_FETCHES: usize = 1024;
-/// Answers to clients that are read along at the same time: each may take half a megabyte.
+/// Limit of answers to clients that are read along at the same time: each may take half a megabyte.
 const MOST_READERS: usize = 32;
 
 /// How a fetch ended: with a record, or with a refusal of the host's lane before anything was sent.
@@ -56,7 +57,7 @@ pub type FetchEnd = Result<Arc<Record>, Refusal>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoVerdict {
     Unknown(Unknown),
-    /// The lane of the host did not let the fetch in.
+    /// The lane of the host refused the fetch.
     Refused(Refusal),
 }
 
@@ -66,17 +67,17 @@ impl From<Unknown> for NoVerdict {
     }
 }
 
-/// Nobody knows what the origin's robots.txt says.
+/// It is unknown what the origin's robots.txt says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unknown {
     pub kind: TroubleKind,
     pub retry_after: Duration,
 }
 
-/// What a fetch that ended without a record is taken for: its worker was stopped in the middle of it.
+/// The result of a fetch that ended without a record: its worker was stopped in the middle of it.
 const LOST: Unknown = Unknown { kind: TroubleKind::Unreachable, retry_after: Duration::from_secs(5) };
 
-/// What is told to whom the fetch of a robots.txt would be one too many.
+/// The result if the fetch would be one too many.
 const BUSY: Unknown = LOST;
 
 impl Robots {
@@ -91,9 +92,8 @@ impl Robots {
         }
     }
 
-    /// What the origin's robots.txt says, as far as memory knows, and whether that is new; `None` if it has to be [found
-    /// out](Self::find_out).
-    /// `fetch` is asked for only if the file should be learned anew meanwhile.
+    /// Returns what memory knows of the origin's robots.txt, and whether that is new; `None` if it has to be [found
+    /// out](Self::find_out). `fetch` is called only if the file should be refreshed meanwhile.
     pub fn at_hand<F>(
         self: &Arc<Self>,
         origin: &Origin,
@@ -107,8 +107,8 @@ impl Robots {
         Some((verdict, record.is_new(now())))
     }
 
-    /// What the origin's robots.txt says. `fetch` is asked for if neither memory nor the store knows, or if the file
-    /// should be learned anew meanwhile.
+    /// Returns what the origin's robots.txt says. `fetch` is called if neither memory nor the store knows, or if the
+    /// file should be refreshed meanwhile.
     pub async fn find_out<F>(
         self: &Arc<Self>,
         origin: &Origin,
@@ -124,7 +124,7 @@ impl Robots {
         }
     }
 
-    /// What is known of the origin without asking it: in memory, else in the store.
+    /// Returns what is known of the origin without asking it: from memory, else from the store.
     pub async fn known(&self, origin: &Origin) -> Option<Arc<Record>> {
         match self.records.get(origin) {
             Some(record) => Some(record),
@@ -132,7 +132,7 @@ impl Robots {
         }
     }
 
-    /// What a record is good for now; the fetch again if it is good for nothing.
+    /// Returns the verdict that a record gives now, or gives `fetch` back if the record is of no use.
     fn judge<F, M>(self: &Arc<Self>, record: &Record, origin: &Origin, fetch: M) -> Result<Result<Says, NoVerdict>, M>
     where
         M: FnOnce(Option<Arc<Record>>) -> F,
@@ -149,13 +149,13 @@ impl Robots {
         }
     }
 
-    /// What the store has of an origin that memory knows nothing of.
+    /// Returns what the store has of an origin that is not in memory.
     async fn kept(&self, origin: &Origin) -> Option<Arc<Record>> {
         if self.records.peek(origin).is_some() || self.fetches.contains_key(origin) {
             return None;
         }
         let record = Arc::new(kept::from_store(self.store.robots(&origin.to_string()).await?, now())?);
-        // Somebody may have fetched it meanwhile, which is newer.
+        // Another task may have fetched the file meanwhile; its record is newer.
         if self.records.peek(origin).is_none() {
             self.records.insert(origin.clone(), record.clone());
         }
@@ -182,8 +182,8 @@ impl Robots {
         }
     }
 
-    /// All that is known of the origin, for people to look at: fetched if nothing is known, or in any case if it is
-    /// wanted `anew`. `None` if the fetch was lost or refused, or would be one too many.
+    /// Returns all that is known of the origin, for the operator. Fetches the file if nothing is known, or in any case
+    /// if `anew`. `None` if the fetch was lost or refused, or would be one too many.
     pub async fn look_up<F>(
         self: &Arc<Self>,
         origin: &Origin,
@@ -204,8 +204,7 @@ impl Robots {
         end.wait_for(Option::is_some).await.ok()?.clone()?.ok()
     }
 
-    /// Starts a fetch, unless one is under way or, if it need not be `anew`, has just ended. `None` if there are too many
-    /// already.
+    /// Starts a fetch, unless one is running or, without `anew`, has just ended. `None` if too many are running.
     fn begin<F>(
         self: &Arc<Self>,
         origin: &Origin,
@@ -220,7 +219,7 @@ impl Robots {
             Entry::Vacant(vacant) => vacant,
         };
         let previous = self.records.get(origin);
-        // A fetch puts its record in before it takes itself out, so one that has ended meanwhile is seen here.
+        // A fetch inserts its record before it removes itself, so a fetch that has ended meanwhile is seen here.
         let usable = |record: &&Arc<Record>| !anew && matches!(record.look(now()), Look::Use(_) | Look::Refuse { .. });
         if let Some(record) = previous.as_ref().filter(usable) {
             return Some(watch::channel(Some(Ok(record.clone()))).1);
@@ -234,12 +233,13 @@ impl Robots {
         Some(heard)
     }
 
-    /// What is known of the origin, without asking anybody.
+    /// Returns what memory knows of the origin.
     pub fn record(&self, origin: &Origin) -> Option<Arc<Record>> {
         self.records.get(origin)
     }
 
-    /// The largest delay that kept copies of a host's origins ask of these agents. Reads the state file: for people.
+    /// The largest delay that stored copies of a host's origins ask of these agents. Reads the state file, so it is for
+    /// the API and not for the request path.
     pub async fn kept_delay(self: &Arc<Self>, host: &HostKey, agents: &Agents) -> Duration {
         let (robots, name) = (self.clone(), host.to_string());
         let copies = tokio::task::spawn_blocking(move || robots.store.robots_of_host(&name)).await;
@@ -251,8 +251,8 @@ impl Robots {
         copies.into_iter().filter_map(asked).max().unwrap_or_default()
     }
 
-    /// Leave to read an answer along that is on its way to a client: only if it could teach anything, and if not too
-    /// many are read already. Lasts until it is dropped.
+    /// Permission to read along an answer that is on its way to a client: only if the answer could teach anything, and
+    /// if not too many are being read. Lasts until it is dropped.
     pub fn read_along(&self, origin: &Origin) -> Option<OwnedSemaphorePermit> {
         let fresh = |record: &Arc<Record>| record.trouble.is_none() && matches!(record.look(now()), Look::Use(_));
         if self.records.get(origin).is_some_and(|record| fresh(&record) || record.forbids_something()) {
@@ -261,7 +261,7 @@ impl Robots {
         self.readers.clone().try_acquire_owned().ok()
     }
 
-    /// What somebody else has found out.
+    /// Stores a record that was learned outside a fetch.
     pub fn learn(&self, origin: &Origin, record: Record) {
         self.keep(origin, Arc::new(record));
     }
@@ -271,7 +271,7 @@ impl Robots {
         self.records.insert(origin.clone(), record);
     }
 
-    /// Takes in a copy that another curtsy kept. What memory has of the origin gives way to it, unless it is newer.
+    /// Imports a copy that another curtsy stored. It replaces what memory has of the origin, unless that is newer.
     pub async fn import(&self, origin: &str, copy: RobotsRecord) -> Fate {
         let question = Question::parse(origin, None, false).ok().filter(|asked| asked.origin.to_string() == origin);
         let Some(Question { origin: key, .. }) = question else { return Fate::Skipped(Skipped::Unusable) };
@@ -295,7 +295,7 @@ impl Robots {
     }
 }
 
-/// A fetch under way. Whatever becomes of it, nobody waits for it for ever: dropping the sender is an answer too.
+/// A running fetch. No request waits for it forever, however it ends: dropping the sender is an answer too.
 struct UnderWay {
     robots: Arc<Robots>,
     origin: Origin,
@@ -304,7 +304,7 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    /// A refusal says nothing about the origin, so nothing is kept of it.
+    /// Ends the fetch. A refusal says nothing about the origin, so it is not stored.
     fn end(self, ended: Result<Record, Refusal>) {
         let ended = ended.map(Arc::new);
         if let Ok(record) = &ended {
@@ -320,8 +320,8 @@ impl Drop for UnderWay {
     }
 }
 
-/// No file is too large for it: what is not kept is fetched again for every page. A shard takes no more than its share of
-/// the bytes, and there are as many as the machine has cores, if nobody says otherwise.
+/// Builds the cache so that the largest file fits: a file that is not stored would be fetched again for every page. A
+/// shard holds no more than its share of the bytes, and the library's default is one shard per core.
 fn cache(bytes: usize) -> Cache<Origin, Arc<Record>, Weight> {
     let shards = 1 << (bytes / LEAST_SHARD).clamp(1, MOST_SHARDS).ilog2();
     let options = OptionsBuilder::new()
@@ -335,13 +335,13 @@ fn cache(bytes: usize) -> Cache<Origin, Arc<Record>, Weight> {
 
 /// Twice the largest record.
 const LEAST_SHARD: usize = 1 << 20;
-/// More than a machine has cores that look into it at the same moment.
+/// More than the number of cores that access the cache at the same moment.
 const MOST_SHARDS: usize = 16;
 
 #[derive(Clone, Debug)]
 struct Weight;
 
-/// What the mean record of 4 000 well-known hosts takes, with its place in the cache.
+/// Size of the mean record of 4 000 well-known hosts, with its entry in the cache.
 const USUAL_RECORD: usize = 1_200;
 
 impl Weighter<Origin, Arc<Record>> for Weight {
@@ -358,7 +358,7 @@ impl Weighter<Origin, Arc<Record>> for Weight {
     }
 }
 
-/// Counters of shared parts and the cache's own place, roughly.
+/// Reference counts and the cache's own entry, roughly.
 const OVERHEAD: usize = 96;
 
 #[cfg(test)]
@@ -394,7 +394,7 @@ mod tests {
         }
     }
 
-    /// A lane that is full says nothing about the origin: the next request asks again.
+    /// A full lane says nothing about the origin: the next request asks again.
     #[tokio::test(start_paused = true)]
     async fn a_fetch_that_its_lane_refuses_is_not_kept_against_the_origin() {
         let robots = robots(memory());
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn fifty_at_once_make_one_fetch_that_nobodys_leaving_cancels() {
+    async fn fifty_at_once_make_one_fetch_that_no_disconnect_cancels() {
         let robots = robots(memory());
         let fetches = Arc::new(AtomicUsize::new(0));
         let ask = || {
@@ -449,15 +449,15 @@ mod tests {
         assert_eq!(robots.find_out(&origin("a.test"), well).await, Ok(Says::Nothing));
     }
 
-    /// Somebody looked for the record just before a fetch ended, and begins one just after.
+    /// A task looked for the record just before a fetch ended, and begins one just after.
     #[tokio::test(start_paused = true)]
-    async fn a_fetch_that_has_just_failed_is_not_repeated_by_who_came_too_late_for_it() {
+    async fn a_fetch_that_has_just_failed_is_not_repeated_by_a_late_request() {
         let robots = robots(memory());
         robots.learn(&origin("a.test"), fetched(None, 503, b""));
         assert!(robots.fetched(&origin("a.test"), never).await.is_err_and(|unknown| unknown != LOST.into()));
     }
 
-    /// Whoever leaves does not cancel a fetch, so clients that come and go could start any number.
+    /// A client that disconnects does not cancel its fetch, so clients that come and go could start any number.
     #[tokio::test(start_paused = true)]
     async fn fetches_under_way_are_bounded() {
         let robots = robots(memory());
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_fetch_that_is_lost_leaves_nobody_waiting() {
+    async fn a_fetch_that_is_lost_leaves_no_request_waiting() {
         let robots = robots(memory());
         let broken = |_: Option<Arc<Record>>| async { panic!("as a bug would") };
         assert_eq!(robots.find_out(&origin("a.test"), broken).await, Err(LOST.into()));
@@ -535,7 +535,7 @@ mod tests {
         assert!(robots.records.len() > 500, "{}", robots.records.len());
     }
 
-    /// Promise 4 across a restart: the verdict is the kept copy's, not a fresh fetch's.
+    /// Promise 4 across a restart: the verdict comes from the stored copy, not from a new fetch.
     #[tokio::test]
     async fn a_copy_outlives_the_process_and_its_trouble_too() {
         let directory = tempfile::tempdir().unwrap();

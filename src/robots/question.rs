@@ -1,7 +1,7 @@
-//! What people ask about robots.txt: this URL, for that client.
+//! A question about robots.txt from the operator: this URL, for that client.
 //!
-//! A URL is read as a client would send it: escaped, without fragment, and with its path as it is spelled, dot segments
-//! included, because some clients send it so. A bare host stands for its front page over HTTPS.
+//! A URL is read as a client would send it: escaped, without fragment, and with its path as spelled, dot segments
+//! included, because some clients send it so. A bare host means its front page over HTTPS.
 
 use std::fmt;
 
@@ -15,9 +15,9 @@ pub struct Question {
     pub origin: Origin,
     /// With the query.
     pub path: String,
-    /// What the client sends; none if it does not say who it is.
+    /// The client's User-Agent; `None` if it sends none.
     pub user_agent: Option<HeaderValue>,
-    /// Whether the file is to be fetched, even if it is known.
+    /// Whether to fetch the file even if it is known.
     pub anew: bool,
 }
 
@@ -50,7 +50,7 @@ impl Question {
         Ok(Question { origin: Origin { scheme, host, port }, path, user_agent, anew })
     }
 
-    /// Whether the text is no URL, but the host of one.
+    /// Whether the text is a host without a scheme, not a URL.
     pub fn is_bare(text: &str) -> bool {
         !text.contains("://")
     }
@@ -60,7 +60,7 @@ impl Question {
     }
 }
 
-/// Path and query as they are spelled, with what no request may hold escaped; `None` if the URL has none.
+/// Path and query as spelled, with characters escaped that no request may contain; `None` if the URL has none.
 fn spelled_path(text: &str) -> Option<String> {
     let (_, rest) = text.trim().split_once("://")?;
     let start = rest.find(['/', '?', '#', '\\']).filter(|start| rest[*start..].starts_with('/'))?;

@@ -1,8 +1,8 @@
-//! What people and programs are told about a robots.txt: the answer of the API and of `curtsy robots`.
+//! The report about a robots.txt: the answer of the API and of `curtsy robots`.
 //!
-//! Put together from what a request goes by (the record, its rules, the policy of the host), so it cannot say anything
-//! else than what happens. The words of the file itself are there only if it was just fetched: they are not kept. Text
-//! from the file is as it was; whoever prints it must escape it. Fields are an interface: add, never rename.
+//! Built from what decides about a request (the record, its rules, the policy of the host), so it always says what
+//! happens. The text of the file is included only if it was just fetched, because it is not stored. Text from the file
+//! is unchanged; code that prints it must escape it. Fields are an interface: add, never rename.
 
 use std::time::Duration;
 
@@ -23,26 +23,26 @@ pub struct Report {
     pub reason: Reason,
     /// The rule that decides.
     pub rule: Option<Line>,
-    /// Whom the group is for that the client falls under.
+    /// The name of the group that applies to the client.
     pub group: Option<String>,
-    /// By which names the client looks for its group.
+    /// The names by which the client looks for its group.
     pub agents: Vec<String>,
     pub agents_from: AgentsFrom,
     /// robots.txt does not apply to this client (`robots.exempt_user_agents`).
     pub exempt: bool,
-    /// What curtsy does about robots.txt of this host.
+    /// How curtsy applies robots.txt to this host.
     pub mode: Mode,
-    /// Whether curtsy answers a GET of this URL itself.
+    /// Whether curtsy itself answers a GET of this URL.
     pub refused: bool,
-    /// Whether everything is forbidden: the one rule that counts in a tunnel, too.
+    /// Whether everything is forbidden. This is the only rule that also applies to a tunnel.
     pub everything_denied: bool,
     pub delay: Delay,
     /// All rules of the group.
     pub rules: Vec<Line>,
     pub file: File,
-    /// Why the file could not be had lately.
+    /// Why the file could not be fetched lately.
     pub trouble: Option<Trouble>,
-    /// What else the file says to this client; none if the file was not fetched for this.
+    /// What else the file says to this client; `None` if the file was not fetched for this report.
     pub notes: Option<Vec<Note>>,
 }
 
@@ -58,7 +58,7 @@ pub enum Verdict {
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
     Rule,
-    /// No rule of the group is about the path.
+    /// No rule of the group matches the path.
     NoRule,
     NoGroup,
     NoFile,
@@ -86,7 +86,7 @@ pub enum Mode {
     Off,
 }
 
-/// A rule and where it stands, in canonical spelling.
+/// A rule and its line, in canonical spelling.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
     pub line: u32,
@@ -97,30 +97,30 @@ pub struct Line {
 pub struct Delay {
     /// Between two requests, by Crawl-delay or Request-rate.
     pub asked_ms: Option<u64>,
-    /// What curtsy makes of it.
+    /// The delay that curtsy obeys.
     pub obeyed_ms: u64,
-    /// `robots.max_crawl_delay` cuts it.
+    /// `robots.max_crawl_delay` limits the delay.
     pub capped: bool,
-    /// The delay that this host has in any case.
+    /// The configured delay of this host.
     pub configured_ms: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct File {
-    /// Where it was found, else where it belongs.
+    /// Where the file was found, or where it should be.
     pub url: String,
-    /// The addresses that led there.
+    /// The redirects that led there.
     pub redirects: Vec<String>,
-    /// None if nobody knows.
+    /// `None` if unknown.
     pub exists: Option<bool>,
-    /// Whether it was fetched to answer this; else it was known.
+    /// Whether it was fetched for this report. If not, it was known.
     pub fetched: bool,
     pub status: Option<u16>,
     pub size_bytes: Option<u64>,
-    /// There is more of it than is read.
+    /// The file is longer than what is read.
     pub cut: bool,
     pub age_s: Option<u64>,
-    /// How long it will be used unasked.
+    /// For how long it will be used without asking again.
     pub fresh_s: Option<u64>,
     pub error: Option<String>,
 }
@@ -131,11 +131,11 @@ pub struct Trouble {
     pub throttled: bool,
     pub times: u32,
     pub since_s: u64,
-    /// When it is asked again at the earliest.
+    /// The earliest time of the next fetch.
     pub retry_after_s: u64,
 }
 
-/// A line that curtsy shows and does not act on, delays excepted.
+/// A line that curtsy shows but does not act on, except for delays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
     pub line: u32,
@@ -143,7 +143,7 @@ pub struct Note {
     pub text: String,
 }
 
-/// What a report is made of.
+/// The input of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     pub question: &'a Question,
@@ -153,11 +153,11 @@ pub struct Facts<'a> {
     pub policy: &'a Policy,
     /// `robots.crawl_delay`.
     pub obeys_delay: bool,
-    /// Whether an unknown file means no.
+    /// Whether an unknown file denies.
     pub denies_unknown: bool,
     pub applies_to_get: bool,
     pub record: Option<&'a Record>,
-    /// What was fetched for this.
+    /// The fetch for this report, if any.
     pub seen: Option<&'a Seen>,
     pub now: Timestamp,
 }
@@ -261,7 +261,7 @@ fn name(choice: Choice<'_>) -> Option<&str> {
     }
 }
 
-/// What is said to everybody, and to the client.
+/// The notes for all clients, and for this client.
 fn notes(survey: &Survey, choice: Choice<'_>, agents: &Agents) -> Vec<Note> {
     let covers = |token: &str| match choice {
         Choice::Named(_) => agents.tokens().any(|mine| mine == token),

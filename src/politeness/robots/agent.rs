@@ -1,20 +1,20 @@
-//! Under which names a client looks for its group: product tokens, in lower case.
+//! The names under which a client looks for its group: product tokens, in lower case.
 //!
-//! A crawler's token is in its User-Agent: `FooBot/1.0`, or in the comment of a string that otherwise poses as a
-//! browser, `Mozilla/5.0 (compatible; FooBot/2.1; +https://foo.example)`. What every browser says of itself names
-//! nobody, so a browser has no tokens and falls under `*`. Tokens that never appear in a User-Agent can be configured.
+//! A crawler's token is in its User-Agent: `FooBot/1.0`, or in the comment of a string that otherwise looks like a
+//! browser, `Mozilla/5.0 (compatible; FooBot/2.1; +https://foo.example)`. Words that every browser sends identify no
+//! robot, so a browser has no tokens and falls under `*`. Tokens that never appear in a User-Agent can be configured.
 
-/// As many as anybody has; it bounds the work of a comparison.
+/// More than any known client has. Bounds the work of a comparison.
 const MAX_TOKENS: usize = 16;
 
-/// Who asks, as robots.txt knows clients.
+/// The client's names, as robots.txt uses them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agents {
     /// Each followed by a space.
     tokens: String,
 }
 
-/// What browsers and their imitators call themselves and what they run on, in lower case.
+/// Words with which browsers and their imitators name themselves and their platform, in lower case.
 #[rustfmt::skip]
 const BROWSER_WORDS: &[&str] = &[
     ".net", "android", "applewebkit", "chrome", "chromium", "clr", "crios", "edg", "edga", "edge", "edgios",
@@ -34,7 +34,7 @@ impl Agents {
                 continue;
             }
             for item in text.split([';', ',']) {
-                // `like Gecko`, `like Googlebot`: somebody else's name.
+                // `like Gecko`, `like Googlebot`: the name of another client.
                 let words = item.split_ascii_whitespace().take_while(|word| !word.eq_ignore_ascii_case("like"));
                 for token in words.filter_map(product) {
                     if !poses_as_browser || !is_browser_word(token) {
@@ -46,7 +46,7 @@ impl Agents {
         agents
     }
 
-    /// Tokens as they are configured; what follows the product token, such as a version, is dropped.
+    /// Reads configured tokens. Text after the product token, such as a version, is dropped.
     pub fn from_tokens<'t>(tokens: impl IntoIterator<Item = &'t str>) -> Agents {
         let mut agents = Agents::default();
         tokens.into_iter().filter_map(|token| product(token.trim())).for_each(|token| agents.add(token));
@@ -57,7 +57,7 @@ impl Agents {
         self.tokens.split_terminator(' ')
     }
 
-    /// Takes a token in lower case.
+    /// `token` must be in lower case.
     pub(super) fn contains(&self, token: &[u8]) -> bool {
         self.tokens().any(|mine| mine.as_bytes() == token)
     }
@@ -71,8 +71,8 @@ impl Agents {
     }
 }
 
-/// The beginning of the text that can be a product token. RFC 9309 knows letters, `_` and `-` only, but names with
-/// digits and dots are in use (`MJ12bot`, `archive.org_bot`).
+/// Returns the beginning of the text that can be a product token. RFC 9309 allows only letters, `_` and `-`, but names
+/// with digits and dots are in use (`MJ12bot`, `archive.org_bot`).
 pub(super) fn product_token(text: &[u8]) -> &[u8] {
     let end = text.iter().position(|byte| !is_token_byte(*byte)).unwrap_or(text.len());
     &text[..end]
@@ -82,7 +82,7 @@ pub(super) fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-')
 }
 
-/// The product a word names: not a version, a URL or an address.
+/// Returns the product that a word names; `None` for a version, a URL or an address.
 fn product(word: &str) -> Option<&str> {
     let token = &word[..product_token(word.as_bytes()).len()];
     let names_a_place = word.contains("://") || word.contains('@') || begins_with(word, "www.");
@@ -90,8 +90,8 @@ fn product(word: &str) -> Option<&str> {
     (!names_a_place && !is_filler && token.bytes().any(|byte| byte.is_ascii_alphabetic())).then_some(token)
 }
 
-/// The comments in parentheses and what is between them. A parenthesis within a comment divides it, which no known
-/// client's name minds.
+/// Splits the value into comments (in parentheses) and the text between them. A parenthesis within a comment divides
+/// it, which breaks no known client's name.
 fn pieces(value: &str) -> impl Iterator<Item = (&str, bool)> {
     let mut depth = 0_usize;
     value.split_inclusive(['(', ')']).map(move |piece| {
@@ -105,8 +105,8 @@ fn pieces(value: &str) -> impl Iterator<Item = (&str, bool)> {
     })
 }
 
-/// Comments are about the machine, unless they say `compatible` or, behind a browser's name, give an address to turn
-/// to: `(compatible; Googlebot/2.1; +http://www.google.com/bot.html)`, `(Applebot/0.1;
+/// Whether a comment names a robot. Comments describe the machine, unless they say `compatible` or, after a browser's
+/// name, give a contact URL: `(compatible; Googlebot/2.1; +http://www.google.com/bot.html)`, `(Applebot/0.1;
 /// +http://www.apple.com/go/applebot)`.
 fn names_a_robot(comment: &str, poses_as_browser: bool) -> bool {
     let compatible = comment.split([';', ',']).any(|item| item.trim().eq_ignore_ascii_case("compatible"));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_is_nobody() {
+    fn a_browser_has_no_tokens() {
         for browser in [
             "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
             "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 \
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nobody() {
+    fn a_value_without_a_product_has_no_tokens() {
         for nobody in ["", "*", " ", "1.0", "()", "((", "))", "(compatible)", "+https://a.example", "a@b.example", "ü"]
         {
             check(nobody, &[]);

@@ -1,13 +1,13 @@
-//! How a robots.txt asks for time between requests: the values of Crawl-delay and Request-rate.
+//! The time between requests that a robots.txt asks for: the values of Crawl-delay and Request-rate.
 //!
-//! Neither is in RFC 9309, so they are read as sites write them: a number, and whatever follows. Promises: what is no
-//! number asks for nothing; what is too large for a time is the longest time.
+//! Neither is in RFC 9309, so they are read as sites write them: a number, followed by anything. Promises: a value that
+//! is not a number asks for nothing; a number too large for a duration is the longest duration.
 
 use std::time::Duration;
 
 use crate::politeness::time::whole_micros;
 
-/// Nobody means more than that; it keeps arithmetic and the stored form small.
+/// The longest delay that is read, one year. Keeps arithmetic and the stored form small.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// `10`, `0.5`, `.5`, `10 s`.
@@ -16,8 +16,8 @@ pub(super) fn crawl_delay(value: &[u8]) -> Option<Duration> {
     Some(duration(seconds))
 }
 
-/// `1/10`, `1/10s`, `100/15m`, `1/10s 0600-0845`: the time of one request. The hours of the day are not looked at: that
-/// can only make curtsy slower.
+/// `1/10`, `1/10s`, `100/15m`, `1/10s 0600-0845`: returns the time of one request. The hours of the day are ignored,
+/// which can only make curtsy slower.
 pub(super) fn request_rate(value: &[u8]) -> Option<Duration> {
     let (requests, rest) = number(value)?;
     let (period, unit) = number(rest.strip_prefix(b"/")?)?;
@@ -36,7 +36,8 @@ fn duration(seconds: f64) -> Duration {
     Duration::from_micros(whole_micros(asked))
 }
 
-/// A decimal number without sign or exponent, and what is behind it. So `-3`, `inf` and `nan` are none.
+/// Reads a decimal number without sign or exponent, and returns the text after it. So `-3`, `inf` and `nan` are not
+/// numbers.
 fn number(text: &[u8]) -> Option<(f64, &[u8])> {
     let text = text.trim_ascii_start();
     let end = text.iter().position(|byte| !byte.is_ascii_digit() && *byte != b'.').unwrap_or(text.len());

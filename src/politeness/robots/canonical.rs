@@ -1,23 +1,25 @@
-//! One spelling for paths, so that a rule and a request that mean the same are the same octets.
+//! One spelling for paths, so that a rule and a request with the same meaning have the same octets.
 //!
-//! Percent-escapes are undone wherever that cannot change the meaning (RFC 9309, section 2.2.2; RFC 3986, section
+//! Percent-escapes are decoded wherever that cannot change the meaning (RFC 9309, section 2.2.2; RFC 3986, section
 //! 6.2.2): `%7e` is `~`, `%C3%A4` is the two octets of `ä`. A reserved character keeps its escape, upper-case, because
 //! `/a%2Fb` and `/a/b` are different resources. `*` and `$` are special in rules only; written as `%2A` and `%24` they
 //! are ordinary characters there, so the wildcard gets an octet of its own, [`ANY`].
 //!
-//! Promises: a rule never grows, so what a host makes curtsy keep is bounded by what it sent; lengths are those of the
-//! escaped text, as the longest match is defined on that. Octets outside ASCII are kept as they are: a third the size.
+//! Promises: a rule never grows, so what a host makes curtsy store is bounded by what it sent. Lengths are those of the
+//! escaped text, because the longest match is defined on that. Octets outside ASCII are stored as they are: a third of
+//! the size.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Any run of octets. A NUL itself cannot be in a rule (it ends the line) and stays escaped in a path.
+/// A wildcard: any run of octets. A NUL cannot be in a rule (it ends the line) and stays escaped in a path.
 pub(super) const ANY: u8 = 0;
 
-/// A percent sign that starts no escape, however it was written. A line feed itself stays escaped.
+/// A percent sign that starts no escape, however it was written. A real line feed stays escaped.
 const PERCENT: u8 = b'\n';
 
-/// The path and query of a request; borrowed where it is in its one spelling already, as nearly every path is.
+/// Returns the path and query of a request in canonical spelling. Borrowed if they already are, as nearly every path
+/// is.
 pub(super) fn target(path_and_query: &str) -> Cow<'_, [u8]> {
     let text = path_and_query.as_bytes();
     let text = memchr::memchr(b'#', text).map_or(text, |fragment| &text[..fragment]);
@@ -32,14 +34,14 @@ pub(super) fn target(path_and_query: &str) -> Cow<'_, [u8]> {
     Cow::Owned(octets)
 }
 
-/// Appends a rule's path to `octets`; answers whether it is anchored at the end. Only the last `$` is an anchor.
+/// Appends a rule's path to `octets` and returns whether it is anchored at the end. Only the last `$` is an anchor.
 pub(super) fn rule(value: &[u8], octets: &mut Vec<u8>) -> bool {
     let (path, anchored) = value.strip_suffix(b"$").map_or((value, false), |path| (path, true));
     unescape(path, octets, |octet| if octet == b'*' { ANY } else { octet });
     anchored
 }
 
-/// `special` says what an octet that was not escaped stands for.
+/// `special` maps an octet that was not escaped.
 fn unescape(text: &[u8], octets: &mut Vec<u8>, special: fn(u8) -> u8) {
     let mut rest = text;
     while let [octet, tail @ ..] = rest {
@@ -79,24 +81,24 @@ fn hex(digit: u8) -> u8 {
     }
 }
 
-/// RFC 3986's reserved characters, less those that no path may hold unescaped (`[`, `]`) and those that robots.txt
-/// gives a meaning of its own (`*`, `$`): for them, escaped and not escaped is the same.
+/// RFC 3986's reserved characters, except those that no path may contain unescaped (`[`, `]`) and those with a meaning
+/// in robots.txt (`*`, `$`): for these, escaped and unescaped are the same.
 fn is_reserved(octet: u8) -> bool {
     matches!(octet, b':' | b'/' | b'?' | b'#' | b'@' | b'!' | b'&' | b'\'' | b'(' | b')' | b'+' | b',' | b';' | b'=')
 }
 
-/// May stand in a path or query as it is (RFC 3986, sections 3.3 and 3.4).
+/// Whether the octet may appear unescaped in a path or query (RFC 3986, sections 3.3 and 3.4).
 fn is_plain(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'.' | b'_' | b'~' | b'*' | b'$') || is_reserved(octet)
 }
 
-/// How long the octets are as escaped text.
+/// The length of the octets as escaped text.
 pub(super) fn escaped_len(octets: &[u8]) -> usize {
     let one = |octet: &u8| matches!(*octet, ANY | b'%') || is_plain(*octet);
     octets.iter().map(|octet| if one(octet) { 1 } else { 3 }).sum()
 }
 
-/// Writes a rule's path as it could stand in a robots.txt: ASCII, without control characters, and meaning the same.
+/// Writes a rule's path as it could appear in a robots.txt: ASCII, without control characters, with the same meaning.
 pub(super) fn write_rule(octets: &[u8], anchored: bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let literal_end = !anchored && octets.last() == Some(&b'$');
     let body = if literal_end { &octets[..octets.len() - 1] } else { octets };

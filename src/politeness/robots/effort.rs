@@ -1,9 +1,9 @@
 //! Bounds the work of one verdict.
 //!
-//! A usual file has some wildcards, and finding their pieces in a path takes microseconds. A file can also be made of
-//! nothing else, each piece nearly everywhere in a long path: 500 KiB of them cost 60 ms of processor time against a path
-//! of 60 KiB. So the octets that are compared are counted, and a file that takes more than [`MOST`] is too complicated:
-//! the path is denied. Counted, not timed: the same file and path always get the same verdict.
+//! An ordinary file has some wildcards, and finding their pieces in a path takes microseconds. A file can also consist
+//! of wildcards only, with pieces that occur nearly everywhere in a long path: 500 KiB of them cost 60 ms of processor
+//! time against a path of 60 KiB. So the compared octets are counted, and a file that takes more than [`MOST`] is too
+//! complicated: the path is denied. Counted, not timed, so that the same file and path always get the same verdict.
 
 use memchr::{memchr, memmem};
 
@@ -11,10 +11,10 @@ use memchr::{memchr, memmem};
 /// thousand ordinary rules and a long URL take less than a twentieth of it.
 pub(super) const MOST: usize = 4 << 20;
 
-/// What starting a search costs, in octets compared: about 20 ns.
+/// The cost of starting a search, in octets compared: about 20 ns.
 const START: usize = 16;
 
-/// What is left of the work that one verdict may take.
+/// The work that one verdict may still take.
 #[derive(Debug)]
 pub(super) struct Effort {
     left: usize,
@@ -40,7 +40,7 @@ impl Effort {
         Ok(())
     }
 
-    /// Where the piece first stands between `start` and `end` of the path.
+    /// Finds the first occurrence of the piece between `start` and `end` of the path.
     pub(super) fn find(
         &mut self,
         piece: &[u8],

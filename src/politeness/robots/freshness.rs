@@ -1,8 +1,8 @@
-//! How long an answer stays fresh: what its Cache-Control, Expires, Date and Age fields say, within bounds (RFC 9111,
+//! How long an answer stays fresh: reads its Cache-Control, Expires, Date and Age fields, within bounds (RFC 9111,
 //! section 4.2).
 //!
-//! Promises: never less than ten minutes and never more than a day, whatever an origin says; without a word from it,
-//! six hours.
+//! Promises: never less than ten minutes and never more than a day, whatever an origin says; six hours if it says
+//! nothing.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ const LEAST: Duration = Duration::from_secs(10 * 60);
 const MOST: Duration = Duration::from_secs(24 * 60 * 60);
 const USUAL: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// The fields that say it.
+/// The fields that determine the freshness.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Freshness<'f> {
     /// Several fields joined by commas.
     pub cache_control: Option<&'f str>,
-    /// [`Timestamp::START`] if it cannot be read: that means "expired" (RFC 9111, section 5.3).
+    /// [`Timestamp::START`] if the field cannot be read: that means "expired" (RFC 9111, section 5.3).
     pub expires: Option<Timestamp>,
     pub date: Option<Timestamp>,
     pub age: Option<Duration>,
-    /// What the operator finds long enough.
+    /// The operator's upper bound.
     pub at_most: Option<Duration>,
 }
 
 impl Freshness<'_> {
-    /// `dice` from 0 up to 1 makes it up to a tenth shorter or longer.
+    /// `dice`, from 0 to 1, makes the lifetime up to a tenth shorter or longer.
     pub(super) fn lifetime(&self, now: Timestamp, dice: f64) -> Duration {
         let said = self.said(now).map(|lifetime| lifetime.saturating_sub(self.age.unwrap_or_default()));
         let most = self.at_most.map_or(MOST, |most| most.clamp(LEAST, MOST));
@@ -41,24 +41,25 @@ impl Freshness<'_> {
         if forbids("no-store") || forbids("no-cache") {
             return Some(Duration::ZERO);
         }
-        // A proxy is a shared cache, so what is said to those comes first (RFC 9111, section 5.2.2.10).
+        // A proxy is a shared cache, so directives for shared caches come first (RFC 9111, section 5.2.2.10).
         let expires = || self.expires.map(|expires| expires.since(self.date.unwrap_or(now)));
         seconds("s-maxage").or_else(|| seconds("max-age")).or_else(expires)
     }
 }
 
-/// Up to a tenth less or more.
+/// Makes a duration up to a tenth shorter or longer.
 pub(super) fn spread(duration: Duration, dice: f64) -> Duration {
     let thousandths = 900 + (dice.clamp(0.0, 1.0) * 200.0) as u32;
     duration.saturating_mul(thousandths) / 1_000
 }
 
-/// `no-cache` and `no-cache="field"`.
+/// Whether the directive has this name: `no-cache` and `no-cache="field"`.
 fn names(directive: &str, name: &str) -> bool {
     directive.split('=').next().is_some_and(|word| word.trim().eq_ignore_ascii_case(name))
 }
 
-/// A value that is no number counts as zero: the origin wants something, and less is what it gets.
+/// A value that is not a number counts as zero: the origin asks for something, and the shortest time is the safe
+/// answer.
 fn seconds_of(directive: &str, name: &str) -> Option<Duration> {
     let value = directive.split_once('=').map_or("", |(_, value)| value).trim().trim_matches('"');
     let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());

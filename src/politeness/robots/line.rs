@@ -1,16 +1,16 @@
-//! The lines of a robots.txt, as far as they say anything.
+//! Splits a robots.txt into lines and reads those with a known key.
 //!
-//! Promises: any bytes have lines, and reading them costs no more than a look at each; a line too long is cut, a file
-//! too long ends at a line. What a key may look like, misspellings included, is what Google's parser accepts: sites
-//! test their files against that one.
+//! Promises: any bytes can be read, and each byte is looked at once; a line that is too long is cut, a file that is too
+//! long ends at a line. The accepted keys, misspellings included, are those of Google's parser: sites test their files
+//! against it.
 
 use memchr::{memchr, memchr2, memrchr2};
 
-/// As much of a file as is read: the least that RFC 9309, section 2.5, asks for. Who fetches should read one byte more,
-/// so that a file that was cut can be told from one that ends here.
+/// How much of a file is read: the least that RFC 9309, section 2.5, asks for. The fetcher should read one byte more,
+/// so that a cut file can be told from one that ends here.
 pub const MAX_BODY: usize = 500 * 1024;
 
-/// As much of a line as is read: Google's limit, eight times the longest URL of an old browser.
+/// How much of a line is read: Google's limit, eight times the longest URL of an old browser.
 const MAX_LINE: usize = 2083 * 8 - 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) enum Key {
     VisitTime,
 }
 
-/// How a key may begin, in lower case.
+/// The beginnings of keys, in lower case.
 const SPELLINGS: &[(&[u8], Key)] = &[
     (b"user-agent", Key::UserAgent),
     (b"useragent", Key::UserAgent),
@@ -53,13 +53,13 @@ const SPELLINGS: &[(&[u8], Key)] = &[
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line<'b> {
-    /// From 1.
+    /// Starts at 1.
     pub(super) number: u32,
     pub(super) key: Key,
     pub(super) value: &'b [u8],
 }
 
-/// The lines with a known key.
+/// Returns the lines with a known key.
 pub(super) fn lines(body: &[u8]) -> impl Iterator<Item = Line<'_>> {
     let mut rest = without_bom(within_limit(body));
     let mut number = 0;
@@ -75,13 +75,13 @@ pub(super) fn lines(body: &[u8]) -> impl Iterator<Item = Line<'_>> {
     })
 }
 
-/// A line that is cut in half could mean anything, so the last whole one is the end.
+/// Cuts a long file after its last whole line, because half a line could mean anything.
 fn within_limit(body: &[u8]) -> &[u8] {
     let Some((head, _)) = body.split_at_checked(MAX_BODY).filter(|(_, tail)| !tail.is_empty()) else { return body };
     memrchr2(b'\n', b'\r', head).map_or(head, |end| &head[..end])
 }
 
-/// The byte order mark of UTF-8, or the beginning of one.
+/// Removes the byte order mark of UTF-8, or the beginning of one.
 fn without_bom(body: &[u8]) -> &[u8] {
     let same = body.iter().zip(b"\xEF\xBB\xBF").take_while(|(byte, mark)| byte == mark).count();
     &body[same..]
@@ -106,13 +106,14 @@ fn read(line: &[u8]) -> Option<(Key, &[u8])> {
     let (key, behind) = spelt(line)?;
     let separated = behind.first().is_some_and(u8::is_ascii_whitespace);
     let value = behind.trim_ascii_start();
-    // Without a colon `allow us to explain` would be a rule: one word only, unless nothing but the key looks like this.
+    // Without a colon, `allow us to explain` would be a rule. So only one word may follow, unless the key itself
+    // contains a space.
     let one_word = !value.iter().any(u8::is_ascii_whitespace);
     let spaced_key = memchr(b' ', &line[..line.len() - behind.len()]).is_some();
     (separated && (one_word || spaced_key)).then_some((key, value))
 }
 
-/// The key that the text begins with, and what is behind it.
+/// Returns the key that the text begins with, and the text after it.
 fn spelt(text: &[u8]) -> Option<(Key, &[u8])> {
     SPELLINGS.iter().find_map(|(spelling, key)| {
         let (start, behind) = text.split_at_checked(spelling.len())?;

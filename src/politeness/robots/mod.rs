@@ -1,12 +1,12 @@
-//! robots.txt: what it says, and to whom.
+//! robots.txt: what it says, and to which client.
 //!
-//! Our own matcher, because none that exists reads real files right for any client that may come: it follows RFC 9309,
-//! and Google's parser in what the RFC leaves open. Pure: whoever fetches hands in bytes and times.
+//! This is our own matcher, because no existing one reads real files correctly for every client. It follows RFC 9309,
+//! and Google's parser where the RFC leaves things open. Pure: the fetcher passes in bytes and times.
 //!
-//! In reading order: `line` finds what lines say, `parse` puts them into groups, `stream` is how groups are kept;
-//! `agent` knows a client's names; `canonical`, `readings`, `pattern` and `effort` compare paths; `ask` reads delays;
-//! [`Rules`] answers. [`reply`] says what a fetch means, `freshness` how long it is good for. [`survey`] tells people everything
-//! a file says.
+//! In reading order: `line` reads lines, `parse` puts them into groups, `stream` stores groups; `agent` finds a
+//! client's names; `canonical`, `readings`, `pattern` and `effort` compare paths; `ask` reads delays; [`Rules`] gives
+//! verdicts. [`reply`] decides what a fetch means, `freshness` for how long. [`survey`] lists everything a file says,
+//! for the operator.
 
 mod agent;
 mod ask;

@@ -1,11 +1,11 @@
 //! From lines to groups (RFC 9309, section 2.2.1).
 //!
-//! User-agent lines in a row share what follows them; a User-agent line behind an Allow or Disallow begins a new group,
-//! and nothing else does: other records must not interfere (section 2.2.4). A Crawl-delay or Request-rate belongs to
-//! the names since the delay before, as sites write `User-agent: a, Crawl-delay: 1, User-agent: b, Crawl-delay: 5` and
-//! mean one each.
+//! Consecutive User-agent lines share what follows them. A User-agent line after an Allow or Disallow begins a new
+//! group, and nothing else does: other records must not interfere (section 2.2.4). A Crawl-delay or Request-rate
+//! belongs to the names since the previous delay, because sites write `User-agent: a, Crawl-delay: 1, User-agent: b,
+//! Crawl-delay: 5` and mean one delay each.
 //!
-//! Groups of the same name are not merged here: whoever matches takes all of them.
+//! Groups of the same name are not merged here: the matcher uses all of them.
 
 use std::time::Duration;
 
@@ -26,9 +26,9 @@ pub(super) fn parse(body: &[u8]) -> Vec<u8> {
 struct Parser<'b> {
     stream: Vec<u8>,
     agents: Vec<Agent<'b>>,
-    /// Where the names begin that the next delay belongs to.
+    /// Index of the first name that the next delay belongs to.
     undelayed: usize,
-    /// A delay was given to them; the next name begins anew.
+    /// Those names have a delay. The next name begins a new run.
     delayed: bool,
     rules: Vec<u8>,
     last_line: u32,
@@ -63,7 +63,7 @@ impl<'b> Parser<'b> {
 
     fn take_rule(&mut self, line: Line<'b>, allow: bool) {
         self.has_rules = true;
-        // Rules of nobody are nobody's; an empty path is a rule that says nothing.
+        // Ignores rules before the first User-agent line, and rules with an empty path.
         if self.agents.is_empty() || line.value.is_empty() {
             return;
         }
@@ -97,15 +97,15 @@ impl<'b> Parser<'b> {
     }
 }
 
-/// Whom a User-agent line names: nothing for `*`, `None` for nobody. What follows the product token is a version or a
-/// remark.
+/// Returns the product token of a User-agent line: empty for `*`, `None` if the line names no client. Text after the
+/// product token is a version or a remark.
 pub(super) fn group_token(value: &[u8]) -> Option<&[u8]> {
     let token = product_token(value.strip_prefix(b"*").unwrap_or(value));
     let is_any = value.first() == Some(&b'*');
     (is_any == token.is_empty()).then_some(token)
 }
 
-/// Whoever allows a directory's index page means the directory, too; Google reads it so.
+/// An Allow rule for a directory's index page allows the directory, too, as in Google's parser.
 fn directory_of_index(path: &[u8]) -> Option<&[u8]> {
     let slash = memchr::memrchr(b'/', path)?;
     path[slash..].starts_with(b"/index.htm").then_some(&path[..=slash])
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_nobody_are_dropped() {
+    fn rules_without_a_client_are_dropped() {
         assert_eq!(groups("disallow: /\ncrawl-delay: 9\nuser-agent: a\nallow: /b"), ["a: 4+/b"]);
         assert_eq!(groups("user-agent: a\nallow: /b\nuser-agent: /!\ndisallow: /"), ["a: 2+/b"]);
     }

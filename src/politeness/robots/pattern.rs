@@ -1,7 +1,7 @@
-//! A rule's path, and whether a request's path falls under it.
+//! The path of a rule, and whether a request's path matches it.
 //!
-//! Both are in the one spelling of `canonical`. Promises: a comparison walks through path and pattern once and never
-//! goes back, so no pattern makes it explode; what it costs is counted.
+//! Both are in the canonical spelling of `canonical`. Promises: a comparison walks through path and pattern once and
+//! never goes back, so no pattern makes it explode, and its cost is counted.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use super::effort::{Effort, TooComplicated};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pattern<'r> {
     pub(super) octets: &'r [u8],
-    /// It must match to the end (`$`), not only the beginning.
+    /// Must match the whole path (`$`), not only its beginning.
     pub(super) anchored: bool,
 }
 
@@ -25,7 +25,7 @@ impl Pattern<'_> {
         canonical::escaped_len(self.octets) + usize::from(self.anchored)
     }
 
-    /// At least [`Pattern::precedence`], without a look at the octets.
+    /// An upper bound of [`Pattern::precedence`] that does not read the octets.
     pub(super) fn most_precedence(&self) -> usize {
         self.octets.len() * 3 + 1
     }
@@ -50,7 +50,7 @@ impl Pattern<'_> {
         }
     }
 
-    /// Whether no path can escape it: nothing but wildcards, and perhaps the slash that every path begins with.
+    /// Whether every path matches: only wildcards, and perhaps the slash that every path begins with.
     pub(super) fn matches_everything(&self) -> bool {
         match self.octets {
             [] => false,
@@ -59,7 +59,7 @@ impl Pattern<'_> {
         }
     }
 
-    /// Whether any path at all can match: each begins with a slash.
+    /// Whether any path can match. Every path begins with a slash.
     pub(super) fn can_match(&self) -> bool {
         matches!(self.octets.first(), Some(&(b'/' | ANY)))
     }
@@ -71,8 +71,8 @@ impl fmt::Display for Pattern<'_> {
     }
 }
 
-/// Whether the pieces between wildcards come one after the other. Taking the first place for each leaves the most room
-/// for the next, so there is never a reason to go back.
+/// Whether the pieces between wildcards occur one after the other. Taking the first occurrence of each leaves the most
+/// room for the next, so there is never a reason to go back.
 fn holds_in_order(
     pieces: &[u8],
     path: &[u8],

@@ -1,13 +1,15 @@
-//! How else servers read a path: so that no spelling of a denied path is allowed.
+//! Other ways in which servers read a path, so that no spelling of a denied path is allowed.
 //!
-//! `/public/../private/x` *is* `/private/x` (RFC 3986, section 6.2.2.3), and nginx, Apache, Node and Python serve it so.
-//! Beyond the RFC, servers differ: nginx merges slashes and reads `%2F` as one, IIS reads a backslash as one, Tomcat cuts
-//! `;parameters` off segments. Nobody knows which server it is, so a path is judged in every reading, and denied if it is
-//! denied in one of them. What is sent stays as it came.
+//! `/public/../private/x` *is* `/private/x` (RFC 3986, section 6.2.2.3), and nginx, Apache, Node and Python serve it
+//! so. Beyond the RFC, servers differ: nginx merges slashes and reads `%2F` as one, IIS reads a backslash as one,
+//! Tomcat cuts `;parameters` off segments. curtsy does not know which server it is, so a path is judged in every
+//! reading, and denied if any reading is denied. The request is sent unchanged.
 //!
-//! Works on the octets of `canonical`, where `%2e` is a dot and `%5c` a backslash already, and `%2F` alone is escaped.
+//! Works on the octets of `canonical`, in which `%2e` is already a dot and `%5c` a backslash, and only `%2F` is
+//! escaped.
 
-/// The same path in other readings, each once and none as it came. Nearly every path has none, and costs one look.
+/// Returns the other readings of the path, each once and without the original. Nearly every path has none, and costs
+/// one scan.
 pub(super) fn of(target: &[u8]) -> Vec<Vec<u8>> {
     let end = memchr::memchr(b'?', target).unwrap_or(target.len());
     let (path, query) = target.split_at(end);
@@ -34,12 +36,12 @@ fn is_plain(path: &[u8]) -> bool {
 
 const ESCAPED_SLASH: &[u8] = b"%2F";
 
-/// How many slashes are written as an escape.
+/// Counts the slashes that are written as an escape.
 pub(super) fn escaped_slashes(octets: &[u8]) -> usize {
     memchr::memmem::find_iter(octets, ESCAPED_SLASH).count()
 }
 
-/// What a server does with a path besides removing dot segments.
+/// What a server does with a path in addition to removing dot segments.
 #[derive(Clone, Copy, Debug)]
 struct PathReader {
     reads_escaped_slashes: bool,
@@ -74,7 +76,7 @@ impl PathReader {
                     if part == b".." {
                         segments.pop();
                     }
-                    // `/a/..` is `/`, not nothing.
+                    // `/a/..` is `/`, not empty.
                     if is_last {
                         segments.push(b"");
                     }
@@ -149,7 +151,7 @@ mod tests {
         assert_eq!(readings("/a%2fb"), ["/a/b"]);
         assert_eq!(readings("/a%2f../b"), ["/b"]);
         assert_eq!(readings("/a\\b%5Cc"), ["/a/b/c"]);
-        assert_eq!(readings("/a%252fb"), [""; 0], "nobody unescapes twice");
+        assert_eq!(readings("/a%252fb"), [""; 0], "no server unescapes twice");
         assert_eq!(readings("/a/"), [""; 0]);
         assert_eq!(readings("/a//"), ["/a/"]);
     }

@@ -1,10 +1,11 @@
-//! What a fetch of robots.txt means, and what a record of it is good for at a given time.
+//! What a fetch of robots.txt means, and how its record may be used at a given time.
 //!
-//! RFC 9309, section 2.3.1: an answer that there is none (4xx) allows everything; no answer (5xx, a network failure)
-//! allows nothing, except what the last good copy does. Promises: nothing is ever allowed because a fetch failed; a
-//! file is asked for again within a day; a host in trouble is asked seldom, with a time after which it will be.
+//! RFC 9309, section 2.3.1: an answer that there is no file (4xx) allows everything; no answer (5xx, a network failure)
+//! allows nothing, except what the last good copy allows. Promises: nothing is ever allowed because a fetch failed; a
+//! file is requested again within a day; a host in trouble is asked rarely, and a refusal says when it will be asked
+//! again.
 //!
-//! Pure: whoever fetches reads fields and dates, follows redirects along a [`Trail`], and hands in what came of it.
+//! Pure: the fetcher reads fields and dates, follows redirects along a [`Trail`], and passes in the result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +18,9 @@ use crate::politeness::time::Timestamp;
 #[derive(Clone, Copy, Debug)]
 pub enum Fetched<'f> {
     Answered(Reply<'f>),
-    /// Too many redirects, a circle, or one that leads nowhere.
+    /// Too many redirects, a redirect loop, or a redirect that leads nowhere.
     Lost,
-    /// No answer, or not all of it: timeout, DNS, TLS, reset, a body cut short, a destination that is refused.
+    /// No answer, or an incomplete one: timeout, DNS, TLS, reset, a body cut short, a destination that is refused.
     Failed,
 }
 
@@ -27,7 +28,7 @@ pub enum Fetched<'f> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reply<'f> {
     pub status: u16,
-    /// At most [`MAX_BODY`](super::MAX_BODY) and one byte of it are looked at.
+    /// At most [`MAX_BODY`](super::MAX_BODY) plus one byte are read.
     pub body: &'f [u8],
     pub freshness: Freshness<'f>,
     pub etag: Option<&'f str>,
@@ -39,9 +40,9 @@ pub struct Reply<'f> {
 /// What is known of one origin's robots.txt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// The last answer that said something.
+    /// The last conclusive answer.
     pub answer: Option<Answer>,
-    /// What came since, if it said nothing.
+    /// The trouble since then, if later fetches were inconclusive.
     pub trouble: Option<Trouble>,
 }
 
@@ -49,9 +50,9 @@ pub struct Record {
 pub struct Answer {
     pub says: Says,
     pub fresh_until: Timestamp,
-    /// Good for use while it is asked for again.
+    /// May be used until then while the file is fetched again.
     pub stale_until: Timestamp,
-    /// Good for use while the origin is in trouble.
+    /// May be used until then while the origin is in trouble.
     pub last_resort_until: Timestamp,
     /// For If-None-Match.
     pub etag: Option<Box<str>>,
@@ -69,30 +70,30 @@ pub enum Says {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trouble {
     pub kind: TroubleKind,
-    /// Since the last answer that said something.
+    /// Begin of the trouble: the first inconclusive fetch after the last conclusive answer.
     pub since: Timestamp,
-    /// Fetches in a row that ended so.
+    /// Fetches in a row that ended like this.
     pub times: u32,
-    /// Not to be asked before.
+    /// No fetch before this time.
     pub retry_at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TroubleKind {
-    /// 429: the host wants to be left alone, pages included.
+    /// 429: the host wants fewer requests, pages included.
     Throttled,
     Unreachable,
 }
 
-/// What to do with a request that needs to know.
+/// What to do with a request that needs the rules.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Look<'r> {
     Use(&'r Says),
-    /// The same, and fetch again meanwhile.
+    /// Use the rules, and fetch again meanwhile.
     UseAndRefresh(&'r Says),
-    /// Nobody knows until it is fetched.
+    /// Nothing is known until the file is fetched.
     MustFetch,
-    /// Nobody knows, and it is too early to ask.
+    /// Nothing is known, and it is too early to fetch.
     Refuse {
         kind: TroubleKind,
         retry_after: Duration,
@@ -101,29 +102,29 @@ pub enum Look<'r> {
 
 /// RFC 9309, section 2.4: no copy is used longer than this, unless the origin is unreachable.
 const STALE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Its example of a reasonably long time, section 2.3.1.4.
+/// RFC 9309's example of a reasonably long time, section 2.3.1.4.
 const LAST_RESORT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// How long "there is none" is believed.
+/// How long an answer that there is no file is believed.
 const NONE_FRESH: Duration = Duration::from_secs(6 * 60 * 60);
-/// How long "you may not see it" is believed; it may be the mood of a firewall.
+/// How long an answer that access is denied is believed. A firewall may change its mind.
 const FORBIDDEN_FRESH: Duration = Duration::from_secs(60 * 60);
 
-/// The first wait and the longest, doubling between them.
+/// The first wait and the longest one. Waits double in between.
 const UNREACHABLE_WAITS: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(15 * 60));
 const THROTTLED_WAITS: (Duration, Duration) = (Duration::from_secs(5 * 60), Duration::from_secs(60 * 60));
-/// No origin may keep curtsy from asking for longer than this.
+/// No origin can stop curtsy from asking for longer than this.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// Longer than most delays, so that the page that a file was fetched for may still follow the fetch. Whether one may is
-/// the lane's decision: only one does, and only if nothing was sent since.
+/// Longer than most delays, so that the page for which a file was fetched may still follow the fetch. The lane decides
+/// whether it may: only one page does, and only if nothing was sent since.
 const NEW: Duration = Duration::from_secs(60);
 
-/// Longer validators are dropped: they would cost more than they save.
+/// Longer validators are dropped, because they would cost more than they save.
 const VALIDATOR_MAX: usize = 128;
 
 impl Record {
-    /// The record after a fetch. `dice` from 0 up to 1 spreads the times, so that origins fetched together are not
-    /// fetched together again.
+    /// Returns the record after a fetch. `dice`, from 0 to 1, spreads the times, so that origins fetched together are
+    /// not fetched together again.
     #[must_use]
     pub fn after(previous: Option<&Record>, fetched: &Fetched<'_>, now: Timestamp, dice: f64) -> Record {
         let answer = previous.and_then(|record| record.answer.as_ref());
@@ -135,9 +136,9 @@ impl Record {
                 (304, Some(answer)) if answer.can_be_renewed() => Record::with(answer.renewed(reply, now, dice)),
                 (401 | 403 | 451, _) => Record::none(FORBIDDEN_FRESH, Duration::ZERO, now, dice),
                 (429, _) => Record::troubled(previous, TroubleKind::Throttled, reply.retry_after, now, dice),
-                // A redirect that is not followed leads nowhere: as if there were none.
+                // A redirect that is not followed leads nowhere: treated as if there were no file.
                 (300..=303 | 305..=499, _) => Record::none(NONE_FRESH, STALE, now, dice),
-                // Also what no origin should say: 304 to a question without condition, 1xx, 600 and beyond.
+                // Includes what no origin should send: 304 to a request without a condition, 1xx, 600 and above.
                 _ => Record::troubled(previous, TroubleKind::Unreachable, reply.retry_after, now, dice),
             },
         }
@@ -161,13 +162,13 @@ impl Record {
         }
     }
 
-    /// Whether its answer came a moment ago, so that a page may follow the fetch.
+    /// Whether the answer arrived a moment ago, so that a page may follow the fetch.
     pub fn is_new(&self, now: Timestamp) -> bool {
         let came = self.answer.as_ref().filter(|_| self.trouble.is_none()).and_then(Answer::came_at);
         came.is_some_and(|came| now.since(came) < NEW)
     }
 
-    /// Whether its answer is a file that forbids something to some client.
+    /// Whether the answer is a file that forbids something to some client.
     pub fn forbids_something(&self) -> bool {
         self.answer.as_ref().is_some_and(|answer| match &answer.says {
             Says::Rules(rules) => rules.forbids_something(),
@@ -175,15 +176,14 @@ impl Record {
         })
     }
 
-    /// The same, to be asked for without conditions: then the whole file comes again.
+    /// Returns the record without validators: the next fetch is unconditional and returns the whole file.
     #[must_use]
     pub fn without_validators(&self) -> Record {
         let answer = self.answer.clone().map(|answer| Answer { etag: None, last_modified: None, ..answer });
         Record { answer, trouble: self.trouble }
     }
 
-    /// A record from a file: its times are brought within what a fetch could have made them, whatever the file or a
-    /// clock says.
+    /// Limits the times of a stored record to what a fetch could have produced, whatever the file or a clock says.
     #[must_use]
     pub fn remembered(mut self, fetched: Timestamp, now: Timestamp) -> Record {
         if let Some(answer) = &mut self.answer {
@@ -201,8 +201,8 @@ impl Record {
         Record { answer: Some(answer), trouble: None }
     }
 
-    /// There is no robots.txt. Such an answer is no last resort: what an origin once did not have says little about
-    /// what it has today.
+    /// The record if there is no robots.txt. Such an answer is not a last resort: that an origin once had no file says
+    /// little about today.
     fn none(fresh: Duration, stale: Duration, now: Timestamp, dice: f64) -> Record {
         let fresh_until = now + freshness::spread(fresh, dice);
         let stale_until = fresh_until.max(now + stale);
@@ -234,8 +234,8 @@ impl Record {
 }
 
 impl Answer {
-    /// When it came, as far as what is kept of it tells: of "you may not see it" only how long that is believed is
-    /// known.
+    /// When the answer arrived, if what is stored of it shows that. After a denied access only the end of its validity
+    /// is known.
     pub fn came_at(&self) -> Option<Timestamp> {
         let kept_for_a_day = matches!(self.says, Says::Rules(_)) || self.fresh_until < self.stale_until;
         kept_for_a_day.then(|| self.stale_until - STALE)
@@ -253,12 +253,12 @@ impl Answer {
         }
     }
 
-    /// Whether it can be asked for with a condition, which a 304 answers.
+    /// Whether a conditional request is possible, which a 304 can answer.
     fn can_be_renewed(&self) -> bool {
         self.etag.is_some() || self.last_modified.is_some()
     }
 
-    /// What a 304 makes of it: the same words, believed anew.
+    /// The answer after a 304: the same content, valid anew.
     fn renewed(&self, reply: &Reply<'_>, now: Timestamp, dice: f64) -> Answer {
         let Answer { says, etag, last_modified, .. } = self.clone();
         Answer { says, etag, last_modified, ..Answer::of(&Reply { body: &[], ..*reply }, now, dice) }
@@ -270,7 +270,7 @@ fn doubled((first, longest): (Duration, Duration), times: u32, dice: f64) -> Dur
     freshness::spread(first.saturating_mul(1 << doublings).min(longest), dice)
 }
 
-/// The way along redirects: RFC 9309, section 2.3.1.2, asks for five at least.
+/// The redirects followed so far. RFC 9309, section 2.3.1.2, asks for at least five.
 #[derive(Clone, Debug)]
 pub struct Trail {
     visited: Vec<String>,
@@ -283,18 +283,18 @@ impl Trail {
         Trail { visited: vec![url] }
     }
 
-    /// The URLs that were asked, in order.
+    /// The URLs that were fetched, in order.
     pub fn visited(self) -> Vec<String> {
         self.visited
     }
 
-    /// Whether an answer of this status leads on, if it says where. The rules found there belong to the origin that was
-    /// asked first.
+    /// Whether this status is a redirect to follow, if there is a Location. The rules found there belong to the origin
+    /// that was asked first.
     pub fn leads_on(status: u16) -> bool {
         matches!(status, 301 | 302 | 303 | 307 | 308)
     }
 
-    /// Whether to go on to this URL; if not, the fetch is [`Fetched::Lost`], as it is if there is no URL.
+    /// Whether to follow a redirect to this URL. If not, or without a URL, the fetch is [`Fetched::Lost`].
     pub fn follow(&mut self, url: &str) -> bool {
         let follow = self.visited.len() <= MAX_REDIRECTS && !self.visited.iter().any(|visited| visited == url);
         if follow {

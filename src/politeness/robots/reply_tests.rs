@@ -1,4 +1,4 @@
-//! What fetches mean, one after the other, at literal times.
+//! What a sequence of fetches means, at literal times.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn after(fetches: &[(u64, Fetched<'_>)]) -> Record {
     fetches.iter().fold(None, next).expect("a fetch")
 }
 
-/// What a record is good for at a time, in short.
+/// What a record allows at a time, in short.
 fn look(record: &Record, seconds: u64) -> String {
     let says = |says: &Says| match says {
         Says::Nothing => "nothing".to_owned(),
@@ -99,7 +99,7 @@ fn a_304_renews_what_is_known() {
 }
 
 #[test]
-fn a_304_that_nobody_asked_for_is_no_answer() {
+fn a_304_to_an_unconditional_request_is_no_answer() {
     check(&after(&[(0, status(304))]), &[(0, "refuse Unreachable 30")]);
     check(&after(&[(0, status(404)), (30_000, status(304))]), &[(30_000, "use nothing"), (DAY, "fetch")]);
 }

@@ -1,8 +1,8 @@
-//! What a robots.txt says: may this client fetch this path, how often, and which line says so.
+//! What a robots.txt says: whether a client may fetch a path, how often, and which line decides.
 //!
-//! Promises: a verdict allocates nothing, except the one spelling of a path with escapes and the other readings of a path
-//! that has some; it takes a microsecond or two for real files, and its work is bounded for all others. Only the groups
-//! are kept, about a quarter of the file.
+//! Promises: a verdict allocates nothing, except for the canonical spelling of a path with escapes and for the other
+//! readings of a path that has some. It takes a microsecond or two for real files, and its work is bounded for all
+//! others. Only the groups are stored, about a quarter of the file.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,38 +20,38 @@ pub struct Rules {
     stream: Box<[u8]>,
 }
 
-/// Which group counts.
+/// Which group applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice<'r> {
-    /// The file names the client; this is the first of the names that do.
+    /// The file names the client; this is the first name that matches.
     Named(&'r str),
-    /// The file does not, but has a group for everybody else (`*`).
+    /// The file does not name the client, but has a group for all others (`*`).
     Everybody,
     /// No group is for this client, so everything is allowed.
     Nobody,
 }
 
-/// Whether a path may be fetched, and the rule that decided; none if no rule is about the path.
+/// Whether a path may be fetched, and the rule that decided; `None` if no rule matches the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict<'r> {
     pub allowed: bool,
     pub rule: Option<Rule<'r>>,
-    /// Denied because it would take too much work to compare the path with the rules.
+    /// Denied because comparing the path with the rules would take too much work.
     pub too_complicated: bool,
 }
 
-/// One line of the file. Shown as it could stand there, in canonical spelling: `Disallow: /private/*`.
+/// One line of the file. Displayed as it could appear there, in canonical spelling: `Disallow: /private/*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule<'r> {
     pub allow: bool,
-    /// From 1.
+    /// Starts at 1.
     pub line: u32,
     pattern: Pattern<'r>,
 }
 
 impl Rule<'_> {
-    /// Whether an Allow rule writes as many escaped slashes as this path, and the path is odd in no other way. Its site
-    /// then tells `%2F` from `/`, so the reading with plain slashes is not judged.
+    /// Whether this is an Allow rule with as many escaped slashes as the path, and the path is unusual in no other way.
+    /// The site then distinguishes `%2F` from `/`, so the reading with plain slashes is not judged.
     fn allows_spelling(&self, path: &[u8]) -> bool {
         let slashes = readings::escaped_slashes(path);
         self.allow
@@ -62,13 +62,13 @@ impl Rule<'_> {
 }
 
 impl Rules {
-    /// Any bytes are a robots.txt, if need be one without rules.
+    /// Parses a robots.txt. Never fails: unreadable bytes give no rules.
     pub fn parse(body: &[u8]) -> Rules {
         Rules { stream: parse::parse(body).into() }
     }
 
-    /// What [`Rules::as_bytes`] gave. `None` if the bytes are damaged or of another version: then the file must be
-    /// fetched again.
+    /// Reads what [`Rules::as_bytes`] returned. `None` if the bytes are damaged or of another version: then the file
+    /// must be fetched again.
     pub fn from_stored(bytes: &[u8]) -> Option<Rules> {
         stream::is_sound(bytes).then(|| Rules { stream: bytes.into() })
     }
@@ -77,8 +77,9 @@ impl Rules {
         &self.stream
     }
 
-    /// RFC 9309, section 2.2.2: the longest rule that matches decides, Allow before Disallow; robots.txt itself is
-    /// always allowed. A path that servers read in different ways is denied if it is denied in one of them.
+    /// RFC 9309, section 2.2.2: the longest matching rule decides, and Allow wins over Disallow of the same length;
+    /// robots.txt itself is always allowed. A path that servers read in different ways is denied if one of the readings
+    /// is denied.
     pub fn verdict(&self, agents: &Agents, path_and_query: &str) -> Verdict<'_> {
         self.judge(agents, path_and_query, &mut Effort::new()).unwrap_or(Verdict {
             allowed: false,
@@ -126,20 +127,20 @@ impl Rules {
         stream::groups(&self.stream).flat_map(|group| group.rules()).any(|rule| !rule.allow)
     }
 
-    /// All that is said to this client about paths, in the order of the file.
+    /// All rules for this client, in the order of the file.
     pub fn rules(&self, agents: &Agents) -> impl Iterator<Item = Rule<'_>> {
         self.groups_for(agents).flat_map(|group| group.rules()).map(Rule::from)
     }
 
-    /// The time between requests that the file asks of this client: the largest, if it asks more than once.
+    /// The time between requests that the file asks of this client. If there are several, the largest.
     pub fn delay(&self, agents: &Agents) -> Option<Duration> {
         let choice = self.choice(agents);
         let names = stream::groups(&self.stream).flat_map(|group| group.agents());
         names.filter(|agent| choice.covers(agents, agent.token)).filter_map(|agent| agent.delay).max()
     }
 
-    /// The rule that leaves nothing to fetch but robots.txt, if there is one: what can be said of a tunnel, whose paths
-    /// nobody sees. Only a rule for all paths counts, and only if no Allow can win against it.
+    /// The rule that denies everything but robots.txt, if there is one. It is all that can be said of a tunnel, whose
+    /// paths curtsy does not see. Only a rule for all paths counts, and only if no Allow rule can win against it.
     pub fn denies_everything(&self, agents: &Agents) -> Option<Rule<'_>> {
         let rules = || self.groups_for(agents).flat_map(|group| group.rules());
         let all = rules().filter(|rule| !rule.allow && rule.pattern.matches_everything());
@@ -152,7 +153,7 @@ impl Rules {
         (!rules().any(|rule| opens(&rule))).then(|| strongest.into())
     }
 
-    /// The groups that name the client, all of them; else those for everybody (RFC 9309, section 2.2.1).
+    /// All groups that name the client, or else those for all clients (RFC 9309, section 2.2.1).
     pub fn choice(&self, agents: &Agents) -> Choice<'_> {
         let mut choice = Choice::Nobody;
         for agent in stream::groups(&self.stream).flat_map(|group| group.agents()) {

@@ -1,4 +1,4 @@
-//! What a robots.txt says, told in small files.
+//! What a robots.txt says, shown with small files.
 
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ fn verdict(body: &str, path: &str) -> String {
     verdict.rule.map_or(sign.to_owned(), |rule| format!("{sign} {} {rule}", rule.line))
 }
 
-/// A site that writes `%2F` into an Allow rule tells it from a slash; no other oddity of the path rides along.
+/// A site that writes `%2F` into an Allow rule distinguishes it from a slash. No other unusual spelling of the path is
+/// allowed with it.
 #[test]
 fn an_allow_rule_with_an_escaped_slash_is_taken_at_its_word() {
     let rules = Rules::parse(b"User-agent: *\nAllow: /a%2fb\nDisallow: /\n");
@@ -150,7 +151,8 @@ fn never_more_than_twice_the_file_is_kept() {
     }
 }
 
-/// X62: a file and a path made for each other take no more than a fixed amount of work, and nothing is allowed for it.
+/// X62: a file and a path built to be slow take no more than a fixed amount of work, and nothing is allowed because of
+/// it.
 #[test]
 fn a_file_that_takes_too_much_work_denies() {
     let letters = |n: usize| (0..17).map(|bit| if n >> bit & 1 == 0 { 'a' } else { 'b' }).collect::<String>();
@@ -179,7 +181,7 @@ fn starting_a_search_is_work_too() {
     assert!(rules.judge(&nobody(), &format!("/{}", "a".repeat(8_191)), &mut effort).is_err());
 }
 
-/// What a verdict on a large real file takes, against a long URL, is a twentieth of the bound.
+/// A verdict on a large real file with a long URL takes less than a twentieth of the bound.
 #[test]
 fn no_usual_file_comes_near_the_bound() {
     let rule = |n: usize| match n % 10 {
@@ -195,7 +197,7 @@ fn no_usual_file_comes_near_the_bound() {
     assert!(effort.spent() < MOST / 20, "{}", effort.spent());
 }
 
-/// Removes dot segments by the letter of RFC 3986, section 5.2.4: an independent reference.
+/// Removes dot segments exactly as in RFC 3986, section 5.2.4: an independent reference.
 fn remove_dot_segments(path: &str) -> String {
     let (mut input, mut output) = (path.to_owned(), String::new());
     while !input.is_empty() {
@@ -218,7 +220,7 @@ fn remove_dot_segments(path: &str) -> String {
 }
 
 proptest! {
-    /// Promise 4: whatever way a denied path is spelled, the verdict is the same.
+    /// Promise 4: the verdict is the same, however a denied path is spelled.
     #[test]
     fn no_spelling_of_a_denied_path_is_allowed(
         parts in vec(select(&["a", "b", "private", "..", ".", "", "%2e%2e", ".%2E", "%2e", "x;y", "..;"][..]), 0..8),
@@ -229,7 +231,7 @@ proptest! {
         let spelled: String = parts.iter().zip(&slashes).map(|(part, slash)| format!("{slash}{part}")).collect();
         let path = format!("/{}{query}", spelled.strip_prefix('/').unwrap_or(&spelled));
         let verdict = rules.verdict(&nobody(), &path);
-        // What three kinds of servers make of it.
+        // How three kinds of servers read the path.
         let dots = path.split('?').next().unwrap_or_default().replace("%2e", ".").replace("%2E", ".");
         let slashed = dots.replace("%2f", "/").replace("%2F", "/").replace('\\', "/").replace("%5c", "/");
         let mut merged = slashed.clone();

@@ -1,4 +1,4 @@
-//! The compact form of a robots.txt: one run of bytes, matched where it lies.
+//! The compact form of a robots.txt: one run of bytes that is matched without decoding it first.
 //!
 //! ```text
 //! stream  = version group*
@@ -8,8 +8,8 @@
 //! ```
 //! Every number is a LEB128 of at most 64 bits. Real files take about a quarter of their size.
 //!
-//! Promises: reading any bytes ends and never panics. Damaged ones read as less than was written, so whoever takes
-//! bytes from outside must ask [`is_sound`] first.
+//! Promises: reading any bytes ends and never panics. Damaged bytes may read as less than was written, so code that
+//! takes bytes from outside must call [`is_sound`] first.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::agent::is_token_byte;
 use super::pattern::Pattern;
 use crate::politeness::time::whole_micros;
 
-/// To be raised with every change of the form: bytes of another version are not read.
+/// Increase it with every change of the format: bytes of another version are not read.
 pub(super) const VERSION: u8 = 1;
 
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Group<'s> {
     rules: &'s [u8],
 }
 
-/// One name of a group; no token is `*`.
+/// One name of a group. An empty token is `*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Agent<'s> {
     pub(super) token: &'s [u8],
@@ -94,7 +94,7 @@ pub(super) fn put_group(stream: &mut Vec<u8>, agents: &[Agent<'_>], rules: &[u8]
     stream.extend_from_slice(rules);
 }
 
-/// `line` is where the rule before stands, 0 at first.
+/// `line` is the line of the previous rule, 0 at first.
 pub(super) fn put_rule(rules: &mut Vec<u8>, line: &mut u32, rule: StoredRule<'_>) {
     let Pattern { octets, anchored } = rule.pattern;
     put_number(rules, (octets.len() as u64) << 2 | u64::from(anchored) << 1 | u64::from(rule.allow));
@@ -189,7 +189,7 @@ mod tests {
         let stream = sample();
         assert!(is_sound(&stream));
         for end in 0..stream.len() {
-            // Cut between two groups, the beginning is a stream too.
+            // If the cut is between two groups, the beginning is a valid stream too.
             let whole_groups = end == 1 || end == stream.len() - 3;
             assert_eq!(is_sound(&stream[..end]), whole_groups, "cut at {end}");
         }

@@ -1,8 +1,8 @@
-//! Everything a robots.txt says, for people to look at.
+//! Everything a robots.txt says, for the operator to look at.
 //!
-//! Not for the request path: it keeps the words as they were written, also those that curtsy does not act on and rules
-//! that are nobody's. Promises: groups, names and delays are those that [`Rules`](super::Rules) goes by. Text is what
-//! was there, made UTF-8; whoever shows it must escape it.
+//! Not for the request path: it keeps the text as written, including what curtsy does not act on and rules that apply
+//! to no client. Promises: groups, names and delays are those that [`Rules`](super::Rules) uses. Text is the original
+//! as UTF-8; code that displays it must escape it.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use super::{ask, parse};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Survey {
-    /// In the order of the file; those of one name are not merged.
+    /// In the order of the file. Groups of one name are not merged.
     pub groups: Vec<Group>,
-    /// Sitemaps, which belong to no group, and what else stands before the first one.
+    /// Sitemaps, which belong to no group, and other notes before the first group.
     pub notes: Vec<Note>,
-    /// There is more than is read.
+    /// The file is longer than what is read.
     pub is_cut: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
-    /// None if the rules stand before the first User-agent line: nobody's.
+    /// Empty if the rules are before the first User-agent line: they apply to no client.
     pub names: Vec<Name>,
     pub rules: Vec<WrittenRule>,
     pub notes: Vec<Note>,
@@ -32,13 +32,13 @@ pub struct Group {
 pub struct Name {
     pub line: u32,
     pub written: String,
-    /// What clients are compared with: a product token in lower case or `*`; `None` if the line names nobody.
+    /// What clients are compared with: a product token in lower case or `*`; `None` if the line names no client.
     pub token: Option<String>,
-    /// What the group asks of this name.
+    /// The delay that the group asks of this name.
     pub delay: Option<Duration>,
 }
 
-/// An Allow or Disallow line. One with an empty path says nothing.
+/// An Allow or Disallow line. A line with an empty path has no effect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WrittenRule {
     pub line: u32,
@@ -46,7 +46,7 @@ pub struct WrittenRule {
     pub path: String,
 }
 
-/// Something that is told and not enforced.
+/// Something that is shown but not enforced.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
     pub line: u32,
@@ -62,7 +62,7 @@ pub enum NoteKind {
     /// The IETF's `/path train-ai=n` (draft-ietf-aipref-attach).
     ContentUsage,
     VisitTime,
-    /// As written; the delay that follows from it is with the names.
+    /// As written. The resulting delay is stored with the names.
     CrawlDelay,
     RequestRate,
 }
@@ -90,7 +90,7 @@ impl Survey {
     }
 }
 
-/// Goes by the same rules as the parser of [`Rules`](super::Rules), which `parse` explains.
+/// Follows the same rules as the parser of [`Rules`](super::Rules), which `parse` explains.
 #[derive(Default)]
 struct Surveyor {
     survey: Survey,
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_nobody_are_shown_as_such() {
+    fn rules_without_a_client_are_shown_as_such() {
         let survey = Survey::of(b"Disallow: /x\nCrawl-delay: 3\nUser-agent: a\nDisallow: /y\n");
         assert_eq!(survey.groups.len(), 2);
         assert_eq!((survey.groups[0].names.len(), survey.groups[0].rules.len()), (0, 1));

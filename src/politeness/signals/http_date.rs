@@ -1,17 +1,17 @@
 //! HTTP dates: the three forms of RFC 9110, section 5.6.7.
 //!
-//! One parser with two contracts. Both read names of days and months and the zone in any case (RFC 9111, section 4.2 asks
-//! that of caches).
+//! One parser with two contracts. Both read names of days and months and the zone in any case (RFC 9111, section 4.2,
+//! requires that of caches).
 //!
 //! | | [`strict`] | [`robust`] |
 //! |---|---|---|
-//! | for | `Expires`: what is not exactly a date means "expired" | `Retry-After`, `Date`: a wait that is not understood is a wait not kept |
+//! | for | `Expires`: anything but an exact date means "expired" | `Retry-After`, `Date`: an unread wait is not kept |
 //! | spaces | where the grammar has one | one or more |
 //! | day | two digits; in asctime a space and a digit | one or two digits |
 //! | zone | `GMT` | `GMT`, `UTC` |
 //!
 //! Promises: two-digit years are placed as the RFC says. The day of the week is not compared with the date, because a
-//! wrong name changes no time. Dates before 1970 and dates that do not exist are no dates.
+//! wrong name changes no time. Dates before 1970 and dates that do not exist are rejected.
 
 use super::Timestamp;
 
@@ -20,7 +20,7 @@ pub fn strict(text: &str, now: Timestamp) -> Option<Timestamp> {
     parse(text.split(' '), now, Contract::Strict).filter(|_| text.len() <= LONGEST)
 }
 
-/// Parses what people would take for one of the three forms. `now` places two-digit years.
+/// Parses what a person would take for one of the three forms. `now` places two-digit years.
 pub(super) fn robust(text: &str, now: Timestamp) -> Option<Timestamp> {
     parse(text.split_ascii_whitespace(), now, Contract::Robust).filter(|_| text.len() <= LONGEST)
 }
@@ -38,7 +38,7 @@ fn parse<'a>(mut words: impl Iterator<Item = &'a str>, now: Timestamp, contract:
         known(weekday, &DAYS)?;
         let (month, day) = (words.next()?, words.next()?);
         let day = match (day, contract) {
-            // Between two spaces that stand for a space and a digit.
+            // The empty word between two spaces. The grammar has a space and one digit here.
             ("", Contract::Strict) => words.next().filter(|day| day.len() == 1)?,
             _ => two_digits(day, contract)?,
         };
@@ -68,7 +68,7 @@ fn two_digits(day: &str, contract: Contract) -> Option<&str> {
     Some(day).filter(|day| contract == Contract::Robust || day.len() == 2)
 }
 
-/// The longest valid one, "Wednesday, 09-Nov-94 08:49:37 GMT", has 33.
+/// The longest valid date, "Wednesday, 09-Nov-94 08:49:37 GMT", has 33 characters.
 const LONGEST: usize = 40;
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 const LONG_DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
@@ -119,7 +119,7 @@ fn length(month: u64, year: u64) -> u64 {
     }
 }
 
-/// The year is counted from March, so that the leap day is its last.
+/// The year begins in March here, so that the leap day is its last day.
 fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
     let year = if month <= 2 { year.checked_sub(1)? } else { year };
     let month = (month + 9) % 12;
@@ -134,7 +134,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(1_790_000_000_000);
 
-    /// What both contracts say.
+    /// Checks that both contracts agree, and returns the result.
     fn seconds(text: &str) -> Option<u64> {
         assert_eq!(strict(text, NOW), robust(text, NOW), "{text:?}");
         strict(text, NOW).map(|at| at.as_micros() / 1_000_000)
@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// What is no date by the grammar, and yet says when to come back.
+    /// Texts that are not dates by the grammar, but still say when to come back.
     #[test]
     fn only_the_robust_contract_forgives() {
         let sunday = Some(Timestamp::from_millis(784_111_777_000));

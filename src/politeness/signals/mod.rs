@@ -1,9 +1,9 @@
-//! What an answer says about time: too fast, not before, so many left.
+//! Reads what an answer says about time: too fast, not before, so many requests left.
 //!
-//! Promises: whatever an origin writes, reading it ends, allocates next to nothing and gives numbers within bounds; what
-//! is malformed is as if it were not there. A response without such fields costs one pass over its names.
-//! Says what was said; what to do about it is decided by the [`pace`](super::pace).
-//! Must not know the HTTP library: it is given names and values.
+//! Promises: whatever an origin sends, reading it ends, allocates next to nothing and gives numbers within bounds; a
+//! malformed field counts as absent. A response without such fields costs one pass over its field names. This module
+//! only reads; the [`pace`](super::pace) decides what to do. It must not know the HTTP library: it receives names and
+//! values.
 
 mod http_date;
 mod ratelimit;
@@ -18,31 +18,31 @@ use super::time::Timestamp;
 pub use self::http_date::strict as strict_date;
 pub use self::ratelimit::Quota;
 
-/// How answers are to be read.
+/// The settings for reading answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listening {
-    /// What counts as "too fast". A 403 with a Retry-After or a used up quota always does.
+    /// Statuses that count as "too fast". A 403 with a Retry-After or a used-up quota always does.
     pub statuses: Vec<u16>,
-    /// No origin closes itself for longer than this with one answer.
+    /// No origin can close itself for longer than this with one answer.
     pub retry_after_max: Duration,
     pub ratelimit_fields: bool,
 }
 
 impl Default for Listening {
     fn default() -> Self {
-        // GitHub's quotas come back within the hour; who asks for more is asked again once an hour.
+        // GitHub's quotas reset within the hour. An origin that asks for more is tried again once an hour.
         let retry_after_max = Duration::from_secs(3600);
         Listening { statuses: vec![429, 503], retry_after_max, ratelimit_fields: true }
     }
 }
 
-/// The header fields that speak of time.
+/// The header fields about time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fields<'a> {
     pub date: Option<&'a str>,
     pub age: Option<&'a str>,
     pub retry_after: Option<&'a str>,
-    /// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11), a line each.
+    /// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11), one entry per line.
     pub ratelimit: [Option<&'a str>; LINES],
     pub ratelimit_policy: [Option<&'a str>; LINES],
     /// `RateLimit-Remaining` and `RateLimit-Reset` (draft 03), then their `X-` dialects.
@@ -50,13 +50,13 @@ pub struct Fields<'a> {
     pub reset: [Option<&'a str>; DIALECTS],
 }
 
-/// A list may be spread over several lines (RFC 9110, 5.3); nobody writes more than two.
+/// A list may be spread over several lines (RFC 9110, 5.3); no origin is known to send more than two.
 const LINES: usize = 4;
 /// `RateLimit-`, `X-RateLimit-`, `X-Rate-Limit-`.
 const DIALECTS: usize = 3;
 
 impl<'a> Fields<'a> {
-    /// Picks them out of a response's header. Names are lower-case.
+    /// Picks these fields out of a response's header. Names must be lower-case.
     pub fn of(header: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
         let mut fields = Fields::default();
         for (name, value) in header {
@@ -65,7 +65,7 @@ impl<'a> Fields<'a> {
         fields
     }
 
-    /// As almost all are: nothing but perhaps a date.
+    /// Whether there is nothing but perhaps a date, as in almost all responses.
     fn are_silent(&self) -> bool {
         self.retry_after.is_none() && self.ratelimit[0].is_none() && self.remaining == [None; DIALECTS]
     }
@@ -88,21 +88,21 @@ impl<'a> Fields<'a> {
             "x-rate-limit-reset" => &mut self.reset[2..],
             _ => return,
         };
-        // The first line counts where there may be only one.
+        // If a field may have only one line, the first counts.
         if let (Some(free), Ok(text)) = (lines.iter_mut().find(|line| line.is_none()), str::from_utf8(value)) {
             *free = Some(text.trim_ascii());
         }
     }
 }
 
-/// What became of a request, as far as its host's pace is concerned.
+/// The result of a request, as far as its host's pace is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Served at this pace; a 404 proves that as well as a 200.
+    /// Served at this pace. A 404 proves that as well as a 200.
     Success,
     /// Too fast.
     Throttled,
-    /// Says nothing about the pace: forbidden far more often means "not you" than "not so fast".
+    /// Says nothing about the pace: "forbidden" means "not you" far more often than "not so fast".
     Neutral,
     /// A server error, or no answer at all.
     Failed,
@@ -111,28 +111,28 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signals {
     pub answer: Answer,
-    /// Of a throttling answer, greater than zero, within bounds.
+    /// Only from a throttling answer; greater than zero, within bounds.
     pub retry_after: Option<Duration>,
-    /// A quota is used up; it comes back after this time.
+    /// Time until a used-up quota resets.
     pub used_up: Option<Duration>,
     /// The tightest of the quotas that are not used up.
     pub quota: Option<Quota>,
 }
 
 impl Signals {
-    /// Served, and not a word about time.
+    /// Served, without any field about time.
     pub const SERVED: Signals = Signals { answer: Answer::Success, retry_after: None, used_up: None, quota: None };
-    /// No answer came: the connection failed, or time ran out.
+    /// No answer arrived: the connection failed, or it timed out.
     pub const FAILED: Signals = Signals { answer: Answer::Failed, retry_after: None, used_up: None, quota: None };
 }
 
-/// Reads what an answer says. `now` stands in for a `Date` that is missing.
+/// Reads what an answer says. `now` replaces a missing `Date`.
 pub fn read(status: u16, fields: &Fields<'_>, listening: &Listening, now: Timestamp) -> Signals {
     if fields.are_silent() {
         return Signals { answer: judge(status, false, &listening.statuses), ..Signals::FAILED };
     }
     let sent = fields.date.and_then(|date| http_date::robust(date, now)).unwrap_or(now);
-    // What a cache stored says nothing about now (draft 11, 7.3).
+    // A stored answer says nothing about the present (draft 11, 7.3).
     let stored = fields.age.is_some_and(|age| age.bytes().any(|digit| digit != b'0'));
     let said = match listening.ratelimit_fields && !stored {
         true => ratelimit::read(fields, sent),
@@ -140,7 +140,7 @@ pub fn read(status: u16, fields: &Fields<'_>, listening: &Listening, now: Timest
     };
     let retry_after = match status {
         400.. => fields.retry_after.and_then(|text| retry_after::read(text, sent, now)),
-        // On a redirect it concerns the redirect only.
+        // On a redirect, Retry-After concerns only the redirect.
         _ => None,
     };
     let limited = retry_after.is_some() || said.spent;
@@ -159,7 +159,7 @@ fn judge(status: u16, limited: bool, throttling: &[u16]) -> Answer {
         _ if throttling.contains(&status) => Answer::Throttled,
         // GitHub answers limits with 403.
         403 if limited => Answer::Throttled,
-        // Forbidden, too slow, too early; and "too fast" where that is not to be heard.
+        // Forbidden, too slow, too early; and "too fast" if 429 is not among the configured statuses.
         403 | 408 | 425 | 429 => Answer::Neutral,
         500.. => Answer::Failed,
         _ => Answer::Success,

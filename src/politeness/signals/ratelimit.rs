@@ -1,11 +1,12 @@
 //! Rate limit fields: how many requests are left, and for how long.
 //!
-//! Four dialects, the most exact first; the first that makes sense is heard and the others are not:
-//! `RateLimit: "default";r=50;t=30` with `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, and the dictionary
-//! of draft 07), `RateLimit-Remaining` and `RateLimit-Reset` (draft 03), `X-RateLimit-*`, `X-Rate-Limit-*`.
+//! Four dialects, the most exact first; the first that makes sense is used and the others are ignored: `RateLimit:
+//! "default";r=50;t=30` with `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, and the dictionary of draft
+//! 07), `RateLimit-Remaining` and `RateLimit-Reset` (draft 03), `X-RateLimit-*`, `X-Rate-Limit-*`.
 //!
-//! Promises: of several quotas the tightest counts, and one that is used up besides; what is malformed, negative or
-//! absurd spoils its whole dialect. A reset that is a moment instead of a wait is recognised by its size.
+//! Promises: of several quotas the tightest counts, and in addition any that is used up; a malformed, negative or
+//! absurd value invalidates its whole dialect. A reset given as a point in time instead of a wait is recognised by its
+//! size.
 
 use std::time::Duration;
 
@@ -13,24 +14,24 @@ use sfv::{BareItem, Dictionary, FieldType, Item, List, ListEntry};
 
 use super::{Fields, Timestamp, span, structured};
 
-/// So many requests may be sent before so much time has passed.
+/// This many requests may be sent until the reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     pub remaining: u32,
     pub reset: Duration,
 }
 
-/// What the quotas of an answer come to.
+/// The combined quotas of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
-    /// Some quota is used up, though perhaps nobody knows until when.
+    /// Some quota is used up, perhaps with an unknown reset.
     pub(super) spent: bool,
-    /// The longest time until a used up quota comes back.
+    /// The longest time until a used-up quota resets.
     pub(super) used_up: Option<Duration>,
     pub(super) quota: Option<Quota>,
 }
 
-/// More than this is no quota but a way to say "none" (the draft asks for thresholds).
+/// A larger number is not a quota but a way to say "no limit" (the draft asks for thresholds).
 const MOST: u64 = 1_000_000_000;
 
 pub(super) fn read(fields: &Fields<'_>, sent: Timestamp) -> Said {
@@ -84,16 +85,16 @@ fn structured(fields: &Fields<'_>, sent: Timestamp) -> Option<Said> {
     Some(said)
 }
 
-/// Parses a field that may have several lines; one that is too long is no field.
+/// Parses a field that may have several lines. A field with a line that is too long is ignored.
 fn field<T: FieldType>(lines: &[Option<&str>]) -> Option<T> {
     let short = lines.iter().flatten().all(|line| line.len() <= LONGEST_LINE);
     short.then(|| structured::parse(lines.iter().flatten().copied())).flatten()
 }
 
-/// Ten times the longest seen; an origin that needs more will be learned by its refusals.
+/// Ten times the longest line seen. curtsy learns the pace of an origin that sends more from its refusals.
 const LONGEST_LINE: usize = 2_048;
 
-/// A list inside the list is no quota.
+/// Returns the item. A list inside the list is not a quota.
 fn item(member: &ListEntry) -> Option<&Item> {
     match member {
         ListEntry::Item(item) => Some(item),
@@ -109,7 +110,7 @@ fn has_name_of(policy: &Item, limit: &Item) -> bool {
     }
 }
 
-/// `limit=100, remaining=50, reset=30`: one quota, a member for each of its numbers.
+/// `limit=100, remaining=50, reset=30`: one quota, with one member for each of its numbers.
 fn dictionary(members: &Dictionary, sent: Timestamp) -> Option<Said> {
     let number = |key| members.get(key).and_then(item).map(|item| &item.bare_item);
     let mut said = Said::default();
@@ -122,7 +123,7 @@ fn whole(item: &BareItem) -> Option<u64> {
     structured::thousandths(item).map(|thousandths| thousandths / 1_000)
 }
 
-/// As [`reset`], of a typed number.
+/// Like [`reset`], for a typed number.
 fn wait(item: Option<&BareItem>, sent: Timestamp) -> Option<Option<Duration>> {
     match item {
         Some(item) => structured::thousandths(item).map(|millis| Some(span::of_millis(millis, sent))),
@@ -130,7 +131,7 @@ fn wait(item: Option<&BareItem>, sent: Timestamp) -> Option<Option<Duration>> {
     }
 }
 
-/// Two fields of plain numbers, or two lists of them that belong together in order.
+/// Reads two fields of plain numbers, or two lists whose members belong together in order.
 fn pairs(remaining: &str, resets: Option<&str>, sent: Timestamp) -> Option<Said> {
     let mut resets = resets.map(|text| text.split(',').map(str::trim_ascii));
     let mut said = Said::default();
@@ -144,10 +145,10 @@ fn pairs(remaining: &str, resets: Option<&str>, sent: Timestamp) -> Option<Said>
     Some(said)
 }
 
-/// Seen: two.
+/// The longest list seen has two members.
 const LONGEST_LIST: usize = 8;
 
-/// Nothing where there is no reset; a failure where there is one that makes no sense.
+/// `Some(None)` if there is no reset; `None` if the reset makes no sense.
 fn reset(text: Option<&str>, sent: Timestamp) -> Option<Option<Duration>> {
     match text {
         Some(text) => span::read(text, sent).map(Some),

@@ -1,14 +1,14 @@
 //! Retry-After (RFC 9110, 10.2.3): seconds, or a date.
 //!
-//! Promises: a date counts from the response's own `Date`, so that two clocks that disagree change nothing; what is
-//! zero, over, negative or no time at all is as if it were absent, because "come back at once" after a refusal is never
-//! meant.
+//! Promises: a date counts from the response's own `Date`, so that it does not matter if two clocks disagree. A wait of
+//! zero, a time in the past, a negative number and text that is not a time count as absent, because "come back at once"
+//! after a refusal is never meant.
 
 use std::time::Duration;
 
 use super::{Timestamp, http_date, span};
 
-/// How long to stay away from when the response was `sent`.
+/// Returns how long to wait, counted from when the response was `sent`.
 pub(super) fn read(text: &str, sent: Timestamp, now: Timestamp) -> Option<Duration> {
     let wait = span::read(text, sent).or_else(|| http_date::robust(text, now).map(|until| until.since(sent)));
     wait.filter(|wait| !wait.is_zero())

@@ -1,4 +1,4 @@
-//! From a status and a header to what was said.
+//! Reading signals from a status and a header.
 
 use proptest::prelude::*;
 
@@ -104,7 +104,7 @@ fn values_that_are_no_text_are_not_there() {
     assert_eq!(Fields::of(header), Fields::default());
 }
 
-/// Pieces that fields are made of, and pieces that break them.
+/// Parts of valid fields, and parts that break them.
 fn scraps() -> impl Strategy<Value = String> {
     let words = [
         "0",

@@ -1,18 +1,19 @@
-//! A number that is a span of time: seconds from now, or the moment itself.
+//! A number that means a time span: seconds from now, or a point in time.
 //!
-//! Origins write both into the same fields. A number beyond a billion cannot be a wait (31 years), so it is a Unix time;
-//! beyond a million millions one in milliseconds. Taken for waits, such numbers have closed hosts for decades.
+//! Origins write both into the same fields. A number beyond a billion cannot be a wait (31 years), so it is a Unix
+//! time; a number beyond a million million is a Unix time in milliseconds. Read as waits, such numbers have closed
+//! hosts for decades.
 
 use std::time::Duration;
 
 use super::Timestamp;
 
-/// The time from `sent` on; zero if the moment is over. Nothing for what is not a plain decimal number.
+/// Returns the time from `sent` on; zero if the moment is over; `None` if the text is not a plain decimal number.
 pub(super) fn read(text: &str, sent: Timestamp) -> Option<Duration> {
     thousandths(text).map(|millis| of_millis(millis, sent))
 }
 
-/// The same of a number in thousandths.
+/// Like [`read`], for a number in thousandths.
 pub(super) fn of_millis(millis: u64, sent: Timestamp) -> Duration {
     let seconds = millis / 1_000;
     if seconds <= A_BILLION {
@@ -25,7 +26,7 @@ pub(super) fn of_millis(millis: u64, sent: Timestamp) -> Duration {
 const A_BILLION: u64 = 1_000_000_000;
 const A_MILLION_MILLIONS: u64 = 1_000_000_000_000;
 
-/// Whole numbers; a fraction is cut off.
+/// Reads a whole number. A fraction is cut off.
 pub(super) fn whole(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     digits(fraction)?;
@@ -42,7 +43,7 @@ fn thousandths(text: &str) -> Option<u64> {
     Some(digits(whole)? * 1_000 + digits(three)? * scale + beyond)
 }
 
-/// At most fifteen: enough for a Unix time in milliseconds, far from overflow.
+/// Reads at most fifteen digits: enough for a Unix time in milliseconds, far from overflow.
 fn digits(text: &str) -> Option<u64> {
     let plain = (1..=15).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| plain)

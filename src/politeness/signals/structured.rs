@@ -1,7 +1,7 @@
 //! Structured fields (RFC 9651): lists and dictionaries of typed items with parameters, read by the `sfv` crate.
 //!
-//! Promises: a field with any error in it is no field (section 4.2). `tests/structured_fields.rs` runs the cases of the
-//! HTTP working group. The work is linear in the length of the field; callers bound that length.
+//! Promises: a field with any error in it is ignored as a whole (section 4.2). `tests/structured_fields.rs` runs the
+//! cases of the HTTP working group. The work is linear in the length of the field; callers bound that length.
 
 use std::borrow::Cow;
 

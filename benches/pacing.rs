@@ -1,9 +1,9 @@
-//! What a decision costs: time of an admission, memory of a lane and of a visit that waits.
+//! Measures the cost of a decision: time of an admission, memory of a lane and of a waiting visit.
 //!
 //! `cargo bench --bench pacing` prints one line per figure, `cargo bench --bench pacing -- gate` only those of one part
-//! (lane, waiting, gate, backlog). Time is processor time of this thread, which other work on
-//! the machine disturbs least, unless said otherwise; memory is what the process grew by. Both are read from Linux' `/proc`. No thresholds: the
-//! figures to reach are compared by whoever runs it.
+//! (lane, waiting, gate, backlog). Unless noted, time is processor time of this thread, which other work on the machine
+//! disturbs least; memory is the growth of the process. Both are read from Linux' `/proc`. There are no thresholds: the
+//! reader compares the figures with the targets.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use curtsy::politeness::time::Timestamp;
 use curtsy::politeness::visit::{ClientId, Outcome, Step, Ticket, Visit};
 use curtsy::store::{Keep, Store};
 
-/// As the program has it, when it is built to be handed out: `cargo bench --profile dist --features jemalloc`.
+/// The allocator of release builds: `cargo bench --profile dist --features jemalloc`.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() {
-    // Cargo adds words of its own, which begin with a dash.
+    // Cargo adds its own arguments, which begin with a dash.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let parts: [(&str, fn()); 4] =
         [("lane", lanes), ("waiting", crowds), ("gate", through_the_gate), ("backlog", a_backlog_at_the_gate)];
@@ -49,14 +49,15 @@ fn crowds() {
     waiting("one client", 10_000, |_| 1);
 }
 
-/// What the gate uses of what is allowed where somebody always waits, with nothing sent: `--bench backlog` does that.
+/// How much of the allowed rate the gate uses if visits always wait and nothing is sent. `--bench backlog` measures it
+/// with sending.
 fn a_backlog_at_the_gate() {
     let (hosts, visitors, delay, time) = (1_000, 3, Duration::from_millis(50), Duration::from_secs(5));
     let gate = gate(delay, hosts, hosts * visitors);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let begun = processor_time();
     let visits: u64 = runtime.block_on(async {
-        // As workers have it.
+        // Workers use the same timer.
         curtsy::timer::install_bell().expect("a timer");
         let until = now() + time;
         let visitor = |n: usize| tokio::spawn(keep_visiting(gate.clone(), host(n % hosts), until));
@@ -93,7 +94,7 @@ fn gate(delay: Duration, most_hosts: usize, most_waiting: usize) -> Arc<Gate> {
     Arc::new(Gate::new(book, bounds, most_waiting, memories, Arc::default()))
 }
 
-/// Everything a request pays for its decision: registry, lock, clock and lane.
+/// The whole cost of a request's decision: registry, lock, clock and lane.
 fn through_the_gate() {
     let gate = gate(Duration::from_millis(1), 100_000, 1000);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
@@ -115,7 +116,7 @@ fn through_the_gate() {
         report("admission through the gate, one host, and left", begun, 100_000);
         let begun = processor_time();
         for n in 0..1_000_000 {
-            // Those that find no room are refused.
+            // Hosts that find no room are refused.
             drop(gate.join(&host(n), visit(n as u64 % 8, n as u64)));
         }
         report("a million hosts in a registry of 100 000, join and leave", begun, 1_000_000);
@@ -123,8 +124,9 @@ fn through_the_gate() {
     });
 }
 
-/// In an order no cache foresees: a request has just read its host's name, so the name is fresh, as nothing else is.
-/// By the clock, because processor time is counted in steps longer than a batch; the median, which no interruption moves.
+/// Visits hosts in an order that no cache predicts. A request has just read its host's name, so only the name is in the
+/// caches. Measured with the clock, because processor time is counted in steps longer than a batch; the median, which
+/// no interruption moves.
 async fn at_many_hosts(gate: &Arc<Gate>) {
     let (batches, batch) = (100, 1_000);
     let (mut admitting, mut settling) = (Vec::new(), Vec::new());
@@ -188,7 +190,7 @@ fn admission_on_many_free_hosts(mut lanes: Vec<Lane>) {
     let visits: u64 = 2_000_000;
     let begun = processor_time();
     for n in 0..visits {
-        // A stride coprime to the count visits all of them in an order no cache foresees.
+        // A stride coprime to the count visits all of them in an order that no cache predicts.
         let index = n.wrapping_mul(7_919) % count;
         visit_free(&mut lanes[index as usize], n, now);
         now = now + Duration::from_micros(100);
@@ -220,7 +222,7 @@ fn memory_of_lanes(count: usize) -> Vec<Lane> {
     lanes
 }
 
-/// Crowds that stay, so that none uses the room of another.
+/// Measures crowds that stay in memory, so that none reuses the memory of another.
 fn memory_of_waiting(count: u64) {
     let lanes = 20;
     let mut crowds = Vec::with_capacity(2 * lanes as usize);
@@ -243,8 +245,8 @@ fn patient_lane() -> Lane {
     Lane::new(policy, 1)
 }
 
-/// A crowd in one lane: joins, leaves from the middle, and is served. Many times over, because the kernel counts
-/// processor time in steps of milliseconds.
+/// A crowd in one lane: visits join, leave from the middle, and are served. Repeated many times, because the kernel
+/// counts processor time in steps of milliseconds.
 fn waiting(who: &str, count: u64, client: impl Fn(u64) -> u64) {
     let rounds = 50;
     let now = Timestamp::from_millis(1_000_000);
@@ -278,8 +280,8 @@ fn serve(lane: &mut Lane, mut now: Timestamp) -> u64 {
                 lane.leave(ticket, now);
                 served += 1;
             }
-            Step::Wait(alarm) => now = alarm.expect("somebody waits").at,
-            Step::Refuse(..) => panic!("everyone is patient"),
+            Step::Wait(alarm) => now = alarm.expect("a visit waits").at,
+            Step::Refuse(..) => panic!("no visit has a deadline so soon"),
         }
     }
     served

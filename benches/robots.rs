@@ -1,8 +1,8 @@
-//! What robots.txt costs: reading a file, a verdict, memory, and the same for files meant to hurt.
+//! Measures the cost of robots.txt: reading a file, a verdict, memory, and the same for files meant to hurt.
 //!
 //! `cargo bench --bench robots` prints one line per figure. Time is processor time of this thread, read from Linux'
-//! `/proc`, which other work on the machine disturbs least. No thresholds: the figures to reach are compared by whoever
-//! runs it.
+//! `/proc`, which other work on the machine disturbs least. There are no thresholds: the reader compares the figures
+//! with the targets.
 
 use std::hint::black_box;
 
@@ -19,7 +19,7 @@ fn main() {
     hurt_with("random bytes", &random_bytes(MAX_BODY), &format!("/{}", "a".repeat(8_191)));
 }
 
-/// Files as sites have them: directories, some wildcards, several groups of which the last is the client's.
+/// Typical files: directories, some wildcards, several groups, the last for the client.
 fn usual(rules: usize, groups: usize) {
     let mut body = String::new();
     for group in 0..groups {
@@ -64,7 +64,7 @@ fn agents() {
     }
 }
 
-/// A line to fill a file with, and a path of 8 KiB it is hard to compare with.
+/// Returns lines to fill a file with, each with a path of 8 KiB that is expensive to compare.
 fn hostile() -> Vec<(&'static str, String, String)> {
     let path = |piece: &str| format!("/{}", piece.repeat(8_191 / piece.len()));
     vec![
@@ -111,7 +111,7 @@ fn hurt_with(name: &str, body: &[u8], path: &str) {
     });
 }
 
-/// Bytes of splitmix64, the same in every run.
+/// Returns bytes of splitmix64, the same in every run.
 fn random_bytes(count: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let mut next = || {

@@ -1,10 +1,9 @@
-//! What remembering costs: a million hosts on disk and in memory, and a second's changes.
+//! Measures the cost of the store: a million hosts on disk and in memory, and a second's changes.
 //!
-//! `cargo bench --bench store` prints one line per figure; another number of hosts can be given as an argument. Times
-//! of the disk are real times, beside which the processor time of the thread is shown; times of memory are processor
-//! times. Memory is what the process grew by. Both are read from Linux' `/proc`. The file is
-//! in the page cache: a cold disk adds its own reading time. No thresholds: the figures to reach are compared by whoever
-//! runs it.
+//! `cargo bench --bench store` prints one line per figure; another number of hosts can be given as an argument. Disk
+//! times are real times, printed with the processor time of the thread; memory times are processor times. Memory is the
+//! growth of the process. Both are read from Linux' `/proc`. The file is in the page cache: a cold disk adds its own
+//! reading time. There are no thresholds: the reader compares the figures with the targets.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -16,7 +15,7 @@ use curtsy::store::{HostRecord, Keep, RobotsRecord, Store};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Each part runs in a process of its own, so that memory one has used is no gift to the next.
+/// Each part runs in its own process, so that it cannot reuse memory of the part before.
 fn main() {
     let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with("--"));
     let hosts = arguments.next().map_or(1_000_000, |text| text.parse().expect("a number of hosts"));
@@ -103,13 +102,13 @@ fn tight(directory: &Path, hosts: usize) {
     store.close(PATIENCE).expect("nothing to write");
 }
 
-/// As long as names of hosts are.
+/// Returns a name of typical length.
 fn name(n: usize) -> String {
     let mixed = (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24;
     format!("www.{mixed:010x}{n:x}.example")
 }
 
-/// A host that has taught us everything.
+/// Returns a record with everything learned.
 fn record(n: usize) -> HostRecord {
     let now = clock::micros();
     HostRecord {

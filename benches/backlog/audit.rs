@@ -1,15 +1,15 @@
-//! When requests reach the origin: how many, how late, how early.
+//! Records when requests reach the origin: how many, how late, how early.
 //!
-//! One time per request, and no allocation. The origin notes a request when it gets round to it, so what it sees of
-//! a busy machine is its own lateness, too: a gap is too short after one that was noted too late.
+//! Takes one timestamp per request, and allocates nothing. The origin records a request when its task runs, so on a
+//! busy machine its own lateness is included: after a gap that was recorded too late, the next gap looks too short.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Gaps are told apart to this.
+/// Resolution of gaps.
 const STEP: Duration = Duration::from_micros(100);
-/// Later than so many steps, 2 s, is as bad as that.
+/// Number of steps. Everything later than that, 2 s, counts as the last step.
 const STEPS: usize = 20_000;
 
 #[derive(Debug)]
@@ -18,12 +18,12 @@ pub(crate) struct Audit {
     /// The last start of each host.
     last: Vec<Option<Instant>>,
     watching: bool,
-    /// Starts, by how many whole steps the gap to the one before was longer than the delay.
+    /// Number of starts, indexed by how many whole steps their gap was longer than the delay.
     late: Vec<u64>,
-    /// All these gaps together.
+    /// Sum of these gaps.
     gaps: Duration,
     early: Duration,
-    /// Of each host: was there a start?
+    /// Whether there was a start, for each host.
     seen: Vec<bool>,
 }
 
@@ -40,7 +40,7 @@ impl Audit {
         }
     }
 
-    /// From now on it counts.
+    /// Starts counting.
     pub(crate) fn begin(&mut self) {
         self.watching = true;
     }
@@ -49,7 +49,7 @@ impl Audit {
         self.watching = false;
     }
 
-    /// A request to this host has come.
+    /// Records the arrival of a request to this host.
     pub(crate) fn start(&mut self, host: usize, now: Instant) {
         let before = self.last[host].replace(now);
         if let (true, Some(before)) = (self.watching, before) {
@@ -66,8 +66,8 @@ impl Audit {
         self.late.iter().sum()
     }
 
-    /// The delay over the mean gap. Starts over time would say the same of long times only: in ten seconds, ten starts
-    /// with gaps of 1.05 s look like what a delay of 1 s allows.
+    /// The delay divided by the mean gap. Starts divided by time would give the same only over long times: in ten
+    /// seconds, ten starts with gaps of 1.05 s look like what a delay of 1 s allows.
     pub(crate) fn used(&self) -> f64 {
         self.delay.as_secs_f64() * self.starts() as f64 / self.gaps.as_secs_f64()
     }
@@ -88,7 +88,7 @@ impl Audit {
         STEP * (self.late.iter().position(enough).unwrap_or(STEPS) + 1) as u32
     }
 
-    /// Hosts without a start, which no gap tells of.
+    /// Number of hosts without a start, which no gap shows.
     pub(crate) fn unvisited(&self) -> usize {
         self.seen.iter().filter(|&&seen| !seen).count()
     }

@@ -1,4 +1,4 @@
-//! The backlog: connections that ask for the same again as soon as they are answered.
+//! The backlog: client connections that repeat their request as soon as it is answered.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,14 +12,14 @@ use tokio::time::sleep;
 use crate::options::Case;
 use crate::wire;
 
-/// Connections opened in one go. Slowly enough that no accept queue overflows, and that hosts come one after the other.
+/// Connections opened in one go. Slow enough that no accept queue overflows, and that hosts start one after the other.
 const OPENED_AT_ONCE: usize = 8;
 const THEN_PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Clients(JoinSet<io::Result<()>>);
 
 impl Clients {
-    /// Gets every host one client after the other, until all have as many as the case wants.
+    /// Opens one client for every host, then the next, until all hosts have as many as the case wants.
     pub(crate) async fn open(proxy: SocketAddr, port: u16, case: &Case) -> io::Result<Self> {
         let mut asking = JoinSet::new();
         for n in 0..case.connections() {
@@ -35,7 +35,7 @@ impl Clients {
         Ok(Clients(asking))
     }
 
-    /// Why one of them got no answer, which none expects.
+    /// Waits until a client gets no proper answer, and returns why. This is not expected.
     pub(crate) async fn failed(&mut self) -> io::Error {
         match self.0.join_next().await {
             Some(Ok(Err(problem))) => problem,

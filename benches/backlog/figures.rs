@@ -1,4 +1,4 @@
-//! What one case came to, as a row of a table or as JSON.
+//! The results of one case, as a row of a table or as JSON.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::audit::Audit;
 use crate::cost::{Machine, processor_time};
 use crate::options::Case;
 
-/// How long everybody had run by then.
+/// Processor times at one moment.
 #[derive(Debug)]
 pub(crate) struct Moment {
     at: Instant,
@@ -20,7 +20,7 @@ pub(crate) struct Moment {
     machine: Machine,
 }
 
-/// Seconds that went by between two moments, and seconds that processors worked in them.
+/// Seconds between two moments, and the processor seconds used in them.
 #[derive(Debug)]
 pub(crate) struct Work {
     passed: f64,
@@ -68,7 +68,7 @@ impl Figures {
 |   hosts, delay | used, % | requests/s | curtsy µs | cores | load µs | cores | others' | late ms | early ms | violations | unvisited |
 | -------------: | ------: | ---------: | --------: | ----: | ------: | ----: | ------: | ------: | -------: | ---------: | --------: |";
 
-    /// None if there is nothing to tell of.
+    /// `None` if there was no start.
     pub(crate) fn new(case: &Case, audit: &Audit, work: &Work, spacing_violations: u64) -> Option<Self> {
         let starts = Some(audit.starts()).filter(|&starts| starts > 0)? as f64;
         let each_us = |seconds: f64| seconds * 1e6 / starts;
@@ -82,7 +82,7 @@ impl Figures {
             curtsy_cores: cores(work.curtsy),
             load_us: each_us(work.load),
             load_cores: cores(work.load),
-            // Never below nothing: the kernel counts in ticks there.
+            // Never below zero: the kernel counts this in coarse ticks.
             other_cores: cores(work.all - work.curtsy - work.load).max(0.0),
             spacing_violations,
             late_p99_ms: millis(audit.late_p99()),

@@ -1,10 +1,10 @@
-//! How much of what is allowed a backlog uses, through the built program and as an origin sees it.
+//! Measures how much of the allowed rate a backlog uses, through the built program and as an origin sees it.
 //!
-//! `cargo bench --bench backlog` prints one row per case. Every host always has somebody waiting, so that each start
-//! that comes later than the delay allows is curtsy's loss, or the machine's. Origin and clients are lean and share
-//! one thread, because they share the cores with curtsy: where both cores are taken, nothing is left to be seen. What
-//! they cost is shown beside what curtsy costs. Processor time is read from Linux' `/proc`. No thresholds: the figures
-//! to reach are compared by whoever runs it.
+//! `cargo bench --bench backlog` prints one row per case. Every host always has a waiting request, so each start that
+//! comes later than the delay allows is lost by curtsy, or by the machine. Origin and clients are lean and share one
+//! thread, because they share the cores with curtsy: if both cores are busy, the measurement shows nothing. Their cost
+//! is printed beside curtsy's. Processor time is read from Linux' `/proc`. There are no thresholds: the reader compares
+//! the figures with the targets.
 
 mod audit;
 mod clients;
@@ -31,7 +31,7 @@ use figures::{Figures, Moment, Work};
 use options::{Case, Options};
 use proxy::Proxy;
 
-/// For robots.txt of every host and connections to it, whatever the delay.
+/// Time to fetch robots.txt of every host and to open connections, whatever the delay.
 const WARM_UP: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -49,7 +49,7 @@ fn run(options: &Options) -> io::Result<()> {
         println!("{}", Figures::HEADING);
     }
     for case in options.cases() {
-        // Its tasks end with it: the next case finds no load of the last.
+        // The tasks end with the runtime, so the next case does not see the load of this one.
         let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
         let figures = runtime.block_on(async {
             tokio::select! {
@@ -80,7 +80,7 @@ async fn measure(options: &Options, case: &Case) -> io::Result<Figures> {
     }
 }
 
-/// What the steady state takes, and what curtsy itself found wrong with its spacing.
+/// Measures the steady state, and reads the spacing violations that curtsy itself found.
 async fn watch(proxy: &Proxy, audit: &RefCell<Audit>, case: &Case) -> io::Result<(Work, u64)> {
     sleep(WARM_UP.max(case.delay * 2)).await;
     audit.borrow_mut().begin();
@@ -92,7 +92,7 @@ async fn watch(proxy: &Proxy, audit: &RefCell<Audit>, case: &Case) -> io::Result
 }
 
 fn raise_file_limit(case: &Case) -> io::Result<()> {
-    // A client's connection and, at the origin, the one that curtsy opens for it; and some to spare.
+    // One file for a client's connection, one at the origin for the connection that curtsy opens, and some to spare.
     let wanted = (case.connections() * 2 + 256) as u64;
     let got = rlimit::increase_nofile_limit(wanted)?;
     if got < wanted {
@@ -101,7 +101,7 @@ fn raise_file_limit(case: &Case) -> io::Result<()> {
     Ok(())
 }
 
-/// Somebody wants an end: then curtsy has to be ended, too.
+/// Resolves on SIGTERM or Ctrl-C, so that curtsy is ended, too.
 async fn stopped() {
     let mut terminated = signal(SignalKind::terminate()).expect("a signal that may be caught");
     tokio::select! {

@@ -1,4 +1,4 @@
-//! What can be asked of the benchmark, and the cases that follow from it.
+//! The options of the benchmark, and the cases that follow from them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use clap::Parser;
 
-/// How much of what is allowed a backlog uses. Without --hosts and --delay: 1000 hosts at 1 s and at 50 ms.
+/// How much of the allowed rate a backlog uses. Without --hosts and --delay: 1000 hosts at 1 s and at 50 ms.
 #[derive(Debug, Parser)]
 #[command(name = "backlog")]
 pub(crate) struct Options {
-    /// Hosts that always have somebody waiting
+    /// Hosts that always have a waiting request
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     hosts: u32,
     /// The delay between two starts at one host, in whole milliseconds; may be given more than once
@@ -31,12 +31,12 @@ pub(crate) struct Options {
     /// One JSON object per case
     #[arg(long)]
     pub(crate) json: bool,
-    /// What cargo says to every benchmark
+    /// Passed by cargo to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// Hosts with a backlog, for a while.
+/// A number of hosts with a backlog, measured for a while.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
     pub(crate) hosts: usize,
@@ -59,7 +59,7 @@ impl Options {
         })
     }
 
-    /// The configuration of curtsy: nothing is refused that is only waiting, all else is as it comes.
+    /// The configuration of curtsy: no waiting request is refused; everything else has its default.
     pub(crate) fn settings(&self, case: &Case) -> String {
         let delay = format!("\"{}ms\"", case.delay.as_millis());
         let everybody = case.connections().to_string();
@@ -73,7 +73,7 @@ impl Options {
             ("politeness.max_queue_total", &everybody),
             ("access.allow_destinations", "[\"127.0.0.0/8\"]"),
             ("access.max_client_connections", &connections),
-            // Where it listens is told by a line of this module.
+            // A log line of this module says where curtsy listens.
             ("log.level", "\"curtsy::cli=info,warn\""),
         ]);
         settings.extend(self.changes.iter().map(|(key, value)| (key.as_str(), value.as_str())));

@@ -1,4 +1,4 @@
-//! The origin of all hosts: notes when a request came, and answers with the same bytes.
+//! The origin of all hosts: records when a request arrives, and always answers with the same bytes.
 
 use std::cell::RefCell;
 use std::io;
@@ -12,10 +12,10 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use crate::audit::Audit;
 use crate::wire;
 
-/// As many as Linux lets wait for an accept by default.
+/// Linux' default limit of connections that wait for an accept.
 const BACKLOG: u32 = 4096;
 
-/// On all addresses, because every host is one of them.
+/// Listens on all addresses, because every host is one of them.
 pub(crate) fn listen() -> io::Result<TcpListener> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))?;
@@ -27,7 +27,7 @@ pub(crate) async fn serve(listener: TcpListener, audit: Rc<RefCell<Audit>>) {
         let (stream, _) = listener.accept().await.expect("files enough: the limit was raised");
         let audit = audit.clone();
         tokio::task::spawn_local(async move {
-            // Ends when curtsy closes a connection it has no more use for.
+            // Ends when curtsy closes a connection that it no longer needs.
             let _ = answer(stream, &audit).await;
         });
     }

@@ -1,4 +1,4 @@
-//! The curtsy that is measured: a process of its own, which ends with this value.
+//! The curtsy that is measured: its own process, which ends when this value is dropped.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// It takes a tenth of a second.
+/// Starting usually takes a tenth of a second.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Proxy {
@@ -25,7 +25,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Runs `program` until it says where it listens. What it has to say after that is told as it comes.
+    /// Starts `program` and waits until it says where it listens. Its later output is printed as it comes.
     pub(crate) fn start(program: &Path, settings: &str) -> io::Result<Self> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("curtsy.toml");
@@ -53,7 +53,7 @@ impl Proxy {
         self.address
     }
 
-    /// What its own audit at the socket has found so far.
+    /// The number of violations that curtsy's own audit has found so far.
     pub(crate) async fn spacing_violations(&self) -> io::Result<u64> {
         let mut stream = TcpStream::connect(self.admin).await?;
         let head = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.admin);
@@ -67,19 +67,19 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // Both fail only if it has ended already.
+        // Both fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The addresses of the ready line, or all that came instead of it. Goes on reading on a thread of its own: it would
-/// block when the pipe is full.
+/// Returns the addresses of the ready line, or everything that was printed instead. A separate thread goes on reading:
+/// otherwise curtsy would block when the pipe is full.
 fn announced(stderr: ChildStderr) -> Result<(SocketAddr, SocketAddr), String> {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
         let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
-        // Nobody listens any more if it took too long.
+        // The receiver was dropped if this took too long.
         let _ = tell.send(first_words(&mut lines));
         lines.for_each(|line| eprintln!("curtsy: {line}"));
     });

@@ -1,4 +1,4 @@
-//! Any content in any chunks: what is written can be read, and is the same.
+//! Any content in any chunks: what is written can be read back unchanged.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any text as a configuration file: no panic, and a refused file has problems that can be shown.
+//! Any text as a configuration file: no panic, and a rejected file has problems that can be shown.
 
 #![no_main]
 

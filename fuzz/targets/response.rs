@@ -1,11 +1,12 @@
-//! Any bytes as an origin's response: no panic, no content from nowhere, and the same reading however they arrive.
+//! Any bytes as an origin's response: no panic, no content that was not sent, and the same result however the bytes are
+//! split.
 
 #![no_main]
 
 use curtsy::upstream::fuzzing::{End, read_response};
 use libfuzzer_sys::fuzz_target;
 
-// Two bytes that say how the rest is cut, and whether it answers HEAD; then the response.
+// Input: two bytes that say how the rest is split and whether it answers HEAD, then the response.
 fuzz_target!(|bytes: &[u8]| {
     let [first, second, wire @ ..] = bytes else { return };
     let is_head = first & 0x80 != 0;

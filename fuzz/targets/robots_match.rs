@@ -1,4 +1,4 @@
-//! Any client, path and robots.txt: the verdict is that of a slow matcher that follows RFC 9309 word by word.
+//! Any client, path and robots.txt: the verdict equals that of a slow matcher that follows RFC 9309 word by word.
 
 #![no_main]
 
@@ -6,7 +6,7 @@ use curtsy::politeness::robots::survey::{Group, Survey};
 use curtsy::politeness::robots::{Agents, Rules};
 use libfuzzer_sys::fuzz_target;
 
-// A line with the User-Agent, a line with the path, then the file.
+// Input: a line with the User-Agent, a line with the path, then the file.
 fuzz_target!(|text: &str| {
     let mut parts = text.splitn(3, '\n');
     let (Some(user_agent), Some(path), Some(body)) = (parts.next(), parts.next(), parts.next()) else { return };
@@ -14,7 +14,7 @@ fuzz_target!(|text: &str| {
     let verdict = rules.verdict(&agents, path);
     let slow = slow_verdict(&Survey::of(body.as_bytes()), &agents, path);
     let fast = verdict.rule.map(|rule| (rule.line, rule.allow));
-    // Servers read some paths in several ways; one that is denied in any of them is denied.
+    // Servers read some paths in several ways. A path that is denied in one of them is denied.
     if verdict.too_complicated || has_other_readings(path) {
         assert!(!verdict.allowed || slow.is_none_or(|(_, allow)| allow), "{path:?} is denied as it came");
         return;
@@ -26,7 +26,7 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// Whether it may have: more paths than have.
+/// Whether the path may have other readings. True for more paths than really have some.
 fn has_other_readings(path: &str) -> bool {
     let odd = ["//", "/.", "/%2e", "\\", ";", "%2f", "%5c"];
     let path = path.to_ascii_lowercase();
@@ -68,11 +68,11 @@ fn directory(pattern: &str) -> Option<String> {
 
 const ANY: u32 = 256;
 const PERCENT: u32 = 257;
-/// Plus the octet: a reserved character that stands escaped, as the three it is written with.
+/// Added to the first symbol of a reserved character that is escaped. Such a character is written as three symbols.
 const ESCAPE: u32 = 512;
 
-/// The characters of a path, each as what it means. An escape of a reserved one is three symbols, because a wildcard
-/// may end within it as within any text.
+/// Maps the characters of a path to symbols by their meaning. An escaped reserved character is three symbols, because a
+/// wildcard may end within it as within any text.
 fn symbols(text: &str, is_rule: bool) -> Vec<u32> {
     let (bytes, mut symbols, mut at) = (text.as_bytes(), Vec::new(), 0);
     while at < bytes.len() {
@@ -109,7 +109,7 @@ fn length(pattern: &str) -> usize {
     symbols(path, true).iter().map(|symbol| if one(symbol) { 1 } else { 3 }).sum::<usize>() + usize::from(anchored)
 }
 
-/// All prefixes of the path that the pattern so far matches, one symbol of the pattern after the other.
+/// Tracks all prefixes of the path that the pattern matches so far, one symbol of the pattern after the other.
 fn matches(pattern: &str, path: &[u32]) -> bool {
     let (pattern, anchored) = split_anchor(pattern);
     let mut reached = vec![false; path.len() + 1];

@@ -1,5 +1,5 @@
-//! Any bytes as a robots.txt: no panic, no more than twice of it kept, the same when read back, and one reading of it for
-//! the matcher and for people. Any bytes as a stored one: no panic, damaged or not.
+//! Any bytes as a robots.txt: no panic, at most twice its size stored, the same when read back, and the same reading in
+//! the matcher and in the survey. Any bytes as a stored file: no panic, damaged or not.
 
 #![no_main]
 
@@ -9,7 +9,8 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|body: &[u8]| {
     let rules = Rules::parse(body);
-    // Twice, because an allowed index page also allows its directory; a byte for the version, two for a group.
+    // Twice, because an allowed index page also allows its directory; plus one byte for the version and two for a
+    // group.
     assert!(rules.as_bytes().len() <= body.len() * 2 + 3, "{} of {} bytes kept", rules.as_bytes().len(), body.len());
     assert_eq!(Rules::from_stored(rules.as_bytes()).as_ref(), Some(&rules), "what is stored is read");
 

@@ -1,5 +1,5 @@
-//! Any response: what it says about time (Retry-After, RateLimit fields, dates) is read without a panic, and what comes
-//! of it is within bounds.
+//! Any response: its fields about time (Retry-After, RateLimit fields, dates) are read without a panic, and the results
+//! are within bounds.
 
 #![no_main]
 
@@ -14,8 +14,9 @@ use sfv::{Dictionary, FieldType, Item, List};
 // Mon, 21 Sep 2026 14:13:20 GMT
 const NOW: Timestamp = Timestamp::from_millis(1_790_000_000_000);
 
-/// Stands in for the system's: gives hash maps, of which `sfv` makes dictionaries, the same keys in each run. Otherwise the
-/// coverage that steers the fuzzer differs, and so do the inputs of `scripts/fuzz --fixed`.
+/// Replaces the system's function and gives hash maps the same keys in each run (`sfv` builds dictionaries from hash
+/// maps). Otherwise the coverage that steers the fuzzer differs between runs, and so do the inputs of `scripts/fuzz
+/// --fixed`.
 #[unsafe(no_mangle)]
 extern "C" fn getrandom(buffer: *mut u8, length: usize, _flags: u32) -> isize {
     // SAFETY: callers of getrandom(2) pass a buffer of this length.
@@ -23,7 +24,7 @@ extern "C" fn getrandom(buffer: *mut u8, length: usize, _flags: u32) -> isize {
     length.cast_signed()
 }
 
-// A status, then fields, a line each.
+// Input: a status, then fields, one per line.
 fuzz_target!(|response: &str| {
     let mut lines = response.lines();
     let status = lines.next().and_then(|line| line.parse().ok()).unwrap_or(429);
@@ -51,7 +52,7 @@ fn check_response(status: u16, fields: &[(String, &str)]) {
     assert!(signals.quota.is_none_or(|quota| (1..=1_000_000_000).contains(&quota.remaining)));
 }
 
-/// A date by the book is a date in any case, and a Retry-After that lies ahead is waited for.
+/// A date that follows the grammar is a date in upper case too, and a Retry-After in the future is obeyed.
 fn check_date(value: &str) {
     let date = strict_date(value, NOW);
     assert_eq!(strict_date(&value.to_ascii_uppercase(), NOW), date);
@@ -63,7 +64,7 @@ fn check_date(value: &str) {
     }
 }
 
-/// What is read can be written, and read again.
+/// A parsed value can be serialized and parsed again.
 fn check_structured<T: FieldType + PartialEq + std::fmt::Debug>(value: &str) {
     let Some(read) = parse::<T>([value]) else { return };
     let written: Option<String> = read.serialize().into();

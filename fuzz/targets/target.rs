@@ -7,7 +7,7 @@ use http::header::HOST;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use libfuzzer_sys::fuzz_target;
 
-// `METHOD target`, then one Host field per line.
+// Input: `METHOD target`, then one Host field per line.
 fuzz_target!(|bytes: &[u8]| {
     let mut lines = bytes.split(|byte| *byte == b'\n');
     let mut request_line = lines.next().unwrap_or_default().splitn(2, |byte| *byte == b' ');

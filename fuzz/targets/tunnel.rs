@@ -1,11 +1,11 @@
-//! Any conversation in a tunnel: no panic, no byte held back for nothing, and the same requests however it is cut.
+//! Any conversation in a tunnel: no panic, no byte held back without reason, and the same requests however it is split.
 
 #![no_main]
 
 use curtsy::proxy::fuzzing::starts;
 use libfuzzer_sys::fuzz_target;
 
-// Who speaks, the kind of record, and what is in it; without a kind, bytes as they are.
+// Input: which side sends, the kind of record, and its content; without a kind, raw bytes.
 fuzz_target!(|words: Vec<(bool, Option<u8>, Vec<u8>)>| {
     let wire: Vec<(bool, Vec<u8>)> = words.into_iter().map(|(who, kind, body)| (who, written(kind, body))).collect();
     let sides: Vec<(bool, &[u8])> = wire.iter().map(|(who, bytes)| (*who, &bytes[..])).collect();
@@ -13,7 +13,7 @@ fuzz_target!(|words: Vec<(bool, Option<u8>, Vec<u8>)>| {
     for cut in [1, 3, 7] {
         let (begun, gave_up) = starts(&sides, cut);
         assert_eq!(gave_up, whole.1, "in pieces of {cut}");
-        // A header that turns out to be none is noticed earlier when all of it is there.
+        // A header that turns out to be invalid is noticed earlier if all of it is there.
         assert!(gave_up || begun == whole.0, "in pieces of {cut}: {begun:?} and not {:?}", whole.0);
     }
 });

@@ -8,7 +8,7 @@ import report
 from process import Failure, output
 
 ROOT = Path(__file__).resolve().parents[2]
-DESCRIPTION = "hosts that always have somebody waiting, and how much of what is allowed they get; nothing pinned"
+DESCRIPTION = "hosts that always have a waiting request, and how much of the allowed rate they get; nothing pinned"
 CARGO = ["cargo", "bench", "--quiet", "--bench", "backlog"]
 LIMIT_S = 600
 COLUMNS = (

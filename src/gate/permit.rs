@@ -30,7 +30,7 @@ pub(super) struct Stay {
     /// How long the visit waited. The time that its connection took does not count.
     pub(super) waited: Duration,
     pub(super) account: Account,
-    /// Whether the lane must be told of every answer at once.
+    /// Whether every answer must be reported to the lane at once.
     pub(super) is_heeded: bool,
     /// When an expected answer arrived. The lane is told when the visit leaves.
     pub(super) served: Option<Timestamp>,

@@ -20,7 +20,7 @@ use crate::politeness::visit::{Alarm, Refusal, Step, Ticket, Visit};
 #[repr(C)]
 pub(super) struct SharedLane {
     host: HostKey,
-    /// Held for one decision, never across an await.
+    /// Locked for one decision, never across an await.
     state: Mutex<State>,
 }
 

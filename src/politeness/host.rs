@@ -1,4 +1,4 @@
-//! Names of what is paced and of what a robots.txt belongs to.
+//! The names of hosts (which are paced) and of origins (which have a robots.txt).
 //!
 //! A [`HostKey`] is one budget, however a client spells it: `Example.COM.`, `example.com` and `example.com:80` are one
 //! host, and so are `127.1`, `0x7f000001` and `127.0.0.1`. An [`Origin`] adds scheme and port. They are different types
@@ -22,7 +22,7 @@ pub enum Scheme {
     Https,
 }
 
-/// What a robots.txt belongs to (RFC 9309, section 2.3).
+/// Scheme, host and port: what a robots.txt belongs to (RFC 9309, section 2.3).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {
     pub scheme: Scheme,

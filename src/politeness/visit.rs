@@ -150,7 +150,7 @@ pub enum Outcome {
 /// What the lane wants done next. The caller does it and asks again, until the lane says wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Its turn is near: make its connection ready, then call `ready`.
+    /// The visit's turn is near: make its connection ready, then call `ready`.
     Prepare(Ticket),
     /// The visit has a permit and a turn: write the head, then call `sent`.
     Start(Ticket),

@@ -32,7 +32,7 @@ impl Host {
         Host { pace: Pace::new(), base: BASE, learning: Learning::default() }
     }
 
-    /// A host that has taught a delay.
+    /// A host with a learned delay.
     fn taught(seconds: u64) -> Self {
         let memory = Memory { learned: secs(seconds), updated: at(0), ..Memory::default() };
         let learning = Learning::default();

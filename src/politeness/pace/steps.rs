@@ -14,7 +14,7 @@ use super::{Learning, What};
 use crate::politeness::signals::Answer;
 use crate::politeness::time::Timestamp;
 
-/// A floor is tried again once a day at the latest.
+/// A floor is tested again once a day at the latest, in seconds.
 pub(super) const LONGEST_FLOOR_LIFE: u32 = 86_400;
 
 /// Times are milliseconds, or whole seconds if the name says so, to save memory: there is one of these for each host.

@@ -1,4 +1,4 @@
-//! From lines to groups (RFC 9309, section 2.2.1).
+//! Puts lines into groups (RFC 9309, section 2.2.1).
 //!
 //! Consecutive User-agent lines share what follows them. A User-agent line after an Allow or Disallow begins a new
 //! group, and nothing else does: other records must not interfere (section 2.2.4). A Crawl-delay or Request-rate

@@ -100,7 +100,7 @@ fn the_largest_delay_counts() {
           user-agent: b\ndisallow: /\nuser-agent: a\ncrawl-delay: 2.5\n",
     );
     assert_eq!(rules.delay(&agents("a")), Some(Duration::from_secs(3)));
-    assert_eq!(rules.delay(&agents("b")), None, "a named client does not inherit from everybody");
+    assert_eq!(rules.delay(&agents("b")), None, "a named client does not inherit from `*`");
     assert_eq!(rules.delay(&nobody()), Some(Duration::from_secs(20)));
     assert_eq!(rules.delay(&Agents::from_tokens(["a", "b"])), Some(Duration::from_secs(3)));
 }
@@ -172,7 +172,7 @@ fn a_file_that_takes_too_much_work_denies() {
     assert!(rules.verdict(&nobody(), &readings).too_complicated, "readings share one bound");
 }
 
-/// Fewer stars than octets, but as many searches.
+/// A file with fewer stars than octets can cause as many searches.
 #[test]
 fn starting_a_search_is_work_too() {
     let body = format!("User-agent: *\n{}", format!("Disallow: /{}b\n", "*a".repeat(8_000)).repeat(31));

@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(said(&[("ratelimit", r#""a";r=50"#)]), Said::default(), "no window, no pace");
     }
 
-    /// Twenty quotas, an inner list as a parameter's neighbour, and what RFC 9651 added to RFC 8941.
+    /// Twenty quotas, an inner list beside a parameter, and what RFC 9651 added to RFC 8941.
     #[test]
     fn all_of_the_grammar_may_stand_beside_a_quota() {
         let odd = r#""a";r=50;t=30;since=@1790000000;note=%"f%c3%bc%c3%bc";key=:aGk=:;ok;p=?0"#;

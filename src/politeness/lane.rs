@@ -1,32 +1,34 @@
-//! A lane: one host's visits, and the answer to "what next?".
+//! A lane: the visits of one host, and the answer to "what next?".
 //!
-//! It has no arithmetic of its own: [`Turns`] says when, the queue says who, places say how many, and the lane asks
-//! them in order. It reads no clock and wakes nobody. Whoever changes something (joins, leaves, is ready, has sent…)
-//! then calls [`Lane::next_step`] and obeys, again and again until it is told to wait; so every decision is taken here,
-//! under the caller's lock, and the step it led to is the whole account of it.
+//! A lane does no arithmetic of its own. [`Turns`] decides when the next visit may start, the queue decides which visit
+//! is next, places limit how many are in flight, and the lane combines their answers. It reads no clock and wakes no
+//! task. After every change (a visit joins, leaves, is ready, was sent…) the caller calls [`Lane::next_step`] and
+//! carries out the step, until the step says to wait. So every decision is made here, under the caller's lock, and the
+//! returned step describes it completely.
 //!
-//! # The way of a visit
+//! # The path of a visit
 //! `join` → in the queue → `Step::Prepare` → its connection is made ready → `ready` → `Step::Start` → its head is
-//! written → `sent` → `report`, from which the lane learns → `leave`. `leave` is right at any moment, and the only way out: it gives back the place
-//! in the line, the turn if it was not sent, and the place in flight if it was. A transfer that lasts long gives its
-//! place back before ([`holders`]). A visit that was refused has left. Where
-//! nobody waits, [`Lane::walk_in`] and [`Lane::set_out`] are a shorter way to the same.
+//! written → `sent` → `report`, from which the lane learns → `leave`. `leave` is allowed at any moment and is the only
+//! way out: it gives back the visit's position in the queue, its turn if the request was not sent, and its place in
+//! flight if it has one. A long transfer gives its place back earlier ([`holders`]). A refused visit has already left.
+//! If no visit waits, [`Lane::walk_in`] and [`Lane::set_out`] do the same in fewer calls.
 //!
 //! # How a connection gets ready
-//! A turn is claimed last, when the connection is open, and is worth nothing to a visit that is not ready. So the lane
-//! *calls* visits in fair order a little ([`LEAD`]) before their turn: early enough to open a connection, late enough
-//! that it does not idle until the origin closes it, and no more of them than there are free places, so that waiting
-//! opens no connections of its own. Among the called the first that is ready starts. One that is still not ready after
-//! the lead keeps its rank, but another is called beside it: an origin that does not answer delays nobody else for ever.
-//! The time a visit takes to get ready is not counted as waiting for the host.
+//! A turn is claimed last, when the connection is open; a visit without a ready connection cannot use one. So the lane
+//! *calls* visits in fair order a little ([`LEAD`]) before their turn: early enough to open a connection, and late
+//! enough that the connection does not idle until the origin closes it. It calls no more visits than there are free
+//! places, so that waiting visits open no extra connections. Among the called visits, the first that is ready starts.
+//! If a called visit is still not ready after the lead, it keeps its rank, but the lane calls another visit beside it,
+//! so an origin that does not answer cannot delay other visits for ever. The time that a visit takes to get ready does
+//! not count as waiting for the host.
 //!
-//! # Who keeps the timer
-//! `Step::Wait` names one visit as keeper of the alarm. When that visit leaves, the caller asks again and is told the
-//! next keeper; no other visit needs a timer, not even for its deadline.
+//! # Which visit keeps the timer
+//! `Step::Wait` names one visit as the keeper of the alarm. When that visit leaves, the caller asks for the next step
+//! again, and the lane names the next keeper. No other visit needs a timer, not even for its deadline.
 //!
-//! # Where turns are shared
-//! When a shared ledger has a say too, it is asked between `Start` and the send. Its "no" is [`Lane::postpone`]; after
-//! a "yes" that took time, [`Lane::confirm`] says whether the turn still stands.
+//! # Shared turns
+//! If a shared ledger decides too, the caller asks it between `Start` and the send. If the ledger refuses, the caller
+//! calls [`Lane::postpone`]. If it agrees but took time, [`Lane::confirm`] says whether the turn is still valid.
 
 mod admission;
 mod crawl_delay;
@@ -70,49 +72,49 @@ pub use self::steering::Forgotten;
 pub use self::steps::LEAD;
 pub use self::view::{Breaker, Condition, Held, Obstacle, View};
 
-/// Laid out in the order in which a visit to a free host needs it: with many hosts, most of what it touches comes from
-/// memory, one piece of 64 bytes at a time.
+/// One host's lane. The fields are laid out in the order in which a visit to a free host needs them: with many hosts,
+/// most of what such a visit touches comes from memory, one piece of 64 bytes at a time.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Lane {
     turns: Turns,
     places: Places,
     queue: Queue,
-    /// Visits that prepare or are ready, in the order they were called.
+    /// Visits that are preparing or ready, in the order they were called.
     called: SmallVec<[u32; 4]>,
     /// Visits that were told to start and keep a place, oldest first.
     flying: SmallVec<[u32; 4]>,
     roll: Roll,
     returns: Option<Box<Returns>>,
-    /// What answers have taught; most hosts teach nothing.
+    /// What was learned from the host's answers. `None` for most hosts.
     lessons: Option<Box<Lessons>>,
-    /// In report mode: what would be if it were enforced.
+    /// In report mode: what pacing would have done.
     shadow: Option<Box<Shadow>>,
     paused: bool,
     /// Requests that wait for robots.txt and join afterwards.
     robots_waits: u32,
     /// Whether visits that wait may have different crawl delays.
     mixed: bool,
-    /// Something worth remembering is new.
+    /// The memory holds something that is not saved yet.
     unsaved: bool,
     delays: Delays,
     /// Shared by all hosts that are treated alike.
     policy: Arc<Policy>,
-    /// When an answer last was a success.
+    /// When the last successful answer came.
     last_success: Timestamp,
     audit: Audit,
-    /// The part of the hold that was asked for, and so outlives the lane.
+    /// The part of the hold that the host asked for. It outlives the lane.
     asked_until: Timestamp,
-    /// Long transfers that gave their places back. They have as many places of their own.
+    /// Long transfers that gave their ordinary places back. There are as many separate places for them.
     lasting: Vec<u32>,
-    /// What people set for this host; most hosts are left to the policy.
+    /// What an operator set for this host. `None` for most hosts.
     steering: Option<Box<Steering>>,
     /// When curtsy stops, if that is known.
     drain: Option<Box<Drain>>,
 }
 
 impl Lane {
-    /// The lane of a host nobody remembers. `seed` feeds the jitter.
+    /// Creates the lane of a host without a memory. `seed` seeds the jitter.
     pub fn new(policy: impl Into<Arc<Policy>>, seed: u64) -> Self {
         let policy = policy.into();
         let turns = Turns::new(plain_spacing(&policy), seed);
@@ -147,12 +149,12 @@ impl Lane {
         lane
     }
 
-    /// A called visit has its connection.
+    /// Reports that a called visit has its connection.
     pub fn ready(&mut self, ticket: Ticket, now: Timestamp) {
         self.gets_ready(ticket, now);
     }
 
-    /// Whether it was not before.
+    /// Does the same as [`Lane::ready`]. Returns whether the visit was preparing until now.
     fn gets_ready(&mut self, ticket: Ticket, now: Timestamp) -> bool {
         let entry = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Preparing);
         let Some(entry) = entry else { return false };
@@ -164,15 +166,15 @@ impl Lane {
         true
     }
 
-    /// A ready visit lost its connection before its turn and makes another.
+    /// Reports that a ready visit lost its connection before its turn and opens another one.
     pub fn unready(&mut self, ticket: Ticket, now: Timestamp) {
         let Some(entry) = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Ready) else { return };
         entry.phase = Phase::Preparing;
         entry.since = now;
     }
 
-    /// Whether a visit that was told to start some time ago may still do so. If not, it is back among the ready, before
-    /// the others, and will be told again.
+    /// Returns whether a visit that was told to start some time ago may still do so. If not, the visit is ready again,
+    /// ahead of the other ready visits, and will be told to start again.
     #[must_use]
     pub fn confirm(&mut self, ticket: Ticket, now: Timestamp) -> bool {
         if !self.holds_turn(ticket) {
@@ -188,7 +190,8 @@ impl Lane {
         false
     }
 
-    /// A shared ledger refused this visit's turn until then; it waits among the ready, before the others.
+    /// Reports that a shared ledger refused this visit's turn until `until`. The visit is ready again, ahead of the
+    /// other ready visits.
     pub fn postpone(&mut self, ticket: Ticket, until: Timestamp) {
         if self.holds_turn(ticket) {
             self.turns.give_back();
@@ -197,7 +200,8 @@ impl Lane {
         }
     }
 
-    /// The head of a visit that was told to start was written at `now`. A breach is for the caller to count and log.
+    /// Reports that the head of a visit that was told to start was written at `now`. The caller counts and logs a
+    /// breach.
     pub fn sent(&mut self, ticket: Ticket, now: Timestamp) -> Option<Breach> {
         let entry = self.roll.get_mut(ticket).filter(|entry| entry.phase.has_turn())?;
         let phase = std::mem::replace(&mut entry.phase, Phase::Started);
@@ -225,7 +229,7 @@ impl Lane {
         None
     }
 
-    /// The visit is gone, wherever it stood. Tickets of visits that have left are ignored.
+    /// Removes the visit, whatever its phase. Ignores tickets of visits that have already left.
     pub fn leave(&mut self, ticket: Ticket, now: Timestamp) {
         let Some(entry) = self.roll.remove(ticket) else { return };
         if let Some(lessons) = &mut self.lessons {
@@ -247,12 +251,13 @@ impl Lane {
         self.shadow_leaves(ticket, now);
     }
 
-    /// Keeps no room for visits that are not there. To be called now and then, when nobody has come for a while.
+    /// Frees the memory of past visits if the lane is empty. Call it now and then, when no visit has come for a while.
     pub fn give_back_room(&mut self) {
         self.roll.give_back_room();
     }
 
-    /// New numbers, for those who wait too. Nobody gets a fresh burst by it. What people set for this host stays.
+    /// Replaces the policy, also for visits that already wait. Grants no fresh burst. Keeps what an operator set for
+    /// this host.
     pub fn change(&mut self, policy: impl Into<Arc<Policy>>, now: Timestamp) {
         let policy = self.steered(policy.into());
         self.places.change(policy.concurrency);
@@ -265,21 +270,21 @@ impl Lane {
         self.cast_shadow();
     }
 
-    /// What robots.txt asks of the visit that is next, or started last; zero if nothing.
+    /// Sets the delay that robots.txt asks of the visit that is next or started last; zero if it asks for none.
     pub fn set_robots_delay(&mut self, delay: Duration, now: Timestamp) {
         self.mixed |= self.queued() > 0;
         self.delays.robots = delay;
         self.respace(now);
     }
 
-    /// What the host taught us, as if it had; zero if nothing.
+    /// Sets the learned delay as if the host had taught it; zero if there is none.
     #[cfg(test)]
     pub(super) fn set_learned_delay(&mut self, delay: Duration, now: Timestamp) {
         self.delays.learned = delay;
         self.respace(now);
     }
 
-    /// Nobody before `until`, because the host asked for it. A shorter hold does not end a longer one.
+    /// Lets no visit start before `until`, because the host asked for it. A shorter hold does not end a longer one.
     pub fn hold(&mut self, until: Timestamp, now: Timestamp) {
         if until > self.asked_until.max(now) {
             self.asked_until = until;
@@ -288,7 +293,7 @@ impl Lane {
         self.stand_back(until, now);
     }
 
-    /// The same on curtsy's own account, which need not outlive the lane.
+    /// Same as [`Lane::hold`], but on curtsy's own decision. Such a hold need not outlive the lane.
     fn stand_back(&mut self, until: Timestamp, now: Timestamp) {
         self.turns.hold(until, now);
         if let Some(shadow) = &mut self.shadow {
@@ -297,7 +302,7 @@ impl Lane {
         self.refuse_late(now);
     }
 
-    /// Ends a hold early.
+    /// Ends a hold early, and closes the breakers.
     pub fn lift(&mut self, now: Timestamp) {
         self.lift_lessons(now);
         self.asked_until = self.asked_until.min(now);
@@ -308,14 +313,14 @@ impl Lane {
         }
     }
 
-    /// Whether forgetting this lane would break a promise: somebody is in it or was told to come back, or the host is
-    /// held, paused, or still owed part of an interval. What it has learned is in its [`Memory`], which whoever forgets
-    /// a lane must keep.
+    /// Returns whether forgetting this lane would break a promise: a visit is in it, waits for robots.txt or was told
+    /// to come back, or the host is held, paused, overridden by an operator, refused by a breaker or still owed part of
+    /// an interval. What the lane has learned is in its [`Memory`], which the caller that forgets a lane must keep.
     pub fn owes(&self, now: Timestamp) -> bool {
         self.owes_until(now) > now
     }
 
-    /// Until when it would, if no visit comes; never, where time alone does not end it.
+    /// Returns until when the lane owes something, if no visit comes; never, if time alone does not end it.
     pub fn owes_until(&self, now: Timestamp) -> Timestamp {
         let is_refused = self.lessons.as_ref().is_some_and(|lessons| lessons.breakers.any_refused(now));
         let waits = self.roll.len() > 0 || self.robots_waits > 0;
@@ -343,7 +348,7 @@ impl Lane {
         self.queue.len() + self.called.len()
     }
 
-    /// Visits that were told to start and keep a place. Long transfers that gave theirs back are not among them.
+    /// Visits that were told to start and keep a place, without the long transfers that gave theirs back.
     pub fn in_flight(&self) -> usize {
         self.flying.len()
     }

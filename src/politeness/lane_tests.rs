@@ -1,4 +1,4 @@
-//! What a lane does, with literal times in milliseconds. The named cases of the limiter's history are here.
+//! Tests of a lane with literal times in milliseconds. The named cases of the limiter's history are here.
 
 use super::*;
 use crate::politeness::policy::{Order, Schooling};
@@ -28,7 +28,7 @@ fn millis(time: Timestamp) -> u64 {
     time.as_micros() / 1_000
 }
 
-/// Visits arrive, connections are ready at once, answers take no time. Returns when each one's head was sent.
+/// Visits arrive, connections are ready at once, answers take no time. Returns when the head of each visit was sent.
 fn starts(lane: &mut Lane, arrivals: &[(u64, Visit)]) -> Vec<u64> {
     let mut sent = vec![u64::MAX; arrivals.len()];
     let mut tickets: Vec<(Ticket, usize)> = Vec::new();
@@ -50,7 +50,7 @@ fn starts(lane: &mut Lane, arrivals: &[(u64, Visit)]) -> Vec<u64> {
                 lane.leave(ticket, now);
                 continue;
             }
-            Step::Refuse(..) => panic!("nobody is refused here"),
+            Step::Refuse(..) => panic!("no visit is refused here"),
             Step::Wait(alarm) => alarm.map(|alarm| alarm.at),
         };
         let arrival = pending.peek().map(|(_, (arrival, _))| at(*arrival));
@@ -123,7 +123,7 @@ fn zero_disables() {
 }
 
 #[test]
-fn a_hundred_cancelled_waiters_delay_nobody() {
+fn a_hundred_cancelled_waiters_delay_no_other_visit() {
     let mut lane = lane(1_000);
     let first = start_now(&mut lane, 0);
     lane.leave(first, at(1));
@@ -142,7 +142,7 @@ fn a_client_that_leaves_between_turn_and_send_spends_nothing() {
     let first = lane.join(visit(1, 1), at(0)).unwrap().ticket;
     let second = lane.join(visit(2, 2), at(0)).unwrap().ticket;
     assert_eq!(started(&mut lane, 0), Some(first));
-    assert_eq!(started(&mut lane, 5), None, "a turn is out");
+    assert_eq!(started(&mut lane, 5), None, "a turn is not sent yet");
     lane.leave(first, at(7));
     assert_eq!(started(&mut lane, 7), Some(second));
 }
@@ -162,7 +162,7 @@ fn a_connection_that_takes_300_ms_compresses_no_gap() {
 }
 
 #[test]
-fn who_is_ready_passes_who_is_not() {
+fn a_ready_visit_passes_one_that_is_not_ready() {
     let mut lane = lane(1_000);
     let slow = lane.join(visit(1, 1), at(0)).unwrap().ticket;
     let quick = lane.join(visit(2, 2), at(0)).unwrap().ticket;
@@ -190,7 +190,7 @@ fn the_first_called_goes_first_among_the_ready() {
     lane.leave(before, at(1_000));
 }
 
-/// Found by the simulation: the alarm was set for the turn behind the one that hangs, a whole delay too late.
+/// Found by the simulation: the alarm was set for the turn after that of the visit that hangs, a whole delay too late.
 #[test]
 fn a_connection_that_hangs_costs_no_turn_of_a_long_delay() {
     let mut lane = lane(7_000);
@@ -220,7 +220,7 @@ fn a_connection_that_hangs_holds_up_a_lonely_place_only_for_the_lead() {
 }
 
 #[test]
-fn nobody_opens_a_connection_long_before_its_turn() {
+fn no_visit_opens_a_connection_long_before_its_turn() {
     let mut lane = lane(60_000);
     start_now(&mut lane, 0);
     let next = lane.join(visit(1, 1), at(100)).unwrap().ticket;
@@ -291,7 +291,7 @@ fn deferred_carries_the_right_wait() {
 }
 
 #[test]
-fn who_comes_back_when_told_gets_in_ahead_of_newcomers() {
+fn a_client_that_comes_back_when_told_gets_in_ahead_of_newcomers() {
     let mut lane = lane(1_000);
     start_now(&mut lane, 0);
     let told = lane.join(hurried(1, 0), at(100)).unwrap_err().retry_after().unwrap();
@@ -389,7 +389,7 @@ fn a_pause_stops_everyone_and_tells_newcomers() {
 }
 
 #[test]
-fn who_has_waited_long_enough_is_answered() {
+fn a_visit_that_has_waited_long_enough_is_answered() {
     let mut lane = Lane::new(Policy { concurrency: 1, max_wait: ms(2_000), ..Policy::default() }, 1);
     start_now(&mut lane, 0);
     let ticket = lane.join(visit(1, 1), at(100)).unwrap().ticket;
@@ -460,7 +460,7 @@ fn report_starts_everyone_at_once_and_tells_what_would_have_been() {
 }
 
 #[test]
-fn off_paces_nobody_and_holds_nobody() {
+fn off_paces_and_holds_no_visit() {
     let mut lane = Lane::new(Policy { mode: Mode::Off, concurrency: 1, ..Policy::default() }, 1);
     lane.hold(at(90_000), at(0));
     for n in 0..4 {
@@ -481,10 +481,10 @@ fn cleanup_keeps_what_is_owed_and_removes_what_is_stale() {
     let mut lane = lane(1_000);
     assert!(!lane.owes(at(0)), "nothing happened yet");
     let ticket = lane.join(visit(1, 1), at(0)).unwrap().ticket;
-    assert!(lane.owes(at(9_000)), "somebody waits");
+    assert!(lane.owes(at(9_000)), "a visit waits");
     started(&mut lane, 0);
     lane.sent(ticket, at(0));
-    assert!(lane.owes(at(9_000)), "somebody is in flight");
+    assert!(lane.owes(at(9_000)), "a visit is in flight");
     lane.leave(ticket, at(100));
     assert!(lane.owes(at(999)) && !lane.owes(at(1_000)));
     lane.hold(at(5_000), at(2_000));
@@ -494,7 +494,7 @@ fn cleanup_keeps_what_is_owed_and_removes_what_is_stale() {
     lane.resume();
     lane.hold(at(20_000), at(9_000));
     assert!(lane.join(hurried(2, 0), at(9_000)).is_err());
-    assert!(lane.owes(at(75_000)), "somebody was told to come back at 20 s");
+    assert!(lane.owes(at(75_000)), "a client was told to come back at 20 s");
     assert!(!lane.owes(at(90_000)));
 }
 

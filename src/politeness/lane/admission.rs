@@ -1,10 +1,10 @@
-//! Joining a lane: who is let in, who is sent away at once, and with which time.
+//! Joining a lane: which visits are admitted, which are refused at once, and with which retry time.
 //!
-//! The wait is predicted from everything that is known at arrival: the line, the delay, holds, places, and those who
-//! were told to come back before then. Later arrivals of other clients can still lengthen it, because the line is fair;
-//! so visits that wait are checked again at every step. A visit that was let in is not refused because sends before it
-//! were a little late ([`SLIP`]); when the delay becomes longer, those that can no longer be served in time are refused
-//! at once.
+//! The wait is predicted from everything that is known at arrival: the queue, the delay, holds, places, and the visits
+//! that were told to come back before then. Later arrivals of other clients can still lengthen it, because the queue is
+//! fair; so waiting visits are checked again at every step. An admitted visit is not refused because sends before it
+//! were a little late ([`SLIP`]). When the delay becomes longer, visits that can no longer be served in time are
+//! refused at once.
 
 use std::time::Duration;
 
@@ -16,50 +16,50 @@ use crate::politeness::roll::{Entry, Phase, Transfer};
 use crate::politeness::time::{Timestamp, whole_millis};
 use crate::politeness::visit::{ClientId, Purpose, Refusal, Ticket, USUAL_URGENCY, Visit};
 
-/// A visit that is in.
+/// An admitted visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Joined {
     pub ticket: Ticket,
-    /// When it is expected to start; in report mode, when it would have been.
+    /// When the visit is expected to start; in report mode, when it would have started.
     pub expected: Timestamp,
 }
 
-/// Why a visit would not be let in.
+/// Why a visit would be refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objection {
     Paused,
     /// The breaker is open.
     Broken,
-    /// The host is held, or paused, for longer than anybody waits.
+    /// The host is held, or paused, for longer than the visit may wait.
     Held,
-    /// The line is full.
+    /// The queue is full.
     Full,
     TooLong,
-    /// curtsy stops before its turn comes.
+    /// curtsy stops before the visit's turn comes.
     Draining,
 }
 
-/// What a visit that came now could expect.
+/// What a visit that arrived now could expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expectation {
     pub delays: Delays,
-    /// As [`View::why`](super::View::why) says.
+    /// The same word as [`View::why`](super::View::why).
     pub why: &'static str,
-    /// When it would start, if it were let in.
+    /// When the visit would start if it were admitted.
     pub start: Timestamp,
     pub objection: Option<Objection>,
 }
 
-/// A visit that was let in waits up to this part of its patience longer than was foreseen, because every send before it
-/// is a little late: 1/16 is 3 ms for each turn at a delay of 50 ms, where the 99th percentile measured is 1.5 ms.
+/// An admitted visit may wait longer than foreseen, by up to this fraction of its patience, because every send before
+/// it is a little late: 1/16 is 3 ms for each turn at a delay of 50 ms, where the 99th percentile measured is 1.5 ms.
 const SLIP: u32 = 16;
 
 impl Lane {
-    /// Takes a place in the line, or is told at once that it would not be worth it.
+    /// Adds a visit to the queue, or refuses it at once, for example if it could not be served in time.
     pub fn join(&mut self, visit: Visit, now: Timestamp) -> Result<Joined, Refusal> {
         let asked = asked_of(&visit);
         let rank = self.rank(&visit, now);
-        // While the lane drains everyone stands in one line.
+        // While the lane drains, all clients share one queue.
         let line = if self.is_draining() { Rank::Retry } else { rank };
         let expected = self.expected(line, visit.client, visit.urgency, asked, now);
         let deadline = self.admit(&visit, rank, expected, now)?;
@@ -104,7 +104,7 @@ impl Lane {
         }
     }
 
-    /// Whether this visit comes when it was told to.
+    /// Returns whether this visit comes back when it was told to.
     fn comes_back(&mut self, client: ClientId, url: u64, now: Timestamp) -> bool {
         let Some(returns) = &mut self.returns else { return false };
         let told = returns.take(client, url, now);
@@ -114,7 +114,7 @@ impl Lane {
         told
     }
 
-    /// Without fairness everyone stands in one line.
+    /// Without fairness, all clients share one queue.
     pub(super) fn stands_as(&self, client: ClientId, urgency: u8) -> (ClientId, u8) {
         match self.policy.order {
             Order::Fair => (client, urgency),
@@ -122,7 +122,7 @@ impl Lane {
         }
     }
 
-    /// Until when the visit waits, or why it need not.
+    /// Returns until when the visit waits, or its refusal.
     pub(super) fn admit(
         &mut self,
         visit: &Visit,
@@ -135,7 +135,7 @@ impl Lane {
         }
         let patience = self.policy.max_wait.min(visit.max_wait.unwrap_or(Duration::MAX));
         let deadline = match rank {
-            // It was told to come now, so its own impatience does not count against it.
+            // The client was told to come now, so its own shorter `max_wait` does not count against it.
             Rank::Returning => expected.max(now) + self.policy.max_wait,
             Rank::Retry | Rank::Newcomer => now + patience,
         };
@@ -143,7 +143,7 @@ impl Lane {
             return Err(self.broken(visit.origin, visit.client, visit.url, expected.max(until), now));
         }
         let objection = self.objection(rank, patience, deadline, expected, now);
-        // Those that wait for a robots.txt are counted already, and cannot go on without its fetch.
+        // The requests that wait for a robots.txt are counted already, and cannot go on without its fetch.
         let is_counted = visit.purpose == Purpose::RobotsFetch && objection == Some(Objection::Full);
         let objection = if is_counted { self.too_late(deadline, expected) } else { objection };
         let Some(objection) = objection else {
@@ -164,7 +164,7 @@ impl Lane {
         })
     }
 
-    /// What speaks against letting a visit in, its origin aside.
+    /// Returns why a visit would be refused, apart from its origin's breaker.
     fn objection(
         &self,
         rank: Rank,
@@ -191,8 +191,8 @@ impl Lane {
         too_long.or_else(|| self.is_late(expected).then_some(Objection::Draining))
     }
 
-    /// What would become of a newcomer. Of its wishes only the client, the origin, the crawl delay and the purpose count.
-    /// Changes nothing.
+    /// Predicts what would happen to a newcomer. Uses only the client, the origin, the crawl delay and the purpose of
+    /// the visit. Changes nothing.
     pub fn foresee(&self, visit: &Visit, now: Timestamp) -> Expectation {
         let &Visit { client, origin, crawl_delay, .. } = visit;
         let delays = self.delays_for(crawl_delay, now);
@@ -224,7 +224,7 @@ impl Lane {
         self.returns.get_or_insert_default().tell(client, url, expected, delay, now)
     }
 
-    /// When a visit that joins now can expect to start. Newcomers let those go first who were told to come back.
+    /// Returns when a visit that joins now can expect to start. Newcomers go after visits that were told to come back.
     pub(super) fn expected(
         &self,
         rank: Rank,

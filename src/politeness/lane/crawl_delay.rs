@@ -1,9 +1,9 @@
 //! Crawl delays: what robots.txt asks of each visit, by the group of its User-Agent.
 //!
-//! A client chooses its User-Agent, so what is asked of one group counts for the visits of that group alone: such a visit
-//! starts no sooner than its delay after the last start, by whichever client. The next start of another group keeps only
-//! its own distance. A delay counts from the moment its visit is next in line, so a visit that is refused or leaves
-//! changes nothing. The line stays in order: a visit with a long delay is not overtaken.
+//! A client chooses its User-Agent, so the delay of one group applies only to the visits of that group: such a visit
+//! starts no sooner than its delay after the last start, by whichever client. The next start of another group keeps
+//! only its own distance. A delay counts from the moment its visit is next in the queue, so a visit that is refused or
+//! leaves changes nothing. The queue stays in order: a visit with a long delay is not overtaken.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::politeness::turns::Turns;
 use crate::politeness::visit::{ClientId, Purpose, Ticket, Visit};
 
 impl Lane {
-    /// Spaces the lane for the visit that is next to start.
+    /// Sets the lane's spacing for the visit that starts next.
     pub(super) fn heed_next(&mut self, now: Timestamp) {
         if !self.mixed {
             return;
@@ -27,23 +27,23 @@ impl Lane {
         }
     }
 
-    /// Spaces the lane for this visit.
+    /// Sets the lane's spacing for this visit.
     pub(super) fn heed(&mut self, ticket: Ticket, now: Timestamp) {
         let asked = self.roll.get_mut(ticket).map(|entry| entry.crawl_delay());
         if let Some(asked) = asked.filter(|asked| *asked != self.delays.robots) {
             self.mixed |= self.queued() > 0;
             self.delays.robots = asked;
-            // The visits behind it were promised a start that allows for this delay, so none is given up on.
+            // The predicted starts of the visits behind it allow for this delay, so none of them is refused.
             self.change_spacing(now);
         }
     }
 
-    /// Notes that a visit that is asked for this delay joins.
+    /// Notes that a visit with this crawl delay joins.
     pub(super) fn mix(&mut self, asked: Duration) {
         self.mixed = (self.mixed && self.queued() > 0) || asked != self.delays.robots;
     }
 
-    /// Whether a visit could claim a turn now. It must be alone.
+    /// Returns whether a visit could claim a turn now. The visit must be alone in the lane.
     pub(super) fn could_claim(&self, visit: &Visit, now: Timestamp) -> bool {
         let asked = asked_of(visit);
         let could = |turns: &Turns| match visit.purpose {
@@ -58,14 +58,14 @@ impl Lane {
         could(&turns)
     }
 
-    /// What the delay is made of for a visit that is asked for this much.
+    /// Returns the parts of the delay for a visit with this crawl delay.
     pub fn delays_for(&self, asked: Duration, now: Timestamp) -> Delays {
         let delays = Delays { robots: asked, ..self.delays };
         let base = delays.configured.max(asked);
         Delays { learned: self.learned_above(base, now).unwrap_or(delays.learned), ..delays }
     }
 
-    /// When a visit that joins now can start, and behind how many.
+    /// Returns when a visit that joins now can start, and how many visits go before it.
     pub(super) fn start_in_line(
         &self,
         rank: Rank,
@@ -85,7 +85,8 @@ impl Lane {
         (line.turn_of(asked).max(self.place_behind(line.ahead, now)), line.ahead)
     }
 
-    /// The same if `more` visits go before it that are not in the line and are asked for as much.
+    /// Returns when the visit of [`Lane::start_in_line`] can start if `more` visits with the same crawl delay go before
+    /// it that are not in the queue.
     pub(super) fn start_behind_more(
         &self,
         (start, ahead): (Timestamp, usize),
@@ -99,30 +100,30 @@ impl Lane {
         self.start_behind(ahead + more, now)
     }
 
-    /// Whether the lane is spaced for a visit that is asked for this delay and for all that wait.
+    /// Returns whether the lane's spacing fits a visit with this crawl delay and all visits that wait.
     fn is_spaced_for(&self, asked: Duration) -> bool {
         asked == self.delays.robots && !(self.mixed && self.queued() > 0)
     }
 
-    /// The longest gap before a visit that is asked for this much.
+    /// Returns the longest gap before a visit with this crawl delay.
     fn gap(&self, asked: Duration, now: Timestamp) -> Duration {
         let delay = self.delays_for(asked, now).effective();
         delay.saturating_add(delay.mul_f64(self.policy.jitter.max(0.0)))
     }
 }
 
-/// What robots.txt asks of a visit, as it is kept.
+/// Returns the crawl delay of a visit in whole milliseconds, as it is stored.
 pub(super) fn asked_of(visit: &Visit) -> Duration {
     Duration::from_millis(whole_millis(visit.crawl_delay).into())
 }
 
-/// Predicts starts in a line, visit by visit.
+/// Predicts starts in a queue, visit by visit.
 pub(super) struct Forecast<'a> {
     lane: &'a Lane,
     now: Timestamp,
-    /// Visits that go before.
+    /// Visits added so far, which go before the next one.
     pub(super) ahead: usize,
-    /// The sum of their gaps, and the smallest. Counted only if visits may be asked for different delays.
+    /// The sum of their gaps, and the smallest gap. Used only if visits may have different crawl delays.
     gaps: Duration,
     least: Duration,
 }
@@ -132,13 +133,13 @@ impl<'a> Forecast<'a> {
         Forecast { lane, now, ahead: 0, gaps: Duration::ZERO, least: Duration::MAX }
     }
 
-    /// This visit goes before those that are asked for next.
+    /// Adds a visit. Visits that are predicted later go behind it.
     pub(super) fn add(&mut self, number: u32) {
         let gap = self.lane.gap(self.lane.roll.entry(number).crawl_delay(), self.now);
         (self.gaps, self.least, self.ahead) = (self.gaps.saturating_add(gap), self.least.min(gap), self.ahead + 1);
     }
 
-    /// When this visit gets its turn, behind those that were added. Places are not looked at.
+    /// Returns when this visit gets its turn, behind the visits that were added. Ignores places.
     pub(super) fn turn(&self, number: u32) -> Timestamp {
         if self.lane.mixed {
             return self.turn_of(self.lane.roll.entry(number).crawl_delay());

@@ -20,7 +20,7 @@ fn lane() -> Lane {
     Lane::new(Policy { delay: ms(100), ..Policy::default() }, 1)
 }
 
-/// When each of those who wait starts, by client.
+/// Returns when each waiting visit starts, by client.
 fn starts(lane: &mut Lane, mut now: Timestamp) -> Vec<(u64, u64)> {
     let mut starts = Vec::new();
     loop {
@@ -39,7 +39,7 @@ fn starts(lane: &mut Lane, mut now: Timestamp) -> Vec<(u64, u64)> {
     }
 }
 
-/// X66: a request that is refused slows nobody.
+/// X66: a request that is refused slows down no other request.
 #[test]
 fn a_visit_that_is_refused_changes_nothing() {
     let mut lane = lane();
@@ -85,7 +85,7 @@ fn what_is_foreseen_is_true_for_a_line_of_different_delays() {
 }
 
 #[test]
-fn a_slow_visit_that_leaves_holds_up_nobody() {
+fn a_slow_visit_that_leaves_holds_up_no_other_visit() {
     let mut lane = lane();
     lane.join(visit(1, 0), at(0)).unwrap();
     starts(&mut lane, at(0));
@@ -96,9 +96,9 @@ fn a_slow_visit_that_leaves_holds_up_nobody() {
     assert_eq!(starts(&mut lane, at(50)), [(3, 100)]);
 }
 
-/// A visit that is asked for less than the one before it need not wait for that one's delay.
+/// A visit with a shorter crawl delay than the one before it need not wait for that visit's delay.
 #[test]
-fn who_comes_alone_is_let_in_by_its_own_delay() {
+fn a_visit_that_comes_alone_is_let_in_by_its_own_delay() {
     let mut lane = lane();
     let slow = lane.walk_through(&visit(1, 60_000), at(0)).unwrap();
     lane.sent(slow, at(0));

@@ -1,13 +1,15 @@
 //! Draining: curtsy stops soon, so a visit is served before the end or refused at once.
 //!
-//! The order of the visits that stay is fixed: first come, first served from here on. So a newcomer never delays a visit
-//! that has been promised its turn. What can delay it is the host (a hold, a longer delay); then the lane decides again.
+//! The order of the visits that stay is fixed: first come, first served from here on. So a newcomer never delays a
+//! visit that has been promised its turn. Only the host can delay it (by a hold or a longer delay); then the lane
+//! decides again.
 //!
 //! # What a refused visit is told
-//! The time at which the host would have taken it, had curtsy gone on, at least one second. That is the one time this
-//! process knows to be right for the host: the next process remembers the last send, the hold and the delay, and a
-//! client that comes back sooner would wait there. How long a restart takes is not known here. The next process starts
-//! with an empty line, so a client that comes back at its time waits for nobody who was refused with it.
+//! The time at which the host would have accepted the visit if curtsy had gone on, at least one second from now. It is
+//! the only time that this process knows to be right for the host: the next process remembers the last send, the hold
+//! and the delay, and a client that comes back sooner would wait there. How long a restart takes is not known here. The
+//! next process starts with an empty queue, so a client that comes back at its time does not wait behind visits that
+//! were refused with it.
 
 use super::Lane;
 use super::crawl_delay::Forecast;
@@ -16,23 +18,23 @@ use crate::politeness::roll::{Entry, Phase};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{ClientId, Refusal, Step, Ticket};
 
-/// The end of a lane, and the visits that have been refused because of it.
+/// The time at which a lane ends, and the visits that have been refused because of it.
 #[derive(Debug)]
 pub(super) struct Drain {
     end: Timestamp,
-    /// They have left the lane; the last one is told first.
+    /// They have left the lane. The last one in the list is reported first.
     refused: Vec<(Ticket, Refusal)>,
 }
 
 impl Drain {
-    /// No visit waits for the host longer than until the end.
+    /// Limits a deadline to the end: no visit waits for the host longer than that.
     pub(super) fn before_end(&self, deadline: Timestamp) -> Timestamp {
         deadline.min(self.end)
     }
 }
 
 impl Lane {
-    /// Starts no visit after `end`. Visits that would start later, or would not be over by then, are refused now.
+    /// Lets no visit start after `end`. Refuses visits that would start later, or would not be finished by then.
     pub fn drain(&mut self, end: Timestamp, now: Timestamp) {
         self.drain = Some(Box::new(Drain { end, refused: Vec::new() }));
         self.refuse_late(now);
@@ -43,7 +45,7 @@ impl Lane {
         let Some(end) = self.drain.as_ref().map(|drain| drain.end).filter(|_| self.enforced()) else { return };
         let called = self.called.len();
         let line: Vec<u32> = std::iter::from_fn(|| self.queue.pop()).collect();
-        // Predicted before anyone leaves: each by its own place in the line.
+        // Predicted before any visit leaves: each by its own position in the queue.
         let starts = self.starts_to_drain(&line, now);
         let ready = |index: usize| (self.roll.entry(self.called[index]).phase == Phase::Ready).then_some(index);
         let late_called: Vec<u32> = (0..called)
@@ -84,7 +86,7 @@ impl Lane {
         }
     }
 
-    /// Takes a visit off the roll that stands in no line any more.
+    /// Removes a visit that is in no queue any more from the roll, and returns its refusal.
     fn refuse_as(&mut self, number: u32, start: Timestamp, now: Timestamp) -> Option<(Ticket, Refusal)> {
         let ticket = self.roll.ticket(number);
         let entry = self.roll.remove(ticket)?;
@@ -92,13 +94,13 @@ impl Lane {
         Some((ticket, self.drained(&entry, start, now)))
     }
 
-    /// The answer to a visit that would have started at `start`.
+    /// Returns the refusal of a visit that would have started at `start`.
     pub(super) fn drained(&mut self, entry: &Entry, start: Timestamp, now: Timestamp) -> Refusal {
         let retry_after = (!self.paused).then(|| self.tell(entry.client, entry.url, start, now));
         Refusal::ShuttingDown { retry_after }
     }
 
-    /// The next visit to hear that it has been refused.
+    /// Returns the next refusal that has not been reported yet.
     pub(super) fn next_drained(&mut self) -> Option<Step> {
         let (ticket, refusal) = self.drain.as_mut()?.refused.pop()?;
         Some(Step::Refuse(ticket, refusal))
@@ -108,19 +110,20 @@ impl Lane {
         self.drain.is_some()
     }
 
-    /// Whether a visit that starts then would not be over before the end, as far as visits have shown how long they take.
+    /// Returns whether a visit that starts then would not finish before the end, judged by how long visits have taken
+    /// so far.
     pub(super) fn is_late(&self, start: Timestamp) -> bool {
         self.drain.as_ref().is_some_and(|drain| start > drain.end - self.places.kept())
     }
 
-    /// How long visits keep their places, as far as is known.
+    /// Returns how long visits keep their places, as far as is known.
     #[cfg(test)]
     pub(in crate::politeness) fn places_kept(&self) -> std::time::Duration {
         self.places.kept()
     }
 
-    /// When the called visits and then the visits of `line` can start. If they are asked for different delays, a visit that
-    /// is too late delays none behind it; else all behind it are too late as well.
+    /// Predicts when the called visits and then the visits of `line` can start. If their crawl delays differ, a visit
+    /// that is too late does not delay the visits behind it; otherwise all visits behind it are too late as well.
     fn starts_to_drain(&self, line: &[u32], now: Timestamp) -> Vec<Timestamp> {
         let mut forecast = Forecast::new(self, now);
         let start = |&number: &u32| {

@@ -23,7 +23,7 @@ fn busy(policy: Policy, waiting: u64) -> (Lane, Vec<Ticket>) {
     (lane, tickets)
 }
 
-/// What the lane says until it says to wait: who is refused and told what.
+/// Runs the lane until it says to wait. Returns which visits are refused, and with how many seconds.
 fn refusals(lane: &mut Lane, now: Timestamp) -> Vec<(Ticket, u64)> {
     let mut told = Vec::new();
     loop {
@@ -61,7 +61,7 @@ fn a_hold_in_the_grace_decides_again() {
 }
 
 #[test]
-fn newcomers_follow_the_same_rule_and_delay_nobody() {
+fn newcomers_follow_the_same_rule_and_delay_no_other_visit() {
     let (mut lane, _) = busy(Policy::default(), 2);
     lane.drain(at(3_500), at(0));
     // Fairness would let a new client go before the second visit of a busy one.
@@ -86,13 +86,13 @@ fn a_visit_that_would_not_be_over_in_time_does_not_fit() {
 fn a_turn_that_does_not_come_is_refused_at_the_end() {
     let (mut lane, tickets) = busy(Policy { concurrency: 1, ..Policy::default() }, 1);
     lane.drain(at(3_500), at(0));
-    assert_eq!(refusals(&mut lane, at(3_500)), [], "nothing is known of how long visits take");
+    assert_eq!(refusals(&mut lane, at(3_500)), [], "it is not known how long visits take");
     let told = refusals(&mut lane, at(3_501));
     assert_eq!(told.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), tickets);
 }
 
 #[test]
-fn nobody_is_refused_where_nobody_waits() {
+fn no_visit_is_refused_if_none_waits() {
     let mut lane = Lane::new(Policy { mode: Mode::Report, ..Policy::default() }, 7);
     lane.drain(at(0), at(0));
     assert!(lane.join(visit(5), at(10)).is_ok());

@@ -1,8 +1,8 @@
 //! Origins that fail: what a lane does about their breakers.
 //!
-//! A visit asks its origin's breaker when it joins and again when it is called. A visit that waits while the breaker of
-//! its origin opens is refused when it is next in line, so that it holds up no other origin of the host. A failed
-//! connection attempt costs a turn.
+//! A visit asks its origin's breaker when it joins and again when it is called. If the breaker opens while the visit
+//! waits, the visit is refused when it is next in the queue, so that it does not hold up other origins of the host. A
+//! failed connection attempt costs a turn.
 
 use super::{Breaker, Lane, Lesson};
 use crate::politeness::Origin;
@@ -14,17 +14,18 @@ use crate::politeness::signals::Answer;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{ClientId, OriginId, Refusal, Step, Ticket};
 
-/// An origin of the host that has failed, as people see it.
+/// An origin of the host that has failed, as operators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailingOrigin {
     pub origin: Origin,
     pub breaker: Breaker,
-    /// In a row.
+    /// Failures in a row.
     pub failures: u16,
 }
 
 impl Lane {
-    /// The connection of a visit that was called could not be made. That says nothing about the pace.
+    /// Reports that the connection of a called visit could not be opened. The lane learns nothing about the pace from
+    /// it.
     pub fn unreachable(&mut self, ticket: Ticket, schooling: &Schooling, now: Timestamp) -> Option<Lesson> {
         let entry = *self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Preparing)?;
         self.turns.charge_attempt(entry.since);
@@ -38,14 +39,14 @@ impl Lane {
         breaker.is_some().then_some(Lesson { pace: None, breaker, delay, concurrency: (limit, limit) })
     }
 
-    /// Says which origin a number stands for, so that people can be told. Needed for origins that have failed.
+    /// Stores which origin a number stands for, so that it can be shown. Needed for origins that have failed.
     pub fn name_origin(&mut self, id: OriginId, origin: &Origin) {
         if let Some(lessons) = &mut self.lessons {
             lessons.breakers.name(id, origin);
         }
     }
 
-    /// Every origin that has failed lately.
+    /// Returns every origin that has failed lately and whose name is known.
     pub fn failing_origins(&self, now: Timestamp) -> Vec<FailingOrigin> {
         let failing = self.lessons.iter().flat_map(|lessons| lessons.breakers.iter());
         let named = failing.filter_map(|failing| Some((failing.name.clone()?, &failing.breaker)));
@@ -56,12 +57,12 @@ impl Lane {
         shown.collect()
     }
 
-    /// What the breaker of this origin says to a visit of this client.
+    /// Returns what the breaker of this origin decides about a visit of this client.
     pub(super) fn ruling(&self, origin: OriginId, client: ClientId, now: Timestamp) -> Ruling {
         self.lessons.as_ref().map_or(Ruling::Free, |lessons| lessons.breakers.ruling(origin, client, now))
     }
 
-    /// Until when the breaker refuses such a visit.
+    /// Returns until when the breaker refuses such a visit.
     pub(super) fn refused_by_breaker(&self, origin: OriginId, client: ClientId, now: Timestamp) -> Option<Timestamp> {
         match self.ruling(origin, client, now) {
             Ruling::Refused(refusal) => Some(refusal.time),
@@ -69,7 +70,8 @@ impl Lane {
         }
     }
 
-    /// The refusal of a visit whose origin is given up. It could start at `expected` at the earliest.
+    /// Returns the refusal of a visit whose origin's breaker is open. The visit could start at `expected` at the
+    /// earliest.
     pub(super) fn broken(
         &mut self,
         origin: OriginId,
@@ -85,7 +87,7 @@ impl Lane {
         Refusal::BreakerOpen { retry_after }
     }
 
-    /// Refuses the visit that is next in line, if its origin was given up while it waited.
+    /// Refuses the visit that is next in the queue, if its origin's breaker opened while it waited.
     pub(super) fn refuse_broken(&mut self, now: Timestamp) -> Option<Step> {
         let has_open = self.lessons.as_ref().is_some_and(|lessons| lessons.breakers.any_open());
         if !has_open || !self.enforced() {
@@ -99,7 +101,7 @@ impl Lane {
         Some(Step::Refuse(ticket, self.broken(entry.origin, entry.client, entry.url, expected, now)))
     }
 
-    /// A visit is called. If its origin's breaker is open, it is the trial.
+    /// Makes a called visit the trial of its origin's breaker, if that breaker is open.
     pub(super) fn may_be_trial(&mut self, ticket: Ticket, now: Timestamp) {
         let Some(entry) = self.roll.get_mut(ticket).map(|entry| *entry) else { return };
         if self.ruling(entry.origin, entry.client, now) == Ruling::Trial
@@ -119,7 +121,7 @@ impl Lane {
         failing.map(|failing| Breaker::of(&failing.breaker, now)).max_by_key(rank).unwrap_or(Breaker::Closed)
     }
 
-    /// Whether an origin is given up and nothing of the host has been served since.
+    /// Returns whether an origin's breaker is open and the host has served nothing since.
     pub(super) fn is_broken(&self) -> bool {
         let failing = self.lessons.iter().flat_map(|lessons| lessons.breakers.iter());
         failing.filter_map(|failing| failing.breaker.open_since()).any(|since| self.last_success < since)

@@ -64,7 +64,7 @@ fn failures_in_a_row_give_an_origin_up_and_one_visit_at_a_time_is_on_trial() {
     break_down(&mut lane, at(0));
     let refusal = lane.join(visit(ALICE, BAD, 99), at(1_000)).unwrap_err();
     assert!(matches!(refusal, Refusal::BreakerOpen { retry_after } if retry_after >= secs(29)), "{refusal:?}");
-    // After the cooldown one is called; a second is refused until the first is over.
+    // After the cooldown one visit is called; a second is refused until the first has ended.
     let first = lane.join(visit(ALICE, BAD, 1), at(30_000)).unwrap().ticket;
     let second = lane.join(visit(ALICE, BAD, 2), at(30_000)).unwrap().ticket;
     assert_eq!(lane.next_step(at(30_000)), Step::Prepare(first));
@@ -94,7 +94,7 @@ fn an_origin_that_is_given_up_closes_no_other_origin_of_its_host() {
 }
 
 #[test]
-fn who_waits_for_an_origin_that_is_given_up_is_refused_and_holds_up_no_other() {
+fn a_visit_to_an_origin_that_is_given_up_is_refused_and_holds_up_no_other() {
     let mut lane = Lane::new(Policy { delay: secs(1), concurrency: 1, ..Policy::default() }, 1);
     let schooling = Schooling { tolerance: Tolerance { failures: 1, ..Tolerance::default() }, ..Schooling::default() };
     let first = lane.join(visit(ALICE, BAD, 1), at(0)).unwrap().ticket;
@@ -106,7 +106,7 @@ fn who_waits_for_an_origin_that_is_given_up_is_refused_and_holds_up_no_other() {
     assert_eq!(lane.next_step(at(1_000)), Step::Prepare(good), "the attempt has cost a turn");
 }
 
-/// Ten attempts at a port where nobody listens are not to take less time than ten requests.
+/// Ten attempts at a port where nothing listens must not take less time than ten requests.
 #[test]
 fn failed_connection_attempts_are_spaced_like_requests() {
     let mut lane = Lane::new(Policy { delay: secs(1), ..Policy::default() }, 1);

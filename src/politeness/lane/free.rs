@@ -1,9 +1,10 @@
-//! The short way through a lane that is free: nobody waits in it, and nothing keeps the next visit.
+//! The short path through a free lane: no visit waits in it, and nothing delays the next visit.
 //!
-//! Most visits find their host so. [`Lane::walk_in`] is `join` and the `Prepare` that would follow, [`Lane::set_out`] is
-//! `ready` and the `Start` that would follow, each in one look; [`Lane::walk_through`] is both, for a visit that has a
-//! connection already; [`Lane::takes_for_granted`] is the `report` of an answer from which nothing follows. Promises to
-//! decide nothing of its own: it says yes only where the long way would at once, and the lane is the same after either.
+//! Most visits find their host free. [`Lane::walk_in`] is `join` and the `Prepare` that would follow, [`Lane::set_out`]
+//! is `ready` and the `Start` that would follow, each in one call; [`Lane::walk_through`] is both, for a visit that
+//! already has a connection; [`Lane::takes_for_granted`] is the `report` of an answer that changes nothing. Promise:
+//! the short path decides nothing of its own. It succeeds only where the long path would succeed at once, and the lane
+//! is the same after either.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use crate::politeness::time::{Timestamp, whole_millis};
 use crate::politeness::visit::{Outcome, Purpose, Ticket, Visit};
 
 impl Lane {
-    /// Lets a visit in and calls it, if the host is free. If not, nothing has happened: it is to join.
+    /// Admits a visit and calls it, if the host is free. Returns `None` otherwise; then the visit has not entered, and
+    /// the caller must use [`Lane::join`].
     #[must_use]
     pub fn walk_in(&mut self, visit: &Visit, now: Timestamp) -> Option<Ticket> {
         self.set_aside(now);
@@ -28,8 +30,8 @@ impl Lane {
         Some(ticket)
     }
 
-    /// Lets a visit in that has a connection, and gives it its turn, if the host is free. If not, nothing has happened:
-    /// it is to join.
+    /// Admits a visit that has a connection and gives it its turn, if the host is free. Returns `None` otherwise; then
+    /// the visit has not entered, and the caller must use [`Lane::join`].
     #[must_use]
     pub fn walk_through(&mut self, visit: &Visit, now: Timestamp) -> Option<Ticket> {
         self.set_aside(now);
@@ -44,7 +46,8 @@ impl Lane {
         Some(ticket)
     }
 
-    /// A called visit has its connection: gives it its turn, if the host is free. If not, it is ready and waits.
+    /// Reports that a called visit has its connection, and gives it its turn if the host is free. Otherwise the visit
+    /// is ready and waits.
     #[must_use]
     pub fn set_out(&mut self, ticket: Ticket, now: Timestamp) -> bool {
         if !self.gets_ready(ticket, now) {
@@ -54,7 +57,8 @@ impl Lane {
         if purpose == Purpose::AfterRobotsFetch || self.called.len() == 1 {
             self.heed(ticket, now);
         }
-        // The others are spaced from the fetch, so a page that follows it at once overtakes none that could start.
+        // The other visits are spaced from the fetch, so a page that follows it at once overtakes no visit that could
+        // start.
         let follows = purpose == Purpose::AfterRobotsFetch && self.turns.check_after_fetch(now).is_ok();
         let is_free = if follows { self.has_place() } else { self.called.len() == 1 && self.has_room() };
         let goes = is_free && self.claim_for(purpose, now);
@@ -68,7 +72,7 @@ impl Lane {
         goes
     }
 
-    /// Whether a page that waited for its robots.txt would start at once.
+    /// Returns whether a page that waited for its robots.txt would start at once.
     pub(super) fn may_follow_fetch(&self, visit: &Visit, now: Timestamp) -> bool {
         let follows = visit.purpose == Purpose::AfterRobotsFetch && self.could_claim(visit, now);
         follows && self.is_free_for(visit, now)
@@ -81,8 +85,8 @@ impl Lane {
         }
     }
 
-    /// Hears an answer that was to be expected and teaches nothing. If it is not one, nothing has happened: it is to be
-    /// reported.
+    /// Takes an expected answer from which nothing is learned. Returns false for any other answer; then nothing has
+    /// happened, and the caller must report it.
     #[must_use]
     pub fn takes_for_granted(&mut self, ticket: Ticket, outcome: Outcome, now: Timestamp) -> bool {
         if self.heeds_answers() || outcome != Outcome::Heard(Signals::SERVED) {
@@ -94,7 +98,7 @@ impl Lane {
         true
     }
 
-    /// Whether an answer that was to be expected may teach something, as things stand.
+    /// Returns whether the lane may learn something even from an expected answer, as things stand.
     pub fn heeds_answers(&self) -> bool {
         self.lessons.is_some() || self.shadow.is_some() || self.policy.delay_factor > 0.0
     }
@@ -123,14 +127,15 @@ impl Lane {
         self.roll.enter(entry)
     }
 
-    /// Whether nobody was called or told to come back before, and its origin is not failing.
+    /// Returns whether no visit was called or told to come back before, there is room, and the visit's origin is not
+    /// failing.
     fn is_free_for(&self, visit: &Visit, now: Timestamp) -> bool {
         let comes_first = self.called.is_empty() && self.returns.is_none();
         let has_room = self.has_room() && self.may_hold(visit.client);
         comes_first && has_room && self.ruling(visit.origin, visit.client, now) == Ruling::Free
     }
 
-    /// Whether nothing but the turn can keep somebody who is alone here.
+    /// Returns whether only the turn can delay a visit that is alone in the lane.
     fn has_room(&self) -> bool {
         self.queue.is_empty() && self.has_place()
     }
@@ -160,7 +165,8 @@ mod tests {
         Visit::new(ClientId(n), n)
     }
 
-    /// Three lanes that have seen the same, one of which is gone through the long way.
+    /// Compares three lanes with the same history, one of which takes the long path. Returns whether the short path was
+    /// open.
     fn compare(policy: Policy, before: impl Fn(&mut Lane), now: Timestamp) -> bool {
         let [mut shortest, mut short, mut long] = [(); 3].map(|()| Lane::new(policy, 7));
         for lane in [&mut shortest, &mut short, &mut long] {
@@ -222,7 +228,7 @@ mod tests {
         assert!(lane.walk_through(&purpose(Purpose::AfterRobotsFetch, 5), at(1_012)).is_some());
     }
 
-    /// The page keeps its distance from what was sent before the fetch, by the delay that the fetch has brought.
+    /// The page keeps its distance from the send before the fetch, by the crawl delay that the fetch has brought.
     #[test]
     fn a_page_that_follows_its_robots_fetch_keeps_the_crawl_delay() {
         let mut lane = Lane::new(policy(), 7);
@@ -250,17 +256,17 @@ mod tests {
         };
         assert!(!compare(policy(), full, at(9_000)), "the places");
         let preparing = |lane: &mut Lane| assert!(lane.walk_in(&visit(1), at(0)).is_some());
-        assert!(!compare(policy(), preparing, at(0)), "somebody who came before");
-        assert!(!compare(Policy { mode: Mode::Report, ..policy() }, |_| {}, at(0)), "what is only told");
+        assert!(!compare(policy(), preparing, at(0)), "a visit that came before");
+        assert!(!compare(Policy { mode: Mode::Report, ..policy() }, |_| {}, at(0)), "report mode");
         let told = |lane: &mut Lane| {
             lane.hold(at(10_000), at(0));
             let impatient = Visit { max_wait: Some(Duration::ZERO), ..visit(3) };
             assert!(lane.join(impatient, at(0)).is_err());
         };
-        assert!(!compare(policy(), told, at(20_000)), "somebody who was told to come back");
+        assert!(!compare(policy(), told, at(20_000)), "a visit that was told to come back");
     }
 
-    /// Two lanes that have seen the same hear the same answer, one of them the short way if it may.
+    /// Two lanes with the same history get the same answer, one of them by the short path if it may.
     fn hear(policy: Policy, before: impl Fn(&mut Lane), outcome: Outcome) -> bool {
         let [mut short, mut long] = [(); 2].map(|()| Lane::new(policy, 7));
         before(&mut short);
@@ -296,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_alone_is_ready_and_waits() {
+    fn a_visit_that_is_not_alone_is_ready_and_waits() {
         let mut lane = Lane::new(policy(), 7);
         let first = lane.walk_in(&visit(1), at(0)).unwrap();
         let second = lane.join(visit(2), at(0)).unwrap().ticket;

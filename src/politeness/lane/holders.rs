@@ -1,12 +1,12 @@
-//! Who holds the places of a host: shares of clients, and places of their own for long transfers.
+//! Which visits hold the places of a host: shares of clients, and separate places for long transfers.
 //!
-//! - A long transfer gives its place back to the next visit and keeps one of the places for long transfers, of which
-//!   there are as many again. If these are full, it keeps its ordinary place.
+//! - A long transfer gives its place back to the next visit and takes one of the places for long transfers. There are
+//!   as many of these as ordinary places. If they are full, the transfer keeps its ordinary place.
 //! - While several clients wait, a client that holds its share of the places is passed over. A client that waits alone may
 //!   have all of them.
-//! - Once the places for long transfers are full, one client holds all places of both kinds but one.
+//! - Once the places for long transfers are full, one client may hold all places of both kinds but one.
 //!
-//! Nothing here takes a place away from a visit that needs it, and where there is a single place nothing is shared.
+//! Nothing here takes a place away from a visit that needs it. If a host has a single place, nothing is shared.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{ClientId, Ticket};
 
 impl Lane {
-    /// The visit moves a body that may take long, in either direction.
+    /// Reports that the visit moves a body that may take long, in either direction.
     pub fn transfers(&mut self, ticket: Ticket) {
         self.note_transfer(ticket, Transfer::Body);
     }
 
-    /// The visit stays open for as long as both sides like: it has become a WebSocket.
+    /// Reports that the visit stays open for as long as both sides like: it has become a WebSocket.
     pub fn stays_open(&mut self, ticket: Ticket) {
         self.note_transfer(ticket, Transfer::Open);
     }
@@ -35,7 +35,7 @@ impl Lane {
         }
     }
 
-    /// Has long transfers give their places back, if there is no free one.
+    /// Moves long transfers to their separate places while no ordinary place is free.
     pub(super) fn set_aside(&mut self, now: Timestamp) {
         while self.flying.len() >= self.concurrency() && self.lasting.len() < self.places.limit() {
             let Some(index) = self.flying.iter().position(|&number| self.roll.entry(number).long_from() <= now) else {
@@ -53,7 +53,7 @@ impl Lane {
         }
     }
 
-    /// When a visit in flight becomes a long transfer whose place is needed.
+    /// Returns when a visit in flight becomes a long transfer whose place is needed.
     pub(super) fn next_set_aside(&self) -> Timestamp {
         if self.flying.len() < self.concurrency() || self.lasting.len() >= self.places.limit() {
             return Timestamp::NEVER;
@@ -62,7 +62,8 @@ impl Lane {
         long.min().unwrap_or(Timestamp::NEVER)
     }
 
-    /// The visit that is called next: the next in the line whose client has not had its share, or else the next.
+    /// Returns the visit that is called next: the first in the queue whose client holds less than its share, or else
+    /// the first whose client may hold one more place.
     pub(super) fn next_in_line(&self) -> Option<u32> {
         let next = self.queue.next()?;
         let limit = self.concurrency();
@@ -72,13 +73,13 @@ impl Lane {
         let share = limit.div_ceil(self.queue.clients());
         let client = |number: u32| self.roll.entry(number).client;
         let may_hold = |number: u32| self.may_hold(client(number));
-        // Retries and the returning were promised to go first.
+        // Retries and returning visits were promised to go first.
         let has_less = |number: u32, is_newcomer: bool| !is_newcomer || self.holds(client(number)) < share;
         let first = self.queue.first(|number, is_newcomer| has_less(number, is_newcomer) && may_hold(number));
         first.or_else(|| self.queue.first(|number, _| may_hold(number)))
     }
 
-    /// Whether a client may have one more place: not the last one, if long transfers have filled theirs.
+    /// Returns whether a client may have one more place: not the last one, if the places for long transfers are full.
     pub(super) fn may_hold(&self, client: ClientId) -> bool {
         let limit = self.places.limit();
         if self.lasting.len() < limit || limit == 1 || self.policy.order == Order::Fifo {
@@ -88,13 +89,13 @@ impl Lane {
         self.holds(client) + lasting + 1 < 2 * limit
     }
 
-    /// Places that a client's visits have or are about to have.
+    /// Returns the number of places that a client's visits have or are about to have.
     fn holds(&self, client: ClientId) -> usize {
         let visits = self.flying.iter().chain(&self.called);
         visits.filter(|&&number| self.roll.entry(number).client == client).count()
     }
 
-    /// When the visit behind `ahead` others finds a place.
+    /// Returns when the visit behind `ahead` others finds a place.
     pub(super) fn place_behind(&self, ahead: usize, now: Timestamp) -> Timestamp {
         let free = self.places.limit().saturating_sub(self.flying.len());
         if ahead < free {

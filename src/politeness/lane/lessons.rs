@@ -1,7 +1,7 @@
-//! What a lane learns from answers, and from their absence: a pace, and when to leave a host alone.
+//! What a lane learns from answers, and from missing answers: a pace, and when to leave a host alone.
 //!
-//! Most hosts never teach anything, so what is learned is kept apart and only where there is something. The pace gives a
-//! delay, a limit of visits in flight and holds. Breakers are in `failing`.
+//! Most hosts never teach anything, so lessons are stored apart from the lane and only where there is something to
+//! keep. The pace yields a delay, a limit of visits in flight, and holds. Breakers are in `failing`.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::politeness::signals::{Answer, Signals};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{OriginId, Outcome, Ticket};
 
-/// What a host has taught, and the rules it was learned by.
+/// What was learned from a host, and the rules by which it was learned.
 #[derive(Debug)]
 pub(super) struct Lessons {
     learning: Learning,
@@ -24,7 +24,7 @@ pub(super) struct Lessons {
     pub(super) pace: Pace,
     pub(super) breakers: Breakers,
     retries: Budget,
-    /// Of the first tries, how many may become second ones.
+    /// The share of first tries that may be followed by a second one.
     retry_share: f64,
 }
 
@@ -33,9 +33,9 @@ pub(super) struct Lessons {
 pub struct Lesson {
     pub pace: Option<pace::Change>,
     pub breaker: Option<breaker::Change>,
-    /// The delay that counts now.
+    /// The delay in force now.
     pub delay: Duration,
-    /// Visits in flight that were allowed before, and are now.
+    /// The limit of visits in flight before the answer and now.
     pub concurrency: (usize, usize),
 }
 
@@ -53,14 +53,14 @@ impl Lessons {
         }
     }
 
-    /// Whether it is as if nothing had ever been learned.
+    /// Returns whether anything that was learned is still worth keeping.
     fn is_worth_keeping(&self, now: Timestamp) -> bool {
         !self.breakers.is_empty() || self.pace.memory(now).is_some() || self.pace.held_until() > now
     }
 }
 
 impl Lane {
-    /// What became of a visit that was sent.
+    /// Reports what became of a visit that was sent. Returns what changed, if anything did.
     pub fn report(
         &mut self,
         ticket: Ticket,
@@ -93,24 +93,25 @@ impl Lane {
         lesson
     }
 
-    /// Failures in a row of one origin.
+    /// Returns the number of failures in a row of one origin.
     fn failures_of(&mut self, origin: OriginId) -> u16 {
         let breaker = self.lessons.as_mut().and_then(|lessons| lessons.breakers.get_mut(origin));
         breaker.map_or(0, |breaker| breaker.failures())
     }
 
-    /// Takes a retry from the host's budget, if there is one left.
+    /// Takes a retry from the host's budget, and returns whether one was left. Always false where pacing is not
+    /// enforced.
     pub fn may_retry(&mut self, schooling: &Schooling, now: Timestamp) -> bool {
-        // Where nobody is made to wait, the second try would follow the refusal at once.
+        // Without enforced waits, the second try would follow the refusal at once.
         self.enforced() && self.lessons_or_new(schooling).retries.take(now)
     }
 
-    /// Retries that the host's budget has room for; unknown while it needs none.
+    /// Returns how many retries the host's budget has left; `None` while nothing is kept about the host.
     pub fn retries_left(&self, now: Timestamp) -> Option<u32> {
         self.lessons.as_ref().map(|lessons| lessons.retries.left(now))
     }
 
-    /// Other rules to learn by, from now on.
+    /// Sets the rules to learn by from now on.
     pub fn school(&mut self, schooling: &Schooling, now: Timestamp) {
         if let Some(lessons) = &mut self.lessons {
             (lessons.learning, lessons.tolerance) = (schooling.learning, schooling.tolerance);
@@ -119,17 +120,17 @@ impl Lane {
         }
     }
 
-    /// The pace of this host, if it has taught any.
+    /// Returns the pace that was learned from this host, if any.
     pub fn pace(&self) -> Option<&Pace> {
         self.lessons.as_ref().map(|lessons| &lessons.pace)
     }
 
-    /// Visits that may be in flight, as things stand.
+    /// Returns how many visits may be in flight, as things stand.
     pub fn concurrency(&self) -> usize {
         self.places.limit()
     }
 
-    /// A request leaves: its answer is told with the epoch.
+    /// Counts a request that is sent. Returns the epoch with which its answer must be reported.
     pub(super) fn count_send(&mut self, retry: bool, now: Timestamp) -> Option<Epoch> {
         let lessons = self.lessons.as_mut()?;
         if !retry {
@@ -158,7 +159,7 @@ impl Lane {
         let is_first = self.lessons.is_none();
         let lessons = self.lessons_or_new(schooling);
         if let Some(sent) = last_sent.filter(|_| is_first) {
-            // Nobody told it of the sends before there was anything to learn.
+            // The pace has not seen the sends before there was anything to learn.
             lessons.pace.sent(sent);
         }
         let change = signals.and_then(|signals| {
@@ -172,7 +173,7 @@ impl Lane {
         });
         let at_limit = change
             .is_some_and(|change| change.what == What::Slowed && change.before >= lessons.learning.max_delay.max(base));
-        // A tunnel that opens is a host that lives.
+        // A tunnel that opens shows that the host is alive.
         let answer = signals.map_or(Answer::Success, |signals| signals.answer);
         let ending = Ending { ticket, client: entry.client, began: entry.since, answer, at_limit };
         let breaker = lessons.breakers.heard(entry.origin, ending, &lessons.tolerance, now);
@@ -191,22 +192,23 @@ impl Lane {
             self.unsaved |= change.what != What::Held;
             self.stand_back(change.hold.map_or(now, |hold| hold.until), now);
         }
-        // A host that has nothing more to teach costs nothing more. Answers on their way still need its epochs.
+        // Drops lessons that are no longer worth keeping, so that they cost nothing. Answers on their way still need
+        // their epochs.
         let last = self.in_flight() <= 1;
         self.lessons.take_if(|lessons| last && !lessons.is_worth_keeping(now) && lessons.retries.is_whole(now));
     }
 
-    /// What the delay of the host would be if it had taught nothing.
+    /// Returns the delay if nothing had been learned: the longer of the configured delay and the crawl delay.
     fn base(&self) -> Duration {
         self.delays.configured.max(self.delays.robots)
     }
 
-    /// The learned part of the delay, if the rest came to `base`. `None` if nothing was learned.
+    /// Returns the learned part of the delay if the rest came to `base`; `None` if nothing was learned.
     pub(super) fn learned_above(&self, base: Duration, now: Timestamp) -> Option<Duration> {
         self.lessons.as_ref().map(|lessons| lessons.pace.delay(base, &lessons.learning, now))
     }
 
-    /// The learned parts of the delay and of the limit, from what is known now.
+    /// Sets the learned parts of the delay and of the limit, from what is known now.
     pub(super) fn apply_lessons(&mut self, now: Timestamp) {
         let base = self.base();
         if let Some(Lessons { learning, pace, .. }) = self.lessons.as_deref() {
@@ -222,7 +224,7 @@ impl Lane {
         }
     }
 
-    /// Whether anything was learned that is now forgotten. Holds stay, and so do retries that were used up.
+    /// Forgets what was learned, and returns whether there was anything. Keeps holds, and the count of used-up retries.
     pub(super) fn forget_lessons(&mut self) -> bool {
         let Some(lessons) = &mut self.lessons else { return false };
         let learned = lessons.pace.learned() > Duration::ZERO || lessons.breakers.any_open();

@@ -1,4 +1,4 @@
-//! How a lane reacts to what it is taught.
+//! Tests of how a lane reacts to what it learns.
 
 use super::*;
 use crate::politeness::pace::Cause;
@@ -22,7 +22,7 @@ fn lane(policy: Policy) -> Lane {
     Lane::new(policy, 1)
 }
 
-/// A visit that starts and is sent as soon as the lane lets it; says when.
+/// Starts and sends a visit as soon as the lane lets it. Returns when.
 fn start(lane: &mut Lane, mut now: Timestamp) -> (Ticket, Timestamp) {
     let ticket = lane.join(visit(now.as_micros()), now).unwrap().ticket;
     loop {
@@ -33,7 +33,7 @@ fn start(lane: &mut Lane, mut now: Timestamp) -> (Ticket, Timestamp) {
                 assert_eq!(lane.sent(ticket, now), None);
                 return (ticket, now);
             }
-            Step::Wait(alarm) => now = alarm.expect("somebody waits").at,
+            Step::Wait(alarm) => now = alarm.expect("a visit waits").at,
             Step::Refuse(..) => panic!("refused"),
         }
     }
@@ -87,7 +87,7 @@ fn concurrency_falls_with_the_delay_and_comes_back() {
         answer(&mut lane, ticket, Answer::Throttled, now);
     }
     assert_eq!((lane.delays().learned, lane.concurrency()), (secs(6), 3));
-    // Twenty successes try a step less; the floor is not in the way of a trial that was never refused.
+    // After twenty successes the lane tries a step less; the floor does not limit a trial that was never refused.
     for _ in 0..20 {
         let (ticket, sent) = start(&mut lane, now);
         now = sent;
@@ -116,7 +116,7 @@ fn a_quota_paces_before_anybody_is_refused() {
     assert!(lane.delays().learned >= secs(4), "{:?}", lane.delays());
 }
 
-/// The first answer that says anything comes after sends that nobody noted.
+/// The first answer from which anything is learned comes after sends that the pace has not seen.
 #[test]
 fn the_first_word_of_a_quota_holds_no_longer_than_it_says() {
     let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });
@@ -128,7 +128,7 @@ fn the_first_word_of_a_quota_holds_no_longer_than_it_says() {
     assert!((at(11_000)..at(12_000)).contains(&again), "{again:?}");
 }
 
-/// Where nobody waits for anything, a second try would follow a refusal at once.
+/// Without enforced waits, a second try would follow a refusal at once.
 #[test]
 fn nothing_is_sent_again_where_pacing_is_not_enforced() {
     for mode in [Mode::Report, Mode::Off] {

@@ -1,8 +1,9 @@
-//! What outlives a lane, and the process.
+//! What outlives a lane and the process.
 //!
-//! Windows after refusals, open breakers and streaks are not in it: they are short, and a host that is still cross will
-//! say so. Promises: a lane that remembers grants nobody an earlier start than the one that was forgotten, and whatever
-//! a file or a clock says, it holds nobody for longer than the host itself could have asked for.
+//! Windows after refusals, open breakers and streaks are not part of it: they are short, and a host that still wants
+//! fewer requests will say so. Promises: a lane that remembers grants no visit an earlier start than the forgotten lane
+//! would have; and whatever a file or a clock says, it holds visits for no longer than the host itself could have asked
+//! for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +20,12 @@ pub struct Memory {
     /// Until when the host asked to be left alone.
     pub held_until: Option<Timestamp>,
     pub pace: Option<pace::Memory>,
-    /// When the pause that people set ends: never, if only they can end it.
+    /// When an operator's pause ends: never, if only an operator can end it.
     pub paused_until: Option<Timestamp>,
 }
 
 impl Lane {
-    /// The lane of a host that was visited before it was forgotten or curtsy was restarted.
+    /// Creates the lane of a host that was visited before, from the memory of an earlier lane or process.
     pub fn remembering(
         policy: impl Into<Arc<Policy>>,
         memory: &Memory,
@@ -44,7 +45,7 @@ impl Lane {
         lane
     }
 
-    /// A host that is remembered joins a lane that others share: the most careful counts for all of them.
+    /// Adds the memory of one host to a lane that several hosts share: the most careful value counts for all of them.
     pub fn recall(&mut self, memory: &Memory, schooling: &Schooling, now: Timestamp) {
         let memory = memory.bounded(schooling, now);
         self.recall_pace(&memory, schooling, now);
@@ -56,8 +57,8 @@ impl Lane {
         }
     }
 
-    /// Takes what was learned and set elsewhere in place of its own. Grants nobody an earlier start: of two sends the
-    /// later counts, of two holds the longer.
+    /// Replaces what was learned and set here by what was learned and set elsewhere. Grants no visit an earlier start:
+    /// of two sends the later counts, of two holds the longer.
     pub fn adopt(&mut self, memory: &Memory, overrides: Overrides, schooling: &Schooling, now: Timestamp) {
         if let Some(lessons) = &mut self.lessons {
             lessons.pace.forget();
@@ -72,7 +73,7 @@ impl Lane {
         self.turns.memory().last_sent
     }
 
-    /// What must outlive this lane.
+    /// Returns what must outlive this lane.
     pub fn memory(&self, now: Timestamp) -> Memory {
         Memory {
             last_sent: self.last_sent(),
@@ -82,13 +83,13 @@ impl Lane {
         }
     }
 
-    /// Whether its memory holds something new; asking makes it old.
+    /// Returns whether the memory holds something new since the last call.
     pub fn take_unsaved(&mut self) -> bool {
         std::mem::take(&mut self.unsaved)
     }
 
-    /// Whether forgetting what [`Lane::memory`] says could change anybody's start. A send matters for as long as any
-    /// delay that counts from it, be it one that robots.txt has yet to ask for.
+    /// Returns whether forgetting what [`Lane::memory`] says could change the start of any visit. A send matters for as
+    /// long as any delay that counts from it, even one that robots.txt has yet to ask for.
     pub fn is_memorable(&self, now: Timestamp) -> bool {
         let Memory { last_sent, held_until, pace, paused_until } = self.memory(now);
         let saving_up = self.policy.delay.saturating_mul(self.policy.burst.max(1));
@@ -118,7 +119,7 @@ impl Lane {
 }
 
 impl Memory {
-    /// A time in the future is the work of a clock that was set back, or of a damaged file.
+    /// Limits times that are too far in the future: they come from a clock that was set back, or from a damaged file.
     fn bounded(self, schooling: &Schooling, now: Timestamp) -> Memory {
         let latest = now + schooling.learning.longest_hold;
         let last_day = now + LONGEST_PAUSE;
@@ -132,7 +133,7 @@ impl Memory {
     }
 }
 
-/// As long as people may say; without an end it is as long as they like.
+/// The longest pause with an end that an operator may set. A pause without an end is not limited.
 const LONGEST_PAUSE: Duration = Duration::from_secs(366 * 86_400);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a lane remembers of the one before it, with literal times in milliseconds.
+//! Tests of what a lane remembers of the lane before it, with literal times in milliseconds.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn remembering(memory: &Memory, now: Timestamp) -> Lane {
     Lane::remembering(Policy::default(), memory, &Schooling::default(), 1, now)
 }
 
-/// One visit, as soon as the lane lets it; says when it was sent.
+/// Makes one visit as soon as the lane lets it. Returns when it was sent.
 fn visit(lane: &mut Lane, signals: Signals, mut now: Timestamp) -> Timestamp {
     let visit = Visit::new(ClientId(1), 1);
     let ticket = lane.join(visit, now).unwrap().ticket;
@@ -26,7 +26,7 @@ fn visit(lane: &mut Lane, signals: Signals, mut now: Timestamp) -> Timestamp {
         match lane.next_step(now) {
             Step::Prepare(called) => lane.ready(called, now),
             Step::Start(_) => break,
-            Step::Wait(alarm) => now = alarm.expect("somebody waits").at,
+            Step::Wait(alarm) => now = alarm.expect("a visit waits").at,
             Step::Refuse(..) => panic!("refused"),
         }
     }
@@ -67,7 +67,7 @@ fn a_hold_is_remembered_if_the_host_asked_for_it() {
     assert_eq!(remembering(&lane.memory(sent), sent).held_until(), sent);
 }
 
-/// A Retry-After that ends within the window after the refusal was asked for all the same.
+/// A Retry-After that ends within the window after the refusal is remembered as well.
 #[test]
 fn a_short_wish_is_remembered_under_a_longer_window() {
     let mut lane = Lane::new(Policy::default(), 1);
@@ -115,7 +115,7 @@ fn a_shared_lane_is_as_careful_as_the_most_careful_host_in_it() {
     assert_eq!(visit(&mut shared, Signals::SERVED, at(100)), at(8_000));
 }
 
-/// What another curtsy learned counts in place of one's own, but moves no start forward.
+/// What another instance learned replaces what this one learned, but moves no start forward.
 #[test]
 fn what_is_adopted_grants_no_earlier_start() {
     let mut lane = Lane::new(Policy::default(), 1);

@@ -1,4 +1,4 @@
-//! Places between clients, long transfers, and requests that were let in: with literal times in milliseconds.
+//! Tests of places between clients, long transfers, and admitted requests, with literal times in milliseconds.
 
 use super::*;
 use crate::politeness::visit::{ClientId, Refusal, Step, Visit};
@@ -20,7 +20,7 @@ fn places(concurrency: u32, max_wait: u64) -> Lane {
     Lane::new(Policy { delay: Duration::ZERO, concurrency, max_wait: ms(max_wait), ..Policy::default() }, 1)
 }
 
-/// Everything that can start at `now` is sent; returns who.
+/// Sends every visit that can start at `now`, and returns them.
 fn send_all(lane: &mut Lane, now: Timestamp) -> Vec<Ticket> {
     let mut sent = Vec::new();
     loop {
@@ -50,7 +50,7 @@ fn a_client_holds_no_more_than_its_share_of_places_while_another_waits() {
     let slow = send_all(&mut lane, at(0));
     assert_eq!(slow.len(), 4, "alone it has all of them");
     let quick: Vec<Ticket> = (0..20).map(|url| join(&mut lane, 2, url, at(1))).collect();
-    // One of the slow client's ends each second; the quick client's visits end at once.
+    // One visit of the slow client ends each second; the quick client's visits end at once.
     let mut served = 0;
     for (second, ticket) in slow.into_iter().enumerate().take(2) {
         let mut now = at(1_000 * (second as u64 + 1));
@@ -67,7 +67,7 @@ fn a_client_holds_no_more_than_its_share_of_places_while_another_waits() {
     assert!(served >= 10, "{served}");
 }
 
-/// Retry-After is told from the visits under way, not only from those that have ended.
+/// Retry-After is computed from the visits under way, not only from those that have ended.
 #[test]
 fn retry_after_grows_with_the_age_of_what_is_in_flight() {
     let mut lane = places(2, 10_000);
@@ -87,9 +87,9 @@ fn retry_after_grows_with_the_age_of_what_is_in_flight() {
     assert_eq!(told(&mut lane, 3, 40_200), 40);
 }
 
-/// 150 visits at 1 s apart with a max_wait of 150 s, the last of which is expected at the very end of it.
+/// 150 visits at 1 s apart with a max_wait of 150 s. The last one is expected at the very end of it.
 #[test]
-fn who_was_let_in_is_not_refused_because_each_send_is_a_little_late() {
+fn an_admitted_visit_is_not_refused_because_each_send_is_a_little_late() {
     let mut lane = Lane::new(Policy::default(), 1);
     let (mut now, mut admitted) = (at(0), 0);
     for url in 0..200 {
@@ -115,9 +115,9 @@ fn who_was_let_in_is_not_refused_because_each_send_is_a_little_late() {
     assert_eq!(sent, 151);
 }
 
-/// What makes a visit later is told to it when it happens, not when its patience ends.
+/// A visit that can no longer be served in time is refused when that happens, not when its patience ends.
 #[test]
-fn a_longer_delay_refuses_at_once_who_can_no_longer_be_served_in_time() {
+fn a_longer_delay_refuses_at_once_visits_that_can_no_longer_be_served_in_time() {
     let mut lane = Lane::new(Policy::default(), 1);
     for url in 0..101 {
         join(&mut lane, 1, url, at(0));
@@ -163,7 +163,7 @@ fn long_transfers_move_to_places_of_their_own() {
     assert_eq!((lane.in_flight(), lane.lasting()), (2, 2));
 }
 
-/// A visit whose origin has not answered is no transfer: a host that is slow gets no more visits for it.
+/// A visit whose origin has not answered is not a transfer: a slow host gets no more visits because of it.
 #[test]
 fn a_slow_answer_gives_no_place_back() {
     let mut lane = places(1, 150_000);

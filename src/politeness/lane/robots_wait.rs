@@ -1,7 +1,7 @@
 //! Requests that wait for their robots.txt and join the lane afterwards.
 //!
-//! They stand in no order yet: whether and when each of them may go is decided when it joins. But they wait, so they
-//! count in `max_queue`, and one that could not start in time is refused at once, as if it joined now.
+//! They have no order yet: whether and when each of them may start is decided when it joins. But they wait, so they
+//! count in `max_queue`, and a request that could not start in time is refused at once, as if it joined now.
 
 use super::Lane;
 use super::crawl_delay::asked_of;
@@ -10,8 +10,9 @@ use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Refusal, Visit};
 
 impl Lane {
-    /// Counts one more request that waits for robots.txt, or refuses it as [`Lane::join`] would. Returns when it can
-    /// expect to start if the file comes at once. To be undone by [`Lane::leave_robots_wait`].
+    /// Counts one more request that waits for robots.txt, or refuses it as [`Lane::join`] would. Returns when the
+    /// request can expect to start if the file comes at once. The caller must undo the count with
+    /// [`Lane::leave_robots_wait`].
     pub fn wait_for_robots(&mut self, visit: &Visit, now: Timestamp) -> Result<Timestamp, Refusal> {
         let comes_back = self.returns.as_ref().is_some_and(|returns| returns.is_due(visit.client, visit.url, now));
         let rank = if comes_back { Rank::Returning } else { Rank::Newcomer };
@@ -23,7 +24,7 @@ impl Lane {
         Ok(expected)
     }
 
-    /// It has its robots.txt, or has left.
+    /// Counts one request less: it has its robots.txt, or has left.
     pub fn leave_robots_wait(&mut self) {
         debug_assert!(self.robots_waits > 0, "it is left once");
         self.robots_waits = self.robots_waits.saturating_sub(1);
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_robots_txt_counts_in_the_line() {
+    fn a_request_that_waits_for_robots_txt_counts_in_the_queue() {
         let policy = Policy { delay: Duration::from_secs(1), max_queue: 3, ..Policy::default() };
         let mut lane = Lane::new(policy, 7);
         for n in 0..3 {
@@ -67,20 +68,20 @@ mod tests {
         let seconds = |seconds| Duration::from_secs(seconds);
         let full = Refusal::QueueFull { retry_after: seconds(3) };
         assert_eq!(lane.wait_for_robots(&visit(3), at(0)), Err(full));
-        assert!(matches!(lane.join(visit(4), at(0)), Err(Refusal::QueueFull { .. })), "nor is there a place in line");
+        assert!(matches!(lane.join(visit(4), at(0)), Err(Refusal::QueueFull { .. })), "the queue is full for it, too");
         assert_eq!((lane.waiting(), lane.queued(), lane.in_flight()), (3, 0, 0));
         assert!(lane.owes(at(0)));
         lane.leave_robots_wait();
         assert!(lane.wait_for_robots(&visit(3), at(3_000)).is_ok(), "it comes back as told");
         for n in 0..3 {
             lane.leave_robots_wait();
-            assert!(lane.join(visit(n), at(3_000)).is_ok(), "nobody loses its place by joining");
+            assert!(lane.join(visit(n), at(3_000)).is_ok(), "no request loses its place by joining");
         }
         assert_eq!(lane.waiting(), 3);
     }
 
     #[test]
-    fn who_could_not_start_in_time_does_not_wait_for_robots_txt() {
+    fn a_request_that_could_not_start_in_time_does_not_wait_for_robots_txt() {
         let mut lane = Lane::new(Policy { delay: Duration::from_secs(10), ..Policy::default() }, 7);
         let hurried = Visit { max_wait: Some(Duration::ZERO), ..visit(1) };
         assert!(lane.wait_for_robots(&hurried, at(0)).is_ok());

@@ -1,9 +1,9 @@
-//! What would have been: in report mode every visit starts at once, and beside it its shadow waits as if it had to.
+//! Report mode: every visit starts at once, and beside it its shadow waits as if pacing were enforced.
 //!
 //! The shadow starts when it would have had its turn and a place, and keeps that place for as long as the visit really
-//! keeps its own. Of visits that are still here it is assumed that they stay as long as others did, or as long as they
-//! have stayed already; so what is told of a visit is best asked late. Shadows stand in one line, first come first
-//! served, and are never refused. Only counts and tells: nothing here holds anybody up.
+//! keeps its own. Visits that are still here are assumed to stay as long as others did, or as long as they have stayed
+//! already; so the wait of a visit is best read late. Shadows form one queue, first come first served, and are never
+//! refused. This module only counts and reports: it delays no visit.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,7 +19,8 @@ pub(super) struct Shadow {
     pub(super) turns: Turns,
     /// Visits that have not left, in the order they came.
     here: Vec<Guest>,
-    /// When others would have left, in the order they came. Only the latest matter, and no more than there are places.
+    /// When the others would have left, in the order they came. Only the latest matter, and no more than there are
+    /// places.
     gone: Vec<(u64, Timestamp)>,
     came: u64,
 }
@@ -27,16 +28,16 @@ pub(super) struct Shadow {
 #[derive(Debug)]
 struct Guest {
     ticket: Ticket,
-    /// Counts up.
+    /// The number of this arrival. Counts up.
     number: u64,
     joined: Timestamp,
     sent: Option<Timestamp>,
-    /// When it would have had its turn, and when also a place.
+    /// When the visit would have had its turn, and when a turn and a place.
     turn: Timestamp,
     start: Timestamp,
 }
 
-/// How many visits may be in flight, and how long they usually are.
+/// How many visits may be in flight, and how long they usually stay.
 #[derive(Clone, Copy)]
 struct Room {
     places: usize,
@@ -44,7 +45,7 @@ struct Room {
 }
 
 impl Shadow {
-    /// `turns` as they are now, with nothing claimed.
+    /// `turns` is a copy of the lane's turns with nothing claimed.
     pub(super) fn new(turns: Turns) -> Self {
         Shadow { turns, here: Vec::new(), gone: Vec::new(), came: 0 }
     }
@@ -76,7 +77,8 @@ impl Shadow {
         }
     }
 
-    /// Works out anew when each would have started: with its turn, when all but the last few before it have left.
+    /// Computes again when each shadow would have started: with its turn, when fewer visits before it are left than
+    /// there are places.
     fn settle(&mut self, room: Room, now: Timestamp) {
         let mut last = LastEnds { ends: BinaryHeap::new(), most: room.places };
         let mut gone = self.gone.iter().peekable();
@@ -96,7 +98,7 @@ impl Shadow {
     }
 }
 
-/// The latest ends of those who came before, as many as there are places: the first of them frees one.
+/// The latest ends of the visits that came before, as many as there are places: the first of these ends frees a place.
 struct LastEnds {
     ends: BinaryHeap<Reverse<Timestamp>>,
     most: usize,
@@ -119,14 +121,15 @@ impl LastEnds {
 }
 
 impl Lane {
-    /// In report mode: how long this visit would have waited for its turn and a place, as far as can be known now.
+    /// Returns how long this visit would have waited for its turn and a place, as far as can be known now. `None`
+    /// outside report mode.
     pub fn would_wait(&mut self, ticket: Ticket, now: Timestamp) -> Option<Duration> {
         let room = self.room();
         let (joined, start) = self.shadow.as_mut()?.start(ticket, room, now)?;
         Some(start.since(joined))
     }
 
-    /// When the shadow of a visit that joined just now would start.
+    /// Adds the shadow of a visit that joined just now, and returns when it would start.
     pub(super) fn shadow_joins(&mut self, ticket: Ticket, now: Timestamp) -> Option<Timestamp> {
         let room = self.room();
         let shadow = self.shadow.as_mut()?;

@@ -1,4 +1,4 @@
-//! Shadows are held against lanes that are enforced: both must tell the same waits.
+//! Compares shadows with lanes that are enforced: both must report the same waits.
 
 use super::*;
 use crate::politeness::policy::{Mode, Policy};
@@ -20,7 +20,7 @@ fn visit() -> Visit {
     Visit::new(ClientId(1), 1)
 }
 
-/// Joins and is sent at once, as everybody is in report mode.
+/// Joins and sends a visit at once, as report mode does with every visit.
 fn send(lane: &mut Lane, millis: u64) -> Ticket {
     let ticket = lane.join(visit(), at(millis)).unwrap().ticket;
     assert_eq!(lane.next_step(at(millis)), Step::Prepare(ticket));
@@ -34,7 +34,8 @@ fn would_wait(lane: &mut Lane, ticket: Ticket, millis: u64) -> u128 {
     lane.would_wait(ticket, at(millis)).expect("report mode").as_millis()
 }
 
-/// Three at once, one place, 400 ms each: they would have started at 0, 400 and 800, though none has ended before.
+/// Three visits at once, one place, 400 ms each: they would have started at 0, 400 and 800, though none has ended
+/// before.
 #[test]
 fn a_place_that_is_taken_is_waited_for() {
     let mut lane = reporting(Duration::ZERO, 1);
@@ -54,7 +55,7 @@ fn turns_and_places_are_both_waited_for() {
     let mut lane = reporting(ms(100), 2);
     let tickets: Vec<_> = (0..5).map(|_| send(&mut lane, 0)).collect();
     let told: Vec<_> = tickets.iter().map(|ticket| would_wait(&mut lane, *ticket, 1_000)).collect();
-    // Two by two, and in each pair one delay apart.
+    // In pairs, and within each pair one delay apart.
     assert_eq!(told, [0, 100, 1_000, 1_100, 2_000]);
 }
 
@@ -71,7 +72,7 @@ fn a_shorter_stay_than_usual_frees_its_place_sooner() {
 }
 
 #[test]
-fn who_was_never_sent_takes_no_place() {
+fn a_visit_that_was_never_sent_takes_no_place() {
     let mut lane = reporting(Duration::ZERO, 1);
     let ghost = lane.join(visit(), at(0)).unwrap().ticket;
     lane.leave(ghost, at(900));
@@ -89,7 +90,7 @@ fn memory_is_bounded_by_places_and_visits() {
     }
     let shadow = lane.shadow.as_ref().unwrap();
     assert_eq!((shadow.here.len(), shadow.gone.len()), (1, 3));
-    assert_eq!(would_wait(&mut lane, stays, 2_000), 0, "nobody who came later is waited for");
+    assert_eq!(would_wait(&mut lane, stays, 2_000), 0, "it does not wait for later visits");
 }
 
 #[test]
@@ -99,7 +100,7 @@ fn only_report_mode_has_shadows() {
     assert_eq!(lane.would_wait(ticket, at(0)), None);
 }
 
-/// The waits of an enforced lane where each visit keeps its place for `stay`.
+/// Returns the waits of an enforced lane where each visit keeps its place for `stay`.
 fn enforced(policy: Policy, arrivals: &[u64], stay: u64) -> Vec<u128> {
     let mut lane = Lane::new(policy, 1);
     let (mut joined, mut waits, mut leaving) = (Vec::new(), vec![0; arrivals.len()], Vec::new());
@@ -122,7 +123,7 @@ fn enforced(policy: Policy, arrivals: &[u64], stay: u64) -> Vec<u128> {
                     let index = joined.iter().position(|(other, _)| *other == ticket).unwrap();
                     waits[index] = u128::from(now - joined[index].1);
                 }
-                Step::Refuse(..) => panic!("nobody waits that long"),
+                Step::Refuse(..) => panic!("no visit waits that long"),
                 Step::Wait(_) => break,
             }
         }
@@ -130,7 +131,7 @@ fn enforced(policy: Policy, arrivals: &[u64], stay: u64) -> Vec<u128> {
             return waits;
         }
     }
-    panic!("somebody waits for ever");
+    panic!("a visit waits for ever");
 }
 
 fn reported(policy: Policy, arrivals: &[u64], stay: u64) -> Vec<u128> {
@@ -152,7 +153,7 @@ fn reported(policy: Policy, arrivals: &[u64], stay: u64) -> Vec<u128> {
     waits
 }
 
-/// Where all stay equally long, what is reported is what would have happened.
+/// If all visits stay equally long, what is reported is what would have happened.
 #[test]
 fn reports_are_what_enforcing_would_have_done() {
     let policy = |delay, concurrency| Policy { delay: ms(delay), concurrency, ..Policy::default() };
@@ -167,12 +168,12 @@ fn reports_are_what_enforcing_would_have_done() {
     }
 }
 
-/// What robots.txt denies would never have stood in line.
+/// A visit that robots.txt denies would never have been in the queue.
 #[test]
 fn a_denied_visit_has_no_shadow() {
     let (mut lane, mut numbers) = (reporting(ms(1_000), 4), Vec::new());
     for denied in [false, true, false] {
-        numbers.push(lane.join(Visit { denied, ..visit() }, at(0)).expect("nobody is refused").ticket);
+        numbers.push(lane.join(Visit { denied, ..visit() }, at(0)).expect("no visit is refused").ticket);
     }
     assert_eq!(lane.would_wait(numbers[1], at(0)), None);
     assert_eq!(would_wait(&mut lane, numbers[2], 0), 1_000, "as if there had been two");

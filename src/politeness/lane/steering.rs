@@ -1,9 +1,9 @@
-//! What people change about one host while curtsy runs: other numbers, a pause, a clean slate.
+//! What an operator changes about one host while curtsy runs: other numbers, a pause, a clean slate.
 //!
-//! Numbers that people set lie over those of the policy, whatever becomes of the policy, until they are taken back.
+//! Numbers that an operator sets override those of the policy, even if the policy changes, until they are taken back.
 //!
-//! Promises: nothing here grants a burst, moves the last send or ends a hold that the host asked for; who waits waits
-//! on.
+//! Promises: nothing here grants a burst, moves the last send or ends a hold that the host asked for. Waiting visits
+//! keep waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,25 +15,25 @@ use crate::politeness::time::Timestamp;
 #[derive(Clone, Debug)]
 pub(super) struct Steering {
     overrides: Overrides,
-    /// What they lie over.
+    /// The policy without the overrides.
     policy: Arc<Policy>,
 }
 
-/// What was forgotten of a host, and what had to stay.
+/// What was forgotten about a host, and what had to stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forgotten {
     pub learned: bool,
     pub overrides: bool,
     /// Stays: until when the host is held.
     pub held_until: Option<Timestamp>,
-    /// Stays: whoever paused the host meant nobody to visit it.
+    /// Stays: the operator who paused the host wanted no visits to it.
     pub paused: bool,
-    /// Stays: robots.txt asks for it still.
+    /// Stays: robots.txt still asks for it.
     pub robots_delay: bool,
 }
 
 impl Lane {
-    /// Sets other numbers than the policy's, in place of those that were set before.
+    /// Overrides the policy's numbers. Replaces all earlier overrides.
     pub fn steer(&mut self, overrides: Overrides, now: Timestamp) {
         let policy = self.unsteered().clone();
         let any = overrides != Overrides::default();
@@ -46,12 +46,12 @@ impl Lane {
         self.steering.as_ref().map(|steering| steering.overrides).unwrap_or_default()
     }
 
-    /// The policy as it would be if nobody had set anything.
+    /// Returns the policy without any overrides.
     pub fn unsteered(&self) -> &Arc<Policy> {
         self.steering.as_ref().map_or(&self.policy, |steering| &steering.policy)
     }
 
-    /// The numbers to go by where the policy says this.
+    /// Takes the policy of the host and returns it with the overrides applied.
     pub(super) fn steered(&mut self, policy: Arc<Policy>) -> Arc<Policy> {
         match &mut self.steering {
             Some(steering) => {
@@ -63,13 +63,13 @@ impl Lane {
         }
     }
 
-    /// Nobody starts until [`Lane::resume`]. Who waits may go on waiting; who comes is refused.
+    /// Lets no visit start until [`Lane::resume`]. Waiting visits may go on waiting; new visits are refused.
     pub fn pause(&mut self) {
         self.paused = true;
         self.close(Timestamp::START);
     }
 
-    /// Nobody starts before `until`, or [`Lane::resume`]. Who has the patience may wait for it.
+    /// Lets no visit start before `until`, or [`Lane::resume`]. A visit with enough patience may wait for it.
     pub fn pause_until(&mut self, until: Timestamp) {
         self.paused = false;
         self.close(until);
@@ -88,7 +88,7 @@ impl Lane {
         }
     }
 
-    /// When the pause ends: never, if only people can end it; `None` if there is none.
+    /// Returns when the pause ends: never, if only an operator can end it; `None` if there is none.
     pub fn paused_until(&self, now: Timestamp) -> Option<Timestamp> {
         let until = if self.paused { Timestamp::NEVER } else { self.turns.closed_until() };
         (until > now).then_some(until)
@@ -98,7 +98,7 @@ impl Lane {
         self.turns.held_until().max(self.turns.closed_until())
     }
 
-    /// Forgets what was learned and what was set, and says what had to stay.
+    /// Forgets what was learned and what was set, and returns what had to stay.
     pub fn forget(&mut self, now: Timestamp) -> Forgotten {
         let overrides = self.steering.is_some();
         let learned = self.forget_lessons();

@@ -1,4 +1,4 @@
-//! How a lane is steered, and what no steering changes.
+//! Tests of how an operator steers a lane, and what no steering changes.
 
 use super::*;
 use crate::politeness::lane::{Breaker, Expectation, Held, Objection};
@@ -23,7 +23,7 @@ fn slow(seconds: u64) -> Overrides {
     Overrides { delay: Some(secs(seconds)), ..Overrides::default() }
 }
 
-/// A visit that starts and is sent as soon as the lane lets it; says when.
+/// Starts and sends a visit as soon as the lane lets it. Returns when.
 fn start(lane: &mut Lane, mut now: Timestamp) -> (Ticket, Timestamp) {
     let ticket = lane.join(visit(), now).unwrap().ticket;
     loop {
@@ -33,13 +33,13 @@ fn start(lane: &mut Lane, mut now: Timestamp) -> (Ticket, Timestamp) {
                 assert_eq!(lane.sent(ticket, now), None, "too early");
                 return (ticket, now);
             }
-            Step::Wait(alarm) => now = alarm.expect("somebody waits").at,
+            Step::Wait(alarm) => now = alarm.expect("a visit waits").at,
             Step::Refuse(..) => panic!("refused"),
         }
     }
 }
 
-/// A whole visit; says when it was sent.
+/// Makes a whole visit. Returns when it was sent.
 fn go(lane: &mut Lane, now: Timestamp, signals: Signals) -> Timestamp {
     let (ticket, sent) = start(lane, now);
     lane.report(ticket, Outcome::Heard(signals), &Schooling::default(), sent);
@@ -72,7 +72,7 @@ fn other_numbers_count_from_the_last_send_and_grant_no_burst() {
 }
 
 #[test]
-fn nobody_is_made_faster_than_the_host_asks() {
+fn no_visit_is_made_faster_than_the_host_asks() {
     let mut lane = Lane::new(Policy::default(), 1);
     lane.set_robots_delay(secs(8), at(0));
     lane.steer(slow(0), at(0));
@@ -84,7 +84,7 @@ fn a_pause_with_an_end_ends_by_itself() {
     let mut lane = Lane::new(Policy::default(), 1);
     lane.pause_until(at(60_000));
     assert_eq!(lane.paused_until(at(0)), Some(at(60_000)));
-    assert_eq!(start(&mut lane, at(0)).1, at(60_000), "who has the patience waits");
+    assert_eq!(start(&mut lane, at(0)).1, at(60_000), "a visit with enough patience waits");
     assert_eq!(lane.paused_until(at(60_000)), None);
 
     let mut lane = Lane::new(Policy::default(), 1);
@@ -121,7 +121,7 @@ fn what_was_learned_and_set_is_forgotten_and_a_hold_is_not() {
     assert!(!nothing.learned && !nothing.overrides && nothing.held_until.is_none());
 }
 
-/// Answers to requests that left before it was forgotten teach nothing, however many they are.
+/// Answers to requests that were sent before it was forgotten teach nothing, however many they are.
 #[test]
 fn what_is_on_its_way_does_not_count_after_forgetting() {
     let mut lane = Lane::new(Policy { delay: Duration::ZERO, concurrency: 20, ..Policy::default() }, 1);

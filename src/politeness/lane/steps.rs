@@ -1,7 +1,7 @@
 //! "What next?": the one question a lane answers, and the alarm that says when to ask again.
 //!
-//! The order is: answer those who cannot be served in time, start who is ready, call who is next. Each step takes one
-//! visit; the caller obeys and asks again.
+//! The order is: refuse visits that cannot be served in time, start a visit that is ready, call the next visit. Each
+//! step concerns one visit; the caller carries it out and asks again.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::politeness::visit::{Alarm, Refusal, Step};
 /// servers that close idle connections early do so after 5 s.
 pub const LEAD: Duration = Duration::from_secs(1);
 
-/// The deadline of a visit that is to be refused, whatever it was before.
+/// The deadline of a visit that must be refused, whatever its deadline was before.
 const TOO_LATE: Timestamp = Timestamp::START;
 
 impl Lane {
-    /// What to do now. Call it after every other call, until it says to wait.
+    /// Returns what to do now. Call it after every other call, until it says to wait.
     pub fn next_step(&mut self, now: Timestamp) -> Step {
         // How many places there are depends on the delay too.
         self.heed_next(now);
@@ -33,7 +33,7 @@ impl Lane {
             .unwrap_or_else(|| Step::Wait(self.alarm(now)))
     }
 
-    /// Somebody who waits can no longer be served in time.
+    /// Refuses a waiting visit that can no longer be served in time.
     fn refuse_one(&mut self, now: Timestamp) -> Option<Step> {
         let ticket = self.roll.hopeless(self.turns.earliest(now))?;
         let entry = *self.roll.get_mut(ticket)?;
@@ -82,8 +82,8 @@ impl Lane {
         Some(Step::Prepare(ticket))
     }
 
-    /// Refuses those who can no longer be served in time, in the next steps: the delay has become longer. What is only
-    /// slower for one slow answer (`delay_factor`) is no reason.
+    /// Marks the visits that can no longer be served in time because the delay has become longer; the next steps refuse
+    /// them. A delay that is longer only because of one slow answer (`delay_factor`) is no reason.
     pub(super) fn give_up_on_the_late(&mut self, now: Timestamp) {
         if self.queue.is_empty() || !self.enforced() || self.is_draining() {
             return;
@@ -107,7 +107,7 @@ impl Lane {
         }
     }
 
-    /// Whether nothing can follow before somebody reports something: nobody waits for the host.
+    /// Returns whether no step can follow before the caller reports something, because no visit waits for the host.
     #[inline]
     pub fn rests(&self) -> bool {
         self.queue.is_empty() && self.first_ready().is_none() && !self.is_draining()
@@ -121,7 +121,7 @@ impl Lane {
         !self.paused && self.in_flight() < self.concurrency()
     }
 
-    /// When the next visit in the queue is to be called, as things stand.
+    /// Returns when the next visit in the queue is to be called, as things stand.
     fn next_call(&self, now: Timestamp) -> Timestamp {
         let limit = self.concurrency();
         let taken = self.in_flight() + self.called.len();
@@ -133,20 +133,20 @@ impl Lane {
         if taken - late >= limit {
             return self.next_late(now);
         }
-        // What failed attempts have cost is waited for before the next attempt, not only before the next request.
+        // The turns that failed attempts have cost delay the next attempt, not only the next request.
         let behind = (self.turns.predict(self.called.len() - late, now) - LEAD).max(self.turns.taken_until());
-        // Sooner, if one of those before it takes too long.
+        // Sooner, if a visit that was called before it takes too long.
         if behind > now { behind.min(self.next_late(now)) } else { behind }
     }
 
-    /// When a called visit will have used up its lead.
+    /// Returns when a called visit will have used up its lead.
     fn next_late(&self, now: Timestamp) -> Timestamp {
         let preparing = self.called.iter().map(|&number| self.roll.entry(number));
         let late = preparing.filter(|entry| entry.phase == Phase::Preparing).map(|entry| entry.since + LEAD);
         late.filter(|&late| late > now).min().unwrap_or(Timestamp::NEVER)
     }
 
-    /// The next time at which something happens by itself.
+    /// Returns the next time at which something happens by itself.
     fn alarm(&self, now: Timestamp) -> Option<Alarm> {
         let ready = self.first_ready();
         let keeper = ready

@@ -1,6 +1,6 @@
-//! A lane as people see it: what it knows, and what it would say, at one moment.
+//! A lane as operators see it: what it knows, and what it would decide, at one moment.
 //!
-//! Read only, and made of the numbers that decide, so that it cannot say anything else than what happens.
+//! Read only, and made from the numbers that decide, so that it always agrees with what happens.
 
 use std::time::Duration;
 
@@ -14,63 +14,63 @@ use crate::politeness::time::Timestamp;
 pub struct View {
     pub mode: Mode,
     pub delays: Delays,
-    /// Below this a probe failed not long ago.
+    /// A probe below this delay failed not long ago.
     pub floor: Option<Duration>,
-    /// The delay is on trial.
+    /// Whether the current delay is a trial.
     pub probing: bool,
     pub error_streak: u16,
     pub success_streak: u16,
     pub held: Option<(Timestamp, Held)>,
     pub obstacle: Option<Obstacle>,
-    /// As [`Lane::paused_until`] says.
+    /// See [`Lane::paused_until`].
     pub paused_until: Option<Timestamp>,
-    /// When the next visit could start if it came alone; never, while only people can tell.
+    /// When the next visit could start if it came alone; never, during a pause that only an operator can end.
     pub next_start: Timestamp,
     pub last_sent: Option<Timestamp>,
     pub last_success: Option<Timestamp>,
     pub queued: usize,
     /// Visits that keep a place.
     pub in_flight: usize,
-    /// Long transfers, which have places of their own.
+    /// Long transfers, which have separate places.
     pub long_transfers: usize,
-    /// Visits that have come since the lane was made, less any whole multiple of 2^32.
+    /// Visits that have come since the lane was created, modulo 2^32.
     pub visits: u32,
-    /// Visits that may be in flight as things stand, and by the policy.
+    /// How many visits may be in flight as things stand, and by the policy.
     pub concurrency: (usize, usize),
     pub burst: u32,
-    /// Visits that could start now, one right behind the other.
+    /// Visits that could start now, one right after the other.
     pub burst_left: u32,
     /// The worst of its origins' breakers.
     pub breaker: Breaker,
-    /// Whether an origin is given up and the host has served nothing since.
+    /// Whether an origin's breaker is open and the host has served nothing since.
     pub is_broken: bool,
-    /// Failures in a row, of the origin with most.
+    /// Failures in a row of the origin that has the most.
     pub failures: u16,
     /// Origins that have failed lately.
     pub failing: Vec<FailingOrigin>,
     pub overrides: Overrides,
-    /// Unknown while the host needed none.
+    /// See [`Lane::retries_left`].
     pub retries_left: Option<u32>,
 }
 
 /// Why a host is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// By an answer.
+    /// Because of an answer.
     Pace(Cause),
-    /// By somebody else: its robots.txt is answered with 429, or it is remembered.
+    /// For another reason: its robots.txt was answered with 429, or the hold was remembered.
     Other,
 }
 
-/// A visit that could start and does so within this was not kept by anything: timers and threads take their time.
+/// A visit that starts within this time after it could was not delayed by anything: timers and threads take their time.
 const AT_ONCE: Duration = Duration::from_millis(50);
 
-/// What keeps visits waiting that could start by the delay alone.
+/// What delays visits that could start by the delay alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     Paused,
     Held(Held),
-    /// As many are in flight as may be.
+    /// As many visits are in flight as allowed.
     Concurrency,
 }
 
@@ -95,7 +95,7 @@ impl Obstacle {
     }
 }
 
-/// A host in a word: the first that is so.
+/// The state of a host in one word. If several apply, the first counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     Paused,
@@ -139,7 +139,7 @@ impl View {
         Condition::of(self.paused_until.is_some(), self.is_broken, self.held.is_some(), self.queued, in_flight)
     }
 
-    /// What visits wait for, in a word: an obstacle, or else the largest part of the delay.
+    /// Returns what visits wait for, in one word: an obstacle, or else the largest part of the delay.
     pub fn why(&self) -> &'static str {
         self.obstacle.map_or_else(|| self.delays.why(), Obstacle::word)
     }
@@ -185,7 +185,7 @@ impl Lane {
         }
     }
 
-    /// What [`View::condition`] and [`View::breaker`] say, without a look at all the rest: for whoever asks a hundred
+    /// Returns [`View::condition`] and [`View::breaker`] without computing the rest, for callers that ask a hundred
     /// thousand lanes.
     pub fn condition(&self, now: Timestamp) -> (Condition, Breaker) {
         let (breaker, held) = (self.worst_breaker(now), self.held_until() > now);
@@ -193,7 +193,7 @@ impl Lane {
         (Condition::of(paused, broken, held, self.waiting(), self.in_flight() + self.lasting()), breaker)
     }
 
-    /// What keeps a visit from starting that its turn would let start.
+    /// Returns what prevents a visit from starting although its turn would allow it.
     pub fn obstacle(&self, now: Timestamp) -> Option<Obstacle> {
         match () {
             () if !self.enforced() => None,
@@ -204,7 +204,7 @@ impl Lane {
         }
     }
 
-    /// The same of a visit that waited and whose turn it is now: what was over last.
+    /// Returns the obstacle that ended last before a visit that waited got its turn now.
     pub fn overcome(&self, now: Timestamp) -> Option<Obstacle> {
         let (held, spaced) = (self.held_until(), self.spaced());
         match () {
@@ -215,7 +215,7 @@ impl Lane {
         }
     }
 
-    /// When the delay alone would let the next visit start.
+    /// Returns when the delay alone would let the next visit start.
     fn spaced(&self) -> Timestamp {
         self.last_sent().map_or(Timestamp::START, |last| last + self.delays.effective())
     }
@@ -224,17 +224,17 @@ impl Lane {
         self.in_flight() >= self.concurrency()
     }
 
-    /// As [`View::next_start`] says.
+    /// See [`View::next_start`].
     pub fn next_start(&self, now: Timestamp) -> Timestamp {
         if self.paused { Timestamp::NEVER } else { self.turns.earliest(now) }
     }
 
-    /// As [`View::visits`] says.
+    /// See [`View::visits`].
     pub fn visits(&self) -> u32 {
         self.roll.entered()
     }
 
-    /// Of holds at the same time the longest counts.
+    /// Returns why the host is held. If several holds overlap, the longest counts.
     fn held_by(&self) -> Held {
         let until = self.held_until();
         let cause = self.pace().filter(|pace| pace.held_until() == until).and_then(Pace::held_by);

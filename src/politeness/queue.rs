@@ -1,22 +1,22 @@
-//! Who is next: the line of visits that wait for one host.
+//! Which visit is next: the queue of visits that wait for one host.
 //!
-//! Order: retries, then clients that come back when they were told to, then everyone else. Everyone else is served round
-//! robin between owners (a user, or an address), then round robin between the clients of an owner (the names at an
-//! address); a client's own visits go by urgency and then first come, first served. So a client with a thousand visits
-//! delays another client by one, and an address with a thousand names delays another address by one.
+//! Order: retries, then clients that come back when they were told to, then newcomers. Newcomers are served round robin
+//! between owners (a user, or an address), then round robin between the clients of an owner (the names at an address);
+//! a client's own visits go by urgency and then first come, first served. So a client with a thousand visits delays
+//! another client by one, and an address with a thousand names delays another address by one.
 //!
-//! Joining, leaving from anywhere, `next` and `take` take a few steps however many wait. Two exceptions walk, both over
-//! one owner's own visits only: a visit more urgent than those its client has waiting passes the more urgent ones, and
-//! `ahead` adds up one number for each visit its owner has waiting.
+//! Joining, leaving from anywhere, `next` and `take` take a few steps however many visits wait. Two operations walk,
+//! both over one owner's own visits only: a visit that is more urgent than the last one of its client walks past those
+//! that are at least as urgent, and `ahead` adds up one number for each visit its owner has waiting.
 //!
-//! Visits are known by the small numbers the caller gives them. Must not know time, deadlines or what a visit is.
+//! The caller identifies visits by small numbers. This module must not know time, deadlines or what a visit is.
 
 mod crowd;
 
 use self::crowd::Crowd;
 use super::visit::ClientId;
 
-/// Smaller goes first.
+/// The rank of a visit. Smaller goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
     Retry,
@@ -26,13 +26,13 @@ pub enum Rank {
 
 #[derive(Debug, Default)]
 pub struct Queue {
-    /// Who waits alone needs no line: most hosts never have two waiting, and there may be many hosts.
+    /// A visit that waits alone, without a crowd: most hosts never have two waiting, and there may be many hosts.
     alone: Option<Place>,
-    /// Two or more, until the last of them has left. Its room goes with it.
+    /// Two or more visits, until the last of them has left. Its memory is freed then.
     crowd: Option<Box<Crowd>>,
 }
 
-/// What decides where a visit stands.
+/// What decides the position of a visit.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     visit: u32,
@@ -73,7 +73,7 @@ impl Queue {
         }
     }
 
-    /// Who is next, without taking it.
+    /// Returns the next visit without taking it.
     pub fn next(&self) -> Option<u32> {
         let crowd = self.crowd.as_ref().map(|crowd| crowd.next());
         crowd.or_else(|| self.alone.map(|alone| alone.visit))
@@ -85,8 +85,8 @@ impl Queue {
         Some(visit)
     }
 
-    /// The first that is `wanted`: of the retries, of the returning, and of each client's own line in turn. `wanted` is
-    /// also told whether the visit is a newcomer.
+    /// Returns the first visit that is `wanted`. Looks at the first of the retries, the first of the returning visits,
+    /// and the first visit of each client in turn. `wanted` also gets whether the visit is a newcomer.
     pub fn first(&self, wanted: impl Fn(u32, bool) -> bool) -> Option<u32> {
         match &self.crowd {
             Some(crowd) => crowd.first(wanted),
@@ -96,7 +96,7 @@ impl Queue {
         }
     }
 
-    /// Takes a visit that is the first of its line: the ring goes on behind it. `visit` must be in the queue.
+    /// Takes a visit that is the first of its line; the ring goes on behind it. `visit` must be in the queue.
     pub fn take(&mut self, visit: u32) {
         if let Some(crowd) = &mut self.crowd {
             crowd.take(visit);
@@ -106,12 +106,12 @@ impl Queue {
         }
     }
 
-    /// How many clients have visits waiting that are neither retries nor returning; at least one.
+    /// Returns how many clients have visits waiting that are neither retries nor returning; at least one.
     pub fn clients(&self) -> usize {
         self.crowd.as_ref().map_or(1, |crowd| crowd.clients()).max(1)
     }
 
-    /// Every visit, in the order in which they are served if nobody joins and nobody leaves.
+    /// Returns every visit, in the order in which they are served if no visit joins or leaves.
     pub fn in_order(&self) -> Vec<u32> {
         match &self.crowd {
             Some(crowd) => crowd.in_order(),
@@ -119,7 +119,7 @@ impl Queue {
         }
     }
 
-    /// How many would go before a visit that joined now, if nobody joined after it.
+    /// Returns how many visits would go before a visit that joined now, if no other visit joined after it.
     pub fn ahead(&self, rank: Rank, client: ClientId, urgency: u8) -> usize {
         match (&self.crowd, &self.alone) {
             (Some(crowd), _) => crowd.ahead(rank, client, urgency),
@@ -128,7 +128,7 @@ impl Queue {
         }
     }
 
-    /// Calls `see` for each visit that [`Queue::ahead`] counts, in no order. Walks over all of them.
+    /// Calls `see` for each visit that [`Queue::ahead`] counts, in no particular order. Walks over all of them.
     pub fn each_ahead(&self, rank: Rank, client: ClientId, urgency: u8, mut see: impl FnMut(u32)) {
         match (&self.crowd, &self.alone) {
             (Some(crowd), _) => crowd.each_ahead(rank, client, urgency, see),

@@ -1,4 +1,4 @@
-//! What `Queue` promises: examples, and every operation against a slow and obvious model.
+//! Tests of what `Queue` promises: examples, and every operation against a slow and obvious model.
 
 use proptest::prelude::*;
 
@@ -93,7 +93,7 @@ fn a_crowds_room_goes_back() {
     assert!(queue.crowd.is_none());
 }
 
-/// The client of an address, by a name.
+/// A client: a name at an address.
 fn named(address: u64, name: u64) -> ClientId {
     ClientId(address << 32).named(ClientId(name))
 }
@@ -166,7 +166,7 @@ impl Model {
     }
 }
 
-/// The list of a key, at the end of the ring if it is new.
+/// Returns the list of a key, which is at the end of the ring if it is new.
 fn entry<K: PartialEq, T>(ring: &mut Vec<(K, Vec<T>)>, key: K) -> &mut Vec<T> {
     let index = ring.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
         ring.push((key, Vec::new()));
@@ -232,7 +232,8 @@ proptest! {
         prop_assert_eq!(queue.pop(), None);
     }
 
-    /// `ahead` is what really goes first: exactly for an owner with nothing waiting, never too few for any other.
+    /// `ahead` counts the visits that really go first: exactly for an owner with nothing waiting, never too few for any
+    /// other.
     #[test]
     fn ahead_is_what_goes_first(acts in acts(), client in client(), urgency in 0_u8..8) {
         let mut queue = Queue::default();

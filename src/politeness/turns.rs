@@ -1,18 +1,19 @@
 //! Turns: may the next request start now, and if not, when?
 //!
-//! A turn is claimed now or refused with a time, never reserved for later. Three verbs settle it: [`Turns::claim`] takes
-//! one, [`Turns::sent`] charges it at the moment the request head is written, [`Turns::give_back`] returns it unspent.
+//! A turn is claimed now or refused with a time, never reserved for later. Three methods handle it: [`Turns::claim`]
+//! takes one, [`Turns::sent`] charges it at the moment the request head is written, [`Turns::give_back`] returns it
+//! unspent.
 //!
 //! Promises:
 //! - Spacing counts from the real send. A claimed turn costs nothing until it is sent; until then it blocks the others
 //!   as if it were sent this very moment, so the time between claim and send cannot compress the next gap.
 //! - With a burst of 1 two sends are never closer than the delay in force. A larger burst is a token bucket: one token
 //!   comes back each delay, and a change of the numbers, a hold or a restart never adds one.
-//! - Nothing starts before the end of a hold, and right after it exactly one does.
+//! - Nothing starts before the end of a hold, and right after it exactly one request may.
 //! - A time given with a refusal is exact: a claim at that time succeeds unless something is reported in between.
 //!
-//! governor's GCRA charges at the claim and cannot give back, so it cannot keep the first: docs/decisions/0003.
-//! Must not know who waits, or why the delay is what it is.
+//! governor's GCRA charges at the claim and cannot give a turn back, so it cannot keep the first promise:
+//! docs/decisions/0003. This module must not know which visits wait, or why the delay is what it is.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ pub struct Spacing {
     pub delay: Duration,
     /// 0 is read as 1.
     pub burst: u32,
-    /// The largest part of the delay that chance adds to a gap.
+    /// The largest part of the delay that jitter adds to a gap.
     pub jitter: f64,
 }
 
@@ -38,8 +39,8 @@ pub enum NotYet {
     UntilSent,
 }
 
-/// What the host was owed when the latest turn was claimed. A turn is judged by it even if the numbers change before
-/// the head is written.
+/// What the host was owed when the latest turn was claimed. The turn is judged by these values even if the numbers
+/// change before the head is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owed {
     pub delay: Duration,
@@ -47,42 +48,42 @@ pub struct Owed {
     pub held_until: Timestamp,
 }
 
-/// What must survive a lane that is forgotten, or the process.
+/// What must survive when a lane is forgotten or the process ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     pub last_sent: Option<Timestamp>,
-    /// Worth keeping when it is over, too: nothing was saved up during the hold.
+    /// Worth keeping even after the hold has ended: nothing was saved up during it.
     pub held_until: Option<Timestamp>,
 }
 
-/// In the order in which a claim needs it.
+/// The turns of one host. The fields are in the order in which a claim needs them.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Turns {
     spacing: Spacing,
     last_sent: Option<Timestamp>,
     held_until: Timestamp,
-    /// A shared ledger, or a failed connection attempt, has taken the turn until then.
+    /// Until when a shared ledger, or a failed connection attempt, has taken the turns.
     elsewhere: Timestamp,
-    /// People closed the host until then.
+    /// Until when an operator closed the host.
     closed_until: Timestamp,
     /// Turns claimed and neither sent nor given back.
     unsent: u32,
-    /// How much of the jitter chance adds to the gap after the last send, from 0 to 1.
+    /// The random share of the jitter in the gap after the last send, from 0 to 1.
     luck: f64,
-    /// Millionths of a token there were at `counted`. Kept whatever the burst is, so that a larger burst starts with
-    /// what was saved and not with a full bucket.
+    /// Millionths of a token that there were at `counted`. Kept whatever the burst is, so that a larger burst starts
+    /// with what was saved and not with a full bucket.
     tokens: u64,
     counted: Timestamp,
     owed: Owed,
     dice: u64,
-    /// The last send was a robots.txt fetch that a page may follow at once.
+    /// Set if the last send was a robots.txt fetch that a page may follow at once.
     fetch: Option<Fetch>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Fetch {
-    /// The send before it. The page keeps its distance from that one.
+    /// The send before the fetch. The page keeps its distance from that send.
     before: Option<Timestamp>,
 }
 
@@ -128,15 +129,15 @@ impl Turns {
         Memory { last_sent: self.last_sent, held_until: held.then_some(self.held_until) }
     }
 
-    /// Takes a turn, to be settled by [`Turns::sent`] or [`Turns::give_back`].
+    /// Takes a turn. The caller settles it with [`Turns::sent`] or [`Turns::give_back`].
     pub fn claim(&mut self, now: Timestamp) -> Result<(), NotYet> {
         self.check(now)?;
         self.give();
         Ok(())
     }
 
-    /// The same for a page that waited for its robots.txt: if the fetch was the last send, the page need not keep its
-    /// distance from it.
+    /// Same as [`Turns::claim`], for a page that waited for its robots.txt: if the fetch was the last send, the page
+    /// need not keep its distance from the fetch.
     pub fn claim_after_fetch(&mut self, now: Timestamp) -> Result<(), NotYet> {
         self.check_after_fetch(now)?;
         self.give();
@@ -149,13 +150,13 @@ impl Turns {
         self.owed = Owed { delay: self.spacing.delay, burst: self.spacing.burst.max(1), held_until };
     }
 
-    /// Takes a turn without asking, where pacing is not enforced. It is settled like any other, so that those who do
-    /// ask are spaced from it.
+    /// Takes a turn without a check, where pacing is not enforced. It is settled like any other turn, so that later
+    /// claims are spaced from it.
     pub fn take(&mut self) {
         self.unsent += 1;
     }
 
-    /// The head of a request with a turn was written at `now`.
+    /// Charges a turn: the head of its request was written at `now`.
     pub fn sent(&mut self, now: Timestamp) {
         self.give_back();
         if self.spacing.delay.is_zero() {
@@ -171,7 +172,7 @@ impl Turns {
         }
     }
 
-    /// The same for a robots.txt fetch that a page may follow at once.
+    /// Same as [`Turns::sent`], for a robots.txt fetch that a page may follow at once.
     pub fn sent_fetch(&mut self, now: Timestamp) {
         let before = self.last_sent;
         self.sent(now);
@@ -183,7 +184,7 @@ impl Turns {
         self.unsent = self.unsent.saturating_sub(1);
     }
 
-    /// Nobody before `until`. Holds only ever grow; [`Turns::lift`] ends them.
+    /// Allows no claim before `until`. Holds only ever grow; [`Turns::lift`] ends them.
     pub fn hold(&mut self, until: Timestamp, now: Timestamp) {
         if until > now {
             self.held_until = self.held_until.max(until);
@@ -195,28 +196,31 @@ impl Turns {
         self.held_until = self.held_until.min(now);
     }
 
-    /// Others who share this host's turns took them: no claim before `until`. Unlike a hold it empties no bucket.
+    /// Allows no claim before `until`, because other instances that share this host's turns took them. Unlike a hold,
+    /// this empties no bucket.
     pub fn taken_elsewhere(&mut self, until: Timestamp) {
         self.elsewhere = self.elsewhere.max(until);
     }
 
-    /// Until when others, or failed connection attempts, have taken the turns.
+    /// Returns until when other instances, or failed connection attempts, have taken the turns.
     pub fn taken_until(&self) -> Timestamp {
         self.elsewhere
     }
 
-    /// A connection attempt that began then has failed. It costs the host's next turn, as a request would: a host that
-    /// refuses connections is not to be asked faster than one that answers.
+    /// Charges a failed connection attempt that began at `began`. It costs the host's next turn, as a request would: a
+    /// host that refuses connections must not be asked faster than one that answers.
     pub fn charge_attempt(&mut self, began: Timestamp) {
         self.elsewhere = self.earliest(began) + self.spacing.delay;
     }
 
-    /// Nobody before `until`, at people's wish: unlike a hold it can be shortened, and ends no hold when it is taken back.
+    /// Allows no claim before `until`, because an operator closed the host. Unlike a hold, this can be shortened, and
+    /// reopening ends no hold.
     pub fn close(&mut self, until: Timestamp) {
         self.closed_until = until;
     }
 
-    /// New numbers count from the last send on. What was saved up stays, within the smaller of the two bursts.
+    /// Changes the spacing. The new numbers count from the last send on. What was saved up stays, within the smaller of
+    /// the two bursts.
     pub fn change(&mut self, spacing: Spacing, now: Timestamp) {
         if spacing == self.spacing {
             return;
@@ -227,8 +231,8 @@ impl Turns {
         self.spacing = spacing;
     }
 
-    /// When the visit behind `ahead` others can start at the latest, if each of them starts as soon as it may and
-    /// chance adds the most it can.
+    /// Returns when the visit behind `ahead` others can start at the latest, if each of them starts as soon as it may
+    /// and jitter adds the most it can.
     pub fn predict(&self, ahead: usize, now: Timestamp) -> Timestamp {
         let free = now.max(self.barred_until());
         if self.spacing.delay.is_zero() {
@@ -239,12 +243,12 @@ impl Turns {
             return self.spaced(0).max(free) + self.longest_gaps(ahead.saturating_mul(TOKEN));
         }
         let needed = ahead.saturating_add(1).saturating_mul(TOKEN);
-        // Chance may keep the first one although there is a token.
+        // Jitter may delay the first visit although there is a token.
         let first = self.spaced(0).max(free);
         first + self.longest_gaps(needed.saturating_sub(self.tokens_at(first)))
     }
 
-    /// How many visits could start now, one right behind the other, by the spacing alone.
+    /// Returns how many visits could start now, one right after the other, by the spacing alone.
     pub fn left(&self, now: Timestamp) -> u32 {
         let saved = match self.spacing.burst {
             _ if self.spacing.delay.is_zero() => self.spacing.burst.max(1),
@@ -274,12 +278,12 @@ impl Turns {
         self.closed_until
     }
 
-    /// Nobody who asks now can start before this.
+    /// Returns the time before which no visit that asks now can start.
     pub fn earliest(&self, now: Timestamp) -> Timestamp {
         now.max(self.barred_until()).max(self.spaced(0))
     }
 
-    /// When a claim will succeed; never, while that depends on a turn that is not sent yet.
+    /// Returns when a claim will succeed; never, while that depends on a turn that is not sent yet.
     pub fn next_claim(&self, now: Timestamp) -> Timestamp {
         match self.check(now) {
             Ok(()) => now,
@@ -288,19 +292,21 @@ impl Turns {
         }
     }
 
-    /// The same turns with nothing claimed, to try out what would be.
+    /// Returns the same turns with nothing claimed, to try out what would happen.
     pub fn shadow(&self) -> Turns {
         Turns { unsent: 0, ..*self }
     }
 
-    /// Whether forgetting these turns would grant somebody an earlier start. `burst` is what the host starts with when it
-    /// is known again, whatever keeps it smaller now: it must have been quiet long enough to have saved all of it up.
+    /// Returns whether forgetting these turns would grant a visit an earlier start. `burst` is what the host starts
+    /// with when it is known again, whatever keeps it smaller now: the host must have been quiet long enough to have
+    /// saved all of it up.
     #[cfg(test)]
     pub fn owes(&self, burst: u32, now: Timestamp) -> bool {
         self.owes_until(burst) > now
     }
 
-    /// Until when it would; never, while a turn is neither sent nor given back.
+    /// Returns until when forgetting these turns would grant an earlier start; never, while a turn is neither sent nor
+    /// given back.
     pub fn owes_until(&self, burst: u32) -> Timestamp {
         if self.unsent > 0 {
             return Timestamp::NEVER;
@@ -313,7 +319,8 @@ impl Turns {
 
     fn check(&self, now: Timestamp) -> Result<(), NotYet> {
         let unpaced = self.spacing.delay.is_zero();
-        // A turn that was claimed without a burst keeps its distance from the one before: nothing may come between.
+        // A turn that was claimed without a burst keeps its distance from the one before: no other turn may come
+        // between.
         let alone = self.unsent > 0 && self.owed.burst == 1 && !self.owed.delay.is_zero();
         if alone || (!unpaced && self.unsent >= self.spacing.burst.max(1)) {
             return Err(NotYet::UntilSent);
@@ -322,30 +329,31 @@ impl Turns {
         if now < earliest { Err(NotYet::Until(earliest)) } else { Ok(()) }
     }
 
-    /// Whether a page that waited for its robots.txt can start now.
+    /// Checks whether a page that waited for its robots.txt can start now.
     pub fn check_after_fetch(&self, now: Timestamp) -> Result<(), NotYet> {
         let Some(Fetch { before }) = self.fetch.filter(|_| self.unsent == 0) else { return self.check(now) };
-        // Of a larger burst the fetch took a turn that was there, and the page shares it.
+        // With a larger burst, the fetch took a turn that was saved up, and the page shares it.
         let before = before.filter(|_| self.spacing.burst <= 1);
         let spaced = before.map_or(Timestamp::START, |before| before + self.spacing.delay + self.extra());
         let earliest = spaced.max(self.barred_until());
         if now < earliest { Err(NotYet::Until(earliest)) } else { Ok(()) }
     }
 
-    /// When a visit can start at the latest if these gaps have to pass before it, of which `least` is the smallest: each
-    /// visit before it starts as soon as it may, and the last gap is its own. For visits that are not spaced alike.
+    /// Returns when a visit can start at the latest if gaps of this total have to pass before it. `least` is the
+    /// smallest of these gaps. Each visit before it starts as soon as it may, and the last gap is its own. For visits
+    /// with different spacing.
     pub fn predict_gaps(&self, gaps: Duration, least: Duration, now: Timestamp) -> Timestamp {
         let free = now.max(self.barred_until()) + gaps.saturating_sub(least);
         let last = if self.unsent > 0 { Some(now) } else { self.last_sent };
         last.map_or(free, |last| free.max(last + gaps))
     }
 
-    /// Whatever the spacing.
+    /// Returns until when no claim succeeds, whatever the spacing.
     fn barred_until(&self) -> Timestamp {
         self.held_until.max(self.elsewhere).max(self.closed_until)
     }
 
-    /// When there is room for one more start besides `others` that may come at any moment.
+    /// Returns when there is room for one more start besides `others` that may come at any moment.
     fn spaced(&self, others: u32) -> Timestamp {
         if self.spacing.delay.is_zero() {
             return Timestamp::START;
@@ -363,7 +371,7 @@ impl Turns {
         self.counted = self.counted.max(now);
     }
 
-    /// No more than one token is saved up during a hold.
+    /// Returns the tokens there are at a time. No more than one token is saved up during a hold.
     fn tokens_at(&self, at: Timestamp) -> u64 {
         let full = full(&self.spacing);
         if self.counted >= self.held_until {
@@ -373,7 +381,7 @@ impl Turns {
         held.saturating_add(self.refill(self.held_until, at)).min(full)
     }
 
-    /// Rounded down. While nothing is spaced, nothing is saved up.
+    /// Returns what comes back between two times, rounded down. While nothing is spaced, nothing is saved up.
     fn refill(&self, from: Timestamp, to: Timestamp) -> u64 {
         let delay = whole_micros(self.spacing.delay);
         let passed = to.as_micros().saturating_sub(from.as_micros());
@@ -386,7 +394,8 @@ impl Turns {
         }
     }
 
-    /// Rounded up, so that at the end of it the tokens are there.
+    /// Returns how long this many millionths of a token take, rounded up, so that the tokens are there at the end of
+    /// it.
     fn refill_time(&self, millionths: u64) -> Duration {
         let delay = whole_micros(self.spacing.delay);
         Duration::from_micros(match millionths.checked_mul(delay) {
@@ -395,7 +404,8 @@ impl Turns {
         })
     }
 
-    /// Chance adds to every gap as a whole, be it nearly over.
+    /// Returns the longest time that these gaps can take. Jitter is added to every gap as a whole, even if the gap is
+    /// nearly over.
     fn longest_gaps(&self, millionths: u64) -> Duration {
         let whole = self.refill_time(millionths.div_ceil(TOKEN).saturating_mul(TOKEN));
         self.refill_time(millionths).saturating_add(share(whole, self.spacing.jitter))

@@ -1,4 +1,4 @@
-//! What `Turns` promises, with literal times (in milliseconds) and by property.
+//! Tests of what `Turns` promises, with literal times (in milliseconds) and by property.
 
 use proptest::prelude::*;
 
@@ -76,7 +76,7 @@ fn a_turn_given_back_frees_at_once() {
 }
 
 /// The case that rules out a cell which charges at the claim, as governor's GCRA does (docs/decisions/0003). The cell
-/// below is its arithmetic for one host; over 240 000 random steps it decided as governor 0.10.4 did.
+/// below is its arithmetic for one host; over 240 000 random steps it made the same decisions as governor 0.10.4.
 #[test]
 fn charging_at_the_claim_would_break_the_gap_and_leak_turns() {
     struct Gcra {
@@ -96,7 +96,7 @@ fn charging_at_the_claim_would_break_the_gap_and_leak_turns() {
     let sent = 300;
     assert!(charged_at_claim.check(1_000, 1_000, 1), "the next start is allowed at 1 000 ms");
     assert_eq!(1_000 - sent, 700, "which the origin sees as a gap of 700 ms");
-    // And a claim that is never sent still costs the next one a whole delay.
+    // A claim that is never sent also costs the next one a whole delay.
     assert!(!charged_at_claim.check(1_001, 1_000, 1));
 
     let mut ours = every(1_000, 1);
@@ -331,7 +331,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     proptest::collection::vec(act, 1..200)
 }
 
-/// Found by the simulation: chance was foreseen only for the part of the gap that was left.
+/// Found by the simulation: jitter was foreseen only for the part of the gap that was left.
 #[test]
 fn what_chance_adds_to_a_burst_is_foreseen() {
     for seed in 0..50 {

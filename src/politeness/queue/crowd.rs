@@ -1,7 +1,8 @@
 //! The lines of a crowd: a ring of owners, each with a ring of its clients, each of these with its own visits in order.
-//! Two lines stand before the ring: the retries and the returning.
+//! Two lines come before the ring: the retries and the returning visits.
 //!
-//! Linked through small numbers in vectors: no allocation per visit, and leaving from anywhere takes a few steps.
+//! The visits are linked by small numbers in vectors: no allocation per visit, and leaving from anywhere takes a few
+//! steps.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -11,9 +12,10 @@ use crate::politeness::visit::ClientId;
 
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
-    /// By the visit's number: where it stands in its line.
+    /// Indexed by the visit's number: its position in its line.
     links: Vec<Link>,
-    /// The first two are the retries and the returning; the rest belong to clients and stand in the ring of their owner.
+    /// The first two are the retries and the returning visits; the rest belong to clients and are in the ring of their
+    /// owner.
     lines: Vec<Line>,
     spare_lines: Vec<u32>,
     line_of: HashMap<ClientId, u32, BuildHasherDefault<Mix>>,
@@ -64,11 +66,11 @@ struct Neighbours {
 }
 
 const NONE: u32 = u32::MAX;
-/// Stands in no ring yet.
+/// The neighbours of an element that is in no ring yet.
 const ALONE: Neighbours = Neighbours { before: NONE, after: NONE };
 const RETRIES: u32 = 0;
 const RETURNING: u32 = 1;
-/// Lines that stand before the ring.
+/// The number of lines before the ring.
 const FIXED: usize = 2;
 
 impl Crowd {
@@ -76,7 +78,7 @@ impl Crowd {
         self.len
     }
 
-    /// `visit` must not stand in a line.
+    /// Adds a visit. `visit` must not be in a line.
     pub(super) fn join(&mut self, Place { visit, rank, client, urgency }: Place) {
         if self.lines.is_empty() {
             self.lines.extend([Line::of(ClientId(0)); FIXED]);
@@ -90,7 +92,7 @@ impl Crowd {
         if self.links.len() <= visit as usize {
             self.links.resize(visit as usize + 1, unused);
         }
-        debug_assert_eq!(self.links[visit as usize].line, NONE, "a visit stands in one line");
+        debug_assert_eq!(self.links[visit as usize].line, NONE, "a visit is in one line");
         self.links[visit as usize] = Link { line, ..unused };
         let (_, before) = self.place(line, urgency);
         self.link(visit, before);
@@ -100,7 +102,7 @@ impl Crowd {
         self.len += 1;
     }
 
-    /// `visit` must stand in a line.
+    /// Removes a visit. `visit` must be in a line.
     pub(super) fn leave(&mut self, visit: u32) {
         let line = self.unlink(visit);
         self.len -= 1;
@@ -115,7 +117,7 @@ impl Crowd {
         }
     }
 
-    /// Somebody must stand in a line.
+    /// Returns the next visit. At least one visit must be in a line.
     pub(super) fn next(&self) -> u32 {
         let [retry, returning] = [RETRIES, RETURNING].map(|line| self.lines[line as usize].first);
         if retry != NONE {
@@ -127,7 +129,8 @@ impl Crowd {
         }
     }
 
-    /// `visit` must be the first of its line. Owners and clients that were passed over wait for the next round.
+    /// Takes a visit. `visit` must be the first of its line. Owners and clients that were passed over wait for the next
+    /// round.
     pub(super) fn take(&mut self, visit: u32) {
         let line = self.links[visit as usize].line;
         if line >= FIXED as u32 {
@@ -189,7 +192,7 @@ impl Crowd {
         }
     }
 
-    /// Calls `see` for each visit that [`Crowd::ahead`] counts, in no order.
+    /// Calls `see` for each visit that [`Crowd::ahead`] counts, in no particular order.
     pub(super) fn each_ahead(&self, rank: Rank, client: ClientId, urgency: u8, mut see: impl FnMut(u32)) {
         self.visits_of(RETRIES).for_each(&mut see);
         if rank > Rank::Retry {
@@ -229,11 +232,11 @@ impl Crowd {
         let others = self.lines_of(owner).filter(|&other| Some(other) != line);
         let owned = own + others.map(|other| (self.lines[other as usize].len as usize).min(own + 1)).sum::<usize>();
         let rounds: u32 = self.longer[..self.longer.len().min(owned + 1)].iter().sum();
-        // In the round in which it is served itself, its own owner must not be counted.
+        // The owner itself must not be counted in the round in which this visit is served.
         rounds as usize - usize::from(self.owners[owner as usize].len as usize > owned)
     }
 
-    /// Where a visit of this urgency belongs in a line: how many stand before it, and the last of them.
+    /// Returns where a visit of this urgency belongs in a line: how many visits are before it, and the last of them.
     fn place(&self, line: u32, urgency: u8) -> (usize, u32) {
         let Line { first, last, len, .. } = self.lines[line as usize];
         if last == NONE || self.links[last as usize].urgency <= urgency {
@@ -355,11 +358,12 @@ impl Line {
     }
 }
 
-/// Things that stand in rings.
+/// Elements that are linked in a ring.
 trait InRing {
     fn ring_of(&mut self, number: u32) -> &mut Neighbours;
 
-    /// A new one is served after every other one: just before the next. The first of a ring has no next.
+    /// Inserts an element just before `next`, so that it is served after every other one. The first element of a ring
+    /// has no next.
     fn enter_ring(&mut self, number: u32, next: u32) {
         if next == NONE {
             *self.ring_of(number) = Neighbours { before: number, after: number };
@@ -371,7 +375,7 @@ trait InRing {
         *self.ring_of(number) = Neighbours { before, after: next };
     }
 
-    /// Joins the neighbours of the one that leaves.
+    /// Links the neighbours of the element that leaves.
     fn leave_ring(&mut self, Neighbours { before, after }: Neighbours) {
         self.ring_of(before).after = after;
         self.ring_of(after).before = before;
@@ -390,7 +394,7 @@ impl InRing for Vec<Owner> {
     }
 }
 
-/// Puts a thing where there is room, and returns its number.
+/// Stores an element where there is room, and returns its number.
 fn put<T>(all: &mut Vec<T>, spare: &mut Vec<u32>, thing: T) -> u32 {
     let number = spare.pop().unwrap_or(all.len() as u32);
     match all.get_mut(number as usize) {
@@ -400,7 +404,7 @@ fn put<T>(all: &mut Vec<T>, spare: &mut Vec<u32>, thing: T) -> u32 {
     number
 }
 
-/// One of each in turn, until all are empty.
+/// Takes one of each in turn, until all are empty.
 fn in_turn(mut lines: Vec<impl Iterator<Item = u32>>) -> Vec<u32> {
     let mut order = Vec::new();
     while !lines.is_empty() {

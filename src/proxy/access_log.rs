@@ -1,8 +1,8 @@
 //! One line per request, on demand (`log.access`).
 //!
-//! Lines are written by a thread of their own: a full disk or a slow terminal costs lines, which are counted, never
-//! requests. Nothing secret is written: no credentials, no cookies, and query strings only if asked for. Whatever a
-//! client sends stays inside one line.
+//! A separate thread writes the lines: a full disk or a slow terminal loses lines, which are counted, and never delays
+//! requests. Nothing secret is written: no credentials, no cookies, and query strings only if asked for. Text that a
+//! client sends cannot break out of its line.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -30,7 +30,7 @@ pub struct AccessLog {
     lost: AtomicU64,
 }
 
-/// What the writer is told.
+/// A message to the writer thread.
 #[derive(Debug)]
 enum LogMessage {
     Line(String),
@@ -38,18 +38,18 @@ enum LogMessage {
     Reopen,
 }
 
-/// Where lines go.
+/// The output that lines are written to.
 struct LogOutput {
     out: Box<dyn Write + Send>,
     path: Option<PathBuf>,
 }
 
-/// What is known of a request when it comes in.
+/// What the log says about a request, except for its ending. Filled in from its arrival on.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) at: SystemTime,
     pub(super) client: SocketAddr,
-    /// Who proved to be one.
+    /// The user name, if the client logged in with one.
     pub(super) user: Option<String>,
     /// The user, or what the client calls itself.
     pub(super) name: Option<String>,
@@ -61,18 +61,18 @@ pub(super) struct Entry {
     pub(super) wait: Duration,
 }
 
-/// What is known of it when it is over.
+/// What is known about a request when it ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ending {
     pub(super) status: u16,
     pub(super) bytes: u64,
     pub(super) took: Duration,
     pub(super) cut_by: Option<CutBy>,
-    /// Which part of its host's delay counts.
+    /// The part of the host's delay that was decisive.
     pub(super) why: Option<&'static str>,
 }
 
-/// Who broke off an answer.
+/// The side that cut an answer short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CutBy {
     Client,
@@ -104,10 +104,10 @@ impl AccessLog {
         Ok(AccessLog { lines: Some(lines), json, lost: AtomicU64::new(0) })
     }
 
-    /// Opens the file again, for whoever rotates logs by renaming them. Lines that came before go into the old one.
+    /// Opens the file again, for log rotation by renaming. Earlier lines go into the old file.
     pub fn reopen(&self) {
         if let Some(lines) = &self.lines {
-            // Waits if the writer is behind: it is asked seldom, and not by a request.
+            // Blocks if the writer is behind. Reopening is rare, and no request does it.
             let _ = lines.send(LogMessage::Reopen);
         }
     }
@@ -116,7 +116,7 @@ impl AccessLog {
         self.lines.is_some()
     }
 
-    /// Lines that could not be written, because the writer was too slow.
+    /// Returns how many lines were dropped because the writer was too slow.
     pub fn lost(&self) -> u64 {
         self.lost.load(Relaxed)
     }
@@ -151,7 +151,7 @@ impl Entry {
     }
 }
 
-/// A URL as logs may show it.
+/// Returns a URL as logs may show it.
 pub(super) fn shown(url: &str, queries: QueryStrings) -> Cow<'_, str> {
     match (url.split_once('?'), queries) {
         (None, _) | (_, QueryStrings::Keep) => url.into(),
@@ -161,7 +161,7 @@ pub(super) fn shown(url: &str, queries: QueryStrings) -> Cow<'_, str> {
 }
 
 impl Entry {
-    /// For whoever listens, with a URL that may be shown.
+    /// Returns the event for API listeners, with a URL that may be shown.
     pub(super) fn told(&self, url: &str, ending: &Ending) -> serde_json::Value {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         json!({
@@ -231,7 +231,7 @@ fn json_line(entry: &Entry, status: u16, bytes: u64, took: Duration, cut_by: Opt
     json_text(&line) + "\n"
 }
 
-/// Blanks, control characters and invisible marks would let a client write columns or lines of its own.
+/// Escapes blanks, control characters and invisible marks: with them a client could write columns or lines of its own.
 fn one_word(text: &str) -> String {
     if text.is_empty() {
         return "-".to_owned();
@@ -241,7 +241,7 @@ fn one_word(text: &str) -> String {
         .collect()
 }
 
-/// Its lines tell who visits what: for the owner, and a group that the operator may choose.
+/// The lines show which client requests what: only the owner, and a group of the operator's choice, may read them.
 const MODE: u32 = 0o640;
 
 fn open(path: &Path) -> io::Result<File> {
@@ -273,7 +273,7 @@ impl LogOutput {
                     Ok(file) => self.out = Box::new(file),
                     Err(error) => tracing::warn!(
                         event = "access_log.error", path = %path.display(), %error,
-                        "cannot open the access log again; lines go on into the old file"
+                        "cannot reopen the access log; lines still go to the old file"
                     ),
                 }
             }

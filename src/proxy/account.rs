@@ -1,4 +1,5 @@
-//! What a response tells about the wait it had: `Curtsy`, `Server-Timing` and `Proxy-Status` (`responses.headers`).
+//! The response fields that describe a request's wait: `Curtsy`, `Server-Timing` and `Proxy-Status`
+//! (`responses.headers`).
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -16,8 +17,8 @@ const CURTSY: HeaderName = HeaderName::from_static("curtsy");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
-/// Says how long the request waited, why, and behind how many, and what robots.txt has against it; nothing of the former
-/// if its host is not paced.
+/// Adds how long the request waited, why, and behind how many requests, and what robots.txt has against it. Adds
+/// nothing about the wait if the host is not paced.
 pub(super) fn tell(
     headers: &mut HeaderMap,
     permit: &Permit,
@@ -39,17 +40,17 @@ pub(super) fn tell(
     }
 }
 
-/// What the `Curtsy` field says.
+/// The content of the `Curtsy` field.
 struct Said {
     account: Account,
     more: More,
 }
 
-/// How long it waited, how often it was sent, and how long it would have waited, if it was only asked.
+/// How long the request waited, how often it was sent, and, in report mode, how long it would have waited.
 type More = (Duration, u32, Option<Duration>);
 
 thread_local! {
-    /// Most requests wait for nobody and so are told the same as the one before.
+    /// Most requests do not wait, so they get the same text as the request before.
     static LAST: RefCell<Option<(Said, HeaderValue)>> = const { RefCell::new(None) };
 }
 
@@ -106,15 +107,15 @@ fn tell_of_waiting(headers: &mut HeaderMap, waited: Duration, origin: Duration, 
     put(headers, PROXY_STATUS, status);
 }
 
-/// Behind what the origin says by the same name.
+/// Appends a field after any that the origin sent under the same name.
 fn put(headers: &mut HeaderMap, name: HeaderName, value: Vec<u8>) {
     if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(value)) {
         headers.append(name, value);
     }
 }
 
-/// A structured-field decimal has at most three digits behind the point (RFC 8941, section 3.3.2). Written digit by
-/// digit: this is on the path of every request, and formatting costs five times as much.
+/// Writes seconds with three decimals, the most that a structured-field decimal may have (RFC 8941, section 3.3.2).
+/// Written digit by digit: this runs for every request, and formatting costs five times as much.
 fn write_millis(text: &mut Vec<u8>, millis: u128) {
     let millis = u64::try_from(millis).unwrap_or(u64::MAX);
     let rest = (millis % 1_000) as u32;

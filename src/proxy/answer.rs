@@ -1,4 +1,4 @@
-//! Every failure becomes a response here: a short reason, a stable code and what to do about it, in the form that the
+//! Turns every failure into a response: a short reason, a stable code and what to do about it, in the form that the
 //! client accepts.
 
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use super::identity::Identity;
 use super::words::Words;
 use crate::config::Responses;
 
-/// The request as far as an answer needs it.
+/// The parts of a request that an answer needs.
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
     pub(super) url: &'a str,
@@ -21,7 +21,7 @@ pub(super) struct Asked<'a> {
     pub(super) id: u64,
 }
 
-/// The whole response.
+/// Returns the complete response.
 pub(super) fn respond(words: &Words, asked: &Asked<'_>, identity: &Identity, settings: &Responses) -> Response<Body> {
     let (media_type, body) = match asked.form {
         Form::Html => ("text/html; charset=utf-8", html(words, asked, &settings.contact)),
@@ -70,7 +70,7 @@ pub(super) enum Form {
     Problem,
 }
 
-/// The form that `Accept` names outright with the highest weight; programs that take anything get text.
+/// Returns the form that `Accept` names explicitly with the highest weight. Programs that accept anything get text.
 pub(super) fn preferred(accept: Option<&HeaderValue>) -> Form {
     let accept = accept.and_then(|value| value.to_str().ok()).unwrap_or_default();
     if accept == "*/*" {
@@ -134,7 +134,7 @@ fn html(words: &Words, asked: &Asked<'_>, contact: &str) -> Bytes {
          <style>body{{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:3rem auto;padding:0 1rem;\
          color-scheme:light dark}}code{{overflow-wrap:anywhere}}</style>\n\
          <h1>{title}</h1>\n<p><code>{url}</code></p>\n{detail}{advice}{contact}\
-         <p><small>The proxy curtsy says this, not the site. Code: {code}</small></p>\n",
+         <p><small>This message is from the proxy curtsy, not from the site. Code: {code}</small></p>\n",
         title = escaped(words.title),
         url = escaped(asked.url),
         detail = paragraph(&words.detail),
@@ -145,7 +145,7 @@ fn html(words: &Words, asked: &Asked<'_>, contact: &str) -> Bytes {
     .into()
 }
 
-/// RFC 9457.
+/// Returns the body as problem details (RFC 9457).
 fn problem(words: &Words, asked: &Asked<'_>, identity: &Identity) -> Bytes {
     let problem = serde_json::json!({
         "type": format!("urn:curtsy:problem:{}", words.code),

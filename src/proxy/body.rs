@@ -1,4 +1,4 @@
-//! What a client is sent: an origin's body passing through, or a few bytes of our own.
+//! The body of a response to a client: an origin's body passing through, or a few bytes of curtsy's own.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,7 +13,7 @@ use crate::upstream::{Broken, Reply};
 #[derive(Debug)]
 pub(super) struct Body {
     content: Content,
-    /// Ends when the body does, or when the client leaves in the middle of it.
+    /// Ends when the body ends, or when the client disconnects in the middle of it.
     in_flight: Option<Box<InFlight>>,
     /// Reads along, if this is a robots.txt.
     lesson: Option<Box<Lesson>>,
@@ -103,8 +103,8 @@ impl HttpBody for Body {
             Poll::Pending => {}
         }
         match frame {
-            // hyper forgets what it has not written yet when a body breaks off. It writes before it polls again, so the
-            // client sees the head and the bytes that came, and then the cut.
+            // When a body fails, hyper drops what it has not written yet. It writes before it polls again, so holding
+            // the error back for one poll lets the client see the head and the bytes that came, and then the cut.
             Poll::Ready(Some(Err(error))) => {
                 this.broken = Some(error);
                 cx.waker().wake_by_ref();

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, and what the connection is for.
+//! The client of a connection: its address, the tunnel that it may be inside of, and its requests under way.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,35 +19,35 @@ use crate::politeness::visit::ClientId;
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) peer: SocketAddr,
-    /// By its address.
+    /// Derived from its address.
     pub(super) id: ClientId,
     pub(super) limit: Arc<Limit>,
     /// Whether requests may come while others are under way, as in HTTP/2.
     many_at_once: bool,
     /// Requests under way.
     busy: AtomicUsize,
-    /// Requests that there ever were.
+    /// Requests so far.
     asked: AtomicU64,
-    /// Whether only the end of the connection says where its answer ends.
+    /// Whether only the end of the connection marks the end of the answer.
     ends_by_close: AtomicBool,
     inside: Option<Inside>,
-    /// Bytes of large heads that wait.
+    /// Bytes of large request heads that wait.
     pub(super) heavy: AtomicUsize,
-    /// Since when answers wait for the client to take more of them, where there are many at once: the connection itself
-    /// may be busy with others.
+    /// Since when each answer waits for the client to take more of it. Used only where many requests run at once: there
+    /// the connection itself may be busy with other answers.
     untaken: Mutex<BTreeMap<u64, Instant>>,
-    /// Counted as open until the connection, or the tunnel that it became, is over.
+    /// Keeps the connection counted as open until it, or the tunnel that it became, is over.
     open: Arc<Open>,
 }
 
-/// The tunnel that a connection is inside of.
+/// The tunnel around a connection.
 #[derive(Debug)]
 pub(super) struct Inside {
-    /// Where it leads, and all that may be asked for in it.
+    /// Where the tunnel goes. Requests inside may be for this origin only.
     pub(super) origin: Origin,
-    /// Who opened it.
+    /// The user that opened the tunnel.
     pub(super) user: Option<String>,
-    /// By which name it went then, if it is no user.
+    /// The name that the client gave itself in the CONNECT, if it is not a user.
     pub(super) name: Option<String>,
 }
 
@@ -68,12 +68,12 @@ impl Client {
         }
     }
 
-    /// The same client on a connection of HTTP/2.
+    /// Returns the same client, on an HTTP/2 connection.
     pub(super) fn with_many_at_once(self) -> Self {
         Client { many_at_once: true, ..self }
     }
 
-    /// The same client inside of a tunnel.
+    /// Returns the same client, inside a tunnel.
     pub(super) fn within(&self, inside: Inside, many_at_once: bool) -> Self {
         let limit = Arc::new(Limit::watched());
         self.open.follow(&limit);
@@ -104,7 +104,7 @@ impl Client {
         self.asked.load(Relaxed) > 0
     }
 
-    /// Its answer has no length, and ends when the connection does: HTTP/1.0.
+    /// Notes that the answer has no length and ends when the connection does: HTTP/1.0.
     pub(super) fn hears_the_end_by_close(&self) {
         self.ends_by_close.store(true, Relaxed);
     }
@@ -113,27 +113,29 @@ impl Client {
         self.ends_by_close.load(Relaxed)
     }
 
-    /// A piece of an answer was handed on, and the next is not asked for before the client has taken it.
+    /// Notes that a piece of an answer was handed on. The next piece is requested only after the client has taken this
+    /// one.
     pub(super) fn is_handed_on(&self, answer: u64) {
         if self.many_at_once {
             self.untaken.lock().insert(answer, clock::now());
         }
     }
 
-    /// The next piece is asked for, or nobody wants it any more.
+    /// Notes that the next piece is requested, or that the answer is over.
     pub(super) fn is_taken(&self, answer: u64) {
         if self.many_at_once {
             self.untaken.lock().remove(&answer);
         }
     }
 
-    /// How long the client has taken nothing of an answer, at the worst.
+    /// Returns the longest time for which the client has taken nothing of an answer.
     pub(super) fn longest_untaken(&self) -> Duration {
         let since = self.untaken.lock().values().min().copied();
         since.map_or(Duration::ZERO, |since| clock::now() - since)
     }
 
-    /// A request is under way, and takes as long as it takes. Answers its number.
+    /// Notes that a request is under way; its connection has no time limit meanwhile. Returns the number of the
+    /// request.
     pub(super) fn is_busy(&self) -> u64 {
         if self.busy.fetch_add(1, Relaxed) == 0 {
             self.limit.clear();
@@ -141,14 +143,15 @@ impl Client {
         self.asked.fetch_add(1, Relaxed)
     }
 
-    /// A request is over. When it was the last, the connection waits for the next one.
+    /// Notes that a request is over. After the last one, the connection waits for the next request.
     pub(super) fn is_idle(&self, idle: Duration, head_timeout: Duration, now: Instant) {
         if self.busy.fetch_sub(1, Relaxed) == 1 {
             self.waits(idle, head_timeout, now);
         }
     }
 
-    /// The connection waits for a request. What comes first in HTTP/2 may be anything, so there the whole time counts.
+    /// Starts the wait for a request. In HTTP/2 the first bytes may be anything, so there the limit covers the whole
+    /// time.
     pub(super) fn waits(&self, idle: Duration, head_timeout: Duration, now: Instant) {
         if self.many_at_once {
             self.limit.rest_within(idle);

@@ -1,7 +1,7 @@
 //! CONNECT: a tunnel to a host and port that the operator allows.
 //!
-//! The tunnel is opened first and 200 said afterwards, so that a failure still reaches the client as one. Bytes that
-//! came with the request wait until then.
+//! The tunnel is opened first and 200 sent afterwards, so that a failure still reaches the client as a failure. Bytes
+//! that came with the request wait until then.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -33,13 +33,13 @@ pub(super) struct Wanted {
     pub(super) host: HostKey,
     pub(super) port: u16,
     pub(super) parts: Box<Parts>,
-    /// Who asks, by name.
+    /// The name that the client was admitted by, if any.
     pub(super) user: Option<String>,
     pub(super) client: Arc<Client>,
 }
 
 impl Wanted {
-    /// The client as those inside of the tunnel know it.
+    /// Returns the client as the requests inside the tunnel see it.
     pub(super) fn inside(&self, scheme: Scheme, many_at_once: bool) -> Client {
         let Wanted { host, port, parts, user, client } = self;
         let origin = Origin { scheme, host: host.clone(), port: *port };
@@ -48,7 +48,7 @@ impl Wanted {
     }
 }
 
-/// What can be said of a CONNECT without waiting for anything.
+/// Checks what can be checked of a CONNECT without waiting for anything.
 pub(super) fn check(worker: &Worker, settings: &Settings, port: u16, parts: &Parts) -> Result<(), Failure> {
     if parts.headers.contains_key(TRANSFER_ENCODING) || parts.headers.get(CONTENT_LENGTH).is_some_and(|l| l != "0") {
         return Err(BadRequest::ConnectWithBody.into());
@@ -62,24 +62,24 @@ pub(super) fn check(worker: &Worker, settings: &Settings, port: u16, parts: &Par
     Ok(())
 }
 
-/// A tunnel whose turn has come: nothing of the client's has gone into it.
+/// A tunnel whose turn has come. No bytes of the client have gone into it yet.
 pub(super) struct Opened {
     pub(super) stream: Stream,
-    /// What the origin has said.
+    /// Bytes that the origin has sent already.
     pub(super) early: Bytes,
     permit: Permit,
     passage: tunnel::Passage,
 }
 
 impl Opened {
-    /// The tunnel is not used. The origin has seen a connection all the same.
+    /// Charges the turn of a tunnel that is not used: the origin has seen a connection all the same.
     pub(super) fn charge(mut self) {
         self.permit.sent();
     }
 }
 
-/// Opens the tunnel and joins it with the client. `client` is its near end, which is there already if something has been
-/// read from it.
+/// Opens the tunnel and joins it with the client. `client` is the client's end, which is at hand already if something
+/// has been read from it.
 pub(super) async fn connect(
     worker: &Arc<Worker>,
     settings: &Arc<Settings>,
@@ -91,8 +91,8 @@ pub(super) async fn connect(
     Ok(join(worker, settings, opened, client, in_flight))
 }
 
-/// Opens the tunnel and waits for the turn of the CONNECT. Whoever drops this while it waits, and not because the client
-/// has left, sets `withdrawn` before.
+/// Opens the tunnel and waits for the turn of the CONNECT. A caller that drops this future while it waits, for another
+/// reason than that the client has disconnected, sets `withdrawn` first.
 pub(super) async fn open_in_turn(
     worker: &Arc<Worker>,
     settings: &Arc<Settings>,
@@ -104,7 +104,7 @@ pub(super) async fn open_in_turn(
         return Err(Refusal::NotIntercepted.into());
     }
     if help::is_meant(host) {
-        let why = "curtsy answers for this name itself, under http://, and is never looked up";
+        let why = "curtsy answers for this name itself, under http://; the name is never looked up";
         return Err(UpstreamError::Dns(why.to_owned()).into());
     }
     let origin = Origin::of_tunnel(host.clone(), *port);
@@ -124,8 +124,8 @@ pub(super) async fn open_in_turn(
     let opening = open(worker, terms, lanes, Awaited { visit, withdrawn }, &origin, label).await;
     let OpenTunnel { place, budget, stream, early } =
         opening.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
-    // The tunnel is open, but nothing of the client's goes into it before the turn. It is charged when the first request
-    // passes.
+    // The tunnel is open, but no bytes of the client go into it before the turn. The turn is charged when the first
+    // request passes.
     let permit = place.turn_as(label).await?;
     job.answered(&worker.shared, settings, 200);
     let (label, client) = (Arc::new(label()), Arc::new(wanted.inside(Scheme::Http, false)));
@@ -133,7 +133,7 @@ pub(super) async fn open_in_turn(
     Ok(Opened { stream, early, permit, passage })
 }
 
-/// Joins a tunnel that is open with its client.
+/// Joins an open tunnel with its client.
 pub(super) fn join(
     worker: &Arc<Worker>,
     settings: &Arc<Settings>,
@@ -153,22 +153,23 @@ pub(super) fn join(
     established()
 }
 
-/// A visit, and what says that it waits no longer although its client is there.
+/// A visit, and the flag that says that it waits no longer although its client is still connected.
 struct Awaited<'a> {
     visit: Visit,
     withdrawn: &'a Arc<AtomicBool>,
 }
 
-/// A connection that is ready, and the place of its tunnel in line.
+/// A ready connection, and its tunnel's place in the queue.
 struct OpenTunnel {
     place: Place,
     budget: HostKey,
     stream: Stream,
-    /// What the origin has sent already.
+    /// Bytes that the origin has sent already.
     early: Bytes,
 }
 
-/// Waits until the tunnel is called, and connects to the first address that can be reached, each in its own lane.
+/// Waits until the tunnel is called, and connects to the first address that can be reached. Each address has its own
+/// lane.
 async fn open(
     worker: &Worker,
     terms: Terms<'_>,

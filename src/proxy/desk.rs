@@ -1,7 +1,7 @@
-//! Where people ask what robots.txt means for a URL, and what else a request would meet.
+//! Answers people's questions: what robots.txt means for a URL, and what else would happen to a request.
 //!
-//! Answers as a request would be treated: by the same settings, the same record and the same fetch. Has connections of
-//! its own, none of which it keeps, and belongs to one runtime, as a worker does. Never sends anything but fetches of
+//! The answers match what a request would get: the same settings, the same record and the same fetch. A desk has its
+//! own connections, keeps none of them, and belongs to one runtime, as a worker does. It sends nothing but fetches of
 //! robots.txt.
 
 mod foresight;
@@ -37,7 +37,7 @@ impl Desk {
         Desk { worker: Arc::new(Worker::new(shared, resolver)) }
     }
 
-    /// Tells what is known; asks the origin if nothing is, or if the question says so.
+    /// Returns what is known. Asks the origin if nothing is known, or if the question says so.
     pub async fn ask(&self, question: &Question) -> Report {
         let settings = self.worker.shared.settings.load_full();
         let (record, seen) = self.look_up(&settings, question).await;
@@ -58,14 +58,15 @@ impl Desk {
         })
     }
 
-    /// Whose budget a visit to this host is taken from; `None` if that takes an address and there is none.
+    /// Returns the host whose budget a visit to this host is taken from; `None` if that takes an address and there is
+    /// none.
     pub async fn budget(&self, host: &HostKey) -> Option<HostKey> {
         let settings = self.worker.shared.settings.load_full();
         self.worker.upstream.budget(settings.terms(), settings.config.politeness.key, host).await.ok()
     }
 
-    /// What people see of a host; none if nothing is known of it. Of one that was not visited since curtsy started, the
-    /// kept robots.txt is read for the delay that it asks of clients without a name.
+    /// Returns what people see of a host; `None` if nothing is known about it. For a host that was not visited since
+    /// curtsy started, the stored robots.txt is read for the delay that it asks of clients without a name.
     pub async fn view(&self, host: &HostKey) -> Option<View> {
         let (shared, settings) = (&self.worker.shared, self.worker.shared.settings.load_full());
         let policy = shared.gate.policy(host);
@@ -82,14 +83,14 @@ impl Desk {
         &self.worker.shared
     }
 
-    /// When the CA ends that signs where tunnels are intercepted.
+    /// When the CA that signs for intercepted tunnels expires.
     pub fn ca_ends(&self) -> Option<SystemTime> {
         let settings = self.worker.shared.settings.load();
         let signing = settings.leaves.as_ref()?.trusted().first()?;
         tls::describe(signing).map(|description| description.until)
     }
 
-    /// What clients have to trust where tunnels are intercepted, in PEM.
+    /// The certificates that clients have to trust where tunnels are intercepted, in PEM.
     pub fn ca_pem(&self) -> Option<String> {
         help::ca_pem(&self.worker.shared.settings.load())
     }
@@ -99,12 +100,12 @@ impl Desk {
         &self.worker.shared.stops
     }
 
-    /// Why a tunnel to this host was last not paced inside, and how many were, within the hour.
+    /// Why the last tunnel to this host that was not paced inside was not, and how many were not, within the hour.
     pub fn unpaced_tunnels(&self, host: &HostKey) -> Option<(&'static str, u64)> {
         self.worker.shared.unpaced.of(host)
     }
 
-    /// What is known, and what was seen if that had to be fetched first.
+    /// Returns the record, and what was seen if it had to be fetched first.
     async fn look_up(&self, settings: &Arc<Settings>, question: &Question) -> (Option<Arc<Record>>, Option<Seen>) {
         let seen = Arc::new(Mutex::new(None));
         let fetch = |previous: Option<Arc<Record>>| {
@@ -113,7 +114,7 @@ impl Desk {
             let user_agent = question.user_agent.clone();
             let user_agent = user_agent.unwrap_or(HeaderValue::from_static(robots::OWN_USER_AGENT));
             async move {
-                // Whoever wants to see the file is not helped by "unchanged".
+                // The question is about the file itself, so "unchanged" would be no answer.
                 let previous = previous.map(|record| record.without_validators());
                 let (terms, previous) = (settings.terms(), previous.as_ref());
                 let fetched = robots::fetch(&worker, terms, &settings, &origin, &user_agent, previous).await?;

@@ -18,21 +18,21 @@ use super::{Worker, serve};
 use crate::metrics::Handshake;
 use crate::telemetry::Seldom;
 
-/// Of a listener.
+/// What the clients of a listener speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Door {
     Plain,
     Tls,
 }
 
-/// A warning that would repeat is said once in this time.
+/// A repeated warning is logged at most once in this time.
 const REPEAT: Duration = Duration::from_secs(60);
 
-/// Said to clients that do not speak TLS where it is expected, and cannot be told under TLS.
+/// Sent to clients that do not speak TLS where it is expected: they cannot be told over TLS.
 const NOT_TLS: &[u8] = b"HTTP/1.1 400 This port speaks TLS (curtsy)\r\n\
     Connection: close\r\nContent-Length: 0\r\nCache-Control: no-store\r\n\r\n";
 
-/// Speaks with the client until either side ends it.
+/// Serves the client until either side ends the connection.
 pub(super) async fn open(door: Door, worker: Arc<Worker>, stream: TcpStream, client: Client) {
     match door {
         Door::Plain => serve::http1(worker, stream.into(), Arc::new(client)).await,
@@ -71,7 +71,7 @@ async fn shake_hands(
 ) -> Option<TlsStream<Near>> {
     if near.first_byte().await.ok()?? != TLS_HANDSHAKE {
         hint_at_plain(peer);
-        // Whoever is not HTTP either has nothing to lose by it.
+        // A client that does not speak HTTP either loses nothing by this.
         let _ = near.write_all(NOT_TLS).await;
         let _ = near.shutdown().await;
         return None;

@@ -14,7 +14,7 @@ use crate::upstream::{BodyFault, Denied, UpstreamError};
 pub(super) enum Failure {
     /// The request is wrong.
     Bad(BadRequest),
-    /// curtsy says no.
+    /// curtsy refuses it.
     Refused(Refusal),
     /// The network failed.
     Upstream(UpstreamError),
@@ -25,9 +25,9 @@ pub enum BadRequest {
     Host(BadHost),
     NoHost,
     TwoHosts,
-    /// HTTP/2 with a Host field alone: its scheme cannot be seen.
+    /// HTTP/2 with only a Host field: its scheme cannot be seen.
     NoAuthority,
-    /// How HTTP/2 begins, written as a request.
+    /// The connection preface of HTTP/2, sent as a request.
     Preface,
     Userinfo,
     Port,
@@ -39,7 +39,7 @@ pub enum BadRequest {
     ContentLength,
     TransferCoding,
     ConnectWithBody,
-    /// A tunnel in a tunnel.
+    /// A CONNECT inside a tunnel.
     ConnectInside,
     Body(BodyFault),
 }
@@ -47,43 +47,43 @@ pub enum BadRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Destination(Denied),
-    /// Asks for another host than the tunnel it came through.
+    /// The request is for another host than the tunnel it came through.
     Misdirected(Box<Origin>),
     Loop,
-    /// One of curtsy's own listeners.
+    /// The destination is one of curtsy's own listeners.
     Own,
     /// robots.txt forbids it.
     Robots(Box<Forbidden>),
-    /// Nobody knows what robots.txt says.
+    /// It is not known what robots.txt says.
     RobotsUnknown {
         host: HostKey,
         unknown: Unknown,
     },
-    /// Too many bytes of large heads wait already.
+    /// Too many bytes of large request heads wait already.
     HeadsFull {
         retry_after: Duration,
     },
-    /// The host's lane says no.
+    /// The host's lane refuses it.
     Lane(visit::Refusal),
-    /// Too many requests wait for names to be looked up.
+    /// Too many requests wait for name look-ups.
     TooManyNames {
         retry_after: Duration,
     },
-    /// Too many requests, whatever the host.
+    /// Too many requests, counted over all hosts.
     Quota(Exceeded),
     ClientDenied,
-    /// A named client whose visits all failed.
+    /// A named client whose last visits all failed, or that the operator stopped.
     JobStopped {
         stop: Stop,
         left: Duration,
     },
     AuthRequired,
-    /// A probe of HTTPS where none is read.
+    /// An HTTPS probe while interception is off.
     NotIntercepted,
 }
 
 impl BadRequest {
-    /// Whether it is in doubt where this request ends and the next one begins.
+    /// Whether it is unclear where this request ends and the next one begins.
     pub(super) fn is_about_framing(self) -> bool {
         matches!(
             self,
@@ -121,8 +121,8 @@ impl From<BadHost> for BadRequest {
     }
 }
 
-/// The guard's verdict and a full line are refusals, a broken request body is the client's fault; the rest is the
-/// network's.
+/// A verdict of the guard and a full queue of name look-ups are refusals, and a broken request body is the client's
+/// fault; the rest is the network's.
 impl From<UpstreamError> for Failure {
     fn from(error: UpstreamError) -> Self {
         match error {
@@ -139,9 +139,9 @@ impl fmt::Display for BadRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             BadRequest::Host(bad) => return bad.fmt(f),
-            BadRequest::NoHost => "an HTTP/1.1 request has a Host field",
-            BadRequest::NoAuthority => "an HTTP/2 request to a proxy names its origin in :authority",
-            BadRequest::Preface => "PRI is no method; HTTP/2 is spoken under TLS only",
+            BadRequest::NoHost => "an HTTP/1.1 request must have a Host field",
+            BadRequest::NoAuthority => "an HTTP/2 request to a proxy must name its origin in :authority",
+            BadRequest::Preface => "PRI is not a method; curtsy speaks HTTP/2 over TLS only",
             BadRequest::TwoHosts => "the request names its host more than once",
             BadRequest::Userinfo => "a user name or password in the URL is not accepted; send Authorization instead",
             BadRequest::Port => "the port is missing or not a number from 1 to 65535",
@@ -152,8 +152,8 @@ impl fmt::Display for BadRequest {
             BadRequest::MaxForwards => "Max-Forwards is not a number",
             BadRequest::ContentLength => "Content-Length is not written as a plain number",
             BadRequest::TransferCoding => "only the transfer coding \"chunked\" is understood",
-            BadRequest::ConnectWithBody => "a CONNECT request has no body",
-            BadRequest::ConnectInside => "there is no tunnel inside of a tunnel; ask the proxy itself for it",
+            BadRequest::ConnectWithBody => "a CONNECT request must not have a body",
+            BadRequest::ConnectInside => "a tunnel cannot be opened inside a tunnel; send CONNECT to the proxy itself",
             BadRequest::Body(fault) => return fault.fmt(f),
         })
     }

@@ -1,4 +1,4 @@
-//! A plain request on its way to the origin and back.
+//! Forwards a plain request to its origin and returns the answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::metrics::Outcome;
 use crate::politeness::Origin;
 use crate::upstream::{Answer, Message, RequestBody, UpstreamError};
 
-/// No registered method is longer than 17 characters; more is an attempt at something else.
+/// No registered method is longer than 17 characters; a longer one is an attempt at something else.
 const LONGEST_METHOD: usize = 32;
 
 pub(super) async fn forward(
@@ -68,7 +68,7 @@ pub(super) async fn forward(
 
     let asking = in_flight.as_ref().expect("a request is in flight until it is answered");
     let body = RequestBody::new(incoming, asking.limit(), settings.config.limits.client_stall, &worker.shared.metrics);
-    // Written down before it waits: then nothing keeps what it was read into.
+    // The head is serialised before the request waits, so that the buffer it was read into is freed.
     let message = Message::new(&parts, body, &settings.config.upstream);
     drop(parts);
     let _heavy = heavy::weigh(&worker.shared, asking.client(), message.head_size())?;
@@ -81,7 +81,7 @@ pub(super) async fn forward(
 
     let (status, version) = status_line(&answer);
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
-        // Passed on, it would make the client show its curtsy password to somebody else.
+        // If this were passed on, the client would show its curtsy password to another proxy.
         return Err(UpstreamError::Parent(status.as_u16()).into());
     }
     job.answered(&worker.shared, settings, status.as_u16());
@@ -108,7 +108,7 @@ pub(super) async fn forward(
     }
 }
 
-/// The client's side of the connection, if it asks for a WebSocket.
+/// Takes the client's side of the connection, if it asks for a WebSocket.
 fn take_upgrade(parts: &mut Parts) -> Option<OnUpgrade> {
     let is_asked = headers::asks_for_websocket(&parts.method, parts.version, &parts.headers);
     is_asked.then(|| parts.extensions.remove::<OnUpgrade>()).flatten()
@@ -121,7 +121,7 @@ fn status_line(answer: &Answer) -> (StatusCode, Version) {
     }
 }
 
-/// The permit lasts as long as the request. Its place at the host does not, if the body takes long.
+/// Keeps the permit until the request is over. If the body may take long, the place at the host is given back earlier.
 fn keep(in_flight: &mut Option<Box<InFlight>>, permit: Permit, took: Duration, may_take_long: bool) {
     let Some(in_flight) = in_flight else { return };
     if may_take_long {
@@ -134,7 +134,7 @@ fn keep(in_flight: &mut Option<Box<InFlight>>, permit: Permit, took: Duration, m
     in_flight.keep(permit);
 }
 
-/// A parent proxy must read the same host as we did, so it gets our spelling.
+/// A parent proxy must read the same host as curtsy did, so it gets the canonical spelling.
 fn canonical(origin: &Origin, uri: Uri) -> Uri {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     Uri::try_from(format!("{origin}{path}")).unwrap_or(uri)

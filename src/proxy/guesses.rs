@@ -1,7 +1,9 @@
-//! Wrong passwords by address: one check at a time for each, and a pause that grows with every wrong one.
+//! Slows down password guessing: each address has one check at a time, and a pause that grows with every wrong
+//! password.
 //!
-//! So many connections guess no faster than one, and a flood of guesses from one address keeps no other from logging
-//! in. Users that are known already never come here. What is remembered is bounded.
+//! So an attacker with many connections guesses no faster than with one, and a flood of guesses from one address does
+//! not keep other addresses from logging in. Credentials whose verdict is remembered are not checked here. What is
+//! remembered is bounded.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,13 +17,13 @@ use tokio::time::Instant;
 use crate::clock;
 use crate::connections::neighbourhood;
 
-/// After the first wrong password; each further one doubles it.
+/// The pause after the first wrong password; each further one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// Eight seconds are 10 800 guesses a day, while a person who mistypes often still gets in.
+/// A pause of eight seconds allows 10 800 guesses a day, while a person who mistypes often still gets in.
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
-/// An address that was right or silent for so long begins anew.
+/// An address that sent no wrong password for this long starts over.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// Addresses remembered. When there are more, the one whose last guess is oldest is forgotten.
+/// Addresses remembered. Beyond that, the address whose last guess is oldest is forgotten.
 const MOST: usize = 4096;
 
 #[derive(Debug, Default)]
@@ -77,7 +79,8 @@ impl Guesser {
 }
 
 impl Guess<'_> {
-    /// The password was wrong: the next check of this address waits longer. Counts even if the client leaves now.
+    /// Makes the next check of this address wait longer, because the password was wrong. Counts even if the client
+    /// disconnects now.
     pub(super) fn was_wrong(self) {
         let (mut guessers, now) = (self.guesses.0.lock(), clock::now());
         let guesser = guessers.entry(self.address).or_default();

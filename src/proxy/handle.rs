@@ -22,7 +22,7 @@ use super::{Settings, Worker, connect, forward, help, intercept, landing, probe,
 use crate::metrics::{Kind, Outcome};
 use crate::politeness::Scheme;
 
-/// Answers every request, one way or the other.
+/// Answers a request, with the origin's answer or one of curtsy's own.
 pub(super) async fn handle(
     worker: &Arc<Worker>,
     client: &Arc<Client>,
@@ -74,7 +74,7 @@ async fn pass(
         None => Target::read(&parts.method, &parts.uri, &parts.headers).map_err(Failure::from),
         Some(inside) => Target::read_inside(&inside.origin, &parts.method, &parts.uri, &parts.headers),
     };
-    // A tunnel that is looked into counts by the requests inside of it.
+    // A tunnel that curtsy looks into is counted by the requests inside it.
     let looks_inside = matches!(&target, Ok(Target::Tunnel { host, port })
         if intercept::looks_into(worker, settings, client, host, *port));
     if !looks_inside {
@@ -111,7 +111,7 @@ async fn pass(
     }
 }
 
-/// Whether the client may ask once more.
+/// Counts the request against the quotas, and refuses it if the client is over one.
 pub(super) fn count(
     worker: &Worker,
     settings: &Settings,
@@ -125,19 +125,19 @@ pub(super) fn count(
     quotas.take(client).map_err(Refusal::Quota)
 }
 
-/// Whether this client may use the proxy at all, and by which name.
+/// Checks whether this client may use the proxy at all, and returns its name.
 async fn admit(settings: &Settings, client: &Client, parts: &Parts) -> Result<Option<String>, Failure> {
     let ip = client.peer.ip().to_canonical();
     if !settings.config.access.allow.iter().any(|net| net.contains(&ip)) {
         return Err(Refusal::ClientDenied.into());
     }
-    // Inside of a tunnel it is whoever opened it, whatever the request says.
+    // Inside a tunnel the client is the one that opened it, whatever the request says.
     if let Some(inside) = client.inside() {
         return Ok(inside.user.clone().or_else(|| inside.name.clone()));
     }
     let credentials = parts.headers.get(PROXY_AUTHORIZATION);
     match &settings.users {
-        // Nobody has to prove anything, so a name is only what the client calls itself.
+        // No client has to log in, so a name is only what the client calls itself.
         None => Ok(credentials.and_then(users::label)),
         Some(users) => {
             Box::pin(users.check(credentials, ip)).await.map(Some).ok_or_else(|| Refusal::AuthRequired.into())
@@ -185,11 +185,11 @@ pub(super) fn answered(in_flight: &mut Option<Box<InFlight>>, status: u16, outco
     }
 }
 
-/// What an answer needs of a request that has been passed on. Copied, because a piece of a request keeps all of the
-/// buffer that it was read into.
+/// What an answer needs of a request that has been passed on. Copied, because any piece of a request keeps its whole
+/// read buffer alive.
 struct Kept {
     method: Method,
-    /// For people: credentials are left out.
+    /// For people, without credentials.
     url: String,
     version: Version,
     form: Form,
@@ -207,7 +207,7 @@ impl Kept {
             None => Kind::Http,
         };
         let url = match inside {
-            // As it would have been asked for without the tunnel.
+            // As the client would have requested it without the tunnel.
             Some(inside) if uri.authority().is_none() => format!("{}{}", inside.origin, written(uri)),
             _ => written(uri),
         };
@@ -215,7 +215,7 @@ impl Kept {
     }
 }
 
-/// The URI without credentials. By hand: this is on the path of every request, and formatting costs three times as much.
+/// Writes the URI without credentials. By hand: this runs for every request, and formatting costs three times as much.
 fn written(uri: &Uri) -> String {
     let scheme = uri.scheme_str().unwrap_or_default();
     let authority = uri.authority().map_or("", |authority| authority.as_str());

@@ -1,7 +1,7 @@
-//! Which fields cross, in both directions (RFC 9110, section 7.6).
+//! Decides which header fields pass, in both directions (RFC 9110, section 7.6).
 //!
-//! Fields that concern one connection stay on it: `Connection`, what it nominates, and the well-known ones. Fields that
-//! are curtsy's own (`Curtsy-*`) never cross either way. Everything else passes untouched and in order.
+//! Fields that concern one connection are removed: `Connection`, the fields it names, and the well-known ones. curtsy's
+//! own fields (`Curtsy-*`) never pass either way. Everything else passes unchanged and in order.
 
 use std::mem;
 
@@ -12,10 +12,10 @@ use super::failure::BadRequest;
 use super::identity::Identity;
 use crate::politeness::Origin;
 
-/// Upgrades are passed on for this protocol only: `h2c` and strangers would open a tunnel past every check.
+/// Upgrades are passed on for this protocol only: `h2c` and unknown protocols would open a tunnel past every check.
 const WEBSOCKET: &str = "websocket";
 
-/// Makes a request fit for the next hop.
+/// Prepares the fields of a request for the next hop.
 pub(super) fn outgoing(
     headers: &mut HeaderMap,
     origin: &Origin,
@@ -37,12 +37,12 @@ pub(super) fn outgoing(
         headers.insert(header::CONNECTION, HeaderValue::from_static("TE"));
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
-    // TE alone had to go, and has come back.
+    // The only field to remove was TE, and it has been set again.
     let hole = hole.filter(|_| !wants_trailers);
     sign(headers, identity, received, hole);
 }
 
-/// Makes a response fit for the client.
+/// Prepares the fields of a response for the client.
 pub(super) fn incoming(headers: &mut HeaderMap, identity: Option<&Identity>, received: Version) {
     let hole = strip(headers, is_own);
     sign(headers, identity, received, hole);
@@ -58,7 +58,7 @@ pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
     headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(WEBSOCKET.as_bytes()))
 }
 
-/// Only `100-continue` is an expectation that anyone can meet (RFC 9110, section 10.1.1). HTTP/1.0 has none.
+/// Refuses every expectation but `100-continue`, the only one there is (RFC 9110, section 10.1.1). HTTP/1.0 has none.
 pub(super) fn check_expectation(headers: &HeaderMap, version: Version) -> Result<(), BadRequest> {
     match headers.get(header::EXPECT) {
         Some(value) if version == Version::HTTP_11 && !value.as_bytes().eq_ignore_ascii_case(b"100-continue") => {
@@ -68,8 +68,9 @@ pub(super) fn check_expectation(headers: &HeaderMap, version: Version) -> Result
     }
 }
 
-/// hyper decodes `chunked`; any other coding would reach the origin undone and unannounced. A length that is said twice
-/// is said once from here on (RFC 9112, section 6.3): over HTTP/2 it comes as the client wrote it.
+/// Refuses every transfer coding but `chunked`, which hyper decodes: any other would reach the origin still applied,
+/// but not announced. A length that is given twice is sent on once (RFC 9112, section 6.3): over HTTP/2 it comes as the
+/// client wrote it.
 pub(super) fn check_framing(headers: &mut HeaderMap) -> Result<(), BadRequest> {
     let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
     if let Some(first) = lengths.next() {
@@ -90,16 +91,16 @@ pub(super) fn check_framing(headers: &mut HeaderMap) -> Result<(), BadRequest> {
     }
 }
 
-/// Digits and nothing else. Leading zeros are octal to some (RFC 9110, section 8.6 has none).
+/// Digits only, and no leading zero, which some servers take for octal. This is stricter than RFC 9110, section 8.6.
 fn is_length(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(u8::is_ascii_digit) && (value.len() == 1 || value[0] != b'0')
 }
 
 fn set_host(headers: &mut HeaderMap, origin: &Origin, uri: &Uri) {
     let given = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    // Inside of a tunnel the Host field has been read in place of an authority.
+    // Inside a tunnel the Host field has been read instead of an authority.
     let as_written = uri.authority().map_or(given, |authority| authority.as_str());
-    // What nearly every client sends: the target's own spelling, which is already the one spelling we use.
+    // Nearly every client sends the target's own spelling, which is the canonical one already.
     if given == as_written && is_canonical(as_written, origin) {
         return;
     }
@@ -107,7 +108,7 @@ fn set_host(headers: &mut HeaderMap, origin: &Origin, uri: &Uri) {
     match headers.get_mut(header::HOST) {
         Some(host) => *host = authority,
         None => {
-            // Host comes first where there was none (RFC 9110, section 7.2).
+            // Where there was no Host, it goes first (RFC 9110, section 7.2).
             let rest = mem::replace(headers, HeaderMap::with_capacity(headers.len() + 2));
             headers.insert(header::HOST, authority);
             headers.extend(rest);
@@ -115,7 +116,7 @@ fn set_host(headers: &mut HeaderMap, origin: &Origin, uri: &Uri) {
     }
 }
 
-/// HTTP/2 clients may send each cookie on its own; HTTP/1.1 wants them in one field (RFC 9113, section 8.2.3).
+/// Joins cookies: HTTP/2 clients may send each in its own field, HTTP/1.1 wants them in one (RFC 9113, section 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     let crumbs: Vec<&[u8]> = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
     if crumbs.len() > 1
@@ -125,7 +126,7 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether this is just what [`Origin::authority`] would write.
+/// Whether this is exactly what [`Origin::authority`] would write.
 fn is_canonical(authority: &str, origin: &Origin) -> bool {
     let has_own_port = origin.port != origin.scheme.default_port();
     match authority.strip_prefix(origin.host.as_str()) {
@@ -135,8 +136,8 @@ fn is_canonical(authority: &str, origin: &Origin) -> bool {
     }
 }
 
-/// Takes out what concerns this connection only, and what `also` says; keeps the order of the rest. A single field that
-/// has to go, which is the usual case, is left to [`sign`]: rebuilding the map costs 7 % of a request.
+/// Removes the fields that concern this connection only, and those that `also` names; keeps the order of the rest. A
+/// single field to remove, which is the usual case, is left to [`sign`]: rebuilding the map costs 7 % of a request.
 fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName) -> bool) -> Option<HeaderName> {
     let mut leaving = headers.keys().filter(|name| is_hop_by_hop(name) || also(name));
     let first = leaving.next()?;
@@ -189,8 +190,8 @@ fn is_own(name: &HeaderName) -> bool {
     name.as_str().strip_prefix("curtsy").is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// Names that `Connection` declares to be of this connection only. A field that frames, routes or protects the message
-/// cannot be declared away.
+/// Returns the names that `Connection` declares to be for this connection only. A field that frames, routes or protects
+/// the message cannot be declared away.
 fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
     const KEPT: [HeaderName; 10] = [
         header::AUTHORIZATION,
@@ -210,7 +211,7 @@ fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
         .collect()
 }
 
-/// `close` and `keep-alive` are about the connection itself.
+/// Whether `Connection` names no field. `close` and `keep-alive` are about the connection itself.
 fn nominates_nothing(headers: &HeaderMap) -> bool {
     options(headers).all(|option| option.eq_ignore_ascii_case(b"close") || option.eq_ignore_ascii_case(b"keep-alive"))
 }

@@ -1,7 +1,7 @@
-//! Heads that are larger than usual, while their requests wait. Their bytes are bounded, for each connection and in all.
+//! Bounds the memory of large request heads while their requests wait, for each connection and in total.
 //!
-//! A client of HTTP/2 names a field of 4 KiB with one byte, as often as it likes (RFC 7541, section 2.3.2), so 250 KiB on
-//! the wire would hold 130 MiB here. Ordinary heads are not counted: the bounds of the queue hold for them.
+//! An HTTP/2 client can name a field of 4 KiB with one byte, as often as it likes (RFC 7541, section 2.3.2), so 250 KiB
+//! on the wire would take 130 MiB here. Ordinary heads are not counted: the bounds of the queue cover them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -11,16 +11,16 @@ use super::Shared;
 use super::client::Client;
 use super::failure::Refusal;
 
-/// A waiting request takes 7 KiB besides its head and should take less than 20 in all.
+/// A waiting request takes 7 KiB besides its head and should take less than 20 KiB in total.
 const USUAL: usize = 8 * 1024;
-/// Of one connection: eight of the largest heads that HTTP/1.1 may have, or sixteen of HTTP/2.
+/// The bound for one connection: eight of the largest heads that HTTP/1.1 may have, or sixteen of HTTP/2.
 const MOST_OF_A_CONNECTION: usize = 512 * 1024;
-/// Of all: 3 KiB for each of the 20 000 requests that wait at most by default.
+/// The bound for all connections: 3 KiB for each of the 20 000 requests that may wait by default.
 const MOST: usize = 64 * 1024 * 1024;
-/// When a client may try again: requests leave the queue at one a second and host by default.
+/// When a client may retry: by default one request a second leaves the queue of each host.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// A large head that waits, counted while this lives.
+/// A large head that waits, counted while this value lives.
 #[derive(Debug)]
 pub(super) struct Heavy {
     shared: Arc<Shared>,
@@ -28,7 +28,7 @@ pub(super) struct Heavy {
     size: usize,
 }
 
-/// Counts a head of this size if it is large; refuses it if there are too many such bytes already.
+/// Counts a head of this size if it is large. Refuses it if too many such bytes wait already.
 pub(super) fn weigh(shared: &Arc<Shared>, client: &Arc<Client>, size: usize) -> Result<Option<Heavy>, Refusal> {
     if size <= USUAL {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! A client's HTTP/2 connection that ends when the client only talks: each of its frames is work, so an attacker sends
-//! many that ask for nothing.
+//! A client's HTTP/2 connection, which ends if the client sends too many frames that ask for nothing: each frame is
+//! work for curtsy, so an attacker sends many of them.
 
 use std::io;
 use std::pin::Pin;

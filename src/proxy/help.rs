@@ -1,7 +1,7 @@
-//! What a client sees under `http://curtsy.invalid/`: that it goes through curtsy, and how to trust its CA.
+//! The pages under `http://curtsy.invalid/`: they say that a client goes through curtsy, and how to trust its CA.
 //!
-//! The name is never looked up, and can never be a real one (RFC 6761, section 6.4), so that whoever gets an answer
-//! knows from whom.
+//! The name is never looked up, and can never be a real one (RFC 6761, section 6.4), so an answer can only come from
+//! curtsy.
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
@@ -20,7 +20,7 @@ pub(super) fn is_meant(host: &HostKey) -> bool {
     host.as_str() == NAME
 }
 
-/// What clients have to trust where tunnels are intercepted, in PEM.
+/// The certificates that clients have to trust where tunnels are intercepted, in PEM.
 pub(super) fn ca_pem(settings: &Settings) -> Option<String> {
     settings.leaves.as_ref().map(|leaves| leaves.trusted().iter().map(tls::pem).collect())
 }
@@ -28,7 +28,7 @@ pub(super) fn ca_pem(settings: &Settings) -> Option<String> {
 pub(super) fn page(settings: &Settings, parts: &Parts) -> Response<Body> {
     let (status, media_type, body) = match (parts.uri.path(), &parts.method) {
         (_, method) if *method != Method::GET && *method != Method::HEAD => {
-            (StatusCode::METHOD_NOT_ALLOWED, TEXT, "This is only for reading.\n".to_owned())
+            (StatusCode::METHOD_NOT_ALLOWED, TEXT, "Only GET and HEAD are allowed here.\n".to_owned())
         }
         ("/", _) => {
             let (media_type, body) = front(settings, parts);
@@ -38,7 +38,7 @@ pub(super) fn page(settings: &Settings, parts: &Parts) -> Response<Body> {
             Some(pem) => (StatusCode::OK, "application/x-pem-file", pem),
             None => (StatusCode::NOT_FOUND, TEXT, NO_CA.to_owned()),
         },
-        _ => (StatusCode::NOT_FOUND, TEXT, "There are only / and /ca.pem here.\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, TEXT, "Only / and /ca.pem exist here.\n".to_owned()),
     };
     let mut response = Response::new(Body::from(Bytes::from(body)));
     *response.status_mut() = status;
@@ -51,7 +51,7 @@ pub(super) fn page(settings: &Settings, parts: &Parts) -> Response<Body> {
     response
 }
 
-/// What every page of curtsy's own says of itself.
+/// Sets the fields that all of curtsy's own pages have.
 pub(super) fn mark(headers: &mut HeaderMap, media_type: &'static str) {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -70,7 +70,7 @@ fn front(settings: &Settings, parts: &Parts) -> (&'static str, String) {
             let shown = leaves.trusted().iter().filter_map(tls::describe);
             let certificates: String =
                 shown.map(|ca| format!("  {}\n  SHA-256 {}\n", ca.name, ca.fingerprint)).collect();
-            format!("HTTPS is read here with a local CA. A program has to trust it:\n\n{certificates}\n{TRUST}")
+            format!("curtsy reads HTTPS here with a local CA. Programs must trust it:\n\n{certificates}\n{TRUST}")
         }
     };
     let text = format!("Your requests go through curtsy, a proxy that is polite to every host.\n\n{ca}");

@@ -1,7 +1,8 @@
-//! Clients that leave the line: who they are, how long they waited, and which of their settings would have them wait.
+//! Logs clients that disconnect while queued: which client, how long it waited, and which of its settings would let it
+//! wait longer.
 //!
-//! Costs nothing before a client leaves. One line a minute for each kind of program, with the number of those that were
-//! not told: a crawler that gives up does so many times.
+//! Costs nothing before a client disconnects. Logs at most one line a minute for each kind of program, with the number
+//! of those not logged: a crawler that gives up does so many times.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ const SHORTEST: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(super) struct Hints {
-    /// By the name of the program, of which there are as many as the table has rows.
+    /// By the name of the program; there are as many as the table of programs has rows.
     said: Mutex<HashMap<&'static str, Seldom>>,
     events: Arc<Events>,
     stop: Stop,
@@ -34,15 +35,15 @@ impl Hints {
     }
 
     pub(super) fn tell(&self, leaving: &Leaving<'_>) {
-        // When curtsy stops, it is curtsy that leaves.
+        // While curtsy stops, it is curtsy that disconnects the clients.
         if self.stop.is_requested() {
             return;
         }
-        // Nobody sets a timeout this short: a browser closes a spare connection, or a person pressed Ctrl-C.
+        // No client has a timeout this short: a browser closed a spare connection, or a person pressed Ctrl-C.
         if leaving.after() < SHORTEST {
             return;
         }
-        // Without a label it was curtsy's own visit.
+        // A visit without a label was curtsy's own.
         let Some(label) = leaving.label().filter(|label| !label.method.is_empty()) else { return };
         let program = programs::of_user_agent(&label.agent);
         let name = program.map_or("", |program| program.name);
@@ -93,8 +94,8 @@ fn advice(program: Option<&Program>, stage: Stage, after: Duration, max_wait: Du
     let Some(program) = program else {
         let most = max_wait.as_secs();
         return format!(
-            "Raise the timeout of this client: a request may be held for {most} s; or lower politeness.max_wait, \
-             then it is told at once when to come back"
+            "Raise the timeout of this client above {most} s, the longest that a request may wait; or lower \
+             politeness.max_wait: then curtsy refuses at once and says when to retry"
         );
     };
     let usual = match stage {
@@ -109,7 +110,8 @@ fn advice(program: Option<&Program>, stage: Stage, after: Duration, max_wait: Du
     }
 }
 
-/// Whether the client left because of this limit, as far as time tells: a request may come before it joins the line.
+/// Whether the client left because of this limit, judged by time. The match is loose: a request may arrive before it
+/// joins the queue.
 fn is_about(after: Duration, seconds: u32) -> bool {
     let limit = f64::from(seconds);
     (limit * 0.7..=limit * 1.2).contains(&after.as_secs_f64())
@@ -139,7 +141,7 @@ mod tests {
     #[test]
     fn a_stranger_is_told_what_holds_for_all() {
         let told = told("MyBot/1.0", Stage::Plain, 5.0);
-        assert!(told.contains("held for 150 s") && told.contains("politeness.max_wait"), "{told}");
+        assert!(told.contains("above 150 s") && told.contains("politeness.max_wait"), "{told}");
     }
 
     #[test]

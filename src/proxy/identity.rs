@@ -1,4 +1,4 @@
-//! What this deployment calls itself in Via and Proxy-Status.
+//! The name of this deployment in Via and Proxy-Status.
 
 use bytes::Bytes;
 use http::header::VIA;
@@ -34,7 +34,7 @@ impl Identity {
         &self.status_name
     }
 
-    /// Adds our entry behind all others. `received` is the version the message came in.
+    /// Adds our entry after all others. `received` is the HTTP version that the message came in.
     pub(super) fn sign(&self, headers: &mut HeaderMap, received: Version) {
         let value = match received {
             Version::HTTP_10 => &self.via_10,
@@ -44,7 +44,7 @@ impl Identity {
         headers.append(VIA, value.clone());
     }
 
-    /// Whether this message has been here before: our own name, compared whole, in any Via.
+    /// Whether this message has passed through here before: an entry of a Via field has exactly our name.
     pub(super) fn has_signed(&self, headers: &HeaderMap) -> bool {
         headers
             .get_all(VIA)

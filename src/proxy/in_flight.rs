@@ -1,6 +1,7 @@
 //! One request from its arrival to its last byte: what is counted and logged when it ends, however it ends.
 //!
-//! Dropping it settles everything, so no path can forget: a client that leaves, an origin that breaks off, a panic.
+//! Dropping it settles everything, so no path can forget to: a client that disconnects, an origin that breaks off, a
+//! panic.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,28 +25,28 @@ use crate::upstream::Broken;
 #[derive(Debug)]
 pub(super) struct InFlight {
     shared: Arc<Shared>,
-    /// Its connection waits for the next request when this one is over.
+    /// When this request is over, its connection waits for the next one.
     client: Arc<Client>,
     idle: Duration,
     head_timeout: Duration,
     kind: Kind,
-    /// None while no answer is known: dropping it then means that the client left.
+    /// `None` while no answer is known: dropping it then means that the client disconnected.
     outcome: Option<Outcome>,
     complete: bool,
     status: u16,
     bytes: u64,
-    /// Only if there is an access log, or somebody listens; and when it began.
+    /// The log entry and when the request began. Only if there is an access log, an event listener or a tally.
     entry: Option<(Box<Entry>, Instant)>,
-    /// Settled with the request.
+    /// Settled when the request ends.
     permit: Option<Permit>,
-    /// Tells the answers on one connection apart.
+    /// Distinguishes the answers on one connection.
     number: u64,
-    /// Other requests are counted and logged in its stead.
+    /// Other requests are counted and logged instead of this one.
     replaced: bool,
 }
 
 impl InFlight {
-    /// Boxed, because it passes through many hands.
+    /// Returns a box, because the value is handed on many times.
     pub(super) fn begin(
         shared: Arc<Shared>,
         client: Arc<Client>,
@@ -72,12 +73,13 @@ impl InFlight {
         })
     }
 
-    /// How long the client may pause in its request. A connection with several requests at once has no such limit.
+    /// The limit for the client's pauses within its request. A connection with several requests at once has no such
+    /// limit.
     pub(super) fn limit(&self) -> Option<&Arc<Limit>> {
         self.client.has_one_at_a_time().then_some(&self.client.limit)
     }
 
-    /// The client, if nothing better is known than its address.
+    /// The client as known by its address alone.
     pub(super) fn peer(&self) -> ClientId {
         self.client.id
     }
@@ -113,13 +115,13 @@ impl InFlight {
         self.entry.as_mut().map(|(entry, _)| &mut **entry)
     }
 
-    /// A piece of an origin's answer is handed on.
+    /// Counts a piece of an origin's answer that is handed on.
     pub(super) fn passed(&mut self, bytes: usize) {
         self.shared.metrics.transfers.down(bytes as u64);
         self.sent(bytes);
     }
 
-    /// A piece of our own answer is.
+    /// Counts a piece of curtsy's own answer that is handed on.
     pub(super) fn said(&mut self, bytes: usize) {
         self.shared.metrics.transfers.own(bytes as u64);
         self.sent(bytes);
@@ -130,17 +132,17 @@ impl InFlight {
         self.client.is_handed_on(self.number);
     }
 
-    /// What a tunnel has handed on, which was counted meanwhile.
+    /// Adds the bytes that a tunnel has handed on. The metrics have counted them already.
     pub(super) fn moved(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
-    /// The client has taken what it was sent.
+    /// Notes that the client has taken what it was sent.
     pub(super) fn taken(&self) {
         self.client.is_taken(self.number);
     }
 
-    /// Tells whoever listens.
+    /// Publishes the request to event listeners.
     fn tell(&self, entry: &Entry, took: Duration) {
         if !self.shared.events.is_watched() {
             return;
@@ -156,7 +158,7 @@ impl InFlight {
         self.shared.events.tell(REQUEST, label::host_of(&url), || entry.told(&url, &ending));
     }
 
-    /// A request for curtsy itself is nobody's visit.
+    /// Counts the request in the tally. A request for curtsy itself is not a visit.
     fn count(&self, entry: &Entry) {
         let outcome = self.outcome.unwrap_or(Outcome::Abandoned);
         let own = outcome == Outcome::Rejected && entry.error.is_none();
@@ -168,18 +170,19 @@ impl InFlight {
         }
     }
 
-    /// Where the client is.
+    /// The client's IP address.
     pub(super) fn address(&self) -> IpAddr {
         self.client.peer.ip()
     }
 
-    /// The end of a tunnel that is looked into: the requests inside count.
-    #[expect(clippy::boxed_local, reason = "this is its end, and everybody has it in a box")]
+    /// Ends a tunnel that curtsy looks into: the requests inside are counted instead.
+    #[expect(clippy::boxed_local, reason = "this consumes the value, which every caller has in a box")]
     pub(super) fn replaced(mut self: Box<Self>) {
         self.replaced = true;
     }
 
-    /// The origin broke off in the middle of its answer: that is its failure, not a client that left.
+    /// Notes that the origin broke off in the middle of its answer: a failure of the origin, not a client that
+    /// disconnected.
     pub(super) fn truncated(&mut self, broken: Broken) {
         self.outcome = Some(Outcome::Truncated);
         self.shared.metrics.origin_error(match broken {
@@ -192,7 +195,7 @@ impl InFlight {
         }
     }
 
-    /// Who broke off an answer that is not complete.
+    /// The side that cut short an answer that is not complete.
     fn cut_by(&self) -> Option<CutBy> {
         match (self.complete, self.outcome) {
             (true, _) => None,
@@ -201,7 +204,7 @@ impl InFlight {
         }
     }
 
-    /// All of the answer was handed on.
+    /// Notes that all of the answer was handed on.
     pub(super) fn completed(&mut self) {
         self.complete = true;
     }

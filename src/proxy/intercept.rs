@@ -1,8 +1,9 @@
-//! Looking into a tunnel: its client is answered at once, and what it then says decides what the tunnel is.
+//! Looks into tunnels: curtsy answers the CONNECT at once, and the client's first bytes decide what the tunnel is.
 //!
-//! TLS, where the operator wants it intercepted, is answered with a certificate of the local CA, and the requests
-//! inside take the path of all others. So do those of clients that send plain HTTP through a tunnel. Whatever else
-//! comes is a tunnel after all, and so is one in which the origin speaks first. A certificate is only ever made for a host that may be visited: that is checked first.
+//! If they are TLS, and the operator wants it intercepted, curtsy answers with a certificate of the local CA, and the
+//! requests inside take the path of all others. So do requests that clients send as plain HTTP through a tunnel.
+//! Anything else is an ordinary tunnel after all, and so is one in which the origin speaks first. A certificate is made
+//! only for a host that may be visited: that is checked first.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -37,19 +38,19 @@ use crate::tls::Leaves;
 
 /// Clients send plain HTTP through tunnels to this port.
 const HTTP: u16 = 80;
-/// A client that leaves so soon after the handshake, without a request, has looked at the certificate: browsers keep
-/// connections in store for longer. And a client that has said nothing for so long after its CONNECT was answered may
-/// wait for the origin to speak: those of TLS and HTTP speak at once.
+/// A client that disconnects this soon after the handshake, without a request, has looked at the certificate and
+/// rejected it: browsers keep spare connections open for longer. And a client that sends nothing for this long after
+/// its CONNECT was answered may wait for the origin to speak: TLS and HTTP clients speak at once.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// Larger than most greetings.
+/// Larger than most greetings of origins that speak first.
 const FIRST_WORD: usize = 1024;
 
-/// Whether this tunnel's client is answered before anything is claimed for it.
+/// Whether this tunnel's client is answered before a turn is claimed for it.
 pub(super) fn looks_into(worker: &Worker, settings: &Settings, client: &Client, host: &HostKey, port: u16) -> bool {
     port == HTTP || leaves(worker, settings, client, host).is_some()
 }
 
-/// What a client is shown, if its tunnels to this host are intercepted.
+/// The certificates that a client is shown, if its tunnels to this host are intercepted.
 fn leaves<'a>(worker: &Worker, settings: &'a Settings, client: &Client, host: &HostKey) -> Option<&'a Arc<Leaves>> {
     let (leaves, tls) = (settings.leaves.as_ref()?, &settings.config.tls);
     let listed = tls.only.is_empty() || tls.only.iter().any(|pattern| pattern.matches(host.as_str()));
@@ -58,7 +59,7 @@ fn leaves<'a>(worker: &Worker, settings: &'a Settings, client: &Client, host: &H
     (probe::is_meant(host) || meant && !left_alone).then_some(leaves)
 }
 
-/// Answers the client and looks at what it says, in a task of its own.
+/// Answers the client, and looks at its first bytes in a separate task.
 pub(super) async fn begin(
     worker: &Arc<Worker>,
     settings: &Arc<Settings>,
@@ -79,7 +80,7 @@ pub(super) async fn begin(
     Ok(connect::established())
 }
 
-/// A tunnel that has been answered, and of which nothing is known.
+/// A tunnel that has been answered, and whose content is not known yet.
 struct Look {
     worker: Arc<Worker>,
     settings: Arc<Settings>,
@@ -88,7 +89,7 @@ struct Look {
 }
 
 impl Look {
-    /// Of a type that says nothing, because the requests inside come back here.
+    /// Returns a boxed future of an opaque type, because the requests inside come back here.
     fn after(self, arrival: Arrival) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let working = self.worker.live.begin();
         Box::pin(async move {
@@ -107,17 +108,17 @@ impl Look {
         }
     }
 
-    /// What the client is shown, if it is intercepted.
+    /// The certificates that the client is shown, if it is intercepted.
     fn leaves(&self) -> Option<Arc<Leaves>> {
         leaves(&self.worker, &self.settings, &self.wanted.client, &self.wanted.host).cloned()
     }
 
-    /// Whether curtsy itself answers a client that begins so.
+    /// Whether curtsy itself answers a client that begins like this.
     fn answers(&self, opening: Opening) -> bool {
         opening == Opening::Request || (opening == Opening::Tls && self.leaves().is_some())
     }
 
-    /// The client has spoken.
+    /// Goes on by what the client sent first.
     async fn goes_on(self, near: Near, opening: Opening) {
         let patience = self.settings.config.limits.head_timeout;
         match (opening, self.leaves()) {
@@ -131,7 +132,7 @@ impl Look {
         }
     }
 
-    /// A tunnel after all.
+    /// Opens an ordinary tunnel after all.
     async fn tunnel(self, near: Near) {
         match self.open(&Arc::default()).await {
             Ok(opened) => self.join(near, opened),
@@ -139,8 +140,8 @@ impl Look {
         }
     }
 
-    /// The client is silent, so it may be the origin that speaks first. The origin is visited in the turn of the CONNECT.
-    /// Until it speaks, the client may still show that it is to be answered by curtsy.
+    /// Opens the tunnel because the client is silent: the origin may be the one to speak first. The origin is visited
+    /// in the turn of the CONNECT. Until it speaks, the client may still send something that curtsy answers itself.
     async fn ask_origin(self, mut near: Near) {
         let withdrawn = Arc::<AtomicBool>::default();
         let opened = {
@@ -179,7 +180,7 @@ impl Look {
             Ok(None)
         };
         match opening {
-            // An origin that has closed closes the tunnel.
+            // If the origin has closed the connection, joining closes the tunnel.
             Ok(None) => {
                 if opened.early.is_empty() {
                     opened.early = said.freeze();
@@ -206,7 +207,7 @@ impl Look {
         connect::join(&worker, &settings, opened, Arrival::Here(near), &mut Some(in_flight));
     }
 
-    /// The client has been told yes already, so that it can only be left if that was not true.
+    /// The client has been answered 200 already, so curtsy can only close the connection.
     fn refuse(self, failure: &Failure) {
         let words = failure.words();
         self.worker.shared.metrics.rejection(words.code);
@@ -223,7 +224,7 @@ impl Look {
         let hello = match timeout(patience, LazyConfigAcceptor::new(Acceptor::default(), near)).await {
             Ok(Ok(hello)) => hello,
             Ok(Err(error)) => {
-                tracing::debug!(event = "client.tls", %client, %host, %error, "this is no TLS");
+                tracing::debug!(event = "client.tls", %client, %host, %error, "the client's hello is not TLS");
                 return metrics.handshake(Handshake::ClientFailed);
             }
             Err(_) => return metrics.handshake(Handshake::ClientFailed),
@@ -261,10 +262,10 @@ impl Look {
     }
 }
 
-/// The client does not want our certificate.
+/// Handles a client that rejects our certificate.
 fn rejected(worker: &Worker, settings: &Settings, wanted: &Wanted, rejection: Rejection) {
     let (shared, client, host) = (&worker.shared, wanted.client.peer.ip(), &wanted.host);
-    // Whoever probes is told by what becomes of it.
+    // `curtsy doctor` sees this by the outcome of its own probe.
     if probe::is_meant(host) {
         return;
     }

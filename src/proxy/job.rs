@@ -1,7 +1,7 @@
-//! The job a request belongs to: a client with a name, whose failures are counted.
+//! The job that a request belongs to: a client with a name, whose failures are counted.
 //!
-//! Only what became of a request counts: its origin's answer, or none. What curtsy refuses is not the job's failure, and
-//! a client that leaves reports nothing.
+//! Only the fate of a request counts: the origin's answer, or no answer. A refusal by curtsy is not a failure of the
+//! job, and a client that disconnects reports nothing.
 
 use serde_json::json;
 
@@ -13,11 +13,12 @@ use crate::politeness::HostKey;
 use crate::politeness::jobs::{self, JobKey, Patience};
 use crate::upstream::UpstreamError;
 
-/// A named client's request; of a client without a name, nothing.
+/// The job of a named client's request; `None` for a client without a name.
 pub(super) struct Job(Option<JobKey>);
 
 impl Job {
-    /// Whether the job may go on at the host. Where users do not log in, a client is its name at its address.
+    /// Begins a request of the job; refused if the job is stopped at this host. Where users do not log in, a client is
+    /// its name at its address.
     pub(super) fn begin(shared: &Shared, settings: &Settings, who: Who<'_>, host: &HostKey) -> Result<Self, Refusal> {
         let address = settings.users.is_none().then_some(who.address);
         let job = Job(who.name.map(|name| JobKey::new(name, address, host.as_str())));
@@ -29,14 +30,14 @@ impl Job {
         self.0.as_ref().map(JobKey::name)
     }
 
-    /// Whether the job may go on with another request.
+    /// Whether the job may send another request.
     pub(super) fn may_go_on(&self, shared: &Shared) -> Result<(), Refusal> {
         let Some(key) = &self.0 else { return Ok(()) };
         let now = now();
         shared.stops.may_visit(key, now).map_err(|stop| Refusal::JobStopped { stop, left: stop.until.since(now) })
     }
 
-    /// The origin answered.
+    /// Records the origin's answer.
     pub(super) fn answered(&self, shared: &Shared, settings: &Settings, status: u16) {
         let Some(key) = &self.0 else { return };
         if let Some(stop) = shared.stops.answered(key, status, &patience(settings), now()) {
@@ -44,7 +45,7 @@ impl Job {
         }
     }
 
-    /// There was no answer.
+    /// Records that there was no answer. Only failures of the network count.
     pub(super) fn ended(&self, shared: &Shared, settings: &Settings, failure: &Failure) {
         let (Some(key), Failure::Upstream(error)) = (&self.0, failure) else { return };
         let failure = jobs::Failure::NoAnswer(reason(error));
@@ -63,7 +64,7 @@ fn tell(shared: &Shared, key: &JobKey, stop: &jobs::Stop) {
     let (client, host) = (key.client(), stop.at_host.then(|| key.host()));
     let for_s = stop.until.since(stop.since).as_secs();
     shared.metrics.lessons.jobs_stopped.inc();
-    tracing::warn!(event = "job.stopped", client, host, failures, for_s, why, "a client is stopped: it only fails");
+    tracing::warn!(event = "job.stopped", client, host, failures, for_s, why, "a client is stopped: it keeps failing");
     let client = key.name();
     shared.events.tell(
         "job.stopped",
@@ -85,5 +86,5 @@ const NO_ADDRESS: &str = "no address for the host";
 const TIMEOUT: &str = "a timeout";
 const TLS: &str = "a TLS failure";
 const BROKEN: &str = "a broken connection";
-/// All of them, to be known again after a restart.
+/// All reasons, so that a stored one is recognised after a restart.
 pub(super) const REASONS: [&str; 4] = [NO_ADDRESS, TIMEOUT, TLS, BROKEN];

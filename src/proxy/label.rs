@@ -1,7 +1,7 @@
-//! What people know a request by while it waits and when it is over: who asks, and a URL with nothing secret in it.
+//! How people see a request while it waits and after it is over: the client, and a URL with nothing secret in it.
 //!
-//! Query strings carry keys and sessions, so they are left out, whatever the log shows. Long URLs are cut, because what
-//! is kept for people must be small.
+//! Query strings carry keys and sessions, so they are left out, whatever the log shows. Long URLs are cut, because
+//! labels are kept in memory and must be small.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::gate::Label;
 use crate::politeness::{HostKey, Origin};
 use crate::upstream::Message;
 
-/// Who asks.
+/// The client of a request, as people know it.
 #[derive(Clone, Copy)]
 pub(super) struct Who<'a> {
     /// A proxy user, or what the client calls itself.
@@ -32,7 +32,7 @@ const LONGEST_URL: usize = 512;
 const LONGEST_NAME: usize = 100;
 const LONGEST_AGENT: usize = 200;
 
-/// Of a request that waits to be sent.
+/// Returns the label of a request that waits to be sent.
 pub(super) fn of(who: Who<'_>, origin: &Origin, message: &Message) -> Label {
     let (method, target) = message.line();
     // A parent proxy is sent the whole URL.
@@ -41,14 +41,14 @@ pub(super) fn of(who: Who<'_>, origin: &Origin, message: &Message) -> Label {
     Label { client: who.text(), method: method.to_owned(), url: without_query(&url).into_owned(), agent }
 }
 
-/// Of a request that waits for robots.txt.
+/// Returns the label of a request that waits for robots.txt.
 pub(super) fn of_head(who: Who<'_>, origin: &Origin, parts: &Parts) -> Label {
     let url = format!("{origin}{}", parts.uri.path_and_query().map_or("/", |path| path.as_str()));
     let method = parts.method.as_str().to_owned();
     Label { client: who.text(), method, url: without_query(&url).into_owned(), agent: agent(&parts.headers) }
 }
 
-/// Of a tunnel that waits to be opened.
+/// Returns the label of a tunnel that waits to be opened.
 pub(super) fn of_tunnel(who: Who<'_>, host: &HostKey, port: u16, headers: &HeaderMap) -> Label {
     let (method, url) = ("CONNECT".to_owned(), format!("{host}:{port}"));
     Label { client: who.text(), method, url, agent: agent(headers) }
@@ -59,7 +59,7 @@ fn agent(headers: &HeaderMap) -> String {
     cut(agent, LONGEST_AGENT).into_owned()
 }
 
-/// A URL that may be shown.
+/// Returns a URL that may be shown.
 pub(super) fn without_query(url: &str) -> Cow<'_, str> {
     match url.split_once('?') {
         Some((path, _)) => Cow::Owned(format!("{}?…", cut(path, LONGEST_URL))),
@@ -74,7 +74,7 @@ fn cut(text: &str, longest: usize) -> Cow<'_, str> {
     }
 }
 
-/// The name of the host in a URL, or in the authority of a tunnel.
+/// Returns the name of the host in a URL, or in the authority of a tunnel.
 pub(super) fn host_of(url: &str) -> Option<&str> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?']).next()?;

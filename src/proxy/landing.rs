@@ -1,4 +1,4 @@
-//! What somebody sees who opens the proxy's port like a web site: how to use it. Never proxied, whatever Host says.
+//! The page for people who open the proxy's port like a web site: how to use it. Never proxied, whatever Host says.
 
 use bytes::Bytes;
 use http::header;

@@ -1,10 +1,11 @@
-//! Learning robots.txt from an answer that is on its way to a client.
+//! Learns robots.txt from an answer that is on its way to a client.
 //!
-//! Clients that are polite themselves ask for robots.txt first; then curtsy need not ask for it again. The answer is
-//! read along while it passes and delays no request; of one that breaks off nothing is learned. What is learned counts
-//! for every client, so no client may choose the answer: only a request that could be curtsy's own teaches. And because
-//! an origin may show some User-Agents another answer (a challenge page, "not found"), only a file that forbids something
-//! is learned, and only where no file is known that does. Anything else curtsy asks the origin itself.
+//! Clients that are polite themselves request robots.txt first; then curtsy need not fetch it again. The answer is read
+//! while it passes and delays no request. Nothing is learned from an answer that breaks off. What is learned counts for
+//! every client, so no client may choose the answer: only a request that could be curtsy's own teaches. And because an
+//! origin may show some User-Agents another answer (a challenge page, "not found"), a file is learned only if it
+//! forbids something, and only where no file that forbids something is known. Anything else curtsy asks the origin
+//! itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::politeness::robots::MAX_BODY;
 use crate::politeness::{Origin, policy};
 use crate::robots::fetch;
 
-/// An answer that is read along.
+/// An answer that is read while it passes.
 #[derive(Debug)]
 pub(super) struct Lesson {
     shared: Arc<Shared>,
@@ -30,7 +31,7 @@ pub(super) struct Lesson {
     status: u16,
     headers: HeaderMap,
     body: Vec<u8>,
-    /// How many answers are read along at the same time is bounded, because each is kept until it ends.
+    /// Limits how many answers are read at the same time, because each is kept until it ends.
     _place: OwnedSemaphorePermit,
 }
 
@@ -41,7 +42,7 @@ pub(super) fn may_come(request: &Parts) -> bool {
 }
 
 impl Lesson {
-    /// Boxed, because it is rare and its space would be part of every answer.
+    /// Returns a box, because a lesson is rare and its space would be part of every answer.
     pub(super) fn begin<B>(
         worker: &Worker,
         settings: &Settings,
@@ -66,14 +67,14 @@ impl Lesson {
         }))
     }
 
-    /// A piece of the body is passing.
+    /// Reads a piece of the body that is passing.
     pub(super) fn read(&mut self, piece: &[u8]) {
-        // One byte more than is looked at tells that there is more.
+        // One byte above the limit is kept, to show that there is more.
         let room = (MAX_BODY + 1).saturating_sub(self.body.len());
         self.body.extend_from_slice(&piece[..piece.len().min(room)]);
     }
 
-    /// All of it has passed.
+    /// Learns from the answer, all of which has passed.
     pub(super) fn end(self) {
         let Lesson { shared, origin, cache_ttl, status, headers, body, .. } = self;
         let previous = shared.robots.record(&origin);
@@ -86,9 +87,9 @@ impl Lesson {
     }
 }
 
-/// Whether nothing in the request makes its answer another than the one that curtsy would get. With a Range, a Cookie
+/// Whether nothing in the request makes its answer different from the one that curtsy would get. With a Range, a Cookie
 /// or `Accept: application/json` a client could make the origin say things about robots.txt that it says to no other
-/// client; with `max-stale` or `only-if-cached` it could pick an old copy from a cache on the way.
+/// client; with `max-stale` or `only-if-cached` it could choose an old copy from a cache on the way.
 fn could_be_ours(headers: &HeaderMap) -> bool {
     let harmless = |name: &HeaderName| {
         const HARMLESS: [HeaderName; 5] = [HOST, USER_AGENT, ACCEPT_ENCODING, CONNECTION, PROXY_AUTHORIZATION];
@@ -101,13 +102,13 @@ fn could_be_ours(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether a cache can only answer with a newer copy because of this field.
+/// Whether this field only makes a cache answer with a newer copy.
 fn asks_for_a_new_copy(value: &HeaderValue) -> bool {
     let is_new = |directive: &str| matches!(directive.trim().to_ascii_lowercase().as_str(), "no-cache" | "max-age=0");
     value.to_str().is_ok_and(|text| text.split(',').all(is_new))
 }
 
-/// `Curtsy-*` is for curtsy and never crosses.
+/// `Curtsy-*` fields are for curtsy and are never passed on.
 fn is_our_own(name: &HeaderName) -> bool {
     name.as_str().starts_with("curtsy-")
 }

@@ -1,4 +1,4 @@
-//! TRACE and OPTIONS count their hops (RFC 9110, section 7.6.2).
+//! Counts the hops of TRACE and OPTIONS requests (RFC 9110, section 7.6.2).
 
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue, MAX_FORWARDS};
@@ -8,7 +8,7 @@ use http::{Method, Response};
 use super::body::Body;
 use super::failure::BadRequest;
 
-/// Answers a request that has reached its last hop; counts the others down. Other methods carry the field untouched.
+/// Answers a request that has reached its last hop, and counts the others down. Other methods keep the field unchanged.
 pub(super) fn answer(parts: &mut Parts) -> Result<Option<Response<Body>>, BadRequest> {
     if !matches!(parts.method, Method::TRACE | Method::OPTIONS) {
         return Ok(None);
@@ -28,7 +28,7 @@ pub(super) fn answer(parts: &mut Parts) -> Result<Option<Response<Body>>, BadReq
     }
 }
 
-/// What arrived here, without what should not be shown to a script (RFC 9110, section 9.3.8).
+/// Echoes the request as it arrived, without what must not be shown to a script (RFC 9110, section 9.3.8).
 fn echo(parts: &Parts) -> Response<Body> {
     const SECRET: [HeaderName; 3] = [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];
     let mut text = format!("{} {} {:?}\r\n", parts.method, parts.uri, parts.version).into_bytes();

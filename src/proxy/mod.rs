@@ -1,4 +1,4 @@
-//! The front door: clients' connections in, requests passed on, answers back.
+//! The proxy itself: accepts client connections, passes requests on and returns the answers.
 //!
 //! Reading order: [`worker`] accepts, [`handle`] is the path of a request, and the rest are its steps. Every request
 //! ends in the origin's answer or in one made by [`answer`]; nothing else writes to a client.
@@ -92,44 +92,44 @@ pub struct Shared {
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
     pub stops: Arc<Stops>,
-    /// Hosts with tunnels whose requests are not told apart.
+    /// Hosts with tunnels whose requests cannot be separated.
     unpaced: Notes,
     pub stop: Stop,
-    /// Where what happens is told.
+    /// Where events are published.
     pub events: Arc<Events>,
-    /// Accept loops that run.
+    /// Accept loops that are running.
     pub listening: Live,
-    /// Clients that want no certificate of ours.
+    /// Clients that do not trust our certificates.
     untrusting: Untrusting,
-    /// Open client connections, of all workers.
+    /// Open client connections of all workers.
     connections: Arc<Connections>,
-    /// Bytes of large heads that wait, of all connections.
+    /// Bytes of large request heads that wait, over all connections.
     heavy: AtomicUsize,
-    /// Numbers the answers curtsy makes itself, so that a client's report can be found in the log.
+    /// Numbers the answers that curtsy makes itself, so that a client's report can be found in the log.
     answers: AtomicU64,
-    /// Requests whose client has left and whose answer is still waited for.
+    /// Requests whose client has disconnected and whose answer is still awaited.
     orphans: AtomicUsize,
 }
 
-/// What may change while running: replaced as a whole on reload. A copy counts on where the first does.
+/// What may change while curtsy runs; a reload replaces it as a whole. Clones share counters.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub config: Config,
     pub guard: Guard,
     pub trust: Trust,
-    /// What clients are shown where tunnels are intercepted.
+    /// The certificates that clients are shown where tunnels are intercepted.
     pub leaves: Option<Arc<Leaves>>,
-    /// What the proxy shows of itself where clients speak TLS to it.
+    /// The proxy's own certificate, where clients speak TLS to it.
     pub own: Option<Own>,
     pub users: Option<Arc<Users>>,
-    /// By which names clients look for their group in robots.txt, if not by their own.
+    /// The names by which clients look for their group in robots.txt, if not by their own.
     agents: Option<Agents>,
     /// How answers are read, and when a request is sent again.
     listening: Listening,
     retrying: Retrying,
-    /// How fast clients may ask; most may as they like.
+    /// How fast clients may send requests; `None` if there is no limit.
     quotas: Option<Quotas>,
-    /// Different for each that was read from a file.
+    /// Different for every configuration that was loaded; clones keep it.
     generation: u64,
 }
 
@@ -158,7 +158,7 @@ impl Settings {
         Settings { config, guard, trust, leaves, own, users, agents, listening, retrying, quotas, generation }
     }
 
-    /// Takes the place of other settings: counting goes on, so that a reload grants nobody a fresh burst.
+    /// Continues the counting of the settings that it replaces, so that a reload grants no client a fresh burst.
     pub fn succeed(&mut self, before: &Settings) {
         self.quotas = Quotas::new(&self.config.access, before.quotas.as_ref());
         self.leaves = self.leaves.take().map(|leaves| match &before.leaves {
@@ -171,14 +171,14 @@ impl Settings {
         });
     }
 
-    /// Forgets clients that ask no more.
+    /// Forgets clients that send no more requests.
     pub fn sweep(&self) {
         if let Some(quotas) = &self.quotas {
             quotas.sweep();
         }
     }
 
-    /// Whom robots.txt knows a client as.
+    /// Returns the names by which robots.txt knows a client.
     fn agents(&self, user_agent: Option<&HeaderValue>) -> Cow<'_, Agents> {
         match &self.agents {
             Some(agents) => Cow::Borrowed(agents),
@@ -186,8 +186,8 @@ impl Settings {
         }
     }
 
-    /// Whether the rules of robots.txt apply to this method. Methods are compared without case, although they have one
-    /// (RFC 9110, section 9.1): some origins serve `get` as GET.
+    /// Whether the rules of robots.txt apply to this method. Methods are compared without case, although they are
+    /// case-sensitive (RFC 9110, section 9.1): some origins serve `get` as GET.
     fn applies_robots_to(&self, method: &str) -> bool {
         self.config.robots.apply_to.iter().any(|name| name.eq_ignore_ascii_case(method))
     }
@@ -251,7 +251,7 @@ impl Shared {
         }
     }
 
-    /// Open client connections.
+    /// The number of open client connections.
     pub fn connections(&self) -> usize {
         self.connections.count()
     }

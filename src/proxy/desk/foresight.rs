@@ -1,7 +1,8 @@
-//! What would become of a request that came now: its destination, robots.txt, the line of its host.
+//! Predicts what would happen to a request that came now: its destination, robots.txt, the queue of its host.
 //!
-//! Asks in the order a request does and with the same parts, but takes no place in any line. Of robots.txt it knows what
-//! is known, or can be had within the time it is given; a fetch goes on after that, for whoever asks next.
+//! Makes the checks of a request, in the same order and with the same parts, but takes no place in any queue. It uses
+//! the robots.txt that is known, or can be fetched within the given time; a fetch goes on after that, for the next
+//! question.
 
 use std::time::Duration;
 
@@ -18,16 +19,16 @@ use crate::upstream::UpstreamError;
 
 #[derive(Clone, Debug, Default)]
 pub struct Foresight {
-    /// Whose budget the request is taken from; none if nobody knows.
+    /// The host whose budget the request is taken from; `None` if that is not known.
     pub host: Option<HostKey>,
-    /// What robots.txt says; none if that is not known in time, or does not matter.
+    /// What robots.txt says; `None` if that is not known in time, or does not matter.
     pub report: Option<Report>,
     /// Whether robots.txt matters for this request.
     pub asks_robots: bool,
     pub expected: Option<Expectation>,
-    /// Why it would not be passed on, as `Curtsy-Error` says it.
+    /// Why the request would not be passed on, as a `Curtsy-Error` code.
     pub refusal: Option<&'static str>,
-    /// Whether it may be; none if nobody knows. When is another question.
+    /// Whether the request is allowed, whenever its turn comes; `None` if that is not known.
     pub allowed: Option<bool>,
 }
 

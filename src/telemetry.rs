@@ -150,7 +150,7 @@ impl Visit for Fields {
     }
 }
 
-/// `14:02:11.402 WARN  cannot take a connection; trying on error="…"`, in UTC.
+/// `14:02:11.402 WARN  cannot accept a connection; trying again error="…"`, in UTC.
 fn text_line(at: SystemTime, level: Level, fields: Fields, colour: bool) -> String {
     let time = humantime::format_rfc3339_millis(at).to_string();
     let time = time.get(11..23).unwrap_or(&time);

@@ -1,7 +1,7 @@
-//! The client's end of a connection: bare TCP, TLS on it or a stream of HTTP/2, with what was read ahead.
+//! The client's end of a connection: plain TCP, TLS over it or an HTTP/2 stream, with bytes that were read ahead.
 //!
-//! An enum, because the set is closed and plain HTTP, which is most of it, must not pay for the other. TLS stands on
-//! another near end, so whatever a client wraps its connection in is still one type to everybody else.
+//! An enum, because the set is closed and plain HTTP, which is the usual case, must not pay for the others. TLS wraps
+//! another near end, so whatever a client's connection is made of, the rest of the code sees one type.
 
 use std::future::Future;
 use std::io;
@@ -32,11 +32,11 @@ pub(super) struct Near {
 enum Wire {
     Plain(TcpStream),
     Tls(Box<TlsStream<Near>>),
-    /// A stream of an HTTP/2 connection that lives on.
+    /// A stream of an HTTP/2 connection, which goes on after the stream has ended.
     Stream(Box<TokioIo<Upgraded>>),
 }
 
-/// The client's end of a tunnel: hyper hands it over when it has written its answer.
+/// The client's end of a tunnel. hyper hands it over after it has written its answer.
 #[derive(Debug)]
 pub(super) enum Arrival {
     Coming(Option<OnUpgrade>),
@@ -44,12 +44,12 @@ pub(super) enum Arrival {
 }
 
 impl Arrival {
-    /// The end of the connection that this request came on.
+    /// Takes the end of the connection that this request came on.
     pub(super) fn after(parts: &mut Parts) -> Self {
         Arrival::Coming(parts.extensions.remove())
     }
 
-    /// `None` if the client has left before.
+    /// `None` if the client disconnected before.
     pub(super) async fn arrive(self) -> Option<Near> {
         match self {
             Arrival::Here(near) => Some(near),
@@ -61,10 +61,10 @@ impl Arrival {
     }
 }
 
-/// Read of a client whose request waits. Few requests are longer.
+/// How much is read from a client whose request waits. Few requests are longer.
 pub(super) const MOST_WAITING: usize = 16 * 1024;
 
-/// Larger than the first flight of most clients, so that looking at it costs no second read.
+/// Larger than the first flight of most clients, so that one read is enough to look at it.
 const FIRST_READ: usize = 1024;
 
 impl Near {
@@ -74,8 +74,8 @@ impl Near {
         self
     }
 
-    /// How much is read of a client whose request waits. That tells whether it is still there. A stream of HTTP/2 tells
-    /// it by nothing else, so as much is read as its window lets the client send at first.
+    /// How much is read from a client whose request waits. Reading shows whether the client is still connected. An
+    /// HTTP/2 stream shows that in no other way, so as much is read as its window lets the client send at first.
     pub(super) fn most_waiting(&self) -> usize {
         match &self.wire {
             Wire::Stream(_) => STREAM_WINDOW as usize,
@@ -83,8 +83,8 @@ impl Near {
         }
     }
 
-    /// Whether a client of which nothing more is read has disconnected, as far as can be told without reading. Wakes no
-    /// task: it is for callers that look now and then.
+    /// Whether the client has closed its side, checked without reading: for a client from which nothing more is read.
+    /// Registers no waker, so the caller has to look now and then.
     pub(super) fn has_left(&self, cx: &mut Context<'_>) -> bool {
         let Some(tcp) = self.tcp() else { return false };
         let ready = pin!(tcp.ready(Interest::READABLE)).poll(cx);
@@ -106,8 +106,8 @@ impl Near {
         }
     }
 
-    /// What the client says first, which stays to be read; `None` if it leaves without a word. Nothing is lost if this is
-    /// dropped before its end.
+    /// Returns what the client's first bytes are, which stay to be read; `None` if it disconnects without sending any.
+    /// Nothing is lost if this is dropped before its end.
     pub(super) async fn opening(&mut self) -> io::Result<Option<Opening>> {
         loop {
             match opening::read(&self.early) {
@@ -121,7 +121,7 @@ impl Near {
                 Wire::Stream(stream) => stream.read_buf(&mut bytes).await?,
             };
             if read == 0 {
-                // What has ended will not become anything else.
+                // After the end of the stream nothing can change what this is.
                 return Ok((!self.early.is_empty()).then_some(Opening::Other));
             }
             let early = std::mem::take(&mut self.early);
@@ -129,7 +129,7 @@ impl Near {
         }
     }
 
-    /// The first byte, which stays to be read; `None` if the client has nothing to say.
+    /// Returns the first byte, which stays to be read; `None` if the client sends nothing.
     pub(super) async fn first_byte(&mut self) -> io::Result<Option<u8>> {
         if self.early.is_empty() {
             let mut bytes = BytesMut::with_capacity(FIRST_READ);
@@ -169,8 +169,8 @@ impl AsyncRead for Near {
     }
 }
 
-/// Many clients close without taking leave of TLS. What HTTP has framed cannot be cut short by that, so it is an end
-/// like any other.
+/// Treats the end of a connection without TLS close_notify as an ordinary end: many clients close like that, and it
+/// cannot cut short what HTTP has framed.
 fn end(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::UnexpectedEof { Ok(()) } else { Err(error) }
 }

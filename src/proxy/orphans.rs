@@ -1,8 +1,9 @@
-//! Answers to requests whose client has left: an origin that says "too fast" is heard all the same.
+//! Waits for answers to requests whose client has disconnected: an origin that says "too fast" is heard all the same.
 //!
-//! Without this, clients whose timeout is shorter than the time an overloaded origin takes to refuse would ask again and
-//! again, and the origin would never be relieved. The request keeps its place until its answer comes, because the
-//! origin is still working on it. Bounded in time and number; beyond that a request is given up with its client.
+//! Without this, clients whose timeout is shorter than the time an overloaded origin takes to refuse would send the
+//! request again and again, and the origin would never get relief. The request keeps its place until its answer comes,
+//! because the origin is still working on it. Bounded in time and number; beyond that a request is dropped with its
+//! client.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,19 +18,19 @@ use crate::politeness::HostKey;
 use crate::politeness::visit::Outcome;
 use crate::upstream::Orphan;
 
-/// How long an answer is waited for that no client waits for. Overloaded servers, and gateways before them, refuse
-/// within 30 s as a rule; a place at the host is taken for so long.
+/// How long curtsy waits for an answer that no client waits for. Overloaded servers, and gateways before them, refuse
+/// within 30 s as a rule. The request occupies a place at the host for that long.
 const LONGEST: Duration = Duration::from_secs(30);
 /// Some 10 KiB each: as much memory as a few large heads.
 const MOST: usize = 256;
 
-/// Waits for the answer in a task of its own, and has the host's lane learn from it.
+/// Waits for the answer in a separate task, and lets the host's lane learn from it.
 pub(super) fn listen(shared: &Arc<Shared>, budget: &HostKey, permit: Permit, orphan: Orphan) {
-    // Where no host is paced nothing is learned.
+    // Nothing is learned for a host that is not paced.
     if permit.account().is_none() {
         return;
     }
-    // Not while the runtime goes down.
+    // There is no runtime to spawn on while it shuts down.
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     if shared.orphans.fetch_add(1, Relaxed) >= MOST {
         shared.orphans.fetch_sub(1, Relaxed);
@@ -55,7 +56,7 @@ async fn hear(counted: OrphanCount, budget: HostKey, mut permit: Permit, orphan:
     }
 }
 
-/// OrphanCount while it lives.
+/// Counts one waiting answer while it lives.
 struct OrphanCount(Arc<Shared>);
 
 impl Drop for OrphanCount {

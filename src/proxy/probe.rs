@@ -1,8 +1,8 @@
-//! What `http://probe.curtsy.invalid/` and `https://probe.curtsy.invalid/` answer: that a request came to curtsy, by which
-//! way, and in whose name. `curtsy doctor` has clients ask for it.
+//! The answer at `http://probe.curtsy.invalid/` and `https://probe.curtsy.invalid/`: it says that a request reached
+//! curtsy, by which way, and under which name. `curtsy doctor` makes clients request it.
 //!
-//! No request for it leaves this machine, takes a turn or asks robots.txt. The name can never be a real one, so whoever
-//! gets the answer went through curtsy, and over `https://` trusts its CA.
+//! No request for it leaves this machine, takes a turn or consults robots.txt. The name can never be a real one, so a
+//! client that gets the answer goes through curtsy, and over `https://` trusts its CA.
 
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
@@ -34,7 +34,7 @@ pub(super) fn answer(
         "name": shared.identity.name(),
         "client": who.text(),
         "scheme": origin.scheme.as_str(),
-        // Whether HTTPS is read here at all, and whether this was.
+        // Whether HTTPS is read here at all, and whether this request was.
         "intercepts": settings.leaves.is_some(),
         "intercepted": inside && origin.scheme == Scheme::Https,
         "mode": politeness.mode.as_str(),

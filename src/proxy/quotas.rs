@@ -1,11 +1,13 @@
-//! Quotas: how fast one client may ask curtsy, and all of them together (`access.client_rate`, `access.total_rate`).
+//! Quotas: how fast one client may send requests to curtsy, and all clients together (`access.client_rate`,
+//! `access.total_rate`).
 //!
-//! They protect curtsy from its clients; what protects hosts are lanes. So they are counted at the door, before anything
-//! is waited for, and a request over a quota spends no turn. The counting is governor's: "20/s" is twenty at once, and
-//! one more each 50 ms. What it counts in is ours, because it has to stay bounded, give back, and survive a reload.
+//! Quotas protect curtsy from its clients; lanes protect hosts. So requests are counted on arrival, before they wait
+//! for anything, and a request over a quota spends no turn. governor does the counting: "20/s" is twenty at once, and
+//! one more each 50 ms. The state it counts in is our own, because it has to stay bounded, give back, and survive a
+//! reload.
 //!
-//! A quota that was changed starts with what was left of the old one. Whoever is over gets a time that is true for it,
-//! though of a quota for all others may be there first.
+//! A quota that was changed starts with what was left of the old one. A refused client gets a time that is true for
+//! itself; in a quota for all clients, others may be there first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -29,7 +31,7 @@ pub(super) struct Quotas {
     total: Option<Arc<Limit>>,
 }
 
-/// Why a request has to come back later.
+/// Why a request is refused, and when to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exceeded {
     pub(super) whose: Whose,
@@ -42,17 +44,17 @@ pub(super) enum Whose {
     All,
 }
 
-/// Who is counted in a quota for all, or finds no room in one for each. A client gets this number from the keyed hash
-/// once in 2^64 times.
+/// The key of the quota for all clients, and of the clients that find no room in the quota for each. A client gets this
+/// number from the keyed hash once in 2^64 times.
 const EVERYONE: ClientId = ClientId(0);
 
-/// Clients counted apart, at some 40 bytes each. More than a proxy has, but not more than one client can invent names.
+/// Clients counted separately, at some 40 bytes each. A proxy has fewer clients, but one client can invent more names.
 const MOST_CLIENTS: usize = 100_000;
-/// Looking through all of them takes some milliseconds, which must not become the price of every request.
+/// Looking through all clients takes some milliseconds, which must not become the price of every request.
 const BETWEEN_MAKING_ROOM: Duration = Duration::from_secs(1);
 
 impl Quotas {
-    /// What the configuration asks for, if anything. Counting goes on where it was `before`.
+    /// Builds the quotas that the configuration asks for, if any. Counting continues where it was in `before`.
     pub(super) fn new(access: &Access, before: Option<&Quotas>) -> Option<Self> {
         let limit = |quota: Option<Quota>, before: Option<&Arc<Limit>>| {
             let quota = quota?;
@@ -67,7 +69,7 @@ impl Quotas {
         (client.is_some() || total.is_some()).then_some(Quotas { client, total })
     }
 
-    /// Counts one request. One that is refused by either quota is counted in neither.
+    /// Counts one request. A request that either quota refuses is counted in neither.
     pub(super) fn take(&self, client: ClientId) -> Result<(), Exceeded> {
         let over = |whose| move |retry_after| Exceeded { whose, retry_after };
         if let Some(limit) = &self.client {
@@ -82,7 +84,7 @@ impl Quotas {
         })
     }
 
-    /// Forgets clients whose quota is whole again.
+    /// Forgets clients that have their full quota again.
     pub(super) fn sweep(&self) {
         for limit in [&self.client, &self.total].into_iter().flatten() {
             limit.limiter.retain_recent();
@@ -93,7 +95,7 @@ impl Quotas {
 #[derive(Debug)]
 struct Limit {
     quota: Quota,
-    /// From here governor counts.
+    /// The time from which governor counts.
     began: Duration,
     cells: Cells,
     limiter: RateLimiter<ClientId, Cells, Monotonic, NoOpMiddleware<Duration>>,
@@ -104,7 +106,7 @@ impl Limit {
         Limit::with(quota, Cells::new(most))
     }
 
-    /// Another quota for the same clients: they keep the requests they had left.
+    /// Builds another quota for the same clients: they keep the requests they had left.
     fn after(before: &Limit, quota: Quota) -> Self {
         let cells = Cells::new(before.cells.0.most);
         let passed = Nanos::from(now().saturating_sub(before.began));
@@ -125,7 +127,7 @@ impl Limit {
         Limit { quota, began: now(), cells, limiter }
     }
 
-    /// Counts a request, or says how long until there is room for it.
+    /// Counts a request, or returns how long until there is room for it.
     fn take(&self, client: ClientId) -> Result<(), Duration> {
         if self.cells.wants_room() {
             self.limiter.retain_recent();
@@ -138,12 +140,12 @@ impl Limit {
     }
 }
 
-/// The time in which one request comes back.
+/// The time after which one used request is available again.
 fn period(quota: Quota) -> Nanos {
     Nanos::from(quota.per / quota.requests.get())
 }
 
-/// Stands still where tokio's time does.
+/// A clock that stops when tokio's time does.
 #[derive(Clone, Copy, Debug)]
 struct Monotonic;
 
@@ -165,12 +167,12 @@ struct Cells(Arc<Counted>);
 
 #[derive(Debug)]
 struct Counted {
-    /// When the quota of a client will be whole again, if it asks no more.
+    /// When a client will have its full quota again, if it sends no more requests.
     whole_at: DashMap<ClientId, Nanos>,
-    /// Asking the map would lock all its shards.
+    /// The number of clients. Asking the map for it would lock all its shards.
     count: AtomicUsize,
     most: usize,
-    /// In microseconds.
+    /// When room was last made, in microseconds.
     made_room: AtomicU64,
 }
 
@@ -200,7 +202,7 @@ impl Cells {
         due && self.0.made_room.compare_exchange(made, now, Relaxed, Relaxed).is_ok()
     }
 
-    /// Who finds no room is counted with all others who do not.
+    /// Returns the key that a client is counted under. All clients that find no room share one.
     fn stands_for(&self, client: ClientId) -> ClientId {
         if self.is_full() && !self.0.whole_at.contains_key(&client) { EVERYONE } else { client }
     }

@@ -1,4 +1,4 @@
-//! Quotas on tokio's paused time: who gets in, who is told what, and what stays when numbers change.
+//! Quotas on tokio's paused time: which requests pass, what the others are told, and what stays when numbers change.
 
 use std::num::NonZeroU32;
 
@@ -23,7 +23,7 @@ fn quotas(client: Option<Quota>, total: Option<Quota>) -> Quotas {
     Quotas::new(&access(client, total), None).expect("there is one")
 }
 
-/// How many requests get in at once.
+/// How many requests pass at once.
 fn burst(quotas: &Quotas, client: ClientId) -> usize {
     (0..10_000).take_while(|_| quotas.take(client).is_ok()).count()
 }
@@ -49,7 +49,7 @@ async fn a_quota_is_so_many_at_once_and_then_one_by_one() {
     assert_eq!(burst(&quotas, ADA), 20);
 }
 
-/// Who comes back when told gets in, and not a moment sooner.
+/// A client that retries at the time it was told passes, and not a moment sooner.
 #[tokio::test(start_paused = true)]
 async fn the_time_told_is_true() {
     let quotas = quotas(Some(quota(3, SECOND * 60)), None);
@@ -70,9 +70,9 @@ async fn all_together_have_a_quota_too() {
     assert_eq!((over(&quotas, ADA).whose, over(&quotas, BOB).whose), (Whose::Client, Whose::All));
 }
 
-/// A request that the quota of all refuses is not held against its client, and the other way round.
+/// A request that the quota of all refuses is not counted against its client, and the other way round.
 #[tokio::test(start_paused = true)]
-async fn who_is_refused_is_not_counted() {
+async fn refused_requests_are_not_counted() {
     let quotas = quotas(Some(quota(4, SECOND * 3600)), Some(quota(6, SECOND)));
     assert_eq!(burst(&quotas, ADA), 4);
     for _ in 0..100 {
@@ -95,7 +95,7 @@ async fn a_reload_with_the_same_numbers_changes_nothing() {
     assert_eq!((burst(&after, ADA), burst(&after, BOB)), (0, 0));
 }
 
-/// Tokens are kept as tokens: neither a larger nor a smaller quota makes a used one whole.
+/// Used requests stay used: neither a larger nor a smaller quota makes a used one full.
 #[tokio::test(start_paused = true)]
 async fn another_quota_grants_no_fresh_burst() {
     let before = quotas(Some(quota(20, SECOND)), None);
@@ -111,7 +111,7 @@ async fn another_quota_grants_no_fresh_burst() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_no_more_is_forgotten() {
+async fn clients_that_ask_no_more_are_forgotten() {
     let quotas = quotas(Some(quota(2, SECOND)), Some(quota(1000, SECOND)));
     for name in 1..=100 {
         quotas.take(ClientId(name)).unwrap();
@@ -125,7 +125,7 @@ async fn who_asks_no_more_is_forgotten() {
     assert_eq!((cells.len(), cells.0.whole_at.len()), (1, 1));
 }
 
-/// However many names a client invents: those who find no room share one quota, until room is made.
+/// However many names a client invents: the clients that find no room share one quota, until room is made.
 #[tokio::test(start_paused = true)]
 async fn memory_is_bounded_and_the_crowd_shares_one_quota() {
     let limit = Limit::new(quota(3, SECOND * 10), 50);
@@ -134,11 +134,11 @@ async fn memory_is_bounded_and_the_crowd_shares_one_quota() {
     }
     let strangers = (1_000..2_000).filter(|&name| limit.take(ClientId(name)).is_ok()).count();
     assert_eq!(strangers, 3);
-    assert!(limit.take(ADA).is_ok(), "who is known keeps its own");
+    assert!(limit.take(ADA).is_ok(), "a known client keeps its own");
     assert!(limit.cells.len() <= 51);
     limit.give_back(ClientId(5_000));
     assert!(limit.take(ClientId(5_001)).is_ok(), "what a stranger gives back is the next one's");
     sleep(SECOND * 40).await;
     assert_eq!((0..5).filter(|_| limit.take(ClientId(9_999)).is_ok()).count(), 3);
-    assert!(limit.cells.len() <= 2, "nobody was forgotten");
+    assert!(limit.cells.len() <= 2, "no client was forgotten");
 }

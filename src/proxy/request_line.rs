@@ -1,9 +1,9 @@
-//! What hyper does not tell about a request that it refuses by itself: whether the request line is at fault.
+//! Corrects the status of a request that hyper refuses by itself, if the request line is at fault.
 //!
 //! hyper answers 431 to every head that is too large and 400 to every version that it does not know, before there is a
-//! request to look at. A client should hear 414 for a URL that is too long (RFC 9110, section 15.5.15) and 505 for
-//! another major version (section 15.6.6). So the first line after each answer is measured, and the status line of such
-//! a refusal is replaced by one of the same length. Nothing that is read changes.
+//! request to look at. A client should get 414 for a URL that is too long (RFC 9110, section 15.5.15) and 505 for
+//! another major version (section 15.6.6). So this stream measures the first line after each answer, and replaces the
+//! status line of such a refusal by one of the same length. The bytes that are read do not change.
 
 use std::io;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ const BAD_VERSION: &[u8; BAD_REQUEST.len()] = b"HTTP/1.1 505 Bad Version\r\n";
 #[derive(Debug)]
 pub(super) struct RequestLine {
     stream: Patient<Near>,
-    /// The longest head that is taken.
+    /// The longest head that is accepted.
     most: usize,
     /// Bytes of the first line since the last answer.
     length: usize,
@@ -52,7 +52,7 @@ impl RequestLine {
         }
     }
 
-    /// The same answer with the status that fits, if hyper gave another.
+    /// Returns the same answer with the right status, if hyper gave another.
     fn correct(&mut self, answer: &[u8]) -> Option<Vec<u8>> {
         let (too_long, foreign) = (self.length >= self.most, self.foreign_version);
         (self.length, self.has_ended, self.foreign_version) = (0, false, false);
@@ -65,7 +65,7 @@ impl RequestLine {
     }
 }
 
-/// Whether a request line ends in another major version than 1.
+/// Whether a request line ends in a major version other than 1.
 fn has_foreign_version(line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     matches!(line, [.., b' ', b'H', b'T', b'T', b'P', b'/', major, b'.', minor]

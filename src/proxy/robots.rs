@@ -1,7 +1,7 @@
-//! What robots.txt says about a request: asked before it joins the line of its host.
+//! Asks robots.txt about a request, before the request joins the queue of its host.
 //!
-//! Decides nothing itself: the record of the origin and its rules do. In a tunnel the paths are invisible, so there only
-//! a file that forbids everything counts, and the delay.
+//! Decides nothing itself: the record of the origin and its rules do. The paths inside a tunnel are invisible, so for a
+//! tunnel only a file that forbids everything counts, and the delay.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -26,20 +26,20 @@ use crate::robots::fetch::{self, Leave, Seen, Way};
 use crate::robots::{NoVerdict, Unknown};
 use crate::upstream::{Terms, UpstreamError};
 
-/// What a request that may go on has to know.
+/// What a request that may go on has to know from robots.txt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Heard {
-    /// What the file asks of this client, within bounds; zero if nothing.
+    /// The delay that the file asks of this client, within bounds; zero if none.
     pub(super) crawl_delay: Duration,
     pub(super) warning: Option<Warning>,
     /// If the request had to wait for the file: what is left of the time that it may wait.
     patience_left: Option<Duration>,
-    /// It may follow the fetch of the file at once.
+    /// The request may follow the fetch of the file at once.
     follows_fetch: bool,
 }
 
 impl Heard {
-    /// The visit of a request that has heard this.
+    /// Returns the visit with what was heard.
     pub(super) fn apply(self, visit: Visit) -> Visit {
         Visit {
             crawl_delay: self.crawl_delay,
@@ -51,10 +51,10 @@ impl Heard {
     }
 }
 
-/// Why a request would not have gone on, if robots.txt were enforced.
+/// Why a request would have been refused, if robots.txt were enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Warning {
-    /// By the rule in this line; none if the file is too complicated.
+    /// By the rule in this line; `None` if the file is too complicated.
     Denied(Option<u32>),
     Unknown,
 }
@@ -63,29 +63,29 @@ pub(super) enum Warning {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Forbidden {
     pub(super) host: HostKey,
-    /// The line of the rule and the rule as it stands in the file, in canonical spelling; none if the file is too
+    /// The line of the rule, and the rule as it is in the file, in canonical spelling; `None` if the file is too
     /// complicated to judge the path by.
     pub(super) rule: Option<(u32, String)>,
-    /// Whom the group is for.
+    /// The User-agent that the group is for.
     pub(super) group: String,
     /// The request is a tunnel.
     pub(super) everything: bool,
 }
 
-/// What is asked about.
+/// What robots.txt is asked about.
 #[derive(Clone, Copy)]
 pub(super) enum About<'a> {
     Path(&'a str),
-    /// A tunnel: everything in it is one.
+    /// A tunnel: all requests in it are judged as one.
     Everything,
-    /// A request that no rule applies to, because of its method: what is asked for between requests counts all the same.
+    /// A request that no rule applies to, because of its method. The delay counts all the same.
     Delay,
-    /// robots.txt itself: the same, but it need not be fetched first.
+    /// robots.txt itself: like `Delay`, but the file need not be fetched first.
     RobotsTxt,
 }
 
 impl<'a> About<'a> {
-    /// What there is to ask about a request for a page.
+    /// Returns what to ask about a request for a page.
     pub(super) fn page(settings: &Settings, parts: &'a Parts) -> Self {
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         match () {
@@ -107,7 +107,8 @@ pub(super) struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    /// Asks; if the file must be fetched first, the request waits for it as `visit`, known to people by `label`.
+    /// Asks robots.txt. If the file must be fetched first, the request waits for it as `visit`, shown to people as
+    /// `label`.
     pub(super) async fn ask(self, visit: &Visit, label: impl FnOnce() -> Label) -> Result<Heard, Failure> {
         let Asking { worker, settings, origin, user_agent, about } = self;
         let policy = worker.shared.gate.policy(&origin.host);
@@ -128,7 +129,7 @@ impl<'a> Asking<'a> {
         Box::pin(self.wait(visit, label(), &policy)).await
     }
 
-    /// Waits for the file, in the line of those that wait for the host.
+    /// Waits for the file, in the queue of the host.
     async fn wait(self, visit: &Visit, label: Label, policy: &Policy) -> Result<Heard, Failure> {
         let Asking { worker, settings, origin, .. } = self;
         let key = settings.config.politeness.key;
@@ -136,7 +137,7 @@ impl<'a> Asking<'a> {
         let place = worker.shared.gate.wait_for_robots(&budget, *visit, label)?;
         let (began, patience) = (clock::now(), policy.max_wait.min(visit.max_wait.unwrap_or(Duration::MAX)));
         let fetch = self.fetching(visit.client);
-        // The fetch takes its own time, as opening a connection does, and waits for its turn besides.
+        // The fetch takes its own time, as opening a connection does, and also waits for its turn.
         let longest = patience.saturating_add(settings.config.robots.fetch_timeout);
         let says = timeout(longest, worker.shared.robots.find_out(origin, fetch)).await;
         let says = says.unwrap_or_else(|_| Err(NoVerdict::Refused(place.too_long())));
@@ -188,7 +189,7 @@ impl<'a> Asking<'a> {
         Ok(heard)
     }
 
-    /// The fetch for a request, with the client's share of name look-ups. Copies what it needs only if it runs.
+    /// Returns the fetch for a request, with the client's share of name look-ups. Copies what it needs only if it runs.
     fn fetching(self, client: ClientId) -> impl FnOnce(Option<Arc<Record>>) -> Fetching + 'a {
         move |previous| {
             let (worker, settings, origin) = (self.worker.clone(), self.settings.clone(), self.origin.clone());
@@ -204,7 +205,7 @@ impl<'a> Asking<'a> {
     /// An unreachable robots.txt denies (RFC 9309, section 2.3.1.4) unless `on_unreachable = "allow"`.
     async fn not_known(self, unknown: Unknown, policy: &Policy) -> Result<Heard, Failure> {
         let Asking { worker, settings, origin, .. } = self;
-        // Where no page could be had either, that is the better answer.
+        // If pages cannot be fetched either, that is the better answer.
         worker.upstream.vet(settings.terms(), origin).await?;
         if let (Scheme::Https, Some(fault)) = (origin.scheme, settings.trust.fault(&origin.host)) {
             return Err(UpstreamError::Certificate(fault).into());
@@ -236,7 +237,7 @@ fn forbidden(origin: &Origin, rules: &Rules, agents: &Agents, rule: Option<Rule<
 
 type Fetching = std::pin::Pin<Box<dyn Future<Output = Result<Record, visit::Refusal>> + Send>>;
 
-/// For clients that have no name.
+/// The User-Agent of fetches for clients that send none.
 pub(super) const OWN_USER_AGENT: &str = concat!("curtsy/", env!("CARGO_PKG_VERSION"));
 
 pub(super) async fn fetch(
@@ -266,7 +267,7 @@ pub(super) async fn fetch(
     );
     let throttled = seen.record.trouble.filter(|trouble| trouble.kind == TroubleKind::Throttled);
     if let (Some(trouble), Ok(budget)) = (throttled, way.upstream.budget(way.terms, key, &origin.host).await) {
-        // Who is too fast for robots.txt is too fast for the pages.
+        // A host that throttles requests for robots.txt throttles those for pages too.
         gate.hold(&budget, trouble.retry_at);
     }
     tell_of_cap(worker, settings, origin, user_agent, &seen.record);

@@ -1,10 +1,10 @@
-//! Sends a request in its turn, and again where that helps: on another connection if its own turned out to be dead or the
-//! origin took leave before it looked at the request, and after a refusal that time heals, as often as the operator
+//! Sends a request in its turn, and again where that helps: on another connection, if its own turned out to be dead or
+//! the origin closed it before it looked at the request; and after a temporary refusal, as often as the operator
 //! allows.
 //!
-//! Every start is a visit of its own, so a second try waits its turn too, at the front of the line. The client sees one
-//! answer: the last one. What cannot be sent again, or not within the client's patience, is answered as the origin
-//! answered it.
+//! Every attempt is a visit of its own, so a retry waits for its turn too, at the front of the queue. The client sees
+//! one answer: the last one. If a request cannot be sent again, or not within the client's patience, the client gets
+//! the answer that the origin gave.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,37 +26,39 @@ use crate::politeness::visit::{Outcome, Purpose, Visit};
 use crate::politeness::{HostKey, Origin};
 use crate::upstream::{Answer, LaneAddress, Message, Orphan, Ready, Terms, Unanswered, UpstreamError, Watch};
 
-/// The largest body that is kept to be sent again. Safe methods with a body are queries, and seldom longer.
+/// The largest body that is kept for sending again. Safe methods with a body are queries, and rarely longer.
 const KEPT_BODY: u64 = 64 * 1024;
 
-/// How often a request that no origin has looked at gets another connection. On each it is the first, so the first is
-/// nearly always enough; an origin that takes leave of new connections three times wants no requests.
+/// How often a request that no origin has looked at gets another connection. On each it is the first request, so one is
+/// nearly always enough; an origin that closes three new connections wants no requests.
 const MOST_CONNECTIONS: usize = 3;
 
 /// A longer body, or one of unknown length, may become a long transfer. A shorter one fits into the buffers on its way
-/// (64 KiB is what Linux gives a socket at first), so no client that reads slowly can make it last.
+/// (64 KiB is what Linux gives a socket at first), so a client that reads slowly cannot make it last.
 const SHORT_BODY: u64 = 64 * 1024;
 
-/// Whether a body may keep its place at the host for long.
+/// Whether a body may occupy its place at the host for long.
 pub(super) fn may_take_long(body: &impl Body) -> bool {
     !body.is_end_stream() && body.size_hint().upper().is_none_or(|most| most > SHORT_BODY)
 }
 
-/// The way of one request to its origin.
+/// One request on its way to its origin.
 #[derive(Clone, Copy)]
 pub(super) struct Errand<'a> {
     pub(super) worker: &'a Worker,
     pub(super) settings: &'a Settings,
     pub(super) origin: &'a Origin,
-    /// Whose turns it takes, and where it may take them instead if that address cannot be reached; never empty.
+    /// The lanes it may take its turn in: the first, or the next if the address of the one before cannot be reached.
+    /// Never empty.
     pub(super) lanes: &'a [LaneAddress],
     pub(super) visit: Visit,
     pub(super) who: Who<'a>,
     /// Whether it may be sent again after a refusal: its method is safe.
     pub(super) safe: bool,
-    /// Whether a small body may be taken in before it is sent. Not if its client waits for an answer to send it.
+    /// Whether a small body may be read before it is sent. Not if the client waits for an answer before it sends the
+    /// body.
     pub(super) keep_body: bool,
-    /// Whether it wants to switch protocols, which HTTP/1.1 alone can.
+    /// Whether it asks to switch protocols, which only HTTP/1.1 can do.
     pub(super) upgrade: bool,
 }
 
@@ -68,11 +70,11 @@ pub(super) struct Sent {
     pub(super) attempts: u32,
 }
 
-/// What came of one try, and the request again if it may be repeated.
+/// The outcome of one attempt, and the request itself if it may be repeated.
 type OneTry = Result<(Sent, Option<Box<Message>>), Failure>;
 
 impl<'a> Errand<'a> {
-    /// Has the request wait its turn and sends it.
+    /// Waits for the request's turn and sends it.
     pub(super) async fn send(self, message: Box<Message>) -> Result<Sent, Failure> {
         let (place, at_hand, joined) = self.join(&message)?;
         let (sent, again) = self.try_once(place, at_hand, message, 1, joined).await?;
@@ -83,7 +85,7 @@ impl<'a> Errand<'a> {
         }
     }
 
-    /// Takes a place in the line. Most requests find their host free and a connection at hand, and go through at once.
+    /// Takes a place in the queue. Most requests find their host free and a connection at hand, and go through at once.
     fn join(&self, message: &Message) -> Result<(Place, Option<Ready>, Timestamp), Failure> {
         let (gate, upstream, moment) = (&self.worker.shared.gate, &self.worker.upstream, clock::now());
         let joined = at(moment);
@@ -99,7 +101,7 @@ impl<'a> Errand<'a> {
         }
     }
 
-    /// One try, and the request again if it may be repeated.
+    /// Makes one attempt. Also returns the request if it may be repeated.
     async fn try_once(
         &self,
         mut place: Place,
@@ -140,14 +142,14 @@ impl<'a> Errand<'a> {
         }
     }
 
-    /// The same errand by the next address of its host.
+    /// Returns the same errand for the next address of its host.
     fn elsewhere(&self) -> Option<Self> {
         let lanes = self.lanes.get(1..).filter(|lanes| !lanes.is_empty())?;
         Some(Errand { lanes, ..*self })
     }
 
-    /// The address before this one cannot be reached: waits in this one's lane. Boxed, because it comes back to
-    /// [`try_once`](Errand::try_once).
+    /// Waits in the lane of this address, because the address before it cannot be reached. Boxed, because it comes back
+    /// to [`try_once`](Errand::try_once).
     fn try_there(
         self,
         message: Box<Message>,
@@ -165,7 +167,7 @@ impl<'a> Errand<'a> {
         &self.lanes[0].budget
     }
 
-    /// The connection was dead, or the origin took leave of it: the request goes over another, at the front of the line.
+    /// Sends the request over another connection, at the front of the queue: its own was dead, or the origin closed it.
     async fn resend(&self, mut message: Box<Message>, attempt: u32, joined: Timestamp) -> Result<Sent, Failure> {
         let mut connections = 0;
         loop {
@@ -193,7 +195,7 @@ impl<'a> Errand<'a> {
         Terms { http2: terms.http2 && !self.upgrade, only: self.lanes[0].address, ..terms }
     }
 
-    /// Tells the lane of a connection that could not be made.
+    /// Tells the lane that a connection could not be opened.
     fn ready(&self, place: &Place, ready: Result<Ready, UpstreamError>) -> Result<Ready, UpstreamError> {
         ready.inspect_err(|error| {
             if error.blames_the_origin() {
@@ -221,7 +223,7 @@ impl<'a> Errand<'a> {
                 permit.report_of(Some(self.origin), Outcome::Heard(signals), heard);
             }
             Ok(Answer::Switched(..)) => permit.report(Outcome::Opened, heard),
-            // What can be sent again has not failed yet.
+            // A request that can be sent again has not failed yet.
             Err(Unanswered { error, again: None }) if error.blames_the_origin() => {
                 permit.report_of(Some(self.origin), Outcome::Failed, heard);
             }
@@ -245,10 +247,10 @@ impl<'a> Errand<'a> {
         Visit { retry: true, max_wait, purpose: Purpose::Page, ..self.visit }
     }
 
-    /// Sends it again for as long as that may help.
+    /// Sends the request again for as long as that may help.
     async fn retry(&self, mut sent: Sent, mut message: Box<Message>, joined: Timestamp) -> Result<Sent, Failure> {
         while self.wants_retry(&sent) && sent.permit.may_retry() {
-            // Who cannot come in time keeps the answer it has.
+            // A request that cannot be sent in time keeps the answer it has.
             let Ok(place) = self.worker.shared.gate.join(self.budget(), self.once_more(joined)) else { break };
             let attempt = sent.attempts + 1;
             drop(sent);
@@ -263,7 +265,7 @@ impl<'a> Errand<'a> {
     }
 }
 
-/// What an answer says about time.
+/// Reads what an answer says about pacing.
 pub(super) fn signals(
     shared: &Shared,
     settings: &Settings,

@@ -1,5 +1,4 @@
-//! HTTP on a client's connection, whatever the connection is made of: requests in, answers out, until either side ends
-//! it or curtsy stops.
+//! Serves HTTP on a client's connection, whatever the connection is made of, until either side ends it or curtsy stops.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -31,7 +30,7 @@ pub(super) type ClientStream = TokioIo<RequestLine>;
 const LEAST_BUFFER: usize = 8192;
 /// The first byte of a TLS connection.
 pub(super) const TLS_HANDSHAKE: u8 = 0x16;
-/// A warning that would repeat is said once in this time.
+/// A repeated warning is logged at most once in this time.
 const REPEAT: Duration = Duration::from_secs(60);
 
 pub(super) async fn http1(worker: Arc<Worker>, stream: Near, client: Arc<Client>) {
@@ -48,7 +47,7 @@ pub(super) async fn http1(worker: Arc<Worker>, stream: Near, client: Arc<Client>
     let mut stop = worker.shared.stop.clone();
     let mut connection = builder.serve_connection(io, service(worker, client.clone())).with_upgrades();
     let result = tokio::select! {
-        // In this order, so that an answer that comes with the wish to stop says that the connection ends.
+        // In this order, so that an answer that is ready at the same time as the stop says that the connection ends.
         biased;
         () = stop.requested() => {
             std::pin::Pin::new(&mut connection).graceful_shutdown();
@@ -62,14 +61,14 @@ pub(super) async fn http1(worker: Arc<Worker>, stream: Near, client: Arc<Client>
         if parts.read_buf.first() == Some(&TLS_HANDSHAKE) {
             hint_at_tls(peer);
         }
-        // The answer broke off. An ordinary end would make it look whole to a client of HTTP/1.0.
+        // The answer broke off. An ordinary end would make it look complete to an HTTP/1.0 client.
         if error.is_user() && client.ends_by_close() {
             parts.io.into_inner().into_inner().into_inner().reset();
         }
     }
 }
 
-/// HTTP/2, which comes under TLS only, to clients that chose it.
+/// Serves HTTP/2, which is offered over TLS only, to clients that chose it.
 pub(super) async fn http2(worker: Arc<Worker>, stream: Near, client: Arc<Client>) {
     let peer = client.peer;
     let settings = worker.shared.settings.load_full();
@@ -105,8 +104,8 @@ pub(super) async fn http2(worker: Arc<Worker>, stream: Near, client: Arc<Client>
     }
 }
 
-/// Ends when the client has taken nothing of one of its answers for too long. That the connection is alive is no
-/// excuse: an answer holds a place at its host.
+/// Resolves when the client has taken nothing of one of its answers for too long. That the connection is alive is no
+/// excuse: an answer occupies a place at its host.
 async fn taking_nothing(client: &Client, stall: Duration) {
     loop {
         let left = stall.saturating_sub(client.longest_untaken());
@@ -120,16 +119,16 @@ async fn taking_nothing(client: &Client, stall: Duration) {
 /// Requests that one client may have under way on one connection. They wait for their turns there, so it is as many as
 /// most servers allow.
 const MOST_STREAMS: u32 = 100;
-/// A head as HTTP/2 counts it, whatever `limits.head_size` allows: fields that are named twice cost a client nothing.
-/// nginx takes as much by default (four buffers of 8 KiB), and Node half of it.
+/// The largest head as HTTP/2 counts it, whatever `limits.head_size` allows: to repeat a field costs a client nothing.
+/// nginx accepts as much by default (four buffers of 8 KiB), and Node half of it.
 const LARGEST_HEAD: u32 = 32 * 1024;
-/// Requests taken back before they were looked at; more of them at once are an attack (CVE-2023-44487).
+/// Requests that the client cancelled before they were looked at; more of them at once are an attack (CVE-2023-44487).
 const MOST_RESETS: usize = 20;
-/// What a client may send of one upload before the origin has taken it, and of all. As HTTP/2 begins with, and a
-/// megabyte so that several uploads do not share that.
+/// What a client may send of one upload before the origin has taken it, and of all uploads. The first is the value that
+/// HTTP/2 begins with; the second is a megabyte, so that several uploads do not share the first.
 pub(super) const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// What is taken from an origin before the client has read it, for each request.
+/// What is read from an origin before the client has taken it, for each request.
 const SEND_BUFFER: usize = 64 * 1024;
 
 fn service(
@@ -141,12 +140,12 @@ fn service(
         let (parts, body) = Request::into_parts(request);
         let parts = Box::new(parts);
         // Boxed, because hyper keeps the space of this future for as long as the connection lives: 4.4 KiB for each
-        // client that waits.
+        // connection, even an idle one.
         Box::pin(async move { Ok(handle(&worker, &client, parts, body).await) })
     })
 }
 
-/// The client's connection, which ends when the client is silent for too long.
+/// Returns the client's connection, which ends when the client is silent for too long.
 fn patient(stream: Near, client: &Client, limits: &Limits) -> Patient<Near> {
     client.waits(limits.client_idle, limits.head_timeout, clock::now());
     let look = limits.client_idle.min(limits.head_timeout);

@@ -1,7 +1,8 @@
-//! Clients that fail or were stopped, as all workers see them, and what a restart remembers of them.
+//! Clients that fail or were stopped, shared by all workers, and what survives a restart.
 //!
-//! Only stops are kept, not counts of failures: a row of failures that a restart interrupts begins anew. Times in a
-//! record are bounded, so that no clock that was set keeps a client stopped for longer than anybody could have asked.
+//! Only stops are stored, not counts of failures: a series of failures that a restart interrupts starts over. Times in
+//! a record are bounded, so that a clock that was changed cannot stop a client for longer than an operator could have
+//! asked for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +19,11 @@ pub struct Stops {
     store: Arc<Store>,
 }
 
-/// As long as people may say; without an end it is as long as they like.
+/// The longest time that an operator may set. A stop without an end lasts until the operator ends it.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
 impl Stops {
-    /// With what the store knew when it was opened.
+    /// Loads the stops that the store had when it was opened.
     pub fn new(store: Arc<Store>, kept: &[(String, JobRecord)], now: Timestamp) -> Self {
         let stops = Stops { jobs: Mutex::new(Jobs::new()), store };
         for (client, record) in kept {
@@ -49,26 +50,26 @@ impl Stops {
         Some(stop)
     }
 
-    /// People stop a client. `None` if there is no room to remember it.
+    /// Stops a client by order of the operator. `None` if there is no room to remember it.
     pub fn stop(&self, client: &str, until: Timestamp, now: Timestamp) -> Option<Stop> {
         let stop = self.jobs.lock().stop(client, until, now)?;
         self.store.put_job(short(client), record(&stop));
         Some(stop)
     }
 
-    /// Whether it was stopped.
+    /// Ends the stops of a client. Returns whether it was stopped.
     pub fn resume(&self, client: &str, now: Timestamp) -> bool {
         let resumed = self.jobs.lock().resume(client, now);
         resumed.iter().for_each(|key| self.store.delete_job(key));
         !resumed.is_empty()
     }
 
-    /// Looks at every client that is stopped or has failed lately.
+    /// Calls `see` for every client that is stopped or has failed lately.
     pub fn accounts<T>(&self, now: Timestamp, see: impl FnMut(Account<'_>) -> T) -> Vec<T> {
         self.jobs.lock().accounts(now).map(see).collect()
     }
 
-    /// Stops a client as another curtsy's record says, and keeps that.
+    /// Stops a client as another curtsy's record says, and stores the record.
     pub fn import(&self, client: &str, record: &JobRecord, now: Timestamp) -> Fate {
         let known = self.jobs.lock().is_stopped(client, now);
         if stop(client, record, now).until <= now {
@@ -81,7 +82,7 @@ impl Stops {
         if known { Fate::Replaced } else { Fate::New }
     }
 
-    /// False if its time is over, or there is no room for it.
+    /// Remembers a stored stop. Returns false if its time is over, or if there is no room for it.
     fn remember(&self, client: &str, record: &JobRecord, now: Timestamp) -> bool {
         let stop = stop(client, record, now);
         stop.until > now && self.jobs.lock().remember(client, stop, now)
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_stopped_is_stopped_and_who_has_cooled_down_is_not() {
+    fn a_stored_stop_holds_until_its_time_is_over() {
         let record = |until: Timestamp| JobRecord { until_us: until.as_micros(), ..JobRecord::default() };
         let kept = [
             ("a".to_owned(), record(NOW + HOUR)),

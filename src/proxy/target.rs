@@ -1,4 +1,4 @@
-//! What a request is aimed at. Read once; after this nobody looks at the request line or the Host field again.
+//! What a request is aimed at. Read once; after this no code looks at the request line or the Host field again.
 //!
 //! The target decides, never the Host field (RFC 9112, section 3.2.2): two parsers that disagree about the host are how
 //! requests reach places they must not.
@@ -42,11 +42,11 @@ impl Target {
     }
 }
 
-/// What must hold of a request whatever it is aimed at: HTTP/1.1 has a Host field (RFC 9112, section 3.2), HTTP/2 an
-/// `:authority`, and `PRI` is no method (RFC 9113, section 3.4). The h2 crate drops the scheme of a request without an
-/// `:authority`, and a guess could send in the clear what was meant for `https`.
+/// Checks what must hold of a request whatever it is aimed at: HTTP/1.1 has a Host field (RFC 9112, section 3.2),
+/// HTTP/2 an `:authority`, and `PRI` is not a method (RFC 9113, section 3.4). The h2 crate drops the scheme of a
+/// request without an `:authority`, and a guess could send in the clear what was meant for `https`.
 ///
-/// Inside of a tunnel the tunnel says where to.
+/// Inside a tunnel, the tunnel names the origin.
 pub(super) fn check(parts: &Parts, is_inside: bool) -> Result<(), BadRequest> {
     let is_named = is_inside || parts.uri.authority().is_some() || parts.uri.path() == "*";
     match parts.version {
@@ -58,8 +58,8 @@ pub(super) fn check(parts: &Parts, is_inside: bool) -> Result<(), BadRequest> {
 }
 
 impl Target {
-    /// What a request inside of a tunnel is aimed at: the tunnel's own origin, or it is refused. Clients write the path
-    /// alone there, but some write all of the URI, and in HTTP/2 everybody does.
+    /// Reads what a request inside a tunnel is aimed at: the tunnel's own origin. Anything else is refused. Most
+    /// clients write only the path there, but some write the whole URI, and all HTTP/2 clients do.
     pub(super) fn read_inside(
         tunnel: &Origin,
         method: &Method,
@@ -76,7 +76,7 @@ impl Target {
             (None, None) => true,
             _ => return Err(BadRequest::Form.into()),
         };
-        // No Host at all is HTTP/1.0, or HTTP/2 with its own field for it.
+        // A request without Host is HTTP/1.0, or HTTP/2, which has its own field for it.
         let by_host = match headers.get(HOST) {
             Some(host) => fits(host.to_str().map_err(|_| BadRequest::Host(BadHost::Character))?)?,
             None => true,
@@ -91,7 +91,7 @@ impl Target {
 
 /// Whether this authority means the tunnel's host and port.
 fn leads_to(authority: &str, tunnel: &Origin) -> Result<bool, BadRequest> {
-    // What nearly every client sends, without reading it twice.
+    // The spelling that nearly every client sends, accepted without parsing it.
     if tunnel.port == tunnel.scheme.default_port() && authority == tunnel.host.as_str() {
         return Ok(true);
     }
@@ -110,7 +110,8 @@ fn tunnel(uri: &Uri) -> Result<Target, BadRequest> {
     Ok(Target::Tunnel { host: HostKey::parse(host)?, port })
 }
 
-/// Host and port text. Credentials in a URI are refused, never logged (RFC 9110, section 4.2.4).
+/// Splits an authority into host and port text. Credentials in a URI are refused, never logged (RFC 9110, section
+/// 4.2.4).
 fn split(authority: &Authority) -> Result<(&str, Option<&str>), BadRequest> {
     split_text(authority.as_str())
 }
@@ -133,7 +134,7 @@ fn read_port(text: &str) -> Result<u16, BadRequest> {
     text.parse().ok().filter(|port| *port > 0).ok_or(BadRequest::Port)
 }
 
-/// More than one Host, or a list in one, is refused whatever the target says (RFC 9112, section 3.2).
+/// Refuses more than one Host, or a list in one, whatever the target says (RFC 9112, section 3.2).
 fn check_host_field(headers: &HeaderMap) -> Result<(), BadRequest> {
     let mut hosts = headers.get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {

@@ -1,8 +1,8 @@
-//! Bytes both ways, once client and origin speak something that curtsy does not: CONNECT and WebSocket.
+//! Moves bytes both ways, once client and origin speak something that curtsy does not read: CONNECT and WebSocket.
 //!
-//! An end in one direction is passed on as an end; the other direction goes on. A tunnel in which nothing moves for
-//! `upstream.idle_timeout` is closed. Reading order: [`pipe`] moves bytes, [`pacer`] has requests inside wait their turn,
-//! [`bursts`] tells where they begin.
+//! When one direction ends, the end is passed on and the other direction goes on. A tunnel in which nothing moves for
+//! `upstream.idle_timeout` is closed. Reading order: [`pipe`] moves bytes, [`pacer`] makes requests inside wait for
+//! their turn, [`bursts`] finds where they begin.
 
 mod bursts;
 #[cfg(any(fuzzing, test))]
@@ -84,7 +84,7 @@ pub(super) fn join(
             look: None,
         };
         shared.metrics.tunnels.open.inc();
-        // How it ends is nobody's fault, and everything that has moved counts.
+        // An error is ignored: no side is to blame for how a tunnel ends, and everything that has moved counts.
         let _ = poll_fn(|cx| {
             let over = tunnel.poll(cx);
             tunnel.count(&shared.metrics);
@@ -99,7 +99,7 @@ pub(super) fn join(
     });
 }
 
-/// Answers 101 and joins the two connections that are behind it.
+/// Answers 101 and joins the two connections behind it.
 pub(super) fn switch(
     worker: &Arc<Worker>,
     settings: &Arc<Settings>,
@@ -123,7 +123,7 @@ pub(super) fn switch(
     response
 }
 
-/// Whether the client has left; has the task woken to look again.
+/// Whether the client has disconnected. If not, wakes the task later to look again.
 fn poll_left(look: &mut Option<Pin<Box<Sleep>>>, near: &Near, cx: &mut Context<'_>) -> bool {
     if near.has_left(cx) {
         return true;
@@ -140,22 +140,22 @@ struct Tunnel {
     far: Patient<Stream>,
     up: Pipe,
     down: Pipe,
-    /// Of a tunnel by CONNECT.
+    /// Only for a tunnel opened by CONNECT.
     pacer: Option<Pacer>,
-    /// Bytes that are in the metrics, up and down.
+    /// Bytes that the metrics have counted already, up and down.
     counted: (u64, u64),
-    /// When to look whether a client is still there of which nothing more is read.
+    /// When to check whether a client from which nothing more is read is still connected.
     look: Option<Pin<Box<Sleep>>>,
 }
 
-/// A client that leaves must give its place in line back within 100 ms (docs/https.md).
+/// A client that disconnects must give its place in the queue back within 100 ms (docs/https.md).
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Tunnel {
     /// Moves what can be moved, both ways; ready when the tunnel is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Tunnel { near, far, up, down, pacer, counted: _, look } = self;
-        // What the origin has said comes before what the client says next.
+        // Bytes from the origin move before the client's next ones.
         let heard = down.poll_move(cx, far, near, |_, bytes| {
             if let Some(pacer) = pacer.as_mut() {
                 pacer.origin_sends(bytes);
@@ -169,7 +169,7 @@ impl Tunnel {
         if pacer.as_ref().is_some_and(Pacer::has_found_http) {
             return Poll::Ready(Ok(()));
         }
-        // A request whose client or origin has gone does not wait any longer.
+        // A request whose client or origin has disconnected does not wait any longer.
         let left = up.has_ended() || (up.is_full() && poll_left(look, near.get_mut(), cx));
         if up.is_held() && !left && heard.is_ready() {
             pacer.iter_mut().for_each(Pacer::origin_closed);
@@ -188,8 +188,8 @@ impl Tunnel {
         self.pacer.as_ref().is_some_and(Pacer::has_found_http)
     }
 
-    /// Answers the requests in it, which take the path of all others. Of a type that says nothing, because that path leads
-    /// here.
+    /// Answers the requests inside, which take the path of all others. Returns a boxed future of an opaque type,
+    /// because that path leads back here.
     fn serve_http(self, worker: Arc<Worker>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let near = self.near.into_inner().behind(self.up.into_kept().into());
         let client = self.pacer.map(Pacer::into_http);
@@ -213,7 +213,7 @@ impl Tunnel {
         self.counted = moved;
     }
 
-    /// What it has moved, and how it was treated, is counted.
+    /// Counts what the tunnel has moved and how it was paced.
     fn settle(self, in_flight: Option<Box<InFlight>>) {
         let to_client = self.down.moved();
         if let Some(pacer) = self.pacer {

@@ -1,4 +1,5 @@
-//! Clients that want no certificate of curtsy's: how that shows, what they are told, and who is left alone for it.
+//! Clients that do not trust curtsy's certificates: how that shows, what the log says, and which tunnels are left
+//! alone.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,14 +16,14 @@ use crate::programs;
 use crate::telemetry::Seldom;
 
 /// How long such a client's tunnels to the host are not intercepted. Long enough for a crawl to get on, short enough
-/// that a client which was put right is noticed.
+/// that a client that was fixed is noticed.
 const LEFT_ALONE: Duration = Duration::from_secs(10 * 60);
 /// Clients and hosts remembered, at about 100 bytes each.
 const MOST: usize = 4096;
-/// Said once in this time to each client, and each of its programs.
+/// Logged at most once in this time for each client, and each of its programs.
 const REPEAT: Duration = Duration::from_secs(60 * 60);
 
-/// Which clients are left alone, and with which hosts; and what was said of whom.
+/// Which clients are not intercepted, and for which hosts; and what was logged about which client.
 #[derive(Debug)]
 pub(super) struct Untrusting {
     left_alone: Cache<(IpAddr, HostKey), Instant>,
@@ -45,7 +46,7 @@ impl Untrusting {
         self.left_alone.get(&(client, host.clone())).is_some_and(|until| clock::now() < until)
     }
 
-    /// Names the client and what it needs.
+    /// Logs the client and what it needs.
     pub(super) fn tell(
         &self,
         client: IpAddr,
@@ -66,7 +67,7 @@ impl Untrusting {
         );
     }
 
-    /// How often this was not said since the last time, if it may be said now.
+    /// Returns how often this was not logged since the last time, if it may be logged now.
     fn may_speak(&self, client: IpAddr, program: &'static str) -> Option<u64> {
         let key = (client, program);
         let seldom = self.said.get(&key).unwrap_or_else(|| {
@@ -81,11 +82,11 @@ impl Untrusting {
 /// How a client shows that it does not trust a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rejection {
-    /// It says so.
+    /// It sends an alert.
     Alert(AlertDescription),
     /// It closes in the middle of the handshake.
     Closed,
-    /// It leaves after the handshake, without a request.
+    /// It disconnects after the handshake, without a request.
     Left,
 }
 
@@ -119,7 +120,7 @@ impl Rejection {
     fn words(self) -> String {
         match self {
             Rejection::Alert(alert) => format!("it answered with the alert {alert:?}"),
-            Rejection::Closed => "it closed the connection at the sight of it".to_owned(),
+            Rejection::Closed => "it closed the connection when it saw the certificate".to_owned(),
             Rejection::Left => "it left at once, without a request".to_owned(),
         }
     }

@@ -1,8 +1,8 @@
-//! Who may use the proxy by name: an htpasswd file with bcrypt or argon2 hashes.
+//! The users of the proxy: an htpasswd file with bcrypt or argon2 hashes.
 //!
-//! Checking a password is slow on purpose, so it happens on a thread of its own, a few at a time, and what has been
-//! found right or wrong is remembered by a keyed digest: never the password, and no comparison that time could tell
-//! apart. An address has one password checked at a time, and waits longer after each wrong one ([`super::guesses`]).
+//! Checking a password is slow on purpose, so it runs on a thread of its own, a few at a time. Verdicts are remembered
+//! by a keyed digest: never the password, and no comparison whose time could tell anything. An address has one password
+//! checked at a time, and waits longer after each wrong one ([`super::guesses`]).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,14 +21,14 @@ use tokio::sync::Semaphore;
 
 use super::guesses::Guesses;
 
-/// Verdicts remembered. More than the users of any one proxy; an attacker's guesses only push each other out.
+/// Verdicts remembered. More than the users of any one proxy; an attacker's guesses only replace each other.
 const REMEMBERED: usize = 1024;
 /// Passwords being checked at the same time.
 const AT_ONCE: usize = 2;
-/// A wrong password is answered this much later, whatever its address did before.
+/// A wrong password is answered this much later, whatever the address did before.
 const AFTER_WRONG: Duration = Duration::from_millis(500);
 /// The least work that makes a stolen or guessed hash expensive: OWASP's Password Storage Cheat Sheet asks for a bcrypt
-/// cost of 10 at least, and of argon2 for 7 MiB five times over.
+/// cost of at least 10, and for argon2 with 7 MiB and five passes.
 const LEAST_BCRYPT_COST: u32 = 10;
 const LEAST_ARGON2_WORK: u32 = 7 * 1024 * 5;
 
@@ -63,19 +63,19 @@ impl Users {
                 return Err(bad("the hash is neither bcrypt nor argon2; make it with `htpasswd -nB name`"));
             }
             if hashes.insert(name.to_owned(), hash.into()).is_some() {
-                return Err(bad("the name stands here twice"));
+                return Err(bad("the name appears twice"));
             }
         }
         let (key, verdicts, checking) = (RandomState::new(), Mutex::default(), Semaphore::new(AT_ONCE));
         Ok(Users { hashes, key, verdicts, checking, guesses: Guesses::default() })
     }
 
-    /// How many users have a hash that is quick to try.
+    /// Returns how many users have a hash that is quick to try.
     pub fn weak(&self) -> usize {
         self.hashes.values().filter(|hash| is_weak(hash)).count()
     }
 
-    /// The user's name, if the Proxy-Authorization value proves it.
+    /// Returns the user's name, if the Proxy-Authorization value proves it.
     pub(super) async fn check(&self, value: Option<&HeaderValue>, from: IpAddr) -> Option<String> {
         let value = value?;
         let (name, password) = credentials(value)?;
@@ -84,11 +84,11 @@ impl Users {
             return right.then_some(name);
         }
         let guess = self.guesses.begin(from).await;
-        // Another connection of the same client may have asked meanwhile.
+        // Another connection of the same client may have sent it meanwhile.
         if let Some(right) = self.known(digest) {
             return right.then_some(name);
         }
-        // A name that is not known costs as much time as one that is.
+        // An unknown name costs as much time as a known one.
         let known = self.hashes.get(&name);
         let right = match known.or_else(|| self.hashes.values().next()).cloned() {
             Some(hash) => self.verify(password, hash).await && known.is_some(),
@@ -122,7 +122,7 @@ impl Users {
     }
 }
 
-/// Name and password of a Basic Proxy-Authorization, whoever it is.
+/// Returns name and password of a Basic Proxy-Authorization, without checking them.
 pub(super) fn credentials(value: &HeaderValue) -> Option<(String, String)> {
     let text = value.to_str().ok()?;
     let (scheme, encoded) = text.split_once(' ')?;
@@ -133,8 +133,8 @@ pub(super) fn credentials(value: &HeaderValue) -> Option<(String, String)> {
     decoded.split_once(':').map(|(name, password)| (name.to_owned(), password.to_owned()))
 }
 
-/// The name alone, where no users are known: what a client calls itself, as `Curtsy-Client` does. The password is not
-/// looked at.
+/// Returns the name alone, for a proxy without users: what a client calls itself, as in `Curtsy-Client`. The password
+/// is not looked at.
 pub(super) fn label(value: &HeaderValue) -> Option<String> {
     let (name, _) = credentials(value)?;
     let fits =
@@ -142,7 +142,7 @@ pub(super) fn label(value: &HeaderValue) -> Option<String> {
     fits.then_some(name)
 }
 
-/// As long as names are that people see.
+/// The longest name that is shown to people.
 const LONGEST_LABEL: usize = 100;
 
 fn is_right(password: &str, hash: &str) -> bool {
@@ -160,7 +160,7 @@ fn is_argon2(hash: &str) -> bool {
     hash.starts_with("$argon2") && PasswordHash::new(hash).is_ok()
 }
 
-/// Whether trying a password against it is cheap.
+/// Whether trying a password against this hash is cheap.
 fn is_weak(hash: &str) -> bool {
     if is_bcrypt(hash) {
         return hash.get(4..6).and_then(|cost| cost.parse().ok()).is_none_or(|cost: u32| cost < LEAST_BCRYPT_COST);

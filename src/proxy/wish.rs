@@ -1,4 +1,4 @@
-//! What a request wishes of its host's lane: who asks, how urgent it is, and how long it would wait.
+//! What a request asks of its host's lane: the name of its client, how urgent it is, and how long it would wait.
 //!
 //! A client may only ask for less: a shorter wait, a later place among its own visits. Nothing it sends makes curtsy
 //! less polite.
@@ -14,17 +14,17 @@ use crate::gate::Gate;
 use crate::politeness::Origin;
 use crate::politeness::visit::{ClientId, USUAL_URGENCY, Visit};
 
-/// The client as a number, as in [`Wish`], for callers that need nothing else.
+/// Returns the client as a number, as in [`Wish`], for callers that need nothing else.
 pub(super) fn client(gate: &Gate, headers: &HeaderMap, user: Option<&str>, peer: Peer) -> ClientId {
     peer.named(gate, user.or_else(|| name(headers)))
 }
 
-/// The other end of the connection, and what a name says there.
+/// The other end of the connection, and what a name means there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
-    /// By its address.
+    /// Derived from its address.
     pub(super) id: ClientId,
-    /// Whether users log in. If not, a name only tells the clients of one address apart.
+    /// Whether users log in. If not, a name only separates the clients of one address.
     pub(super) logs_in: bool,
 }
 
@@ -42,19 +42,19 @@ impl Peer {
     }
 }
 
-/// The name that the client gives itself.
+/// Returns the name that the client gives itself.
 pub(super) fn name(headers: &HeaderMap) -> Option<&str> {
     headers.get_all("curtsy-client").iter().find_map(text)
 }
 
-/// Need not be keyed: only a client's own visits are told apart by it.
+/// Hashes a path. Not keyed, because the hash only separates a client's own visits.
 fn digest(path: &str) -> u64 {
     let mut hasher = FnvHasher::default();
     hasher.write(path.as_bytes());
     hasher.finish()
 }
 
-/// What the fields of a request say.
+/// What the fields of a request ask for.
 #[derive(Default)]
 pub(super) struct Wish<'a> {
     client: Option<&'a str>,
@@ -64,7 +64,8 @@ pub(super) struct Wish<'a> {
 }
 
 impl<'a> Wish<'a> {
-    /// One pass over the fields: most requests wish nothing, and asking for each by name costs three times as much.
+    /// Reads the fields in one pass: most requests have none of these, and asking for each by name costs three times as
+    /// much.
     pub(super) fn of(headers: &'a HeaderMap, user: Option<&'a str>) -> Self {
         let mut wish = Wish { client: user, ..Wish::default() };
         for (name, value) in headers {
@@ -80,7 +81,7 @@ impl<'a> Wish<'a> {
         wish
     }
 
-    /// Who asks by name: a proxy user, or who says so itself.
+    /// The client's name: a proxy user, or the name that the client gives itself.
     pub(super) fn name(&self) -> Option<&'a str> {
         self.client
     }

@@ -1,4 +1,4 @@
-//! What is said about each failure, in one exhaustive match. The codes are an interface: add, never rename.
+//! The text about each failure, in one exhaustive match. The codes are an interface: add, never rename.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use crate::politeness::{HostKey, visit};
 use crate::robots::Unknown;
 use crate::upstream::{BodyFault, Denied, HandshakeFault, UpstreamError};
 
-/// What is said about one failure.
+/// The text about one failure, and the status and fields of its answer.
 #[derive(Debug)]
 pub(super) struct Words {
     pub(super) status: StatusCode,
     /// At most 60 characters with the "(curtsy)" that is added.
     pub(super) title: &'static str,
-    /// `Curtsy-Error`, and with `_` for `-` the metric's label.
+    /// The `Curtsy-Error` code; with `_` for `-` it is the metric's label.
     pub(super) code: &'static str,
-    /// RFC 9209, section 2.3.
+    /// The error type in `Proxy-Status` (RFC 9209, section 2.3).
     pub(super) proxy_error: &'static str,
     pub(super) outcome: Outcome,
     pub(super) detail: String,
@@ -102,7 +102,7 @@ fn bad_request(bad: BadRequest) -> Words {
     }
 }
 
-/// A refusal, as most of them are worded.
+/// Builds the text of a refusal, as most refusals have it.
 fn words(
     status: StatusCode,
     title: &'static str,
@@ -130,10 +130,10 @@ fn refused(refusal: &Refusal) -> Words {
         Refusal::Destination(denied) => not_allowed(denied),
         Refusal::Misdirected(origin) => words(
             StatusCode::MISDIRECTED_REQUEST,
-            "Not what this tunnel leads to",
+            "Wrong host for this tunnel",
             "misdirected",
             "http_request_error",
-            &format!("the tunnel leads to {origin}, and only requests for it go through"),
+            &format!("this tunnel goes to {origin} and carries only requests for it"),
             "open a tunnel for each host, scheme and port",
         ),
         Refusal::Robots(forbidden) => by_robots(forbidden),
@@ -156,7 +156,7 @@ fn refused(refusal: &Refusal) -> Words {
             "loop",
             "proxy_loop_detected",
             "this address is one of curtsy's own listeners: its proxy port, or the admin port with the dashboard",
-            "ask it directly, without the proxy (NO_PROXY)",
+            "connect to it directly, without the proxy: add its address to NO_PROXY",
         ),
         Refusal::JobStopped { stop, left } => job_stopped(stop, *left),
         Refusal::ClientDenied => Words {
@@ -186,8 +186,8 @@ fn refused(refusal: &Refusal) -> Words {
                 "Routing works, interception is off",
                 "bad-request",
                 "http_request_error",
-                "the tunnel came to curtsy, which does not read HTTPS here, so it cannot answer inside",
-                "nothing is wrong; to read HTTPS with the local CA, set in the configuration file",
+                "the tunnel reached curtsy, but HTTPS interception is off, so curtsy cannot answer inside it",
+                "nothing is wrong; to intercept HTTPS with the local CA, set in the configuration file",
             )
         },
     }
@@ -202,8 +202,8 @@ fn too_many_names(retry_after: Duration) -> Words {
             "Too many names to look up",
             "queue-full",
             "connection_limit_reached",
-            "too many requests wait for the addresses of their hosts",
-            "ask for fewer new hosts at once, and see whether the system's resolver answers",
+            "too many requests are waiting for name look-ups",
+            "request fewer new hosts at once, and check that the system's resolver answers",
         )
     }
 }
@@ -212,10 +212,10 @@ fn job_stopped(stop: &Stop, left: Duration) -> Words {
     let (detail, advice, toml) = match stop.last {
         Some(_) => (
             stop.to_string(),
-            "find out why before it goes on; to turn this off, set in the configuration file",
+            "find out why, then run: curtsy client NAME resume; to turn this off, set in the configuration file",
             "[breaker]\njob_failures = 0\n",
         ),
-        None => ("the operator of this proxy has stopped this client".to_owned(), "ask the operator of the proxy", ""),
+        None => ("the operator of this proxy has stopped this client".to_owned(), "ask the operator to resume it", ""),
     };
     let words = words(StatusCode::FORBIDDEN, "Job stopped", "job-stopped", "http_request_denied", &detail, advice);
     let retry_after = (stop.until < Timestamp::NEVER).then(|| whole_seconds(left));
@@ -224,18 +224,18 @@ fn job_stopped(stop: &Stop, left: Duration) -> Words {
 
 fn over_quota(exceeded: Exceeded) -> Words {
     let detail = match exceeded.whose {
-        Whose::Client => "you ask faster than one client may (access.client_rate), whatever the host",
-        Whose::All => "all clients together ask faster than they may (access.total_rate), whatever the host",
+        Whose::Client => "this client sends requests faster than one client may (access.client_rate), over all hosts",
+        Whose::All => "all clients together send requests faster than they may (access.total_rate), over all hosts",
     };
     let retry_after = whole_seconds(exceeded.retry_after).max(1);
     Words {
         status: StatusCode::TOO_MANY_REQUESTS,
-        title: "Asked too often",
+        title: "Too many requests",
         code: "quota-exceeded",
         proxy_error: "http_request_denied",
         outcome: Outcome::Rejected,
         detail: detail.to_owned(),
-        advice: format!("come back in {retry_after} s, or ask the operator for more"),
+        advice: format!("retry in {retry_after} s, or ask the operator for a higher quota"),
         toml: String::new(),
         retry_after: Some(retry_after),
         close: false,
@@ -250,7 +250,7 @@ fn by_large_heads(retry_after: Duration) -> Words {
             "Politeness queue full",
             "queue-full",
             "connection_limit_reached",
-            "too many requests with large heads wait already",
+            "too many requests with large heads are waiting already",
             "send fewer at once, or smaller heads: those up to 8 KiB are not counted",
         )
     }
@@ -287,7 +287,7 @@ fn by_missing_robots(host: &HostKey, unknown: Unknown) -> Words {
 
 fn told_by_robots(forbidden: &Forbidden) -> String {
     let Forbidden { host, rule, group, everything } = forbidden;
-    let why = if *everything { "; all of the host is closed to you, and a tunnel shows no more" } else { "" };
+    let why = if *everything { "; the whole host is disallowed, and a tunnel hides its paths" } else { "" };
     match rule {
         Some((line, rule)) => format!("robots.txt of {host}, line {line}, group \"{group}\": {rule}{why}"),
         None => format!("robots.txt of {host} is too complicated to judge this path by (group \"{group}\")"),
@@ -299,7 +299,7 @@ fn not_told_by_robots(host: &HostKey, kind: TroubleKind) -> String {
         TroubleKind::Unreachable => "could not be fetched",
         TroubleKind::Throttled => "may not be fetched now: the host has had too many requests",
     };
-    format!("robots.txt of {host} {why}, so nobody knows what may be visited (RFC 9309)")
+    format!("robots.txt of {host} {why}, so curtsy cannot tell what is allowed (RFC 9309)")
 }
 
 const IGNORE_ROBOTS: &str = "if the host's owner agrees, add to the end of the configuration file";
@@ -308,13 +308,13 @@ fn robots_off(host: &HostKey) -> String {
     format!("[[host]]\nmatch = \"{host}\"\nrobots = \"off\"\n")
 }
 
-/// Rounded up: who comes back then must not be early.
+/// Rounds up: a client that retries then must not be early.
 fn whole_seconds(wait: Duration) -> u32 {
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     u32::try_from(seconds).unwrap_or(u32::MAX)
 }
 
-/// The lane has computed when it is worth coming back.
+/// Builds the text of a lane's refusal. The lane has computed when it is worth retrying.
 fn by_lane(refusal: visit::Refusal) -> Words {
     let (status, title, code, proxy_error, detail) = match refusal {
         visit::Refusal::QueueFull { .. } => (
@@ -322,42 +322,42 @@ fn by_lane(refusal: visit::Refusal) -> Words {
             "Politeness queue full",
             "queue-full",
             "connection_limit_reached",
-            "too many requests wait for this host",
+            "too many requests are waiting for this host",
         ),
         visit::Refusal::WaitTooLong { .. } => (
             StatusCode::TOO_MANY_REQUESTS,
             "Would wait longer than max_wait",
             "wait-too-long",
             "connection_limit_reached",
-            "this host's turn for you comes later than you or curtsy would wait",
+            "the turn of this request would come later than politeness.max_wait or the client allows",
         ),
         visit::Refusal::HostCooling { .. } => (
             StatusCode::SERVICE_UNAVAILABLE,
             "Host cooling down",
             "host-cooling",
             "destination_unavailable",
-            "nobody may visit this host now",
+            "the host asked for a pause, or the operator paused it",
         ),
         visit::Refusal::BreakerOpen { .. } => (
             StatusCode::SERVICE_UNAVAILABLE,
-            "Origin left alone for a while",
+            "Origin failing, paused for a while",
             "breaker-open",
             "destination_unavailable",
-            "this origin (scheme, host and port) has only failed lately, so it is tried again later",
+            "the last requests to this origin (scheme, host and port) all failed, so curtsy tries it again later",
         ),
         visit::Refusal::ShuttingDown { .. } => (
             StatusCode::SERVICE_UNAVAILABLE,
             "Stopping",
             "shutting-down",
             "proxy_internal_response",
-            "curtsy stops before this host's turn for you comes",
+            "curtsy stops before the turn of this request comes",
         ),
         visit::Refusal::HostsFull { .. } => (
             StatusCode::SERVICE_UNAVAILABLE,
             "Too many hosts at once",
             "hosts-full",
             "connection_limit_reached",
-            "curtsy keeps the pace of hosts.max other hosts, all of which were visited just now",
+            "curtsy already paces hosts.max other hosts, and all of them were visited just now",
         ),
     };
     let retry_after = refusal.retry_after().map(|wait| u32::try_from(wait.as_secs()).unwrap_or(u32::MAX));
@@ -370,10 +370,10 @@ fn by_lane(refusal: visit::Refusal) -> Words {
         detail: detail.to_owned(),
         advice: match (refusal, retry_after) {
             (visit::Refusal::ShuttingDown { .. }, Some(seconds)) => {
-                format!("come back in {seconds} s, when the host would have taken the request")
+                format!("retry in {seconds} s, when the host would have taken the request")
             }
-            (visit::Refusal::HostsFull { .. }, Some(seconds)) => format!("come back in {seconds} s"),
-            (_, Some(seconds)) => format!("come back in {seconds} s and you go first"),
+            (visit::Refusal::HostsFull { .. }, Some(seconds)) => format!("retry in {seconds} s, or raise hosts.max"),
+            (_, Some(seconds)) => format!("retry in {seconds} s, and this request goes first"),
             (_, None) => String::new(),
         },
         toml: String::new(),
@@ -397,7 +397,7 @@ fn not_allowed(denied: &Denied) -> Words {
         Denied::Port(_) => ("Port not allowed", "http_request_denied", String::new()),
         Denied::Own => ("That is curtsy itself", "proxy_loop_detected", String::new()),
     };
-    let advice = if toml.is_empty() { "" } else { "if this is meant, set in the proxy's configuration file" };
+    let advice = if toml.is_empty() { "" } else { "if this is intended, set in the proxy's configuration file" };
     let detail = denied.to_string();
     Words { toml, ..words(StatusCode::FORBIDDEN, title, "destination-denied", proxy_error, &detail, advice) }
 }
@@ -406,7 +406,9 @@ fn unreachable_origin(error: &UpstreamError) -> Words {
     const GATEWAY: StatusCode = StatusCode::BAD_GATEWAY;
     const TIMEOUT: StatusCode = StatusCode::GATEWAY_TIMEOUT;
     let (status, title, proxy_error) = match error {
-        UpstreamError::Dns(text) if is_temporary(text) => (GATEWAY, "Origin unreachable: DNS fails now", "dns_error"),
+        UpstreamError::Dns(text) if is_temporary(text) => {
+            (GATEWAY, "Origin unreachable: temporary DNS failure", "dns_error")
+        }
         UpstreamError::Dns(_) => (GATEWAY, "Origin unreachable: no such name", "dns_error"),
         UpstreamError::DnsTimeout => (TIMEOUT, "Origin timed out: name look-up", "dns_timeout"),
         UpstreamError::Refused => (GATEWAY, "Origin unreachable: connection refused", "connection_refused"),
@@ -434,7 +436,7 @@ fn unreachable_origin(error: &UpstreamError) -> Words {
         UpstreamError::TransferCoding => {
             (GATEWAY, "Origin's transfer coding is unknown", "http_response_transfer_coding")
         }
-        // These become other failures before they get here; the words are right all the same.
+        // These become other failures before they get here; the text is right all the same.
         UpstreamError::DnsBusy(_) => {
             (StatusCode::TOO_MANY_REQUESTS, "Too many names to look up", "connection_limit_reached")
         }
@@ -451,7 +453,7 @@ fn unreachable_origin(error: &UpstreamError) -> Words {
         advice: match error {
             UpstreamError::Certificate(fault) => fault.advice().to_owned(),
             UpstreamError::Dns(text) if is_temporary(text) => {
-                "try again later: the name server of the proxy's machine did not answer".to_owned()
+                "retry later: the name server of the proxy's machine did not answer".to_owned()
             }
             _ => String::new(),
         },
@@ -476,7 +478,7 @@ mod tests {
         HostKey::parse("news.test").unwrap()
     }
 
-    /// Whatever is to be pasted is a configuration.
+    /// Everything that the advice offers to paste is a valid configuration.
     #[test]
     fn every_fix_is_read_by_the_loader() {
         let forbidden = Forbidden {
@@ -526,7 +528,7 @@ mod tests {
             ("Port not allowed", "http_request_denied", "destination-denied")
         );
         let dns = |text: &str| Failure::Upstream(UpstreamError::Dns(text.to_owned())).words().title;
-        assert_eq!(dns("Temporary failure in name resolution"), "Origin unreachable: DNS fails now");
+        assert_eq!(dns("Temporary failure in name resolution"), "Origin unreachable: temporary DNS failure");
         assert_eq!(dns("Name or service not known"), "Origin unreachable: no such name");
         let own = Failure::from(UpstreamError::Denied(Denied::Own)).words();
         assert!(own.code == "loop" && own.detail.contains("admin port"), "{own:?}");

@@ -1,7 +1,7 @@
 //! A worker: one single-threaded runtime with its own accept loop and its own connections to origins.
 //!
 //! Workers share the listening sockets, so an idle one takes the next connection. An error of accept is survived: a
-//! proxy that dies of too many open files fails everybody.
+//! proxy that dies of too many open files fails every client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,15 +28,16 @@ pub struct Worker {
     pub(super) live: Live,
 }
 
-/// After an error of accept, so that a full file table does not become a busy loop.
+/// The pause after an error of accept, so that a full file table does not become a busy loop.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
-/// How often idle connections to origins are looked through. Half of the shortest sensible keep-alive.
+/// How often idle connections to origins are checked. Half of the shortest sensible keep-alive.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// A warning that would repeat is said once in this time.
+/// A repeated warning is logged at most once in this time.
 const REPEAT: Duration = Duration::from_secs(60);
-/// What the kernel takes on behalf of a slow client. Left alone it takes megabytes, and then no more before a third of
-/// them is gone: a client that reads steadily, but slowly, would seem to take nothing for longer than `client_stall`.
+/// The most that the kernel buffers for a slow client. By default it buffers megabytes, and then takes no more before a
+/// third of them has been sent: a client that reads steadily, but slowly, would seem to take nothing for longer than
+/// `client_stall`.
 const MOST_UNSENT: u32 = 128 * 1024;
 
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Too many connections (curtsy)\r\n\
@@ -48,7 +49,7 @@ impl Worker {
         Worker { shared, upstream, live: Live::default() }
     }
 
-    /// Accepts until told to stop, then waits for what is in flight, at most `shutdown_grace`.
+    /// Accepts until told to stop, then waits for requests in flight, at most `shutdown_grace`.
     pub async fn run(
         self: Arc<Self>,
         plain: Vec<std::net::TcpListener>,
@@ -82,7 +83,7 @@ async fn accept_loop(worker: Arc<Worker>, listener: TcpListener, door: Door) {
                 worker.shared.metrics.accept_errors.inc();
                 static SAID: Seldom = Seldom::new();
                 if let Some(more) = SAID.may_speak(REPEAT) {
-                    tracing::warn!(event = "accept.error", %error, more, "cannot take a connection; trying on");
+                    tracing::warn!(event = "accept.error", %error, more, "cannot accept a connection; trying again");
                 }
                 tokio::time::sleep(PAUSE_AFTER_ERROR).await;
             }
@@ -145,7 +146,7 @@ impl Open {
         Open { shared, place }
     }
 
-    /// The connection's patience is kept by another limit from now on.
+    /// Lets another limit keep the connection's timeouts from now on.
     pub(super) fn follow(&self, limit: &Arc<Limit>) {
         self.place.follow(limit);
     }

@@ -1,26 +1,27 @@
-//! Requests inside a TLS tunnel, told by their outlines: which bytes of the client begin one.
+//! Finds the requests inside a TLS tunnel by the outlines of its records: which bytes of the client begin one.
 //!
-//! Decides and keeps count; moves nothing, waits for nothing, knows no time. What client and origin send is shown to it
-//! in order, and it says of the client's bytes whether they may pass, or need a turn first.
+//! Decides and counts; moves nothing, waits for nothing, knows no time. It is shown what client and origin send, in
+//! order, and says of the client's bytes whether they may pass or need a turn first.
 //!
 //! # The rule
-//! In HTTP/1.1 client and origin take turns in speaking. So application bytes of the client that follow bytes of the
-//! origin begin a request, and everything until the origin speaks again belongs to it. What looks like application
-//! bytes and is not is told by its length, which encryption adds a fixed number to:
+//! In HTTP/1.1 client and origin speak in turn. So application bytes of the client that follow bytes of the origin
+//! begin a request, and everything until the origin speaks again belongs to that request. Some records look like
+//! application bytes and are not. They are recognised by their length, to which encryption adds a fixed number:
 //!
-//! | record | told by |
+//! | record | recognised by |
 //! |---|---|
-//! | the client's last word of the handshake (TLS 1.3) | the length of a Finished message under the chosen suite |
-//! | alerts, new keys | shorter than anything in HTTP |
-//! | `100 Continue` | its length, exactly: what follows belongs to the request |
+//! | the client's last message of the handshake (TLS 1.3) | the length of a Finished message under the chosen suite |
+//! | alerts, key updates | shorter than anything in HTTP |
+//! | `100 Continue` | its exact length: what follows belongs to the request |
 //! | more of an upload | comes after a record that is full |
-//! | HTTP/2, where it was offered | a frame by itself (settings acknowledged, a window update): no request is so short |
+//! | HTTP/2, where it was offered | a single frame (settings acknowledged, a window update): no request is so short |
 //!
-//! Where that leaves a doubt, it is a request: a turn too many costs a moment, one too few breaks a promise.
+//! If curtsy cannot tell, it counts the bytes as a request: a turn too many costs a moment, one too few breaks a
+//! promise.
 //!
 //! # When it gives up
-//! What is not TLS, what is HTTP/2, and what is spoken both ways at once or in words too short for HTTP (a WebSocket)
-//! is let through after its first turn. The caller has that noted.
+//! Bytes that are not TLS, that are HTTP/2, that are sent both ways at once or in messages too short for HTTP (a
+//! WebSocket) pass freely after their first turn. The caller makes a note of that.
 
 use super::hello::{Choice, Hello, Offer};
 use super::records::{self, APPLICATION, HANDSHAKE, HEADER, LONGEST_PIECE, Record, Records};
@@ -28,23 +29,23 @@ use super::records::{self, APPLICATION, HANDSHAKE, HEADER, LONGEST_PIECE, Record
 /// What to do with bytes of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// So many may go. They count as gone.
+    /// This many may go. They count as sent.
     Pass(usize),
-    /// The first of them begins a request: claim a turn, say [`Bursts::granted`], ask again.
+    /// The first of them begins a request: claim a turn, call [`Bursts::granted`], ask again.
     Turn,
     /// More bytes are needed to tell.
     More,
 }
 
-/// Why requests inside are not told apart.
+/// Why the requests inside are not separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unpaced {
     Http2,
-    /// Not a conversation of requests and answers.
+    /// Not a sequence of requests and answers.
     WebSocket,
     /// Not TLS, or not HTTP in it.
     Other,
-    /// The operator does not want it.
+    /// Pacing inside tunnels is turned off.
     Off,
 }
 
@@ -57,7 +58,7 @@ pub(super) struct Bursts {
     name: Option<String>,
     may_be_http2: bool,
     shape: Shape,
-    /// Nothing more of the handshake is expected of the client.
+    /// No more handshake messages are expected from the client.
     finished: bool,
     /// The client has sent a record.
     spoke: bool,
@@ -66,46 +67,47 @@ pub(super) struct Bursts {
     granted: bool,
     /// A request waits for its turn.
     held: bool,
-    /// The origin has spoken meanwhile.
+    /// The origin has spoken while that request waited.
     crossed: bool,
     /// The origin has spoken since the last request began.
     answered: bool,
-    /// The client's last record was full: more of the same follows.
+    /// The client's last record was full: more of the same request follows.
     full: bool,
-    /// Records since the last request that were too short for anything but an alert or new keys.
+    /// Records since the last request that were too short for anything but an alert or a key update.
     slight: u8,
-    /// Application bytes of the exchange under way, at most.
+    /// At most this many application bytes were sent in the current exchange: `asked` by the client, `told` by the
+    /// origin.
     asked: usize,
     told: usize,
-    /// Things that do not happen in HTTP/1.1.
+    /// How many things have happened that do not happen in HTTP/1.1.
     oddities: u8,
     unpaced: Option<Unpaced>,
 }
 
-/// How long records are that are told by their length.
+/// The lengths by which records are recognised.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
-    /// What encryption adds to a record, at least.
+    /// The least that encryption adds to a record.
     overhead: usize,
-    /// Of the client's Finished, if it looks like application bytes.
+    /// The length of the client's Finished, if it looks like application bytes.
     finished: Option<usize>,
 }
 
-/// An alert has 2 bytes, new keys have 5.
+/// An alert has 2 bytes, a key update has 5.
 const SLIGHT: usize = 5;
-/// An honest client changes its keys and says goodbye; more is a request in crumbs.
+/// An honest client updates its keys and sends a closing alert; more than that is a request in tiny pieces.
 const MOST_SLIGHT: u8 = 2;
-/// A client that is asked for a certificate and has none says so in 8 bytes; "no more early data" has 4.
+/// A client that is asked for a certificate and has none says so in 8 bytes; "end of early data" has 4.
 const NO_CERTIFICATE: usize = 8;
-/// Java adds so many zeros to each record (TLS 1.3).
+/// Java adds this many zeros to each record (TLS 1.3).
 const JAVA_PADS: usize = 16;
-/// `GET / HTTP/1.1`, a Host of one letter, and the ends of lines.
+/// `GET / HTTP/1.1`, a Host of one letter, and the line ends.
 const SHORTEST_REQUEST: usize = 26;
-/// `HTTP/1.1 200 OK` and two ends of lines.
+/// `HTTP/1.1 200 OK` and two line ends.
 const SHORTEST_RESPONSE: usize = 19;
-/// `HTTP/1.1 100 Continue` and two ends of lines. No server sends a shorter last answer.
+/// `HTTP/1.1 100 Continue` and two line ends. No server sends a shorter final answer.
 const CONTINUE: usize = 25;
-/// One may be chance: an origin that tires of waiting says so unasked.
+/// A single one may be chance: an origin that is tired of waiting says so without being asked.
 const MOST_ODDITIES: u8 = 3;
 
 impl Bursts {
@@ -134,7 +136,7 @@ impl Bursts {
         }
     }
 
-    /// One turn for the whole tunnel, whatever is in it.
+    /// Takes one turn for the whole tunnel, whatever is in it.
     pub(super) fn unwatched() -> Self {
         Bursts { unpaced: Some(Unpaced::Off), ..Bursts::new() }
     }
@@ -143,12 +145,12 @@ impl Bursts {
         self.unpaced
     }
 
-    /// It is HTTP/2 in the clear.
+    /// Notes that the tunnel carries HTTP/2 in the clear.
     pub(super) fn is_http2(&mut self) {
         self.give_up(Unpaced::Http2);
     }
 
-    /// Whom the client asked for by name in its hello, once that is read.
+    /// The host that the client named in its hello, once that is read.
     pub(super) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -158,14 +160,14 @@ impl Bursts {
         self.begun && !self.answered
     }
 
-    /// The request that asked for a turn has it.
+    /// Notes that the request that needed a turn has it.
     pub(super) fn granted(&mut self) {
         self.granted = true;
         self.held = false;
         self.crossed = false;
     }
 
-    /// Bytes of the client, from the first that has not passed.
+    /// Judges bytes of the client, from the first that has not passed.
     pub(super) fn client_sends(&mut self, bytes: &[u8]) -> Verdict {
         let mut passed = 0;
         while passed < bytes.len() {
@@ -192,7 +194,7 @@ impl Bursts {
                     Ok(_) => {}
                     Err(_) => self.give_up(Unpaced::Other),
                 },
-                // Only of application bytes the length matters, too.
+                // Only for application bytes the length matters as well.
                 None if rest[0] == APPLICATION && !self.up.is_in_header() => return stop_at(passed, Verdict::More),
                 _ => passed += self.take_piece(rest),
             }
@@ -200,7 +202,7 @@ impl Bursts {
         stop_at(passed, Verdict::More)
     }
 
-    /// Bytes of the origin, all of which pass.
+    /// Reads bytes of the origin, all of which pass.
     pub(super) fn origin_sends(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && (!self.begun || self.unpaced.is_none()) {
             let inside = self.down.left().min(bytes.len());
@@ -218,7 +220,7 @@ impl Bursts {
         }
     }
 
-    /// Whether a request may begin here; begins it if so.
+    /// Whether a request may begin here. If so, begins it.
     fn may_begin(&mut self) -> bool {
         if self.begun && self.unpaced.is_some() {
             return true;
@@ -229,7 +231,7 @@ impl Bursts {
         }
         self.judge_exchange();
         self.begun = true;
-        // Of early data the handshake is yet to end.
+        // With early data, the handshake has yet to end.
         self.finished |= self.shape.finished.is_some();
         self.granted = false;
         self.answered = false;
@@ -259,22 +261,22 @@ impl Bursts {
         true
     }
 
-    /// The client's last words of the handshake. With a certificate, or padded, they are of any length, and taken for a
-    /// request.
+    /// Whether this is one of the client's last messages of the handshake. With a certificate, or padded, they may have
+    /// any length, and are taken for a request.
     fn ends_handshake(&mut self, length: usize) -> bool {
         if self.finished || self.shape.finished.is_none() {
             return false;
         }
         if self.shape.finished.is_some_and(|usual| length == usual || length == usual + JAVA_PADS) {
             self.finished = true;
-            // Of early data the answer may have come already, among the origin's words of the handshake.
+            // With early data, the answer may have come already, among the origin's handshake messages.
             self.answered = true;
             return true;
         }
         length <= self.shape.overhead + NO_CERTIFICATE
     }
 
-    /// Takes a piece of a header that begins no request: how many bytes.
+    /// Takes a piece of a header that begins no request. Returns how many bytes it took.
     fn take_piece(&mut self, bytes: &[u8]) -> usize {
         let expected = if self.spoke { records::may_begin(bytes[0]) } else { bytes[0] == HANDSHAKE };
         if !expected && !self.up.is_in_header() {
@@ -299,14 +301,14 @@ impl Bursts {
         }
     }
 
-    /// A record of the origin begins.
+    /// Reads the beginning of a record of the origin.
     fn hear(&mut self, record: Record) {
         let handshaking = self.shape.finished.is_some() && !self.finished;
         let inside = self.inside(record);
         if record.kind != APPLICATION || handshaking || inside <= SLIGHT || (self.begun && self.is_continue(record)) {
             return;
         }
-        // HTTP/1.1 has nothing to say until the request that is held has gone; tickets come before the first.
+        // In HTTP/1.1 the origin sends nothing while the next request is held; tickets come before the first request.
         if self.begun && self.held && !std::mem::replace(&mut self.crossed, true) {
             self.count_oddity();
         }
@@ -320,12 +322,12 @@ impl Bursts {
         self.told == 0 && (inside == CONTINUE || (self.shape.finished.is_none() && inside == CONTINUE + 8))
     }
 
-    /// How many application bytes a record has, at most.
+    /// The most application bytes that a record can have.
     fn inside(&self, record: Record) -> usize {
         record.length.saturating_sub(self.shape.overhead)
     }
 
-    /// The exchange before the one that begins is over.
+    /// Judges the exchange that is over because the next one begins.
     fn judge_exchange(&mut self) {
         if self.begun && (self.asked < SHORTEST_REQUEST || (1..SHORTEST_RESPONSE).contains(&self.told)) {
             self.count_oddity();
@@ -379,14 +381,14 @@ impl Shape {
         if !choice.tls13 {
             return Shape { overhead: 16, finished: None };
         }
-        // A tag, and the true kind of the record; RFC 8446, section 5.2. The suites are in its appendix B.4.
+        // A tag, and the real type of the record; RFC 8446, section 5.2. The suites are in its appendix B.4.
         let overhead = if choice.suite == 0x1305 { 8 + 1 } else { 16 + 1 };
         let hash = if choice.suite == 0x1302 { 48 } else { 32 };
         Shape { overhead, finished: Some(4 + hash + overhead) }
     }
 }
 
-/// What comes before the bytes in question goes first.
+/// Lets the bytes before those in question pass first.
 fn stop_at(passed: usize, verdict: Verdict) -> Verdict {
     if passed > 0 { Verdict::Pass(passed) } else { verdict }
 }

@@ -1,4 +1,4 @@
-//! Made-up conversations, and those of real clients that `scripts/record-tunnels` has written down.
+//! Made-up conversations, and those of real clients that `scripts/record-tunnels` has recorded.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::super::fuzzing::starts;
 use super::super::hello::samples;
 use super::*;
 
-/// Shows a conversation to the watcher and grants every turn.
+/// Shows a conversation to [`Bursts`] and grants every turn.
 struct Scene {
     bursts: Bursts,
     /// Lengths of the records that began a request.
@@ -80,7 +80,7 @@ impl Scene {
         self
     }
 
-    /// A request that has to wait, during which the origin speaks.
+    /// A request that has to wait while the origin speaks.
     fn crossing(&mut self) {
         let request = record(23, &[0; REQUEST]);
         assert_eq!(self.bursts.client_sends(&request), Verdict::Turn);
@@ -112,7 +112,7 @@ fn every_request_is_told_in_tls_12() {
     assert_eq!(scene.starts, [REQUEST; 5]);
 }
 
-/// Java sends it by itself, and pads it; the tickets come before the first request then.
+/// Java sends its Finished by itself, and pads it; the tickets then come before the first request.
 #[test]
 fn the_end_of_the_handshake_is_no_request_however_it_comes() {
     for (suite, finished) in [(0x1301, 53), (0x1302, 69), (0x1303, 53), (0x1305, 45), (0x1302, 85), (0x1301, 69)] {
@@ -132,7 +132,7 @@ fn a_client_certificate_is_taken_for_the_request_that_follows_it() {
 
     let mut none = Scene::after_hellos(&[], true, 0x1301, None);
     none.origin(&[(23, 900)]).client(&[(20, 1), (23, 25), (23, FINISHED), (23, REQUEST)]);
-    assert_eq!(none.starts, [REQUEST], "who has no certificate says so");
+    assert_eq!(none.starts, [REQUEST], "a client without a certificate says so");
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn what_is_not_tls_takes_one_turn() {
         let mut bursts = Bursts::new();
         let mut verdict = bursts.client_sends(bytes);
         while let Verdict::Pass(_) = verdict {
-            // A header that began like one is gone before the rest shows.
+            // The start of what looked like a header has passed before the rest arrives.
             verdict = bursts.client_sends(b"and more");
         }
         assert_eq!((verdict, bursts.unpaced()), (Verdict::Turn, Some(Unpaced::Other)), "{bytes:?}");
@@ -277,9 +277,9 @@ fn a_hello_in_many_records_is_read() {
     assert_eq!((scene.bursts.unpaced(), scene.bursts.name()), (Some(Unpaced::Http2), Some("a.test")));
 }
 
-/// Of a hello that is too long nothing is known, but requests are told all the same.
+/// A hello that is too long tells nothing, but requests are found all the same.
 #[test]
-fn a_hello_without_end_blinds_nobody() {
+fn a_hello_without_end_hides_no_request() {
     let mut scene = Scene::new();
     scene.client_bytes(&record(22, &[&[1, 1, 0, 0][..], &[0; 16_000]].concat()));
     scene.client(&[(22, 16_000), (22, 16_000), (22, 17_540)]);
@@ -303,7 +303,7 @@ fn where_bytes_are_cut_changes_nothing() {
 }
 
 /// Found by the fuzz target `tunnel` (`fuzz/seeds/tunnel/hello_shorter_than_its_record`): a record that goes on after
-/// its first message was read as one message or as two, by how much of it had come at once.
+/// its first message was read as one message or as two, depending on how much of it had come at once.
 #[test]
 fn a_hello_is_the_same_however_it_is_cut() {
     let short = [1, 0, 0, 0];
@@ -318,7 +318,7 @@ fn a_hello_is_the_same_however_it_is_cut() {
     }
 }
 
-/// What `scripts/record-tunnels` wrote down: five pages each, and for a browser the page that led to them.
+/// The recordings of `scripts/record-tunnels`: five pages each, and for a browser the page that led to them.
 #[test]
 fn requests_of_real_clients_are_told() {
     let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tunnels");
@@ -329,7 +329,7 @@ fn requests_of_real_clients_are_told() {
         let scene = replay(&fs::read_to_string(&path).unwrap());
         let (starts, unpaced) = match name.as_str() {
             "chromium" => (6..=6, None),
-            // One more than its first may wait for a turn before it gives itself away.
+            // One request after the first may wait for a turn before HTTP/2 is recognised.
             _ if name.ends_with("-http2") => (1..=2, Some(Unpaced::Http2)),
             _ => (5..=5, None),
         };

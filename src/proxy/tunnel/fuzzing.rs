@@ -1,9 +1,9 @@
-//! The watcher of bursts, opened up for its fuzz target and for tests; compiled for nothing else.
+//! Opens `Bursts` up for its fuzz target and for tests; compiled for nothing else.
 
 use super::bursts::{Bursts, Unpaced, Verdict};
 
-/// Shows both sides' bytes, which are `true` for the client's, in pieces of at most `cut`, and grants every turn that is
-/// asked for: where in the client's bytes requests began, and whether the watcher gave up.
+/// Shows the bytes of both sides (`true` marks the client's) in pieces of at most `cut`, and grants every turn that is
+/// needed. Returns where in the client's bytes requests began, and whether `Bursts` gave up.
 pub fn starts(sides: &[(bool, &[u8])], cut: usize) -> (Vec<usize>, bool) {
     let mut bursts = Bursts::new();
     let (mut starts, mut passed, mut waiting) = (Vec::new(), 0, Vec::new());

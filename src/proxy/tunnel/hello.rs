@@ -1,7 +1,8 @@
-//! What client and origin tell each other in clear before they encrypt: whom the client wants, and what to speak.
+//! Reads what client and origin send in the clear before they encrypt: the host that the client wants, and the
+//! protocol.
 //!
-//! Of a hello that is cut short, too long or not understood nothing is known; nothing is ever guessed. What is gathered
-//! is bounded and given up as soon as it is read.
+//! A hello that is cut short, too long or not understood tells nothing; nothing is ever guessed. What is gathered is
+//! bounded, and freed as soon as it is read.
 
 /// The first message of either side, gathered from one or more records.
 #[derive(Debug)]
@@ -15,7 +16,7 @@ pub(super) struct Hello {
 pub(super) struct Offer {
     /// The host it wants, if it says so.
     pub(super) name: Option<String>,
-    /// Whether it would speak HTTP/2, HTTP/1.x, or something else. Who names nothing means HTTP/1.1 here.
+    /// Whether it would speak HTTP/2, HTTP/1.x, or something else. A client that names no protocol means HTTP/1.1 here.
     pub(super) http2: bool,
     pub(super) http1: bool,
     pub(super) other: bool,
@@ -26,11 +27,11 @@ pub(super) struct Offer {
 pub(super) struct Choice {
     pub(super) tls13: bool,
     pub(super) suite: u16,
-    /// In TLS 1.3 this is not said in clear.
+    /// Always false in TLS 1.3, where the choice is encrypted.
     pub(super) http2: bool,
 }
 
-/// Hellos with keys for a world with quantum computers have 2 KiB; this leaves room for what comes after.
+/// Hellos with post-quantum keys have 2 KiB; this leaves room for growth.
 const LONGEST: usize = 16 * 1024;
 
 const CLIENT_HELLO: u8 = 1;
@@ -45,8 +46,9 @@ impl Hello {
         Hello { bytes: Vec::new(), read: false }
     }
 
-    /// A piece of it passes. `Some` once: the whole message, or an empty one if it is too long. What follows the message
-    /// in the same record belongs to the next one and is left out, so that the cuts between pieces change nothing.
+    /// Adds a piece. Returns `Some` once: the whole message, or an empty one if it is too long. What follows the
+    /// message in the same record belongs to the next message and is left out, so that the cuts between pieces change
+    /// nothing.
     pub(super) fn gather(&mut self, piece: &[u8]) -> Option<Vec<u8>> {
         if self.read {
             return None;
@@ -95,7 +97,7 @@ impl Offer {
             match protocol.0 {
                 b"h2" => self.http2 = true,
                 b"http/1.1" | b"http/1.0" => self.http1 = true,
-                // Chromium adds a name without meaning, to keep servers from minding new ones (RFC 8701).
+                // Chromium adds a name without meaning, so that servers keep tolerating new ones (RFC 8701).
                 [first, second] if first == second && first & 0x0f == 0x0a => {}
                 _ => self.other = true,
             }
@@ -144,7 +146,7 @@ fn server_name(mut body: Reader<'_>) -> Option<String> {
     is_host.then(|| name.to_ascii_lowercase())
 }
 
-/// Bytes that are read from the front.
+/// Bytes, read from the front.
 #[derive(Clone, Copy)]
 struct Reader<'a>(&'a [u8]);
 
@@ -167,13 +169,13 @@ impl<'a> Reader<'a> {
         self.take(2).map(|taken| u16::from_be_bytes([taken.0[0], taken.0[1]]))
     }
 
-    /// What follows its length in two bytes.
+    /// Takes a list that has its length before it in two bytes.
     fn list(&mut self) -> Option<Reader<'a>> {
         let length = self.number()?;
         self.take(usize::from(length))
     }
 
-    /// What follows its length in one byte.
+    /// Takes a list that has its length before it in one byte.
     fn short_list(&mut self) -> Option<Reader<'a>> {
         let length = self.byte()?;
         self.take(usize::from(length))
@@ -239,7 +241,7 @@ mod tests {
         assert!(!choice(false, 0xc02f, Some("http/1.1")).http2);
     }
 
-    /// Where the extensions would begin, a hello may end.
+    /// A hello may end where its extensions would begin.
     #[test]
     fn a_hello_that_is_cut_anywhere_is_not_read() {
         let (client, server) = (samples::client("a.test", &["h2"]), samples::server(true, 0x1301, None));

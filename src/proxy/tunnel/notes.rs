@@ -1,6 +1,6 @@
-//! Hosts whose tunnels are not paced inside, as told to people: now and then in the log, and on request.
+//! Remembers hosts whose tunnels are not paced inside, for the log (at most once an hour for each) and for the API.
 //!
-//! Bounded: of more hosts than there is room for the rest is only counted by the metrics.
+//! Bounded: if there are more hosts than room, only the metrics count the rest.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use super::bursts::Unpaced;
 use crate::clock;
 use crate::politeness::HostKey;
 
-/// How often a host is mentioned, and for how long it is remembered.
+/// How often a host is logged, and for how long it is remembered.
 const EVERY: Duration = Duration::from_secs(3600);
-/// A hundred bytes each.
+/// Hosts remembered, at about 100 bytes each.
 const MOST: usize = 1_000;
 
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ struct Note {
 }
 
 impl Notes {
-    /// A tunnel to this host is not paced inside.
+    /// Notes that a tunnel to this host is not paced inside.
     pub(super) fn note(&self, host: &HostKey, why: Unpaced) {
         let now = clock::now();
         let mut notes = self.0.lock();
@@ -47,7 +47,7 @@ impl Notes {
         }
     }
 
-    /// Why a tunnel to this host was last not paced inside, and how many were, within the hour.
+    /// Why the last tunnel to this host that was not paced inside was not, and how many were not, within the hour.
     pub(in crate::proxy) fn of(&self, host: &HostKey) -> Option<(&'static str, u64)> {
         let now = clock::now();
         self.0.lock().get(host).filter(|note| note.is_fresh(now)).map(|note| (note.last.label(), note.tunnels))
@@ -61,7 +61,7 @@ impl Note {
 }
 
 impl Unpaced {
-    /// In metrics and in the API.
+    /// The label in metrics and in the API.
     pub(super) fn label(self) -> &'static str {
         match self {
             Unpaced::Http2 => "http2",
@@ -73,10 +73,10 @@ impl Unpaced {
 
     fn advice(self) -> &'static str {
         match self {
-            Unpaced::Http2 => "requests inside an HTTP/2 tunnel cannot be told apart: the tunnel takes one turn",
-            Unpaced::WebSocket => "a tunnel carries no requests and answers, as a WebSocket does: it takes one turn",
+            Unpaced::Http2 => "requests inside an HTTP/2 tunnel cannot be separated: the tunnel takes one turn",
+            Unpaced::WebSocket => "a tunnel carries no requests and answers (probably a WebSocket): it takes one turn",
             Unpaced::Other => "a tunnel carries something other than HTTP over TLS: it takes one turn",
-            Unpaced::Off => "requests inside tunnels are not told apart: tls.tunnel.pace_requests is off",
+            Unpaced::Off => "requests inside tunnels are not paced: tls.tunnel.pace_requests is off",
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What a client says first in a tunnel: TLS, a request in plain HTTP, HTTP/2, or something else.
+//! Recognises what a client sends first in a tunnel: TLS, a request in plain HTTP, HTTP/2, or something else.
 //!
-//! Decides by bytes alone. Lenient where servers are (RFC 9112, sections 2.2 and 3: empty lines before a request, any
-//! blank between its words), so that a client cannot have its requests taken for something else by spelling them
-//! oddly. They are answered as bad requests then.
+//! Decides by bytes alone. It is as lenient as servers are (RFC 9112, sections 2.2 and 3: empty lines before a request,
+//! any blank between its words), so that a client cannot hide its requests by spelling them oddly. Such requests are
+//! then answered as bad requests.
 
 use crate::proxy::serve::TLS_HANDSHAKE;
 
@@ -11,7 +11,7 @@ pub(in crate::proxy) enum Opening {
     Tls,
     /// HTTP/1 in the clear.
     Request,
-    /// HTTP/2 in the clear, which is begun with its preface ("prior knowledge").
+    /// HTTP/2 in the clear, which begins with its preface ("prior knowledge").
     Http2,
     Other,
     /// More bytes are needed to tell.
@@ -22,8 +22,8 @@ pub(in crate::proxy) enum Opening {
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// No registered method is longer than 17 characters.
 const LONGEST_METHOD: usize = 32;
-/// Methods that are waited for if they come in pieces. Other protocols begin with words, too, and their clients may wait
-/// for an answer to a piece of a line.
+/// Methods that curtsy waits for if they come in pieces. Other protocols begin with words, too, and their clients may
+/// wait for an answer to a piece of a line.
 const METHODS: [&[u8]; 20] = [
     b"GET",
     b"HEAD",
@@ -46,8 +46,8 @@ const METHODS: [&[u8]; 20] = [
     b"QUERY",
     b"PURGE",
 ];
-/// A first line that is longer, and has not ended, is taken for a request. RFC 9112, section 3, recommends to support
-/// 8000 octets.
+/// A longer first line that has not ended is taken for a request. RFC 9112, section 3, recommends to support 8000
+/// octets.
 const LONGEST_LINE: usize = 8 * 1024;
 
 pub(in crate::proxy) fn read(bytes: &[u8]) -> Opening {
@@ -73,13 +73,13 @@ fn read_line(line: &[u8], is_whole: bool) -> Opening {
         return Opening::Other;
     }
     let target = words.next();
-    // Also without a version: a request of HTTP/0.9.
+    // Also without a version: that is an HTTP/0.9 request.
     if target.is_some_and(|target| target[0] == b'/') || line.len() > LONGEST_LINE {
         return Opening::Request;
     }
     if !is_whole {
         let may_be = METHODS.iter().any(|known| match known.get(..method.len()) {
-            // The word has ended if there is a blank behind it.
+            // The word is complete if a blank follows it.
             Some(begun) => {
                 begun.eq_ignore_ascii_case(method) && (method.len() == known.len() || line.ends_with(method))
             }

@@ -1,16 +1,17 @@
-//! The politeness of one tunnel: its turns, its place, how old it may get.
+//! Paces one tunnel: its turns, its place at the host, and how old it may get.
 //!
-//! Obeys [`Bursts`]: a request inside waits for a turn of its own, in the line of its host, like any visit.
+//! Obeys [`Bursts`]: a request inside waits for a turn of its own, in the queue of its host, like any visit.
 //!
-//! - The turn that CONNECT claimed is for the first request, and is charged when that passes: the gap to the next start
-//!   counts from there. A client that sends none soon is charged all the same, and its first request claims another.
-//! - The tunnel has a place while a request is under way in it. One that goes back in line gives its place up first, so
-//!   that nobody waits for himself; one that has been quiet for a moment gives it up, too, and holds up nobody else.
-//!   What is not paced keeps its place for as long as it lasts.
-//! - A request that is refused cannot be told so: its tunnel is closed before any of it has gone. The client's next
-//!   CONNECT hears the reason.
-//! - A tunnel that is too old ends when it is next quiet. In mid-transfer it is not cut off, unless requests inside
-//!   are not paced and it is twice as old.
+//! - The turn that CONNECT claimed is for the first request, and is charged when that request passes: the gap to the
+//!   next start counts from there. If the client sends no request soon, the turn is charged all the same, and its first
+//!   request claims another.
+//! - The tunnel has a place while a request is under way in it. Before a request joins the queue again, the tunnel
+//!   gives its place up, so that it does not wait for itself. A tunnel that has been quiet for a moment gives it up,
+//!   too, so that it holds up no other request. A tunnel that is not paced keeps its place for as long as it lasts.
+//! - A request that is refused cannot be answered inside the tunnel: curtsy closes the tunnel before any of the request
+//!   has gone. The client's next CONNECT gets the reason.
+//! - A tunnel that is too old ends when it is next quiet. It is not cut off in mid-transfer, unless requests inside are
+//!   not paced and it is twice as old.
 
 use std::future::Future;
 use std::io;
@@ -38,25 +39,25 @@ use crate::proxy::job::Job;
 use crate::proxy::{Settings, Shared};
 use crate::telemetry::Seldom;
 
-/// What a tunnel's requests are claimed by.
+/// What the requests of a tunnel need to claim their turns.
 pub(in crate::proxy) struct Passage {
-    /// Where it leads.
+    /// The host that the tunnel goes to.
     pub(in crate::proxy) host: HostKey,
-    /// Whose turns are taken.
+    /// The host whose turns are taken.
     pub(in crate::proxy) budget: HostKey,
-    /// What CONNECT asked for.
+    /// The visit of the CONNECT.
     pub(in crate::proxy) visit: Visit,
     pub(in crate::proxy) job: Job,
-    /// What people know its requests by while they wait.
+    /// How people see its requests while they wait.
     pub(in crate::proxy) label: Arc<Label>,
-    /// Who asks, should there be plain HTTP inside.
+    /// The client, in case there is plain HTTP inside.
     pub(in crate::proxy) client: Arc<Client>,
 }
 
-/// A note that would repeat is logged once in this time.
+/// A repeated note is logged at most once in this time.
 const REPEAT: Duration = Duration::from_secs(60);
 
-/// How long nothing must have moved for a tunnel to be quiet: longer than a pause within an answer usually is.
+/// A tunnel is quiet if nothing has moved for this long, which is longer than most pauses within an answer.
 const QUIET: Duration = Duration::from_secs(1);
 
 pub(super) struct Pacer {
@@ -70,29 +71,29 @@ pub(super) struct Pacer {
     unsent: bool,
     /// The origin has not answered the request under way.
     unheard: bool,
-    /// Neither side has said enough to tell what this is.
+    /// Neither side has sent enough to tell what this is.
     undecided: bool,
     /// The client speaks plain HTTP.
     found_http: bool,
-    /// What is not paced has been noted.
+    /// It has been noted that the tunnel is not paced.
     noted: bool,
-    /// The name in the client's hello has been looked at.
+    /// The name in the client's hello has been checked.
     named: bool,
-    /// The way of the request that waits.
+    /// The claim of the request that waits.
     claim: Option<Claim>,
-    /// Set when it waits no longer although its client is there.
+    /// Set when the request stops waiting although its client is still connected.
     withdrawn: Arc<AtomicBool>,
     watch: Watch,
 }
 
 type Claim = Pin<Box<dyn Future<Output = Result<Permit, Failure>> + Send>>;
 
-/// When to look after the tunnel.
+/// When to check on the tunnel.
 struct Watch {
     alarm: Pin<Box<Sleep>>,
     opened: Instant,
     max_lifetime: Duration,
-    /// Bytes that had moved at the last look.
+    /// Bytes that had moved at the last check.
     moved: u64,
 }
 
@@ -130,7 +131,7 @@ impl Pacer {
         }
     }
 
-    /// How many of the client's bytes may pass; pending while a request waits for its turn.
+    /// Returns how many of the client's bytes may pass; pending while a request waits for its turn.
     pub(super) fn poll_pass(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.undecided {
             match opening::read(bytes) {
@@ -158,19 +159,20 @@ impl Pacer {
                     return Poll::Ready(Ok(count));
                 }
                 Verdict::More => return Poll::Ready(Ok(0)),
-                // A host that is held since then is not visited, whatever was paid.
+                // If the host has been put on hold since then, the turn of the CONNECT is not used.
                 Verdict::Turn if self.unsent && !self.shared.gate.is_held(&self.passage.budget) => self.begin(),
                 Verdict::Turn => self.stand_in_line()?,
             }
         }
     }
 
-    /// Whether the client speaks plain HTTP: then its requests are to be answered one by one.
+    /// Whether the client speaks plain HTTP. If so, its requests have to be answered one by one.
     pub(super) fn has_found_http(&self) -> bool {
         self.found_http
     }
 
-    /// The client as the requests inside know it. The turn of the CONNECT is spent: the origin has seen a connection.
+    /// Returns the client as the requests inside know it. The turn of the CONNECT is spent: the origin has seen a
+    /// connection.
     pub(super) fn into_http(mut self) -> Arc<Client> {
         if self.unsent {
             self.charge();
@@ -188,7 +190,7 @@ impl Pacer {
         }
     }
 
-    /// Looks after the tunnel; ready when it has to end. `moved` bytes have passed so far.
+    /// Checks on the tunnel; ready when it has to end. `moved` bytes have passed so far.
     pub(super) fn poll_look(&mut self, cx: &mut Context<'_>, moved: u64) -> Poll<()> {
         loop {
             ready!(self.watch.alarm.as_mut().poll(cx));
@@ -197,9 +199,9 @@ impl Pacer {
         }
     }
 
-    /// The tunnel is over; the client was sent this many bytes.
+    /// Settles a tunnel that is over; the client was sent this many bytes.
     pub(super) fn ended(mut self, to_client: u64) {
-        // The origin has seen a connection, be it for nothing: a client must not open one after the other.
+        // The origin has seen a connection, even an unused one: a client must not open one after the other.
         if self.unsent {
             self.charge();
         }
@@ -210,8 +212,8 @@ impl Pacer {
         self.in_flight.completed();
     }
 
-    /// The origin has closed the tunnel while a request in it waits: the request cannot be sent, and its client is not
-    /// to blame.
+    /// Notes that the origin has closed the tunnel while a request in it waits. The request cannot be sent, and its
+    /// client is not to blame.
     pub(super) fn origin_closed(&mut self) {
         if self.claim.is_none() || self.withdrawn.swap(true, Relaxed) {
             return;
@@ -221,13 +223,13 @@ impl Pacer {
         if let Some(more) = SAID.may_speak(REPEAT) {
             tracing::info!(
                 event = "tunnel.origin_closed", host = %self.passage.host, more,
-                "an origin closed its connection while a request in the tunnel waited: the line is longer than the origin \
+                "an origin closed its connection while a request in the tunnel waited: the wait is longer than the origin \
                  keeps idle connections; use interception, absolute form, or a connection for each request"
             );
         }
     }
 
-    /// What is not paced must not be without a place.
+    /// Whether the tunnel has no place but needs one, because it is not paced.
     fn lacks_place(&self) -> bool {
         !self.unsent && self.bursts.unpaced().is_some() && self.in_flight.permit().is_none()
     }
@@ -238,7 +240,7 @@ impl Pacer {
         self.in_flight.release();
         self.limit.clear();
         self.watch.alarm.as_mut().reset(clock::now() + QUIET);
-        // Whoever wishes to wait less than the host's visits may leaves, and gives its place in line back by that.
+        // A client that wants to wait less than the host's visits may wait disconnects, which gives its place back.
         let visit = Visit { max_wait: None, purpose: Purpose::Page, ..self.passage.visit };
         let (gate, budget, label) = (self.shared.gate.clone(), self.passage.budget.clone(), self.passage.label.clone());
         self.claim = Some(Box::pin(claim(gate, budget, visit, label, self.withdrawn.clone())));
@@ -261,14 +263,14 @@ impl Pacer {
         }
     }
 
-    /// A request passes.
+    /// Lets a request pass.
     fn begin(&mut self) {
         self.shared.metrics.tunnels.requests.inc();
         self.charge();
         self.bursts.granted();
     }
 
-    /// The turn is spent.
+    /// Spends the turn.
     fn charge(&mut self) {
         self.unsent = false;
         self.unheard = true;
@@ -280,7 +282,7 @@ impl Pacer {
         }
     }
 
-    /// Somebody answers.
+    /// Reports that the origin answers.
     fn hear(&mut self) {
         self.unheard = false;
         if let Some(permit) = self.in_flight.permit_mut() {
@@ -298,8 +300,9 @@ impl Pacer {
         io::Error::other(words.code)
     }
 
-    /// Says once what is not paced, and that another name was asked for than the tunnel leads to. That may be right (an
-    /// address as the target, an encrypted hello), and changes neither where it leads nor whose turns it takes.
+    /// Notes once that the tunnel is not paced, and once that the client's hello names another host than the tunnel
+    /// goes to. The latter may be right (an address as the target, an encrypted hello), and changes neither where the
+    /// tunnel goes nor whose turns it takes.
     fn note(&mut self) {
         if let Some(name) = self.bursts.name().filter(|_| !self.named) {
             self.named = true;
@@ -316,7 +319,7 @@ impl Pacer {
         }
     }
 
-    /// When to look again; never, if the tunnel has to end.
+    /// Returns when to check again; `None` if the tunnel has to end.
     fn look(&mut self, moved: u64, now: Instant) -> Option<Instant> {
         if self.unsent {
             self.charge();
@@ -341,7 +344,7 @@ impl Pacer {
     }
 }
 
-/// One request's way through the line. Its connection is ready.
+/// Takes one request through the queue. Its connection is ready.
 async fn claim(
     gate: Arc<Gate>,
     budget: HostKey,

@@ -1,8 +1,8 @@
-//! One direction of a tunnel: bytes from one stream to the other, as far as somebody lets them pass.
+//! One direction of a tunnel: moves bytes from one stream to the other, as far as the caller lets them pass.
 //!
-//! Reads into a buffer that all tunnels of a worker share, and writes from it at once; only what cannot be written yet,
-//! or may not, is kept. So a tunnel in which nothing moves costs no buffer, and a slow reader slows its writer: nothing
-//! is read while something is kept, but for a little that tells whether a client that waits is still there.
+//! Reads into a buffer that all tunnels of a worker share, and writes from it at once. Only what cannot or may not be
+//! written yet is kept. So a tunnel in which nothing moves costs no buffer, and a slow reader slows its writer: nothing
+//! is read while something is kept, except for a little that shows whether a waiting client is still connected.
 
 use std::cell::RefCell;
 use std::io;
@@ -11,8 +11,9 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Read at once at first, and at most. A GiB takes 1.0 s of CPU time in pieces of 16 KiB, 0.85 in pieces of 64 KiB and
-/// 0.7 in pieces of 256 KiB, where splice(2) takes 0.55; but what a slow reader leaves has to be kept.
+/// How much is read at once, at first and at most. A GiB takes 1.0 s of CPU time in pieces of 16 KiB, 0.85 s in pieces
+/// of 64 KiB and 0.7 s in pieces of 256 KiB, where splice(2) takes 0.55 s; but what a slow reader leaves has to be
+/// kept.
 const AT_FIRST: usize = 16 * 1024;
 const AT_ONCE: usize = 256 * 1024;
 
@@ -22,22 +23,22 @@ thread_local! {
 
 #[derive(Debug)]
 pub(super) struct Pipe {
-    /// What was read and is not written yet, after so many bytes that are.
+    /// What was read and is not written yet, after `gone` bytes that are.
     kept: Vec<u8>,
     gone: usize,
     /// How much to read at once: more while all of it is taken, less when it is not.
     reach: usize,
-    /// How much is kept of a source that is held.
+    /// How much is kept of a source that is held back.
     most_waiting: usize,
-    /// So many of the next bytes may pass.
+    /// This many of the next bytes may pass.
     cleared: usize,
     /// Nothing may pass at present.
     held: bool,
     /// The source has ended.
     ended: bool,
-    /// The other end has been told so.
+    /// The end has been passed on to the other side.
     closed: bool,
-    /// Something was written that may be on its way only after a flush.
+    /// Something was written that may need a flush to go out.
     unflushed: bool,
     /// Bytes written so far.
     moved: u64,
@@ -55,7 +56,7 @@ enum Stop {
 }
 
 impl Pipe {
-    /// Bytes that are to go first, and how many may be kept while nothing may pass.
+    /// Creates a pipe with bytes that go first, and with a limit for what is kept while nothing may pass.
     pub(super) fn with(kept: Vec<u8>, most_waiting: usize) -> Self {
         Pipe {
             kept,
@@ -71,7 +72,7 @@ impl Pipe {
         }
     }
 
-    /// What was read and has not passed.
+    /// Returns what was read and has not passed.
     pub(super) fn into_kept(mut self) -> Vec<u8> {
         self.kept.split_off(self.gone)
     }
@@ -93,13 +94,13 @@ impl Pipe {
         self.held
     }
 
-    /// Whether so much is held that nothing more is read.
+    /// Whether so much is held back that nothing more is read.
     pub(super) fn is_full(&self) -> bool {
         self.held && self.waiting() >= self.most_waiting
     }
 
-    /// Moves what can be moved; ready when the source has ended and the other end knows. `leave` says how many of the
-    /// bytes it is shown may pass; zero if it must see more. It is asked once for each byte that passes.
+    /// Moves what can be moved; ready when the source has ended and the end has been passed on. `leave` returns how
+    /// many of the bytes it is shown may pass; zero if it must see more. It is asked once for each byte that passes.
     pub(super) fn poll_move<R, W>(
         &mut self,
         cx: &mut Context<'_>,
@@ -122,7 +123,7 @@ impl Pipe {
                     }
                 }
                 if self.ended && !self.held && !self.kept.is_empty() {
-                    // Nobody will ever tell what this is, so it goes as it is.
+                    // No more bytes will come to tell what this is, so it passes as it is.
                     self.cleared = self.waiting();
                     continue;
                 }
@@ -154,7 +155,7 @@ impl Pipe {
         })
     }
 
-    /// Writes what may pass and is taken: how many bytes, and why not more.
+    /// Writes what may pass and is taken. Returns how many bytes that was, and why not more.
     fn write<W: AsyncWrite + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
@@ -191,7 +192,7 @@ impl Pipe {
         Ok((written, Stop::Empty))
     }
 
-    /// Keeps what is not written; when all is, the space of it is given back.
+    /// Keeps what is not written. Once everything is written, its space is freed.
     fn keep(&mut self, bytes: Vec<u8>, written: usize) {
         self.gone += written;
         if self.gone < bytes.len() {
@@ -201,7 +202,7 @@ impl Pipe {
         }
     }
 
-    /// There is nothing to move at present.
+    /// Flushes, because there is nothing to move at present.
     fn poll_flush<W: AsyncWrite + Unpin>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<io::Result<()>> {
         if self.unflushed {
             self.unflushed = Pin::new(to).poll_flush(cx)?.is_pending();
@@ -248,9 +249,9 @@ mod tests {
             Scene { pipe: Pipe::with(Vec::new(), MOST_WAITING), from, to, near, far }
         }
 
-        /// Moves what can be moved now, with this leave for the bytes shown; whether it is over.
+        /// Moves what can be moved now, with this `leave` for the bytes shown. Returns whether the pipe is over.
         async fn go(&mut self, mut leave: impl FnMut(&[u8]) -> Poll<usize>) -> bool {
-            // A task that never rests is given nothing to read in the end.
+            // tokio gives a task that never yields nothing to read in the end.
             tokio::task::yield_now().await;
             let Scene { pipe, from, to, .. } = self;
             poll_fn(|cx| Poll::Ready(pipe.poll_move(cx, from, to, |_, bytes| leave(bytes).map(Ok)).is_ready())).await
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_takes_much_is_given_much_at_once() {
+    async fn a_fast_reader_gets_larger_pieces() {
         let mut scene = Scene::new();
         let (to, far) = duplex(1 << 20);
         (scene.to, scene.far) = (to, far);

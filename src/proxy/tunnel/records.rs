@@ -1,9 +1,9 @@
-//! TLS records: where one begins, of which kind it is and how long. Nothing inside them is read here.
+//! TLS records: where one begins, its kind and its length. Nothing inside them is read here.
 //!
-//! Knows RFC 8446, section 5.1, and RFC 5246, section 6.2, as far as a bystander can: the five bytes before each record
-//! are in clear in every version. Must not hold on to anything but the pieces of one such header.
+//! Follows RFC 8446, section 5.1, and RFC 5246, section 6.2, as far as an observer can: the five bytes before each
+//! record are in the clear in every version. Must not keep anything but the pieces of one such header.
 
-/// What stands before each record: its kind, a version that means nothing any more, and its length.
+/// The length of the header before each record: its kind, a version that means nothing any more, and its length.
 pub(super) const HEADER: usize = 5;
 
 pub(super) const HANDSHAKE: u8 = 22;
@@ -13,7 +13,7 @@ const KINDS: std::ops::RangeInclusive<u8> = 20..=24;
 
 /// The longest piece of a message that fits into one record.
 pub(super) const LONGEST_PIECE: usize = 1 << 14;
-/// What encryption may add to it: TLS 1.2 allows the most.
+/// The longest record: TLS 1.2 lets encryption add the most.
 const LONGEST: usize = LONGEST_PIECE + 2048;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,14 +22,14 @@ pub(super) struct Record {
     pub(super) length: usize,
 }
 
-/// What came is no TLS.
+/// The bytes are not TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotTls;
 
 impl Record {
     pub(super) fn read([kind, major, _, high, low]: [u8; HEADER]) -> Result<Record, NotTls> {
         let length = usize::from(u16::from_be_bytes([high, low]));
-        // No kind of record may be empty once it is encrypted, and none that is not may be either.
+        // No record may be empty, whether it is encrypted or not.
         let sound = may_begin(kind) && major == 3 && (1..=LONGEST).contains(&length);
         if sound { Ok(Record { kind, length }) } else { Err(NotTls) }
     }
@@ -44,9 +44,9 @@ pub(super) fn may_begin(byte: u8) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct Records {
     header: [u8; HEADER],
-    /// How much of a header is here.
+    /// How many bytes of a header have come.
     have: usize,
-    /// How much of the record under way is yet to come.
+    /// How many bytes of the current record are yet to come.
     left: usize,
 }
 
@@ -60,7 +60,7 @@ impl Records {
         self.have > 0
     }
 
-    /// So much of the record under way has passed.
+    /// Notes that this much of the current record has passed.
     pub(super) fn pass(&mut self, count: usize) {
         self.left -= count;
     }
@@ -69,7 +69,7 @@ impl Records {
         self.left = record.length;
     }
 
-    /// Takes what belongs to the next header off `bytes`; `None` while it is not whole.
+    /// Takes the bytes of the next header off `bytes`; `None` while the header is not complete.
     pub(super) fn next(&mut self, bytes: &mut &[u8]) -> Option<Result<Record, NotTls>> {
         let taken = (HEADER - self.have).min(bytes.len());
         let (piece, rest) = bytes.split_at(taken);

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_are_told_only_while_somebody_listens() {
+    async fn requests_are_recorded_only_while_there_is_a_listener() {
         let events = Arc::new(Events::default());
         events.rest();
         assert!(!events.is_watched());
@@ -276,7 +276,7 @@ mod tests {
         assert!(events.is_watched());
         advance(LINGER * 2).await;
         events.rest();
-        assert!(events.is_watched(), "somebody listens");
+        assert!(events.is_watched(), "there is a listener");
         drop(listener);
         events.rest();
         assert!(events.is_watched(), "it may be back");

@@ -38,7 +38,7 @@ impl Supervisor {
     fn tell(&self, state: &str) {
         let Some(address) = &self.0 else { return };
         if let Err(error) = send(state, address) {
-            tracing::warn!(event = "notify.failed", "NOTIFY_SOCKET could not be told {state}: {error}");
+            tracing::warn!(event = "notify.failed", "cannot send {state} to NOTIFY_SOCKET: {error}");
         }
     }
 }

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everybody_hears_the_stop() {
+    async fn every_clone_sees_the_stop() {
         let (stopper, mut stop) = channel();
         assert!(!stop.is_requested());
         stopper.stop();

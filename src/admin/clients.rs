@@ -84,7 +84,7 @@ pub(super) async fn stop(
         title: "No room",
         detail: "too many clients are stopped already; resume some of them first".to_owned(),
     })?;
-    tracing::warn!(event = "job.stopped", client = name, "somebody has stopped a client");
+    tracing::warn!(event = "job.stopped", client = name, "a client was stopped by hand");
     let left = (until < Timestamp::NEVER).then(|| seconds(until.since(now)));
     let events = &admin.desk.shared().events;
     events.tell("job.stopped", None, || json!({ "client": name, "held_s": left, "why": "by hand" }));
@@ -104,7 +104,7 @@ pub(super) async fn resume(
         let detail = "no client of this name is stopped".to_owned();
         return Err(Problem { status: StatusCode::NOT_FOUND, title: "Not stopped", detail });
     }
-    tracing::info!(event = "job.resumed", client = name, "somebody has let a client go on");
+    tracing::info!(event = "job.resumed", client = name, "a client was resumed by hand");
     admin.desk.shared().events.tell("job.resumed", None, || json!({ "client": name, "why": "by hand" }));
     let client = Client::new(&Account { key: &name, failures: 0, failed: None, stop: None }, now);
     Ok(fresh(Client { not_kept: admin.not_kept(), ..client }))

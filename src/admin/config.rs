@@ -85,7 +85,7 @@ pub(super) async fn reload(
     match tokio::time::timeout(PATIENCE, answer).await {
         Ok(Ok(Ok(changed))) => Ok(fresh(json!({ "changed": changed }))),
         Ok(Ok(Err(detail))) => Err(Problem { status: StatusCode::CONFLICT, title: "Not reloaded", detail }),
-        Ok(Err(_)) | Err(_) => Err(unavailable("there was no answer in time; the log says what became of it")),
+        Ok(Err(_)) | Err(_) => Err(unavailable("there was no answer in time; the log says what happened")),
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) async fn follow(State(admin): State<Arc<Admin>>, uri: Uri, headers: H
     let place = admin.own.listeners.clone().try_acquire_owned().map_err(|_| Problem {
         status: StatusCode::SERVICE_UNAVAILABLE,
         title: "Too many listeners",
-        detail: format!("{MOST_LISTENERS} follow the events already; come back when one has left"),
+        detail: format!("there are {MOST_LISTENERS} listeners already; try again when one has disconnected"),
     })?;
     let events = &admin.desk.shared().events;
     let heard = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok()).or(wish.after);
@@ -142,7 +142,7 @@ fn wish(query: &str) -> Result<Wish, Problem> {
                 let after = value.parse().map_err(|_| Problem::bad_request("after is the number of an event"))?;
                 wish.after = Some(after);
             }
-            _ => return Err(Problem::bad_request("known are kind, host, recent and after")),
+            _ => return Err(Problem::bad_request("the known parameters are kind, host, recent and after")),
         }
     }
     Ok(wish)

@@ -157,7 +157,7 @@ fn question(query: &str) -> Result<(Question, String), Problem> {
             "url" => &mut url,
             "user_agent" => &mut user_agent,
             "method" => &mut method,
-            _ => return Err(Problem::bad_request("known are url, user_agent and method")),
+            _ => return Err(Problem::bad_request("the known parameters are url, user_agent and method")),
         };
         if place.replace(value).is_some() {
             return Err(Problem::bad_request(format!("{name} is given twice")));

@@ -23,7 +23,7 @@ fn told(overdue: Duration) -> Response {
     if overdue < OVERDUE {
         return "ok\n".into_response();
     }
-    let text = format!("requests wait whose turn came {} s ago; a worker hangs\n", overdue.as_secs());
+    let text = format!("the turn of a waiting request came {} s ago; a worker hangs\n", overdue.as_secs());
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 

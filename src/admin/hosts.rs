@@ -62,7 +62,7 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>, Path(host): Path<Strin
 pub(super) async fn budget(admin: &Admin, host: &str) -> Result<HostKey, Problem> {
     let host = HostKey::parse(host).map_err(|bad| Problem::bad_request(bad.to_string()))?;
     admin.desk.budget(&host).await.ok_or_else(|| {
-        Problem::bad_request(format!("hosts are told apart by address, and there is none to be had for {host}"))
+        Problem::bad_request(format!("hosts are paced by address (politeness.key), and there is none for {host}"))
     })
 }
 
@@ -99,7 +99,9 @@ pub(super) fn page(query: &str) -> Result<Asked, Problem> {
             "limit" => page.limit = number("limit", &value)?,
             "remembered" => remembered = flag(&value)?,
             _ => {
-                return Err(Problem::bad_request("known are sort, order, state, filter, limit, offset and remembered"));
+                return Err(Problem::bad_request(
+                    "the known parameters are sort, order, state, filter, limit, offset and remembered",
+                ));
             }
         }
     }

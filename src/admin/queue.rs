@@ -86,7 +86,7 @@ fn page(query: &str) -> Result<Page, Problem> {
             "host" => page.host = Some(HostKey::parse(&value).map_err(|bad| Problem::bad_request(bad.to_string()))?),
             "offset" => page.offset = number()?,
             "limit" => page.limit = number()?,
-            _ => return Err(Problem::bad_request("known are host, limit and offset")),
+            _ => return Err(Problem::bad_request("the known parameters are host, limit and offset")),
         }
     }
     if !(1..=LONGEST_PAGE).contains(&page.limit) {

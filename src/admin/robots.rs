@@ -28,7 +28,7 @@ fn question(query: &str) -> Result<Question, Problem> {
             "url" => &mut url,
             "user_agent" => &mut user_agent,
             "fresh" => &mut fresh,
-            _ => return Err(Problem::bad_request("known are url, user_agent and fresh")),
+            _ => return Err(Problem::bad_request("the known parameters are url, user_agent and fresh")),
         };
         if place.replace(value).is_some() {
             return Err(Problem::bad_request(format!("{name} is given twice")));

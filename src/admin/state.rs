@@ -150,7 +150,7 @@ struct Inlet {
 impl BufRead for Inlet {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.piece.is_empty() && !self.ended {
-            let cut_off = || io::Error::new(io::ErrorKind::UnexpectedEof, "the sender left in the middle");
+            let cut_off = || io::Error::new(io::ErrorKind::UnexpectedEof, "the sender disconnected in the middle");
             self.piece = self.pieces.blocking_recv().ok_or_else(cut_off)??;
             self.ended = self.piece.is_empty();
         }

@@ -295,11 +295,11 @@ fn notices(status: &Status) -> Vec<Notice> {
         |count: usize, one: &str, many: &str| if count == 1 { format!("1 {one}") } else { format!("{count} {many}") };
     let (paused, stopped) = (status.hosts.paused, status.clients_stopped);
     let found = [
-        (status.state != "ready", bad, "It takes no requests at the moment.".to_owned()),
+        (status.state != "ready", bad, "curtsy accepts no requests at the moment.".to_owned()),
         (
             !status.last_reload_successful,
             bad,
-            "The last reload failed, and the configuration of before counts on. The log says what is wrong.".to_owned(),
+            "The last reload failed; the previous configuration stays in use. The log says what is wrong.".to_owned(),
         ),
         (
             status.spacing_violations > 0,

@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(index.get("b.example"), None);
         let plain = learned(1, 5);
         index.put("a.example", &plain, 0);
-        assert_eq!(index.get("a.example"), Some(plain), "the overrides are gone too");
+        assert_eq!(index.get("a.example"), Some(plain), "the overrides are removed too");
         index.remove("a.example");
         assert_eq!(index.get("a.example"), None);
     }

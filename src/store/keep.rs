@@ -20,7 +20,8 @@ pub struct Keep {
 }
 
 impl Default for Keep {
-    /// A million hosts are about 60 MB of memory; with the robots.txt of some 50 000 origins the file stays under 200 MB.
+    /// A million hosts take about 60 MB of memory. With the robots.txt of some 50 000 origins the file stays under
+    /// 200 MB.
     fn default() -> Self {
         Keep {
             hosts: 1_000_000,

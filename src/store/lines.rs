@@ -249,7 +249,7 @@ impl fmt::Display for LinesError {
                 write!(f, "{unsaved}. The first {after} lines were imported; importing all of them again does no harm")
             }
             LinesError::Line { number, what } => {
-                write!(f, "line {number} {what}. Nothing was imported: mend or remove the line and import again")
+                write!(f, "line {number} {what}. Nothing was imported: fix or remove the line and import again")
             }
             LinesError::Stream(error) => write!(f, "{error}"),
             LinesError::Disk(cause) => write!(f, "the state file failed: {cause}"),

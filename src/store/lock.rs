@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_is_told_who_holds_it() {
+    fn the_second_learns_which_process_holds_it() {
         let directory = tempfile::tempdir().unwrap();
         let lock = Lock::take(directory.path()).unwrap();
         match Lock::take(directory.path()) {

@@ -233,7 +233,7 @@ impl fmt::Display for CaError {
                 let key = key.display();
                 write!(
                     f,
-                    "others can read the CA's key {key}, so nobody should trust it: chmod 600 {key}, or make a new CA"
+                    "others can read the CA's key {key}, so it must not be trusted: chmod 600 {key}, or make a new CA"
                 )
             }
             CaError::Unusable { certificate, fault } => write!(f, "the CA in {}: {fault}", certificate.display()),

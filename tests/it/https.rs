@@ -99,7 +99,7 @@ fn a_certificate_that_proves_nothing_is_refused_in_plain_words() {
     expect_bad_certificate(other, &authority, "is for another name");
     expect_bad_certificate(stranger.server(), &authority, "tls] extra_roots = [");
     expect_bad_certificate(imposter.server(), &authority, "was not signed by the issuer that it names");
-    expect_bad_certificate(self_signed(|_| ()).0, &authority, "issued by nobody that curtsy trusts");
+    expect_bad_certificate(self_signed(|_| ()).0, &authority, "issued by an authority that curtsy does not trust");
     let (issuers, _) = self_signed(|params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
     expect_bad_certificate(issuers, &authority, "is an issuer's, not a server's");
 }

@@ -65,7 +65,7 @@ pub(in crate::admin) async fn steer(
     let view = admin.gate.steer(&host, &wanted).map_err(|_| Problem {
         status: StatusCode::SERVICE_UNAVAILABLE,
         title: "No room",
-        detail: "hosts.max hosts are known, none of which may be forgotten now; this one has no line of its own".into(),
+        detail: "hosts.max is reached and no known host may be forgotten now; this host has no queue of its own".into(),
     })?;
     Ok(fresh(Host { not_kept: admin.not_kept(), ..Host::new(&host, &view, now) }))
 }
@@ -98,7 +98,7 @@ impl Patch {
             pause: pause(self.paused, self.until.as_deref(), now)?,
         };
         if wanted == Wanted::default() {
-            return Err(Problem::bad_request("nothing to change: known are delay, rate, burst, concurrency, paused"));
+            return Err(Problem::bad_request("nothing to change; give delay, rate, burst, concurrency, paused"));
         }
         Ok(wanted)
     }
@@ -146,7 +146,7 @@ impl Forgotten {
             host,
             forgotten: list(&[(forgotten.learned, "learned"), (forgotten.overrides, "overrides")]),
             kept: list(&[
-                (true, "the time of the last request, so that nobody comes too early"),
+                (true, "the time of the last request, so that no request starts too early"),
                 (forgotten.held_until.is_some(), "the hold, which the host asked for"),
                 (forgotten.paused, "the pause; resume the host to end it"),
                 (forgotten.robots_delay, "the delay that its robots.txt asks for"),

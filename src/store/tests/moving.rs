@@ -67,7 +67,7 @@ fn check_refused(text: &str, line: u64, expected: &str) {
     assert!(matches!(error, LinesError::Line { number, .. } if number == line), "{error}");
     let message = error.to_string();
     assert!(message.contains(expected), "{message}");
-    assert!(message.ends_with("Nothing was imported: mend or remove the line and import again"), "{message}");
+    assert!(message.ends_with("Nothing was imported: fix or remove the line and import again"), "{message}");
     assert_eq!(export(&store), before);
     assert_eq!(store.host("good.example"), None);
 }

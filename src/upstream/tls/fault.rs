@@ -126,7 +126,7 @@ impl fmt::Display for CertificateFault {
             CertificateFault::Expired(None) => f.write_str("has expired"),
             CertificateFault::NotYetValid => f.write_str("is not valid yet"),
             CertificateFault::WrongName => f.write_str("is for another name"),
-            CertificateFault::UnknownIssuer => f.write_str("was issued by nobody that curtsy trusts"),
+            CertificateFault::UnknownIssuer => f.write_str("was issued by an authority that curtsy does not trust"),
             CertificateFault::Forged => f.write_str("was not signed by the issuer that it names"),
             CertificateFault::Revoked => f.write_str("was revoked"),
             CertificateFault::Purpose => f.write_str("was made for something other than serving"),

@@ -1,4 +1,4 @@
-// Calls of the API. A call that fails throws what the API says about it.
+// Calls of the API. A call that fails throws an error with the message of the API.
 
 const BASE = "/api/v1";
 
@@ -21,8 +21,8 @@ export function send(method, path, body) {
 
 export const hostPath = (host) => `/hosts/${encodeURIComponent(host)}`;
 
-// Everything that happens, while it happens. A page that nobody sees listens to nothing: browsers allow a site six
-// connections, and curtsy so many listeners. Whoever comes back goes on where it was.
+// Follows the events as they happen. A hidden page closes its stream, because browsers allow a site six connections,
+// and curtsy limits the number of listeners. A page that becomes visible again continues where it was.
 export function follow(recent, { told, lost }) {
   let source = null;
   let last = null;
@@ -34,7 +34,7 @@ export function follow(recent, { told, lost }) {
     };
     source.onerror = () => {
       lost();
-      // The browser tries again by itself, unless it was told to go.
+      // The browser tries again by itself, unless the server refused the stream.
       if (source?.readyState === EventSource.CLOSED) setTimeout(change, 5_000);
     };
   };

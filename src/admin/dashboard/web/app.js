@@ -1,4 +1,4 @@
-// Where the pages come to life: which one it is, and what all of them have.
+// Starts the script of the present page, and what all pages have in common.
 
 import { seconds } from "./format.js";
 import { help, keys, theme } from "./keys.js";
@@ -9,7 +9,7 @@ document.documentElement.classList.add("has-script");
 theme();
 const openHelp = help();
 
-// The line at the top: is it there, and since when?
+// The line at the top: does curtsy answer, and for how long has it been running?
 const pulse = {
   element: document.getElementById("pulse"),
   show(status) {

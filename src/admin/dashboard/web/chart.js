@@ -1,4 +1,4 @@
-// Charts as SVG, drawn from lists of numbers with the newest last. No library: two kinds are all there is.
+// Charts as SVG, drawn from lists of numbers with the newest last. No library, because there are only two kinds.
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
 
@@ -33,8 +33,8 @@ function ceiling(value) {
   return [1, 2, 5, 10].map((factor) => factor * power).find((round) => round >= value);
 }
 
-// Lines over time. `series`: [{ name, values, step }], all of one length; `say`: a number in words; `every`: seconds; `width` in pixels, so
-// that letters are as large as elsewhere.
+// Lines over time. `series`: [{ name, values, step }], all of one length; `say`: formats a number; `every`: seconds;
+// `width` in pixels, so that text has the same size as elsewhere.
 export function chart(series, { say, every, points, width, label }) {
   const { height, left, right, top, bottom } = FRAME;
   const most = ceiling(Math.max(0, ...series.flatMap((one) => one.values)));

@@ -1,4 +1,4 @@
-// How times, numbers and reasons are said. src/admin/dashboard/html.rs says the same.
+// Formats times, numbers and reasons, in the same way as src/admin/dashboard/html.rs.
 
 export function span(ms) {
   if (ms == null) return "–";
@@ -16,7 +16,7 @@ export function number(n) {
   return String(n).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 }
 
-// The time of day, where the reader is.
+// The time of day, in the reader's time zone.
 export function clock(moment) {
   const at = new Date(moment);
   return [at.getHours(), at.getMinutes(), at.getSeconds()].map((n) => String(n).padStart(2, "0")).join(":");
@@ -25,22 +25,22 @@ export function clock(moment) {
 const WORDS = { robots: "robots.txt", "response-time": "response time", "retry-after": "Retry-After" };
 export const words = (why) => WORDS[why] ?? why;
 
-// What a refusal means, shorter than its page says it.
+// What a refusal means, shorter than in its response.
 const REFUSALS = {
   "robots-denied": "robots.txt forbids it",
   "robots-unreachable": "robots.txt cannot be had",
   "destination-denied": "not a public address",
-  "client-denied": "this client may not",
+  "client-denied": "this client is not allowed",
   "auth-required": "no password",
-  "queue-full": "too many wait",
+  "queue-full": "too many requests wait",
   "hosts-full": "too many hosts",
   "wait-too-long": "it would wait too long",
   "host-cooling": "the host is held",
   "breaker-open": "the origin only fails",
   "job-stopped": "the client is stopped",
-  "shutting-down": "curtsy stops",
-  "origin-unreachable": "nobody answers",
+  "shutting-down": "curtsy is stopping",
+  "origin-unreachable": "the origin cannot be reached",
   "origin-timeout": "no answer in time",
-  "quota-exceeded": "this client asks too fast",
+  "quota-exceeded": "this client is too fast",
 };
 export const refusal = (code) => REFUSALS[code] ?? code;

@@ -1,4 +1,4 @@
-// The page of one host: what its delay is made of, two charts, who waits, and the ways to steer it.
+// The page of one host: the parts of its delay, two charts, the waiting requests, and the controls.
 
 import { follow, get, hostPath, send } from "./api.js";
 import { chart } from "./chart.js";
@@ -8,15 +8,15 @@ import { copies, keys } from "./keys.js";
 import { Feed } from "./live.js";
 
 const byId = (id) => document.getElementById(id);
-const BEAT = 5_000; // a point of the charts
-const SHOWN = 20; // of those who wait
+const BEAT = 5_000; // ms between two points of the charts
+const SHOWN = 20; // waiting requests
 
 export function host({ pulse, openHelp }) {
   const name = byId("host").dataset.host;
   const path = hostPath(name);
   let known = null;
   let until = null;
-  let ends = null; // the hold
+  let ends = null; // when the hold ends
 
   function show(told) {
     known = told;
@@ -65,7 +65,7 @@ export function host({ pulse, openHelp }) {
       show(told);
       waiting(queue.waiting);
     } catch (problem) {
-      if (problem.status === 404) say("This host has been forgotten; it is known again with its next request.");
+      if (problem.status === 404) say("This host has been forgotten; it appears again with its next request.");
     }
     [busy, closed] = [false, true];
     setTimeout(() => ((closed = false), again && refresh()), 1_000);
@@ -92,15 +92,15 @@ export function host({ pulse, openHelp }) {
 
   byId("pause").addEventListener("click", () => {
     const paused = !known?.paused;
-    steer("PATCH", { paused }, paused ? "Paused: newcomers are refused until you resume it." : "Resumed.");
+    steer("PATCH", { paused }, paused ? "Paused: new requests are refused until you resume it." : "Resumed.");
   });
   byId("set-delay").addEventListener("submit", (event) => {
     event.preventDefault();
     const delay = byId("delay").value.trim();
-    if (delay) steer("PATCH", { delay: /^\d+(\.\d+)?$/.test(delay) ? `${delay}s` : delay }, "Set, for those who wait too. The largest part of the delay counts.");
+    if (delay) steer("PATCH", { delay: /^\d+(\.\d+)?$/.test(delay) ? `${delay}s` : delay }, "Set, also for waiting requests. The largest part of the delay counts.");
   });
-  byId("reset").addEventListener("click", () => steer("PATCH", { delay: null, burst: null, concurrency: null }, "As configured again."));
-  byId("forget").addEventListener("click", () => steer("DELETE", {}, "Forgotten what was learned and set. Holds, pauses and the time of the last request stay."));
+  byId("reset").addEventListener("click", () => steer("PATCH", { delay: null, burst: null, concurrency: null }, "Reset to the configured values."));
+  byId("forget").addEventListener("click", () => steer("DELETE", {}, "Learned and set values were removed. Holds, pauses and the time of the last request stay."));
   copies(byId("copy-toml"), () => byId("toml").textContent);
 
   const feed = new Feed({ list: byId("feed"), pause: byId("pause-live"), onlyRefused: byId("only-refused") });
@@ -131,8 +131,8 @@ function say(text, bad = false) {
 }
 
 function note(told) {
-  if (told.mode !== "enforce") return `Nothing waits for it: mode is ${told.mode}.`;
-  if (told.probing) return "A shorter delay is on trial.";
+  if (told.mode !== "enforce") return `No request waits for it: mode is ${told.mode}.`;
+  if (told.probing) return "A shorter delay is being tried.";
   if (told.overrides.delay_ms != null) return "The configured part was set by hand.";
   return "";
 }
@@ -146,7 +146,7 @@ function waiting(list) {
       element.className = className;
     };
     cell(one.client ?? "curtsy");
-    // The host is known; what is asked of it is not.
+    // The page already names the host; without a URL the request is curtsy's own fetch of robots.txt.
     cell(`${one.method ?? ""} ${(one.url ?? "robots.txt").replace(/^https?:\/\/[^/]+/, "")}`, "url");
     cell(span(one.waited_ms), "num");
     cell(one.expected_ms == null ? "–" : span(one.expected_ms), "num");
@@ -178,7 +178,7 @@ function charts(history) {
   byId("chart-line").replaceChildren(...chart(line, { ...shape("chart-line"), say: (value) => number(Math.round(value)), label: "Requests a minute and waiting requests over the last 15 minutes" }));
 }
 
-// What the configuration file would say to make this last.
+// Returns the lines for the configuration file that make the values permanent.
 function toml(told) {
   const time = (ms) => (ms % 1_000 === 0 ? `"${ms / 1_000}s"` : `"${ms}ms"`);
   const lines = ["[[host]]", `match = ["${told.host}"]`, `delay = ${time(told.overrides.delay_ms ?? told.delay_ms)}`];

@@ -19,7 +19,7 @@ export function help() {
   return open;
 }
 
-// What the reader chose, else what the system has.
+// Uses the theme that the reader chose, otherwise the system's.
 export function theme() {
   const root = document.documentElement;
   const stored = (() => {
@@ -36,12 +36,12 @@ export function theme() {
     try {
       localStorage.setItem("theme", root.dataset.theme);
     } catch {
-      // Then it lasts until the page is left.
+      // Then the choice lasts until the page is closed.
     }
   });
 }
 
-// Copies, and says so on the button.
+// Copies the text, and confirms it on the button.
 export function copies(button, text) {
   const words = button.textContent;
   button.addEventListener("click", async () => {

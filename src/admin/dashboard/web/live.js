@@ -1,5 +1,4 @@
-// The list of what happens: requests that are over, and what becomes of hosts. Newest first, bounded, drawn at most once
-// for each frame.
+// The list of events: finished requests, and changes of hosts. Newest first, bounded, drawn at most once per frame.
 
 import { clock, number, refusal, seconds, span, words } from "./format.js";
 
@@ -15,7 +14,7 @@ export class Feed {
     pause.addEventListener("click", () => {
       this.#paused = !this.#paused;
       pause.setAttribute("aria-pressed", this.#paused);
-      pause.textContent = this.#paused ? "Go on" : "Pause";
+      pause.textContent = this.#paused ? "Resume" : "Pause";
       this.#schedule();
     });
     onlyRefused.addEventListener("change", () => list.classList.toggle("only-refused", onlyRefused.checked));
@@ -68,7 +67,7 @@ function request(event, explain) {
 
 function outcome(event) {
   if (event.error) return refusal(event.error);
-  if (event.status == null) return "the client left";
+  if (event.status == null) return "the client disconnected";
   if (event.wait_ms > 0) return `waited ${span(event.wait_ms)}, ${words(event.why ?? "configured")}`;
   return event.origin_ms == null ? "" : `answered in ${span(event.origin_ms)}`;
 }
@@ -80,17 +79,17 @@ const NEWS = {
   "host.paused": (e) => (e.held_s == null ? "paused by hand" : `paused by hand for ${seconds(e.held_s)}`),
   "host.resumed": () => "resumed by hand",
   "host.steered": (e) => `set by hand, delay now ${span(e.delay_ms)}`,
-  "host.forgotten": () => "what was learned is forgotten",
+  "host.forgotten": () => "learned values were removed",
   "breaker.opened": (e) => `${e.origin ?? ""} left alone for ${seconds(e.held_s)}: ${e.why}`,
   "breaker.closed": (e) => `${e.origin ?? ""} answers again`,
   "robots.fetched": (e) => `robots.txt ${e.result}${e.status ? ` (${e.status})` : ""}`,
   "job.stopped": (e) => `client ${e.client} stopped: ${e.why}`,
-  "job.resumed": (e) => `client ${e.client} may go on`,
-  "client.left": (e) => `client ${e.client} left after ${seconds(e.after_s)} in line: ${e.why}`,
+  "job.resumed": (e) => `client ${e.client} was resumed`,
+  "client.left": (e) => `client ${e.client} disconnected after ${seconds(e.after_s)} in the queue: ${e.why}`,
   "config.reloaded": (e) => `configuration reloaded: ${e.changed.join(", ") || "nothing changed"}`,
   "config.changed": (e) => `configuration changed: ${e.changed.join(", ") || "nothing"}`,
   "config.reload_failed": (e) => `reload failed: ${e.why}`,
-  lost: (e) => `${number(e.count)} more, too fast to be told`,
+  lost: (e) => `${number(e.count)} more events, not shown because there were too many`,
 };
 
 function news(event) {

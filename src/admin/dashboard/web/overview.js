@@ -1,4 +1,4 @@
-// The first page: tiles, hosts, what happens.
+// The first page: tiles, hosts, events.
 
 import { follow, get } from "./api.js";
 import { sparkline } from "./chart.js";
@@ -9,7 +9,7 @@ import { Feed } from "./live.js";
 import { HostTable } from "./table.js";
 
 const byId = (id) => document.getElementById(id);
-const BEAT = 5_000; // a point of the charts
+const BEAT = 5_000; // ms between two points of the charts
 const USUAL_SORT = "queued";
 
 export function overview({ pulse, openHelp }) {
@@ -84,7 +84,7 @@ export function overview({ pulse, openHelp }) {
   });
 }
 
-// What the reader wants to see: in the form, in the head of the table, and in the address, so that it can be kept.
+// The view that the reader chose: in the form, in the head of the table, and in the address, so that it can be saved.
 function reading() {
   const query = new URLSearchParams(location.search);
   const view = { sort: query.get("sort") || USUAL_SORT, order: query.get("order") || "usual", changed: () => {} };
@@ -126,7 +126,7 @@ const put = (tile, text) => {
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
-// Whether there is still something to fade away.
+// Draws the tiles. Returns whether any value is still above zero.
 function tiles(status, history) {
   const minute = Math.round(60 / history.step_s);
   put("requests", number(sum(history.requests.slice(-minute))));

@@ -1,17 +1,17 @@
-// The table of hosts. However many there are, only those in sight are asked for and drawn, and of those only what has
-// changed is touched.
+// The table of hosts. However many there are, only the visible ones are requested and drawn, and only cells that have
+// changed are updated.
 
 import { get } from "./api.js";
 import { number, seconds, span, words } from "./format.js";
 
-const AHEAD = 12; // rows above and below what is in sight
-const SOONEST = 1_000; // ms between two questions
+const AHEAD = 12; // rows above and below the visible ones
+const SOONEST = 1_000; // ms between two requests
 const LATEST = 3_000;
-const SHARE = 20; // time to wait for each time that an answer took
+const SHARE = 20; // the pause is this many times as long as the last request took
 
 export class HostTable {
   #rows = new Map();
-  #order = null; // what was served stays until there is better
+  #order = null; // the served rows stay until the first answer
   #top = spacer();
   #bottom = spacer();
   #busy = false;
@@ -28,8 +28,8 @@ export class HostTable {
     setInterval(() => document.hidden || this.#countDown(), 1_000);
   }
 
-  // Asks for what is in sight: as soon as the last answer allows, or at once for a reader who does not see what was
-  // scrolled to or filtered for.
+  // Requests the visible rows: as soon as the pause after the last request is over, or at once if the reader has
+  // scrolled to or filtered for rows that are not drawn.
   refresh(hurry = false) {
     if (this.#busy || (this.#timer && !hurry)) {
       this.#again = true;
@@ -41,7 +41,7 @@ export class HostTable {
     this.#ask();
   }
 
-  // What the reader changed is wanted now.
+  // A change by the reader must show at once.
   restart() {
     this.scroll.scrollTop = 0;
     this.refresh(true);
@@ -56,7 +56,7 @@ export class HostTable {
       const query = new URLSearchParams({ ...this.wish(), offset: first, limit: Math.min(limit, 1_000) });
       this.#draw(await get(`/hosts?${query}`));
     } catch {
-      // The stream says that nobody is there; the table keeps what it has.
+      // The event stream reports the lost connection; the table keeps what it has.
     }
     this.#busy = false;
     if (this.#hurry) return this.#ask();
@@ -66,7 +66,7 @@ export class HostTable {
     }, Math.min(LATEST, Math.max(SOONEST, SHARE * (performance.now() - began))));
   }
 
-  // Whether there are rows in sight that are not drawn.
+  // Whether there are visible rows that are not drawn.
   #hasGaps() {
     const top = this.scroll.scrollTop / this.height;
     const bottom = Math.min(this.#total, top + this.scroll.clientHeight / this.height - 1);
@@ -86,21 +86,21 @@ export class HostTable {
     if (order.join("\n") !== this.#order?.join("\n")) {
       const focused = document.activeElement;
       this.body.replaceChildren(this.#top, ...[...this.#rows.values()].map((row) => row.element), this.#bottom);
-      // What is put in its place again loses the focus.
+      // An element that is inserted again loses the focus.
       if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
     }
     this.#order = order;
     this.shown(total);
   }
 
-  // Times to come grow shorter without asking.
+  // Counts down without requests to the API.
   #countDown() {
     let over = false;
     for (const row of this.#rows.values()) over = row.tick() || over;
     if (over) this.refresh();
   }
 
-  // The link of the row after the one with the focus, or before it.
+  // Focuses the link of the row after the one with the focus, or before it.
   move(step) {
     const rows = [...this.#rows.values()];
     const now = rows.findIndex((row) => row.link === document.activeElement);
@@ -153,7 +153,7 @@ class Row {
     this.tick();
   }
 
-  // Whether what it was held for is over.
+  // Updates the time left. Returns whether the hold is over.
   tick() {
     const left = this.until == null ? null : Math.max(0, (this.until - performance.now()) / 1_000);
     put(this.cells.next, left === 0 ? "now" : seconds(left));

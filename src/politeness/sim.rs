@@ -1,18 +1,18 @@
 //! A small world on a virtual clock that tries to break the promises.
 //!
-//! Hosts with all kinds of numbers; clients that come alone and in crowds, wait, run out of patience, cancel between
-//! turn and send, and come back when they were told; transfers that last; connections that open late, hang or are lost;
-//! a ledger that answers late or says no; holds, pauses, new numbers and robots.txt, with pages that follow the fetch of
-//! it; hosts that refuse and teach; origins that refuse connections; lanes that are forgotten and made again.
-//! An oracle works out from the same events, in its own way, what each host is owed (`oracle`), and every step is checked
-//! against it and against the order, the patience and the answers of the clients (`checks`).
+//! It has hosts with all kinds of numbers; clients that come alone and in crowds, wait, run out of patience, cancel
+//! between turn and send, and come back when they were told; transfers that last; connections that open late, hang or
+//! are lost; a ledger that answers late or refuses; holds, pauses, new numbers and robots.txt, with pages that follow
+//! its fetch; hosts that refuse and teach; origins that refuse connections; lanes that are forgotten and created again.
+//! An oracle computes from the same events, in its own way, what each host is owed (`oracle`), and every step is
+//! checked against it and against the order, the patience and the answers of the clients (`checks`).
 //!
-//! Hundreds of seeds in every run; `CURTSY_SIM_SEEDS=100000 cargo test politeness::sim` for a long one. A failure prints
-//! the whole story of its seed.
+//! Every run tries hundreds of seeds; `CURTSY_SIM_SEEDS=100000 cargo test politeness::sim` makes a long one. A failure
+//! prints every event of its seed.
 //!
 //! # Can it fail?
-//! Two ways to know. [`Flaw`] makes the *driver* do wrong, in a test of its own: each flaw must be caught. And the code
-//! itself was broken on purpose, one line at a time; this is what caught it first:
+//! There are two ways to know. [`Flaw`] makes the *driver* do something wrong, in a separate test: each flaw must be
+//! caught. And the code itself was broken on purpose, one line at a time; the table shows what caught it first:
 //!
 //! | broken on purpose | promise that was seen broken |
 //! |---|---|
@@ -24,40 +24,40 @@
 //! | turns: tokens are saved up during a hold | Spacing |
 //! | turns: a restart fills the bucket | Spacing |
 //! | turns: nothing is ever owed, so lanes are forgotten too early | Spacing |
-//! | turns: chance shortens gaps | Spacing |
+//! | turns: jitter shortens gaps | Spacing |
 //! | turns: a claim ignores the hold | Hold |
 //! | turns: a shorter hold ends a longer one | Hold |
 //! | lane: a pause stops newcomers only | Hold |
-//! | lane: a turn that waited for the ledger is not asked again | Hold |
+//! | lane: a turn that waited for the ledger is not confirmed | Hold |
 //! | lane: a burst although robots.txt or learning ask for more | Spacing |
-//! | policy: robots.txt is not heard | Spacing |
+//! | policy: robots.txt is ignored | Spacing |
 //! | lane: no limit in flight | Concurrency |
-//! | lane: a new concurrency is not heard | Idle |
+//! | lane: a new concurrency is ignored | Idle |
 //! | lane: a client that leaves keeps its turn | Idle |
 //! | lane: no alarm for the turn | Idle |
 //! | lane: the alarm is a millisecond late | Answer |
-//! | lane: nobody who waits is refused | Answer |
+//! | lane: no waiting visit is refused | Answer |
 //! | lane: getting ready counts as waiting | Answer (a check added for it) |
-//! | lane: the short way past the places | Concurrency |
-//! | lane: the short way past who was told to come back | RetryAfter |
-//! | lane: the short way past others who are ready | Answer |
-//! | lane: the short way makes everyone patient | Answer |
-//! | lane: straight through, past the places | Concurrency |
-//! | lane: straight through, with a turn that nobody was asked for | Hold |
-//! | lane: straight through, but only called | Idle |
+//! | lane: the short path ignores the places | Concurrency |
+//! | lane: the short path ignores clients that were told to come back | RetryAfter |
+//! | lane: the short path ignores other ready visits | Answer |
+//! | lane: the short path makes every visit patient | Answer |
+//! | lane: `walk_through` ignores the places | Concurrency |
+//! | lane: `walk_through` takes a turn without a check | Hold |
+//! | lane: `walk_through` only calls the visit | Idle |
 //! | roll: deadlines are noticed five seconds late | Answer |
 //! | lane: a full queue takes more | Bounds |
-//! | lane: the returning are as impatient as ever | RetryAfter |
+//! | lane: returning clients are as impatient as before | RetryAfter |
 //! | lane: a connection that hangs blocks its place | RetryAfter |
-//! | returns: nobody is recognised | RetryAfter |
-//! | returns: everyone is told the same second | RetryAfter |
+//! | returns: no returning client is recognised | RetryAfter |
+//! | returns: all clients are told the same second | RetryAfter |
 //! | queue: one client is served until it is done | Order |
 //! | queue: urgency is ignored | Order |
-//! | queue: retries wait like everyone | Order |
+//! | queue: retries wait like other visits | Order |
 //! | lane: a refusal changes no delay | Learning |
 //! | lane: answers count as if they were the oldest | Learning |
 //! | lane: what was learned is not remembered | Learning |
-//! | lane: a Retry-After is kept by the pace alone, not asked of the lane | Hold |
+//! | lane: a Retry-After is kept by the pace alone, not by the lane | Hold |
 //! | lane: what is learned lowers no limit | Concurrency |
 //! | policy: what is learned is not in the delay | Spacing |
 //! | steps: a refusal adds nothing | Learning |
@@ -66,13 +66,14 @@
 //! | holders: long transfers have places without limit | Concurrency |
 //! | holders: no alarm for a transfer that becomes long | Idle |
 //!
-//! Three of these no unit test had caught (a pause, a new concurrency, getting ready); now there is one for each.
+//! No unit test had caught three of these (a pause, a new concurrency, getting ready); now there is one for each.
 //!
-//! Writing and running it found real errors, too: the queue's bound did not hold where there was no delay and nothing was known
-//! about places; jitter drawn for a long delay outlived a change to a short one; sends while the delay was zero left a
-//! full bucket behind; a restart just after a hold granted the burst that the hold had taken away; a connection that hung
-//! cost those behind it a turn where there were places besides, because the alarm was for the turn after it; and what
-//! chance adds to a gap was not foreseen for a burst, so that one in tens of thousands who came when told was sent away.
+//! Writing and running the simulation also found real bugs: the queue's bound did not hold if there was no delay and
+//! nothing was known about places; jitter drawn for a long delay outlived a change to a short one; sends while the
+//! delay was zero left a full bucket behind; a restart just after a hold granted the burst that the hold had taken
+//! away; a connection that hung cost the visits behind it a turn although there were other places, because the alarm
+//! was set for the turn after it; and jitter was not foreseen for a burst, so that one in tens of thousands of clients
+//! that came when told was refused.
 
 mod checks;
 mod dice;
@@ -103,7 +104,7 @@ pub(super) enum Flaw {
     StartsAfreshOnChange,
     ForgetsHoldsOnRestart,
     ForgetsLessonsOnRestart,
-    /// Takes all clients for one.
+    /// Treats all clients as one.
     OneClient,
     /// Does not recognise a visit that comes back.
     ForgetsWhoWasTold,
@@ -111,7 +112,7 @@ pub(super) enum Flaw {
     SwallowsRefusals,
     /// Does not tell the lane which visits have become transfers.
     HidesTransfers,
-    /// Takes every page for one that waited for its robots.txt.
+    /// Treats every page as one that waited for its robots.txt.
     EveryPageFollows,
 }
 

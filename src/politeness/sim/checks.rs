@@ -36,7 +36,8 @@ impl World {
         self.at_host(host).filter(|guest| guest.long_from <= self.now).count()
     }
 
-    /// The fewest and the most ordinary places that a client may have: where its long transfers are is not told.
+    /// Returns the fewest and the most ordinary places that a client may have: the lane does not report where its long
+    /// transfers are.
     fn holds(&self, host: usize, client: ClientId) -> (usize, usize) {
         let guests = self.at_host(host).filter(|guest| guest.visit.client == client && guest.stage != Stage::Waiting);
         guests.fold((0, 0), |(least, most), guest| (least + usize::from(guest.long_from > self.now), most + 1))
@@ -66,7 +67,7 @@ impl World {
         self.check_patience(guest)
     }
 
-    /// Nobody waits longer than it is willing to.
+    /// No visit waits longer than it is willing to.
     fn check_patience(&self, guest: &Guest) -> Result<(), Broken> {
         let waited = self.now.since(guest.joined).saturating_sub(guest.prepared_for);
         if waited > with_slip(guest.limit).saturating_add(ROUNDING) {
@@ -75,7 +76,7 @@ impl World {
         Ok(())
     }
 
-    /// Whatever the lane says: nobody who waits for the host is past its patience, or past the end of curtsy.
+    /// Whatever the lane says, no visit that waits for the host is past its patience, or past the end of curtsy.
     pub(super) fn check_nobody_is_forgotten(&self) -> Result<(), Broken> {
         let mut waiting = self.guests.values().filter(|guest| matches!(guest.stage, Stage::Waiting | Stage::Ready));
         waiting.try_for_each(|guest| {
@@ -113,7 +114,8 @@ impl World {
         self.check_patience(guest)
     }
 
-    /// A visit is refused because curtsy stops: it was waiting, and its turn could not come in time for sure.
+    /// A visit is refused because curtsy stops: it must have been waiting, and it must not be certain that its turn
+    /// would come in time.
     fn check_drained(&self, host: usize, guest: &Guest) -> Result<(), Broken> {
         let Some(end) = self.hosts[host].drain_end else {
             return broken(Promise::Answer, "curtsy does not stop".to_owned());
@@ -121,11 +123,11 @@ impl World {
         if matches!(guest.stage, Stage::Told | Stage::Sent) {
             return broken(Promise::Answer, "refused after it was told to start".to_owned());
         }
-        // Alone with a free host, a visit needs no prediction.
+        // A visit that is alone at a free host needs no prediction.
         let alone = self.at_host(host).count() == 1;
         let free = self.free_at(host, self.now);
         let kept = self.hosts[host].lane.places_kept();
-        // A lane that was made anew may know of fewer tokens than there are.
+        // A lane that was created again may know of fewer tokens than there are.
         let excused = self.hosts[host].oracle.paused || self.hosts[host].oracle.sparing();
         if alone && !excused && free <= self.now && self.now + kept < end {
             return broken(Promise::Answer, format!("refused at {:?} although free, end {end:?}", self.now));
@@ -133,7 +135,7 @@ impl World {
         Ok(())
     }
 
-    /// A visit that was told to come back now is not sent away again.
+    /// A visit that was told to come back now is not refused again.
     pub(super) fn check_return(
         &self,
         host: usize,
@@ -155,7 +157,7 @@ impl World {
         }
     }
 
-    /// Two visits turned away within a second are told different seconds.
+    /// Two visits refused within a second are told different seconds.
     pub(super) fn check_told(&mut self, host: usize, visit: &Visit, told: Duration) -> Result<(), Broken> {
         let now = self.now;
         let key = (visit.client.0, visit.url);
@@ -171,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    /// A visit is called: nobody who should go before it is left waiting.
+    /// A visit is called: no visit that should go before it is left waiting.
     pub(super) fn check_order(&mut self, host: usize, id: u64) -> Result<(), Broken> {
         // While curtsy stops, the order is the one in which turns were promised.
         if self.hosts[host].drain_end.is_some() {
@@ -233,8 +235,8 @@ impl World {
         self.hosts[host].oracle.concurrency().div_ceil(clients.len().max(1))
     }
 
-    /// While a client waits and has less than its share of the places, no other client of its owner is called twice, and
-    /// no other owner.
+    /// While a client waits and has less than its share of the places, no other client of its owner is called twice,
+    /// and no other owner is.
     fn check_fairness(&mut self, host: usize, called: ClientId) -> Result<(), Broken> {
         let share = self.share(host);
         let has_less = |client: u64| self.holds(host, ClientId(client)).1 < share;
@@ -263,7 +265,7 @@ impl World {
         Ok(())
     }
 
-    /// A client with nobody waiting starts afresh.
+    /// A client with no visit waiting starts afresh.
     pub(super) fn line_may_be_over(&mut self, host: usize, client: ClientId) {
         let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
         let mut left: Vec<u64> = vec![client.0, owner(client)];
@@ -273,7 +275,7 @@ impl World {
         self.hosts[host].overtaken.retain(|(waiting, _), _| !left.contains(waiting));
     }
 
-    /// The lane says to wait: then nobody can start, and the alarm is not too late for anybody.
+    /// The lane says to wait: then no visit can start, and the alarm is not too late for any visit.
     pub(super) fn check_wait(&self, host: usize, alarm: Option<Alarm>) -> Result<(), Broken> {
         let at = alarm.map_or(Timestamp::NEVER, |alarm| alarm.at);
         if at <= self.now {
@@ -321,7 +323,7 @@ impl World {
 
     pub(super) fn check_bounds(&self, host: usize) -> Result<(), Broken> {
         let oracle = &self.hosts[host].oracle;
-        // Fetches of robots.txt are not in the bound: those that wait for them are.
+        // Fetches of robots.txt do not count in the bound: the requests that wait for them do.
         let counts = |guest: &&Guest| guest.rank() == Rank::Newcomer && guest.visit.purpose != Purpose::RobotsFetch;
         let newcomers = self.in_stage(host, Stage::Waiting).filter(counts);
         let (waiting, most) = (newcomers.count(), oracle.policy.max_queue);
@@ -347,12 +349,12 @@ impl World {
     }
 }
 
-/// An owner by a number that no client has.
+/// The number of an owner, which no client has.
 fn owner(client: ClientId) -> u64 {
     u64::from(client.owner()) | 1 << 63
 }
 
-/// A waiting client against the one that is called: the clients if one owner has both, else their owners.
+/// Compares a waiting client with the one that is called: returns the clients if one owner has both, else their owners.
 fn rivals(waiting: ClientId, called: ClientId) -> (u64, u64) {
     if waiting.owner() == called.owner() { (waiting.0, called.0) } else { (owner(waiting), owner(called)) }
 }

@@ -1,4 +1,4 @@
-//! Chance that is the same everywhere: splitmix64.
+//! Random numbers that are the same everywhere: splitmix64.
 
 use std::time::Duration;
 

@@ -11,7 +11,7 @@ use crate::politeness::time::Timestamp;
 use crate::politeness::visit::Visit;
 
 impl World {
-    /// Random numbers for a host; the order is the caller's.
+    /// Returns a random policy for a host; the caller sets the order.
     pub(super) fn policy(&mut self) -> Policy {
         let delays = [0, 20, 100, 333, 1_000, 1_000, 1_000, 2_500, 7_000];
         let delay = delays[self.dice.below(delays.len() as u64) as usize];
@@ -51,7 +51,7 @@ impl World {
         self.steps(host)
     }
 
-    /// From here on nobody is to blame for a time that was told before.
+    /// From here on, times that were told before need not be true.
     pub(super) fn foresee_nothing(&mut self, host: usize) {
         self.hosts[host].told.values_mut().for_each(|told| told.disturbed = true);
         self.guests.values_mut().filter(|guest| guest.host == host).for_each(|guest| guest.disturbed = true);
@@ -101,17 +101,17 @@ impl World {
         });
         let unbound = at.oracle.policy.mode != Mode::Enforce;
         self.guests.values_mut().filter(|guest| guest.host == host && unbound).for_each(|guest| {
-            // Told to start or not: without pacing nobody counts how long it waited.
+            // Told to start or not: without pacing, the wait of a visit has no limit.
             guest.limit = Duration::MAX;
         });
     }
 
-    /// Counts for those who come from now on.
+    /// Changes what robots.txt asks of the visits that come from now on.
     fn ask_by_robots(&mut self, host: usize) {
         self.hosts[host].asked = self.asked();
     }
 
-    /// What robots.txt asks of this visit: of one client in six more than of the others.
+    /// Returns what robots.txt asks of this visit: of one client in six more than of the others.
     pub(super) fn crawl_delay(&mut self, host: usize, visit: &Visit) -> Duration {
         let at = &mut self.hosts[host];
         let asked = at.asked + if visit.client.0 == 0 { at.asked_of_few } else { Duration::ZERO };
@@ -119,12 +119,12 @@ impl World {
         asked
     }
 
-    /// The latest time by which the visit that is next must have started, whichever of those who wait it is.
+    /// Returns the latest time by which the next visit must have started, whichever waiting visit it is.
     pub(super) fn free_at(&self, host: usize, now: Timestamp) -> Timestamp {
         self.asking_most(host).free_at(now).max(self.hosts[host].elsewhere)
     }
 
-    /// How many may be in flight, whichever of those who wait is next.
+    /// Returns how many visits may be in flight, whichever waiting visit is next.
     pub(super) fn least_concurrency(&self, host: usize) -> usize {
         let mut oracle = self.hosts[host].oracle.clone();
         let here = self.guests.values().filter(|guest| guest.host == host);
@@ -136,7 +136,7 @@ impl World {
         here.map(|guest| guest.visit.crawl_delay).map(limit).fold(usual, usize::min)
     }
 
-    /// What is owed to the host by the visit that is asked for most.
+    /// Returns what the host is owed by the visit with the longest crawl delay.
     pub(super) fn asking_most(&self, host: usize) -> Oracle {
         let waits = |stage| matches!(stage, Stage::Waiting | Stage::Preparing | Stage::Ready);
         let here = self.guests.values().filter(|guest| guest.host == host && waits(guest.stage));
@@ -147,7 +147,7 @@ impl World {
     }
 
     fn learn(&mut self, host: usize) {
-        // A host that teaches has its own way of saying so.
+        // A host that teaches does so by its answers.
         if self.hosts[host].oracle.teaches {
             return;
         }
@@ -168,7 +168,7 @@ impl World {
         self.after(end.since(self.now) + Duration::from_millis(500), Event::Stopped(host));
     }
 
-    /// The grace is over. A lane that is not the one that was told to stop was made by the next process.
+    /// The grace period is over. A lane other than the one that was told to stop belongs to the next process.
     pub(super) fn stopped(&mut self, host: usize) -> Result<(), Broken> {
         match self.hosts[host].drain_end {
             Some(end) if end < self.now => self.restart(host),
@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// curtsy goes away with everyone in it, and comes back knowing what it wrote down.
+    /// curtsy ends with all visits in it, and starts again with what it has saved.
     fn restart(&mut self, host: usize) -> Result<(), Broken> {
         let here: Vec<u64> = self.hosts[host].by_ticket.values().copied().collect();
         for id in here {
@@ -207,7 +207,7 @@ impl World {
 impl World {
     fn forget_lane(&mut self, host: usize) -> Result<(), Broken> {
         if !self.hosts[host].lane.delays().learned.is_zero() {
-            // That is worth remembering, so what is made of it is not new.
+            // What was learned is worth remembering, so the next lane starts from it.
             return self.restart(host);
         }
         self.hosts[host].oracle.forgotten(self.now);
@@ -240,8 +240,8 @@ impl Host {
         }
     }
 
-    /// What robots.txt asks is kept elsewhere and given to the new lane, and what was learned where the world says so and not
-    /// the host; the rest must be in it.
+    /// Replaces the lane. What robots.txt asks is kept elsewhere and given to the new lane, and so is what was learned
+    /// if the world sets it and not the host. Everything else must be in the new lane already.
     fn fresh_lane(&mut self, lane: Lane, now: Timestamp) {
         self.lane = lane;
         self.lane.set_robots_delay(self.oracle.robots, now);
@@ -262,7 +262,7 @@ impl Host {
         self.drain_end = None;
     }
 
-    /// What this visit was told, if it comes back for it in time.
+    /// Returns what this visit was told, if it comes back in time.
     pub(super) fn take_told(&mut self, visit: &Visit, now: Timestamp) -> Option<Told> {
         let told = self.told.remove(&(visit.client.0, visit.url))?;
         (told.due <= now && now < told.due + Duration::from_secs(60)).then_some(told)

@@ -1,8 +1,8 @@
 //! Origins that fail: connections that are refused, and what a lane may make of them.
 //!
-//! A second count of failures in a row, for each origin of each host, from the world's events alone. Held against it: only
-//! an origin that has failed often enough is refused, and no other origin of its host; nobody but another client is called
-//! during its cooldown, and one at a time after it; failed attempts cost turns.
+//! A second count of failures in a row, for each origin of each host, from the world's events alone. The lane is
+//! checked against it: only an origin that has failed often enough is refused, and no other origin of its host; during
+//! its cooldown only another client is called, and one at a time after it; failed attempts cost turns.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::politeness::signals::Answer;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{OriginId, Refusal, Visit};
 
-/// What is known of one origin.
+/// What is known about one origin.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Origins {
     failures: u32,
@@ -112,7 +112,7 @@ impl World {
         Ok(true)
     }
 
-    /// A connection is refused. It takes a turn, which nobody could foresee.
+    /// A connection is refused. It costs a turn, which could not be foreseen.
     pub(super) fn connect_failed(&mut self, id: u64) -> Result<(), Broken> {
         let now = self.now;
         let Some(guest) = self.guests.get(&id).filter(|guest| guest.stage == Stage::Preparing) else { return Ok(()) };

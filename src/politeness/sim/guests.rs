@@ -1,4 +1,5 @@
-//! The way of a guest through a lane and out to the origin, with everything that can go wrong on it.
+//! The path of a guest (a visit in the world) through a lane and out to the origin, with everything that can go wrong
+//! on it.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ impl World {
         Ok(())
     }
 
-    /// For a guest whose connection was at hand.
+    /// Starts a guest that already has its connection.
     pub(super) fn start_at_once(&mut self, host: usize, ticket: Ticket) -> Result<(), Broken> {
         let (id, now) = (self.hosts[host].by_ticket[&ticket], self.now);
         self.check_order(host, id)?;
@@ -129,7 +130,7 @@ impl World {
         self.tally.put_back += 1;
         let guest = self.guests.get_mut(&id).expect("a guest");
         guest.stage = Stage::Ready;
-        // The time the ledger took is not the lane's.
+        // The time that the ledger took does not count as waiting for the lane.
         guest.prepared_for += self.now.since(guest.preparing_since);
         self.foresee_nothing(host);
     }
@@ -178,7 +179,7 @@ impl World {
         }
         if !retry && self.dice.chance(5) {
             self.leave(id)?;
-            // It goes before everyone, and nobody could know.
+            // The retry goes before all other visits, which could not be foreseen.
             self.foresee_nothing(host);
             let again = self.visit(true);
             return self.join(host, again);
@@ -189,7 +190,7 @@ impl World {
         Ok(())
     }
 
-    /// The answer is a WebSocket, or a body that may take long: returns for how long at most.
+    /// Begins a transfer: the answer is a WebSocket, or a body that may take long. Returns for how long at most.
     fn begin_transfer(&mut self, id: u64) -> Duration {
         let (now, is_open) = (self.now, self.dice.chance(30));
         let Some(guest) = self.guests.get_mut(&id) else { return Duration::ZERO };
@@ -199,7 +200,7 @@ impl World {
             let lane = &mut self.hosts[host].lane;
             if is_open { lane.stays_open(ticket) } else { lane.transfers(ticket) }
         }
-        // Nobody could know how long it takes.
+        // How long it takes could not be foreseen.
         self.foresee_nothing(host);
         Duration::from_secs(80)
     }

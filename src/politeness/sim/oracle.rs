@@ -1,5 +1,5 @@
-//! What a host is owed, worked out a second time from the promises alone: in floating point, from the world's events,
-//! without asking the lane. Each method that finds a broken promise says which.
+//! What a host is owed, computed a second time from the promises alone: in floating point, from the world's events,
+//! without asking the lane. Each method that finds a broken promise returns which one.
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ pub(super) struct Broken {
 pub(super) enum Promise {
     /// 1 and 2: two starts are never closer than the effective delay; a burst is a burst.
     Spacing,
-    /// 3: nobody starts while the host is held or paused.
+    /// 3: no visit starts while the host is held or paused.
     Hold,
-    /// No more in flight than allowed, and no more long transfers besides.
+    /// No more visits in flight than allowed, and no more long transfers besides.
     Concurrency,
     /// No client has more than its share of the places while another waits.
     Share,
-    /// 5 and 6: who can start does start; time is not lost.
+    /// 5 and 6: a visit that can start does start; time is not lost.
     Idle,
-    /// 6: everyone gets an answer, and in time.
+    /// 6: every visit gets an answer, and in time.
     Answer,
-    /// Fair between clients, first come first served within, retries and the returning first.
+    /// Fair between clients, first come first served within a client, retries and returning visits first.
     Order,
     /// A client that comes back when told gets in; different clients are told different seconds.
     RetryAfter,
@@ -50,7 +50,7 @@ pub(super) struct Oracle {
     pub(super) response: Duration,
     pub(super) paused: bool,
     pub(super) held_until: Timestamp,
-    /// The part of the hold that was asked for, and so outlives the lane.
+    /// The part of the hold that the host asked for. It outlives the lane.
     asked_until: Timestamp,
     /// Whether its answers say what it thinks of the pace.
     pub(super) teaches: bool,
@@ -60,11 +60,12 @@ pub(super) struct Oracle {
     tokens: f64,
     counted: Timestamp,
     sparing: bool,
-    /// Its visits are asked for different delays, so that the lane may count tokens by another than the last one's.
+    /// Its visits have different crawl delays, so that the lane may count tokens by another delay than that of the last
+    /// visit.
     pub(super) mixed: bool,
 }
 
-/// What held when a visit was told, or told again, that it may start.
+/// What applied when a visit was told, or told again, that it may start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     delay: Duration,
@@ -118,7 +119,7 @@ impl Oracle {
         Terms { delay: self.delay(), burst: self.burst(), held_until: self.held_until, enforced }
     }
 
-    /// Call before and after anything that changes the delay or the burst.
+    /// Makes a change to the delay or the burst: counts tokens before it, and limits them after it.
     pub(super) fn change(&mut self, now: Timestamp, change: impl FnOnce(&mut Oracle)) {
         self.count(now);
         // Without spacing nothing is saved up, but nothing forbids it either.
@@ -134,7 +135,7 @@ impl Oracle {
         self.stand_back(until, now);
     }
 
-    /// A hold on curtsy's own account, which a restart may forget.
+    /// A hold on curtsy's own decision, which a restart may forget.
     pub(super) fn stand_back(&mut self, until: Timestamp, now: Timestamp) {
         self.count(now);
         if until > now {
@@ -158,7 +159,7 @@ impl Oracle {
     }
 
     /// A request head reached the origin. Returns whether it was a page that followed its robots.txt out of turn: one
-    /// may, and keeps its distance from what was sent before the fetch.
+    /// page may, if it keeps its distance from the send before the fetch.
     pub(super) fn send(&mut self, terms: Terms, purpose: Purpose, now: Timestamp) -> Result<bool, Broken> {
         self.count(now);
         self.counted = now;
@@ -180,7 +181,7 @@ impl Oracle {
         if terms.burst <= 1 && gap < terms.delay {
             return broken(Promise::Spacing, format!("gap {gap:?} at {now:?}, owed {:?}", terms.delay));
         }
-        // What was told to start may still do so when a change has emptied the bucket since.
+        // A visit that was told to start may still do so if a change has emptied the bucket since.
         let unchanged = !self.mixed && (terms.burst, terms.delay) == (self.burst(), self.delay());
         let saved = tokens >= 1.0 - EPSILON || fetched.is_some();
         if unchanged && terms.burst > 1 && !terms.delay.is_zero() && !saved {
@@ -189,7 +190,7 @@ impl Oracle {
         Ok(fetched.is_some() && latest.is_some_and(|latest| now.since(latest) < terms.delay))
     }
 
-    /// The latest time by which a ready visit must have started, if there is a place and no turn is out.
+    /// Returns the latest time by which a ready visit must have started, if there is a place and no turn is unsent.
     pub(super) fn free_at(&self, now: Timestamp) -> Timestamp {
         let delay = self.delay();
         let longest = delay + delay.mul_f64(self.policy.jitter);
@@ -204,8 +205,8 @@ impl Oracle {
         held + delay.mul_f64(missing * (1.0 + self.policy.jitter) + self.policy.jitter)
     }
 
-    /// After a restart tokens may have come back at the configured rate, until robots.txt and what was learned are known
-    /// again. There may also be fewer, for all that is known is the last send: so time may be lost.
+    /// After a restart tokens may have come back at the configured rate, until robots.txt and what was learned are
+    /// known again. There may also be fewer tokens, because only the last send is known, so time may be lost.
     pub(super) fn restart(&mut self, now: Timestamp) {
         self.count(now);
         self.held_until = self.held_until.min(self.asked_until);
@@ -236,7 +237,8 @@ impl Oracle {
 
     /// Whether the lane may know of fewer tokens than there are.
     pub(super) fn sparing(&self) -> bool {
-        // Of different delays some leave the burst and some do not, so the lane may count tokens where the oracle does not.
+        // Some crawl delays leave the burst as it is and some do not, so the lane may count tokens where the oracle
+        // does not.
         (self.burst() > 1 && self.sparing) || (self.policy.burst > 1 && self.mixed)
     }
 

@@ -1,8 +1,8 @@
 //! Hosts that teach: answers that say "too fast", and what a lane may make of them.
 //!
-//! How much is learned is the pace's business and tested there. Here it is held against the promises: a refusal slows
-//! down, a burst of them once, a success never; what the host asked for is kept; and from then on the lane is checked by
-//! the delay, the hold and the limit it has told.
+//! The pace decides how much is learned and is tested by itself. Here the lane is checked against the promises: a
+//! refusal slows down, a burst of refusals once, a success never; what the host asked for is kept. From then on the
+//! lane is checked by the delay, the hold and the limit that it reports.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::politeness::policy::Schooling;
 use crate::politeness::signals::{Answer, Signals};
 use crate::politeness::visit::Outcome;
 
-/// Quicker than in life, where a world of a minute and a half would see little of it.
+/// Learns faster than the defaults, with which a world of a minute and a half would see little of it.
 pub(super) fn schooling() -> Schooling {
     let learning = Learning {
         step_up: Duration::from_millis(700),
@@ -35,7 +35,8 @@ pub(super) fn schooling() -> Schooling {
 }
 
 impl Oracle {
-    /// How many may be in flight: one less for each whole step above what the host would be given anyway.
+    /// Returns how many visits may be in flight: one less for each whole step of the learned delay above the delay that
+    /// the host would get anyway.
     pub(super) fn concurrency(&self) -> usize {
         let above = self.learned.saturating_sub(self.policy.delay.max(self.robots));
         let steps =
@@ -43,14 +44,14 @@ impl Oracle {
         (self.policy.concurrency as usize).saturating_sub(steps as usize).max(1)
     }
 
-    /// Nobody learns more than this.
+    /// Returns the longest delay that may be learned.
     fn longest(&self) -> Duration {
         schooling().learning.max_delay.max(self.policy.delay).max(self.robots)
     }
 }
 
 impl World {
-    /// The host answers a guest, and the lane hears of it.
+    /// The host answers a guest, and the answer is reported to the lane.
     pub(super) fn report(&mut self, id: u64) -> Result<(), Broken> {
         let guest = &self.guests[&id];
         let (host, ticket, sent, now) = (guest.host, guest.ticket, guest.sent, self.now);
@@ -60,7 +61,7 @@ impl World {
         }
         let signals = self.answer(host);
         let before = self.hosts[host].oracle.learned;
-        // As the gate does, and as it would without the short way.
+        // As the gate does, and as it would without the short path.
         let outcome = Outcome::Heard(signals);
         let granted = self.dice.chance(50) && self.hosts[host].lane.takes_for_granted(ticket, outcome, now);
         let lesson = if granted { None } else { self.hosts[host].lane.report(ticket, outcome, &schooling(), now) };
@@ -121,14 +122,14 @@ impl World {
         Ok(())
     }
 
-    /// A lane that was made anew knows what the one before it had learned.
+    /// A lane that was created again knows what the one before it had learned.
     pub(super) fn check_learned(&mut self, host: usize) -> Result<(), Broken> {
         let (now, at) = (self.now, &mut self.hosts[host]);
         let (before, learned) = (at.oracle.learned, at.lane.delays().learned);
         if !at.oracle.teaches {
             return Ok(());
         }
-        // A step more is right where a trial was under way: what is kept is the delay that worked.
+        // One step more is right if a trial was under way: the delay that worked is kept.
         let most = before + schooling().learning.step_down;
         if learned < before || learned > most {
             return broken(Promise::Learning, format!("{before:?} was learned, {learned:?} is remembered"));
@@ -138,7 +139,7 @@ impl World {
         Ok(())
     }
 
-    /// What survives of a lane, as a lane.
+    /// Returns a new lane made from what survives of the old one.
     pub(super) fn remembered(&mut self, host: usize) -> Lane {
         let mut memory = self.hosts[host].lane.memory(self.now);
         if self.flawed(Flaw::ForgetsHoldsOnRestart) {

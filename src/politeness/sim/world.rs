@@ -1,8 +1,8 @@
 //! The world: hosts, clients and a clock that jumps from one event to the next.
 //!
-//! It drives lanes as the gate does: after every report it asks for the next step and obeys until it is told to wait;
-//! one alarm per host, kept by the visit the lane names and lost when that visit leaves. It keeps its own account of
-//! who stands where, so that `checks` need not believe the lane.
+//! It drives lanes as the gate does: after every report it asks for the next step and carries it out until it is told
+//! to wait. Each host has one alarm, kept by the visit the lane names and lost when that visit leaves. The world keeps
+//! its own record of the stage of each visit, so that `checks` need not trust the lane.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(super) struct Host {
     pub(super) oracle: Oracle,
     /// When it was last slowed down by a refusal.
     pub(super) slowed: Timestamp,
-    /// A shared ledger keeps others out until then.
+    /// Until when a shared ledger has taken the turns.
     pub(super) elsewhere: Timestamp,
     pub(super) origins: [Origins; ORIGINS as usize],
     /// What robots.txt asks of most clients, and of a few besides.
@@ -51,18 +51,18 @@ pub(super) struct Host {
     pub(super) just_told: Vec<(Timestamp, Duration, (u64, u64))>,
     /// How often a client was called while another waited and was not.
     pub(super) overtaken: BTreeMap<(u64, u64), u32>,
-    /// The largest queue that was ever allowed: a smaller one turns nobody away who is in it.
+    /// The largest queue that was ever allowed: a smaller limit refuses no visit that is already in the queue.
     pub(super) most_waiting: usize,
-    /// curtsy stops then.
+    /// When curtsy stops.
     pub(super) drain_end: Option<Timestamp>,
-    /// The most places that there ever were: fewer take none away.
+    /// The most places that there ever were: a smaller limit takes none away.
     pub(super) most_places: usize,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Told {
     pub(super) due: Timestamp,
-    /// Something happened that nobody could foresee.
+    /// Something happened that could not be foreseen.
     pub(super) disturbed: bool,
 }
 
@@ -121,7 +121,7 @@ pub(super) struct Tally {
     pub(super) forgotten: u64,
     pub(super) slowed: u64,
     pub(super) eased: u64,
-    /// Lanes made anew that knew of something learned.
+    /// Lanes created again that knew of something learned.
     pub(super) reminded: u64,
     /// Visits refused because curtsy stops, and sent although it does.
     pub(super) drained: u64,
@@ -150,7 +150,7 @@ pub(super) enum Event {
     Disturb(usize),
     Resume(usize),
     Sweep(usize),
-    /// The grace of a stop is over.
+    /// The grace period of a stop is over.
     Stopped(usize),
 }
 
@@ -192,7 +192,7 @@ impl World {
         self
     }
 
-    /// Until nobody wants anything any more.
+    /// Runs until no event is left.
     pub(super) fn run(mut self) -> Result<Tally, Broken> {
         while let Some(((at, _), event)) = self.events.pop_first() {
             self.now = at;
@@ -303,7 +303,7 @@ impl World {
             }
             _ => visit,
         };
-        // As the gate does with a connection at hand and without, and as it would if there were no short ways.
+        // As the gate does with and without an open connection, and as it would if there were no short paths.
         let way = self.dice.below(4);
         if way == 0
             && let Some(ticket) = self.hosts[host].lane.walk_through(&asked, now)
@@ -364,7 +364,7 @@ impl World {
         }
     }
 
-    /// Asks the lane what next, and obeys, until it says to wait.
+    /// Asks the lane for the next step and carries it out, until it says to wait.
     pub(super) fn steps(&mut self, host: usize) -> Result<(), Broken> {
         for _ in 0..10_000 {
             let step = self.hosts[host].lane.next_step(self.now);
@@ -434,7 +434,7 @@ impl World {
         Ok(())
     }
 
-    /// An alarm that was set anew since, or whose keeper has left.
+    /// Returns whether the event is an alarm that was set again since, or whose keeper has left.
     fn is_stale(&self, event: Event) -> bool {
         match event {
             Event::Alarm(host, alarm) => self.hosts[host].keeper.is_none_or(|(_, current)| current != alarm),

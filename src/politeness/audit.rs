@@ -1,7 +1,7 @@
 //! The audit: real send times of one host, judged by what the host was owed.
 //!
 //! It shares no arithmetic with the turns it checks: it looks at the sends themselves, as the origin would. A breach is
-//! a value; the caller counts and logs it. Must stay quiet about sends that pacing did not decide.
+//! a value; the caller counts and logs it. The audit must not judge sends that pacing did not decide.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::time::Timestamp;
 use super::turns::Owed;
 use super::visit::Purpose;
 
-/// A send that should not have been.
+/// A send that should not have happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breach {
-    /// Closer to an earlier send than it may be.
+    /// Closer to an earlier send than allowed.
     TooClose {
         gap: Duration,
         least: Duration,
@@ -28,10 +28,10 @@ pub enum Breach {
 pub(super) struct Audit {
     /// The latest sends, oldest first.
     sends: SmallVec<[Timestamp; BEYOND_BURST + 1]>,
-    /// How many of them, from the latest back, were owed the same.
+    /// How many of them, counted back from the latest, were owed the same.
     alike: usize,
     owed: Owed,
-    /// The latest send was a robots.txt fetch that one page may follow at once.
+    /// Whether the latest send was a robots.txt fetch that one page may follow at once.
     after_fetch: bool,
 }
 
@@ -39,12 +39,12 @@ pub(super) struct Audit {
 const TOLERANCE: Duration = Duration::from_millis(1);
 /// Sends remembered beyond a burst.
 const BEYOND_BURST: usize = 3;
-/// However large the burst is: half a kilobyte.
+/// The most sends remembered, however large the burst is: half a kilobyte.
 const MOST: usize = 64;
 
 impl Audit {
-    /// A send with a turn. A robots.txt fetch is judged as a page is; the page that follows it counts as one start with
-    /// it, at the time of the page.
+    /// Judges a send with a turn. A robots.txt fetch is judged like a page. The page that follows the fetch counts as
+    /// one start with it, at the time of the page.
     pub(super) fn judge(&mut self, sent: Timestamp, purpose: Purpose, owed: Owed) -> Option<Breach> {
         if purpose == Purpose::AfterRobotsFetch && self.after_fetch {
             self.sends.pop();
@@ -60,7 +60,7 @@ impl Audit {
         breach
     }
 
-    /// A send nobody asked about. Those before it say nothing about those after it.
+    /// Notes a send outside pacing. Sends before it are not compared with sends after it.
     pub(super) fn note(&mut self, sent: Timestamp) {
         self.alike = 0;
         self.after_fetch = false;

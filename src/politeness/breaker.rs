@@ -1,20 +1,21 @@
 //! A breaker: an origin that only fails is left alone for a while, then tried with one request at a time.
 //!
-//! Closed, it counts failures in a row. Enough of them open it: no request starts until the cooldown has passed. Then one
-//! request at a time is a trial. If it is served, the breaker closes; if it fails, the breaker opens again for twice as
-//! long; if it is told "too fast", the origin lives but wants peace, so the breaker cools down once more.
+//! Closed, it counts failures in a row. Enough of them open it: no request starts until the cooldown has passed. Then
+//! one request at a time is a trial. If it is served, the breaker closes; if it fails, the breaker opens again for
+//! twice as long; if the answer is "too fast", the origin is alive but wants fewer requests, so the breaker cools down
+//! once more.
 //!
-//! It belongs to an origin and not to a host, because a client chooses the port: failures at a closed port, or of a broken
-//! service beside a good one, say nothing about the others. The same holds for status 500 and timeouts, which only the
-//! server behind that port can cause. A host that is down as a whole is found out by each of its origins.
+//! A breaker belongs to an origin and not to a host, because a client chooses the port: failures at a closed port, or
+//! of a broken service beside a good one, say nothing about the others. The same holds for status 500 and timeouts,
+//! which only the server behind that port can cause. If a whole host is down, each of its origins finds that out.
 //!
-//! A client also chooses what to ask for, so one client alone does not give an origin up for the others:
+//! A client also chooses what to ask for, so one client alone must not close an origin to the others:
 //! - If all failures in the row are one client's, the first request of any other client is a trial at once.
 //! - After a cooldown the trial belongs to the client that was refused first and did not fail the last trial.
 //!   [`HEIR_WAIT`] after the time that client was told, any client may have it.
 //!
-//! Promises: answers to requests that began before the breaker opened change nothing; while nothing fails, it costs a
-//! comparison.
+//! Promises: answers to requests that began before the breaker opened change nothing; while nothing fails, the breaker
+//! costs a comparison.
 
 use std::time::Duration;
 
@@ -26,15 +27,15 @@ use super::visit::{ClientId, Ticket};
 /// a client that never returns costs the others no more than this.
 pub const HEIR_WAIT: Duration = Duration::from_secs(5);
 
-/// How much failure is borne.
+/// How many failures are tolerated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tolerance {
-    /// So many failures in a row open the breaker; 0 = never.
+    /// This many failures in a row open the breaker; 0 = never.
     pub failures: u16,
     /// Doubles each time a probe fails.
     pub cooldown: Duration,
     pub longest_cooldown: Duration,
-    /// So many refusals in a row at the largest delay open it, too; 0 = never.
+    /// This many refusals in a row at the largest delay open it, too; 0 = never.
     pub throttled: u16,
 }
 
@@ -86,9 +87,9 @@ struct Heir {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// So many failures in a row.
+    /// This many failures in a row.
     Failures(u16),
-    /// So many refusals in a row at the largest delay.
+    /// This many refusals in a row at the largest delay.
     Throttled(u16),
 }
 
@@ -99,11 +100,11 @@ pub struct NotUntil {
     pub why: Why,
 }
 
-/// What a breaker says to a request that wants to begin.
+/// What a breaker decides about a request that wants to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ruling {
     Free,
-    /// It may begin, and decides whether the breaker closes.
+    /// The request may begin, and decides whether the breaker closes.
     Trial,
     Refused(NotUntil),
 }
@@ -119,7 +120,7 @@ pub enum Change {
 pub struct Ending {
     pub ticket: Ticket,
     pub client: ClientId,
-    /// When it began: was called to make its connection ready, or sent.
+    /// When the visit was called to make its connection ready, or was sent.
     pub began: Timestamp,
     pub answer: Answer,
     /// A refusal that counted although the delay could not grow any more.
@@ -127,7 +128,7 @@ pub struct Ending {
 }
 
 impl Blame {
-    /// Whether the failures are those of another client alone, or of another address under several names.
+    /// Returns whether all failures belong to one other client, or to one other address under several names.
     fn clears(self, client: ClientId) -> bool {
         match self {
             Blame::One(failed) => failed != client,
@@ -142,7 +143,7 @@ impl Breaker {
         Breaker::default()
     }
 
-    /// What a request of this client would be told that wanted to begin now.
+    /// Returns the ruling for a request of this client that wants to begin now.
     pub fn ruling(&self, client: ClientId, now: Timestamp) -> Ruling {
         let Some(Open { until, why, .. }) = self.open else { return Ruling::Free };
         let refused = |time: Timestamp| Ruling::Refused(NotUntil { time, why });
@@ -155,12 +156,12 @@ impl Breaker {
         }
     }
 
-    /// This request is the trial, until it has ended or left.
+    /// Makes this request the trial, until it has ended or left.
     pub fn begin_trial(&mut self, ticket: Ticket) {
         self.trial = Some(ticket);
     }
 
-    /// A client was refused and told to come back at `due`.
+    /// Notes that a client was refused and told to come back at `due`.
     pub fn told(&mut self, client: ClientId, due: Timestamp) {
         let Some(open) = self.open else { return };
         if self.heir.is_none() && open.failed != Some(client) && self.blame != Blame::One(client) {
@@ -168,12 +169,12 @@ impl Breaker {
         }
     }
 
-    /// The request has left, with or without an answer.
+    /// Notes that the request has left, with or without an answer.
     pub fn left(&mut self, ticket: Ticket) {
         self.trial.take_if(|trial| *trial == ticket);
     }
 
-    /// Until when requests are refused, and why. `None` if one might be a trial now.
+    /// Returns until when requests are refused, and why. `None` if a request might be a trial now.
     pub fn refusal(&self, now: Timestamp) -> Option<NotUntil> {
         let Open { until, why, .. } = self.open?;
         (now < until).then_some(NotUntil { time: until, why })
@@ -198,22 +199,22 @@ impl Breaker {
         }
     }
 
-    /// The operator knows better.
+    /// Closes the breaker and forgets all failures, for example because an operator says so.
     pub fn close(&mut self) {
         *self = Breaker::new();
     }
 
-    /// Whether it is as if nothing had ever failed.
+    /// Returns whether the breaker is as if nothing had ever failed.
     pub fn is_well(&self) -> bool {
         self.open.is_none() && self.failures == 0 && self.throttled == 0
     }
 
-    /// Failures in a row, up to now.
+    /// Returns the failures in a row up to now.
     pub fn failures(&self) -> u16 {
         self.failures
     }
 
-    /// A response that ended so many failures in a row has broken off: they count as if it had not come.
+    /// Counts failures again that a response had ended: its body has broken off, so they count as if it had not come.
     pub fn take_back(&mut self, failures: u16) {
         if self.open.is_none() {
             self.failures = self.failures.saturating_add(failures);
@@ -223,7 +224,7 @@ impl Breaker {
     fn count(&mut self, ending: Ending, tolerance: &Tolerance, now: Timestamp) -> Option<Change> {
         match ending.answer {
             Answer::Failed => self.fail(ending.client),
-            // It answers.
+            // The origin answers.
             Answer::Success | Answer::Neutral => self.close(),
             Answer::Throttled => {
                 (self.failures, self.blame) = (0, Blame::Nobody);
@@ -234,7 +235,7 @@ impl Breaker {
         if tolerance.failures > 0 && self.failures >= tolerance.failures {
             Some(self.open(Open { why: Why::Failures(self.failures), ..open }, now))
         } else if tolerance.throttled > 0 && self.throttled >= tolerance.throttled {
-            // Holds grow longer than the first cooldown long before it comes to this.
+            // By then, holds have long been longer than the first cooldown.
             let (why, cooldown) = (Why::Throttled(self.throttled), tolerance.longest_cooldown);
             Some(self.open(Open { why, cooldown, ..open }, now))
         } else {
@@ -321,13 +322,13 @@ mod tests {
         assert!(is_refused(&breaker, ClientId(3), at(1)), "one at a time");
         breaker.left(TICKET);
         assert_eq!(visit_of(MALLORY, &mut breaker, Answer::Success, at(1)), Some(Change::Closed { since: at(0) }));
-        // If that one fails as well, the origin is given up for all.
+        // If that one fails as well, the origin is given up for all clients.
         let mut breaker = opened(at(0));
         visit_of(MALLORY, &mut breaker, Answer::Failed, at(1));
         assert!([ALICE, MALLORY, ClientId(3)].into_iter().all(|client| is_refused(&breaker, client, at(60))));
     }
 
-    /// X66: several names at one address are no several clients.
+    /// X66: several names at one address do not count as several clients.
     #[test]
     fn failures_of_one_address_under_many_names_are_tried_by_another_address() {
         let mut breaker = opened(at(0));
@@ -336,7 +337,7 @@ mod tests {
         assert_eq!(breaker.ruling(ClientId(1 << 32), at(1)), Ruling::Trial);
     }
 
-    /// X66: who keeps failing gets no trial while another waits for one.
+    /// X66: a client that keeps failing gets no trial while another client waits for one.
     #[test]
     fn the_trial_is_for_the_client_that_was_refused_first_and_not_for_the_one_that_failed() {
         let mut breaker = opened(at(0));

@@ -1,7 +1,7 @@
 //! The breakers of one host: one for each origin that fails, nothing for the others.
 //!
-//! Bounded: [`MOST`] origins of a host. Beyond that the one that failed the longest time ago is forgotten, unless all are
-//! still cooling down; then failures of another origin are not counted, though each still costs a turn.
+//! Bounded: at most [`MOST`] origins of a host. Beyond that, the origin that failed the longest time ago is forgotten,
+//! unless all are still cooling down; then failures of another origin are not counted, though each still costs a turn.
 
 use super::Origin;
 use super::breaker::{Breaker, Change, Ending, Ruling, Tolerance};
@@ -17,13 +17,13 @@ pub(super) struct Breakers {
 #[derive(Debug)]
 pub(super) struct Failing {
     id: OriginId,
-    /// For people; not known before [`Breakers::name`].
+    /// Shown to operators; not known before [`Breakers::name`].
     pub(super) name: Option<Origin>,
     pub(super) breaker: Breaker,
     last: Timestamp,
 }
 
-/// Ports of a host that fail at the same time are few. This keeps a client that tries all 65 535 from filling memory.
+/// Few ports of a host fail at the same time. This limit keeps a client that tries all 65 535 from filling memory.
 const MOST: usize = 8;
 
 impl Breakers {
@@ -40,7 +40,7 @@ impl Breakers {
         self.failing.iter().any(|failing| failing.breaker.is_open())
     }
 
-    /// Whether any origin is refused at this time.
+    /// Whether requests to any origin are refused at this time.
     pub(super) fn any_refused(&self, now: Timestamp) -> bool {
         self.failing.iter().any(|failing| failing.breaker.refusal(now).is_some())
     }
@@ -60,7 +60,7 @@ impl Breakers {
         }
     }
 
-    /// A visit to this origin has left.
+    /// Notes that a visit to this origin has left.
     pub(super) fn left(&mut self, origin: OriginId, ticket: Ticket) {
         if let Some(breaker) = self.get_mut(origin) {
             breaker.left(ticket);
@@ -84,7 +84,7 @@ impl Breakers {
         change
     }
 
-    /// A response that ended so many failures in a row has broken off: they count as if it had not come.
+    /// Counts failures again that a response had ended: its body has broken off, so they count as if it had not come.
     pub(super) fn take_back(&mut self, origin: OriginId, failures: u16, now: Timestamp) {
         if let Some(index) = self.index(origin, Answer::Failed, now) {
             self.failing[index].breaker.take_back(failures);
@@ -95,7 +95,7 @@ impl Breakers {
         self.failing.clear();
     }
 
-    /// Where its failures are counted. An origin that answers well has no place.
+    /// Returns the index where an origin's failures are counted. An origin that answers well has none.
     fn index(&mut self, id: OriginId, answer: Answer, now: Timestamp) -> Option<usize> {
         let known = self.failing.iter().position(|failing| failing.id == id);
         if known.is_some() || matches!(answer, Answer::Success | Answer::Neutral) {

@@ -1,16 +1,17 @@
 //! Jobs: a named client that only fails is stopped, so that it does not waste the time of the hosts.
 //!
-//! A client has a name if it is a proxy user or sends `Curtsy-Client`. Clients without a name are never counted, because
-//! many programs may share an address. Where users do not log in, a name proves nothing, so a job is a name at an
+//! A client has a name if it is a proxy user or sends `Curtsy-Client`. Clients without a name are never counted,
+//! because many programs may share an address. If users do not log in, a name proves nothing, so a job is a name at an
 //! address: no client can stop another one by failing in its name.
 //!
 //! - Failures in a row at one host (no answer, 429, 5xx) stop the job at that host only. Dead hosts say nothing about the
 //!   client: twenty different ones stop nothing.
 //! - Hosts in a row that refuse the client (401, 403, 429) stop the job everywhere. Each host counts once.
-//! - An answer that is neither begins both counts anew. A request whose client has left is not reported.
-//! - People stop a name, at every address and every host.
+//! - An answer that is neither a failure nor a refusal resets both counts. A request whose client has disconnected is
+//!   not reported.
+//! - An operator can stop a name, at every address and every host.
 //!
-//! Promises: bounded memory; only jobs with a failure behind them are known. A job that is stopped is not forgotten to
+//! Promises: memory is bounded; only jobs that have failed or are stopped are stored. A stopped job is not forgotten to
 //! make room for another.
 
 use std::collections::HashMap;
@@ -21,18 +22,18 @@ use std::time::Duration;
 
 use super::time::Timestamp;
 
-/// How much failure is borne from one client.
+/// How many failures of one client are tolerated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// So many failures in a row stop a job; 0 = never.
+    /// This many failures in a row stop a job; 0 = never.
     pub failures: u32,
-    /// How long a job stays stopped by itself.
+    /// How long a job stays stopped if its failures stopped it.
     pub cooldown: Duration,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        // An hour: somebody has looked by then, or nobody will.
+        // An hour: an operator has looked by then, or will not look at all.
         Patience { failures: 20, cooldown: Duration::from_secs(3_600) }
     }
 }
@@ -54,16 +55,16 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A job is stopped.
+/// The stop of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stop {
     pub since: Timestamp,
     pub until: Timestamp,
-    /// So many in a row, the last one like this.
+    /// The failures in a row before the stop. `last` is the last of them.
     pub failures: u32,
-    /// None if people stopped it.
+    /// `None` if an operator stopped the job.
     pub last: Option<Failure>,
-    /// Whether it holds at one host only.
+    /// Whether the stop holds at one host only.
     pub at_host: bool,
 }
 
@@ -80,8 +81,8 @@ impl fmt::Display for Stop {
     }
 }
 
-/// A named client and the host of its request, in one text: `NAME at HOST`, or `NAME@ADDRESS at HOST` where a name proves
-/// nothing. The beginnings of the text are the keys of the job everywhere and of the name everywhere.
+/// A named client and the host of its request, in one text: `NAME at HOST`, or `NAME@ADDRESS at HOST` if a name proves
+/// nothing. Prefixes of the text are the keys of the job everywhere and of the name everywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobKey {
     text: Box<str>,
@@ -94,7 +95,7 @@ pub struct JobKey {
 const AT_HOST: &str = " at ";
 
 impl JobKey {
-    /// `address` is that of a client whose name proves nothing.
+    /// `address` is the address of a client whose name proves nothing.
     pub fn new(name: &str, address: Option<IpAddr>, host: &str) -> Self {
         let name = short(name);
         let client = address.map_or_else(|| name.to_owned(), |address| format!("{name}@{}", address.to_canonical()));
@@ -106,7 +107,7 @@ impl JobKey {
         &self.text[..self.name]
     }
 
-    /// The key of a stop that holds everywhere.
+    /// Returns the key of a stop that holds everywhere.
     pub fn client(&self) -> &str {
         &self.text[..self.client]
     }
@@ -115,20 +116,20 @@ impl JobKey {
         &self.text[self.client + AT_HOST.len()..]
     }
 
-    /// The key of a stop that holds at the host only.
+    /// Returns the key of a stop that holds at the host only.
     pub fn at_host(&self) -> &str {
         &self.text
     }
 
-    /// The key that a stop is kept under.
+    /// Returns the key under which a stop is stored.
     pub fn of(&self, stop: &Stop) -> &str {
         if stop.at_host { self.at_host() } else { self.client() }
     }
 }
 
-/// The name, address and host of a key.
+/// Splits a key into its name, address and host.
 pub fn parts(key: &str) -> (&str, Option<IpAddr>, Option<&str>) {
-    // No host has an @ or a space in it, so an address or a name is not taken for one.
+    // No host has an @ or a space in it, so an address or a name is not mistaken for a host.
     let host = key.rsplit_once(AT_HOST).filter(|(_, host)| !host.contains(['@', ' ']));
     let (client, host) = host.map_or((key, None), |(client, host)| (client, Some(host)));
     match client.rsplit_once('@').and_then(|(name, address)| Some((name, address.parse().ok()?))) {
@@ -137,14 +138,14 @@ pub fn parts(key: &str) -> (&str, Option<IpAddr>, Option<&str>) {
     }
 }
 
-/// What is known of a job.
+/// What is known about a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account<'a> {
-    /// As in [`JobKey`]; [`parts`] takes it apart.
+    /// As in [`JobKey`]; [`parts`] splits it.
     pub key: &'a str,
-    /// In a row, up to now.
+    /// Failures in a row, up to now.
     pub failures: u32,
-    /// When the last visit failed; none if none did.
+    /// When the last visit failed; `None` if none did.
     pub failed: Option<Timestamp>,
     pub stop: Option<Stop>,
 }
@@ -163,11 +164,12 @@ struct Job {
     stop: Option<Stop>,
 }
 
-/// Jobs that fail are few; looking through as many as this takes microseconds.
+/// The most jobs stored. Jobs that fail are few; looking through as many as this takes microseconds.
 const MOST: usize = 1_000;
-/// Hosts remembered of one job. More than this many refusals are not asked for before it is stopped.
+/// The most hosts remembered for one job. A job is stopped after this many refusals at the latest.
 const MOST_HOSTS: u32 = 1_000;
-/// Clients choose their names, and those can be as long as a header. Beyond this they are all the same.
+/// Clients choose their names, which can be as long as a header. Names that are the same up to this length count as
+/// one.
 const LONGEST_NAME: usize = 128;
 
 impl Jobs {
@@ -179,15 +181,15 @@ impl Jobs {
         if self.known.is_empty() {
             return Ok(());
         }
-        // A name may look like the key of another job. Only people stop such a name.
+        // A name may look like the key of another job. Only an operator stops such a name.
         let by_name = self.stop_of(key.name(), now).filter(|stop| stop.last.is_none() || !key.name().contains('@'));
         let stop = by_name.or_else(|| self.stop_of(key.client(), now)).or_else(|| self.stop_of(key.at_host(), now));
         stop.map_or(Ok(()), Err)
     }
 
-    /// The host answered. Returns the stop if the answer stops the job.
+    /// Reports an answer of the host. Returns the stop if the answer stops the job.
     pub fn answered(&mut self, key: &JobKey, status: u16, patience: &Patience, now: Timestamp) -> Option<Stop> {
-        // What was refused or broke is a failure; what was not found was looked for.
+        // 429 and 5xx are failures. A 404 is not: the client looked for something that is not there.
         let fails = status == 429 || status >= 500;
         let refuses = matches!(status, 401 | 403 | 429);
         if !fails {
@@ -201,7 +203,7 @@ impl Jobs {
         everywhere.or_else(|| fails.then(|| self.failed(key, last, patience, now)).flatten())
     }
 
-    /// A request to a host failed. Returns the stop if that stops the job there.
+    /// Reports a request to a host that failed. Returns the stop if that stops the job there.
     pub fn failed(&mut self, key: &JobKey, failure: Failure, patience: &Patience, now: Timestamp) -> Option<Stop> {
         if patience.failures == 0 {
             return None;
@@ -215,7 +217,7 @@ impl Jobs {
         job.stopped(failure, true, patience, now)
     }
 
-    /// A host refused the client. Returns the stop if that stops the job everywhere.
+    /// Counts a host that refused the client. Returns the stop if that stops the job everywhere.
     fn refused(&mut self, key: &JobKey, failure: Failure, patience: &Patience, now: Timestamp) -> Option<Stop> {
         if patience.failures == 0 {
             return None;
@@ -234,7 +236,8 @@ impl Jobs {
         job.stopped(failure, false, patience, now)
     }
 
-    /// Lets stopped jobs go on: the one of this key, and of this name at any address and any host. Returns their keys.
+    /// Lets stopped jobs go on: the one with this key, and those of this name at any address and any host. Returns
+    /// their keys.
     pub fn resume(&mut self, name: &str, now: Timestamp) -> Vec<Box<str>> {
         let belongs = |key: &str| {
             let (owner, address, _) = parts(key);
@@ -244,7 +247,7 @@ impl Jobs {
         self.known.extract_if(|key, job| stopped(job) && belongs(key)).map(|(key, _)| key).collect()
     }
 
-    /// People stop a name, until then. `None` if there is no room to remember it.
+    /// Stops a name until `until`, at an operator's request. Returns `None` if there is no room to remember it.
     pub fn stop(&mut self, name: &str, until: Timestamp, now: Timestamp) -> Option<Stop> {
         let job = self.job(short(name), now)?;
         job.stop = Some(Stop { since: now, until, failures: job.failures, last: None, at_host: false });
@@ -255,14 +258,14 @@ impl Jobs {
         self.stop_of(key, now).is_some()
     }
 
-    /// A job that was stopped before a restart. False if there is no room to remember it.
+    /// Remembers a job that was stopped before a restart. Returns false if there is no room for it.
     pub fn remember(&mut self, key: &str, stop: Stop, now: Timestamp) -> bool {
         let Some(job) = self.job(cut(key, LONGEST_KEY), now) else { return false };
         (job.failures, job.failed, job.stop) = (stop.failures, stop.since, Some(stop));
         true
     }
 
-    /// Every job that is stopped or has failed lately.
+    /// Returns every job that is stopped or has failed lately.
     pub fn accounts(&self, now: Timestamp) -> impl Iterator<Item = Account<'_>> {
         self.known.iter().map(move |(key, job)| {
             let stop = job.stop.filter(|stop| now < stop.until);
@@ -276,14 +279,14 @@ impl Jobs {
         self.known.get(key)?.stop.filter(|stop| now < stop.until)
     }
 
-    /// A row of failures is over. A job that is stopped stays so: the request was sent before the stop.
+    /// Ends a row of failures. A stopped job stays stopped: the request was sent before the stop.
     fn forgive(&mut self, key: &str, now: Timestamp) {
         if !self.known.is_empty() && self.stop_of(key, now).is_none() {
             self.known.remove(key);
         }
     }
 
-    /// The account of a job that is not stopped. One that has cooled down has all its tries again.
+    /// Returns the entry of a job that is not stopped. A job that has cooled down has all its tries again.
     fn running(&mut self, key: &str, now: Timestamp) -> Option<&mut Job> {
         let job = self.job(key, now)?;
         match job.stop {
@@ -294,7 +297,7 @@ impl Jobs {
         Some(job)
     }
 
-    /// The account of a job; none if there is no room for one.
+    /// Returns the entry of a job; `None` if there is no room for one.
     fn job(&mut self, key: &str, now: Timestamp) -> Option<&mut Job> {
         if !self.known.contains_key(key) {
             if self.known.len() >= MOST {
@@ -305,7 +308,7 @@ impl Jobs {
         self.known.get_mut(key)
     }
 
-    /// The one that is not stopped and failed the longest time ago.
+    /// Forgets the job that is not stopped and failed the longest time ago.
     fn forget_one(&mut self, now: Timestamp) -> Option<()> {
         let running = self.known.iter().filter(|(_, job)| job.stop.is_none_or(|stop| now >= stop.until));
         let oldest = running.min_by_key(|(_, job)| job.failed)?.0.clone();
@@ -327,19 +330,19 @@ impl Job {
     }
 }
 
-/// Need not be keyed: only the hosts of one job are told apart by it.
+/// Hashes a host. The hash need not be keyed: it only distinguishes the hosts of one job.
 fn digest(host: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     host.hash(&mut hasher);
     hasher.finish()
 }
 
-/// A name as it is kept.
+/// Returns a name as it is stored.
 pub fn short(name: &str) -> &str {
     cut(name, LONGEST_NAME)
 }
 
-/// A name, an address (45 bytes at most) and a host (255), with what stands between them.
+/// A name, an address (45 bytes at most) and a host (255), with the separators between them.
 const LONGEST_KEY: usize = LONGEST_NAME + 1 + 45 + AT_HOST.len() + 255;
 
 fn cut(text: &str, longest: usize) -> &str {

@@ -1,4 +1,4 @@
-//! What `Jobs` promises, by example.
+//! Tests of what `Jobs` promises, by example.
 
 use super::*;
 
@@ -85,7 +85,7 @@ fn without_passwords_a_name_counts_for_its_address_alone() {
     assert_eq!(jobs.may_visit(&unlucky, at(1)), Ok(()), "a name that looks like a job that is stopped");
 
     jobs.stop("alice", Timestamp::NEVER, at(1)).unwrap();
-    assert!(jobs.may_visit(&alice, at(2)).is_err(), "people stop a name wherever it comes from");
+    assert!(jobs.may_visit(&alice, at(2)).is_err(), "an operator stops a name wherever it comes from");
     let mut resumed = jobs.resume("alice", at(2));
     resumed.sort();
     assert_eq!(resumed, ["alice".into(), "alice@10.0.0.9 at h.test".into()] as [Box<str>; 2]);
@@ -180,7 +180,7 @@ fn no_number_of_hosts_takes_more_memory() {
 }
 
 #[test]
-fn where_all_are_stopped_nobody_else_is_tracked() {
+fn if_all_are_stopped_no_other_job_is_tracked() {
     let mut jobs = Jobs::new();
     for number in 0..=MOST {
         fail(&mut jobs, &job(&number.to_string(), "h.test"), 20, at(0));

@@ -1,7 +1,8 @@
-//! Places: how many visits may be in flight at a host, and when one will be free.
+//! Places: how many visits may be in flight at a host, and when a place will be free.
 //!
-//! The visits in flight are always given, never counted here. The time is an estimate: from how long visits kept their
-//! places lately, and from how long those in flight have kept theirs, so that it grows while none of them ends.
+//! The caller passes the visits in flight; they are never counted here. The time is an estimate from how long visits
+//! kept their places lately, and from how long those in flight have kept theirs, so that it grows while none of them
+//! ends.
 
 use std::time::Duration;
 
@@ -32,12 +33,12 @@ impl Places {
         self.limit
     }
 
-    /// How long a place is usually kept; zero if nobody has left one yet.
+    /// Returns how long a place is usually kept; zero if no visit has left one yet.
     pub(super) fn kept(&self) -> Duration {
         Duration::from_micros(self.kept_us)
     }
 
-    /// Somebody kept a place from then on until now.
+    /// Notes that a visit kept a place from `since` until now.
     pub(super) fn observe(&mut self, since: Timestamp, now: Timestamp) {
         let kept_us = now.as_micros().saturating_sub(since.as_micros());
         self.kept_us = match self.kept_us {
@@ -46,14 +47,14 @@ impl Places {
         };
     }
 
-    /// How much longer a visit is expected to keep its place that has kept it for this long: what is missing from the
-    /// average; beyond that, as much again as it is overdue.
+    /// Returns how much longer a visit that has kept its place for `age` is expected to keep it: what is missing from
+    /// the average; beyond that, as much again as it is overdue.
     pub(super) fn remaining(&self, age: Duration) -> Duration {
         self.kept().abs_diff(age)
     }
 
-    /// When the visit behind `ahead` others finds a place, if the visits in flight end after these times and every other
-    /// one keeps its place for as long as usual.
+    /// Returns when the visit behind `ahead` others finds a place, if the visits in flight end after these times and
+    /// every other visit keeps its place for as long as usual.
     pub(super) fn predict(&self, mut ends: SmallVec<[Duration; 8]>, ahead: usize, now: Timestamp) -> Timestamp {
         let free = self.limit.saturating_sub(ends.len());
         let beyond = ends.len().saturating_sub(self.limit);

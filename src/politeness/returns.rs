@@ -1,10 +1,10 @@
-//! Who was told to come back, and when.
+//! Which visits were told to come back, and when.
 //!
-//! A refusal that time heals names a number of seconds. It must be true, so whoever comes back then is let in ahead of
-//! newcomers; and a crowd must not be told the same second, so every answer is at least a second, and at least one
-//! delay, from every other. Nobody's turn is reserved: a client that does not come back costs nothing.
+//! A refusal that time heals names a number of seconds. The number must be true, so a client that comes back then is
+//! admitted ahead of newcomers. And a crowd must not be told the same second, so every answer is at least a second, and
+//! at least one delay, from every other. No turn is reserved: a client that does not come back costs nothing.
 //!
-//! Bounded: beyond [`MOST`] the answers still differ, but are not remembered. Must not know the queue.
+//! Bounded: beyond [`MOST`] the answers still differ, but are not remembered. This module must not know the queue.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use super::visit::ClientId;
 
 #[derive(Debug, Default)]
 pub(super) struct Returns {
-    /// By the time they are due.
+    /// Sorted by the time they are due.
     told: Vec<Told>,
-    /// How many were told a time since there was no more room to remember it.
+    /// How many visits were told a time since there was no more room to remember it.
     beyond: u32,
 }
 
@@ -26,19 +26,19 @@ struct Told {
     url: u64,
 }
 
-/// As many as a full queue holds by default: 24 KB for a host that turns that many away.
+/// As many as a full queue holds by default: 24 KB for a host that refuses that many.
 const MOST: usize = 1000;
 /// How late a client may come back. Retry loops of common clients round up and add some jitter.
 const GRACE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Returns {
-    /// Whether nobody is remembered.
+    /// Returns whether no visit is remembered.
     pub(super) fn is_empty(&self) -> bool {
         self.told.is_empty()
     }
 
-    /// Whether this visit comes when it was told to. It is told once.
+    /// Returns whether this visit comes back when it was told to, and forgets it: a time counts once.
     pub(super) fn take(&mut self, client: ClientId, url: u64, now: Timestamp) -> bool {
         if self.is_empty() {
             return false;
@@ -54,14 +54,14 @@ impl Returns {
         }
     }
 
-    /// Whether this visit comes when it was told to. It may come again.
+    /// Returns whether this visit comes back when it was told to, without forgetting it.
     pub(super) fn is_due(&self, client: ClientId, url: u64, now: Timestamp) -> bool {
         let is_it = |told: &Told| told.client == client && told.url == url;
         self.told.iter().take_while(|told| told.due <= now).any(|told| is_it(told) && told.due + GRACE > now)
     }
 
-    /// Tells a visit that could start at `start` after how many seconds to come back. Who asks again too early is told
-    /// the same time again.
+    /// Returns after how many seconds a visit that could start at `start` should come back. A client that asks again
+    /// too early is told the same time again.
     pub(super) fn tell(
         &mut self,
         client: ClientId,
@@ -89,18 +89,19 @@ impl Returns {
         due.since(now)
     }
 
-    /// How many are due after `now` and not after `until`.
+    /// Returns how many visits are due after `now` and not after `until`.
     pub(super) fn expected(&self, now: Timestamp, until: Timestamp) -> usize {
         let due_by = |time: Timestamp| self.told.partition_point(|told| told.due <= time);
         due_by(until).saturating_sub(due_by(now))
     }
 
-    /// Until when a client may still come back.
+    /// Returns until when a client may still come back.
     pub(super) fn owes_until(&self) -> Timestamp {
         self.told.last().map_or(Timestamp::START, |told| told.due + GRACE)
     }
 
-    /// The first whole number of seconds from `now` that is not before `start` and a gap from every other.
+    /// Returns the first time that is a whole number of seconds from `now`, not before `start`, and a gap from every
+    /// other.
     fn free_second(&self, start: Timestamp, gap: Duration, now: Timestamp) -> Timestamp {
         let mut due = now + whole_seconds(start.since(now));
         let first = self.told.partition_point(|told| told.due + gap <= due);
@@ -128,7 +129,7 @@ impl Returns {
     }
 }
 
-/// Rounded up, and at least one: `Retry-After: 0` is no answer.
+/// Rounds up to whole seconds, at least one: `Retry-After: 0` is no answer.
 fn whole_seconds(duration: Duration) -> Duration {
     Duration::from_secs(whole_micros(duration).div_ceil(1_000_000).max(1))
 }
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_the_same_second() {
+    fn no_two_clients_are_told_the_same_second() {
         let mut returns = Returns::default();
         let told: Vec<u64> = (0..20).map(|client| tell(&mut returns, client, 3_000, 100, client)).collect();
         assert_eq!(told, (3..23).collect::<Vec<u64>>());
@@ -170,22 +171,22 @@ mod tests {
         }
         assert!(returns.take(ClientId(1), 7, at(11_500)));
         assert_eq!(tell(&mut returns, 9, 2_000, 1_000, 0), 2, "before the others");
-        assert_eq!(tell(&mut returns, 8, 10_000, 1_000, 0), 11, "in the place of the one that came");
+        assert_eq!(tell(&mut returns, 8, 10_000, 1_000, 0), 11, "in the second of the one that came back");
     }
 
     #[test]
-    fn who_comes_when_told_is_known_once() {
+    fn a_client_that_comes_when_told_is_known_once() {
         let mut returns = Returns::default();
         assert_eq!(tell(&mut returns, 1, 4_000, 1_000, 0), 4);
         assert!(!returns.take(ClientId(1), 7, at(3_999)), "too early");
-        assert!(!returns.take(ClientId(2), 7, at(4_000)), "somebody else");
+        assert!(!returns.take(ClientId(2), 7, at(4_000)), "another client");
         assert!(!returns.take(ClientId(1), 8, at(4_000)), "another page");
         assert!(returns.take(ClientId(1), 7, at(4_000)));
         assert!(!returns.take(ClientId(1), 7, at(4_000)));
     }
 
     #[test]
-    fn who_asks_too_early_keeps_its_time() {
+    fn a_client_that_asks_too_early_keeps_its_time() {
         let mut returns = Returns::default();
         assert_eq!(tell(&mut returns, 1, 10_000, 1_000, 0), 10);
         assert_eq!(tell(&mut returns, 1, 5_000, 1_000, 400), 10);

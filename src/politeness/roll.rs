@@ -1,8 +1,9 @@
 //! The roll of a lane: every visit in it, from joining to leaving, under its ticket.
 //!
-//! Promises: a ticket of a visit that has left finds nothing, for ever; numbers stay small and dense; the room of a
-//! crowd goes back, that of a few when it is [asked for](Roll::give_back_room). Finding those who can no longer be served in time costs nothing until somebody's deadline is near.
-//! Must not decide anything.
+//! Promises: a ticket of a visit that has left never finds anything again; numbers stay small and dense; the memory of
+//! many visits is freed when the last one leaves, that of a few visits on [request](Roll::give_back_room). Finding
+//! visits that can no longer be served in time costs nothing until a deadline is near. This module must not decide
+//! anything.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ pub(super) struct Entry {
     pub(super) url: u64,
     pub(super) urgency: u8,
     pub(super) retry: bool,
-    /// A page, unless it took the short way through a free lane.
+    /// A page, unless the visit took the short path through a free lane.
     pub(super) purpose: Purpose,
     pub(super) phase: Phase,
     pub(super) transfer: Transfer,
@@ -31,7 +32,7 @@ pub(super) struct Entry {
     pub(super) since: Timestamp,
     /// When it gives up waiting for the host.
     pub(super) deadline: Timestamp,
-    /// Of a visit that was sent, if its host had taught anything by then.
+    /// Set for a visit that was sent, if something had been learned from its host by then.
     pub(super) epoch: Option<Epoch>,
 }
 
@@ -43,19 +44,19 @@ impl Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Stands in the queue.
+    /// In the queue.
     Waiting,
     /// Called: its connection is being made ready.
     Preparing,
-    /// Called and ready: wants only its turn.
+    /// Called and ready: needs only its turn.
     Ready,
     /// Has a turn that is not sent yet.
     Claimed,
-    /// Has a turn that nobody was asked for, because pacing is not enforced.
+    /// Has a turn that was taken without a check, because pacing is not enforced.
     Waved,
     /// Its head was sent.
     Started,
-    /// The same, and it has given its place back: a long transfer.
+    /// Its head was sent and it has given its place back: a long transfer.
     Lasting,
 }
 
@@ -75,7 +76,7 @@ pub(super) enum Transfer {
 pub(super) const LONG_TRANSFER: Duration = Duration::from_secs(30);
 
 impl Entry {
-    /// From when on it is a long transfer; never, if it is none.
+    /// Returns from when on the visit is a long transfer; never, if it is none.
     pub(super) fn long_from(&self) -> Timestamp {
         match (self.phase, self.transfer) {
             (Phase::Started, Transfer::Body) => self.since + LONG_TRANSFER,
@@ -113,13 +114,13 @@ pub(super) struct Roll {
 
 #[derive(Debug)]
 struct Slot {
-    /// Of the visit in it; in a free slot, the next free one.
+    /// The generation of the visit in it; in a free slot, the number of the next free slot.
     generation: u32,
     entry: Option<Entry>,
 }
 
 const NONE: u32 = u32::MAX;
-/// Three and a half kilobytes.
+/// The room that an empty roll may keep, in slots: four kilobytes.
 const A_FEW: usize = 64;
 
 impl Roll {
@@ -139,7 +140,7 @@ impl Roll {
         self.len
     }
 
-    /// How many have ever entered, less any whole multiple of 2^32.
+    /// Returns how many visits have ever entered, modulo 2^32.
     pub(super) fn entered(&self) -> u32 {
         self.next_generation
     }
@@ -191,7 +192,7 @@ impl Roll {
         self.slots[number as usize].entry.as_ref().expect("queue and called hold only visits on the roll")
     }
 
-    /// A visit that waits for the host again has this deadline.
+    /// Notes the deadline of a visit that waits for the host, or waits for it again.
     pub(super) fn watch(&mut self, deadline: Timestamp) {
         self.first_deadline = self.first_deadline.min(deadline);
         if self.searched > 0 {
@@ -199,16 +200,16 @@ impl Roll {
         }
     }
 
-    /// No visit that waits gives up before this.
+    /// Returns a time before which no waiting visit gives up.
     pub(super) fn first_deadline(&self) -> Timestamp {
         self.first_deadline
     }
 
-    /// A visit that waits and gives up before `start`. The caller removes it and asks again; the search goes on where it
-    /// stopped, so that refusing a crowd looks at each visit once.
+    /// Returns a waiting visit that gives up before `start`. The caller removes it and asks again; the search goes on
+    /// where it stopped, so that refusing a crowd looks at each visit once.
     pub(super) fn hopeless(&mut self, start: Timestamp) -> Option<Ticket> {
         if self.first_deadline >= start {
-            // A search that was under way for a later start is not gone on with.
+            // A search that was under way for a later start is not continued.
             self.start_search();
             return None;
         }
@@ -231,7 +232,7 @@ impl Roll {
         self.passed = Timestamp::NEVER;
     }
 
-    /// Does without the room of those who have left, if all have.
+    /// Frees the memory of past visits, if no visit is left.
     pub(super) fn give_back_room(&mut self) {
         if self.len == 0 && self.slots.spilled() {
             self.slots = SmallVec::new();
@@ -240,7 +241,7 @@ impl Roll {
     }
 
     fn empty(&mut self) {
-        // A host that is busy again and again needs the room of a few every time.
+        // A host that is busy again and again needs the room for a few visits every time.
         if self.slots.capacity() > A_FEW {
             self.give_back_room();
         }
@@ -318,7 +319,7 @@ mod tests {
         assert_eq!(hopeless(&mut roll, 99), [50, 30]);
     }
 
-    /// The next visit may be spaced otherwise than the one before it, so the start may move earlier between two calls.
+    /// The next visit may have another spacing than the one before it, so the start may move earlier between two calls.
     #[test]
     fn a_search_that_was_under_way_is_not_gone_on_with_for_an_earlier_start() {
         let mut roll = Roll::new();

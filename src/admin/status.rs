@@ -45,7 +45,7 @@ pub struct Status {
     pub wait_p90_ms: Option<u64>,
     /// Must stay 0.
     pub spacing_violations: u64,
-    /// How long the most overdue lane should have moved ago.
+    /// How long ago the most overdue lane should have moved.
     pub overdue_s: f64,
     pub memory: Memory,
     pub state_store: StateStore,

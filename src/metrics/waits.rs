@@ -71,8 +71,7 @@ impl Waits {
     }
 }
 
-/// A histogram with a one-increment fast path for requests that do not wait, which are most, instead of five
-/// increments.
+/// A histogram with a fast path for requests that do not wait, which are most: one increment instead of five.
 #[derive(Clone, Debug)]
 struct Held {
     later: Histogram,

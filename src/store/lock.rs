@@ -244,7 +244,7 @@ mod tests {
         assert_eq!((back.moved(5_000), back.moved(10), back.moved(0)), (4_000, 1, 0));
     }
 
-    /// X43: a user who can open the file could lock it and keep curtsy from starting.
+    /// X43: a user that can open the file could lock it and keep curtsy from starting.
     #[test]
     fn other_users_cannot_open_it() {
         let directory = tempfile::tempdir().unwrap();

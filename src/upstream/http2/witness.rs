@@ -1,7 +1,8 @@
 //! A stream that sees which frames pass through it, and so knows what the `h2` crate does not report.
 //!
-//! Above all it knows when a request's head has really left, which is when a request starts, and up to which request an
-//! origin that sends GOAWAY has processed. It also ends a connection whose origin sends only frames without purpose.
+//! Above all it knows when a request's head has really left, which is when a request starts, and which requests an
+//! origin that sends GOAWAY may have processed. It also ends a connection whose origin sends only frames without
+//! purpose.
 
 use std::io;
 use std::pin::Pin;

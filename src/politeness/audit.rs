@@ -168,7 +168,8 @@ mod tests {
         );
     }
 
-    /// Twenty hosts whose robots.txt redirects to this one, and sixty ports of it: each fetch but the first is a breach.
+    /// Twenty hosts whose robots.txt redirects to this one, and sixty ports of it: each fetch but the first is a
+    /// breach.
     #[test]
     fn robots_fetches_that_keep_no_distance_are_breaches() {
         for (count, apart) in [(20, 1), (60, 0)] {

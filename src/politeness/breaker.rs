@@ -23,8 +23,8 @@ use super::signals::Answer;
 use super::time::Timestamp;
 use super::visit::{ClientId, Ticket};
 
-/// How long a trial is kept for the client that was told to come back for it. Retry loops add a second or two of jitter;
-/// a client that never returns costs the others no more than this.
+/// How long a trial is kept for the client that was told to come back for it. Retry loops add a second or two of
+/// jitter; a client that never returns costs the others no more than this.
 pub const HEIR_WAIT: Duration = Duration::from_secs(5);
 
 /// How many failures are tolerated.
@@ -294,7 +294,7 @@ mod tests {
         Ending { ticket: TICKET, client, began, answer, at_limit: false }
     }
 
-    /// A visit of a client that begins and ends at once.
+    /// Makes a visit of a client that begins and ends at once.
     fn visit_of(client: ClientId, breaker: &mut Breaker, answer: Answer, now: Timestamp) -> Option<Change> {
         match breaker.ruling(client, now) {
             Ruling::Free => {}

@@ -4,8 +4,8 @@
 //! because many programs may share an address. If users do not log in, a name proves nothing, so a job is a name at an
 //! address: no client can stop another one by failing in its name.
 //!
-//! - Failures in a row at one host (no answer, 429, 5xx) stop the job at that host only. Dead hosts say nothing about the
-//!   client: twenty different ones stop nothing.
+//! - Failures in a row at one host (no answer, 429, 5xx) stop the job at that host only. Dead hosts say nothing about
+//!   the client: failures at twenty different hosts stop nothing.
 //! - Hosts in a row that refuse the client (401, 403, 429) stop the job everywhere. Each host counts once.
 //! - An answer that is neither a failure nor a refusal resets both counts. A request whose client has disconnected is
 //!   not reported.

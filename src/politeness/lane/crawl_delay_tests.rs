@@ -1,4 +1,4 @@
-//! How visits of different groups of robots.txt are spaced in one lane.
+//! Tests of how visits of different robots.txt groups are spaced in one lane.
 
 use super::*;
 use crate::politeness::policy::Policy;

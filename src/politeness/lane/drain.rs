@@ -5,11 +5,11 @@
 //! decides again.
 //!
 //! # What a refused visit is told
-//! The time at which the host would have accepted the visit if curtsy had gone on, at least one second from now. It is
-//! the only time that this process knows to be right for the host: the next process remembers the last send, the hold
-//! and the delay, and a client that comes back sooner would wait there. How long a restart takes is not known here. The
-//! next process starts with an empty queue, so a client that comes back at its time does not wait behind visits that
-//! were refused with it.
+//! The time at which the host would have accepted the visit if curtsy had kept running, at least one second from now.
+//! It is the only time that this process knows to be right for the host: the next process remembers the last send, the
+//! hold and the delay, and a client that comes back sooner would wait there. How long a restart takes is not known
+//! here. The next process starts with an empty queue, so a client that comes back at its time does not wait behind
+//! visits that were refused with it.
 
 use super::Lane;
 use super::crawl_delay::Forecast;

@@ -1,4 +1,4 @@
-//! What a lane tells the requests in it while curtsy stops.
+//! Tests of what a lane does with its visits while curtsy stops.
 
 use std::time::Duration;
 

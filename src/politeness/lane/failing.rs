@@ -101,7 +101,7 @@ impl Lane {
         Some(Step::Refuse(ticket, self.broken(entry.origin, entry.client, entry.url, expected, now)))
     }
 
-    /// Makes a called visit the trial of its origin's breaker, if that breaker is open.
+    /// Makes a called visit the trial of its origin's breaker, if that breaker is open and allows one.
     pub(super) fn may_be_trial(&mut self, ticket: Ticket, now: Timestamp) {
         let Some(entry) = self.roll.get_mut(ticket).map(|entry| *entry) else { return };
         if self.ruling(entry.origin, entry.client, now) == Ruling::Trial

@@ -1,4 +1,4 @@
-//! How a lane treats origins that fail.
+//! Tests of how a lane treats origins that fail.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn unspaced() -> Lane {
     Lane::new(Policy { delay: Duration::ZERO, ..Policy::default() }, 1)
 }
 
-/// A visit that joins, is called and cannot make its connection.
+/// Makes a visit that joins, is called and cannot open its connection.
 fn fail(lane: &mut Lane, visit: Visit, schooling: &Schooling, now: Timestamp) -> Option<Lesson> {
     let ticket = lane.join(visit, now).unwrap().ticket;
     assert_eq!(lane.next_step(now), Step::Prepare(ticket));

@@ -98,7 +98,7 @@ impl Lane {
         true
     }
 
-    /// Returns whether the lane may learn something even from an expected answer, as things stand.
+    /// Returns whether the lane may at the moment learn something even from an expected answer.
     pub fn heeds_answers(&self) -> bool {
         self.lessons.is_some() || self.shadow.is_some() || self.policy.delay_factor > 0.0
     }

@@ -2,8 +2,8 @@
 //!
 //! - A long transfer gives its place back to the next visit and takes one of the places for long transfers. There are
 //!   as many of these as ordinary places. If they are full, the transfer keeps its ordinary place.
-//! - While several clients wait, a client that holds its share of the places is passed over. A client that waits alone may
-//!   have all of them.
+//! - While several clients wait, a client that holds its share of the places is passed over. A client that waits alone
+//!   may have all of them.
 //! - Once the places for long transfers are full, one client may hold all places of both kinds but one.
 //!
 //! Nothing here takes a place away from a visit that needs it. If a host has a single place, nothing is shared.

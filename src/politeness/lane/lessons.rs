@@ -125,7 +125,7 @@ impl Lane {
         self.lessons.as_ref().map(|lessons| &lessons.pace)
     }
 
-    /// Returns how many visits may be in flight, as things stand.
+    /// Returns how many visits may be in flight at the moment.
     pub fn concurrency(&self) -> usize {
         self.places.limit()
     }

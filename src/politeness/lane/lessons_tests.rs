@@ -137,7 +137,7 @@ fn nothing_is_sent_again_where_pacing_is_not_enforced() {
     }
 }
 
-/// The budget for second tries is not filled by a host that has nothing else to teach.
+/// A host from which nothing else is learned does not refill the budget for second tries.
 #[test]
 fn a_spent_budget_is_not_forgotten() {
     let mut lane = lane(Policy::default());
@@ -173,8 +173,8 @@ fn other_rules_apply_at_once() {
     assert_eq!(lane.delays().effective(), Duration::from_millis(1_500));
 }
 
-/// Bodies that break off are failures in a row, although each begins with a head that says all is well. Also where several
-/// are under way at once.
+/// Bodies that break off are failures in a row, although each begins with a head that says all is well. This also holds
+/// if several are under way at once.
 #[test]
 fn answers_that_break_off_open_the_breaker() {
     for at_once in [1, 4] {

@@ -121,7 +121,7 @@ impl Lane {
         !self.paused && self.in_flight() < self.concurrency()
     }
 
-    /// Returns when the next visit in the queue is to be called, as things stand.
+    /// Returns when the lane calls the next visit in the queue, if nothing changes until then.
     fn next_call(&self, now: Timestamp) -> Timestamp {
         let limit = self.concurrency();
         let taken = self.in_flight() + self.called.len();

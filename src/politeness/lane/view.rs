@@ -35,7 +35,7 @@ pub struct View {
     pub long_transfers: usize,
     /// Visits that have come since the lane was created, modulo 2^32.
     pub visits: u32,
-    /// How many visits may be in flight as things stand, and by the policy.
+    /// How many visits may be in flight at the moment, and by the policy.
     pub concurrency: (usize, usize),
     pub burst: u32,
     /// Visits that could start now, one right after the other.

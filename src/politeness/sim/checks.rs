@@ -13,7 +13,7 @@ use crate::politeness::visit::{Alarm, ClientId, Purpose, Refusal, Visit};
 /// The lane counts whole microseconds, and millionths of a token: 7 us at the longest delay here.
 const ROUNDING: Duration = Duration::from_micros(10);
 
-/// A visit that was let in may have to wait a little longer than it is willing to.
+/// An admitted visit may have to wait a little longer than it is willing to.
 fn with_slip(limit: Duration) -> Duration {
     limit.saturating_add(limit / 16)
 }
@@ -214,7 +214,7 @@ impl World {
         Ok(())
     }
 
-    /// While clients wait that have less than their share of the places, none is called that has its share.
+    /// While clients with less than their share of the places wait, no client that has its share is called.
     fn check_share(&self, host: usize, called: ClientId) -> Result<(), Broken> {
         let (limit, share) = (self.hosts[host].oracle.concurrency(), self.share(host));
         if !self.enforced(host) || limit == 1 || self.holds(host, called).0 < share || self.long(host) >= limit {

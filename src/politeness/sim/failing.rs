@@ -1,4 +1,4 @@
-//! Origins that fail: connections that are refused, and what a lane may make of them.
+//! Origins that fail: connections that are refused, and how a lane may react to them.
 //!
 //! A second count of failures in a row, for each origin of each host, from the world's events alone. The lane is
 //! checked against it: only an origin that has failed often enough is refused, and no other origin of its host; during

@@ -1,4 +1,4 @@
-//! Hosts that teach: answers that say "too fast", and what a lane may make of them.
+//! Hosts that teach: answers that say "too fast", and how a lane may react to them.
 //!
 //! The pace decides how much is learned and is tested by itself. Here the lane is checked against the promises: a
 //! refusal slows down, a burst of refusals once, a success never; what the host asked for is kept. From then on the

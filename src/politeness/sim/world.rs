@@ -37,7 +37,7 @@ pub(super) struct Host {
     pub(super) oracle: Oracle,
     /// When it was last slowed down by a refusal.
     pub(super) slowed: Timestamp,
-    /// Until when a shared ledger has taken the turns.
+    /// Until when a shared ledger or failed connection attempts have taken the turns.
     pub(super) elsewhere: Timestamp,
     pub(super) origins: [Origins; ORIGINS as usize],
     /// What robots.txt asks of most clients, and of a few besides.
@@ -75,7 +75,7 @@ pub(super) struct Guest {
     pub(super) disturbed: bool,
     pub(super) joined: Timestamp,
     pub(super) limit: Duration,
-    /// When the present preparation began, and how long all of them took.
+    /// When the current preparation began, and how long all of them took.
     pub(super) preparing_since: Timestamp,
     pub(super) prepared_for: Duration,
     pub(super) terms: Terms,
@@ -292,7 +292,7 @@ impl World {
     pub(super) fn join(&mut self, host: usize, visit: Visit) -> Result<(), Broken> {
         let now = self.now;
         let told = self.hosts[host].take_told(&visit, now);
-        // Where answers teach and origins fail, every visit is a page: the model of failures knows no other.
+        // At hosts that teach and whose origins fail, every visit is a page: the model of failures knows no other.
         let purpose = if self.hosts[host].oracle.teaches { Purpose::Page } else { visit.purpose };
         let visit = Visit { crawl_delay: self.crawl_delay(host, &visit), purpose, ..visit };
         let asked = match self.flaw {

@@ -17,8 +17,8 @@ const CURTSY: HeaderName = HeaderName::from_static("curtsy");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
-/// Adds how long the request waited, why, and behind how many requests, and what robots.txt has against it. Adds
-/// nothing about the wait if the host is not paced.
+/// Adds how long the request waited, why, and behind how many requests, and the objection of robots.txt, if there
+/// is one. Adds nothing about the wait if the host is not paced.
 pub(super) fn tell(
     headers: &mut HeaderMap,
     permit: &Permit,

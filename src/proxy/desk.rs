@@ -100,7 +100,7 @@ impl Desk {
         &self.worker.shared.stops
     }
 
-    /// Why the last tunnel to this host that was not paced inside was not, and how many were not, within the hour.
+    /// Returns the reason of the last unpaced tunnel to this host, and how many were unpaced within the hour.
     pub fn unpaced_tunnels(&self, host: &HostKey) -> Option<(&'static str, u64)> {
         self.worker.shared.unpaced.of(host)
     }

@@ -89,7 +89,7 @@ struct Look {
 }
 
 impl Look {
-    /// Returns a boxed future of an opaque type, because the requests inside come back here.
+    /// Returns a type-erased future, because the requests inside come back here.
     fn after(self, arrival: Arrival) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let working = self.worker.live.begin();
         Box::pin(async move {
@@ -118,7 +118,7 @@ impl Look {
         opening == Opening::Request || (opening == Opening::Tls && self.leaves().is_some())
     }
 
-    /// Goes on by what the client sent first.
+    /// Continues according to the client's first bytes.
     async fn goes_on(self, near: Near, opening: Opening) {
         let patience = self.settings.config.limits.head_timeout;
         match (opening, self.leaves()) {
@@ -265,7 +265,7 @@ impl Look {
 /// Handles a client that rejects our certificate.
 fn rejected(worker: &Worker, settings: &Settings, wanted: &Wanted, rejection: Rejection) {
     let (shared, client, host) = (&worker.shared, wanted.client.peer.ip(), &wanted.host);
-    // `curtsy doctor` sees this by the outcome of its own probe.
+    // `curtsy doctor` learns this from the result of its own probe.
     if probe::is_meant(host) {
         return;
     }

@@ -74,7 +74,7 @@ impl Lesson {
         self.body.extend_from_slice(&piece[..piece.len().min(room)]);
     }
 
-    /// Learns from the answer, all of which has passed.
+    /// Learns from the answer after all of it has passed.
     pub(super) fn end(self) {
         let Lesson { shared, origin, cache_ttl, status, headers, body, .. } = self;
         let previous = shared.robots.record(&origin);

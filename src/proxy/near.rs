@@ -169,7 +169,7 @@ impl AsyncRead for Near {
     }
 }
 
-/// Treats the end of a connection without TLS close_notify as an ordinary end: many clients close like that, and it
+/// Treats the end of a connection without a TLS `close_notify` as an ordinary end: many clients close like that, and it
 /// cannot cut short what HTTP has framed.
 fn end(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::UnexpectedEof { Ok(()) } else { Err(error) }

@@ -3,11 +3,11 @@
 //!
 //! Quotas protect curtsy from its clients; lanes protect hosts. So requests are counted on arrival, before they wait
 //! for anything, and a request over a quota spends no turn. governor does the counting: "20/s" is twenty at once, and
-//! one more each 50 ms. The state it counts in is our own, because it has to stay bounded, give back, and survive a
-//! reload.
+//! one more each 50 ms. The state it counts in is our own, because it has to stay bounded, take counts back, and
+//! survive a reload.
 //!
 //! A quota that was changed starts with what was left of the old one. A refused client gets a time that is true for
-//! itself; in a quota for all clients, others may be there first.
+//! itself; in a quota for all clients, other clients may use up the room first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

@@ -49,7 +49,7 @@ async fn a_quota_is_so_many_at_once_and_then_one_by_one() {
     assert_eq!(burst(&quotas, ADA), 20);
 }
 
-/// A client that retries at the time it was told passes, and not a moment sooner.
+/// A request passes at the time that the refusal named, and not a moment sooner.
 #[tokio::test(start_paused = true)]
 async fn the_time_told_is_true() {
     let quotas = quotas(Some(quota(3, SECOND * 60)), None);

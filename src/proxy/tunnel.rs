@@ -188,8 +188,8 @@ impl Tunnel {
         self.pacer.as_ref().is_some_and(Pacer::has_found_http)
     }
 
-    /// Answers the requests inside, which take the path of all others. Returns a boxed future of an opaque type,
-    /// because that path leads back here.
+    /// Answers the requests inside, which take the path of all others. Returns a type-erased future, because
+    /// that path leads back here.
     fn serve_http(self, worker: Arc<Worker>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let near = self.near.into_inner().behind(self.up.into_kept().into());
         let client = self.pacer.map(Pacer::into_http);

@@ -15,7 +15,7 @@ use crate::politeness::HostKey;
 use crate::programs;
 use crate::telemetry::Seldom;
 
-/// How long such a client's tunnels to the host are not intercepted. Long enough for a crawl to get on, short enough
+/// How long such a client's tunnels to the host are not intercepted. Long enough for a crawl to go on, short enough
 /// that a client that was fixed is noticed.
 const LEFT_ALONE: Duration = Duration::from_secs(10 * 60);
 /// Clients and hosts remembered, at about 100 bytes each.

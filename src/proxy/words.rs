@@ -102,7 +102,7 @@ fn bad_request(bad: BadRequest) -> Words {
     }
 }
 
-/// Builds the text of a refusal, as most refusals have it.
+/// Builds the text of a refusal, with the values that most refusals share.
 fn words(
     status: StatusCode,
     title: &'static str,

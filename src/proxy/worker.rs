@@ -1,7 +1,7 @@
 //! A worker: one single-threaded runtime with its own accept loop and its own connections to origins.
 //!
-//! Workers share the listening sockets, so an idle one takes the next connection. An error of accept is survived: a
-//! proxy that dies of too many open files fails every client.
+//! Workers share the listening sockets, so an idle one takes the next connection. The accept loop survives
+//! errors: a proxy that dies of too many open files fails every client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -146,7 +146,7 @@ impl Open {
         Open { shared, place }
     }
 
-    /// Lets another limit keep the connection's timeouts from now on.
+    /// Makes another limit responsible for the connection's timeouts from now on.
     pub(super) fn follow(&self, limit: &Arc<Limit>) {
         self.place.follow(limit);
     }

@@ -4,7 +4,7 @@
 //! order, and says of the client's bytes whether they may pass or need a turn first.
 //!
 //! # The rule
-//! In HTTP/1.1 client and origin speak in turn. So application bytes of the client that follow bytes of the origin
+//! In HTTP/1.1 client and origin alternate. So application bytes of the client that follow bytes of the origin
 //! begin a request, and everything until the origin speaks again belongs to that request. Some records look like
 //! application bytes and are not. They are recognised by their length, to which encryption adds a fixed number:
 //!
@@ -107,7 +107,7 @@ const SHORTEST_REQUEST: usize = 26;
 const SHORTEST_RESPONSE: usize = 19;
 /// `HTTP/1.1 100 Continue` and two line ends. No server sends a shorter final answer.
 const CONTINUE: usize = 25;
-/// A single one may be chance: an origin that is tired of waiting says so without being asked.
+/// A single one may be chance: an origin that times out says so without being asked.
 const MOST_ODDITIES: u8 = 3;
 
 impl Bursts {
@@ -202,7 +202,7 @@ impl Bursts {
         stop_at(passed, Verdict::More)
     }
 
-    /// Reads bytes of the origin, all of which pass.
+    /// Reads bytes of the origin. All of them pass.
     pub(super) fn origin_sends(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && (!self.begun || self.unpaced.is_none()) {
             let inside = self.down.left().min(bytes.len());

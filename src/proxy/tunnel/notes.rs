@@ -47,7 +47,7 @@ impl Notes {
         }
     }
 
-    /// Why the last tunnel to this host that was not paced inside was not, and how many were not, within the hour.
+    /// Returns the reason of the last unpaced tunnel to this host, and how many were unpaced within the hour.
     pub(in crate::proxy) fn of(&self, host: &HostKey) -> Option<(&'static str, u64)> {
         let now = clock::now();
         self.0.lock().get(host).filter(|note| note.is_fresh(now)).map(|note| (note.last.label(), note.tunnels))

@@ -201,7 +201,7 @@ impl Pacer {
 
     /// Settles a tunnel that is over; the client was sent this many bytes.
     pub(super) fn ended(mut self, to_client: u64) {
-        // The origin has seen a connection, even an unused one: a client must not open one after the other.
+        // The origin has seen a connection, even if it was unused: a client must not open one after another for free.
         if self.unsent {
             self.charge();
         }
@@ -240,7 +240,7 @@ impl Pacer {
         self.in_flight.release();
         self.limit.clear();
         self.watch.alarm.as_mut().reset(clock::now() + QUIET);
-        // A client that wants to wait less than the host's visits may wait disconnects, which gives its place back.
+        // A client whose own limit is shorter than the host's disconnects, which gives its place in the queue back.
         let visit = Visit { max_wait: None, purpose: Purpose::Page, ..self.passage.visit };
         let (gate, budget, label) = (self.shared.gate.clone(), self.passage.budget.clone(), self.passage.label.clone());
         self.claim = Some(Box::pin(claim(gate, budget, visit, label, self.withdrawn.clone())));

@@ -251,7 +251,7 @@ mod tests {
 
         /// Moves what can be moved now, with this `leave` for the bytes shown. Returns whether the pipe is over.
         async fn go(&mut self, mut leave: impl FnMut(&[u8]) -> Poll<usize>) -> bool {
-            // tokio gives a task that never yields nothing to read in the end.
+            // Without this, tokio's cooperative budget runs out and the streams are never ready.
             tokio::task::yield_now().await;
             let Scene { pipe, from, to, .. } = self;
             poll_fn(|cx| Poll::Ready(pipe.poll_move(cx, from, to, |_, bytes| leave(bytes).map(Ok)).is_ready())).await

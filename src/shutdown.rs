@@ -46,7 +46,7 @@ impl Stop {
         self.is_said.load(Ordering::Acquire)
     }
 
-    /// Resolves on the next poll after `stop()`, even if this task has not been woken yet.
+    /// Resolves on the next poll after `stop()`, even if that poll comes before the wake-up.
     pub async fn requested(&mut self) {
         let is_said = self.is_said.clone();
         let mut woken = pin!(self.wake.changed());

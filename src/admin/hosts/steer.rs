@@ -98,7 +98,7 @@ impl Patch {
             pause: pause(self.paused, self.until.as_deref(), now)?,
         };
         if wanted == Wanted::default() {
-            return Err(Problem::bad_request("nothing to change; give delay, rate, burst, concurrency, paused"));
+            return Err(Problem::bad_request("nothing to change; give one of delay, rate, burst, concurrency, paused"));
         }
         Ok(wanted)
     }

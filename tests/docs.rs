@@ -4,8 +4,8 @@
 //! `http://127.0.0.1:3128` stands for a running curtsy, `127.0.0.1:3129` for its admin listener and
 //! `http://example.com` for an origin, all three on loopback ports the system chose, the origin at an address that clients
 //! send through a proxy. A line `#=> text` says what the block must print. Blocks fenced as `console` are for readers
-//! only: they need the internet, or minutes. Those of `docs/recipes.md` need the clients they are about:
-//! `tests/clients/run` has them.
+//! only: they need the internet, or minutes. `tests/clients/run` runs the blocks of `docs/recipes.md`, which need the
+//! clients that they are about.
 //!
 //! Settings that are named in the text exist, and `docs/defaults.md` has a reason for each number of `config.toml`.
 
@@ -81,7 +81,7 @@ impl Curtsy {
         let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
         let mut events = lines.by_ref().filter_map(|line| serde_json::from_str::<serde_json::Value>(&line).ok());
         let ready = events.find(|line| line["event"] == "ready").expect("curtsy says that it is ready");
-        // Somebody must go on reading, or it blocks when the pipe is full.
+        // A thread must go on reading, or the program blocks when the pipe is full.
         thread::spawn(move || lines.for_each(drop));
         curtsy.proxy = ready["proxy"].as_str().expect("the ready line says where clients connect").to_owned();
         curtsy.admin = ready["admin"].as_str().expect("the ready line says where operators connect").to_owned();
@@ -109,7 +109,7 @@ fn start_origin() -> String {
     address.to_string()
 }
 
-/// Errors are the client's to notice: it gets no page.
+/// Ignores errors: the client notices that it gets no page.
 fn answer(mut connection: TcpStream) {
     let mut head = BufReader::new(&connection).lines().map_while(Result::ok);
     if head.by_ref().any(|line| line.is_empty()) {
@@ -118,7 +118,7 @@ fn answer(mut connection: TcpStream) {
     }
 }
 
-/// A command with no setting of the person who runs the tests.
+/// A command without settings from the environment of the test run.
 fn without_settings(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars() {
@@ -129,7 +129,7 @@ fn without_settings(program: &str) -> Command {
     command
 }
 
-/// Runs a script in `folder`: did it succeed, and all that it printed.
+/// Runs a script in `folder` and returns whether it succeeded and what it printed.
 fn run(script: &str, folder: &Path, admin: &str) -> (bool, String) {
     let programs = Path::new(PROGRAM).parent().expect("a program is in a folder");
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
@@ -200,7 +200,7 @@ fn a_failing_command_is_noticed() {
 const CONFIG: &str = include_str!("../config.toml");
 const DEFAULTS: &str = include_str!("../docs/defaults.md");
 
-/// Every key of `config.toml` that has a default, with it: `politeness.delay`.
+/// Every key of `config.toml` that has a default, such as `politeness.delay`, with its default.
 fn settings() -> BTreeMap<String, toml::Value> {
     let mut found = BTreeMap::new();
     let mut left = vec![(String::new(), toml::Value::Table(CONFIG.parse().expect("config.toml is TOML")))];
@@ -218,7 +218,7 @@ fn settings() -> BTreeMap<String, toml::Value> {
     found
 }
 
-/// The keys that `config.toml` shows behind a `#`, which have no default: `politeness.rate`, and those of `[[host]]`.
+/// The keys that `config.toml` has in comments because they have no default: `politeness.rate` and those of `[[host]]`.
 fn settings_without_default() -> BTreeSet<String> {
     let mut section = String::new();
     let mut found = BTreeSet::new();
@@ -233,12 +233,12 @@ fn settings_without_default() -> BTreeSet<String> {
     found
 }
 
-/// What stands between backticks, outside of code blocks.
+/// The texts between backticks, outside of code blocks.
 fn code_spans(text: &str) -> impl Iterator<Item = &str> {
     text.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2))
 }
 
-/// Settings that a text names and that do not exist: words such as `politeness.dealy`, and `[[host]] dealy`.
+/// The settings in a text that do not exist, such as `politeness.dealy` and `[[host]] dealy`.
 fn unknown_settings(text: &str) -> Vec<String> {
     let known: BTreeSet<String> = settings().into_keys().chain(settings_without_default()).collect();
     let sections: BTreeSet<&str> = known.iter().filter_map(|key| Some(key.rsplit_once('.')?.0)).collect();
@@ -256,7 +256,7 @@ fn unknown_settings(text: &str) -> Vec<String> {
     unknown
 }
 
-/// Elsewhere the same words are events in the log.
+/// Only these pages are checked: in others the same words are names of log events.
 const ABOUT_SETTINGS: &[(&str, &str)] = &[
     ("defaults.md", DEFAULTS),
     ("migrating.md", include_str!("../docs/migrating.md")),
@@ -277,7 +277,7 @@ fn a_setting_that_does_not_exist_is_noticed() {
     assert_eq!(unknown_settings(text), ["politeness.dealy", "tls.tunel", "host.jiter"]);
 }
 
-/// How `docs/defaults.md` writes a default that has to have a reason: numbers, times and sizes.
+/// A default as `docs/defaults.md` writes it, if it needs a reason: numbers, times and sizes do.
 fn number(value: &toml::Value) -> Option<String> {
     match value {
         toml::Value::Integer(_) | toml::Value::Float(_) => Some(value.to_string()),

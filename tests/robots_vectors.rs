@@ -1,5 +1,5 @@
-//! Every case in `tests/data/robots`: the verdicts and delays that the test suites of crawler-commons and Protego, the
-//! examples of RFC 9309 and edge cases of our own expect.
+//! Runs every case in `tests/data/robots`: verdicts and delays from the test suites of crawler-commons and Protego, from
+//! the examples of RFC 9309 and from edge cases of our own.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ struct Case {
     source: String,
     name: String,
     robots: String,
-    /// The body, where it is not UTF-8.
+    /// The body, if it is not UTF-8.
     robots_b64: Option<String>,
     ua: String,
-    /// Of a case about a verdict.
+    /// The URL and its expected verdict, in a case about a verdict.
     url: Option<String>,
     allowed: Option<bool>,
-    /// Of a case about a delay; neither if none is expected.
+    /// The expected delay, in a case about a delay; neither field if no delay is expected.
     crawl_delay: Option<f64>,
-    /// So many requests in so many seconds.
+    /// The expected rate: this many requests in this many seconds.
     request_rate: Option<(f64, f64)>,
 }
 
@@ -35,7 +35,7 @@ impl Case {
         rules
     }
 
-    /// What curtsy says, if it is not what is expected.
+    /// The result of curtsy if it differs from the expected one.
     fn difference(&self) -> Option<String> {
         let (rules, agents) = (self.rules(), Agents::from_user_agent(&self.ua));
         let (answer, agrees) = match &self.url {
@@ -53,7 +53,7 @@ impl Case {
     }
 }
 
-/// What a client would send of the URL.
+/// The path and query that a client would send for the URL.
 fn path_and_query(url: &str) -> &str {
     let Some((_, rest)) = url.split_once("://") else { return url };
     rest.find(['/', '?', '#']).map_or("/", |start| &rest[start..])

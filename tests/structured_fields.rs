@@ -1,4 +1,5 @@
-//! Structured fields (RFC 9651) held against the cases of the HTTP working group (`tests/data/structured-fields`).
+//! Runs the parser for structured fields (RFC 9651) on the cases of the HTTP working group
+//! (`tests/data/structured-fields`).
 
 use curtsy::politeness::signals::structured::parse;
 use serde::Deserialize;
@@ -19,7 +20,7 @@ struct Case {
 }
 
 impl Case {
-    /// What curtsy reads, in the notation of the cases.
+    /// The result of curtsy, in the notation of the cases.
     fn read(&self) -> Option<Value> {
         let lines = self.raw.iter().map(String::as_str);
         match self.header_type.as_str() {
@@ -103,7 +104,7 @@ fn every_case_of_the_working_group_is_read_as_expected() {
     check(&cases);
 }
 
-/// What the cases leave out, by the grammar of RFC 9651, section 3.3.7.
+/// Cases that the suite leaves out, by the grammar of RFC 9651, section 3.3.7.
 #[test]
 fn a_date_is_a_whole_number_of_seconds() {
     let case = |raw: &str, seconds: Option<i64>| Case {

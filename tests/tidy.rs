@@ -1,7 +1,8 @@
-//! Rules about the code itself, checked on every run of the tests.
+//! Rules about the code itself, checked on every test run.
 //!
-//! Who may call whom, what the core may not know, how long things may get, which names say nothing. A rule is a
-//! function from a file to the problems in it; each has a test that runs it over the tree and one that shows it fail.
+//! They cover which module may use which, what the core must not use, how long functions and files may be, and names
+//! without meaning. A rule is a function from a file to the problems in it. Each has a test that runs it over the tree
+//! and one that shows it fail.
 
 #[path = "tidy/rules.rs"]
 mod rules;
@@ -17,8 +18,8 @@ use std::process::Command;
 use rules::Problem;
 use source::Source;
 
-/// Which modules of the crate each module may name, itself aside. One line per folder or file in `src`, from the door
-/// inwards: the picture is in ARCHITECTURE.md, and an arrow is only ever added here on purpose.
+/// The modules of the crate that each module may use besides itself. One line per folder or file in `src`, from the
+/// outside inwards. ARCHITECTURE.md has the picture; add an arrow here only on purpose.
 const MAY_USE: &[(&str, &str)] = &[
     ("main", "cli"),
     ("lib", ""),
@@ -53,10 +54,10 @@ const MAY_USE: &[(&str, &str)] = &[
     ("politeness", ""),
 ];
 
-/// Only these load or watch a configuration; everyone else is given one and knows its types.
+/// The only modules that load or watch a configuration. All others get one and know its types.
 const READERS_OF_CONFIG: &[&str] = &["app", "cli"];
 
-/// Every tracked or new file that is text, with its path; from the folder itself where there is no git.
+/// Every tracked or new text file with its path; reads the folder itself if there is no git.
 fn tree() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let listing = ["ls-files", "--cached", "--others", "--exclude-standard", "-z"];
@@ -143,7 +144,7 @@ fn no_file_knows_the_machine_it_was_written_on() {
     assert_none(&tree().iter().flat_map(|(path, text)| rules::machine_paths(path, text)).collect::<Vec<_>>());
 }
 
-/// The table may not hold a circle: take away modules that use nothing left, until none is left.
+/// Checks that the table has no cycle: removes modules that use no remaining module, until none is left.
 #[test]
 fn the_table_of_arrows_has_no_circle() {
     let mut left: Vec<_> = MAY_USE.to_vec();

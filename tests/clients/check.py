@@ -1,9 +1,9 @@
-"""Real clients go through curtsy: what they fetch is right, and what origins see of them is polite.
+"""Real clients go through curtsy: they get the right content, and origins see polite requests.
 
     check.py PROGRAM [--all] [STORY…]
 
-PROGRAM is curtsy. Each story has hosts of its own, so all of them run side by side. --all has those run too that need
-programs which are not installed for the tests; where one is missing, the story fails.
+PROGRAM is curtsy. Each story has its own hosts, so all stories run in parallel. --all also runs the stories that need
+programs which are not installed for the tests; a story fails if its program is missing.
 """
 
 import sys
@@ -47,7 +47,7 @@ def main():
 
 
 def start(program, folder, internet):
-    """One that everybody may use, and one for those who give a name and a password."""
+    """Two curtsys: one that every client may use, and one that requires a name and a password."""
     users = [client.name for client in programs.clients()] + ["git"]
     curtsies = [Curtsy(program, folder / "open", stories.DELAY_MS, internet)]
     curtsies.append(guarded(program, folder / "guarded", stories.DELAY_MS, internet, users))
@@ -57,7 +57,7 @@ def start(program, folder, internet):
 
 
 def run_all(world, wanted):
-    """How each story went."""
+    """The result of each story."""
     names = [story.name for story in stories.all_stories()]
     unknown = set(wanted) - {"--all"} - set(names)
     if unknown:
@@ -85,7 +85,7 @@ def tell(story, world):
 
 
 def keeps_its_promise(curtsy):
-    """curtsy's own view of it."""
+    """Checks curtsy's own metrics."""
     violations = curtsy.metric("curtsy_spacing_violations_total")
     if violations:
         print(f"FAILED curtsy counted {violations:.0f} requests that started too early")

@@ -1,4 +1,4 @@
-"""A running curtsy, with a small internet behind it and what clients need to trust it."""
+"""A running curtsy with a small internet behind it, and the files that clients need to trust it."""
 
 import json
 import os
@@ -26,7 +26,7 @@ extra_roots = ["{roots}"]
 match = "*.shop.test"
 delay = "100ms"
 """
-# What the person who runs the tests may have set, and what would count for the clients.
+# Variables of the test run's environment that would affect the clients.
 PRIVATE = ("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "PIP_CERT",
            "GIT_SSL_CAINFO", "NODE_OPTIONS", "JAVA_TOOL_OPTIONS", "WGETRC", "PYTHONPATH")
 PRIVATE_PREFIXES = ("CURTSY_", "PIP_", "NPM_CONFIG_", "GIT_")
@@ -36,7 +36,7 @@ HASH = "$2b$04$ufPArKFuESnVF8FbP4kRQeIzf5l42dP4D9uq5OaHdD6ce1Lq5JJL2"
 
 
 def guarded(program, folder, delay_ms, internet, users):
-    """A curtsy that asks everybody for the password, and writes down who asked for what."""
+    """A curtsy that requires the password of every client, and logs each client's requests."""
     folder.mkdir()
     (folder / "users").write_text("".join(f"{user}:{HASH}\n" for user in users))
     variables = {"CURTSY_ACCESS__USERS_FILE": str(folder / "users"), "CURTSY_LOG__ACCESS": str(folder / "access")}
@@ -52,13 +52,13 @@ def bare_environment():
 
 class Curtsy:
     def __init__(self, program, folder, delay_ms, internet, more="", variables=None):
-        """`more` is configuration besides what all have, and so are `variables`."""
+        """`more` and `variables` are configuration besides the common settings."""
         self.program, self.folder = program, folder
         folder.mkdir(exist_ok=True)
         self.config = folder / "curtsy.toml"
         roots = internet.certificates.ca
         self.config.write_text(SETTINGS.format(folder=folder, delay=delay_ms, roots=roots) + more)
-        # By variable, so that `more` may have the section.
+        # As a variable, so that `more` may contain the section.
         self.variables = {"CURTSY_UPSTREAM__PROXY": f"http://127.0.0.1:{internet.port}", **(variables or {})}
         self.log = []
         self.process = subprocess.Popen([program, "--config", self.config], stderr=subprocess.PIPE, text=True,
@@ -74,7 +74,7 @@ class Curtsy:
         threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True).start()
 
     def trust(self, origins):
-        """The two files that docs/https.md speaks of. In tunnels clients meet the origins' CA, so the bundle has both."""
+        """Writes the two files of docs/https.md. In tunnels clients see the origins' CA, so the bundle has both CAs."""
         self.ca, self.bundle, self.origins = self.folder / "ca.pem", self.folder / "bundle.pem", origins.ca
         for path, form in ((self.ca, "pem"), (self.bundle, "bundle")):
             command = [self.program, "--config", self.config, "ca", "export", "--format", form, "--out", path]
@@ -83,7 +83,7 @@ class Curtsy:
             file.write(origins.ca.read_text())
 
     def environment(self, user=""):
-        """What docs/recipes.md has people set."""
+        """The variables that docs/recipes.md tells people to set."""
         proxy = f"http://{user}:{PASSWORD}@{self.proxy}" if user else f"http://{self.proxy}"
         return {**bare_environment(), "http_proxy": proxy, "https_proxy": proxy, "HTTP_PROXY": proxy, "HTTPS_PROXY": proxy,
                 "SSL_CERT_FILE": str(self.bundle), "REQUESTS_CA_BUNDLE": str(self.bundle),
@@ -97,7 +97,7 @@ class Curtsy:
         return sum(float(line.split()[-1]) for line in text.splitlines() if line.split("{")[0].split(" ")[0] == name)
 
     def requests(self):
-        """What the access log has, where there is one."""
+        """The access log, if there is one."""
         return [json.loads(line) for line in (self.folder / "access").read_text().splitlines()]
 
     def close(self):

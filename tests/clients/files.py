@@ -1,4 +1,4 @@
-"""What clients need on disk, and what origins have to offer besides pages: a repository, packages, a browser's profile."""
+"""Files that clients need, and what origins serve besides pages: a git repository, packages, a browser profile."""
 
 import hashlib
 import io
@@ -18,7 +18,7 @@ SOMEBODY = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.com", "GIT_CO
 
 
 def repository(folder):
-    """A repository as the files that git asks for where the server knows nothing of git."""
+    """A repository as the files that git requests from a server without git support."""
     work, bare = folder / "work", folder / "repo.git"
     environment = {**bare_environment(), **SOMEBODY, "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
 
@@ -35,7 +35,7 @@ def repository(folder):
 
 
 def packages(folder):
-    """A Debian package, the list it is in, and the list of lists."""
+    """A Debian package, its package list, and the release file."""
     tree = folder / "hello"
     (tree / "DEBIAN").mkdir(parents=True)
     control = "Package: hello\nVersion: 1\nArchitecture: all\nMaintainer: a <a@example.com>\nDescription: hello\n"
@@ -49,7 +49,7 @@ def packages(folder):
 
 
 def registries():
-    """A Python package and a Node package, as their programs find them."""
+    """A Python package and a Node package, with the indexes that pip and npm read."""
     wheel = io.BytesIO()
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("hello-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: hello\nVersion: 1\n")
@@ -61,7 +61,7 @@ def registries():
 
 
 def apt_options(folder, url, curtsy):
-    """apt-get with nothing of the system's, so that it needs no rights and changes nothing."""
+    """Options that keep apt-get away from the system's files, so that it needs no rights and changes nothing."""
     for name in ("etc/preferences.d", "etc/trusted.gpg.d", "state/lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
     (folder / "state/status").touch()
@@ -76,7 +76,7 @@ def apt_options(folder, url, curtsy):
 
 
 def chromium(folder, curtsy):
-    """A browser that goes through curtsy and trusts its CA, with a home of its own."""
+    """A browser that uses curtsy and trusts its CA, with its own home directory."""
     home = folder / "browser"
     database = home / ".pki/nssdb"
     database.mkdir(parents=True)

@@ -1,6 +1,6 @@
-"""What origins saw, and whether it was polite."""
+"""What origins saw, and checks that the gaps were long enough."""
 
-# A gap may seem this much shorter: clocks, and what lies between curtsy's write and the kernel's stamp.
+# A gap may appear this much shorter, because of clocks and the time between curtsy's write and the kernel's timestamp.
 TOLERANCE = 0.001
 
 

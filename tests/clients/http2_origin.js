@@ -1,5 +1,5 @@
 // An origin that speaks HTTP/2 alone: node http2_origin.js CERTIFICATE KEY START. Prints its port, then a line per
-// request. START is the page that has a browser fetch the others.
+// request. START is the page that makes a browser fetch the others.
 const fs = require("fs");
 const http2 = require("http2");
 

@@ -1,7 +1,7 @@
 """A small internet: one program plays every origin, http:// and https://, as curtsy's parent proxy.
 
-Names need no resolver this way, and a client that goes round the proxy finds nobody. When a request came is what the
-kernel wrote down as its first bytes arrived, so that a busy machine does not falsify the gaps.
+So names need no resolver, and a client that bypasses the proxy reaches no origin. Arrival times are the kernel's
+timestamps of a request's first bytes, so that a busy machine does not falsify the gaps.
 """
 
 import socket
@@ -70,7 +70,7 @@ class Internet:
                     continue
                 self._answer(stream, method, self._visit(stream, target, fields, tunnel))
         except (OSError, ssl.SSLError, ValueError):
-            pass  # whoever leaves, leaves
+            pass  # the client disconnected
         finally:
             connection.close()
 
@@ -102,14 +102,14 @@ def read_head(head):
 
 
 class Stream:
-    """What one connection brings, and since when; inside TLS from `begin_tls_if_asked` on."""
+    """The bytes of one connection and their arrival times; inside TLS after `begin_tls_if_asked`."""
 
     def __init__(self, connection):
         self.connection, self.unread, self.began, self.arrived = connection, b"", 0.0, 0.0
         self.tls = self.incoming = self.outgoing = None
 
     def head(self):
-        """The next head, or nothing when there are no more."""
+        """The next head, or None if there are no more."""
         self.began = self.arrived if self.unread else 0.0
         while b"\r\n\r\n" not in self.unread:
             piece = self._read()
@@ -135,7 +135,7 @@ class Stream:
         self.connection.sendall(self.outgoing.read())
 
     def begin_tls_if_asked(self, certificates):
-        """In a tunnel a client may speak TLS, or plain HTTP after all."""
+        """In a tunnel a client may speak TLS or plain HTTP."""
         first = self.unread or self._receive()
         self.unread = b""
         if first[:1] != b"\x16":
@@ -179,7 +179,7 @@ class Stream:
 
 
 class Certificates:
-    """A CA that origins are certified by, and the one certificate they share. `names` may begin with `*.`."""
+    """The CA of the origins and the one certificate that they share. `names` may begin with `*.`."""
 
     def __init__(self, folder, names):
         self.ca, self.leaf, self.leaf_key = folder / "origins.pem", folder / "leaf.pem", folder / "leaf.key"

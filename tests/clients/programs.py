@@ -1,4 +1,4 @@
-"""The clients, and how each is told to fetch some URLs. What they print is all that is asked of them."""
+"""The clients, and the command with which each fetches some URLs. The tests look only at what they print."""
 
 import subprocess
 import sys
@@ -16,14 +16,14 @@ class Client:
     # Its token in robots.txt, and how the User-Agent that origins see begins.
     token: str
     agent: str
-    # What it shows of a tunnel that was refused because robots.txt forbids the whole host.
+    # What it prints if a tunnel is refused because robots.txt forbids the whole host.
     refused: str
-    # From URLs and a file that holds whom to trust, if its environment does not say, to a command.
+    # Makes the command from URLs and a file with the trusted CAs, if the environment does not name one.
     command: Callable
 
 
 def run(command, environment, folder):
-    """What a command prints. Whether it liked that is not its exit code's to say: refusals are part of the tests."""
+    """What a command prints. The exit code is ignored, because refusals are part of the tests."""
     try:
         done = subprocess.run([str(word) for word in command], env=environment, cwd=folder, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)

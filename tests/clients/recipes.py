@@ -1,11 +1,12 @@
-"""docs/recipes.md, run as it is written.
+"""Runs docs/recipes.md as it is written.
 
-Each section is one story. Its files (a block that begins with a comment with a file's name) are written down, then its
-`sh` blocks are run by one bash, in order; in those that come later, after those of "First of all". 3128 stands for curtsy's port and `example.com`
-for a host of the section's own; a line `#=> text` says what must be printed. `toml` blocks must be good configuration.
+Each section is one story. Its files (blocks that begin with a comment with a file name) are written to disk, then one
+bash runs its `sh` blocks in order; later sections first run the blocks of "First of all". 3128 stands for curtsy's port
+and `example.com` for the section's own host. A line `#=> text` says what must be printed. `toml` blocks must be valid
+configuration.
 
-Nothing may be left out by accident: a file that no `sh` block uses and a block of any other kind fail, unless
-`<!-- not run: why -->` stands before the block. `<!-- needs: program -->` has a section run on demand only.
+No block is skipped by accident: a file that no `sh` block uses and a block of any other kind fail, unless
+`<!-- not run: why -->` precedes the block. A section with `<!-- needs: program -->` runs on demand only.
 """
 
 import os
@@ -42,7 +43,7 @@ class Section:
         return [block for block in self.blocks if block.language == language and not block.not_run]
 
     def files(self):
-        """By name."""
+        """The files of the section by name."""
         named = ((FILE_NAME.match(block.text.partition("\n")[0]), block) for block in self.blocks if not block.not_run)
         return {name[1]: block for name, block in named if name}
 
@@ -50,7 +51,7 @@ class Section:
         return "".join(block.text for block in self.of("sh"))
 
     def left_out(self):
-        """Blocks that nothing runs and that do not say so."""
+        """Blocks that are not run and are not marked as such."""
         files = self.files()
         used = [block for name, block in files.items() if name.partition(".")[0] in self.script()]
         return [block for block in self.blocks
@@ -89,7 +90,7 @@ def block(first_line):
 
 
 def notices_what_is_left_out(_):
-    """The rule above, on a page of its own."""
+    """Tests the rule about skipped blocks on a made-up page."""
     text = """## a
 ```python
 # one.py
@@ -129,7 +130,7 @@ def run(section, world):
 
 
 def set_up_before(section):
-    """What a reader has done on the way to this section."""
+    """The steps that a reader has done before this section."""
     everything = all_sections()
     names = [one.name for one in everything]
     first = names.index(FIRST)
@@ -154,7 +155,7 @@ def bash(script, folder, curtsy):
     programs = folder / "bin"
     programs.mkdir()
     (programs / "chromium").write_text(f'#!/bin/sh\nexec {shutil.which("chromium")} --no-sandbox "$@"\n')
-    (programs / "chromium").chmod(0o755)  # in a container everybody is root, and then it wants to be told so
+    (programs / "chromium").chmod(0o755)  # in a container every user is root, and Chromium then needs --no-sandbox
     path = [programs, Path(curtsy.program).parent, Path(sys.executable).parent, os.environ["PATH"]]
     environment = {**bare_environment(), **curtsy.variables, "PATH": ":".join(map(str, path)), "HOME": str(folder),
                    "CURTSY_CONFIG": str(curtsy.config)}

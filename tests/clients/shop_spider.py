@@ -7,7 +7,7 @@ import scrapy
 
 class ShopSpider(scrapy.Spider):
     name = "shop"
-    # Whatever reaches the spider shall be seen by it, and nothing but curtsy shall ask again.
+    # The spider must see every response, and only curtsy may retry.
     custom_settings = {"HTTPERROR_ALLOW_ALL": True, "RETRY_ENABLED": False, "LOG_LEVEL": "ERROR",
                        "TELNETCONSOLE_ENABLED": False}
 

@@ -1,7 +1,7 @@
-"""Five shops that now and then refuse, each in its own way, and a spider that must not notice.
+"""Five shops that refuse requests now and then, each in its own way, and a spider that must not see the refusals.
 
-The spider is a real one, with the settings that docs/recipes.md gives. Sixty pages a shop, linked like a tree: page n leads
-to pages 2n and 2n + 1.
+The spider is Scrapy with the settings of docs/recipes.md. Each shop has sixty pages, linked like a tree: page n links to
+pages 2n and 2n + 1.
 """
 
 import re
@@ -14,12 +14,12 @@ from gaps import TOLERANCE, check_gaps, pages_seen
 
 PAGES = 60
 DELAY = 0.1  # of *.shop.test, in curtsy.py
-# Two requests closer than this are too fast for the shops that count: slower than the delay, faster than one step more.
+# Two requests closer than this are too fast for the shops that count: longer than the delay, shorter than one step more.
 HIDDEN = 0.15
-# What left before a refusal arrived cannot be called back; on a busy machine that takes a while.
+# Requests that were sent before a refusal arrived cannot be recalled; on a busy machine that takes a while.
 ON_THE_WAY = 0.3
 SHOPS = {"one": "http", "two": "http", "three": "http", "four": "https", "five": "https"}
-# Which visits, by their number, are refused whatever their pace: status and Retry-After.
+# The visits, by number, that are refused whatever their pace, with status and Retry-After.
 MOODS = {
     "one": {15: (429, 1), 16: (429, 1), 40: (429, 1)},
     "two": {10: (429, None), 30: (429, None), 31: (429, None)},
@@ -56,7 +56,7 @@ def spider_gets_every_page(world):
 
 
 def check_shop(visits):
-    """Each page once, refusals aside; distances kept; nobody there while the shop wanted to be left alone."""
+    """Checks that each page was served once, that gaps were kept, and that no request came during a Retry-After."""
     host = visits[0].host
     served = Counter(visit.path for visit in visits if visit.status == 200)
     assert set(served.values()) == {1} and len(served) == PAGES, f"{host}: {served}"

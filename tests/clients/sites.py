@@ -1,9 +1,9 @@
-"""What the origins of the small internet answer. A host's name says what kind it is."""
+"""The answers of the origins of the small internet. A host's name says what kind it is."""
 
 import programs
 import shops
 
-FILES = {}  # path: content, the same on every host; check.py puts here what is made for this run
+FILES = {}  # path: content, the same on every host; check.py adds what is made for this run
 LINKS = b"<a href=a>a</a> <a href=b>b</a> <a href=/private/c>c</a>"
 PARTS = b"<!doctype html><link rel=icon href=data:,><body><script src=/parts/1.js></script><script src=/parts/2.js></script>"
 TOKENS = {client.name: client.token for client in programs.clients()}
@@ -32,8 +32,8 @@ def answer(visit, earlier):
 
 
 def robots(name, kind):
-    """Rules for the client that the host is named after and for nobody else, so that they count only if curtsy knows
-    whom it has before it. Of a tunnel it may not know: some say who they are inside only."""
+    """Rules for the one client that the host is named after, so that they apply only if curtsy recognises the client. It
+    may not do so for a tunnel: some clients send their User-Agent only inside."""
     if kind == "closed.test":
         return b"User-agent: *\nDisallow: /\n"
     return f"User-agent: {TOKENS.get(name, '*')}\nDisallow: /private/\n".encode()

@@ -1,4 +1,4 @@
-"""What each client does, and what must be true of it afterwards."""
+"""What each client does, and what must be true afterwards."""
 
 import gzip
 import shlex
@@ -16,7 +16,7 @@ from gaps import TOLERANCE, check_gaps, pages_seen
 
 MODES = {"plain": "http", "tunnel": "https", "intercept": "https"}
 DELAY_MS = 250
-# docs/pacing.md: gaps inside a tunnel are held to 5 %.
+# docs/pacing.md: gaps inside a tunnel are kept to within 5 %.
 TUNNEL_TOLERANCE = 0.05 * DELAY_MS / 1000
 
 
@@ -32,7 +32,7 @@ class World:
 class Story:
     name: str
     run: Callable
-    # Programs that are not installed for it: it runs on demand only.
+    # Programs that the tests do not install: such a story runs on demand only.
     needs: list = field(default_factory=list)
 
 
@@ -53,8 +53,8 @@ def all_stories():
 
 
 def fetch_pages(client, world):
-    """Three pages and a forbidden one, in clear, in a tunnel and in a tunnel that curtsy reads; and a host that forbids
-    everything. All by name and password, which every client takes from the proxy's URL."""
+    """Three pages and a forbidden one: in plain HTTP, in a tunnel and in an intercepted tunnel; and a host that forbids
+    everything. All with name and password, which every client takes from the proxy's URL."""
     paths = ["/1", "/2", "/3", "/private/4"]
     urls = [f"{scheme}://{client.name}.{mode}.test{path}" for mode, scheme in MODES.items() for path in paths]
     urls.append(f"https://{client.name}.closed.test/")
@@ -74,7 +74,7 @@ def check_pages(client, world, mode, said):
         assert f"{host} {path}\n" in said, f"{host}{path} did not arrive:\n{said}"
     visits = pages_seen(world, host)
     seen = sorted(visit.path for visit in visits)
-    hidden = mode == "tunnel"  # its paths are nobody's to see
+    hidden = mode == "tunnel"  # curtsy cannot see its paths
     assert seen == ["/1", "/2", "/3"] + ["/private/4"] * hidden, f"{host} saw {seen}:\n{said}"
     if not hidden:
         assert f"robots.txt of {host}, line 2" in said, f"{client.name} was not told why:\n{said}"
@@ -82,7 +82,7 @@ def check_pages(client, world, mode, said):
 
 
 def check_visits(visits, mode, agent):
-    """They come from this client, curtsy has signed what it can read, and they keep their distance."""
+    """Checks that requests come from this client, that all but tunnelled ones carry Via, and that gaps are kept."""
     hidden = mode == "tunnel"
     for visit in visits:
         assert visit.fields.get("user-agent", "").startswith(agent), visit
@@ -91,8 +91,8 @@ def check_visits(visits, mode, agent):
 
 
 def wget_follows_links(world):
-    """wget obeys robots.txt itself: it asks for it through curtsy and leaves out what is forbidden, in tunnels too, where
-    curtsy could not."""
+    """wget obeys robots.txt itself: it fetches the file through curtsy and skips forbidden pages, also in tunnels, where
+    curtsy cannot see them."""
     for mode, scheme in MODES.items():
         host, folder = f"wget-r.{mode}.test", world.folder / f"mirror-{mode}"
         command = ["wget", "-nv", "-r", "-l2", "-P", folder, f"--ca-certificate={world.curtsy.bundle}"]
@@ -105,7 +105,7 @@ def wget_follows_links(world):
 
 
 def wget_archives(world):
-    """With the configuration that the recipe gives, an archive holds nothing of curtsy's."""
+    """With the configuration of the recipe, an archive contains nothing from curtsy."""
     folder = world.folder / "archive"
     curtsy = Curtsy(world.curtsy.program, folder, DELAY_MS, world.internet, recipes.block("[responses]"))
     try:
@@ -121,12 +121,12 @@ def wget_archives(world):
     for answer in answers:
         head = answer.partition("\r\n\r\n")[2].partition("\r\n\r\n")[0]
         fields = {line.partition(":")[0].lower() for line in head.split("\r\n")[1:]}
-        # These origins have no clock, so curtsy adds the time (RFC 9110, section 6.6.1).
+        # These origins send no Date, so curtsy adds it (RFC 9110, section 6.6.1).
         assert fields == {"content-type", "content-length", "date"}, f"wget kept {head}"
 
 
 def git_clones(world):
-    """Over what git calls dumb HTTP: a request for every file. It sends its name and password when it is asked to."""
+    """Uses git's dumb HTTP protocol: one request per file. git sends its name and password only after a 407."""
     environment = world.guarded.environment("git")
     for mode, scheme in MODES.items():
         host, copy = f"git.{mode}.test", world.folder / f"{mode}.copy"
@@ -141,7 +141,7 @@ def git_clones(world):
 
 
 def apt_downloads(world):
-    """A package list and a package, with folders of its own in place of the system's."""
+    """A package list and a package, with separate folders instead of the system's."""
     for mode, scheme in MODES.items():
         host, folder = f"apt.{mode}.test", world.folder / f"apt-{mode}"
         options = files.apt_options(folder, f"{scheme}://{host}/apt/", world.curtsy)
@@ -154,7 +154,7 @@ def apt_downloads(world):
 
 
 def chromium_loads_pages(world):
-    """Pages with parts of their own, each part a visit; and what people see of a refusal."""
+    """Pages with scripts, each script a request of its own; and what a refusal looks like to people."""
     browser = files.chromium(world.folder, world.curtsy)
     try:
         for mode, scheme in MODES.items():
@@ -174,8 +174,8 @@ def chromium_loads_pages(world):
 
 
 def exec_tells_clients_all(world):
-    """`curtsy exec --intercept`: nothing but its variables, and each client goes through it and trusts its CA."""
-    # Before 22.21 Node itself knows no proxy variables.
+    """`curtsy exec --intercept`: with its variables alone, each client uses curtsy and trusts its CA."""
+    # Before 22.21 Node itself reads no proxy variables.
     clients = [client for client in programs.clients() if client.name != "node"]
     commands = [client.command([f"https://{client.name}.exec.test/1"], None) for client in clients]
     commands.append(["git", "ls-remote", "https://git.exec.test/repo.git"])

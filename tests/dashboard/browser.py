@@ -26,7 +26,7 @@ class Browser:
         self.from_browser, from_browser = os.pipe()
 
         def give_pipes():
-            # Over copies, because one of the numbers wanted may be the other pipe.
+            # Uses copies, because a wanted descriptor number may be that of the other pipe.
             reading, writing = os.dup(to_browser), os.dup(from_browser)
             os.dup2(reading, 3)
             os.dup2(writing, 4)
@@ -113,7 +113,7 @@ class Page:
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def run(self, script):
-        """What an expression comes to; it may wait for something."""
+        """The value of an expression, which may be a promise."""
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise AssertionError(f"{script}: {answer['exceptionDetails']}")
@@ -149,7 +149,7 @@ class Page:
         raise AssertionError(f"waited in vain for {what}")
 
     def complaints(self):
-        """Errors on the console, broken rules of the content security policy, requests that failed."""
+        """Errors on the console, violations of the content security policy, and failed requests."""
         found = []
         for event in list(self.events):
             if event["method"] == "Runtime.exceptionThrown":
@@ -159,7 +159,7 @@ class Page:
         return found
 
     def hosts_asked(self):
-        """Whom the page asked for anything."""
+        """The hosts that the page sent requests to."""
         urls = [event["params"]["request"]["url"] for event in list(self.events)
                 if event["method"] == "Network.requestWillBeSent"]
         return {url.split("/")[2] for url in urls if url.startswith("http")}

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: what it shows is what the API says, and its buttons do what they say.
+"""The dashboard in a real browser: it shows what the API says, and its buttons work.
 
     check.py PROGRAM [STORY…]
 """
@@ -14,7 +14,7 @@ LIMIT = 80  # rows drawn at once, whatever there is
 
 
 def span(ms):
-    """As web/format.js says it."""
+    """A time as web/format.js writes it."""
     if ms < 10_000:
         return f"{max(0.1, int(ms / 100 + 0.5) / 10):g} s" if ms else "0 s"
     return f"{ms // 1000} s" if ms < 120_000 else f"{ms // 60_000} min"
@@ -96,10 +96,10 @@ def the_keyboard_is_enough(browser, curtsy):
     assert page.run("document.querySelector('.c-delay').getAttribute('aria-sort')") == "descending"
     page.click("[data-sort=delay]")
     page.until(lambda: names()[:1] == ["a.key.test"], "the shortest delay first")
-    # What is in the address is what a reload shows.
+    # A reload shows what the address says.
     page.go(page.run("location.href"))
     page.until(lambda: names() == ["a.key.test", "b.key.test", "c.key.test"], "the same view again")
-    # Keys go by the rows that the script has drawn, not by those that came with the page.
+    # Keys work on the rows that the script has drawn, not on those that came with the page.
     page.until(lambda: page.run("document.querySelector('#rows .spacer') !== null"), "the script to draw the rows")
     page.run("document.activeElement.blur()")
     page.key("j")
@@ -171,7 +171,7 @@ def a_question_is_answered(browser, curtsy):
 
 def nothing_foreign_becomes_part_of_the_page(browser, curtsy):
     page = browser.page(curtsy.url)
-    # A URL with < in it is no URL, and is refused; a name may be anything.
+    # curtsy refuses a URL with < in it; a client name may contain anything.
     evil, quotes = "<img src=x onerror=document.title=1><b>", "%3Cimg%3E&quot;'"
     curtsy.fetch(f"http://10.0.0.1/{quotes}", client=evil)
     curtsy.fetch_later(f"http://example.com/{quotes}", client=evil)
@@ -236,7 +236,7 @@ STORIES = [
 
 
 def main(program):
-    """They build on each other: what one has fetched, the next one sees."""
+    """The stories build on each other: each one sees what the earlier ones have fetched."""
     began, failed = time.monotonic(), 0
     browser, curtsy = Browser(), Curtsy(program)
     try:

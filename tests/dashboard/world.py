@@ -29,7 +29,7 @@ class Origins(BaseHTTPRequestHandler):
             return self.answer(429, "slow down", {"Retry-After": "30"})
         if url.path.endswith("/missing"):
             return self.answer(404, "not here")
-        time.sleep(0.02)  # an origin that takes its time
+        time.sleep(0.02)  # a slow origin
         self.answer(200, f"<p>{url.path}</p>\n" * 20)
 
     def answer(self, status, text, fields=None):
@@ -50,7 +50,7 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 512
 
     def handle_error(self, *_):
-        pass  # whoever leaves, leaves
+        pass  # the client disconnected
 
 
 class Curtsy:
@@ -85,7 +85,7 @@ class Curtsy:
         return json.loads(answer.read())
 
     def fetch(self, url, client=None):
-        """One request through the proxy: its status, or none if it was cut off."""
+        """Sends one request through the proxy: its status, or None if it was cut off."""
         try:
             connection = http.client.HTTPConnection(self.proxy, timeout=180)
             connection.request("GET", url, headers={"Curtsy-Client": client} if client else {})

@@ -1,10 +1,10 @@
-"""Runs curtsy with what its unit forbids, where there is no systemd to do it.
+"""Runs curtsy under the restrictions of its systemd unit, without systemd.
 
     unshare --mount confine.py UNIT PROGRAM CONFIG
 
-The root is read-only but for the state directory, other people's folders are hidden, no right is left, and calls that
-SystemCallFilter, RestrictAddressFamilies and MemoryDenyWriteExecute forbid end the program or fail, as they would in the
-kernel. What is done here must stand in the unit, or it fails.
+The root is read-only except for the state directory, home folders are hidden, all capabilities are dropped, and calls
+that SystemCallFilter, RestrictAddressFamilies and MemoryDenyWriteExecute forbid end the program or fail, as under
+systemd. The script fails if the unit lacks a setting that it applies.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ PROT_WRITE, PROT_EXEC = 2, 4
 KILL, ALLOW = 0x80000000, 0x7FFF0000
 EQUAL, GREATER, MASKED_EQUAL = 4, 6, 7
 EPERM, EAFNOSUPPORT = 1, 97
-SOMEBODY = 61184  # the first of those that DynamicUser chooses from
+SOMEBODY = 61184  # the first user that DynamicUser chooses from
 PLACE = pathlib.Path("/mnt")
 
 
@@ -60,7 +60,7 @@ def read_unit(path):
 
 
 def allowed_calls(settings):
-    """Groups of calls, spelled out by systemd; `~` takes away."""
+    """Expands groups of system calls with systemd's own lists; `~` removes."""
     groups, name = {}, None
     for line in subprocess.run(["systemd-analyze", "syscall-filter", "--no-pager"], capture_output=True, text=True,
                                check=True).stdout.splitlines():
@@ -81,7 +81,7 @@ def allowed_calls(settings):
 
 
 def furnish(program, config):
-    """One small writable place for the state; the program and its file beside it; nothing else may be written."""
+    """Mounts one small writable folder for the state, and the program and its configuration; nothing else is writable."""
     mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", PLACE)
     for source, name in [(program, "program"), (config, "config.toml")]:
         (PLACE / name).touch()
@@ -117,7 +117,7 @@ def filter_calls(calls, families):
 
     def rule(action, call, *comparisons):
         number = seccomp.seccomp_syscall_resolve_name(call.encode())
-        if number >= 0:  # else this machine has no such call
+        if number >= 0:  # otherwise this machine has no such call
             array = (Comparison * len(comparisons))(*comparisons)
             code = seccomp.seccomp_rule_add_array(rules, action, number, len(comparisons), array)
             assert code == 0, f"{call}: {code}"
@@ -131,7 +131,7 @@ def filter_calls(calls, families):
     for bits in (0, PROT_WRITE, PROT_EXEC):
         rule(ALLOW, "mmap", Comparison(2, MASKED_EQUAL, both, bits))
     rule(ALLOW, "mprotect", Comparison(2, MASKED_EQUAL, PROT_EXEC, 0))
-    # One rule for each family: libseccomp takes one comparison of an argument at a time.
+    # One rule for each family: libseccomp accepts one comparison per argument.
     for family in range(max(families) + 1):
         action = ALLOW if family in families else error(EAFNOSUPPORT)
         rule(action, "socket", Comparison(0, EQUAL, family, 0))

@@ -1,4 +1,4 @@
-"""What `cargo install` and a registry are given: all that the build needs, and nothing that is only for developing."""
+"""The packaged crate contains all that the build needs and nothing that is only for development."""
 
 from world import ROOT, said
 

@@ -1,4 +1,4 @@
-"""compose.yaml and the Kubernetes files: valid by their schemas, and in agreement with the program and its image."""
+"""compose.yaml and the Kubernetes files are valid by their schemas and match the program and its image."""
 
 import json
 import pathlib
@@ -10,9 +10,9 @@ from world import DEPLOY, KEPT, ROOT, NotPossible, said
 
 # The oldest with native sidecars, and one of the newest.
 KUBERNETES = ["1.29.0", "1.36.0"]
-# Knows compose's schema, and brings what reads YAML and schemas.
+# Contains compose's schema, and depends on readers for YAML and schemas.
 CHECKER = "check-jsonschema"
-# Brings Kubernetes' schemas.
+# Contains Kubernetes' schemas.
 ARCHIVE = "kubernetes-validate"
 
 
@@ -35,7 +35,7 @@ def check(curtsy, folder):
 
 
 def fetched():
-    """Where Python finds the checker, and the archive of schemas; both are fetched once."""
+    """The paths of the checker and of the archive of schemas; both are fetched once."""
     python, archives = KEPT / "python", KEPT / "schemas"
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     try:
@@ -49,7 +49,7 @@ def fetched():
 
 
 class Schemas:
-    """What Kubernetes takes, of one version; read from the archive they come in, which would take long to unpack."""
+    """The schemas of one Kubernetes version, read from their archive, which would take long to unpack."""
 
     def __init__(self, archive, version):
         import jsonschema
@@ -71,7 +71,7 @@ class Schemas:
 
 
 def check_agreement(curtsy, folder, resources):
-    """What the files say of the image and of the program is so."""
+    """Checks that what the files say about the image and the program is true."""
     dockerfile = (ROOT / "Dockerfile").read_text()
     user = int(re.search(r"^USER (\d+):\1$", dockerfile, re.MULTILINE)[1])
     program = json.loads(re.search(r"^ENTRYPOINT (.*)$", dockerfile, re.MULTILINE)[1])
@@ -102,7 +102,7 @@ def check_config(curtsy, folder, config):
 
 
 def check_probe(probe, program, config):
-    """By the program itself, or from outside, where the admin listener can be reached."""
+    """Health checks run the program itself, or use HTTP if the admin listener can be reached from outside."""
     if "exec" in probe:
         assert probe["exec"]["command"] == [*program, "health"], probe
     else:

@@ -1,7 +1,7 @@
-"""The networks of compose.yaml, rebuilt: a crawler on an internal network, whose only way out is curtsy.
+"""Rebuilds the networks of compose.yaml: a crawler on an internal network whose only way out is curtsy.
 
-Three network namespaces stand for the containers: the crawler's is joined to curtsy's alone, curtsy's to the origin's
-too. Nothing of it touches the machine's own network, and it is gone with the processes.
+Three network namespaces stand for the containers: the crawler's is connected only to curtsy's, and curtsy's also to the
+origin's. They do not touch the machine's own network and disappear with the processes.
 """
 
 import os
@@ -12,7 +12,7 @@ import world
 from world import DEPLOY, NotPossible, Program, said
 
 CRAWLER, CURTSY = "10.99.0.3", "10.99.0.2"
-# As good as any that is public: nobody outside these namespaces is asked.
+# Any public address will do: no packet leaves these namespaces.
 WEB, ORIGIN = "11.22.33.1", "11.22.33.44"
 ORIGIN_PROGRAM = f"import world, time; print(world.start_origin('{ORIGIN}'), flush=True); time.sleep(600)"
 
@@ -36,7 +36,7 @@ def try_ways_out(crawler, url):
     curl = ["curl", "-sS", "--connect-timeout", "1", url]
     assert "hello" in said(*crawler.inside(*curl, "--proxy", f"http://{CURTSY}:3128")), "the way through curtsy is closed"
     assert fails(crawler.inside(*curl, "--noproxy", "*")), "the crawler got out without curtsy"
-    # Even a crawler that makes curtsy its gateway: curtsy passes requests on, its machine no packets.
+    # Also if the crawler uses curtsy as its gateway: curtsy forwards requests, its machine forwards no packets.
     said(*crawler.inside("ip", "route", "add", "default", "via", CURTSY))
     assert fails(crawler.inside(*curl, "--noproxy", "*")), "the crawler got out past curtsy"
     print("  a crawler on the internal network gets out through curtsy, and not otherwise")
@@ -47,7 +47,7 @@ def fails(command):
 
 
 class Namespace:
-    """A network of its own, kept by a process that only sleeps."""
+    """A network namespace, kept alive by a process that only sleeps."""
 
     def __enter__(self):
         self.keeper = subprocess.Popen(["unshare", "--net", "sh", "-c", "ip link set lo up && echo ready && exec sleep 600"],

@@ -1,4 +1,4 @@
-"""Giving up every right, as an engine or systemd has a program do."""
+"""Drops all privileges, as a container engine or systemd does."""
 
 import ctypes
 import os

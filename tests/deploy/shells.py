@@ -1,4 +1,4 @@
-"""Shell completions and manual pages, tried by the shells and by man."""
+"""Tests the shell completions with the shells and the manual pages with man."""
 
 import re
 import shutil
@@ -49,7 +49,7 @@ def fish(script):
 
 
 def manual(curtsy, folder):
-    """Every page has what a page has, and man has nothing to complain of."""
+    """Checks that every page has the usual sections and that man reports no problems."""
     said(curtsy, "man", folder)
     pages = sorted(folder.glob("*.1"))
     main = (folder / "curtsy.1").read_text()

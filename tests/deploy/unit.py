@@ -1,7 +1,7 @@
-"""curtsy.service: sound, well closed, and curtsy works within it.
+"""curtsy.service is valid and restrictive, and curtsy works under it (X61).
 
-systemd itself is not started: what the unit forbids is read from the unit and forbidden by `confine.py`, so that a call
-which the unit does not allow ends the program and the test.
+systemd itself is not started: `confine.py` reads the restrictions from the unit and applies them, so that a call which
+the unit does not allow ends the program and the test.
 """
 
 import os
@@ -15,7 +15,7 @@ import world
 from world import DEPLOY, NotPossible, Program, said
 
 UNIT = DEPLOY / "curtsy.service"
-# Of ten; systemd calls less than two "OK". What is left is the network, which a proxy needs.
+# Out of ten; systemd calls less than two "OK". The rest is network access, which a proxy needs.
 EXPOSURE = 1.5
 
 
@@ -27,7 +27,7 @@ def check(curtsy, folder):
 
 
 def verify(curtsy, folder):
-    """As installed, but for the place of the program and of the manual."""
+    """The unit as installed, except for the paths of the program and the manual."""
     copy = folder / UNIT.name
     copy.write_text(UNIT.read_text().replace("/usr/bin/curtsy", str(curtsy)))
     complaints = [line for line in said("systemd-analyze", "verify", "--man=no", copy).splitlines() if "curtsy" in line]
@@ -43,7 +43,7 @@ def exposure():
 
 
 def confined(curtsy, folder):
-    """A request goes through, the file is read again, and the supervisor is told of all of it."""
+    """A request goes through, a reload works, and systemd is notified of both."""
     if os.getuid() != 0:
         raise NotPossible("only root can confine a program as systemd does")
     supervisor = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -1,4 +1,4 @@
-"""What the checks of the deployment share: programs that end with the test, an origin, and tools that may be missing."""
+"""Shared by the deployment checks: programs that end with the test, an origin, and tools that may be missing."""
 
 import http.server
 import json
@@ -19,11 +19,11 @@ PATIENCE = 30
 
 
 class NotPossible(Exception):
-    """A check cannot be made on this machine; says why."""
+    """A check cannot run on this machine; the message says why."""
 
 
 class Program:
-    """A program that writes to a log, and is ended with the test."""
+    """A program that writes to a log and ends with the test."""
 
     def __init__(self, command, log, **options):
         self.log = pathlib.Path(log)
@@ -41,7 +41,7 @@ class Program:
             print(f"--- the end of {self.log.name}", *self.log.read_text().splitlines()[-20:], sep="\n", file=sys.stderr)
 
     def ready(self):
-        """What curtsy says when it takes requests."""
+        """Waits for curtsy's ready line and returns it."""
         return wait(lambda: self.event("ready"), "curtsy to be ready")
 
     def event(self, name):
@@ -50,7 +50,7 @@ class Program:
         return next((told for told in map(json.loads, lines) if told.get("event") == name), None)
 
     def stop(self, within):
-        """Ends it as an operator does; the seconds that it took."""
+        """Stops the program as an operator does and returns the seconds that this took."""
         began = time.monotonic()
         self.process.terminate()
         code = self.process.wait(within)
@@ -82,7 +82,7 @@ def get(url, proxy):
 
 
 def environment(**more):
-    """That of the test, without settings and proxies of the person who runs it."""
+    """The environment of the test run, without proxies and settings of curtsy."""
     mine = {
         name: value
         for name, value in os.environ.items()
@@ -92,7 +92,7 @@ def environment(**more):
 
 
 def wait(condition, what):
-    """What the condition comes to, as soon as that is something."""
+    """Waits until the condition is true and returns its value."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if result := condition():

@@ -1,4 +1,4 @@
-"""Base images out of Debian's packages, for a machine that reaches no image registry."""
+"""Builds base images from Debian packages, for a machine without access to an image registry."""
 
 import pathlib
 import shutil
@@ -9,7 +9,7 @@ import world
 from world import said
 
 SUITE = "bookworm"
-# Of what rust:1-bookworm has beside Rust, what the Dockerfile needs.
+# What the Dockerfile needs from rust:1-bookworm besides Rust.
 BUILDER = ["ca-certificates", "gcc", "libc6-dev", "make"]
 # What distroless/cc-debian12 is made of.
 RUNTIME = ["base-files", "ca-certificates", "libc6", "libgcc-s1", "libgomp1", "libssl3", "libstdc++6", "netbase", "tzdata"]
@@ -21,7 +21,7 @@ def make_builder(buildah, root):
     sysroot = pathlib.Path(said("rustc", "--print", "sysroot", cwd=world.ROOT).strip())
     for name in ["bin", "lib"]:
         shutil.copytree(sysroot / name, root / "usr/local" / name, symlinks=True, dirs_exist_ok=True)
-    # As the machine reaches the package registry, so does the builder.
+    # The builder uses the machine's own settings for the package registry.
     shutil.copy(f"/{ROOTS}", root / ROOTS)
     buildah.make("builder", root, "--env", "CARGO_HOME=/usr/local/cargo",
                  "--env", "PATH=/usr/local/cargo/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
@@ -31,7 +31,7 @@ def make_builder(buildah, root):
 def make_runtime(buildah, root):
     root.mkdir()
     with tempfile.TemporaryDirectory() as download:
-        # As somebody who may not write there, apt complains; it is asked as root.
+        # apt complains if its user may not write there, so it runs as root.
         subprocess.run(["apt-get", "download", "-qq", *RUNTIME], cwd=download, check=True, capture_output=True)
         for package in pathlib.Path(download).glob("*.deb"):
             said("dpkg", "-x", package, root)

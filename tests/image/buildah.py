@@ -1,4 +1,4 @@
-"""buildah with a storage of its own, so that nothing of the machine's is used or left behind."""
+"""buildah with separate storage, so that it neither uses nor changes the machine's."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ LIMIT_SECONDS = 3000
 
 class Buildah:
     def __init__(self, folder):
-        # Layers that share their files where the kernel can, else copies.
+        # Layers that share their files if the kernel supports it, or copies.
         self.command = ["buildah", "--root", folder / "storage", "--runroot", folder / "run"]
         # Where caches of `RUN --mount=type=cache` are kept.
         temporary = folder / "tmp"
@@ -28,14 +28,14 @@ class Buildah:
         return f"localhost/{name}" in self("images", "--format", "{{.Name}}").splitlines()
 
     def make(self, name, root, *settings):
-        """An image out of a folder."""
+        """Makes an image from a folder."""
         container = self("from", "scratch").splitlines()[-1]
         self("add", "--quiet", container, root, "/")
         self("config", *settings, container)
         self("commit", "--quiet", "--rm", container, name)
 
     def build(self, folder, name, **arguments):
-        """The folder's Dockerfile. HEALTHCHECK is known to Docker's format alone."""
+        """Builds the folder's Dockerfile, in Docker's format because only that has HEALTHCHECK."""
         given = [word for pair in arguments.items() for word in ("--build-arg", "=".join(pair))]
         command = [*self.command, "build", "--format", "docker", "--isolation", "chroot", "--tag", name, *given, folder]
         subprocess.run(list(map(str, command)), env=self.environment, check=True, timeout=LIMIT_SECONDS)
@@ -51,7 +51,7 @@ class Buildah:
         self("rm", container)
 
     def close(self):
-        """Nothing stays mounted, or the folder could not be deleted."""
+        """Unmounts everything, or the folder could not be deleted."""
         subprocess.run(list(map(str, [*self.command, "rm", "--all"])), env=self.environment, capture_output=True)
         mounts = pathlib.Path("/proc/mounts").read_text().splitlines()
         storage = str(self.command[2])

@@ -1,8 +1,8 @@
-"""Runs an image's program as an engine does with `--read-only --cap-drop ALL`, and tries it.
+"""Runs an image's program as an engine does with `--read-only --cap-drop ALL`, and tests it (X61).
 
     unshare --net --mount inside.py ROOT CONFIG FOLDER
 
-The root is read-only but for the volume, the network is its own, and the user is the image's.
+The root is read-only except for the volume, the network namespace is separate, and the user is the image's.
 """
 
 import json
@@ -53,7 +53,7 @@ def main(root, config, folder):
 
 
 def furnish(root, folder, user):
-    """The image's root, read-only; its volume; a network with nothing but itself."""
+    """Mounts the image's root read-only and its volume, and brings up the loopback network."""
     said("ip", "link", "set", "lo", "up")
     volume = folder / "volume"
     volume.mkdir()

@@ -1,11 +1,11 @@
-//! The operator's door: health, readiness and what was counted.
+//! The admin listener: health, readiness and counters.
 
 use std::thread;
 
 use crate::support::program::run;
 use crate::support::{Client, Curtsy, End, Hole, Origin, Program, ms, soon};
 
-/// Issue 2, X58
+/// X58
 #[test]
 fn it_says_that_it_is_well() {
     let curtsy = Curtsy::start();
@@ -15,7 +15,7 @@ fn it_says_that_it_is_well() {
     }
 }
 
-/// Issue 2: for container health checks.
+/// `curtsy health` is meant for container health checks.
 #[test]
 fn the_health_command_agrees() {
     let program = Program::start("admin = \"127.0.0.1:0\"", "");
@@ -24,7 +24,6 @@ fn the_health_command_agrees() {
     assert_eq!(run(&["health", "--url", &Hole::refusing().url()]).0, 4);
 }
 
-/// Issue 2
 #[test]
 fn every_answer_is_counted_once_by_what_became_of_it() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());
@@ -63,7 +62,7 @@ fn a_client_that_left_is_counted_as_one() {
     assert_eq!(curtsy.metric("curtsy_inflight_requests"), 0);
 }
 
-/// X37: also while the way to the origin is still being found.
+/// X37: a client may also disconnect while curtsy is still connecting to the origin.
 #[test]
 fn a_client_that_leaves_while_curtsy_is_connecting_is_gone_at_once() {
     let (curtsy, hole) = (Curtsy::start(), Hole::silent());
@@ -76,7 +75,7 @@ fn a_client_that_leaves_while_curtsy_is_connecting_is_gone_at_once() {
     }
 }
 
-/// X25, X35: what is counted while it is there is not counted any more when it is gone.
+/// X25, X35: gauges of connections, tunnels and requests fall back to 0 when these end.
 #[test]
 fn nothing_stays_counted_that_is_gone() {
     let origin = Origin::scripted(|visitor| assert_ne!(visitor.linger(), End::Silence));
@@ -93,7 +92,7 @@ fn nothing_stays_counted_that_is_gone() {
     }
 }
 
-/// X35, X37: clients of every kind at once, many of whom leave in the middle.
+/// X35, X37: clients of every kind at once; many disconnect before they are answered.
 #[test]
 fn a_storm_leaves_nothing_behind() {
     let origin = Origin::scripted(|visitor| {
@@ -137,7 +136,7 @@ fn misbehave(kind: usize, origin: &Origin, curtsy: &Curtsy) {
     }
 }
 
-/// Issue 2: a web page whose name was rebound to this address is not let in.
+/// A request for another host name is refused: a web page may have rebound its name to this address.
 #[test]
 fn a_strange_host_is_turned_away() {
     let curtsy = Curtsy::start();
@@ -147,7 +146,6 @@ fn a_strange_host_is_turned_away() {
     }
 }
 
-/// Issue 2
 #[test]
 fn metrics_can_be_kept_behind_a_token() {
     let curtsy = Curtsy::with(|config| config.metrics.token = Some("tulip".to_owned()));
@@ -160,7 +158,8 @@ fn metrics_can_be_kept_behind_a_token() {
     );
 }
 
-/// X33, X58: half requests hold no place that a whole one needs, not even those of one address.
+/// X33, X58: incomplete requests do not keep the admin listener from answering complete ones, not even if all come
+/// from one address.
 #[test]
 fn half_requests_do_not_end_the_admin_listener() {
     let curtsy = Curtsy::with(|config| config.metrics.token = Some("tulip".to_owned()));

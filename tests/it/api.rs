@@ -1,4 +1,4 @@
-//! The API as a whole: its document, how things stand, who waits, reloading.
+//! The API as a whole: its OpenAPI document, status, queue and reload.
 
 use curtsy::config::{Config, Mode, RobotsMode};
 use serde_json::{Value, json};
@@ -47,7 +47,6 @@ fn routes() -> Vec<(String, Vec<String>)> {
     lines.map(route).collect()
 }
 
-/// Issue 8, item 2
 #[test]
 fn every_route_is_in_the_document_and_every_path_in_the_document_is_a_route() {
     let document = document();
@@ -67,7 +66,7 @@ fn every_route_is_in_the_document_and_every_path_in_the_document_is_a_route() {
     assert_eq!(get(&curtsy, "/api/v1/openapi.json"), document);
 }
 
-/// What the document says of an answer to this call.
+/// The schema that the document gives for an answer to this call.
 fn schema<'a>(document: &'a Value, path: &str, method: &str, status: u16) -> &'a Value {
     let mut response = &document["paths"][path][method]["responses"][status.to_string()];
     if let Some(named) = response["$ref"].as_str() {
@@ -77,7 +76,7 @@ fn schema<'a>(document: &'a Value, path: &str, method: &str, status: u16) -> &'a
     &content.values().next().expect("one media type")["schema"]
 }
 
-/// Issue 8, item 2: what is answered is what the document says, for good and for bad.
+/// Successful answers and errors both match their schemas in the document.
 #[test]
 fn answers_are_as_the_document_says() {
     let rules = "User-agent: *\nDisallow: /private/\nCrawl-delay: 1\n";
@@ -128,7 +127,7 @@ fn answers_are_as_the_document_says() {
 }
 
 #[test]
-fn who_waits_is_told_without_secrets() {
+fn the_queue_is_listed_without_secrets() {
     let origin = Origin::hello();
     let curtsy = pacing(|_| ());
     assert_eq!(curtsy.get(&origin.url("/")).status(), 200);
@@ -158,7 +157,7 @@ fn who_waits_is_told_without_secrets() {
     );
     assert_eq!((&status["name"], &status["spacing_violations"]), (&json!("front-desk"), &json!(0)));
     drop(waiting);
-    assert!(soon(|| get(&curtsy, "/api/v1/queue")["total"] == 0), "who leaves is gone at once");
+    assert!(soon(|| get(&curtsy, "/api/v1/queue")["total"] == 0), "a client that leaves is removed at once");
 }
 
 #[test]
@@ -177,7 +176,7 @@ fn the_status_counts_what_became_of_requests_and_what_is_paused() {
     assert_eq!(status["state_store"]["kept"], false);
 }
 
-/// Issue 8, item 2: the file is read again, all of it or nothing.
+/// A reload applies the whole file or nothing of it.
 #[test]
 fn a_reload_is_asked_for_by_the_api() {
     let program = Program::start("admin = \"127.0.0.1:0\"\nwatch = false", "");
@@ -197,9 +196,9 @@ fn a_reload_is_asked_for_by_the_api() {
     assert_eq!(call(admin, "POST /api/v1/reload", r#"{"file": "x"}"#).status(), 400);
 }
 
-/// What a chart shows is there as soon as somebody waits.
+/// The data of a host's chart exists as soon as a request waits for that host.
 #[test]
-fn a_host_at_which_somebody_waits_is_followed() {
+fn a_host_with_a_waiting_request_is_followed() {
     let origin = Origin::hello();
     let curtsy = pacing(|_| ());
     assert_eq!(curtsy.get(&origin.url("/")).status(), 200);
@@ -213,7 +212,8 @@ fn a_host_at_which_somebody_waits_is_followed() {
     assert_eq!(all["requests"].as_array().map(Vec::len), all["waiting"].as_array().map(Vec::len));
 }
 
-/// A method that a path does not have is told so, whatever is sent with it; what steers says that it is JSON.
+/// A method that a path does not have gets 405, whatever is sent with it. Calls that change something need
+/// `Content-Type: application/json`, or they get 415.
 #[test]
 fn unknown_methods_are_told_before_wrong_types() {
     let curtsy = Curtsy::start();

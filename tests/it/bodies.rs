@@ -1,4 +1,4 @@
-//! Bodies go through byte for byte, as they come, and no faster than the slower side takes them.
+//! Bodies are forwarded byte for byte, as they arrive, and no faster than the slower side reads them.
 
 use std::sync::mpsc;
 
@@ -6,7 +6,7 @@ use crate::support::client::head;
 use crate::support::origin::HELLO;
 use crate::support::{Curtsy, End, Origin, PATIENCE, Program, ms, pause};
 
-/// Bytes without a pattern that framing could hide in: every value, also CR, LF and NUL.
+/// Pseudo-random bytes of every value, including CR, LF and NUL, so that a framing error cannot go unnoticed.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     std::iter::repeat_with(|| {
@@ -19,7 +19,7 @@ fn noise(length: usize) -> Vec<u8> {
     .collect()
 }
 
-/// Issue 2: bodies are byte-exact both ways, counted and chunked.
+/// Bodies are byte-exact in both directions, with Content-Length and chunked.
 #[test]
 fn a_body_arrives_byte_for_byte() {
     for length in [0, 1, 100, 65_536, 1_000_000] {
@@ -41,7 +41,6 @@ fn a_body_arrives_byte_for_byte() {
     }
 }
 
-/// Issue 2
 #[test]
 fn a_chunked_answer_arrives_byte_for_byte() {
     let body = noise(1_000_000);
@@ -51,7 +50,6 @@ fn a_chunked_answer_arrives_byte_for_byte() {
     assert!(response.whole && response.body == body);
 }
 
-/// Issue 2
 #[test]
 fn the_framing_of_a_request_is_kept() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());
@@ -72,7 +70,7 @@ fn the_framing_of_a_request_is_kept() {
     );
 }
 
-/// Issue 2: nothing waits for the end of a body.
+/// curtsy forwards the first part of a body before the rest has arrived.
 #[test]
 fn a_request_body_streams() {
     let (sent, received) = mpsc::channel();
@@ -90,7 +88,7 @@ fn a_request_body_streams() {
     assert_eq!(client.response().text(), "hello");
 }
 
-/// Issue 2
+/// S86
 #[test]
 fn an_answer_streams() {
     let (go_on, waits) = mpsc::channel::<()>();
@@ -112,7 +110,7 @@ fn an_answer_streams() {
     assert_eq!(client.read_exactly(15), Ok(b"5\r\nlater\r\n0\r\n\r\n".to_vec()));
 }
 
-/// Issue 2: backpressure. The origin offers far more than sockets hold; a client that does not read stops it.
+/// Backpressure: the origin offers far more than the sockets hold, and a client that does not read stops it.
 #[test]
 fn a_client_that_does_not_read_stops_the_origin() {
     const OFFERED: usize = 200_000_000;
@@ -129,10 +127,10 @@ fn a_client_that_does_not_read_stops_the_origin() {
     client.small_window();
     client.send_head(&[&origin.get("/"), "Host: x"]);
     let megabytes = count.recv_timeout(PATIENCE).unwrap();
-    assert!(megabytes < 50, "the origin could write {megabytes} MB although nobody reads");
+    assert!(megabytes < 50, "the origin could write {megabytes} MB although the peer does not read");
 }
 
-/// Issue 2: backpressure the other way.
+/// Backpressure in the other direction.
 #[test]
 fn an_origin_that_does_not_read_stops_the_client() {
     let origin = Origin::scripted(|visitor| {
@@ -146,10 +144,9 @@ fn an_origin_that_does_not_read_stops_the_client() {
     client.send(head(&[&format!("POST {} HTTP/1.1", origin.url("/")), "Host: x", "Content-Length: 200000000"]));
     let piece = vec![b'x'; 1_000_000];
     let megabytes = (0..200).take_while(|_| client.send(&piece)).count();
-    assert!(megabytes < 50, "the client could write {megabytes} MB although nobody reads");
+    assert!(megabytes < 50, "the client could write {megabytes} MB although the peer does not read");
 }
 
-/// Issue 2: a slow reader gets everything.
 #[test]
 fn a_slow_reader_gets_every_byte() {
     let body = noise(4_000_000);
@@ -167,7 +164,7 @@ fn a_slow_reader_gets_every_byte() {
     assert!(received == body);
 }
 
-/// Issue 2: it never pauses for long, so it has not stalled, however much the sockets hold.
+/// A client that never pauses for as long as `limits.client_stall` has not stalled, however much the sockets hold.
 #[test]
 fn a_reader_that_takes_its_time_is_no_staller() {
     const LENGTH: usize = 5_000_000;
@@ -188,7 +185,7 @@ fn a_reader_that_takes_its_time_is_no_staller() {
     }
 }
 
-/// X35: bodies are passed through, not collected.
+/// X35: bodies are streamed, not stored.
 #[test]
 fn a_body_of_any_length_takes_little_memory() {
     const PIECES: usize = 200;
@@ -231,7 +228,7 @@ fn an_origin_that_answers_early_is_not_asked_again_on_that_connection() {
 
 /// S38, S39
 #[test]
-fn the_rest_of_a_body_that_nobody_wants_is_not_a_request() {
+fn the_rest_of_an_unread_body_is_not_a_request() {
     let origin = Origin::scripted(|visitor| {
         visitor.request_head();
         visitor.send(HELLO);
@@ -249,7 +246,7 @@ fn the_rest_of_a_body_that_nobody_wants_is_not_a_request() {
     assert_eq!(origin.count(), 1);
 }
 
-/// Issue 2: the patience with an origin is not used up by a client that pauses.
+/// Time in which the client does not read does not count towards `upstream.idle_timeout`.
 #[test]
 fn a_pause_of_the_reader_is_not_a_stall_of_the_origin() {
     let body = noise(8_000_000);
@@ -265,7 +262,6 @@ fn a_pause_of_the_reader_is_not_a_stall_of_the_origin() {
     assert!(received == body);
 }
 
-/// Issue 2
 #[test]
 fn a_get_may_have_a_body() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());
@@ -290,7 +286,7 @@ fn an_early_answer_reaches_a_client_that_is_still_sending() {
     assert_eq!((response.status(), response.text().as_str()), (413, "bulk"));
 }
 
-/// X37: whoever leaves gives back what he held, at once.
+/// X37: when a client disconnects, curtsy closes the connection to the origin at once.
 #[test]
 fn a_client_that_leaves_takes_its_request_along() {
     for leave in [|client: crate::support::Client| drop(client), crate::support::Client::reset] {
@@ -308,7 +304,8 @@ fn a_client_that_leaves_takes_its_request_along() {
     }
 }
 
-/// X37: half a connection is no longer a client; who is done asking keeps his end open until he has the answer.
+/// X37: a client that closes its sending side counts as disconnected. It must keep that side open until it has the
+/// answer.
 #[test]
 fn a_client_that_closes_its_end_has_left() {
     let (ended, end) = mpsc::channel();
@@ -342,7 +339,7 @@ fn a_client_that_leaves_in_the_middle_of_an_answer_ends_it() {
     assert_ne!(end.recv_timeout(PATIENCE).unwrap(), End::Silence);
 }
 
-/// Issue 2: a request cut short by its client is not a request.
+/// The origin never sees a complete request if the client broke off the body.
 #[test]
 fn a_body_cut_short_by_the_client_never_looks_whole() {
     for (field, part) in [("Content-Length: 100", "part"), ("Transfer-Encoding: chunked", "4\r\npart\r\n")] {
@@ -358,7 +355,7 @@ fn a_body_cut_short_by_the_client_never_looks_whole() {
     }
 }
 
-/// Issue 2: uploads may be longer than an origin may think.
+/// An upload may take longer than `upstream.response_timeout`, which starts when the upload is complete.
 #[test]
 fn the_time_for_an_answer_begins_when_the_request_is_sent() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.upstream.response_timeout = ms(2_000)));
@@ -371,7 +368,7 @@ fn the_time_for_an_answer_begins_when_the_request_is_sent() {
     assert_eq!(client.response().status(), 200);
 }
 
-/// S73: an origin that takes nothing and says nothing is no better than one that only says nothing.
+/// S73: an origin that neither reads nor answers is given up like one that does not answer.
 #[test]
 fn an_origin_that_takes_no_more_of_a_body_is_given_up() {
     let origin = Origin::scripted(|visitor| {
@@ -391,7 +388,7 @@ fn an_origin_that_takes_no_more_of_a_body_is_given_up() {
     assert!(response.value("Proxy-Status").contains("error=connection_write_timeout"), "{}", response.head());
 }
 
-/// S39: an upload that goes on is no silence.
+/// S39: while the upload goes on, a pause in the response is not a timeout.
 #[test]
 fn an_answer_that_began_early_may_wait_for_the_end_of_the_request() {
     let origin = Origin::scripted(|visitor| {
@@ -411,7 +408,7 @@ fn an_answer_that_began_early_may_wait_for_the_end_of_the_request() {
     assert_eq!((response.whole, response.text().as_str()), (true, "done"));
 }
 
-/// S39: a client that takes the answer need not send the rest of its request.
+/// S39: a client that reads the response need not send the rest of its request.
 #[test]
 fn a_client_that_listens_instead_of_sending_has_not_stalled() {
     let origin = Origin::scripted(|visitor| {
@@ -429,7 +426,7 @@ fn a_client_that_listens_instead_of_sending_has_not_stalled() {
     assert_eq!((response.whole, response.text().as_str()), (true, "x".repeat(30).as_str()));
 }
 
-/// S39: but one that neither sends nor is sent anything has.
+/// S39: an exchange in which neither side sends anything is cut off.
 #[test]
 fn an_exchange_in_which_nothing_moves_is_cut() {
     let (ended, end) = mpsc::channel();

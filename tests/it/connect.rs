@@ -1,4 +1,5 @@
-//! CONNECT: a tunnel that opens only when the origin is there, carries every byte, and closes when either side does.
+//! CONNECT: a tunnel opens only if the origin accepts the connection, carries every byte, and closes when either side
+//! does.
 
 use std::sync::mpsc;
 
@@ -19,7 +20,7 @@ fn tunnel(curtsy: &Curtsy, authority: &str) -> Client {
     client
 }
 
-/// The answer to a CONNECT that must be refused; sees to it that the connection is closed then.
+/// Returns the answer to a CONNECT that must be refused, and asserts that the connection is closed afterwards.
 fn refused(curtsy: &Curtsy, authority: &str) -> Message {
     let mut client = curtsy.client();
     let response = client.ask(&[&format!("CONNECT {authority} HTTP/1.1"), "Host: x", "Connection: keep-alive"]);
@@ -149,7 +150,7 @@ fn a_refused_connect_closes_and_what_follows_is_not_read_as_a_request() {
 
 /// S51
 #[test]
-fn a_tunnel_to_nobody_is_refused_and_not_opened_first() {
+fn a_tunnel_to_a_closed_port_is_refused_and_not_opened_first() {
     let (curtsy, hole) = (Curtsy::start(), Hole::refusing());
     let response = refused(&curtsy, &hole.authority());
     assert_eq!((response.status(), response.refusal().as_str()), (502, "origin-unreachable"));
@@ -295,7 +296,7 @@ fn tunnels_count_as_connections() {
     assert!(crate::support::soon(|| origin.connections() == 2), "{}", origin.connections());
 }
 
-/// A connection just closed is noticed a moment later, so a full house is asked again.
+/// Opens a tunnel, and tries again while all places are taken: curtsy notices a closed connection a moment later.
 fn tunnel_when_there_is_room(curtsy: &Curtsy, authority: &str) -> Client {
     let mut opened = None;
     crate::support::soon(|| {

@@ -1,5 +1,5 @@
-//! What curtsy says it forwarded, held against what origins by others read: if two parsers disagreed about where a
-//! request ends, one of them would see another request than the other.
+//! Compares the requests that curtsy logs as forwarded with the requests that foreign HTTP servers parse. If two
+//! parsers disagreed about where a request ends, they would see different requests.
 //!
 //! The origins are Python's `http.server` and, where it is installed, Node's `http`.
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::support::{Program, ms, soon};
 
-/// An origin in another process, and every request that it has read.
+/// An origin in another process, with every request that it has parsed.
 struct Parser {
     child: Child,
     port: u16,
@@ -31,14 +31,14 @@ impl Parser {
         let read = Arc::<Mutex<Vec<String>>>::default();
         let noted = read.clone();
         thread::spawn(move || {
-            lines.map_while(Result::ok).for_each(|line| noted.lock().expect("nobody panics while noting").push(line));
+            lines.map_while(Result::ok).for_each(|line| noted.lock().expect("no thread has panicked").push(line));
         });
         Some(Parser { child, port, read })
     }
 
     /// Method, path and length of the body of each request.
     fn requests(&self) -> Vec<(String, String, u64)> {
-        let lines = self.read.lock().expect("nobody panics while noting").clone();
+        let lines = self.read.lock().expect("no thread has panicked").clone();
         let read = lines.iter().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
         read.map(|seen| (text(&seen[0]), text(&seen[1]), seen[2].as_u64().expect("a length"))).collect()
     }

@@ -1,6 +1,6 @@
-//! `curtsy doctor`: what is wrong between a client and the proxy is found, and each line to paste puts it right.
+//! `curtsy doctor` finds what is wrong between a client and the proxy, and each line that it suggests fixes it.
 //!
-//! With real clients, each in an environment that has nothing but what the test gives it.
+//! The clients are real. Each runs in an environment that holds only what the test sets.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
@@ -15,20 +15,20 @@ use tempfile::TempDir;
 use crate::support::tls_client::{inside, intercepting, tunnel};
 use crate::support::{Authority, Curtsy, Hole, Origin, Program, soon};
 
-/// A machine with curl and Python, and a curtsy that is meant to be used.
+/// A machine with curl, Python and a running curtsy that clients should use.
 struct Machine {
     program: Program,
     folder: TempDir,
 }
 
-/// What the doctor said.
+/// The result of `curtsy doctor`.
 struct Told {
     code: i32,
     text: String,
     findings: Vec<Value>,
 }
 
-/// The interpreter itself, not what a version manager puts in its place.
+/// The interpreter itself, not the wrapper of a version manager.
 fn python() -> &'static Path {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -45,7 +45,7 @@ fn which(name: &str) -> PathBuf {
 }
 
 impl Machine {
-    /// `tables` is configuration of the curtsy there.
+    /// `tables` is added to the configuration of the running curtsy.
     fn new(top: &str, tables: &str) -> Self {
         let folder = tempfile::tempdir().expect("a writable temporary directory");
         let state = folder.path().join("state").display().to_string();
@@ -55,7 +55,7 @@ impl Machine {
         std::fs::create_dir(&bin).expect("a new folder");
         symlink(which("curl"), bin.join("curl")).expect("a new link");
         symlink(env!("CARGO_BIN_EXE_curtsy"), bin.join("curtsy")).expect("a new link");
-        // A virtual environment with no libraries but Python's own, whatever the machine has.
+        // A virtual environment that has only Python's own libraries, whatever the machine has.
         symlink(python(), bin.join("python3")).expect("a new link");
         let home = python().parent().expect("a program is in a folder").display();
         std::fs::write(
@@ -75,7 +75,7 @@ impl Machine {
         format!("http://{}", ready["admin"].as_str().expect("an address"))
     }
 
-    /// The four variables as they should be.
+    /// The four proxy variables with their correct values.
     fn variables(&self) -> BTreeMap<&'static str, String> {
         ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"].map(|name| (name, self.proxy())).into()
     }
@@ -115,7 +115,7 @@ impl Told {
     }
 }
 
-/// Issue 9, item 2: an unset variable and an untrusted CA, each put right by its line; then all is well.
+/// The suggested lines fix an unset variable and an untrusted CA; a second run then reports no problem.
 #[test]
 fn what_is_pasted_puts_a_machine_right() {
     let machine = Machine::new("", "[tls]\nintercept = true\n");
@@ -140,7 +140,7 @@ fn what_is_pasted_puts_a_machine_right() {
     }
 }
 
-/// Issue 9, item 2: `https://` in the proxy's URL, and its like.
+/// `https://` in the proxy's URL, a missing scheme, a wrong port and the like.
 #[test]
 fn proxy_urls_that_lead_elsewhere_are_found() {
     let machine = Machine::new("", "");
@@ -172,7 +172,7 @@ fn proxy_urls_that_lead_elsewhere_are_found() {
     );
 }
 
-/// Issue 9, item 2: a client that ignores the environment, by its own settings or by `no_proxy`.
+/// A client may ignore the proxy variables because of its own settings or because of `no_proxy`.
 #[test]
 fn a_client_that_goes_round_the_proxy_is_found() {
     let machine = Machine::new("", "");
@@ -193,7 +193,7 @@ fn a_client_that_goes_round_the_proxy_is_found() {
     assert_eq!(told.code, 0, "{}", told.text);
 }
 
-/// Issue 9, item 2: a timeout shorter than the queue, in arguments and by default.
+/// A client's timeout is shorter than the wait in the queue: given as an argument, or its default.
 #[test]
 fn a_timeout_shorter_than_the_queue_is_found() {
     let machine = Machine::new("politeness.delay = \"40s\"", "");
@@ -203,7 +203,7 @@ fn a_timeout_shorter_than_the_queue_is_found() {
     waiting.send_head(&[&origin.get("/"), "Host: x"]);
     let url = format!("curl -m 2 {}", origin.url("/"));
     let mut told = machine.doctor(&format!("-- {url}"), &machine.variables());
-    // The request takes a moment to stand in line.
+    // The request takes a moment to reach the queue.
     assert!(soon(|| {
         told = machine.doctor(&format!("-- {url}"), &machine.variables());
         told.text.contains("in line now up to 4")
@@ -242,7 +242,7 @@ fn without_a_curtsy_there_is_nothing_to_look_at() {
     assert!(code == 1 && text.contains(" fail  there is no program gone\n"), "{text}");
 }
 
-/// Issue 9, item 2: the probe is answered here and nowhere else, takes no turn, and asks no robots.txt.
+/// curtsy answers the probe itself: no host is contacted, no turn is taken and no robots.txt is fetched.
 #[test]
 fn probes_stay_on_this_machine() {
     let pacing = |curtsy: &Curtsy| {
@@ -250,7 +250,7 @@ fn probes_stay_on_this_machine() {
         let answers: Vec<Value> =
             (0..3).map(ask).map(|answer| serde_json::from_str(&answer.text()).expect("JSON")).collect();
         assert!(answers.iter().all(|answer| answer["probe"] == "curtsy" && answer["intercepted"] == false));
-        assert_eq!(curtsy.metric("curtsy_hosts"), 0, "nobody knows it as a host");
+        assert_eq!(curtsy.metric("curtsy_hosts"), 0, "it is not a known host");
         answers[0].clone()
     };
     let slowly = |config: &mut curtsy::config::Config| {
@@ -274,7 +274,7 @@ fn probes_stay_on_this_machine() {
     let strangers = ["http://x.probe.curtsy.invalid/", "http://probe.curtsy.invalid.test/"];
     let others: Vec<_> = strangers.into_iter().map(|url| reading.get(url).status()).collect();
     assert!(others.iter().all(|status| *status >= 500), "{others:?}");
-    // Whoever does not trust the CA in a probe is no news; the one after it is.
+    // A client that does not trust the CA is not counted for the probe, but it is for the next host.
     let origin = Origin::hello();
     for host in ["probe.curtsy.invalid".to_owned(), format!("localhost:{}", origin.port())] {
         let mut curl = Command::new("curl");

@@ -1,4 +1,4 @@
-//! Who may come in to the operator: names, pages of other sites, tokens, and never through the proxy.
+//! Access to the admin listener: which host names, origins and tokens it accepts, and that the proxy does not lead to it.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use curtsy::app::{Listeners, Running};
 use crate::support::curtsy::config;
 use crate::support::{Client, Curtsy, Message};
 
-/// Every kind of thing there is to see.
+/// One path of each kind that the admin listener serves.
 const PATHS: [&str; 12] = [
     "/",
     "/hosts/a.test",
@@ -34,7 +34,7 @@ fn get(curtsy: &Curtsy, path: &str, fields: &[&str]) -> Message {
     ask(curtsy.admin(), &format!("GET {path} HTTP/1.1"), fields)
 }
 
-/// X57: a name that was rebound to this address is let in nowhere.
+/// X57: a request for another host name is refused on every path, because that name may have been rebound.
 #[test]
 fn a_strange_name_is_let_in_nowhere() {
     let curtsy = Curtsy::start();
@@ -45,7 +45,7 @@ fn a_strange_name_is_let_in_nowhere() {
     assert_eq!(ask(curtsy.admin(), "POST /login HTTP/1.1", &["Host: evil.test", "Content-Length: 0"]).status(), 421);
 }
 
-/// X57: nor is a page of another site, whatever it asks for; but a link may be followed to a page.
+/// X57: a page of another site gets nothing, but a user may follow a link from there to a page.
 #[test]
 fn a_page_of_another_site_is_let_in_nowhere() {
     let curtsy = Curtsy::start();
@@ -66,7 +66,7 @@ fn a_page_of_another_site_is_let_in_nowhere() {
     assert_eq!((follow("/"), follow("/api/v1/explain?url=http://a.test/")), (200, 403));
 }
 
-/// X57, X58: reading changes nothing; what changes something is no GET.
+/// X57, X58: no GET changes anything, and paths that only show something accept no other method.
 #[test]
 fn nothing_is_changed_by_get() {
     let curtsy = Curtsy::start();
@@ -82,7 +82,7 @@ fn nothing_is_changed_by_get() {
     }
 }
 
-/// X56: the proxy does not lead to the operator's door, in whatever form it is asked.
+/// X56: the proxy does not lead to the admin listener, whatever the form of the request.
 #[test]
 fn there_is_no_way_through_the_proxy() {
     let curtsy = Curtsy::start();
@@ -97,7 +97,7 @@ fn there_is_no_way_through_the_proxy() {
     assert_eq!(own.status(), 404, "the proxy's own page is all there is");
 }
 
-/// X57: with a token nothing is shown without it; a browser shows it once.
+/// X57: if a token is set, nothing is shown without it. A browser sends it once and gets a session cookie.
 #[test]
 fn a_token_opens_the_door_for_a_browser() {
     let curtsy = Curtsy::with(|config| config.metrics.token = Some("tulip".to_owned()));
@@ -131,7 +131,7 @@ fn a_token_opens_the_door_for_a_browser() {
     }
 }
 
-/// What a browser may do with the pages, and that nothing of them comes from elsewhere.
+/// The security headers forbid a browser to load anything from elsewhere or to show the page in a frame.
 #[test]
 fn every_answer_says_what_a_browser_may_do_with_it() {
     let curtsy = Curtsy::start();
@@ -144,7 +144,7 @@ fn every_answer_says_what_a_browser_may_do_with_it() {
     }
 }
 
-/// Issue 8, item 5: who takes no requests is not ready.
+/// `/readyz` fails while curtsy has no proxy listener.
 #[test]
 fn without_a_listener_it_is_not_ready() {
     let config = config();

@@ -1,4 +1,4 @@
-//! `curtsy env`: what it prints, read by real shells and by whoever reads such files.
+//! `curtsy env`: real shells and other readers of such files understand what it prints.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::support::Program;
 use crate::support::program::curtsy;
 
-/// A value with everything in it that a shell could take for something else.
+/// A value with every character that has a meaning in a shell.
 const ODD: &str = r#"a b'c"d\e$f`g;h*i"#;
 
 struct Scene {
@@ -26,7 +26,7 @@ impl Scene {
         format!("http://{}", self.program.address())
     }
 
-    /// Runs this by the shell, with `curtsy` in its path; what it prints.
+    /// Runs a script in the given shell, with `curtsy` in its path, and returns what the script prints.
     fn shell(&self, shell: &str, script: &str) -> String {
         let admin = self.program.event("ready").expect("it is ready")["admin"].as_str().expect("an address").to_owned();
         let programs = std::path::Path::new(env!("CARGO_BIN_EXE_curtsy")).parent().expect("a folder").display();
@@ -45,7 +45,7 @@ impl Scene {
     }
 }
 
-/// Issue 9, 2: set, set again, and back to what was there before, whatever that was.
+/// `curtsy env --unset` restores the variables as they were before, even if they were set twice.
 #[test]
 fn shells_take_the_variables_and_give_them_back() {
     let scene = Scene::new();
@@ -77,7 +77,7 @@ fn shells_take_the_variables_and_give_them_back() {
     assert_eq!(scene.shell("fish", &script), format!("{told}{restored}0\n"), "fish");
 }
 
-/// Issue 9, 2: what was set before may be a secret, and stays where it was.
+/// The earlier values of the variables may be secret, so they are not printed.
 #[test]
 fn nothing_secret_is_printed() {
     let scene = Scene::new();
@@ -87,7 +87,7 @@ fn nothing_secret_is_printed() {
     }
 }
 
-/// Issue 9, 2: files are read back as what was meant, by a shell, by docker's rules and as JSON.
+/// A shell, docker's rules and a JSON parser read the right values from the files.
 #[test]
 fn files_are_read_as_they_were_meant() {
     let scene = Scene::new();
@@ -109,7 +109,7 @@ fn files_are_read_as_they_were_meant() {
     assert!(refused.contains("a quote") && refused.ends_with("code 1\n"), "{refused}");
 }
 
-/// Issue 9, 2: without a running curtsy the configured address counts; with one that intercepts, its CA does.
+/// Names the CA of a running curtsy that intercepts. Without a running curtsy, uses the address from `--proxy` and no CA.
 #[test]
 fn the_ca_is_named_where_there_is_one() {
     let home = tempfile::tempdir().expect("a writable temporary directory");
@@ -132,7 +132,7 @@ fn the_ca_is_named_where_there_is_one() {
     assert!(!env(&[&asked[..], &["--no-ca"]].concat()).contains_key("SSL_CERT_FILE"));
     assert!(named["SSL_CERT_FILE"].contains("/trust/"), "{}", named["SSL_CERT_FILE"]);
 
-    // Another curtsy's CA does not take the place of this one's.
+    // The CA of another curtsy does not replace the CA of this one.
     let other = Program::start(
         &format!("admin = \"127.0.0.1:0\"\nstate_dir = {:?}", home.path().join("other")),
         "[tls]\nintercept = true\n",

@@ -1,4 +1,4 @@
-//! What happens, told while it happens: server-sent events.
+//! The event stream of the API (server-sent events).
 
 use curtsy::config::{Config, Mode};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn pacing(change: impl FnOnce(&mut Config)) -> Curtsy {
     })
 }
 
-/// One who follows the events.
+/// A client of the event stream.
 struct Follower {
     client: Client,
     unread: String,
@@ -23,7 +23,7 @@ struct Follower {
 impl Follower {
     fn start(curtsy: &Curtsy, query: &str, field: &str) -> Self {
         let mut client = Client::connect(curtsy.admin());
-        // In HTTP/1.0 an answer is never chunked.
+        // HTTP/1.0, because its responses are never chunked.
         client.send_head(&[&format!("GET /api/v1/events{query} HTTP/1.0"), "Host: localhost", field]);
         let head = client.response_head();
         assert_eq!((head.status(), head.value("content-type").as_str()), (200, "text/event-stream"), "{}", head.head());
@@ -61,7 +61,7 @@ impl Follower {
     }
 }
 
-/// Issue 8, item 2; X54: nothing secret is told.
+/// X54: events contain no secrets.
 #[test]
 fn requests_are_told_when_they_are_over() {
     let origin = Origin::hello();
@@ -88,7 +88,7 @@ fn what_becomes_of_hosts_and_clients_is_told() {
         config.breaker.job_failures = 1;
     });
     assert_eq!(curtsy.get(&origin.url("/")).status(), 429);
-    // What happened before anybody listened is remembered.
+    // Events from before the first listener are kept.
     let mut follower = Follower::start(&curtsy, "?recent=9", "X-None: 1");
     let (_, slowed) = follower.next("host.slowed");
     assert_eq!((&slowed["host"], &slowed["delay_ms"]), (&json!("127.0.0.1"), &json!(1000)));
@@ -107,7 +107,7 @@ fn what_becomes_of_hosts_and_clients_is_told() {
     assert_eq!(follower.next("host.resumed").1["host"], "a.test");
     steer(r#"{"delay": "3s"}"#);
     assert_eq!(follower.next("host.steered").1["delay_ms"], 3000);
-    // Another host than the one that is held, and nobody is there.
+    // Not the host that is held; its port is closed.
     let nobody = Hole::refusing().url().replace("127.0.0.1", "127.0.0.2");
     curtsy.ask(&[&format!("GET {nobody} HTTP/1.1"), "Host: x", "Curtsy-Client: spider"]);
     assert_eq!(follower.next("job.stopped").1["client"], "spider");
@@ -116,7 +116,7 @@ fn what_becomes_of_hosts_and_clients_is_told() {
 }
 
 #[test]
-fn who_comes_back_goes_on_where_it_was() {
+fn a_listener_that_reconnects_resumes_where_it_was() {
     let curtsy = pacing(|_| ());
     let mut follower = Follower::start(&curtsy, "?kind=request", "X-None: 1");
     for number in 0..3 {
@@ -133,7 +133,7 @@ fn who_comes_back_goes_on_where_it_was() {
     }
 }
 
-/// Issue 8, item 5: those who follow are bounded, and one who leaves makes room.
+/// The number of listeners is bounded, and a listener that disconnects frees its place.
 #[test]
 fn only_so_many_may_follow() {
     let curtsy = pacing(|_| ());
@@ -148,7 +148,7 @@ fn only_so_many_may_follow() {
     }));
 }
 
-/// A stop does not wait for those who follow.
+/// A stop does not wait for listeners.
 #[test]
 fn a_stop_ends_the_stream() {
     let curtsy = pacing(|_| ());

@@ -1,4 +1,4 @@
-//! `curtsy exec`: real commands behind a proxy of their own. `scripts/test` installs them.
+//! `curtsy exec` runs real commands behind a proxy of their own. `scripts/test` installs the commands.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
@@ -12,7 +12,7 @@ use crate::support::{Authority, Client, HELLO, Message, Origin, Program, Stopwat
 
 const RULES: &str = "HTTP/1.1 200 OK\r\nContent-Length: 34\r\n\r\nUser-agent: *\nDisallow: /private/\n\n";
 
-/// Who runs curtsy: with a home that is empty, and no proxy of before.
+/// A user's empty home directory, without proxy settings.
 struct Home(TempDir);
 
 impl Home {
@@ -24,7 +24,7 @@ impl Home {
         self.0.path().join(name).display().to_string()
     }
 
-    /// `curtsy exec` with these arguments, all of them separated by blanks.
+    /// `curtsy exec` with these arguments, separated by spaces.
     fn exec(&self, arguments: &str) -> Command {
         let mut command = curtsy();
         for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "wgetrc"] {
@@ -64,7 +64,7 @@ impl Done {
     }
 }
 
-/// 127.0.0.1 is never sent through a proxy; this is another host of the same machine.
+/// An origin at 127.0.0.2, because requests for 127.0.0.1 never go through a proxy.
 fn origin(script: impl Fn(&str) -> &'static str + Send + Sync + 'static) -> Origin {
     Origin::on("127.0.0.2", move |visitor| {
         while let Some(request) = visitor.request() {
@@ -77,13 +77,13 @@ fn with_rules() -> Origin {
     origin(|line| if line.starts_with("GET /robots.txt ") { RULES } else { HELLO })
 }
 
-/// What the origin was asked for, robots.txt aside.
+/// The request lines that the origin received, except for robots.txt.
 fn pages(origin: &Origin) -> Vec<String> {
     let lines = origin.requests(0).iter().map(Message::line).collect::<Vec<_>>();
     lines.into_iter().filter(|line| !line.contains("/robots.txt")).collect()
 }
 
-/// Issue 9, 1: the numbers at the end are those the origin counts.
+/// The numbers in the summary are those that the origin counts.
 #[test]
 fn a_command_is_paced_and_its_numbers_are_the_origins() {
     let (home, origin) = (Home::new(), with_rules());
@@ -101,7 +101,7 @@ fn a_command_is_paced_and_its_numbers_are_the_origins() {
     done.says("1 denied (Disallow: /private/, line 2)");
 }
 
-/// Issue 9, 1: 429s are absorbed, and told.
+/// Retries hide a 429 from the command, and the summary counts them.
 #[test]
 fn what_is_throttled_is_sent_again_and_counted() {
     let (home, count) = (Home::new(), AtomicUsize::new(0));
@@ -120,7 +120,7 @@ fn what_is_throttled_is_sent_again_and_counted() {
     done.says("(learned)");
 }
 
-/// Issue 9, 1: each under its own heading, and none of them a request that the origin saw.
+/// The summary lists denied, refused and abandoned requests separately. The origin saw none of them.
 #[test]
 fn what_was_not_sent_is_told_apart() {
     let (home, origin) = (Home::new(), with_rules());
@@ -138,7 +138,7 @@ fn what_was_not_sent_is_told_apart() {
     done.says("  10.0.0.1  0 requests");
 }
 
-/// Issue 9, 1: nothing of the CA stays behind, however it ends.
+/// The files of the CA are deleted even if a signal ends the run.
 #[test]
 fn a_signal_leaves_nothing_behind() {
     let home = Home::new();
@@ -153,7 +153,6 @@ fn a_signal_leaves_nothing_behind() {
     assert!(!std::path::Path::new(bundle.trim()).parent().unwrap().exists(), "{bundle}");
 }
 
-/// Issue 9, 1
 #[test]
 fn codes_and_variables_pass_through() {
     let home = Home::new();
@@ -172,7 +171,7 @@ fn codes_and_variables_pass_through() {
     assert_eq!(out.split_whitespace().count(), 3, "{out}");
 }
 
-/// Issue 9, 1: a signal to curtsy is one for the command, once, and curtsy sees it out.
+/// curtsy passes each signal on to the command once and waits for the command to end.
 #[test]
 fn signals_reach_the_command_once() {
     let home = Home::new();
@@ -196,18 +195,18 @@ while True: time.sleep(0.01)";
     done.says("curtsy: no request came through the proxy in ");
 }
 
-/// Issue 9, 1: Ctrl-C is typed once, and the command hears it once. `script` gives it a terminal.
+/// The command gets one signal for one Ctrl-C. `script` provides a terminal.
 #[test]
 fn what_is_typed_reaches_the_command_once() {
     let home = Home::new();
     let script =
         "trap 'echo got-int' INT; echo begun; i=0; while [ $i -lt 20 ]; do sleep 0.05; i=$((i+1)); done; exit 3";
     std::fs::write(home.path("trapping.sh"), script).unwrap();
-    // `exec`: a shell that stayed between the two would hear Ctrl-C as well, and some end by it.
+    // `exec`, because a shell between the two would get Ctrl-C as well, and some shells end on it.
     let line = format!("exec {} exec -- sh trapping.sh", env!("CARGO_BIN_EXE_curtsy"));
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).current_dir(home.0.path()).process_group(0).env("SHELL", "/bin/sh");
-    // In the same surroundings as all others.
+    // The same environment as in the other tests.
     for (name, value) in home.exec("").get_envs() {
         match value {
             Some(value) => command.env(name, value),
@@ -228,7 +227,7 @@ fn what_is_typed_reaches_the_command_once() {
     assert!(told.contains("no request came through the proxy"), "{told}");
 }
 
-/// Issue 9, 7: nothing is held or denied, and the end tells what would have been.
+/// With `--report` no request is held or denied, and the summary says what would have been.
 #[test]
 fn a_report_tells_what_would_have_been() {
     let (home, origin) = (Home::new(), with_rules());
@@ -242,7 +241,7 @@ fn a_report_tells_what_would_have_been() {
     done.says("denied once: 127.0.0.2/robots.txt line 2, Disallow: /private/\n");
     let row = done.err.lines().find(|line| line.starts_with("curtsy:   127.0.0.2 ")).expect("a row for the host");
     let cells: Vec<&str> = row.split_whitespace().collect();
-    // Of three visits two would have waited, for nearly 20 and 40 s; the denied one would not have been made.
+    // Two of three visits would have waited, nearly 20 and 40 s; the denied one would not have been sent.
     assert_eq!((cells[2], cells[3]), ("4", "2"), "{row}");
     let in_all: f64 = cells[4].parse().expect("a number of seconds");
     let longest: f64 = cells[6].parse().expect("a number of seconds");
@@ -254,7 +253,7 @@ fn a_report_tells_what_would_have_been() {
     assert!(verdict.contains("2 of 4 requests") && (39.0..=42.0).contains(&polite), "{verdict}");
 }
 
-/// Issue 9, 1: what was learned is there the next time; who finds the place taken says so and keeps nothing.
+/// The next run knows what the last one learned. A run that finds the state directory in use says so and keeps nothing.
 #[test]
 fn learning_is_shared_one_after_the_other() {
     let (home, origin) = (Home::new(), with_rules());
@@ -271,7 +270,6 @@ fn learning_is_shared_one_after_the_other() {
     assert!(waiting.wait().expect("our own child").success());
 }
 
-/// Issue 9, 1
 #[test]
 fn a_command_can_go_through_the_curtsy_that_runs() {
     let (home, origin) = (Home::new(), with_rules());
@@ -296,7 +294,7 @@ fn a_command_can_go_through_the_curtsy_that_runs() {
     assert_eq!(nobody.code, Some(4), "{}", nobody.err);
 }
 
-/// Issue 9, 1: the proxy of before is not lost.
+/// The proxy that the environment named becomes the parent proxy.
 #[test]
 fn the_proxy_of_before_becomes_the_parent() {
     let (home, origin, outer) = (Home::new(), with_rules(), Program::start("", ""));
@@ -310,7 +308,7 @@ fn the_proxy_of_before_becomes_the_parent() {
     assert!(via.contains("front-desk") && via.contains("curtsy-"), "{via}");
 }
 
-/// Issue 9, 1: a CA for this run, which real clients trust, and of which nothing is left.
+/// Real clients trust the CA that is made for this run, and its files are deleted at the end.
 #[test]
 fn a_command_can_trust_what_reads_its_https() {
     let (home, authority) = (Home::new(), Authority::new());
@@ -339,7 +337,7 @@ fn a_command_can_trust_what_reads_its_https() {
     assert!(!std::path::Path::new(&home.path("state/curtsy/ca.key")).exists(), "no CA is kept");
 }
 
-/// Issue 9, 1: Java's own tool reads the trust store that is made for Java.
+/// Java's `keytool` reads the trust store that curtsy makes for Java.
 #[test]
 fn java_reads_its_trust_store() {
     if Command::new("keytool").arg("-help").output().is_err() {
@@ -354,7 +352,7 @@ fn java_reads_its_trust_store() {
     assert!(done.out.contains("-Djavax.net.ssl.trustStore="), "{}", done.out);
 }
 
-/// Issue 9, 1: whoever does not use the proxy gets nowhere.
+/// With `--isolate` a connection that does not use the proxy fails.
 #[test]
 fn an_isolated_command_has_no_other_way_out() {
     let permitted =
@@ -377,8 +375,8 @@ fn an_isolated_command_has_no_other_way_out() {
     assert!(missing.err.contains("no-such-command cannot be run"), "{}", missing.err);
 }
 
-/// Issue 9, 1: where it is not permitted, the command is not run and the user hears what is missing. In a namespace of
-/// the test's own that permits no more of them.
+/// If the system does not permit `--isolate`, the command is not run and the message says what is missing. The test runs
+/// in a user namespace that permits no further ones.
 #[test]
 fn isolation_that_is_not_permitted_is_explained() {
     let home = Home::new();
@@ -396,7 +394,7 @@ fn isolation_that_is_not_permitted_is_explained() {
     done.says("sysctl user.max_user_namespaces");
 }
 
-/// A name in a proxy URL is what a client calls itself, where nobody has to prove it.
+/// The user name in a proxy URL is the client's name if no passwords are configured.
 #[test]
 fn a_client_is_known_by_the_name_in_its_proxy_url() {
     let (origin, program) = (Origin::hello(), Program::start("admin = \"127.0.0.1:0\"", "[log]\naccess = \"-\"\n"));

@@ -1,4 +1,4 @@
-//! `Expect: 100-continue` and the other answers before the answer.
+//! `Expect: 100-continue` and interim responses.
 
 use std::sync::mpsc;
 
@@ -98,7 +98,7 @@ fn other_expectations_fail() {
     origin.expect_untouched();
 }
 
-/// S46: hyper keeps 1xx to itself; the final answer must not suffer.
+/// S46: hyper does not pass 1xx responses on; the final response must arrive unchanged.
 #[test]
 fn early_hints_do_not_disturb_the_answer() {
     for early in [
@@ -122,7 +122,7 @@ fn early_hints_do_not_disturb_the_answer() {
     }
 }
 
-/// S46: however slowly they come.
+/// S46: an origin that sends interim responses without end is given up, however slowly they come.
 #[test]
 fn an_origin_that_never_comes_to_the_point_is_given_up() {
     let origin = Origin::scripted(|visitor| {
@@ -143,7 +143,7 @@ fn an_http_1_0_client_hears_only_the_answer() {
     assert_eq!((response.status(), response.text().as_str()), (200, "hello"));
 }
 
-/// S46: a 101 nobody asked for is not an answer.
+/// S46: a 101 that the client did not ask for is a protocol error.
 #[test]
 fn switching_protocols_unasked_is_a_broken_answer() {
     let (ended, end) = mpsc::channel();

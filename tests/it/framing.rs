@@ -1,18 +1,18 @@
-//! Where one request ends and the next begins: whatever is doubtful is refused, and nothing is smuggled past curtsy.
+//! Where one request ends and the next begins: ambiguous framing is refused, and no request is smuggled past curtsy.
 //!
-//! Every case is followed by a request for `/smuggled` on the same connection. If curtsy and the origin disagreed about
-//! the end of the first request, that is what the origin would see.
+//! A request for `/smuggled` follows every case on the same connection. If curtsy and the origin disagreed about the end
+//! of the first request, the origin would see that request.
 
 use crate::support::client::head;
 use crate::support::{Curtsy, End, Origin};
 
 const FOLLOW_UP: &str = "GET /smuggled HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
-/// What came back until curtsy closed.
+/// The answers that arrived before curtsy closed the connection.
 struct Answers {
-    /// 0 if it closed without a word.
+    /// 0 if curtsy closed the connection without an answer.
     first: u16,
-    /// The follow-up was taken for a request.
+    /// Whether the follow-up was answered as a request.
     second: bool,
     end: End,
 }
@@ -26,7 +26,7 @@ fn post(origin: &Origin, curtsy: &Curtsy, version: &str, fields: &str, body: &st
     Answers { first, second: String::from_utf8_lossy(&rest).contains("HTTP/1.1"), end }
 }
 
-/// The request must be refused, the connection closed, and the origin left alone.
+/// Asserts that the request is refused, the connection is closed, and the origin gets nothing.
 fn check_refused(version: &str, fields: &str, body: &str) {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());
     let answers = post(&origin, &curtsy, version, fields, body);
@@ -35,7 +35,7 @@ fn check_refused(version: &str, fields: &str, body: &str) {
     origin.expect_untouched();
 }
 
-/// The request may be refused or passed on, but only with these framing fields and this body, and nothing after it.
+/// Asserts that the request is refused, or forwarded with exactly these framing fields and this body and nothing after it.
 fn check_normalised(fields: &str, body: &str, framing: (&str, &str), arrives: &str) {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());
     if post(&origin, &curtsy, "1.1", fields, body).first == 200 {
@@ -145,7 +145,7 @@ fn an_http_1_0_request_without_a_length_has_no_body() {
     assert!(!String::from_utf8_lossy(&origin.bytes()).contains("never a body"));
 }
 
-/// Sends chunks that are wrong somewhere: the origin must never take them for a whole request.
+/// Sends malformed chunks and asserts that the origin never sees a complete request.
 fn check_broken_chunks(chunks: &str) {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());
     let answers = post(&origin, &curtsy, "1.1", "Transfer-Encoding: chunked", chunks);
@@ -166,7 +166,7 @@ fn a_chunk_size_is_plain_hexadecimal() {
     check_broken_chunks("3\r\nabc0\r\n\r\n");
 }
 
-/// S32: the largest size that is a number is believed, and never fulfilled.
+/// S32: a huge but valid chunk size is accepted, and the request never becomes complete.
 #[test]
 fn a_chunk_that_cannot_end_does_not_end() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());
@@ -402,7 +402,7 @@ fn a_client_connection_serves_many_requests() {
     assert_eq!((origin.count(), origin.connections()), (10, 1));
 }
 
-/// S43: an HTTP/1.0 origin that says nothing about it will close.
+/// S43: curtsy does not reuse the connection of an HTTP/1.0 origin.
 #[test]
 fn an_http_1_0_origin_is_asked_once_a_connection() {
     let (origin, curtsy) = (Origin::answering("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok"), Curtsy::start());
@@ -432,7 +432,7 @@ fn a_padded_content_length_arrives_plain() {
     check_normalised("Content-Length: 010", "0123456789", ("10", ""), "0123456789");
 }
 
-/// S29: who frames a body in a way curtsy does not know must not be believed about its end.
+/// S29: curtsy closes a connection with an unknown transfer coding, because it cannot tell where the body ends.
 #[test]
 fn a_connection_with_a_strange_transfer_coding_is_closed() {
     for value in ["chunked,chunked", "chunked\r\nTransfer-Encoding: chunked", "gzip, chunked"] {

@@ -1,10 +1,10 @@
-//! Where curtsy does not go: the very address that would be dialled decides, however it was spelled.
+//! Which destinations curtsy refuses. The address that would be dialled decides, however the target was spelled.
 
 use curtsy::config::{Destination, HostPattern};
 
 use crate::support::{Curtsy, Message, Origin, ms};
 
-/// A proxy that may visit public addresses only, as it comes.
+/// A proxy with the default rules: public addresses only.
 fn strict() -> Curtsy {
     Curtsy::with(|config| config.access.allow_destinations.clear())
 }
@@ -98,7 +98,7 @@ fn ipv6_addresses_that_are_not_public_are_denied() {
     }
 }
 
-/// X6: an address that carries another one is judged by the one it carries.
+/// X6: an address that embeds an IPv4 address is judged by the embedded address.
 #[test]
 fn a_translated_address_is_as_allowed_as_the_one_inside() {
     let curtsy = Curtsy::with(|config| config.upstream.connect_timeout = ms(100));
@@ -106,7 +106,7 @@ fn a_translated_address_is_as_allowed_as_the_one_inside() {
     expect_denied(&curtsy.get("http://[64:ff9b::10.0.0.1]:81/"), "10.0.0.1 is not");
 }
 
-/// X7: their names are judged by the addresses they have, like every name.
+/// X7: names of metadata services are judged by their addresses, like every other name.
 #[test]
 fn metadata_services_are_denied() {
     let curtsy = strict();
@@ -164,7 +164,7 @@ fn a_name_is_judged_by_the_address_it_has() {
     assert_eq!(origin.connections(), 0);
 }
 
-/// X8: digits in other scripts are no digits, a zone is no address.
+/// X8: digits of other scripts and zone identifiers are refused.
 #[test]
 fn an_address_in_disguise_is_no_address() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());
@@ -183,7 +183,7 @@ fn an_address_in_disguise_is_no_address() {
     assert_eq!(origin.connections(), 0);
 }
 
-/// X8: one place has one name, so that it has one budget.
+/// X8: all numeric spellings of an address become one host, so that they share one budget.
 #[test]
 fn numbers_that_mean_an_address_are_that_address_or_nothing() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());
@@ -346,7 +346,7 @@ fn a_redirect_is_the_clients_to_follow() {
 
 /// X21
 #[test]
-fn a_client_is_who_connects_and_not_who_it_says() {
+fn a_client_is_known_by_its_address_and_not_by_what_it_claims() {
     let (origin, curtsy) =
         (Origin::hello(), Curtsy::with(|config| config.access.allow = vec!["10.0.0.0/8".parse().unwrap()]));
     let response = curtsy.ask(&[

@@ -1,5 +1,5 @@
-//! Clients that leave the line are told of by name, with the setting that would have them wait; and clients that have a
-//! name are known by it.
+//! If a client disconnects while its request is queued, the log names the client and the setting that would make it wait.
+//! Also: how clients get their names.
 
 use std::process::Command;
 use std::thread;
@@ -10,13 +10,13 @@ use serde_json::Value;
 
 use crate::support::{Client, Curtsy, Origin, Program, soon};
 
-/// A curtsy whose hosts are visited once in a while, which reads HTTPS but for that of `localhost`.
+/// A curtsy with a delay of 20 s that intercepts HTTPS except for `localhost`.
 fn slow() -> Program {
     let top = "politeness.mode = \"enforce\"\npoliteness.delay = \"20s\"\nadmin = \"127.0.0.1:0\"\nshutdown_grace = \"50ms\"\n";
     Program::start(top, "[tls]\nintercept = true\nbypass = [\"localhost\"]\n")
 }
 
-/// The warnings of clients that left so far.
+/// All `client.left` warnings so far.
 fn departures(program: &Program) -> Vec<Value> {
     let lines = program.stderr().into_iter().filter_map(|line| serde_json::from_str::<Value>(&line).ok());
     lines.filter(|line| line["event"] == "client.left").collect()
@@ -26,7 +26,7 @@ fn departure(program: &Program, agent: &str) -> Option<Value> {
     departures(program).into_iter().find(|line| line["agent"].as_str().is_some_and(|text| text.starts_with(agent)))
 }
 
-/// Stands in line, as this client would.
+/// Sends a request with this User-Agent, which then waits in the queue.
 fn waiting(program: &Program, line: &str, agent: &str) -> Client {
     let mut client = program.client();
     client.send_head(&[line, "Host: x", &format!("User-Agent: {agent}")]);
@@ -44,16 +44,15 @@ fn queued(program: &Program) -> usize {
     queue(program)["total"].as_u64().expect("a number") as usize
 }
 
-/// Whether all have waited as long as the shortest timeout that clients have.
+/// Whether all queued requests have waited for 3 s, the shortest wait that can be a client's timeout.
 fn have_waited(program: &Program) -> bool {
     let queue = queue(program);
     let waiting = queue["waiting"].as_array().expect("a list");
     waiting.iter().all(|visit| visit["waited_ms"].as_u64().is_some_and(|waited| waited >= 3_000))
 }
 
-/// Issue 9, item 3
 #[test]
-fn who_leaves_the_line_is_named_with_the_remedy() {
+fn a_client_that_leaves_the_queue_is_named_with_the_remedy() {
     let (program, origin) = (slow(), Origin::hello());
     assert_eq!(program.get(&origin.url("/")).status(), 200);
     let by_name = format!("http://localhost:{}/", origin.port());
@@ -62,13 +61,13 @@ fn who_leaves_the_line_is_named_with_the_remedy() {
     let first = waiting(&program, &origin.get("/1"), "FirstBot/1.0");
     assert!(soon(|| queued(&program) == 1), "it is first in line");
     let httpx: Vec<Client> = (0..3).map(|_| waiting(&program, &origin.get("/2"), "python-httpx/0.28.1")).collect();
-    assert!(soon(|| queued(&program) == 4), "nobody has left yet");
+    assert!(soon(|| queued(&program) == 4), "no client has left yet");
     let spare = waiting(&program, &origin.get("/3"), "Mozilla/5.0 HeadlessChrome/131.0");
     assert!(soon(|| queued(&program) == 5));
     drop(spare);
     assert!(soon(|| queued(&program) == 4));
     assert!(soon(|| have_waited(&program)), "{}", queue(&program));
-    assert_eq!(departures(&program), Vec::<Value>::new(), "who leaves at once has no timeout");
+    assert_eq!(departures(&program), Vec::<Value>::new(), "a client that leaves at once has no timeout");
     drop(httpx);
     assert!(soon(|| queued(&program) == 1));
     let left = departure(&program, "python-httpx").expect("it is told before its place is given back");
@@ -84,7 +83,7 @@ fn who_leaves_the_line_is_named_with_the_remedy() {
     assert!(told.contains("position 1") && told.contains("politeness.max_wait"), "{told}");
 }
 
-/// Issue 9, item 3: whatever it waited for. With real clients.
+/// Real clients: a plain request, a request inside an intercepted tunnel, and a CONNECT that is held.
 #[test]
 fn a_held_tunnel_and_a_request_inside_are_told_of_too() {
     let (program, origin) = (slow(), Origin::hello());
@@ -118,9 +117,9 @@ fn a_held_tunnel_and_a_request_inside_are_told_of_too() {
     }
 }
 
-/// Issue 9, item 3: a curtsy that stops blames nobody.
+/// No warning is logged for clients that disconnect because curtsy stops.
 #[test]
-fn who_waits_while_curtsy_stops_has_not_left() {
+fn a_client_that_waits_while_curtsy_stops_has_not_left() {
     let (program, origin) = (slow(), Origin::hello());
     assert_eq!(program.get(&origin.url("/")).status(), 200);
     let client = waiting(&program, &origin.get("/1"), "python-httpx/0.28.1");
@@ -135,7 +134,7 @@ fn basic(user: &str) -> String {
     format!("Proxy-Authorization: Basic {}", STANDARD.encode(format!("{user}:tulip")))
 }
 
-/// Issue 9: without users, a name in the proxy's URL is a name and no more.
+/// Without configured users, the name in the proxy's URL is only a label.
 #[test]
 fn a_name_in_the_proxy_url_is_the_clients_name() {
     let (origin, program) = (Origin::hello(), Program::start("", "[log]\naccess = \"-\"\nformat = \"json\"\n"));
@@ -146,12 +145,12 @@ fn a_name_in_the_proxy_url_is_the_clients_name() {
     let lines: Vec<Value> = program.stdout().iter().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let names: Vec<&Value> = lines.iter().map(|line| &line["name"]).collect();
     assert_eq!(names, [&Value::from("news"), &"spider".into(), &Value::Null]);
-    assert!(lines.iter().all(|line| line["user"].is_null() && line["client"] == "127.0.0.1"), "nobody proved anything");
+    assert!(lines.iter().all(|line| line["user"].is_null() && line["client"] == "127.0.0.1"), "no name is proven");
     assert!(!program.stdout().concat().contains("tulip") && !program.stderr().concat().contains("tulip"));
     assert!(origin.requests(3).iter().all(|request| !request.has("Proxy-Authorization")));
 }
 
-/// Issue 9: the same name inside of tunnels, and for probes.
+/// The probe reports the client's name from either field, or else its address.
 #[test]
 fn a_probe_says_by_which_name_a_client_is_known() {
     let curtsy = Curtsy::start();

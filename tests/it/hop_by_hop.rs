@@ -1,4 +1,4 @@
-//! What belongs to one connection stays on it; everything else arrives as it was sent, in both directions.
+//! Fields of one connection are removed; all other fields arrive unchanged, in both directions.
 
 use crate::support::{Curtsy, Origin};
 
@@ -11,7 +11,7 @@ fn forwarded(fields: &[&str]) -> crate::support::Message {
     origin.request()
 }
 
-/// Has the origin answer with these fields and returns the response as the client got it.
+/// Returns the response as the client got it when the origin answers with these fields.
 fn returned(fields: &[&str]) -> crate::support::Message {
     let origin = Origin::answering(format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{}\r\n\r\n", fields.join("\r\n")));
     Curtsy::start().get(&origin.url("/"))
@@ -48,7 +48,7 @@ fn fields_of_one_connection_stay_behind() {
     }
 }
 
-/// S14: curtsy takes trailers itself, so it may say so for itself.
+/// S14: curtsy accepts trailers itself, so it sends `TE: trailers` of its own.
 #[test]
 fn readiness_for_trailers_is_said_again() {
     let request = forwarded(&["Connection: TE", "TE: gzip;q=0.5, trailers"]);
@@ -90,7 +90,7 @@ fn odd_connection_fields_do_no_harm() {
     }
 }
 
-/// S20
+/// S20, X39
 #[test]
 fn codings_and_cache_directives_are_not_touched() {
     let request = forwarded(&["Accept-Encoding: br;q=1, gzip", "Cache-Control: no-transform", "Range: bytes=0-4"]);
@@ -177,7 +177,7 @@ fn unusual_status_codes_pass_unchanged() {
     }
 }
 
-/// S24, but for codes from 600 to 999, which clients treat as 5xx (RFC 9110, section 15).
+/// S24: codes from 600 to 999 are forwarded, because clients treat them as 5xx (RFC 9110, section 15).
 #[test]
 fn a_status_outside_the_range_is_a_broken_answer() {
     for code in ["099", "000", "1000", "20", "2x0", "-20"] {

@@ -1,4 +1,4 @@
-//! What curtsy knows of hosts and clients, shown and steered: the API and the commands that speak it.
+//! The API and the commands that show and change what curtsy knows about hosts and clients.
 
 use std::thread;
 
@@ -20,7 +20,7 @@ fn refusing(fields: &'static str) -> Origin {
     Origin::answering(format!("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n{fields}\r\n"))
 }
 
-/// One call with a body, as a program makes it.
+/// Makes a call with a JSON body.
 fn call(curtsy: &Curtsy, line: &str, body: &str) -> Message {
     call_with(curtsy, line, "Content-Type: application/json", body)
 }
@@ -42,7 +42,7 @@ fn json_of(answer: &Message) -> Value {
     serde_json::from_str(&answer.text()).unwrap_or_else(|error| panic!("{error}: {}", answer.text()))
 }
 
-/// Exit code and all that a command printed about this curtsy.
+/// Runs a command against this curtsy and returns its exit code and output.
 fn command(curtsy: &Curtsy, arguments: &[&str]) -> (i32, String) {
     run(&[arguments, &["--admin", &format!("http://{}", curtsy.admin())]].concat())
 }
@@ -53,7 +53,6 @@ fn assert_says(printed: &str, expected: &[&str]) {
     }
 }
 
-/// Issue 5, item 1; issue 8, item 2.
 #[test]
 fn a_host_is_shown_with_what_decides_about_it() {
     let origin = refusing("Retry-After: 30\r\n");
@@ -132,7 +131,7 @@ fn hosts_are_listed_sorted_and_filtered() {
     assert_eq!(serde_json::from_str::<Value>(&printed).expect("JSON")["total"], 2);
 }
 
-/// Issue 8, item 2: steering counts at once, for those who wait too, and survives a reload.
+/// An override takes effect at once, also for waiting requests, and survives a reload.
 #[test]
 fn a_delay_that_is_set_counts_until_it_is_taken_back() {
     let origin = Origin::hello();
@@ -155,7 +154,7 @@ fn a_delay_that_is_set_counts_until_it_is_taken_back() {
 }
 
 #[test]
-fn a_paused_host_is_visited_by_nobody_until_it_is_resumed() {
+fn a_paused_host_is_not_visited_until_it_is_resumed() {
     let origin = Origin::hello();
     let curtsy = pacing(|_| ());
     let (code, printed) = command(&curtsy, &["host", "127.0.0.1", "pause"]);
@@ -168,11 +167,11 @@ fn a_paused_host_is_visited_by_nobody_until_it_is_resumed() {
 
     json_of(&call(&curtsy, "PATCH /api/v1/hosts/127.0.0.1", r#"{"paused": true, "until": "700ms"}"#));
     let watch = Stopwatch::start();
-    assert_eq!(curtsy.get(&origin.url("/")).status(), 200, "who has the patience waits");
+    assert_eq!(curtsy.get(&origin.url("/")).status(), 200, "a patient client waits");
     assert!(watch.elapsed() >= ms(600), "{:?}", watch.elapsed());
 }
 
-/// Promise 7
+/// Promise 7, X36
 #[test]
 fn forgetting_a_host_ends_no_hold() {
     let origin = refusing("Retry-After: 30\r\n");
@@ -191,7 +190,7 @@ fn forgetting_a_host_ends_no_hold() {
     assert_says(&printed, &["there was nothing to forget", "kept   the hold"]);
 }
 
-/// X53 to X60, as far as steering goes: nothing changes without JSON, from other sites, by GET, or without the token.
+/// X57: nothing changes without a JSON content type, from other sites, with a wrong method, or without the token.
 #[test]
 fn what_is_wrong_changes_nothing() {
     let origin = Origin::hello();
@@ -235,7 +234,7 @@ fn what_is_wrong_changes_nothing() {
     assert_eq!(call_with(&guarded, path, with_token, good).status(), 200);
 }
 
-/// Issue 5, item 6: until it is resumed by the API or a command.
+/// A stopped client is refused until the API or a command resumes it.
 #[test]
 fn a_job_is_stopped_by_failures_or_people_and_let_go_on_by_people() {
     let (hole, well) = (Hole::refusing(), Origin::hello());
@@ -265,14 +264,14 @@ fn a_job_is_stopped_by_failures_or_people_and_let_go_on_by_people() {
     let refused = ask(&well.url("/"), "a b/c");
     assert_eq!((refused.status(), refused.refusal().as_str()), (403, "job-stopped"));
     assert!(refused.text().contains("the operator of this proxy has stopped this client"), "{}", refused.text());
-    assert!(!refused.has("retry-after"), "nobody knows when");
+    assert!(!refused.has("retry-after"), "the end is not known");
     let tunnel = curtsy.ask(&[&format!("CONNECT {} HTTP/1.1", well.authority()), "Curtsy-Client: a b/c"]);
     assert_eq!(tunnel.status(), 403);
     json_of(&call(&curtsy, "POST /api/v1/clients/a%20b%2Fc/stop", r#"{"until": "1h"}"#));
     assert_eq!(ask(&well.url("/"), "a b/c").value("retry-after"), "3600");
 }
 
-/// The commands say where they looked when nobody is there.
+/// The commands name the address that they tried.
 #[test]
 fn without_a_running_curtsy_the_commands_say_so() {
     let nobody = Hole::refusing().url();
@@ -290,7 +289,7 @@ fn without_a_running_curtsy_the_commands_say_so() {
     assert_eq!(run(&["host", "a.test", "set", "--burst", "many", "--admin", &nobody]).0, 2);
 }
 
-/// A host that is steered while many wait keeps its distance.
+/// Changing a host's settings while requests wait breaks no gap.
 #[test]
 fn steering_under_load_breaks_no_promise() {
     let origin = Origin::hello();
@@ -324,7 +323,7 @@ fn explain(curtsy: &Curtsy, url: &str) -> Value {
     get(curtsy, &format!("/api/v1/explain?url={url}"))
 }
 
-/// Issue 8, "done when": what is foreseen is what happens, and the response says the same.
+/// The explanation, what then happens, and the fields of the response agree.
 #[test]
 fn a_url_is_explained_before_it_is_asked_for() {
     let origin = with_rules();
@@ -420,7 +419,7 @@ fn the_commands_explain_and_check() {
     assert_eq!(run(&["check", &page, "--admin", &Hole::refusing().url()]).0, 4);
 }
 
-/// What is left of a burst is shown where the burst is.
+/// The API, the dashboard and the command show how much of a burst is left.
 #[test]
 fn what_is_left_of_a_burst_is_shown() {
     let (origin, curtsy) = (

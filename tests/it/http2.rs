@@ -1,4 +1,4 @@
-//! HTTP/2 towards origins that choose it: nothing changes for the client, and many requests share a connection.
+//! HTTP/2 to origins that select it: nothing changes for the client, and requests share a connection.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -25,7 +25,7 @@ pub(crate) fn trusting(authority: &Authority, change: impl FnOnce(&mut Config)) 
     })
 }
 
-/// Asks from as many clients at once, in order of their number.
+/// Sends the request from `count` clients at once and returns the answers in the order of the clients.
 fn ask_together(curtsy: &Curtsy, line: &str, count: usize) -> Vec<Message> {
     let asking = |_| {
         let (mut client, line) = (curtsy.client(), line.to_owned());
@@ -39,7 +39,7 @@ fn ask(client: &mut Client, origin: &Http2Origin, path: &str) -> Message {
     client.ask(&[&origin.get(path), "Host: x"])
 }
 
-/// Issue 7, S16
+/// S16
 #[test]
 fn a_request_is_said_in_http2_and_its_answer_in_http1() {
     let authority = Authority::new();
@@ -74,7 +74,7 @@ fn a_request_is_said_in_http2_and_its_answer_in_http1() {
     assert_eq!((request.value("cookie").as_str(), request.value("via").as_str()), ("s=1", "1.1 front-desk"));
 }
 
-/// Issue 7: the handshake is awaited once, and the connection carries all at the same time.
+/// S61: requests wait for one handshake and then use the connection at the same time.
 #[test]
 fn requests_share_a_connection_and_do_not_wait_for_each_other() {
     const CLIENTS: usize = 8;
@@ -93,7 +93,6 @@ fn requests_share_a_connection_and_do_not_wait_for_each_other() {
     assert_eq!((origin.arrivals().len(), origin.connections()), (CLIENTS, 1));
 }
 
-/// Issue 7
 #[test]
 fn a_connection_that_is_full_is_joined_by_another() {
     let (authority, together) = (Authority::new(), Arc::new(Barrier::new(6)));
@@ -115,7 +114,7 @@ fn a_connection_that_is_full_is_joined_by_another() {
     assert_eq!(origin.connections(), 3);
 }
 
-/// Promise 1, measured where the origin sees it, and by curtsy's own audit.
+/// Promise 1: measured at the origin and by curtsy's own audit.
 #[test]
 fn twenty_in_line_keep_their_distance_on_one_connection() {
     const DELAY: Duration = ms(200);
@@ -134,7 +133,7 @@ fn twenty_in_line_keep_their_distance_on_one_connection() {
     assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
 }
 
-/// Promise 1: what keeps a head from leaving keeps the next turn from being given.
+/// Promise 1: while a request head is not sent yet, the next turn is not given.
 #[test]
 fn an_upload_that_fills_the_connection_compresses_no_gap() {
     const DELAY: Duration = ms(300);
@@ -170,7 +169,6 @@ fn an_upload_that_fills_the_connection_compresses_no_gap() {
     assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
 }
 
-/// Issue 7
 #[test]
 fn http1_is_spoken_where_the_operator_or_the_origin_wants_it() {
     let authority = Authority::new();
@@ -189,7 +187,7 @@ fn http1_is_spoken_where_the_operator_or_the_origin_wants_it() {
     }
 }
 
-/// Issue 7: only HTTP/1.1 can switch, so nothing else is offered for it.
+/// S58: only HTTP/1.1 has upgrades, so curtsy offers no other protocol for a WebSocket.
 #[test]
 fn a_websocket_goes_over_http1_beside_http2() {
     let authority = Authority::new();
@@ -210,7 +208,6 @@ fn a_websocket_goes_over_http1_beside_http2() {
     assert_eq!(client.read_exactly(4).unwrap(), b"ping");
 }
 
-/// Issue 7
 #[test]
 fn large_bodies_pass_both_ways() {
     const SIZE: usize = 5_000_000;
@@ -238,7 +235,6 @@ fn large_bodies_pass_both_ways() {
     }
 }
 
-/// Issue 7
 #[test]
 fn trailers_pass_both_ways() {
     let authority = Authority::new();
@@ -319,9 +315,9 @@ fn a_client_that_waits_for_100_is_asked_for_its_body() {
     assert!(!origin.request().head.headers.contains_key("expect"));
 }
 
-/// Issue 7: backpressure reaches the origin, and only the stream that is slow.
+/// Backpressure reaches the origin, and only on the slow stream.
 #[test]
-fn a_client_that_does_not_read_slows_its_origin_and_nobody_else() {
+fn a_client_that_does_not_read_slows_its_origin_and_no_other_client() {
     let (authority, poured) = (Authority::new(), Arc::new(AtomicUsize::new(0)));
     let count = poured.clone();
     let origin = Http2Origin::new(&authority, move |mut call: Call| {
@@ -342,7 +338,7 @@ fn a_client_that_does_not_read_slows_its_origin_and_nobody_else() {
         client.small_window();
         client.send_head(&[&origin.get("/endless"), "Host: x"]);
     }
-    // Until nothing moves for a while. A machine that stands still for so long lets less through, not more.
+    // Waits until nothing moves for a while. A machine that stalls for so long lets less through, not more.
     let mut before = usize::MAX;
     assert!(soon(|| {
         pause(ms(200));
@@ -354,7 +350,7 @@ fn a_client_that_does_not_read_slows_its_origin_and_nobody_else() {
     assert_eq!(origin.connections(), 1);
 }
 
-/// Issue 7: the stream is cancelled, the connection lives on.
+/// curtsy cancels the stream and keeps the connection.
 #[test]
 fn a_client_that_leaves_takes_only_its_stream_with_it() {
     let authority = Authority::new();
@@ -389,7 +385,6 @@ fn a_client_that_leaves_takes_only_its_stream_with_it() {
     assert_eq!(origin.connections(), 1);
 }
 
-/// Issue 7
 #[test]
 fn an_answer_before_the_end_of_the_upload_reaches_the_client() {
     let authority = Authority::new();
@@ -401,7 +396,7 @@ fn an_answer_before_the_end_of_the_upload_reaches_the_client() {
     assert_eq!((response.status(), response.text().as_str()), (413, "too much"));
 }
 
-/// Issue 7: robots.txt comes by the connection that the page will use.
+/// curtsy fetches robots.txt on the connection that the page then uses.
 #[test]
 fn robots_txt_comes_over_the_same_connection() {
     let authority = Authority::new();
@@ -417,7 +412,7 @@ fn robots_txt_comes_over_the_same_connection() {
     assert_eq!((origin.arrivals().len(), origin.connections()), (2, 1));
 }
 
-/// Issue 7: an unused connection is closed as an HTTP/1.1 one is.
+/// An unused connection is closed after `upstream.keep_alive`, as with HTTP/1.1.
 #[test]
 fn a_connection_without_work_is_closed() {
     let authority = Authority::new();
@@ -429,7 +424,7 @@ fn a_connection_without_work_is_closed() {
     assert_eq!(origin.connections(), 2);
 }
 
-/// Issue 7: other rules may forbid where an old connection leads.
+/// The new rules may forbid the address of an old connection.
 #[test]
 fn a_connection_of_before_a_reload_is_not_used_again() {
     let authority = Authority::new();

@@ -1,5 +1,5 @@
-//! Origins that agree to HTTP/2 and then leave, refuse or misbehave: each gets what it deserves, its clients get an
-//! answer in time, and nobody else notices.
+//! Origins that agree to HTTP/2 and then close, refuse or misbehave: their clients get an answer in time, and no other
+//! client is affected.
 
 use std::sync::mpsc;
 use std::thread;
@@ -19,7 +19,7 @@ const REFUSED_STREAM: u32 = 7;
 const INTERNAL_ERROR: u32 = 2;
 const HTTP_1_1_REQUIRED: u32 = 13;
 
-/// Answers every request that comes on this connection.
+/// Answers every request on this connection.
 fn hello(visitor: &mut Visitor) {
     while let Some(stream) = next_request(visitor) {
         visitor.send(page(stream));
@@ -35,7 +35,7 @@ fn post(client: &mut Client, origin: &Origin) -> Message {
     client.response()
 }
 
-/// The second request on the first connection meets with this; all others are answered.
+/// An origin that plays `fault` for the second request on its first connection and answers all others.
 fn second_gets(authority: &Authority, fault: impl Fn(&mut Visitor, u32) + Send + Sync + 'static) -> Origin {
     frames(authority, move |visitor| {
         if visitor.number > 0 {
@@ -63,7 +63,7 @@ fn what_the_origin_has_not_looked_at_is_sent_again_whatever_it_is() {
         assert_eq!(get(&mut client, &origin).text(), "hello");
         assert_eq!(get(&mut client, &origin).text(), "hello");
     }
-    // A body that was on its way is gone; one that was not can still be sent.
+    // A body that has been sent already cannot be sent again.
     let origin = second_gets(&authority, |visitor, _| _ = visitor.send(goaway(1)));
     let curtsy = trusting(&authority, |_| ());
     let mut client = curtsy.client();
@@ -71,7 +71,7 @@ fn what_the_origin_has_not_looked_at_is_sent_again_whatever_it_is() {
     assert_eq!(post(&mut client, &origin).status(), 502);
 }
 
-/// S60, promise 6: an origin that takes leave after every few answers costs no request, and is no broken origin.
+/// S60, promise 6: an origin that sends GOAWAY after every few answers costs no request and does not open the breaker.
 #[test]
 fn an_origin_that_takes_leave_often_serves_everybody() {
     let authority = Authority::new();
@@ -100,7 +100,7 @@ fn an_origin_that_takes_leave_often_serves_everybody() {
     }
 }
 
-/// Promise 1: sending again is a start like any other.
+/// Promise 1: sending a request again is a request start like any other.
 #[test]
 fn what_is_sent_again_takes_a_turn() {
     let (authority, watch, delay) = (Authority::new(), Stopwatch::start(), ms(300));
@@ -125,7 +125,7 @@ fn what_is_sent_again_takes_a_turn() {
     assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
 }
 
-/// Issue 7: the rules for a connection that was kept too long are those of HTTP/1.1.
+/// A kept connection that died is handled as with HTTP/1.1.
 #[test]
 fn a_kept_connection_that_died_is_replaced_for_what_may_be_repeated() {
     let authority = Authority::new();
@@ -149,7 +149,6 @@ fn a_kept_connection_that_died_is_replaced_for_what_may_be_repeated() {
     }
 }
 
-/// Issue 7
 #[test]
 fn what_the_origin_has_dealt_with_is_not_sent_again() {
     let authority = Authority::new();
@@ -163,7 +162,6 @@ fn what_the_origin_has_dealt_with_is_not_sent_again() {
     assert_eq!(origin.connections(), 1);
 }
 
-/// Issue 7
 #[test]
 fn an_origin_may_want_http1_after_all() {
     let authority = Authority::new();
@@ -220,7 +218,7 @@ fn a_body_that_breaks_off_is_not_completed() {
     }
 }
 
-/// Issue 7: told to leave while answers are on their way, curtsy takes them and opens another connection.
+/// After GOAWAY curtsy reads the pending answers and uses a new connection for further requests.
 #[test]
 fn goaway_lets_what_was_begun_end() {
     let authority = Authority::new();
@@ -245,7 +243,6 @@ fn goaway_lets_what_was_begun_end() {
     assert_eq!(origin.connections(), 2);
 }
 
-/// Issue 7
 #[test]
 fn a_connection_without_work_ends_with_a_word() {
     let authority = Authority::new();
@@ -261,7 +258,7 @@ fn a_connection_without_work_ends_with_a_word() {
     assert!(end.recv_timeout(PATIENCE).unwrap());
 }
 
-/// Issue 7: whoever waits for a connection is not left behind when the one that opens it goes away.
+/// If the request that opens the connection is abandoned, the requests that wait for that connection still succeed.
 #[test]
 fn the_one_that_opens_the_connection_may_leave() {
     let authority = Authority::new();
@@ -286,7 +283,7 @@ fn the_one_that_opens_the_connection_may_leave() {
     assert_eq!(other.response().text(), "hello");
 }
 
-/// A failed attempt fails for all that waited for it: they do not dial the origin all at once.
+/// A failed attempt fails for all requests that waited for it, so that they do not all dial the origin at once.
 #[test]
 fn an_origin_that_hangs_is_not_dialled_by_all_that_waited() {
     let authority = Authority::new();
@@ -323,7 +320,7 @@ fn a_connection_that_hangs_is_not_waited_for_by_all() {
     assert_eq!(origin.connections(), 2, "one of them tries for all");
 }
 
-/// Issue 7: nobody waits for as many failures as there are others.
+/// A request does not wait for the failures of other requests one after the other.
 #[test]
 fn an_origin_that_hangs_costs_everybody_the_same_time() {
     let authority = Authority::new();
@@ -341,7 +338,7 @@ fn an_origin_that_hangs_costs_everybody_the_same_time() {
     assert!(watch.elapsed() < ms(15_000), "{:?}", watch.elapsed());
 }
 
-/// What comes of one GET to an origin that misbehaves, while another origin is visited.
+/// Returns the answer to one GET to an origin that misbehaves, while another origin is visited.
 fn misled(misbehave: impl Fn(&mut Visitor) + Send + Sync + 'static) -> Message {
     let authority = Authority::new();
     let (bad, good) = (mute(&authority, misbehave), Http2Origin::hello(&authority));
@@ -359,7 +356,7 @@ fn misled(misbehave: impl Fn(&mut Visitor) + Send + Sync + 'static) -> Message {
     client.response()
 }
 
-/// Sends this again and again until nobody listens.
+/// Sends these bytes again and again until the connection is closed.
 fn flood(visitor: &mut Visitor, bytes: &[u8]) {
     visitor.patience(ms(300));
     let many = bytes.repeat(64);
@@ -457,7 +454,6 @@ fn an_origin_that_only_talks_is_cut_off() {
     assert!(!empty.whole);
 }
 
-/// Issue 7
 #[test]
 fn statuses_that_http2_does_not_have_are_refused() {
     for status in [b"101", b"099"] {
@@ -483,7 +479,7 @@ fn statuses_beyond_599_are_passed_on() {
     }
 }
 
-/// S54, S57, as an origin may commit them.
+/// S54, S57: the same violations in responses.
 #[test]
 fn heads_that_could_be_read_in_two_ways_are_refused() {
     let field = |name: &[u8], value: &[u8]| [&[0x00, name.len() as u8][..], name, &[value.len() as u8], value].concat();
@@ -506,7 +502,7 @@ fn heads_that_could_be_read_in_two_ways_are_refused() {
     }
 }
 
-/// Issue 7: time limits are of the request, not of the connection it shares.
+/// Timeouts apply to a request, not to the connection that it shares.
 #[test]
 fn a_silent_stream_is_given_up_and_the_next_request_goes_another_way() {
     let authority = Authority::new();
@@ -535,7 +531,7 @@ fn a_silent_stream_is_given_up_and_the_next_request_goes_another_way() {
     assert_eq!((stalled.status(), stalled.whole), (200, false));
 }
 
-/// Issue 7: an origin that never opens its window.
+/// The origin never opens its flow-control window.
 #[test]
 fn an_upload_that_is_not_taken_is_given_up() {
     let authority = Authority::new();
@@ -560,7 +556,7 @@ fn an_upload_that_is_not_taken_is_given_up() {
     assert!(response.value("Proxy-Status").contains("connection_write_timeout"), "{}", response.head());
 }
 
-/// Promise 1: a head that could not leave would start a request long after its turn, so it goes another way.
+/// Promise 1: a request head that is stuck would be sent long after its turn, so curtsy uses another connection.
 #[test]
 fn a_connection_that_is_clogged_takes_no_request() {
     let authority = Authority::new();
@@ -570,7 +566,7 @@ fn a_connection_that_is_clogged_takes_no_request() {
         if visitor.read_exactly(24).is_err() {
             return;
         }
-        // All windows are as wide as can be, so that only TCP holds anything back.
+        // The largest possible windows, so that only TCP holds anything back.
         visitor.send(frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]));
         visitor.send(frame(8, 0, 0, &0x7000_0000_u32.to_be_bytes()));
         if visitor.number > 0 {
@@ -578,7 +574,7 @@ fn a_connection_that_is_clogged_takes_no_request() {
         }
         visitor.small_window();
         next_request(visitor);
-        // Reads no more, and keeps the connection until the test is over.
+        // Reads no more and keeps the connection open until the test is over.
         let _ = ended.lock().unwrap().recv();
     });
     let curtsy = trusting(&authority, |config| config.upstream.idle_timeout = PATIENCE * 2);
@@ -588,13 +584,13 @@ fn a_connection_that_is_clogged_takes_no_request() {
     let piece = vec![0; 64 * 1024];
     let sent = (0..1500).take_while(|_| upload.send(&piece)).count() * piece.len();
     assert!(sent < 50_000_000, "{sent} bytes were taken for an origin that takes nothing");
-    // Within the client's patience, which is half of curtsy's with the clogged connection.
+    // Within the client's patience, which is half of curtsy's timeout for the clogged connection.
     assert_eq!(get(&mut curtsy.client(), &origin).text(), "hello");
     assert_eq!(origin.connections(), 2);
     drop(end);
 }
 
-/// Issue 7: a slow origin slows its client: what curtsy takes in advance is bounded.
+/// A slow origin slows its client down: curtsy buffers a bounded part of an upload.
 #[test]
 fn an_upload_waits_for_the_origin() {
     let authority = Authority::new();

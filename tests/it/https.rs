@@ -1,4 +1,4 @@
-//! `GET https://…` in absolute form: the client leaves TLS to curtsy, and everything else is as for `http://`.
+//! `GET https://…` in absolute form: curtsy does TLS for the client, and everything else is as for `http://`.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -24,7 +24,7 @@ fn hello(visitor: &mut Visitor) {
     }
 }
 
-/// One GET of a server that must not be believed: the answer, which no request may have caused.
+/// Returns the answer to one GET for a server that must not be trusted, and asserts that no request reached it.
 fn refused(server: Arc<ServerConfig>, authority: &Authority) -> Message {
     let (origin, curtsy) = (origin(server, hello), trusting(authority));
     let response = curtsy.get(&https(&origin, "/"));
@@ -41,7 +41,7 @@ fn expect_bad_certificate(server: Arc<ServerConfig>, authority: &Authority, word
     assert!(response.text().contains(words), "{}", response.text());
 }
 
-/// Issue 7: full politeness without a CA.
+/// Requests are paced and judged in full without a local CA.
 #[test]
 fn a_url_with_https_is_fetched_over_tls() {
     let authority = Authority::new();
@@ -61,7 +61,6 @@ fn a_url_with_https_is_fetched_over_tls() {
     assert_eq!(asked_for.recv_timeout(PATIENCE).unwrap().as_deref(), Some("localhost"));
 }
 
-/// Issue 7
 #[test]
 fn an_address_is_verified_as_an_address() {
     let authority = Authority::new();
@@ -71,7 +70,6 @@ fn an_address_is_verified_as_an_address() {
     assert_eq!(curtsy.get(&https(&named, "/")).status(), 502);
 }
 
-/// Issue 7
 #[test]
 fn tls_1_2_is_spoken_unless_forbidden() {
     let authority = Authority::new();
@@ -86,8 +84,8 @@ fn tls_1_2_is_spoken_unless_forbidden() {
     assert!(response.text().contains("another version of TLS"), "{}", response.text());
 }
 
-/// X49: expired, for another host, self-signed or from a stranger: refused. Revoked: not checked, as SECURITY.md says,
-/// because rustls asks neither OCSP nor a revocation list unless it is given one.
+/// X49: a certificate that is expired, for another host, self-signed or of an unknown issuer is refused. Revocation is
+/// not checked, as SECURITY.md says: rustls uses neither OCSP nor a revocation list unless it is given one.
 #[test]
 fn a_certificate_that_proves_nothing_is_refused_in_plain_words() {
     let (authority, stranger, imposter) = (Authority::new(), Authority::named("a stranger"), Authority::new());
@@ -104,7 +102,7 @@ fn a_certificate_that_proves_nothing_is_refused_in_plain_words() {
     expect_bad_certificate(issuers, &authority, "is an issuer's, not a server's");
 }
 
-/// X49: what is not checked is documented. The certificate names where to ask for revocations; curtsy does not ask.
+/// X49: the certificate names a revocation list, which curtsy does not fetch. SECURITY.md says so.
 #[test]
 fn a_revoked_certificate_is_documented_as_not_noticed() {
     let (authority, asked) = (Authority::new(), Origin::hello());
@@ -119,7 +117,7 @@ fn a_revoked_certificate_is_documented_as_not_noticed() {
     assert!(security.contains("A revoked certificate"), "SECURITY.md says nothing about revocation");
 }
 
-/// Issue 7: in TLS 1.3 the client believes the handshake to be over when this comes.
+/// In TLS 1.3 this alert arrives when the handshake is already complete for the client.
 #[test]
 fn a_server_that_wants_a_certificate_of_ours_is_told_as_such() {
     let authority = Authority::new();
@@ -133,7 +131,6 @@ fn a_server_that_wants_a_certificate_of_ours_is_told_as_such() {
     assert!(response.text().contains("it wants a certificate of the client"), "{}", response.text());
 }
 
-/// Issue 7
 #[test]
 fn a_server_that_vouches_for_itself_can_be_trusted() {
     let (server, certificate) = self_signed(|_| ());
@@ -144,7 +141,6 @@ fn a_server_that_vouches_for_itself_can_be_trusted() {
     assert_eq!(curtsy.get(&https(&origin, "/")).text(), "hello");
 }
 
-/// Issue 7
 #[test]
 fn what_is_not_tls_is_told_as_such() {
     let gone = Origin::scripted(|_| ());
@@ -161,7 +157,7 @@ fn what_is_not_tls_is_told_as_such() {
     }
 }
 
-/// Issue 7: a handshake is part of connecting.
+/// `upstream.connect_timeout` includes the TLS handshake.
 #[test]
 fn a_handshake_that_hangs_is_given_up() {
     let origin = Origin::scripted(|visitor| {
@@ -172,14 +168,14 @@ fn a_handshake_that_hangs_is_given_up() {
     assert_eq!((response.status(), response.refusal().as_str()), (504, "origin-timeout"));
 }
 
-/// Promise 1: the gap counts from the send, and the handshake comes before.
+/// Promise 1: the gap counts from the send, and the handshake is done before the turn is claimed.
 #[test]
 fn slow_handshakes_compress_no_gap() {
     let (authority, watch, delay) = (Authority::new(), Stopwatch::start(), ms(400));
     let arrivals = Arc::new(Mutex::new(Vec::<Duration>::new()));
     let (server, book) = (authority.server(), arrivals.clone());
     let origin = Origin::scripted(move |visitor| {
-        // Only the first is slow: were its turn claimed before, the second would come right behind it.
+        // Only the first is slow. If it claimed its turn before the handshake, the second would arrive right after it.
         if visitor.number == 0 {
             pause(ms(300));
         }
@@ -207,7 +203,7 @@ fn slow_handshakes_compress_no_gap() {
     curtsy.expect_gaps(&times, delay);
 }
 
-/// Issue 7: one host, one budget.
+/// X67: `http` and `https` of one host share one budget.
 #[test]
 fn http_and_https_of_one_host_share_its_pace() {
     let (authority, plain, delay) = (Authority::new(), Origin::hello(), ms(300));
@@ -223,7 +219,7 @@ fn http_and_https_of_one_host_share_its_pace() {
     assert!(watch.elapsed() >= delay, "{:?}", watch.elapsed());
 }
 
-/// Issue 7: what TLS says to itself is no reason to throw a connection away.
+/// A TLS record without application data does not make curtsy discard a kept connection.
 #[test]
 fn a_connection_is_kept_although_tls_speaks_on_it() {
     let authority = Authority::new();
@@ -232,7 +228,7 @@ fn a_connection_is_kept_although_tls_speaks_on_it() {
     let origin = authority.origin(move |visitor| {
         while visitor.request().is_some() {
             visitor.send(HELLO);
-            // Not before curtsy has read the answer, or it would read this along with it.
+            // Only after curtsy has read the answer, or it would read this record together with the answer.
             is_answered.lock().unwrap().recv_timeout(PATIENCE).unwrap();
             visitor.send_new_keys();
             spoke.send(()).unwrap();
@@ -248,7 +244,7 @@ fn a_connection_is_kept_although_tls_speaks_on_it() {
     assert_eq!((origin.count(), origin.connections()), (4, 1));
 }
 
-/// Issue 7: `http` and `https` on one port are two places.
+/// `http` and `https` on one port are two origins with separate connections.
 #[test]
 fn a_plain_connection_is_not_taken_for_a_secure_one() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.upstream.connect_timeout = ms(200)));
@@ -258,7 +254,6 @@ fn a_plain_connection_is_not_taken_for_a_secure_one() {
     assert_eq!(origin.count(), 1);
 }
 
-/// Issue 7
 #[test]
 fn the_next_connection_resumes_the_session() {
     let authority = Authority::new();
@@ -276,7 +271,6 @@ fn the_next_connection_resumes_the_session() {
     assert_eq!([handshake(), handshake()], [HandshakeKind::Full, HandshakeKind::Resumed]);
 }
 
-/// Issue 7
 #[test]
 fn a_connection_the_origin_closed_meanwhile_costs_nothing() {
     for says_so in [true, false] {
@@ -305,7 +299,7 @@ fn a_connection_the_origin_closed_meanwhile_costs_nothing() {
     }
 }
 
-/// Issue 7: one safe retry, as without TLS.
+/// A safe request is sent again once, as without TLS.
 #[test]
 fn a_kept_connection_that_died_is_replaced_once() {
     let authority = Authority::new();
@@ -327,7 +321,7 @@ fn a_kept_connection_that_died_is_replaced_once() {
     assert_eq!([seconds[1].connection, seconds[2].connection], [0, 1]);
 }
 
-/// Issue 7: curtsy takes leave as TLS asks for.
+/// curtsy closes an idle connection with a TLS close_notify.
 #[test]
 fn a_connection_without_work_ends_with_a_word() {
     let authority = Authority::new();
@@ -346,7 +340,6 @@ fn a_connection_without_work_ends_with_a_word() {
     assert_eq!(end.recv_timeout(PATIENCE).unwrap(), End::Fin);
 }
 
-/// Issue 7
 #[test]
 fn large_bodies_pass_both_ways() {
     const SIZE: usize = 5_000_000;
@@ -367,7 +360,7 @@ fn large_bodies_pass_both_ways() {
     assert!(response.body == body, "{} bytes came back", response.body.len());
 }
 
-/// Issue 7: an end without a word may be anybody's, so it ends no body (RFC 9112, section 9.8).
+/// An end without close_notify may be an attacker's, so it does not complete a body (RFC 9112, section 9.8).
 #[test]
 fn a_body_cut_short_is_seen_to_be() {
     for (length, says_so, whole) in [
@@ -389,7 +382,6 @@ fn a_body_cut_short_is_seen_to_be() {
     }
 }
 
-/// Issue 7
 #[test]
 fn a_websocket_goes_through_tls() {
     let authority = Authority::new();
@@ -410,7 +402,7 @@ fn a_websocket_goes_through_tls() {
     client.expect_end();
 }
 
-/// Issue 7: a parent proxy opens the tunnel and sees nothing of what is inside.
+/// curtsy asks a parent proxy for a tunnel and does TLS inside it.
 #[test]
 fn a_parent_proxy_is_asked_for_a_tunnel() {
     let authority = Authority::new();
@@ -439,7 +431,6 @@ fn a_parent_proxy_is_asked_for_a_tunnel() {
     assert_eq!(parent.connections(), 1);
 }
 
-/// Issue 7
 #[test]
 fn the_guard_judges_https_too() {
     let origin = Origin::hello();
@@ -448,7 +439,7 @@ fn the_guard_judges_https_too() {
     origin.expect_untouched();
 }
 
-/// Issue 7: roots are read at start and on reload, and a connection made under others is not used.
+/// Roots are read at start and on reload. Connections that were made under other roots are not reused.
 #[test]
 fn a_reload_changes_whom_curtsy_believes() {
     let authority = Authority::new();
@@ -463,7 +454,6 @@ fn a_reload_changes_whom_curtsy_believes() {
     assert!(soon(|| origin.count() == 1));
 }
 
-/// Issue 7
 #[test]
 fn a_root_that_cannot_be_read_stops_the_start() {
     let error = Curtsy::start_error(|config| config.tls.extra_roots = vec!["/nowhere/our-ca.pem".into()]);

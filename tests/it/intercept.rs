@@ -1,4 +1,4 @@
-//! Tunnels that curtsy looks into: what is inside is treated as if it had been asked for in the open.
+//! Intercepted tunnels: requests inside are handled like requests in absolute form.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -36,7 +36,7 @@ fn get(client: &mut Client, host: &str, path: &str) -> Message {
     client.ask(&[&format!("GET {path} HTTP/1.1"), &format!("Host: {host}")])
 }
 
-/// One GET from inside of a tunnel of its own.
+/// Sends one GET inside a new tunnel.
 fn ask(curtsy: &Curtsy, origin: &Origin, path: &str) -> Message {
     get(&mut inside(curtsy, "localhost", origin.port()), &local(origin), path)
 }
@@ -70,7 +70,7 @@ fn requests_inside_a_tunnel_are_read_and_forwarded() {
     assert!(soon(|| curtsy.metric("curtsy_client_connections") == 0));
 }
 
-/// Clients of PHP write all of the URI, inside too.
+/// PHP clients send absolute URIs inside a tunnel, too.
 #[test]
 fn the_whole_uri_may_stand_inside() {
     let authority = Authority::new();
@@ -125,7 +125,7 @@ fn robots_txt_counts_inside() {
     assert_eq!(origin.robots_requests(), 1);
 }
 
-/// Promise 1, strictly: three connections at once are one budget.
+/// Promise 1: three connections at once share one budget.
 #[test]
 fn gaps_hold_whatever_the_connections() {
     let authority = Authority::new();
@@ -195,7 +195,7 @@ fn a_bad_certificate_is_never_laundered() {
     }
 }
 
-/// X24: the certificate is for what was asked for at CONNECT, whatever the hello says.
+/// X24: the certificate is for the host of the CONNECT, whatever name the ClientHello has.
 #[test]
 fn the_hello_chooses_no_other_certificate() {
     let authority = Authority::new();
@@ -230,6 +230,7 @@ fn no_certificate_is_made_for_what_may_not_be_visited() {
     assert_eq!(denied.ask(&["CONNECT 127.0.0.1:443 HTTP/1.1"]).refusal(), "client-denied");
 }
 
+/// X42
 #[test]
 fn what_is_not_intercepted_is_a_tunnel() {
     let authority = Authority::new();
@@ -260,13 +261,13 @@ fn plain_http_inside_a_tunnel_is_read_too() {
     assert_eq!(get(&mut client, "other.test", "/x").status(), 421);
 }
 
-/// A parent proxy, because tests cannot have an origin at port 80.
+/// A curtsy with a parent proxy, because tests cannot have an origin on port 80.
 fn behind(parent: &Origin) -> Curtsy {
     let parent = ParentProxy { host: "127.0.0.1".to_owned(), port: parent.port(), credentials: None };
     Curtsy::with(|config| config.upstream.proxy = Some(parent))
 }
 
-/// Node's fetch, ureq and `curl -p` do this.
+/// Node's fetch, ureq and `curl -p` send plain HTTP through a tunnel.
 #[test]
 fn plain_http_in_a_tunnel_to_port_80_is_read_without_interception() {
     let parent = Origin::hello();
@@ -307,7 +308,7 @@ fn a_tunnel_that_was_answered_too_early_is_closed() {
     assert!(soon(|| curtsy.metric("curtsy_requests_total{kind=\"tunnel\",outcome=\"failed\"}") == 1));
 }
 
-/// Bytes that come with CONNECT are not lost to the look at them.
+/// Bytes that arrive together with CONNECT are not lost when curtsy inspects them.
 #[test]
 fn a_request_that_comes_with_connect_is_answered() {
     let (origin, curtsy) = (Origin::hello(), intercepting(&Authority::new(), |_| ()));
@@ -348,7 +349,7 @@ fn garbage_in_the_place_of_tls_ends_the_tunnel() {
     client.send([0x16; 100]);
     client.rest();
     origin.expect_untouched();
-    assert_eq!(ask(&curtsy, &origin, "/").status(), 200, "nobody else is harmed");
+    assert_eq!(ask(&curtsy, &origin, "/").status(), 200, "no other client is harmed");
 }
 
 /// X33
@@ -434,7 +435,7 @@ fn a_session_is_resumed_with_the_same_host_only() {
 
 /// X22
 #[test]
-fn whoever_opened_the_tunnel_is_who_asks_inside() {
+fn the_client_that_opened_the_tunnel_is_the_client_inside() {
     let authority = Authority::new();
     let origin = authority.origin(hello);
     let directory = tempfile::tempdir().unwrap();
@@ -468,7 +469,7 @@ fn a_client_that_rejects_us_is_named_with_the_remedy() {
     let mut client = curtsy.client();
     let target = origin.authority();
     client.ask(&[&format!("CONNECT {target} HTTP/1.1"), "User-Agent: python-requests/2.34"]);
-    client.seek_tls(&believing_pem("", &[]), "127.0.0.1").expect_err("it believes nobody");
+    client.seek_tls(&believing_pem("", &[]), "127.0.0.1").expect_err("it trusts no CA");
     assert!(soon(|| curtsy.event("client.untrusting").is_some()), "{:#?}", curtsy.stderr());
     let event = curtsy.event("client.untrusting").unwrap();
     let told = event["msg"].as_str().unwrap();
@@ -494,7 +495,7 @@ fn an_untrusting_client_is_left_alone_if_the_operator_likes() {
 
 /// X43
 #[test]
-fn the_ca_is_kept_and_its_key_is_shown_to_nobody() {
+fn the_ca_is_kept_and_its_key_is_never_shown() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");
     let authority = Authority::new();
@@ -558,11 +559,12 @@ fn the_magic_host_helps_and_is_never_looked_up() {
     let admin = curtsy.ask_admin(&["GET /ca.pem HTTP/1.1", "Host: localhost", "Connection: close"]);
     assert_eq!(admin.text(), curtsy.get("http://curtsy.invalid/ca.pem").text());
     let mut client = inside(&curtsy, "curtsy.invalid", 443);
-    assert_eq!(get(&mut client, "curtsy.invalid", "/").status(), 200, "who sees this trusts the CA");
+    assert_eq!(get(&mut client, "curtsy.invalid", "/").status(), 200, "a client that sees this trusts the CA");
     let mut client = tunnel(&curtsy, "curtsy.invalid:80");
     assert_eq!(get(&mut client, "curtsy.invalid", "/").status(), 200);
 }
 
+/// X42
 #[test]
 fn without_interception_there_is_no_ca() {
     let curtsy = Curtsy::start();
@@ -573,7 +575,7 @@ fn without_interception_there_is_no_ca() {
     assert_eq!(curtsy.ask(&["CONNECT curtsy.invalid:443 HTTP/1.1"]).status(), 502);
 }
 
-/// Nobody who waits for a turn holds up the handshake of another.
+/// A client that disconnects while its request is queued frees its place at once and takes no turn.
 #[test]
 fn a_client_that_leaves_while_it_waits_costs_no_turn() {
     let authority = Authority::new();

@@ -1,4 +1,4 @@
-//! Real clients in tunnels that curtsy looks into. `scripts/test` installs them.
+//! Real clients in intercepted tunnels. `scripts/test` installs the clients.
 
 use std::io::Write as _;
 use std::process::{Command, Output};
@@ -11,7 +11,7 @@ use crate::support::{Authority, Curtsy, HELLO, Message, Origin, Stopwatch, ms, s
 
 const RULES: &str = "User-agent: *\nDisallow: /private\n";
 
-/// An origin with robots.txt, a curtsy in front of it that paces and reads, and the CA in a file.
+/// An origin with a robots.txt, a curtsy in front of it that paces and intercepts, and the CA in a file.
 struct Scene {
     origin: Origin,
     curtsy: Curtsy,
@@ -49,7 +49,7 @@ impl Scene {
         self.ca.path().display().to_string()
     }
 
-    /// Runs a client with nothing in its surroundings but the proxy.
+    /// Runs a client whose environment names only the proxy.
     fn run(&self, program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
         let mut command = Command::new(program);
         for name in ["no_proxy", "NO_PROXY", "SSL_CERT_FILE", "CURL_CA_BUNDLE", "http_proxy", "HTTP_PROXY"] {
@@ -59,7 +59,7 @@ impl Scene {
         command.output().unwrap_or_else(|error| panic!("{program} is not installed: {error}"))
     }
 
-    /// What the origin was asked for, robots.txt aside.
+    /// The request lines that the origin received, except for robots.txt.
     fn pages(&self) -> Vec<String> {
         let lines = self.origin.requests(0).iter().map(Message::line).collect::<Vec<_>>();
         lines.into_iter().filter(|line| !line.contains("/robots.txt")).collect()

@@ -1,4 +1,4 @@
-//! Tunnels that curtsy looks into, with a client that speaks HTTP/2 inside.
+//! Intercepted tunnels with a client that speaks HTTP/2 inside.
 
 use std::future::Future;
 
@@ -20,7 +20,7 @@ fn hello(visitor: &mut Visitor) {
     }
 }
 
-/// Runs a client to its end, which must come in time.
+/// Runs a client to completion, or fails after `PATIENCE`.
 fn run<T>(client: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async { tokio::time::timeout(PATIENCE, client).await.expect("in time") })
@@ -83,6 +83,7 @@ async fn get(send: &mut SendRequest<Bytes>, origin: &Origin, path: &str) -> (Sta
     exchange(send, request(Method::GET, &local(origin), path), None).await
 }
 
+/// S16, S55
 #[test]
 fn requests_over_http2_are_read_and_forwarded() {
     let authority = Authority::new();
@@ -103,6 +104,7 @@ fn requests_over_http2_are_read_and_forwarded() {
     assert!(soon(|| curtsy.metric("curtsy_client_connections") == 0));
 }
 
+/// S22
 #[test]
 fn cookies_come_in_one_field() {
     let authority = Authority::new();
@@ -147,7 +149,7 @@ fn refusals_come_inside_with_their_words() {
     });
 }
 
-/// Promise 1: requests on one connection wait for their turns like any others, and none for a slower host.
+/// Promise 1: requests on one connection wait for their turns like any others.
 #[test]
 fn gaps_hold_on_one_connection() {
     let authority = Authority::new();
@@ -245,7 +247,7 @@ fn a_client_that_takes_nothing_holds_no_place() {
         let mut send = connect(&curtsy, &origin).await;
         let (response, _stream) = send.send_request(request(Method::GET, &local(&origin), "/"), true).unwrap();
         let mut body = response.await.unwrap().into_body();
-        // The window is never opened again, while the connection answers pings and all else.
+        // The client never opens the window again, while the connection still answers pings.
         while let Some(Ok(_)) = body.data().await {}
     });
     assert!(soon(|| curtsy.metric("curtsy_inflight_requests") == 0));
@@ -280,6 +282,7 @@ fn a_flood_of_resets_ends_the_connection() {
     assert!(origin.requests(0).len() <= 1);
 }
 
+/// S58
 #[test]
 fn http2_is_not_offered_where_it_is_not_wanted() {
     let authority = Authority::new();

@@ -1,4 +1,4 @@
-//! What somebody sees who opens the proxy's address in a browser: a page that says what it is, and no more.
+//! The page that a browser shows at the proxy's own address. It says what curtsy is, and no more.
 
 use crate::support::{Curtsy, Origin};
 
@@ -19,7 +19,7 @@ fn a_program_gets_text() {
     assert!(response.text().contains("curtsy") && !response.text().contains('<'), "{}", response.text());
 }
 
-/// S3
+/// S3, S85
 #[test]
 fn other_paths_are_not_found() {
     let curtsy = Curtsy::start();
@@ -54,7 +54,7 @@ fn head_is_get_without_the_body() {
     assert_eq!(client.ask(&["GET / HTTP/1.1", "Host: localhost"]).status(), 200);
 }
 
-/// S3: the page is not a way round the list of clients.
+/// S3: the page is subject to `access.allow`, too.
 #[test]
 fn the_page_is_for_clients_too() {
     let curtsy = Curtsy::with(|config| config.access.allow = vec!["10.0.0.0/8".parse().unwrap()]);

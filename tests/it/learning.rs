@@ -1,4 +1,4 @@
-//! Learning: refusals become a pace for everyone, and the client does not notice.
+//! Learning: an origin's refusals set the pace for all clients, and retries hide them from the client.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use curtsy::config::{Config, Mode, RobotsMode};
 
 use crate::support::{Curtsy, HELLO, Hole, Message, Origin, Stopwatch, Visitor, ms, soon};
 
-/// Answers by number: what to say to the n-th request, from 0.
+/// An origin whose answer depends on the number of the request, counted from 0.
 struct Moody {
     origin: Origin,
     times: Arc<Mutex<Vec<Duration>>>,
@@ -61,7 +61,7 @@ fn delay(answer: &Message) -> f64 {
     text.parse().expect("a number")
 }
 
-/// A status that only crawlers get to see counts like 429, where the operator says so.
+/// A status that some hosts send only to crawlers counts like 429 if the operator configures it.
 #[test]
 fn a_status_beyond_599_can_mean_too_fast() {
     let odd = "HTTP/1.1 999 Request denied\r\nContent-Length: 0\r\n\r\n";
@@ -76,7 +76,7 @@ fn a_status_beyond_599_can_mean_too_fast() {
     assert!((delay(&curtsy.get(&moody.origin.url("/page"))) - 0.3).abs() < 0.001);
 }
 
-/// Otherwise it counts as a failure of the host, as a 5xx does.
+/// Without such a setting the status counts as a failure of the host, as a 5xx does.
 #[test]
 fn a_status_beyond_599_opens_the_breaker() {
     let moody = Moody::with(|_| "HTTP/1.1 999 Request denied\r\nContent-Length: 0\r\n\r\n".to_owned());
@@ -101,6 +101,7 @@ fn a_refusal_is_tried_again_and_the_client_does_not_notice() {
     assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
 }
 
+/// S65
 #[test]
 fn after_three_retries_the_refusal_is_the_clients() {
     let moody = Moody::with(|_| refusal("Retry-After: 1\r\nX-Own: yes\r\n"));
@@ -112,6 +113,7 @@ fn after_three_retries_the_refusal_is_the_clients() {
     assert!(!answer.has("curtsy-error"), "it is the origin's answer");
 }
 
+/// S65
 #[test]
 fn retry_after_holds_the_host_for_everyone() {
     let moody = Moody::with(|number| if number == 0 { refusal("Retry-After: 1\r\n") } else { HELLO.to_owned() });
@@ -122,7 +124,7 @@ fn retry_after_holds_the_host_for_everyone() {
     assert_eq!(curtsy.metric("curtsy_holds_total{cause=\"retry_after\"}"), 1);
 }
 
-/// What cannot be sent twice, or not soon enough, is answered as the origin answered it.
+/// S65: if a request cannot be sent again, or not in time, the client gets the origin's answer.
 #[test]
 fn what_cannot_be_tried_again_passes_through() {
     let moody = Moody::with(|_| refusal("Retry-After: 30\r\n"));
@@ -137,12 +139,12 @@ fn what_cannot_be_tried_again_passes_through() {
     assert_eq!((moody.times().len(), other.times().len()), (1, 1));
 }
 
-/// Twenty refusals of one burst are one event.
+/// Twenty refusals of one burst count as one event.
 #[test]
 fn a_burst_of_refusals_raises_the_delay_once() {
     let arrived = AtomicUsize::new(0);
     let moody = Moody::with(move |number| {
-        // None is answered before all are here.
+        // None is answered before all twenty have arrived.
         arrived.fetch_add(1, Ordering::Relaxed);
         assert!(soon(|| arrived.load(Ordering::Relaxed) >= 20));
         if number < 20 { refusal("") } else { HELLO.to_owned() }
@@ -183,6 +185,7 @@ fn successes_lead_back_to_a_faster_pace() {
     assert!((delay(&last) - 0.01).abs() < 0.001, "{}", last.value("curtsy"));
 }
 
+/// S66
 #[test]
 fn a_quota_is_kept_before_anybody_is_refused() {
     let moody = Moody::with(|number| {
@@ -200,6 +203,7 @@ fn a_quota_is_kept_before_anybody_is_refused() {
     assert!(watch.elapsed() >= ms(1_000), "the fourth of three in {:?}", watch.elapsed());
 }
 
+/// S72
 #[test]
 fn a_forbidden_page_teaches_nothing_but_a_forbidden_page_with_a_limit_does() {
     let forbidden = Moody::with(|_| "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n".to_owned());
@@ -256,7 +260,7 @@ fn a_job_whose_requests_all_fail_is_stopped() {
         config.breaker.job_failures = 3;
     });
     let ask = |url: &str, name: &str| curtsy.ask(&[&format!("GET {url} HTTP/1.1"), &format!("Curtsy-Client: {name}")]);
-    // A success in between begins the row anew.
+    // A success in between resets the count.
     for url in [hole.url(), hole.url(), well.url("/"), hole.url(), hole.url(), hole.url()] {
         assert_ne!(ask(&url, "spider").refusal(), "job-stopped");
     }
@@ -264,11 +268,11 @@ fn a_job_whose_requests_all_fail_is_stopped() {
     assert_eq!((stopped.status(), stopped.refusal().as_str()), (403, "job-stopped"));
     assert!(stopped.text().contains("the last 3 requests to this host failed"), "{}", stopped.text());
     assert_eq!(ask(&well.url("/"), "other").status(), 200);
-    assert_eq!(curtsy.get(&well.url("/")).status(), 200, "who has no name is no job");
+    assert_eq!(curtsy.get(&well.url("/")).status(), 200, "a client without a name is no job");
     assert_eq!(curtsy.metric("curtsy_jobs_stopped_total"), 1);
 }
 
-/// A tunnel is a visit too, and a host that has no address is a failure, even if robots.txt was to be fetched first.
+/// Tunnels count, too, and a host without an address is a failure even if its robots.txt would be fetched first.
 #[test]
 fn a_job_is_stopped_for_tunnels_too() {
     let well = Origin::hello();
@@ -289,7 +293,7 @@ fn a_job_is_stopped_for_tunnels_too() {
     assert_eq!(curtsy.ask(&[&tunnel, "Host: x", name]).refusal(), "robots-unreachable", "another host");
 }
 
-/// A safe method may have a body; a small one is kept.
+/// A safe method may have a body; curtsy keeps a body of up to 64 KiB for a retry.
 #[test]
 fn a_small_body_of_a_safe_method_is_sent_again() {
     let moody = Moody::with(|number| if number == 0 { refusal("") } else { HELLO.to_owned() });
@@ -303,7 +307,7 @@ fn a_small_body_of_a_safe_method_is_sent_again() {
     for request in moody.origin.requests(2) {
         assert_eq!((request.line().as_str(), request.text().as_str()), ("GET /search HTTP/1.1", query));
     }
-    // Too large to keep: passed on as it comes, and the refusal with it.
+    // Too large to keep: the body is streamed, and the client gets the refusal.
     let large = Moody::on("127.0.0.2", |_| refusal("X-Own: yes\r\n"));
     let mut client = curtsy.client();
     client.send_head(&[&large.origin.get("/search"), "Content-Length: 65537"]);

@@ -1,4 +1,4 @@
-//! How much of curtsy one client may hold, and for how long.
+//! Limits on what one client may occupy, and for how long.
 
 use std::sync::mpsc;
 
@@ -18,7 +18,7 @@ fn a_head_that_does_not_end_is_cut_off() {
     }
 }
 
-/// X33: every byte sent in time does not make a slow head a good one.
+/// X33: the timeout is for the whole head, not for each byte.
 #[test]
 fn a_head_that_trickles_is_cut_off() {
     let curtsy = Curtsy::with(|config| config.limits.head_timeout = ms(300));
@@ -47,7 +47,7 @@ fn a_connection_that_never_asks_is_closed() {
     Curtsy::with(|config| config.limits.client_idle = ms(250)).client().expect_end();
 }
 
-/// X33: an answer that takes long is no idle connection.
+/// X33: a connection that waits for its answer is not idle.
 #[test]
 fn a_client_that_waits_for_its_answer_is_not_idle() {
     let origin = Origin::scripted(|visitor| {
@@ -157,7 +157,7 @@ fn a_connection_without_requests_is_closed() {
     client.expect_end();
 }
 
-/// X35, S5: a request line that is too long is another matter than fields that are.
+/// X35, S9: a request line that is too long gets 414, fields that are too long get 431.
 #[test]
 fn a_url_over_the_limit_is_told_as_one() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.limits.head_size = 16 * 1024));
@@ -180,7 +180,7 @@ fn a_url_over_the_limit_is_told_as_one() {
     assert_eq!(origin.count(), 1);
 }
 
-/// X35: one address that holds every connection gives one back to another address, first those without a request.
+/// X35: if one address holds every connection, curtsy closes one of them for another address, idle ones first.
 #[test]
 fn one_address_does_not_shut_out_another() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.access.max_client_connections = 8));
@@ -192,7 +192,7 @@ fn one_address_does_not_shut_out_another() {
         assert_eq!(client.ask(&[&origin.get("/"), "Host: x"]).status(), 200);
         second.push(client);
     }
-    // Both have four now, so neither may take from the other.
+    // Both addresses have four now, so neither may displace the other.
     for address in [[127, 0, 0, 1], [127, 0, 0, 2]] {
         let mut client = curtsy.client_from(address);
         client.send_head(&[&origin.get("/"), "Host: x"]);
@@ -206,7 +206,7 @@ fn one_address_does_not_shut_out_another() {
     assert_eq!(alive.count(), 4);
 }
 
-/// X35: a request under way is not cut off for another address; its connection is given back when it is answered.
+/// X35: a request in flight is not cut off for another address. Its connection is closed after the answer.
 #[test]
 fn a_busy_connection_is_given_back_after_its_answer() {
     let (answer, answers) = mpsc::channel::<()>();

@@ -1,4 +1,4 @@
-//! What curtsy writes down: one line per request on demand, safe to read in a terminal, and never a secret.
+//! Logs: one line per request if configured, safe to show in a terminal, and without secrets.
 
 use serde_json::Value;
 
@@ -12,7 +12,6 @@ fn access_lines(program: &Program, count: usize) -> Vec<String> {
     program.stdout()
 }
 
-/// Issue 2
 #[test]
 fn a_request_is_one_line() {
     let (origin, program) = (Origin::hello(), Program::start("", ACCESS_LOG));
@@ -32,8 +31,8 @@ fn a_request_is_one_line() {
     assert!(lines[2].to_string().contains("CONNECT"), "{}", lines[2]);
 }
 
-/// A file that was renamed is left alone after SIGHUP: what comes next goes into a new one. Only the owner and a group
-/// may read either.
+/// After SIGHUP curtsy writes to a new file and leaves a renamed one alone. Only the owner and the group can read the
+/// files.
 #[test]
 fn the_access_log_can_be_rotated() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -53,7 +52,7 @@ fn the_access_log_can_be_rotated() {
     assert_eq!(mode & !0o640, 0, "{mode:o}");
 }
 
-/// Issue 2: on demand.
+/// The access log is off by default.
 #[test]
 fn without_an_access_log_nothing_is_printed_about_requests() {
     let (origin, mut program) = (Origin::hello(), Program::start("", ""));
@@ -64,7 +63,7 @@ fn without_an_access_log_nothing_is_printed_about_requests() {
     assert!(!program.stderr().join("\n").contains("/a/page"));
 }
 
-/// Issue 2: a client that takes the proxy for an https:// one is told apart from garbage.
+/// The log has a hint for a client that speaks TLS to a plain listener.
 #[test]
 fn a_client_that_speaks_tls_is_named_with_the_remedy() {
     let program = Program::start("", "");
@@ -120,7 +119,7 @@ fn secrets_are_not_written_down() {
     }
 }
 
-/// X54: by default the names of a query are nobody's business either.
+/// X54: by default the names in a query string are redacted, too.
 #[test]
 fn query_strings_are_kept_only_on_demand() {
     let origin = Origin::hello();
@@ -131,7 +130,6 @@ fn query_strings_are_kept_only_on_demand() {
     }
 }
 
-/// Issue 2
 #[test]
 fn the_access_log_can_be_a_file() {
     let (origin, directory) = (Origin::hello(), tempfile::tempdir().unwrap());
@@ -142,16 +140,16 @@ fn the_access_log_can_be_a_file() {
     assert!(program.stdout().is_empty());
 }
 
-/// X53: what nobody watches is written for programs.
+/// X53: the access log is JSON if stdout is not a terminal.
 #[test]
-fn the_access_log_is_json_unless_somebody_watches() {
+fn the_access_log_is_json_unless_it_goes_to_a_terminal() {
     let (origin, program) = (Origin::hello(), Program::start("", "[log]\naccess = \"-\"\n"));
     program.get(&origin.url("/a/page"));
     let line = access_lines(&program, 1).remove(0);
     serde_json::from_str::<Value>(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
 }
 
-/// X54: refusals too, at every level and on every way in.
+/// X54: this holds for refusals, at every log level and for every form of request.
 #[test]
 fn no_level_shows_a_query_string_that_is_to_be_redacted() {
     let origin = Origin::hello();
@@ -169,7 +167,7 @@ fn no_level_shows_a_query_string_that_is_to_be_redacted() {
     }
 }
 
-/// X53: characters that turn lines round or break them in some readers.
+/// X53: characters that reverse or break lines in some viewers are escaped.
 #[test]
 fn invisible_marks_are_escaped() {
     let marks =

@@ -1,4 +1,4 @@
-//! What may happen between a decision and the moment it is carried out: a hold, a dead connection, a lost patience.
+//! Events between a decision and the send: a hold, a dead connection, a client that does not wait any longer.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -11,7 +11,7 @@ use crate::support::{Authority, Curtsy, HELLO, Message, Origin, Stopwatch, Visit
 
 const MISSING: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
 
-/// When which request line came, at all origins that write into it.
+/// A record of request lines and their arrival times, shared by several origins.
 #[derive(Clone)]
 struct Diary {
     watch: Stopwatch,
@@ -56,7 +56,7 @@ fn paced(change: impl FnOnce(&mut Config)) -> Curtsy {
     })
 }
 
-/// Has no robots.txt, and refuses every page for two seconds, but not before another origin is "opening".
+/// An origin without a robots.txt that answers every page with `Retry-After: 2`, after another origin is "opening".
 fn cross(diary: &Diary) -> Origin {
     let diary = diary.clone();
     Origin::scripted(move |visitor| {
@@ -73,7 +73,7 @@ fn cross(diary: &Diary) -> Origin {
     })
 }
 
-/// An origin under TLS whose connections from number `slow` on are "opening" until curtsy is "held".
+/// A TLS origin whose connections from number `slow` on stay "opening" until the host is "held".
 fn slow_to_open(
     diary: &Diary,
     authority: &Authority,
@@ -92,7 +92,8 @@ fn slow_to_open(
     })
 }
 
-/// Asks the cross origin, which has the request when this returns; once curtsy has passed its answer on, it is "held".
+/// Sends a request to the cross origin, which has received it when this returns. The host is "held" once curtsy has
+/// forwarded the answer.
 fn refused(curtsy: &Curtsy, cross: &Origin, diary: &Diary) -> thread::JoinHandle<u16> {
     let (mut client, line, notes) = (curtsy.client(), cross.get("/"), diary.clone());
     let other = thread::spawn(move || {
@@ -104,7 +105,7 @@ fn refused(curtsy: &Curtsy, cross: &Origin, diary: &Diary) -> thread::JoinHandle
     other
 }
 
-/// The turn is not kept while a dead connection is replaced: the host may be held by then.
+/// A request gives its turn up while its dead connection is replaced, because the host may be held meanwhile.
 #[test]
 fn a_request_whose_connection_had_died_is_not_sent_into_a_hold() {
     let (diary, authority) = (Diary::start(), Authority::new());
@@ -114,7 +115,7 @@ fn a_request_whose_connection_had_died_is_not_sent_into_a_hold() {
     });
     let cross = cross(&diary);
     let notes = diary.clone();
-    // Answers once on each connection and hangs up without saying so.
+    // Answers once on each connection and then closes it without a `Connection: close`.
     let origin = slow_to_open(&diary, &authority, 1, move |visitor| {
         if let Some(request) = visitor.request() {
             notes.note(&request);
@@ -152,10 +153,10 @@ fn robots_txt_is_not_fetched_from_a_host_that_is_held_meanwhile() {
     assert!(gap >= ms(1_990), "sent {gap:?} after \"not for 2 s\"");
 }
 
-/// A connection that its origin no longer wants says nothing about robots.txt.
+/// A kept connection that the origin closes is not a failed fetch of robots.txt.
 #[test]
 fn robots_txt_does_not_fail_with_an_old_connection() {
-    // Each connection is good for one request; the second is read and not answered.
+    // Each connection answers one request; the second is read and not answered.
     let origin = Origin::scripted(|visitor| {
         if visitor.request().is_some() {
             visitor.send(HELLO.as_bytes());
@@ -171,7 +172,7 @@ fn robots_txt_does_not_fail_with_an_old_connection() {
     assert_eq!(page.status(), 200, "{}", page.text());
 }
 
-/// Two waits of which each is bearable may be too long together.
+/// The waits before the first send and before the resend count together.
 #[test]
 fn a_resend_waits_no_longer_than_the_client_does() {
     let diary = Diary::start();
@@ -192,7 +193,7 @@ fn a_resend_waits_no_longer_than_the_client_does() {
     assert_eq!(diary.count("GET /2 "), 1);
 }
 
-/// A host whose robots.txt fails, too, is not well again.
+/// A fetch of robots.txt that fails does not close the breaker.
 #[test]
 fn a_robots_txt_that_fails_closes_no_breaker() {
     let broken = |robots: &'static str| {
@@ -215,7 +216,7 @@ fn a_robots_txt_that_fails_closes_no_breaker() {
         assert_eq!(curtsy.get(&one.url("/")).status(), 500);
     }
     assert_eq!(curtsy.get(&one.url("/")).refusal(), "breaker-open");
-    // The first answer that is no refusal of the breaker's.
+    // The first answer that is not `breaker-open`.
     let tried = |origin: &Origin| {
         let mut answer = curtsy.get(&origin.url("/"));
         assert!(soon(|| answer.refusal() != "breaker-open" || {
@@ -225,7 +226,7 @@ fn a_robots_txt_that_fails_closes_no_breaker() {
         answer
     };
     assert_eq!(tried(&other).refusal(), "robots-unreachable");
-    // That was another origin: the trial of the first is still to come, and fails.
+    // That was another origin: the trial of the first origin comes now, and fails.
     assert_eq!(tried(&one).status(), 500);
     assert_eq!(curtsy.get(&one.url("/")).refusal(), "breaker-open");
 }

@@ -1,7 +1,7 @@
-//! What Prometheus is told: which metrics there are, what they say, and how many they can become.
+//! The metrics for Prometheus: their names, their values, and a bound on the number of series.
 //!
-//! Which there are is written down in `tests/data/metrics.txt`, so that a name or label changes on purpose only. After a
-//! change: `BLESS=1 cargo test --test it metrics`.
+//! `tests/data/metrics.txt` lists all names and labels, so that none changes by accident. After a change run
+//! `BLESS=1 cargo test --test it metrics`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ fn pacing(change: impl FnOnce(&mut Config)) -> Curtsy {
     })
 }
 
-/// Without values, and without what differs from build to build.
+/// The page without values and without what differs between builds.
 fn normalised(page: &str) -> String {
     let line = |line: &str| match line.starts_with('#') {
         true => line.to_owned(),
@@ -44,13 +44,13 @@ fn normalised(page: &str) -> String {
     text.replace(&version, "version=\"…\"").replace("revision=\"unknown\"", "revision=\"…\"")
 }
 
-/// Names of metrics in a text, as far as they are ours or the process'.
+/// The metric names in a text that begin with `curtsy_` or `process_`.
 fn names(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("curtsy_") || word.starts_with("process_")).map(str::to_owned).collect()
 }
 
-/// The names that the golden file has, and with them those of the parts of a histogram.
+/// The names in the golden file, including the parts of histograms.
 fn known() -> BTreeSet<String> {
     names(&read("tests/data/metrics.txt"))
 }
@@ -62,7 +62,6 @@ fn metrics() -> BTreeSet<String> {
     types.map(|line| line.split(' ').next().expect("a name").to_owned()).collect()
 }
 
-/// Issue 8, item 1
 #[test]
 fn the_metrics_of_a_fresh_curtsy_are_those_written_down() {
     let page = normalised(&page(&Curtsy::start()));
@@ -77,7 +76,7 @@ fn the_metrics_of_a_fresh_curtsy_are_those_written_down() {
     );
 }
 
-/// Every metric is explained, and nothing is explained that does not exist.
+/// docs/metrics.md explains every metric, and only metrics that exist.
 #[test]
 fn every_metric_is_in_the_documentation() {
     let document = read("docs/metrics.md");
@@ -99,14 +98,14 @@ fn summed_by(text: &str) -> BTreeSet<&str> {
     lists.flat_map(|(list, _)| list.split(", ")).collect()
 }
 
-/// Alerts and dashboards that ask for what does not exist stay silent for ever.
+/// An alert or a panel that queries a metric that does not exist would never show anything.
 #[test]
 fn alerts_and_dashboard_ask_for_what_exists() {
     for name in ["deploy/alerts.yml", "deploy/grafana/dashboards/curtsy.json", "docs/metrics.md"] {
         let (used, known) = (names(&read(name)), known());
         let unknown: Vec<&String> = used.difference(&known).collect();
         assert!(unknown.is_empty() && used.len() > 10, "{name}: {unknown:?} of {}", used.len());
-        // The first is Prometheus' own; the last is made of the code in the query itself.
+        // Prometheus adds `instance`; the query itself makes `class` from the status code.
         let (text, known) = (read(name), labels());
         let unknown: Vec<&str> = summed_by(&text).into_iter().filter(|label| !known.contains(*label)).collect();
         assert!(unknown.iter().all(|label| ["instance", "class"].contains(label)), "{name} sums by {unknown:?}");
@@ -140,7 +139,7 @@ fn hosts_are_told_apart_as_far_as_is_allowed() {
     assert!(!page(&curtsy).contains("curtsy_host_requests_total"));
 }
 
-/// X55: no label is the choice of a client, whatever it sends.
+/// X55: no client can create a label value, whatever it sends.
 #[test]
 fn what_clients_send_makes_no_series() {
     let (origin, curtsy) = (Origin::hello(), pacing(|_| ()));
@@ -155,7 +154,6 @@ fn what_clients_send_makes_no_series() {
     assert_eq!(page(&curtsy).lines().count(), series);
 }
 
-/// Issue 8, item 1: cancellations.
 #[test]
 fn a_client_that_leaves_the_line_is_counted_there() {
     let origin = Origin::hello();
@@ -168,7 +166,7 @@ fn a_client_that_leaves_the_line_is_counted_there() {
     drop(client);
     assert!(soon(|| curtsy.metric("curtsy_client_disconnects_total{stage=\"queued\"}") == 1));
     assert_eq!(curtsy.metric("curtsy_client_disconnects_total{stage=\"connecting\"}"), 0);
-    // Who is refused has not left.
+    // A refused request is not a disconnect.
     let impatient = curtsy.ask(&[&origin.get("/"), "Host: x", "Curtsy-Max-Wait: 0"]);
     assert_eq!(impatient.status(), 429);
     assert_eq!(curtsy.metric("curtsy_client_disconnects_total{stage=\"queued\"}"), 1);
@@ -201,7 +199,7 @@ fn bytes(curtsy: &Curtsy) -> [u64; 4] {
     })
 }
 
-/// Issue 8, item 1: on their way, not at the end of a tunnel that may last for days.
+/// Bytes are counted as they pass, not at the end of a tunnel that may last for days.
 #[test]
 fn bytes_are_counted_by_where_they_came_from_and_went() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());
@@ -225,7 +223,6 @@ fn bytes_are_counted_by_where_they_came_from_and_went() {
     assert!(soon(|| bytes(&curtsy) == expected), "{:?} is not {expected:?}", bytes(&curtsy));
 }
 
-/// Issue 8, item 1: every kind of request, and every handshake.
 #[test]
 fn requests_and_handshakes_are_counted_by_kind() {
     let authority = Authority::new();

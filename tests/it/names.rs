@@ -1,4 +1,4 @@
-//! Names and addresses: look-ups that never end, and lanes that go by address.
+//! Names and addresses: DNS look-ups that never end, and lanes that are keyed by address.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::support::{Client, Curtsy, HELLO, Origin, Stopwatch, Visitor, expect_g
 
 const DELAY: Duration = ms(200);
 
-/// X14, X35, promise 5: names that never resolve keep no other client's names from resolving.
+/// X14, X35, promise 5: one client's names that never resolve do not block the look-ups of other clients.
 #[test]
 fn dead_names_do_not_keep_good_ones_from_resolving() {
     let (hold, held) = mpsc::channel::<()>();
@@ -47,7 +47,7 @@ fn dead_names_do_not_keep_good_ones_from_resolving() {
     drop((hold, dead));
 }
 
-/// An origin on every loopback address, and which of them was visited when.
+/// An origin on several loopback addresses that notes which address was visited when.
 struct Street {
     origin: Origin,
     visits: Arc<Mutex<Vec<(IpAddr, Duration)>>>,
@@ -66,7 +66,7 @@ impl Street {
         Street { origin, visits }
     }
 
-    /// When this address was visited, in order.
+    /// The times at which this address was visited, in order.
     fn at(&self, ip: [u8; 4]) -> Vec<Duration> {
         let visits = self.visits.lock().expect("no test thread has panicked");
         let mut times: Vec<_> =
@@ -82,7 +82,8 @@ fn by_address(config: &mut Config) {
     config.politeness.key = Key::Ip;
 }
 
-/// Promise 1, X3, X67: a name that moves takes its requests along, kept connections or not.
+/// Promise 1, X3, X67: when a name resolves to another address, its requests are paced in the lane of the new address,
+/// on kept connections, too.
 #[test]
 fn a_name_that_moves_is_paced_where_it_is() {
     let (street, moved) = (Street::on("0.0.0.0"), Arc::new(AtomicUsize::new(2)));
@@ -107,7 +108,7 @@ fn a_name_that_moves_is_paced_where_it_is() {
     curtsy.expect_gaps(&street.at([127, 0, 0, 3]), DELAY);
 }
 
-/// Promise 1: if the first address refuses, the next one is visited in its own lane.
+/// Promise 1: if the first address refuses the connection, the next address is paced in its own lane.
 #[test]
 fn the_second_address_of_a_name_has_its_own_lane() {
     let street = Street::on("127.0.0.5");
@@ -122,7 +123,7 @@ fn the_second_address_of_a_name_has_its_own_lane() {
             assert_eq!(curtsy.get(&format!("http://{name}:{port}/")).text(), "hello", "{name}");
         }
     }
-    // In a tunnel as well.
+    // The same in a tunnel.
     for name in ["two.test", "one.test"] {
         let mut client = curtsy.client();
         let opened = client.ask(&[&format!("CONNECT {name}:{port} HTTP/1.1"), "Host: x"]);

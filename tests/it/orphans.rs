@@ -1,4 +1,4 @@
-//! Origins that fail in the middle of an answer, and answers that no client waits for any more.
+//! Origins that break off an answer, and answers whose client has disconnected.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn host(curtsy: &Curtsy) -> Value {
     serde_json::from_str(&curtsy.ask_admin(&lines).text()).expect("JSON")
 }
 
-/// An answer that the origin breaks off is the origin's failure: in the metrics, and for the breaker.
+/// An answer that the origin breaks off counts as a failure of the origin, in the metrics and for the breaker.
 #[test]
 fn an_origin_that_breaks_off_has_failed() {
     let origin = Origin::closing(CUT);
@@ -41,7 +41,7 @@ fn an_origin_that_breaks_off_has_failed() {
     assert_eq!(curtsy.get(&origin.url("/")).refusal(), "breaker-open");
 }
 
-/// Whole answers between them keep the breaker closed.
+/// Complete answers between the failures keep the breaker closed.
 #[test]
 fn a_whole_answer_ends_a_row_of_failures() {
     let origin = Origin::scripted(|visitor| {
@@ -62,7 +62,7 @@ fn a_whole_answer_ends_a_row_of_failures() {
     }
 }
 
-/// The access log says who broke off.
+/// The access log says which side broke off.
 #[test]
 fn the_access_log_tells_origins_from_clients() {
     let log = "[log]\naccess = \"-\"\nformat = \"json\"\n";
@@ -97,7 +97,7 @@ fn leave_unanswered(curtsy: &Curtsy, origin: &Origin) {
     assert!(soon(|| curtsy.metric(abandoned) == 1));
 }
 
-/// The request keeps its place while the origin works on it, and what the origin says is heard.
+/// The request keeps its place while the origin works on it, and curtsy learns from the answer.
 #[test]
 fn a_refusal_is_heard_although_its_client_has_left() {
     let (origin, go) = slow("HTTP/1.1 503 Busy\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n");
@@ -112,7 +112,7 @@ fn a_refusal_is_heard_although_its_client_has_left() {
     assert_eq!(origin.count(), 1);
 }
 
-/// An origin that never answers it has failed.
+/// An origin that never answers an abandoned request has failed.
 #[test]
 fn silence_after_the_client_has_left_is_a_failure() {
     let (origin, _go) = slow("");
@@ -124,7 +124,7 @@ fn silence_after_the_client_has_left_is_a_failure() {
     assert!(soon(|| curtsy.get(&origin.url("/")).status() == 503), "{}", host(&curtsy));
 }
 
-/// A client that leaves before its request was sent costs nothing.
+/// A client that disconnects before its request was sent costs no turn.
 #[test]
 fn a_client_that_leaves_the_line_costs_nothing() {
     let origin = Origin::hello();

@@ -1,4 +1,4 @@
-//! Pacing, as the origin sees it. Times are those of the issue, divided so that a test takes a second.
+//! Pacing as the origin sees it. Delays are short, so that a test takes about a second.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -25,19 +25,19 @@ impl Guestbook {
         Guestbook::on("127.0.0.1", watch, Duration::ZERO)
     }
 
-    /// Takes `thinking` to answer.
+    /// An origin at this address that takes `thinking` to answer.
     fn on(ip: &str, watch: Stopwatch, thinking: Duration) -> Self {
         let arrivals = Arrivals::default();
         Guestbook { origin: Origin::on(ip, noting(arrivals.clone(), watch, thinking)), arrivals }
     }
 
-    /// Where connections have hung until now.
+    /// An origin behind a hole, whose connections have hung until now.
     fn behind(hole: Hole, watch: Stopwatch) -> Self {
         let arrivals = Arrivals::default();
         Guestbook { origin: hole.open(noting(arrivals.clone(), watch, Duration::ZERO)), arrivals }
     }
 
-    /// In the order of arrival; threads may have noted them in another.
+    /// The notes in the order of arrival; threads may have noted them in another order.
     fn notes(&self) -> Vec<(Duration, String)> {
         let mut notes = self.arrivals.lock().expect("no test thread has panicked").clone();
         notes.sort();
@@ -76,7 +76,7 @@ fn paced(delay: Duration, change: impl FnOnce(&mut Config)) -> Curtsy {
     })
 }
 
-/// One request on a connection of its own, from a thread of its own.
+/// Sends one request on a new connection from a new thread.
 fn visit(curtsy: &Curtsy, url: String, fields: &'static [&'static str]) -> thread::JoinHandle<Message> {
     let mut client = curtsy.client();
     thread::spawn(move || {
@@ -112,8 +112,8 @@ fn second_within_the_interval_waits_and_after_it_does_not() {
     expect_no_violation(&curtsy);
 }
 
-/// Arrivals at 0, 0.5 and 1.2 of a delay start at 0, 1 and 2 at the earliest; that they start no later is tested with a
-/// clock that does not move by itself (`turns_tests.rs`).
+/// Requests that arrive at 0, 0.5 and 1.2 delays start at 0, 1 and 2 delays at the earliest. `turns_tests.rs` checks with
+/// a simulated clock that they start no later.
 #[test]
 fn starts_keep_the_grid_of_the_first() {
     let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |_| {}));
@@ -204,9 +204,9 @@ fn zero_turns_spacing_off() {
     assert!(watch.elapsed() < ms(15_000));
 }
 
-/// The refusal comes at once, with a time that is true.
+/// X41: the refusal comes at once, and a client that returns after Retry-After gets in.
 #[test]
-fn who_would_wait_too_long_is_told_when_to_come_back() {
+fn a_request_that_would_wait_too_long_is_told_when_to_come_back() {
     let (watch, curtsy) = (Stopwatch::start(), paced(ms(1500), |_| {}));
     let book = Guestbook::open(watch);
     curtsy.get(&book.origin.url("/"));
@@ -220,6 +220,7 @@ fn who_would_wait_too_long_is_told_when_to_come_back() {
     book.expect_gaps(ms(1500));
 }
 
+/// S79
 #[test]
 fn prefer_wait_bounds_the_wait_too() {
     let curtsy = paced(ms(60_000), |_| {});
@@ -228,6 +229,7 @@ fn prefer_wait_bounds_the_wait_too() {
     assert_eq!(curtsy.ask(&[&origin.get("/"), "Host: x", "Prefer: wait=2"]).refusal(), "wait-too-long");
 }
 
+/// X41
 #[test]
 fn a_full_queue_refuses_the_next() {
     let curtsy = paced(ms(3000), |config| config.politeness.max_queue = 2);
@@ -241,9 +243,9 @@ fn a_full_queue_refuses_the_next() {
     assert!(soon(|| curtsy.ask(&[&line, "Host: x"]).refusal() == "queue-full"));
 }
 
-/// A client that leaves gives its place back at once and spends no turn.
+/// A client that disconnects leaves the queue at once and spends no turn.
 #[test]
-fn a_hundred_who_leave_delay_nobody() {
+fn a_hundred_clients_that_leave_delay_no_other() {
     let (watch, curtsy) = (Stopwatch::start(), paced(ms(5_000), |config| config.politeness.max_wait = ms(3_600_000)));
     let book = Guestbook::open(watch);
     curtsy.get(&book.origin.url("/first"));
@@ -264,7 +266,7 @@ fn a_hundred_who_leave_delay_nobody() {
     assert!(times[1] - times[0] < ms(20_000), "{times:?}");
 }
 
-/// X65: one client's line is no other client's wait.
+/// X65: the backlog of one client does not delay another client.
 #[test]
 fn the_line_is_fair_between_clients() {
     let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |_| {}));
@@ -278,12 +280,12 @@ fn the_line_is_fair_between_clients() {
     assert!(soon(|| curtsy.metric("curtsy_queued_requests") >= 18));
     let single = visit(&curtsy, book.origin.url("/single"), &["Curtsy-Client: single"]);
     assert_eq!(single.join().unwrap().status(), 200);
-    // Behind those who had been called already (as many as may be in flight), and then every other turn.
+    // After the requests that were already called (as many as may be in flight), clients take alternate turns.
     let rank = book.lines().iter().position(|line| line.contains("/single")).unwrap();
     assert!(rank <= 9, "served as number {rank}");
 }
 
-/// Two in flight, although the delay would allow more.
+/// At most two are in flight, although the delay would allow more.
 #[test]
 fn no_more_than_concurrency_are_in_flight() {
     let (watch, curtsy) = (Stopwatch::start(), paced(ms(1), |config| config.politeness.concurrency = 2));
@@ -317,7 +319,7 @@ fn report_mode_forwards_at_once_and_tells_what_it_would_have_done() {
     assert_eq!(curtsy.metric("curtsy_requests_would_wait_total"), 2);
 }
 
-/// Three at once where one place is: the second would have waited for the first, the third for both.
+/// Three requests for one place: the second would have waited for the first, the third for both.
 #[test]
 fn report_mode_counts_waiting_for_a_place() {
     let curtsy = paced(Duration::ZERO, |config| {
@@ -325,7 +327,7 @@ fn report_mode_counts_waiting_for_a_place() {
         config.politeness.concurrency = 1;
     });
     let book = Guestbook::on("127.0.7.30", Stopwatch::start(), ms(3_000));
-    // One after the other, so that they are sent in the order they came.
+    // One after the other, so that they are sent in the order of arrival.
     let come = |number: usize| {
         let visit = visit(&curtsy, book.origin.url("/"), &[]);
         assert!(soon(|| book.times().len() == number));
@@ -346,7 +348,7 @@ fn report_mode_counts_waiting_for_a_place() {
     assert_eq!(curtsy.metric("curtsy_requests_would_wait_total"), 2);
 }
 
-/// A response tells how long it waited and why; unless that is not wanted.
+/// Response fields say how long the request waited and why, unless they are turned off.
 #[test]
 fn a_response_tells_of_its_wait() {
     let curtsy = paced(ms(1100), |_| {});
@@ -369,9 +371,9 @@ fn a_response_tells_of_its_wait() {
     assert!(!curtsy.get(&origin.url("/")).has("Curtsy"));
 }
 
-/// New numbers count for those who wait already.
+/// A reload applies to requests that already wait.
 #[test]
-fn a_shorter_delay_frees_those_who_wait() {
+fn a_shorter_delay_frees_waiting_requests() {
     let (watch, curtsy) = (Stopwatch::start(), paced(ms(60_000), |_| {}));
     let book = Guestbook::open(watch);
     curtsy.get(&book.origin.url("/"));
@@ -385,7 +387,7 @@ fn a_shorter_delay_frees_those_who_wait() {
     book.expect_gaps(DELAY);
 }
 
-/// A tunnel is a visit: its turn comes before the 200.
+/// A CONNECT waits for its turn before it gets its 200.
 #[test]
 fn tunnels_take_turns() {
     let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |_| {}));
@@ -403,14 +405,14 @@ fn tunnels_take_turns() {
     expect_gaps(&granted, DELAY);
 }
 
-/// A request that is sent again on a new connection is a second start.
+/// A request that is sent again on a new connection is a second request start.
 #[test]
 fn a_resend_waits_its_turn() {
     let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |config| config.upstream.keep_alive = ms(20_000)));
     let arrivals: Arc<Mutex<Vec<Duration>>> = Arc::default();
     let book = arrivals.clone();
     let origin = Origin::scripted(move |visitor| {
-        // The first connection answers once and hangs up on the second request; others answer.
+        // The first connection answers once and closes on the second request; the others answer.
         let mut left = if book.lock().expect("no test thread has panicked").is_empty() { 1 } else { 10 };
         while let Some(request) = visitor.request() {
             book.lock().expect("no test thread has panicked").push(watch.at(request.at));
@@ -429,7 +431,7 @@ fn a_resend_waits_its_turn() {
     expect_no_violation(&curtsy);
 }
 
-/// X35: all lines together have a bound, half of which one client may have.
+/// X35: `max_queue_total` bounds the queues of all hosts together, and one client address may have half of it.
 #[test]
 fn all_hosts_together_have_a_bound() {
     let curtsy = paced(ms(5000), |config| {
@@ -450,7 +452,7 @@ fn all_hosts_together_have_a_bound() {
     assert_eq!(curtsy.ask(&[&origins[3].origin.get("/"), "Host: x"]).refusal(), "queue-full");
 }
 
-/// Hosts on one address share its budget, if that is what is asked for.
+/// X67: with `key = "ip"` hosts on one address share its budget.
 #[test]
 fn hosts_on_one_address_can_share_a_budget() {
     let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |config| config.politeness.key = Key::Ip));
@@ -462,7 +464,7 @@ fn hosts_on_one_address_can_share_a_budget() {
     book.expect_gaps(DELAY);
 }
 
-/// Hosts that nobody visits are forgotten, but not before their interval is over.
+/// Idle hosts are removed from memory, but not before their delay is over.
 #[test]
 fn idle_hosts_are_forgotten() {
     let curtsy = paced(ms(700), |config| {
@@ -480,8 +482,8 @@ fn idle_hosts_are_forgotten() {
     assert!(soon(|| curtsy.metric("curtsy_hosts") == 0));
 }
 
-/// Promise 5, X35: more hosts than `hosts.max` within a delay are refused with a time, and have lanes of their own after
-/// it.
+/// Promise 5, X35, X36: if more than `hosts.max` hosts are visited within a delay, further hosts are refused with a
+/// Retry-After. After that they get lanes of their own.
 #[test]
 fn a_full_registry_refuses_until_a_host_can_be_forgotten() {
     let delay = Duration::from_secs(3);
@@ -497,7 +499,7 @@ fn a_full_registry_refuses_until_a_host_can_be_forgotten() {
     assert!((1..=3).contains(&seconds), "{seconds}");
     let first = books[0].times()[0];
     pause((first + delay + ms(200)).saturating_sub(watch.elapsed()).max(Duration::from_secs(seconds)));
-    // Each has a lane of its own: they do not wait for each other.
+    // Each has its own lane, so they do not wait for each other.
     let (asked, others) = (watch.elapsed(), &books[2..]);
     for book in others {
         let answer = curtsy.get(&book.origin.url("/"));
@@ -509,13 +511,13 @@ fn a_full_registry_refuses_until_a_host_can_be_forgotten() {
     expect_no_violation(&curtsy);
 }
 
-/// Promise 1: the gap counts from the send. Here the kernel has three handshakes hang and end at the same time.
+/// Promise 1: the gap counts from the send. Here three TCP handshakes hang and then complete at the same time.
 #[test]
 fn handshakes_that_hang_compress_no_gap() {
     let (watch, hole, delay) = (Stopwatch::start(), Hole::silent(), ms(500));
     let curtsy = paced(delay, |_| ());
     let visits: Vec<_> = (0..3).map(|_| visit(&curtsy, hole.url(), &[])).collect();
-    // All three are on their way before the hole opens.
+    // All three are connecting before the hole opens.
     assert!(soon(|| curtsy.metric("curtsy_inflight_requests") == 3));
     pause(ms(300));
     let book = Guestbook::behind(hole, watch);

@@ -1,4 +1,4 @@
-//! Places at a host between clients: nothing that one client keeps open for long shuts another one out.
+//! Places at a host: long-lived connections of one client do not shut out another client.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::{Client, Curtsy, HELLO, Origin, Visitor, ms, soon};
 const SWITCHING: &str =
     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: y\r\n\r\n";
 
-/// Answers a WebSocket's handshake and says nothing after it; greets everyone else.
+/// Completes a WebSocket handshake and sends nothing after it; answers all other requests with a page.
 fn sockets(visitor: &mut Visitor) {
     while let Some(request) = visitor.request() {
         if request.line().contains("/socket") {
@@ -48,15 +48,15 @@ fn websocket(curtsy: &Curtsy, origin: &Origin) -> Client {
     client
 }
 
-/// X65, X70: WebSockets have places of their own, and one client cannot take these and all others.
+/// X65, X70: WebSockets have their own places, and one client cannot take all places of both kinds.
 #[test]
-fn websockets_of_one_client_shut_nobody_out() {
+fn websockets_of_one_client_do_not_shut_out_another() {
     let (origin, curtsy) = (Origin::scripted(sockets), paced(|_| ()));
     let mut open: Vec<Client> = (0..3).map(|_| websocket(&curtsy, &origin)).collect();
     for client in &mut open {
         assert_eq!(client.response_head().status(), 101);
     }
-    // The fourth would take the last place of either kind.
+    // The fourth would take the last place.
     let _fourth = websocket(&curtsy, &origin);
     assert!(soon(|| curtsy.metric("curtsy_queued_requests") == 1));
     for _ in 0..3 {
@@ -65,7 +65,7 @@ fn websockets_of_one_client_shut_nobody_out() {
     }
 }
 
-/// A client that comes back as often as it is told to is told longer times while nothing ends.
+/// Retry-After grows while the places stay taken.
 #[test]
 fn retry_after_grows_while_places_are_taken() {
     let (release, hold) = mpsc::channel::<()>();
@@ -73,7 +73,7 @@ fn retry_after_grows_while_places_are_taken() {
     let origin = Origin::scripted(move |visitor| {
         while let Some(request) = visitor.request() {
             if request.line().contains("/slow") {
-                // Until the test is over.
+                // Waits until the test is over.
                 let _ = hold.lock().expect("no test thread has panicked").recv();
             }
             visitor.send(HELLO);
@@ -95,7 +95,7 @@ fn retry_after_grows_while_places_are_taken() {
     drop(release);
 }
 
-/// X34: an upload that pauses before each byte, and never for too long, is cut off all the same.
+/// X34: an upload of single bytes is cut off, even if no pause is as long as `limits.client_stall`.
 #[test]
 fn an_upload_by_the_byte_is_cut_off() {
     let origin = Origin::scripted(|visitor| while visitor.read_some().is_ok() {});
@@ -104,7 +104,7 @@ fn an_upload_by_the_byte_is_cut_off() {
     let line = format!("POST {} HTTP/1.1", origin.url("/"));
     client.send_head(&[&line, "Host: x", "Content-Length: 100000"]);
     let mut sent = 0;
-    // Ten pauses are free, which is a second here.
+    // Ten pauses are allowed, which is a second here.
     let is_over = soon(|| {
         sent += 1;
         !within(ms(30), || false) && !client.send("x")

@@ -1,4 +1,4 @@
-//! What one client does must not spoil a host for the others.
+//! What one client does must not affect a host for other clients.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use curtsy::config::{Config, Mode, RobotsMode};
 
 use crate::support::{Client, Curtsy, HELLO, Hole, Message, Origin, Stopwatch, ms, soon};
 
-/// A client at an address of its own; the tests' usual client is at 127.0.0.1.
+/// The address of a second client; the usual client of the tests is at 127.0.0.1.
 const MALLORY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
 
 fn paced(change: impl FnOnce(&mut Config)) -> Curtsy {
@@ -29,7 +29,7 @@ fn mallory(curtsy: &Curtsy, url: &str) -> Message {
     ask_from(curtsy, MALLORY, &[&format!("GET {url} HTTP/1.1"), "Host: x"])
 }
 
-/// X66, promise 5: a closed port is that port's failure. Before, ten requests to it closed the host for everybody at once.
+/// X66, promise 5: a closed port opens the breaker of that port only, not of the whole host.
 #[test]
 fn a_closed_port_closes_no_other_port_of_its_host() {
     let (alice, closed) = (Origin::hello(), Hole::refusing());
@@ -45,7 +45,7 @@ fn a_closed_port_closes_no_other_port_of_its_host() {
     assert_eq!(curtsy.metric("curtsy_breaker_openings_total"), 1);
 }
 
-/// X66: whatever one client makes an origin fail at, another client's request is tried before the origin is given up.
+/// X66: if only one client's requests fail, another client's request is tried before the origin is refused to all.
 #[test]
 fn failures_of_one_client_alone_close_an_origin_for_that_client_alone() {
     let origin = Origin::scripted(|visitor| {
@@ -66,12 +66,12 @@ fn failures_of_one_client_alone_close_an_origin_for_that_client_alone() {
     assert_eq!(mallory(&curtsy, &origin.url("/")).status(), 200, "the origin has shown that it is well");
 }
 
-/// A GET in the name of a client, from an address.
+/// Sends a GET with this client name from this address.
 fn named(curtsy: &Curtsy, source: Ipv4Addr, name: &str, url: &str) -> Message {
     ask_from(curtsy, source, &[&format!("GET {url} HTTP/1.1"), "Host: x", &format!("Curtsy-Client: {name}")])
 }
 
-/// No waits and no breaker: only failures of clients count.
+/// A curtsy without delay and breaker, so that only failures of clients count.
 fn counting() -> Curtsy {
     paced(|config| {
         config.politeness.delay = Duration::ZERO;
@@ -88,7 +88,7 @@ fn failing(ip: &str) -> Origin {
     })
 }
 
-/// X65: without passwords a name proves nothing, so failures in a name count for the address that they come from.
+/// X65: without passwords a name proves nothing, so failures count for the name together with its address.
 #[test]
 fn failures_in_the_name_of_another_client_do_not_stop_it() {
     let origin = failing("127.0.0.1");
@@ -99,7 +99,7 @@ fn failures_in_the_name_of_another_client_do_not_stop_it() {
     assert_eq!(alice.status(), 200, "{}", alice.text());
 }
 
-/// A link checker finds dead hosts: that is its task, and no reason to stop it.
+/// Dead hosts do not stop a client: finding them is the task of a link checker.
 #[test]
 fn dead_hosts_do_not_stop_a_client() {
     let (origin, closed) = (Origin::hello(), Hole::refusing());
@@ -127,7 +127,7 @@ fn failures_at_one_host_stop_a_client_there_and_nowhere_else() {
     assert_eq!(curtsy.get(&bad.url("/")).status(), 200, "a client without a name");
 }
 
-/// What the client itself causes: host after host turns it away.
+/// A client is stopped everywhere if several hosts in a row refuse it.
 #[test]
 fn a_client_that_every_host_refuses_is_stopped_everywhere() {
     let refuse = |ip: &str| {
@@ -152,7 +152,7 @@ fn a_client_that_every_host_refuses_is_stopped_everywhere() {
     assert_eq!(ask(good.url("/")).refusal(), "job-stopped");
 }
 
-/// X65: an address has one share of the line, however many names it gives itself; names share it.
+/// X65: all client names of one address share one share of the queue.
 #[test]
 fn sixty_names_of_one_address_take_one_share_of_the_line() {
     static OPEN: AtomicBool = AtomicBool::new(false);
@@ -186,8 +186,7 @@ fn sixty_names_of_one_address_take_one_share_of_the_line() {
 const GROUPS: &str =
     "User-agent: SlowBot\nCrawl-delay: 60\n\nUser-agent: SteadyBot\nCrawl-delay: 1\n\nUser-agent: *\nDisallow:\n";
 
-/// X66: what robots.txt asks of one group slows no other group. Before, the request that was refused slowed the host to
-/// one request in 60 s for everybody.
+/// X66: a Crawl-delay applies only to the requests of its own robots.txt group.
 #[test]
 fn a_crawl_delay_counts_for_the_requests_of_its_own_group() {
     let robots = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{GROUPS}", GROUPS.len());

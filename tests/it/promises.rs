@@ -1,4 +1,4 @@
-//! The promises in their hard cases, one test for each that no other module names: hosts and clients that do their worst.
+//! Hard cases of the promises (docs/promises.md) that no other module covers: hosts and clients that misbehave.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ fn paced(delay: Duration, change: impl FnOnce(&mut Config)) -> Curtsy {
     })
 }
 
-/// Answers every request with these bytes, and notes when it came.
+/// Answers the n-th request with the n-th of `answers`, then always with the last one, and notes when each came.
 fn noting(
     times: Arc<Mutex<Vec<Duration>>>,
     watch: Stopwatch,
@@ -40,7 +40,7 @@ fn sorted(times: &Mutex<Vec<Duration>>) -> Vec<Duration> {
     times
 }
 
-/// Promise 2: nothing that an origin or a client sends makes curtsy faster than configured.
+/// Promise 2, X64: nothing that an origin or a client sends makes curtsy faster than configured.
 #[test]
 fn nothing_from_outside_makes_it_faster() {
     const EAGER: &str = "HTTP/1.1 200 OK\r\nRetry-After: 0\r\nRateLimit: \"default\";r=100000;t=1\r\n\
@@ -69,7 +69,7 @@ fn nothing_from_outside_makes_it_faster() {
     curtsy.expect_gaps(&sorted(&times), DELAY);
 }
 
-/// Promise 3: no request starts while the host is held, neither one that waited before nor one that comes meanwhile.
+/// Promise 3, S65: no request of any client starts while the host is held.
 #[test]
 fn no_request_starts_while_the_host_is_held() {
     const HELD: &str = "HTTP/1.1 503 Busy\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n";
@@ -88,12 +88,12 @@ fn no_request_starts_while_the_host_is_held() {
         assert_eq!(client.response().status(), 200);
     }
     let times = sorted(&times);
-    // From the send of the answer, which came a moment before it was read here.
+    // The hold counts from when curtsy read the answer, a moment before the client read it.
     assert!(times[1] + ms(100) >= held + Duration::from_secs(2), "held at {held:?}: {times:?}");
     curtsy.expect_gaps(&times[1..], ms(20));
 }
 
-/// Promise 5: places that are full, connections that hang, a closed port and a long line at other hosts delay nobody here.
+/// Promise 5: full places, hanging connections, a closed port and a long queue at other hosts do not delay this host.
 #[test]
 fn hosts_that_do_their_worst_slow_no_other() {
     let silent = Origin::on("127.0.9.1", |visitor| while visitor.read_some().is_ok() {});
@@ -121,7 +121,7 @@ fn hosts_that_do_their_worst_slow_no_other() {
     assert!(silent.connections() <= 4, "all others wait");
 }
 
-/// Promise 6: everyone gets an answer, whatever the host does and however many ask.
+/// Promise 6: every request gets an answer, whatever the host does and however many requests there are.
 #[test]
 fn everyone_gets_an_answer() {
     let silent = Origin::on("127.0.9.11", |visitor| while visitor.read_some().is_ok() {});
@@ -150,7 +150,7 @@ fn everyone_gets_an_answer() {
     assert!(soon(|| curtsy.metric("curtsy_queued_requests") == 0 && curtsy.metric("curtsy_inflight_requests") == 0));
 }
 
-/// Promise 8, X35: what is kept is bounded, whatever clients ask for: hosts, and requests that wait.
+/// Promise 8, X35: the numbers of hosts and of waiting requests are bounded, whatever clients ask for.
 #[test]
 fn what_is_kept_is_bounded() {
     let origin = Origin::hello();
@@ -174,7 +174,7 @@ fn what_is_kept_is_bounded() {
     assert!(soon(|| curtsy.metric("curtsy_queued_requests") == 0));
 }
 
-/// Promise 9: a state file that cannot be written for as long as it lasts keeps no request waiting.
+/// Promise 9: no request waits for a state file that is locked.
 #[test]
 fn a_disk_that_does_not_answer_delays_no_request() {
     const LEARNED: &str = "HTTP/1.1 429 Slow\r\nContent-Length: 0\r\n\r\n";
@@ -188,8 +188,8 @@ fn a_disk_that_does_not_answer_delays_no_request() {
     assert_eq!(curtsy.get(&origin.url("/")).status(), 200);
     let database = rusqlite::Connection::open(state.path().join("state.db")).expect("the state file is there");
     database.busy_timeout(Duration::from_secs(5)).expect("a sound setting");
-    database.execute_batch("BEGIN IMMEDIATE").expect("nobody else writes now");
-    // What this teaches has to be kept, which nobody can before the end of the test.
+    database.execute_batch("BEGIN IMMEDIATE").expect("no other writer");
+    // curtsy has to write what it learns here, which it cannot before the end of the test.
     assert_eq!(curtsy.get(&origin.url("/")).status(), 429);
     for _ in 0..3 {
         assert_eq!(curtsy.get(&origin.url("/")).status(), 200);

@@ -1,4 +1,4 @@
-//! Clients that speak TLS to the proxy itself, with HTTP/1.1 in it: curl does so for `https_proxy=https://…`.
+//! Clients that speak TLS to the proxy itself, with HTTP/1.1 inside, as curl does for `https_proxy=https://…`.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -29,7 +29,6 @@ fn told(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Issue 7
 #[test]
 fn curl_goes_through_by_https() {
     let (own, authority, plain) = (Own::new(), Authority::new(), Origin::hello());
@@ -43,9 +42,9 @@ fn curl_goes_through_by_https() {
     assert!(soon(|| curtsy.metric("curtsy_requests_total{kind=\"tunnel\",outcome=\"forwarded\"}") == 1));
 }
 
-/// Issue 7: who is not believed is not used.
+/// A client that does not trust the proxy's certificate does not use the proxy.
 #[test]
-fn the_proxy_shows_who_it_is() {
+fn the_proxy_shows_its_own_certificate() {
     let (own, stranger, origin) = (Own::new(), Own::new(), Origin::hello());
     let curtsy = own.curtsy(|_| ());
     let output = curl(&stranger, &curtsy, &[&origin.url("/")]);
@@ -53,7 +52,6 @@ fn the_proxy_shows_who_it_is() {
     origin.expect_untouched();
 }
 
-/// Issue 7
 #[test]
 fn everything_is_as_on_a_plain_listener() {
     let (own, origin) = (Own::new(), Origin::hello());
@@ -68,7 +66,6 @@ fn everything_is_as_on_a_plain_listener() {
     assert_eq!(curtsy.get(&origin.url("/")).text(), "hello", "the plain listener is there as well");
 }
 
-/// Issue 7
 #[test]
 fn a_tunnel_is_half_closed_both_ways() {
     let own = Own::new();
@@ -86,7 +83,7 @@ fn a_tunnel_is_half_closed_both_ways() {
     assert_eq!(client.rest(), b"answer");
 }
 
-/// Issue 7: the next handshake shows the new certificate; one that cannot be used changes nothing.
+/// The next handshake uses the new certificate; an unusable certificate changes nothing.
 #[test]
 fn the_certificate_is_replaced_while_it_runs() {
     let (own, origin) = (Own::new(), Origin::hello());
@@ -101,10 +98,10 @@ fn the_certificate_is_replaced_while_it_runs() {
     let error = curtsy.try_reload(|config| own.set(config)).unwrap_err();
     assert!(error.contains("has no key in it"), "{error}");
     assert_eq!(own.client(&curtsy, HTTP1).peer_certificate(), renewed);
-    assert_eq!(early.ask(&[&origin.get("/"), "Host: x"]).text(), "hello", "who is connected stays so");
+    assert_eq!(early.ask(&[&origin.get("/"), "Host: x"]).text(), "hello", "open connections stay open");
 }
 
-/// Issue 7: certificates are renewed by programs that know nothing of curtsy.
+/// curtsy notices a renewed file by itself, because the programs that renew certificates do not know curtsy.
 #[test]
 fn a_renewed_file_is_noticed() {
     let own = Own::new();
@@ -129,7 +126,6 @@ fn a_renewed_file_is_noticed() {
     assert!(soon(|| shown() != before));
 }
 
-/// Issue 7
 #[test]
 fn without_a_sound_certificate_it_does_not_start() {
     let own = Own::new();
@@ -141,7 +137,6 @@ fn without_a_sound_certificate_it_does_not_start() {
     assert!(error.contains("cannot read") && error.contains("cert.pem"), "{error}");
 }
 
-/// Issue 7
 #[test]
 fn sessions_are_resumed() {
     let own = Own::new();
@@ -156,9 +151,9 @@ fn sessions_are_resumed() {
     assert_eq!(kinds, [HandshakeKind::Full, HandshakeKind::Resumed]);
 }
 
-/// Issue 7: the wrong words at the wrong door.
+/// Plain HTTP on the TLS port gets a 400; anything else is disconnected.
 #[test]
-fn whoever_does_not_speak_tls_is_told_or_left() {
+fn a_client_that_does_not_speak_tls_is_told_or_disconnected() {
     let (own, origin) = (Own::new(), Origin::hello());
     let curtsy = own.curtsy(|config| config.limits.head_timeout = ms(500));
     let mut plain = Client::connect(curtsy.tls_address());
@@ -171,7 +166,7 @@ fn whoever_does_not_speak_tls_is_told_or_left() {
         assert_ne!(end, End::Silence, "{garbage:?}");
     }
     assert!(curtsy.tls_address() != curtsy.address());
-    // HTTP/2 without TLS is not spoken.
+    // The plain listener does not speak HTTP/2.
     let mut bold = curtsy.client();
     bold.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     assert_ne!(bold.read_to_end().1, End::Silence);
@@ -180,7 +175,7 @@ fn whoever_does_not_speak_tls_is_told_or_left() {
 
 /// X33
 #[test]
-fn a_thousand_that_stall_in_the_handshake_harm_nobody() {
+fn a_thousand_that_stall_in_the_handshake_harm_no_other_client() {
     let (own, origin) = (Own::new(), Origin::hello());
     let curtsy = own.curtsy(|config| config.limits.head_timeout = ms(3000));
     let mut stalled: Vec<_> = (0..1000)
@@ -210,7 +205,7 @@ fn connections_under_tls_count_as_any_other() {
     assert!(second.seek_tls(&own.believing(HTTP1), "localhost").is_err());
 }
 
-/// X53: whatever a peer sends, before any password, is no line of the log at its ordinary level.
+/// X53: frames that a peer sends write no lines into the log at its default level.
 #[test]
 fn frames_of_a_peer_are_no_log_lines() {
     let own = Own::new();
@@ -230,7 +225,7 @@ fn frames_of_a_peer_are_no_log_lines() {
         client.send(frame(SETTINGS, 0, 0, b""));
         let acks: Vec<u8> = (0..200).flat_map(|_| frame(PING, 1, 0, b"12345678")).collect();
         client.send(acks);
-        // Asked behind all of these, and so answered behind them.
+        // A ping after all of these, so its answer comes after they were read.
         client.send(frame(PING, 0, 0, b"answer!!"));
         let mut came = Vec::new();
         while !came.windows(8).any(|bytes| bytes == b"answer!!") {

@@ -22,7 +22,7 @@ use crate::support::{
 
 const HTTP2: &[&str] = &["h2"];
 
-/// Runs a client to its end, which must come in time.
+/// Runs a client to completion, or fails after `PATIENCE`.
 pub(crate) fn run<T>(client: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async { tokio::time::timeout(PATIENCE, client).await.expect("in time") })
@@ -57,7 +57,7 @@ async fn read(mut body: RecvStream) -> Result<Vec<u8>, h2::Error> {
     Ok(all)
 }
 
-/// So many bytes of a stream.
+/// Reads exactly `count` bytes of a stream.
 pub(crate) async fn read_exactly(body: &mut RecvStream, count: usize) {
     let mut left = count;
     while left > 0 {
@@ -79,7 +79,6 @@ pub(crate) async fn tunnel(send: &SendRequest<Bytes>, authority: &str) -> (SendS
     (stream, response.into_body())
 }
 
-/// Issue 7
 #[test]
 fn requests_take_the_path_of_all_others() {
     let (own, origin) = (Own::new(), Origin::hello());
@@ -99,7 +98,6 @@ fn requests_take_the_path_of_all_others() {
     assert_eq!(request.value("Host"), origin.authority());
 }
 
-/// Issue 7: HTTP/2 on both sides.
 #[test]
 fn both_sides_may_speak_http2() {
     let (own, authority) = (Own::new(), Authority::new());
@@ -115,7 +113,7 @@ fn both_sides_may_speak_http2() {
     assert_eq!((origin.arrivals().len(), origin.connections()), (3, 1));
 }
 
-/// Promise 1: streams of one connection keep their distance as connections do.
+/// Promise 1: streams of one connection are spaced like separate connections.
 #[test]
 fn streams_wait_their_turn() {
     let (own, delay, watch) = (Own::new(), ms(200), Stopwatch::start());
@@ -145,7 +143,6 @@ fn streams_wait_their_turn() {
     curtsy.expect_gaps(&times, delay);
 }
 
-/// Issue 7
 #[test]
 fn a_tunnel_is_a_stream_that_is_half_closed_both_ways() {
     let own = Own::new();
@@ -164,7 +161,6 @@ fn a_tunnel_is_a_stream_that_is_half_closed_both_ways() {
     });
 }
 
-/// Issue 7: many tunnels and large amounts at once.
 #[test]
 fn tunnels_carry_bytes_both_ways_at_once() {
     const SIZE: usize = 1_000_000;
@@ -190,7 +186,7 @@ fn tunnels_carry_bytes_both_ways_at_once() {
     });
 }
 
-/// Issue 7: S50 is about HTTP/1.1; here the others stay.
+/// S50: on HTTP/2 a refused CONNECT ends its stream only; the connection stays open.
 #[test]
 fn a_refused_tunnel_closes_nothing_else() {
     let (own, origin) = (Own::new(), Origin::hello());
@@ -205,7 +201,6 @@ fn a_refused_tunnel_closes_nothing_else() {
     });
 }
 
-/// Issue 7
 #[test]
 fn a_tunnel_that_is_cancelled_ends_at_the_origin() {
     let own = Own::new();
@@ -226,7 +221,7 @@ fn a_tunnel_that_is_cancelled_ends_at_the_origin() {
     assert!(soon(|| curtsy.metric("curtsy_tunnels") == 0));
 }
 
-/// Issue 7: nothing moves for too long, and the stream ends; the connection does not.
+/// An idle tunnel ends its stream, not the connection.
 #[test]
 fn an_idle_tunnel_ends_alone() {
     let (own, page) = (Own::new(), Origin::hello());
@@ -243,7 +238,7 @@ fn an_idle_tunnel_ends_alone() {
     });
 }
 
-/// Issue 7: an origin that does not read slows its client down.
+/// Backpressure: an origin that does not read slows its client down.
 #[test]
 fn a_tunnel_waits_for_its_slow_end() {
     let own = Own::new();
@@ -269,7 +264,6 @@ fn a_tunnel_waits_for_its_slow_end() {
     finish.send(()).unwrap();
 }
 
-/// Issue 7
 #[test]
 fn users_are_asked_for_their_names() {
     let (own, origin) = (Own::new(), Origin::hello());
@@ -288,7 +282,7 @@ fn users_are_asked_for_their_names() {
     });
 }
 
-/// A client that writes its frames by hand, after both have told their settings.
+/// A client that writes its frames by hand, after both sides have sent their settings.
 fn by_hand(own: &Own, curtsy: &Curtsy) -> Client {
     let mut client = own.client(curtsy, HTTP2);
     client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
@@ -301,12 +295,12 @@ fn fields(authority: &str) -> Vec<u8> {
     [&[0x82, 0x86, 0x84, 0x01, authority.len() as u8][..], authority.as_bytes()].concat()
 }
 
-/// What comes in each round.
+/// Makes the bytes of each round.
 type Flood = Box<dyn Fn(u32) -> Vec<u8>>;
 
 /// X32, X38
 #[test]
-fn floods_are_cut_off_and_harm_nobody() {
+fn floods_are_cut_off_and_harm_no_other_client() {
     let (own, origin) = (Own::new(), Origin::hello());
     let slow = Origin::scripted(|visitor| _ = visitor.linger());
     let curtsy = own.curtsy(|_| ());
@@ -342,7 +336,7 @@ fn floods_are_cut_off_and_harm_nobody() {
     assert!(soon(|| curtsy.metric("curtsy_client_connections") == 0));
 }
 
-/// S54, S57: what could be read in two ways goes nowhere.
+/// S54, S57: malformed requests are not forwarded.
 #[test]
 fn malformed_requests_are_refused() {
     let (own, origin) = (Own::new(), Origin::hello());
@@ -365,12 +359,12 @@ fn malformed_requests_are_refused() {
     assert_eq!(origin.count(), 0, "{}", String::from_utf8_lossy(&origin.bytes()));
 }
 
-/// A request on a connection of its own, written by hand: what the origin got, if it got something.
+/// Sends a hand-written request on a new connection and returns what the origin got, if anything.
 fn forwarded(own: &Own, curtsy: &Curtsy, origin: &Origin, head: &[u8], body: &[u8]) -> Option<Message> {
     let (mut client, before) = (by_hand(own, curtsy), origin.count());
     client.send(frame(HEADERS, END_HEADERS, 1, head));
     client.send(frame(DATA, END_STREAM, 1, body));
-    // Answered behind the request's own answer or refusal, as both are in order.
+    // Reads until the origin has the request, or until nothing comes for a second.
     client.patience(ms(1000));
     let mut seen = Vec::new();
     while let Ok(bytes) = client.read_some() {
@@ -382,7 +376,7 @@ fn forwarded(own: &Own, curtsy: &Curtsy, origin: &Origin, head: &[u8], body: &[u
     (origin.count() > before).then(|| origin.request())
 }
 
-/// `POST`, `http`, `/`, this authority if any, and these fields.
+/// A compressed head: `POST`, `http`, `/`, this authority if any, and these fields.
 fn posted(authority: Option<&str>, fields: &[(&str, &str)]) -> Vec<u8> {
     let mut head = vec![0x83, 0x86, 0x84];
     if let Some(authority) = authority {
@@ -398,7 +392,7 @@ fn posted(authority: Option<&str>, fields: &[(&str, &str)]) -> Vec<u8> {
     head
 }
 
-/// X27, S28: a length said twice arrives once, and one that is none goes nowhere (RFC 9112, section 6.3).
+/// X27, S28: equal Content-Lengths arrive as one; a request with an invalid one is not forwarded (RFC 9112, section 6.3).
 #[test]
 fn lengths_of_http2_requests_are_written_as_one_number() {
     let (own, origin) = (Own::new(), Origin::hello());
@@ -414,7 +408,7 @@ fn lengths_of_http2_requests_are_written_as_one_number() {
     }
 }
 
-/// S58: without `:authority` the scheme is lost in the h2 crate, so the request is refused, and not guessed at.
+/// S55: without `:authority` the h2 crate drops the scheme, so curtsy refuses the request instead of guessing.
 #[test]
 fn a_request_without_an_authority_is_refused() {
     let (own, origin) = (Own::new(), Origin::hello());
@@ -436,7 +430,7 @@ fn a_request_without_an_authority_is_refused() {
     assert_eq!(named.expect("the authority counts").value("Host"), authority);
 }
 
-/// X35: a field of 4 KiB that is named by a single byte, seven times in each of 2000 requests that wait.
+/// X35: 2000 waiting requests, each with a field of 4 KiB seven times; HPACK encodes each field in a single byte.
 #[test]
 fn requests_of_a_few_bytes_hold_little_memory() {
     let (own, origin) = (Own::new(), Origin::hello());

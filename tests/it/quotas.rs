@@ -1,4 +1,4 @@
-//! Quotas at the door: how fast one client may ask, and all of them together.
+//! Quotas: how fast one client, and all clients together, may send requests to curtsy.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn a_client_that_asks_too_fast_is_told_when_to_come_back() {
 }
 
 #[test]
-fn who_comes_back_when_told_gets_in() {
+fn a_client_that_comes_back_when_told_gets_in() {
     let curtsy = Curtsy::with(|config| config.access.client_rate = quota(1, Duration::from_secs(1)));
     let origin = Origin::hello();
     assert_eq!(curtsy.get(&origin.url("/")).status(), 200);
@@ -63,7 +63,7 @@ fn all_clients_together_have_a_quota_too() {
     assert_eq!(origin.count(), 2);
 }
 
-/// No turn is spent: the next client of the host does not wait for one.
+/// A refused request spends no turn, so the next client of the host does not wait.
 #[test]
 fn a_refusal_costs_the_host_nothing() {
     let curtsy = Curtsy::with(|config| {
@@ -96,7 +96,7 @@ fn the_body_of_a_refused_request_is_not_read() {
     assert_ne!(client.read_to_end().1, End::Silence, "the connection waits for a body that was refused");
 }
 
-/// Neither the same numbers nor other ones make a used quota whole.
+/// X68: a reload does not refill a used quota, neither with the same numbers nor with others.
 #[test]
 fn a_reload_grants_no_fresh_burst() {
     let (curtsy, origin) = (Curtsy::with(|config| config.access.client_rate = quota(2, HOUR)), Origin::hello());

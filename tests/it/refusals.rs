@@ -1,4 +1,4 @@
-//! Every no has one shape, says why, and says it in the language of whoever asked.
+//! Refusals: all have the same shape, say why, and have a body in the format that the client accepts.
 
 use curtsy::config::ResponseHeaders;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::support::client::head;
 use crate::support::{Curtsy, Hole, Message, NAME, Origin, ms};
 
-/// What must be true of every refusal, whatever it is about.
+/// Asserts what holds for every refusal.
 fn check_shape(response: &Message) {
     let (line, head) = (response.line(), response.head());
     assert!(response.reason().ends_with("(curtsy)") && line.is_ascii() && response.reason().len() <= 60, "{line}");
@@ -209,7 +209,7 @@ fn everybody_else_gets_text() {
     }
 }
 
-/// S77: a HEAD is told as much as a GET, without the body.
+/// S77: a refused HEAD gets the same head as a GET, without the body.
 #[test]
 fn a_refused_head_request_has_no_body() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());
@@ -284,7 +284,7 @@ fn nothing_a_client_sends_becomes_a_field_of_the_answer() {
     }
 }
 
-/// S78: a plain refusal is an answer like any other.
+/// S78: a refused request does not close the client's connection.
 #[test]
 fn a_refusal_leaves_the_connection_usable() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());

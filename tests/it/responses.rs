@@ -1,4 +1,4 @@
-//! What curtsy makes of an origin's answer: framing it can trust is passed on, framing it cannot is not.
+//! Framing of responses: valid framing is forwarded, ambiguous or broken framing is not.
 
 use crate::support::client::head;
 use crate::support::origin::HELLO;
@@ -58,7 +58,7 @@ fn an_answer_framed_twice_is_framed_once_and_its_connection_is_not_used_again() 
     }
 }
 
-/// S24, S28, S29, S30, S36: the other side of the same rules.
+/// S24, S28, S29, S30, S36, X28: the rules for requests apply to responses, too.
 #[test]
 fn an_answer_that_breaks_the_rules_is_not_passed_on() {
     let cases = [
@@ -94,7 +94,7 @@ fn an_answer_that_breaks_the_rules_is_not_passed_on() {
     }
 }
 
-/// RFC 9110, section 15: a client treats them as 5xx. Some origins answer crawlers with 999.
+/// Clients treat such codes as 5xx (RFC 9110, section 15). Some origins answer crawlers with 999.
 #[test]
 fn a_status_beyond_599_is_passed_on() {
     let curtsy = Curtsy::start();
@@ -105,7 +105,7 @@ fn a_status_beyond_599_is_passed_on() {
     }
 }
 
-/// S73: more fields than curtsy reads are said to be too many, not to be nonsense.
+/// S73: a response with too many fields gets the error type for its size, not for a protocol error.
 #[test]
 fn an_answer_with_very_many_fields_is_too_large() {
     for (count, expected) in [(90, 200), (5_000, 502)] {
@@ -177,7 +177,7 @@ fn bytes_after_an_answer_are_not_the_next_answer() {
     assert!(origin.requests(3)[1..].iter().all(|request| request.connection == 1));
 }
 
-/// S41: HTTP/1.1 without a length ends with the connection.
+/// S41: a response without a length ends with the connection.
 #[test]
 fn an_answer_without_a_length_lasts_until_the_origin_closes() {
     for version in ["1.0", "1.1"] {
@@ -187,7 +187,7 @@ fn an_answer_without_a_length_lasts_until_the_origin_closes() {
     }
 }
 
-/// S37, S41, S76: whatever a client is shown of a broken answer, it does not look whole.
+/// S37, S41, S76, X28: a broken answer never looks complete to the client.
 #[test]
 fn a_broken_answer_never_looks_whole() {
     for bytes in [
@@ -259,7 +259,7 @@ fn a_broken_answer_gets_no_trailer_that_was_not_announced() {
     assert!(response.has("Proxy-Status") || !rest.to_ascii_lowercase().contains("proxy-status"), "{rest}");
 }
 
-/// S42: where only the end of the connection ends an answer, one that broke off must not look whole.
+/// S41: HTTP/1.0 clients see the end of the connection as the end of the answer, so an answer that broke off is reset.
 #[test]
 fn a_client_of_http_1_0_sees_that_an_answer_broke_off() {
     for (answer, end) in [

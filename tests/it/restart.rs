@@ -1,6 +1,4 @@
-//! What survives a restart, be it an operator's or a kill: what was learned, what was promised, and when was sent.
-//!
-//! Issue 6.
+//! What survives a restart, after a clean stop or a kill: learned delays, holds, and the time of the last send.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,7 +15,7 @@ use tempfile::TempDir;
 use crate::support::program::run;
 use crate::support::{Client, Curtsy, HELLO, Message, Origin, Program, ROOM, Stopwatch, gaps, ms, pause, soon};
 
-/// An origin that notes when each page was asked for, and answers the first few as it is told to.
+/// An origin that notes when each page was requested, and answers the first `cross` requests with `answer`.
 struct Host {
     origin: Origin,
     arrivals: Arc<Mutex<Vec<Duration>>>,
@@ -66,9 +64,9 @@ const ROBOTS: &str = "HTTP/1.1 200 OK\r\nContent-Length: 31\r\n\r\nUser-agent: *
 const TOO_FAST: &str = "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n";
 const COME_BACK: &str = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 600\r\nContent-Length: 0\r\n\r\n";
 
-/// Paced at 100 ms; each refusal, which clients get to see, teaches a second more.
+/// A delay of 100 ms. Each refusal adds a second, and is passed on to the client.
 const LEARNING: &str = "politeness.mode = \"enforce\"\npoliteness.delay = \"100ms\"\nretry.max = 0\n";
-/// What one refusal teaches.
+/// The delay after one refusal.
 const LEARNED: Duration = ms(1_100);
 
 fn directory() -> TempDir {
@@ -88,7 +86,7 @@ fn end(program: Program, killed: bool) {
     if killed { program.kill() } else { program.stop() }
 }
 
-/// Item 3: from the first request on.
+/// The learned delay applies from the first request on.
 #[test]
 fn a_learned_delay_survives() {
     for killed in [false, true] {
@@ -107,7 +105,7 @@ fn a_learned_delay_survives() {
     }
 }
 
-/// Item 3: however it ended, at whatever moment, the next request keeps its distance from the last one.
+/// After a stop or a kill at any moment, the first request keeps its distance from the last one.
 #[test]
 fn no_restart_grants_an_earlier_start() {
     const DELAY: Duration = ms(600);
@@ -122,7 +120,7 @@ fn no_restart_grants_an_earlier_start() {
     assert!(gaps.len() == 9 && gaps.iter().all(|gap| *gap + ROOM >= DELAY), "{gaps:?}");
 }
 
-/// Promise 7: a burst is not granted anew.
+/// Promise 7, X68: a restart does not refill a burst.
 #[test]
 fn no_restart_grants_a_burst() {
     for killed in [false, true] {
@@ -133,7 +131,7 @@ fn no_restart_grants_a_burst() {
         end(program, killed);
         let program = start(state.path(), settings);
         (0..3).for_each(|_| drop(host.get(&program)));
-        // While curtsy is away a host saves up as ever: three at once, and from then on one for each delay.
+        // A host regains its burst while curtsy is stopped, too: three at once, and from then on one for each delay.
         let arrivals = host.arrivals();
         for (first, start) in arrivals.iter().enumerate() {
             for (beyond, end) in (1..).zip(arrivals.iter().skip(first + 3)) {
@@ -143,7 +141,7 @@ fn no_restart_grants_a_burst() {
     }
 }
 
-/// A host that was never visited waits for nobody after a clean end.
+/// After a clean stop, a host that was never visited does not wait.
 #[test]
 fn a_clean_restart_delays_no_new_host() {
     let state = directory();
@@ -156,7 +154,7 @@ fn a_clean_restart_delays_no_new_host() {
     assert!(watch.elapsed() < ms(10_000), "{:?}", watch.elapsed());
 }
 
-/// Promise 7.
+/// Promise 7: a hold survives a stop and a kill.
 #[test]
 fn what_a_host_asked_for_is_kept() {
     for killed in [false, true] {
@@ -212,7 +210,7 @@ fn a_damaged_file_is_set_aside_and_said_so() {
     assert_eq!(start(state.path(), "").event("state.damaged"), None, "the new one is sound");
 }
 
-/// Promise 10: it says so, and is careful.
+/// Promise 10: curtsy starts without a usable state directory and says so.
 #[test]
 fn a_directory_that_cannot_be_used_is_no_reason_not_to_start() {
     let (host, state) = (Host::friendly(), directory());
@@ -238,7 +236,7 @@ fn memory_keeps_nothing() {
     assert!(host.gaps()[1] < LEARNED, "{:?}", host.gaps());
 }
 
-/// Item 3: eviction forgets a lane, not what it learned.
+/// X36: eviction removes a lane from memory, but not its learned delay.
 #[test]
 fn a_host_that_was_forgotten_is_as_slow_as_before() {
     let (host, state) = (Host::open(1, TOO_FAST), directory());
@@ -259,13 +257,13 @@ fn a_host_that_was_forgotten_is_as_slow_as_before() {
     assert_eq!(curtsy.metric("curtsy_store_write_failures_total"), 0);
 }
 
-/// Chains of starts and kills side by side, each with a directory and a host of its own.
+/// Chains of starts and kills in parallel, each with its own directory and host.
 const CHAINS: u64 = 5;
-/// Kills in each; `CURTSY_KILL_ROUNDS` asks for more.
+/// Kills in each chain; `CURTSY_KILL_ROUNDS` sets another number.
 const ROUNDS: u64 = 10;
 
-/// Killed again and again while many ask: each time the file opens, the learned delay is there, and the first request
-/// keeps its distance from the last one before the kill.
+/// curtsy is killed again and again under load. Each time the state file opens, the learned delay is there, and the
+/// first request keeps its distance from the last one before the kill.
 #[test]
 fn fifty_kills_under_load() {
     let rounds = std::env::var("CURTSY_KILL_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
@@ -285,7 +283,7 @@ fn kill_again_and_again(seed: u64, rounds: u64) {
     assert_eq!(host.get(&program).status(), 429);
     program.wait_for_disk();
     program.kill();
-    // Where the arrivals of each process begin.
+    // The index of the first arrival of each process.
     let mut first = Vec::new();
     for round in 0..rounds {
         let before = host.arrivals().len();
@@ -298,7 +296,7 @@ fn kill_again_and_again(seed: u64, rounds: u64) {
             for _ in 0..3 {
                 scope.spawn(|| hammer(address, &host.origin.url("/")));
             }
-            // At least two: one that follows the last of the process before, and one that the next must follow.
+            // At least two: one that follows the last one of the previous process, and one that the next process must follow.
             assert!(soon(|| host.arrivals().len() >= before + 2), "round {round}: nothing arrives");
             pause(ms(dice.u64(..200)));
             let early = program.event("spacing.violation");
@@ -311,7 +309,7 @@ fn kill_again_and_again(seed: u64, rounds: u64) {
     assert!(gaps.len() as u64 >= 2 * rounds && kept, "{gaps:?}, processes begin at {first:?}");
 }
 
-/// Asks again and again, until nobody answers any more.
+/// Sends requests until the connection fails.
 fn hammer(address: SocketAddr, url: &str) {
     let mut answer = Vec::new();
     loop {
@@ -324,12 +322,12 @@ fn hammer(address: SocketAddr, url: &str) {
     }
 }
 
-/// Issue 6: a wall clock that is set a day forward or back, while curtsy runs and while it is away, changes no decision.
+/// X69: setting the wall clock a day forward or back, while curtsy runs or while it is stopped, changes no decision.
 #[test]
 fn the_wall_clock_decides_nothing() {
     for jump in ["+1d", "-1d"] {
         let (host, held, state, clock) = (Host::open(1, TOO_FAST), Host::open(1, COME_BACK), directory(), directory());
-        // Another name is another host, with a line of its own.
+        // Another name is another host with its own queue.
         let held_url = held.origin.url("/").replace("127.0.0.1", "localhost");
         let shown = clock.path().join("clock");
         let set = |text: &str| std::fs::write(&shown, text).expect("a writable temporary directory");
@@ -347,8 +345,8 @@ fn the_wall_clock_decides_nothing() {
         assert!((500..=600).contains(&left), "{jump}: {left}");
         program.stop();
 
-        // The next one starts by the other clock, and the one after it by the first. A day that seems to have passed lets
-        // what was learned fade by that day, and no more.
+        // The next process starts with the changed clock, and the one after it with the first clock. If a day seems to
+        // have passed, the learned delay fades by that day and no more.
         let program = start();
         assert_eq!(host.get(&program).status(), 200);
         set("+0");
@@ -360,7 +358,7 @@ fn the_wall_clock_decides_nothing() {
     }
 }
 
-/// Promise 7, X69: a wall clock that is set while curtsy is away neither ends a hold nor makes it longer.
+/// Promise 7, X69: setting the wall clock while curtsy is stopped neither ends a hold nor makes it longer.
 #[test]
 fn a_hold_is_as_long_as_it_was_by_whatever_clock_the_next_starts() {
     for (jump, killed) in [("+1d", false), ("-1d", false), ("+1d", true), ("-1d", true)] {
@@ -371,7 +369,7 @@ fn a_hold_is_as_long_as_it_was_by_whatever_clock_the_next_starts() {
         set("+0");
         let mut program = start();
         assert_eq!(host.get(&program).status(), 429);
-        // There and back again: each start tells the time by another clock than the one before.
+        // There and back: each process starts with another clock than the one before.
         for clock in [jump, "+0"] {
             program.wait_for_disk();
             end(program, killed);
@@ -385,7 +383,7 @@ fn a_hold_is_as_long_as_it_was_by_whatever_clock_the_next_starts() {
     }
 }
 
-/// curtsy by a wall clock that shows what is in this file, as `faketime` has it.
+/// Runs curtsy with `faketime`, which reads the offset of the wall clock from this file.
 fn by_the_clock(shown: &Path) -> Command {
     let folders = std::fs::read_dir("/usr/lib").expect("it is there").flatten();
     let mut libraries = folders.map(|entry| entry.path().join("faketime/libfaketime.so.1"));
@@ -399,7 +397,7 @@ fn by_the_clock(shown: &Path) -> Command {
 const SLOWLY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\nUser-agent: *\nCrawl-delay: 1.5\n";
 const PACED: &str = "politeness.mode = \"enforce\"\npoliteness.delay = \"50ms\"\nrobots.mode = \"enforce\"";
 
-/// Promises 2 and 7: the Crawl-delay of a kept robots.txt counts from the first start on, whatever the method.
+/// Promises 2 and 7: the Crawl-delay of a stored robots.txt applies from the first request on, whatever the method.
 #[test]
 fn a_crawl_delay_counts_after_a_restart_for_every_method() {
     let (origin, state) = (Origin::with_robots(SLOWLY), directory());
@@ -418,7 +416,7 @@ fn a_crawl_delay_counts_after_a_restart_for_every_method() {
     program.stop();
 }
 
-/// Whoever looks at a host before its first visit after a restart sees what the visit will meet.
+/// Before the first visit after a restart, the API shows the delay and the wait that the visit will have.
 #[test]
 fn a_host_is_shown_as_it_will_be_treated_before_its_first_visit() {
     for killed in [false, true] {
@@ -440,7 +438,7 @@ fn a_host_is_shown_as_it_will_be_treated_before_its_first_visit() {
         assert_eq!(explained["delay_ms"], 9_500, "killed: {killed}: {explained:#}");
         assert!(explained["wait_ms"].as_u64() > Some(1_000), "killed: {killed}: {explained:#}");
         if killed {
-            // Nothing was learned of the host, so nothing but its robots.txt was kept.
+            // curtsy learned nothing about the host, so only its robots.txt was stored.
             continue;
         }
         let host = json("/api/v1/hosts/127.0.0.1");

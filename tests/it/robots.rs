@@ -1,4 +1,4 @@
-//! robots.txt: fetched once for an origin, obeyed, and never a reason to be rude.
+//! robots.txt: fetched once for each origin, obeyed, and without any effect that makes curtsy less polite.
 
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use curtsy::config::{Config, Destination, HostPattern, HostRule, Mode, OnUnreach
 
 use crate::support::{Authority, Curtsy, HELLO, Message, Origin, ROOM, Stopwatch, Visitor, ms, pause, soon};
 
-/// An origin with a robots.txt that can change, and pages.
+/// An origin with pages and a robots.txt that can change.
 struct Site {
     origin: Origin,
     file: Arc<File>,
@@ -31,7 +31,7 @@ impl Site {
         Site { origin, file }
     }
 
-    /// Over TLS.
+    /// The same over TLS.
     fn secure(text: &str, authority: &Authority) -> Self {
         let file = File::new(text);
         let served = file.clone();
@@ -49,7 +49,7 @@ impl Site {
         self.file.fetches.load(Ordering::Relaxed)
     }
 
-    /// Requests for anything else.
+    /// The number of requests for anything but robots.txt.
     fn pages(&self) -> usize {
         self.origin.count() - self.fetches()
     }
@@ -114,6 +114,7 @@ fn a_disallowed_page_is_refused_with_the_rule_and_its_line() {
     assert_eq!(curtsy.metric("curtsy_robots_fetches_total{result=\"ok\"}"), 1);
 }
 
+/// S87
 #[test]
 fn each_client_is_judged_by_its_own_group() {
     let site = Site::with("User-agent: FooBot\nDisallow: /foo\n\nUser-agent: *\nDisallow: /others\n");
@@ -134,6 +135,7 @@ fn the_operator_can_name_the_agents() {
     assert_eq!(ask(&exempting, &site, "/", "curl/8").status(), 200);
 }
 
+/// X39
 #[test]
 fn the_fetch_shows_the_clients_name_and_nothing_else_of_it() {
     let site = Site::with("");
@@ -148,10 +150,11 @@ fn the_fetch_shows_the_clients_name_and_nothing_else_of_it() {
     assert!(!fetch.has("cookie") && !fetch.has("authorization"), "{}", fetch.head());
 }
 
+/// S82, S87
 #[test]
 fn fifty_first_requests_at_once_make_one_fetch() {
     let site = Site::with("User-agent: *\nDisallow: /x\n");
-    *site.file.slowness.lock().expect("nobody else has it") = ms(200);
+    *site.file.slowness.lock().expect("no other user") = ms(200);
     let curtsy = obedient(|_| ());
     let url = site.origin.url("/page");
     let clients: Vec<_> = (0..50)
@@ -166,10 +169,11 @@ fn fifty_first_requests_at_once_make_one_fetch() {
     assert_eq!((site.fetches(), site.pages()), (1, 50));
 }
 
+/// S83
 #[test]
 fn a_client_that_leaves_does_not_cancel_the_fetch() {
     let site = Site::with("User-agent: *\nDisallow: /x\n");
-    *site.file.slowness.lock().expect("nobody else has it") = ms(300);
+    *site.file.slowness.lock().expect("no other user") = ms(300);
     let curtsy = obedient(|_| ());
     let mut client = curtsy.client();
     client.send_head(&[&site.origin.get("/page")]);
@@ -180,7 +184,7 @@ fn a_client_that_leaves_does_not_cancel_the_fetch() {
     assert_eq!(site.fetches(), 1);
 }
 
-/// RFC 9309, section 2.3.1, as the design reads it.
+/// S87: what the status of a robots.txt means (RFC 9309, section 2.3.1).
 #[test]
 fn what_an_answer_other_than_a_file_means() {
     for missing in [404, 410, 400, 401, 403, 418, 451] {
@@ -203,15 +207,16 @@ fn what_an_answer_other_than_a_file_means() {
 #[test]
 fn a_host_that_throttles_robots_txt_is_left_alone() {
     let site = Site::answering(429);
-    *site.file.fields.lock().expect("nobody else has it") = "Retry-After: 120\r\n".to_owned();
+    *site.file.fields.lock().expect("no other user") = "Retry-After: 120\r\n".to_owned();
     let curtsy = obedient(|config| config.politeness.mode = Mode::Enforce);
     let refusal = curtsy.get(&site.origin.url("/page"));
     assert_eq!((refusal.status(), refusal.value("retry-after").as_str()), (503, "120"));
-    // Not even what robots.txt is not asked about.
+    // This holds for methods that robots.txt does not apply to, too.
     let refusal = curtsy.ask(&[&site.origin.get("/page").replace("GET", "DELETE"), "Curtsy-Max-Wait: 1"]);
     assert_eq!((refusal.status(), refusal.refusal().as_str()), (503, "host-cooling"));
 }
 
+/// S87, X39
 #[test]
 fn no_answer_and_half_an_answer_are_no_leave() {
     let cut = Origin::scripted(|visitor| {
@@ -237,6 +242,7 @@ fn unreachable_can_mean_go_on_if_the_operator_says_so() {
     assert_eq!((answer.status(), answer.value("curtsy").as_str()), (200, "robots=unknown"));
 }
 
+/// S87
 #[test]
 fn redirects_are_followed_and_the_rules_are_the_first_hosts() {
     let end = Site::with("User-agent: *\nDisallow: /x\n");
@@ -277,7 +283,7 @@ fn redirects_that_lead_nowhere_mean_there_is_no_file() {
     assert_eq!(curtsy.metric("curtsy_robots_fetches_total{result=\"invalid\"}"), 1);
 }
 
-/// Every hop is vetted: a redirect is no way to reach what clients may not.
+/// X16: every hop is checked, so a redirect cannot lead to an address that clients may not reach.
 #[test]
 fn a_redirect_to_a_forbidden_address_is_not_followed() {
     let inner = Origin::on("127.0.0.2", |visitor| {
@@ -304,6 +310,7 @@ fn an_origin_that_falls_ill_keeps_its_last_good_copy() {
     assert_eq!(curtsy.get(&site.origin.url("/x")).status(), 403);
 }
 
+/// X63
 #[test]
 fn crawl_delay_slows_the_host_for_everyone_and_is_capped() {
     let watch = Stopwatch::start();
@@ -329,6 +336,7 @@ fn crawl_delay_slows_the_host_for_everyone_and_is_capped() {
     assert_eq!(capping.metric("curtsy_crawl_delays_capped_total"), 1);
 }
 
+/// S87
 #[test]
 fn the_fetch_takes_a_turn_only_if_it_is_told_to() {
     let gap = |takes_turn| {
@@ -375,7 +383,7 @@ fn robots_txt_itself_and_other_methods_are_not_judged() {
     assert_eq!(ask(&curtsy, &site, "/form", "x").status(), 403);
 }
 
-/// Where no page could be had in any case, the answer says so.
+/// If the page itself is denied or unreachable, the answer says that, not `robots-unreachable`.
 #[test]
 fn a_destination_that_is_denied_is_not_called_unreachable() {
     let curtsy = obedient(|_| ());
@@ -383,7 +391,7 @@ fn a_destination_that_is_denied_is_not_called_unreachable() {
     assert_eq!(curtsy.get("http://nowhere.invalid/").refusal(), "origin-unreachable");
 }
 
-/// Inside a tunnel no path can be seen: only a host that is closed altogether can be told from one that is not.
+/// Paths inside a tunnel are not visible, so curtsy can only refuse the tunnel if robots.txt forbids the whole host.
 #[test]
 fn a_tunnel_is_refused_where_everything_is_and_slowed_where_the_host_asks_for_it() {
     let authority = Authority::new();

@@ -1,4 +1,4 @@
-//! `curtsy robots` and the API behind it: what people are told about a robots.txt.
+//! `curtsy robots` and the API behind it, which explain a robots.txt to people.
 
 use std::process::Output;
 
@@ -28,7 +28,7 @@ fn file(text: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len())
 }
 
-/// A configuration of a curtsy that does not run.
+/// A folder with the configuration of a curtsy that does not run.
 fn alone(more: &str) -> TempDir {
     let folder = tempfile::tempdir().expect("a writable temporary folder");
     let text = format!("admin = 'off'\n{more}\n[access]\nallow_destinations = ['127.0.0.0/8']\n");
@@ -36,7 +36,7 @@ fn alone(more: &str) -> TempDir {
     folder
 }
 
-/// Exit code, output and errors.
+/// Runs `curtsy robots` and returns its exit code, stdout and stderr.
 fn robots(folder: &TempDir, arguments: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } =
         curtsy().arg("robots").args(arguments).current_dir(folder).output().expect("the built program runs");
@@ -44,7 +44,7 @@ fn robots(folder: &TempDir, arguments: &[&str]) -> (i32, String, String) {
     (status.code().expect("it ended by itself"), text(stdout), text(stderr))
 }
 
-/// Asks a running one.
+/// The same with a running curtsy.
 fn robots_of(curtsy: &Curtsy, arguments: &[&str]) -> (i32, String, String) {
     let admin = format!("http://{}", curtsy.admin());
     robots(&alone(""), &[&["--admin", &admin], arguments].concat())
@@ -120,7 +120,7 @@ fn it_shows_the_group_of_the_agent_and_what_becomes_of_its_delay() {
     assert_lines(&page, &["curtsy  lets it through: this client is exempt (robots.exempt_user_agents)"]);
 }
 
-/// X53: nor does a robots.txt command a terminal.
+/// X53: control characters of a robots.txt do not reach the terminal.
 #[test]
 fn what_a_file_says_is_escaped() {
     let origin = Origin::with_robots(file(FILE));
@@ -163,7 +163,7 @@ fn the_exit_code_tells_what_is_wrong() {
     assert_eq!(robots(&alone("workers = 'x'"), &[&missing.url("/")]).0, 1);
 }
 
-/// The address guard holds for the command, too.
+/// The address guard applies to the command, too.
 #[test]
 fn the_command_goes_nowhere_where_the_proxy_would_not() {
     let origin = Origin::with_robots(file(FILE));
@@ -220,7 +220,7 @@ fn json_is_what_the_api_says() {
     assert_eq!((code, said.as_str(), response.value("content-type").as_str()), (3, "", "application/json"));
     let (mut printed, mut told) = (json(&printed), json(&response.text()));
     for report in [&mut printed, &mut told] {
-        // A second may have passed in between.
+        // A second may have passed between the two.
         assert!(report["file"]["age_s"].take().is_u64() && report["file"]["fresh_s"].take().is_u64());
     }
     assert_eq!(printed, told);
@@ -266,7 +266,7 @@ fn bad_questions_are_problems() {
     }
 }
 
-/// X57: neither a rebound name, nor a page of another site, nor somebody without the token.
+/// X57: refuses another host name, a page of another site, and a request without the token.
 #[test]
 fn the_api_is_not_for_everybody() {
     let origin = Origin::with_robots(file(FILE));

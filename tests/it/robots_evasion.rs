@@ -1,4 +1,4 @@
-//! No spelling of a request gets past robots.txt, and whoever explains a URL says what happens to it.
+//! No spelling of a request evades robots.txt, and explanations of a URL match what happens to a request for it.
 
 use curtsy::config::{Config, RobotsMode};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ const EVASIONS: &[&str] = &[
     "/private/../private/page",
 ];
 
-/// Other pages, or the one that is allowed.
+/// Paths of other pages and of the page that is allowed.
 const HARMLESS: &[&str] = &[
     "/public/page",
     "/public/../page",
@@ -87,7 +87,7 @@ fn explain(curtsy: &Curtsy, url: &str) -> Value {
     serde_json::from_str(&answer.text()).unwrap_or_else(|error| panic!("{url}: {error}: {}", answer.text()))
 }
 
-/// One reader for all: explain, check and `curtsy robots` judge a URL as a request for it is judged.
+/// `explain`, `check` and `curtsy robots` judge a URL like a request for it.
 #[test]
 fn what_is_explained_is_what_happens() {
     let (site, curtsy) = (site(), obedient(|_| ()));

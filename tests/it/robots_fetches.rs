@@ -1,4 +1,4 @@
-//! Fetches of robots.txt keep their distance: whatever a redirect names and however many ports a host has.
+//! Fetches of robots.txt are spaced, wherever redirects lead and however many ports a host has.
 
 use std::sync::Arc;
 use std::thread;
@@ -23,7 +23,7 @@ fn moved(to: &str) -> String {
     format!("HTTP/1.1 302 X\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n")
 }
 
-/// Hosts of their own whose robots.txt all lead to this URL.
+/// Separate hosts whose robots.txt all redirect to this URL.
 fn misleading(count: u8, to: &str) -> Vec<Origin> {
     let to = Arc::new(moved(to));
     let one = |number| {
@@ -38,7 +38,7 @@ fn misleading(count: u8, to: &str) -> Vec<Origin> {
     (0..count).map(one).collect()
 }
 
-/// Asks every origin for a page at the same time.
+/// Requests a page of every origin at the same time.
 fn crawl(curtsy: &Curtsy, origins: &[Origin]) -> Vec<Message> {
     let clients: Vec<_> = origins
         .iter()
@@ -50,14 +50,14 @@ fn crawl(curtsy: &Curtsy, origins: &[Origin]) -> Vec<Message> {
     clients.into_iter().map(|client| client.join().expect("an answer")).collect()
 }
 
-/// When requests came, from the first of them on.
+/// The arrival times of requests, counted from the first one.
 fn times<'a>(requests: impl IntoIterator<Item = &'a Message>) -> Vec<Duration> {
     let mut moments: Vec<_> = requests.into_iter().map(|request| request.at).collect();
     moments.sort_unstable();
     moments.iter().map(|moment| *moment - moments[0]).collect()
 }
 
-/// Promise 1: a host that other hosts' redirects lead to is paced like any other.
+/// Promise 1: a host that other hosts redirect to is paced like any other.
 #[test]
 fn hosts_that_redirect_robots_txt_to_another_do_not_make_curtsy_rude_to_it() {
     let victim = Origin::answering("HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n");
@@ -69,7 +69,7 @@ fn hosts_that_redirect_robots_txt_to_another_do_not_make_curtsy_rude_to_it() {
     curtsy.expect_gaps(&times(&seen), DELAY);
 }
 
-/// A redirect that leads on within the victim takes a turn for every hop.
+/// Further redirects within the victim take a turn for each hop.
 #[test]
 fn every_hop_of_a_redirect_is_spaced() {
     let victim = Origin::scripted(|visitor| {
@@ -88,7 +88,7 @@ fn every_hop_of_a_redirect_is_spaced() {
     curtsy.expect_gaps(&times(&victim.requests(9)), DELAY);
 }
 
-/// What is not a robots.txt is a page, and no redirect makes curtsy fetch a page that its own robots.txt may forbid.
+/// curtsy does not follow a redirect to a page of another host, because the robots.txt there may forbid that page.
 #[test]
 fn a_redirect_to_a_page_of_another_host_is_not_followed() {
     let victim = Origin::hello();
@@ -100,7 +100,7 @@ fn a_redirect_to_a_page_of_another_host_is_not_followed() {
     assert_eq!(curtsy.metric("curtsy_robots_fetches_total{result=\"invalid\"}"), 2);
 }
 
-/// Promise 1 for a host with many origins: only one page may follow a fetch of robots.txt at once.
+/// Promise 1: if a host has many origins, only one page may follow a fetch of robots.txt without a delay.
 #[test]
 fn the_ports_of_one_host_share_its_spacing_when_their_robots_txt_are_fetched() {
     let ports: Vec<Origin> =
@@ -115,7 +115,7 @@ fn the_ports_of_one_host_share_its_spacing_when_their_robots_txt_are_fetched() {
     assert!(short <= 1, "{:?}", gaps(&times(&seen)));
 }
 
-/// The ruling of the design: the first request to a host waits for robots.txt and nothing else.
+/// The first request to a host waits for robots.txt and for nothing else.
 #[test]
 fn the_first_page_follows_its_robots_txt_at_once_and_the_second_does_not() {
     let origin = Origin::with_robots("HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n");
@@ -128,9 +128,9 @@ fn the_first_page_follows_its_robots_txt_at_once_and_the_second_does_not() {
     assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
 }
 
-/// Promise 8: a request that waits for robots.txt takes a place in the line, and is seen there.
+/// Promise 8: a request that waits for robots.txt counts in the queue.
 #[test]
-fn who_waits_for_robots_txt_is_counted_in_the_line() {
+fn a_request_that_waits_for_robots_txt_counts_in_the_queue() {
     let origin = Origin::scripted(|visitor| {
         visitor.request();
         visitor.linger();
@@ -154,12 +154,12 @@ fn who_waits_for_robots_txt_is_counted_in_the_line() {
     });
     assert_eq!(curtsy.get(&other.url("/page")).status(), 200, "another host has a line of its own");
     clients.into_iter().for_each(crate::support::Client::reset);
-    assert!(soon(|| curtsy.metric("curtsy_queued_requests") == 0), "who leaves gives its place back");
+    assert!(soon(|| curtsy.metric("curtsy_queued_requests") == 0), "a client that leaves frees its place");
 }
 
-/// The same for all hosts together.
+/// The same for the limit on all hosts together.
 #[test]
-fn who_waits_for_robots_txt_is_counted_among_all_who_wait() {
+fn a_request_that_waits_for_robots_txt_counts_in_the_total() {
     let silent = |number: u8| {
         Origin::on(&format!("127.0.0.{}", 60 + number), |visitor| {
             visitor.request();
@@ -168,7 +168,7 @@ fn who_waits_for_robots_txt_is_counted_among_all_who_wait() {
     };
     let origins: Vec<Origin> = (0..4).map(silent).collect();
     let curtsy = paced(|config| {
-        // Half of it for one address.
+        // One address may have half of these.
         config.politeness.max_queue_total = 6;
         config.robots.fetch_timeout = ms(60_000);
     });
@@ -182,7 +182,7 @@ fn who_waits_for_robots_txt_is_counted_among_all_who_wait() {
 
 const SLOW: &str = "HTTP/1.1 200 X\r\nContent-Length: 30\r\n\r\nUser-agent: *\nCrawl-delay: 0.8\n";
 
-/// Promise 2: what robots.txt asks for counts for methods that its rules do not apply to.
+/// Promise 2: the Crawl-delay applies to methods that the rules of robots.txt do not apply to.
 #[test]
 fn crawl_delay_counts_for_a_host_that_gets_nothing_but_posts() {
     let origin = Origin::with_robots(SLOW);

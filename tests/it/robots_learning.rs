@@ -1,4 +1,4 @@
-//! A client that asks for robots.txt itself teaches curtsy what it says, unless it could have chosen the answer.
+//! curtsy learns a robots.txt from a client's own request for it, unless the client could have influenced the answer.
 
 use curtsy::config::{Config, RobotsMode};
 
@@ -28,7 +28,7 @@ fn what_a_client_was_told_is_not_asked_again() {
     assert_eq!(origin.robots_requests(), 1);
 }
 
-/// One client may be told another thing than the rest, so curtsy asks itself before it lets everybody through.
+/// One client may get another answer than the rest, so curtsy fetches the file itself before it allows everything.
 #[test]
 fn what_forbids_nothing_is_not_learned() {
     for told in [answer(404, "", "no such file"), answer(200, "", "User-agent: *\nAllow: /\n")] {
@@ -50,7 +50,7 @@ fn a_file_of_many_pieces_is_learned_and_passes_whole() {
     assert_eq!(origin.robots_requests(), 1);
 }
 
-/// Nothing is learned from half a file, from one that would have to be unpacked, or from other answers.
+/// curtsy learns nothing from an incomplete file, a compressed file or other statuses.
 #[test]
 fn some_answers_teach_nothing() {
     let half = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\nUser-agent: *\n", FILE.len());
@@ -77,7 +77,7 @@ fn some_answers_teach_nothing() {
     }
 }
 
-/// What one client is told counts for all, so no client may have a say in it.
+/// The file applies to all clients, so no client may influence it.
 #[test]
 fn a_client_cannot_choose_what_is_learned() {
     for field in [
@@ -128,7 +128,7 @@ fn nothing_is_learned_where_robots_are_off() {
     assert_eq!(origin.robots_requests(), 2);
 }
 
-/// An origin may show agents different files, so the name of one client chooses nothing for the others.
+/// An origin may serve different files by User-Agent, so one client's User-Agent must not decide for others.
 #[test]
 fn a_client_cannot_choose_what_is_learned_by_its_name() {
     let origin = Origin::scripted(|visitor| {

@@ -1,4 +1,4 @@
-//! Starting, stopping and changing course: signals, drains, reloads, and a shortage of file descriptors.
+//! Start, stop and reload: signals, drains, and a shortage of file descriptors.
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
@@ -27,7 +27,7 @@ fn patient_origin() -> (Origin, mpsc::Sender<()>) {
     (origin, answer)
 }
 
-/// A request the origin has got and not answered.
+/// Sends a request that the origin has received and not answered.
 fn in_flight(program: &Program, origin: &Origin) -> Client {
     let mut client = program.client();
     client.send_head(&[&origin.get("/"), "Host: x"]);
@@ -35,7 +35,6 @@ fn in_flight(program: &Program, origin: &Origin) -> Client {
     client
 }
 
-/// Issue 2
 #[test]
 fn a_signal_lets_requests_in_flight_finish() {
     for signal in ["TERM", "INT"] {
@@ -43,7 +42,7 @@ fn a_signal_lets_requests_in_flight_finish() {
         let mut client = in_flight(&program, &origin);
         program.signal(signal);
         let address = program.address();
-        assert!(soon(|| std::net::TcpStream::connect(address).is_err()), "nobody new is let in");
+        assert!(soon(|| std::net::TcpStream::connect(address).is_err()), "no new client is let in");
         answer.send(()).unwrap();
         let response = client.response();
         assert_eq!((response.text().as_str(), response.value("Connection").as_str()), ("hello", "close"));
@@ -52,7 +51,6 @@ fn a_signal_lets_requests_in_flight_finish() {
     }
 }
 
-/// Issue 2
 #[test]
 fn a_drain_has_an_end() {
     let ((origin, _answer), mut program) = (patient_origin(), Program::start("shutdown_grace = \"300ms\"", ""));
@@ -62,7 +60,6 @@ fn a_drain_has_an_end() {
     client.rest();
 }
 
-/// Issue 2
 #[test]
 fn a_second_signal_stops_at_once() {
     let ((origin, _answer), mut program) = (patient_origin(), Program::start("shutdown_grace = \"1h\"", ""));
@@ -76,7 +73,6 @@ fn a_second_signal_stops_at_once() {
     client.rest();
 }
 
-/// Issue 2
 #[test]
 fn idle_connections_do_not_hold_up_the_end() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.shutdown_grace = PATIENCE * 4));
@@ -88,7 +84,6 @@ fn idle_connections_do_not_hold_up_the_end() {
     idle.iter_mut().for_each(Client::expect_end);
 }
 
-/// Issue 2
 #[test]
 fn an_upload_in_flight_is_finished_too() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.shutdown_grace = PATIENCE));
@@ -103,7 +98,6 @@ fn an_upload_in_flight_is_finished_too() {
     stopping.join().unwrap();
 }
 
-/// Issue 2
 #[test]
 fn a_reload_counts_for_the_next_request_of_an_open_connection() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.access.allow_destinations.clear()));
@@ -119,7 +113,6 @@ fn becomes(program: &Program, origin: &Origin, status: u16) -> bool {
     soon(|| program.get(&origin.url("/")).status() == status)
 }
 
-/// Issue 2
 #[test]
 fn a_hangup_signal_reads_the_file_again() {
     let (origin, program) = (Origin::hello(), Program::start("watch = false", ""));
@@ -134,7 +127,6 @@ fn a_hangup_signal_reads_the_file_again() {
     );
 }
 
-/// Issue 9
 #[test]
 fn a_supervisor_is_told_how_it_stands() {
     let directory = tempfile::tempdir().unwrap();
@@ -156,7 +148,6 @@ fn a_supervisor_is_told_how_it_stands() {
     assert_eq!(heard(), "STOPPING=1");
 }
 
-/// Issue 2
 #[test]
 fn a_changed_file_is_noticed() {
     let (origin, program) = (Origin::hello(), Program::start("", ""));
@@ -165,7 +156,7 @@ fn a_changed_file_is_noticed() {
     assert!(becomes(&program, &origin, 403));
 }
 
-/// Issue 2: all or nothing.
+/// A reload applies the whole file or nothing of it.
 #[test]
 fn a_broken_file_changes_nothing() {
     let (origin, program) = (Origin::hello(), Program::start("watch = false", ""));
@@ -199,7 +190,6 @@ fn it_listens_on_loopback_by_default() {
     assert!(listen.iter().all(|curtsy::config::Listen::Tcp(address)| address.ip().is_loopback()));
 }
 
-/// Issue 2
 #[test]
 fn an_address_in_use_is_said_to_be_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -209,7 +199,6 @@ fn an_address_in_use_is_said_to_be_in_use() {
     assert!(printed.contains(&address) && printed.contains("cannot listen"), "{printed}");
 }
 
-/// Issue 2
 #[test]
 fn five_mistakes_are_five_messages() {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -224,7 +213,6 @@ fn five_mistakes_are_five_messages() {
     assert!(printed.contains("did you mean `delay`"), "{printed}");
 }
 
-/// Issue 2
 #[test]
 fn an_unknown_argument_is_a_mistake_of_use() {
     assert_eq!(run(&["--no-such-flag"]).0, 2);
@@ -232,7 +220,7 @@ fn an_unknown_argument_is_a_mistake_of_use() {
     assert_eq!(run(&["--version"]), (0, format!("curtsy {}\n", env!("CARGO_PKG_VERSION"))));
 }
 
-/// S17: the name is made once and kept.
+/// S17: the name is made once and stored.
 #[test]
 fn the_name_survives_a_restart() {
     let (origin, directory) = (Origin::hello(), tempfile::tempdir().unwrap());
@@ -264,11 +252,11 @@ fn a_shortage_of_descriptors_is_survived() {
     drop(crowd);
     let (hello, again) =
         (Origin::hello(), |client: &mut Client, line: &str| client.ask(&[line, "Host: x"]).status() == 200);
-    assert!(again(&mut program.client(), &hello.get("/")), "those who come after the crowd are served");
+    assert!(again(&mut program.client(), &hello.get("/")), "clients after the crowd are served");
     assert!(!program.has_ended());
 }
 
-/// Issue 2: a connection is served by any worker.
+/// Any worker may serve a connection.
 #[test]
 fn many_clients_at_once_all_get_their_answer() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::with(|config| config.workers = 2));
@@ -285,7 +273,6 @@ fn many_clients_at_once_all_get_their_answer() {
     assert_eq!(origin.count(), 400);
 }
 
-/// Issue 2
 #[test]
 fn every_listener_is_served() {
     let (origin, program) = (Origin::hello(), Program::start("listen = [\"127.0.0.1:0\", \"[::1]:0\"]", ""));
@@ -296,7 +283,7 @@ fn every_listener_is_served() {
     }
 }
 
-/// Issue 2: a tunnel is work in flight.
+/// A tunnel counts as a request in flight.
 #[test]
 fn a_tunnel_lives_on_while_the_drain_lasts() {
     let origin = Origin::scripted(|visitor| {
@@ -316,7 +303,7 @@ fn a_tunnel_lives_on_while_the_drain_lasts() {
     assert_eq!(program.wait().code(), Some(0));
 }
 
-/// X35: a host seen once costs nothing that stays.
+/// X35: requests that are refused leave nothing behind.
 #[test]
 fn a_refused_crowd_leaves_the_proxy_as_it_was() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());

@@ -1,6 +1,6 @@
-//! What curtsy keeps, in people's hands: seen and steered, exported and imported, with and without a running curtsy.
+//! The state directory as operators use it: shown and changed, exported and imported, with and without a running curtsy.
 //!
-//! Issue 6, items 5 and 6. Offline, the commands get a configuration whose admin listener is off.
+//! Offline, the commands get a configuration whose admin listener is off.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a plain path")
 }
 
-/// A command on a state directory that no running curtsy can be asked about.
+/// Runs a command on a state directory without asking a running curtsy.
 fn offline(state: &Path, arguments: &[&str]) -> (i32, String) {
     run(&[&["--state-dir", text(state), "--admin", "off"], arguments].concat())
 }
@@ -35,7 +35,7 @@ fn start(state: &Path, settings: &str) -> Program {
     Program::start(&top, "")
 }
 
-/// A command about a running curtsy.
+/// Runs a command against a running curtsy.
 fn online(program: &Program, arguments: &[&str]) -> (i32, String) {
     run(&[arguments, &["--admin", &format!("http://{}", program.admin())]].concat())
 }
@@ -57,7 +57,7 @@ fn line(key: &str, record: &Value) -> String {
     format!("{}\n", json!({"kind": "host", "key": key, "record": record}))
 }
 
-/// A file with these lines after the first.
+/// Writes an export file with these lines after the first.
 fn export_of(directory: &Path, lines: &str) -> String {
     let path = directory.join("lines.jsonl");
     std::fs::write(&path, format!("{HEAD}{lines}")).expect("a writable temporary directory");
@@ -95,7 +95,7 @@ fn a_host_is_steered_without_a_running_curtsy() {
     assert_eq!(offline(state.path(), &["host", "a.test"]).0, 1, "nothing is known of it any more");
 }
 
-/// After a kill nobody knows what was sent last, whatever people look at meanwhile.
+/// After a kill the time of the last send is unknown, and running commands meanwhile does not change that.
 #[test]
 fn looking_does_not_make_a_kill_a_clean_end() {
     let state = directory();
@@ -118,7 +118,7 @@ fn a_directory_in_use_is_named_with_its_process() {
     }
 }
 
-/// What goes out of one curtsy comes into another, whether they run or not.
+/// State can be exported from one curtsy and imported into another, whether they run or not.
 #[test]
 fn state_moves_from_one_curtsy_to_another() {
     let (here, there, files) = (directory(), directory(), directory());
@@ -152,7 +152,7 @@ fn state_moves_from_one_curtsy_to_another() {
     says(&printed, &["hosts       0 new, 2 replaced\n"]);
 }
 
-/// A host that is visited just now goes by what was imported at once, and so do those who come next.
+/// An import takes effect at once, also for hosts that are in memory.
 #[test]
 fn an_import_counts_at_once() {
     let (state, files) = (directory(), directory());
@@ -191,7 +191,7 @@ fn a_bad_line_is_named_and_changes_nothing() {
     assert_eq!(code, 1, "{printed}");
     says(&printed, &expected);
     assert_eq!(online(&program, &["host", "a.test"]).0, 1);
-    // A sender that leaves in the middle of an import has not sent it.
+    // An import whose sender disconnects halfway is dropped.
     let mut client = Client::connect(program.admin());
     let fields = "Host: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: 1000";
     client.send(format!("POST /api/v1/state HTTP/1.1\r\n{fields}\r\n\r\n{HEAD}{good}"));
@@ -199,7 +199,7 @@ fn a_bad_line_is_named_and_changes_nothing() {
     assert_eq!(online(&program, &["host", "a.test"]).0, 1);
 }
 
-/// As for every call that changes something.
+/// Export and import need the token, and an import needs its content type and no foreign origin.
 #[test]
 fn only_the_operator_exports_and_imports() {
     let state = directory();
@@ -251,7 +251,7 @@ fn a_curtsy_that_keeps_nothing_says_so() {
     }
 }
 
-/// Item 6: `state.hosts` and `state.robots` bound the file.
+/// `state.hosts` and `state.robots` bound the file.
 #[test]
 fn what_is_kept_stays_within_its_bounds() {
     let (state, files) = (directory(), directory());
@@ -283,7 +283,7 @@ fn what_is_kept_stays_within_its_bounds() {
     assert!(size < 3 << 20, "{size} bytes: it is not compacted");
 }
 
-/// Item 1: a client that was stopped stays so, however curtsy ended, and a pause keeps its end.
+/// A stopped client and a paused host stay so after a kill, and a pause keeps its end.
 #[test]
 fn what_people_ended_stays_ended() {
     let state = directory();
@@ -307,7 +307,7 @@ fn what_people_ended_stays_ended() {
     assert_eq!(program.ask(&[&asked, "Host: ignored.test", "Curtsy-Client: bot"]).status(), 200);
 }
 
-/// Promise 10: what was learned before counts, nothing new is kept, and it says so.
+/// Promise 10: curtsy uses what it learned before, stores nothing new, and says so.
 #[test]
 fn a_disk_that_can_only_be_read_is_read() {
     let (state, files) = (directory(), directory());
@@ -315,7 +315,7 @@ fn a_disk_that_can_only_be_read_is_read() {
     let lines =
         line("a.test", &json!({"learned_ms": 8_000, "updated_us": now})) + &line("b.test", &json!({"paused": true}));
     assert_eq!(offline(state.path(), &["state", "import", &export_of(files.path(), &lines)]).0, 0);
-    // Killed, so that there is a log beside the file.
+    // A kill leaves a write-ahead log beside the file.
     for killed in [false, true] {
         if killed {
             let program = start(state.path(), "");
@@ -341,8 +341,8 @@ fn a_disk_that_can_only_be_read_is_read() {
     assert_eq!(host(&start(state.path(), ""), "b.test")["paused"], true, "nothing was kept");
 }
 
-/// curtsy in a place where this directory cannot be written, not even by the administrator; none where the system gives
-/// a test no such place.
+/// Runs curtsy where this directory is mounted read-only, even for root. Returns `None` if the system does not permit
+/// such a mount.
 fn read_only(state: &Path) -> Option<Command> {
     let apart = |script: &str| {
         let mut command = Command::new("unshare");
@@ -358,11 +358,11 @@ fn read_only(state: &Path) -> Option<Command> {
     Some(apart(&format!("{mount} && exec \"$0\" \"$@\"")))
 }
 
-/// Item 4: no request is lost, none comes earlier, and when there is space again all is written.
+/// With a full disk no request is lost and none is sent early. When there is space again, everything is written.
 #[test]
 fn a_disk_that_becomes_full_costs_nothing_but_the_writing() {
     let state = directory();
-    // A signal that is ignored stays so in the program that follows; otherwise it would end it.
+    // An ignored signal stays ignored after `exec`; otherwise SIGXFSZ would end the program.
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_curtsy")]);
     let top = format!(
@@ -394,7 +394,7 @@ fn a_disk_that_becomes_full_costs_nothing_but_the_writing() {
     says(&printed, &["a.test  paused"]);
 }
 
-/// Promises 7 and 10: a start on a disk that takes nothing is like a disk that fills later.
+/// Promises 7 and 10: a start on a full disk is handled like a disk that becomes full later.
 #[test]
 fn a_start_on_a_full_disk_keeps_everything_once_there_is_space() {
     let state = directory();
@@ -421,7 +421,7 @@ fn a_start_on_a_full_disk_keeps_everything_once_there_is_space() {
 
     let id = program.id().to_string();
     assert!(Command::new("prlimit").args(["--pid", &id, "--fsize=unlimited"]).status().expect("prlimit").success());
-    // It tries after 1, 2, 4 and 8 s, which may be longer than one patience.
+    // curtsy tries again after 1, 2, 4 and 8 s, which may be longer than one `PATIENCE`.
     let recovered = || soon(|| program.event("state.recovered").is_some());
     assert!(recovered() || recovered(), "it does not notice that there is space again");
     let after = store();

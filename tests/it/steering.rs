@@ -1,4 +1,4 @@
-//! The control API: what counts now, and other numbers for pacing while curtsy runs.
+//! The control API: shows the effective configuration and changes the pacing while curtsy runs.
 
 use std::num::NonZeroU32;
 use std::thread;
@@ -47,14 +47,14 @@ fn shown(curtsy: &Curtsy) -> Value {
     serde_json::from_str(&response.text()).expect("JSON")
 }
 
-/// The delay that a visit to this origin was told of.
+/// Sends a request to this origin and returns the delay that the response reports.
 fn delay_of(curtsy: &Curtsy, origin: &Origin) -> String {
     let told = curtsy.get(&origin.url("/")).value("Curtsy");
     told.split(", ").find_map(|part| part.strip_prefix("delay=").map(str::to_owned)).expect("it tells its delay")
 }
 
 #[test]
-fn other_numbers_count_at_once_and_for_those_who_wait() {
+fn other_numbers_count_at_once_and_for_waiting_requests() {
     let (curtsy, origin) = (paced(), Origin::hello());
     curtsy.get(&origin.url("/"));
     let mut waiting = curtsy.client();
@@ -84,7 +84,7 @@ fn hosts_that_are_known_may_keep_their_numbers() {
     }
 }
 
-/// Unknown or malformed input is 400 and changes nothing, not even what was right in it.
+/// Unknown or malformed input gets 400 and changes nothing, not even the valid part of it.
 #[test]
 fn a_mistake_changes_nothing() {
     let curtsy = paced();
@@ -154,7 +154,7 @@ fn the_token_is_asked_for_and_no_secret_is_shown() {
     assert_eq!(with_token.status(), 200);
 }
 
-/// A change of the pacing leaves everything else as it is: users, quotas, connections.
+/// A change of the pacing keeps quotas and connections.
 #[test]
 fn a_change_touches_nothing_but_the_pacing() {
     let curtsy = Curtsy::with(|config| {
@@ -170,7 +170,7 @@ fn a_change_touches_nothing_but_the_pacing() {
     assert_eq!(curtsy.get(&origin.url("/")).refusal(), "quota-exceeded", "the quota was forgotten");
 }
 
-/// What was set by hand lasts until the file is read again, and the log tells that it went.
+/// A change by the API lasts until the file is reloaded, and the log reports the reset.
 #[test]
 fn a_reload_of_the_file_forgets_what_was_set_by_hand() {
     let program = Program::start("admin = \"127.0.0.1:0\"\npoliteness.delay = \"7s\"", "");

@@ -1,5 +1,5 @@
-//! SIGTERM while requests wait: a request whose turn comes within the grace is served, every other one hears at once
-//! when to come back.
+//! SIGTERM while requests wait: a request whose turn comes within the grace is served; every other one is refused at once
+//! with a Retry-After.
 
 use std::sync::mpsc;
 
@@ -12,7 +12,7 @@ fn start(delay: &str, grace: &str) -> Program {
     Program::start(&top, &format!("[retry]\nmax = 0\n{TELLING}"))
 }
 
-/// A request that waits in the line of its host, the `number`th.
+/// Sends a request that waits in the queue of its host, as the `number`th.
 fn waiting(program: &Program, line: &str, number: usize) -> Client {
     let mut client = program.client();
     client.send_head(&[line, "Host: x"]);
@@ -36,7 +36,7 @@ fn retry_after(refused: &Message) -> u64 {
 fn requests_that_fit_into_the_grace_are_served_and_the_others_are_told_when_to_come_back() {
     let (origin, mut program) = (Origin::hello(), start("2s", "5s"));
     assert_eq!(program.get(&origin.url("/")).text(), "hello");
-    // Turns after 2, 4, … 20 s. On a machine that keeps up, the first two fit.
+    // Turns come after 2, 4, … 20 s. On a machine that keeps up, the first two fit.
     let mut clients: Vec<Client> = (1..11).map(|number| waiting(&program, &origin.get("/"), number)).collect();
     program.signal("TERM");
     let last = retry_after(&clients.pop().expect("ten of them").response());
@@ -50,9 +50,9 @@ fn requests_that_fit_into_the_grace_are_served_and_the_others_are_told_when_to_c
     assert_eq!((program.wait().code(), origin.count()), (Some(0), 1 + served.len()));
 }
 
-/// A hold that begins in the grace makes the others later than the end.
+/// A hold that begins during the grace moves the other turns past its end.
 #[test]
-fn a_hold_in_the_grace_refuses_those_who_were_promised_a_turn() {
+fn a_hold_in_the_grace_refuses_requests_that_were_promised_a_turn() {
     let (answer, wait) = mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);
     let origin = Origin::scripted(move |visitor| {
@@ -68,7 +68,7 @@ fn a_hold_in_the_grace_refuses_those_who_were_promised_a_turn() {
     let mut second = waiting(&program, &origin.get("/"), 1);
     program.signal("TERM");
     let address = program.address();
-    assert!(soon(|| std::net::TcpStream::connect(address).is_err()), "nobody new is let in");
+    assert!(soon(|| std::net::TcpStream::connect(address).is_err()), "no new client is let in");
     answer.send(()).unwrap();
     assert_eq!(first.response().status(), 429);
     let told = retry_after(&second.response());
@@ -76,7 +76,7 @@ fn a_hold_in_the_grace_refuses_those_who_were_promised_a_turn() {
     assert_eq!((origin.count(), program.wait().code()), (1, Some(0)));
 }
 
-/// A CONNECT that waits has not been answered, so it hears it in words.
+/// A waiting CONNECT has no answer yet, so it gets a refusal.
 #[test]
 fn a_tunnel_that_waits_to_be_opened_hears_it_too() {
     let origin = Origin::hello();

@@ -1,4 +1,4 @@
-//! Which origin a request is for: the request target decides, is read strictly, and is passed on unchanged.
+//! The request target decides which origin a request is for. It is parsed strictly and forwarded unchanged.
 
 use curtsy::config::{Destination, HostPattern};
 
@@ -46,7 +46,7 @@ fn a_path_alone_is_never_proxied_by_the_host_field() {
     origin.expect_untouched();
 }
 
-/// S4: the URI type reads no path as `/`, so the two cannot be told apart (docs/deviations.md).
+/// S4: the URI type reads an empty path as `/`, so curtsy cannot tell the two apart (docs/deviations.md).
 #[test]
 fn options_without_a_path_reaches_the_server() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());
@@ -224,7 +224,7 @@ fn hello(visitor: &mut crate::support::Visitor) {
     }
 }
 
-/// S2, S9: HTTP/1.1 wants a Host, whatever the target says (RFC 9112, section 3.2).
+/// S2: HTTP/1.1 requires a Host field, whatever the target is (RFC 9112, section 3.2).
 #[test]
 fn a_request_without_a_host_is_refused() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());
@@ -235,11 +235,11 @@ fn a_request_without_a_host_is_refused() {
         assert_eq!((response.status(), response.refusal().as_str()), (400, "bad-request"), "{line}");
     }
     origin.expect_untouched();
-    // HTTP/1.0 has none.
+    // HTTP/1.0 does not require it.
     assert_eq!(curtsy.ask(&[&format!("GET {} HTTP/1.0", origin.url("/"))]).status(), 200);
 }
 
-/// S1: `PRI` is how HTTP/2 begins, and no method of HTTP/1.1 (RFC 9113, section 3.4).
+/// S36: `PRI` begins an HTTP/2 connection and is not a method of HTTP/1.1 (RFC 9113, section 3.4).
 #[test]
 fn the_preface_of_http2_is_no_request() {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());

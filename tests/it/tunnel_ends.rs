@@ -1,4 +1,4 @@
-//! Tunnels that end while a request inside waits: clients that leave, and origins that close.
+//! Tunnels that end while a request inside waits: the client disconnects or the origin closes.
 
 use std::sync::Mutex;
 use std::sync::mpsc;
@@ -17,12 +17,12 @@ use crate::tunnels::{
     server_hello, shake_hands, tunnel,
 };
 
-/// More than is read of a client whose request waits, and less than a stream of HTTP/2 may send at first.
+/// More than curtsy reads from a client whose request waits, and less than the first window of an HTTP/2 stream.
 fn long_request() -> Vec<u8> {
     [outline(23, 16_400), outline(23, 16_400), outline(23, 7_200)].concat()
 }
 
-/// Whoever waits from now on does not get its turn while the test lasts.
+/// Sets a delay so long that a request that waits from now on gets no turn during the test.
 fn slow(config: &mut Config) {
     config.politeness.mode = Mode::Enforce;
     config.politeness.delay = 4 * PATIENCE;
@@ -43,7 +43,7 @@ fn a_client_that_leaves_with_a_long_request_gives_its_place_back() {
     assert_eq!(book.times().len(), 1, "nothing of it was sent");
 }
 
-/// X37: the same in a stream of HTTP/2, which lives on a connection that stays.
+/// X37: the same for an HTTP/2 stream, whose connection stays open.
 #[test]
 fn a_stream_that_is_reset_with_a_long_request_gives_its_place_back() {
     let (own, book) = (Own::new(), Guestbook::open());
@@ -67,7 +67,7 @@ fn a_stream_that_is_reset_with_a_long_request_gives_its_place_back() {
                 assert!(pour(&mut stream, Bytes::from(long_request()), false).await);
                 leave.await.expect("the test says when");
                 stream.send_reset(Reason::CANCEL);
-                // The connection lives on.
+                // The connection stays open.
                 let (status, ..) = http2::get(&send, "http://curtsy.invalid/").await;
                 assert_eq!(status, 200);
             });
@@ -85,7 +85,7 @@ fn a_stream_that_is_reset_with_a_long_request_gives_its_place_back() {
     assert_eq!(book.times().len(), 1, "nothing of it was sent");
 }
 
-/// The log and the metrics do not blame the client.
+/// The metrics count a close by the origin, not a disconnect of the client.
 #[test]
 fn an_origin_that_closes_while_a_request_waits_is_not_a_client_that_left() {
     let (close, wait) = mpsc::channel::<()>();

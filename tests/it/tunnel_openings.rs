@@ -1,5 +1,5 @@
-//! What a client says first in a tunnel decides what the tunnel is: requests in the clear are requests, whatever the
-//! port; what curtsy cannot read is tunnelled as it is.
+//! The first bytes of a client decide how a tunnel is handled: plain HTTP requests are handled as requests on any port;
+//! what curtsy cannot read is tunnelled unchanged.
 
 use curtsy::config::{Mode, OnUnreachable, RobotsMode};
 
@@ -23,7 +23,7 @@ fn plain_requests_in_a_tunnel_keep_their_distance() {
     assert_eq!(curtsy.metric("curtsy_requests_total{kind=\"http\",outcome=\"forwarded\"}"), 3);
 }
 
-/// Promise 4: and judged by robots.txt, however it comes in.
+/// Promise 4: plain HTTP in a tunnel is judged by robots.txt, however its bytes are split.
 #[test]
 fn plain_requests_in_a_tunnel_are_judged_by_robots_txt() {
     let rules = "User-agent: *\nDisallow: /private/\n";
@@ -32,7 +32,7 @@ fn plain_requests_in_a_tunnel_are_judged_by_robots_txt() {
     let curtsy = Curtsy::with(|config| {
         config.robots.mode = RobotsMode::Enforce;
         config.robots.on_unreachable = OnUnreachable::Allow;
-        // Its robots.txt under https:// is asked for first, and the origin does not speak TLS.
+        // curtsy first asks for the robots.txt under https://, and the origin does not speak TLS.
         config.upstream.connect_timeout = ms(300);
     });
     for pieces in [&["GET /private/page HTTP/1.1\r\nHost: "][..], &["G", "ET ", "/private/page HTTP/1.1\r\nHost: "]] {
@@ -50,7 +50,7 @@ fn echo(visitor: &mut Visitor) {
     }
 }
 
-/// HTTP/2 in the clear is tunnelled, in one turn, and noted.
+/// HTTP/2 without TLS is tunnelled, takes one turn, and is counted.
 #[test]
 fn http2_in_the_clear_is_tunnelled_as_http2() {
     let authority = Authority::new();
@@ -65,7 +65,7 @@ fn http2_in_the_clear_is_tunnelled_as_http2() {
     }
 }
 
-/// Words of other protocols are not requests.
+/// Bytes of other protocols are not requests.
 #[test]
 fn other_words_pass_as_they_are() {
     let authority = Authority::new();
@@ -77,7 +77,7 @@ fn other_words_pass_as_they_are() {
     }
 }
 
-/// An origin that speaks first is heard, although curtsy would look into the tunnel.
+/// The client gets the greeting of an origin that speaks first, although curtsy intercepts.
 #[test]
 fn an_origin_may_speak_first() {
     let authority = Authority::new();
@@ -98,7 +98,7 @@ fn an_origin_may_speak_first() {
     assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
 }
 
-/// A client that takes its time is looked into all the same.
+/// A client that is silent at first is intercepted, too.
 #[test]
 fn a_client_that_is_silent_at_first_is_intercepted_when_it_speaks() {
     let authority = Authority::new();

@@ -1,6 +1,7 @@
-//! Requests inside tunnels: told apart by their outlines, paced like any other, and let go where that cannot be.
+//! Requests inside tunnels: curtsy separates them by the sizes of TLS records and paces them; tunnels where it cannot
+//! do so pass unpaced.
 //!
-//! Both ends speak in outlines of TLS 1.3, whose records have the right kinds and lengths and nothing inside. Real
+//! Both ends send outlines of TLS 1.3: records with the right types and lengths and dummy contents. Recordings of real
 //! clients are in `tests/data/tunnels`.
 
 use std::sync::{Arc, Mutex};
@@ -35,7 +36,7 @@ fn hello(kind: u8, fixed: &[u8], extensions: &[u8]) -> Vec<u8> {
     [&[kind, 0][..], &list(&body)].concat()
 }
 
-/// A client's hello that offers these protocols and asks for this name.
+/// A ClientHello with this server name that offers these protocols.
 pub(crate) fn client_hello(name: &str, protocols: &[&str]) -> Vec<u8> {
     let protocols: Vec<u8> =
         protocols.iter().flat_map(|name| [&[name.len() as u8][..], name.as_bytes()].concat()).collect();
@@ -48,7 +49,7 @@ pub(crate) fn server_hello() -> Vec<u8> {
     hello(2, &[0x13, 1, 0], &[0, 43, 0, 2, 3, 4])
 }
 
-/// An origin that answers every application record with one, and notes when each came.
+/// An origin that answers every application record with one record, and notes when each came.
 pub(crate) struct Guestbook {
     pub(crate) origin: Origin,
     arrivals: Arc<Mutex<Vec<Duration>>>,
@@ -106,7 +107,7 @@ pub(crate) fn connect(curtsy: &Curtsy, authority: &str) -> Client {
     client
 }
 
-/// A tunnel in which the handshake is over, for who offers these protocols.
+/// Opens a tunnel and completes the handshake of a client that offers these protocols.
 pub(crate) fn tunnel(curtsy: &Curtsy, origin: &Origin, protocols: &[&str]) -> Client {
     let mut client = connect(curtsy, &origin.authority());
     client.send(record(22, &client_hello("a.test", protocols)));
@@ -131,7 +132,7 @@ fn expect_no_breach(curtsy: &Curtsy) {
     assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
 }
 
-/// Issue 7, item 2; promise 1.
+/// Promise 1: requests inside one tunnel are spaced.
 #[test]
 fn requests_in_a_tunnel_keep_their_distance() {
     let (book, curtsy) = (Guestbook::open(), pacing(|_| ()));
@@ -163,7 +164,7 @@ fn requests_in_several_tunnels_keep_their_distance_too() {
     expect_no_breach(&curtsy);
 }
 
-/// The first request comes later than the CONNECT that paid for it, and the next start counts from there.
+/// The first request uses the turn of its CONNECT but is sent later, and the next gap counts from its send.
 #[test]
 fn the_first_request_counts_from_when_it_passes() {
     let (book, curtsy) = (Guestbook::open(), pacing(|_| ()));
@@ -177,7 +178,7 @@ fn the_first_request_counts_from_when_it_passes() {
     expect_no_breach(&curtsy);
 }
 
-/// A client that opens a tunnel and says nothing holds up nobody for long.
+/// A client that opens a tunnel and then stalls does not delay others for long.
 #[test]
 fn a_client_that_stalls_in_the_handshake_keeps_neither_turn_nor_place() {
     let (book, curtsy) = (Guestbook::open(), pacing(|config| config.politeness.concurrency = 1));
@@ -188,7 +189,7 @@ fn a_client_that_stalls_in_the_handshake_keeps_neither_turn_nor_place() {
     expect_no_breach(&curtsy);
 }
 
-/// With one place for all, a tunnel's second request must not wait for its first.
+/// With a single place, the second request of a tunnel must not wait for the place of its first.
 #[test]
 fn one_place_is_enough_for_a_tunnel() {
     let (book, curtsy) = (Guestbook::open(), pacing(|config| config.politeness.concurrency = 1));
@@ -228,7 +229,7 @@ fn a_client_that_leaves_while_its_request_waits_spends_no_turn() {
     assert_eq!(book.times().len(), 1);
 }
 
-/// Of a client with much to send nothing more is read, so it must be looked after.
+/// curtsy stops reading from a client with a long request, so it must notice a disconnect without reading.
 #[test]
 fn a_client_that_leaves_behind_a_long_request_is_noticed() {
     let (book, curtsy) = (Guestbook::open(), pacing(|config| config.politeness.delay = PATIENCE * 4));
@@ -259,7 +260,7 @@ fn a_request_that_is_refused_closes_its_tunnel_before_any_of_it_has_gone() {
     assert_eq!((answer.status(), answer.refusal().as_str()), (429, "wait-too-long"), "the next CONNECT hears why");
 }
 
-/// While a request waits little is read behind it.
+/// While a request waits, curtsy reads only a little more from its client.
 #[test]
 fn a_client_cannot_fill_memory_behind_a_request_that_waits() {
     let (book, curtsy) = (Guestbook::open(), pacing(|config| config.politeness.delay = PATIENCE));
@@ -291,7 +292,7 @@ fn an_upload_is_one_request() {
     assert_eq!(curtsy.metric("curtsy_tunnel_requests_total"), 2);
 }
 
-/// An HTTP/2 tunnel takes one turn and one place, and says so.
+/// An HTTP/2 tunnel takes one turn and one place, and the API reports it as unpaced.
 #[test]
 fn http2_takes_one_turn_and_is_told_about() {
     let (book, curtsy) = (Guestbook::open(), pacing(|config| config.politeness.delay = PATIENCE));
@@ -308,7 +309,7 @@ fn http2_takes_one_turn_and_is_told_about() {
     expect_no_breach(&curtsy);
 }
 
-/// Nothing here is TLS, or not for long; it passes as it is, after the one turn.
+/// Bytes that are not valid TLS pass unchanged, after one turn for the tunnel.
 #[test]
 fn what_is_not_tls_passes_and_is_told_about() {
     let garbage: [&[u8]; 6] = [
@@ -335,7 +336,7 @@ fn what_is_not_tls_passes_and_is_told_about() {
     }
 }
 
-/// Half of a header waits for the rest, which may be its end.
+/// Half of a record header waits for the rest, and is delivered if the connection ends instead.
 #[test]
 fn what_is_left_over_at_the_end_is_delivered() {
     let (sent, received) = std::sync::mpsc::channel();
@@ -351,7 +352,8 @@ fn what_is_left_over_at_the_end_is_delivered() {
     assert_eq!(received.recv_timeout(PATIENCE).expect("an end"), (expected, End::Fin));
 }
 
-/// X24: names may differ for good reasons (an address as the target, an encrypted hello), so they are only told about.
+/// X24: the names may differ for good reasons (an address as the target, an encrypted ClientHello), so curtsy only logs
+/// the difference.
 #[test]
 fn a_hello_for_another_name_goes_where_the_tunnel_leads() {
     let (book, curtsy) = (Guestbook::open(), pacing(|_| ()));
@@ -361,7 +363,7 @@ fn a_hello_for_another_name_goes_where_the_tunnel_leads() {
 }
 
 #[test]
-fn who_does_not_want_it_has_one_turn_for_each_tunnel() {
+fn without_request_pacing_each_tunnel_takes_one_turn() {
     let book = Guestbook::open();
     let curtsy = pacing(|config| {
         config.politeness.delay = PATIENCE;

@@ -1,4 +1,4 @@
-//! WebSocket over plain HTTP goes through; every other change of protocol is left out.
+//! WebSockets over plain HTTP are forwarded; other upgrades are removed from the request.
 
 use std::sync::mpsc;
 
@@ -157,7 +157,7 @@ fn a_silent_websocket_is_closed() {
     upgraded(&origin, &curtsy).expect_end();
 }
 
-/// S47: the answer itself may come with the first bytes of the new protocol.
+/// S47: the first bytes of the new protocol may arrive together with the 101.
 #[test]
 fn bytes_behind_the_101_are_delivered() {
     let origin = Origin::scripted(|visitor| {
@@ -168,7 +168,7 @@ fn bytes_behind_the_101_are_delivered() {
     assert_eq!(upgraded(&origin, &Curtsy::start()).read_exactly(11), Ok(b"first frame".to_vec()));
 }
 
-/// S47: what is refused before the handshake is an ordinary refusal.
+/// S47: a handshake that curtsy refuses gets an ordinary refusal.
 #[test]
 fn a_handshake_with_a_denied_host_is_refused() {
     let (origin, curtsy) = (Origin::answering(HELLO), Curtsy::with(|config| config.access.allow_destinations.clear()));
@@ -194,7 +194,7 @@ fn an_origin_that_switches_to_something_else_has_failed() {
     assert!(response.value("Proxy-Status").contains("error=http_upgrade_failed"), "{}", response.head());
 }
 
-/// S47: the rest of a body must not become the first bytes of the other protocol.
+/// S47: the rest of a request body must not become the first bytes of the new protocol.
 #[test]
 fn an_origin_that_switches_in_the_middle_of_a_request_has_failed() {
     let origin = Origin::scripted(echo);

@@ -1,4 +1,4 @@
-//! How curtsy keeps, reuses and loses its connections to origins, and how it goes through a parent proxy.
+//! How curtsy keeps, reuses and replaces its connections to origins, and how it uses a parent proxy.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -23,7 +23,7 @@ fn fragile(then: fn(&mut Visitor)) -> Origin {
     })
 }
 
-/// A first request, answered, then this one: its answer.
+/// Sends a first request, which is answered, and then `request`; returns the second answer.
 fn second(origin: &Origin, request: &str) -> Message {
     let curtsy = Curtsy::start();
     let mut client = curtsy.client();
@@ -32,7 +32,7 @@ fn second(origin: &Origin, request: &str) -> Message {
     client.response()
 }
 
-/// Issue 2: one safe retry.
+/// A safe request is sent again once.
 #[test]
 fn a_kept_connection_that_died_is_replaced_once() {
     for then in [|_: &mut Visitor| (), |visitor: &mut Visitor| visitor.end_with_reset()] {
@@ -44,7 +44,6 @@ fn a_kept_connection_that_died_is_replaced_once() {
     }
 }
 
-/// Issue 2: a request with a body is never sent twice.
 #[test]
 fn a_request_with_a_body_is_not_repeated() {
     for method in ["POST", "PUT"] {
@@ -56,7 +55,7 @@ fn a_request_with_a_body_is_not_repeated() {
     }
 }
 
-/// Issue 2: a fresh connection that dies is an answer, not a reason to insist.
+/// curtsy sends a request again only if it was sent on a reused connection.
 #[test]
 fn a_fresh_connection_that_dies_is_not_tried_again() {
     let origin = Origin::scripted(|visitor| {
@@ -68,7 +67,7 @@ fn a_fresh_connection_that_dies_is_not_tried_again() {
     assert_eq!((origin.count(), origin.connections()), (1, 1));
 }
 
-/// Issue 2: one retry is one.
+/// There is no second retry.
 #[test]
 fn a_second_death_is_final() {
     let deaths = Arc::new(AtomicUsize::new(0));
@@ -85,7 +84,6 @@ fn a_second_death_is_final() {
     assert_eq!((response.status(), deaths.load(Ordering::Relaxed), origin.connections()), (502, 2, 2));
 }
 
-/// Issue 2
 #[test]
 fn a_connection_the_origin_closed_meanwhile_costs_nothing() {
     let (closed, closes) = mpsc::channel();
@@ -104,7 +102,6 @@ fn a_connection_the_origin_closed_meanwhile_costs_nothing() {
     assert_eq!((origin.count(), origin.connections()), (3, 3));
 }
 
-/// Issue 2
 #[test]
 fn a_connection_without_work_is_closed_after_a_while() {
     let (ended, end) = mpsc::channel();
@@ -121,7 +118,7 @@ fn a_connection_without_work_is_closed_after_a_while() {
     assert_eq!(origin.connections(), 2);
 }
 
-/// As many connections as a host's requests use at once are kept for the next ones.
+/// curtsy keeps as many connections as the requests to a host used at once.
 #[test]
 fn as_many_connections_are_kept_as_are_in_use_at_once() {
     const AT_ONCE: usize = 20;
@@ -148,7 +145,7 @@ fn no_more_connections_are_kept_than_allowed() {
     let (ended, end) = mpsc::channel();
     let origin = Origin::scripted(move |visitor| {
         visitor.request();
-        // Nobody is answered before all three are here, so that they need three connections.
+        // None is answered before all three have arrived, so that they need three connections.
         soon(|| visitor.request_count() == 3);
         visitor.send(HELLO);
         ended.send(visitor.linger()).unwrap();
@@ -162,7 +159,6 @@ fn no_more_connections_are_kept_than_allowed() {
     assert!(end.try_recv().is_err(), "one is kept");
 }
 
-/// Issue 2
 #[test]
 fn a_response_that_does_not_come_in_time_is_given_up() {
     let (ended, end) = mpsc::channel();
@@ -177,7 +173,6 @@ fn a_response_that_does_not_come_in_time_is_given_up() {
     assert_ne!(end.recv_timeout(PATIENCE).unwrap(), End::Silence);
 }
 
-/// Issue 2
 #[test]
 fn a_head_that_trickles_is_given_up_too() {
     let origin = Origin::scripted(|visitor| {
@@ -189,7 +184,7 @@ fn a_head_that_trickles_is_given_up_too() {
     assert_eq!((response.status(), response.refusal().as_str()), (504, "origin-timeout"));
 }
 
-/// S73: a stall in the middle of an answer can only be shown by cutting it.
+/// S73: if a response stalls, the only way to show it is to cut the response off.
 #[test]
 fn a_response_that_stalls_is_cut() {
     let origin = Origin::scripted(|visitor| {
@@ -201,7 +196,6 @@ fn a_response_that_stalls_is_cut() {
     assert_eq!((response.status(), response.whole, response.text().as_str()), (200, false, "part"));
 }
 
-/// Issue 2
 #[test]
 fn an_ipv6_origin_is_visited() {
     let origin = Origin::on("::1", |visitor| {
@@ -213,7 +207,6 @@ fn an_ipv6_origin_is_visited() {
     assert_eq!(origin.request().value("Host"), format!("[::1]:{}", origin.port()));
 }
 
-/// Issue 2
 #[test]
 fn the_source_address_can_be_chosen() {
     let (sent, received) = mpsc::channel();
@@ -236,7 +229,6 @@ fn behind(parent: &Origin, credentials: Option<(&str, &str)>) -> Curtsy {
     Curtsy::with(|config| config.upstream.proxy = Some(parent_at(parent, credentials)))
 }
 
-/// Issue 2
 #[test]
 fn a_parent_proxy_is_asked_in_absolute_form() {
     let parent = Origin::hello();
@@ -252,7 +244,6 @@ fn a_parent_proxy_is_asked_in_absolute_form() {
     );
 }
 
-/// Issue 2
 #[test]
 fn a_tunnel_goes_through_the_parent_proxy() {
     let parent = Origin::scripted(|visitor| {
@@ -271,7 +262,6 @@ fn a_tunnel_goes_through_the_parent_proxy() {
     );
 }
 
-/// Issue 2
 #[test]
 fn a_tunnel_the_parent_refuses_is_refused() {
     for answer in [
@@ -285,7 +275,7 @@ fn a_tunnel_the_parent_refuses_is_refused() {
     }
 }
 
-/// X1: the parent is a setting, not a destination.
+/// X1: the address guard does not apply to the configured parent proxy.
 #[test]
 fn a_parent_may_live_at_a_private_address() {
     let parent = Origin::hello();
@@ -296,7 +286,7 @@ fn a_parent_may_live_at_a_private_address() {
     assert_eq!(curtsy.get("http://example.org/").text(), "hello");
 }
 
-/// Issue 2: requests to one host do not wait for each other's connections.
+/// A fast request does not wait for the connection of a slow one.
 #[test]
 fn slow_and_fast_requests_do_not_share_a_connection() {
     let (go_on, waits) = mpsc::channel::<()>();
@@ -318,7 +308,7 @@ fn slow_and_fast_requests_do_not_share_a_connection() {
     assert_eq!(slow.response().text(), "hello");
 }
 
-/// X10: the parent is asked about the host that was judged, not about another spelling of it.
+/// X10: the parent proxy gets the normalised host that curtsy judged.
 #[test]
 fn a_parent_proxy_is_given_the_one_spelling_of_a_host() {
     let parent = Origin::hello();
@@ -326,7 +316,7 @@ fn a_parent_proxy_is_given_the_one_spelling_of_a_host() {
     assert_eq!(parent.request().line(), "GET http://example.org/a?b HTTP/1.1");
 }
 
-/// X1: going through a parent must not open what is closed.
+/// X1: a parent proxy does not make a denied address reachable.
 #[test]
 fn a_private_address_is_denied_behind_a_parent_too() {
     let parent = Origin::hello();
@@ -338,7 +328,7 @@ fn a_private_address_is_denied_behind_a_parent_too() {
     parent.expect_untouched();
 }
 
-/// Issue 2: once an answer has begun, there is no second try.
+/// A request is not sent again once its answer has begun.
 #[test]
 fn an_answer_that_began_is_not_asked_for_again() {
     let origin = fragile(|visitor| {

@@ -1,4 +1,4 @@
-//! Proxy users: who has no password gets 407 and nothing else, and the password never travels on.
+//! Proxy users: a request without a valid password gets 407, and the password is never forwarded.
 
 use std::io::Write as _;
 
@@ -8,12 +8,12 @@ use tempfile::NamedTempFile;
 
 use crate::support::{Curtsy, Message, Origin, Program, soon};
 
-/// A proxy that knows `ada`, and the file that says so.
+/// A proxy with the user `ada`, and its users file.
 fn with_users() -> (Curtsy, NamedTempFile) {
     let mut file = NamedTempFile::new().expect("a writable temporary directory");
     // The least work bcrypt allows: the tests are not about its strength.
     let hash = bcrypt::hash("love:lace", 4).expect("a password bcrypt takes");
-    writeln!(file, "# who may use it\nada:{hash}").expect("a writable temporary directory");
+    writeln!(file, "# proxy users\nada:{hash}").expect("a writable temporary directory");
     let path = file.path().to_owned();
     (Curtsy::with(|config| config.access.users_file = Some(path)), file)
 }
@@ -51,7 +51,7 @@ fn without_a_password_nothing_is_done() {
     origin.expect_untouched();
 }
 
-/// S80: Authorization is for the origin.
+/// S80: curtsy does not accept its password in Authorization, which is for the origin.
 #[test]
 fn the_origins_password_is_not_ours() {
     let ((curtsy, _file), origin) = (with_users(), Origin::hello());
@@ -118,7 +118,7 @@ fn the_password_counts_for_one_request() {
     assert_eq!(client.ask(&[&origin.get("/"), "Host: x", &basic("ada", "love:lace")]).text(), "hello");
 }
 
-/// S80: 407 is for passwords only, so that clients do not ask people for one in vain.
+/// S80: 407 is for authentication only, so that browsers do not ask for a password in vain.
 #[test]
 fn policy_is_never_407() {
     let origin = Origin::hello();
@@ -135,7 +135,7 @@ fn without_users_a_password_is_ignored_and_still_stays_behind() {
     assert!(!origin.request().has("Proxy-Authorization"));
 }
 
-/// S80: an origin may not ask for the proxy's password.
+/// S80: curtsy removes an origin's challenge for the proxy's password.
 #[test]
 fn an_origins_407_does_not_carry_its_challenge() {
     let origin = Origin::answering(
@@ -145,7 +145,7 @@ fn an_origins_407_does_not_carry_its_challenge() {
     assert!(!response.has("Proxy-Authenticate"), "{}", response.head());
 }
 
-/// X20: hashes that are quick to try are named at start.
+/// X20: curtsy warns at start about hashes that are quick to guess.
 #[test]
 fn weak_hashes_are_named_at_start() {
     let mut file = NamedTempFile::new().expect("a writable temporary directory");

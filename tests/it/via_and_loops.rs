@@ -1,4 +1,4 @@
-//! The trail a message leaves, and how curtsy notices that it is walking in circles.
+//! Via, and how curtsy detects loops.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -78,14 +78,14 @@ fn a_listener_on_every_address_is_found_at_each() {
     expect_loop(&curtsy.get(&format!("http://127.0.0.9:{}/", curtsy.address().port())));
 }
 
-/// An address of this machine that is not loopback; none on a machine without a network. No packet is sent.
+/// An address of this machine that is not loopback, or `None` without a network. Sends no packet.
 fn outward_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("198.51.100.1:80").ok()?;
     socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback())
 }
 
-/// X12, X56: a source address of the operator's choice makes no listener reachable.
+/// X12, X56: curtsy's own listeners stay unreachable whatever `upstream.bind` is.
 #[test]
 fn curtsy_knows_itself_whatever_address_it_visits_from() {
     let Some(ip) = outward_address() else { return };

@@ -1,4 +1,4 @@
-//! Looking on from the command line: `curtsy status`, `curtsy top`, `curtsy tail`.
+//! The commands that watch a running curtsy: `curtsy status`, `curtsy top` and `curtsy tail`.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -24,14 +24,14 @@ fn url(admin: SocketAddr) -> String {
     format!("http://{admin}")
 }
 
-/// A command that goes on until it is told to stop; killed when dropped.
+/// A command that runs until it is stopped; killed when dropped.
 struct Watcher {
     child: Child,
     printed: Arc<Mutex<String>>,
 }
 
 const PIPE: &str = "a pipe was asked for";
-const NOBODY_PANICS: &str = "nobody panics while noting what was printed";
+const NOBODY_PANICS: &str = "no thread has panicked";
 
 impl Watcher {
     fn start(command: &mut Command) -> Self {
@@ -73,7 +73,6 @@ impl Drop for Watcher {
     }
 }
 
-/// Issue 8, item 4
 #[test]
 fn status_says_what_it_is_doing() {
     let (origin, curtsy) = (Origin::hello(), pacing(|_| ()));
@@ -90,7 +89,7 @@ fn status_says_what_it_is_doing() {
     assert_eq!((code, &status["requests"]["total"]), (0, &Value::from(2)), "{printed}");
 }
 
-/// `--admin` names a listener in one way: before and behind a command, with and without a scheme.
+/// `--admin` works before and after every command, with and without a scheme.
 #[test]
 fn a_curtsy_is_named_the_same_way_for_every_command() {
     let curtsy = pacing(|_| ());
@@ -114,9 +113,8 @@ fn a_curtsy_is_named_the_same_way_for_every_command() {
     }
 }
 
-/// Issue 8, item 4
 #[test]
-fn status_top_and_tail_say_that_nobody_is_there() {
+fn status_top_and_tail_say_that_no_curtsy_runs() {
     let nobody = Hole::refusing().url();
     for command in ["status", "top", "tail"] {
         let (code, printed) = run(&[command, "--admin", nobody.trim_end_matches('/')]);
@@ -128,7 +126,6 @@ fn status_top_and_tail_say_that_nobody_is_there() {
     }
 }
 
-/// Issue 8, item 4
 #[test]
 fn top_is_a_table_where_there_is_no_terminal() {
     let (origin, curtsy) = (Origin::hello(), pacing(|_| ()));
@@ -143,7 +140,7 @@ fn top_is_a_table_where_there_is_no_terminal() {
     assert_eq!((code, &told["hosts"]["total"], &told["status"]["state"]), (0, &0.into(), &"ready".into()));
 }
 
-/// Issue 8, item 4: on a terminal of its own, which it leaves as it was.
+/// `top` draws on a terminal and restores it at the end.
 #[test]
 fn top_draws_on_a_terminal_and_pauses_a_host() {
     let (origin, curtsy) = (Origin::hello(), pacing(|_| ()));
@@ -160,7 +157,6 @@ fn top_draws_on_a_terminal_and_pauses_a_host() {
     assert!(top.says("\u{1b}[?1049l"), "the screen is not given back: {:?}", top.printed());
 }
 
-/// Issue 8, item 4
 #[test]
 fn tail_tells_of_requests_and_only_of_those_asked_for() {
     let (origin, curtsy) = (Origin::hello(), pacing(|_| ()));
@@ -184,7 +180,6 @@ fn listeners(admin: &str) -> u64 {
     serde_json::from_str::<Value>(&printed).ok().and_then(|status| status["listeners"].as_u64()).unwrap_or(0)
 }
 
-/// Issue 9: a client is known by its name.
 #[test]
 fn tail_knows_clients_by_name() {
     let (origin, curtsy) = (Origin::hello(), pacing(|_| ()));
@@ -197,7 +192,7 @@ fn tail_knows_clients_by_name() {
     assert!(!spider.printed().contains("/other"), "{}", spider.printed());
 }
 
-/// Issue 8, item 4: it survives the proxy going away.
+/// `tail` reconnects when curtsy is back.
 #[test]
 fn tail_waits_for_a_curtsy_that_went_away() {
     let curtsy = pacing(|_| ());

@@ -1,5 +1,4 @@
-//! "Why is my crawl slow?", asked in four ways: of the response itself, the API, the command line and the dashboard. All
-//! must say the same.
+//! The reason for a wait: the response, the API, the command line and the dashboard must all report the same one.
 
 use std::collections::HashMap;
 use std::sync::mpsc;
@@ -23,7 +22,7 @@ fn pacing(change: impl FnOnce(&mut Config)) -> Curtsy {
     })
 }
 
-/// Answers the first request with this, and all others well.
+/// An origin that answers the first request with `answer` and all others with a page.
 fn first(answer: &'static str) -> Origin {
     Origin::scripted(move |visitor| {
         while visitor.request().is_some() {
@@ -37,7 +36,7 @@ fn admin(curtsy: &Curtsy, path: &str) -> String {
     curtsy.ask_admin(&[&format!("GET {path} HTTP/1.1"), "Host: localhost", "Connection: close"]).text()
 }
 
-/// A client that waits in line.
+/// Sends a request that waits in the queue.
 fn waiting(curtsy: &Curtsy, origin: &Origin) -> Client {
     let mut client = curtsy.client();
     client.send_head(&[&origin.get("/waits"), "Host: x"]);
@@ -45,7 +44,7 @@ fn waiting(curtsy: &Curtsy, origin: &Origin) -> Client {
     client
 }
 
-/// While somebody waits, everybody who is asked says that it is for this.
+/// Asserts that the API, the dashboard and the command report this reason and delay while a request waits.
 fn expect_all_say(curtsy: &Curtsy, origin: &Origin, why: &str, delay_ms: u64) {
     let url = origin.url("/");
     let told: Value = serde_json::from_str(&admin(curtsy, &format!("/api/v1/explain?url={url}"))).expect("JSON");
@@ -69,7 +68,7 @@ fn expect_all_say(curtsy: &Curtsy, origin: &Origin, why: &str, delay_ms: u64) {
     assert!(printed.contains(&format!("delay   {seconds} s")), "{printed}");
 }
 
-/// So does the answer to the one that waited.
+/// Asserts that the answer to the request that waited reports the same.
 fn expect_answer_says(client: &mut Client, why: &str, delay_ms: u64) {
     let answer = client.response();
     let said = answer.value("Curtsy");
@@ -106,7 +105,7 @@ fn learned() {
     expect(&curtsy, &origin, "learned", 3_000);
 }
 
-/// One request at a time, and the one before takes long.
+/// One request at a time, and the one before is slow.
 fn concurrency() {
     let (go_on, wait) = mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);
@@ -125,16 +124,15 @@ fn concurrency() {
     let mut client = waiting(&curtsy, &origin);
     assert!(soon(|| admin(&curtsy, "/api/v1/hosts/127.0.0.1").contains("\"why\":\"concurrency\"")));
     expect_all_say(&curtsy, &origin, "concurrency", 100);
-    // A start that is only a little late had nothing in its way.
+    // A start that is only a little late is not reported as delayed.
     pause(ms(100));
     drop(go_on);
     assert_eq!(slow.response().status(), 200);
     expect_answer_says(&mut client, "concurrency", 100);
 }
 
-/// Issue 8: the answer is on the dashboard, in `curtsy explain` and in the response headers, and they agree.
 #[test]
-fn whoever_asks_why_it_is_slow_hears_the_same_everywhere() {
+fn the_reason_for_a_wait_is_the_same_everywhere() {
     thread::scope(|scope| {
         for story in [robots, retry_after, learned, concurrency] {
             scope.spawn(story);

@@ -3,7 +3,7 @@
 use crate::source::{Source, line_of, word, words_at};
 use crate::{MAY_USE, READERS_OF_CONFIG};
 
-/// Words that must not appear in the core: it decides, and does nothing else.
+/// Words that must not appear in the core, which only decides.
 const NOT_IN_CORE: &[&str] = &["tokio", "hyper", "axum", "async", "await", "tracing", "serde", "fastrand", "println"];
 
 /// The same for the standard library: no sockets, no files, no clocks, no threads, no environment.
@@ -22,16 +22,16 @@ const NOT_IN_CORE_STD: &[&str] = &[
     "time::SystemTime",
 ];
 
-/// Names of drawers, not of things.
+/// Words in names that say nothing about the thing.
 const EMPTY_WORDS: &[&str] =
     &["common", "context", "data", "helper", "info", "internal", "manager", "processor", "service", "util"];
 
-/// Past this, a function tells more than one story.
+/// The longest permitted function in lines. A longer one does more than one thing.
 const LONGEST_FUNCTION: usize = 80;
-/// Past this, a file has more than one topic. Tests do not count.
+/// The longest permitted file in lines, without tests. A longer one has more than one topic.
 const LONGEST_FILE: usize = 500;
 
-/// Folders that only exist on somebody's machine. In halves, so that this file passes its own rule.
+/// Folders that exist on one developer's machine only. Written in halves, so that this file passes its own rule.
 pub(crate) const MACHINE_FOLDERS: &[&str] =
     &[concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/wo", "rk/"), concat!("/Us", "ers/")];
 
@@ -86,8 +86,7 @@ pub(crate) fn arrows(source: &Source) -> Vec<Problem> {
     problems
 }
 
-/// Paths from the root of the crate, however they are written: `crate::`, `curtsy::` (from the binary), or enough
-/// `super::` to climb there.
+/// Paths from the root of the crate, written with `crate::`, with `curtsy::` (from the binary) or with enough `super::`.
 fn crate_paths(source: &Source) -> Vec<(usize, Vec<String>)> {
     let root = if source.path == "src/main.rs" { "curtsy" } else { "crate" };
     let mut paths = source.paths_from(root);
@@ -165,12 +164,12 @@ pub(crate) fn lengths(source: &Source) -> Vec<Problem> {
     problems
 }
 
-/// A rule for every tracked text file, not only Rust. Examples live in the folder of a user called `me`.
+/// Applies to every tracked text file, not only Rust. Examples use the folder of a user called `me`.
 pub(crate) fn machine_paths(path: &str, text: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
     for folder in MACHINE_FOLDERS {
         for (at, _) in text.match_indices(folder) {
-            // `https://example.org/work/` and `src/work/` are no machine paths: something stands before the slash.
+            // `https://example.org/work/` and `src/work/` are no machine paths: a character precedes the slash.
             let before = text[..at].chars().next_back();
             let part_of_longer = before.is_some_and(|c| c.is_alphanumeric() || "._-}~*".contains(c));
             let nobodys = word(&text[at + folder.len()..]) == "me";

@@ -1,9 +1,9 @@
-//! Made-up files that break each rule: a rule that cannot fail checks nothing.
+//! Made-up files that break each rule, because a rule that cannot fail checks nothing.
 
 use crate::rules::{self, MACHINE_FOLDERS, Problem};
 use crate::source::Source;
 
-/// What a rule says about a made-up file, as `line: problem`.
+/// The problems that a rule finds in a made-up file, as `line: problem`.
 fn check(rule: fn(&Source) -> Vec<Problem>, path: &str, text: &str) -> Vec<String> {
     rule(&Source::new(path, text)).iter().map(|problem| format!("{}: {}", problem.line, problem.what)).collect()
 }

@@ -1,8 +1,8 @@
 //! One Rust file, read just well enough to check rules about it.
 //!
 //! A scanner, not a parser: it blanks what is not code (comments, literals) and what is not shipped (`#[cfg(test)]`
-//! items), keeping every line break, so that a byte offset always tells the line. It must not grow opinions: the rules
-//! are in `tidy.rs`.
+//! items). It keeps every line break, so that a byte offset gives the line. It has no rules of its own; they are in
+//! `tidy/rules.rs`.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub(crate) struct Source {
     pub(crate) text: String,
     /// `text` with comments and literals blanked.
     pub(crate) code: String,
-    /// `code` with test-only items blanked: what is shipped.
+    /// `code` with test-only items blanked: the shipped code.
     pub(crate) product: String,
 }
 
@@ -24,7 +24,7 @@ impl Source {
         Source { path: path.to_owned(), text: text.to_owned(), code, product }
     }
 
-    /// The file belongs to a `#[cfg(test)] mod name;` declared elsewhere: nothing of it is shipped.
+    /// Marks the file as a `#[cfg(test)] mod name;` declared elsewhere: nothing of it is shipped.
     pub(crate) fn test_only(mut self) -> Self {
         self.product = blanked(&self.code, 0..self.code.len());
         self
@@ -117,7 +117,7 @@ pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     text[..offset].matches('\n').count() + 1
 }
 
-/// Where `wanted` stands as a whole word (it may hold `::` or end in `!`).
+/// The positions of `wanted` as a whole word (it may contain `::` or end in `!`).
 pub(crate) fn words_at<'t>(text: &'t str, wanted: &'t str) -> impl Iterator<Item = usize> + 't {
     text.match_indices(wanted).map(|(at, _)| at).filter(move |&at| {
         let before = text[..at].chars().next_back();
@@ -135,7 +135,7 @@ pub(crate) fn word(text: &str) -> &str {
     text.split(|c| !is_word(c)).next().unwrap_or_default()
 }
 
-/// Reads one use tree and adds its leaves to `paths`; answers what is left of `text` behind it.
+/// Reads one use tree, adds its leaves to `paths`, and returns the rest of `text`.
 fn expand<'t>(text: &'t str, prefix: &[String], paths: &mut Vec<Vec<String>>) -> &'t str {
     let text = text.trim_start();
     if let Some(mut rest) = text.strip_prefix('{') {
@@ -192,7 +192,7 @@ fn blank_literals(text: &str) -> String {
     code
 }
 
-/// How many bytes the comment or literal at the start of `text` takes; 0 where there is none.
+/// The length in bytes of the comment or literal at the start of `text`; 0 if there is none.
 fn literal_len(text: &str, in_word: bool) -> usize {
     if text.starts_with("//") {
         return text.find('\n').unwrap_or(text.len());
@@ -243,7 +243,7 @@ fn quoted_len(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// A character literal; a lifetime has no quote behind its first character.
+/// The length of a character literal; a lifetime has no quote after its first character.
 fn char_len(text: &str) -> usize {
     let mut inside = text.chars().skip(1);
     match (inside.next(), inside.next()) {
@@ -265,7 +265,7 @@ fn blank_tests(code: &str) -> String {
     test_items(code).into_iter().fold(code.to_owned(), |code, item| blanked(&code, item))
 }
 
-/// Where the items under `#[cfg(test)]` are, attribute included.
+/// The ranges of the items under `#[cfg(test)]`, including the attribute.
 fn test_items(code: &str) -> Vec<Range<usize>> {
     let mut items: Vec<Range<usize>> = Vec::new();
     for (at, _) in code.match_indices("#[cfg(test)]") {
@@ -276,7 +276,7 @@ fn test_items(code: &str) -> Vec<Range<usize>> {
     items
 }
 
-/// Behind the `;` or the closing brace that ends the item at `start`.
+/// The position after the `;` or the closing brace that ends the item at `start`.
 fn item_end(code: &str, start: usize) -> usize {
     let mut depth = 0usize;
     for (at, c) in code[start..].char_indices() {

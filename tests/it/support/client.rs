@@ -14,19 +14,19 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Self {
-        Client { wire: Wire::new(TcpStream::connect(address).expect("somebody listens")) }
+        Client { wire: Wire::new(TcpStream::connect(address).expect("a server listens")) }
     }
 
-    /// Connects from another loopback address than 127.0.0.1, so that curtsy sees another client.
+    /// Connects from the given loopback address, so that curtsy sees another client than 127.0.0.1.
     pub(crate) fn connect_from(source: Ipv4Addr, address: SocketAddr) -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         socket.bind(&SocketAddr::from((source, 0)).into()).expect("all of 127.0.0.0/8 is this machine");
-        socket.connect(&address.into()).expect("somebody listens");
+        socket.connect(&address.into()).expect("a server listens");
         Client { wire: Wire::new(socket.into()) }
     }
 
-    /// Sends a head given as lines, with the empty line after it, and with the Host field that HTTP/1.1 asks for where
-    /// the test names none. `send` sends exact bytes.
+    /// Sends a head given as lines, with the empty line after it. Adds the Host field that HTTP/1.1 requires if the test
+    /// gives none. `send` sends exact bytes.
     pub(crate) fn send_head(&mut self, lines: &[&str]) {
         let has_host = lines.iter().any(|line| line.get(..5).is_some_and(|name| name.eq_ignore_ascii_case("host:")));
         let wants_host = lines[0].ends_with(" HTTP/1.1") && !has_host;
@@ -40,24 +40,24 @@ impl Client {
         self.response_to(lines[0])
     }
 
-    /// The next response, with its body, to a request that is not HEAD or CONNECT.
+    /// Reads the next response with its body. Not for HEAD or CONNECT.
     pub(crate) fn response(&mut self) -> Message {
         self.response_to("GET")
     }
 
-    /// The next response head alone; 1xx counts.
+    /// Reads the next response head, which may be a 1xx.
     pub(crate) fn response_head(&mut self) -> Message {
         self.read_head().unwrap_or_else(|end| panic!("no response, but {end:?}"))
     }
 
-    /// What comes before the connection ends, which it must.
+    /// Reads everything until the connection ends, and fails if it does not end.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let (rest, end) = self.read_to_end();
         assert_ne!(end, End::Silence, "the connection is still open; so far: {:?}", String::from_utf8_lossy(&rest));
         rest
     }
 
-    /// The connection must end now, with nothing more on it.
+    /// Asserts that the connection ends now, with nothing more on it.
     pub(crate) fn expect_end(&mut self) {
         let rest = self.rest();
         assert!(rest.is_empty(), "more bytes than expected: {:?}", String::from_utf8_lossy(&rest));

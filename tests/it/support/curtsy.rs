@@ -1,6 +1,6 @@
-//! curtsy in the test's own process, on a port the system chose, allowed to visit loopback, keeping nothing.
+//! curtsy in the test's own process, on a port that the system chose, allowed to visit loopback and without stored state.
 //!
-//! The one file of the tests that knows how curtsy is built and started.
+//! The only file of the tests that knows how curtsy is built and started.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -29,7 +29,7 @@ impl Curtsy {
         Self::with(|_| ())
     }
 
-    /// Starts with the settings of [`config`], changed as the test likes.
+    /// Starts with the settings of [`config`], changed by `change`.
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
         Self::on("127.0.0.1:0", change)
     }
@@ -43,7 +43,7 @@ impl Curtsy {
         Self::running(Running::start(config, listeners).expect("these settings are sound"))
     }
 
-    /// Starts one for which this function knows the addresses of names.
+    /// Starts with this function as the DNS resolver.
     pub(crate) fn resolving(
         lookup: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
         change: impl FnOnce(&mut Config),
@@ -61,7 +61,7 @@ impl Curtsy {
         Curtsy { running: Some(running), address, admin }
     }
 
-    /// Why it does not start with these settings.
+    /// Returns why curtsy does not start with these settings.
     pub(crate) fn start_error(change: impl FnOnce(&mut Config)) -> String {
         let mut config = config();
         config.listen = vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))];
@@ -74,7 +74,7 @@ impl Curtsy {
         self.address
     }
 
-    /// Where clients speak TLS to it.
+    /// The listener where clients speak TLS to the proxy.
     pub(crate) fn tls_address(&self) -> SocketAddr {
         self.running.as_ref().expect("running until dropped").tls_addresses()[0]
     }
@@ -92,29 +92,29 @@ impl Curtsy {
         Client::connect_from(source.into(), SocketAddr::from(([127, 0, 0, 1], self.address.port())))
     }
 
-    /// One request, given as the lines of its head, on a connection of its own.
+    /// Sends one request, given as the lines of its head, on a new connection.
     pub(crate) fn ask(&self, lines: &[&str]) -> Message {
         self.client().ask(lines)
     }
 
-    /// A plain GET of an absolute URL.
+    /// Sends a plain GET for an absolute URL.
     pub(crate) fn get(&self, url: &str) -> Message {
         self.ask(&[&format!("GET {url} HTTP/1.1"), "Host: ignored.test"])
     }
 
-    /// One request to the admin listener.
+    /// Sends one request to the admin listener.
     pub(crate) fn ask_admin(&self, lines: &[&str]) -> Message {
         Client::connect(self.admin).ask(lines)
     }
 
-    /// The present value of one metric, given with its labels.
+    /// The current value of one metric, given with its labels.
     pub(crate) fn metric(&self, series: &str) -> u64 {
         let page = self.ask_admin(&["GET /metrics HTTP/1.1", "Host: localhost", "Connection: close"]).text();
         let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {series} in\n{page}"))
     }
 
-    /// Whatever was sent kept this distance, for the origin that noted these times and for curtsy's own audit.
+    /// Asserts that requests were this far apart, by the times that the origin noted and by curtsy's own audit.
     #[track_caller]
     pub(crate) fn expect_gaps(&self, times: &[Duration], least: Duration) {
         expect_gaps(times, least);
@@ -126,7 +126,7 @@ impl Curtsy {
         self.try_reload(change).expect("these settings are sound");
     }
 
-    /// The same, or why it cannot be.
+    /// The same, but returns the error if the settings cannot be applied.
     pub(crate) fn try_reload(&self, change: impl FnOnce(&mut Config)) -> Result<(), String> {
         let mut config = config();
         change(&mut config);
@@ -148,7 +148,8 @@ impl Drop for Curtsy {
     }
 }
 
-/// What the tests start from: the defaults, but for loopback origins, any port, and a quick end.
+/// The settings that tests start from: the defaults, except that loopback origins and any port are allowed and the
+/// shutdown is quick.
 ///
 /// One worker, because connections are pooled by worker and many tests count them.
 pub(crate) fn config() -> Config {
@@ -160,7 +161,7 @@ pub(crate) fn config() -> Config {
         shutdown_grace: ms(50),
         ..Config::default()
     };
-    // Tests of anything but pacing do not wait.
+    // Tests that are not about pacing do not wait.
     config.politeness.mode = Mode::Off;
     config.robots.mode = RobotsMode::Off;
     config.access.allow_destinations = loopback();

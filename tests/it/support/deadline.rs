@@ -1,4 +1,4 @@
-//! How long the tests wait. The one file of the tests that reads a clock.
+//! How long the tests wait. The only file of the tests that reads a clock.
 #![expect(clippy::disallowed_methods, reason = "tests measure what curtsy does by a clock of their own")]
 
 use std::time::{Duration, Instant, SystemTime};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant, SystemTime};
 /// The longest a test waits for something that must happen: long enough for two cores with twenty programs on them.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often a condition is looked at again.
+/// The time between two checks of a condition.
 const STEP: Duration = Duration::from_millis(2);
 
 pub(crate) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Waits until `condition` holds, and says whether it ever did.
+/// Waits until `condition` holds, for at most [`PATIENCE`], and returns whether it did.
 pub(crate) fn soon(condition: impl FnMut() -> bool) -> bool {
     within(PATIENCE, condition)
 }
@@ -32,10 +32,10 @@ pub(crate) fn within(limit: Duration, mut condition: impl FnMut() -> bool) -> bo
     }
 }
 
-/// Lets time pass that is itself what is tested: a slow origin, a silence, the time until a client comes back.
+/// Sleeps where time itself is tested: a slow origin, a silence, the time until a client comes back.
 ///
-/// Not for waiting until something has happened; that is [`soon`]. A machine may make any pause longer, so a test that
-/// pauses must pass however long the pause is.
+/// Do not use it to wait until something has happened; use [`soon`]. Any pause may take longer on a busy machine, so a
+/// test must pass however long a pause is.
 pub(crate) fn pause(duration: Duration) {
     std::thread::sleep(duration);
 }
@@ -53,7 +53,7 @@ impl Stopwatch {
         self.0.elapsed()
     }
 
-    /// What it showed at that moment.
+    /// The elapsed time at that moment.
     pub(crate) fn at(self, moment: Instant) -> Duration {
         moment - self.0
     }
@@ -63,11 +63,11 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// The same moment on the clock that is never set.
+/// The same moment on the monotonic clock.
 pub(crate) fn moment(wall: SystemTime) -> Instant {
     loop {
         let (before, wall_now, after) = (Instant::now(), SystemTime::now(), Instant::now());
-        // Read at about the same time, unless the thread had to wait in between.
+        // Both clocks are read at about the same time, unless the thread had to wait in between.
         if after - before < Duration::from_micros(500) {
             return before - wall_now.duration_since(wall).unwrap_or_default();
         }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::deadline::ms;
 
-/// What a gap may be short of by the kernel's notes: it is counted from when the write had returned, but not to the
-/// microsecond by two clocks.
+/// How much shorter a gap may be by the kernel's timestamps. curtsy counts it from the return of the write, and the two
+/// clocks do not agree to the microsecond.
 pub(crate) const ROOM: Duration = ms(1);
 
-/// From each to the next, in the order in which they came: threads may have noted them in another.
+/// The gaps between consecutive times, after sorting: threads may have noted the times in another order.
 pub(crate) fn gaps(times: &[Duration]) -> Vec<Duration> {
     let mut times = times.to_vec();
     times.sort_unstable();
@@ -21,11 +21,11 @@ pub(crate) fn expect_gaps(times: &[Duration], least: Duration) {
     assert!(gaps.iter().all(|gap| *gap + ROOM >= least), "{least:?} are due, not {gaps:?}");
 }
 
-/// What a busy machine may take from a gap, once, on a connection that several requests share: what was read together
-/// with a head may have come later, and the note is of the last of it.
+/// How much shorter a gap may be, once, on a connection that several requests share. Bytes that were read together with a
+/// head may have come later, and the timestamp is that of the last byte.
 const SHARED_ROOM: Duration = ms(100);
 
-/// The same for such a connection. All gaps together are judged, too.
+/// The same for a connection that several requests share. Also checks all gaps together.
 #[track_caller]
 pub(crate) fn expect_gaps_on_shared(times: &[Duration], least: Duration) {
     let gaps = gaps(times);

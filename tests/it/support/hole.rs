@@ -1,4 +1,4 @@
-//! Addresses where nobody answers: one that refuses connections and one that lets them hang.
+//! Addresses without a server: one refuses connections, the other lets them hang.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use socket2::{Domain, Socket, Type};
 use super::deadline::ms;
 use super::origin::{Origin, Visitor};
 
-/// Keeps its port while it lives, so that nobody else answers there.
+/// Keeps its port until it is dropped, so that no other program answers there.
 pub(crate) struct Hole {
     address: SocketAddr,
     socket: Socket,
@@ -16,13 +16,13 @@ pub(crate) struct Hole {
 }
 
 impl Hole {
-    /// Bound, but nobody listens: a connection is refused at once.
+    /// Bound but not listening: connections are refused at once.
     pub(crate) fn refusing() -> Self {
         let (socket, address) = bound();
         Hole { address, socket, waiting: Vec::new() }
     }
 
-    /// Listens, but its backlog is full: a connection hangs.
+    /// Listening with a full backlog: connections hang.
     pub(crate) fn silent() -> Self {
         let (socket, address) = bound();
         socket.listen(0).expect("a bound socket can listen");
@@ -32,7 +32,7 @@ impl Hole {
         Hole { address, socket, waiting }
     }
 
-    /// Connections no longer hang; those that did get through when their kernel tries again.
+    /// Makes the address answer. Connections that hung succeed when the kernel tries again.
     pub(crate) fn open(self, script: impl Fn(&mut Visitor) + Send + Sync + 'static) -> Origin {
         drop(self.waiting);
         Origin::serve(self.socket.into(), Arc::new(script))

@@ -24,7 +24,7 @@ use super::tls_origin::{Authority, origin};
 /// One request, as it arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
-    /// Since the origin was started.
+    /// The time since the origin was started.
     pub(crate) at: Duration,
     pub(crate) head: Arc<Parts>,
 }
@@ -36,7 +36,7 @@ impl Arrival {
     }
 }
 
-/// A request to be answered.
+/// A request that waits for its answer.
 pub(crate) struct Call {
     pub(crate) head: Arc<Parts>,
     pub(crate) body: RecvStream,
@@ -44,7 +44,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A response of one piece.
+    /// Sends a response in one piece.
     pub(crate) fn answer(mut self, status: u16, content: impl Into<Bytes>) {
         let content = content.into();
         let is_empty = content.is_empty();
@@ -62,7 +62,7 @@ impl Call {
         self.respond.send_response(response.body(()).expect("sound fields"), is_whole).expect("an open stream")
     }
 
-    /// The whole body, and the trailers behind it.
+    /// Reads the whole body and the trailers after it.
     pub(crate) async fn read(&mut self) -> (Vec<u8>, http::HeaderMap) {
         let mut all = Vec::new();
         while let Some(Ok(piece)) = self.body.data().await {
@@ -73,7 +73,7 @@ impl Call {
     }
 }
 
-/// Sends all of it, as fast as the other side takes it.
+/// Sends all bytes, as fast as the other side reads them.
 pub(crate) async fn pour(stream: &mut SendStream<Bytes>, mut content: Bytes, is_last: bool) -> bool {
     while !content.is_empty() {
         stream.reserve_capacity(content.len());
@@ -99,7 +99,7 @@ struct Record {
 pub(crate) struct Http2Origin {
     address: SocketAddr,
     record: Arc<Record>,
-    /// Dropped, it ends the origin.
+    /// Ends the origin when dropped.
     _end: oneshot::Sender<()>,
 }
 
@@ -151,31 +151,31 @@ impl Http2Origin {
     }
 
     pub(crate) fn arrivals(&self) -> Vec<Arrival> {
-        self.record.arrivals.lock().expect("nobody panics while noting").clone()
+        self.record.arrivals.lock().expect("no thread has panicked").clone()
     }
 
-    /// The first request; waits for it.
+    /// Waits for the first request and returns it.
     pub(crate) fn request(&self) -> Arrival {
         assert!(soon(|| !self.arrivals().is_empty()), "no request came");
         self.arrivals().remove(0)
     }
 
     pub(crate) fn connections(&self) -> usize {
-        *self.record.connections.lock().expect("nobody panics while noting")
+        *self.record.connections.lock().expect("no thread has panicked")
     }
 
     pub(crate) fn open_connections(&self) -> usize {
-        let ended = *self.record.ended.lock().expect("nobody panics while noting");
+        let ended = *self.record.ended.lock().expect("no thread has panicked");
         self.connections() - ended
     }
 }
 
-/// Dropped, it notes that a connection has ended.
+/// Notes on drop that a connection has ended.
 struct Ending(Arc<Record>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        *self.0.ended.lock().expect("nobody panics while noting") += 1;
+        *self.0.ended.lock().expect("no thread has panicked") += 1;
     }
 }
 
@@ -193,7 +193,7 @@ async fn serve(
     while let Ok((stream, _)) = listener.accept().await {
         let (acceptor, builder) = (acceptor.clone(), builder.clone());
         let (handler, record) = (handler.clone(), record.clone());
-        *record.connections.lock().expect("nobody panics while noting") += 1;
+        *record.connections.lock().expect("no thread has panicked") += 1;
         tokio::spawn(async move {
             stream.set_nodelay(true).expect("a fresh socket takes options");
             let stream = TaskSocket::new(stream);
@@ -202,25 +202,25 @@ async fn serve(
             let Ok(tls) = acceptor.accept(stream).await else { return };
             let Ok(mut link) = builder.handshake::<_, Bytes>(tls).await else { return };
             while let Some(Ok((request, respond))) = link.accept().await {
-                let at = watch.at(*arrived.lock().expect("nobody panics while noting"));
+                let at = watch.at(*arrived.lock().expect("no thread has panicked"));
                 let (head, body) = request.into_parts();
                 let head = Arc::new(head);
                 let arrival = Arrival { at, head: head.clone() };
-                record.arrivals.lock().expect("nobody panics while noting").push(arrival);
+                record.arrivals.lock().expect("no thread has panicked").push(arrival);
                 tokio::spawn(handler(Call { head, body, respond }));
             }
         });
     }
 }
 
-/// The same server, offering these protocols.
+/// The same server with these ALPN protocols.
 pub(crate) fn speaking(server: &ServerConfig, protocols: &[&str]) -> Arc<ServerConfig> {
     let mut server = server.clone();
     server.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
     Arc::new(server)
 }
 
-/// An origin that agrees to HTTP/2 and does as the script says, frame by frame, once both have told their settings.
+/// An origin that agrees to HTTP/2 and plays the script, frame by frame, after both sides have sent their settings.
 pub(crate) fn frames(authority: &Authority, script: impl Fn(&mut Visitor) + Send + Sync + 'static) -> Origin {
     mute(authority, move |visitor| {
         if visitor.read_exactly(PREFACE).is_ok() {
@@ -230,7 +230,7 @@ pub(crate) fn frames(authority: &Authority, script: impl Fn(&mut Visitor) + Send
     })
 }
 
-/// The same, but it says nothing by itself.
+/// The same, but the origin sends nothing by itself.
 pub(crate) fn mute(authority: &Authority, script: impl Fn(&mut Visitor) + Send + Sync + 'static) -> Origin {
     origin(speaking(&authority.server(), &["h2"]), script)
 }
@@ -254,7 +254,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8>
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
 }
 
-/// A small page on this stream.
+/// The frames of a small page on this stream.
 pub(crate) fn page(stream: u32) -> Vec<u8> {
     [frame(HEADERS, END_HEADERS, stream, OK), frame(DATA, END_STREAM, stream, b"hello")].concat()
 }
@@ -267,7 +267,7 @@ pub(crate) fn goaway(last_stream: u32) -> Vec<u8> {
     frame(GOAWAY, 0, 0, &[last_stream.to_be_bytes(), [0; 4]].concat())
 }
 
-/// The next frame: kind, flags, stream and content.
+/// Reads the next frame: type, flags, stream and payload.
 pub(crate) fn read_frame(visitor: &mut Visitor) -> Option<(u8, u8, u32, Vec<u8>)> {
     let head = visitor.read_exactly(9).ok()?;
     let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
@@ -275,7 +275,7 @@ pub(crate) fn read_frame(visitor: &mut Visitor) -> Option<(u8, u8, u32, Vec<u8>)
     Some((head[3], head[4], stream, visitor.read_exactly(length).ok()?))
 }
 
-/// The stream of the next request; passes over everything else.
+/// Returns the stream of the next request; skips all other frames.
 pub(crate) fn next_request(visitor: &mut Visitor) -> Option<u32> {
     loop {
         if let (HEADERS, _, stream, _) = read_frame(visitor)? {
@@ -284,7 +284,7 @@ pub(crate) fn next_request(visitor: &mut Visitor) -> Option<u32> {
     }
 }
 
-/// Waits for a frame of this kind, and gives its content.
+/// Waits for a frame of this type and returns its payload.
 pub(crate) fn next_of(visitor: &mut Visitor, kind: u8) -> Option<Vec<u8>> {
     loop {
         let (each, _, _, content) = read_frame(visitor)?;

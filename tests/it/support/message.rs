@@ -1,6 +1,6 @@
-//! One HTTP message as it was on the wire, read without judgement: what a test asserts on.
+//! One HTTP message as it was on the wire, for tests to assert on.
 //!
-//! Bytes become characters one to one (Latin-1), so that nothing a proxy may have mangled is repaired by the reading.
+//! Each byte becomes one character (Latin-1), so that reading a message repairs nothing that a proxy may have mangled.
 
 use std::time::Instant;
 
@@ -12,11 +12,11 @@ pub(crate) struct Message {
     pub(crate) body: Vec<u8>,
     /// Lines after the last chunk.
     pub(crate) trailers: Vec<String>,
-    /// The body ended where its framing says it ends.
+    /// Whether the body ended where its framing says.
     pub(crate) whole: bool,
-    /// When the last bytes of the head came.
+    /// When the last bytes of the head arrived.
     pub(crate) at: Instant,
-    /// Which connection of the origin it came on, from 0.
+    /// The number of the origin's connection, from 0.
     pub(crate) connection: usize,
 }
 

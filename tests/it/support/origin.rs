@@ -1,4 +1,4 @@
-//! An origin on loopback that plays a script, misbehaves when told to, and remembers every byte it was sent.
+//! An origin on loopback that plays a script, misbehaves if the script says so, and records every byte that it receives.
 //!
 //! One thread per connection runs the script with a [`Visitor`]; when the script returns, the connection is closed.
 
@@ -20,7 +20,7 @@ pub(crate) struct Origin {
     record: Arc<Record>,
 }
 
-/// What arrived, on all connections.
+/// What arrived on all connections.
 #[derive(Default)]
 struct Record {
     requests: Mutex<Vec<Message>>,
@@ -52,7 +52,7 @@ impl Origin {
         })
     }
 
-    /// Has this answer for /robots.txt and a small page for everything else.
+    /// Answers /robots.txt with `answer` and everything else with a small page.
     pub(crate) fn with_robots(answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
         Self::scripted(move |visitor| {
@@ -63,7 +63,7 @@ impl Origin {
         })
     }
 
-    /// How often /robots.txt was asked for.
+    /// How often /robots.txt was requested.
     pub(crate) fn robots_requests(&self) -> usize {
         self.requests(0).iter().filter(|request| request.line().starts_with("GET /robots.txt ")).count()
     }
@@ -125,12 +125,12 @@ impl Origin {
         format!("GET {} HTTP/1.1", self.url(path))
     }
 
-    /// The first request; waits for it.
+    /// Waits for the first request and returns it.
     pub(crate) fn request(&self) -> Message {
         self.requests(1).remove(0)
     }
 
-    /// Waits for this many requests and returns all there are.
+    /// Waits for this many requests and returns all that have arrived.
     pub(crate) fn requests(&self, count: usize) -> Vec<Message> {
         assert!(soon(|| self.count() >= count), "the origin got {} of {count} requests", self.count());
         self.record.requests.lock().expect("no script panics while recording").clone()
@@ -152,7 +152,7 @@ impl Origin {
         connections.iter().flat_map(|seen| seen.lock().expect("no reader panics while noting").clone()).collect()
     }
 
-    /// Nothing may have arrived. Ask when the client has its answer: what curtsy forwards, it forwards before that.
+    /// Asserts that no request arrived. Call it after the client has its answer: curtsy forwards a request before that.
     pub(crate) fn expect_untouched(&self) {
         let bytes = self.bytes();
         assert!(bytes.is_empty(), "the origin got {:?}", String::from_utf8_lossy(&bytes));
@@ -162,7 +162,7 @@ impl Origin {
 impl Drop for Origin {
     fn drop(&mut self) {
         self.record.closed.store(true, Ordering::Release);
-        // Wakes the accepting thread; if it cannot be reached it has ended already.
+        // Wakes the accepting thread; if this fails, the thread has ended already.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -177,7 +177,7 @@ impl Visitor {
         Visitor { wire, number, record }
     }
 
-    /// The next request with its body; `None` when the client says no more.
+    /// Reads the next request with its body; `None` when the client sends no more.
     pub(crate) fn request(&mut self) -> Option<Message> {
         let mut request = self.wire.read_head().ok()?;
         self.wire.read_body(&mut request, Unframed::NoBody);
@@ -185,7 +185,7 @@ impl Visitor {
         Some(request)
     }
 
-    /// The next request head, its body still on the wire.
+    /// Reads the next request head and leaves its body unread.
     pub(crate) fn request_head(&mut self) -> Option<Message> {
         let request = self.wire.read_head().ok()?;
         self.note(request.clone());
@@ -197,14 +197,14 @@ impl Visitor {
         self.record.requests.lock().expect("no script panics while recording").len()
     }
 
-    /// Stays silent until the other side ends the connection, and says how it did.
+    /// Stays silent until the other side ends the connection, and returns how it ended.
     pub(crate) fn linger(&mut self) -> End {
         self.wire.read_to_end().1
     }
 
     fn note(&self, mut request: Message) {
         request.connection = self.number;
-        // Threads may note in another order than that in which requests came.
+        // Threads may note requests in another order than that of arrival.
         let mut requests = self.record.requests.lock().expect("no script panics while recording");
         let place = requests.partition_point(|other| other.at <= request.at);
         requests.insert(place, request);

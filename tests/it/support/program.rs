@@ -1,4 +1,4 @@
-//! The built program as its users run it: arguments, signals, exit code, and what it prints.
+//! The built program as users run it: arguments, signals, exit code and output.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read};
@@ -21,11 +21,11 @@ pub(crate) struct Program {
     stderr: Lines,
 }
 
-/// What a stream of the program has printed so far, line by line.
+/// The lines that the program has printed to a stream so far.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);
 
-/// The least a test needs: a port the system chooses, loopback origins, no admin listener, nothing kept.
+/// The basic settings of a test: a port that the system chooses, loopback origins, no admin listener, no stored state.
 const BASICS: &str = r#"
 listen = ["127.0.0.1:0"]
 admin = "off"
@@ -47,7 +47,7 @@ impl Program {
         Self::start_by(curtsy(), top, tables)
     }
 
-    /// Starts through another command that ends in running curtsy with the arguments it is given.
+    /// Starts curtsy through another command, which runs it with the arguments that are appended.
     pub(crate) fn start_by(mut command: Command, top: &str, tables: &str) -> Self {
         let directory = tempfile::tempdir().expect("a writable temporary directory");
         let program_config = directory.path().join("config.toml");
@@ -65,7 +65,7 @@ impl Program {
         Program { child, directory, stdout, stderr }
     }
 
-    /// Where clients connect, as the ready line says.
+    /// The address for clients, from the ready line.
     pub(crate) fn address(&self) -> SocketAddr {
         self.addresses()[0]
     }
@@ -74,7 +74,7 @@ impl Program {
         self.ready().expect("it is ready")
     }
 
-    /// The addresses in the ready line, which is for programs or, if the test wants it, for people.
+    /// The addresses in the ready line, which is JSON or, if the test says so, text.
     fn ready(&self) -> Option<Vec<SocketAddr>> {
         let addresses = match self.event("ready") {
             Some(ready) => ready["proxy"].as_str()?.to_owned(),
@@ -115,13 +115,13 @@ impl Program {
         self.child.id()
     }
 
-    /// Where the operator connects, if the test has asked for that.
+    /// The address of the admin listener, if the test configured one.
     pub(crate) fn admin(&self) -> SocketAddr {
         let ready = self.event("ready").expect("it is ready");
         ready["admin"].as_str().and_then(|text| text.parse().ok()).expect("an address")
     }
 
-    /// The present value of one metric, given with its labels.
+    /// The current value of one metric, given with its labels.
     pub(crate) fn metric(&self, series: &str) -> u64 {
         let lines = ["GET /metrics HTTP/1.1", "Host: localhost", "Connection: close"];
         let page = Client::connect(self.admin()).ask(&lines).text();
@@ -129,19 +129,19 @@ impl Program {
         value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {series} in\n{page}"))
     }
 
-    /// Waits until everything that it has learned is in the state file.
+    /// Waits until everything that curtsy has learned is in the state file.
     pub(crate) fn wait_for_disk(&self) {
         let pending = || self.metric("curtsy_store_pending_changes");
         assert!(soon(|| pending() == 0), "{} changes are not written", pending());
     }
 
-    /// Ends it as the system does, with no chance to tidy.
+    /// Kills the program (SIGKILL).
     pub(crate) fn kill(mut self) {
         self.signal("KILL");
         self.wait();
     }
 
-    /// Ends it as an operator does.
+    /// Stops the program as an operator does (SIGTERM).
     pub(crate) fn stop(mut self) {
         self.signal("TERM");
         assert_eq!(self.wait().code(), Some(0), "{:#?}", self.stderr());
@@ -162,7 +162,7 @@ impl Program {
         self.child.try_wait().expect("our own child").is_some()
     }
 
-    /// The most memory it ever held, in KiB.
+    /// The peak resident memory in KiB.
     pub(crate) fn peak_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("our own child");
         let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("Linux says how much");
@@ -202,29 +202,29 @@ impl Lines {
         thread::spawn(move || {
             for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
                 let line = String::from_utf8_lossy(&line).into_owned();
-                writer.0.lock().expect("nobody panics while noting a line").push(line);
+                writer.0.lock().expect("no thread has panicked").push(line);
             }
         });
         lines
     }
 
-    /// Whether all was read that there is: the reader lets go at the end.
+    /// Whether the stream was read to its end: the reader then drops its handle.
     fn is_whole(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 
     fn now(&self) -> Vec<String> {
-        self.0.lock().expect("nobody panics while noting a line").clone()
+        self.0.lock().expect("no thread has panicked").clone()
     }
 }
 
-/// Runs the program to its end with these arguments: exit code, then everything it printed.
+/// Runs the program to its end with these arguments and returns the exit code and everything it printed.
 pub(crate) fn run(arguments: &[&str]) -> (i32, String) {
     let directory = tempfile::tempdir().expect("a writable temporary directory");
     let mut program = Program::spawn(curtsy().args(arguments), directory);
     let code = program.wait().code().expect("it ended by itself");
-    // The pipes may be read a moment later than the end is seen.
-    assert!(soon(|| program.stdout.is_whole() && program.stderr.is_whole()), "somebody else holds its pipes");
+    // The pipes may be read a moment after the program has ended.
+    assert!(soon(|| program.stdout.is_whole() && program.stderr.is_whole()), "another process holds its pipes");
     let mut printed = String::new();
     for line in program.stdout().into_iter().chain(program.stderr()) {
         writeln!(printed, "{line}").expect("a string takes everything");
@@ -232,7 +232,7 @@ pub(crate) fn run(arguments: &[&str]) -> (i32, String) {
     (code, printed)
 }
 
-/// The program with no settings from the environment of the test run.
+/// The program without settings from the environment of the test run.
 pub(crate) fn curtsy() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_curtsy"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CURTSY_")) {
@@ -242,12 +242,12 @@ pub(crate) fn curtsy() -> Command {
 }
 
 fn settings(top: &str, tables: &str) -> String {
-    // A test that has its own [access] table replaces ours.
+    // An [access] table of the test replaces ours.
     let access = if tables.contains("[access]") { "" } else { ACCESS };
     format!("{top}\n{}{access}\n{tables}\n", basics_without(top))
 }
 
-/// The basic settings but for those the test gives itself: TOML takes each key once.
+/// The basic settings except for those that the test gives itself, because TOML permits each key once.
 fn basics_without(top: &str) -> String {
     let given: Vec<&str> = top.lines().filter_map(|line| line.split('=').next()).map(str::trim).collect();
     let kept = BASICS.lines().filter(|line| !given.contains(&line.split('=').next().unwrap_or_default().trim()));

@@ -1,4 +1,4 @@
-//! A curtsy to which clients speak TLS, and what they need for it.
+//! A curtsy with a TLS listener, and the certificates that clients need for it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ impl Own {
         own
     }
 
-    /// Puts another certificate of the same authority in place.
+    /// Replaces the certificate by another one of the same authority.
     pub(crate) fn renew(&self) {
         let (certificate, key) = self.authority.certificate();
         fs::write(self.cert(), certificate).expect("a temporary directory");
@@ -41,7 +41,7 @@ impl Own {
         self.directory.path().join("key.pem")
     }
 
-    /// The authority that vouches for it.
+    /// The certificate of its authority.
     pub(crate) fn roots(&self) -> PathBuf {
         self.authority.file()
     }
@@ -59,12 +59,12 @@ impl Own {
         })
     }
 
-    /// How clients believe it.
+    /// A client configuration that trusts it.
     pub(crate) fn believing(&self, protocols: &[&str]) -> Arc<ClientConfig> {
         believing_pem(&fs::read_to_string(self.roots()).expect("a file of this test"), protocols)
     }
 
-    /// A client under TLS.
+    /// A client connected over TLS.
     pub(crate) fn client(&self, curtsy: &Curtsy, protocols: &[&str]) -> Client {
         let mut client = Client::connect(curtsy.tls_address());
         client.seek_tls(&self.believing(protocols), "localhost").expect("curtsy is believed");

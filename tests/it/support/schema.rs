@@ -1,4 +1,4 @@
-//! Holds JSON against the schemas of the OpenAPI document: as much of JSON Schema as the document uses.
+//! Validates JSON with the schemas of the OpenAPI document. Supports the part of JSON Schema that the document uses.
 
 use serde_json::Value;
 
@@ -7,14 +7,14 @@ pub(crate) fn document() -> Value {
     serde_json::from_str(include_str!("../../../src/admin/openapi.json")).expect("the document is JSON")
 }
 
-/// What is wrong with a value, each with its place; nothing if it is as the schema says.
+/// The problems of a value, each with its path; empty if the value matches the schema.
 pub(crate) fn problems(document: &Value, schema: &Value, value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     check(document, schema, value, "$", &mut found);
     found
 }
 
-/// The document does not use more; a word that is not checked would check nothing.
+/// The keywords that are checked. Any other keyword is an error, because it would go unchecked.
 const KNOWN: [&str; 16] = [
     "$ref",
     "type",

@@ -1,7 +1,7 @@
-//! Sockets that know when their bytes came, by the kernel's time.
+//! Sockets that report when their bytes arrived, by the kernel's timestamps.
 //!
-//! On loopback that is the moment they were sent, however long the thread that reads them had to wait for its turn on a
-//! busy machine. A note taken by that thread would be late, and the gap behind it too short by as much.
+//! On loopback that is the moment they were sent, however long the reading thread had to wait on a busy machine. A time
+//! taken by that thread would be late, and the next gap would be too short by as much.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,12 +19,12 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 use super::deadline::{moment, now};
 
-/// Has the kernel note the time of whatever comes; connections of a listener do as it does.
+/// Turns kernel timestamps on for a socket. Connections of a listener inherit this.
 pub(crate) fn keep_time(socket: &impl AsFd) {
     setsockopt(socket, ReceiveTimestampns, &true).expect("an open socket takes options");
 }
 
-/// What there is to read, and when the last of it came.
+/// Reads what is available and returns when the last byte of it arrived.
 fn receive(stream: &impl AsRawFd, buffer: &mut [u8]) -> io::Result<(usize, Instant)> {
     let (mut space, mut pieces) = (cmsg_space!(TimeSpec), [IoSliceMut::new(buffer)]);
     let received = recvmsg::<()>(stream.as_raw_fd(), &mut pieces, Some(&mut space), MsgFlags::empty())?;
@@ -32,11 +32,11 @@ fn receive(stream: &impl AsRawFd, buffer: &mut [u8]) -> io::Result<(usize, Insta
         ControlMessageOwned::ScmTimestampns(time) => Some(UNIX_EPOCH + Duration::from(time)),
         _ => None,
     });
-    // The end of a connection has no stamp.
+    // The end of a connection has no timestamp.
     Ok((received.bytes, stamp.map_or_else(now, moment)))
 }
 
-/// For threads.
+/// A blocking socket, for threads.
 pub(crate) struct Socket {
     stream: TcpStream,
     arrived: Instant,
@@ -48,7 +48,7 @@ impl Socket {
         Socket { stream, arrived: now() }
     }
 
-    /// When the last bytes that were read had come.
+    /// When the bytes that were read last had arrived.
     pub(crate) fn arrived(&self) -> Instant {
         self.arrived
     }
@@ -84,7 +84,7 @@ impl Write for Socket {
     }
 }
 
-/// For tasks.
+/// An asynchronous socket, for tasks.
 pub(crate) struct TaskSocket {
     stream: tokio::net::TcpStream,
     arrived: Arc<Mutex<Instant>>,
@@ -96,7 +96,7 @@ impl TaskSocket {
         TaskSocket { stream, arrived: Arc::new(Mutex::new(now())) }
     }
 
-    /// Shows when the last bytes that were read had come, to whom the socket itself is out of reach.
+    /// A handle that reports when the bytes that were read last had arrived, for code that cannot reach the socket itself.
     pub(crate) fn arrived(&self) -> Arc<Mutex<Instant>> {
         self.arrived.clone()
     }
@@ -110,7 +110,7 @@ impl AsyncRead for TaskSocket {
             match self.stream.try_io(Interest::READABLE, read) {
                 Ok((count, arrived)) => {
                     buffer.advance(count);
-                    *self.arrived.lock().expect("nobody panics while noting") = arrived;
+                    *self.arrived.lock().expect("no thread has panicked") = arrived;
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -134,12 +134,12 @@ impl AsyncWrite for TaskSocket {
     }
 }
 
-/// The note is of the moment of sending, not of reading.
+/// The timestamp is that of the send, not of the read.
 #[test]
 fn bytes_are_dated_when_they_are_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
     keep_time(&listener);
-    let mut sender = TcpStream::connect(listener.local_addr().expect("a bound listener")).expect("somebody listens");
+    let mut sender = TcpStream::connect(listener.local_addr().expect("a bound listener")).expect("a server listens");
     let mut socket = Socket::new(listener.accept().expect("a connection").0);
     let before = now();
     sender.write_all(b"now").expect("an open connection");

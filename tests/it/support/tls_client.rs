@@ -1,4 +1,4 @@
-//! A client that opens a tunnel through curtsy and speaks TLS in it, believing whom it is told to.
+//! A client that opens a tunnel through curtsy and speaks TLS in it, with a configurable trust store.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
@@ -16,7 +16,7 @@ use super::deadline::Stopwatch;
 use super::origin::{HELLO, Origin};
 use super::tls_origin::Authority;
 
-/// A curtsy that looks into all tunnels, and believes origins of this authority.
+/// A curtsy that intercepts all tunnels and trusts origins of this authority.
 pub(crate) fn intercepting(authority: &Authority, change: impl FnOnce(&mut Config)) -> Curtsy {
     let roots = vec![authority.file()];
     Curtsy::with(|config| {
@@ -26,7 +26,7 @@ pub(crate) fn intercepting(authority: &Authority, change: impl FnOnce(&mut Confi
     })
 }
 
-/// An origin that says when each request came.
+/// An origin that reports when each request arrived.
 pub(crate) fn punctual(authority: &Authority) -> (Origin, Receiver<Duration>) {
     let ((arrived, arrivals), watch) = (mpsc::channel(), Stopwatch::start());
     let origin = authority.origin(move |visitor| {
@@ -38,14 +38,14 @@ pub(crate) fn punctual(authority: &Authority) -> (Origin, Receiver<Duration>) {
     (origin, arrivals)
 }
 
-/// Believes what curtsy says to be its CA, and nobody else.
+/// A client configuration that trusts only curtsy's CA.
 pub(crate) fn believing(curtsy: &Curtsy, protocols: &[&str]) -> Arc<ClientConfig> {
     let response = curtsy.get("http://curtsy.invalid/ca.pem");
     assert_eq!(response.status(), 200, "{}", response.text());
     believing_pem(&response.text(), protocols)
 }
 
-/// Believes whoever is in this PEM.
+/// A client configuration that trusts the certificates in this PEM.
 pub(crate) fn believing_pem(pem: &str, protocols: &[&str]) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
@@ -60,7 +60,7 @@ pub(crate) fn believing_pem(pem: &str, protocols: &[&str]) -> Arc<ClientConfig> 
     Arc::new(config)
 }
 
-/// An open tunnel to this authority.
+/// Opens a tunnel to this authority.
 pub(crate) fn tunnel(curtsy: &Curtsy, authority: &str) -> Client {
     let mut client = curtsy.client();
     let response = client.ask(&[&format!("CONNECT {authority} HTTP/1.1"), &format!("Host: {authority}")]);
@@ -68,7 +68,7 @@ pub(crate) fn tunnel(curtsy: &Curtsy, authority: &str) -> Client {
     client
 }
 
-/// A client inside of a tunnel, under TLS, that believes curtsy.
+/// A client with TLS inside a tunnel that trusts curtsy.
 pub(crate) fn inside(curtsy: &Curtsy, host: &str, port: u16) -> Client {
     let mut client = tunnel(curtsy, &format!("{host}:{port}"));
     client.seek_tls(&believing(curtsy, &["http/1.1"]), host).expect("curtsy is believed");

@@ -1,4 +1,4 @@
-//! Origins under TLS: a certificate authority of the test's own, and servers that it vouches for, truly or not.
+//! TLS origins: a certificate authority for tests, and servers with valid and invalid certificates.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 
 use super::origin::{Origin, Visitor};
 
-/// Names that lead to this machine.
+/// Names and addresses of this machine.
 pub(crate) const HERE: [&str; 2] = ["localhost", "127.0.0.1"];
 
 pub(crate) struct Authority {
@@ -37,7 +37,7 @@ impl Authority {
         Authority { issuer, file }
     }
 
-    /// Its certificate, for whoever wants to trust it.
+    /// A file with the certificate of the authority.
     pub(crate) fn file(&self) -> PathBuf {
         self.file.path().to_owned()
     }
@@ -60,20 +60,20 @@ impl Authority {
         (certificate.pem(), key.serialize_pem())
     }
 
-    /// An origin that does as the script says once TLS is established.
+    /// An origin that plays the script after the TLS handshake.
     pub(crate) fn origin(&self, script: impl Fn(&mut Visitor) + Send + Sync + 'static) -> Origin {
         origin(self.server(), script)
     }
 }
 
-/// A server that vouches for itself, and its certificate in PEM.
+/// A server with a self-signed certificate, and that certificate in PEM.
 pub(crate) fn self_signed(change: impl FnOnce(&mut CertificateParams)) -> (Arc<ServerConfig>, String) {
     let (params, key) = (leaf(&HERE, change), key());
     let certificate = params.self_signed(&key).expect("sound parameters");
     (serving(certificate.der().clone(), &key), certificate.pem())
 }
 
-/// The same server, but it knows nothing newer than TLS 1.2.
+/// The same server with TLS 1.2 as its newest version.
 pub(crate) fn old(server: &ServerConfig) -> Arc<ServerConfig> {
     let builder = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS12])
@@ -81,7 +81,7 @@ pub(crate) fn old(server: &ServerConfig) -> Arc<ServerConfig> {
     Arc::new(builder.with_no_client_auth().with_cert_resolver(server.cert_resolver.clone()))
 }
 
-/// The same server, but it wants to know who comes.
+/// The same server, but it requires a client certificate.
 pub(crate) fn asking_for_certificates(server: &ServerConfig, authority: &Authority) -> Arc<ServerConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(authority.issuer.der().clone()).expect("a certificate of an authority");

@@ -1,7 +1,7 @@
-//! A TCP connection, or TLS on it, seen byte by byte: what both the test client and the test origin stand on.
+//! A TCP or TLS connection, byte by byte: the base of the test client and the test origin.
 //!
-//! Reads messages by their framing but never corrects them; a silence longer than the wire's patience is an answer
-//! ([`End::Silence`]), not a hang.
+//! Reads messages by their framing but never corrects them. A silence longer than the patience of the connection returns
+//! [`End::Silence`] and does not hang.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -20,7 +20,7 @@ use super::socket::Socket;
 pub(crate) enum End {
     Fin,
     Reset,
-    /// Nothing came for as long as the wire is patient; the connection may well be open.
+    /// Nothing arrived within the patience of the connection, which may still be open.
     Silence,
 }
 
@@ -28,11 +28,11 @@ pub(crate) struct Wire {
     stream: Socket,
     tls: Option<Session>,
     unread: Vec<u8>,
-    /// Every byte that ever arrived, for a witness on another thread.
+    /// Every byte that ever arrived, for another thread.
     seen: Arc<Mutex<Vec<u8>>>,
 }
 
-/// Which end of TLS the wire is.
+/// Which end of the TLS connection this is.
 enum Session {
     Server(Box<ServerConnection>),
     Client(Box<ClientConnection>),
@@ -68,7 +68,7 @@ impl Wire {
         wire
     }
 
-    /// When the last bytes came that were read.
+    /// When the bytes that were read last had arrived.
     pub(crate) fn arrived(&self) -> Instant {
         self.stream.arrived()
     }
@@ -77,7 +77,7 @@ impl Wire {
         self.seen.clone()
     }
 
-    /// Goes on under TLS, as the server; false if the other side will not.
+    /// Starts TLS as the server; returns false if the handshake fails.
     pub(crate) fn start_tls(&mut self, config: &Arc<ServerConfig>) -> bool {
         assert!(self.unread.is_empty(), "a client does not send its hello before it may");
         let mut session = ServerConnection::new(config.clone()).expect("a sound configuration");
@@ -86,7 +86,7 @@ impl Wire {
         agreed
     }
 
-    /// Goes on under TLS, as the client; the error says why the other side was not believed.
+    /// Starts TLS as the client; the error says why the other side was not trusted.
     pub(crate) fn seek_tls(&mut self, config: &Arc<ClientConfig>, name: &str) -> Result<(), String> {
         assert!(self.unread.is_empty(), "a server does not speak before its client");
         let name = ServerName::try_from(name.to_owned()).expect("a name for a certificate");
@@ -98,7 +98,7 @@ impl Wire {
         Ok(())
     }
 
-    /// The name that the client asked for; an address is not asked for by name.
+    /// The server name that the client sent; `None` for an address.
     pub(crate) fn server_name(&mut self) -> Option<String> {
         self.session().server_name().map(str::to_owned)
     }
@@ -111,19 +111,19 @@ impl Wire {
         kind.expect("the handshake is over")
     }
 
-    /// What the server has shown of itself.
+    /// The certificate that the server has sent.
     pub(crate) fn peer_certificate(&self) -> Vec<u8> {
         let Some(Session::Client(session)) = &self.tls else { panic!("this wire is no client under TLS") };
         session.peer_certificates().expect("the handshake is over")[0].to_vec()
     }
 
-    /// Sends a record that means nothing to whoever reads bytes.
+    /// Sends a TLS record without application data.
     pub(crate) fn send_new_keys(&mut self) {
         self.session().refresh_traffic_keys().expect("TLS 1.3 after its handshake");
         self.send("");
     }
 
-    /// Says "no more from me" as TLS does. Without this, the end of the connection is an unexpected one.
+    /// Sends a TLS close_notify. Without it, the end of the connection is unexpected.
     pub(crate) fn close_notify(&mut self) {
         self.session().send_close_notify();
         self.send("");
@@ -136,7 +136,7 @@ impl Wire {
         }
     }
 
-    /// This end's address.
+    /// The address of this end.
     pub(crate) fn local(&self) -> SocketAddr {
         self.stream.local_addr().expect("a connected socket")
     }
@@ -145,13 +145,13 @@ impl Wire {
         self.stream.peer_addr().expect("a connected socket")
     }
 
-    /// How long to wait for bytes, and for room to write them.
+    /// Sets how long to wait for bytes, and for room to write them.
     pub(crate) fn patience(&self, limit: Duration) {
         self.stream.set_read_timeout(Some(limit)).expect("a non-zero time");
         self.stream.set_write_timeout(Some(limit)).expect("a non-zero time");
     }
 
-    /// Sends what it can: a peer that stopped listening is what many tests are about.
+    /// Sends what it can and returns whether all was sent; many tests have a peer that stops reading.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         match &mut self.tls {
             None => self.stream.write_all(bytes.as_ref()).is_ok(),
@@ -159,9 +159,9 @@ impl Wire {
         }
     }
 
-    /// Says "no more from me" and keeps listening.
+    /// Closes the sending side and keeps reading.
     pub(crate) fn half_close(&mut self) {
-        // The peer may have gone already; that is for the next read to find.
+        // The peer may have disconnected already; the next read will show it.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
@@ -170,12 +170,12 @@ impl Wire {
         socket2::SockRef::from(&*self.stream).set_linger(Some(Duration::ZERO)).expect("an open socket takes options");
     }
 
-    /// Lets the receive buffer be tiny, so that a reader who does not read is felt by the writer at once.
+    /// Makes the receive buffer tiny, so that the peer's writes block at once if this end does not read.
     pub(crate) fn small_window(&self) {
         socket2::SockRef::from(&*self.stream).set_recv_buffer_size(4096).expect("an open socket takes options");
     }
 
-    /// The next bytes as they come; `Err` when no more will.
+    /// Reads the next bytes as they arrive; `Err` at the end.
     pub(crate) fn read_some(&mut self) -> Result<Vec<u8>, End> {
         if self.unread.is_empty() {
             self.fill()?;
@@ -190,7 +190,7 @@ impl Wire {
         Ok(self.unread.drain(..count).collect())
     }
 
-    /// Everything until the peer says no more.
+    /// Reads everything until the peer closes.
     pub(crate) fn read_to_end(&mut self) -> (Vec<u8>, End) {
         loop {
             if let Err(end) = self.fill() {
@@ -199,7 +199,7 @@ impl Wire {
         }
     }
 
-    /// A head up to and including its empty line; `Err` if the connection ended before it was whole.
+    /// Reads a head with its empty line; `Err` if the connection ended before it was complete.
     pub(crate) fn read_head(&mut self) -> Result<Message, End> {
         loop {
             if let Some(at) = find(&self.unread, b"\r\n\r\n") {
@@ -209,7 +209,7 @@ impl Wire {
         }
     }
 
-    /// The body that belongs to a head, by Transfer-Encoding, else Content-Length, else what `otherwise` says.
+    /// Reads the body of a head, by Transfer-Encoding, else by Content-Length, else by `otherwise`.
     pub(crate) fn read_body(&mut self, message: &mut Message, otherwise: Unframed) {
         let length = message.values("Content-Length").first().and_then(|value| value.parse().ok());
         message.whole = if message.value("Transfer-Encoding").to_ascii_lowercase().contains("chunked") {
@@ -285,7 +285,7 @@ impl Wire {
     }
 }
 
-/// What a message without Content-Length and Transfer-Encoding has for a body.
+/// The body of a message that has neither Content-Length nor Transfer-Encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unframed {
     NoBody,

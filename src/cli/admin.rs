@@ -1,4 +1,4 @@
-//! Asking a running curtsy: where its admin listener is, and one call to it.
+//! Calls the API of a running curtsy: finds its admin listener and sends one request.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -16,52 +16,52 @@ use crate::config::{self, Config, Sources};
 
 pub(super) use crate::admin::segment;
 
-/// Somebody on this machine, or in its network, answers or is not there.
+/// How long to wait for a connection. A listener on this machine or in its network answers faster, or is not there.
 pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// An answer may have to wait for a fetch of robots.txt.
+/// How long to wait for a response, which may first have to fetch robots.txt.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// More than any answer has.
+/// The largest response in bytes; more than any response has.
 const LONGEST_ANSWER: u64 = 64 << 20;
 
-/// What every command has that asks a running curtsy.
+/// The arguments of every command that asks a running curtsy.
 #[derive(Args, Clone, Debug)]
 pub(super) struct AskArgs {
-    /// Print what the API says
+    /// Print the API's JSON response
     #[arg(long, global = true)]
     pub(super) json: bool,
-    /// The admin listener of the curtsy to ask, as address or URL; else the configured one. "off": ask none
-    // An id of its own: before the command, `--admin` is a setting.
+    /// Admin listener of the curtsy to ask, as address or URL; default: the configured one. "off": ask none
+    // It needs its own id: before the command, `--admin` is a setting.
     #[arg(id = "admin_url", long = "admin", global = true, value_name = "ADDR", env = "CURTSY_ADMIN_URL")]
     admin: Option<String>,
 }
 
 impl AskArgs {
-    /// For a command that has the URL among arguments of its own.
+    /// For a command that has its own argument for the URL.
     pub(super) fn of(admin: Option<String>) -> Self {
         AskArgs { json: false, admin }
     }
 
-    /// Whether one curtsy is to be asked and nobody else.
+    /// Whether the user named one curtsy, so that nothing else may be asked.
     pub(super) fn names_one(&self) -> bool {
         self.admin.as_ref().is_some_and(|admin| admin != OFF)
     }
 }
 
-/// Why there is no answer, and the exit code for it.
+/// Why there is no response, and the exit code for that.
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) code: u8,
     pub(super) text: String,
 }
 
-/// As in the configuration: there is no admin listener.
+/// The same word as in the configuration: there is no admin listener.
 const OFF: &str = "off";
 const FAILURE: u8 = 1;
 pub(super) const NOBODY: u8 = 4;
 
-/// A curtsy that answered.
+/// A running curtsy that accepted our connection.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) stream: TcpStream,
@@ -74,8 +74,8 @@ pub(super) struct Answer {
     pub(super) body: String,
 }
 
-/// The address in a URL such as `http://127.0.0.1:3129`. The scheme may be left out, as it is in `--admin` before a
-/// command and in the configuration.
+/// Returns the address in a URL such as `http://127.0.0.1:3129`. The scheme may be left out, as it is in `--admin`
+/// before a command and in the configuration.
 pub(super) fn of_url(url: &str) -> Result<SocketAddr, String> {
     let rest = without_scheme(url);
     if rest.contains("://") {
@@ -88,12 +88,12 @@ pub(super) fn of_url(url: &str) -> Result<SocketAddr, String> {
     found.ok_or_else(|| format!("{authority} has no address"))
 }
 
-/// `http://127.0.0.1:3129` or `127.0.0.1:3129`: both name a listener.
+/// Removes the scheme: `http://127.0.0.1:3129` and `127.0.0.1:3129` name the same listener.
 pub(super) fn without_scheme(url: &str) -> &str {
     url.strip_prefix("http://").map_or(url, |rest| rest.strip_suffix('/').unwrap_or(rest))
 }
 
-/// Where a curtsy with this configuration can be asked; `None` if its admin listener is off.
+/// Returns the admin address of a curtsy with this configuration; `None` if its admin listener is off.
 pub(super) fn of_config(config: &Config) -> Option<SocketAddr> {
     let mut address = config.admin?;
     if address.ip().is_unspecified() {
@@ -102,7 +102,7 @@ pub(super) fn of_config(config: &Config) -> Option<SocketAddr> {
     Some(address)
 }
 
-/// Asks, and prints the answer: as it came, or as `page` makes it for people. The exit code.
+/// Calls the API and prints the response, as JSON or as the text that `page` makes of it. Returns the exit code.
 pub(super) fn tell<T: DeserializeOwned>(
     args: &AskArgs,
     sources: &Sources,
@@ -114,7 +114,7 @@ pub(super) fn tell<T: DeserializeOwned>(
     print(args, streams, answer, page)
 }
 
-/// The same, but where no curtsy runs the state directory is asked, by the second call.
+/// Does the same as [`tell`]. If no curtsy runs, sends the second call to the state directory instead.
 pub(super) fn tell_or_do<T: DeserializeOwned>(
     args: &AskArgs,
     sources: &Sources,
@@ -140,7 +140,8 @@ fn print<T: DeserializeOwned>(
 ) -> io::Result<u8> {
     let told = answer.and_then(|answer| {
         let told = serde_json::from_value(answer.clone());
-        let told: T = told.map_err(|error| Trouble::failure(format!("that is no curtsy we know: {error}")))?;
+        let told: T =
+            told.map_err(|error| Trouble::failure(format!("that is not a known version of curtsy: {error}")))?;
         Ok((answer, told))
     });
     match told {
@@ -180,7 +181,7 @@ impl Trouble {
         Trouble { code: NOBODY, text: text.into() }
     }
 
-    /// The exit code.
+    /// Prints the error and returns the exit code.
     pub(super) fn tell(&self, streams: &mut Streams<'_>) -> io::Result<u8> {
         let label = if self.text.starts_with("error") { "" } else { "error: " };
         writeln!(streams.err, "{label}{}", self.text)?;
@@ -195,7 +196,8 @@ impl Running {
             Some(off) if off == OFF => {
                 return Err(Trouble::nobody("--admin off: no running curtsy is asked"));
             }
-            // A token is all that is wanted of the configuration, and it may be another curtsy's.
+            // Only the token is needed from the configuration, which may belong to another curtsy, so its errors do
+            // not matter.
             Some(url) => {
                 (of_url(url).map_err(Trouble::failure)?, loaded.ok().and_then(|loaded| loaded.config.metrics.token))
             }
@@ -219,7 +221,7 @@ impl Running {
         value(&self.ask(call)?, self.address)
     }
 
-    /// The answer as it came.
+    /// Returns the response unparsed.
     pub(super) fn ask(&self, call: &Call<'_>) -> Result<Answer, Trouble> {
         send(&self.stream, call, self.token.as_deref(), PATIENCE)
             .map_err(|error| Trouble::failure(format!("{}: {error}", self.address)))
@@ -234,12 +236,12 @@ fn authorization(token: Option<&str>) -> String {
     token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"))
 }
 
-/// What an answer says, be it what was asked for or why not.
+/// Returns the body of a successful response, or the error that the response reports.
 pub(super) fn value(answer: &Answer, who: impl fmt::Display) -> Result<Value, Trouble> {
     let body = serde_json::from_str::<Value>(&answer.body);
     match (answer.status, body) {
         (200, Ok(body)) => Ok(body),
-        (200, Err(error)) => Err(Trouble::failure(format!("{who} is no curtsy we know: {error}"))),
+        (200, Err(error)) => Err(Trouble::failure(format!("{who} is not a known version of curtsy: {error}"))),
         (401, _) => Err(Trouble::failure(format!("{who} wants a token; set metrics.token or CURTSY_METRICS__TOKEN"))),
         (status, body) => {
             let detail = body.ok().and_then(|body| body["detail"].as_str().map(printable));
@@ -252,7 +254,7 @@ pub(super) fn get(stream: &TcpStream, path: &str, token: Option<&str>, patience:
     send(stream, &Call::get(path.to_owned()), token, patience)
 }
 
-/// `Err` with a kind of [`io::ErrorKind::InvalidData`] if somebody answers who speaks no HTTP.
+/// Sends one request. Fails with [`io::ErrorKind::InvalidData`] if the response is not HTTP.
 fn send(stream: &TcpStream, call: &Call<'_>, token: Option<&str>, patience: Duration) -> io::Result<Answer> {
     let (mut stream, address) = (stream, stream.peer_addr()?);
     stream.set_read_timeout(Some(patience))?;
@@ -264,7 +266,7 @@ fn send(stream: &TcpStream, call: &Call<'_>, token: Option<&str>, patience: Dura
         "GET" => String::new(),
         _ => format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()),
     };
-    // In HTTP/1.0 an answer is never chunked, and ends with its connection.
+    // An HTTP/1.0 response is never chunked, and ends when the connection closes.
     stream.write_all(format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\n{token}{kind}\r\n{body}").as_bytes())?;
     let mut answer = Vec::new();
     stream.take(LONGEST_ANSWER).read_to_end(&mut answer)?;

@@ -1,7 +1,7 @@
-//! `curtsy ca`: the local CA that interception signs with, shown, handed out, trusted by this machine, replaced.
+//! `curtsy ca`: shows, exports and replaces the local CA for interception, and makes this machine trust it.
 //!
-//! Works on the CA's files, so no curtsy has to run. Touches the system's trust only when asked to, and says what it
-//! does there. Never shows the key.
+//! Works on the CA's files, so no curtsy has to run. Changes the system's trusted CAs only when the user asks for it,
+//! and prints what it does there. Never shows the key.
 
 mod system;
 
@@ -24,27 +24,27 @@ use crate::upstream;
   curtsy ca export --out ca.pem                          for curl --cacert, NODE_EXTRA_CA_CERTS
   curtsy ca export --format bundle --out bundle.pem      for SSL_CERT_FILE, REQUESTS_CA_BUNDLE
   sudo curtsy ca trust --state-dir ~/.local/state/curtsy
-  curtsy ca rotate && curtsy ca export --out ca.pem      hand it out, and later:
+  curtsy ca rotate && curtsy ca export --out ca.pem      distribute it, and later:
   curtsy ca rotate --now")]
 pub(super) struct CaArgs {
     #[command(subcommand)]
     command: CaCommand,
-    /// Where the CA is; else where the configuration says
+    /// Directory of the CA; default: as configured
     #[arg(long, global = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 enum CaCommand {
-    /// Show which CA there is, and until when
+    /// Show the CA, and when it expires
     Show,
-    /// Write the certificate that clients have to trust; makes the CA if there is none
+    /// Write the certificate that clients have to trust; creates the CA if there is none
     Export(ExportArgs),
-    /// Have this machine's programs trust the CA (needs root)
+    /// Make this machine's programs trust the CA (needs root)
     Trust(SystemArgs),
-    /// Undo that
+    /// Make this machine's programs stop trusting the CA (needs root)
     Untrust(SystemArgs),
-    /// Make the next CA, which is handed out with this one; with --now it takes its place
+    /// Create the next CA, which is exported together with this one; with --now it replaces this one
     Rotate(RotateArgs),
 }
 
@@ -53,7 +53,7 @@ struct ExportArgs {
     /// pem, der (one certificate, for Windows and phones), or bundle (with the system's own roots)
     #[arg(long, value_name = "FORMAT", default_value = "pem")]
     format: Format,
-    /// Where to; else the terminal
+    /// Where to write; default: standard output
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -67,19 +67,19 @@ enum Format {
 
 #[derive(Args, Clone, Debug)]
 struct SystemArgs {
-    /// Say what would be done, and do nothing
+    /// Print what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
 }
 
 #[derive(Args, Clone, Debug)]
 struct RotateArgs {
-    /// Sign with the next CA from now on: clients that trust only the old one are left out
+    /// Sign with the next CA from now on; HTTPS fails for clients that trust only the old one
     #[arg(long)]
     now: bool,
 }
 
-/// The exit code; an error is one of writing to the terminal.
+/// Runs the command and returns the exit code. An `Err` means that the terminal could not be written.
 pub(super) fn run(args: &CaArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Result<u8> {
     let config = match config::load(sources) {
         Ok(loaded) => loaded.config,
@@ -107,13 +107,13 @@ fn files(args: &CaArgs, config: &Config) -> Result<Files, String> {
         None => app::ca_files(config),
     };
     files.ok_or_else(|| {
-        "with state_dir = \"memory\" the CA lives in the running curtsy alone; \
-         get it through that: http://curtsy.invalid/ca.pem"
+        "with state_dir = \"memory\" only the running curtsy has the CA; \
+         get it through that proxy: http://curtsy.invalid/ca.pem"
             .to_owned()
     })
 }
 
-/// What is to be printed.
+/// Runs the subcommand and returns its output.
 fn obey(args: &CaArgs, config: &Config, files: &Files) -> Result<Vec<u8>, String> {
     match &args.command {
         CaCommand::Show => show(config, files).map(String::into_bytes),
@@ -127,7 +127,7 @@ fn obey(args: &CaArgs, config: &Config, files: &Files) -> Result<Vec<u8>, String
 fn show(config: &Config, files: &Files) -> Result<String, String> {
     if !files.certificate().exists() {
         return Ok(
-            "There is no CA yet. It is made when tls.intercept is first used, or by: curtsy ca export\n".to_owned()
+            "There is no CA yet. It is created when tls.intercept is first used, or by: curtsy ca export\n".to_owned()
         );
     }
     let certificates = files.certificates().map_err(|error| error.to_string())?;
@@ -167,7 +167,7 @@ fn export(args: &ExportArgs, files: &Files) -> Result<Vec<u8>, String> {
     Ok(format!("{} written\n", path.display()).into_bytes())
 }
 
-/// What a program believes that reads its roots from one file.
+/// Returns the system's roots and ours in one file, for programs that read all their roots from one file.
 fn bundle(system: &[CertificateDer<'static>], ours: &str) -> Result<Vec<u8>, String> {
     if system.is_empty() {
         let why = "this system has no trusted certificates to bundle ours with; install its ca-certificates";
@@ -178,7 +178,7 @@ fn bundle(system: &[CertificateDer<'static>], ours: &str) -> Result<Vec<u8>, Str
     Ok(text.into_bytes())
 }
 
-/// Of the CA, which is made if there is none, and of the next one.
+/// Returns the certificates of the CA, which is created if there is none, and of the next CA.
 fn certificates(files: &Files) -> Result<Vec<CertificateDer<'static>>, String> {
     let opened = if files.certificate().exists() { Ok(()) } else { files.open().map(|_| ()) };
     opened.and_then(|()| files.certificates()).map_err(|error| error.to_string())
@@ -188,15 +188,15 @@ fn rotate(args: &RotateArgs, files: &Files) -> Result<String, CaError> {
     if args.now {
         files.switch()?;
         return Ok(
-            "The next CA has taken its place. A running curtsy signs with it after a reload or a restart.\n".to_owned()
+            "The next CA is the CA now. A running curtsy signs with it after a reload or a restart.\n".to_owned()
         );
     }
     let next = |files: &Files| files.next().map(|path: &Path| path.display().to_string()).unwrap_or_default();
     let opened = files.prepare()?;
     let what = if opened == Opened::Made { "The next CA is" } else { "A next CA was already" };
     Ok(format!(
-        "{what} in {}. It signs nothing yet, but `curtsy ca export` and, after a reload, /ca.pem hand it out\n\
-         with the present one. When all clients trust it: curtsy ca rotate --now\n",
+        "{what} in {}. It signs nothing yet, but `curtsy ca export` and, after a reload, /ca.pem include it\n\
+         with the current one. When all clients trust it: curtsy ca rotate --now\n",
         next(files)
     ))
 }

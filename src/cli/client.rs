@@ -1,4 +1,5 @@
-//! `curtsy clients` and `curtsy client`: clients that fail or were stopped, in a running curtsy or in the state directory.
+//! `curtsy clients` and `curtsy client`: lists, stops and resumes clients, in a running curtsy or in the state
+//! directory. The list has only clients that fail or were stopped.
 
 use std::io;
 
@@ -13,17 +14,15 @@ use crate::admin::clients::{Client, Clients};
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
-#[command(
-    after_help = "Only clients with a name (a proxy user, or Curtsy-Client) that something is wrong with are listed.
-Where users do not log in, failures are counted for a name at an address, NAME@ADDRESS. Failures at
+#[command(after_help = "Lists only clients that have a name (a proxy user, or Curtsy-Client) and fail or are stopped.
+If users do not log in, failures are counted for a name at an address, NAME@ADDRESS. Failures at
 one host stop a client at that host only.
 
 Exit codes: 0 ok, 4 no curtsy runs and nothing is kept.
 
 Examples:
   curtsy clients
-  curtsy clients --json | jq '.clients[] | select(.stopped)'"
-)]
+  curtsy clients --json | jq '.clients[] | select(.stopped)'")]
 pub(super) struct ClientsArgs {
     #[command(flatten)]
     ask: AskArgs,
@@ -48,11 +47,11 @@ pub(super) struct ClientArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Deed {
-    /// Let a stopped client go on
+    /// Let a stopped client continue
     Resume,
-    /// Refuse everything the client asks for
+    /// Refuse all requests of the client
     Stop {
-        /// When it may go on: a time such as 30m, or a moment such as 2026-11-16T15:00:00Z
+        /// When it may continue: a duration such as 30m, or a time such as 2026-11-16T15:00:00Z
         #[arg(long, value_name = "TIME")]
         until: Option<String>,
     },
@@ -104,10 +103,10 @@ fn left(seconds: Option<f64>) -> String {
 fn sentence(client: &Client) -> String {
     let name = title(client);
     let mut text = match &client.stopped {
-        None => format!("{name} may go on\n"),
+        None => format!("{name} may continue\n"),
         Some(stopped) => match stopped.left_s {
             Some(_) => format!("{name} is stopped for {}\n", left(stopped.left_s)),
-            None => format!("{name} is stopped until somebody lets it go on: curtsy client {name} resume\n"),
+            None => format!("{name} is stopped until it is resumed: curtsy client {name} resume\n"),
         },
     };
     if let Some(why) = &client.not_kept {

@@ -1,4 +1,4 @@
-//! `curtsy completions`: the script with which a shell completes commands and options.
+//! `curtsy completions`: prints the script with which a shell completes commands and options.
 
 use std::io::{self, Write};
 
@@ -16,7 +16,8 @@ pub(super) struct CompletionsArgs {
 }
 
 pub(super) fn run(args: &CompletionsArgs, mut command: clap::Command, out: &mut dyn Write) -> io::Result<u8> {
-    // Into memory first: the generator panics where it cannot write, as when a reader has left.
+    // Writes into memory first: the generator panics if it cannot write, for example because the reader of a pipe
+    // ended.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "curtsy", &mut script);
     out.write_all(&script)?;

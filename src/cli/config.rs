@@ -1,6 +1,6 @@
 //! `curtsy config`: check, show, init, schema.
 //!
-//! Each command writes to the given streams and answers with an exit code: 0, or 1 if something is wrong. Nothing here
+//! Each command writes to the given streams and returns an exit code: 0, or 1 if something is wrong. Nothing here
 //! decides what is wrong with a configuration.
 
 use std::fs::OpenOptions;
@@ -15,7 +15,7 @@ use crate::config::{self, Loaded, Problems, Sources, TEMPLATE};
 #[command(after_long_help = "Examples:
   curtsy config init                  write a documented curtsy.toml here
   curtsy config check                 find mistakes in the file that would be used
-  curtsy config show --origin         what counts, and where it comes from
+  curtsy config show --origin         the values in effect, and where they come from
 ")]
 pub struct ConfigArgs {
     #[command(subcommand)]
@@ -62,7 +62,7 @@ Examples:
   curtsy config show --json | jq .upstream
 ")]
 pub struct ShowArgs {
-    /// Say where each value comes from
+    /// Show where each value comes from
     #[arg(long)]
     pub origin: bool,
     /// Print JSON instead of TOML
@@ -92,7 +92,7 @@ pub struct Streams<'a> {
     pub paint: bool,
 }
 
-/// The exit code; an error is one of writing.
+/// Runs the command and returns the exit code. An `Err` means that a stream could not be written.
 pub fn run(args: &ConfigArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Result<u8> {
     match &args.command {
         ConfigCommand::Check(args) => check(args, sources, streams),
@@ -171,7 +171,7 @@ fn init(args: &InitArgs, streams: &mut Streams<'_>) -> io::Result<u8> {
 fn write_template(path: &Path, force: bool) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true);
-    // `create_new` looks and creates in one step, so that no file is overwritten in between.
+    // `create_new` checks and creates in one step, so that no file that appears in between is overwritten.
     let options = if force { options.create(true).truncate(true) } else { options.create_new(true) };
     options.open(path)?.write_all(TEMPLATE.as_bytes())
 }
@@ -189,7 +189,7 @@ mod tests {
         config: ConfigArgs,
     }
 
-    /// Exit code, stdout, stderr.
+    /// Returns the exit code, stdout and stderr.
     fn curtsy(line: &str, file: FileChoice) -> (u8, String, String) {
         let args = Curtsy::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}")).config;
         let sources = Sources { file, ..Sources::default() };

@@ -1,7 +1,7 @@
-//! `curtsy doctor`: why does a client not get through? Looks at the proxy, at the variables that lead to it and at the
-//! clients of this machine, and has each of these ask for a page that only curtsy answers.
+//! `curtsy doctor`: finds out why a client does not get through. Checks the proxy, the proxy variables and the clients
+//! on this machine, and makes each client request a page that only curtsy serves.
 //!
-//! Changes nothing, sends nothing beyond the proxy, and never runs the command that it is asked about.
+//! Changes nothing, sends nothing beyond the proxy, and never runs the command that the user asks about.
 
 mod clients;
 mod command;
@@ -37,8 +37,8 @@ use crate::tls;
 
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Looks at the proxy and its variables, and has curl, wget, git, Python and node ask for a page that
-only curtsy answers. With a command, only at what that needs; the command itself is not run.
+    after_help = "Checks the proxy and its variables, and makes curl, wget, git, Python and node request a page that
+only curtsy serves. With a command, checks only what that command needs; the command itself is not run.
 
 Exit codes: 0 it works, 1 something does not, 4 no curtsy runs.
 
@@ -49,7 +49,7 @@ Examples:
   curtsy doctor --json | jq '.findings[] | select(.level == \"fail\")'"
 )]
 pub(super) struct DoctorArgs {
-    /// The proxy that clients should use; else that of the curtsy that runs
+    /// The proxy that clients should use; default: that of the running curtsy
     #[arg(long, value_name = "URL", env = "CURTSY_PROXY")]
     proxy: Option<String>,
     #[command(flatten)]
@@ -59,20 +59,20 @@ pub(super) struct DoctorArgs {
     command: Vec<String>,
 }
 
-/// The curtsy in question.
+/// The curtsy to examine.
 struct Scene {
     proxy: Proxy,
     probe: Probe,
     admin: Option<SocketAddr>,
-    /// How its CA is had.
+    /// How to get its CA.
     ca: Source,
 }
 
-/// Where the CA's certificate is to be had from.
+/// Where to get the CA's certificate.
 enum Source {
-    /// By `curtsy ca export`, with these arguments before it.
+    /// From `curtsy ca export`, with these arguments before it.
     Here(String),
-    /// Through the proxy.
+    /// From the proxy.
     Proxy,
 }
 
@@ -94,7 +94,8 @@ fn examine(args: &DoctorArgs, sources: &Sources) -> Result<Vec<Finding>, Trouble
     let address = admin.as_ref().ok().map(|running| running.address);
     let status = admin.and_then(|running| running.call(&Call::get(status::PATH.to_owned())));
     let status = status.and_then(|told| {
-        serde_json::from_value::<Status>(told).map_err(|error| Trouble::failure(format!("no curtsy we know: {error}")))
+        serde_json::from_value::<Status>(told)
+            .map_err(|error| Trouble::failure(format!("that is not a known version of curtsy: {error}")))
     });
     let (proxy, heard) = find(args, sources, status.as_ref().ok())?;
     let probe = match heard {
@@ -125,7 +126,7 @@ fn examine(args: &DoctorArgs, sources: &Sources) -> Result<Vec<Finding>, Trouble
     Ok(findings)
 }
 
-/// The proxy that clients should use: the first that answers of those that are likely.
+/// Returns the proxy that clients should use: the likely one that answers best.
 fn find(args: &DoctorArgs, sources: &Sources, status: Option<&Status>) -> Result<(Proxy, Heard), Trouble> {
     let in_variables: Vec<Proxy> =
         NAMES.into_iter().filter_map(|name| Proxy::of_url(sources.env.get(name)?).ok()).collect();
@@ -139,7 +140,7 @@ fn find(args: &DoctorArgs, sources: &Sources, status: Option<&Status>) -> Result
         let configured = config::load(sources).map(|loaded| loaded.config.listen).unwrap_or_default();
         likely.extend(configured.into_iter().map(|Listen::Tcp(address)| Proxy::at(address)));
     }
-    // Who is known to the proxy says so in the variables.
+    // The credentials for a proxy may be in the variables.
     for proxy in &mut likely {
         let same = in_variables.iter().find(|known| known.address == proxy.address);
         proxy.credentials = proxy.credentials.take().or_else(|| same.and_then(|known| known.credentials.clone()));
@@ -160,7 +161,7 @@ fn find(args: &DoctorArgs, sources: &Sources, status: Option<&Status>) -> Result
     })
 }
 
-/// There is a curtsy, but its proxy does not answer as it should.
+/// The finding for a curtsy whose proxy does not answer as it should.
 fn unanswered(proxy: &Proxy, heard: &Heard) -> Finding {
     let address = proxy.address;
     match heard {
@@ -174,7 +175,7 @@ fn unanswered(proxy: &Proxy, heard: &Heard) -> Finding {
             Finding::fail("proxy", text, "add this machine's network to access.allow, or name the proxy with --proxy")
         }
         Heard::Curtsy(_) | Heard::Nobody(_) => {
-            let text = format!("curtsy runs, but nobody answers on its proxy address {address}");
+            let text = format!("curtsy runs, but its proxy address {address} does not answer");
             Finding::fail("proxy", text, "curtsy status; name an address that can be reached with --proxy")
         }
     }
@@ -212,7 +213,7 @@ impl Scene {
                     "proxy answers on {address} ({version}), but its admin listener does not: {}",
                     trouble.text
                 );
-                Finding::warn("proxy", text, "name it with --admin, if it is to be seen how long requests wait")
+                Finding::warn("proxy", text, "name it with --admin to see how long requests wait")
             }
             Ok(status) if status.name != self.probe.name => {
                 let text =
@@ -230,19 +231,19 @@ impl Scene {
         }
     }
 
-    /// What is told, but not done.
+    /// Returns a warning if the proxy only reports, or does nothing.
     fn mode(&self) -> Option<Finding> {
         let fix = "curtsy config show --origin    (politeness.mode)";
         match self.probe.mode.as_str() {
             "enforce" => None,
-            mode => Some(Finding::warn("mode", format!("politeness.mode is \"{mode}\": nobody has to wait"), fix)),
+            mode => Some(Finding::warn("mode", format!("politeness.mode is \"{mode}\": requests do not wait"), fix)),
         }
     }
 
     fn look_around(&self, command: Option<&Command>, env: &Env, waits: &Waits) -> Vec<Finding> {
         let wanted = Wanted { proxy: &self.proxy, admin: self.admin };
         let mut findings = wanted.check(env);
-        // One mistake is told once: the clients are tried as if the variables were right.
+        // One mistake is reported once: the clients are tried as if the variables were right.
         let mut env = env.clone();
         if !variables::are_usable(&findings) {
             env.extend(NAMES.map(|name| (name.to_owned(), self.proxy.secret_url())));
@@ -259,7 +260,7 @@ impl Scene {
         findings
     }
 
-    /// Every client that is known and there.
+    /// Tries every known client that is installed.
     fn look_at_all(&self, env: &Env, waits: &Waits) -> Vec<Finding> {
         let there = |recipe: &Recipe| Some((*recipe, command::find(recipe.program, env)?));
         let mut tried = trials::run(&RECIPES.iter().filter_map(there).collect::<Vec<_>>(), env);
@@ -276,7 +277,7 @@ impl Scene {
         findings
     }
 
-    /// The client in question.
+    /// Tries the client that the command uses.
     fn look_at_one(&self, command: &Command, env: &Env, waits: &Waits) -> Vec<Finding> {
         let names: Vec<&str> = match &command.kind {
             Kind::Curl => vec!["curl"],
@@ -291,7 +292,7 @@ impl Scene {
         let recipes = RECIPES.iter().filter(|recipe| names.contains(&recipe.name));
         let clients: Vec<(Recipe, PathBuf)> = recipes.map(|recipe| (*recipe, command.program.clone())).collect();
         let mut tried = trials::run(&clients, env);
-        // Of libraries that nobody named, only those that are there.
+        // If the script names no library, only installed libraries are reported.
         let named = !matches!(&command.kind, Kind::Python(libraries) if libraries.is_empty());
         tried.retain(|tried| named || tried.http != Verdict::Absent);
         let mut findings: Vec<Finding> = tried.iter().map(|tried| clients::finding(tried, self, env, true)).collect();
@@ -306,7 +307,7 @@ impl Scene {
         findings
     }
 
-    /// A line that puts the CA, or a bundle with it, into a file.
+    /// Returns a shell line that writes the CA, or a bundle with it, to a file.
     fn get_file(&self, file: File) -> String {
         let proxy = self.proxy.url();
         match (&self.ca, file) {
@@ -323,7 +324,7 @@ impl Scene {
     }
 }
 
-/// What scripts get wrong with these libraries.
+/// Returns the usual mistakes of scripts that use these libraries.
 fn traps(libraries: &[&str], script: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     if libraries.contains(&"aiohttp") && !script.contains("trust_env=True") {
@@ -339,7 +340,7 @@ fn traps(libraries: &[&str], script: &str) -> Vec<Finding> {
         findings.push(Finding::ok("client", text));
     }
     if libraries.contains(&"Chromium") && !script.contains("proxy") {
-        let text = "the script uses Playwright and names no proxy: its browsers may go round the variables";
+        let text = "the script uses Playwright and names no proxy: its browsers may ignore the variables";
         findings.push(Finding::warn("client", text, "browser.launch(proxy={\"server\": os.environ[\"http_proxy\"]})"));
     }
     findings
@@ -350,7 +351,7 @@ fn needs_trust_env(what: &str) -> Finding {
     Finding::warn("client", text, "aiohttp.ClientSession(trust_env=True)")
 }
 
-/// As the table of programs has it.
+/// Returns the program's name in the table of programs.
 fn program_of(name: &str) -> &str {
     match name {
         "aria2c" => "aria2",

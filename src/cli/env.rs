@@ -1,7 +1,7 @@
-//! `curtsy env`: the variables that send clients to the proxy, as a shell or a file wants them.
+//! `curtsy env`: prints the variables that send clients to the proxy, in the syntax of a shell or a file.
 //!
-//! A shell remembers what it had before, in `CURTSY_OLD_…` variables, so that `--unset` can restore it; old values are
-//! never printed, because they may have passwords.
+//! The printed shell code saves the old values in `CURTSY_OLD_…` variables, so that `--unset` can restore them. curtsy
+//! never prints old values, because they may contain passwords.
 
 mod format;
 mod proxy;
@@ -27,30 +27,30 @@ pub(super) use self::proxy::{running, status};
   curtsy env --format docker --proxy http://host.docker.internal:3128 > proxy.env
   docker run --env-file proxy.env …")]
 pub(super) struct EnvArgs {
-    /// For whom the lines are
+    /// Shell or file format to print
     #[arg(long, value_enum, default_value_t = Format::Sh, value_name = "FORMAT")]
     format: Format,
-    /// Take the variables back, and restore what was set before
+    /// Unset the variables, and restore what was set before
     #[arg(long)]
     unset: bool,
-    /// Leave out what has clients trust the CA
+    /// Leave out the variables that make clients trust the CA
     #[arg(long)]
     no_ca: bool,
-    /// What the client is to call itself, for fair queues and logs
+    /// Name of the client, for fair queues and logs
     #[arg(long = "as", value_name = "NAME", value_parser = client_name)]
     name: Option<String>,
     /// Set JAVA_TOOL_OPTIONS too; every JVM prints a line about it
     #[arg(long)]
     java: bool,
-    /// The proxy to name; else the one that runs, else the configured one
+    /// Proxy to use; default: that of the running curtsy, else the configured one
     #[arg(long, value_name = "URL")]
     proxy: Option<String>,
-    /// The admin listener of the curtsy to ask; else the configured one
+    /// Admin listener of the curtsy to ask; default: the configured one
     #[arg(id = "admin_url", long = "admin", value_name = "URL", env = "CURTSY_ADMIN_URL")]
     admin: Option<String>,
 }
 
-/// A name that every client can write into a proxy URL.
+/// Accepts a name that every client can put into a proxy URL.
 pub(super) fn client_name(name: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if name.is_empty() || !name.bytes().all(plain) {

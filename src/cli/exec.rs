@@ -1,7 +1,8 @@
-//! `curtsy exec -- COMMAND`: one command, with a proxy of its own or behind the one that runs.
+//! `curtsy exec -- COMMAND`: runs one command, with its own proxy or behind a running one.
 //!
-//! The proxy lives in this process, on a free port, for as long as the command does. The command is told of it by its
-//! environment alone: nothing is injected, no file of the user's is touched. Its signals and its exit code pass through.
+//! The proxy runs in this process, on a free port, for as long as the command runs. The command learns about it only
+//! through its environment: nothing is injected, and none of the user's files is changed. Signals and the exit code are
+//! passed through.
 
 mod attached;
 mod bypass;
@@ -37,23 +38,23 @@ Examples:
   curtsy exec --delay 5s --as archive -- python crawl.py
   curtsy exec --report -- ./crawler        what would have been delayed and denied?
   curtsy exec --intercept -- npm ci        requests inside HTTPS count one by one
-  curtsy exec --isolate -- ./crawler       it cannot go past the proxy
-  curtsy exec --attach -- ./crawler        behind the curtsy that runs already"
+  curtsy exec --isolate -- ./crawler       it cannot bypass the proxy
+  curtsy exec --attach -- ./crawler        behind the running curtsy"
 )]
 pub(super) struct ExecArgs {
-    /// Decrypt HTTPS with a CA for this run alone, which the command is told to trust
+    /// Decrypt HTTPS with a CA for this run only, which the command is told to trust
     #[arg(long)]
     intercept: bool,
-    /// Hold and deny nothing; say at the end what would have been
+    /// Delay and deny nothing; report at the end what would have happened
     #[arg(long)]
     report: bool,
-    /// Use the curtsy that runs already
+    /// Use the curtsy that is already running
     #[arg(long, conflicts_with_all = ["intercept", "report", "delay", "concurrency", "max_wait", "robots", "state_dir"])]
     attach: bool,
-    /// Leave the command no way out but the proxy (Linux namespaces)
+    /// Allow the command no network access except the proxy (Linux namespaces)
     #[arg(long, conflicts_with = "attach")]
     isolate: bool,
-    /// What the command is to call itself, for fair queues and logs
+    /// Name of the client, for fair queues and logs
     #[arg(long = "as", value_name = "NAME", value_parser = client_name)]
     name: Option<String>,
     #[command(flatten)]
@@ -61,13 +62,13 @@ pub(super) struct ExecArgs {
     /// Set JAVA_TOOL_OPTIONS too; every JVM prints a line about it
     #[arg(long)]
     java: bool,
-    /// Show the variables that the command gets
+    /// Print the variables that the command gets
     #[arg(long)]
     print_env: bool,
-    /// No words of curtsy's, but errors
+    /// Let curtsy print only errors
     #[arg(short, long)]
     quiet: bool,
-    /// With --attach: the admin listener of the curtsy to use; else the configured one
+    /// With --attach: admin listener of the curtsy to use; default: the configured one
     #[arg(id = "admin_url", long = "admin", value_name = "URL", env = "CURTSY_ADMIN_URL")]
     admin: Option<String>,
     /// What to run, with its arguments
@@ -93,9 +94,9 @@ impl ExecArgs {
 
 /// Why the command was not run, or not to its end.
 enum Failed {
-    /// Before it began.
+    /// A failure before the command started.
     Trouble(Trouble),
-    /// It could not be run: with the exit code that shells have for it.
+    /// The command could not be run; with the exit code that shells use for this.
     Command(u8, String),
     Io(io::Error),
 }
@@ -114,7 +115,7 @@ pub(super) fn run(args: &ExecArgs, sources: &Sources, streams: &mut Streams<'_>)
     }
 }
 
-/// What curtsy itself says while the command has the terminal: lines that begin with its name.
+/// Prints curtsy's own messages while the command uses the terminal. Each line begins with "curtsy:".
 struct Voice<'a, 'b> {
     streams: &'a mut Streams<'b>,
     quiet: bool,
@@ -138,12 +139,12 @@ impl Voice<'_, '_> {
     }
 }
 
-/// For files of this run alone: nobody else can look into it, and it goes with whoever holds it, also in a panic.
+/// Creates a folder for the files of this run. Other users cannot read it. Dropping it removes it, also in a panic.
 fn folder() -> io::Result<TempDir> {
     tempfile::Builder::new().prefix("curtsy-").permissions(Permissions::from_mode(0o700)).tempdir()
 }
 
-/// Runs the command to its end with these variables.
+/// Runs the command with these variables and waits until it ends.
 fn obey(args: &ExecArgs, variables: &[Variable], cage: Option<Cage>, voice: &mut Voice<'_, '_>) -> Result<u8, Failed> {
     if let Some(warning) = bypass::warning(&args.command, args.java, args.intercept, args.isolate) {
         voice.say(&warning)?;
@@ -160,7 +161,7 @@ fn obey(args: &ExecArgs, variables: &[Variable], cage: Option<Cage>, voice: &mut
     Ok(charge.end()?)
 }
 
-/// As shells have it.
+/// The exit codes that shells use.
 const NOT_RUNNABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 

@@ -1,4 +1,4 @@
-//! `curtsy explain` and `curtsy check`: may this be fetched, and when? As a running curtsy would treat it.
+//! `curtsy explain` and `curtsy check`: may this URL be fetched, and when? Answers as a running curtsy would decide.
 
 use std::io::{self, BufRead};
 
@@ -15,7 +15,7 @@ use crate::config::Sources;
 use crate::robots::{Question, Reason};
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Exit codes: 0 allowed, 2 no URL, 3 denied, 4 nobody knows, or no curtsy runs.
+#[command(after_help = "Exit codes: 0 allowed, 2 not a URL, 3 denied, 4 unknown, or no curtsy runs.
 
 Examples:
   curtsy explain http://example.com/page
@@ -33,7 +33,7 @@ pub(super) struct ExplainArgs {
 
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Exit codes: 0 all are allowed, 2 one is no URL, 3 one is denied, 4 nobody knows about one, or no curtsy runs.
+    after_help = "Exit codes: 0 all are allowed, 2 one is not a URL, 3 one is denied, 4 one is unknown, or no curtsy runs.
 
 Examples:
   curtsy check http://example.com/a http://example.com/b
@@ -41,10 +41,10 @@ Examples:
   curtsy check -q http://example.com/a && curl -x http://127.0.0.1:3128 http://example.com/a"
 )]
 pub(super) struct CheckArgs {
-    /// Up to 1000 URLs; "-" reads them from standard input, one a line
+    /// Up to 1000 URLs; "-" reads them from standard input, one per line
     #[arg(value_name = "URL", required = true)]
     urls: Vec<String>,
-    /// Only the exit code
+    /// Print nothing; only set the exit code
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
@@ -55,10 +55,10 @@ pub(super) struct CheckArgs {
 
 #[derive(Args, Clone, Debug)]
 struct Who {
-    /// Whose rules: what the client sends as User-Agent
+    /// User-Agent of the client, whose rules apply
     #[arg(short = 'A', long, value_name = "UA")]
     user_agent: Option<String>,
-    /// What is done to the URL
+    /// Method of the request
     #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
     method: String,
 }
@@ -103,13 +103,13 @@ pub(super) fn check(args: &CheckArgs, sources: &Sources, paint: bool, streams: &
     })
 }
 
-/// One URL a line, without blank ones.
+/// Reads one URL per line and skips blank lines.
 fn lines_of(input: impl BufRead) -> io::Result<Vec<String>> {
     let lines = input.lines().collect::<io::Result<Vec<String>>>()?;
     Ok(lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }
 
-/// The exit code for something that is neither a URL nor a host. Nothing is asked about it.
+/// Returns the exit code for a text that is neither a URL nor a host. No curtsy is asked about it.
 fn refuse_bad(url: &str, streams: &mut Streams<'_>) -> io::Result<Option<u8>> {
     let Err(bad) = Question::parse(url, None, false) else { return Ok(None) };
     writeln!(streams.err, "error: {}: {bad}", printable(url))?;
@@ -168,20 +168,20 @@ fn why(told: &Explanation) -> String {
             let group = printable(told.group.as_deref().unwrap_or("*"));
             format!("robots.txt line {}, group {group}: {}", rule.line, printable(&rule.rule))
         }
-        (_, Some(Reason::Rule | Reason::NoRule), _) => "no rule of robots.txt is about this path".to_owned(),
+        (_, Some(Reason::Rule | Reason::NoRule), _) => "no rule of robots.txt matches this path".to_owned(),
         (_, Some(Reason::NoGroup), _) => "robots.txt has no group for this client".to_owned(),
         (_, Some(Reason::NoFile), _) => "there is no robots.txt".to_owned(),
         (_, Some(Reason::TooComplicated), _) => "robots.txt is too complicated to judge this path by".to_owned(),
         (_, Some(Reason::RobotsTxt), _) => "robots.txt itself may always be fetched".to_owned(),
-        (_, Some(Reason::Unreachable | Reason::Throttled), _) => "robots.txt cannot be had".to_owned(),
+        (_, Some(Reason::Unreachable | Reason::Throttled), _) => "robots.txt cannot be fetched".to_owned(),
         (_, None, _) if told.allowed.is_none() => "robots.txt is not known yet; ask again".to_owned(),
-        (_, None, _) => "robots.txt does not matter for this".to_owned(),
+        (_, None, _) => "robots.txt does not apply to this".to_owned(),
     }
 }
 
 fn wait(told: &Explanation) -> String {
     let starts = match told.wait_ms {
-        None => "until somebody ends the pause".to_owned(),
+        None => "until the pause is ended".to_owned(),
         Some(0) => "none: it would start now".to_owned(),
         Some(millis) => match told.why.as_deref() {
             Some(why) => format!("{} ({why})", time(millis)),
@@ -190,8 +190,8 @@ fn wait(told: &Explanation) -> String {
     };
     match told.refusal.as_deref() {
         Some("host-cooling") => format!("{starts}; refused until then (the host is held or paused)"),
-        Some("breaker-open") => format!("{starts}; refused until then (the origin only failed lately)"),
-        Some(_) => format!("{starts}; refused for now, as nobody waits that long"),
+        Some("breaker-open") => format!("{starts}; refused until then (the origin has only failed lately)"),
+        Some(_) => format!("{starts}; refused for now, because the wait is too long"),
         None => starts,
     }
 }

@@ -1,4 +1,4 @@
-//! `curtsy health`: is a running curtsy taking requests? Made for container health checks: no shell, no curl needed.
+//! `curtsy health`: does a running curtsy accept requests? For container health checks: needs no shell and no curl.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,18 +10,18 @@ use super::admin;
 use crate::config::{self, Sources};
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Exit codes: 0 ready, 1 not ready, 4 nobody answers.
+#[command(after_help = "Exit codes: 0 ready, 1 not ready, 4 no answer.
 
 Examples:
   curtsy health
   curtsy health --url http://127.0.0.1:3129")]
 pub(super) struct HealthArgs {
-    /// The admin listener of the curtsy in question; else the configured one
+    /// Admin listener of the curtsy to check; default: the configured one
     #[arg(long, visible_alias = "admin", value_name = "URL", env = "CURTSY_ADMIN_URL")]
     url: Option<String>,
 }
 
-/// Health checks run every few seconds and are given about three.
+/// Health checks run every few seconds and time out after about three.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn run(args: &HealthArgs, sources: &Sources, err: &mut dyn Write) -> io::Result<u8> {

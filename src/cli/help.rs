@@ -1,18 +1,21 @@
-//! What `curtsy --help` shows: the commands by what they are for.
+//! Groups the commands in `curtsy --help` by their purpose.
 
 use clap::Command;
 
-/// What is in none of these is for setting up.
+/// Commands that are in neither group are listed under "Set up".
 const GROUPS: [(&str, &[&str]); 2] = [
     ("Run", &["run", "exec", "env"]),
-    ("Look and steer", &["status", "top", "tail", "hosts", "host", "clients", "client", "explain", "check", "robots"]),
+    (
+        "Inspect and control",
+        &["status", "top", "tail", "hosts", "host", "clients", "client", "explain", "check", "robots"],
+    ),
 ];
 const THE_REST: &str = "Set up";
 
-/// The same command line with its commands in groups.
+/// Returns the same command line with its commands in groups.
 pub(super) fn grouped(command: Command) -> Command {
     let commands = groups(&command);
-    // Braces would be taken for parts of the template.
+    // clap would read braces as parts of the template.
     let commands = commands.replace(['{', '}'], "");
     command.help_template(format!(
         "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{commands}Options:\n{{options}}{{after-help}}"
@@ -46,9 +49,9 @@ mod tests {
         let sub = |name: &'static str| Command::new(name).about("Does it");
         let command = Command::new("x").subcommands([sub("top"), sub("exec"), sub("new"), sub("secret").hide(true)]);
         let page = groups(&command);
-        assert!(
-            page.starts_with("Run:\n  exec  Does it\n\nLook and steer:\n  top   Does it\n\nSet up:\n  new   Does it\n")
-        );
+        assert!(page.starts_with(
+            "Run:\n  exec  Does it\n\nInspect and control:\n  top   Does it\n\nSet up:\n  new   Does it\n"
+        ));
         assert!(!page.contains("secret"), "{page}");
     }
 }

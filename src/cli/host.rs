@@ -1,4 +1,4 @@
-//! `curtsy host`: one host, shown and steered, in a running curtsy or in the state directory.
+//! `curtsy host`: shows and controls one host, in a running curtsy or in the state directory.
 
 use std::io;
 
@@ -12,11 +12,11 @@ use crate::admin::hosts::{Delay, Forgotten, Host, UnpacedTunnels};
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "What is set here lasts until it is taken back.
-Nothing here makes curtsy faster than a host asks for: of the configured, the learned and
-robots.txt's delay the largest counts.
+#[command(after_help = "What is set here lasts until it is reset.
+Nothing here makes curtsy faster than a host asks for: the largest of the configured, the learned
+and the robots.txt delay applies.
 
-Where no curtsy runs, this is about the state directory, and counts from the next start on.
+If no curtsy runs, this shows and changes the state directory, with effect from the next start on.
 
 Exit codes: 0 ok, 1 not possible, 4 no curtsy runs and nothing is kept.
 
@@ -38,13 +38,13 @@ pub(super) struct HostArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Deed {
-    /// What is known of it (what this command does by itself)
+    /// Show what is known about it (the default)
     Show,
-    /// Set other numbers than the configuration's; "default" takes one back
+    /// Override numbers of the configuration; "default" resets one
     Set(Box<Numbers>),
-    /// Let nobody visit it
+    /// Send no requests to it
     Pause {
-        /// When the pause ends: a time such as 30m, or a moment such as 2026-11-16T15:00:00Z
+        /// When the pause ends: a duration such as 30m, or a time such as 2026-11-16T15:00:00Z
         #[arg(long, value_name = "TIME")]
         until: Option<String>,
     },
@@ -63,7 +63,7 @@ struct Numbers {
     /// The same as a rate, such as 30/m
     #[arg(long, value_name = "RATE")]
     rate: Option<String>,
-    /// Requests that may come at once after a quiet time
+    /// Requests that may start at once after a quiet time
     #[arg(long, value_name = "N")]
     burst: Option<String>,
     /// Requests in flight
@@ -137,7 +137,7 @@ pub(super) fn page(host: &Host, brush: Brush) -> String {
         ("set", set(host)),
         ("last", last(host)),
         ("not kept", host.not_kept.as_deref().map(not_kept)),
-        ("mode", (host.mode != "enforce").then(|| format!("{}: nothing of this is enforced", host.mode))),
+        ("mode", (host.mode != "enforce").then(|| format!("{}: none of this is enforced", host.mode))),
     ];
     for (label, text) in rows {
         if let Some(text) = text {
@@ -147,7 +147,7 @@ pub(super) fn page(host: &Host, brush: Brush) -> String {
     page
 }
 
-/// Of several parts the largest counts, and is marked.
+/// Describes the delay and its parts. The largest part applies, and is marked.
 pub(super) fn delay(delay: &Delay, effective_ms: u64) -> String {
     let parts = [
         ("configured", delay.configured_ms, "configured"),
@@ -193,7 +193,7 @@ fn held(host: &Host) -> Option<String> {
         Some("retry-after") => "the host asked for it (Retry-After)",
         Some("quota") => "the host's quota is used up",
         Some("backoff") => "it refused the last requests",
-        _ => "its robots.txt was refused, or it is remembered",
+        _ => "its robots.txt was refused, or the hold is remembered",
     };
     Some(format!("for {seconds}, until {}: {cause}", host.held_until.as_deref().unwrap_or("?")))
 }
@@ -201,13 +201,13 @@ fn held(host: &Host) -> Option<String> {
 fn paused(host: &Host) -> String {
     match &host.paused_until {
         Some(until) => format!("until {until}"),
-        None => format!("until somebody resumes it: curtsy host {} resume", printable(&host.host)),
+        None => format!("until it is resumed: curtsy host {} resume", printable(&host.host)),
     }
 }
 
 fn next(host: &Host) -> String {
     match host.next_available_s {
-        None => "nobody knows".to_owned(),
+        None => "unknown".to_owned(),
         Some(seconds) if seconds <= 0.0 => "a request could start now".to_owned(),
         Some(seconds) => format!("a request could start in {}", about(seconds)),
     }
@@ -218,7 +218,7 @@ fn concurrency(host: &Host) -> String {
     if concurrency.effective == concurrency.configured {
         return concurrency.effective.to_string();
     }
-    format!("{} (instead of {}, while it is careful)", concurrency.effective, concurrency.configured)
+    format!("{} (instead of {}, while curtsy is careful)", concurrency.effective, concurrency.configured)
 }
 
 fn breaker(host: &Host) -> Option<String> {
@@ -240,7 +240,7 @@ fn set(host: &Host) -> Option<String> {
     parts.extend(overrides.delay_ms.map(|delay| format!("delay {}", time(delay))));
     parts.extend(overrides.burst.map(|burst| format!("burst {burst}")));
     parts.extend(overrides.concurrency.map(|concurrency| format!("concurrency {concurrency}")));
-    (!parts.is_empty()).then(|| format!("{} (by people, until taken back)", parts.join(", ")))
+    (!parts.is_empty()).then(|| format!("{} (by an operator, until reset)", parts.join(", ")))
 }
 
 fn last(host: &Host) -> Option<String> {
@@ -261,7 +261,7 @@ fn unpaced(tunnels: &UnpacedTunnels) -> String {
     format!("{} {were} not paced inside in the last hour: {what}", tunnels.count)
 }
 
-/// A change that waits for the disk.
+/// Describes a change that is not yet on disk.
 pub(super) fn not_kept(why: &str) -> String {
     format!("{}; curtsy keeps trying, and a restart before that forgets this change", printable(why))
 }

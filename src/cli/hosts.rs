@@ -1,4 +1,4 @@
-//! `curtsy hosts`: the hosts a running curtsy knows, or all that are remembered, as a table.
+//! `curtsy hosts`: prints the hosts that a running curtsy knows, or all remembered hosts, as a table.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::admin::hosts::{Hosts, Row};
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Where no curtsy runs, these are the hosts in the state directory.
+#[command(after_help = "If no curtsy runs, lists the hosts in the state directory.
 
 Exit codes: 0 ok, 4 no curtsy runs and nothing is kept.
 
@@ -22,19 +22,19 @@ Examples:
   curtsy hosts --remembered --sort delay
   curtsy hosts --json | jq '.hosts[] | select(.held_s)'")]
 pub(super) struct HostsArgs {
-    /// What comes first: the name, or the largest
+    /// Sort by name, or by the largest value first
     #[arg(long, value_enum, default_value_t = Sort::Queued)]
     sort: Sort,
     /// Only hosts with this in their name
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
-    /// How many, at most 1000
+    /// How many to list, at most 1000
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
-    /// How many to leave out before
+    /// How many to skip first
     #[arg(long, value_name = "N", default_value_t = 0)]
     offset: usize,
-    /// Those in the state file, whether visited lately or not
+    /// List the hosts in the state file, whether visited lately or not
     #[arg(long)]
     remembered: bool,
     #[command(flatten)]
@@ -76,7 +76,7 @@ pub(super) fn run(args: &HostsArgs, sources: &Sources, paint: bool, streams: &mu
     })
 }
 
-/// At most `columns` wide, if there is a bound: long names are cut.
+/// Returns the table, at most `columns` wide if a width is given: long names are cut.
 pub(super) fn page(hosts: &Hosts, brush: Brush, columns: Option<usize>) -> String {
     if hosts.total == 0 {
         return "no hosts: none was visited lately, or none matches\n".to_owned();
@@ -112,7 +112,7 @@ pub(super) fn row(row: &Row) -> Vec<String> {
 }
 
 pub(super) const HEAD: [&str; 8] = ["HOST", "STATE", "DELAY", "WHY", "QUEUED", "IN FLIGHT", "NEXT", "HELD"];
-/// A name that is cut shorter says nothing.
+/// A shorter name would not be recognizable.
 const SHORTEST_NAME: usize = 16;
 /// Columns of numbers.
 pub(super) const RIGHT: [usize; 4] = [2, 4, 5, 6];

@@ -1,4 +1,4 @@
-//! `curtsy man`: the manual pages, made from what `--help` says, so that the two cannot disagree.
+//! `curtsy man`: writes the manual pages, generated from the `--help` texts, so that the two cannot disagree.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use super::config::Streams;
   curtsy man | man -l -
   curtsy man ~/.local/share/man/man1          then: man curtsy, man curtsy-explain")]
 pub(super) struct ManArgs {
-    /// Write a page for each command into this folder; else the main page is printed
+    /// Write a page for each command into this folder; default: print the main page
     dir: Option<PathBuf>,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn run(args: &ManArgs, command: clap::Command, streams: &mut Streams<
     Ok(0)
 }
 
-/// How many pages there are now.
+/// Writes all pages and returns their number.
 fn write_pages(command: &clap::Command, folder: &Path) -> io::Result<usize> {
     fs::create_dir_all(folder)?;
     let mut count = 0;
@@ -47,20 +47,20 @@ fn write_pages(command: &clap::Command, folder: &Path) -> io::Result<usize> {
     Ok(count)
 }
 
-/// The command and all below it, but for hidden ones.
+/// Returns the command and all its subcommands, except hidden ones.
 fn with_subcommands(command: &clap::Command) -> Vec<&clap::Command> {
     let below = command.get_subcommands().filter(|command| !command.is_hide_set());
     std::iter::once(command).chain(below.flat_map(with_subcommands)).collect()
 }
 
-/// With the names of the commands above it: `curtsy-config-check`.
+/// Returns the name with those of its parent commands: `curtsy-config-check`.
 fn name(command: &clap::Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }
 
 fn page(command: &clap::Command) -> io::Result<Vec<u8>> {
     let is_main = name(command) == "curtsy";
-    // The version says what a date would. A space stands for it, because an empty argument is lost on the way.
+    // The version makes a date unnecessary. The date is a space, because an empty argument would be dropped.
     let man =
         Man::new(command.clone()).date(" ").source(concat!("curtsy ", env!("CARGO_PKG_VERSION"))).manual("curtsy");
     let mut page = Vec::new();
@@ -83,7 +83,7 @@ fn page(command: &clap::Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// What `--help` ends with: remarks, then examples whose lines must stay as they are.
+/// Adds the end of the `--help` text: remarks, then examples, whose lines must not be reflowed.
 fn add_notes(roff: &mut Roff, command: &clap::Command) {
     let notes = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string).unwrap_or_default();
     let (remarks, examples) = notes.split_once("Examples:\n").unwrap_or((&notes, ""));

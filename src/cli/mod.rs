@@ -54,22 +54,22 @@ struct Cli {
 const EXAMPLES: &str = "Examples:
   curtsy                                        start the proxy on 127.0.0.1:3128
   curl -x http://127.0.0.1:3128 http://example.com/
-  curtsy exec -- wget -r http://example.com/    a command with a proxy of its own
+  curtsy exec -- wget -r http://example.com/    a command with its own proxy
   curtsy robots http://example.com/page         may this be fetched, and how often?
-  curtsy top                                    what is waiting for whom, live
+  curtsy top                                    which requests wait for which host, live
   curtsy tail --denied                          what is refused, and why
-  curtsy state export state.jsonl               all that survives a restart
+  curtsy state export state.jsonl               everything that survives a restart
   curtsy explain http://example.com/page        when would it start, and why then?
   curtsy doctor -- python3 crawl.py             why does it not get through?
   curtsy config init                            write a documented curtsy.toml";
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start the proxy (what curtsy does without a command)
+    /// Start the proxy (the default)
     Run(Box<run::RunArgs>),
     /// Run a command behind curtsy
     Exec(Box<exec::ExecArgs>),
-    /// What becomes an isolated command
+    /// Become an isolated command (internal)
     #[command(name = exec::isolate::INSIDE, hide = true)]
     Inside(exec::isolate::inside::InsideArgs),
     /// Print the variables that send clients to the proxy
@@ -78,15 +78,15 @@ enum Command {
     Config(config::ConfigArgs),
     /// Show robots.txt as curtsy reads it, and what it means for a URL
     Robots(robots::RobotsArgs),
-    /// Say whether a URL may be fetched, when, and why
+    /// Show whether a URL may be fetched, when, and why
     Explain(explain::ExplainArgs),
     /// Exit 0 if URLs may be fetched, 3 if one may not
     Check(explain::CheckArgs),
-    /// Say whether a curtsy runs, and what it is doing
+    /// Show whether a curtsy runs, and what it is doing
     Status(status::StatusArgs),
     /// Watch hosts in the terminal
     Top(top::TopArgs),
-    /// Follow requests and what becomes of hosts
+    /// Follow requests and events of hosts
     Tail(tail::TailArgs),
     /// List hosts: those visited lately, or all that are remembered
     Hosts(hosts::HostsArgs),
@@ -94,18 +94,18 @@ enum Command {
     Host(host::HostArgs),
     /// List clients that fail or were stopped
     Clients(client::ClientsArgs),
-    /// Stop a client, or let it go on
+    /// Stop a client, or resume it
     Client(client::ClientArgs),
     /// Export and import what survives a restart
     State(state::StateArgs),
-    /// Show, hand out, trust and replace the local CA that interception signs with
+    /// Show, export, trust and replace the local CA for interception
     Ca(ca::CaArgs),
     /// Find out why a client does not get through
     Doctor(doctor::DoctorArgs),
-    /// Exit 0 if a running curtsy takes requests (for HEALTHCHECK)
+    /// Exit 0 if a running curtsy accepts requests (for HEALTHCHECK)
     Health(health::HealthArgs),
     /// Print the script with which a shell completes commands and options
-    // Hidden, as `man` is: wanted once, by whoever sets a machine up (docs/deploy.md).
+    // Hidden, like `man`: needed only once, when a machine is set up (docs/deploy.md).
     #[command(hide = true)]
     Completions(completions::CompletionsArgs),
     /// Print or write the manual pages
@@ -113,7 +113,7 @@ enum Command {
     Man(man::ManArgs),
 }
 
-/// Settings worth having on the command line; each replaces a key of the file.
+/// The settings that have a flag; each flag replaces a key of the file.
 #[derive(Args, Clone, Debug, Default)]
 struct Settings {
     /// Where clients connect; may be given more than once
@@ -124,7 +124,7 @@ struct Settings {
     admin: Option<String>,
     #[command(flatten)]
     manners: Manners,
-    /// Decrypt HTTPS with the local CA (see `curtsy ca`), so that paths and answers inside count
+    /// Decrypt HTTPS with the local CA (see `curtsy ca`), so that curtsy sees paths and responses
     #[arg(long)]
     intercept: bool,
     /// Never decrypt this host; may be given more than once
@@ -141,10 +141,10 @@ struct Settings {
     access_log: Option<String>,
 }
 
-/// Those of them that one command may want otherwise, too.
+/// The settings that `curtsy exec` has flags for, too.
 #[derive(Args, Clone, Debug, Default)]
 struct Manners {
-    /// Where to keep what survives a restart; "memory" keeps nothing
+    /// Where to store what survives a restart; "memory" stores nothing
     #[arg(long, value_name = "DIR")]
     state_dir: Option<String>,
     /// Time between two requests to one host
@@ -153,7 +153,7 @@ struct Manners {
     /// Requests in flight to one host
     #[arg(long, value_name = "N")]
     concurrency: Option<String>,
-    /// Longest a request is held
+    /// Longest time a request is held
     #[arg(long, value_name = "TIME")]
     max_wait: Option<String>,
     /// robots.txt: enforce, warn or off
@@ -176,7 +176,7 @@ impl Manners {
     }
 }
 
-/// Flag, key and what was given.
+/// Adds flags that were given. Each entry is the flag, its key and its value.
 fn put(overrides: &mut Overrides, given: &[(&str, &str, &Option<String>)]) {
     for (flag, path, value) in given {
         if let Some(value) = value {
@@ -197,7 +197,7 @@ impl Settings {
             overrides.add("--intercept", "tls.intercept", "true");
         }
         self.manners.add_to(overrides);
-        // A URL is what commands show, and what they take behind their name.
+        // Users may pass a URL here: other commands print the admin listener as a URL, and accept one.
         let admin = self.admin.as_deref().map(|admin| admin::without_scheme(admin).to_owned());
         put(
             overrides,
@@ -211,7 +211,7 @@ impl Settings {
     }
 }
 
-/// Exit codes: 0 ok, 1 failure, 2 usage, 3 denied, 4 nobody knows.
+/// Runs the command line. Exit codes: 0 ok, 1 failure, 2 usage, 3 denied, 4 unknown, or no curtsy runs.
 pub fn main() -> ExitCode {
     let matches = help::grouped(Cli::command()).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
@@ -254,7 +254,7 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(code) => ExitCode::from(code),
-        // A reader that has seen enough, such as `head`, is no failure.
+        // It is no failure if the reader of a pipe, such as `head`, ends early.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(err, "error: {error}");

@@ -1,4 +1,4 @@
-//! Doing on the state directory what no running curtsy can be asked to do.
+//! Runs a command on the state directory if no curtsy runs.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::app::{Offline, OfflineError};
 use crate::config::{self, Sources};
 use crate::store::StoreError;
 
-/// Makes the call on the state directory. `absent` is why there is no curtsy to ask.
+/// Sends the call to the API of the state directory. `absent` is the reason why no running curtsy can be asked.
 pub(super) fn call(
     sources: &Sources,
     streams: &mut Streams<'_>,
@@ -18,11 +18,11 @@ pub(super) fn call(
     absent: &Trouble,
 ) -> Result<Value, Trouble> {
     let changes = call.method != "GET";
-    // What is forgotten must be there.
+    // Forgetting needs an existing directory, so it must not create one.
     let offline = open(sources, changes && call.method != "DELETE").map_err(|error| trouble(error, absent))?;
     let answered = offline.call(call.method, &call.path, call.body.as_ref().map(Value::to_string));
     let (status, body) = answered.map_err(|error| Trouble::failure(error.to_string()))?;
-    // Whatever the answer is, the directory was opened and is closed as it was found.
+    // The directory is closed whatever the answer is.
     close(offline, streams)?;
     value(&Answer { status, body }, "the state directory")
 }
@@ -32,10 +32,10 @@ pub(super) fn open(sources: &Sources, changes: bool) -> Result<Offline, Unopened
     Offline::open(loaded.config, changes).map_err(Unopened::State)
 }
 
-/// Says that nobody else heard of it, and waits for the disk.
+/// Prints that no running curtsy was involved, and waits for the disk.
 pub(super) fn close(offline: Offline, streams: &mut Streams<'_>) -> Result<(), Trouble> {
     let directory = offline.directory().display().to_string();
-    let said = writeln!(streams.err, "offline: no curtsy runs, so this is about the state directory {directory}");
+    let said = writeln!(streams.err, "offline: no curtsy runs, so this uses the state directory {directory}");
     offline.close().map_err(|unsaved| Trouble::failure(unsaved.to_string()))?;
     said.map_err(|error: io::Error| Trouble::failure(error.to_string()))
 }
@@ -51,7 +51,7 @@ impl Unopened {
     }
 }
 
-/// Why neither a running curtsy nor the state directory can answer.
+/// Returns why neither a running curtsy nor the state directory can answer.
 pub(super) fn trouble(error: Unopened, absent: &Trouble) -> Trouble {
     let absent = &absent.text;
     match error {

@@ -1,7 +1,7 @@
-//! `curtsy robots`: what robots.txt says about a URL, and what curtsy makes of it.
+//! `curtsy robots`: shows what robots.txt says about a URL, and what curtsy does about it.
 //!
-//! Asks a running curtsy, because that one may know it already and is the one that will decide. Where none runs, it is
-//! fetched by the same code under the same configuration, and said so.
+//! Asks a running curtsy, because it may already know the file and will be the one to decide. If none runs, this
+//! command fetches the file with the same code and configuration, and says so.
 
 mod text;
 
@@ -20,7 +20,7 @@ use crate::config::{self, Config, Sources};
 use crate::robots::{Question, Report, Verdict};
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Exit codes: 0 allowed, 3 denied, 4 nobody knows (robots.txt is unreachable).
+#[command(after_help = "Exit codes: 0 allowed, 3 denied, 4 unknown (robots.txt is unreachable).
 
 Examples:
   curtsy robots http://example.com/page
@@ -30,26 +30,27 @@ pub(super) struct RobotsArgs {
     /// A URL; a host alone stands for https://HOST/
     #[arg(value_name = "URL|HOST")]
     url: String,
-    /// Whose rules: what the client sends as User-Agent
+    /// User-Agent of the client, whose rules apply
     #[arg(short = 'A', long, value_name = "UA")]
     user_agent: Option<String>,
     /// Fetch robots.txt again, even if the running curtsy knows it
     #[arg(long)]
     fresh: bool,
-    /// Print what the API says
+    /// Print the API's JSON response
     #[arg(long)]
     json: bool,
-    /// The admin listener of the curtsy to ask; else the configured one
+    /// Admin listener of the curtsy to ask; default: the configured one
     #[arg(long, value_name = "URL", env = "CURTSY_ADMIN_URL")]
     admin: Option<String>,
 }
 
-/// A fetch may have to wait for its turn first: `politeness.max_wait`, and some time for the fetch.
+/// A fetch may first have to wait for its turn: `politeness.max_wait`, plus some time for the fetch.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 const USAGE: u8 = 2;
 
-/// The exit code; an error is one of writing. `paint` is for the output, `streams.paint` for problems.
+/// Runs the command and returns the exit code. An `Err` means that a stream could not be written. `paint` is for the
+/// output, `streams.paint` for problems.
 pub(super) fn run(args: &RobotsArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
     let question = match Question::parse(&args.url, args.user_agent.as_deref(), args.fresh) {
         Ok(question) => question,
@@ -76,7 +77,7 @@ pub(super) fn run(args: &RobotsArgs, sources: &Sources, paint: bool, streams: &m
         writeln!(streams.out, "{}", serde_json::to_string_pretty(&report)?)?;
     } else {
         if Question::is_bare(&args.url) {
-            writeln!(streams.err, "{} is taken for {}", printable(&args.url), question.url())?;
+            writeln!(streams.err, "{} is read as {}", printable(&args.url), question.url())?;
         }
         write!(streams.out, "{}\n{source}\n", text::page(&report, paint))?;
     }
@@ -87,7 +88,7 @@ pub(super) fn run(args: &RobotsArgs, sources: &Sources, paint: bool, streams: &m
     })
 }
 
-/// The report, and a sentence about who made it.
+/// Returns the report, and a sentence that says where it comes from.
 fn answer(args: &RobotsArgs, config: Config, question: &Question) -> Result<(Report, String), String> {
     let address = match &args.admin {
         Some(url) => Some(admin::of_url(url)?),
@@ -99,7 +100,7 @@ fn answer(args: &RobotsArgs, config: Config, question: &Question) -> Result<(Rep
     match TcpStream::connect_timeout(&address, admin::CONNECT_PATIENCE) {
         Ok(stream) => {
             let report = ask(&stream, address, config.metrics.token.as_deref(), args)?;
-            Ok((report, format!("Told by the curtsy that runs on {address}.")))
+            Ok((report, format!("Answered by the curtsy that runs on {address}.")))
         }
         Err(error) if args.admin.is_some() => Err(format!("no curtsy answers on {address}: {error}")),
         Err(_) => alone(config, question, &format!("no curtsy runs on {address}")),
@@ -123,7 +124,8 @@ fn ask(stream: &TcpStream, address: SocketAddr, token: Option<&str>, args: &Robo
     let answer = admin::get(stream, &format!("/api/v1/robots?{}", query.finish()), token, PATIENCE)
         .map_err(|error| format!("{address}: {error}"))?;
     match answer.status {
-        200 => serde_json::from_str(&answer.body).map_err(|error| format!("{address} is no curtsy we know: {error}")),
+        200 => serde_json::from_str(&answer.body)
+            .map_err(|error| format!("{address} is not a known version of curtsy: {error}")),
         401 => Err(format!("{address} wants a token; set metrics.token or CURTSY_METRICS__TOKEN")),
         status => Err(format!("{address} answered {status}: {}", answer.body.trim())),
     }

@@ -1,4 +1,4 @@
-//! `curtsy run`: start, say where, reload when asked, stop when told.
+//! `curtsy run`: starts the proxy, prints its addresses, reloads on request, and stops on a signal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(super) struct RunArgs {
     dry_run: bool,
 }
 
-/// How often the file is looked at; a change counts at the second look.
+/// How often the file is checked; a change takes effect at the second check.
 const LOOK: Duration = Duration::from_secs(2);
 
 pub(super) fn run(args: &RunArgs, sources: &Sources, paint: bool) -> io::Result<u8> {
@@ -49,7 +49,7 @@ pub(super) fn run(args: &RunArgs, sources: &Sources, paint: bool) -> io::Result<
     }
     raise_file_limit(loaded.config.access.max_client_connections);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // Before anybody is told that curtsy is ready: a signal that comes then must not kill it.
+    // Signal handlers are installed before curtsy reports that it is ready: a signal after that must not kill it.
     let wishes = runtime.block_on(async { Wishes::listen() })?;
     let running =
         match Listeners::bind(&loaded.config).and_then(|listeners| Running::start(loaded.config.clone(), listeners)) {
@@ -59,7 +59,7 @@ pub(super) fn run(args: &RunArgs, sources: &Sources, paint: bool) -> io::Result<
                 return Ok(1);
             }
         };
-    // So must a wish to reload find somebody who hears it.
+    // For the same reason, reload requests must be received before curtsy reports that it is ready.
     let reloads = running.reloads();
     announce(&running, &loaded, clock::now().duration_since(began))?;
     let supervisor = Supervisor::of_process();
@@ -67,7 +67,7 @@ pub(super) fn run(args: &RunArgs, sources: &Sources, paint: bool) -> io::Result<
     runtime.block_on(operate(running, loaded, sources, level, wishes, reloads, &supervisor))
 }
 
-/// Listens to the operator until the end.
+/// Handles signals, reload requests and file changes until curtsy stops.
 async fn operate(
     running: Running,
     loaded: Loaded,
@@ -100,7 +100,7 @@ async fn operate(
             changes
         });
         if let Some(asked) = asked {
-            // Who asked may have left.
+            // The client that asked may have disconnected.
             let _ = asked.send(answer);
         }
     }
@@ -108,7 +108,8 @@ async fn operate(
     stop(running, &config, wishes).await
 }
 
-/// All or nothing: a file with a mistake changes nothing. The new configuration and what it changed, or why not.
+/// Applies a new configuration completely or not at all: a file with a mistake changes nothing. Returns the new
+/// configuration and its changes, or why it was refused.
 fn reload(running: &Running, result: Result<Loaded, Problems>) -> Result<(Config, Vec<String>), String> {
     let loaded = match result {
         Ok(loaded) => loaded,
@@ -119,7 +120,7 @@ fn reload(running: &Running, result: Result<Loaded, Problems>) -> Result<(Config
             return Err(problems.to_string());
         }
     };
-    // What was set by hand meanwhile is told of too.
+    // Compares with the running settings, so that changes made through the API meanwhile are listed too.
     let changes = config::differences(&running.config(), &loaded.config);
     if let Err(error) = running.apply(loaded.config.clone(), Apply::All) {
         tracing::warn!(event = "config.reload_failed", "the configuration was not changed: {error}");
@@ -131,7 +132,7 @@ fn reload(running: &Running, result: Result<Loaded, Problems>) -> Result<(Config
     Ok((loaded.config, words))
 }
 
-/// Lets what is in flight finish; a second signal does not wait for it.
+/// Lets requests in flight finish; a second signal stops at once.
 async fn stop(running: Running, config: &Config, mut wishes: Wishes) -> io::Result<u8> {
     let grace = humantime::format_duration(config.shutdown_grace);
     tracing::info!(event = "stopping", "stopping: requests in flight have {grace}; a second signal stops at once");
@@ -141,14 +142,14 @@ async fn stop(running: Running, config: &Config, mut wishes: Wishes) -> io::Resu
         _ = stopped => tracing::info!(event = "stopped", "stopped"),
         () = second => {
             tracing::warn!(event = "stopped", "stopped at once; requests in flight were cut off");
-            // The runtimes' threads cannot be joined in time, and nothing is left to tidy.
+            // The runtimes' threads cannot be joined in time, and there is nothing left to clean up.
             std::process::exit(1);
         }
     }
     Ok(0)
 }
 
-/// Two files for each client connection and some to spare, if the system lets us.
+/// Raises the limit of open files to two for each client connection and some spare ones, if the system permits it.
 fn raise_file_limit(connections: usize) {
     let wanted = connections as u64 * 2 + 256;
     if let Ok(got) = rlimit::increase_nofile_limit(wanted.max(4096))
@@ -162,7 +163,7 @@ fn raise_file_limit(connections: usize) {
     }
 }
 
-/// A few lines for a person, one for a machine.
+/// Prints that curtsy is ready: a few lines on a terminal, else one log line.
 fn announce(running: &Running, loaded: &Loaded, took: Duration) -> io::Result<()> {
     let addresses: Vec<String> = running.proxy_addresses().iter().map(ToString::to_string).collect();
     let secure: Vec<String> = running.tls_addresses().iter().map(|address| format!("https://{address}")).collect();
@@ -227,7 +228,7 @@ fn politeness(config: &Config) -> String {
 fn robots(config: &Config) -> &'static str {
     match config.robots.mode {
         RobotsMode::Enforce => "enforced: robots.txt and Crawl-delay",
-        RobotsMode::Warn => "only told, not enforced",
+        RobotsMode::Warn => "only reported, not enforced",
         RobotsMode::Off => "off: robots.txt is not read",
     }
 }

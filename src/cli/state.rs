@@ -1,4 +1,4 @@
-//! `curtsy state`: everything that survives a restart, as JSON lines, out of one curtsy and into another.
+//! `curtsy state`: exports everything that survives a restart as JSON lines, and imports it into another curtsy.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -16,7 +16,8 @@ use crate::config::Sources;
 use crate::store::{Count, Imported, LinesError, Tally};
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Hosts with what they taught and what is set for them, robots.txt copies, and stopped clients.
+#[command(
+    after_help = "The state: hosts with what was learned and set for them, robots.txt copies, and stopped clients.
 A curtsy that runs on the state directory is asked; otherwise the directory itself is opened.
 
 Exit codes: 0 ok, 1 not possible, 4 nothing is kept.
@@ -25,7 +26,8 @@ Examples:
   curtsy state export state.jsonl
   curtsy state export - | grep '\"kind\":\"host\"' | jq -r .key
   curtsy state import state.jsonl
-  ssh old-machine curtsy state export - | curtsy state import -")]
+  ssh old-machine curtsy state export - | curtsy state import -"
+)]
 pub(super) struct StateArgs {
     #[command(subcommand)]
     deed: Deed,
@@ -35,16 +37,16 @@ pub(super) struct StateArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Deed {
-    /// Write everything that is kept, one JSON object a line
+    /// Write everything that is kept, one JSON object per line
     Export {
-        /// Where to; \"-\" is standard output
+        /// File to write; "-" is standard output
         #[arg(default_value = "-")]
         file: PathBuf,
     },
-    /// Take in what another curtsy exported. What is there under the same name is replaced, but no
-    /// hold is shortened and no send forgotten
+    /// Import what another curtsy exported. Entries of the same name are replaced, but no hold is
+    /// shortened and no send forgotten
     Import {
-        /// Where from; \"-\" is standard input
+        /// File to read; "-" is standard input
         file: PathBuf,
     },
 }
@@ -61,7 +63,7 @@ pub(super) fn run(args: &StateArgs, sources: &Sources, streams: &mut Streams<'_>
     }
 }
 
-/// Why it was not done.
+/// Why the command failed.
 enum Failure {
     Trouble(Trouble),
     Stream(io::Error),
@@ -106,7 +108,7 @@ enum Opened {
     Offline(Offline),
 }
 
-/// The curtsy that is named, the state directory, or the curtsy that holds it.
+/// Opens the curtsy that the user named, else the state directory, else the curtsy that runs on that directory.
 fn open(args: &StateArgs, sources: &Sources, changes: bool) -> Result<Opened, Trouble> {
     if args.ask.names_one() {
         return Running::find(&args.ask, sources).map(Opened::Online);
@@ -129,14 +131,14 @@ fn named<T>(file: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -> Result<T,
     work(file).map_err(|error| Trouble::failure(format!("{}: {error}", file.display())))
 }
 
-/// Where an export goes. A file gets its name only when all is in it: half an export looks like a whole one.
+/// Where an export goes. A file gets its final name only when it is complete: half an export looks like a whole one.
 enum Target<'a> {
     Stream(&'a mut dyn Write),
     File { to: BufWriter<File>, unfinished: PathBuf, name: PathBuf },
 }
 
 impl<'a> Target<'a> {
-    /// Which hosts are visited is nobody else's business.
+    /// Opens the target. Only the user can read the file: other users must not see which hosts are visited.
     fn open(file: &Path, out: &'a mut dyn Write) -> Result<Self, Trouble> {
         if is_stream(file) {
             return Ok(Target::Stream(out));
@@ -182,7 +184,7 @@ fn page(imported: &Imported) -> String {
     kinds.map(|(kind, tally)| format!("{kind:<10}  {}\n", words(&tally))).concat()
 }
 
-/// What was taken and replaced, and what was skipped and why.
+/// Describes what was imported and replaced, and what was skipped and why.
 fn words(tally: &Tally) -> String {
     let skipped = [
         (tally.too_old, "too old to change anything"),

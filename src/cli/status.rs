@@ -1,4 +1,4 @@
-//! `curtsy status`: is a running curtsy well, and what is it doing?
+//! `curtsy status`: shows whether a running curtsy is healthy, and what it is doing.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::admin::status::{HostCounts, StateStore, Status};
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Exit codes: 0 it takes requests, 1 it does not, 4 no curtsy runs.
+#[command(after_help = "Exit codes: 0 it accepts requests, 1 it does not, 4 no curtsy runs.
 
 Examples:
   curtsy status
@@ -89,7 +89,7 @@ fn percent(part: u64, whole: u64) -> String {
 fn waiting(status: &Status) -> String {
     match (status.wait_p50_ms, status.wait_p90_ms) {
         (Some(half), Some(most)) => format!(
-            "{} now; of the last five minutes half waited up to {}, nine in ten up to {}",
+            "{} now; in the last five minutes half waited up to {}, nine in ten up to {}",
             status.waiting,
             about(half as f64 / 1e3),
             about(most as f64 / 1e3)
@@ -107,10 +107,10 @@ fn open(status: &Status) -> String {
 
 fn hosts(hosts: &HostCounts) -> String {
     let kinds = [
-        (hosts.waiting, "with a line"),
+        (hosts.waiting, "with a queue"),
         (hosts.active, "active"),
         (hosts.held, "held"),
-        (hosts.broken, "given up for now"),
+        (hosts.broken, "given up on for now"),
         (hosts.paused, "paused"),
         (hosts.idle, "idle"),
     ];
@@ -126,13 +126,13 @@ fn paused(hosts: &HostCounts) -> Option<String> {
     (!names.is_empty()).then(|| format!("{}{more}", names.join(", ")))
 }
 
-/// More are for `curtsy hosts`.
+/// How many names are shown; `curtsy hosts` lists all.
 const MOST_NAMES: usize = 5;
 
 fn memory(status: &Status) -> Option<String> {
     let mega = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
     let resident = status.memory.resident_bytes?;
-    Some(format!("{}, of it robots.txt {}", mega(resident), mega(status.memory.robots_bytes)))
+    Some(format!("{}, including robots.txt {}", mega(resident), mega(status.memory.robots_bytes)))
 }
 
 fn kept(store: &StateStore) -> String {
@@ -147,17 +147,17 @@ fn kept(store: &StateStore) -> String {
     }
 }
 
-/// What somebody should look at.
+/// Returns problems that the operator should look at.
 fn problems(status: &Status) -> Vec<String> {
     let mut problems = Vec::new();
     if status.spacing_violations > 0 {
         problems.push(format!("{} requests started too early; please report this", status.spacing_violations));
     }
     if status.overdue_s >= 1.0 {
-        problems.push(format!("a line should have moved {:.0} s ago", status.overdue_s));
+        problems.push(format!("a queued request should have started {:.0} s ago", status.overdue_s));
     }
     if !status.last_reload_successful {
-        problems.push("the last change of the configuration could not be taken: curtsy config check".to_owned());
+        problems.push("the last change of the configuration could not be applied: curtsy config check".to_owned());
     }
     if let Some(trouble) = &status.state_store.trouble {
         problems.push(format!("the state file cannot be written: {}", printable(trouble)));
@@ -190,14 +190,14 @@ front-desk  ready for 2 h, curtsy 0.1.0, mode enforce
 
   proxy     127.0.0.1:3128
   requests  12: 9 forwarded, 2 denied, 1 given up by the client; 50 % had to wait
-  waiting   4 now; of the last five minutes half waited up to 1.1 s, nine in ten up to 6.2 s
+  waiting   4 now; in the last five minutes half waited up to 1.1 s, nine in ten up to 6.2 s
   open      1 request, 0 tunnels, 3 client connections
-  hosts     3 known: 1 with a line, 1 held, 1 paused
+  hosts     3 known: 1 with a queue, 1 held, 1 paused
   paused    a.test
   clients   1 stopped: curtsy clients
-  memory    23.5 MB, of it robots.txt 0.1 MB
+  memory    23.5 MB, including robots.txt 0.1 MB
   state     not kept: 2 changes wait for the disk, 1 are lost
-  problem   the last change of the configuration could not be taken: curtsy config check
+  problem   the last change of the configuration could not be applied: curtsy config check
   problem   the state file cannot be written: disk full
 ";
         assert_eq!(page(&status, Brush(false)), expected);

@@ -1,6 +1,6 @@
-//! What became of a command's requests, in words for people.
+//! Describes the results of a command's requests as text for the user.
 //!
-//! Every number is a counter's. What is nought is left out, but for requests and waiting.
+//! Every number is the value of a counter. Zeros are left out, except for requests and waiting.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use crate::admin::status::Requests;
 use crate::app::{Counted, Row, Waits};
 use crate::config::{Config, Mode, RobotsMode};
 
-/// More lines than these nobody reads.
+/// How many hosts are listed; users do not read longer lists.
 const MOST_HOSTS: usize = 10;
 
-/// A command that is over.
+/// A command that has ended.
 pub(super) struct Ended {
-    /// The busiest first.
+    /// Busiest first.
     pub(super) hosts: Vec<Counted>,
     pub(super) tunnels: u64,
     pub(super) began: Instant,
     pub(super) took: Duration,
-    /// Whether it was told to trust a CA, so that tunnels were read.
+    /// Whether the command was told to trust a CA, so that curtsy read its tunnels.
     pub(super) intercepts: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn greeting(config: &Config, address: SocketAddr) -> String {
     format!("a proxy for this command on {address} ({pace}, {robots}{https})")
 }
 
-/// The end of a command that was held and denied like any other.
+/// Returns the summary for a command whose requests were delayed and denied as usual.
 pub(super) fn closing(ended: &Ended) -> String {
     if ended.hosts.is_empty() {
         return nothing(ended);
@@ -60,7 +60,7 @@ pub(super) fn closing(ended: &Ended) -> String {
     page
 }
 
-/// The end of a command that nothing was done to.
+/// Returns the summary for a command in report mode, where nothing is delayed or denied.
 pub(super) fn report(ended: &Ended, brush: Brush) -> String {
     if ended.hosts.is_empty() {
         return nothing(ended);
@@ -78,7 +78,7 @@ pub(super) fn report(ended: &Ended, brush: Brush) -> String {
     page
 }
 
-/// Often a sign that something is not as it was meant.
+/// Returns the summary for a command without requests, which is often a sign of a mistake.
 fn nothing(ended: &Ended) -> String {
     format!(
         "no request came through the proxy in {}: localhost never does, and some programs ignore it (--isolate stops them)\n",
@@ -86,16 +86,16 @@ fn nothing(ended: &Ended) -> String {
     )
 }
 
-/// What a curtsy with other clients did while the command ran.
+/// Returns the summary of a shared curtsy: what it did for all its clients while the command ran.
 pub(super) fn meanwhile(requests: &Requests, took: Duration) -> String {
     let Requests { total, denied, rejected, abandoned, failed, waited, .. } = *requests;
     let mut parts = vec![
-        format!("in {} that curtsy had {} of all its clients", long(took), counted(total, "request")),
+        format!("in {} that curtsy had {} from all its clients", long(took), counted(total, "request")),
         format!("{waited} had to wait"),
     ];
     let others = [(denied, "denied"), (rejected, "refused"), (abandoned, "gave up"), (failed, "failed")];
     parts.extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
-    parts.join("; ") + "\nmore by `curtsy hosts`"
+    parts.join("; ") + "\nmore with `curtsy hosts`"
 }
 
 fn sum(hosts: &[Counted]) -> Row {
@@ -136,7 +136,7 @@ fn denials(row: &Row) -> Vec<String> {
         parts.push(format!("{} denied by robots.txt", row.forbidden));
     }
     if row.unknown > 0 {
-        parts.push(format!("{} denied because robots.txt could not be had", row.unknown));
+        parts.push(format!("{} denied because robots.txt could not be fetched", row.unknown));
     }
     parts
 }
@@ -181,7 +181,7 @@ fn and_more(hosts: &[Counted]) -> String {
     }
 }
 
-/// What nobody could see.
+/// Describes tunnels whose requests curtsy could not see.
 fn about_tunnels(ended: &Ended, sum: &Row) -> String {
     let mut page = String::new();
     if ended.tunnels > 0 && !ended.intercepts {
@@ -217,7 +217,7 @@ fn report_table(hosts: &[Counted], brush: Brush) -> String {
     table(&head, &rows, &[1, 2, 3, 4, 5, 6], brush)
 }
 
-/// Which rules would have denied.
+/// Lists the rules that would have denied requests.
 fn rules(hosts: &[Counted]) -> String {
     let mut page = String::new();
     for Counted { host, row, .. } in hosts.iter().take(MOST_HOSTS) {
@@ -226,13 +226,14 @@ fn rules(hosts: &[Counted]) -> String {
             page.push_str(&format!("  denied {}: {host}/robots.txt line {}, {text}\n", times(rule.count), rule.line));
         }
         if row.unknown > 0 {
-            page.push_str(&format!("  denied {}: {host}/robots.txt could not be had\n", times(row.unknown)));
+            page.push_str(&format!("  denied {}: {host}/robots.txt could not be fetched\n", times(row.unknown)));
         }
     }
     page
 }
 
-/// How long it would have taken, as far as anybody can know: who waits for an answer asks later, never earlier.
+/// Describes how long the command would have taken. This is a lower bound: a client that has to wait for a response
+/// sends its next request later, never earlier.
 fn verdict(ended: &Ended, sum: &Row) -> String {
     let polite = sum.would_end.map_or(ended.took, |end| end.duration_since(ended.began)).max(ended.took);
     let mut page = match sum.would_wait.count {
@@ -253,7 +254,7 @@ fn verdict(ended: &Ended, sum: &Row) -> String {
     }
     if sum.would_refuse > 0 {
         page.push_str(&format!(
-            "{} would have been refused, because the wait is longer than politeness.max_wait, and told when to come back\n",
+            "{} would have been refused, because the wait is longer than politeness.max_wait, and told when to retry\n",
             counted(sum.would_refuse, "request")
         ));
     }
@@ -272,7 +273,7 @@ fn times(count: u64) -> String {
     }
 }
 
-/// As people say it, and no more exact than it helps.
+/// Formats a duration for reading, no more exact than is useful.
 fn long(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match duration.as_millis() {

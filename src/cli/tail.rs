@@ -1,7 +1,7 @@
-//! `curtsy tail`: what a running curtsy does, while it does it.
+//! `curtsy tail`: prints the events of a running curtsy as they happen.
 //!
-//! One line an event. A curtsy that goes away is waited for, and what it told meanwhile is made up for as far as it still
-//! knows.
+//! One line per event. If curtsy disconnects, this command waits until it is back, and then prints the events that it
+//! missed, as far as curtsy still has them.
 
 mod follow;
 
@@ -35,22 +35,22 @@ Examples:
   curtsy tail --json | jq 'select(.status == 429)'"
 )]
 pub(super) struct TailArgs {
-    /// Only what is about this host
+    /// Only events about this host
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
-    /// Only of this client: a proxy user, or an address
+    /// Only events of this client: a proxy user, or an address
     #[arg(long, value_name = "NAME")]
     client: Option<String>,
-    /// Only of these kinds; may be given more than once
+    /// Only events of these kinds; may be given more than once
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     kind: Vec<String>,
     /// Only requests that curtsy refused
     #[arg(long)]
     denied: bool,
-    /// Only requests that were held at least so long, such as 5s
+    /// Only requests that were held at least this long, such as 5s
     #[arg(long, value_name = "TIME", value_parser = length_of)]
     waited: Option<Duration>,
-    /// Begin with so many of the last events, at most 512
+    /// Begin with this many of the last events, at most 512
     #[arg(long, value_name = "N", default_value_t = 0)]
     recent: u16,
     #[command(flatten)]
@@ -61,7 +61,7 @@ fn length_of(text: &str) -> Result<Duration, String> {
     text.parse::<Span>().map(|span| span.0).map_err(|bad| format!("{}; {}", bad.message, bad.advice))
 }
 
-/// Between two tries to find a curtsy that went away.
+/// The time between two tries to reconnect.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) fn run(args: &TailArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
@@ -79,7 +79,7 @@ pub(super) fn run(args: &TailArgs, sources: &Sources, paint: bool, streams: &mut
                 streams.out.flush()?;
             }
         }
-        writeln!(streams.err, "curtsy has gone away; waiting for it")?;
+        writeln!(streams.err, "curtsy has disconnected; waiting for it")?;
         let last = feed.last();
         feed = loop {
             thread::sleep(PAUSE);
@@ -109,13 +109,13 @@ impl TailArgs {
         query.finish()
     }
 
-    /// Whether something is asked for that only requests have.
+    /// Whether a filter needs fields that only requests have.
     fn of_requests(&self) -> bool {
         self.denied || self.waited.is_some()
     }
 
     fn wants(&self, event: &Value) -> bool {
-        // How things stand is for those who draw it.
+        // Status events are for programs that draw them.
         if event["event"] == "status" && !self.kind.iter().any(|kind| kind == "status") {
             return false;
         }
@@ -129,12 +129,12 @@ impl TailArgs {
 fn line(event: &Value, brush: Brush) -> String {
     let text = |name: &str| event[name].as_str().map(printable);
     let at = text("at").unwrap_or_default();
-    // The date is known to whoever looks on.
+    // The user knows the date, so only the time is printed.
     let at = brush.stroke(DIM, at.split_once('T').map_or(at.as_str(), |(_, time)| time));
-    let skipped = event["skipped"].as_u64().map(|count| format!(" ({count} like it not told)")).unwrap_or_default();
+    let skipped = event["skipped"].as_u64().map(|count| format!(" ({count} like it not shown)")).unwrap_or_default();
     match event["event"].as_str().unwrap_or_default() {
         "request" => format!("{at} {}{skipped}", request(event, brush)),
-        "lost" => brush.stroke(YELLOW, &format!("{} events were too many to tell", event["count"])),
+        "lost" => brush.stroke(YELLOW, &format!("{} events were too many to show", event["count"])),
         kind => {
             let host = text("host").map(|host| format!(" {host}")).unwrap_or_default();
             format!("{at} {}{host}{}{skipped}", brush.stroke(YELLOW, &printable(kind)), rest(event))
@@ -142,7 +142,7 @@ fn line(event: &Value, brush: Brush) -> String {
     }
 }
 
-/// As in the access log.
+/// Formats a request as in the access log.
 fn request(event: &Value, brush: Brush) -> String {
     let text = |name: &str| event[name].as_str().map_or_else(|| "-".to_owned(), printable);
     let status = event["status"].as_u64().map_or_else(|| "-".to_owned(), |status| status.to_string());
@@ -172,7 +172,7 @@ fn request(event: &Value, brush: Brush) -> String {
     line
 }
 
-/// What an event has beyond what all have.
+/// Formats the fields of an event that not all events have.
 fn rest(event: &Value) -> String {
     let known = |name: &&String| !["event", "at", "host", "skipped"].contains(&name.as_str());
     let object = event.as_object().into_iter().flatten();
@@ -222,10 +222,10 @@ mod tests {
         let request = json!({"event": "request", "at": "2026-11-16T14:02:12.020Z", "host": "a.test", "client": "ada",
             "method": "GET", "url": "http://a.test/\u{1b}[2J", "status": 200, "bytes": 5123, "took_ms": 4400,
             "wait_ms": 4213, "origin_ms": 182, "why": "robots", "error": null, "complete": true, "skipped": 3});
-        let expected = "14:02:12.020Z ada GET http://a.test/\\u{1b}[2J 200 5123B took=4.4s wait=4.213s origin=0.182s why=robots (3 like it not told)";
+        let expected = "14:02:12.020Z ada GET http://a.test/\\u{1b}[2J 200 5123B took=4.4s wait=4.213s origin=0.182s why=robots (3 like it not shown)";
         assert_eq!(told(request), expected);
         let held = json!({"event": "host.held", "at": "2026-11-16T14:02:12.020Z", "host": "a.test", "held_s": 30.0, "cause": "retry-after"});
         assert_eq!(told(held), "14:02:12.020Z host.held a.test cause=retry-after held_s=30.0");
-        assert_eq!(told(json!({"event": "lost", "host": null, "count": 7})), "7 events were too many to tell");
+        assert_eq!(told(json!({"event": "lost", "host": null, "count": 7})), "7 events were too many to show");
     }
 }

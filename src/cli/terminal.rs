@@ -1,10 +1,10 @@
-//! Text for terminals: colours, times as people say them, tables, and foreign text made harmless.
+//! Text for terminals: colours, readable times, tables, and escaping of foreign text.
 
 use std::io::IsTerminal;
 
 use crate::telemetry::misleads;
 
-/// Characters of foreign text in a line.
+/// The most characters of foreign text in a line.
 const LONGEST_TEXT: usize = 120;
 
 pub(super) const BOLD: &str = "1";
@@ -17,15 +17,15 @@ pub(super) fn time(millis: u64) -> String {
     format!("{} s", millis as f64 / 1e3)
 }
 
-/// As precise as people want it: tenths below 10 s, whole seconds below two minutes, and [`span`] above. Rounded up,
-/// for a wait that is over before its time was told is a lie.
+/// Formats a time with useful precision: tenths below 10 s, whole seconds below two minutes, and [`span`] above. Rounds
+/// up, because a wait must not be shown shorter than it is.
 pub(super) fn about(seconds: f64) -> String {
     // Adding 0 makes a negative zero positive.
     let tenths = (seconds * 10.0 - 1e-6).ceil().max(0.0) + 0.0;
     if tenths < 100.0 { format!("{} s", tenths / 10.0) } else { span((seconds - 1e-6).ceil() as u64) }
 }
 
-/// In one unit, as people say it.
+/// Formats a time in one unit.
 pub(super) fn span(seconds: u64) -> String {
     match seconds {
         0..=119 => format!("{seconds} s"),
@@ -35,7 +35,7 @@ pub(super) fn span(seconds: u64) -> String {
     }
 }
 
-/// Foreign text that no terminal takes for a command, and that does not read backwards; cut if it is long.
+/// Escapes foreign text so that it cannot control the terminal or reverse the reading direction, and cuts long text.
 pub(super) fn printable(text: &str) -> String {
     match text.char_indices().nth(LONGEST_TEXT) {
         Some((end, _)) => harmless(&text[..end]) + "…",
@@ -43,7 +43,7 @@ pub(super) fn printable(text: &str) -> String {
     }
 }
 
-/// The same, however long it is.
+/// Escapes the same way without cutting.
 pub(super) fn harmless(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -61,13 +61,13 @@ impl Brush {
     }
 }
 
-/// How wide the terminal is; none if standard output goes elsewhere, where nothing is cut.
+/// Returns the width of the terminal; `None` if standard output is not a terminal, where nothing is cut.
 pub(super) fn columns() -> Option<usize> {
     let size = std::io::stdout().is_terminal().then(ratatui::crossterm::terminal::size)?;
     size.ok().map(|(columns, _)| usize::from(columns))
 }
 
-/// At most so many characters.
+/// Cuts a text to at most `most` characters.
 pub(super) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -78,7 +78,7 @@ pub(super) fn cut(text: &str, most: usize) -> String {
 /// Characters between two columns of a table.
 pub(super) const GAP: usize = 2;
 
-/// How wide a table of these rows is.
+/// Returns the width of a table with these rows.
 pub(super) fn table_width<'a>(head: &[&str], rows: &(impl Iterator<Item = &'a [String]> + Clone)) -> usize {
     let length = |text: &str| text.chars().count();
     let widest = |(column, name): (usize, &&str)| {
@@ -87,8 +87,8 @@ pub(super) fn table_width<'a>(head: &[&str], rows: &(impl Iterator<Item = &'a [S
     head.iter().enumerate().map(widest).sum::<usize>().saturating_sub(GAP)
 }
 
-/// Columns wide enough for what is in them, the last one as it is. Numbers stand on the right: `right` has a column's
-/// number if so.
+/// Formats a table. Each column is as wide as its content; the last one is not padded. The columns in `right` are
+/// right-aligned, for numbers.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>], right: &[usize], brush: Brush) -> String {
     let length = |text: &str| text.chars().count();
     let width = |column: usize| {

@@ -1,7 +1,7 @@
-//! `curtsy top`: the hosts of a running curtsy, live in the terminal.
+//! `curtsy top`: shows the hosts of a running curtsy, live in the terminal.
 //!
-//! One thread asks once a second, one hears of requests as they end, and one draws and hears keys, so that a curtsy that
-//! does not answer cannot make the screen hang. Where the output is no terminal it is the same as a table, once.
+//! One thread asks once a second, one receives requests as they end, and one draws and reads keys, so that a curtsy
+//! that does not answer cannot freeze the screen. If the output is not a terminal, prints the same as a table, once.
 
 mod board;
 mod draw;
@@ -27,11 +27,11 @@ use super::terminal::Brush;
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Keys: q ends it, arrows choose a host, Enter shows all about it, d sets its delay, p pauses or
-resumes it, t shows requests as they end, e explains a URL, s sorts by something else, r turns
-the order round, / filters by name, ? shows all keys.
+#[command(after_help = "Keys: q quits, arrows choose a host, Enter shows its details, d sets its delay, p pauses or
+resumes it, t shows requests as they end, e explains a URL, s changes the sort order, r reverses
+it, / filters by name, ? shows all keys.
 
-Exit codes: 0 ok, 4 no curtsy runs. One that goes away later is waited for.
+Exit codes: 0 ok, 4 no curtsy runs. If curtsy stops later, top waits for it.
 
 Examples:
   curtsy top
@@ -39,7 +39,7 @@ Examples:
   curtsy top | head
   curtsy top --json | jq .status.waiting")]
 pub(super) struct TopArgs {
-    /// What comes first: the name, or the largest
+    /// Sort by name, or by the largest value first
     #[arg(long, value_enum, default_value_t = Sort::Queued)]
     sort: Sort,
     /// Only hosts with this in their name
@@ -49,7 +49,7 @@ pub(super) struct TopArgs {
     ask: AskArgs,
 }
 
-/// How long a key may go unheard.
+/// How long a key press may wait until it is handled.
 const TICK: Duration = Duration::from_millis(100);
 
 pub(super) fn run(args: &TopArgs, sources: &Sources, terminal: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
@@ -70,13 +70,13 @@ pub(super) fn run(args: &TopArgs, sources: &Sources, terminal: bool, streams: &m
     Ok(0)
 }
 
-/// Draws until somebody wants to leave; the terminal is as before afterwards, even after a panic.
+/// Draws until the user quits. Restores the terminal afterwards, even after a panic.
 fn show(args: &TopArgs, sources: &Sources, board: Board) -> io::Result<()> {
     let (deeds, wishes) = mpsc::channel();
     let (news, seen) = mpsc::channel();
     let (ask, sources) = (args.ask.clone(), sources.clone());
-    // Ends when nobody has wishes any more. Nobody waits for it: it may be asking a curtsy that does not answer.
-    // The same goes for the other, which ends when nobody hears of its news.
+    // The watcher thread ends when the sender of `wishes` is dropped, the listener thread when the receiver of `news`
+    // is dropped. Neither is joined: it may be asking a curtsy that does not answer.
     thread::spawn({
         let (ask, sources, news) = (ask.clone(), sources.clone(), news.clone());
         move || watch::listen(&ask, &sources, &news)
@@ -94,7 +94,7 @@ fn draw_until_left(
     deeds: &mpsc::Sender<Deed>,
     news: &mpsc::Receiver<News>,
 ) -> io::Result<()> {
-    // It hears what to look for first.
+    // The first message tells the watcher what to look for.
     let mut wish = Some(board.look());
     loop {
         terminal.draw(|frame| draw::draw(frame, &mut board))?;
@@ -102,7 +102,7 @@ fn draw_until_left(
             if deed == Deed::Leave {
                 return Ok(());
             }
-            // Fails only if the watcher has ended, which a panic alone can bring about; then there is no news either.
+            // Fails only if the watcher has ended, which only a panic can cause; then there is no news either.
             let _ = deeds.send(deed);
         }
         if event::poll(TICK)?

@@ -1,7 +1,7 @@
-//! Moving much to and from a running curtsy, piece by piece.
+//! Transfers large bodies to and from a running curtsy, piece by piece.
 //!
-//! In chunks (RFC 9112, 7.1), so that an answer that was cut off is not taken for a whole one, and a body need not be
-//! measured before it is sent.
+//! Uses chunks (RFC 9112, section 7.1), so that a truncated response is not mistaken for a complete one, and the length
+//! of a body need not be known before it is sent.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use super::admin::{Answer, Running, Trouble, value};
 use crate::store::{Count, Imported, LinesError};
 
-/// Longer than taking in a million hosts lasts.
+/// Longer than it takes to import a million hosts.
 const PATIENCE: Duration = Duration::from_secs(600);
 const PIECE: usize = 64 << 10;
-/// Of an answer that is no export.
+/// The largest response in bytes, except for an export.
 const LONGEST_ANSWER: u64 = 1 << 20;
 
 impl Running {
@@ -36,7 +36,8 @@ impl Running {
         let head = Head::read(&mut answer).map_err(failed)?;
         let body = rest(answer).map_err(failed)?;
         let told = value(&Answer { status: head.status, body }, self.address)?;
-        serde_json::from_value(told).map_err(|error| Trouble::failure(format!("that is no curtsy we know: {error}")))
+        serde_json::from_value(told)
+            .map_err(|error| Trouble::failure(format!("that is not a known version of curtsy: {error}")))
     }
 
     fn begin(&self, method: &str, fields: &str) -> io::Result<()> {
@@ -64,12 +65,12 @@ impl Running {
         }
     }
 
-    /// Why an answer is not what was asked for.
+    /// Returns the error that a response reports.
     pub(super) fn refusal(&self, head: &Head, from: impl BufRead) -> Trouble {
         let refused = rest(from).map(|body| value(&Answer { status: head.status, body }, self.address));
         match refused {
             Ok(Err(trouble)) => trouble,
-            _ => Trouble::failure(format!("{} is no curtsy we know", self.address)),
+            _ => Trouble::failure(format!("{} is not a known version of curtsy", self.address)),
         }
     }
 }
@@ -80,7 +81,7 @@ fn rest(from: impl Read) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
-/// As much of the head of an answer as matters.
+/// The parts of a response head that are needed here.
 pub(super) struct Head {
     pub(super) status: u16,
     chunked: bool,
@@ -101,7 +102,7 @@ impl Head {
     }
 }
 
-/// Without its end.
+/// Reads a line and removes its line ending.
 fn line(from: &mut impl BufRead) -> io::Result<String> {
     let mut line = Vec::new();
     from.take(PIECE as u64).read_until(b'\n', &mut line)?;
@@ -110,13 +111,13 @@ fn line(from: &mut impl BufRead) -> io::Result<String> {
 }
 
 fn bad() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the answer is no HTTP, or was cut off")
+    io::Error::new(io::ErrorKind::InvalidData, "the answer is not HTTP, or was cut off")
 }
 
-/// What is in the chunks.
+/// Decodes a chunked body.
 struct Chunks<R> {
     from: R,
-    /// Of the present chunk; none before the first and after the last.
+    /// Bytes left in the current chunk; `None` between chunks, before the first and after the last.
     left: Option<u64>,
     ended: bool,
 }
@@ -158,7 +159,7 @@ impl<R: BufRead> Read for Chunks<R> {
     }
 }
 
-/// Passes an export on, and counts what is in it.
+/// Copies an export, and counts its entries.
 fn copy_lines(mut from: impl BufRead, to: &mut impl Write) -> io::Result<Count> {
     let (mut count, mut line) = (Count::default(), Vec::new());
     while from.read_until(b'\n', &mut line)? > 0 {

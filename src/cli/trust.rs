@@ -1,8 +1,8 @@
-//! The files that have clients trust a CA: its certificate, one file with the system's roots too, and what wget, PHP and
-//! Java want.
+//! Writes the files that make clients trust a CA: its certificate, a bundle with the system's roots, and files for
+//! wget, PHP and Java.
 //!
-//! Everything is in one folder that nobody else can read, because the user's own wgetrc, of which a copy is in it, may
-//! have passwords. The CA's key is never here.
+//! All files are in one folder that other users cannot read, because it contains a copy of the user's own wgetrc, which
+//! may have passwords. The CA's key is never here.
 
 mod java;
 
@@ -21,7 +21,7 @@ pub(super) struct Trust {
     pub(super) ca: PathBuf,
     /// The system's roots and ours.
     pub(super) bundle: PathBuf,
-    /// GnuTLS reads no variable, so wget is told by its own file.
+    /// GnuTLS reads no variable, so wget needs its own configuration file.
     pub(super) wgetrc: PathBuf,
     /// A folder with settings for PHP.
     pub(super) php: PathBuf,
@@ -30,7 +30,7 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// Writes all files. `variable` is what is set in the environment.
+    /// Writes all files. `variable` returns the value of an environment variable.
     pub(super) fn write(folder: &Path, ca_pem: &str, variable: impl Fn(&str) -> Option<String>) -> io::Result<Trust> {
         private_folder(folder)?;
         let at = |name: &str| folder.join(name);
@@ -53,7 +53,7 @@ impl Trust {
     }
 }
 
-/// `WGETRC` takes the place of the user's file, so that is copied into ours.
+/// Returns the content of our wgetrc. `WGETRC` replaces the user's file, so the user's file is copied into ours.
 fn wgetrc(trust: &Trust, variable: impl Fn(&str) -> Option<String>) -> String {
     let ours = trust.wgetrc.to_str();
     let named = variable("WGETRC").filter(|path| !path.is_empty() && Some(path.as_str()) != ours);
@@ -73,7 +73,7 @@ fn private_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Never half a file: another command may be reading it.
+/// Writes a file atomically: another command may be reading it.
 fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = path.with_extension(format!("new-{}", std::process::id()));
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
@@ -89,7 +89,7 @@ mod tests {
     use crate::tls::{Ca, pem};
 
     #[test]
-    fn every_client_finds_its_file_and_nobody_else_does() {
+    fn every_client_finds_its_file_and_other_users_cannot_read_it() {
         let directory = tempfile::tempdir().unwrap();
         let mine = directory.path().join("mine");
         fs::write(&mine, "password = secret").unwrap();

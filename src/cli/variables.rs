@@ -1,11 +1,12 @@
-//! The environment variables that send clients to a proxy and have them trust its certificates.
+//! The environment variables that send clients to a proxy and make them trust its certificates.
 //!
-//! No single variable reaches every client: curl and wget read `http_proxy` in lower case only, Ruby uses it for https
-//! too, Node wants to be asked. So all of them are set, and what was set before is kept where both can count.
+//! No single variable reaches every client: curl and wget read `http_proxy` only in lower case, Ruby also uses it for
+//! https, and Node reads it only if another variable is set. So all of them are set. Old values are kept where both can
+//! apply.
 
 use super::trust::Trust;
 
-/// Both cases of each: some clients read only one. The last ones are those of single programs.
+/// Both cases of each: some clients read only one. The last ones belong to single programs.
 const PROXY: [&str; 10] = [
     "http_proxy",
     "HTTP_PROXY",
@@ -19,10 +20,10 @@ const PROXY: [&str; 10] = [
     "npm_config_https_proxy",
 ];
 const NO_PROXY: [&str; 2] = ["no_proxy", "NO_PROXY"];
-/// Clients that look at the variables only if this is set, and a mark for scripts.
+/// Some clients read the proxy variables only if one of these is set. The last one is a marker for scripts.
 const SWITCHES: [&str; 3] = ["NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY", ACTIVE];
 pub(super) const ACTIVE: &str = "CURTSY_ACTIVE";
-/// These replace what a client trusts, so they name a file with the system's roots too.
+/// These replace the roots that a client trusts, so they name a file that includes the system's roots.
 const BUNDLE: [&str; 14] = [
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
@@ -39,36 +40,37 @@ const BUNDLE: [&str; 14] = [
     "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
     "HEX_CACERTS_PATH",
 ];
-/// These add to it.
+/// These add to the roots that a client trusts.
 const EXTRA: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
 const JAVA: &str = "JAVA_TOOL_OPTIONS";
 const PHP: &str = "PHP_INI_SCAN_DIR";
 const WGET: &str = "WGETRC";
 
-/// What is never sent through a proxy: whoever names it means this very machine.
+/// Names that are never sent through a proxy, because they mean this machine.
 const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 pub(super) type Variable = (&'static str, String);
 
-/// A proxy as clients are told of it.
+/// The address of a proxy for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     /// A name or an address, an IPv6 one in brackets.
     pub(super) host: String,
     pub(super) port: u16,
-    /// What the client is to call itself.
+    /// The name of the client.
     pub(super) name: Option<String>,
 }
 
 impl Address {
-    /// Such as `http://127.0.0.1:3128`. A name without a password is left out by some clients.
+    /// Returns a URL such as `http://127.0.0.1:3128`. Some clients do not send a name without a password, so the
+    /// password is "x".
     pub(super) fn url(&self) -> String {
         let name = self.name.as_ref().map_or_else(String::new, |name| format!("{name}:x@"));
         format!("http://{name}{}:{}", self.host, self.port)
     }
 }
 
-/// What the variables are to say.
+/// What the variables should contain.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) proxy: &'a Address,
@@ -77,7 +79,7 @@ pub(super) struct Wanted<'a> {
     pub(super) java: bool,
 }
 
-/// Every variable with its value. `before` is what is set now.
+/// Returns every variable with its value. `before` returns the current value of a variable.
 pub(super) fn variables(wanted: &Wanted<'_>, before: impl Fn(&str) -> Option<String>) -> Vec<Variable> {
     let url = wanted.proxy.url();
     let mut all: Vec<Variable> = PROXY.iter().map(|&name| (name, url.clone())).collect();
@@ -98,13 +100,13 @@ pub(super) fn variables(wanted: &Wanted<'_>, before: impl Fn(&str) -> Option<Str
     all
 }
 
-/// Every name that may be set.
+/// Returns every name that may be set.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     let all = PROXY.iter().chain(&NO_PROXY).chain(&SWITCHES).chain(&BUNDLE).chain(&EXTRA);
     all.copied().chain([WGET, PHP, JAVA])
 }
 
-/// What was exempt stays so.
+/// Returns the new `no_proxy`. Names that were exempt before stay exempt.
 fn exempt(before: &str) -> String {
     let mut parts: Vec<&str> = before.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
     for local in LOCAL {
@@ -115,12 +117,12 @@ fn exempt(before: &str) -> String {
     parts.join(",")
 }
 
-/// An empty part means the folder that PHP was built with.
+/// Returns the new `PHP_INI_SCAN_DIR`. An empty part means the folder that PHP was built with.
 fn php(before: String, folder: &str) -> String {
     if before.split(':').any(|part| part == folder) { before } else { format!("{before}:{folder}") }
 }
 
-/// The last one given counts, so ours stand behind.
+/// Returns the new `JAVA_TOOL_OPTIONS`. The last value of an option applies, so ours come last.
 fn java(wanted: &Wanted<'_>, exempt: &str, before: String) -> String {
     let Address { host, port, .. } = wanted.proxy;
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -137,7 +139,8 @@ fn java(wanted: &Wanted<'_>, exempt: &str, before: String) -> String {
     }
 }
 
-/// Java has patterns where others have names that count for all below them. It exempts all of 127.* besides.
+/// Converts exempt names for Java, which uses patterns, while other clients use names that include all names below
+/// them. Java also exempts all of 127.* by itself.
 fn java_exempt(exempt: &str) -> String {
     let patterns = exempt.split(',').filter(|part| !part.contains([' ', '/', '|'])).flat_map(|part| {
         match part.strip_prefix('.') {

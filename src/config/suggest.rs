@@ -1,6 +1,6 @@
 //! Suggestions for misspelt names: "did you mean …?"
 
-/// Returns the candidate of which `word` is probably a misspelling, if there is one.
+/// Returns the candidate that `word` is probably a misspelling of, if there is one.
 pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // A third of the letters may be wrong: `delya` is `delay`, but `foo` is not `burst`.
     let most = (word.chars().count() / 3).max(1);

@@ -150,10 +150,10 @@ fn proxy_urls_that_lead_elsewhere_are_found() {
         ("https_proxy", format!("https://{address}"), "starts with https://, but that port is plain HTTP"),
         ("HTTPS_PROXY", address.to_string(), "has no scheme"),
         ("http_proxy", machine.admin(), "is the admin port"),
-        ("http_proxy", nobody.clone(), "nobody answers there"),
-        ("HTTP_PROXY", format!("socks5://{address}"), "of a kind that curtsy does not speak"),
+        ("http_proxy", nobody.clone(), "nothing answers there"),
+        ("HTTP_PROXY", format!("socks5://{address}"), "a scheme that curtsy does not support"),
         ("http_proxy", String::new(), "http_proxy is not set: curl and wget read no other spelling"),
-        ("https_proxy", elsewhere.url(""), "is no curtsy"),
+        ("https_proxy", elsewhere.url(""), "is not curtsy"),
     ] {
         let mut variables = machine.variables();
         variables.insert(name, value);
@@ -179,17 +179,17 @@ fn a_client_that_goes_round_the_proxy_is_found() {
     std::fs::write(machine.folder.path().join(".curlrc"), "noproxy = \"*\"\n").expect("a new file");
     let told = machine.doctor("-- curl http://example.com/", &machine.variables());
     assert_eq!(told.code, 1, "{}", told.text);
-    assert!(told.fix("fail", "client", "curl: goes round the proxy").contains(".curlrc"));
+    assert!(told.fix("fail", "client", "curl: bypasses the proxy").contains(".curlrc"));
     std::fs::remove_file(machine.folder.path().join(".curlrc")).expect("it is there");
 
     let mut variables = machine.variables();
     variables.insert("no_proxy", "*".to_owned());
     let told = machine.doctor("-- curl", &variables);
-    assert_eq!(told.fix("fail", "exceptions", "every request goes round the proxy"), "unset no_proxy NO_PROXY");
+    assert_eq!(told.fix("fail", "exceptions", "every request bypasses the proxy"), "unset no_proxy NO_PROXY");
     variables.insert("no_proxy", "localhost,.example.com".to_owned());
     let told = machine.doctor("-- curl https://www.example.com/ http://localhost:8000/", &variables);
-    told.finding("warn", "exceptions", "www.example.com goes round the proxy: no_proxy has .example.com");
-    told.finding("warn", "exceptions", "localhost goes round the proxy: no_proxy has localhost");
+    told.finding("warn", "exceptions", "www.example.com bypasses the proxy: no_proxy has .example.com");
+    told.finding("warn", "exceptions", "localhost bypasses the proxy: no_proxy has localhost");
     assert_eq!(told.code, 0, "{}", told.text);
 }
 
@@ -206,7 +206,7 @@ fn a_timeout_shorter_than_the_queue_is_found() {
     // The request takes a moment to reach the queue.
     assert!(soon(|| {
         told = machine.doctor(&format!("-- {url}"), &machine.variables());
-        told.text.contains("in line now up to 4")
+        told.text.contains("in the queue now up to 4")
     }));
     let fix = told.fix("warn", "timeouts", "-m 2: it gives up after 2 s, and a request may be held up to 150 s");
     assert!(fix.contains("--max-time 180"), "{fix}");

@@ -134,7 +134,7 @@ fn what_was_not_sent_is_told_apart() {
     assert!(done.out.starts_with("helloleft\n403 "), "{}{}", done.out, done.err);
     assert_eq!(pages(&origin), ["GET /a HTTP/1.1"]);
     done.says("curtsy: 1 request to 1 host in ");
-    done.says("; 1 denied because robots.txt could not be had; 1 refused; 1 gave up\n");
+    done.says("; 1 denied because robots.txt could not be fetched; 1 refused; 1 gave up\n");
     done.says("  10.0.0.1  0 requests");
 }
 
@@ -285,7 +285,7 @@ fn a_command_can_go_through_the_curtsy_that_runs() {
     let done = home.run(&format!("--attach --as news --admin http://{admin}"), &["curl", "-sS", &origin.url("/a")]);
     assert_eq!((done.code, done.out.as_str()), (Some(0), "hello"), "{}", done.err);
     done.says(&format!("goes through the curtsy that runs on {}", program.address()));
-    done.says("that curtsy had 1 request of all its clients");
+    done.says("that curtsy had 1 request from all its clients");
     let page = tls_origin::https(&secure, "/");
     let read = home.run(&format!("--attach --admin http://{admin}"), &["curl", "-sS", &page]);
     assert_eq!(read.out, "hello", "its CA is trusted: {}", read.err);
@@ -303,7 +303,7 @@ fn the_proxy_of_before_becomes_the_parent() {
     command.env("http_proxy", &before).args(["--", "curl", "-sS", &origin.url("/a")]);
     let done = Done::of(command.output().expect("the built program starts"));
     assert_eq!(done.out, "hello", "{}", done.err);
-    done.says("requests go on through the proxy that http_proxy named");
+    done.says("requests go through the proxy that http_proxy named");
     let via = origin.requests(1).iter().find(|request| request.line().contains("/a")).unwrap().value("Via");
     assert!(via.contains("front-desk") && via.contains("curtsy-"), "{via}");
 }

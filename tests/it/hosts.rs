@@ -159,7 +159,7 @@ fn a_paused_host_is_not_visited_until_it_is_resumed() {
     let curtsy = pacing(|_| ());
     let (code, printed) = command(&curtsy, &["host", "127.0.0.1", "pause"]);
     assert_eq!(code, 0, "{printed}");
-    assert_says(&printed, &["paused", "until somebody resumes it: curtsy host 127.0.0.1 resume"]);
+    assert_says(&printed, &["paused", "until it is resumed: curtsy host 127.0.0.1 resume"]);
     let refused = curtsy.get(&origin.url("/"));
     assert_eq!((refused.status(), refused.refusal().as_str()), (503, "host-cooling"));
     let (code, _) = command(&curtsy, &["host", "127.0.0.1", "resume"]);
@@ -255,12 +255,12 @@ fn a_job_is_stopped_by_failures_or_people_and_let_go_on_by_people() {
         "{printed}"
     );
     let (code, printed) = command(&curtsy, &["client", "spider", "resume"]);
-    assert_eq!((code, printed.as_str()), (0, "spider may go on\n"));
+    assert_eq!((code, printed.as_str()), (0, "spider may continue\n"));
     assert_eq!(ask(&well.url("/"), "spider").status(), 200);
     assert_eq!(command(&curtsy, &["client", "spider", "resume"]).0, 1, "it is not stopped");
 
     let (code, printed) = command(&curtsy, &["client", "a b/c", "stop"]);
-    assert!(code == 0 && printed.contains("a b/c is stopped until somebody lets it go on"), "{printed}");
+    assert!(code == 0 && printed.contains("a b/c is stopped until it is resumed"), "{printed}");
     let refused = ask(&well.url("/"), "a b/c");
     assert_eq!((refused.status(), refused.refusal().as_str()), (403, "job-stopped"));
     assert!(refused.text().contains("the operator of this proxy has stopped this client"), "{}", refused.text());

@@ -82,7 +82,7 @@ fn it_says_whether_and_why_without_a_proxy() {
         &page,
         &[
             &headline,
-            "why     line 8, group * (everybody): Disallow: /private/",
+            "why     line 8, group * (all clients): Disallow: /private/",
             "delay   5 s between requests (line 10, Request-rate: 1/5)",
             "curtsy  refuses it with 403",
             &source,
@@ -137,7 +137,7 @@ fn redirects_are_told() {
     let begin = Origin::answering(format!("HTTP/1.1 301 X\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n"));
     let (code, page, _) = robots(&alone(""), &[&begin.url("/private/x")]);
     assert_eq!(code, 3);
-    assert_lines(&page, &[&format!("file    {to}"), &format!("by way of {}", begin.url("/robots.txt"))]);
+    assert_lines(&page, &[&format!("file    {to}"), &format!("via {}", begin.url("/robots.txt"))]);
 }
 
 #[test]
@@ -148,8 +148,8 @@ fn the_exit_code_tells_what_is_wrong() {
     for (arguments, code, said) in [
         (vec![missing.url("/")], 0, "there is no robots.txt, so nothing is forbidden"),
         (vec![missing.url("/robots.txt")], 0, "robots.txt itself may always be fetched"),
-        (vec![ill.url("/")], 4, "robots.txt cannot be had (503)"),
-        (vec![nobody.clone()], 4, "robots.txt cannot be had: connection refused"),
+        (vec![ill.url("/")], 4, "robots.txt cannot be fetched (503)"),
+        (vec![nobody.clone()], 4, "robots.txt cannot be fetched: connection refused"),
         (vec!["http://10.0.0.1/".to_owned()], 4, "10.0.0.1"),
         (vec!["ftp://a.test/".to_owned()], 2, "only http:// and https://"),
         (vec!["http://me:secret@a.test/".to_owned()], 2, "credentials"),
@@ -179,7 +179,7 @@ fn a_bare_host_is_taken_for_https() {
     let (code, page, said) = robots(&alone(""), &[&hole.authority()]);
     assert_eq!(code, 4);
     assert!(page.starts_with(&format!("UNKNOWN  https://{}/", hole.authority())), "{page}");
-    assert!(said.contains("is taken for https://"), "{said}");
+    assert!(said.contains("is read as https://"), "{said}");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_running_proxy_tells_what_it_knows() {
     assert_eq!(curtsy.get(&origin.url("/private/x")).status(), 403);
     let (code, page, _) = robots_of(&curtsy, &[&origin.url("/private/x")]);
     assert_eq!((code, origin.robots_requests()), (3, 1), "{page}");
-    let told = format!("Told by the curtsy that runs on {}.", curtsy.admin());
+    let told = format!("Answered by the curtsy that runs on {}.", curtsy.admin());
     let expected = ["rules       8 | Disallow: /private/  <- decides", "delay   5 s between requests", &told];
     assert_lines(&page, &expected);
     assert!(page.contains("--fresh fetches the file again"), "{page}");

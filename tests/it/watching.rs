@@ -200,7 +200,7 @@ fn tail_waits_for_a_curtsy_that_went_away() {
     let tail = Watcher::curtsy(&["tail", "--admin", &admin]);
     assert!(soon(|| listeners(&admin) == 1));
     curtsy.stop();
-    assert!(tail.says("curtsy has gone away; waiting for it"), "{}", tail.printed());
+    assert!(tail.says("curtsy has disconnected; waiting for it"), "{}", tail.printed());
     let again = pacing(|config| config.admin = Some(address));
     assert!(tail.says("curtsy is back"), "{}", tail.printed());
     again.get("http://10.0.0.1/");

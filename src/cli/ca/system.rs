@@ -1,7 +1,7 @@
-//! The system's own list of trusted CAs: ours put into it, and taken out again.
+//! Adds our CA to the system's trusted CAs, and removes it again.
 //!
-//! Linux systems read a folder and write what programs use from it, by a command of their own. Only files that bear our
-//! CA's fingerprint are ever written or removed.
+//! Linux systems have a folder of CA files, and a command that builds the list for programs from it. Only files named
+//! after our CA's fingerprint are ever written or removed.
 
 use std::fs;
 use std::io;
@@ -12,14 +12,14 @@ use rustls::pki_types::CertificateDer;
 
 use crate::tls;
 
-/// How a family of systems is told whom to trust.
+/// How a family of systems manages its trusted CAs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Family {
     folder: &'static str,
     extension: &'static str,
-    /// After a file has come.
+    /// The command to run after a file was added.
     add: &'static [&'static str],
-    /// After one has gone.
+    /// The command to run after a file was removed.
     remove: &'static [&'static str],
 }
 
@@ -45,7 +45,7 @@ const FAMILIES: [Family; 3] = [
     },
 ];
 
-/// One thing to do.
+/// One action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Write(PathBuf, String),
@@ -62,7 +62,7 @@ pub(super) fn untrust(certificates: &[CertificateDer<'static>], dry_run: bool) -
     let (family, folder) = find(Path::new("/"))?;
     let steps = to_untrust(family, &folder, certificates);
     if steps.is_empty() {
-        return Ok(format!("Nothing of this CA is in {}.\n", folder.display()));
+        return Ok(format!("This CA is not in {}.\n", folder.display()));
     }
     carry_out(&steps, dry_run)
 }
@@ -71,7 +71,7 @@ fn find(root: &Path) -> Result<(Family, PathBuf), String> {
     let folder = |family: &Family| root.join(family.folder.trim_start_matches('/'));
     let found = FAMILIES.iter().map(|family| (*family, folder(family))).find(|(_, folder)| folder.is_dir());
     found.ok_or_else(|| {
-        "this system keeps its trusted CAs where curtsy does not know; add the file of `curtsy ca export` by hand"
+        "curtsy does not know where this system keeps its trusted CAs; add the file of `curtsy ca export` by hand"
             .to_owned()
     })
 }
@@ -96,7 +96,7 @@ fn file(family: Family, folder: &Path, certificate: &CertificateDer<'static>) ->
     folder.join(format!("curtsy-ca-{short}.{}", family.extension))
 }
 
-/// Says each step, and does it unless told not to.
+/// Performs the steps, unless `dry_run`, and returns a description of them.
 fn carry_out(steps: &[Step], dry_run: bool) -> Result<String, String> {
     let mut told = String::new();
     for step in steps {

@@ -1,4 +1,4 @@
-//! What the tries of clients mean, and how each is put right.
+//! Turns the results of trying clients into findings, with the fix for each.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::programs::{self, File, Trust};
 
 const ABOUT: &str = "client";
 
-/// One client's finding. `asked`: whether it is the one in question.
+/// Returns the finding for one client. `asked`: whether the user asked about this client.
 pub(super) fn finding(tried: &Tried, scene: &Scene, env: &Env, asked: bool) -> Finding {
     let who = match &tried.version {
         Some(version) => format!("{} {version}", tried.recipe.name),
@@ -44,13 +44,13 @@ pub(super) fn finding(tried: &Tried, scene: &Scene, env: &Env, asked: bool) -> F
         ),
         (Verdict::Silent, _) | (_, Verdict::Silent) => Finding::warn(
             ABOUT,
-            format!("{who}: did not answer within 5 s, so nothing is known of it"),
-            "curtsy doctor    (once more, on a machine that is less busy)",
+            format!("{who}: did not answer within 5 s, so the result is unknown"),
+            "curtsy doctor    (again, when the machine is less busy)",
         ),
         (Verdict::Through, odd) | (odd, _) => Finding::fail(
             ABOUT,
             format!("{who}: {}", words(odd)),
-            "curtsy tail    (in another terminal, to see what comes to the proxy)",
+            "curtsy tail    (in another terminal, to see what reaches the proxy)",
         ),
     }
 }
@@ -58,28 +58,28 @@ pub(super) fn finding(tried: &Tried, scene: &Scene, env: &Env, asked: bool) -> F
 fn words(verdict: &Verdict) -> &str {
     match verdict {
         Verdict::Odd(text) => text,
-        _ => "an answer came that nobody expected",
+        _ => "the answer was unexpected",
     }
 }
 
-/// It reads no variables, or not these.
+/// Returns the finding for a client that bypasses the proxy: it reads no variables, or not these.
 fn around(tried: &Tried, who: &str, env: &Env, asked: bool) -> Finding {
     let is_set = |name: &str| env.get(name).is_some_and(|value| !value.is_empty() && value != "0");
     let (text, fix) = match tried.recipe.name {
         "node" if reads_when_told(tried.version.as_deref()) && !is_set("NODE_USE_ENV_PROXY") => (
-            format!("{who}: goes round the proxy; it reads the variables only when told to"),
+            format!("{who}: bypasses the proxy; it reads the variables only when told to"),
             "export NODE_USE_ENV_PROXY=1",
         ),
         "node" => (
-            format!("{who}: goes round the proxy; before 22.21 it reads no proxy variables"),
+            format!("{who}: bypasses the proxy; before 22.21 it reads no proxy variables"),
             "use node 22.21 or newer with NODE_USE_ENV_PROXY=1, or undici's EnvHttpProxyAgent",
         ),
         "curl" => (
-            format!("{who}: goes round the proxy, though the variables are right"),
+            format!("{who}: bypasses the proxy, though the variables are right"),
             "look for noproxy and proxy in ~/.curlrc, and at no_proxy",
         ),
         _ => (
-            format!("{who}: goes round the proxy, though the variables are right"),
+            format!("{who}: bypasses the proxy, though the variables are right"),
             "look at its own settings for a proxy, and at no_proxy",
         ),
     };
@@ -90,7 +90,7 @@ fn around(tried: &Tried, who: &str, env: &Env, asked: bool) -> Finding {
     }
 }
 
-/// Node.js from 22.21 on, but not 23.
+/// Whether this Node.js reads the variables when told to: from 22.21 on, but not 23.
 fn reads_when_told(version: Option<&str>) -> bool {
     let mut numbers = version.unwrap_or_default().split('.').map(|number| number.parse::<u32>().unwrap_or(0));
     let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -107,7 +107,7 @@ fn unset(name: &str, env: &Env) -> String {
     }
 }
 
-/// A line that makes a program trust the CA, the file included.
+/// Returns a shell line that makes a program trust the CA, including how to get the file.
 pub(super) fn trust(name: &str, scene: &Scene) -> String {
     let trust = programs::named(name).map_or(Trust::Variable("SSL_CERT_FILE", File::Bundle), |program| program.trust);
     match trust {
@@ -122,7 +122,7 @@ pub(super) fn trust(name: &str, scene: &Scene) -> String {
     }
 }
 
-/// Java takes its proxy from properties, which a variable can give it; nothing has to be run to see that.
+/// Returns the finding for Java. It reads its proxy from properties, which a variable can set, so it need not be run.
 pub(super) fn java(scene: &Scene, env: &Env, asked: bool) -> Finding {
     let given = |name: &str| {
         let lists =
@@ -154,7 +154,7 @@ fn java_proxy(address: SocketAddr) -> String {
     )
 }
 
-/// What is known of programs that are not tried.
+/// Returns what is known about programs that are not tried.
 pub(super) fn untried(name: &str, scene: &Scene, env: &Env) -> Finding {
     let address = scene.proxy.address;
     match name {
@@ -164,7 +164,7 @@ pub(super) fn untried(name: &str, scene: &Scene, env: &Env) -> Finding {
         }
         "chromium" | "chromium-browser" | "chrome" | "google-chrome" => {
             let text =
-                format!("{name}: takes the proxy from the desktop's settings or as an option, and trusts a CA by NSS");
+                format!("{name}: takes the proxy from the desktop's settings or an option, and trusted CAs from NSS");
             Finding::warn(ABOUT, text, format!("{name} --proxy-server=http://{address} …    (the CA: curtsy ca trust)"))
         }
         "perl" if env.get("PERL_LWP_ENV_PROXY").is_none_or(|value| value != "1") => {
@@ -179,7 +179,7 @@ pub(super) fn untried(name: &str, scene: &Scene, env: &Env) -> Finding {
             Finding::ok(ABOUT, format!("{name}: reads the proxy variables (known, not tried)"))
         }
         _ => {
-            let text = format!("{name}: nothing is known of it; see whether its requests come to the proxy");
+            let text = format!("{name}: unknown program; check whether its requests reach the proxy");
             Finding::warn(ABOUT, text, "curtsy tail    (in another terminal, while it runs)")
         }
     }

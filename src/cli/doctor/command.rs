@@ -1,4 +1,4 @@
-//! What a command is, as far as its name, its first line and its imports tell. It is never run.
+//! Recognizes a command by its name, its first line and its imports. Never runs it.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,14 +8,14 @@ use url::Url;
 
 use super::variables::Env;
 
-/// A command that somebody wants to run behind curtsy.
+/// A command that the user wants to run behind curtsy.
 #[derive(Debug)]
 pub(super) struct Command {
     pub(super) kind: Kind,
-    /// The program that is started, or reads the script.
+    /// The program that is started, or the interpreter of the script.
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
-    /// The text of its script, if it is one.
+    /// The text of the script, if the command is one.
     pub(super) script: Option<String>,
 }
 
@@ -24,15 +24,15 @@ pub(super) enum Kind {
     Curl,
     Wget,
     Git,
-    /// With the libraries that it uses, of those that are known.
+    /// With the known libraries that it uses.
     Python(Vec<&'static str>),
     Node,
     Java,
-    /// By its name.
+    /// Any other program, with its name.
     Other(String),
 }
 
-/// Libraries that speak HTTP, as they are imported, and as people call them.
+/// Libraries that speak HTTP: the name in imports, and the name in the table of programs.
 const LIBRARIES: [(&str, &str); 7] = [
     ("requests", "requests"),
     ("httpx", "httpx"),
@@ -43,11 +43,11 @@ const LIBRARIES: [(&str, &str); 7] = [
     ("playwright", "Chromium"),
 ];
 
-/// More is no script.
+/// A longer file is not a script.
 const LONGEST_SCRIPT: u64 = 1 << 20;
 
 impl Command {
-    /// `None` if there is no such program.
+    /// Recognizes the command; `None` if there is no such program.
     pub(super) fn look(words: &[String], env: &Env) -> Option<Self> {
         let (first, arguments) = words.split_first()?;
         let program = find(first, env)?;
@@ -56,10 +56,10 @@ impl Command {
         if !matches!(known, Kind::Other(_)) || name == "scrapy" {
             return Some(Self::known(known, program, arguments, env));
         }
-        // A script says in its first line who reads it.
+        // The first line of a script names its interpreter.
         let text = text_of(&program).unwrap_or_default();
         let reader = interpreter(&text).and_then(|reader| find(&reader, env));
-        // A shell script starts something else, which goes by the script's name (chromium is one in Debian).
+        // A shell script starts another program, usually of the same name (chromium is such a script in Debian).
         match reader.map(|reader| (kind_of(&file_name(&reader)), reader)) {
             Some((kind, reader)) if !kind.is_shell() => {
                 let kind = kind.with_imports(&text);
@@ -92,7 +92,7 @@ impl Command {
         Command { kind, program, arguments: arguments.to_vec(), script }
     }
 
-    /// The URLs among its arguments.
+    /// Returns the URLs among its arguments.
     pub(super) fn targets(&self) -> Vec<Url> {
         let is_web = |url: &Url| matches!(url.scheme(), "http" | "https");
         self.arguments.iter().filter_map(|word| Url::parse(word).ok()).filter(is_web).collect()
@@ -126,7 +126,7 @@ fn kind_of(name: &str) -> Kind {
     }
 }
 
-/// What a script imports of the libraries that are known.
+/// Returns the known libraries that a script imports.
 fn libraries(script: &str) -> Vec<&'static str> {
     let mut found = Vec::new();
     for line in script.lines().map(str::trim_start) {
@@ -140,7 +140,7 @@ fn libraries(script: &str) -> Vec<&'static str> {
     found
 }
 
-/// Of `#!/usr/bin/env python3` and the like.
+/// Returns the interpreter in a first line such as `#!/usr/bin/env python3`.
 fn interpreter(script: &str) -> Option<String> {
     let mut words = script.lines().next()?.strip_prefix("#!")?.split_whitespace();
     let first = words.next()?;
@@ -155,7 +155,7 @@ fn text_of(path: &Path) -> Option<String> {
     Some(text)
 }
 
-/// As a shell finds it.
+/// Finds a program as a shell does.
 pub(super) fn find(name: &str, env: &Env) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(|path| path.is_file());

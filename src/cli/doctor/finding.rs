@@ -1,4 +1,4 @@
-//! What was found: one line each, and for what is not as it should be a line to paste.
+//! Findings: one line each, and for each problem a line with a fix to paste.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::cli::terminal::{Brush, DIM, GREEN, RED, YELLOW, harmless};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Ok,
-    /// Works, or may work, but not for everybody or not for long.
+    /// Works, or may work, but not for every client or not for long.
     Warn,
     /// Does not work.
     Fail,
@@ -16,7 +16,7 @@ pub(super) enum Level {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) level: Level,
-    /// What was looked at, in one word: an interface, add, never rename.
+    /// What was checked, in one word. Scripts rely on these words: add new ones, never rename one.
     pub(super) about: &'static str,
     pub(super) text: String,
     pub(super) fix: Option<String>,

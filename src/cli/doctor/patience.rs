@@ -1,4 +1,5 @@
-//! Clients that give up before their turn comes: their timeouts, held against how long a request may wait, and waits now.
+//! Finds clients that give up before their turn comes: compares their timeouts with how long a request may wait, and
+//! how long requests wait now.
 
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ const ABOUT: &str = "timeouts";
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waits {
     pub(super) most: Duration,
-    /// The longest that somebody in line waits now, before and still; none if nobody knows.
+    /// The longest wait of a queued request, past and expected together; `None` if unknown.
     pub(super) now: Option<Duration>,
-    /// Whether requests in tunnels are read, and CONNECT waits for nothing.
+    /// Whether curtsy reads requests in tunnels, so that CONNECT does not wait.
     pub(super) intercepts: bool,
 }
 
 impl Waits {
-    /// Of programs as they come.
+    /// Checks programs with their default timeouts.
     pub(super) fn check(&self, names: &[&str]) -> Vec<Finding> {
         let known: Vec<&Program> = names.iter().filter_map(|name| programs::named(name)).collect();
         let mut findings: Vec<Finding> = known.iter().filter_map(|program| self.look(program)).collect();
@@ -31,7 +32,7 @@ impl Waits {
         findings
     }
 
-    /// Of one command, whose arguments and script may say otherwise.
+    /// Checks one command, whose arguments or script may set other timeouts.
     pub(super) fn check_command(&self, command: &Command, names: &[&str]) -> Vec<Finding> {
         if let Some((option, seconds)) = option(command) {
             return vec![self.own(&option, seconds, names.first().copied().unwrap_or_default())];
@@ -55,7 +56,7 @@ impl Waits {
         self.is_too_short(f64::from(seconds)).then(|| Finding::warn(ABOUT, text, program.longer_than(self.most)))
     }
 
-    /// A timeout that the command is given.
+    /// Returns the finding for a timeout among the command's arguments.
     fn own(&self, option: &str, seconds: f64, name: &str) -> Finding {
         if !self.is_too_short(seconds) {
             return Finding::ok(ABOUT, format!("{option} is longer than a request is held ({})", self.words()));
@@ -77,13 +78,13 @@ impl Waits {
     fn words(&self) -> String {
         let most = format!("up to {} s", self.most.as_secs_f64());
         match self.now {
-            Some(now) if !now.is_zero() => format!("{most}; in line now up to {:.0} s", now.as_secs_f64().ceil()),
+            Some(now) if !now.is_zero() => format!("{most}; in the queue now up to {:.0} s", now.as_secs_f64().ceil()),
             _ => most,
         }
     }
 }
 
-/// A timeout among the arguments: how it is written, and its seconds.
+/// Returns a timeout among the arguments: how it is written, and its seconds.
 fn option(command: &Command) -> Option<(String, f64)> {
     let names: &[&str] = match command.kind {
         Kind::Curl => &["-m", "--max-time", "--connect-timeout"],
@@ -120,10 +121,12 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_too_soon_is_told_which_setting() {
+    fn a_program_that_gives_up_too_soon_gets_the_setting_to_change() {
         let found = WAITS.check(&["curl", "httpx", "Go"]);
         assert_eq!(found.len(), 2);
-        assert!(found[0].text.contains("httpx gives up after 5 s") && found[0].text.contains("in line now up to 12 s"));
+        assert!(
+            found[0].text.contains("httpx gives up after 5 s") && found[0].text.contains("in the queue now up to 12 s")
+        );
         assert_eq!(found[0].fix.as_deref(), Some("httpx.Client(timeout=180)"));
         assert!(found[1].text.starts_with("Go gives up after 60 s"));
         let read = Waits { intercepts: true, ..WAITS }.check(&["curl", "Go"]);

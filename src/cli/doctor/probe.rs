@@ -1,4 +1,4 @@
-//! Asking a proxy whether it is curtsy: `http://probe.curtsy.invalid/`, which nobody else answers.
+//! Asks a proxy whether it is curtsy: requests `http://probe.curtsy.invalid/`, which only curtsy answers.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -13,37 +13,37 @@ use crate::cli::admin::CONNECT_PATIENCE;
 
 pub(super) const HTTP: &str = "http://probe.curtsy.invalid/";
 pub(super) const HTTPS: &str = "https://probe.curtsy.invalid/";
-/// In every answer of a probe.
+/// This text is in every answer to a probe.
 pub(super) const MARK: &str = r#""probe":"curtsy""#;
 
 const PATIENCE: Duration = Duration::from_secs(3);
-/// More than any answer has.
+/// The largest answer in bytes; more than any answer has.
 const LONGEST_ANSWER: u64 = 1 << 20;
 
-/// What the probe says.
+/// The answer to a probe.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Probe {
     pub(super) version: String,
     pub(super) name: String,
     pub(super) client: String,
-    /// Whether HTTPS is read there.
+    /// Whether the proxy decrypts HTTPS.
     pub(super) intercepts: bool,
     pub(super) mode: String,
     pub(super) max_wait_s: f64,
 }
 
-/// What is at an address.
+/// What answered at an address.
 #[derive(Clone, Debug)]
 pub(super) enum Heard {
     Curtsy(Box<Probe>),
-    /// It wants a user and a password, or others.
+    /// A proxy that requires a user and a password, or rejects those that it got.
     Stranger,
-    /// Somebody who answers so.
+    /// Another server, with its status.
     Other(String),
     Nobody(String),
 }
 
-/// Where a proxy is, and as whom it is asked.
+/// The address of a proxy, and the credentials for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Proxy {
     pub(super) address: SocketAddr,
@@ -61,7 +61,7 @@ impl Proxy {
         Proxy { address: SocketAddr::new(ip, address.port()), credentials: None }
     }
 
-    /// Of a URL with a scheme, whichever; what else it is used for is its reader's business.
+    /// Reads a URL with any scheme; the caller checks whether the scheme can be used.
     pub(super) fn of_url(text: &str) -> Result<Self, String> {
         let url = Url::parse(text).map_err(|error| error.to_string())?;
         let host = url.host_str().ok_or("it names no host")?;
@@ -73,7 +73,7 @@ impl Proxy {
         Ok(Proxy { address, credentials })
     }
 
-    /// To be shown, or pasted: without the password.
+    /// Returns the URL to show or paste, without user and password.
     pub(super) fn url(&self) -> String {
         match &self.credentials {
             Some(_) => format!("http://USER:PASSWORD@{}", self.address),
@@ -81,11 +81,11 @@ impl Proxy {
         }
     }
 
-    /// What programs are given.
+    /// Returns the URL to pass to programs, with user and password.
     pub(super) fn secret_url(&self) -> String {
         let (user, password) = self.credentials.as_deref().and_then(|pair| pair.split_once(':')).unwrap_or_default();
         let url = Url::parse(&format!("http://{}", self.address)).map(|mut url| {
-            // Cannot fail: it has a host.
+            // Cannot fail: the URL has a host.
             let _ = url.set_username(user);
             let _ = url.set_password((!user.is_empty()).then_some(password));
             url
@@ -105,7 +105,7 @@ impl Proxy {
         }
     }
 
-    /// The CA that clients have to trust, in PEM.
+    /// Returns the CA that clients have to trust, in PEM.
     pub(super) fn ca(&self) -> Option<String> {
         self.get("http://curtsy.invalid/ca.pem").ok().filter(|(status, _)| *status == 200).map(|(_, body)| body)
     }
@@ -117,29 +117,29 @@ impl Proxy {
         let authorization = self.credentials.as_ref().map_or_else(String::new, |credentials| {
             format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode(credentials))
         });
-        // In HTTP/1.0 an answer is never chunked, and ends with its connection.
+        // An HTTP/1.0 response is never chunked, and ends when the connection closes.
         let head =
             format!("GET {url} HTTP/1.0\r\nHost: curtsy.invalid\r\nUser-Agent: curtsy-doctor\r\n{authorization}\r\n");
         stream.write_all(head.as_bytes())?;
         let mut answer = Vec::new();
-        // Who keeps the connection open all the same is no curtsy, but has answered.
+        // A server that keeps the connection open anyway is not curtsy, but it has answered, so a timeout is no error.
         let read = stream.take(LONGEST_ANSWER).read_to_end(&mut answer);
         if answer.is_empty() {
             read?;
         }
         let answer = String::from_utf8_lossy(&answer);
-        let no_http = || io::Error::new(io::ErrorKind::InvalidData, "it speaks no HTTP");
+        let no_http = || io::Error::new(io::ErrorKind::InvalidData, "it does not speak HTTP");
         let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(no_http)?;
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(no_http)?;
         Ok((status, body.to_owned()))
     }
 }
 
-/// Of a proxy in a URL that names none.
+/// The port of a proxy URL without a port.
 const DEFAULT_PORT: u16 = 3128;
 
 fn decoded(text: &str) -> String {
-    // Of a form's names, which have three signs more.
+    // The decoder is for form names, where `+`, `&` and `=` have a meaning, so these three are escaped first.
     let text = text.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
     let mut query = url::form_urlencoded::parse(text.as_bytes());
     query.next().map(|(name, _)| name.into_owned()).unwrap_or_default()

@@ -1,7 +1,7 @@
-//! Clients tried: each asks for the probe, over `http://` and `https://`, in the environment that it will have.
+//! Tries clients: each requests the probe, over `http://` and `https://`, in the environment that it will have.
 //!
-//! All are run side by side, each for a few seconds at most. They are told to ask for one name that no other machine has;
-//! whoever goes round the proxy finds that out by looking it up.
+//! Up to [`AT_ONCE`] clients run at the same time, each for a few seconds at most. They request a name that exists
+//! nowhere, so a client that bypasses the proxy fails to resolve it.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -18,25 +18,25 @@ use super::probe::{HTTP, HTTPS, MARK};
 use super::variables::Env;
 use crate::clock;
 
-/// For one try; a busy machine needs two for Python with a large library.
+/// The time for one try. A busy machine needs two seconds for Python with a large library.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often a try is looked at.
+/// How often a running try is checked.
 const STEP: Duration = Duration::from_millis(10);
 
 /// A client that can be tried.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recipe {
-    /// As people call it, and as the table of programs has it.
+    /// Its name, the same as in the table of programs.
     pub(super) name: &'static str,
-    /// What is looked for in the path.
+    /// The program to look for in `PATH`.
     pub(super) program: &'static str,
-    /// Before the URL.
+    /// The arguments before the URL.
     arguments: &'static [&'static str],
     /// Whether it reads the variables without being told to.
     pub(super) reads_variables: bool,
 }
 
-/// Of a library that is not installed.
+/// The exit code of a try whose library is not installed.
 const ABSENT: i32 = 77;
 
 const URLLIB: &str = "import sys, urllib.request
@@ -71,7 +71,7 @@ fetch(process.argv[1]).then(r => r.text()).then(console.log, e => { console.erro
 
 const GIT: [&str; 5] = ["-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=4", "ls-remote"];
 
-/// Python's libraries are told apart, because each has its own way to trust a CA.
+/// Each Python library has its own entry, because each has its own way to trust a CA.
 pub(super) const RECIPES: [Recipe; 8] = [
     Recipe { name: "curl", program: "curl", arguments: &["-sS", "--max-time", "4"], reads_variables: true },
     Recipe { name: "wget", program: "wget", arguments: &["-nv", "-O-", "-T4", "-t1"], reads_variables: true },
@@ -83,21 +83,21 @@ pub(super) const RECIPES: [Recipe; 8] = [
     Recipe { name: "node", program: "node", arguments: &["-e", FETCH], reads_variables: false },
 ];
 
-/// What became of one try.
+/// The result of one try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The probe answered.
     Through,
-    /// The tunnel came to curtsy, which does not read HTTPS.
+    /// The tunnel reached curtsy, which does not decrypt HTTPS.
     NotRead,
     Untrusted,
-    /// It went round the proxy.
+    /// The client bypassed the proxy.
     Round,
-    /// The proxy wants a user and a password.
+    /// The proxy requires a user and a password.
     Stranger,
     /// It did not end in time.
     Silent,
-    /// Something else, in its own words.
+    /// Something else, with the client's own message.
     Odd(String),
     /// There is no such library.
     Absent,
@@ -112,7 +112,7 @@ pub(super) struct Tried {
     pub(super) https: Verdict,
 }
 
-/// Tries a few at once. Answers in the order in which they were given.
+/// Tries the clients, a few at once. Returns the results in the order of `clients`.
 pub(super) fn run(clients: &[(Recipe, PathBuf)], env: &Env) -> Vec<Tried> {
     let (next, tried) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     thread::scope(|scope| {
@@ -130,7 +130,7 @@ pub(super) fn run(clients: &[(Recipe, PathBuf)], env: &Env) -> Vec<Tried> {
     tried.into_inner().into_values().collect()
 }
 
-/// Side by side, but not so many that they take each other's time.
+/// How many clients are tried at once. More would slow each other down.
 const AT_ONCE: usize = 4;
 
 fn both(recipe: &Recipe, path: &Path, env: &Env) -> Tried {
@@ -140,7 +140,7 @@ fn both(recipe: &Recipe, path: &Path, env: &Env) -> Tried {
         attempt(&mut command)
     };
     let Told { verdict: http, version } = one(HTTP);
-    // Who does not come through in the open has no need to try it under TLS.
+    // A client that fails over plain HTTP is not tried over HTTPS.
     let https = if http == Verdict::Through { one(HTTPS).verdict } else { http.clone() };
     Tried { recipe: *recipe, version, http, https }
 }
@@ -164,8 +164,8 @@ fn attempt(command: &mut Command) -> Told {
     Told { verdict: judge(code, &out, &err), version }
 }
 
-/// Read while it runs, so that it never waits for a reader; in a thread of its own, because a child of a child may hold
-/// on to it.
+/// Reads the output while the client runs, so that the client never blocks on a full pipe. Uses its own thread, because
+/// a child process of the client may keep the pipe open.
 fn collect(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
@@ -178,7 +178,7 @@ fn collect(stream: Option<impl Read + Send + 'static>) -> Receiver<String> {
 
 const MOST_OUTPUT: u64 = 64 * 1024;
 
-/// The exit code, or none if it had to be ended.
+/// Waits for the client. Returns its exit code, or `None` if it had to be killed.
 fn wait(child: &mut Child) -> Option<i32> {
     let deadline = clock::now() + PATIENCE;
     while clock::now() < deadline {
@@ -188,13 +188,14 @@ fn wait(child: &mut Child) -> Option<i32> {
             Err(_) => break,
         }
     }
-    // Both fail only if it has ended already.
+    // Both fail only if the client has already ended.
     let _ = child.kill();
     let _ = child.wait();
     None
 }
 
-/// By what a client printed. Errors of certificates and of names are worded by few libraries, and have been for long.
+/// Judges a try by what the client printed. The messages about certificates and names come from few libraries, and have
+/// not changed for years.
 fn judge(code: i32, out: &str, err: &str) -> Verdict {
     let has = |words: &[&str]| {
         let said = err.to_ascii_lowercase();
@@ -203,7 +204,7 @@ fn judge(code: i32, out: &str, err: &str) -> Verdict {
     match code {
         ABSENT => Verdict::Absent,
         _ if out.contains(MARK) => Verdict::Through,
-        // What git says of an answer that is no repository.
+        // The message of git for an answer that is not a repository.
         _ if has(&["not valid: is this a git repository"]) => Verdict::Through,
         _ if has(&["interception is off", "response 501", "http code 501", "request was cancelled"]) => {
             Verdict::NotRead

@@ -1,4 +1,4 @@
-//! The variables that programs take their proxy from: set, equal, with a scheme, and leading to curtsy.
+//! Checks the proxy variables: whether they are set, are equal, have a scheme, and point to curtsy.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use super::probe::{Heard, Proxy};
 
 pub(super) type Env = BTreeMap<String, String>;
 
-/// Lower case first: curl and wget read no other for plain HTTP, and nobody reads only the other.
+/// Lower case first: curl and wget read only that for plain HTTP. No program reads only the upper case.
 pub(super) const NAMES: [&str; 4] = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"];
 
-/// Where they should lead.
+/// Where the variables should point.
 pub(super) struct Wanted<'a> {
     pub(super) proxy: &'a Proxy,
     pub(super) admin: Option<SocketAddr>,
@@ -46,13 +46,13 @@ impl Wanted<'_> {
         let (first, fix) = (missing.first()?, self.export(&missing));
         let are = if missing.len() == 1 { "is" } else { "are" };
         let text = format!("{} {are} not set", missing.join(" "));
-        // Capitals come last.
+        // Upper-case names come last.
         if !first.starts_with('h') {
             return Some(Finding::warn("variables", format!("{text}: some programs read only this spelling"), fix));
         }
         let why = match value(env, &first.to_ascii_uppercase()) {
             Some(_) => "curl and wget read no other spelling".to_owned(),
-            None => format!("{} requests go round the proxy", first.trim_end_matches("_proxy")),
+            None => format!("{} requests bypass the proxy", first.trim_end_matches("_proxy")),
         };
         Some(Finding::fail("variables", format!("{text}: {why}"), fix))
     }
@@ -60,11 +60,11 @@ impl Wanted<'_> {
     fn unequal(&self, env: &Env, set: &[&str]) -> Option<Finding> {
         let differs = |name: &&&str| env[**name].trim_end_matches('/') != env[set[0]].trim_end_matches('/');
         let other = set.iter().find(differs)?;
-        let text = format!("{other} is not the same as {}: who uses which depends on the program", set[0]);
+        let text = format!("{other} is not the same as {}: which one is used depends on the program", set[0]);
         Some(Finding::warn("variables", text, self.export(&NAMES)))
     }
 
-    /// What is wrong with one of them.
+    /// Returns what is wrong with one variable.
     fn look(&self, name: &str, text: &str) -> Option<Finding> {
         let (fail, shown) = (|text: String| Some(Finding::fail("variables", text, self.export(&[name]))), shown(text));
         let Some((scheme, _)) = text.split_once("://") else {
@@ -72,7 +72,7 @@ impl Wanted<'_> {
         };
         let proxy = match Proxy::of_url(text) {
             Ok(proxy) => proxy,
-            Err(error) => return fail(format!("{name}={shown} leads nowhere: {error}")),
+            Err(error) => return fail(format!("{name}={shown} cannot be used: {error}")),
         };
         if self.admin == Some(proxy.address) {
             return fail(format!("{name}={shown} is the admin port; the proxy is {}", self.proxy.url()));
@@ -82,15 +82,15 @@ impl Wanted<'_> {
             ("https", Heard::Curtsy(_) | Heard::Stranger) => {
                 fail(format!("{name}={shown} starts with https://, but that port is plain HTTP; write http://"))
             }
-            // A port that speaks TLS itself; the clients' own tries tell whether they can.
+            // The port may speak TLS itself; trying the clients shows whether they can use it.
             ("https", _) => None,
             ("http", Heard::Curtsy(_)) => None,
             ("http", Heard::Stranger) => {
                 fail(format!("{name}={shown} has no valid user and password, and the proxy wants them"))
             }
-            ("http", Heard::Other(status)) => fail(format!("{name}={shown} is no curtsy: it answered {status}")),
-            ("http", Heard::Nobody(error)) => fail(format!("{name}={shown}: nobody answers there ({error})")),
-            _ => fail(format!("{name}={shown} is of a kind that curtsy does not speak; write http://")),
+            ("http", Heard::Other(status)) => fail(format!("{name}={shown} is not curtsy: it answered {status}")),
+            ("http", Heard::Nobody(error)) => fail(format!("{name}={shown}: nothing answers there ({error})")),
+            _ => fail(format!("{name}={shown} has a scheme that curtsy does not support; write http://")),
         }
     }
 
@@ -110,7 +110,7 @@ fn value<'a>(env: &'a Env, name: &str) -> Option<&'a str> {
     env.get(name).map(String::as_str).filter(|value| !value.trim().is_empty())
 }
 
-/// Without a password.
+/// Returns the URL without user and password.
 fn shown(text: &str) -> String {
     match (text.split_once("://"), text.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://…@{rest}"),
@@ -119,17 +119,17 @@ fn shown(text: &str) -> String {
     }
 }
 
-/// What goes round the proxy, by `no_proxy`. `targets` are URLs that the command is given.
+/// Returns findings about what bypasses the proxy because of `no_proxy`. `targets` are the URLs in the command.
 pub(super) fn exceptions(env: &Env, targets: &[Url]) -> Vec<Finding> {
     let list = value(env, "no_proxy").or_else(|| value(env, "NO_PROXY")).unwrap_or_default();
     let entries: Vec<&str> = list.split(',').map(str::trim).filter(|entry| !entry.is_empty()).collect();
     if entries.contains(&"*") {
-        let text = "no_proxy is *: every request goes round the proxy";
+        let text = "no_proxy is *: every request bypasses the proxy";
         return vec![Finding::fail("exceptions", text, "unset no_proxy NO_PROXY")];
     }
     let mut findings: Vec<Finding> = targets.iter().filter_map(|target| goes_round(target, &entries)).collect();
     if findings.is_empty() && !entries.is_empty() {
-        findings.push(Finding::ok("exceptions", format!("no_proxy: only {} go round the proxy", entries.join(", "))));
+        findings.push(Finding::ok("exceptions", format!("no_proxy: only {} bypass the proxy", entries.join(", "))));
     }
     findings
 }
@@ -137,7 +137,7 @@ pub(super) fn exceptions(env: &Env, targets: &[Url]) -> Vec<Finding> {
 fn goes_round(target: &Url, entries: &[&str]) -> Option<Finding> {
     let host = target.host_str()?.trim_matches(['[', ']']).to_ascii_lowercase();
     if let Some(entry) = entries.iter().find(|entry| covers(entry, &host)) {
-        let text = format!("{host} goes round the proxy: no_proxy has {entry}");
+        let text = format!("{host} bypasses the proxy: no_proxy has {entry}");
         return Some(Finding::warn("exceptions", text, "export no_proxy= NO_PROXY="));
     }
     let text = format!("{host}: many programs use no proxy for this machine (Go, Ruby, Java, node, browsers)");
@@ -149,7 +149,8 @@ fn is_here(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// As most programs read it: a name, all names under it, an address or a network.
+/// Whether a `no_proxy` entry covers a host, as most programs read it: a name, all names under it, an address or a
+/// network.
 fn covers(entry: &str, host: &str) -> bool {
     let entry = entry.to_ascii_lowercase();
     let name = entry.trim_start_matches('*').trim_start_matches('.');

@@ -1,7 +1,7 @@
-//! Variables as whoever reads them wants them written.
+//! Writes variables in the syntax of each shell or file format.
 //!
-//! Whatever a value has in it, it arrives as it is, and as nothing else: quoted for shells, refused where a format has no
-//! way to write it.
+//! Every value arrives unchanged, whatever it contains: it is quoted for shells, and refused if a format cannot express
+//! it.
 
 use clap::ValueEnum;
 use serde_json::{Map, Value};
@@ -23,7 +23,8 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// `names`: all that could be set, which a shell remembers before it sets any.
+    /// Returns the lines that set the variables. `names`: all variables that could be set; a shell saves their old
+    /// values first.
     pub(super) fn set(self, all: &[Variable], names: &[&str]) -> Result<String, String> {
         let lines =
             |line: fn(&str, &str) -> String| all.iter().map(|(name, value)| line(name, value)).collect::<String>();
@@ -44,8 +45,10 @@ impl Format {
         match self {
             Format::Sh => Ok(sh_restore(names)),
             Format::Fish => Ok(fish_restore(names)),
-            Format::Direnv => Err("direnv takes variables back by itself: remove the lines from .envrc".to_owned()),
-            Format::Dotenv | Format::Docker => Err("a file takes nothing back: remove the lines from it".to_owned()),
+            Format::Direnv => Err("direnv unsets variables by itself: remove the lines from .envrc".to_owned()),
+            Format::Dotenv | Format::Docker => {
+                Err("a file cannot unset variables: remove the lines from it".to_owned())
+            }
             Format::Json => {
                 let object = names.iter().map(|name| ((*name).to_owned(), Value::Null));
                 Ok(format!("{:#}\n", Value::Object(object.collect::<Map<_, _>>())))
@@ -53,7 +56,7 @@ impl Format {
         }
     }
 
-    /// What whoever uses it should know.
+    /// Returns a note for the user about this format, if there is one.
     pub(super) fn note(self, address: &Address) -> Option<&'static str> {
         let here = address.host.starts_with("127.") || address.host == "[::1]" || address.host == "localhost";
         (self == Format::Docker && here).then_some(
@@ -71,7 +74,7 @@ fn sh_export(name: &str, value: &str) -> String {
     format!("export {name}={}\n", sh(value))
 }
 
-/// The first time only: the second time the values are ours.
+/// Returns code that saves the old values. It saves them only the first time: the second time the values are ours.
 fn sh_remember(names: &[&str]) -> String {
     format!(
         "if [ -z \"${{CURTSY_OLD-}}\" ]; then\n  \
@@ -86,7 +89,7 @@ fn sh_remember(names: &[&str]) -> String {
     )
 }
 
-/// Where nothing is ours, nothing is taken away.
+/// Returns code that restores the old values. It changes nothing if our variables are not set.
 fn sh_restore(names: &[&str]) -> String {
     format!(
         "if [ -n \"${{{ACTIVE}-}}\" ]; then\n  \
@@ -101,7 +104,7 @@ fn sh_restore(names: &[&str]) -> String {
     )
 }
 
-/// In single quotes fish knows two escapes.
+/// Quotes for fish, which knows two escapes in single quotes.
 fn fish(value: &str) -> String {
     format!("'{}'", value.replace('\\', r"\\").replace('\'', r"\'"))
 }
@@ -132,7 +135,7 @@ fn fish_restore(names: &[&str]) -> String {
     )
 }
 
-/// What needs no quotes has none; what does has those that every reader takes as they are.
+/// Writes a line without quotes if none are needed, else with single quotes, which every reader takes literally.
 fn dotenv(name: &str, value: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@,=+%[]".contains(c);
     if value.contains(['\n', '\r', '\'']) {
@@ -142,7 +145,7 @@ fn dotenv(name: &str, value: &str) -> Result<String, String> {
     Ok(if plain { format!("{name}={value}\n") } else { format!("{name}='{value}'\n") })
 }
 
-/// Taken as it stands, quotes and all.
+/// Writes a line without quotes: docker takes the value literally, including quotes.
 fn docker(name: &str, value: &str) -> Result<String, String> {
     if value.contains(['\n', '\r']) {
         return Err(unwritable(name, value, "a file for docker run --env-file"));
@@ -160,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_quoted_for_whoever_reads_them() {
+    fn values_are_quoted_for_their_reader() {
         let all = [("A", r"it's a \ $b".to_owned())];
         assert_eq!(Format::Direnv.set(&all, &["A"]).unwrap(), "export A='it'\\''s a \\ $b'\n");
         assert!(Format::Fish.set(&all, &["A"]).unwrap().ends_with("set -gx A 'it\\'s a \\\\ $b'\n"));

@@ -1,4 +1,4 @@
-//! Which proxy clients are to be sent to, and what they have to trust there.
+//! Finds the proxy that clients should use, and the CA that they have to trust there.
 
 use std::fs::DirBuilder;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,13 +18,13 @@ use crate::{store, tls};
 
 pub(in crate::cli) struct Found {
     pub(in crate::cli) address: Address,
-    /// What clients have to trust, if it intercepts.
+    /// The CA that clients have to trust, if the proxy intercepts.
     pub(in crate::cli) pem: Option<String>,
-    /// What whoever asked should know.
+    /// Notes for the user.
     pub(in crate::cli) notes: Vec<String>,
 }
 
-/// The proxy of this URL, else the one that runs, else the one that is configured.
+/// Returns the proxy of this URL, else the running one, else the configured one.
 pub(super) fn find(ask: &AskArgs, url: Option<&str>, sources: &Sources, no_ca: bool) -> Result<Found, Trouble> {
     let named = url.map(address_in).transpose().map_err(Trouble::failure)?;
     let found = match running(ask, sources, no_ca) {
@@ -34,7 +34,7 @@ pub(super) fn find(ask: &AskArgs, url: Option<&str>, sources: &Sources, no_ca: b
     Ok(Found { address: named.unwrap_or(found.address), ..found })
 }
 
-/// What a running curtsy says of itself.
+/// Returns what a running curtsy reports about itself.
 pub(in crate::cli) fn running(ask: &AskArgs, sources: &Sources, no_ca: bool) -> Result<Found, Trouble> {
     let status = status(ask, sources)?;
     let first = status.listen.iter().find_map(|listen| listen.parse::<SocketAddr>().ok());
@@ -47,10 +47,11 @@ pub(in crate::cli) fn running(ask: &AskArgs, sources: &Sources, no_ca: bool) -> 
 
 pub(in crate::cli) fn status(ask: &AskArgs, sources: &Sources) -> Result<Status, Trouble> {
     let answer = Running::find(ask, sources)?.call(&Call::get("/api/v1/status".to_owned()))?;
-    serde_json::from_value(answer).map_err(|error| Trouble::failure(format!("that is no curtsy we know: {error}")))
+    serde_json::from_value(answer)
+        .map_err(|error| Trouble::failure(format!("that is not a known version of curtsy: {error}")))
 }
 
-/// What clients of a curtsy that intercepts have to trust.
+/// Returns the CA that clients have to trust, if the running curtsy intercepts.
 fn ca_of(running: &Running) -> Result<Option<String>, Trouble> {
     let answer = running.ask(&Call::get("/ca.pem".to_owned()))?;
     Ok((answer.status == 200).then_some(answer.body))
@@ -62,7 +63,9 @@ fn configured(sources: &Sources, named: &Option<Address>, no_ca: bool) -> Result
         return Err(Trouble::failure("the configuration has no plain listener; name the proxy with --proxy"));
     };
     if listen.port() == 0 && named.is_none() {
-        return Err(Trouble::failure("the configured port is chosen at start, and no curtsy runs that could tell it"));
+        return Err(Trouble::failure(
+            "the configured port is chosen at start, and no curtsy runs that could report it",
+        ));
     }
     let loopback: IpAddr = if listen.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
     let files = app::ca_files(&config).filter(|files| config.tls.intercept && !no_ca && files.certificate().exists());
@@ -73,7 +76,7 @@ fn configured(sources: &Sources, named: &Option<Address>, no_ca: bool) -> Result
     Ok(Found { address: reachable(*listen, loopback), pem, notes })
 }
 
-/// Keeps the files that the variables name beside the CA, if there is anything to trust and a place for it.
+/// Writes the files that the variables name into the state directory, if there is a CA to trust and a directory.
 pub(super) fn trusting(
     pem: Option<&str>,
     sources: &Sources,
@@ -83,8 +86,8 @@ pub(super) fn trusting(
     let config = config::load(sources).ok().map(|loaded| loaded.config);
     let own = config.as_ref().and_then(own_pem);
     let Some(state) = config.and_then(|config| store::directory(&config.state_dir)) else {
-        let why = "nothing is kept here (`state_dir` is \"memory\"), so there is no place for the CA's files, and what \
-                   has clients trust it is left out";
+        let why = "nothing is kept here (`state_dir` is \"memory\"), so there is no place for the CA's files, and the \
+                   variables that make clients trust it are left out";
         notes.push(why.to_owned());
         return Ok(None);
     };
@@ -94,13 +97,14 @@ pub(super) fn trusting(
     written.map(Some).map_err(unwritable)
 }
 
-/// The certificates of the CA in this state directory, if there is one.
+/// Returns the certificates of the CA in this state directory, if there is one.
 fn own_pem(config: &Config) -> Option<String> {
     let certificates = app::ca_files(config)?.certificates().ok()?;
     Some(certificates.iter().map(tls::pem).collect())
 }
 
-/// Another curtsy's CA gets a folder of its own: programs may be using the files of this one.
+/// Returns the folder for a CA's files. Another curtsy's CA gets its own folder: programs may be using the files of
+/// ours.
 fn folder_name(pem: &str, own: Option<&str>) -> String {
     if own == Some(pem) {
         return "trust".to_owned();
@@ -111,14 +115,14 @@ fn folder_name(pem: &str, own: Option<&str>) -> String {
     format!("trust-{}", name.to_ascii_lowercase())
 }
 
-/// Hex digits of a fingerprint: 32 bits tell the CAs of one user apart.
+/// How many hex digits of the fingerprint to use: 32 bits are enough to distinguish the CAs of one user.
 const NAME: usize = 8;
 
 fn make(directory: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
-/// Who listens everywhere is found where it was asked.
+/// Returns the address for clients. A wildcard listener is reached at the address of its admin listener.
 fn reachable(mut listen: SocketAddr, at: IpAddr) -> Address {
     if listen.ip().is_unspecified() {
         listen.set_ip(at);
@@ -130,7 +134,7 @@ fn reachable(mut listen: SocketAddr, at: IpAddr) -> Address {
     Address { host, port: listen.port(), name: None }
 }
 
-/// The host and port of a proxy URL.
+/// Returns the host and port of a proxy URL.
 fn address_in(url: &str) -> Result<Address, String> {
     let wrong = || format!("{url:?} is no proxy URL; write it like http://127.0.0.1:3128");
     let authority = url.strip_prefix("http://").ok_or_else(wrong)?.trim_end_matches('/');
@@ -156,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_everywhere_is_found_where_it_was_asked() {
+    fn a_wildcard_listener_is_reached_at_the_address_that_was_asked() {
         let found = |listen: &str, at: &str| reachable(listen.parse().unwrap(), at.parse().unwrap()).url();
         assert_eq!(found("0.0.0.0:3128", "10.0.0.7"), "http://10.0.0.7:3128");
         assert_eq!(found("127.0.0.1:1", "10.0.0.7"), "http://127.0.0.1:1");

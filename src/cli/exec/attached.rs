@@ -1,6 +1,6 @@
-//! A command behind the curtsy that runs already.
+//! Runs a command behind a curtsy that is already running.
 //!
-//! That one has other clients too, so what it counts is told as what it is: everybody's.
+//! That curtsy has other clients too, so its counts are reported as those of all clients.
 
 use super::{ExecArgs, Failed, Voice, folder, obey};
 use crate::admin::status::Requests;
@@ -26,7 +26,7 @@ pub(super) fn run(args: &ExecArgs, sources: &Sources, voice: &mut Voice<'_, '_>)
     let began = clock::now();
     let code = obey(args, &all, None, voice)?;
     let took = clock::now() - began;
-    // It may be gone by now, which is no fault of the command's.
+    // That curtsy may have stopped by now, which is not the command's fault.
     if let Ok(after) = env::status(&ask, sources) {
         voice.say(&summary::meanwhile(&since(&before.requests, &after.requests), took))?;
     }

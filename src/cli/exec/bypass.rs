@@ -1,25 +1,25 @@
-//! Programs that are known to go their own way, by the name of their file.
+//! Warns about programs that are known to bypass the proxy, by the name of their file.
 //!
-//! Only a hint: what a script starts is not seen here.
+//! Only a hint: programs that a script starts are not seen here.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The first Node that takes a proxy from the environment, if it is asked to.
+/// The first Node version that reads a proxy from the environment, if told to.
 const NODE: (u32, u32) = (22, 21);
 
-/// What to know before this command is run. An isolated command cannot go past curtsy.
+/// Returns the warning to print before this command runs. An isolated command cannot bypass curtsy.
 pub(super) fn warning(command: &[OsString], java: bool, intercept: bool, isolated: bool) -> Option<String> {
     let program = command.first()?;
     let name = Path::new(program).file_name()?.to_str()?;
     let told = match name {
         "httrack" if !isolated => {
-            "ignores proxy variables, so it goes past curtsy; give it -P HOST:PORT of a running one, or use --isolate"
+            "ignores proxy variables, so it bypasses curtsy; give it -P HOST:PORT of a running one, or use --isolate"
         }
-        "java" if !java && !isolated => "ignores proxy variables, so it goes past curtsy; add --java before the --",
+        "java" if !java && !isolated => "ignores proxy variables, so it bypasses curtsy; add --java before the --",
         "node" | "nodejs" if !isolated && version(program).is_some_and(|version| version < NODE) => {
-            "reads no proxy variables before version 22.21, so it goes past curtsy; use a newer one, or --isolate"
+            "reads no proxy variables before version 22.21, so it bypasses curtsy; use a newer one, or --isolate"
         }
         "wget2" => "speaks TLS to a proxy in some versions; if HTTPS fails, use wget or curl",
         "aria2c" if intercept => "reads no CA from the environment; give it --ca-certificate=\"$SSL_CERT_FILE\"",
@@ -31,13 +31,13 @@ pub(super) fn warning(command: &[OsString], java: bool, intercept: bool, isolate
     Some(format!("{name} {told}"))
 }
 
-/// Asks the program itself.
+/// Asks the program for its version.
 fn version(program: &OsStr) -> Option<(u32, u32)> {
     let output = Command::new(program).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     read_version(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Of "v22.20.1".
+/// Reads a version such as "v22.20.1".
 fn read_version(text: &str) -> Option<(u32, u32)> {
     let mut parts = text.trim().strip_prefix('v')?.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))

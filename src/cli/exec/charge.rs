@@ -1,8 +1,8 @@
-//! The command while it runs: it is waited for, and gets the signals that were meant for it.
+//! The running command: waits for it, and forwards signals to it.
 //!
-//! It stays in our process group and keeps the terminal, so what is typed (Ctrl-C, Ctrl-\, Ctrl-Z) and what the terminal
-//! says of its size reaches it without us, and job control works as ever. The kernel is the sender of such signals;
-//! whatever a process sends to us, it means for the command.
+//! The command stays in our process group and keeps the terminal. So it receives signals from the keyboard (Ctrl-C,
+//! Ctrl-\, Ctrl-Z) and terminal size changes directly, and job control works as usual. The kernel sends those signals.
+//! Signals that a process sends to us are meant for the command, so they are forwarded.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -19,19 +19,19 @@ use signal_hook::low_level::siginfo::Cause;
 
 const PASSED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
 
-/// What shells add to the number of a signal.
+/// Shells add this to the number of a signal to get the exit code.
 const BY_SIGNAL: i32 = 128;
 
 pub(super) struct Charge {
     child: Child,
-    /// None once it has ended: its number may be another's by then.
+    /// `None` after the command has ended: another process may have the same number by then.
     pid: Arc<Mutex<Option<Pid>>>,
     signals: Handle,
 }
 
 impl Charge {
     pub(super) fn begin(command: &mut Command) -> io::Result<Self> {
-        // First, so that no signal ends us while the command runs on.
+        // This comes first, so that no signal ends us while the command continues to run.
         let mut signals = SignalsInfo::<WithOrigin>::new(PASSED)?;
         let handle = signals.handle();
         let child = command.spawn()?;
@@ -40,10 +40,10 @@ impl Charge {
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for origin in &mut signals {
                 let signal = Signal::from_named_raw(origin.signal);
-                // The lock is held while it is sent: it must not be waited for meanwhile.
+                // The lock is held while the signal is sent: the process must not be reaped meanwhile.
                 let pid = alive.lock();
                 if let (Some(pid), Some(signal)) = (*pid, signal.filter(|_| origin.cause != Cause::Kernel)) {
-                    // It may have ended a moment ago.
+                    // The process may have just ended.
                     let _ = kill_process(pid, signal);
                 }
             }
@@ -51,11 +51,11 @@ impl Charge {
         Ok(Charge { child, pid, signals: handle })
     }
 
-    /// Waits for the command, and for nothing that it started: its exit code, as a shell has it.
+    /// Waits for the command, but not for processes that it started. Returns its exit code, as a shell would.
     pub(super) fn end(mut self) -> io::Result<u8> {
         let pid = *self.pid.lock();
         if let Some(pid) = pid {
-            // Its number stays its own until it is waited for in earnest.
+            // With `NOWAIT` the process is not reaped yet, so its number is not reused.
             while let Err(rustix::io::Errno::INTR) =
                 waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
             {}

@@ -1,9 +1,10 @@
-//! `--isolate`: a command for which the proxy is the only way out.
+//! `--isolate`: runs a command that can reach the network only through the proxy.
 //!
-//! A namespace can only be left behind by a process with one thread, and this one has many. So curtsy starts itself once
-//! more, as [`inside`]: that process makes the namespaces, listens in them, and hands the listener over by a socket in the
-//! file system, which knows no network namespaces. The proxy out here accepts from it, so what is sent in there comes out
-//! here, and nothing else does. Then that process becomes the command.
+//! Only a process with one thread can enter a new user namespace, and this process has many. So curtsy starts itself
+//! again, as [`inside`]: that process creates the namespaces, listens in them, and passes the listener back through a
+//! Unix socket in the file system, which works across network namespaces. The proxy outside accepts connections from
+//! that listener, so requests from inside reach the proxy, and nothing else gets out. Then that process becomes the
+//! command.
 
 pub(in crate::cli) mod inside;
 mod loopback;
@@ -22,14 +23,14 @@ use crate::cli::admin::Trouble;
 use crate::cli::variables::Variable;
 use crate::clock;
 
-/// The command that stands for the process inside.
+/// The hidden subcommand that runs the process inside.
 pub(in crate::cli) const INSIDE: &str = "exec-inside";
 
-/// A process that only has to say where it is.
+/// How long to wait until the process inside connects. It has little to do before that.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// The process inside, which waits to become the command. If it hears nothing more from us it ends.
+/// The process inside, which waits to become the command. It ends if we end first.
 pub(super) struct Cage {
     pub(super) listener: TcpListener,
     charge: Charge,
@@ -51,14 +52,14 @@ impl Cage {
         }
     }
 
-    /// Has it become the command, with these variables, and waits for its end.
+    /// Makes the process become the command, with these variables, and waits until the command ends.
     pub(super) fn run(mut self, variables: &[Variable]) -> Result<u8, Failed> {
         for (name, value) in variables {
             write!(self.stream, "{name}={value}\0")?;
         }
         self.stream.write_all(b"\0")?;
         self.stream.shutdown(Shutdown::Write)?;
-        // Ends when the socket is closed by becoming another program.
+        // The read ends when `exec` closes the socket.
         let mut why = String::new();
         self.stream.read_to_string(&mut why)?;
         let code = self.charge.end()?;

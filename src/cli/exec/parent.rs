@@ -1,9 +1,9 @@
-//! The proxy that was set before: requests go on through it, or the user hears why not.
+//! The proxy that was already set in the environment: requests go through it, or the user is told why not.
 
 use crate::config::{self, Loaded, Problems, Sources};
 
-/// Loads the configuration; a proxy in the environment becomes the parent of ours, unless the configuration has one.
-/// Second, what to say about it.
+/// Loads the configuration. A proxy in the environment becomes the parent of ours, unless the configuration has one.
+/// Returns the configuration and a message about the parent proxy.
 pub(super) fn load(sources: &Sources) -> Result<(Loaded, Option<String>), Problems> {
     let loaded = config::load(sources)?;
     let Some(name) = names().find(|name| sources.env.get(*name).is_some_and(|value| !value.is_empty())) else {
@@ -15,15 +15,15 @@ pub(super) fn load(sources: &Sources) -> Result<(Loaded, Option<String>), Proble
     let mut through = sources.clone();
     through.overrides.add(name, "upstream.proxy", &sources.env[name]);
     Ok(match config::load(&through) {
-        Ok(through) => (through, Some(format!("requests go on through the proxy that {name} named"))),
-        // What it says may be a secret, so only that it cannot be used is told.
+        Ok(through) => (through, Some(format!("requests go through the proxy that {name} named"))),
+        // The error may quote a secret, so the message only says that the proxy cannot be used.
         Err(_) => {
             (loaded, Some(format!("the proxy that {name} names is not used: curtsy speaks plain HTTP to proxies")))
         }
     })
 }
 
-/// As curl looks for them.
+/// Returns the variables in the order in which curl reads them.
 fn names() -> impl Iterator<Item = &'static str> {
     ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"].into_iter()
 }

@@ -1,4 +1,4 @@
-//! A proxy for one command, in this process.
+//! Runs a proxy for one command, in this process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::config::{Config, HostRule, Listen, LogFormat, Mode, RobotsMode, Sourc
 use crate::store::StoreError;
 use crate::telemetry;
 
-/// What the command has left behind may finish; nobody waits for an answer any more.
+/// How long requests that the command left behind may take to finish. No client waits for their answers any more.
 const GRACE: Duration = Duration::from_secs(1);
 
 pub(super) fn run(args: &ExecArgs, sources: &Sources, voice: &mut Voice<'_, '_>) -> Result<u8, Failed> {
@@ -42,7 +42,7 @@ pub(super) fn run(args: &ExecArgs, sources: &Sources, voice: &mut Voice<'_, '_>)
     Ok(code)
 }
 
-/// Runs the command with all that it needs to find the proxy and to trust it.
+/// Runs the command with the variables and files that it needs to find the proxy and to trust it.
 fn accompanied(
     args: &ExecArgs,
     sources: &Sources,
@@ -59,15 +59,15 @@ fn accompanied(
     obey(args, &variables::variables(&wanted, variable), cage, voice)
 }
 
-/// What a proxy for one command is different in.
+/// Adapts the configuration to a proxy for one command.
 fn adapted(mut config: Config, args: &ExecArgs) -> Config {
     config.listen = vec![Listen::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))];
     config.tls.listen.clear();
     config.admin = None;
-    // Nobody but the command knows the port, and it has been asked for no password.
+    // Only the command knows the port, and it has no password to send.
     config.access.users_file = None;
     config.shutdown_grace = GRACE;
-    // Lines between those of the command are for people.
+    // Log lines appear among the output of the command, so they are text for the user.
     config.log.format = LogFormat::Text;
     config.log.level = if args.quiet { "error" } else { "warn" }.to_owned();
     if args.report {
@@ -76,7 +76,7 @@ fn adapted(mut config: Config, args: &ExecArgs) -> Config {
     config
 }
 
-/// Nothing is held and nothing denied, whatever a rule says; what is off stays off.
+/// Changes the configuration so that nothing is delayed or denied, whatever a rule says. Parts that are off stay off.
 fn report_only(config: &mut Config) {
     let told = |robots: &mut RobotsMode| {
         if *robots == RobotsMode::Enforce {
@@ -93,14 +93,14 @@ fn report_only(config: &mut Config) {
     }
 }
 
-/// Learning is shared with all that use the same state directory, one after the other; while another uses it, this one
-/// remembers nothing.
+/// Starts the proxy. What it learns is shared with all processes that use the same state directory, one after the
+/// other. While another process uses the directory, this proxy keeps its state in memory only.
 fn start(config: Config, cage: Option<&Cage>, voice: &mut Voice<'_, '_>) -> Result<Running, Failed> {
     let begin = |config: Config| Running::start_private(config.clone(), listeners(&config, cage)?);
     match begin(config.clone()) {
         Err(StartError::State(StoreError::Held { directory, .. })) => {
             voice.say(&format!(
-                "another curtsy uses {}, so this one knows nothing of it and keeps nothing; --attach goes through that one",
+                "another curtsy uses {}, so this one cannot read it and keeps nothing; --attach goes through that one",
                 directory.display()
             ))?;
             begin(Config { state_dir: StateDir::Memory, ..config })
@@ -110,7 +110,7 @@ fn start(config: Config, cage: Option<&Cage>, voice: &mut Voice<'_, '_>) -> Resu
     .map_err(|error| Trouble::failure(error.to_string()).into())
 }
 
-/// On a free port, or where the command will be.
+/// Listens on a free port, or takes the listener in the command's namespace.
 fn listeners(config: &Config, cage: Option<&Cage>) -> Result<Listeners, StartError> {
     match cage {
         None => Listeners::bind(config),

@@ -1,11 +1,11 @@
-//! A report on robots.txt for people: the verdict first, then why, then the rest.
+//! Writes a report on robots.txt as text: the verdict first, then the reason, then the rest.
 //!
-//! What comes from the origin is made harmless to terminals before it is shown.
+//! Escapes everything that comes from the origin, so that it cannot control the terminal.
 
 use crate::cli::terminal::{BOLD, Brush, DIM, GREEN, RED, YELLOW, printable, span, time};
 use crate::robots::{AgentsFrom, Line, Mode, Note, Reason, Report, Verdict};
 
-/// Rules shown before "and so on"; the one that decides is always among them.
+/// How many rules are shown; the deciding rule is always among them.
 const MOST_RULES: usize = 12;
 const MOST_NOTES: usize = 20;
 
@@ -39,7 +39,7 @@ fn why(report: &Report) -> String {
     let group = group(report);
     match (report.reason, &report.rule) {
         (Reason::Rule, Some(rule)) => format!("line {}, {group}: {}", rule.line, printable(&rule.rule)),
-        (Reason::Rule | Reason::NoRule, _) => format!("no rule is about this path, {group}"),
+        (Reason::Rule | Reason::NoRule, _) => format!("no rule matches this path, {group}"),
         (Reason::NoGroup, _) => "robots.txt has no group for this client".to_owned(),
         (Reason::NoFile, _) => "there is no robots.txt, so nothing is forbidden".to_owned(),
         (Reason::TooComplicated, _) => {
@@ -51,7 +51,7 @@ fn why(report: &Report) -> String {
             let error =
                 report.file.error.as_deref().map_or_else(String::new, |error| format!(": {}", printable(error)));
             let status = report.file.status.map_or_else(String::new, |status| format!(" ({status})"));
-            format!("robots.txt cannot be had{status}{error}{}", again(report))
+            format!("robots.txt cannot be fetched{status}{error}{}", again(report))
         }
     }
 }
@@ -63,7 +63,7 @@ fn again(report: &Report) -> String {
 fn group(report: &Report) -> String {
     match report.group.as_deref() {
         None => "no group".to_owned(),
-        Some("*") => "group * (everybody)".to_owned(),
+        Some("*") => "group * (all clients)".to_owned(),
         Some(name) => format!("group {}", printable(name)),
     }
 }
@@ -73,7 +73,7 @@ fn agent(report: &Report) -> String {
     let names = names.join(", ");
     match (report.agents_from, names.is_empty()) {
         (AgentsFrom::Configuration, _) => format!("{names} (robots.user_agent)"),
-        (AgentsFrom::UserAgent, true) => "nobody in particular; --user-agent says who asks".to_owned(),
+        (AgentsFrom::UserAgent, true) => "none; --user-agent names one".to_owned(),
         (AgentsFrom::UserAgent, false) => names,
     }
 }
@@ -99,7 +99,7 @@ fn delay(report: &Report) -> String {
     format!("{} between requests{lines}{outcome}", time(asked))
 }
 
-/// What happens to a request.
+/// Describes what curtsy does with a request.
 fn curtsy(report: &Report) -> Vec<String> {
     let first = match (report.verdict, report.mode) {
         (_, Mode::Off) => "does not look at robots.txt of this host (mode off)",
@@ -107,7 +107,7 @@ fn curtsy(report: &Report) -> Vec<String> {
         (Verdict::Allowed, _) => "lets it through",
         (Verdict::Denied, _) if report.refused => "refuses it with 403",
         (Verdict::Unknown, _) if report.refused => "refuses it with 503 until that is known",
-        (_, Mode::Warn) => "lets it through and says so (mode warn)",
+        (_, Mode::Warn) => "lets it through and reports it (mode warn)",
         _ => "lets it through, as configured",
     };
     let mut lines = vec![first.to_owned()];
@@ -124,7 +124,7 @@ fn file(report: &Report) -> Vec<String> {
     let mut parts = Vec::new();
     parts.extend(file.status.map(|status| status.to_string()));
     parts.extend(match (file.cut, file.size_bytes) {
-        (true, _) => Some("more than 500 KiB, of which the first 500 are read".to_owned()),
+        (true, _) => Some("more than 500 KiB; only the first 500 are read".to_owned()),
         (false, Some(1)) => Some("1 byte".to_owned()),
         (false, size) => size.map(|size| format!("{size} bytes")),
     });
@@ -135,11 +135,11 @@ fn file(report: &Report) -> Vec<String> {
         (_, false, None) => Some("fetched some time ago".to_owned()),
     });
     parts.extend(file.fresh_s.map(|fresh| match fresh {
-        0 => "due to be asked for again".to_owned(),
+        0 => "due to be fetched again".to_owned(),
         fresh => format!("good for {}", span(fresh)),
     }));
     let mut lines = vec![printable(&file.url)];
-    lines.extend(file.redirects.iter().map(|url| format!("by way of {}", printable(url))));
+    lines.extend(file.redirects.iter().map(|url| format!("via {}", printable(url))));
     if !parts.is_empty() {
         lines.push(parts.join(", "));
     }
@@ -154,7 +154,7 @@ fn file(report: &Report) -> Vec<String> {
 fn rules(report: &Report, brush: Brush) -> Vec<String> {
     let decides = |line: &Line| report.rule.as_ref() == Some(line);
     let place = report.rules.iter().position(decides).unwrap_or_default();
-    // Some before the one that decides, and the rest after it.
+    // Some rules before the deciding one, and the rest after it.
     let first = place.saturating_sub(MOST_RULES / 2).min(report.rules.len().saturating_sub(MOST_RULES));
     let shown = report.rules.iter().skip(first).take(MOST_RULES);
     let mut lines: Vec<String> = Vec::new();
@@ -172,7 +172,7 @@ fn rules(report: &Report, brush: Brush) -> Vec<String> {
     lines
 }
 
-/// What is told and not enforced.
+/// Lists the lines that are shown but not enforced.
 fn also(report: &Report, brush: Brush) -> Vec<String> {
     let Some(notes) = &report.notes else {
         let hint = "sitemaps and signals are not kept; --fresh fetches the file again";
@@ -186,7 +186,7 @@ fn also(report: &Report, brush: Brush) -> Vec<String> {
         lines.push(format!("… {left} more; --json has all"));
     }
     if !lines.is_empty() {
-        lines.push(brush.stroke(DIM, "(told, not enforced)"));
+        lines.push(brush.stroke(DIM, "(shown, not enforced)"));
     }
     lines
 }
@@ -199,7 +199,7 @@ fn said(note: &Note) -> String {
 mod tests {
     use super::*;
 
-    /// A report of this many rules, one of which decides.
+    /// Returns a report with this many rules; rule number `decisive` decides.
     fn of_rules(count: usize, decisive: usize) -> Report {
         let rules: Vec<_> = (1..=count).map(|line| serde_json::json!({"line": line, "rule": "Allow: /"})).collect();
         let report = serde_json::json!({

@@ -1,4 +1,4 @@
-//! The stream of events of a running curtsy (server-sent events), read line by line.
+//! Reads the event stream of a running curtsy (server-sent events) line by line.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -9,27 +9,27 @@ use serde_json::Value;
 use crate::cli::admin::{Running, Trouble};
 use crate::cli::transfer::Head;
 
-/// A comment comes at least every fifteen seconds, even when nothing happens.
+/// How long the stream may be silent. curtsy sends a comment at least every fifteen seconds, even if nothing happens.
 const SILENCE: Duration = Duration::from_secs(40);
-/// More than any event has.
+/// The longest line in bytes; more than any event has.
 const LONGEST_LINE: u64 = 1 << 20;
 
 #[derive(Debug)]
 pub(in crate::cli) struct Feed {
     lines: BufReader<TcpStream>,
-    /// The number of the last event that has one.
+    /// The number of the last event that had a number.
     last: Option<u64>,
 }
 
 impl Feed {
-    /// Begins to listen, after the event of this number if there is one.
+    /// Opens the stream, after the event with this number if one is given.
     pub(in crate::cli) fn open(running: &Running, query: &str, after: Option<u64>) -> Result<Self, Trouble> {
         let failed = |error: io::Error| Trouble::failure(format!("{}: {error}", running.address));
         let stream = running.stream.try_clone().map_err(failed)?;
         stream.set_read_timeout(Some(SILENCE)).map_err(failed)?;
         let (host, token) = (running.address, running.authorization());
         let after_field = after.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
-        // In HTTP/1.0 an answer is never chunked.
+        // An HTTP/1.0 response is never chunked.
         let head = format!("GET /api/v1/events?{query} HTTP/1.0\r\nHost: {host}\r\n{token}{after_field}\r\n");
         (&stream).write_all(head.as_bytes()).map_err(failed)?;
         let mut lines = BufReader::new(stream);
@@ -44,7 +44,7 @@ impl Feed {
         self.last
     }
 
-    /// The next event; none if the stream has ended, or nothing was heard for too long.
+    /// Returns the next event; `None` if the stream has ended, or was silent for too long.
     pub(in crate::cli) fn next(&mut self) -> Option<Value> {
         loop {
             let mut line = String::new();

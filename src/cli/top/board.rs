@@ -1,4 +1,4 @@
-//! What the screen shows and what keys do to it, without a screen.
+//! The state of the screen and the effect of keys, independent of drawing.
 
 use std::collections::VecDeque;
 
@@ -16,18 +16,18 @@ pub(super) struct Board {
     look: Look,
     pub(super) page: Page,
     pub(super) seen: Seen,
-    /// Requests that are over, the latest first.
+    /// Requests that have ended, the latest first.
     pub(super) requests: VecDeque<Value>,
     /// The last answer to a question.
     pub(super) explained: Option<Explanation>,
-    /// Requests a second, once two answers tell.
+    /// Requests per second; known after two answers.
     pub(super) rate: Option<f64>,
-    /// Why there is nothing newer.
+    /// Why the data is not up to date.
     pub(super) trouble: Option<String>,
-    /// Why what was wished for last was not done.
+    /// Why the last action failed.
     pub(super) refused: Option<String>,
     typing: Option<Typing>,
-    /// The first row on the screen; drawing moves it so that the chosen one is seen.
+    /// The first row on the screen; drawing moves it so that the chosen row is visible.
     pub(super) offset: usize,
 }
 
@@ -35,24 +35,24 @@ pub(super) struct Board {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Page {
     Hosts,
-    /// The chosen one.
+    /// The chosen host.
     Host,
-    /// Of all hosts.
+    /// Requests of all hosts.
     Requests,
     Explained,
     Keys,
 }
 
-/// What keys are letters of.
+/// The text that the user is typing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Typing {
     Filter,
-    /// Of this host.
+    /// The host and its new delay.
     Delay(String, String),
     Url(String),
 }
 
-/// What is to be done about a key.
+/// The action of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
     Leave,
@@ -61,7 +61,7 @@ pub(super) enum Deed {
         host: String,
         paused: bool,
     },
-    /// None takes back what was set.
+    /// `None` resets the delay.
     Delay {
         host: String,
         delay: Option<String>,
@@ -69,9 +69,9 @@ pub(super) enum Deed {
     Explain(String),
 }
 
-/// Rows that a page key goes.
+/// How many rows a page key moves.
 const PAGE: isize = 10;
-/// Requests that are remembered: more than fit on a screen, so that each host has some.
+/// How many requests are kept: more than fit on a screen, so that each host has some.
 const MOST_REQUESTS: usize = 500;
 
 impl Board {
@@ -99,19 +99,19 @@ impl Board {
         &self.seen.hosts.hosts
     }
 
-    /// Where the chosen host stands.
+    /// Returns the row of the chosen host.
     pub(super) fn chosen(&self) -> Option<usize> {
         let chosen = self.look.chosen.as_ref()?;
         self.rows().iter().position(|row| row.host == *chosen)
     }
 
-    /// Requests to the chosen host, the latest first.
+    /// Returns the requests to the chosen host, the latest first.
     pub(super) fn its_requests(&self) -> impl Iterator<Item = &Value> {
         let chosen = self.look.chosen.as_deref();
         self.requests.iter().filter(move |request| request["host"].as_str() == chosen)
     }
 
-    /// Takes in what there is to know.
+    /// Updates the board with news.
     pub(super) fn learn(&mut self, news: News) {
         match news {
             News::Seen(Ok(seen)) => self.see(*seen),
@@ -167,7 +167,7 @@ impl Board {
         None
     }
 
-    /// Keys that are about hosts, where some are seen.
+    /// Handles keys on the pages that show hosts.
     fn press_at_hosts(&mut self, key: KeyCode) -> Option<Deed> {
         match key {
             KeyCode::Char('p') => return self.pause(),
@@ -197,12 +197,12 @@ impl Board {
         Some(self.look())
     }
 
-    /// To a page, or away from it.
+    /// Opens a page, or returns to the hosts if it is already open.
     fn turn_to(&mut self, page: Page) {
         self.page = if self.page == page { Page::Hosts } else { page };
     }
 
-    /// Goes on with what is typed.
+    /// Handles a key while the user is typing.
     fn typed(&mut self, mut typing: Typing, key: KeyCode) -> Option<Deed> {
         if key == KeyCode::Enter {
             return self.ended(typing);
@@ -250,14 +250,14 @@ impl Board {
         Some(Deed::Pause { host: row.host.clone(), paused: row.state != "paused" })
     }
 
-    /// What somebody who looks at this host would ask about.
+    /// Returns a URL of the chosen host that the user probably wants to ask about.
     fn likely_url(&self) -> String {
         let last = self.its_requests().find_map(|request| request["url"].as_str().filter(|url| url.contains("://")));
         let host = || self.look.chosen.as_ref().map(|host| format!("http://{host}/"));
         last.map(str::to_owned).or_else(host).unwrap_or_default()
     }
 
-    /// What keys do now.
+    /// Describes what keys do now.
     pub(super) fn keys(&self) -> String {
         match &self.typing {
             Some(Typing::Filter) => {
@@ -266,7 +266,7 @@ impl Board {
             Some(Typing::Delay(host, text)) => {
                 return format!("delay of {host}: {text}_   such as 2s; empty is as configured; Esc changes nothing");
             }
-            Some(Typing::Url(text)) => return format!("explain: {text}_   Enter asks, Esc does not"),
+            Some(Typing::Url(text)) => return format!("explain: {text}_   Enter asks, Esc cancels"),
             None => {}
         }
         match self.page {
@@ -283,7 +283,7 @@ impl Board {
     }
 }
 
-/// The next in the round.
+/// Returns the next sort order, cyclically.
 fn after(sort: Sort) -> Sort {
     let all = Sort::value_variants();
     let place = all.iter().position(|other| *other == sort).unwrap_or(0);

@@ -1,7 +1,7 @@
-//! Drawing the board: figures above, hosts in the middle, the chosen host and the keys below; or another page instead.
+//! Draws the board: figures above, hosts in the middle, the chosen host and the keys below; or another page.
 //!
-//! Everything fits in 80 × 24; where there is less, the chosen host goes first, then columns from the right. Where there
-//! is more, the chosen host's requests are shown, too.
+//! Everything fits in 80 × 24. A smaller screen leaves out the chosen host first, then columns from the right. A larger
+//! screen also shows the chosen host's requests.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -15,10 +15,10 @@ use super::watch::Seen;
 use crate::cli::hosts::{self, HEAD, RIGHT};
 use crate::cli::terminal::{printable, span};
 
-/// Lines of the chosen host, and the height from which on there is room for them.
+/// Lines of the chosen host, and the screen height that has room for them.
 const CHOSEN_LINES: u16 = 9;
 const ROOMY: u16 = 22;
-/// Lines of its requests, and the height from which on there is room for them.
+/// Lines of its requests, and the screen height that has room for them.
 const REQUEST_LINES: u16 = 7;
 const ROOMIER: u16 = 34;
 pub(super) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
@@ -62,7 +62,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     frame.render_widget(Paragraph::new(text), area);
 }
 
-/// Two lines about all hosts together.
+/// Returns two lines about all hosts together.
 pub(super) fn figures(seen: &Seen, rate: Option<f64>) -> String {
     let status = &seen.status;
     let shown = |count: usize| if count < seen.hosts.total { format!(" ({count} shown)") } else { String::new() };
@@ -106,7 +106,7 @@ fn draw_hosts(frame: &mut Frame<'_>, area: Rect, board: &mut Board) {
     board.offset = state.offset();
 }
 
-/// As many columns as there is room for, the name as wide as can be.
+/// Returns as many columns as fit; the name takes the remaining width.
 fn columns(width: u16) -> Vec<Constraint> {
     const WIDTHS: [u16; 8] = [20, 7, 8, 13, 6, 9, 8, 18];
     let mut used = 0;

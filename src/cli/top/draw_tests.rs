@@ -1,4 +1,4 @@
-//! The screen of `curtsy top`, drawn on one in memory.
+//! Tests the screen of `curtsy top`, drawn in memory.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -49,7 +49,7 @@ fn request(host: &str, path: &str, status: u16, wait_ms: u64) -> News {
                          "why": "robots", "error": null}))
 }
 
-/// As the API tells of it.
+/// Returns a host as the API reports it.
 fn host(name: &str) -> Value {
     json!({"host": name, "state": "waiting", "mode": "enforce", "delay_ms": 10_000,
            "delay": {"configured_ms": 1000, "robots_ms": 10_000, "learned_ms": 0, "response_ms": 0, "why": "robots"},
@@ -62,7 +62,7 @@ fn host(name: &str) -> Value {
            "unpaced_tunnels": null})
 }
 
-/// With the first host in full, and requests to it and to another.
+/// Returns a board with the first host in full, and requests to it and to another host.
 fn lively() -> Board {
     let rows = [row("a.test", "waiting", 2), row("b.test", "idle", 0)];
     let mut board = board(&rows);

@@ -12,24 +12,24 @@ use super::draw::DIM;
 use crate::cli::terminal::{Brush, printable};
 use crate::cli::{explain, host};
 
-/// Of the part above the requests on the page of a host, where its lines do not fit side by side.
+/// The height of the part above the requests on the page of a host, if long lines have to wrap.
 const MOST_HOST_LINES: u16 = 12;
-/// A screen on which they do.
+/// The screen width at which lines need not wrap.
 const WIDE: u16 = 80;
 
 const KEYS: [(&str, &str); 12] = [
     ("↑ ↓  j k", "choose a host; PgUp, PgDn, Home and End go further"),
-    ("Enter", "the chosen host: what its delay is the largest of, and its requests"),
-    ("d", "set its delay until that is taken back"),
+    ("Enter", "the chosen host: the parts of its delay, and its requests"),
+    ("d", "set its delay until it is reset"),
     ("p", "pause it, or resume it"),
     ("t", "requests as they end, of all hosts"),
     ("e", "explain a URL: may it be fetched, when, and why"),
     ("/", "only hosts with this in their name"),
-    ("s", "sort by something else"),
-    ("r", "turn the order round"),
+    ("s", "change the sort order"),
+    ("r", "reverse the order"),
     ("?", "this page"),
-    ("Esc", "back; from the hosts: end"),
-    ("q", "end"),
+    ("Esc", "back; on the page of hosts: quit"),
+    ("q", "quit"),
 ];
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &Board, page: Page) {
@@ -53,7 +53,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &Board, page: Page)
     }
 }
 
-/// The chosen host in full.
+/// Draws the chosen host in full.
 pub(super) fn draw_chosen(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     draw_text(frame, area, &chosen(board));
 }
@@ -61,7 +61,7 @@ pub(super) fn draw_chosen(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 fn chosen(board: &Board) -> String {
     let text = match &board.seen.chosen {
         Some(chosen) => host::page(chosen, Brush(false)),
-        None => "nothing is known of this host any more".to_owned(),
+        None => "this host is no longer known".to_owned(),
     };
     let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
     lines.join("\n")
@@ -72,7 +72,7 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, text: &str) {
     frame.render_widget(text, area.inner(Margin::new(1, 0)));
 }
 
-/// As many as there is room for, the latest first.
+/// Draws as many requests as fit, the latest first.
 pub(super) fn draw_requests<'a>(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -83,13 +83,13 @@ pub(super) fn draw_requests<'a>(
     let room = usize::from(area.height.saturating_sub(1));
     let mut lines: Vec<Line<'_>> = requests.take(room).map(line).collect();
     if lines.is_empty() {
-        lines.push(Line::styled("none has ended since somebody listens", DIM));
+        lines.push(Line::styled("no request has ended yet", DIM));
     }
     lines.insert(0, Line::styled(head, DIM));
     frame.render_widget(Paragraph::new(lines), area.inner(Margin::new(1, 0)));
 }
 
-/// One that is over: what is short first, so that a narrow screen cuts the address.
+/// Formats a request that has ended. Short fields come first, so that a narrow screen cuts only the URL.
 fn line(request: &Value) -> Line<'static> {
     let text = |name: &str| request[name].as_str().map(printable);
     let number = |name: &str| request[name].as_u64();

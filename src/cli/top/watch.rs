@@ -1,4 +1,4 @@
-//! Asking a running curtsy, once a second and whenever there is a wish, and hearing of requests as they end.
+//! Asks a running curtsy, once a second and after each action of the user, and receives requests as they end.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -19,12 +19,12 @@ use crate::cli::tail::Feed;
 use crate::config::Sources;
 
 const PERIOD: Duration = Duration::from_secs(1);
-/// More than fit on a screen; a filter finds the others.
+/// How many hosts are fetched: more than fit on a screen; a filter finds the others.
 const MOST_HOSTS: usize = 200;
-/// Requests to begin with.
+/// How many past requests are fetched at the start.
 const RECENT: usize = 200;
 
-/// What is to be shown.
+/// What the screen should show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) sort: Sort,
@@ -34,7 +34,7 @@ pub(super) struct Look {
     pub(super) chosen: Option<String>,
 }
 
-/// What there was to see.
+/// The answers of the running curtsy.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) status: Status,
@@ -42,18 +42,18 @@ pub(super) struct Seen {
     pub(super) chosen: Option<Host>,
 }
 
-/// What there is to know.
+/// A message to the thread that draws.
 #[derive(Debug)]
 pub(super) enum News {
     Seen(Result<Box<Seen>, String>),
-    /// One that is over.
+    /// A request that has ended.
     Request(Value),
     Explained(Box<Explanation>),
-    /// What was wished for could not be done.
+    /// An action of the user failed.
     Refused(String),
 }
 
-/// Tells what there is to see until nobody has wishes any more.
+/// Sends the state of the running curtsy until the sender of `wishes` is dropped.
 pub(super) fn watch(ask: &AskArgs, sources: &Sources, wishes: &Receiver<Deed>, news: &Sender<News>) {
     let mut look = None;
     loop {
@@ -69,14 +69,14 @@ pub(super) fn watch(ask: &AskArgs, sources: &Sources, wishes: &Receiver<Deed>, n
             Err(RecvTimeoutError::Timeout) => None,
         };
         let seen = look.as_ref().map(|look| see(ask, sources, look).map(Box::new).map_err(|trouble| trouble.text));
-        // Whoever does not listen any more is about to leave.
+        // Sending fails only if the drawing thread is about to end.
         for told in told.into_iter().chain(seen.map(News::Seen)) {
             let _ = news.send(told);
         }
     }
 }
 
-/// Tells of requests until nobody listens. A curtsy that went away is tried again.
+/// Sends requests as they end, until the receiver of `news` is dropped. Reconnects if curtsy disconnects.
 pub(super) fn listen(ask: &AskArgs, sources: &Sources, news: &Sender<News>) {
     let (mut last, query) = (None, format!("kind=request&recent={RECENT}"));
     loop {
@@ -92,7 +92,7 @@ pub(super) fn listen(ask: &AskArgs, sources: &Sources, news: &Sender<News>) {
     }
 }
 
-/// Changes something about a host; told only if it cannot be.
+/// Changes a setting of a host. Returns news only if the change fails.
 fn steer(ask: &AskArgs, sources: &Sources, host: &str, body: Value) -> Option<News> {
     let call = Call { method: "PATCH", path: path(host), body: Some(body) };
     let called = Running::find(ask, sources).and_then(|running| running.call(&call));
@@ -115,7 +115,7 @@ pub(super) fn see(ask: &AskArgs, sources: &Sources, look: &Look) -> Result<Seen,
     if look.reverse {
         query.append_pair("order", "reverse");
     }
-    // A host that is forgotten meanwhile is no trouble.
+    // It is no error if the host was forgotten meanwhile.
     let chosen = look.chosen.as_ref().and_then(|host| get(ask, sources, path(host)).ok());
     Ok(Seen {
         status: get(ask, sources, status::PATH.to_owned())?,
@@ -126,7 +126,8 @@ pub(super) fn see(ask: &AskArgs, sources: &Sources, look: &Look) -> Result<Seen,
 
 fn get<T: DeserializeOwned>(ask: &AskArgs, sources: &Sources, path: String) -> Result<T, Trouble> {
     let told = Running::find(ask, sources)?.call(&Call::get(path))?;
-    serde_json::from_value(told).map_err(|error| Trouble::failure(format!("that is no curtsy we know: {error}")))
+    serde_json::from_value(told)
+        .map_err(|error| Trouble::failure(format!("that is not a known version of curtsy: {error}")))
 }
 
 fn path(host: &str) -> String {

@@ -1,12 +1,12 @@
-//! A trust store for Java, in the JKS format: certificates only, so nothing in it is secret or encrypted.
+//! Writes a trust store for Java, in the JKS format. It has only certificates, so nothing in it is secret or encrypted.
 //!
-//! Every Java reads it, newer ones too whose own format is PKCS#12. It ends in a digest that is keyed with the store's
-//! password, against accidents and not against people.
+//! Every Java reads this format, including newer ones whose own format is PKCS#12. The store ends with a digest that is
+//! keyed with its password, which protects against accidents, not against attackers.
 
 use aws_lc_rs::digest;
 use rustls::pki_types::CertificateDer;
 
-/// What Java's own store has, and what everybody expects.
+/// The password of Java's own store, which all tools expect.
 const PASSWORD: &str = "changeit";
 const MAGIC: u32 = 0xfeed_feed;
 const VERSION: u32 = 2;
@@ -22,7 +22,7 @@ pub(super) fn store(certificates: &[CertificateDer<'_>]) -> Vec<u8> {
     for (index, certificate) in certificates.iter().enumerate() {
         number(&mut bytes, TRUSTED_CERTIFICATE);
         text(&mut bytes, &format!("curtsy-{index}"));
-        // When it was added; nobody asks.
+        // The time when it was added, which no client reads.
         bytes.extend_from_slice(&0_u64.to_be_bytes());
         text(&mut bytes, "X.509");
         number(&mut bytes, length(certificate.len()));
@@ -42,7 +42,7 @@ fn number(bytes: &mut Vec<u8>, number: u32) {
     bytes.extend_from_slice(&number.to_be_bytes());
 }
 
-/// Our own words, which are short and ASCII.
+/// Writes one of our own texts, which are short and ASCII.
 fn text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
     bytes.extend_from_slice(text.as_bytes());

@@ -1,6 +1,7 @@
 //! The process that becomes an isolated command.
 //!
-//! Has one thread. The user keeps its number and is nobody special inside, so what the command writes is the user's.
+//! Has one thread. The user keeps their user id and has no special rights inside, so files that the command writes
+//! belong to the user.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -26,14 +27,14 @@ pub(in crate::cli) struct InsideArgs {
     command: Vec<OsString>,
 }
 
-/// Why there is no namespace.
+/// Why the namespaces could not be created.
 enum Missing {
     Namespaces(io::Error),
     Mapping(io::Error),
     Loopback(io::Error),
 }
 
-/// Returns only if the command could not be run.
+/// Becomes the command. Returns only if the command could not be run.
 pub(in crate::cli) fn run(args: &InsideArgs) -> io::Result<u8> {
     let mut stream = UnixStream::connect(&args.socket)?;
     let listener = match enter() {
@@ -47,7 +48,7 @@ pub(in crate::cli) fn run(args: &InsideArgs) -> io::Result<u8> {
     drop(listener);
     let mut told = String::new();
     stream.read_to_string(&mut told)?;
-    // Without its end it is not meant: whoever started us has given up.
+    // If the final zero byte is missing, the process that started us has ended: do not run the command.
     let Some(variables) = told.strip_suffix('\0') else { return Ok(1) };
     let variables = variables.split_terminator('\0').filter_map(|pair| pair.split_once('='));
     let (program, arguments) = args.command.split_first().expect("clap has seen to it that there is one");
@@ -56,7 +57,7 @@ pub(in crate::cli) fn run(args: &InsideArgs) -> io::Result<u8> {
     Ok(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE })
 }
 
-/// Leaves the network, and listens where the command will be.
+/// Enters the new namespaces, and listens there.
 fn enter() -> Result<TcpListener, Missing> {
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
     unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET).map_err(|error| Missing::Namespaces(error.into()))?;
@@ -92,4 +93,4 @@ const REMEDY: &str = "  help: Debian: sysctl kernel.unprivileged_userns_clone=1
         Ubuntu 24.04: sysctl kernel.apparmor_restrict_unprivileged_userns=0
         everywhere: sysctl user.max_user_namespaces must not be 0
         in a container: --security-opt seccomp=unconfined, or an internal network whose only way out is curtsy
-        without --isolate the command is asked to use the proxy, and not made to";
+        without --isolate the command is asked, but not forced, to use the proxy";

@@ -1,4 +1,4 @@
-//! Brings the loopback of a new network namespace up, by one message to the kernel (rtnetlink(7)).
+//! Brings up the loopback interface of a new network namespace, with one message to the kernel (rtnetlink(7)).
 
 use std::io::{self, Read, Write};
 
@@ -7,9 +7,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 const AF_NETLINK: i32 = 16;
 const NETLINK_ROUTE: i32 = 0;
 const RTM_NEWLINK: u16 = 16;
-/// A request whose answer is wanted.
+/// A request that asks for an answer.
 const REQUEST_AND_ACK: u16 = 1 | 4;
-/// In a new namespace it is the first, and the only one.
+/// The index of the loopback interface. In a new namespace it is the first and only interface.
 const LOOPBACK: i32 = 1;
 const IFF_UP: u32 = 1;
 /// `struct nlmsghdr` and `struct ifinfomsg`
@@ -32,16 +32,16 @@ fn message() -> Vec<u8> {
     bytes.extend_from_slice(&LENGTH.to_ne_bytes());
     bytes.extend_from_slice(&RTM_NEWLINK.to_ne_bytes());
     bytes.extend_from_slice(&REQUEST_AND_ACK.to_ne_bytes());
-    // Sequence and sender, which matter to nobody here, and a family and type of interface, which are none.
+    // Sequence number and sender, which are not used here, and the family and type of interface, which are unspecified.
     bytes.extend_from_slice(&[0; 12]);
     bytes.extend_from_slice(&LOOPBACK.to_ne_bytes());
     bytes.extend_from_slice(&IFF_UP.to_ne_bytes());
-    // Which of the flags are meant.
+    // The mask of the flags to change.
     bytes.extend_from_slice(&IFF_UP.to_ne_bytes());
     bytes
 }
 
-/// The number in a `struct nlmsgerr`, behind the header; 0 means "done".
+/// Returns the number in a `struct nlmsgerr`, after the header; 0 means success.
 fn error_in(answer: &[u8]) -> Option<i32> {
     answer.get(16..20)?.try_into().ok().map(i32::from_ne_bytes)
 }

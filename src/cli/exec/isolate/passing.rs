@@ -1,4 +1,4 @@
-//! One listener from process to process (unix(7), `SCM_RIGHTS`), or the reason why there is none.
+//! Passes one listener from process to process (unix(7), `SCM_RIGHTS`), or the reason why there is none.
 
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ pub(super) fn send(stream: &UnixStream, listener: &TcpListener) -> io::Result<()
     if !buffer.push(SendAncillaryMessage::ScmRights(&listeners)) {
         return Err(io::Error::other("there is no room for a listener"));
     }
-    // Something has to be sent along.
+    // At least one byte of data has to be sent with the descriptor.
     sendmsg(stream, &[IoSlice::new(b"!")], &mut buffer, SendFlags::empty())?;
     Ok(())
 }
@@ -41,12 +41,12 @@ pub(super) fn receive(stream: &UnixStream) -> io::Result<Result<TcpListener, Str
             listener.set_nonblocking(true)?;
             Ok(Ok(listener))
         }
-        None if got.bytes == 0 => Ok(Err("--isolate: the process inside ended without a word".to_owned())),
+        None if got.bytes == 0 => Ok(Err("--isolate: the process inside ended without a message".to_owned())),
         None => rest_of_reason(stream, text[..got.bytes].to_vec()).map(Err),
     }
 }
 
-/// It may come in pieces, and ends with the process that tells it.
+/// Reads the rest of the reason. It may arrive in pieces, and ends when the process that sends it ends.
 fn rest_of_reason(stream: &UnixStream, mut reason: Vec<u8>) -> io::Result<String> {
     stream.take(MOST as u64).read_to_end(&mut reason)?;
     Ok(String::from_utf8_lossy(&reason).into_owned())
@@ -73,6 +73,6 @@ mod tests {
         });
         assert_eq!(receive(&here).unwrap().unwrap_err(), "not permitted");
         telling.join().unwrap();
-        assert!(receive(&here).unwrap().unwrap_err().contains("without a word"));
+        assert!(receive(&here).unwrap().unwrap_err().contains("without a message"));
     }
 }

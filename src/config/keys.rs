@@ -1,8 +1,8 @@
 //! The table of keys: every key of the file once, with its kind and its place in [`Config`].
 //!
 //! Reading, the names of variables, suggestions, `config show`, the schema and the reload log all use this table. A new
-//! key needs one row here, one field in `config.rs` with its default, and one line in `config.toml`, whose comment is
-//! the key's description. Settings are shown in the order of the rows.
+//! key needs one row here, one field in `config.rs`, its default in `defaults.rs`, and one line in `config.toml`, whose
+//! comment is the key's description. Settings are shown in the order of the rows.
 
 use std::sync::LazyLock;
 use std::time::Duration;

@@ -1,22 +1,22 @@
 # syntax=docker/dockerfile:1
-# Two stages: a builder that is thrown away, and an image with one program, no shell and no root.
+# Two stages: a builder that is discarded, and an image with one program, without a shell and without root.
 ARG BUILDER=docker.io/library/rust:1-bookworm
 ARG RUNTIME=gcr.io/distroless/cc-debian12:nonroot
 
 FROM ${BUILDER} AS builder
 WORKDIR /src
-# rust-toolchain.toml stays outside: the image's own compiler is new enough, and rustup would fetch another one.
+# rust-toolchain.toml is not copied: the image's own compiler is new enough, and rustup would download another one.
 COPY Cargo.toml Cargo.lock build.rs config.toml ./
 COPY src src
-# Named in Cargo.toml, and cargo wants to see them even where it does not build them.
+# Cargo.toml names the benchmarks, so cargo needs the files even if it does not build them.
 COPY benches benches
-# Which revision it is: --build-arg REVISION="$(git rev-parse --short=12 HEAD)"
+# The revision shown in curtsy_build_info: --build-arg REVISION="$(git rev-parse --short=12 HEAD)"
 ARG REVISION=
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     CURTSY_REVISION="${REVISION}" cargo build --profile dist --locked --features jemalloc --bin curtsy \
     && cp target/dist/curtsy /usr/local/bin/curtsy
-# The runtime image has no shell to make and own a folder with.
+# The runtime image has no shell, so the folder is made here.
 RUN mkdir -p /image/var/lib/curtsy
 
 FROM ${RUNTIME}
@@ -30,7 +30,7 @@ COPY --from=builder /usr/local/bin/curtsy /usr/local/bin/curtsy
 USER 65532:65532
 VOLUME /var/lib/curtsy
 EXPOSE 3128 3129
-# curtsy is the first process and takes the signal itself: requests in flight finish within `shutdown_grace` (30 s).
+# curtsy is process 1 and handles the signal itself: requests in flight finish within `shutdown_grace` (30 s).
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=5s CMD ["/usr/local/bin/curtsy", "health"]
 ENTRYPOINT ["/usr/local/bin/curtsy"]

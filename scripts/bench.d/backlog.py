@@ -1,4 +1,4 @@
-"""How much of what is allowed a backlog uses: runs `cargo bench --bench backlog`, which says what it does."""
+"""How much of the allowed rate a backlog uses: runs `cargo bench --bench backlog`, whose head explains it."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ COLUMNS = (
 
 
 def rounds(bench, progress):
-    """One round of each case."""
+    """Run each case once."""
     plan = bench.plan
     try:
         install.call([*CARGO, "--no-run"], "cargo bench --bench backlog --no-run", cwd=ROOT)
@@ -35,7 +35,7 @@ def rounds(bench, progress):
         options = ["--json", "--curtsy", str(Path(plan.programs["curtsy"]).resolve())]
         options += ["--seconds", str(plan.backlog_seconds)]
         options += [word for key, value in plan.curtsy_settings.items() for word in ("--set", f"{key}={value}")]
-        # It has all cores: there are more threads that work than in the other scenarios.
+        # Nothing is pinned: more threads work than in the other scenarios.
         spread = ["taskset", "--cpu-list", ",".join(map(str, plan.cores.all))]
         lines = output([*spread, *CARGO, "--", *options], LIMIT_S, cwd=ROOT).splitlines()
     except (Failure, OSError) as error:

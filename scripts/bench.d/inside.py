@@ -1,6 +1,6 @@
-"""The load inside TLS: tunnels that the proxy looks into, with requests on connections that stay, or one on each.
+"""The load inside TLS: tunnels that the proxy decrypts, with many requests on each connection, or one.
 
-Python is slower than the proxies, so it is their CPU time that counts here and not the rate.
+Python is slower than the proxies, so their CPU time counts here and not the rate.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ TUNNELS = 16
 
 @dataclass(frozen=True)
 class Keys:
-    """Who vouches for whom: `ca` for the proxies' certificates, `origin_ca` for the origin's own."""
+    """The CAs: `ca` signs the proxies' certificates, `origin_ca` the origin's own."""
 
     ca: Path
     ca_key: Path
@@ -29,7 +29,7 @@ class Keys:
 
 
 def make_keys(directory, host):
-    """Fresh ones for each run: nothing worth keeping."""
+    """Make new keys and certificates for each run."""
     keys = Keys(*(directory / name for name in ["ca.pem", "ca.key", "origin-ca.pem", "origin.pem", "origin.key"]))
     origin_ca_key = directory / "origin-ca.key"
     authority = ["-x509", "-days", "30", "-addext", "keyUsage=critical,keyCertSign,digitalSignature"]
@@ -51,7 +51,7 @@ def openssl(command, *arguments):
 
 
 def kept(running, keys, origin, warm_up_s, measured_s):
-    """Requests on connections that stay open."""
+    """Send requests on connections that stay open."""
     context = believing(keys)
     with contextlib.ExitStack() as stack:
         tunnels = [stack.enter_context(contextlib.closing(tunnel(running, context, origin))) for _ in range(TUNNELS)]
@@ -60,7 +60,7 @@ def kept(running, keys, origin, warm_up_s, measured_s):
 
 
 def fresh(running, keys, origin, warm_up_s, measured_s):
-    """A tunnel for each request, and an origin that closes: both handshakes every time."""
+    """Open a tunnel for each request, with an origin that closes: both handshakes every time."""
     context = believing(keys)
 
     def one_each(seconds):

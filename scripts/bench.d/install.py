@@ -1,4 +1,4 @@
-"""What the comparison needs, fetched once: peers from Debian, mitmproxy from pip, curtsy from this repository."""
+"""Installs what the comparison needs: peers from Debian, mitmproxy from pip, curtsy from this repository."""
 
 import os
 import shutil
@@ -7,10 +7,10 @@ from pathlib import Path
 
 from process import Failure
 
-# The program each package is wanted for. tinyproxy-bin is tinyproxy without its system service.
+# The package of each program. tinyproxy-bin is tinyproxy without its system service.
 PACKAGES = {
     "nginx": "nginx-light",
-    "squid": "squid-openssl",  # the plain package cannot look into tunnels
+    "squid": "squid-openssl",  # the plain package cannot decrypt tunnels
     "traffic_server": "trafficserver",
     "tinyproxy": "tinyproxy-bin",
     "wrk": "wrk",
@@ -21,7 +21,7 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 def programs(peers, root, options):
-    """Install what is missing for `peers`; the paths of the programs that no package put on PATH."""
+    """Install what is missing for `peers`; return the paths of the programs that no package put on PATH."""
     wanted = ["nginx", "wrk", "taskset"] + [PROGRAM_OF_PEER[key] for key in peers if key in PROGRAM_OF_PEER]
     missing = [name for name in wanted if which(name) is None]
     if missing and options.no_install:
@@ -60,7 +60,7 @@ def apt_get(sudo, packages):
 
 
 def with_quiet_services(sudo, install):
-    """Debian starts a service when its package is installed, unless policy-rc.d says no: these are not wanted."""
+    """Keep Debian from starting the services of the packages: a policy-rc.d that exits with 101 forbids it."""
     ours = not POLICY.exists()
     if ours:
         write = f"printf '#!/bin/sh\\nexit 101\\n' >{POLICY} && chmod 755 {POLICY}"
@@ -84,7 +84,7 @@ def mitmdump(root, no_install):
 
 
 def build_curtsy(root):
-    # As it is handed out: in the image and the Debian package.
+    # Built as for the image and the Debian package.
     command = ["cargo", "build", "--profile", "dist", "--features", "jemalloc"]
     call([*command, "--quiet"], " ".join(command), cwd=root)
     return str(root / "target/dist/curtsy")

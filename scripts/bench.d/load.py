@@ -1,6 +1,6 @@
-"""The load: what is asked of a proxy in each scenario, and what one run of it cost.
+"""The load of each scenario, and the cost of one run of it.
 
-Each function takes a running proxy and gives back one flat dictionary of numbers, units in the names.
+Each function takes a running proxy and returns one flat dictionary of numbers, with units in the names.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ SETTLE_S = 0.5
 STALL_S = 1.0
 AGENT = "curtsy-bench/1.0"
 
-# wrk asks for the hosts in turn. The texts are built once, so that a request costs wrk one table look-up.
+# wrk visits the hosts in turn. The requests are built once, so that each costs wrk one table look-up.
 WRK_SCRIPT = """\
 local hosts = {{ {hosts} }}
 local requests, turn = {{}}, 0
@@ -47,7 +47,7 @@ end
 
 @dataclass(frozen=True)
 class Running:
-    """A proxy at work, or the origin itself: then `pid` is None, and its costs are not a number."""
+    """A running proxy, or the origin itself: then `pid` is None, and its costs are NaN."""
 
     pid: int | None
     address: tuple
@@ -65,7 +65,7 @@ class Running:
 
 
 def check(running, path, size):
-    """One request by hand: a proxy that answers something else must not be measured."""
+    """Send one request and check the answer: a proxy that answers something else must not be measured."""
     connection = connect(running)
     with contextlib.closing(connection):
         answer = ask(connection, running, path)
@@ -89,7 +89,7 @@ def ask(connection, running, path):
 
 
 def requests(running, script, size, connections, warm_up_s, measured_s):
-    """Requests as fast as they are answered, over kept-alive connections."""
+    """Send requests as fast as they are answered, over kept-alive connections."""
     wrk(running, script, connections, warm_up_s)
     before = running.cpu_seconds()
     result = wrk(running, script, connections, measured_s)
@@ -126,7 +126,7 @@ def wrk_script(hosts, port, path, forwards):
 
 
 def idle(running):
-    """Client connections that made one request each and now wait."""
+    """Measure the memory of client connections that made one request each and now wait."""
     for _ in range(20):
         check(running, "/1k", 1024)
     before = running.memory_bytes()
@@ -140,7 +140,7 @@ def idle(running):
         open_still = sum(map(is_open, connections))
         grown = running.memory_bytes() - before
     result = {"open": open_still, "before_bytes": before}
-    # Per connection means something only if the connections are still there.
+    # A figure per connection is meaningful only if the connections are still open.
     return result | ({"each_bytes": grown / open_still} if open_still == IDLE_CONNECTIONS else {})
 
 
@@ -157,7 +157,7 @@ def is_open(connection):
 
 
 def stream(running, path, size):
-    """One long body, read by a client that stalls at first: what a proxy would store piles up then."""
+    """Read one long body with a client that stalls at first, so that a proxy that stores the body grows."""
     connection = connect(running)
     with contextlib.closing(connection), Peak(running) as peak:
         used = running.cpu_seconds()
@@ -176,7 +176,7 @@ def stream(running, path, size):
 
 
 def tunnel(running, path, size):
-    """One long body through CONNECT: the proxy moves bytes and does not know what they are."""
+    """Read one long body through CONNECT: the proxy moves bytes without parsing them."""
     connection = http.client.HTTPConnection(*running.address, timeout=60)
     if running.forwards:
         connection.set_tunnel(running.origin)
@@ -200,7 +200,7 @@ def drain(answer, size):
 
 
 class Peak:
-    """The highest memory seen while the block runs, by looking often."""
+    """The highest memory while the block runs, found by frequent sampling."""
 
     def __init__(self, running):
         self.running = running

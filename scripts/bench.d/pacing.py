@@ -1,8 +1,8 @@
-"""What pacing costs: a curtsy that decides every start beside one that lets all of them pass, the same program twice.
+"""What pacing costs: runs the same program twice, with pacing and with politeness.mode = "off".
 
-They are told apart by a few percent, which is less than a machine changes by from one second to the next. So both run
-on the same core and are asked at the same time, each by half of the connections: whatever disturbs one disturbs the
-other, and CPU time is counted for each by itself.
+The two differ by a few percent, which is less than a machine varies from one second to the next. So both run on the same
+core and get requests at the same time, each from half of the connections: what disturbs one disturbs the other, and CPU
+time is counted separately.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ CASES = {
 
 
 def rounds(bench, progress):
-    """The pairs of each case: CPU µs per request of either side."""
+    """Measure the pairs of each case: CPU µs per request of both sides."""
     results = {case: {"rounds": [], "error": None} for case in CASES}
     for case, settings in CASES.items():
         try:
@@ -39,7 +39,7 @@ def rounds(bench, progress):
 
 @contextlib.contextmanager
 def both(bench, settings):
-    """Both curtsys, warmed up."""
+    """Start both instances and warm them up."""
     with contextlib.ExitStack() as stack:
         sides = {}
         for side, own in SIDES.items():
@@ -61,7 +61,7 @@ def both(bench, settings):
 
 
 def costs_us(bench, sides):
-    """Of both, asked at the same time."""
+    """Return the CPU µs per request of both, measured at the same time."""
     script, connections = bench.script(1, "/1k", True), max(1, bench.plan.connections // len(sides))
     with ThreadPoolExecutor(len(sides)) as threads:
         asking = {side: threads.submit(cost_us, proxy, script, connections) for side, proxy in sides.items()}
@@ -85,7 +85,7 @@ def section(results):
 
 
 def figures(pairs):
-    """Medians, because one disturbed second does not move them. The error is that of the mean of the ratios."""
+    """Return medians, which one disturbed second does not move. The error is that of the mean of the ratios."""
     if len(pairs) < 2:
         return ["–"] * 4 + [str(len(pairs))]
     ratios = [pair["paced"] / pair["off"] for pair in pairs]

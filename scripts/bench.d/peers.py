@@ -1,4 +1,4 @@
-"""The proxies that are compared: how each is configured and started.
+"""The compared proxies: how each is configured and started.
 
 Every proxy does the same job: forward plain requests over kept-alive connections, no cache, no log. What is not needed
 for that stays at the proxy's own default. A configuration is written below the run's directory and nowhere else.
@@ -17,7 +17,7 @@ from process import Failure
 
 @dataclass(frozen=True)
 class Site:
-    """Where one proxy runs: a directory of its own, its port, the origin's address and how many workers it gets."""
+    """Where one proxy runs: its directory, its port, the origin's address and its number of workers."""
 
     directory: Path
     port: int
@@ -25,7 +25,7 @@ class Site:
     workers: int
     programs: dict = field(default_factory=dict)
     curtsy_settings: dict = field(default_factory=dict)
-    keys: object = None  # of inside.py: the proxy looks into tunnels, with this CA
+    keys: object = None  # from inside.py: the proxy decrypts tunnels with this CA
 
     def write(self, name, text):
         path = self.directory / name
@@ -38,10 +38,10 @@ class Site:
 class Peer:
     key: str
     title: str
-    start: Callable[[Site], tuple]  # writes the configuration; the command line and its extra environment
-    forwards: bool = True  # takes absolute-form requests for any host
-    tunnels: bool = True  # takes CONNECT
-    looks_inside: bool = False  # can decrypt what goes through it
+    start: Callable[[Site], tuple]  # writes the configuration; returns the command line and its extra environment
+    forwards: bool = True  # accepts absolute-form requests for any host
+    tunnels: bool = True  # accepts CONNECT
+    looks_inside: bool = False  # can decrypt tunnels
 
 
 NGINX_FRAME = """\
@@ -71,8 +71,8 @@ def nginx_command(site, http):
 
 def nginx(site):
     """The yardstick: a reverse proxy that knows its one origin beforehand and has nothing to decide."""
-    # A long body would be spilled to disk when the client is the slower side; and with the default buffers of 4 KiB a
-    # body of 64 KiB costs twice the CPU time, which would make everybody else look good.
+    # Otherwise a long body would be spilled to disk when the client is slower; and with the default buffers of 4 KiB a
+    # body of 64 KiB costs twice the CPU time, which would flatter the other proxies.
     return nginx_command(
         site,
         f"""
@@ -114,7 +114,7 @@ shutdown_lifetime 0 seconds
 
 
 def squid_bump(site):
-    """What is added to `http_port`, and the lines about TLS. The usual recipe: look at the hello, then decrypt."""
+    """Return what is added to `http_port`, and the TLS lines. The usual recipe: peek at the hello, then bump."""
     helper, database = "/usr/lib/squid/security_file_certgen", site.directory / "certificates"
     if not os.path.exists(helper):
         raise Failure("Squid looks into tunnels with the package squid-openssl only")
@@ -206,7 +206,7 @@ def mitmproxy(site):
     return [site.programs["mitmdump"], "-q", *listen, *flags], {}
 
 
-# What costs time per request stays on (robots.txt, the decision, metrics); what would make a request wait is opened up.
+# What costs time per request stays on (robots.txt, pacing, metrics); limits that would delay requests are raised.
 CURTSY_SETTINGS = {
     "admin": '"off"',
     "state_dir": '"memory"',
@@ -214,7 +214,7 @@ CURTSY_SETTINGS = {
     "access.connect_ports": '["*"]',
     "access.max_client_connections": "10000",
     "upstream.pool_per_host": "256",
-    # Everything is decided as for a real host, and nobody has to wait.
+    # curtsy decides everything as for a real host, and no request has to wait.
     "politeness.delay": '"0s"',
     "politeness.concurrency": "1000",
     "log.level": '"warn"',
@@ -238,14 +238,14 @@ PEERS = [
     Peer("trafficserver", "Traffic Server", traffic_server),
     Peer("squid", "Squid", squid, looks_inside=True),
     Peer("tinyproxy", "tinyproxy", tinyproxy),
-    # mitmproxy opens tunnels to look inside, so its cost for a closed one says nothing.
+    # mitmproxy is made to decrypt tunnels, so its cost for an opaque one says nothing.
     Peer("mitmproxy", "mitmproxy", mitmproxy, tunnels=False, looks_inside=True),
 ]
 
 
 def origin(site, hosts, folder, tls_port):
     """The origin: short answers from memory, long ones by sendfile from the page cache; the first host under TLS too."""
-    # One listening socket for each address instead of 0.0.0.0, so that nothing is open to the outside.
+    # One listening socket for each address instead of 0.0.0.0, so that nothing is reachable from outside.
     listen = "\n".join(f"        listen {host}:{site.port} backlog=4096;" for host in hosts)
     return nginx_command(
         site,
@@ -281,11 +281,11 @@ def program(name):
 
 
 def open_files():
-    """What `scripts/bench` raised the limit on open files to; children inherit it."""
+    """Return the limit on open files that `scripts/bench` has set; children inherit it."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def open_to_others(directory):
-    """Started as root, Squid and Traffic Server give root up and must still reach their files."""
+    """Make files accessible to Squid and Traffic Server, which drop root after the start."""
     for path in [directory, *directory.rglob("*")]:
         path.chmod(0o777 if path.is_dir() else 0o666)

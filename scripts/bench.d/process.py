@@ -1,6 +1,6 @@
-"""Processes: starting them, watching what they cost, ending them.
+"""Starts processes, measures their cost and ends them.
 
-Everything started here is ended here, by its own process id, also after an error or Ctrl-C. Costs are those of a whole
+Every process started here is ended here, by its own process id, also after an error or Ctrl-C. Costs are those of a whole
 process tree, because half of the proxies fork.
 """
 
@@ -17,7 +17,7 @@ STOP_LIMIT_S = 3
 
 
 class Failure(Exception):
-    """Something a person has to know, in one sentence."""
+    """A problem to report to the user, in one sentence."""
 
 
 @contextlib.contextmanager
@@ -25,7 +25,7 @@ def running(argv, log_path, port, core=None, env=None):
     """Run `argv` until the block ends; yields its process id once `port` accepts connections."""
     pinned = ["taskset", "--cpu-list", str(core)] if core is not None else []
     with open(log_path, "wb") as log:
-        # Its own session, so that Ctrl-C reaches this program alone, which then ends its children in order.
+        # Its own session, so that Ctrl-C reaches only this program, which then ends its children in order.
         process = subprocess.Popen(
             pinned + argv,
             stdin=subprocess.DEVNULL,
@@ -69,13 +69,13 @@ def end(process):
         process.wait(STOP_LIMIT_S)
     for pid in family:
         with contextlib.suppress(ProcessLookupError):
-            if os.getsid(pid) == process.pid:  # still ours: the number may have been given to somebody else by now
+            if os.getsid(pid) == process.pid:  # still ours: the system may have reused the process id
                 os.kill(pid, signal.SIGKILL)
     process.wait()
 
 
 def output(argv, limit_s, cwd):
-    """Run `argv` to its end, and give back what it printed."""
+    """Run `argv` to its end, and return what it printed."""
     process = subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd=cwd, start_new_session=True
     )

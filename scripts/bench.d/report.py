@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from install import which
 
-# Whom a row is compared with, and the heading of that column.
+# The proxies that rows are compared with, and the headings of those columns.
 YARDSTICKS = {
     "nginx": "× nginx",
     "trafficserver": "× Traffic Server",
@@ -26,7 +26,7 @@ class Column:
     digits: int = 1
 
 
-BUSY = 0.5  # load average above which somebody else takes a share of the cores that shows in the figures
+BUSY = 0.5  # load average above which other programs visibly change the figures
 MIB = 1 / (1 << 20)
 KIB = 1 / (1 << 10)
 PER_BYTE = Column("CPU ns/byte", "cpu_ns_per_byte", digits=3)
@@ -70,7 +70,7 @@ LAYOUTS = {
 
 
 def section(scenario, results, peers):
-    """One scenario's table in Markdown, aligned to be read as it is, and what went wrong."""
+    """Return one scenario's table in Markdown, aligned to be readable as text, and its errors."""
     layout = LAYOUTS.get(scenario, REQUESTS)
     first, *rest = layout.columns
     rows = [["", first.heading, *(YARDSTICKS[key] for key in layout.yardsticks), *(column.heading for column in rest)]]
@@ -87,13 +87,13 @@ def failures(results):
 
 
 def middle(rounds, column):
-    """The median: one disturbed round does not move it."""
+    """Return the median, which one disturbed round does not move."""
     values = [result[column.key] for result in rounds if column.key in result]
     return f"{statistics.median(values) * column.scale:,.{column.digits}f}" if values else "–"
 
 
 def ratio(rounds, others, key):
-    """The median of the ratios within each round, so that both sides met the same machine."""
+    """Return the median of the ratios within each round, so that both sides had the same conditions."""
     pairs = [(mine[key], other[key]) for mine, other in zip(rounds, others) if key in mine and other.get(key)]
     return f"{statistics.median(mine / other for mine, other in pairs):.2f}" if pairs else "–"
 
@@ -109,7 +109,7 @@ def padded(row, widths):
 
 
 def facts(plan, keys):
-    """What was measured, on what, and how."""
+    """Return what was measured, on which machine, and how."""
     return {
         "machine": machine(),
         "load_average": os.getloadavg()[0],

@@ -1,4 +1,4 @@
-"""The scenarios, and the rounds in which every proxy goes through them."""
+"""The scenarios, and the rounds in which every proxy runs them."""
 
 import contextlib
 import math
@@ -22,11 +22,11 @@ WARM_UP_S = 1
 
 @dataclass(frozen=True)
 class Cores:
-    """Who runs where. Pinned, the proxy has a core to itself, and the load and the origin share another.
+    """Which core each part runs on. Pinned, the proxy has its own core, and the load and the origin share another.
 
-    Squid and mitmproxy use one core whatever they are given; pinned, all are measured like that: one worker, and the
-    proxy is what the rest waits for, so that all of them are compared at full load. It is also a little steadier:
-    on a busy two-core machine 36 rounds of 1k-1 had a standard deviation of 11 % for nginx and 15 % for Squid pinned,
+    Squid and mitmproxy use one core in any case. Pinned, all proxies are measured like that: one worker, and the proxy is
+    the bottleneck, so that all of them are compared at full load. Pinning is also a little steadier: on a busy two-core
+    machine 36 rounds of 1k-1 had a standard deviation of 11 % for nginx and 15 % for Squid pinned,
     15 % and 20 % spread.
     """
 
@@ -55,12 +55,12 @@ class Plan:
     seconds: int
     connections: int
     long_body: int
-    pairs: int  # of `pacing`
+    pairs: int  # for `pacing`
     backlog_seconds: int
 
 
 class Bench:
-    """The origin is up; proxies come and go."""
+    """A running origin; proxies are started and stopped for each measurement."""
 
     def __init__(self, plan, origin_port, keys, tls_port):
         self.plan = plan
@@ -70,10 +70,10 @@ class Bench:
         self.origin = f"{HOSTS[0]}:{origin_port}"
 
     def rounds(self, scenario, peers, progress):
-        """Each proxy once a round, instead of one long run for each: a slow minute then hits all of them alike."""
+        """Run each proxy once per round, instead of one long run for each: a slow minute then affects all of them."""
         results = {peer.key: {"rounds": [], "error": None} for peer in peers if takes_part(peer, scenario)}
         for number in range(self.plan.rounds):
-            first = number % len(peers)  # nobody always runs after the same neighbour
+            first = number % len(peers)  # no proxy always runs after the same other proxy
             for peer in peers[first:] + peers[:first]:
                 result = results.get(peer.key)
                 if result is None or result["error"]:
@@ -86,7 +86,7 @@ class Bench:
         return results
 
     def once(self, scenario, peer):
-        """One proxy, started afresh so that no scenario finds the memory of another, through one scenario once."""
+        """Run one scenario once with one proxy, started afresh so that no memory of another scenario is counted."""
         if peer.start is None:
             numbers = self.measure(scenario, load.Running(None, (HOSTS[0], self.origin_port), False, self.origin))
             return {key: value for key, value in numbers.items() if not math.isnan(value)}
@@ -124,7 +124,7 @@ class Bench:
         return load.requests(proxy, script, BODIES[body], self.plan.connections, WARM_UP_S, self.plan.seconds)
 
     def script(self, hosts, path, forwards):
-        """wrk's, which asks for `path` of so many hosts in turn."""
+        """Write the script of wrk, which requests `path` from that many hosts in turn."""
         script = self.plan.directory / "wrk.lua"
         script.write_text(load.wrk_script(HOSTS[:hosts], self.origin_port, path, forwards))
         return script
@@ -165,7 +165,7 @@ def bench(plan):
     files = folder(plan, "www")
     (files / "64k").write_bytes(b"x" * BODIES["64k"])
     with open(files / "long", "wb") as file:
-        file.truncate(plan.long_body)  # a hole: takes no disk, and reading it needs none either
+        file.truncate(plan.long_body)  # a sparse file: needs no disk space, and reading it does not touch the disk
     keys, tls_port = inside.make_keys(folder(plan, "keys"), HOSTS[0]), free_port()
     site = Site(folder(plan, "origin"), port, origin="", workers=1, keys=keys)
     argv, env = origin(site, ["127.0.0.1", *HOSTS], files, tls_port)

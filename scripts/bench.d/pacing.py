@@ -1,8 +1,8 @@
 """What pacing costs: runs the same program twice, with pacing and with politeness.mode = "off".
 
-The two differ by a few percent, which is less than a machine varies from one second to the next. So both run on the same
-core and get requests at the same time, each from half of the connections: what disturbs one disturbs the other, and CPU
-time is counted separately.
+The two differ by a few percent, which is less than a machine varies from one second to the next. So both run on the
+same core and get requests at the same time, each from half of the connections: what disturbs one disturbs the other, and
+CPU time is counted separately.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Starts processes, measures their cost and ends them.
 
-Every process started here is ended here, by its own process id, also after an error or Ctrl-C. Costs are those of a whole
-process tree, because half of the proxies fork.
+Every process started here is ended here, by its own process id, also after an error or Ctrl-C. Costs are those of a
+whole process tree, because half of the proxies fork.
 """
 
 import contextlib

@@ -24,10 +24,10 @@ WARM_UP_S = 1
 class Cores:
     """Which core each part runs on. Pinned, the proxy has its own core, and the load and the origin share another.
 
-    Squid and mitmproxy use one core in any case. Pinned, all proxies are measured like that: one worker, and the proxy is
-    the bottleneck, so that all of them are compared at full load. Pinning is also a little steadier: on a busy two-core
-    machine 36 rounds of 1k-1 had a standard deviation of 11 % for nginx and 15 % for Squid pinned,
-    15 % and 20 % spread.
+    Squid and mitmproxy use one core in any case. Pinned, all proxies are measured like that: one worker, and the proxy
+    is the bottleneck, so that all of them are compared at full load. Pinning is also a little steadier: on a busy
+    two-core machine 36 rounds of 1k-1 had a standard deviation of 11 % for nginx and 15 % for Squid pinned, 15 % and
+    20 % spread.
     """
 
     load: int | None

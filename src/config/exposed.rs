@@ -34,6 +34,7 @@ mod tests {
     use super::*;
     use crate::config::{FileChoice, Sources, load};
 
+    /// X59
     #[test]
     fn a_file_that_everybody_can_read_is_told_with_its_mode() {
         let directory = tempfile::tempdir().unwrap();

@@ -303,7 +303,7 @@ mod tests {
         assert_eq!((gate.queue(None, 0, 9), gate.backlogs()), ((0, vec![]), vec![]));
     }
 
-    /// The visit that keeps the timer is not polled, as if its worker hung.
+    /// X58: the visit that keeps the timer is not polled, as if its worker hung.
     #[tokio::test(start_paused = true)]
     async fn a_lane_that_does_not_move_is_noticed() {
         let gate = gate();

@@ -48,6 +48,7 @@ fn a_client_that_comes_later_waits_one_round_and_no_more() {
     assert_eq!(queue.ahead(Rank::Newcomer, ClientId(1), USUAL), 999);
 }
 
+/// S62
 #[test]
 fn urgency_orders_only_a_clients_own_visits() {
     let mut queue = Queue::default();

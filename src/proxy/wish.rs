@@ -195,6 +195,7 @@ mod tests {
         }
     }
 
+    /// S62
     #[test]
     fn urgency_is_read_from_either_field() {
         let urgency = |fields| {

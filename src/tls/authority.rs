@@ -214,6 +214,7 @@ mod tests {
         span.as_secs() / DAY.as_secs()
     }
 
+    /// X44, X45
     #[test]
     fn a_leaf_is_short_lived_for_one_name_and_for_servers_only() {
         let authority = authority();
@@ -233,6 +234,7 @@ mod tests {
         assert!(parsed.verify_signature(Some(ca.public_key())).is_ok());
     }
 
+    /// X45
     #[test]
     fn an_address_is_named_as_one() {
         for (host, ip) in [("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")] {
@@ -256,6 +258,7 @@ mod tests {
         assert!(parsed.subject_alternative_name().unwrap().unwrap().critical, "RFC 5280, section 4.2.1.6");
     }
 
+    /// X45
     #[test]
     fn no_serial_comes_twice() {
         let authority = authority();
@@ -265,6 +268,7 @@ mod tests {
         assert_eq!(serials.len(), 100);
     }
 
+    /// X47
     #[test]
     fn a_ca_signs_servers_alone_and_dies_in_time() {
         let ca = Ca::make();

@@ -153,6 +153,7 @@ mod tests {
         assert!(!Arc::ptr_eq(&leaves.of(&host(1)), &leaves.of(&host(2))));
     }
 
+    /// X46
     #[test]
     fn ten_thousand_names_are_not_kept() {
         let leaves = leaves();
@@ -170,6 +171,7 @@ mod tests {
         assert!(!Arc::ptr_eq(&first, &leaves.of(&host(1))));
     }
 
+    /// X46
     #[test]
     fn concurrent_callers_get_the_same() {
         let leaves = leaves();

@@ -317,6 +317,7 @@ mod tests {
         guard.judge(&HostKey::parse(host).unwrap(), port, &ips)
     }
 
+    /// X2
     #[test]
     fn one_private_address_spoils_the_set() {
         assert!(judge(&guard(&[]), "a.test", 80, &["1.1.1.1", "10.0.0.1"]).is_err());

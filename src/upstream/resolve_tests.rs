@@ -46,6 +46,7 @@ async fn get_stuck(resolver: &Arc<Resolver>, asked: &AtomicUsize, names: usize, 
     }
 }
 
+/// X14
 #[tokio::test]
 async fn localhost_has_an_address_and_is_remembered() {
     let resolver = Resolver::default();
@@ -54,6 +55,7 @@ async fn localhost_has_an_address_and_is_remembered() {
     assert!(Arc::ptr_eq(&found, &resolver.lookup(&host("localhost"), ALICE, LIMIT).await.unwrap()));
 }
 
+/// X15
 #[tokio::test]
 async fn a_full_cache_forgets_instead_of_failing() {
     let (resolver, ..) = stub();

@@ -1,77 +1,78 @@
-//! Every statement that must hold is named by a test that checks it.
+//! Checks that tests cover the numbered statements of docs/statements.md and the promises of docs/promises.md, and that
+//! comments cite no other numbers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// The statements of this part of the work. Not among them: interception (X22–X24), the image (X18), HTTP/2 (S54–S62)
-/// and what origins say about time (S63–S72).
-const REQUIRED: [(char, &[RangeInclusive<u32>]); 2] = [
-    ('S', &[1..=53, 73..=80]),
-    ('X', &[1..=17, 19..=21, 25..=27, 30..=31, 33..=35, 37..=37, 40..=40, 53..=60, 65..=65, 70..=70]),
-];
+/// Statements that must have a test, whatever the page says: what real attackers try, and how clients are kept apart.
+const REQUIRED: [&str; 6] = ["X27", "X49", "X62", "X65", "X66", "X70"];
 
-/// Statements that need a resolver, a hundred thousand hosts or a worker that hangs, and the unit tests that check them.
-const ELSEWHERE: [(&str, &str, &str); 7] = [
-    ("X2", "src/upstream/guard.rs", "fn one_private_address_spoils_the_set"),
-    ("X14", "src/upstream/resolve_tests.rs", "fn localhost_has_an_address_and_is_remembered"),
-    ("X15", "src/upstream/resolve_tests.rs", "fn a_full_cache_forgets_instead_of_failing"),
-    ("X55", "src/gate/busiest.rs", "fn a_hundred_thousand_hosts_have_no_more_series_than_a_hundred"),
-    ("X58", "src/admin/health.rs", "fn a_line_that_does_not_move_is_told"),
-    ("X58", "src/gate/line.rs", "gate.overdue() >= Duration::from_secs(19)"),
-    ("X59", "src/config/exposed.rs", "fn a_file_that_everybody_can_read_is_told_with_its_mode"),
-];
+/// The number of promises.
+const PROMISES: usize = 10;
 
-/// Statements that hold in part only, because of what hyper and its types can do; docs/deviations.md says more.
-const DEVIATIONS: [(&str, &str); 6] = [
-    ("S4", "an empty path is read as /, so OPTIONS without a path cannot become OPTIONS *"),
-    ("S8", "a fragment is dropped instead of refused"),
-    ("S23", "fields of one name are written together, so the order between names may change"),
-    ("S26", "a request framed twice is read by its chunks instead of refused"),
-    ("S34", "a bare line feed ends a line of a head, but not of a chunked body"),
-    ("S46", "answers before the answer (103) are not passed on"),
-];
+/// A row of one of the two pages.
+struct Row {
+    number: String,
+    text: String,
+    /// The files that must cite the number, as paths in the repository. Empty if the page says `none`.
+    files: Vec<String>,
+}
 
+#[test]
+fn every_statement_is_cited_by_its_tests() {
+    let rows = rows("docs/statements.md");
+    let tested = tested(&rows, numbers);
+    for number in REQUIRED {
+        assert!(tested.contains(number), "docs/statements.md names no test for {number}");
+    }
+}
+
+#[test]
+fn every_promise_is_cited_by_its_tests() {
+    let rows = rows("docs/promises.md");
+    let tested = tested(&rows, promises);
+    let missing: Vec<usize> = (1..=PROMISES).filter(|number| !tested.contains(&number.to_string())).collect();
+    assert!(missing.is_empty(), "docs/promises.md names no test for {missing:?}");
+}
+
+#[test]
+fn no_comment_cites_an_unknown_number() {
+    let known = |page| rows(page).into_iter().map(|row| row.number).collect::<BTreeSet<String>>();
+    let (statements, promised) = (known("docs/statements.md"), known("docs/promises.md"));
+    for folder in ["src", "tests"] {
+        each_source(&root().join(folder), &mut |path, text| {
+            for comment in comments(text) {
+                let unknown: Vec<String> =
+                    numbers(comment).into_iter().filter(|number| !statements.contains(number)).collect();
+                assert!(unknown.is_empty(), "{}: docs/statements.md has no {unknown:?}", path.display());
+                let unknown: Vec<String> =
+                    promises(comment).into_iter().filter(|number| !promised.contains(number)).collect();
+                assert!(unknown.is_empty(), "{}: docs/promises.md has no promise {unknown:?}", path.display());
+            }
+        });
+    }
+}
+
+/// A row links to the page of deviations if and only if that page has its number.
 #[test]
 fn every_deviation_is_documented() {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/deviations.md"));
-    let text = text.expect("docs/deviations.md is there");
-    for (number, reason) in DEVIATIONS {
-        assert!(text.contains(&format!("{number}:")), "docs/deviations.md does not say of {number}: {reason}");
+    let page = read("docs/deviations.md");
+    for row in rows("docs/statements.md") {
+        let is_there = page.contains(&format!("| {}:", row.number));
+        let is_linked = row.text.contains("(deviations.md)");
+        assert_eq!(is_linked, is_there, "{}: the two pages differ about a deviation", row.number);
     }
-}
-
-/// What curtsy promises, as tests name it: "Promise 3: …".
-const PROMISES: RangeInclusive<u32> = 1..=10;
-
-#[test]
-fn every_promise_is_named_by_a_test() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut named = BTreeSet::new();
-    for folder in ["tests/it", "src"] {
-        each_comment(&root.join(folder), &mut |comment| named.extend(promises(comment)));
-    }
-    let missing: Vec<u32> = PROMISES.filter(|number| !named.contains(number)).collect();
-    assert!(missing.is_empty(), "no test names promise {missing:?}");
-    assert_eq!(promises("Promises 2, 3 and 11: x 4"), [2, 3, 11]);
 }
 
 #[test]
-fn every_statement_is_named_by_a_test() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let named = named_below(&root.join("tests/it"));
-    let missing: Vec<String> = required()
-        .filter(|number| !named.contains(number) && !ELSEWHERE.iter().any(|(elsewhere, ..)| elsewhere == number))
-        .collect();
-    assert!(missing.is_empty(), "no test names {missing:?}");
-    for (number, file, test) in ELSEWHERE {
-        let text = fs::read_to_string(root.join(file)).expect("the file is there");
-        assert!(text.contains(test), "{number} is checked by no `{test}` in {file}");
-    }
+fn numbers_are_found_in_comments() {
+    assert_eq!(numbers("S13, X2: why, not X-A, S or 5S"), ["S13", "X2"]);
+    assert_eq!(promises("X3, Promises 2, 3 and 11: x 4"), ["2", "3", "11"]);
+    assert_eq!(promises("it promises to come"), [""; 0]);
 }
 
-/// What reads foreign bytes, and the fuzz target that shows it any of them.
+/// The parsers of foreign bytes, each with its fuzz target.
 const FUZZED: [(&str, &str); 9] = [
     ("chunks", "read_body"),
     ("config", "curtsy::config"),
@@ -84,7 +85,7 @@ const FUZZED: [(&str, &str); 9] = [
     ("tunnel", "curtsy::proxy::fuzzing"),
 ];
 
-/// X62: no reader of foreign bytes panics, whatever it is given.
+/// X62: every parser of foreign bytes has a fuzz target.
 #[test]
 fn every_reader_of_foreign_bytes_is_fuzzed() {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
@@ -98,7 +99,7 @@ fn every_reader_of_foreign_bytes_is_fuzzed() {
     assert!(targets >= FUZZED.len(), "{targets} targets");
 }
 
-/// A test that sleeps until something has happened fails on a busy machine; `support/deadline.rs` has what to use instead.
+/// A test that sleeps until something has happened fails on a busy machine. Use `support/deadline.rs` instead.
 #[test]
 fn no_test_sleeps_to_wait_for_something() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
@@ -109,42 +110,83 @@ fn no_test_sleeps_to_wait_for_something() {
     }
 }
 
-fn required() -> impl Iterator<Item = String> {
-    REQUIRED
-        .into_iter()
-        .flat_map(|(letter, ranges)| ranges.iter().cloned().flatten().map(move |number| format!("{letter}{number}")))
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The statement numbers in the doc comments of every file below a folder.
-fn named_below(folder: &Path) -> BTreeSet<String> {
-    let mut named = BTreeSet::new();
-    each_comment(folder, &mut |comment| named.extend(numbers(comment)));
-    named
+fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// Shows every line of a doc comment in every file below a folder.
-fn each_comment(folder: &Path, see: &mut impl FnMut(&str)) {
+/// The rows of a page whose first cell is a number. The other cells are the text and the tests.
+fn rows(page: &str) -> Vec<Row> {
+    let text = read(page);
+    let mut rows = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [number, text, tests] = cells[..] else { continue };
+        if number.bytes().any(|byte| byte.is_ascii_digit()) {
+            let files: Vec<String> = tests.split('`').skip(1).step_by(2).map(path_of).collect();
+            assert!(!files.is_empty() || tests == "none", "{page}: {number} names neither tests nor `none`");
+            rows.push(Row { number: number.to_owned(), text: text.to_owned(), files });
+        }
+    }
+    let distinct: BTreeSet<&str> = rows.iter().map(|row| row.number.as_str()).collect();
+    assert!(distinct.len() == rows.len() && rows.len() >= PROMISES, "{page} has {} rows", rows.len());
+    rows
+}
+
+/// A word is a file in `tests/it`, anything else is a path already.
+fn path_of(name: &str) -> String {
+    if name.contains('/') { name.to_owned() } else { format!("tests/it/{name}.rs") }
+}
+
+/// The numbers with tests. Each file of a row must cite the number of the row.
+fn tested(rows: &[Row], cited: fn(&str) -> Vec<String>) -> BTreeSet<String> {
+    let mut known: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for row in rows {
+        for file in &row.files {
+            let found = known.entry(file).or_insert_with(|| {
+                let text = read(file);
+                // Only Rust has comments that are easy to find; in other files any line may cite a number.
+                let lines: Vec<&str> =
+                    if file.ends_with(".rs") { comments(&text).collect() } else { text.lines().collect() };
+                lines.into_iter().flat_map(cited).collect()
+            });
+            assert!(found.contains(&row.number), "{file} does not cite {}", row.number);
+        }
+    }
+    rows.iter().filter(|row| !row.files.is_empty()).map(|row| row.number.clone()).collect()
+}
+
+/// Calls `see` with every Rust file below a folder.
+fn each_source(folder: &Path, see: &mut impl FnMut(&Path, &str)) {
     for entry in fs::read_dir(folder).expect("the sources are where the tests are") {
         let path = entry.expect("a readable folder").path();
         if path.is_dir() {
-            each_comment(&path, see);
+            each_source(&path, see);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&path).expect("sources are text");
-            text.lines().filter_map(|line| line.trim().strip_prefix("/// ")).for_each(&mut *see);
+            see(&path, &fs::read_to_string(&path).expect("sources are text"));
         }
     }
 }
 
-/// `Promises 2 and 3: why` names 2 and 3.
-fn promises(comment: &str) -> Vec<u32> {
+/// The lines that are comments, without their slashes.
+fn comments(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| line.trim().strip_prefix("//"))
+}
+
+/// The numbers of promises in a comment: "Promises 2 and 3: why" cites 2 and 3.
+fn promises(comment: &str) -> Vec<String> {
     let comment = comment.to_ascii_lowercase();
     let Some((_, list)) = comment.split_once("promises ").or_else(|| comment.split_once("promise ")) else {
         return Vec::new();
     };
     let words = list.split([' ', ',']).filter(|word| !word.is_empty() && *word != "and");
     let numbers = words.map_while(|word| {
-        let digits = word.trim_end_matches([':', '.', ';']);
-        digits.parse().ok().map(|number: u32| (number, digits.len() < word.len()))
+        let digits = word.trim_end_matches([':', '.', ';', ')']);
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| (digits.to_owned(), digits.len() < word.len()))
     });
     let mut found = Vec::new();
     for (number, is_last) in numbers {
@@ -156,10 +198,10 @@ fn promises(comment: &str) -> Vec<u32> {
     found
 }
 
-/// `S13, X2: why` names S13 and X2.
-fn numbers(comment: &str) -> impl Iterator<Item = String> {
+/// The numbers of statements in a comment.
+fn numbers(comment: &str) -> Vec<String> {
     let words = comment.split(|character: char| !character.is_ascii_alphanumeric());
-    words.filter(|word| is_number(word)).map(str::to_owned).collect::<Vec<_>>().into_iter()
+    words.filter(|word| is_number(word)).map(str::to_owned).collect()
 }
 
 fn is_number(word: &str) -> bool {

@@ -1,54 +1,38 @@
-//! The integration tests: one story each, told on loopback between a raw client and a scripted origin.
+//! The integration tests: each tells one story on loopback between a raw client and a scripted origin.
 //!
-//! S numbers are statements about HTTP proxies, X numbers about security; each test names in its doc comment the ones
-//! it checks, and `coverage` fails when a required one is named nowhere. Where to look:
+//! Doc comments cite statements about HTTP (S) and security (X) from docs/statements.md, and promises from
+//! docs/promises.md. Those pages say which module checks which; `coverage` keeps them true. Where to look:
 //!
-//! | statements | module |
+//! | topic | module |
 //! |---|---|
-//! | S1–S9, S12 | `target` |
-//! | S13–S15, S20–S24, X60 | `hop_by_hop` |
-//! | S16–S19, X12 | `via_and_loops` |
-//! | S26, S28–S38, S42, S43 | `framing` |
-//! | X27 | `differential` |
-//! | S24, S25, S27–S30, S34–S37, S40, S41, S76 | `responses` |
-//! | S39, X37, streaming and backpressure | `bodies` |
-//! | S44–S46 | `expect` |
-//! | S47, S48 | `upgrade` |
-//! | S10, S11, S49–S53, X13, X25, X26 | `connect` |
-//! | requests inside tunnels, X24 as far as tunnels go | `tunnels` |
-//! | promises 2, 3, 5, 6, 8 and 9 in their hard cases | `promises` |
-//! | reuse, retry, time limits, parent proxies | `upstream` |
-//! | `https://` in absolute form, TLS towards origins | `https` |
+//! | request targets and hosts | `target`, `names` |
+//! | fields, Via and loops | `hop_by_hop`, `via_and_loops` |
+//! | framing of requests and responses | `framing`, `responses`, `differential` |
+//! | streaming, backpressure and clients that disconnect | `bodies`, `orphans` |
+//! | `Expect`, interim responses and WebSockets | `expect`, `upgrade` |
+//! | CONNECT | `connect` |
+//! | requests inside tunnels | `tunnels`, `tunnel_openings`, `tunnel_ends` |
+//! | intercepted tunnels, with HTTP/2 and with real clients | `intercept`, `intercept_http2`, `intercept_clients` |
+//! | reuse, retry, timeouts and parent proxies | `upstream` |
+//! | `https://` in absolute form, TLS to origins | `https` |
+//! | HTTP/2 to origins, and origins that misbehave in it | `http2`, `http2_faults` |
 //! | TLS to the proxy itself, and HTTP/2 in it | `proxy_tls`, `proxy_tls_http2` |
-//! | HTTP/2 towards origins, and origins that misbehave in it | `http2`, `http2_faults` |
-//! | tunnels that are looked into, X22–X24, X42–X46, X48, X50, X52 | `intercept` |
-//! | the same over HTTP/2, S54–S57, S59 | `intercept_http2` |
-//! | the same with real clients | `intercept_clients` |
-//! | X1, X3–X13, X16, X19, X21 | `guard` |
-//! | S73–S79, X30, X31 | `refusals` |
-//! | S80, X20 | `users` |
-//! | X33–X35 | `limits` |
-//! | X34, X65, X70: places between clients | `places` |
-//! | how fast clients may ask | `quotas` |
-//! | signals, drain, reload, X17, X40 | `running` |
-//! | S3 | `landing` |
-//! | X53, X54 | `logs` |
-//! | X53, X57, as far as robots.txt is shown | `robots_command` |
-//! | what happens between a decision and the send | `meanwhile` |
-//! | hosts and clients, shown and steered | `hosts` |
-//! | what was counted, health, X58 | `admin` |
-//! | X55: what Prometheus is told | `metrics` |
-//! | the API as a whole, its document | `api` |
-//! | X56, X57: who may come in to the operator | `door` |
-//! | what is told while it happens | `events` |
-//! | looking on from the command line | `watching` |
-//! | why it is slow, asked in four ways | `why` |
-//! | what counts, and other numbers while it runs | `steering` |
-//! | why a client does not get through | `doctor` |
-//! | clients that leave the line, clients with names | `hints` |
-//! | one command and its proxy, and the variables for a shell | `exec`, `env` |
-//! | what survives a restart | `restart` |
-//! | what is kept, in people's hands | `state` |
+//! | destinations that are refused | `guard` |
+//! | the shape of refusals | `refusals` |
+//! | proxy users and quotas | `users`, `quotas` |
+//! | limits and places between clients | `limits`, `places`, `poison` |
+//! | pacing, and events between a decision and the send | `pacing`, `meanwhile` |
+//! | hard cases of the promises | `promises` |
+//! | learning from origins | `learning` |
+//! | robots.txt | `robots`, `robots_fetches`, `robots_evasion`, `robots_learning`, `robots_command` |
+//! | signals, drain and reload | `running`, `stopping` |
+//! | the page at the proxy's own address | `landing` |
+//! | logs | `logs` |
+//! | access to the admin listener, health and metrics | `door`, `admin`, `metrics` |
+//! | the API: its document, events, hosts and clients, configuration | `api`, `events`, `hosts`, `steering` |
+//! | commands that watch and explain | `watching`, `why`, `doctor`, `hints` |
+//! | `curtsy exec` and `curtsy env` | `exec`, `env` |
+//! | what survives a restart, and the state directory | `restart`, `state` |
 
 mod admin;
 mod api;

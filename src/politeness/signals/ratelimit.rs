@@ -175,6 +175,7 @@ mod tests {
         Said { spent: true, used_up: Some(Duration::from_secs(seconds)), quota: None }
     }
 
+    /// S66, S71
     #[test]
     fn each_dialect_is_understood() {
         assert_eq!(said(&[("ratelimit", r#""default";r=50;t=30"#)]), left(50, 30));
@@ -185,6 +186,7 @@ mod tests {
         assert_eq!(said(&[("x-ratelimit-remaining", "5"), ("x-ratelimit-reset-after", "1.0")]), left(5, 1));
     }
 
+    /// S71
     #[test]
     fn a_reset_may_be_a_wait_or_a_moment() {
         for reset in ["60", "1790000060", "1790000060000"] {
@@ -193,6 +195,7 @@ mod tests {
         assert_eq!(said(&[("x-ratelimit-remaining", "5"), ("x-ratelimit-reset", "1789990000")]), left(5, 0));
     }
 
+    /// S66
     #[test]
     fn the_tightest_quota_counts_and_a_used_up_one_besides() {
         assert_eq!(said(&[("ratelimit", r#""burst";r=9;t=1, "day";r=1000;t=86400"#)]), left(1000, 86_400));
@@ -203,6 +206,7 @@ mod tests {
         assert_eq!(said(&lines), left(1, 60), "a list over two lines");
     }
 
+    /// S67
     #[test]
     fn a_policy_gives_the_unit_and_the_window() {
         let policy = ("ratelimit-policy", r#""a";q=100;w=60, "b";q=65535;w=10;qu="content-bytes""#);
@@ -230,6 +234,7 @@ mod tests {
         assert_eq!(said(&[("x-ratelimit-remaining", "0")]), Said { spent: true, ..Said::default() });
     }
 
+    /// S66
     #[test]
     fn the_more_exact_dialect_wins_and_a_spoilt_one_is_passed_over() {
         let old = [("x-ratelimit-remaining", "7"), ("x-ratelimit-reset", "9")];

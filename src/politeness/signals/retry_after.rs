@@ -25,6 +25,7 @@ mod tests {
         read(text, SENT, SENT + Duration::from_secs(500))
     }
 
+    /// S63
     #[test]
     fn seconds_and_dates_are_waits() {
         assert_eq!(wait("30"), Some(Duration::from_secs(30)));
@@ -36,6 +37,7 @@ mod tests {
         assert_eq!(wait("1784111777"), Some(Duration::from_secs(1_000_000_000)), "the caller has the cap");
     }
 
+    /// S63
     #[test]
     fn nothing_to_wait_for_is_nothing_said() {
         for text in ["0", "0.0", "-5", "Sun, 06 Nov 1994 08:49:37 GMT", "Sat, 05 Nov 1994 08:49:37 GMT", "soon", ""] {

@@ -46,6 +46,7 @@ fn which_statuses_throttle_is_configured() {
     assert_eq!(answer(503), Answer::Failed);
 }
 
+/// S72
 #[test]
 fn a_403_with_a_limit_is_a_limit() {
     assert_eq!(hear(403, &[("retry-after", "9")]).retry_after, Some(secs(9)));
@@ -57,6 +58,7 @@ fn a_403_with_a_limit_is_a_limit() {
     assert_eq!(hear(403, &[("x-ratelimit-remaining", "1")]), plain(Answer::Neutral));
 }
 
+/// S64
 #[test]
 fn retry_after_counts_from_the_date_of_the_answer() {
     let date = ("date", "Mon, 21 Sep 2026 14:00:00 GMT");
@@ -66,6 +68,7 @@ fn retry_after_counts_from_the_date_of_the_answer() {
     assert_eq!(hear(429, &[("date", "?"), ("retry-after", "1790000030")]).retry_after, Some(secs(30)));
 }
 
+/// S63, X63
 #[test]
 fn retry_after_is_capped_and_heard_only_where_it_is_meant() {
     assert_eq!(hear(429, &[("retry-after", "86400")]).retry_after, Some(secs(3600)));
@@ -76,6 +79,7 @@ fn retry_after_is_capped_and_heard_only_where_it_is_meant() {
     assert_eq!(hear(429, &[("retry-after", "1"), ("retry-after", "9")]).retry_after, Some(secs(1)));
 }
 
+/// S68, X63
 #[test]
 fn a_used_up_quota_is_capped_and_any_answer_may_tell_of_it() {
     let header = [("ratelimit", "a;r=0;t=86400")];
@@ -83,6 +87,7 @@ fn a_used_up_quota_is_capped_and_any_answer_may_tell_of_it() {
     assert_eq!(hear(404, &[("ratelimit", "a;r=5;t=10")]).quota, Some(Quota { remaining: 5, reset: secs(10) }));
 }
 
+/// S68
 #[test]
 fn a_stored_answer_tells_of_no_quota() {
     let quota = ("ratelimit", "a;r=5;t=10");

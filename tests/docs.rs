@@ -2,10 +2,10 @@
 //!
 //! Every block fenced as `sh` is run by bash in an empty folder, with the built program first in the path. In it
 //! `http://127.0.0.1:3128` stands for a running curtsy, `127.0.0.1:3129` for its admin listener and
-//! `http://example.com` for an origin, all three on loopback ports the system chose, the origin at an address that clients
-//! send through a proxy. A line `#=> text` says what the block must print. Blocks fenced as `console` are for readers
-//! only: they need the internet, or minutes. `tests/clients/run` runs the blocks of `docs/recipes.md`, which need the
-//! clients that they are about.
+//! `http://example.com` for an origin, all three on loopback ports the system chose, the origin at an address that
+//! clients send through a proxy. A line `#=> text` says what the block must print. Blocks fenced as `console` are for
+//! readers only: they need the internet, or minutes. `tests/clients/run` runs the blocks of `docs/recipes.md`, which
+//! need the clients that they are about.
 //!
 //! Settings that are named in the text exist, and `docs/defaults.md` has a reason for each number of `config.toml`.
 

@@ -1,5 +1,5 @@
-//! Runs every case in `tests/data/robots`: verdicts and delays from the test suites of crawler-commons and Protego, from
-//! the examples of RFC 9309 and from edge cases of our own.
+//! Runs every case in `tests/data/robots`: verdicts and delays from the test suites of crawler-commons and Protego,
+//! from the examples of RFC 9309 and from edge cases of our own.
 
 use std::time::Duration;
 

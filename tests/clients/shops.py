@@ -14,7 +14,8 @@ from gaps import TOLERANCE, check_gaps, pages_seen
 
 PAGES = 60
 DELAY = 0.1  # of *.shop.test, in curtsy.py
-# Two requests closer than this are too fast for the shops that count: longer than the delay, shorter than one step more.
+# Two requests closer than this are too fast for the shops that count: longer than the delay, shorter than one step
+# more.
 HIDDEN = 0.15
 # Requests that were sent before a refusal arrived cannot be recalled; on a busy machine that takes a while.
 ON_THE_WAY = 0.3

@@ -32,8 +32,8 @@ def answer(visit, earlier):
 
 
 def robots(name, kind):
-    """Rules for the one client that the host is named after, so that they apply only if curtsy recognises the client. It
-    may not do so for a tunnel: some clients send their User-Agent only inside."""
+    """Rules for the one client that the host is named after, so that they apply only if curtsy recognises the client.
+    It may not do so for a tunnel: some clients send their User-Agent only inside."""
     if kind == "closed.test":
         return b"User-agent: *\nDisallow: /\n"
     return f"User-agent: {TOKENS.get(name, '*')}\nDisallow: /private/\n".encode()

@@ -91,8 +91,8 @@ def check_visits(visits, mode, agent):
 
 
 def wget_follows_links(world):
-    """wget obeys robots.txt itself: it fetches the file through curtsy and skips forbidden pages, also in tunnels, where
-    curtsy cannot see them."""
+    """wget obeys robots.txt itself: it fetches the file through curtsy and skips forbidden pages, also in tunnels,
+    where curtsy cannot see them."""
     for mode, scheme in MODES.items():
         host, folder = f"wget-r.{mode}.test", world.folder / f"mirror-{mode}"
         command = ["wget", "-nv", "-r", "-l2", "-P", folder, f"--ca-certificate={world.curtsy.bundle}"]

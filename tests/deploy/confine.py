@@ -81,7 +81,7 @@ def allowed_calls(settings):
 
 
 def furnish(program, config):
-    """Mounts one small writable folder for the state, and the program and its configuration; nothing else is writable."""
+    """Mounts a small writable folder for the state, the program and its configuration; nothing else is writable."""
     mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", PLACE)
     for source, name in [(program, "program"), (config, "config.toml")]:
         (PLACE / name).touch()

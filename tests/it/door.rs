@@ -1,4 +1,5 @@
-//! Access to the admin listener: which host names, origins and tokens it accepts, and that the proxy does not lead to it.
+//! Access to the admin listener: which host names, origins and tokens it accepts, and that the proxy does not lead to
+//! it.
 
 use std::net::SocketAddr;
 

@@ -109,7 +109,8 @@ fn files_are_read_as_they_were_meant() {
     assert!(refused.contains("a quote") && refused.ends_with("code 1\n"), "{refused}");
 }
 
-/// Names the CA of a running curtsy that intercepts. Without a running curtsy, uses the address from `--proxy` and no CA.
+/// Names the CA of a running curtsy that intercepts. Without a running curtsy, uses the address from `--proxy` and no
+/// CA.
 #[test]
 fn the_ca_is_named_where_there_is_one() {
     let home = tempfile::tempdir().expect("a writable temporary directory");

@@ -375,8 +375,8 @@ fn an_isolated_command_has_no_other_way_out() {
     assert!(missing.err.contains("no-such-command cannot be run"), "{}", missing.err);
 }
 
-/// If the system does not permit `--isolate`, the command is not run and the message says what is missing. The test runs
-/// in a user namespace that permits no further ones.
+/// If the system does not permit `--isolate`, the command is not run and the message says what is missing. The test
+/// runs in a user namespace that permits no further ones.
 #[test]
 fn isolation_that_is_not_permitted_is_explained() {
     let home = Home::new();

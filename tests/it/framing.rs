@@ -1,7 +1,7 @@
 //! Where one request ends and the next begins: ambiguous framing is refused, and no request is smuggled past curtsy.
 //!
-//! A request for `/smuggled` follows every case on the same connection. If curtsy and the origin disagreed about the end
-//! of the first request, the origin would see that request.
+//! A request for `/smuggled` follows every case on the same connection. If curtsy and the origin disagreed about the
+//! end of the first request, the origin would see that request.
 
 use crate::support::client::head;
 use crate::support::{Curtsy, End, Origin};
@@ -35,7 +35,8 @@ fn check_refused(version: &str, fields: &str, body: &str) {
     origin.expect_untouched();
 }
 
-/// Asserts that the request is refused, or forwarded with exactly these framing fields and this body and nothing after it.
+/// Asserts that the request is refused, or forwarded with exactly these framing fields and this body and nothing after
+/// it.
 fn check_normalised(fields: &str, body: &str, framing: (&str, &str), arrives: &str) {
     let (origin, curtsy) = (Origin::hello(), Curtsy::start());
     if post(&origin, &curtsy, "1.1", fields, body).first == 200 {

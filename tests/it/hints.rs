@@ -1,5 +1,5 @@
-//! If a client disconnects while its request is queued, the log names the client and the setting that would make it wait.
-//! Also: how clients get their names.
+//! If a client disconnects while its request is queued, the log names the client and the setting that would make it
+//! wait. Also: how clients get their names.
 
 use std::process::Command;
 use std::thread;

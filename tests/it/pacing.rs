@@ -112,8 +112,8 @@ fn second_within_the_interval_waits_and_after_it_does_not() {
     expect_no_violation(&curtsy);
 }
 
-/// Requests that arrive at 0, 0.5 and 1.2 delays start at 0, 1 and 2 delays at the earliest. `turns_tests.rs` checks with
-/// a simulated clock that they start no later.
+/// Requests that arrive at 0, 0.5 and 1.2 delays start at 0, 1 and 2 delays at the earliest. `turns_tests.rs` checks
+/// with a simulated clock that they start no later.
 #[test]
 fn starts_keep_the_grid_of_the_first() {
     let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |_| {}));

@@ -392,7 +392,8 @@ fn posted(authority: Option<&str>, fields: &[(&str, &str)]) -> Vec<u8> {
     head
 }
 
-/// X27, S28: equal Content-Lengths arrive as one; a request with an invalid one is not forwarded (RFC 9112, section 6.3).
+/// X27, S28: equal Content-Lengths arrive as one; a request with an invalid one is not forwarded (RFC 9112, section
+/// 6.3).
 #[test]
 fn lengths_of_http2_requests_are_written_as_one_number() {
     let (own, origin) = (Own::new(), Origin::hello());

@@ -296,7 +296,8 @@ fn kill_again_and_again(seed: u64, rounds: u64) {
             for _ in 0..3 {
                 scope.spawn(|| hammer(address, &host.origin.url("/")));
             }
-            // At least two: one that follows the last one of the previous process, and one that the next process must follow.
+            // At least two: one that follows the last one of the previous process, and one that the next process must
+            // follow.
             assert!(soon(|| host.arrivals().len() >= before + 2), "round {round}: nothing arrives");
             pause(ms(dice.u64(..200)));
             let early = program.event("spacing.violation");

@@ -1,4 +1,5 @@
-//! The state directory as operators use it: shown and changed, exported and imported, with and without a running curtsy.
+//! The state directory as operators use it: shown and changed, exported and imported, with and without a running
+//! curtsy.
 //!
 //! Offline, the commands get a configuration whose admin listener is off.
 

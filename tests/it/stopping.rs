@@ -1,5 +1,5 @@
-//! SIGTERM while requests wait: a request whose turn comes within the grace is served; every other one is refused at once
-//! with a Retry-After.
+//! SIGTERM while requests wait: a request whose turn comes within the grace is served; every other one is refused at
+//! once with a Retry-After.
 
 use std::sync::mpsc;
 

@@ -86,7 +86,8 @@ pub(crate) fn arrows(source: &Source) -> Vec<Problem> {
     problems
 }
 
-/// Paths from the root of the crate, written with `crate::`, with `curtsy::` (from the binary) or with enough `super::`.
+/// Paths from the root of the crate, written with `crate::`, with `curtsy::` (from the binary) or with enough
+/// `super::`.
 fn crate_paths(source: &Source) -> Vec<(usize, Vec<String>)> {
     let root = if source.path == "src/main.rs" { "curtsy" } else { "crate" };
     let mut paths = source.paths_from(root);

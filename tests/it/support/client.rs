@@ -25,8 +25,8 @@ impl Client {
         Client { wire: Wire::new(socket.into()) }
     }
 
-    /// Sends a head given as lines, with the empty line after it. Adds the Host field that HTTP/1.1 requires if the test
-    /// gives none. `send` sends exact bytes.
+    /// Sends a head given as lines, with the empty line after it. Adds the Host field that HTTP/1.1 requires if the
+    /// test gives none. `send` sends exact bytes.
     pub(crate) fn send_head(&mut self, lines: &[&str]) {
         let has_host = lines.iter().any(|line| line.get(..5).is_some_and(|name| name.eq_ignore_ascii_case("host:")));
         let wants_host = lines[0].ends_with(" HTTP/1.1") && !has_host;

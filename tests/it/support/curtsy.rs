@@ -1,4 +1,5 @@
-//! curtsy in the test's own process, on a port that the system chose, allowed to visit loopback and without stored state.
+//! curtsy in the test's own process, on a port that the system chose, allowed to visit loopback and without stored
+//! state.
 //!
 //! The only file of the tests that knows how curtsy is built and started.
 

@@ -21,8 +21,8 @@ pub(crate) fn expect_gaps(times: &[Duration], least: Duration) {
     assert!(gaps.iter().all(|gap| *gap + ROOM >= least), "{least:?} are due, not {gaps:?}");
 }
 
-/// How much shorter a gap may be, once, on a connection that several requests share. Bytes that were read together with a
-/// head may have come later, and the timestamp is that of the last byte.
+/// How much shorter a gap may be, once, on a connection that several requests share. Bytes that were read together with
+/// a head may have come later, and the timestamp is that of the last byte.
 const SHARED_ROOM: Duration = ms(100);
 
 /// The same for a connection that several requests share. Also checks all gaps together.

@@ -1,8 +1,8 @@
-//! The tools of the integration tests: an origin that can misbehave, a client that sends exact bytes, and curtsy between
-//! them.
+//! The tools of the integration tests: an origin that can misbehave, a client that sends exact bytes, and curtsy
+//! between them.
 //!
-//! Sockets are blocking, on loopback, with ports that the system chooses. Nothing here sleeps to wait for an event: every
-//! wait ends as soon as the event happens, and fails after [`deadline::PATIENCE`].
+//! Sockets are blocking, on loopback, with ports that the system chooses. Nothing here sleeps to wait for an event:
+//! every wait ends as soon as the event happens, and fails after [`deadline::PATIENCE`].
 
 pub(crate) mod client;
 pub(crate) mod curtsy;

@@ -1,4 +1,5 @@
-//! An origin on loopback that plays a script, misbehaves if the script says so, and records every byte that it receives.
+//! An origin on loopback that plays a script, misbehaves if the script says so, and records every byte that it
+//! receives.
 //!
 //! One thread per connection runs the script with a [`Visitor`]; when the script returns, the connection is closed.
 

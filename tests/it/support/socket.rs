@@ -96,7 +96,8 @@ impl TaskSocket {
         TaskSocket { stream, arrived: Arc::new(Mutex::new(now())) }
     }
 
-    /// A handle that reports when the bytes that were read last had arrived, for code that cannot reach the socket itself.
+    /// A handle that reports when the bytes that were read last had arrived, for code that cannot reach the socket
+    /// itself.
     pub(crate) fn arrived(&self) -> Arc<Mutex<Instant>> {
         self.arrived.clone()
     }

@@ -1,7 +1,7 @@
 //! A TCP or TLS connection, byte by byte: the base of the test client and the test origin.
 //!
-//! Reads messages by their framing but never corrects them. A silence longer than the patience of the connection returns
-//! [`End::Silence`] and does not hang.
+//! Reads messages by their framing but never corrects them. A silence longer than the patience of the connection
+//! returns [`End::Silence`] and does not hang.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -1,10 +1,11 @@
 //! Bodies are forwarded byte for byte, as they arrive, and no faster than the slower side reads them.
 
 use std::sync::mpsc;
+use std::time::Duration;
 
 use crate::support::client::head;
 use crate::support::origin::HELLO;
-use crate::support::{Curtsy, End, Origin, PATIENCE, Program, ms, pause};
+use crate::support::{Curtsy, End, Origin, PATIENCE, Program, Stopwatch, ms, pause};
 
 /// Pseudo-random bytes of every value, including CR, LF and NUL, so that a framing error cannot go unnoticed.
 fn noise(length: usize) -> Vec<u8> {
@@ -164,25 +165,27 @@ fn a_slow_reader_gets_every_byte() {
     assert!(received == body);
 }
 
-/// A client that never pauses for as long as `limits.client_stall` has not stalled, however much the sockets hold.
+/// It never pauses for long, so it has not stalled, however much the sockets hold. It takes longer than the limit in all.
 #[test]
 fn a_reader_that_takes_its_time_is_no_staller() {
     const LENGTH: usize = 5_000_000;
+    const STALL: Duration = Duration::from_secs(3);
     let origin = Origin::answering(
         [format!("HTTP/1.1 200 OK\r\nContent-Length: {LENGTH}\r\n\r\n").into_bytes(), noise(LENGTH)].concat(),
     );
-    let curtsy = Curtsy::with(|config| config.limits.client_stall = ms(300));
+    let curtsy = Curtsy::with(|config| config.limits.client_stall = STALL);
     let mut client = curtsy.client();
     client.send_head(&[&origin.get("/"), "Host: x"]);
     client.response_head();
-    let mut received = 0;
+    let (watch, mut received) = (Stopwatch::start(), 0);
     while received < LENGTH {
         match client.read_some() {
             Ok(bytes) => received += bytes.len(),
             Err(end) => panic!("{end:?} after {received} bytes"),
         }
-        pause(ms(10));
+        pause(ms(20));
     }
+    assert!(watch.elapsed() > STALL, "{:?}: too fast to show anything", watch.elapsed());
 }
 
 /// X35: bodies are streamed, not stored.

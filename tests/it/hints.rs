@@ -8,11 +8,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::support::{Client, Curtsy, Origin, Program, soon};
+use crate::support::{Client, Curtsy, Origin, Program, Stopwatch, ms, soon};
 
-/// A curtsy with a delay of 20 s that intercepts HTTPS except for `localhost`.
+/// A curtsy that intercepts HTTPS except to `localhost`. Its delay is longer than any of these tests takes, so that no
+/// queued request starts on a slow machine; `max_wait` lets five requests queue.
 fn slow() -> Program {
-    let top = "politeness.mode = \"enforce\"\npoliteness.delay = \"20s\"\nadmin = \"127.0.0.1:0\"\nshutdown_grace = \"50ms\"\n";
+    let top = "politeness.mode = \"enforce\"\npoliteness.delay = \"300s\"\npoliteness.max_wait = \"1770s\"\nadmin = \"127.0.0.1:0\"\nshutdown_grace = \"50ms\"\n";
     Program::start(top, "[tls]\nintercept = true\nbypass = [\"localhost\"]\n")
 }
 
@@ -62,21 +63,27 @@ fn a_client_that_leaves_the_queue_is_named_with_the_remedy() {
     assert!(soon(|| queued(&program) == 1), "it is first in line");
     let httpx: Vec<Client> = (0..3).map(|_| waiting(&program, &origin.get("/2"), "python-httpx/0.28.1")).collect();
     assert!(soon(|| queued(&program) == 4), "no client has left yet");
+    let began = Stopwatch::start();
     let spare = waiting(&program, &origin.get("/3"), "Mozilla/5.0 HeadlessChrome/131.0");
     assert!(soon(|| queued(&program) == 5));
     drop(spare);
     assert!(soon(|| queued(&program) == 4));
+    let left_at_once = began.elapsed() < ms(3_000);
     assert!(soon(|| have_waited(&program)), "{}", queue(&program));
-    assert_eq!(departures(&program), Vec::<Value>::new(), "a client that leaves at once has no timeout");
+    if left_at_once {
+        assert_eq!(departures(&program), Vec::<Value>::new(), "a client that leaves at once has no timeout");
+    }
     drop(httpx);
     assert!(soon(|| queued(&program) == 1));
-    let left = departure(&program, "python-httpx").expect("it is told before its place is given back");
+    assert!(soon(|| departure(&program, "python-httpx").is_some()), "{:#?}", program.stderr());
+    let left = departure(&program, "python-httpx").expect("seen above");
     let told = left["msg"].as_str().expect("a text");
     assert!(told.contains("in the queue of 127.0.0.1 (position "), "{told}");
-    assert!(told.contains("httpx.Client(timeout=180)"), "{told}");
+    assert!(told.contains("httpx.Client(timeout=1800)"), "{told}");
     assert!(left["position"].as_u64().is_some_and(|position| (2..=4).contains(&position)), "{left}");
     assert!(left["level"] == "warn" && left["client"] == "127.0.0.1" && left["host"] == "127.0.0.1", "{left}");
-    assert_eq!(departures(&program).len(), 1, "three of a kind are one line");
+    let httpx = departures(&program).into_iter().filter(|line| line["agent"] == "python-httpx/0.28.1").count();
+    assert_eq!(httpx, 1, "three clients of a kind are one line");
     drop(first);
     assert!(soon(|| departure(&program, "FirstBot").is_some()));
     let told = departure(&program, "FirstBot").expect("seen above").to_string();
@@ -93,7 +100,7 @@ fn a_held_tunnel_and_a_request_inside_are_told_of_too() {
     let proxy = format!("http://{}", program.address());
     let curl = |agent: &str, url: String| {
         let mut command = Command::new("curl");
-        command.args(["-sSkq", "--noproxy", "", "-m", "4", "-A", agent, "-x", &proxy, &url]);
+        command.args(["-sSkq", "--noproxy", "", "-m", "10", "-A", agent, "-x", &proxy, &url]);
         thread::spawn(move || command.output().expect("curl is installed").status.code())
     };
     let port = origin.port();
@@ -106,9 +113,9 @@ fn a_held_tunnel_and_a_request_inside_are_told_of_too() {
         assert_eq!(client.join().expect("it ends"), Some(28), "curl says that its time is over");
     }
     for (agent, remedy) in [
-        ("curl/7.88.1", "curl --max-time 180"),
-        ("python-requests", "requests.get(url, timeout=180)"),
-        ("Go-http-client", "http.Client{Timeout: 180 * time.Second}"),
+        ("curl/7.88.1", "curl --max-time 1800"),
+        ("python-requests", "requests.get(url, timeout=1800)"),
+        ("Go-http-client", "http.Client{Timeout: 1800 * time.Second}"),
     ] {
         assert!(soon(|| departure(&program, agent).is_some()), "{agent}: {:#?}", program.stderr());
         let left = departure(&program, agent).expect("seen above");

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 /// The longest a test waits for something that must happen: long enough for two cores with twenty programs on them.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
 /// The time between two checks of a condition.
 const STEP: Duration = Duration::from_millis(2);

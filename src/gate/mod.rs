@@ -60,6 +60,8 @@ pub struct Gate {
     leaving: OnceLock<leaving::Listener>,
     /// Random hash key, so that clients cannot choose names that collide.
     key: RandomState,
+    /// A faster hash for origins: a collision merges the breakers of two origins of one host, nothing else.
+    origin_key: foldhash::quality::RandomState,
     metrics: Arc<Metrics>,
     events: Arc<Events>,
 }
@@ -94,6 +96,7 @@ impl Gate {
             line: Line::default(),
             leaving: OnceLock::new(),
             key: RandomState::new(),
+            origin_key: foldhash::quality::RandomState::default(),
             metrics,
             events: Arc::default(),
         }
@@ -187,7 +190,7 @@ impl Gate {
     /// Returns the id of an origin, as visits use it.
     pub fn origin(&self, origin: &Origin) -> OriginId {
         // Half of the hash: two origins of one host share a number with a chance of one in four billion.
-        OriginId(self.key.hash_one(origin) as u32)
+        OriginId(self.origin_key.hash_one(origin) as u32)
     }
 
     /// Applies a new policy book and new bounds. No host gets a fresh burst.

@@ -42,7 +42,7 @@ impl RequestLine {
     }
 
     fn read(&mut self, bytes: &[u8]) {
-        match bytes.iter().position(|byte| *byte == b'\n') {
+        match memchr::memchr(b'\n', bytes) {
             Some(end) => {
                 self.length += end;
                 self.has_ended = true;

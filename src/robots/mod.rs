@@ -17,8 +17,9 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+use foldhash::quality::RandomState;
 use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use quick_cache::{OptionsBuilder, Weighter};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::clock;
@@ -35,7 +36,7 @@ pub use self::report::{AgentsFrom, Delay, Facts, File, Line, Mode, Note, Reason,
 #[derive(Debug)]
 pub struct Robots {
     store: Arc<Store>,
-    records: Cache<Origin, Arc<Record>, Weight>,
+    records: Cache<Origin, Arc<Record>, Weight, RandomState>,
     /// Running fetches, and the channel that reports the end of each.
     fetches: DashMap<Origin, watch::Receiver<Option<FetchEnd>>>,
     /// Limits running fetches.
@@ -322,7 +323,7 @@ impl Drop for UnderWay {
 
 /// Builds the cache so that the largest file fits: a file that is not stored would be fetched again for every page. A
 /// shard holds no more than its share of the bytes, and the library's default is one shard per core.
-fn cache(bytes: usize) -> Cache<Origin, Arc<Record>, Weight> {
+fn cache(bytes: usize) -> Cache<Origin, Arc<Record>, Weight, RandomState> {
     let shards = 1 << (bytes / LEAST_SHARD).clamp(1, MOST_SHARDS).ilog2();
     let options = OptionsBuilder::new()
         .estimated_items_capacity(bytes / USUAL_RECORD)
@@ -330,7 +331,7 @@ fn cache(bytes: usize) -> Cache<Origin, Arc<Record>, Weight> {
         .shards(shards)
         .build()
         .expect("both capacities are given");
-    Cache::with_options(options, Weight, DefaultHashBuilder::default(), DefaultLifecycle::default())
+    Cache::with_options(options, Weight, RandomState::default(), DefaultLifecycle::default())
 }
 
 /// Twice the largest record.

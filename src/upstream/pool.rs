@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -38,7 +39,7 @@ pub(super) struct Pool {
 struct IdleConnections {
     /// In the order in which they came back.
     #[expect(clippy::vec_box, reason = "all callers have it in a box, and taking it out would copy it")]
-    places: HashMap<Place, Vec<Box<Connection>>>,
+    places: HashMap<Place, Vec<Box<Connection>>, RandomState>,
     /// Number of connections in all places.
     count: usize,
 }

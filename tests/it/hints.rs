@@ -120,7 +120,7 @@ fn a_held_tunnel_and_a_request_inside_are_told_of_too() {
         assert!(soon(|| departure(&program, agent).is_some()), "{agent}: {:#?}", program.stderr());
         let left = departure(&program, agent).expect("seen above");
         assert!(left["msg"].as_str().is_some_and(|text| text.contains(remedy)), "{left}");
-        assert!(left["after_s"].as_f64().is_some_and(|after| (3.0..8.0).contains(&after)), "{left}");
+        assert!(left["after_s"].as_f64().is_some_and(|after| after >= 3.0), "{left}");
     }
 }
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 /// The longest a test waits for something that must happen: long enough for two cores with twenty programs on them.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The time between two checks of a condition.
 const STEP: Duration = Duration::from_millis(2);
@@ -15,7 +15,7 @@ pub(crate) const fn ms(n: u64) -> Duration {
 
 /// Waits until `condition` holds, for at most [`PATIENCE`], and returns whether it did.
 pub(crate) fn soon(condition: impl FnMut() -> bool) -> bool {
-    within(PATIENCE, condition)
+    within(2 * PATIENCE, condition)
 }
 
 /// Waits until `condition` holds, for at most `limit`.

@@ -6,6 +6,7 @@
 use std::mem;
 
 use http::header::{self, HeaderName, HeaderValue};
+use http::request::Parts;
 use http::{HeaderMap, Method, Uri, Version};
 
 use super::failure::BadRequest;
@@ -69,26 +70,32 @@ pub(super) fn check_expectation(headers: &HeaderMap, version: Version) -> Result
 }
 
 /// Refuses every transfer coding but `chunked`, which hyper decodes: any other would reach the origin still applied,
-/// but not announced. A length that is given twice is sent on once (RFC 9112, section 6.3): over HTTP/2 it comes as the
-/// client wrote it.
-pub(super) fn check_framing(headers: &mut HeaderMap) -> Result<(), BadRequest> {
-    let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
-    if let Some(first) = lengths.next() {
-        let (mut others, first) = (lengths.peekable(), first.clone());
-        let is_repeated = others.peek().is_some();
-        if !is_length(first.as_bytes()) || others.any(|other| other != first) {
-            return Err(BadRequest::ContentLength);
-        }
-        if is_repeated {
-            headers.insert(header::CONTENT_LENGTH, first);
-        }
+/// but not announced. Over HTTP/2 a length comes as the client wrote it; hyper has checked it over HTTP/1.1.
+pub(super) fn check_framing(parts: &mut Parts) -> Result<(), BadRequest> {
+    if parts.version == Version::HTTP_2 {
+        check_lengths(&mut parts.headers)?;
     }
-    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
         (None, _) => Ok(()),
         (Some(coding), None) if coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") => Ok(()),
         _ => Err(BadRequest::TransferCoding),
     }
+}
+
+/// Makes one length of several equal ones (RFC 9112, section 6.3). Refuses lengths that differ or are not plain numbers.
+fn check_lengths(headers: &mut HeaderMap) -> Result<(), BadRequest> {
+    let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
+    let Some(first) = lengths.next().cloned() else { return Ok(()) };
+    let mut others = lengths.peekable();
+    let is_repeated = others.peek().is_some();
+    if !is_length(first.as_bytes()) || others.any(|other| other != first) {
+        return Err(BadRequest::ContentLength);
+    }
+    if is_repeated {
+        headers.insert(header::CONTENT_LENGTH, first);
+    }
+    Ok(())
 }
 
 /// Digits only, and no leading zero, which some servers take for octal. This is stricter than RFC 9110, section 8.6.

@@ -150,6 +150,7 @@ impl<'a> Asking<'a> {
     async fn weigh(self, says: Result<Says, NoVerdict>, policy: &Policy) -> Result<Heard, Failure> {
         match says {
             Ok(Says::Nothing) => Ok(Heard::default()),
+            Ok(Says::Rules(rules)) if rules.is_empty() => Ok(Heard::default()),
             Ok(Says::Rules(rules)) => self.weigh_rules(&rules, policy),
             Err(_) if matches!(self.about, About::Delay | About::RobotsTxt) => Ok(Heard::default()),
             Err(NoVerdict::Refused(refusal)) => Err(refusal.into()),

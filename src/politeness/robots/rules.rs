@@ -77,6 +77,11 @@ impl Rules {
         &self.stream
     }
 
+    /// Whether the file says nothing to any client. Costs one look, unlike a verdict.
+    pub fn is_empty(&self) -> bool {
+        stream::groups(&self.stream).next().is_none()
+    }
+
     /// RFC 9309, section 2.2.2: the longest matching rule decides, and Allow wins over Disallow of the same length;
     /// robots.txt itself is always allowed. A path that servers read in different ways is denied if one of the readings
     /// is denied.

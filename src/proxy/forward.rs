@@ -145,7 +145,7 @@ fn check(worker: &Worker, parts: &mut Parts) -> Result<(), Failure> {
         return Err(BadRequest::Method.into());
     }
     headers::check_expectation(&parts.headers, parts.version)?;
-    headers::check_framing(parts)?;
+    headers::check_framing(&mut parts.headers)?;
     if worker.shared.identity.has_signed(&parts.headers) {
         return Err(Refusal::Loop.into());
     }

@@ -6,7 +6,6 @@
 use std::mem;
 
 use http::header::{self, HeaderName, HeaderValue};
-use http::request::Parts;
 use http::{HeaderMap, Method, Uri, Version};
 
 use super::failure::BadRequest;
@@ -70,12 +69,10 @@ pub(super) fn check_expectation(headers: &HeaderMap, version: Version) -> Result
 }
 
 /// Refuses every transfer coding but `chunked`, which hyper decodes: any other would reach the origin still applied,
-/// but not announced. Over HTTP/2 a length comes as the client wrote it; hyper has checked it over HTTP/1.1.
-pub(super) fn check_framing(parts: &mut Parts) -> Result<(), BadRequest> {
-    if parts.version == Version::HTTP_2 {
-        check_lengths(&mut parts.headers)?;
-    }
-    let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter();
+/// but not announced.
+pub(super) fn check_framing(headers: &mut HeaderMap) -> Result<(), BadRequest> {
+    check_lengths(headers)?;
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
         (None, _) => Ok(()),
         (Some(coding), None) if coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") => Ok(()),

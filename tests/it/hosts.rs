@@ -149,7 +149,7 @@ fn a_delay_that_is_set_counts_until_it_is_taken_back() {
     assert!(watch.elapsed() >= ms(490), "{:?}", watch.elapsed());
     let (code, printed) = command(&curtsy, &["host", "127.0.0.1", "set", "--delay", "default"]);
     assert_eq!(code, 0, "{printed}");
-    assert_says(&printed, &["0.01 s, as configured or set", "set       concurrency 1 (by people"]);
+    assert_says(&printed, &["0.01 s, as configured or set", "set       concurrency 1 (by an operator"]);
     assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
 }
 

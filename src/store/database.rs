@@ -68,34 +68,19 @@ impl Database {
         self.connection.pragma_update(None, "user_version", schema::STEPS.len() as u32)
     }
 
-    /// Reads some hosts from this end of the table, beyond `key`, without what people set. That is a third of the
-    /// columns, and of the time.
-    pub(super) fn learned_hosts(
-        &self,
-        from: From,
-        key: Option<&str>,
-        count: usize,
-        mut each: impl FnMut(&str, HostRecord),
-    ) -> rusqlite::Result<()> {
-        let (beyond, order, outermost) = match from {
-            From::Start => (">", "ASC", ""),
-            // Sorts after every name.
-            From::End => ("<", "DESC", "\u{10ffff}"),
-        };
-        let sql = format!("SELECT {LEARNED_COLUMNS} FROM host WHERE key {beyond} ?1 ORDER BY key {order} LIMIT ?2");
-        let mut statement = self.connection.prepare_cached(&sql)?;
-        let mut last = key.unwrap_or(outermost).to_owned();
-        let mut rows = statement.query(params![last, count as i64])?;
-        while let Some(row) = rows.next()? {
-            let key = row.get_ref(0)?.as_str()?;
-            if !from.leads(&last, key) {
+    /// Reads every host, without what people set. That is a third of the columns, and of the time.
+    pub(super) fn learned_hosts(&self, mut each: impl FnMut(&str, HostRecord)) -> rusqlite::Result<()> {
+        let sql = format!("SELECT {LEARNED_COLUMNS} FROM host WHERE key > '' ORDER BY key");
+        let mut last = String::new();
+        self.each_host(&sql, learned_host, |key, record| {
+            if *last >= *key {
                 return Err(out_of_order());
             }
-            each(key, learned_host(row)?);
+            each(key, record);
             last.clear();
             last.push_str(key);
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Reads the hosts for which people set something.
@@ -177,7 +162,7 @@ impl Database {
     }
 
     /// Runs `work` in a transaction: everything it writes is committed as a whole, or not at all if it fails.
-    pub(super) fn transaction<T, E: std::convert::From<rusqlite::Error>>(
+    pub(super) fn transaction<T, E: From<rusqlite::Error>>(
         &mut self,
         work: impl FnOnce(&mut Writer<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
@@ -275,23 +260,6 @@ const TIMES: [(&str, &[&str]); 3] = [
 ];
 /// Half of what a column can hold.
 const FAR: i64 = i64::MAX / 2;
-
-/// The end of the table, in the order of names, from which hosts are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum From {
-    Start,
-    End,
-}
-
-impl From {
-    /// Whether one key comes before the other, seen from this end.
-    pub(super) fn leads(self, one: &str, other: &str) -> bool {
-        match self {
-            From::Start => one < other,
-            From::End => one > other,
-        }
-    }
-}
 
 /// A search for one of these hosts would not find it.
 fn out_of_order() -> rusqlite::Error {

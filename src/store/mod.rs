@@ -24,7 +24,6 @@ mod outbox;
 mod pending;
 mod reader;
 mod record;
-mod scan;
 mod schema;
 mod tidy;
 mod writer;

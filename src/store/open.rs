@@ -15,7 +15,6 @@ use super::index::Index;
 use super::keep::Keep;
 use super::lock::{Before, ClockStep, Lock};
 use super::record::{HostRecord, JobRecord};
-use super::scan;
 use super::schema::{STEPS, Version};
 
 /// File name in the state directory.
@@ -206,8 +205,7 @@ fn read_only(
             return Err(StoreError::unusable(&path, Cause::Other(why)));
         }
     }
-    let other = Database::read_only(&path).map_err(|error| unusable(&error))?;
-    let (index, jobs) = read(&database, other, keep, step, now_us).map_err(|error| unusable(&error))?;
+    let (index, jobs) = read(&database, keep, step, now_us).map_err(|error| unusable(&error))?;
     let clock_step_us = step.map_or(0, |step| step.0);
     let opened = Opened { hosts: index.len(), jobs, unsettled: true, clock_step_us, ..Opened::default() };
     Ok((database, index, opened))
@@ -229,7 +227,7 @@ fn load(
     let (complaint, read) = std::thread::scope(|scope| {
         // Runs in parallel with the reading, on another core if there is one.
         let check = scope.spawn(|| Database::reader(path)?.check());
-        let read = Database::reader(path).and_then(|other| read(&database, other, keep, None, now_us));
+        let read = read(&database, keep, None, now_us);
         (check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), read)
     });
     if let Some(complaint) = complaint.map_err(|error| unusable(&error))? {
@@ -266,15 +264,14 @@ fn move_times(database: &mut Database, step: Option<ClockStep>) -> rusqlite::Res
 
 fn read(
     database: &Database,
-    other: Database,
     keep: &Keep,
     step: Option<ClockStep>,
     now_us: u64,
 ) -> rusqlite::Result<(Index, Vec<(String, JobRecord)>)> {
     let mut index = Index::new(keep.hosts);
     let moved = |record: &HostRecord| step.map_or(*record, |step| record.moved(step));
-    scan::each_host(database, other, |key, record| {
-        let record = moved(record);
+    database.learned_hosts(|key, record| {
+        let record = moved(&record);
         if keep.matters(&record, now_us) {
             index.append(key, &record, now_us);
         }

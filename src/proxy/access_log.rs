@@ -18,6 +18,7 @@ use serde_json::json;
 
 use crate::clock;
 use crate::config::{self, QueryStrings};
+use crate::politeness::HostKey;
 use crate::telemetry::{json_text, misleads};
 
 /// Lines that may wait for the writer: a second's worth at the highest rate measured.
@@ -55,6 +56,8 @@ pub(super) struct Entry {
     pub(super) name: Option<String>,
     pub(super) method: String,
     pub(super) url: String,
+    /// The host that the request is for, once that is known.
+    pub(super) host: Option<HostKey>,
     /// A Curtsy-Error code, if curtsy answered itself.
     pub(super) error: Option<&'static str>,
     pub(super) origin: Option<Duration>,
@@ -144,6 +147,7 @@ impl Entry {
             name: None,
             method: method.to_string(),
             url,
+            host: None,
             error: None,
             origin: None,
             wait: Duration::ZERO,

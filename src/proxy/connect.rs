@@ -14,14 +14,15 @@ use hyper::ext::ReasonPhrase;
 
 use super::body::Body;
 use super::client::{Client, Inside};
+use super::client_request::ClientRequest;
 use super::failure::{BadRequest, Failure, Refusal};
-use super::in_flight::InFlight;
 use super::job::Job;
 use super::label::Who;
 use super::near::Arrival;
 use super::robots::{About, Asking};
-use super::wish::{Peer, Wish};
-use super::{Settings, Worker, help, label, probe, tunnel, wish};
+use super::tunnel::Ends;
+use super::wish::Wish;
+use super::{Worker, help, label, probe, tunnel, wish};
 use crate::gate::{Label, Permit, Place};
 use crate::metrics::{Handshake, Outcome};
 use crate::politeness::visit::Visit;
@@ -33,30 +34,28 @@ pub(super) struct Wanted {
     pub(super) host: HostKey,
     pub(super) port: u16,
     pub(super) parts: Box<Parts>,
-    /// The name that the client was admitted by, if any.
-    pub(super) user: Option<String>,
-    pub(super) client: Arc<Client>,
 }
 
 impl Wanted {
     /// Returns the client as the requests inside the tunnel see it.
-    pub(super) fn inside(&self, scheme: Scheme, many_at_once: bool) -> Client {
-        let Wanted { host, port, parts, user, client } = self;
+    pub(super) fn inside(&self, request: &ClientRequest, scheme: Scheme, many_at_once: bool) -> Client {
+        let Wanted { host, port, parts } = self;
         let origin = Origin { scheme, host: host.clone(), port: *port };
         let name = wish::name(&parts.headers).map(str::to_owned);
-        client.within(Inside { origin, user: user.clone(), name }, many_at_once)
+        request.client.within(Inside { origin, user: request.user.clone(), name }, many_at_once)
     }
 }
 
 /// Checks what can be checked of a CONNECT without waiting for anything.
-pub(super) fn check(worker: &Worker, settings: &Settings, port: u16, parts: &Parts) -> Result<(), Failure> {
+pub(super) fn check(request: &ClientRequest, wanted: &Wanted) -> Result<(), Failure> {
+    let Wanted { port, parts, .. } = wanted;
     if parts.headers.contains_key(TRANSFER_ENCODING) || parts.headers.get(CONTENT_LENGTH).is_some_and(|l| l != "0") {
         return Err(BadRequest::ConnectWithBody.into());
     }
-    if settings.config.access.connect_ports.as_ref().is_some_and(|ports| !ports.contains(&port)) {
-        return Err(Refusal::Destination(Denied::ConnectPort(port)).into());
+    if request.settings.config.access.connect_ports.as_ref().is_some_and(|ports| !ports.contains(port)) {
+        return Err(Refusal::Destination(Denied::ConnectPort(*port)).into());
     }
-    if worker.shared.identity.has_signed(&parts.headers) {
+    if request.shared().identity.has_signed(&parts.headers) {
         return Err(Refusal::Loop.into());
     }
     Ok(())
@@ -81,25 +80,22 @@ impl Opened {
 /// Opens the tunnel and joins it with the client. `client` is the client's end, which is at hand already if something
 /// has been read from it.
 pub(super) async fn connect(
-    worker: &Arc<Worker>,
-    settings: &Arc<Settings>,
+    request: &mut ClientRequest,
     wanted: Wanted,
     client: Arrival,
-    in_flight: &mut Option<Box<InFlight>>,
 ) -> Result<Response<Body>, Failure> {
-    let opened = open_in_turn(worker, settings, &wanted, &Arc::default()).await?;
-    Ok(join(worker, settings, opened, client, in_flight))
+    let opened = open_in_turn(request, &wanted, &Arc::default()).await?;
+    Ok(join(request, opened, client))
 }
 
 /// Opens the tunnel and waits for the turn of the CONNECT. A caller that drops this future while it waits, for another
 /// reason than that the client has disconnected, sets `withdrawn` first.
 pub(super) async fn open_in_turn(
-    worker: &Arc<Worker>,
-    settings: &Arc<Settings>,
+    request: &ClientRequest,
     wanted: &Wanted,
     withdrawn: &Arc<AtomicBool>,
 ) -> Result<Opened, Failure> {
-    let Wanted { host, port, parts, user, client } = wanted;
+    let (Wanted { host, port, parts }, ClientRequest { worker, settings, .. }) = (wanted, request);
     if probe::is_meant(host) {
         return Err(Refusal::NotIntercepted.into());
     }
@@ -108,16 +104,15 @@ pub(super) async fn open_in_turn(
         return Err(UpstreamError::Dns(why.to_owned()).into());
     }
     let origin = Origin::of_tunnel(host.clone(), *port);
-    let wish = Wish::of(&parts.headers, user.as_deref());
-    let peer = Peer::new(settings, client.id);
-    let who = Who { name: wish.name(), address: client.peer.ip() };
+    let wish = Wish::of(&parts.headers, request.user.as_deref());
+    let (peer, who) = (request.peer(), Who { name: wish.name(), address: request.address() });
     let job = Job::begin(&worker.shared, settings, who, host)?;
     let terms = settings.terms().of(wish.client(&worker.shared.gate, peer));
     let lanes = worker.upstream.lanes(terms, settings.config.politeness.key, host).await?;
     let label = || label::of_tunnel(who, host, *port, &parts.headers);
     let visit = wish.visit(&worker.shared.gate, &origin, &parts.uri, peer);
     let user_agent = parts.headers.get(USER_AGENT);
-    let asking = Asking { worker, settings, origin: &origin, user_agent, about: About::Everything };
+    let asking = Asking { request, origin: &origin, user_agent, about: About::Everything };
     let heard = asking.ask(&visit, label).await;
     let heard = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     let visit = heard.apply(visit);
@@ -128,28 +123,20 @@ pub(super) async fn open_in_turn(
     // request passes.
     let permit = place.turn_as(label).await?;
     job.answered(&worker.shared, settings, 200);
-    let (label, client) = (Arc::new(label()), Arc::new(wanted.inside(Scheme::Http, false)));
+    let (label, client) = (Arc::new(label()), Arc::new(wanted.inside(request, Scheme::Http, false)));
     let passage = tunnel::Passage { host: host.clone(), budget, visit, job, label, client };
     Ok(Opened { stream, early, permit, passage })
 }
 
 /// Joins an open tunnel with its client.
-pub(super) fn join(
-    worker: &Arc<Worker>,
-    settings: &Arc<Settings>,
-    opened: Opened,
-    client: Arrival,
-    in_flight: &mut Option<Box<InFlight>>,
-) -> Response<Body> {
+pub(super) fn join(request: &mut ClientRequest, opened: Opened, client: Arrival) -> Response<Body> {
     let Opened { stream, early, permit, passage } = opened;
-    if settings.leaves.is_some() && matches!(client, Arrival::Coming(_)) {
-        worker.shared.metrics.handshake(Handshake::Bypassed);
+    if request.settings.leaves.is_some() && matches!(client, Arrival::Coming(_)) {
+        request.shared().metrics.handshake(Handshake::Bypassed);
     }
-    if let Some(in_flight) = in_flight.as_mut() {
-        in_flight.answered(200, Outcome::Forwarded);
-        in_flight.keep(permit);
-    }
-    tunnel::join(worker, settings, client, stream, early, in_flight.take(), Some(passage));
+    request.answered(200, Outcome::Forwarded);
+    request.keep(permit);
+    tunnel::join(request, Ends { client, origin: stream, early }, Some(passage));
     established()
 }
 

@@ -1,6 +1,5 @@
 //! Forwards a plain request to its origin and returns the answer.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{EXPECT, USER_AGENT};
@@ -10,102 +9,167 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
 use super::body::Body;
+use super::client_request::ClientRequest;
 use super::failure::{BadRequest, Failure, Refusal};
-use super::handle::answered;
-use super::in_flight::InFlight;
+use super::identity::Identity;
 use super::job::Job;
 use super::label::Who;
 use super::lesson::{self, Lesson};
-use super::robots::{About, Asking};
+use super::near::Arrival;
+use super::robots::{About, Asking, Heard, Warning};
 use super::send::may_take_long;
 use super::send::{Errand, Sent};
-use super::wish::{Peer, Wish};
-use super::{Settings, Worker, account, headers, heavy, label, max_forwards, tunnel};
+use super::tunnel::Ends;
+use super::wish::Wish;
+use super::{account, headers, heavy, label, max_forwards, tunnel};
 use crate::config::ResponseHeaders;
 use crate::gate::Permit;
 use crate::metrics::Outcome;
 use crate::politeness::Origin;
+use crate::politeness::visit::Visit;
 use crate::upstream::{Answer, Message, RequestBody, UpstreamError};
 
 /// No registered method is longer than 17 characters; a longer one is an attempt at something else.
 const LONGEST_METHOD: usize = 32;
 
+/// Checks a request, asks robots.txt about it, sends it to its origin in its turn, and returns the answer.
 pub(super) async fn forward(
-    worker: &Arc<Worker>,
-    settings: &Arc<Settings>,
+    request: &mut ClientRequest,
     origin: &Origin,
     mut parts: Box<Parts>,
     incoming: Incoming,
-    user: Option<&str>,
-    in_flight: &mut Option<Box<InFlight>>,
 ) -> Result<Response<Body>, Failure> {
-    check(worker, &mut parts)?;
-    let asking = in_flight.as_ref().expect("a request is in flight until it is answered");
-    let (peer, address) = (Peer::new(settings, asking.peer()), asking.address());
+    check(request, &mut parts)?;
     if let Some(response) = max_forwards::answer(&mut parts)? {
-        answered(in_flight, response.status().as_u16(), Outcome::Rejected);
-        return Ok(response);
+        return Ok(request.answer_itself(response));
     }
-    let wish = Wish::of(&parts.headers, user);
-    let job = Job::begin(&worker.shared, settings, Who { name: wish.name(), address }, &origin.host)?;
-    let who = Who { name: job.name(), address };
-    let visit = wish.visit(&worker.shared.gate, origin, &parts.uri, peer);
-    let about = About::page(settings, &parts);
-    let robots = Asking { worker, settings, origin, user_agent: parts.headers.get(USER_AGENT), about };
-    let heard = robots.ask(&visit, || label::of_head(who, origin, &parts)).await;
-    let heard = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
-    let visit = heard.apply(visit);
-    let may_teach = lesson::may_come(&parts);
-    let identity = settings.config.upstream.via.then_some(&worker.shared.identity);
-    let (received, safe) = (parts.version, parts.method.is_safe());
-    let upgrade = take_upgrade(&mut parts);
-    let keep_body = safe && upgrade.is_none() && !parts.headers.contains_key(EXPECT);
-    headers::outgoing(&mut parts.headers, origin, &parts.uri, upgrade.is_some(), identity, received);
-    parts.version = Version::HTTP_11;
-    if settings.config.upstream.proxy.is_some() {
-        parts.uri = canonical(origin, parts.uri);
-    }
-
-    let asking = in_flight.as_ref().expect("a request is in flight until it is answered");
-    let body = RequestBody::new(incoming, asking.limit(), settings.config.limits.client_stall, &worker.shared.metrics);
-    // The head is serialised before the request waits, so that the buffer it was read into is freed.
-    let message = Message::new(&parts, body, &settings.config.upstream);
-    drop(parts);
-    let _heavy = heavy::weigh(&worker.shared, asking.client(), message.head_size())?;
-    let lanes =
-        worker.upstream.lanes(settings.terms().of(visit.client), settings.config.politeness.key, &origin.host).await?;
-    let upgrades = upgrade.is_some();
-    let errand = Errand { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade: upgrades };
-    let sent = errand.send(message).await.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
-    let Sent { answer, permit, took, attempts } = sent;
-
-    let (status, version) = status_line(&answer);
+    let wish = Wish::of(&parts.headers, request.user.as_deref());
+    let who = Who { name: wish.name(), address: request.address() };
+    let job = Job::begin(request.shared(), &request.settings, who, &origin.host)?;
+    let visit = wish.visit(&request.shared().gate, origin, &parts.uri, request.peer());
+    let heard = ask_robots(request, origin, &parts, &visit, &job).await?;
+    let (may_teach, upgrade) = (lesson::may_come(&parts), take_upgrade(&mut parts));
+    let outgoing = prepare(request, origin, parts, incoming, upgrade.is_some());
+    let sent = send(request, origin, heard.apply(visit), &job, outgoing).await?;
+    let status = status(&sent.answer);
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
         // If this were passed on, the client would show its curtsy password to another proxy.
         return Err(UpstreamError::Parent(status.as_u16()).into());
     }
-    job.answered(&worker.shared, settings, status.as_u16());
-    worker.shared.metrics.response(status.as_u16(), took);
-    answered(in_flight, status.as_u16(), Outcome::Forwarded);
-    match (answer, upgrade) {
+    job.answered(request.shared(), &request.settings, status.as_u16());
+    pass_back(request, origin, sent, Expected { may_teach, upgrade, warning: heard.warning })
+}
+
+async fn ask_robots(
+    request: &ClientRequest,
+    origin: &Origin,
+    parts: &Parts,
+    visit: &Visit,
+    job: &Job,
+) -> Result<Heard, Failure> {
+    let who = Who { name: job.name(), address: request.address() };
+    let about = About::page(&request.settings, parts);
+    let asking = Asking { request, origin, user_agent: parts.headers.get(USER_AGENT), about };
+    let heard = asking.ask(visit, || label::of_head(who, origin, parts)).await;
+    heard.inspect_err(|failure| job.ended(request.shared(), &request.settings, failure))
+}
+
+/// A request as it is sent to its origin.
+struct Outgoing {
+    message: Box<Message>,
+    safe: bool,
+    keep_body: bool,
+    upgrade: bool,
+}
+
+/// Serialises the head before the request waits, so that the buffer it was read into is freed.
+fn prepare(
+    request: &ClientRequest,
+    origin: &Origin,
+    mut parts: Box<Parts>,
+    incoming: Incoming,
+    upgrade: bool,
+) -> Outgoing {
+    let (settings, received, safe) = (&request.settings, parts.version, parts.method.is_safe());
+    let keep_body = safe && !upgrade && !parts.headers.contains_key(EXPECT);
+    headers::outgoing(&mut parts.headers, origin, &parts.uri, upgrade, identity(request), received);
+    parts.version = Version::HTTP_11;
+    if settings.config.upstream.proxy.is_some() {
+        parts.uri = canonical(origin, parts.uri);
+    }
+    let stall = settings.config.limits.client_stall;
+    let body = RequestBody::new(incoming, request.limit(), stall, &request.shared().metrics);
+    Outgoing { message: Message::new(&parts, body, &settings.config.upstream), safe, keep_body, upgrade }
+}
+
+/// Waits for the turn of the request and sends it.
+async fn send(
+    request: &ClientRequest,
+    origin: &Origin,
+    visit: Visit,
+    job: &Job,
+    outgoing: Outgoing,
+) -> Result<Sent, Failure> {
+    let Outgoing { message, safe, keep_body, upgrade } = outgoing;
+    let (worker, settings) = (&request.worker, &request.settings);
+    let _heavy = heavy::weigh(request.shared(), &request.client, message.head_size())?;
+    let (terms, key) = (settings.terms().of(visit.client), settings.config.politeness.key);
+    let lanes = worker.upstream.lanes(terms, key, &origin.host).await?;
+    let who = Who { name: job.name(), address: request.address() };
+    let errand = Errand { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade };
+    errand.send(message).await.inspect_err(|failure| job.ended(request.shared(), settings, failure))
+}
+
+/// What else becomes of an answer that is passed on.
+struct Expected {
+    /// Whether it may be a robots.txt to learn from.
+    may_teach: bool,
+    /// The client's side of the connection, if it asked for a WebSocket.
+    upgrade: Option<OnUpgrade>,
+    warning: Option<Warning>,
+}
+
+/// Turns the origin's answer into the one for the client.
+fn pass_back(
+    request: &mut ClientRequest,
+    origin: &Origin,
+    sent: Sent,
+    expected: Expected,
+) -> Result<Response<Body>, Failure> {
+    let Sent { answer, permit, took, attempts } = sent;
+    let status = status(&answer).as_u16();
+    request.shared().metrics.response(status, took);
+    request.answered(status, Outcome::Forwarded);
+    match (answer, expected.upgrade) {
         (Answer::Response(mut response), _) => {
-            let lesson = may_teach.then(|| Lesson::begin(worker, settings, origin, &response)).flatten();
-            headers::incoming(response.headers_mut(), identity, version);
-            if settings.config.responses.headers == ResponseHeaders::Full {
-                account::tell(response.headers_mut(), &permit, took, attempts, heard.warning, &worker.shared.identity);
+            let lesson = expected.may_teach.then(|| Lesson::begin(request, origin, &response)).flatten();
+            let version = response.version();
+            headers::incoming(response.headers_mut(), identity(request), version);
+            if request.settings.config.responses.headers == ResponseHeaders::Full {
+                let identity = &request.shared().identity;
+                account::tell(response.headers_mut(), &permit, took, attempts, expected.warning, identity);
             }
-            keep(in_flight, permit, took, may_take_long(response.body()));
+            if may_take_long(response.body()) {
+                permit.transfers();
+            }
+            keep(request, permit, took);
             // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
             *response.version_mut() = Version::HTTP_11;
             Ok(response.map(|reply| Body::passing(reply).teaching(lesson)))
         }
         (Answer::Switched(response, stream, early), Some(upgrade)) if headers::is_websocket(response.headers()) => {
             permit.stays_open();
-            keep(in_flight, permit, took, false);
-            Ok(tunnel::switch(worker, settings, response, stream, early, upgrade, in_flight.take()))
+            keep(request, permit, took);
+            let ends = Ends { client: Arrival::Coming(Some(upgrade)), origin: stream, early };
+            Ok(tunnel::switch(request, response, ends))
         }
         (Answer::Switched(..), _) => Err(UpstreamError::Upgrade.into()),
     }
+}
+
+/// The name by which curtsy signs messages, if it does.
+fn identity(request: &ClientRequest) -> Option<&Identity> {
+    request.settings.config.upstream.via.then_some(&request.shared().identity)
 }
 
 /// Takes the client's side of the connection, if it asks for a WebSocket.
@@ -114,24 +178,20 @@ fn take_upgrade(parts: &mut Parts) -> Option<OnUpgrade> {
     is_asked.then(|| parts.extensions.remove::<OnUpgrade>()).flatten()
 }
 
-fn status_line(answer: &Answer) -> (StatusCode, Version) {
+fn status(answer: &Answer) -> StatusCode {
     match answer {
-        Answer::Response(response) => (response.status(), response.version()),
-        Answer::Switched(response, ..) => (response.status(), response.version()),
+        Answer::Response(response) => response.status(),
+        Answer::Switched(response, ..) => response.status(),
     }
 }
 
-/// Keeps the permit until the request is over. If the body may take long, the place at the host is given back earlier.
-fn keep(in_flight: &mut Option<Box<InFlight>>, permit: Permit, took: Duration, may_take_long: bool) {
-    let Some(in_flight) = in_flight else { return };
-    if may_take_long {
-        permit.transfers();
+/// Keeps the permit until the request is over.
+fn keep(request: &mut ClientRequest, permit: Permit, took: Duration) {
+    let waited = permit.waited();
+    if let Some(entry) = request.entry() {
+        (entry.origin, entry.wait) = (Some(took), waited);
     }
-    if let Some(entry) = in_flight.entry() {
-        entry.origin = Some(took);
-        entry.wait = permit.waited();
-    }
-    in_flight.keep(permit);
+    request.keep(permit);
 }
 
 /// A parent proxy must read the same host as curtsy did, so it gets the canonical spelling.
@@ -140,13 +200,13 @@ fn canonical(origin: &Origin, uri: Uri) -> Uri {
     Uri::try_from(format!("{origin}{path}")).unwrap_or(uri)
 }
 
-fn check(worker: &Worker, parts: &mut Parts) -> Result<(), Failure> {
+fn check(request: &ClientRequest, parts: &mut Parts) -> Result<(), Failure> {
     if parts.method.as_str().len() > LONGEST_METHOD {
         return Err(BadRequest::Method.into());
     }
     headers::check_expectation(&parts.headers, parts.version)?;
     headers::check_framing(&mut parts.headers)?;
-    if worker.shared.identity.has_signed(&parts.headers) {
+    if request.shared().identity.has_signed(&parts.headers) {
         return Err(Refusal::Loop.into());
     }
     Ok(())

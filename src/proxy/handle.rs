@@ -12,20 +12,19 @@ use super::access_log::{Entry, shown};
 use super::answer::{self, Asked, Form};
 use super::body::Body;
 use super::client::{Client, Inside};
+use super::client_request::ClientRequest;
 use super::connect::Wanted;
 use super::failure::{Failure, Refusal};
-use super::in_flight::InFlight;
-use super::label::Who;
 use super::near::Arrival;
 use super::target::Target;
-use super::{Settings, Worker, connect, forward, help, intercept, landing, probe, target, users, wish};
-use crate::metrics::{Kind, Outcome};
-use crate::politeness::Scheme;
+use super::{Settings, Worker, connect, forward, help, intercept, landing, probe, target, users};
+use crate::metrics::Kind;
+use crate::politeness::{HostKey, Origin, Scheme};
 
 /// Answers a request, with the origin's answer or one of curtsy's own.
 pub(super) async fn handle(
-    worker: &Arc<Worker>,
-    client: &Arc<Client>,
+    worker: Arc<Worker>,
+    client: Arc<Client>,
     parts: Box<Parts>,
     body: Incoming,
 ) -> Response<Body> {
@@ -35,94 +34,70 @@ pub(super) async fn handle(
     let is_told = shared.access_log.is_on() || shared.events.is_watched() || shared.metrics.tally.is_kept();
     let entry = is_told
         .then(|| Box::new(Entry::new(client.peer, &parts.method, &asked.url, settings.config.log.query_strings)));
-    let in_flight = InFlight::begin(worker.shared.clone(), client.clone(), &settings.config.limits, asked.kind, entry);
-    let mut in_flight = Some(in_flight);
-    let mut response = match pass(worker, &settings, client, parts, body, &mut in_flight).await {
+    let mut request = ClientRequest::begin(worker, client, settings, asked.kind, entry);
+    let mut response = match pass(&mut request, parts, body).await {
         Ok(response) => response,
-        Err(failure) => refuse(worker, &settings, &asked, &failure, in_flight.as_deref_mut()),
+        Err(failure) => refuse(&mut request, &asked, &failure),
     };
     // A proxy keeps no connection to an HTTP/1.0 client open (RFC 9112, section 9.3).
     if asked.version == Version::HTTP_10 {
         *response.version_mut() = Version::HTTP_10;
         answer::close(response.headers_mut());
         if !response.headers().contains_key(CONTENT_LENGTH) {
-            client.hears_the_end_by_close();
+            request.client.hears_the_end_by_close();
         }
     }
-    match in_flight {
-        Some(in_flight) => response.map(|body| body.keeping(in_flight)),
-        None => response,
+    request.finish(response)
+}
+
+/// Admits the client, finds out what the request is for, and passes the request to what answers it.
+async fn pass(request: &mut ClientRequest, parts: Box<Parts>, body: Incoming) -> Result<Response<Body>, Failure> {
+    let user = admit(&request.settings, &request.client, &parts).await?;
+    request.admitted(user, &parts.headers);
+    match target(request, &parts)? {
+        Target::Forward(origin) => match own_page(request, &origin, &parts) {
+            Some(response) => Ok(request.answer_itself(response)),
+            None => forward::forward(request, &origin, parts, body).await,
+        },
+        Target::Tunnel { host, port } => tunnel(request, Wanted { host, port, parts }).await,
+        Target::Own => Ok(request.answer_itself(landing::page(&parts.method, &parts.uri, &parts.headers))),
     }
 }
 
-async fn pass(
-    worker: &Arc<Worker>,
-    settings: &Arc<Settings>,
-    client: &Arc<Client>,
-    parts: Box<Parts>,
-    body: Incoming,
-    in_flight: &mut Option<Box<InFlight>>,
-) -> Result<Response<Body>, Failure> {
-    let user = admit(settings, client, &parts).await?;
-    let user = user.as_deref();
-    if let Some(entry) = in_flight.as_mut().and_then(|in_flight| in_flight.entry()) {
-        entry.user = user.filter(|_| settings.users.is_some()).map(str::to_owned);
-        entry.name = user.or_else(|| wish::name(&parts.headers)).map(str::to_owned);
-    }
-    target::check(&parts, client.inside().is_some())?;
-    let target = match client.inside() {
+/// Reads what the request is for, and counts the request against the quotas, even if it cannot be read.
+fn target(request: &mut ClientRequest, parts: &Parts) -> Result<Target, Failure> {
+    target::check(parts, request.client.inside().is_some())?;
+    let target = match request.client.inside() {
         None => Target::read(&parts.method, &parts.uri, &parts.headers).map_err(Failure::from),
         Some(inside) => Target::read_inside(&inside.origin, &parts.method, &parts.uri, &parts.headers),
     };
+    if let Ok(Target::Forward(Origin { host, .. }) | Target::Tunnel { host, .. }) = &target {
+        request.asks_for(host);
+    }
     // A tunnel that curtsy looks into is counted by the requests inside it.
-    let looks_inside = matches!(&target, Ok(Target::Tunnel { host, port })
-        if intercept::looks_into(worker, settings, client, host, *port));
+    let looks_inside =
+        matches!(&target, Ok(Target::Tunnel { host, port }) if intercept::looks_into(request, host, *port));
     if !looks_inside {
-        count(worker, settings, client, &parts, user)?;
+        request.take_quota(&parts.headers)?;
     }
-    match target? {
-        Target::Forward(origin) if probe::is_meant(&origin.host) => {
-            let who = Who { name: user.or_else(|| wish::name(&parts.headers)), address: client.peer.ip() };
-            let inside = client.inside().is_some();
-            let response = probe::answer(&worker.shared, settings, &origin, inside, who, &parts.method);
-            answered(in_flight, response.status().as_u16(), Outcome::Rejected);
-            Ok(response)
-        }
-        Target::Forward(origin) if help::is_meant(&origin.host) => {
-            let response = help::page(settings, &parts);
-            answered(in_flight, response.status().as_u16(), Outcome::Rejected);
-            Ok(response)
-        }
-        Target::Forward(origin) => forward::forward(worker, settings, &origin, parts, body, user, in_flight).await,
-        Target::Tunnel { host, port } => {
-            connect::check(worker, settings, port, &parts)?;
-            let mut wanted = Wanted { host, port, parts, user: user.map(str::to_owned), client: client.clone() };
-            if looks_inside {
-                return Box::pin(intercept::begin(worker, settings, wanted, in_flight)).await;
-            }
-            let upgrade = Arrival::after(&mut wanted.parts);
-            Box::pin(connect::connect(worker, settings, wanted, upgrade, in_flight)).await
-        }
-        Target::Own => {
-            let response = landing::page(&parts.method, &parts.uri, &parts.headers);
-            answered(in_flight, response.status().as_u16(), Outcome::Rejected);
-            Ok(response)
-        }
-    }
+    target
 }
 
-/// Counts the request against the quotas, and refuses it if the client is over one.
-pub(super) fn count(
-    worker: &Worker,
-    settings: &Settings,
-    client: &Client,
-    parts: &Parts,
-    user: Option<&str>,
-) -> Result<(), Refusal> {
-    let Some(quotas) = &settings.quotas else { return Ok(()) };
-    let peer = wish::Peer::new(settings, client.id);
-    let client = wish::client(&worker.shared.gate, &parts.headers, user, peer);
-    quotas.take(client).map_err(Refusal::Quota)
+/// Returns the page for a name that curtsy answers for itself.
+fn own_page(request: &ClientRequest, origin: &Origin, parts: &Parts) -> Option<Response<Body>> {
+    if probe::is_meant(&origin.host) {
+        return Some(probe::answer(request, origin, parts));
+    }
+    help::is_meant(&origin.host).then(|| help::page(&request.settings, parts))
+}
+
+async fn tunnel(request: &mut ClientRequest, mut wanted: Wanted) -> Result<Response<Body>, Failure> {
+    connect::check(request, &wanted)?;
+    if intercept::looks_into(request, &wanted.host, wanted.port) {
+        return Box::pin(intercept::begin(request, wanted)).await;
+    }
+    let upgrade = Arrival::after(&mut wanted.parts);
+    Box::pin(connect::connect(request, wanted, upgrade)).await
 }
 
 /// Checks whether this client may use the proxy at all, and returns its name.
@@ -145,14 +120,9 @@ async fn admit(settings: &Settings, client: &Client, parts: &Parts) -> Result<Op
     }
 }
 
-fn refuse(
-    worker: &Worker,
-    settings: &Settings,
-    asked: &Kept,
-    failure: &Failure,
-    in_flight: Option<&mut InFlight>,
-) -> Response<Body> {
+fn refuse(request: &mut ClientRequest, asked: &Kept, failure: &Failure) -> Response<Body> {
     let words = failure.words();
+    let (worker, settings) = (request.worker.clone(), request.settings.clone());
     let shared = &worker.shared;
     let id = shared.answers.fetch_add(1, Relaxed);
     shared.metrics.rejection(words.code);
@@ -167,22 +137,13 @@ fn refuse(
         url = %shown(&asked.url, settings.config.log.query_strings),
         detail = words.detail
     );
-    if let Some(in_flight) = in_flight {
-        in_flight.answered(words.status.as_u16(), words.outcome);
-        if let Some(entry) = in_flight.entry() {
-            entry.error = Some(words.code);
-        }
+    request.answered(words.status.as_u16(), words.outcome);
+    if let Some(entry) = request.entry() {
+        entry.error = Some(words.code);
     }
-    let uri = Uri::try_from(&asked.url).unwrap_or_default();
-    let asked =
-        Asked { url: &asked.url, host: uri.host(), form: asked.form, is_connect: asked.method == Method::CONNECT, id };
+    let (host, is_connect) = (request.host.as_ref().map(HostKey::as_str), asked.method == Method::CONNECT);
+    let asked = Asked { url: &asked.url, host, form: asked.form, is_connect, id };
     answer::respond(&words, &asked, &shared.identity, &settings.config.responses)
-}
-
-pub(super) fn answered(in_flight: &mut Option<Box<InFlight>>, status: u16, outcome: Outcome) {
-    if let Some(in_flight) = in_flight {
-        in_flight.answered(status, outcome);
-    }
 }
 
 /// What an answer needs of a request that has been passed on. Copied, because any piece of a request keeps its whole

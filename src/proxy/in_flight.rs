@@ -3,7 +3,6 @@
 //! Dropping it settles everything, so no path can forget to: a client that disconnects, an origin that breaks off, a
 //! panic.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +16,8 @@ use crate::clock;
 use crate::events::REQUEST;
 use crate::gate::{Account, Permit, at, now};
 use crate::metrics::{Kind, Outcome, Stage};
-use crate::patience::Limit;
 use crate::politeness::HostKey;
-use crate::politeness::visit::{self, ClientId};
+use crate::politeness::visit;
 use crate::upstream::Broken;
 
 #[derive(Debug)]
@@ -71,21 +69,6 @@ impl InFlight {
             replaced: false,
             shared,
         })
-    }
-
-    /// The limit for the client's pauses within its request. A connection with several requests at once has no such
-    /// limit.
-    pub(super) fn limit(&self) -> Option<&Arc<Limit>> {
-        self.client.has_one_at_a_time().then_some(&self.client.limit)
-    }
-
-    /// The client as known by its address alone.
-    pub(super) fn peer(&self) -> ClientId {
-        self.client.id
-    }
-
-    pub(super) fn client(&self) -> &Arc<Client> {
-        &self.client
     }
 
     /// Holds the permit until the request is over.
@@ -155,7 +138,7 @@ impl InFlight {
             cut_by: self.cut_by(),
             why: self.permit.as_ref().and_then(Permit::account).map(Account::why),
         };
-        self.shared.events.tell(REQUEST, label::host_of(&url), || entry.told(&url, &ending));
+        self.shared.events.tell(REQUEST, entry.host.as_ref().map(HostKey::as_str), || entry.told(&url, &ending));
     }
 
     /// Counts the request in the tally. A request for curtsy itself is not a visit.
@@ -165,14 +148,9 @@ impl InFlight {
         if own || !self.shared.metrics.tally.is_kept() {
             return;
         }
-        if let Some(host) = label::host_of(&entry.url).and_then(|host| HostKey::parse(host).ok()) {
+        if let Some(host) = &entry.host {
             self.shared.metrics.tally.count(host.as_str(), |row| row.ended(outcome, entry.error));
         }
-    }
-
-    /// The client's IP address.
-    pub(super) fn address(&self) -> IpAddr {
-        self.client.peer.ip()
     }
 
     /// Ends a tunnel that curtsy looks into: the requests inside are counted instead.

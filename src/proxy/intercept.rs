@@ -22,14 +22,14 @@ use tokio_rustls::server::TlsStream;
 
 use super::body::Body;
 use super::client::Client;
+use super::client_request::ClientRequest;
 use super::connect::{self, Opened, Wanted};
 use super::failure::Failure;
-use super::in_flight::InFlight;
 use super::near::{Arrival, Near};
 use super::serve;
 use super::tunnel::opening::Opening;
 use super::untrusting::Rejection;
-use super::{Settings, Worker, handle, help, probe, wish};
+use super::{Worker, help, probe, wish};
 use crate::clock;
 use crate::config::OnUntrusted;
 use crate::metrics::Handshake;
@@ -46,52 +46,43 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 const FIRST_WORD: usize = 1024;
 
 /// Whether this tunnel's client is answered before a turn is claimed for it.
-pub(super) fn looks_into(worker: &Worker, settings: &Settings, client: &Client, host: &HostKey, port: u16) -> bool {
-    port == HTTP || leaves(worker, settings, client, host).is_some()
+pub(super) fn looks_into(request: &ClientRequest, host: &HostKey, port: u16) -> bool {
+    port == HTTP || leaves(request, host).is_some()
 }
 
 /// The certificates that a client is shown, if its tunnels to this host are intercepted.
-fn leaves<'a>(worker: &Worker, settings: &'a Settings, client: &Client, host: &HostKey) -> Option<&'a Arc<Leaves>> {
-    let (leaves, tls) = (settings.leaves.as_ref()?, &settings.config.tls);
+fn leaves<'a>(request: &'a ClientRequest, host: &HostKey) -> Option<&'a Arc<Leaves>> {
+    let (leaves, tls) = (request.settings.leaves.as_ref()?, &request.settings.config.tls);
     let listed = tls.only.is_empty() || tls.only.iter().any(|pattern| pattern.matches(host.as_str()));
     let meant = help::is_meant(host) || listed && !tls.bypass.iter().any(|pattern| pattern.matches(host.as_str()));
-    let left_alone = tls.on_untrusted == OnUntrusted::Tunnel && worker.shared.untrusting.knows(client.peer.ip(), host);
+    let left_alone =
+        tls.on_untrusted == OnUntrusted::Tunnel && request.shared().untrusting.knows(request.address(), host);
     (probe::is_meant(host) || meant && !left_alone).then_some(leaves)
 }
 
 /// Answers the client, and looks at its first bytes in a separate task.
-pub(super) async fn begin(
-    worker: &Arc<Worker>,
-    settings: &Arc<Settings>,
-    mut wanted: Wanted,
-    in_flight: &mut Option<Box<InFlight>>,
-) -> Result<Response<Body>, Failure> {
+pub(super) async fn begin(request: &mut ClientRequest, mut wanted: Wanted) -> Result<Response<Body>, Failure> {
     let origin = Origin { scheme: Scheme::Https, host: wanted.host.clone(), port: wanted.port };
     if !help::is_meant(&origin.host) && !probe::is_meant(&origin.host) {
-        let peer = wish::Peer::new(settings, wanted.client.id);
-        let client = wish::client(&worker.shared.gate, &wanted.parts.headers, wanted.user.as_deref(), peer);
-        worker.upstream.vet(settings.terms().of(client), &origin).await?;
+        let (gate, user) = (&request.shared().gate, request.user.as_deref());
+        let client = wish::client(gate, &wanted.parts.headers, user, request.peer());
+        request.worker.upstream.vet(request.settings.terms().of(client), &origin).await?;
     }
-    if let Some(in_flight) = in_flight.take() {
-        let arrival = Arrival::after(&mut wanted.parts);
-        let look = Look { worker: worker.clone(), settings: settings.clone(), wanted, in_flight };
-        tokio::spawn(look.after(arrival));
-    }
+    let arrival = Arrival::after(&mut wanted.parts);
+    tokio::spawn(Look { request: request.hand_over(), wanted }.after(arrival));
     Ok(connect::established())
 }
 
 /// A tunnel that has been answered, and whose content is not known yet.
 struct Look {
-    worker: Arc<Worker>,
-    settings: Arc<Settings>,
+    request: ClientRequest,
     wanted: Wanted,
-    in_flight: Box<InFlight>,
 }
 
 impl Look {
     /// Returns a type-erased future, because the requests inside come back here.
     fn after(self, arrival: Arrival) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let working = self.worker.live.begin();
+        let working = self.request.worker.live.begin();
         Box::pin(async move {
             let _working = working;
             if let Some(near) = arrival.arrive().await {
@@ -110,7 +101,7 @@ impl Look {
 
     /// The certificates that the client is shown, if it is intercepted.
     fn leaves(&self) -> Option<Arc<Leaves>> {
-        leaves(&self.worker, &self.settings, &self.wanted.client, &self.wanted.host).cloned()
+        leaves(&self.request, &self.wanted.host).cloned()
     }
 
     /// Whether curtsy itself answers a client that begins like this.
@@ -119,13 +110,12 @@ impl Look {
     }
 
     /// Continues according to the client's first bytes.
-    async fn goes_on(self, near: Near, opening: Opening) {
-        let patience = self.settings.config.limits.head_timeout;
+    async fn goes_on(mut self, near: Near, opening: Opening) {
+        let patience = self.request.settings.config.limits.head_timeout;
         match (opening, self.leaves()) {
             (Opening::Tls, Some(leaves)) => Box::pin(self.greet(near, &leaves, patience)).await,
             (Opening::Request, _) => {
-                let (worker, client) = (self.worker.clone(), Arc::new(self.wanted.inside(Scheme::Http, false)));
-                self.in_flight.replaced();
+                let (worker, client) = self.replace_by_inside(Scheme::Http, false);
                 Box::pin(serve::http1(worker, near, client)).await;
             }
             _ => Box::pin(self.tunnel(near)).await,
@@ -165,7 +155,7 @@ impl Look {
 
     /// Waits for either side to speak.
     async fn first_word(self, mut near: Near, mut opened: Opened) {
-        let patience = self.settings.config.limits.head_timeout;
+        let patience = self.request.settings.config.limits.head_timeout;
         let mut said = BytesMut::with_capacity(FIRST_WORD);
         let opening = if opened.early.is_empty() {
             let first = async {
@@ -197,30 +187,37 @@ impl Look {
     }
 
     async fn open(&self, withdrawn: &Arc<AtomicBool>) -> Result<Opened, Failure> {
-        let Wanted { parts, user, client, .. } = &self.wanted;
-        handle::count(&self.worker, &self.settings, client, parts, user.as_deref())?;
-        connect::open_in_turn(&self.worker, &self.settings, &self.wanted, withdrawn).await
+        self.request.take_quota(&self.wanted.parts.headers)?;
+        connect::open_in_turn(&self.request, &self.wanted, withdrawn).await
     }
 
-    fn join(self, near: Near, opened: Opened) {
-        let Look { worker, settings, in_flight, .. } = self;
-        connect::join(&worker, &settings, opened, Arrival::Here(near), &mut Some(in_flight));
+    fn join(mut self, near: Near, opened: Opened) {
+        connect::join(&mut self.request, opened, Arrival::Here(near));
+    }
+
+    /// Ends the CONNECT: the requests inside are counted instead. Returns the client as they see it.
+    fn replace_by_inside(&mut self, scheme: Scheme, many_at_once: bool) -> (Arc<Worker>, Arc<Client>) {
+        let client = self.wanted.inside(&self.request, scheme, many_at_once);
+        if let Some(in_flight) = self.request.take_in_flight() {
+            in_flight.replaced();
+        }
+        (self.request.worker.clone(), Arc::new(client))
     }
 
     /// The client has been answered 200 already, so curtsy can only close the connection.
-    fn refuse(self, failure: &Failure) {
+    fn refuse(mut self, failure: &Failure) {
         let words = failure.words();
-        self.worker.shared.metrics.rejection(words.code);
-        handle::answered(&mut Some(self.in_flight), words.status.as_u16(), words.outcome);
+        self.request.shared().metrics.rejection(words.code);
+        self.request.answered(words.status.as_u16(), words.outcome);
         tracing::info!(
-            event = "tunnel.refused", client = %self.wanted.client.peer.ip(), host = %self.wanted.host, code = words.code,
+            event = "tunnel.refused", client = %self.request.address(), host = %self.wanted.host, code = words.code,
             detail = words.detail, "a tunnel that was answered could not be opened"
         );
     }
 
     async fn greet(self, near: Near, leaves: &Leaves, patience: Duration) {
-        let (client, host) = (self.wanted.client.peer.ip(), &self.wanted.host);
-        let metrics = self.worker.shared.metrics.clone();
+        let (client, host) = (self.request.address(), &self.wanted.host);
+        let metrics = self.request.shared().metrics.clone();
         let hello = match timeout(patience, LazyConfigAcceptor::new(Acceptor::default(), near)).await {
             Ok(Ok(hello)) => hello,
             Ok(Err(error)) => {
@@ -235,7 +232,7 @@ impl Look {
                 self.serve(tls).await;
             }
             Ok(Err(error)) => match Rejection::in_handshake(&error) {
-                Some(rejection) => rejected(&self.worker, &self.settings, &self.wanted, rejection),
+                Some(rejection) => rejected(&self.request, &self.wanted, rejection),
                 None => {
                     tracing::debug!(event = "client.tls", %client, %host, %error, "a handshake failed");
                     metrics.handshake(Handshake::ClientFailed);
@@ -245,11 +242,9 @@ impl Look {
         }
     }
 
-    async fn serve(self, tls: TlsStream<Near>) {
+    async fn serve(mut self, tls: TlsStream<Near>) {
         let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-        let client = Arc::new(self.wanted.inside(Scheme::Https, http2));
-        let Look { worker, settings, wanted, in_flight } = self;
-        in_flight.replaced();
+        let (worker, client) = self.replace_by_inside(Scheme::Https, http2);
         let began = clock::now();
         if http2 {
             serve::http2(worker.clone(), tls.into(), client.clone()).await;
@@ -257,20 +252,20 @@ impl Look {
             serve::http1(worker.clone(), tls.into(), client.clone()).await;
         }
         if !client.has_asked() && clock::now() - began < AT_ONCE && !worker.shared.stop.is_requested() {
-            rejected(&worker, &settings, &wanted, Rejection::Left);
+            rejected(&self.request, &self.wanted, Rejection::Left);
         }
     }
 }
 
 /// Handles a client that rejects our certificate.
-fn rejected(worker: &Worker, settings: &Settings, wanted: &Wanted, rejection: Rejection) {
-    let (shared, client, host) = (&worker.shared, wanted.client.peer.ip(), &wanted.host);
+fn rejected(request: &ClientRequest, wanted: &Wanted, rejection: Rejection) {
+    let (shared, client, host) = (request.shared(), request.address(), &wanted.host);
     // `curtsy doctor` learns this from the result of its own probe.
     if probe::is_meant(host) {
         return;
     }
     shared.metrics.handshake(Handshake::ClientUntrusted);
-    let tunnels = settings.config.tls.on_untrusted == OnUntrusted::Tunnel;
+    let tunnels = request.settings.config.tls.on_untrusted == OnUntrusted::Tunnel;
     if tunnels {
         shared.untrusting.note(client, host);
     }

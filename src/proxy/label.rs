@@ -74,17 +74,6 @@ fn cut(text: &str, longest: usize) -> Cow<'_, str> {
     }
 }
 
-/// Returns the name of the host in a URL, or in the authority of a tunnel.
-pub(super) fn host_of(url: &str) -> Option<&str> {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split(['/', '?']).next()?;
-    let name = match authority.rsplit_once(':') {
-        Some((name, port)) if !port.contains(']') => name,
-        _ => authority,
-    };
-    Some(name).filter(|name| !name.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,18 +84,5 @@ mod tests {
         assert_eq!(without_query("http://a.test/x"), "http://a.test/x");
         let long = format!("http://a.test/{}?q", "é".repeat(5_000));
         assert_eq!(without_query(&long).chars().count(), LONGEST_URL + 3);
-    }
-
-    #[test]
-    fn a_host_is_found_in_either_form() {
-        for (url, host) in [
-            ("http://a.test:81/x:y", "a.test"),
-            ("https://[::1]:8443/", "[::1]"),
-            ("http://[::1]/", "[::1]"),
-            ("a.test:443", "a.test"),
-        ] {
-            assert_eq!(host_of(url), Some(host));
-        }
-        assert_eq!(host_of("/x"), None);
     }
 }

@@ -17,7 +17,8 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{Settings, Shared, Worker};
+use super::Shared;
+use super::client_request::ClientRequest;
 use crate::politeness::robots::MAX_BODY;
 use crate::politeness::{Origin, policy};
 use crate::robots::fetch;
@@ -43,23 +44,18 @@ pub(super) fn may_come(request: &Parts) -> bool {
 
 impl Lesson {
     /// Returns a box, because a lesson is rare and its space would be part of every answer.
-    pub(super) fn begin<B>(
-        worker: &Worker,
-        settings: &Settings,
-        origin: &Origin,
-        response: &Response<B>,
-    ) -> Option<Box<Lesson>> {
+    pub(super) fn begin<B>(request: &ClientRequest, origin: &Origin, response: &Response<B>) -> Option<Box<Lesson>> {
         let status = response.status().as_u16();
         let plain = response.headers().get(CONTENT_ENCODING).is_none_or(|coding| coding == "identity");
         let tells = status == 200 && plain;
-        let shared = worker.shared.clone();
+        let shared = request.shared().clone();
         if !tells || shared.gate.policy(&origin.host).robots == policy::Robots::Off {
             return None;
         }
         Some(Box::new(Lesson {
             _place: shared.robots.read_along(origin)?,
             origin: origin.clone(),
-            cache_ttl: settings.config.robots.cache_ttl,
+            cache_ttl: request.settings.config.robots.cache_ttl,
             status,
             headers: response.headers().clone(),
             body: Vec::new(),

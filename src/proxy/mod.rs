@@ -8,6 +8,7 @@ mod account;
 mod answer;
 mod body;
 mod client;
+mod client_request;
 mod connect;
 mod desk;
 mod door;

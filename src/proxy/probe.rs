@@ -5,12 +5,13 @@
 //! client that gets the answer goes through curtsy, and over `https://` trusts its CA.
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use serde_json::json;
 
 use super::body::Body;
-use super::label::Who;
-use super::{Settings, Shared, help};
+use super::client_request::ClientRequest;
+use super::help;
 use crate::politeness::{HostKey, Origin, Scheme};
 
 const NAME: &str = "probe.curtsy.invalid";
@@ -19,20 +20,14 @@ pub(super) fn is_meant(host: &HostKey) -> bool {
     host.as_str() == NAME
 }
 
-pub(super) fn answer(
-    shared: &Shared,
-    settings: &Settings,
-    origin: &Origin,
-    inside: bool,
-    who: Who<'_>,
-    method: &Method,
-) -> Response<Body> {
+pub(super) fn answer(request: &ClientRequest, origin: &Origin, parts: &Parts) -> Response<Body> {
+    let (settings, inside, method) = (&request.settings, request.client.inside().is_some(), &parts.method);
     let politeness = &settings.config.politeness;
     let body = json!({
         "probe": "curtsy",
         "version": env!("CARGO_PKG_VERSION"),
-        "name": shared.identity.name(),
-        "client": who.text(),
+        "name": request.shared().identity.name(),
+        "client": request.who(&parts.headers).text(),
         "scheme": origin.scheme.as_str(),
         // Whether HTTPS is read here at all, and whether this request was.
         "intercepts": settings.leaves.is_some(),

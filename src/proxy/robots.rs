@@ -12,6 +12,7 @@ use http::request::Parts;
 use serde_json::json;
 use tokio::time::timeout;
 
+use super::client_request::ClientRequest;
 use super::failure::{Failure, Refusal};
 use super::{Settings, Worker};
 use crate::clock;
@@ -99,8 +100,7 @@ impl<'a> About<'a> {
 /// A request, as far as robots.txt is concerned.
 #[derive(Clone, Copy)]
 pub(super) struct Asking<'a> {
-    pub(super) worker: &'a Arc<Worker>,
-    pub(super) settings: &'a Arc<Settings>,
+    pub(super) request: &'a ClientRequest,
     pub(super) origin: &'a Origin,
     pub(super) user_agent: Option<&'a HeaderValue>,
     pub(super) about: About<'a>,
@@ -110,7 +110,7 @@ impl<'a> Asking<'a> {
     /// Asks robots.txt. If the file must be fetched first, the request waits for it as `visit`, shown to people as
     /// `label`.
     pub(super) async fn ask(self, visit: &Visit, label: impl FnOnce() -> Label) -> Result<Heard, Failure> {
-        let Asking { worker, settings, origin, user_agent, about } = self;
+        let Asking { request: ClientRequest { worker, settings, .. }, origin, user_agent, about } = self;
         let policy = worker.shared.gate.policy(&origin.host);
         if policy.robots == policy::Robots::Off || settings.is_exempt(user_agent) {
             return Ok(Heard::default());
@@ -131,7 +131,7 @@ impl<'a> Asking<'a> {
 
     /// Waits for the file, in the queue of the host.
     async fn wait(self, visit: &Visit, label: Label, policy: &Policy) -> Result<Heard, Failure> {
-        let Asking { worker, settings, origin, .. } = self;
+        let Asking { request: ClientRequest { worker, settings, .. }, origin, .. } = self;
         let key = settings.config.politeness.key;
         let budget = worker.upstream.budget(settings.terms().of(visit.client), key, &origin.host).await?;
         let place = worker.shared.gate.wait_for_robots(&budget, *visit, label)?;
@@ -159,7 +159,7 @@ impl<'a> Asking<'a> {
     }
 
     fn weigh_rules(self, rules: &Rules, policy: &Policy) -> Result<Heard, Failure> {
-        let Asking { worker, settings, origin, user_agent, about } = self;
+        let Asking { request: ClientRequest { worker, settings, .. }, origin, user_agent, about } = self;
         let agents = &settings.agents(user_agent);
         // The rule that denies it, if it is denied.
         let denied = match about {
@@ -193,7 +193,8 @@ impl<'a> Asking<'a> {
     /// Returns the fetch for a request, with the client's share of name look-ups. Copies what it needs only if it runs.
     fn fetching(self, client: ClientId) -> impl FnOnce(Option<Arc<Record>>) -> Fetching + 'a {
         move |previous| {
-            let (worker, settings, origin) = (self.worker.clone(), self.settings.clone(), self.origin.clone());
+            let ClientRequest { worker, settings, .. } = self.request;
+            let (worker, settings, origin) = (worker.clone(), settings.clone(), self.origin.clone());
             let user_agent = self.user_agent.cloned().unwrap_or(HeaderValue::from_static(OWN_USER_AGENT));
             Box::pin(async move {
                 let fetched =
@@ -205,7 +206,7 @@ impl<'a> Asking<'a> {
 
     /// An unreachable robots.txt denies (RFC 9309, section 2.3.1.4) unless `on_unreachable = "allow"`.
     async fn not_known(self, unknown: Unknown, policy: &Policy) -> Result<Heard, Failure> {
-        let Asking { worker, settings, origin, .. } = self;
+        let Asking { request: ClientRequest { worker, settings, .. }, origin, .. } = self;
         // If pages cannot be fetched either, that is the better answer.
         worker.upstream.vet(settings.terms(), origin).await?;
         if let (Scheme::Https, Some(fault)) = (origin.scheme, settings.trust.fault(&origin.host)) {

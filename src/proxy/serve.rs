@@ -141,7 +141,7 @@ fn service(
         let parts = Box::new(parts);
         // Boxed, because hyper keeps the space of this future for as long as the connection lives: 4.4 KiB for each
         // connection, even an idle one.
-        Box::pin(async move { Ok(handle(&worker, &client, parts, body).await) })
+        Box::pin(async move { Ok(handle(worker, client, parts, body).await) })
     })
 }
 

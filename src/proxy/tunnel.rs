@@ -24,13 +24,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{Response, StatusCode};
-use hyper::upgrade::OnUpgrade;
 use tokio::time::Sleep;
 
 use super::body::Body;
+use super::client_request::ClientRequest;
 use super::in_flight::InFlight;
 use super::near::{Arrival, Near};
-use super::{Settings, Worker, headers, serve};
+use super::{Worker, headers, serve};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::patience::{Limit, Patient};
@@ -42,18 +42,19 @@ use self::pipe::Pipe;
 pub(super) use self::notes::Notes;
 pub(super) use self::pacer::Passage;
 
+/// The two ends of a tunnel.
+pub(super) struct Ends {
+    pub(super) client: Arrival,
+    pub(super) origin: Stream,
+    /// Bytes that the origin has sent already.
+    pub(super) early: Bytes,
+}
+
 /// Joins client and origin as soon as the client's connection is handed over.
-pub(super) fn join(
-    worker: &Arc<Worker>,
-    settings: &Arc<Settings>,
-    client: Arrival,
-    origin: Stream,
-    early: Bytes,
-    mut in_flight: Option<Box<InFlight>>,
-    passage: Option<Passage>,
-) {
-    let working = worker.live.begin();
-    let (worker, settings) = (worker.clone(), settings.clone());
+pub(super) fn join(request: &mut ClientRequest, ends: Ends, passage: Option<Passage>) {
+    let (worker, settings) = (request.worker.clone(), request.settings.clone());
+    let (mut in_flight, working) = (request.take_in_flight(), worker.live.begin());
+    let Ends { client, origin, early } = ends;
     tokio::spawn(async move {
         let _working = working;
         let Some(near) = client.arrive().await else {
@@ -100,17 +101,9 @@ pub(super) fn join(
 }
 
 /// Answers 101 and joins the two connections behind it.
-pub(super) fn switch(
-    worker: &Arc<Worker>,
-    settings: &Arc<Settings>,
-    response: Response<()>,
-    stream: Stream,
-    early: Bytes,
-    upgrade: OnUpgrade,
-    in_flight: Option<Box<InFlight>>,
-) -> Response<Body> {
+pub(super) fn switch(request: &mut ClientRequest, response: Response<()>, ends: Ends) -> Response<Body> {
     let protocol = response.headers().get(UPGRADE).cloned();
-    let identity = settings.config.upstream.via.then_some(&worker.shared.identity);
+    let identity = request.settings.config.upstream.via.then_some(&request.shared().identity);
     let version = response.version();
     let mut response = response.map(|()| Body::from(Bytes::new()));
     headers::incoming(response.headers_mut(), identity, version);
@@ -119,7 +112,7 @@ pub(super) fn switch(
     if let Some(protocol) = protocol {
         response.headers_mut().insert(UPGRADE, protocol);
     }
-    join(worker, settings, Arrival::Coming(Some(upgrade)), stream, early, in_flight, None);
+    join(request, ends, None);
     response
 }
 

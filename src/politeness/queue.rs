@@ -5,9 +5,8 @@
 //! a client's own visits go by urgency and then first come, first served. So a client with a thousand visits delays
 //! another client by one, and an address with a thousand names delays another address by one.
 //!
-//! Joining, leaving from anywhere, `next` and `take` take a few steps however many visits wait. Two operations walk,
-//! both over one owner's own visits only: a visit that is more urgent than the last one of its client walks past those
-//! that are at least as urgent, and `ahead` adds up one number for each visit its owner has waiting.
+//! `next` takes a few steps however many visits wait. Joining, `take` and `ahead` look at each client at most, and
+//! leaving from the middle at each visit: `politeness.max_queue` bounds both (1 000 by default).
 //!
 //! The caller identifies visits by small numbers. This module must not know time, deadlines or what a visit is.
 
@@ -75,8 +74,7 @@ impl Queue {
 
     /// Returns the next visit without taking it.
     pub fn next(&self) -> Option<u32> {
-        let crowd = self.crowd.as_ref().map(|crowd| crowd.next());
-        crowd.or_else(|| self.alone.map(|alone| alone.visit))
+        self.first(|_, _| true)
     }
 
     pub fn pop(&mut self) -> Option<u32> {

@@ -1,4 +1,6 @@
-//! Tests of what `Queue` promises: examples, and every operation against a slow and obvious model.
+//! Tests of what `Queue` promises: examples, and every operation against a slow model without lines or rings.
+
+use std::collections::HashMap;
 
 use proptest::prelude::*;
 
@@ -114,66 +116,62 @@ fn names_share_the_turns_of_their_address() {
     assert_eq!(order[..8], [0, 200, 1, 202, 2, 201, 3, 4]);
 }
 
-/// The same rules, spelled out over plain lists.
+/// The same rules as an order of times: of the owners, and then of the owner's clients, the one that was served or
+/// passed over longest ago is next. One with nothing else waiting counts as served when it joins.
 #[derive(Default)]
 struct Model {
-    fixed: [Vec<u32>; 2],
-    ring: Vec<(u32, ModelOwner)>,
+    now: u64,
+    waiting: Vec<Place>,
+    owners: HashMap<u32, u64>,
+    clients: HashMap<ClientId, u64>,
 }
 
-/// The clients of one owner, each with its visits.
-type ModelOwner = Vec<(u64, Vec<(u8, u32)>)>;
-
 impl Model {
-    fn join(&mut self, visit: u32, rank: Rank, client: u64, urgency: u8) {
-        match rank {
-            Rank::Retry => self.fixed[0].push(visit),
-            Rank::Returning => self.fixed[1].push(visit),
-            Rank::Newcomer => {
-                let owner = entry(&mut self.ring, ClientId(client).owner());
-                let line = entry(owner, client);
-                let place = line.iter().take_while(|(other, _)| *other <= urgency).count();
-                line.insert(place, (urgency, visit));
-            }
+    fn join(&mut self, place: Place) {
+        if place.rank == Rank::Newcomer {
+            self.now += 1;
+            self.owners.entry(place.client.owner()).or_insert(self.now);
+            self.clients.entry(place.client).or_insert(self.now);
         }
+        self.waiting.push(place);
     }
 
     fn leave(&mut self, visit: u32) {
-        self.fixed.iter_mut().for_each(|line| line.retain(|&other| other != visit));
-        for (_, owner) in &mut self.ring {
-            owner.iter_mut().for_each(|(_, line)| line.retain(|&(_, other)| other != visit));
-            owner.retain(|(_, line)| !line.is_empty());
-        }
-        self.ring.retain(|(_, owner)| !owner.is_empty());
+        self.waiting.retain(|place| place.visit != visit);
+        let newcomers = || self.waiting.iter().filter(|place| place.rank == Rank::Newcomer);
+        self.owners.retain(|&id, _| newcomers().any(|place| place.client.owner() == id));
+        self.clients.retain(|&id, _| newcomers().any(|place| place.client == id));
     }
 
-    fn pop(&mut self) -> Option<u32> {
-        if let Some(line) = self.fixed.iter_mut().find(|line| !line.is_empty()) {
-            return Some(line.remove(0));
+    /// A stable sort keeps visits that are equal in every other way in the order in which they joined.
+    fn next(&self, wanted: impl Fn(&Place) -> bool) -> Option<Place> {
+        let mut waiting: Vec<&Place> = self.waiting.iter().filter(|place| wanted(place)).collect();
+        waiting.sort_by_key(|place| {
+            let newcomer = (self.owners.get(&place.client.owner()), self.clients.get(&place.client), place.urgency);
+            (place.rank, (place.rank == Rank::Newcomer).then_some(newcomer))
+        });
+        waiting.first().copied().copied()
+    }
+
+    fn take(&mut self, Place { visit, rank, client, .. }: Place) {
+        if rank == Rank::Newcomer {
+            let (owner, line) = (self.owners[&client.owner()], self.clients[&client]);
+            self.now = pass(self.owners.values_mut().collect(), owner, self.now);
+            let same = self.clients.iter_mut().filter(|(id, _)| id.owner() == client.owner());
+            self.now = pass(same.map(|(_, time)| time).collect(), line, self.now);
         }
-        if self.ring.is_empty() {
-            return None;
-        }
-        let (id, mut owner) = self.ring.remove(0);
-        let (client, mut line) = owner.remove(0);
-        let (_, visit) = line.remove(0);
-        if !line.is_empty() {
-            owner.push((client, line));
-        }
-        if !owner.is_empty() {
-            self.ring.push((id, owner));
-        }
-        Some(visit)
+        self.leave(visit);
     }
 }
 
-/// Returns the list of a key, which is at the end of the ring if it is new.
-fn entry<K: PartialEq, T>(ring: &mut Vec<(K, Vec<T>)>, key: K) -> &mut Vec<T> {
-    let index = ring.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
-        ring.push((key, Vec::new()));
-        ring.len() - 1
-    });
-    &mut ring[index].1
+/// Moves every time up to `last` behind all others, in the same order. Returns the latest.
+fn pass(mut times: Vec<&mut u64>, last: u64, mut now: u64) -> u64 {
+    times.sort();
+    for time in times.into_iter().take_while(|time| **time <= last) {
+        now += 1;
+        *time = now;
+    }
+    now
 }
 
 #[derive(Clone, Debug)]
@@ -181,6 +179,8 @@ enum Act {
     Join(Rank, u64, u8),
     Leave(usize),
     Pop,
+    /// Takes the first newcomer of this client, past everything before it.
+    Pass(u64),
 }
 
 /// Three names at each of three addresses.
@@ -194,6 +194,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         5 => (rank, client(), 0_u8..8).prop_map(|(rank, client, urgency)| Act::Join(rank, client, urgency)),
         2 => (0_usize..1_000).prop_map(Act::Leave),
         3 => Just(Act::Pop),
+        1 => client().prop_map(Act::Pass),
     ];
     proptest::collection::vec(act, 1..300)
 }
@@ -202,33 +203,43 @@ proptest! {
     #[test]
     fn it_does_what_the_model_does(acts in acts()) {
         let (mut queue, mut model) = (Queue::default(), Model::default());
-        let mut waiting: Vec<u32> = Vec::new();
-        for act in acts {
+        for (visit, act) in (0..).zip(acts) {
             match act {
                 Act::Join(rank, client, urgency) => {
-                    let visit = (0..).find(|number| !waiting.contains(number)).unwrap();
-                    queue.join(visit, rank, ClientId(client), urgency);
-                    model.join(visit, rank, client, urgency);
-                    waiting.push(visit);
+                    let client = ClientId(client);
+                    queue.join(visit, rank, client, urgency);
+                    model.join(Place { visit, rank, client, urgency });
                 }
-                Act::Leave(chosen) if !waiting.is_empty() => {
-                    let visit = waiting.swap_remove(chosen % waiting.len());
+                Act::Leave(chosen) if !model.waiting.is_empty() => {
+                    let visit = model.waiting[chosen % model.waiting.len()].visit;
                     queue.leave(visit);
                     model.leave(visit);
                 }
                 Act::Leave(_) => {}
                 Act::Pop => {
                     prop_assert_eq!(queue.next(), queue.next());
-                    let visit = queue.pop();
-                    prop_assert_eq!(visit, model.pop());
-                    waiting.retain(|&other| Some(other) != visit);
+                    let next = model.next(|_| true);
+                    prop_assert_eq!(queue.pop(), next.map(|place| place.visit));
+                    next.into_iter().for_each(|place| model.take(place));
+                }
+                Act::Pass(client) => {
+                    let its = |place: &Place| place.rank == Rank::Newcomer && place.client == ClientId(client);
+                    let next = model.next(its);
+                    let of_client = |visit| model.waiting.iter().any(|place| place.visit == visit && its(place));
+                    prop_assert_eq!(queue.first(|visit, _| of_client(visit)), next.map(|place| place.visit));
+                    if let Some(place) = next {
+                        queue.take(place.visit);
+                        model.take(place);
+                    }
                 }
             }
-            prop_assert_eq!(queue.len(), waiting.len());
+            prop_assert_eq!(queue.len(), model.waiting.len());
+            prop_assert_eq!(queue.clients(), model.clients.len().max(1));
             prop_assert_eq!(queue.in_order().first().copied(), queue.next());
         }
         let order = queue.in_order();
-        prop_assert_eq!(&order, &std::iter::from_fn(|| model.pop()).collect::<Vec<_>>());
+        let in_model = std::iter::from_fn(|| model.next(|_| true).inspect(|&place| model.take(place)));
+        prop_assert_eq!(&order, &in_model.map(|place| place.visit).collect::<Vec<_>>());
         prop_assert_eq!(order, drain(&mut queue));
         prop_assert_eq!(queue.pop(), None);
     }
@@ -247,7 +258,7 @@ proptest! {
                     waiting.push((number, client));
                     number += 1;
                 }
-                Act::Pop | Act::Leave(_) => {
+                Act::Pop | Act::Leave(_) | Act::Pass(_) => {
                     let visit = queue.pop();
                     waiting.retain(|&(other, _)| Some(other) != visit);
                 }
@@ -255,8 +266,13 @@ proptest! {
         }
         let newly_come = !waiting.iter().any(|&(_, other)| ClientId(other).owner() == ClientId(client).owner());
         let told = queue.ahead(Rank::Newcomer, ClientId(client), urgency);
+        let mut seen = Vec::new();
+        queue.each_ahead(Rank::Newcomer, ClientId(client), urgency, |visit| seen.push(visit));
         queue.join(number, Rank::Newcomer, ClientId(client), urgency);
-        let real = drain(&mut queue).iter().position(|&visit| visit == number).unwrap();
+        let order = drain(&mut queue);
+        let real = order.iter().position(|&visit| visit == number).unwrap();
+        prop_assert_eq!(seen.len(), told);
+        prop_assert!(order[..real].iter().all(|visit| seen.contains(visit)));
         prop_assert!(told >= real, "told {told}, was {real}");
         prop_assert!(!newly_come || told == real, "told {told}, was {real}");
     }

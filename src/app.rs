@@ -131,7 +131,7 @@ impl Running {
         let Remembered { store, jobs, unknown_before } = state::open(&config)?;
         let identity = Identity::new(&name(&config));
         let access_log = AccessLog::open(&config.log.access, telemetry::is_json(config.log.format));
-        let most_waiting = config.politeness.max_queue_total;
+        let most_waiting = config.pacing.max_queue_total;
         let memories = Memories::new(store.clone(), unknown_before);
         let (book, bounds) = (book::book(&config), book::bounds(&config));
         let gate = Arc::new(Gate::new(book, bounds, most_waiting, memories, metrics.clone()));

@@ -3,6 +3,9 @@
 //! A value of [`Config`] has passed every check, so its users need no checks of their own. [`load`] builds it from the
 //! defaults, the file, `CURTSY_*` variables and flags, in that order, and reports all problems at once. A new key needs
 //! a field here, its default in `defaults.rs`, a row in `keys.rs` and a line in `config.toml`.
+//!
+//! What the politeness core has a type for is stored in that type. So a new number for each host is a field of
+//! [`Policy`] and [`HostRule`] with its default there, two rows in `keys.rs` and two lines in `config.toml`.
 
 mod amend;
 mod check;
@@ -34,6 +37,10 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::politeness::pace::Learner;
+use crate::politeness::policy::Policy;
+use crate::politeness::retries::Retrying;
+
 pub use self::amend::repace;
 pub use self::differences::{Change, differences};
 pub use self::file::FileChoice;
@@ -41,8 +48,9 @@ pub use self::load::{Loaded, Origins, Overrides, Sources, load, parse};
 pub use self::problems::{Origin, Place, Problem, Problems, Severity};
 pub use self::schema::schema;
 pub use self::show::{running_json, show, show_json};
-pub use self::values::{AccessLog, BadValue, Destination, HostPattern, Listen, Quota, Rate, Resolver, Span, StateDir};
+pub use self::values::{AccessLog, BadValue, Destination, Listen, Quota, Rate, Resolver, Span, StateDir};
 pub use self::watch::Watch;
+pub use crate::politeness::policy::{HostPattern, HostRule, Mode, Order, RobotsMode};
 
 /// The documented file: every key with its default.
 pub const TEMPLATE: &str = include_str!("../config.toml");
@@ -63,11 +71,13 @@ pub struct Config {
     pub watch: bool,
     /// On SIGTERM: how long requests in flight, and those whose turn comes in time, may take to finish.
     pub shutdown_grace: Duration,
-    pub politeness: Politeness,
+    /// The policy of hosts that match no rule: most of `[politeness]`, and `mode` and `max_crawl_delay` of `[robots]`.
+    pub politeness: Policy,
+    pub pacing: Pacing,
     pub hosts: Hosts,
     pub state: State,
     pub adaptive: Adaptive,
-    pub retry: Retry,
+    pub retry: Retrying,
     pub breaker: Breaker,
     pub robots: Robots,
     pub tls: Tls,
@@ -83,34 +93,10 @@ pub struct Config {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    Enforce,
-    Report,
-    Off,
-}
-
-impl Mode {
-    /// Returns the mode as it is written in the file.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Mode::Enforce => "enforce",
-            Mode::Report => "report",
-            Mode::Off => "off",
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     Host,
     Domain,
     Ip,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    Fair,
-    Fifo,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,22 +106,13 @@ pub enum Profile {
     Aggressive,
 }
 
+/// The keys of `[politeness]` that concern all hosts together.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Politeness {
-    pub mode: Mode,
+pub struct Pacing {
     pub key: Key,
-    /// `delay`, or the delay that `rate` stands for; zero turns pacing off.
-    pub delay: Duration,
-    pub burst: u32,
-    pub concurrency: u32,
-    pub jitter: f64,
-    pub delay_factor: f64,
-    pub max_wait: Duration,
-    pub max_queue: usize,
-    pub max_queue_total: usize,
-    pub order: Order,
     /// Sets delay and burst if they are not set themselves.
     pub profile: Option<Profile>,
+    pub max_queue_total: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -153,15 +130,9 @@ pub struct State {
     pub robots: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PacePolicy {
-    Steps,
-    Off,
-}
-
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adaptive {
-    pub policy: PacePolicy,
+    pub policy: Learner,
     pub step_up: Duration,
     pub step_down: Duration,
     pub successes: u32,
@@ -174,25 +145,11 @@ pub struct Adaptive {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Retry {
-    pub max: u32,
-    pub statuses: Vec<u16>,
-    pub budget: f64,
-}
-
-#[derive(Clone, Debug, PartialEq)]
 pub struct Breaker {
     pub failures: u32,
     pub cooldown: Duration,
     pub throttled: u32,
     pub job_failures: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RobotsMode {
-    Enforce,
-    Warn,
-    Off,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,11 +160,9 @@ pub enum OnUnreachable {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Robots {
-    pub mode: RobotsMode,
     /// Product tokens to match; empty = taken from each request's User-Agent.
     pub user_agent: Vec<String>,
     pub crawl_delay: bool,
-    pub max_crawl_delay: Duration,
     pub cache_ttl: Duration,
     pub cache_size: usize,
     pub fetch_timeout: Duration,
@@ -358,23 +313,6 @@ pub struct Metrics {
 pub struct Fleet {
     /// Empty = no fleet. May contain passwords; left out of every `Debug`.
     pub redis: Vec<String>,
-}
-
-/// One `[[host]]` rule: each setting in it replaces the general setting for the hosts it matches.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct HostRule {
-    pub patterns: Vec<HostPattern>,
-    pub mode: Option<Mode>,
-    pub delay: Option<Duration>,
-    pub burst: Option<u32>,
-    pub concurrency: Option<u32>,
-    pub jitter: Option<f64>,
-    pub delay_factor: Option<f64>,
-    pub max_wait: Option<Duration>,
-    pub max_queue: Option<usize>,
-    pub robots: Option<RobotsMode>,
-    pub max_crawl_delay: Option<Duration>,
-    pub note: String,
 }
 
 impl std::fmt::Debug for ParentProxy {

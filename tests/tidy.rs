@@ -49,7 +49,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("timer", "clock"),
     ("programs", ""),
     ("frames", ""),
-    ("config", ""),
+    ("config", "politeness"),
     ("clock", "politeness"),
     ("politeness", ""),
 ];

@@ -125,7 +125,7 @@ impl Status {
             state: admin.state().to_owned(),
             started: moment(admin.own.started),
             uptime_s: seconds(now.since(admin.own.started)),
-            mode: shared.settings.load().config.politeness.mode.as_str().to_owned(),
+            mode: shared.settings.load().config.politeness.mode.word().to_owned(),
             listen: admin.proxy.iter().map(ToString::to_string).collect(),
             requests: Requests::of(admin),
             waiting: admin.gate.queued(),

@@ -38,7 +38,7 @@ pub(super) fn parts(
     config.log.access = AccessLog::Off;
     let own: Vec<_> = config.listen.iter().map(|Listen::Tcp(address)| *address).chain(config.admin).collect();
     let metrics = Arc::new(Metrics::new());
-    let (book, bounds, most_waiting) = (book::book(&config), book::bounds(&config), config.politeness.max_queue_total);
+    let (book, bounds, most_waiting) = (book::book(&config), book::bounds(&config), config.pacing.max_queue_total);
     Ok(Shared::new(
         settings(config, &own, Keeping::ThisRun)?,
         metrics.clone(),

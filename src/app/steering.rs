@@ -65,7 +65,7 @@ impl Helm {
 
     fn put(&self, settings: Settings, apply: Apply) {
         let config = &settings.config;
-        self.shared.gate.change(book::book(config), book::bounds(config), config.politeness.max_queue_total, apply);
+        self.shared.gate.change(book::book(config), book::bounds(config), config.pacing.max_queue_total, apply);
         self.shared.metrics.hosts.limit(config.metrics.hosts);
         self.shared.settings.store(Arc::new(settings));
     }

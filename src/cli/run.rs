@@ -226,7 +226,7 @@ fn politeness(config: &Config) -> String {
 }
 
 fn robots(config: &Config) -> &'static str {
-    match config.robots.mode {
+    match config.politeness.robots {
         RobotsMode::Enforce => "enforced: robots.txt and Crawl-delay",
         RobotsMode::Warn => "only reported, not enforced",
         RobotsMode::Off => "off: robots.txt is not read",

@@ -33,7 +33,7 @@ pub(super) fn greeting(config: &Config, address: SocketAddr) -> String {
         Mode::Report => format!("delay {delay}, only reported"),
         Mode::Off => "no delay".to_owned(),
     };
-    let robots = match config.robots.mode {
+    let robots = match config.politeness.robots {
         RobotsMode::Enforce => "robots.txt enforced",
         RobotsMode::Warn => "robots.txt only reported",
         RobotsMode::Off => "robots.txt off",

@@ -88,8 +88,8 @@ mod tests {
         let aggressive = changed(&Config::default(), &json!({ "profile": "aggressive", "burst": 2 })).unwrap().config;
         let politeness = &aggressive.politeness;
         assert_eq!((politeness.delay.as_millis(), politeness.burst), (100, 2));
-        let later = changed(&aggressive, &json!({ "concurrency": 1 })).unwrap().config.politeness;
-        assert_eq!((later.profile, later.burst), (Some(Profile::Aggressive), 2));
+        let later = changed(&aggressive, &json!({ "concurrency": 1 })).unwrap().config;
+        assert_eq!((later.pacing.profile, later.politeness.burst), (Some(Profile::Aggressive), 2));
     }
 
     #[test]

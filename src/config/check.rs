@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::HostPattern;
 use super::exposed;
 use super::keys::KEYS;
 use super::load::Draft;
 use super::problems::{Origin, Place, Problem};
 use super::suggest::or;
 use super::units::write_duration;
-use super::values::{Destination, HostPattern, Listen};
+use super::values::{Destination, Listen};
 
 /// Runs all checks and adds the problems to the draft. `in_open_file`: other users of this machine may read the
 /// configuration file.
@@ -100,14 +101,11 @@ fn half_a_listener(draft: &Draft<'_>) -> Option<Problem> {
 }
 
 fn queue_larger_than_all(draft: &Draft<'_>) -> Option<Problem> {
-    let politeness = &draft.config.politeness;
-    if politeness.max_queue <= politeness.max_queue_total {
+    let (one, all) = (draft.config.politeness.max_queue, draft.config.pacing.max_queue_total);
+    if one <= all {
         return None;
     }
-    let message = format!(
-        "one host may queue more ({}) than all hosts together ({})",
-        politeness.max_queue, politeness.max_queue_total
-    );
+    let message = format!("one host may queue more ({one}) than all hosts together ({all})");
     let at = place(draft, "politeness.max_queue").or_else(|| place(draft, "politeness.max_queue_total"));
     Some(Problem::error(message, "raise max_queue_total or lower max_queue", at))
 }

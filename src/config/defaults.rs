@@ -4,10 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{
-    Access, AccessLog, Adaptive, Breaker, Config, Fleet, Hosts, Key, Limits, Listen, Log, LogFormat, Metrics, Mode,
-    OnUnreachable, OnUntrusted, Order, PacePolicy, Politeness, QueryStrings, Resolver, ResponseHeaders, Responses,
-    Retry, Robots, RobotsMode, State, StateDir, Tls, Tunnel, Upstream,
+    Access, AccessLog, Adaptive, Breaker, Config, Fleet, Hosts, Key, Limits, Listen, Log, LogFormat, Metrics,
+    OnUnreachable, OnUntrusted, Pacing, QueryStrings, Resolver, ResponseHeaders, Responses, Robots, State, StateDir,
+    Tls, Tunnel, Upstream,
 };
+use crate::politeness::pace::Learner;
+use crate::politeness::policy::Policy;
+use crate::politeness::retries::Retrying;
 
 impl Default for Config {
     fn default() -> Self {
@@ -19,11 +22,12 @@ impl Default for Config {
             workers: 0,
             watch: true,
             shutdown_grace: secs(30),
-            politeness: Politeness::default(),
+            politeness: Policy::default(),
+            pacing: Pacing { key: Key::Host, profile: None, max_queue_total: 20_000 },
             hosts: Hosts { max: 100_000, idle: secs(3600), sweep: secs(300) },
             state: State { hosts: 1_000_000, robots: 64 * 1024 * 1024 },
             adaptive: Adaptive::default(),
-            retry: Retry { max: 3, statuses: vec![429, 503], budget: 0.1 },
+            retry: Retrying::default(),
             breaker: Breaker { failures: 10, cooldown: secs(30), throttled: 0, job_failures: 20 },
             robots: Robots::default(),
             tls: Tls::default(),
@@ -49,29 +53,10 @@ impl Default for Config {
     }
 }
 
-impl Default for Politeness {
-    fn default() -> Self {
-        Politeness {
-            mode: Mode::Enforce,
-            key: Key::Host,
-            delay: secs(1),
-            burst: 1,
-            concurrency: 4,
-            jitter: 0.0,
-            delay_factor: 0.0,
-            max_wait: secs(150),
-            max_queue: 1000,
-            max_queue_total: 20_000,
-            order: Order::Fair,
-            profile: None,
-        }
-    }
-}
-
 impl Default for Adaptive {
     fn default() -> Self {
         Adaptive {
-            policy: PacePolicy::Steps,
+            policy: Learner::Steps,
             step_up: secs(1),
             step_down: secs(1),
             successes: 20,
@@ -88,10 +73,8 @@ impl Default for Adaptive {
 impl Default for Robots {
     fn default() -> Self {
         Robots {
-            mode: RobotsMode::Enforce,
             user_agent: Vec::new(),
             crawl_delay: true,
-            max_crawl_delay: secs(60),
             cache_ttl: secs(24 * 3600),
             cache_size: 64 * 1024 * 1024,
             fetch_timeout: secs(10),

@@ -1,8 +1,8 @@
 //! The table of keys: every key of the file once, with its kind and its place in [`Config`].
 //!
 //! Reading, the names of variables, suggestions, `config show`, the schema and the reload log all use this table. A new
-//! key needs one row here, one field in `config.rs`, its default in `defaults.rs`, and one line in `config.toml`, whose
-//! comment is the key's description. Settings are shown in the order of the rows.
+//! key needs one row here, one field in `config.rs` (or in the core's `Policy`), its default, and one line in
+//! `config.toml`, whose comment is the key's description. Settings are shown in the order of the rows.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -15,11 +15,12 @@ use super::kinds::{
 use super::raw::Raw;
 use super::texts;
 use super::units;
-use super::values::{HostPattern, Quota};
+use super::values::Quota;
 use super::{
-    Config, HostRule, Key as Paced, LogFormat, Mode, OnUnreachable, OnUntrusted, Order, PacePolicy, Profile,
+    Config, HostPattern, HostRule, Key as Paced, LogFormat, Mode, OnUnreachable, OnUntrusted, Order, Profile,
     QueryStrings, ResponseHeaders, RobotsMode,
 };
+use crate::politeness::pace::Learner;
 
 /// One row: a key of the settings `C`, which are a [`Config`] or a [`HostRule`].
 pub(super) struct Row<C: 'static> {
@@ -189,8 +190,12 @@ fn general() -> Vec<Row<Config>> {
 fn pacing() -> Vec<Row<Config>> {
     vec![
         row!(politeness.mode, MODES),
-        row!(politeness.key, Choice(&[("host", Paced::Host), ("domain", Paced::Domain), ("ip", Paced::Ip)])),
-        row!(politeness.profile, or_none("none", PROFILES)),
+        row!(
+            "politeness.key",
+            pacing.key,
+            Choice(&[("host", Paced::Host), ("domain", Paced::Domain), ("ip", Paced::Ip)])
+        ),
+        row!("politeness.profile", pacing.profile, or_none("none", PROFILES)),
         row!(politeness.delay, delay()),
         row!("politeness.rate", politeness.delay, rate()),
         row!(politeness.burst, count(1, 1000)),
@@ -199,7 +204,7 @@ fn pacing() -> Vec<Row<Config>> {
         row!(politeness.delay_factor, number(0.0, 100.0)),
         row!(politeness.max_wait, span(ZERO, DAY)),
         row!(politeness.max_queue, count(0, 1_000_000)),
-        row!(politeness.max_queue_total, count(0, 1_000_000)),
+        row!("politeness.max_queue_total", pacing.max_queue_total, count(0, 1_000_000)),
         row!(politeness.order, Choice(&[("fair", Order::Fair), ("fifo", Order::Fifo)])),
         row!(hosts.max, count(1, 10_000_000)),
         row!(hosts.idle, span(SECOND, YEAR)),
@@ -210,7 +215,7 @@ fn pacing() -> Vec<Row<Config>> {
 }
 
 fn learning() -> Vec<Row<Config>> {
-    let policies = &[("steps", PacePolicy::Steps), ("off", PacePolicy::Off)];
+    let policies = &[("steps", Learner::Steps), ("off", Learner::Off)];
     vec![
         row!(adaptive.policy, Choice(policies)),
         row!(adaptive.step_up, span(MILLISECOND, HOUR)),
@@ -235,10 +240,10 @@ fn learning() -> Vec<Row<Config>> {
 fn robots() -> Vec<Row<Config>> {
     let token = || text(texts::token, Clone::clone);
     vec![
-        row!(robots.mode, ROBOTS_MODES),
+        row!("robots.mode", politeness.robots, ROBOTS_MODES),
         row!(robots.user_agent, list(token()).or_word("auto")),
         row!(robots.crawl_delay, Flag),
-        row!(robots.max_crawl_delay, span(ZERO, DAY)),
+        row!("robots.max_crawl_delay", politeness.max_crawl_delay, span(ZERO, DAY)),
         row!(robots.cache_ttl, span(TEN_MINUTES, DAY)),
         row!(robots.cache_size, Size(MEBI..=1024 * MEBI)),
         row!(robots.fetch_timeout, timeout()),

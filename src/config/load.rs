@@ -209,7 +209,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn apply_profile(&mut self) {
-        let Some(profile) = self.config.politeness.profile else { return };
+        let Some(profile) = self.config.pacing.profile else { return };
         let (delay, burst) = pace_of(profile);
         let place = self.origins.place("politeness.profile").cloned();
         if self.origins.place("politeness.delay").is_none() {

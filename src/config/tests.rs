@@ -266,7 +266,7 @@ fn values_end_up_in_their_fields() {
     assert_eq!(config.listen.len(), 2);
     assert_eq!(config.admin, None);
     assert_eq!(config.state_dir, StateDir::Memory);
-    assert_eq!((config.politeness.delay, config.politeness.key), (Duration::from_secs(2), Key::Domain));
+    assert_eq!((config.politeness.delay, config.pacing.key), (Duration::from_secs(2), Key::Domain));
     assert_eq!(config.robots.user_agent, ["mybot"]);
     assert_eq!(config.upstream.proxy.expect("a parent").port, 8080);
     assert_eq!(config.access.connect_ports, None);

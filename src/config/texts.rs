@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use url::{Host, Url};
 
-use super::ParentProxy;
-use super::values::{AccessLog, BadValue, Destination, HostPattern, Listen, Resolver, StateDir};
+use super::values::{AccessLog, BadValue, Destination, Listen, Resolver, StateDir};
+use super::{HostPattern, ParentProxy};
 
 type Read<T> = Result<T, BadValue>;
 

@@ -2,7 +2,7 @@
 //!
 //! `texts.rs` defines how each of them is written in the file; the types themselves know nothing about files.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::units;
+use super::{HostPattern, units};
 
 /// Why a text is not a value: two halves of a message that starts with the name of the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,50 +94,9 @@ impl FromStr for Span {
     }
 }
 
-/// Which hosts a setting applies to: a name, `*.example.org`, `*`, or a network of IP literals.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HostPattern {
-    Any,
-    /// Lower-case, no trailing dot.
-    Name(String),
-    /// Every name below this one, but not the name itself. Lower-case, without the `*.`.
-    Below(String),
-    Net(IpNet),
-}
-
 /// A destination that is allowed although its address is not public.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     Net(IpNet),
     Host(HostPattern),
-}
-
-impl HostPattern {
-    /// Whether the pattern matches `host`, which must be lower-case without a trailing dot; an IP literal without
-    /// brackets.
-    pub fn matches(&self, host: &str) -> bool {
-        match self {
-            HostPattern::Any => true,
-            HostPattern::Name(name) => name == host,
-            HostPattern::Below(suffix) => host
-                .strip_suffix(suffix.as_str())
-                .and_then(|rest| rest.strip_suffix('.'))
-                .is_some_and(|rest| !rest.is_empty()),
-            HostPattern::Net(net) => host.parse::<IpAddr>().is_ok_and(|ip| net.contains(&ip)),
-        }
-    }
-}
-
-impl HostPattern {
-    /// Whether every host that `other` matches is matched by this pattern too.
-    pub fn covers(&self, other: &HostPattern) -> bool {
-        match (self, other) {
-            (HostPattern::Any, _) => true,
-            (HostPattern::Name(name), HostPattern::Name(other)) => name == other,
-            (HostPattern::Below(_), HostPattern::Name(name)) => self.matches(name),
-            (HostPattern::Below(suffix), HostPattern::Below(other)) => suffix == other || self.matches(other),
-            (HostPattern::Net(net), HostPattern::Net(other)) => net.contains(other),
-            _ => false,
-        }
-    }
 }

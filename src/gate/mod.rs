@@ -275,7 +275,7 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::politeness::policy::{Pattern, Rule, Schooling};
+    use crate::politeness::policy::{HostPattern, HostRule, Schooling};
     use crate::politeness::signals::{Answer, Signals};
     use crate::politeness::visit::Outcome;
     use crate::store::{Keep, Store};
@@ -486,8 +486,8 @@ mod tests {
     async fn a_rule_counts_for_a_host_that_is_known_and_for_one_that_is_not() {
         let gate = gate(Policy { delay: DELAY, ..Policy::default() });
         let slow = |factor| {
-            let patterns = vec![Pattern::Below("test".to_owned())];
-            let rule = Rule { patterns, delay: Some(DELAY * factor), ..Rule::default() };
+            let patterns = vec![HostPattern::Below("test".to_owned())];
+            let rule = HostRule { patterns, delay: Some(DELAY * factor), ..HostRule::default() };
             let book = PolicyBook::new(Policy::default(), vec![rule], Schooling::default());
             gate.change(book, Bounds { most: 100, idle: DELAY * 3600 }, 1000, Apply::All);
         };

@@ -2,8 +2,8 @@
 //!
 //! Promises: the effective delay is the largest of the configured delay, the delay that robots.txt asks for and the
 //! learned delay, so nothing from outside makes curtsy faster than configured. In the book the first matching rule wins
-//! and replaces only what it names. This module does not know the configuration file: the code that reads the file
-//! builds the book.
+//! and replaces only what it names. This module does not know the configuration file: `config` reads the file into these
+//! types and defines how they are written.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -23,6 +23,16 @@ pub enum Mode {
     Off,
 }
 
+impl Mode {
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Enforce => "enforce",
+            Mode::Report => "report",
+            Mode::Off => "off",
+        }
+    }
+}
+
 /// Which client of a lane goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -34,7 +44,7 @@ pub enum Order {
 
 /// How robots.txt is applied to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Robots {
+pub enum RobotsMode {
     Enforce,
     /// A request that robots.txt forbids is sent and reported.
     Warn,
@@ -59,7 +69,7 @@ pub struct Policy {
     pub delay_factor: f64,
     pub max_wait: Duration,
     pub max_queue: usize,
-    pub robots: Robots,
+    pub robots: RobotsMode,
     /// The longest delay that robots.txt may ask for.
     pub max_crawl_delay: Duration,
 }
@@ -76,7 +86,7 @@ impl Default for Policy {
             delay_factor: 0.0,
             max_wait: Duration::from_secs(150),
             max_queue: 1000,
-            robots: Robots::Enforce,
+            robots: RobotsMode::Enforce,
             max_crawl_delay: Duration::from_secs(60),
         }
     }
@@ -164,13 +174,13 @@ pub struct PolicyBook {
     pub schooling: Schooling,
     general: Arc<Policy>,
     /// The patterns of each rule, and the policy for hosts that match: the rule applied to the general policy.
-    rules: Vec<(Vec<Pattern>, Arc<Policy>)>,
+    rules: Vec<(Vec<HostPattern>, Arc<Policy>)>,
 }
 
-/// A rule for hosts that match. A given value replaces the general one.
+/// A rule for hosts that match: a `[[host]]` of the configuration. A given value replaces the general one.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rule {
-    pub patterns: Vec<Pattern>,
+pub struct HostRule {
+    pub patterns: Vec<HostPattern>,
     pub mode: Option<Mode>,
     pub delay: Option<Duration>,
     pub burst: Option<u32>,
@@ -179,13 +189,15 @@ pub struct Rule {
     pub delay_factor: Option<f64>,
     pub max_wait: Option<Duration>,
     pub max_queue: Option<usize>,
-    pub robots: Option<Robots>,
+    pub robots: Option<RobotsMode>,
     pub max_crawl_delay: Option<Duration>,
+    /// A note of the operator. It has no effect.
+    pub note: String,
 }
 
 /// The hosts that a rule applies to. Names are lower-case and have no trailing dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pattern {
+pub enum HostPattern {
     Any,
     Name(String),
     /// Every name below this one, but not the name itself.
@@ -195,7 +207,7 @@ pub enum Pattern {
 }
 
 impl PolicyBook {
-    pub fn new(general: Policy, rules: Vec<Rule>, schooling: Schooling) -> Self {
+    pub fn new(general: Policy, rules: Vec<HostRule>, schooling: Schooling) -> Self {
         let rules = rules.into_iter().map(|rule| (Arc::new(rule.over(&general)), rule.patterns));
         PolicyBook {
             schooling,
@@ -206,7 +218,7 @@ impl PolicyBook {
 
     /// `host` is lower-case without a trailing dot; an IP literal comes without brackets.
     pub fn policy(&self, host: &str) -> &Arc<Policy> {
-        let meant = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(host));
+        let meant = |patterns: &[HostPattern]| patterns.iter().any(|pattern| pattern.matches(host));
         self.rules.iter().find(|(patterns, _)| meant(patterns)).map_or(&self.general, |(_, policy)| policy)
     }
 
@@ -227,7 +239,7 @@ impl From<Policy> for PolicyBook {
     }
 }
 
-impl Rule {
+impl HostRule {
     fn over(&self, general: &Policy) -> Policy {
         Policy {
             mode: self.mode.unwrap_or(general.mode),
@@ -245,16 +257,30 @@ impl Rule {
     }
 }
 
-impl Pattern {
-    fn matches(&self, host: &str) -> bool {
+impl HostPattern {
+    /// Whether the pattern matches `host`, which must be lower-case without a trailing dot; an IP literal without
+    /// brackets.
+    pub fn matches(&self, host: &str) -> bool {
         match self {
-            Pattern::Any => true,
-            Pattern::Name(name) => name == host,
-            Pattern::Below(parent) => host
-                .strip_suffix(parent.as_str())
+            HostPattern::Any => true,
+            HostPattern::Name(name) => name == host,
+            HostPattern::Below(suffix) => host
+                .strip_suffix(suffix.as_str())
                 .and_then(|rest| rest.strip_suffix('.'))
                 .is_some_and(|rest| !rest.is_empty()),
-            Pattern::Net(net) => host.parse::<IpAddr>().is_ok_and(|address| net.contains(&address)),
+            HostPattern::Net(net) => host.parse::<IpAddr>().is_ok_and(|ip| net.contains(&ip)),
+        }
+    }
+
+    /// Whether every host that `other` matches is matched by this pattern too.
+    pub fn covers(&self, other: &HostPattern) -> bool {
+        match (self, other) {
+            (HostPattern::Any, _) => true,
+            (HostPattern::Name(name), HostPattern::Name(other)) => name == other,
+            (HostPattern::Below(_), HostPattern::Name(name)) => self.matches(name),
+            (HostPattern::Below(suffix), HostPattern::Below(other)) => suffix == other || self.matches(other),
+            (HostPattern::Net(net), HostPattern::Net(other)) => net.contains(other),
+            _ => false,
         }
     }
 }
@@ -312,7 +338,8 @@ mod tests {
 
     #[test]
     fn per_host_override_beats_global() {
-        let slow = Rule { patterns: vec![Pattern::Name("a.org".into())], delay: Some(secs(9)), ..Rule::default() };
+        let slow =
+            HostRule { patterns: vec![HostPattern::Name("a.org".into())], delay: Some(secs(9)), ..HostRule::default() };
         let general = Policy { burst: 3, ..Policy::default() };
         let book = PolicyBook::new(general, vec![slow], Schooling::default());
         let policy = book.policy("a.org");
@@ -322,16 +349,16 @@ mod tests {
 
     #[test]
     fn the_first_matching_rule_wins_whole() {
-        let rule = |pattern: Pattern, delay: u64, burst: Option<u32>| Rule {
+        let rule = |pattern: HostPattern, delay: u64, burst: Option<u32>| HostRule {
             patterns: vec![pattern],
             delay: Some(secs(delay)),
             burst,
-            ..Rule::default()
+            ..HostRule::default()
         };
         let rules = vec![
-            rule(Pattern::Below("a.org".into()), 2, None),
-            rule(Pattern::Net("10.0.0.0/8".parse().unwrap()), 3, None),
-            rule(Pattern::Any, 4, Some(7)),
+            rule(HostPattern::Below("a.org".into()), 2, None),
+            rule(HostPattern::Net("10.0.0.0/8".parse().unwrap()), 3, None),
+            rule(HostPattern::Any, 4, Some(7)),
         ];
         let book = PolicyBook::new(Policy::default(), rules, Schooling::default());
         let of = |host: &str| (book.policy(host).delay, book.policy(host).burst);

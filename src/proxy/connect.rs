@@ -108,7 +108,7 @@ pub(super) async fn open_in_turn(
     let (peer, who) = (request.peer(), Who { name: wish.name(), address: request.address() });
     let job = Job::begin(&worker.shared, settings, who, host)?;
     let terms = settings.terms().of(wish.client(&worker.shared.gate, peer));
-    let lanes = worker.upstream.lanes(terms, settings.config.politeness.key, host).await?;
+    let lanes = worker.upstream.lanes(terms, settings.config.pacing.key, host).await?;
     let label = || label::of_tunnel(who, host, *port, &parts.headers);
     let visit = wish.visit(&worker.shared.gate, &origin, &parts.uri, peer);
     let user_agent = parts.headers.get(USER_AGENT);

@@ -62,7 +62,7 @@ impl Desk {
     /// none.
     pub async fn budget(&self, host: &HostKey) -> Option<HostKey> {
         let settings = self.worker.shared.settings.load_full();
-        self.worker.upstream.budget(settings.terms(), settings.config.politeness.key, host).await.ok()
+        self.worker.upstream.budget(settings.terms(), settings.config.pacing.key, host).await.ok()
     }
 
     /// Returns what people see of a host; `None` if nothing is known about it. For a host that was not visited since
@@ -70,7 +70,7 @@ impl Desk {
     pub async fn view(&self, host: &HostKey) -> Option<View> {
         let (shared, settings) = (&self.worker.shared, self.worker.shared.settings.load_full());
         let policy = shared.gate.policy(host);
-        let is_obeyed = settings.config.robots.crawl_delay && policy.robots != policy::Robots::Off;
+        let is_obeyed = settings.config.robots.crawl_delay && policy.robots != policy::RobotsMode::Off;
         if !is_obeyed || shared.gate.has_lane(host) {
             return shared.gate.view(host);
         }

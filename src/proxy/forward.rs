@@ -113,7 +113,7 @@ async fn send(
     let Outgoing { message, safe, keep_body, upgrade } = outgoing;
     let (worker, settings) = (&request.worker, &request.settings);
     let _heavy = heavy::weigh(request.shared(), &request.client, message.head_size())?;
-    let (terms, key) = (settings.terms().of(visit.client), settings.config.politeness.key);
+    let (terms, key) = (settings.terms().of(visit.client), settings.config.pacing.key);
     let lanes = worker.upstream.lanes(terms, key, &origin.host).await?;
     let who = Who { name: job.name(), address: request.address() };
     let errand = Errand { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade };

@@ -49,7 +49,7 @@ impl Lesson {
         let plain = response.headers().get(CONTENT_ENCODING).is_none_or(|coding| coding == "identity");
         let tells = status == 200 && plain;
         let shared = request.shared().clone();
-        if !tells || shared.gate.policy(&origin.host).robots == policy::Robots::Off {
+        if !tells || shared.gate.policy(&origin.host).robots == policy::RobotsMode::Off {
             return None;
         }
         Some(Box::new(Lesson {

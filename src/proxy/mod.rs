@@ -146,13 +146,13 @@ impl Settings {
         static GENERATIONS: AtomicU64 = AtomicU64::new(0);
         let tokens = &config.robots.user_agent;
         let agents = (!tokens.is_empty()).then(|| Agents::from_tokens(tokens.iter().map(String::as_str)));
-        let (adaptive, retry) = (&config.adaptive, &config.retry);
+        let adaptive = &config.adaptive;
         let listening = Listening {
             statuses: adaptive.statuses.clone(),
             retry_after_max: adaptive.retry_after_max,
             ratelimit_fields: adaptive.ratelimit_fields,
         };
-        let retrying = Retrying { max: retry.max, statuses: retry.statuses.clone(), budget: retry.budget };
+        let retrying = config.retry.clone();
         let quotas = Quotas::new(&config.access, None);
         let generation = GENERATIONS.fetch_add(1, Relaxed);
         let (leaves, users) = (leaves.map(Arc::new), users.map(Arc::new));

@@ -32,7 +32,7 @@ pub(super) fn answer(request: &ClientRequest, origin: &Origin, parts: &Parts) ->
         // Whether HTTPS is read here at all, and whether this request was.
         "intercepts": settings.leaves.is_some(),
         "intercepted": inside && origin.scheme == Scheme::Https,
-        "mode": politeness.mode.as_str(),
+        "mode": politeness.mode.word(),
         "max_wait_s": politeness.max_wait.as_secs_f64(),
     });
     let mut response = Response::new(Body::from(Bytes::from(format!("{body}\n"))));

@@ -112,7 +112,7 @@ impl<'a> Asking<'a> {
     pub(super) async fn ask(self, visit: &Visit, label: impl FnOnce() -> Label) -> Result<Heard, Failure> {
         let Asking { request: ClientRequest { worker, settings, .. }, origin, user_agent, about } = self;
         let policy = worker.shared.gate.policy(&origin.host);
-        if policy.robots == policy::Robots::Off || settings.is_exempt(user_agent) {
+        if policy.robots == policy::RobotsMode::Off || settings.is_exempt(user_agent) {
             return Ok(Heard::default());
         }
         let robots = &worker.shared.robots;
@@ -132,7 +132,7 @@ impl<'a> Asking<'a> {
     /// Waits for the file, in the queue of the host.
     async fn wait(self, visit: &Visit, label: Label, policy: &Policy) -> Result<Heard, Failure> {
         let Asking { request: ClientRequest { worker, settings, .. }, origin, .. } = self;
-        let key = settings.config.politeness.key;
+        let key = settings.config.pacing.key;
         let budget = worker.upstream.budget(settings.terms().of(visit.client), key, &origin.host).await?;
         let place = worker.shared.gate.wait_for_robots(&budget, *visit, label)?;
         let (began, patience) = (clock::now(), policy.max_wait.min(visit.max_wait.unwrap_or(Duration::MAX)));
@@ -174,7 +174,7 @@ impl<'a> Asking<'a> {
             let (tally, line) = (&worker.shared.metrics.tally, rule.map(|rule| rule.line));
             let text = || rule.map_or_else(|| "(too complicated)".to_owned(), |rule| rule.to_string());
             tally.count(origin.host.as_str(), |row| row.forbidden_by(line.unwrap_or_default(), text));
-            if policy.robots == policy::Robots::Enforce {
+            if policy.robots == policy::RobotsMode::Enforce {
                 return Err(Refusal::Robots(Box::new(forbidden(origin, rules, agents, rule, about))).into());
             }
             worker.shared.metrics.robots.warned.inc();
@@ -216,7 +216,7 @@ impl<'a> Asking<'a> {
         if denies {
             worker.shared.metrics.tally.count(origin.host.as_str(), |row| row.unknown += 1);
         }
-        if denies && policy.robots == policy::Robots::Enforce {
+        if denies && policy.robots == policy::RobotsMode::Enforce {
             return Err(Refusal::RobotsUnknown { host: origin.host.clone(), unknown }.into());
         }
         worker.shared.metrics.robots.warned.inc();
@@ -250,7 +250,7 @@ pub(super) async fn fetch(
     user_agent: &HeaderValue,
     previous: Option<&Record>,
 ) -> Result<Seen, visit::Refusal> {
-    let (gate, config, key) = (&worker.shared.gate, &settings.config.robots, settings.config.politeness.key);
+    let (gate, config, key) = (&worker.shared.gate, &settings.config.robots, settings.config.pacing.key);
     let way = Way {
         upstream: &worker.upstream,
         terms,

@@ -170,7 +170,7 @@ impl Report {
             _ => None,
         };
         let (verdict, reason, rule) = facts.judge(look.as_ref(), rules);
-        let enforced = facts.policy.robots == policy::Robots::Enforce && !facts.exempt && facts.applies_to_get;
+        let enforced = facts.policy.robots == policy::RobotsMode::Enforce && !facts.exempt && facts.applies_to_get;
         let unwelcome = verdict == Verdict::Denied || (verdict == Verdict::Unknown && facts.denies_unknown);
         let choice = rules.map_or(Choice::Nobody, |rules| rules.choice(facts.agents));
         Report {
@@ -219,7 +219,7 @@ impl Facts<'_> {
 
     fn delay(&self, rules: Option<&Rules>) -> Delay {
         let asked = rules.and_then(|rules| rules.delay(self.agents));
-        let counts = self.obeys_delay && !self.exempt && self.policy.robots != policy::Robots::Off;
+        let counts = self.obeys_delay && !self.exempt && self.policy.robots != policy::RobotsMode::Off;
         let obeyed = asked.filter(|_| counts).unwrap_or_default();
         Delay {
             asked_ms: asked.map(millis),
@@ -287,12 +287,12 @@ impl From<Rule<'_>> for Line {
     }
 }
 
-impl From<policy::Robots> for Mode {
-    fn from(mode: policy::Robots) -> Mode {
+impl From<policy::RobotsMode> for Mode {
+    fn from(mode: policy::RobotsMode) -> Mode {
         match mode {
-            policy::Robots::Enforce => Mode::Enforce,
-            policy::Robots::Warn => Mode::Warn,
-            policy::Robots::Off => Mode::Off,
+            policy::RobotsMode::Enforce => Mode::Enforce,
+            policy::RobotsMode::Warn => Mode::Warn,
+            policy::RobotsMode::Off => Mode::Off,
         }
     }
 }

@@ -81,7 +81,7 @@ fn schema<'a>(document: &'a Value, path: &str, method: &str, status: u16) -> &'a
 fn answers_are_as_the_document_says() {
     let rules = "User-agent: *\nDisallow: /private/\nCrawl-delay: 1\n";
     let origin = Origin::with_robots(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{rules}", rules.len()));
-    let curtsy = pacing(|config| config.robots.mode = RobotsMode::Enforce);
+    let curtsy = pacing(|config| config.politeness.robots = RobotsMode::Enforce);
     assert_eq!(curtsy.get(&origin.url("/")).status(), 200);
     let document = document();
     let page = origin.url("/private/x");

@@ -256,7 +256,7 @@ fn probes_stay_on_this_machine() {
     let slowly = |config: &mut curtsy::config::Config| {
         config.politeness.mode = Mode::Enforce;
         config.politeness.delay = std::time::Duration::from_secs(60);
-        config.robots.mode = curtsy::config::RobotsMode::Enforce;
+        config.politeness.robots = curtsy::config::RobotsMode::Enforce;
     };
     let tunnelling = Curtsy::with(slowly);
     let told = pacing(&tunnelling);

@@ -327,7 +327,7 @@ fn explain(curtsy: &Curtsy, url: &str) -> Value {
 #[test]
 fn a_url_is_explained_before_it_is_asked_for() {
     let origin = with_rules();
-    let curtsy = pacing(|config| config.robots.mode = RobotsMode::Enforce);
+    let curtsy = pacing(|config| config.politeness.robots = RobotsMode::Enforce);
     let told = explain(&curtsy, &origin.url("/page"));
     assert_eq!(
         (&told["allowed"], &told["verdict"], &told["reason"]),
@@ -369,7 +369,7 @@ fn a_url_is_explained_before_it_is_asked_for() {
 #[test]
 fn many_urls_are_checked_at_once() {
     let (origin, silent) = (with_rules(), Hole::silent());
-    let curtsy = pacing(|config| config.robots.mode = RobotsMode::Enforce);
+    let curtsy = pacing(|config| config.politeness.robots = RobotsMode::Enforce);
     let mut urls: Vec<String> = (0..400).map(|number| origin.url(&format!("/page/{number}"))).collect();
     urls.push(origin.url("/private/x"));
     urls.push(silent.url());
@@ -396,7 +396,7 @@ fn many_urls_are_checked_at_once() {
 #[test]
 fn the_commands_explain_and_check() {
     let origin = with_rules();
-    let curtsy = pacing(|config| config.robots.mode = RobotsMode::Enforce);
+    let curtsy = pacing(|config| config.politeness.robots = RobotsMode::Enforce);
     let (page, private) = (origin.url("/page"), origin.url("/private/x"));
     let (code, printed) = command(&curtsy, &["explain", &page]);
     assert_eq!(code, 0, "{printed}");

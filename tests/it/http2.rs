@@ -406,7 +406,7 @@ fn robots_txt_comes_over_the_same_connection() {
             _ => call.answer(200, "hello"),
         }
     });
-    let curtsy = trusting(&authority, |config| config.robots.mode = RobotsMode::Enforce);
+    let curtsy = trusting(&authority, |config| config.politeness.robots = RobotsMode::Enforce);
     assert_eq!(curtsy.get(&origin.url("/")).text(), "hello");
     assert_eq!(curtsy.get(&origin.url("/private")).refusal(), "robots-denied");
     assert_eq!((origin.arrivals().len(), origin.connections()), (2, 1));

@@ -116,7 +116,7 @@ fn another_host_inside_is_misdirected() {
 fn robots_txt_counts_inside() {
     let authority = Authority::new();
     let origin = authority.origin(with_robots("User-agent: *\nDisallow: /private\n"));
-    let curtsy = intercepting(&authority, |config| config.robots.mode = RobotsMode::Enforce);
+    let curtsy = intercepting(&authority, |config| config.politeness.robots = RobotsMode::Enforce);
     let response = ask(&curtsy, &origin, "/private/x");
     assert_eq!((response.status(), response.refusal().as_str()), (403, "robots-denied"), "{}", response.text());
     assert!(response.reason().ends_with("(curtsy)"), "{}", response.reason());
@@ -182,7 +182,7 @@ fn a_bad_certificate_is_never_laundered() {
     for robots in [RobotsMode::Off, RobotsMode::Enforce] {
         for (server, words) in &cases {
             let origin = origin(server.clone(), hello);
-            let curtsy = intercepting(&authority, |config| config.robots.mode = robots);
+            let curtsy = intercepting(&authority, |config| config.politeness.robots = robots);
             for _ in 0..2 {
                 let response = ask(&curtsy, &origin, "/");
                 let told = response.text();
@@ -253,7 +253,7 @@ fn what_is_not_intercepted_is_a_tunnel() {
 #[test]
 fn plain_http_inside_a_tunnel_is_read_too() {
     let (origin, curtsy) = (Origin::with_robots(robots("User-agent: *\nDisallow: /private\n")), {
-        intercepting(&Authority::new(), |config| config.robots.mode = RobotsMode::Enforce)
+        intercepting(&Authority::new(), |config| config.politeness.robots = RobotsMode::Enforce)
     });
     let mut client = tunnel(&curtsy, &origin.authority());
     assert_eq!(get(&mut client, &origin.authority(), "/private").refusal(), "robots-denied");

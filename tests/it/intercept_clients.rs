@@ -28,7 +28,7 @@ impl Scene {
             }
         });
         let curtsy = intercepting(&authority, |config| {
-            config.robots.mode = RobotsMode::Enforce;
+            config.politeness.robots = RobotsMode::Enforce;
             config.politeness.mode = Mode::Enforce;
             config.politeness.delay = ms(200);
         });

@@ -130,7 +130,7 @@ fn refusals_come_inside_with_their_words() {
             visitor.send(if request.line().contains("/robots.txt") { robots } else { HELLO.to_owned() });
         }
     });
-    let curtsy = intercepting(&authority, |config| config.robots.mode = RobotsMode::Enforce);
+    let curtsy = intercepting(&authority, |config| config.politeness.robots = RobotsMode::Enforce);
     run(async {
         let mut send = connect(&curtsy, &origin).await;
         let (status, headers, body) = get(&mut send, &origin, "/private/x").await;

@@ -277,7 +277,7 @@ fn a_job_whose_requests_all_fail_is_stopped() {
 fn a_job_is_stopped_for_tunnels_too() {
     let well = Origin::hello();
     let curtsy = Curtsy::with(|config| {
-        config.robots.mode = RobotsMode::Enforce;
+        config.politeness.robots = RobotsMode::Enforce;
         config.breaker.job_failures = 3;
     });
     let name = "Curtsy-Client: spider";

@@ -135,7 +135,7 @@ fn robots_txt_is_not_fetched_from_a_host_that_is_held_meanwhile() {
     let (diary, authority) = (Diary::start(), Authority::new());
     let curtsy = paced(|config| {
         config.tls.extra_roots = vec![authority.file()];
-        config.robots.mode = RobotsMode::Enforce;
+        config.politeness.robots = RobotsMode::Enforce;
         config.retry.max = 0;
     });
     let cross = cross(&diary);
@@ -164,7 +164,7 @@ fn robots_txt_does_not_fail_with_an_old_connection() {
         }
     });
     let curtsy = Curtsy::with(|config| {
-        config.robots.mode = RobotsMode::Enforce;
+        config.politeness.robots = RobotsMode::Enforce;
         config.upstream.keep_alive = ms(20_000);
     });
     assert_eq!(curtsy.get(&origin.url("/robots.txt")).status(), 200, "which forbids nothing, and teaches nothing");
@@ -207,7 +207,7 @@ fn a_robots_txt_that_fails_closes_no_breaker() {
     const OOPS: &str = "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n";
     let (one, other) = (broken(MISSING), broken(OOPS));
     let curtsy = paced(|config| {
-        config.robots.mode = RobotsMode::Enforce;
+        config.politeness.robots = RobotsMode::Enforce;
         config.robots.takes_turn = true;
         config.breaker.failures = 3;
         config.breaker.cooldown = ms(3_000);

@@ -79,7 +79,7 @@ impl Street {
 fn by_address(config: &mut Config) {
     config.politeness.mode = Mode::Enforce;
     config.politeness.delay = DELAY;
-    config.politeness.key = Key::Ip;
+    config.pacing.key = Key::Ip;
 }
 
 /// Promise 1, X3, X67: when a name resolves to another address, its requests are paced in the lane of the new address,

@@ -436,7 +436,7 @@ fn a_resend_waits_its_turn() {
 fn all_hosts_together_have_a_bound() {
     let curtsy = paced(ms(5000), |config| {
         config.politeness.max_queue = 2;
-        config.politeness.max_queue_total = 4;
+        config.pacing.max_queue_total = 4;
     });
     let origins: Vec<_> = (1..=4).map(|n| Guestbook::on(&format!("127.0.8.{n}"), Stopwatch::start(), ms(0))).collect();
     let mut clients: Vec<Client> = Vec::new();
@@ -455,7 +455,7 @@ fn all_hosts_together_have_a_bound() {
 /// X67: with `key = "ip"` hosts on one address share its budget.
 #[test]
 fn hosts_on_one_address_can_share_a_budget() {
-    let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |config| config.politeness.key = Key::Ip));
+    let (watch, curtsy) = (Stopwatch::start(), paced(DELAY, |config| config.pacing.key = Key::Ip));
     let book = Guestbook::open(watch);
     let port = book.origin.port();
     for host in ["127.0.0.1", "localhost", "127.0.0.1"] {

@@ -191,7 +191,7 @@ const GROUPS: &str =
 fn a_crawl_delay_counts_for_the_requests_of_its_own_group() {
     let robots = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{GROUPS}", GROUPS.len());
     let origin = Origin::with_robots(robots);
-    let curtsy = paced(|config| config.robots.mode = RobotsMode::Enforce);
+    let curtsy = paced(|config| config.politeness.robots = RobotsMode::Enforce);
     let alice = |path: &str| {
         let answer = curtsy.get(&origin.url(path));
         assert_eq!(answer.status(), 200);

@@ -157,7 +157,7 @@ fn what_is_kept_is_bounded() {
     let curtsy = paced(ms(5_000), |config| {
         config.hosts.max = 3;
         config.politeness.max_queue = 4;
-        config.politeness.max_queue_total = 6;
+        config.pacing.max_queue_total = 6;
     });
     let mut clients: Vec<Client> = Vec::new();
     for number in 0..60 {

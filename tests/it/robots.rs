@@ -88,7 +88,7 @@ impl File {
 
 fn obedient(change: impl FnOnce(&mut Config)) -> Curtsy {
     Curtsy::with(|config| {
-        config.robots.mode = RobotsMode::Enforce;
+        config.politeness.robots = RobotsMode::Enforce;
         change(config);
     })
 }
@@ -329,7 +329,7 @@ fn crawl_delay_slows_the_host_for_everyone_and_is_capped() {
 
     let capping = obedient(|config| {
         config.politeness.mode = Mode::Enforce;
-        config.robots.max_crawl_delay = ms(100);
+        config.politeness.max_crawl_delay = ms(100);
     });
     let answer = capping.get(&site.origin.url("/1"));
     assert!(answer.value("curtsy").contains("delay=1.000, why=configured"), "{}", answer.value("curtsy"));
@@ -357,7 +357,7 @@ fn the_fetch_takes_a_turn_only_if_it_is_told_to() {
 #[test]
 fn warn_lets_through_and_says_so_and_off_does_not_fetch() {
     let site = Site::with("User-agent: *\nDisallow: /\n");
-    let curtsy = obedient(|config| config.robots.mode = RobotsMode::Warn);
+    let curtsy = obedient(|config| config.politeness.robots = RobotsMode::Warn);
     let answer = curtsy.get(&site.origin.url("/page"));
     assert_eq!((answer.status(), answer.value("curtsy").as_str()), (200, "robots=denied;line=2"));
     assert_eq!(curtsy.metric("curtsy_robots_warned_total"), 1);

@@ -52,7 +52,7 @@ fn robots_of(curtsy: &Curtsy, arguments: &[&str]) -> (i32, String, String) {
 
 fn obedient(change: impl FnOnce(&mut Config)) -> Curtsy {
     Curtsy::with(|config| {
-        config.robots.mode = RobotsMode::Enforce;
+        config.politeness.robots = RobotsMode::Enforce;
         change(config);
     })
 }

@@ -9,7 +9,7 @@ const FILE: &str = "User-agent: *\nDisallow: /private/\nDisallow: /*/hidden$\nAl
 
 fn obedient(change: impl FnOnce(&mut Config)) -> Curtsy {
     Curtsy::with(|config| {
-        config.robots.mode = RobotsMode::Enforce;
+        config.politeness.robots = RobotsMode::Enforce;
         change(config);
     })
 }

@@ -12,7 +12,7 @@ const DELAY: Duration = ms(250);
 
 fn paced(change: impl FnOnce(&mut Config)) -> Curtsy {
     Curtsy::with(|config| {
-        config.robots.mode = RobotsMode::Enforce;
+        config.politeness.robots = RobotsMode::Enforce;
         config.politeness.mode = Mode::Enforce;
         config.politeness.delay = DELAY;
         change(config);
@@ -169,7 +169,7 @@ fn a_request_that_waits_for_robots_txt_counts_in_the_total() {
     let origins: Vec<Origin> = (0..4).map(silent).collect();
     let curtsy = paced(|config| {
         // One address may have half of these.
-        config.politeness.max_queue_total = 6;
+        config.pacing.max_queue_total = 6;
         config.robots.fetch_timeout = ms(60_000);
     });
     let mut clients: Vec<_> = (0..3).map(|_| curtsy.client()).collect();

@@ -8,7 +8,7 @@ const FILE: &str = "User-agent: *\nDisallow: /x\n";
 
 fn obedient(change: impl FnOnce(&mut Config)) -> Curtsy {
     Curtsy::with(|config| {
-        config.robots.mode = RobotsMode::Enforce;
+        config.politeness.robots = RobotsMode::Enforce;
         change(config);
     })
 }
@@ -123,7 +123,7 @@ fn nothing_is_learned_where_robots_are_off() {
     let curtsy = Curtsy::start();
     curtsy.get(&origin.url("/robots.txt"));
     assert_eq!(curtsy.metric("curtsy_robots_cache_bytes"), 0);
-    curtsy.reload(|config| config.robots.mode = RobotsMode::Enforce);
+    curtsy.reload(|config| config.politeness.robots = RobotsMode::Enforce);
     assert_eq!(curtsy.get(&origin.url("/x")).status(), 403);
     assert_eq!(origin.robots_requests(), 2);
 }

@@ -30,7 +30,7 @@ fn plain_requests_in_a_tunnel_are_judged_by_robots_txt() {
     let robots = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{rules}", rules.len());
     let origin = Origin::with_robots(robots);
     let curtsy = Curtsy::with(|config| {
-        config.robots.mode = RobotsMode::Enforce;
+        config.politeness.robots = RobotsMode::Enforce;
         config.robots.on_unreachable = OnUnreachable::Allow;
         // curtsy first asks for the robots.txt under https://, and the origin does not speak TLS.
         config.upstream.connect_timeout = ms(300);

@@ -87,7 +87,7 @@ fn expect(curtsy: &Curtsy, origin: &Origin, why: &str, delay_ms: u64) {
 fn robots() {
     let rules = "User-agent: *\nCrawl-delay: 5\n";
     let origin = Origin::with_robots(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{rules}", rules.len()));
-    let curtsy = pacing(|config| config.robots.mode = RobotsMode::Enforce);
+    let curtsy = pacing(|config| config.politeness.robots = RobotsMode::Enforce);
     assert_eq!(curtsy.get(&origin.url("/")).status(), 200);
     expect(&curtsy, &origin, "robots", 5_000);
 }

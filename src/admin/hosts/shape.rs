@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::admin::time::{millis, moment, seconds};
 use crate::politeness::HostKey;
 use crate::politeness::lane::{self, FailingOrigin, View};
-use crate::politeness::policy::{self, Delays, Mode};
+use crate::politeness::policy::{self, Delays};
 use crate::politeness::time::Timestamp;
 
 /// One page of the list.
@@ -176,7 +176,7 @@ impl Host {
         Host {
             host: host.to_string(),
             state: view.condition().word().to_owned(),
-            mode: mode(view.mode).to_owned(),
+            mode: view.mode.word().to_owned(),
             delay_ms: millis(view.delays.effective()),
             delay: Delay::new(&view.delays),
             why: view.why().to_owned(),
@@ -261,12 +261,4 @@ impl Overrides {
 
 fn next(view: &View, now: Timestamp) -> Option<f64> {
     (view.next_start < Timestamp::NEVER).then(|| seconds(view.next_start.since(now)))
-}
-
-fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "enforce",
-        Mode::Report => "report",
-        Mode::Off => "off",
-    }
 }

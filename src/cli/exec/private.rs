@@ -84,7 +84,7 @@ fn report_only(config: &mut Config) {
         }
     };
     config.politeness.mode = Mode::Report;
-    told(&mut config.robots.mode);
+    told(&mut config.politeness.robots);
     for HostRule { mode, robots, .. } in &mut config.host {
         if *mode == Some(Mode::Enforce) {
             *mode = Some(Mode::Report);

@@ -45,7 +45,7 @@ impl Desk {
         }
         let mode = self.worker.shared.gate.policy(&question.origin.host).robots;
         let concerned = settings.applies_robots_to(method);
-        let asks_robots = concerned && mode != policy::Robots::Off;
+        let asks_robots = concerned && mode != policy::RobotsMode::Off;
         let report = if asks_robots { timeout(patience, self.ask(question)).await.ok() } else { None };
         let crawl_delay = report.as_ref().map_or(0, |report| report.delay.obeyed_ms);
         let host = timeout(patience, self.budget(&question.origin.host)).await.ok().flatten();

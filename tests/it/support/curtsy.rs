@@ -164,7 +164,7 @@ pub(crate) fn config() -> Config {
     };
     // Tests that are not about pacing do not wait.
     config.politeness.mode = Mode::Off;
-    config.robots.mode = RobotsMode::Off;
+    config.politeness.robots = RobotsMode::Off;
     config.access.allow_destinations = loopback();
     config.access.connect_ports = None;
     config

@@ -1,7 +1,7 @@
 //! Calls the API of a running curtsy: finds its admin listener and sends one request.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::config::Streams;
+use super::http::{self, HttpResponse};
 use super::offline;
 use super::terminal::printable;
 use crate::config::{self, Config, Sources};
@@ -256,28 +257,28 @@ pub(super) fn get(stream: &TcpStream, path: &str, token: Option<&str>, patience:
 
 /// Sends one request. Fails with [`io::ErrorKind::InvalidData`] if the response is not HTTP.
 fn send(stream: &TcpStream, call: &Call<'_>, token: Option<&str>, patience: Duration) -> io::Result<Answer> {
-    let (mut stream, address) = (stream, stream.peer_addr()?);
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
     let Call { method, path, body } = call;
-    let token = authorization(token);
+    let (address, token) = (stream.peer_addr()?, authorization(token));
     let body = body.as_ref().map_or_else(String::new, Value::to_string);
     let kind = match *method {
         "GET" => String::new(),
         _ => format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()),
     };
-    // An HTTP/1.0 response is never chunked, and ends when the connection closes.
-    stream.write_all(format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\n{token}{kind}\r\n{body}").as_bytes())?;
-    let mut answer = Vec::new();
-    stream.take(LONGEST_ANSWER).read_to_end(&mut answer)?;
-    read(&String::from_utf8_lossy(&answer))
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "that is not curtsy"))
+    let request = format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\n{token}{kind}\r\n{body}");
+    http::begin(stream, patience, &request)?;
+    let response = HttpResponse::read(stream).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => io::Error::new(io::ErrorKind::InvalidData, "that is not curtsy"),
+        _ => error,
+    })?;
+    Answer::read(response, LONGEST_ANSWER)
 }
 
-fn read(answer: &str) -> Option<Answer> {
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    let status = head.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()?;
-    Some(Answer { status, body: body.to_owned() })
+impl Answer {
+    pub(super) fn read(response: HttpResponse<impl io::Read>, longest: u64) -> io::Result<Self> {
+        let status = response.status;
+        let (body, read) = response.text(longest);
+        read.map(|_| Answer { status, body })
+    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod health;
 mod help;
 mod host;
 mod hosts;
+mod http;
 mod man;
 mod offline;
 mod robots;

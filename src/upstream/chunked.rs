@@ -25,7 +25,7 @@ pub(super) fn write(out: &mut Vec<u8>, content: &[u8]) {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Chunks {
+pub(crate) struct Chunks {
     state: State,
 }
 
@@ -40,7 +40,7 @@ enum State {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(crate) enum Piece {
     Content(Bytes),
     Trailers(HeaderMap),
     /// The body is complete.
@@ -50,10 +50,10 @@ pub(super) enum Piece {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(crate) struct Malformed;
 
 impl Chunks {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Chunks { state: State::Size }
     }
 
@@ -63,7 +63,7 @@ impl Chunks {
     }
 
     /// Takes the next piece off the front of `buffer`.
-    pub(super) fn next(&mut self, buffer: &mut BytesMut) -> Result<Piece, Malformed> {
+    pub(crate) fn next(&mut self, buffer: &mut BytesMut) -> Result<Piece, Malformed> {
         loop {
             match self.state {
                 State::Size => {

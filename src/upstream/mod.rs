@@ -41,6 +41,7 @@ use self::pool::{Place, Pool};
 use self::reply::Lease;
 
 pub use self::body::RequestBody;
+pub(crate) use self::chunked::{Chunks, Piece};
 pub use self::error::{BodyFault, UpstreamError};
 pub use self::guard::{Denied, Guard};
 pub use self::lookups::{CURTSY, Lookup};

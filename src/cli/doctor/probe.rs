@@ -1,6 +1,6 @@
 //! Asks a proxy whether it is curtsy: requests `http://probe.curtsy.invalid/`, which only curtsy answers.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use serde::Deserialize;
 use url::Url;
 
 use crate::cli::admin::CONNECT_PATIENCE;
+use crate::cli::http::{self, HttpResponse};
 
 pub(super) const HTTP: &str = "http://probe.curtsy.invalid/";
 pub(super) const HTTPS: &str = "https://probe.curtsy.invalid/";
@@ -111,27 +112,19 @@ impl Proxy {
     }
 
     fn get(&self, url: &str) -> io::Result<(u16, String)> {
-        let mut stream = TcpStream::connect_timeout(&self.address, CONNECT_PATIENCE)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        let stream = TcpStream::connect_timeout(&self.address, CONNECT_PATIENCE)?;
         let authorization = self.credentials.as_ref().map_or_else(String::new, |credentials| {
             format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode(credentials))
         });
-        // An HTTP/1.0 response is never chunked, and ends when the connection closes.
-        let head =
+        let request =
             format!("GET {url} HTTP/1.0\r\nHost: curtsy.invalid\r\nUser-Agent: curtsy-doctor\r\n{authorization}\r\n");
-        stream.write_all(head.as_bytes())?;
-        let mut answer = Vec::new();
+        http::begin(&stream, PATIENCE, &request)?;
+        let response = HttpResponse::read(&stream).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => io::Error::new(io::ErrorKind::InvalidData, "it does not speak HTTP"),
+            _ => error,
+        })?;
         // A server that keeps the connection open anyway is not curtsy, but it has answered, so a timeout is no error.
-        let read = stream.take(LONGEST_ANSWER).read_to_end(&mut answer);
-        if answer.is_empty() {
-            read?;
-        }
-        let answer = String::from_utf8_lossy(&answer);
-        let no_http = || io::Error::new(io::ErrorKind::InvalidData, "it does not speak HTTP");
-        let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(no_http)?;
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(no_http)?;
-        Ok((status, body.to_owned()))
+        Ok((response.status, response.text(LONGEST_ANSWER).0))
     }
 }
 

@@ -1,13 +1,13 @@
 //! Reads the event stream of a running curtsy (server-sent events) line by line.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::cli::admin::{Running, Trouble};
-use crate::cli::transfer::Head;
+use crate::cli::http::{self, BodyReader, HttpResponse};
 
 /// How long the stream may be silent. curtsy sends a comment at least every fifteen seconds, even if nothing happens.
 const SILENCE: Duration = Duration::from_secs(40);
@@ -16,7 +16,7 @@ const LONGEST_LINE: u64 = 1 << 20;
 
 #[derive(Debug)]
 pub(in crate::cli) struct Feed {
-    lines: BufReader<TcpStream>,
+    lines: BufReader<BodyReader<TcpStream>>,
     /// The number of the last event that had a number.
     last: Option<u64>,
 }
@@ -26,17 +26,14 @@ impl Feed {
     pub(in crate::cli) fn open(running: &Running, query: &str, after: Option<u64>) -> Result<Self, Trouble> {
         let failed = |error: io::Error| Trouble::failure(format!("{}: {error}", running.address));
         let stream = running.stream.try_clone().map_err(failed)?;
-        stream.set_read_timeout(Some(SILENCE)).map_err(failed)?;
         let (host, token) = (running.address, running.authorization());
         let after_field = after.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
-        // An HTTP/1.0 response is never chunked.
-        let head = format!("GET /api/v1/events?{query} HTTP/1.0\r\nHost: {host}\r\n{token}{after_field}\r\n");
-        (&stream).write_all(head.as_bytes()).map_err(failed)?;
-        let mut lines = BufReader::new(stream);
-        let head = Head::read(&mut lines).map_err(failed)?;
-        match head.status {
-            200 => Ok(Feed { lines, last: after }),
-            _ => Err(running.refusal(&head, lines)),
+        let request = format!("GET /api/v1/events?{query} HTTP/1.0\r\nHost: {host}\r\n{token}{after_field}\r\n");
+        http::begin(&stream, SILENCE, &request).map_err(failed)?;
+        let response = HttpResponse::read(stream).map_err(failed)?;
+        match response.status {
+            200 => Ok(Feed { lines: BufReader::new(response.reader()), last: after }),
+            _ => Err(running.refusal(response)),
         }
     }
 

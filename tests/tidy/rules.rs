@@ -1,5 +1,7 @@
 //! The rules: each is a function from a file to the problems in it.
 
+use std::collections::BTreeSet;
+
 use crate::source::{Source, line_of, word, words_at};
 use crate::{MAY_USE, READERS_OF_CONFIG};
 
@@ -84,6 +86,21 @@ pub(crate) fn arrows(source: &Source) -> Vec<Problem> {
         }
     }
     problems
+}
+
+/// Finds arrows of the table that no shipped code uses: a permission that nothing needs is granted by accident. Unlike
+/// the other rules it looks at all files together.
+pub(crate) fn unused_arrows(sources: &[Source], table: &[(&str, &str)]) -> Vec<Problem> {
+    let mut used = BTreeSet::new();
+    for source in sources {
+        let Some(me) = top_module(&source.path) else { continue };
+        used.extend(crate_paths(source).into_iter().map(|(_, mut path)| (me, path.swap_remove(0))));
+    }
+    let arrows =
+        table.iter().flat_map(|(me, uses)| uses.split_terminator(' ').map(move |other| (*me, other.to_owned())));
+    let unused = arrows.filter(|arrow| !used.contains(arrow));
+    let problem = |(me, other)| format!("`{me}` does not use `{other}`: remove it from MAY_USE");
+    unused.map(|arrow| Problem { file: "tests/tidy.rs".to_owned(), line: 1, what: problem(arrow) }).collect()
 }
 
 /// Paths from the root of the crate, written with `crate::`, with `curtsy::` (from the binary) or with enough

@@ -34,6 +34,19 @@ fn arrows() {
 }
 
 #[test]
+fn unused_arrows() {
+    let unused = |text: &str, uses: &str| -> Vec<String> {
+        let problems = rules::unused_arrows(&[Source::new("src/gate/mod.rs", text)], &[("gate", uses)]);
+        problems.into_iter().map(|problem| problem.what).collect()
+    };
+    assert_eq!(unused("use crate::{clock, store::Store};", "clock store"), [""; 0]);
+    assert_eq!(unused("", ""), [""; 0]);
+    let problem = "`gate` does not use `store`: remove it from MAY_USE";
+    assert_eq!(unused("use crate::clock;", "clock store"), [problem]);
+    assert_eq!(unused("#[cfg(test)]\nmod tests {\n    use crate::store::Store;\n}", "store"), [problem]);
+}
+
+#[test]
 fn arrows_hidden_in_braces_and_supers() {
     let rule = rules::arrows;
     let braces = "use crate::{\n    clock::{self, Clock},\n    admin::{Views as V, x::Y},\n    metrics,\n};";
@@ -60,10 +73,10 @@ fn arrows_in_comments_literals_and_tests_do_not_count() {
 #[test]
 fn config_gives_its_types_only() {
     let rule = rules::arrows;
-    assert_eq!(check(rule, "src/gate/mod.rs", "use crate::config::{self, Config};"), [""; 0]);
+    assert_eq!(check(rule, "src/upstream/mod.rs", "use crate::config::{self, Config};"), [""; 0]);
     assert_eq!(check(rule, "src/app.rs", "use crate::config::load;"), [""; 0]);
-    let loads = check(rule, "src/gate/mod.rs", "use crate::config::load;");
-    assert_eq!(loads, ["1: `gate` may use the types of `config`, not `config::load`"]);
+    let loads = check(rule, "src/upstream/mod.rs", "use crate::config::load;");
+    assert_eq!(loads, ["1: `upstream` may use the types of `config`, not `config::load`"]);
 }
 
 #[test]

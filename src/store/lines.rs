@@ -64,14 +64,14 @@ pub enum LinesError {
 pub(super) fn export(database: &Database, mut to: impl Write) -> Result<Count, LinesError> {
     let mut count = Count::default();
     write(&mut to, &Line::CurtsyState { version: VERSION })?;
-    let mut last = String::new();
-    while let Some(key) = export_hosts(database, &last, &mut to, &mut count)? {
-        last = key;
-    }
-    let mut last = String::new();
-    while let Some(origin) = export_robots(database, &last, &mut to, &mut count)? {
-        last = origin;
-    }
+    count.hosts = export_slices(
+        |after| database.hosts_after(after, HOSTS),
+        |key, record| write(&mut to, &Line::Host { key, record }),
+    )?;
+    count.robots = export_slices(
+        |after| database.robots_after(after, COPIES),
+        |origin, record| write(&mut to, &Line::Robots { origin, record }),
+    )?;
     for (client, record) in database.jobs(usize::MAX >> 1)? {
         count.jobs += 1;
         write(&mut to, &Line::Job { client, record })?;
@@ -80,35 +80,21 @@ pub(super) fn export(database: &Database, mut to: impl Write) -> Result<Count, L
     Ok(count)
 }
 
-/// Exports some hosts after this one; returns the last of them.
-fn export_hosts(
-    database: &Database,
-    after: &str,
-    to: &mut impl Write,
-    count: &mut Count,
-) -> Result<Option<String>, LinesError> {
-    let mut last = None;
-    for (key, record) in database.hosts_after(after, HOSTS)? {
-        count.hosts += 1;
-        last = Some(key.clone());
-        write(to, &Line::Host { key, record })?;
+/// Reads records slice by slice, each after the last key of the slice before. Returns their number.
+fn export_slices<T>(
+    slice: impl Fn(&str) -> rusqlite::Result<Vec<(String, T)>>,
+    mut each: impl FnMut(String, T) -> Result<(), LinesError>,
+) -> Result<u64, LinesError> {
+    let (mut count, mut last) = (0, String::new());
+    loop {
+        let records = slice(&last)?;
+        let Some((key, _)) = records.last() else { return Ok(count) };
+        last.clone_from(key);
+        for (key, record) in records {
+            count += 1;
+            each(key, record)?;
+        }
     }
-    Ok(last)
-}
-
-fn export_robots(
-    database: &Database,
-    after: &str,
-    to: &mut impl Write,
-    count: &mut Count,
-) -> Result<Option<String>, LinesError> {
-    let mut last = None;
-    for (origin, record) in database.robots_after(after, COPIES)? {
-        count.robots += 1;
-        last = Some(origin.clone());
-        write(to, &Line::Robots { origin, record })?;
-    }
-    Ok(last)
 }
 
 // Sizes of a slice: hosts take some 100 B each, copies half a megabyte at most.

@@ -208,11 +208,6 @@ impl Permit {
         stay.lane.look(|state| state.lane.may_retry(&book.schooling, now))
     }
 
-    /// The longest wait that the host's policy allows.
-    pub fn max_wait(&self) -> Duration {
-        self.0.as_ref().map_or(Duration::ZERO, |stay| stay.lane.look(|state| state.lane.policy().max_wait))
-    }
-
     pub fn waited(&self) -> Duration {
         self.0.as_ref().map_or(Duration::ZERO, |stay| stay.waited)
     }

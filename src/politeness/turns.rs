@@ -262,10 +262,6 @@ impl Turns {
         self.owed
     }
 
-    pub fn unsent(&self) -> u32 {
-        self.unsent
-    }
-
     pub fn spacing(&self) -> Spacing {
         self.spacing
     }

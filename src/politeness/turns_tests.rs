@@ -12,6 +12,12 @@ const fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(millis)
 }
 
+impl Turns {
+    fn unsent(&self) -> u32 {
+        self.unsent
+    }
+}
+
 fn every(delay: u64, burst: u32) -> Turns {
     Turns::new(spacing(delay, burst), 1)
 }

@@ -137,11 +137,6 @@ impl Index {
         None
     }
 
-    pub(super) fn remove(&self, key: &str) {
-        let (hash, number) = self.place(key);
-        self.shards[number].lock().retain(|other, _| other != hash);
-    }
-
     /// Locks one shard at a time, so that no request waits for the whole.
     pub(super) fn retain(&self, keep: impl Fn(&HostRecord) -> bool) {
         for shard in &self.shards {
@@ -290,6 +285,13 @@ const MOST_SHARDS: usize = 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Index {
+        pub(in crate::store) fn remove(&self, key: &str) {
+            let (hash, number) = self.place(key);
+            self.shards[number].lock().retain(|other, _| other != hash);
+        }
+    }
 
     fn learned(ms: u32, updated_us: u64) -> HostRecord {
         HostRecord { learned_ms: ms, updated_us, ..HostRecord::default() }

@@ -116,11 +116,6 @@ impl Store {
         self.put(haste, |batch| batch.put_host(key, Some(record)));
     }
 
-    pub fn delete_host(&self, key: &str) {
-        self.index.remove(key);
-        self.put(Haste::Usual, |batch| batch.put_host(key, None));
-    }
-
     /// Returns the number of remembered hosts.
     pub fn hosts(&self) -> usize {
         self.index.len()
@@ -173,10 +168,6 @@ impl Store {
 
     pub fn put_robots(&self, origin: &str, record: RobotsRecord) {
         self.put(Haste::Usual, |batch| batch.put_robots(origin, Some(record)));
-    }
-
-    pub fn delete_robots(&self, origin: &str) {
-        self.put(Haste::Usual, |batch| batch.put_robots(origin, None));
     }
 
     pub fn put_job(&self, client: &str, record: JobRecord) {

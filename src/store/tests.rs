@@ -14,6 +14,17 @@ use super::*;
 /// Longer than any operation takes, so that reaching it is a failure.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+impl Store {
+    fn delete_host(&self, key: &str) {
+        self.index.remove(key);
+        self.put(Haste::Usual, |batch| batch.put_host(key, None));
+    }
+
+    fn delete_robots(&self, origin: &str) {
+        self.put(Haste::Usual, |batch| batch.put_robots(origin, None));
+    }
+}
+
 fn open(directory: &Path) -> (Store, Opened) {
     Store::open(directory, Keep::default()).unwrap()
 }

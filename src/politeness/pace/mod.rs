@@ -223,12 +223,6 @@ impl Pace {
         self.steps.probing()
     }
 
-    /// The delay that follows from the host's quota, and whether the quota is believed.
-    pub fn told(&self, base: Duration, learning: &Learning, now: Timestamp) -> Option<(Duration, bool)> {
-        let interval = self.allowance.interval(learning.max_delay.max(base), now)?;
-        Some((interval, !self.allowance.doubted(now)))
-    }
-
     pub fn held_until(&self) -> Timestamp {
         self.held_until
     }
@@ -246,10 +240,6 @@ impl Pace {
     /// Successes in a row at the present delay.
     pub fn success_streak(&self) -> u16 {
         self.steps.successes()
-    }
-
-    pub fn last_success(&self) -> Option<Timestamp> {
-        (self.last_success > Timestamp::START).then_some(self.last_success)
     }
 
     /// Forgets everything but the hold. Answers to requests in flight then change nothing.

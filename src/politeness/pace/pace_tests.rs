@@ -20,6 +20,18 @@ const fn plain(answer: Answer) -> Signals {
 const OK: Signals = plain(Answer::Success);
 const REFUSED: Signals = plain(Answer::Throttled);
 
+impl Pace {
+    /// The delay that follows from the host's quota, and whether the quota is believed.
+    fn told(&self, base: Duration, learning: &Learning, now: Timestamp) -> Option<(Duration, bool)> {
+        let interval = self.allowance.interval(learning.max_delay.max(base), now)?;
+        Some((interval, !self.allowance.doubted(now)))
+    }
+
+    fn last_success(&self) -> Option<Timestamp> {
+        (self.last_success > Timestamp::START).then_some(self.last_success)
+    }
+}
+
 /// A pace and the arguments it is called with.
 struct Host {
     pace: Pace,

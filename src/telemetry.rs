@@ -64,6 +64,9 @@ fn directives(level: &str) -> String {
     })
 }
 
+/// A line that may repeat is usually logged at most once in this time.
+pub const REPEAT: Duration = Duration::from_secs(60);
+
 /// Limits a log line that would repeat: it is logged now and then, with the number of times it was left out.
 #[derive(Debug, Default)]
 pub struct Seldom(Mutex<(Option<Instant>, u64)>);

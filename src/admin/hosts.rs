@@ -12,6 +12,9 @@ use axum::extract::{Path, State};
 use axum::http::header::CACHE_CONTROL;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::Error as ValueError;
 use url::form_urlencoded;
 
 use super::problem::Problem;
@@ -132,15 +135,8 @@ fn condition(word: &str) -> Result<Condition, Problem> {
 }
 
 fn sort(name: &str) -> Result<Sort, Problem> {
-    Ok(match name {
-        "host" => Sort::Host,
-        "queued" => Sort::Queued,
-        "in_flight" => Sort::InFlight,
-        "delay" => Sort::Delay,
-        "wait" => Sort::Wait,
-        "last_sent" => Sort::LastSent,
-        _ => return Err(Problem::bad_request("sort is host, queued, in_flight, delay, wait or last_sent")),
-    })
+    let known = Sort::deserialize(name.into_deserializer());
+    known.map_err(|_: ValueError| Problem::bad_request("sort is host, queued, in_flight, delay, wait or last_sent"))
 }
 
 #[cfg(test)]

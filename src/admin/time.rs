@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use crate::config::Span;
 pub(super) use crate::gate::now;
 use crate::politeness::time::Timestamp;
+pub(super) use crate::politeness::time::millis;
 
 use super::body;
 use super::problem::Problem;
@@ -15,10 +16,6 @@ pub(super) fn moment(at: Timestamp) -> Option<String> {
     // Beyond the year 9999 RFC 3339 has no text.
     (at < SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_800))
         .then(|| humantime::format_rfc3339_millis(at).to_string())
-}
-
-pub(super) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Rounds down to milliseconds.

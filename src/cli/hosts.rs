@@ -52,21 +52,15 @@ pub(super) enum Sort {
 }
 
 impl Sort {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Sort::Host => "host",
-            Sort::Queued => "queued",
-            Sort::InFlight => "in_flight",
-            Sort::Delay => "delay",
-            Sort::Wait => "wait",
-            Sort::LastSent => "last_sent",
-        }
+    /// Returns the name in the API, which has underscores instead of hyphens.
+    pub(super) fn word(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().replace('-', "_"))
     }
 }
 
 pub(super) fn run(args: &HostsArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
     let mut query = form_urlencoded::Serializer::new(String::new());
-    query.append_pair("sort", args.sort.word()).append_pair("filter", &args.filter);
+    query.append_pair("sort", &args.sort.word()).append_pair("filter", &args.filter);
     query.append_pair("limit", &args.limit.to_string()).append_pair("offset", &args.offset.to_string());
     let path = format!("/api/v1/hosts?{}", query.finish());
     let kept = Call::get(format!("{path}&remembered=true"));

@@ -1,7 +1,5 @@
 //! Reports what lanes learn: one log line for each change, and the counters.
 
-use std::time::Duration;
-
 use serde_json::json;
 
 use super::view::{Pause, Wanted};
@@ -10,7 +8,7 @@ use crate::politeness::breaker;
 use crate::politeness::lane::{Lesson, View};
 use crate::politeness::pace::{self, Cause, What};
 use crate::politeness::policy::Delays;
-use crate::politeness::time::Timestamp;
+use crate::politeness::time::{Timestamp, millis};
 use crate::politeness::{HostKey, Origin};
 
 impl Gate {
@@ -150,7 +148,3 @@ impl Gate {
 
 /// Seconds. Shorter holds are not reported as events: hosts that count down a quota ask for them often.
 const NOTABLE: f64 = 2.0;
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}

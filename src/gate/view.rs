@@ -7,13 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::json;
 
 use super::shared_lane::{SharedLane, State};
 use super::{Gate, now};
 use crate::politeness::lane::{Breaker, Condition, Expectation, Forgotten, View};
 use crate::politeness::policy::{Delays, Mode, Overrides};
-use crate::politeness::time::Timestamp;
+use crate::politeness::time::{Timestamp, millis};
 use crate::politeness::visit::{Purpose, Visit};
 use crate::politeness::{HostKey, Origin};
 
@@ -31,8 +32,9 @@ pub struct Page {
     pub limit: usize,
 }
 
-/// The sort order. Ties are sorted by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The sort order, which the API names in `snake_case`. Ties are sorted by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Sort {
     #[default]
     Host,
@@ -182,7 +184,7 @@ impl Gate {
         tracing::info!(
             event = "host.steered",
             %host,
-            delay_ms = u64::try_from(view.delays.effective().as_millis()).unwrap_or(u64::MAX),
+            delay_ms = millis(view.delays.effective()),
             concurrency = view.concurrency.0,
             paused = view.paused_until.is_some(),
             "the operator has changed how a host is treated"

@@ -67,6 +67,11 @@ pub(super) fn whole_millis(duration: Duration) -> u32 {
     u32::try_from(whole_micros(duration).div_ceil(1_000)).unwrap_or(u32::MAX)
 }
 
+/// Whole milliseconds, as logs and the API show them.
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -16,7 +15,7 @@ use super::serve::TLS_HANDSHAKE;
 use super::untrusting::Rejection;
 use super::{Worker, serve};
 use crate::metrics::Handshake;
-use crate::telemetry::Seldom;
+use crate::telemetry::{REPEAT, Seldom};
 
 /// What the clients of a listener speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +23,6 @@ pub(super) enum Door {
     Plain,
     Tls,
 }
-
-/// A repeated warning is logged at most once in this time.
-const REPEAT: Duration = Duration::from_secs(60);
 
 /// Sent to clients that do not speak TLS where it is expected: they cannot be told over TLS.
 const NOT_TLS: &[u8] = b"HTTP/1.1 400 This port speaks TLS (curtsy)\r\n\

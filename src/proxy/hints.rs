@@ -15,9 +15,8 @@ use crate::events::Events;
 use crate::gate::{Label, Leaving};
 use crate::programs::{self, Program};
 use crate::shutdown::Stop;
-use crate::telemetry::Seldom;
+use crate::telemetry::{REPEAT, Seldom};
 
-const REPEAT: Duration = Duration::from_secs(60);
 /// The shortest timeout in the table of programs is 5 s (httpx).
 const SHORTEST: Duration = Duration::from_secs(3);
 

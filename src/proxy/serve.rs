@@ -21,7 +21,7 @@ use super::request_line::RequestLine;
 use crate::clock;
 use crate::config::Limits;
 use crate::patience::Patient;
-use crate::telemetry::Seldom;
+use crate::telemetry::{REPEAT, Seldom};
 
 /// What hyper reads requests from.
 pub(super) type ClientStream = TokioIo<RequestLine>;
@@ -30,9 +30,6 @@ pub(super) type ClientStream = TokioIo<RequestLine>;
 const LEAST_BUFFER: usize = 8192;
 /// The first byte of a TLS connection.
 pub(super) const TLS_HANDSHAKE: u8 = 0x16;
-/// A repeated warning is logged at most once in this time.
-const REPEAT: Duration = Duration::from_secs(60);
-
 pub(super) async fn http1(worker: Arc<Worker>, stream: Near, client: Arc<Client>) {
     let peer = client.peer;
     let settings = worker.shared.settings.load_full();

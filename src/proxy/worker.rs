@@ -17,7 +17,7 @@ use super::door::{self, Door};
 use crate::connections::{GivesWay, OpenConnection};
 use crate::patience::Limit;
 use crate::shutdown::Live;
-use crate::telemetry::Seldom;
+use crate::telemetry::{REPEAT, Seldom};
 use crate::upstream::{Resolver, Upstream};
 
 #[derive(Debug)]
@@ -33,8 +33,6 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 /// How often idle connections to origins are checked. Half of the shortest sensible keep-alive.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// A repeated warning is logged at most once in this time.
-const REPEAT: Duration = Duration::from_secs(60);
 /// The most that the kernel buffers for a slow client. By default it buffers megabytes, and then takes no more before a
 /// third of them has been sent: a client that reads steadily, but slowly, would seem to take nothing for longer than
 /// `client_stall`.

@@ -4,8 +4,6 @@
 //! happens. The text of the file is included only if it was just fetched, because it is not stored. Text from the file
 //! is unchanged; code that prints it must escape it. Fields are an interface: add, never rename.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
 use super::fetch::Seen;
@@ -14,7 +12,7 @@ use crate::politeness::policy::{self, Policy};
 use crate::politeness::robots::reply::{self, Look, Record, Says, TroubleKind};
 use crate::politeness::robots::survey::{self, Survey};
 use crate::politeness::robots::{Agents, Choice, MAX_BODY, Rule, Rules};
-use crate::politeness::time::Timestamp;
+use crate::politeness::time::{Timestamp, millis};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -306,8 +304,4 @@ impl Trouble {
             retry_after_s: trouble.retry_at.since(now).as_secs(),
         }
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -110,7 +110,7 @@ fn explain(ask: &AskArgs, sources: &Sources, url: &str) -> News {
 
 pub(super) fn see(ask: &AskArgs, sources: &Sources, look: &Look) -> Result<Seen, Trouble> {
     let mut query = form_urlencoded::Serializer::new(String::new());
-    query.append_pair("sort", look.sort.word()).append_pair("filter", &look.filter);
+    query.append_pair("sort", &look.sort.word()).append_pair("filter", &look.filter);
     query.append_pair("limit", &MOST_HOSTS.to_string());
     if look.reverse {
         query.append_pair("order", "reverse");

@@ -37,7 +37,7 @@ use crate::proxy::failure::Failure;
 use crate::proxy::in_flight::InFlight;
 use crate::proxy::job::Job;
 use crate::proxy::{Settings, Shared};
-use crate::telemetry::Seldom;
+use crate::telemetry::{REPEAT, Seldom};
 
 /// What the requests of a tunnel need to claim their turns.
 pub(in crate::proxy) struct Passage {
@@ -53,9 +53,6 @@ pub(in crate::proxy) struct Passage {
     /// The client, in case there is plain HTTP inside.
     pub(in crate::proxy) client: Arc<Client>,
 }
-
-/// A repeated note is logged at most once in this time.
-const REPEAT: Duration = Duration::from_secs(60);
 
 /// A tunnel is quiet if nothing has moved for this long, which is longer than most pauses within an answer.
 const QUIET: Duration = Duration::from_secs(1);

@@ -90,7 +90,10 @@ fn read_more(from: &mut impl Read, buffer: &mut BytesMut) -> io::Result<()> {
     loop {
         match from.read(&mut piece) {
             Ok(0) => return Err(bad()),
-            Ok(count) => return Ok(buffer.extend_from_slice(&piece[..count])),
+            Ok(count) => {
+                buffer.extend_from_slice(&piece[..count]);
+                return Ok(());
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

@@ -1,50 +1,24 @@
 //! The proxy itself: accepts client connections, passes requests on and returns the answers.
 //!
-//! Reading order: [`worker`] accepts, [`handle`] is the path of a request, and the rest are its steps. Every request
-//! ends in the origin's answer or in one made by [`answer`]; nothing else writes to a client.
+//! The folders are in the order of a request. Every request ends in the
+//! origin's answer or in one of curtsy's own, made in [`answer`] or [`pages`].
 
-mod access_log;
-mod account;
+/// Takes connections and reads requests from them.
+mod accept;
+/// Turns what came back, or a failure, into the answer.
 mod answer;
-mod body;
-mod client;
-mod client_request;
-mod connect;
-mod desk;
-mod door;
-mod failure;
-mod forward;
-mod guesses;
-mod handle;
-mod headers;
-mod heavy;
-mod heeding;
-mod help;
-mod hints;
-mod identity;
-mod in_flight;
-mod intercept;
-mod job;
-mod label;
-mod landing;
-mod lesson;
-mod max_forwards;
-mod near;
-mod orphans;
-mod probe;
-mod quotas;
-mod request_line;
+/// Says what would happen to a request, without sending it.
+mod dry_run;
+/// Pages that curtsy answers itself.
+mod pages;
+/// Finds out who asks for what, and leads the request through the steps below.
+mod request;
+/// Asks robots.txt about the request.
 mod robots;
-mod send;
-mod serve;
-mod stops;
-mod target;
+/// Opens tunnels, looks into them and paces what is inside.
 mod tunnel;
-mod untrusting;
-mod users;
-mod wish;
-mod words;
-mod worker;
+/// Waits for the request's turn and sends it.
+mod visit;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -66,19 +40,19 @@ use crate::shutdown::{Live, Stop};
 use crate::tls::{Leaves, Own};
 use crate::upstream::{CURTSY, Guard, Terms, Trust};
 
-use self::hints::Hints;
-use self::quotas::Quotas;
-use self::tunnel::Notes;
-use self::untrusting::Untrusting;
+use self::request::quotas::Quotas;
+use self::tunnel::ca_rejections::Untrusting;
+use self::tunnel::notes::Notes;
+use self::visit::hints::Hints;
 
-pub use self::access_log::AccessLog;
-pub use self::desk::{Desk, Foresight};
-pub use self::failure::BadRequest;
-pub use self::identity::Identity;
-pub use self::stops::Stops;
-pub use self::target::Target;
-pub use self::users::{BadUsersFile, Users};
-pub use self::worker::Worker;
+pub use self::accept::worker::Worker;
+pub use self::answer::failure::BadRequest;
+pub use self::dry_run::{Desk, Foresight};
+pub use self::request::access_log::AccessLog;
+pub use self::request::identity::Identity;
+pub use self::request::target::Target;
+pub use self::request::users::{BadUsersFile, Users};
+pub use self::visit::stopped_clients::Stops;
 
 #[cfg(any(fuzzing, test))]
 pub use self::tunnel::fuzzing;

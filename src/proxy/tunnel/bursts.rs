@@ -28,7 +28,7 @@ use super::records::{self, APPLICATION, HANDSHAKE, HEADER, LONGEST_PIECE, Record
 
 /// What to do with bytes of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// This many may go. They count as sent.
     Pass(usize),
     /// The first of them begins a request: claim a turn, call [`Bursts::granted`], ask again.
@@ -39,7 +39,7 @@ pub(super) enum Verdict {
 
 /// Why the requests inside are not separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unpaced {
+pub(crate) enum Unpaced {
     Http2,
     /// Not a sequence of requests and answers.
     WebSocket,
@@ -50,7 +50,7 @@ pub(super) enum Unpaced {
 }
 
 #[derive(Debug)]
-pub(super) struct Bursts {
+pub(crate) struct Bursts {
     up: Records,
     down: Records,
     client_hello: Hello,
@@ -111,7 +111,7 @@ const CONTINUE: usize = 25;
 const MOST_ODDITIES: u8 = 3;
 
 impl Bursts {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Bursts {
             up: Records::default(),
             down: Records::default(),
@@ -137,38 +137,38 @@ impl Bursts {
     }
 
     /// Takes one turn for the whole tunnel, whatever is in it.
-    pub(super) fn unwatched() -> Self {
+    pub(crate) fn unwatched() -> Self {
         Bursts { unpaced: Some(Unpaced::Off), ..Bursts::new() }
     }
 
-    pub(super) fn unpaced(&self) -> Option<Unpaced> {
+    pub(crate) fn unpaced(&self) -> Option<Unpaced> {
         self.unpaced
     }
 
     /// Notes that the tunnel carries HTTP/2 in the clear.
-    pub(super) fn is_http2(&mut self) {
+    pub(crate) fn is_http2(&mut self) {
         self.give_up(Unpaced::Http2);
     }
 
     /// The host that the client named in its hello, once that is read.
-    pub(super) fn name(&self) -> Option<&str> {
+    pub(crate) fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
     /// Whether a request has begun, and the origin has said nothing since.
-    pub(super) fn owes_answer(&self) -> bool {
+    pub(crate) fn owes_answer(&self) -> bool {
         self.begun && !self.answered
     }
 
     /// Notes that the request that needed a turn has it.
-    pub(super) fn granted(&mut self) {
+    pub(crate) fn granted(&mut self) {
         self.granted = true;
         self.held = false;
         self.crossed = false;
     }
 
     /// Judges bytes of the client, from the first that has not passed.
-    pub(super) fn client_sends(&mut self, bytes: &[u8]) -> Verdict {
+    pub(crate) fn client_sends(&mut self, bytes: &[u8]) -> Verdict {
         let mut passed = 0;
         while passed < bytes.len() {
             if self.unpaced.is_some() {
@@ -203,7 +203,7 @@ impl Bursts {
     }
 
     /// Reads bytes of the origin. All of them pass.
-    pub(super) fn origin_sends(&mut self, mut bytes: &[u8]) {
+    pub(crate) fn origin_sends(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && (!self.begun || self.unpaced.is_none()) {
             let inside = self.down.left().min(bytes.len());
             if inside > 0 {

@@ -6,29 +6,29 @@
 
 /// The first message of either side, gathered from one or more records.
 #[derive(Debug)]
-pub(super) struct Hello {
+pub(crate) struct Hello {
     bytes: Vec<u8>,
     read: bool,
 }
 
 /// What the client offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Offer {
+pub(crate) struct Offer {
     /// The host it wants, if it says so.
-    pub(super) name: Option<String>,
+    pub(crate) name: Option<String>,
     /// Whether it would speak HTTP/2, HTTP/1.x, or something else. A client that names no protocol means HTTP/1.1 here.
-    pub(super) http2: bool,
-    pub(super) http1: bool,
-    pub(super) other: bool,
+    pub(crate) http2: bool,
+    pub(crate) http1: bool,
+    pub(crate) other: bool,
 }
 
 /// What the origin chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Choice {
-    pub(super) tls13: bool,
-    pub(super) suite: u16,
+pub(crate) struct Choice {
+    pub(crate) tls13: bool,
+    pub(crate) suite: u16,
     /// Always false in TLS 1.3, where the choice is encrypted.
-    pub(super) http2: bool,
+    pub(crate) http2: bool,
 }
 
 /// Hellos with post-quantum keys have 2 KiB; this leaves room for growth.
@@ -42,14 +42,14 @@ const SUPPORTED_VERSIONS: u16 = 43;
 const TLS13: u16 = 0x0304;
 
 impl Hello {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Hello { bytes: Vec::new(), read: false }
     }
 
     /// Adds a piece. Returns `Some` once: the whole message, or an empty one if it is too long. What follows the
     /// message in the same record belongs to the next message and is left out, so that the cuts between pieces change
     /// nothing.
-    pub(super) fn gather(&mut self, piece: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn gather(&mut self, piece: &[u8]) -> Option<Vec<u8>> {
         if self.read {
             return None;
         }
@@ -72,7 +72,7 @@ impl Hello {
 }
 
 impl Offer {
-    pub(super) fn read(message: &[u8]) -> Option<Offer> {
+    pub(crate) fn read(message: &[u8]) -> Option<Offer> {
         let mut rest = Reader(message);
         if rest.byte()? != CLIENT_HELLO {
             return None;
@@ -106,7 +106,7 @@ impl Offer {
 }
 
 impl Choice {
-    pub(super) fn read(message: &[u8]) -> Option<Choice> {
+    pub(crate) fn read(message: &[u8]) -> Option<Choice> {
         let mut rest = Reader(message);
         if rest.byte()? != SERVER_HELLO {
             return None;
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
 }
 
 #[cfg(test)]
-pub(super) mod samples {
+pub(crate) mod samples {
     use super::*;
 
     fn list(bytes: &[u8]) -> Vec<u8> {

@@ -18,7 +18,7 @@ const EVERY: Duration = Duration::from_secs(3600);
 const MOST: usize = 1_000;
 
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Notes(Mutex<HashMap<HostKey, Note>>);
+pub(crate) struct Notes(Mutex<HashMap<HostKey, Note>>);
 
 #[derive(Debug)]
 struct Note {
@@ -29,7 +29,7 @@ struct Note {
 
 impl Notes {
     /// Notes that a tunnel to this host is not paced inside.
-    pub(super) fn note(&self, host: &HostKey, why: Unpaced) {
+    pub(crate) fn note(&self, host: &HostKey, why: Unpaced) {
         let now = clock::now();
         let mut notes = self.0.lock();
         if let Some(note) = notes.get_mut(host).filter(|note| note.is_fresh(now)) {
@@ -48,7 +48,7 @@ impl Notes {
     }
 
     /// Returns the reason of the last unpaced tunnel to this host, and how many were unpaced within the hour.
-    pub(in crate::proxy) fn of(&self, host: &HostKey) -> Option<(&'static str, u64)> {
+    pub(crate) fn of(&self, host: &HostKey) -> Option<(&'static str, u64)> {
         let now = clock::now();
         self.0.lock().get(host).filter(|note| note.is_fresh(now)).map(|note| (note.last.label(), note.tunnels))
     }
@@ -62,7 +62,7 @@ impl Note {
 
 impl Unpaced {
     /// The label in metrics and in the API.
-    pub(super) fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Unpaced::Http2 => "http2",
             Unpaced::WebSocket => "websocket",

@@ -24,7 +24,6 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 use super::bursts::{Bursts, Unpaced, Verdict};
-use super::opening::{self, Opening};
 use crate::clock;
 use crate::gate::{Gate, Label, Permit, now};
 use crate::patience::Limit;
@@ -32,32 +31,33 @@ use crate::politeness::HostKey;
 use crate::politeness::lane::LEAD;
 use crate::politeness::policy::Mode;
 use crate::politeness::visit::{Outcome, Purpose, Visit};
-use crate::proxy::client::Client;
-use crate::proxy::failure::Failure;
-use crate::proxy::in_flight::InFlight;
-use crate::proxy::job::Job;
+use crate::proxy::accept::client::Client;
+use crate::proxy::accept::first_bytes::{self, Opening};
+use crate::proxy::answer::failure::Failure;
+use crate::proxy::request::in_flight::InFlight;
+use crate::proxy::visit::job::Job;
 use crate::proxy::{Settings, Shared};
 use crate::telemetry::{REPEAT, Seldom};
 
 /// What the requests of a tunnel need to claim their turns.
-pub(in crate::proxy) struct Passage {
+pub(crate) struct Passage {
     /// The host that the tunnel goes to.
-    pub(in crate::proxy) host: HostKey,
+    pub(crate) host: HostKey,
     /// The host whose turns are taken.
-    pub(in crate::proxy) budget: HostKey,
+    pub(crate) budget: HostKey,
     /// The visit of the CONNECT.
-    pub(in crate::proxy) visit: Visit,
-    pub(in crate::proxy) job: Job,
+    pub(crate) visit: Visit,
+    pub(crate) job: Job,
     /// How people see its requests while they wait.
-    pub(in crate::proxy) label: Arc<Label>,
+    pub(crate) label: Arc<Label>,
     /// The client, in case there is plain HTTP inside.
-    pub(in crate::proxy) client: Arc<Client>,
+    pub(crate) client: Arc<Client>,
 }
 
 /// A tunnel is quiet if nothing has moved for this long, which is longer than most pauses within an answer.
 const QUIET: Duration = Duration::from_secs(1);
 
-pub(super) struct Pacer {
+pub(crate) struct Pacer {
     shared: Arc<Shared>,
     passage: Passage,
     in_flight: Box<InFlight>,
@@ -95,7 +95,7 @@ struct Watch {
 }
 
 impl Pacer {
-    pub(super) fn new(
+    pub(crate) fn new(
         shared: Arc<Shared>,
         settings: &Settings,
         passage: Passage,
@@ -129,9 +129,9 @@ impl Pacer {
     }
 
     /// Returns how many of the client's bytes may pass; pending while a request waits for its turn.
-    pub(super) fn poll_pass(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_pass(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.undecided {
-            match opening::read(bytes) {
+            match first_bytes::read(bytes) {
                 Opening::More => return Poll::Ready(Ok(0)),
                 Opening::Request => {
                     self.found_http = true;
@@ -164,13 +164,13 @@ impl Pacer {
     }
 
     /// Whether the client speaks plain HTTP. If so, its requests have to be answered one by one.
-    pub(super) fn has_found_http(&self) -> bool {
+    pub(crate) fn has_found_http(&self) -> bool {
         self.found_http
     }
 
     /// Returns the client as the requests inside know it. The turn of the CONNECT is spent: the origin has seen a
     /// connection.
-    pub(super) fn into_http(mut self) -> Arc<Client> {
+    pub(crate) fn into_http(mut self) -> Arc<Client> {
         if self.unsent {
             self.charge();
         }
@@ -178,7 +178,7 @@ impl Pacer {
         self.passage.client
     }
 
-    pub(super) fn origin_sends(&mut self, bytes: &[u8]) {
+    pub(crate) fn origin_sends(&mut self, bytes: &[u8]) {
         self.undecided = false;
         self.bursts.origin_sends(bytes);
         self.note();
@@ -188,7 +188,7 @@ impl Pacer {
     }
 
     /// Checks on the tunnel; ready when it has to end. `moved` bytes have passed so far.
-    pub(super) fn poll_look(&mut self, cx: &mut Context<'_>, moved: u64) -> Poll<()> {
+    pub(crate) fn poll_look(&mut self, cx: &mut Context<'_>, moved: u64) -> Poll<()> {
         loop {
             ready!(self.watch.alarm.as_mut().poll(cx));
             let Some(next) = self.look(moved, clock::now()) else { return Poll::Ready(()) };
@@ -197,7 +197,7 @@ impl Pacer {
     }
 
     /// Settles a tunnel that is over; the client was sent this many bytes.
-    pub(super) fn ended(mut self, to_client: u64) {
+    pub(crate) fn ended(mut self, to_client: u64) {
         // The origin has seen a connection, even if it was unused: a client must not open one after another for free.
         if self.unsent {
             self.charge();
@@ -211,7 +211,7 @@ impl Pacer {
 
     /// Notes that the origin has closed the tunnel while a request in it waits. The request cannot be sent, and its
     /// client is not to blame.
-    pub(super) fn origin_closed(&mut self) {
+    pub(crate) fn origin_closed(&mut self) {
         if self.claim.is_none() || self.withdrawn.swap(true, Relaxed) {
             return;
         }

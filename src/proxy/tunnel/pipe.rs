@@ -22,7 +22,7 @@ thread_local! {
 }
 
 #[derive(Debug)]
-pub(super) struct Pipe {
+pub(crate) struct Pipe {
     /// What was read and is not written yet, after `gone` bytes that are.
     kept: Vec<u8>,
     gone: usize,
@@ -57,7 +57,7 @@ enum Stop {
 
 impl Pipe {
     /// Creates a pipe with bytes that go first, and with a limit for what is kept while nothing may pass.
-    pub(super) fn with(kept: Vec<u8>, most_waiting: usize) -> Self {
+    pub(crate) fn with(kept: Vec<u8>, most_waiting: usize) -> Self {
         Pipe {
             kept,
             most_waiting,
@@ -73,7 +73,7 @@ impl Pipe {
     }
 
     /// Returns what was read and has not passed.
-    pub(super) fn into_kept(mut self) -> Vec<u8> {
+    pub(crate) fn into_kept(mut self) -> Vec<u8> {
         self.kept.split_off(self.gone)
     }
 
@@ -81,27 +81,27 @@ impl Pipe {
         self.kept.len() - self.gone
     }
 
-    pub(super) fn moved(&self) -> u64 {
+    pub(crate) fn moved(&self) -> u64 {
         self.moved
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
 
     /// Whether what was read may not pass at present.
-    pub(super) fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.held
     }
 
     /// Whether so much is held back that nothing more is read.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.held && self.waiting() >= self.most_waiting
     }
 
     /// Moves what can be moved; ready when the source has ended and the end has been passed on. `leave` returns how
     /// many of the bytes it is shown may pass; zero if it must see more. It is asked once for each byte that passes.
-    pub(super) fn poll_move<R, W>(
+    pub(crate) fn poll_move<R, W>(
         &mut self,
         cx: &mut Context<'_>,
         from: &mut R,
@@ -232,7 +232,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     use super::*;
-    use crate::proxy::near::MOST_WAITING;
+    use crate::proxy::accept::client_stream::MOST_WAITING;
 
     /// A pipe between two streams, and their other ends: `near` is written to, `far` read from.
     struct Scene {

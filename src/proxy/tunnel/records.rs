@@ -4,30 +4,30 @@
 //! record are in the clear in every version. Must not keep anything but the pieces of one such header.
 
 /// The length of the header before each record: its kind, a version that means nothing any more, and its length.
-pub(super) const HEADER: usize = 5;
+pub(crate) const HEADER: usize = 5;
 
-pub(super) const HANDSHAKE: u8 = 22;
-pub(super) const APPLICATION: u8 = 23;
+pub(crate) const HANDSHAKE: u8 = 22;
+pub(crate) const APPLICATION: u8 = 23;
 /// From "change cipher spec" to "heartbeat".
 const KINDS: std::ops::RangeInclusive<u8> = 20..=24;
 
 /// The longest piece of a message that fits into one record.
-pub(super) const LONGEST_PIECE: usize = 1 << 14;
+pub(crate) const LONGEST_PIECE: usize = 1 << 14;
 /// The longest record: TLS 1.2 lets encryption add the most.
 const LONGEST: usize = LONGEST_PIECE + 2048;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Record {
-    pub(super) kind: u8,
-    pub(super) length: usize,
+pub(crate) struct Record {
+    pub(crate) kind: u8,
+    pub(crate) length: usize,
 }
 
 /// The bytes are not TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NotTls;
+pub(crate) struct NotTls;
 
 impl Record {
-    pub(super) fn read([kind, major, _, high, low]: [u8; HEADER]) -> Result<Record, NotTls> {
+    pub(crate) fn read([kind, major, _, high, low]: [u8; HEADER]) -> Result<Record, NotTls> {
         let length = usize::from(u16::from_be_bytes([high, low]));
         // No record may be empty, whether it is encrypted or not.
         let sound = may_begin(kind) && major == 3 && (1..=LONGEST).contains(&length);
@@ -36,13 +36,13 @@ impl Record {
 }
 
 /// Whether a record can begin with this byte.
-pub(super) fn may_begin(byte: u8) -> bool {
+pub(crate) fn may_begin(byte: u8) -> bool {
     KINDS.contains(&byte)
 }
 
 /// One direction of a connection, record after record.
 #[derive(Debug, Default)]
-pub(super) struct Records {
+pub(crate) struct Records {
     header: [u8; HEADER],
     /// How many bytes of a header have come.
     have: usize,
@@ -51,26 +51,26 @@ pub(super) struct Records {
 }
 
 impl Records {
-    pub(super) fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.left
     }
 
     /// Whether the next byte belongs to a header that has begun.
-    pub(super) fn is_in_header(&self) -> bool {
+    pub(crate) fn is_in_header(&self) -> bool {
         self.have > 0
     }
 
     /// Notes that this much of the current record has passed.
-    pub(super) fn pass(&mut self, count: usize) {
+    pub(crate) fn pass(&mut self, count: usize) {
         self.left -= count;
     }
 
-    pub(super) fn begin(&mut self, record: Record) {
+    pub(crate) fn begin(&mut self, record: Record) {
         self.left = record.length;
     }
 
     /// Takes the bytes of the next header off `bytes`; `None` while the header is not complete.
-    pub(super) fn next(&mut self, bytes: &mut &[u8]) -> Option<Result<Record, NotTls>> {
+    pub(crate) fn next(&mut self, bytes: &mut &[u8]) -> Option<Result<Record, NotTls>> {
         let taken = (HEADER - self.have).min(bytes.len());
         let (piece, rest) = bytes.split_at(taken);
         self.header[self.have..self.have + taken].copy_from_slice(piece);

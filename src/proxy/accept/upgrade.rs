@@ -1,0 +1,32 @@
+//! The client's end of a connection, after hyper has answered on it: for tunnels and WebSockets.
+
+use http::request::Parts;
+use hyper::upgrade::OnUpgrade;
+
+use super::client_stream::Near;
+use super::request_line::HttpStream;
+
+/// The client's end of a tunnel. hyper hands it over after it has written its answer.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    Coming(Option<OnUpgrade>),
+    Here(Near),
+}
+
+impl Arrival {
+    /// Takes the end of the connection that this request came on.
+    pub(crate) fn after(parts: &mut Parts) -> Self {
+        Arrival::Coming(parts.extensions.remove())
+    }
+
+    /// `None` if the client disconnected before.
+    pub(crate) async fn arrive(self) -> Option<Near> {
+        match self {
+            Arrival::Here(near) => Some(near),
+            Arrival::Coming(upgrade) => Some(match upgrade?.await.ok()?.downcast::<HttpStream>() {
+                Ok(client) => client.io.into_inner().into_inner().into_inner().behind(client.read_buf),
+                Err(stream) => stream.into(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The body of a response to a client: an origin's body passing through, or a few bytes of curtsy's own.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+
+use crate::proxy::request::in_flight::InFlight;
+use crate::proxy::robots::capture::Lesson;
+use crate::upstream::{Broken, Reply};
+
+#[derive(Debug)]
+pub(crate) struct Body {
+    content: Content,
+    /// Ends when the body ends, or when the client disconnects in the middle of it.
+    in_flight: Option<Box<InFlight>>,
+    /// Reads along, if this is a robots.txt.
+    lesson: Option<Box<Lesson>>,
+    /// An error of the origin, held back for one poll.
+    broken: Option<Broken>,
+}
+
+#[derive(Debug)]
+enum Content {
+    Own(Bytes),
+    Passing(Reply),
+}
+
+impl Body {
+    pub(crate) fn passing(reply: Reply) -> Self {
+        Body { content: Content::Passing(reply), in_flight: None, lesson: None, broken: None }
+    }
+
+    pub(crate) fn teaching(mut self, lesson: Option<Box<Lesson>>) -> Self {
+        self.lesson = lesson;
+        self
+    }
+
+    /// Ties the end of the request to the end of this body.
+    pub(crate) fn keeping(mut self, in_flight: Box<InFlight>) -> Self {
+        self.in_flight = Some(in_flight);
+        if self.is_end_stream() {
+            self.finished();
+        }
+        self
+    }
+
+    fn finished(&mut self) {
+        if let Some(lesson) = self.lesson.take() {
+            (*lesson).end();
+        }
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.completed();
+        }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Body { content: Content::Own(bytes), in_flight: None, lesson: None, broken: None }
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let this = self.get_mut();
+        if let Some(error) = this.broken.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        if let Some(in_flight) = &this.in_flight {
+            in_flight.taken();
+        }
+        let frame = match &mut this.content {
+            Content::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Content::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Content::Passing(reply) => Pin::new(reply).poll_frame(cx),
+        };
+        match &frame {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let (Some(in_flight), Some(bytes)) = (&mut this.in_flight, frame.data_ref()) {
+                    match &this.content {
+                        Content::Own(_) => in_flight.said(bytes.len()),
+                        Content::Passing(_) => in_flight.passed(bytes.len()),
+                    }
+                }
+                if let (Some(lesson), Some(bytes)) = (&mut this.lesson, frame.data_ref()) {
+                    lesson.read(bytes);
+                }
+                if this.is_end_stream() {
+                    this.finished();
+                }
+            }
+            Poll::Ready(None) => this.finished(),
+            Poll::Ready(Some(Err(error))) => {
+                if let Some(in_flight) = &mut this.in_flight {
+                    in_flight.truncated(*error);
+                }
+            }
+            Poll::Pending => {}
+        }
+        match frame {
+            // When a body fails, hyper drops what it has not written yet. It writes before it polls again, so holding
+            // the error back for one poll lets the client see the head and the bytes that came, and then the cut.
+            Poll::Ready(Some(Err(error))) => {
+                this.broken = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            frame => frame,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Own(bytes) => bytes.is_empty(),
+            Content::Passing(reply) => reply.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Passing(reply) => reply.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A request of a client while curtsy works on it: the worker and the settings that it began with, the client, and what
+//! is counted and logged when it ends. Every step on the path of a request is handed this one value.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::{HeaderMap, Response};
+
+use super::access_log::Entry;
+use super::in_flight::InFlight;
+use super::label::Who;
+use super::options::{self, Peer};
+use crate::gate::Permit;
+use crate::metrics::{Kind, Outcome};
+use crate::patience::Limit;
+use crate::politeness::HostKey;
+use crate::proxy::accept::client::Client;
+use crate::proxy::answer::body::Body;
+use crate::proxy::answer::failure::Refusal;
+use crate::proxy::{Settings, Shared, Worker};
+
+pub(crate) struct ClientRequest {
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) client: Arc<Client>,
+    /// The name that the client was admitted by: a proxy user, or what the client calls itself.
+    pub(crate) user: Option<String>,
+    /// The host that it asks for, once that is known.
+    pub(crate) host: Option<HostKey>,
+    /// `None` once a tunnel has taken it over.
+    in_flight: Option<Box<InFlight>>,
+}
+
+impl ClientRequest {
+    /// Begins a request, which counts as in flight from now on.
+    pub(crate) fn begin(
+        worker: Arc<Worker>,
+        client: Arc<Client>,
+        settings: Arc<Settings>,
+        kind: Kind,
+        entry: Option<Box<Entry>>,
+    ) -> Self {
+        let in_flight = InFlight::begin(worker.shared.clone(), client.clone(), &settings.config.limits, kind, entry);
+        ClientRequest { worker, settings, client, user: None, host: None, in_flight: Some(in_flight) }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.worker.shared
+    }
+
+    /// The client's end of the connection, as lanes and quotas know it.
+    pub(crate) fn peer(&self) -> Peer {
+        Peer::new(&self.settings, self.client.id)
+    }
+
+    pub(crate) fn address(&self) -> IpAddr {
+        self.client.peer.ip()
+    }
+
+    /// The client as people know it.
+    pub(crate) fn who<'a>(&'a self, headers: &'a HeaderMap) -> Who<'a> {
+        Who { name: self.name(headers), address: self.address() }
+    }
+
+    fn name<'a>(&'a self, headers: &'a HeaderMap) -> Option<&'a str> {
+        self.user.as_deref().or_else(|| options::name(headers))
+    }
+
+    /// The limit for the client's pauses within its request. A connection with several requests at once has no such
+    /// limit.
+    pub(crate) fn limit(&self) -> Option<&Arc<Limit>> {
+        self.client.has_one_at_a_time().then_some(&self.client.limit)
+    }
+
+    /// Counts the request against the quotas, and refuses it if the client is over one.
+    pub(crate) fn take_quota(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let Some(quotas) = &self.settings.quotas else { return Ok(()) };
+        let client = options::client(&self.shared().gate, headers, self.user.as_deref(), self.peer());
+        quotas.take(client).map_err(Refusal::Quota)
+    }
+
+    /// Notes the user that was admitted.
+    pub(crate) fn admitted(&mut self, user: Option<String>, headers: &HeaderMap) {
+        self.user = user;
+        if self.entry().is_some() {
+            let user = self.user.clone().filter(|_| self.settings.users.is_some());
+            let name = self.name(headers).map(str::to_owned);
+            if let Some(entry) = self.entry() {
+                (entry.user, entry.name) = (user, name);
+            }
+        }
+    }
+
+    /// Notes the host that the request is for.
+    pub(crate) fn asks_for(&mut self, host: &HostKey) {
+        self.host = Some(host.clone());
+        if let Some(entry) = self.entry() {
+            entry.host = Some(host.clone());
+        }
+    }
+
+    /// The log entry, if requests are logged.
+    pub(crate) fn entry(&mut self) -> Option<&mut Entry> {
+        self.in_flight.as_mut()?.entry()
+    }
+
+    /// Notes the answer.
+    pub(crate) fn answered(&mut self, status: u16, outcome: Outcome) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.answered(status, outcome);
+        }
+    }
+
+    /// Answers with one of curtsy's own pages.
+    pub(crate) fn answer_itself(&mut self, response: Response<Body>) -> Response<Body> {
+        self.answered(response.status().as_u16(), Outcome::Rejected);
+        response
+    }
+
+    /// Holds the permit until the request is over.
+    pub(crate) fn keep(&mut self, permit: Permit) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.keep(permit);
+        }
+    }
+
+    /// Hands over what is counted when the request ends; the caller ends it from now on.
+    pub(crate) fn take_in_flight(&mut self) -> Option<Box<InFlight>> {
+        self.in_flight.take()
+    }
+
+    /// Hands the request over to a task of its own.
+    pub(crate) fn hand_over(&mut self) -> ClientRequest {
+        ClientRequest {
+            worker: self.worker.clone(),
+            settings: self.settings.clone(),
+            client: self.client.clone(),
+            user: self.user.take(),
+            host: self.host.take(),
+            in_flight: self.in_flight.take(),
+        }
+    }
+
+    /// Ties the end of the request to the end of its answer.
+    pub(crate) fn finish(self, response: Response<Body>) -> Response<Body> {
+        match self.in_flight {
+            Some(in_flight) => response.map(|body| body.keeping(in_flight)),
+            None => response,
+        }
+    }
+}

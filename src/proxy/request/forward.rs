@@ -1,0 +1,216 @@
+//! Forwards a plain request to its origin and returns the answer.
+
+use std::time::Duration;
+
+use http::header::{EXPECT, USER_AGENT};
+use http::request::Parts;
+use http::{Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+
+use super::client_request::ClientRequest;
+use super::identity::Identity;
+use super::label::Who;
+use super::options::Wish;
+use super::{headers, label, large_heads, max_forwards};
+use crate::config::ResponseHeaders;
+use crate::gate::Permit;
+use crate::metrics::Outcome;
+use crate::politeness::Origin;
+use crate::politeness::visit::Visit;
+use crate::proxy::accept::upgrade::Arrival;
+use crate::proxy::answer::body::Body;
+use crate::proxy::answer::failure::{BadRequest, Failure, Refusal};
+use crate::proxy::answer::fields;
+use crate::proxy::robots::ask::{About, Asking, Heard, Warning};
+use crate::proxy::robots::capture::{self, Lesson};
+use crate::proxy::tunnel::join;
+use crate::proxy::tunnel::join::Ends;
+use crate::proxy::visit::job::Job;
+use crate::proxy::visit::send::may_take_long;
+use crate::proxy::visit::send::{Errand, Sent};
+use crate::upstream::{Answer, Message, RequestBody, UpstreamError};
+
+/// No registered method is longer than 17 characters; a longer one is an attempt at something else.
+const LONGEST_METHOD: usize = 32;
+
+/// Checks a request, asks robots.txt about it, sends it to its origin in its turn, and returns the answer.
+pub(crate) async fn forward(
+    request: &mut ClientRequest,
+    origin: &Origin,
+    mut parts: Box<Parts>,
+    incoming: Incoming,
+) -> Result<Response<Body>, Failure> {
+    check(request, &mut parts)?;
+    if let Some(response) = max_forwards::answer(&mut parts)? {
+        return Ok(request.answer_itself(response));
+    }
+    let wish = Wish::of(&parts.headers, request.user.as_deref());
+    let who = Who { name: wish.name(), address: request.address() };
+    let job = Job::begin(request.shared(), &request.settings, who, &origin.host)?;
+    let visit = wish.visit(&request.shared().gate, origin, &parts.uri, request.peer());
+    let heard = ask_robots(request, origin, &parts, &visit, &job).await?;
+    let (may_teach, upgrade) = (capture::may_come(&parts), take_upgrade(&mut parts));
+    let outgoing = prepare(request, origin, parts, incoming, upgrade.is_some());
+    let sent = send(request, origin, heard.apply(visit), &job, outgoing).await?;
+    let status = status(&sent.answer);
+    if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+        // If this were passed on, the client would show its curtsy password to another proxy.
+        return Err(UpstreamError::Parent(status.as_u16()).into());
+    }
+    job.answered(request.shared(), &request.settings, status.as_u16());
+    pass_back(request, origin, sent, Expected { may_teach, upgrade, warning: heard.warning })
+}
+
+async fn ask_robots(
+    request: &ClientRequest,
+    origin: &Origin,
+    parts: &Parts,
+    visit: &Visit,
+    job: &Job,
+) -> Result<Heard, Failure> {
+    let who = Who { name: job.name(), address: request.address() };
+    let about = About::page(&request.settings, parts);
+    let asking = Asking { request, origin, user_agent: parts.headers.get(USER_AGENT), about };
+    let heard = asking.ask(visit, || label::of_head(who, origin, parts)).await;
+    heard.inspect_err(|failure| job.ended(request.shared(), &request.settings, failure))
+}
+
+/// A request as it is sent to its origin.
+struct Outgoing {
+    message: Box<Message>,
+    safe: bool,
+    keep_body: bool,
+    upgrade: bool,
+}
+
+/// Serialises the head before the request waits, so that the buffer it was read into is freed.
+fn prepare(
+    request: &ClientRequest,
+    origin: &Origin,
+    mut parts: Box<Parts>,
+    incoming: Incoming,
+    upgrade: bool,
+) -> Outgoing {
+    let (settings, received, safe) = (&request.settings, parts.version, parts.method.is_safe());
+    let keep_body = safe && !upgrade && !parts.headers.contains_key(EXPECT);
+    headers::outgoing(&mut parts.headers, origin, &parts.uri, upgrade, identity(request), received);
+    parts.version = Version::HTTP_11;
+    if settings.config.upstream.proxy.is_some() {
+        parts.uri = canonical(origin, parts.uri);
+    }
+    let stall = settings.config.limits.client_stall;
+    let body = RequestBody::new(incoming, request.limit(), stall, &request.shared().metrics);
+    Outgoing { message: Message::new(&parts, body, &settings.config.upstream), safe, keep_body, upgrade }
+}
+
+/// Waits for the turn of the request and sends it.
+async fn send(
+    request: &ClientRequest,
+    origin: &Origin,
+    visit: Visit,
+    job: &Job,
+    outgoing: Outgoing,
+) -> Result<Sent, Failure> {
+    let Outgoing { message, safe, keep_body, upgrade } = outgoing;
+    let (worker, settings) = (&request.worker, &request.settings);
+    let _heavy = large_heads::weigh(request.shared(), &request.client, message.head_size())?;
+    let (terms, key) = (settings.terms().of(visit.client), settings.config.pacing.key);
+    let lanes = worker.upstream.lanes(terms, key, &origin.host).await?;
+    let who = Who { name: job.name(), address: request.address() };
+    let errand = Errand { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade };
+    errand.send(message).await.inspect_err(|failure| job.ended(request.shared(), settings, failure))
+}
+
+/// What else becomes of an answer that is passed on.
+struct Expected {
+    /// Whether it may be a robots.txt to learn from.
+    may_teach: bool,
+    /// The client's side of the connection, if it asked for a WebSocket.
+    upgrade: Option<OnUpgrade>,
+    warning: Option<Warning>,
+}
+
+/// Turns the origin's answer into the one for the client.
+fn pass_back(
+    request: &mut ClientRequest,
+    origin: &Origin,
+    sent: Sent,
+    expected: Expected,
+) -> Result<Response<Body>, Failure> {
+    let Sent { answer, permit, took, attempts } = sent;
+    let status = status(&answer).as_u16();
+    request.shared().metrics.response(status, took);
+    request.answered(status, Outcome::Forwarded);
+    match (answer, expected.upgrade) {
+        (Answer::Response(mut response), _) => {
+            let (shared, settings) = (request.shared(), &request.settings);
+            let lesson = expected.may_teach.then(|| Lesson::begin(shared, settings, origin, &response)).flatten();
+            let version = response.version();
+            headers::incoming(response.headers_mut(), identity(request), version);
+            if request.settings.config.responses.headers == ResponseHeaders::Full {
+                let identity = &request.shared().identity;
+                fields::tell(response.headers_mut(), &permit, took, attempts, expected.warning, identity);
+            }
+            if may_take_long(response.body()) {
+                permit.transfers();
+            }
+            keep(request, permit, took);
+            // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
+            *response.version_mut() = Version::HTTP_11;
+            Ok(response.map(|reply| Body::passing(reply).teaching(lesson)))
+        }
+        (Answer::Switched(response, stream, early), Some(upgrade)) if headers::is_websocket(response.headers()) => {
+            permit.stays_open();
+            keep(request, permit, took);
+            let ends = Ends { client: Arrival::Coming(Some(upgrade)), origin: stream, early };
+            Ok(join::switch(request, response, ends))
+        }
+        (Answer::Switched(..), _) => Err(UpstreamError::Upgrade.into()),
+    }
+}
+
+/// The name by which curtsy signs messages, if it does.
+fn identity(request: &ClientRequest) -> Option<&Identity> {
+    request.settings.config.upstream.via.then_some(&request.shared().identity)
+}
+
+/// Takes the client's side of the connection, if it asks for a WebSocket.
+fn take_upgrade(parts: &mut Parts) -> Option<OnUpgrade> {
+    let is_asked = headers::asks_for_websocket(&parts.method, parts.version, &parts.headers);
+    is_asked.then(|| parts.extensions.remove::<OnUpgrade>()).flatten()
+}
+
+fn status(answer: &Answer) -> StatusCode {
+    match answer {
+        Answer::Response(response) => response.status(),
+        Answer::Switched(response, ..) => response.status(),
+    }
+}
+
+/// Keeps the permit until the request is over.
+fn keep(request: &mut ClientRequest, permit: Permit, took: Duration) {
+    let waited = permit.waited();
+    if let Some(entry) = request.entry() {
+        (entry.origin, entry.wait) = (Some(took), waited);
+    }
+    request.keep(permit);
+}
+
+/// A parent proxy must read the same host as curtsy did, so it gets the canonical spelling.
+fn canonical(origin: &Origin, uri: Uri) -> Uri {
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    Uri::try_from(format!("{origin}{path}")).unwrap_or(uri)
+}
+
+fn check(request: &ClientRequest, parts: &mut Parts) -> Result<(), Failure> {
+    if parts.method.as_str().len() > LONGEST_METHOD {
+        return Err(BadRequest::Method.into());
+    }
+    headers::check_expectation(&parts.headers, parts.version)?;
+    headers::check_framing(&mut parts.headers)?;
+    if request.shared().identity.has_signed(&parts.headers) {
+        return Err(Refusal::Loop.into());
+    }
+    Ok(())
+}

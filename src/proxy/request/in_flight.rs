@@ -1,0 +1,217 @@
+//! One request from its arrival to its last byte: what is counted and logged when it ends, however it ends.
+//!
+//! Dropping it settles everything, so no path can forget to: a client that disconnects, an origin that breaks off, a
+//! panic.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::access_log::{CutBy, Ending, Entry};
+use super::label;
+use crate::clock;
+use crate::events::REQUEST;
+use crate::gate::{Account, Permit, at, now};
+use crate::metrics::{Kind, Outcome, Stage};
+use crate::politeness::HostKey;
+use crate::politeness::visit;
+use crate::proxy::Shared;
+use crate::proxy::accept::client::Client;
+use crate::upstream::Broken;
+
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    shared: Arc<Shared>,
+    /// When this request is over, its connection waits for the next one.
+    client: Arc<Client>,
+    idle: Duration,
+    head_timeout: Duration,
+    kind: Kind,
+    /// `None` while no answer is known: dropping it then means that the client disconnected.
+    outcome: Option<Outcome>,
+    complete: bool,
+    status: u16,
+    bytes: u64,
+    /// The log entry and when the request began. Only if there is an access log, an event listener or a tally.
+    entry: Option<(Box<Entry>, Instant)>,
+    /// Settled when the request ends.
+    permit: Option<Permit>,
+    /// Distinguishes the answers on one connection.
+    number: u64,
+    /// Other requests are counted and logged instead of this one.
+    replaced: bool,
+}
+
+impl InFlight {
+    /// Returns a box, because the value is handed on many times.
+    pub(crate) fn begin(
+        shared: Arc<Shared>,
+        client: Arc<Client>,
+        limits: &crate::config::Limits,
+        kind: Kind,
+        entry: Option<Box<Entry>>,
+    ) -> Box<Self> {
+        let number = client.is_busy();
+        shared.metrics.inflight.inc();
+        Box::new(InFlight {
+            client,
+            idle: limits.client_idle,
+            head_timeout: limits.head_timeout,
+            kind,
+            outcome: None,
+            complete: false,
+            status: 0,
+            bytes: 0,
+            entry: entry.map(|entry| (entry, clock::now())),
+            permit: None,
+            number,
+            replaced: false,
+            shared,
+        })
+    }
+
+    /// Holds the permit until the request is over.
+    pub(crate) fn keep(&mut self, permit: Permit) {
+        self.permit = Some(permit);
+    }
+
+    pub(crate) fn permit(&self) -> Option<&Permit> {
+        self.permit.as_ref()
+    }
+
+    pub(crate) fn permit_mut(&mut self) -> Option<&mut Permit> {
+        self.permit.as_mut()
+    }
+
+    /// Gives the permit back before the request is over.
+    pub(crate) fn release(&mut self) {
+        self.permit = None;
+    }
+
+    pub(crate) fn answered(&mut self, status: u16, outcome: Outcome) {
+        self.status = status;
+        self.outcome = Some(outcome);
+    }
+
+    pub(crate) fn entry(&mut self) -> Option<&mut Entry> {
+        self.entry.as_mut().map(|(entry, _)| &mut **entry)
+    }
+
+    /// Counts a piece of an origin's answer that is handed on.
+    pub(crate) fn passed(&mut self, bytes: usize) {
+        self.shared.metrics.transfers.down(bytes as u64);
+        self.sent(bytes);
+    }
+
+    /// Counts a piece of curtsy's own answer that is handed on.
+    pub(crate) fn said(&mut self, bytes: usize) {
+        self.shared.metrics.transfers.own(bytes as u64);
+        self.sent(bytes);
+    }
+
+    fn sent(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        self.client.is_handed_on(self.number);
+    }
+
+    /// Adds the bytes that a tunnel has handed on. The metrics have counted them already.
+    pub(crate) fn moved(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    /// Notes that the client has taken what it was sent.
+    pub(crate) fn taken(&self) {
+        self.client.is_taken(self.number);
+    }
+
+    /// Publishes the request to event listeners.
+    fn tell(&self, entry: &Entry, took: Duration) {
+        if !self.shared.events.is_watched() {
+            return;
+        }
+        let url = label::without_query(&entry.url);
+        let ending = Ending {
+            status: self.status,
+            bytes: self.bytes,
+            took,
+            cut_by: self.cut_by(),
+            why: self.permit.as_ref().and_then(Permit::account).map(Account::why),
+        };
+        self.shared.events.tell(REQUEST, entry.host.as_ref().map(HostKey::as_str), || entry.told(&url, &ending));
+    }
+
+    /// Counts the request in the tally. A request for curtsy itself is not a visit.
+    fn count(&self, entry: &Entry) {
+        let outcome = self.outcome.unwrap_or(Outcome::Abandoned);
+        let own = outcome == Outcome::Rejected && entry.error.is_none();
+        if own || !self.shared.metrics.tally.is_kept() {
+            return;
+        }
+        if let Some(host) = &entry.host {
+            self.shared.metrics.tally.count(host.as_str(), |row| row.ended(outcome, entry.error));
+        }
+    }
+
+    /// Ends a tunnel that curtsy looks into: the requests inside are counted instead.
+    #[expect(clippy::boxed_local, reason = "this consumes the value, which every caller has in a box")]
+    pub(crate) fn replaced(mut self: Box<Self>) {
+        self.replaced = true;
+    }
+
+    /// Notes that the origin broke off in the middle of its answer: a failure of the origin, not a client that
+    /// disconnected.
+    pub(crate) fn truncated(&mut self, broken: Broken) {
+        self.outcome = Some(Outcome::Truncated);
+        self.shared.metrics.origin_error(match broken {
+            Broken::Truncated | Broken::Reset => "truncated",
+            Broken::TimedOut => "timeout",
+            Broken::Malformed => "protocol",
+        });
+        if let Some(permit) = &mut self.permit {
+            permit.report(visit::Outcome::Truncated, now());
+        }
+    }
+
+    /// The side that cut short an answer that is not complete.
+    fn cut_by(&self) -> Option<CutBy> {
+        match (self.complete, self.outcome) {
+            (true, _) => None,
+            (false, Some(Outcome::Truncated)) => Some(CutBy::Origin),
+            (false, _) => Some(CutBy::Client),
+        }
+    }
+
+    /// Notes that all of the answer was handed on.
+    pub(crate) fn completed(&mut self) {
+        self.complete = true;
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let (metrics, now) = (&self.shared.metrics, clock::now());
+        metrics.inflight.dec();
+        self.taken();
+        self.client.is_idle(self.idle, self.head_timeout, now);
+        if self.replaced {
+            return;
+        }
+        match self.outcome {
+            Some(outcome) => metrics.request(self.kind, outcome),
+            None => metrics.request(self.kind, Outcome::Abandoned),
+        }
+        if self.outcome == Some(Outcome::Forwarded) && !self.complete {
+            metrics.disconnect(Stage::Response);
+        }
+        if let Some((entry, began)) = self.entry.take() {
+            let took = now.duration_since(began);
+            self.count(&entry);
+            self.shared.access_log.write(&entry, self.status, self.bytes, took, self.cut_by());
+            self.tell(&entry, took);
+        }
+        if let Some(permit) = self.permit.take() {
+            permit.leave(at(now));
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What a request asks of its host's lane: the name of its client, how urgent it is, and how long it would wait.
+//!
+//! A client may only ask for less: a shorter wait, a later place among its own visits. Nothing it sends makes curtsy
+//! less polite.
+
+use std::hash::Hasher;
+use std::time::Duration;
+
+use fnv::FnvHasher;
+use http::{HeaderMap, HeaderValue, Uri};
+
+use crate::gate::Gate;
+use crate::politeness::Origin;
+use crate::politeness::visit::{ClientId, USUAL_URGENCY, Visit};
+use crate::proxy::Settings;
+
+/// Returns the client as a number, as in [`Wish`], for callers that need nothing else.
+pub(crate) fn client(gate: &Gate, headers: &HeaderMap, user: Option<&str>, peer: Peer) -> ClientId {
+    peer.named(gate, user.or_else(|| name(headers)))
+}
+
+/// The other end of the connection, and what a name means there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    /// Derived from its address.
+    pub(crate) id: ClientId,
+    /// Whether users log in. If not, a name only separates the clients of one address.
+    pub(crate) logs_in: bool,
+}
+
+impl Peer {
+    pub(crate) fn new(settings: &Settings, id: ClientId) -> Self {
+        Peer { id, logs_in: settings.users.is_some() }
+    }
+
+    fn named(self, gate: &Gate, name: Option<&str>) -> ClientId {
+        match name.map(|name| gate.client(name)) {
+            None => self.id,
+            Some(user) if self.logs_in => user,
+            Some(name) => self.id.named(name),
+        }
+    }
+}
+
+/// Returns the name that the client gives itself.
+pub(crate) fn name(headers: &HeaderMap) -> Option<&str> {
+    headers.get_all("curtsy-client").iter().find_map(text)
+}
+
+/// Hashes a path. Not keyed, because the hash only separates a client's own visits.
+fn digest(path: &str) -> u64 {
+    let mut hasher = FnvHasher::default();
+    hasher.write(path.as_bytes());
+    hasher.finish()
+}
+
+/// What the fields of a request ask for.
+#[derive(Default)]
+pub(crate) struct Wish<'a> {
+    client: Option<&'a str>,
+    urgency: Option<u8>,
+    own_urgency: Option<u8>,
+    max_wait: Option<Duration>,
+}
+
+impl<'a> Wish<'a> {
+    /// Reads the fields in one pass: most requests have none of these, and asking for each by name costs three times as
+    /// much.
+    pub(crate) fn of(headers: &'a HeaderMap, user: Option<&'a str>) -> Self {
+        let mut wish = Wish { client: user, ..Wish::default() };
+        for (name, value) in headers {
+            match name.as_str() {
+                "curtsy-client" => wish.client = wish.client.or(text(value)),
+                "curtsy-priority" => wish.own_urgency = wish.own_urgency.or(own_urgency(value)),
+                "priority" => wish.urgency = wish.urgency.or(urgency(value)),
+                "curtsy-max-wait" => wish.wait_at_most(own_wait(value)),
+                "prefer" => wish.wait_at_most(preferred_wait(value)),
+                _ => {}
+            }
+        }
+        wish
+    }
+
+    /// The client's name: a proxy user, or the name that the client gives itself.
+    pub(crate) fn name(&self) -> Option<&'a str> {
+        self.client
+    }
+
+    /// The client as a number.
+    pub(crate) fn client(&self, gate: &Gate, peer: Peer) -> ClientId {
+        peer.named(gate, self.client)
+    }
+
+    pub(crate) fn visit(&self, gate: &Gate, origin: &Origin, uri: &Uri, peer: Peer) -> Visit {
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        Visit {
+            origin: gate.origin(origin),
+            peer: peer.id,
+            urgency: self.own_urgency.or(self.urgency).unwrap_or(USUAL_URGENCY),
+            max_wait: self.max_wait,
+            ..Visit::new(self.client(gate, peer), digest(path))
+        }
+    }
+
+    fn wait_at_most(&mut self, wait: Option<Duration>) {
+        self.max_wait = match (self.max_wait, wait) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+    }
+}
+
+/// `Priority: u=1` (RFC 9218).
+fn urgency(value: &HeaderValue) -> Option<u8> {
+    parameter(text(value)?, "u")?.parse().ok().filter(|urgency| *urgency <= 7)
+}
+
+/// `Curtsy-Priority: 1` to 9.
+fn own_urgency(value: &HeaderValue) -> Option<u8> {
+    text(value)?.trim().parse().ok().filter(|urgency| (1..=9).contains(urgency))
+}
+
+/// `Prefer: wait=10` (RFC 7240, section 4.3), in seconds.
+fn preferred_wait(value: &HeaderValue) -> Option<Duration> {
+    parameter(text(value)?, "wait")?.parse().ok().map(Duration::from_secs)
+}
+
+/// `Curtsy-Max-Wait: 0` is "now or never".
+fn own_wait(value: &HeaderValue) -> Option<Duration> {
+    text(value)?.trim().parse().ok().map(Duration::from_secs)
+}
+
+fn text(value: &HeaderValue) -> Option<&str> {
+    value.to_str().ok().filter(|text| !text.is_empty())
+}
+
+/// The value of `name=value` in a list.
+fn parameter<'a>(list: &'a str, name: &str) -> Option<&'a str> {
+    list.split([',', ';']).find_map(|item| {
+        let (key, value) = item.split_once('=')?;
+        key.trim().eq_ignore_ascii_case(name).then(|| value.trim())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::{HeaderName, Request};
+
+    use super::*;
+    use crate::gate::{Bounds, Memories};
+    use crate::politeness::HostKey;
+    use crate::politeness::policy::PolicyBook;
+    use crate::store::{Keep, Store};
+
+    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        fields.iter().map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn the_shortest_wait_counts() {
+        let wait = |fields| Wish::of(&headers(fields), None).max_wait;
+        assert_eq!(wait(&[]), None);
+        assert_eq!(wait(&[("prefer", "respond-async, wait=10")]), Some(Duration::from_secs(10)));
+        assert_eq!(wait(&[("prefer", "wait=10"), ("curtsy-max-wait", "0")]), Some(Duration::ZERO));
+        assert_eq!(wait(&[("prefer", "wait=soon"), ("curtsy-max-wait", "-1")]), None);
+    }
+
+    #[test]
+    fn a_client_is_the_same_to_its_lane_and_to_its_quota() {
+        let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+        let bounds = Bounds { most: 1, idle: Duration::ZERO };
+        let gate = Gate::new(PolicyBook::default(), bounds, 1, memories, Arc::default());
+        let id = gate.client("peer");
+        for (user, fields) in [
+            (None, &[][..]),
+            (None, &[("curtsy-client", "")]),
+            (None, &[("curtsy-client", "a")]),
+            (None, &[("curtsy-client", "\u{e9}"), ("curtsy-client", "b"), ("curtsy-client", "c")]),
+            (Some("ada"), &[("curtsy-client", "a")]),
+        ] {
+            let mut request = Request::new(());
+            for (name, value) in fields {
+                request.headers_mut().append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+            }
+            let (parts, ()) = request.into_parts();
+            let origin = Origin::of_tunnel(HostKey::parse("a.test").unwrap(), 80);
+            for logs_in in [false, true] {
+                let peer = Peer { id, logs_in };
+                let in_lane = Wish::of(&parts.headers, user).visit(&gate, &origin, &parts.uri, peer).client;
+                assert_eq!(client(&gate, &parts.headers, user, peer), in_lane, "{user:?} {fields:?}");
+                assert!(logs_in || in_lane.owner() == id.owner(), "a name takes no turns of its own: {fields:?}");
+            }
+        }
+    }
+
+    /// S62
+    #[test]
+    fn urgency_is_read_from_either_field() {
+        let urgency = |fields| {
+            let headers = headers(fields);
+            let wish = Wish::of(&headers, None);
+            (wish.own_urgency, wish.urgency)
+        };
+        assert_eq!(urgency(&[]), (None, None));
+        assert_eq!(urgency(&[("priority", "u=1, i")]), (None, Some(1)));
+        assert_eq!(urgency(&[("priority", "i, u=9")]), (None, None));
+        assert_eq!(urgency(&[("curtsy-priority", "5"), ("priority", "u=0")]), (Some(5), Some(0)));
+        assert_eq!(urgency(&[("curtsy-priority", "0")]), (None, None));
+    }
+}

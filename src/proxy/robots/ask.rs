@@ -1,0 +1,286 @@
+//! Asks robots.txt about a request, before the request joins the queue of its host.
+//!
+//! Decides nothing itself: the record of the origin and its rules do. The paths inside a tunnel are invisible, so for a
+//! tunnel only a file that forbids everything counts, and the delay.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::HeaderValue;
+use http::request::Parts;
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::clock;
+use crate::config::OnUnreachable;
+use crate::gate::Label;
+use crate::politeness::policy::{self, Policy};
+use crate::politeness::robots::reply::{Record, Says, TroubleKind};
+use crate::politeness::robots::{Agents, Choice, Rule, Rules};
+use crate::politeness::visit::{self, ClientId, Purpose, Visit};
+use crate::politeness::{Origin, Scheme};
+use crate::proxy::answer::failure::{Failure, Forbidden, Refusal};
+use crate::proxy::request::client_request::ClientRequest;
+use crate::proxy::{Settings, Worker};
+use crate::robots::fetch::{self, Leave, Seen, Way};
+use crate::robots::{NoVerdict, Unknown};
+use crate::upstream::{Terms, UpstreamError};
+
+/// What a request that may go on has to know from robots.txt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heard {
+    /// The delay that the file asks of this client, within bounds; zero if none.
+    pub(crate) crawl_delay: Duration,
+    pub(crate) warning: Option<Warning>,
+    /// If the request had to wait for the file: what is left of the time that it may wait.
+    patience_left: Option<Duration>,
+    /// The request may follow the fetch of the file at once.
+    follows_fetch: bool,
+}
+
+impl Heard {
+    /// Returns the visit with what was heard.
+    pub(crate) fn apply(self, visit: Visit) -> Visit {
+        Visit {
+            crawl_delay: self.crawl_delay,
+            denied: self.warning.is_some(),
+            max_wait: self.patience_left.or(visit.max_wait),
+            purpose: if self.follows_fetch { Purpose::AfterRobotsFetch } else { Purpose::Page },
+            ..visit
+        }
+    }
+}
+
+/// Why a request would have been refused, if robots.txt were enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Warning {
+    /// By the rule in this line; `None` if the file is too complicated.
+    Denied(Option<u32>),
+    Unknown,
+}
+
+/// What robots.txt is asked about.
+#[derive(Clone, Copy)]
+pub(crate) enum About<'a> {
+    Path(&'a str),
+    /// A tunnel: all requests in it are judged as one.
+    Everything,
+    /// A request that no rule applies to, because of its method. The delay counts all the same.
+    Delay,
+    /// robots.txt itself: like `Delay`, but the file need not be fetched first.
+    RobotsTxt,
+}
+
+impl<'a> About<'a> {
+    /// Returns what to ask about a request for a page.
+    pub(crate) fn page(settings: &Settings, parts: &'a Parts) -> Self {
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        match () {
+            () if path == "/robots.txt" => About::RobotsTxt,
+            () if settings.applies_robots_to(parts.method.as_str()) => About::Path(path),
+            () => About::Delay,
+        }
+    }
+}
+
+/// A request, as far as robots.txt is concerned.
+#[derive(Clone, Copy)]
+pub(crate) struct Asking<'a> {
+    pub(crate) request: &'a ClientRequest,
+    pub(crate) origin: &'a Origin,
+    pub(crate) user_agent: Option<&'a HeaderValue>,
+    pub(crate) about: About<'a>,
+}
+
+impl<'a> Asking<'a> {
+    /// Asks robots.txt. If the file must be fetched first, the request waits for it as `visit`, shown to people as
+    /// `label`.
+    pub(crate) async fn ask(self, visit: &Visit, label: impl FnOnce() -> Label) -> Result<Heard, Failure> {
+        let Asking { request: ClientRequest { worker, settings, .. }, origin, user_agent, about } = self;
+        let policy = worker.shared.gate.policy(&origin.host);
+        if policy.robots == policy::RobotsMode::Off || settings.is_exempt(user_agent) {
+            return Ok(Heard::default());
+        }
+        let robots = &worker.shared.robots;
+        if let Some((says, is_new)) = robots.at_hand(origin, self.fetching(visit.client)) {
+            let heard = self.weigh(says, &policy).await?;
+            return Ok(Heard { follows_fetch: is_new && !settings.config.robots.takes_turn, ..heard });
+        }
+        // Boxed, because it is rare and its space would be part of every request.
+        if let About::RobotsTxt = about {
+            let record = Box::pin(robots.known(origin)).await;
+            let says = record.and_then(|record| record.answer.as_ref().map(|answer| answer.says.clone()));
+            return self.weigh(Ok(says.unwrap_or(Says::Nothing)), &policy).await;
+        }
+        Box::pin(self.wait(visit, label(), &policy)).await
+    }
+
+    /// Waits for the file, in the queue of the host.
+    async fn wait(self, visit: &Visit, label: Label, policy: &Policy) -> Result<Heard, Failure> {
+        let Asking { request: ClientRequest { worker, settings, .. }, origin, .. } = self;
+        let key = settings.config.pacing.key;
+        let budget = worker.upstream.budget(settings.terms().of(visit.client), key, &origin.host).await?;
+        let place = worker.shared.gate.wait_for_robots(&budget, *visit, label)?;
+        let (began, patience) = (clock::now(), policy.max_wait.min(visit.max_wait.unwrap_or(Duration::MAX)));
+        let fetch = self.fetching(visit.client);
+        // The fetch takes its own time, as opening a connection does, and also waits for its turn.
+        let longest = patience.saturating_add(settings.config.robots.fetch_timeout);
+        let says = timeout(longest, worker.shared.robots.find_out(origin, fetch)).await;
+        let says = says.unwrap_or_else(|_| Err(NoVerdict::Refused(place.too_long())));
+        drop(place);
+        let heard = self.weigh(says, policy).await?;
+        let patience_left = Some(patience.saturating_sub(clock::now() - began));
+        Ok(Heard { patience_left, follows_fetch: !settings.config.robots.takes_turn, ..heard })
+    }
+
+    async fn weigh(self, says: Result<Says, NoVerdict>, policy: &Policy) -> Result<Heard, Failure> {
+        match says {
+            Ok(Says::Nothing) => Ok(Heard::default()),
+            Ok(Says::Rules(rules)) if rules.is_empty() => Ok(Heard::default()),
+            Ok(Says::Rules(rules)) => self.weigh_rules(&rules, policy),
+            Err(_) if matches!(self.about, About::Delay | About::RobotsTxt) => Ok(Heard::default()),
+            Err(NoVerdict::Refused(refusal)) => Err(refusal.into()),
+            Err(NoVerdict::Unknown(unknown)) => Box::pin(self.not_known(unknown, policy)).await,
+        }
+    }
+
+    fn weigh_rules(self, rules: &Rules, policy: &Policy) -> Result<Heard, Failure> {
+        let Asking { request: ClientRequest { worker, settings, .. }, origin, user_agent, about } = self;
+        let agents = &settings.agents(user_agent);
+        // The rule that denies it, if it is denied.
+        let denied = match about {
+            About::Path(path) => {
+                Some(rules.verdict(agents, path)).filter(|found| !found.allowed).map(|found| found.rule)
+            }
+            About::Everything => rules.denies_everything(agents).map(Some),
+            About::Delay | About::RobotsTxt => None,
+        };
+        let mut heard = Heard::default();
+        if let Some(rule) = denied {
+            let (tally, line) = (&worker.shared.metrics.tally, rule.map(|rule| rule.line));
+            let text = || rule.map_or_else(|| "(too complicated)".to_owned(), |rule| rule.to_string());
+            tally.count(origin.host.as_str(), |row| row.forbidden_by(line.unwrap_or_default(), text));
+            if policy.robots == policy::RobotsMode::Enforce {
+                return Err(Refusal::Robots(Box::new(forbidden(origin, rules, agents, rule, about))).into());
+            }
+            worker.shared.metrics.robots.warned.inc();
+            heard.warning = Some(Warning::Denied(line));
+        }
+        if settings.config.robots.crawl_delay {
+            let asked = rules.delay(agents).unwrap_or_default();
+            if asked > policy.max_crawl_delay {
+                worker.shared.metrics.robots.crawl_delays_capped.inc();
+            }
+            heard.crawl_delay = asked.min(policy.max_crawl_delay);
+        }
+        Ok(heard)
+    }
+
+    /// Returns the fetch for a request, with the client's share of name look-ups. Copies what it needs only if it runs.
+    fn fetching(self, client: ClientId) -> impl FnOnce(Option<Arc<Record>>) -> Fetching + 'a {
+        move |previous| {
+            let ClientRequest { worker, settings, .. } = self.request;
+            let (worker, settings, origin) = (worker.clone(), settings.clone(), self.origin.clone());
+            let user_agent = self.user_agent.cloned().unwrap_or(HeaderValue::from_static(OWN_USER_AGENT));
+            Box::pin(async move {
+                let fetched =
+                    fetch(&worker, settings.terms().of(client), &settings, &origin, &user_agent, previous.as_deref());
+                fetched.await.map(|seen| seen.record)
+            })
+        }
+    }
+
+    /// An unreachable robots.txt denies (RFC 9309, section 2.3.1.4) unless `on_unreachable = "allow"`.
+    async fn not_known(self, unknown: Unknown, policy: &Policy) -> Result<Heard, Failure> {
+        let Asking { request: ClientRequest { worker, settings, .. }, origin, .. } = self;
+        // If pages cannot be fetched either, that is the better answer.
+        worker.upstream.vet(settings.terms(), origin).await?;
+        if let (Scheme::Https, Some(fault)) = (origin.scheme, settings.trust.fault(&origin.host)) {
+            return Err(UpstreamError::Certificate(fault).into());
+        }
+        let denies = settings.config.robots.on_unreachable == OnUnreachable::Deny;
+        if denies {
+            worker.shared.metrics.tally.count(origin.host.as_str(), |row| row.unknown += 1);
+        }
+        if denies && policy.robots == policy::RobotsMode::Enforce {
+            return Err(Refusal::RobotsUnknown { host: origin.host.clone(), unknown }.into());
+        }
+        worker.shared.metrics.robots.warned.inc();
+        Ok(Heard { warning: Some(Warning::Unknown), ..Heard::default() })
+    }
+}
+
+fn forbidden(origin: &Origin, rules: &Rules, agents: &Agents, rule: Option<Rule<'_>>, about: About<'_>) -> Forbidden {
+    let group = match rules.choice(agents) {
+        Choice::Named(name) => name.to_owned(),
+        Choice::Everybody | Choice::Nobody => "*".to_owned(),
+    };
+    Forbidden {
+        host: origin.host.clone(),
+        rule: rule.map(|rule| (rule.line, rule.to_string())),
+        group,
+        everything: matches!(about, About::Everything),
+    }
+}
+
+type Fetching = std::pin::Pin<Box<dyn Future<Output = Result<Record, visit::Refusal>> + Send>>;
+
+/// The User-Agent of fetches for clients that send none.
+pub(crate) const OWN_USER_AGENT: &str = concat!("curtsy/", env!("CARGO_PKG_VERSION"));
+
+pub(crate) async fn fetch(
+    worker: &Worker,
+    terms: Terms<'_>,
+    settings: &Settings,
+    origin: &Origin,
+    user_agent: &HeaderValue,
+    previous: Option<&Record>,
+) -> Result<Seen, visit::Refusal> {
+    let (gate, config, key) = (&worker.shared.gate, &settings.config.robots, settings.config.pacing.key);
+    let way = Way {
+        upstream: &worker.upstream,
+        terms,
+        user_agent,
+        timeout: config.fetch_timeout,
+        cache_ttl: config.cache_ttl,
+        leave: Some(Leave { gate, key }),
+    };
+    let seen = fetch::fetch(way, origin, previous).await?;
+    worker.shared.metrics.robots.fetch(result(&seen));
+    tracing::debug!(event = "robots.fetched", %origin, status = seen.status, error = seen.error, "robots.txt fetched");
+    worker.shared.events.tell(
+        "robots.fetched",
+        Some(origin.host.as_str()),
+        || json!({ "origin": origin.to_string(), "result": result(&seen), "status": seen.status, "why": seen.error }),
+    );
+    let throttled = seen.record.trouble.filter(|trouble| trouble.kind == TroubleKind::Throttled);
+    if let (Some(trouble), Ok(budget)) = (throttled, way.upstream.budget(way.terms, key, &origin.host).await) {
+        // A host that throttles requests for robots.txt throttles those for pages too.
+        gate.hold(&budget, trouble.retry_at);
+    }
+    tell_of_cap(worker, settings, origin, user_agent, &seen.record);
+    Ok(seen)
+}
+
+fn result(seen: &Seen) -> &'static str {
+    match (seen.status, &seen.error) {
+        (Some(200..=299 | 304), None) => "ok",
+        (Some(401 | 403 | 451), None) => "forbidden",
+        (Some(400..=499), None) => "missing",
+        (Some(300..=399), _) => "invalid",
+        _ => "unreachable",
+    }
+}
+
+fn tell_of_cap(worker: &Worker, settings: &Settings, origin: &Origin, user_agent: &HeaderValue, record: &Record) {
+    let Some(Says::Rules(rules)) = record.answer.as_ref().map(|answer| &answer.says) else { return };
+    let most = worker.shared.gate.policy(&origin.host).max_crawl_delay;
+    let asked = rules.delay(&settings.agents(Some(user_agent))).unwrap_or_default();
+    if settings.config.robots.crawl_delay && asked > most {
+        tracing::info!(
+            event = "robots.delay_capped", %origin, asked_s = asked.as_secs_f64(), most_s = most.as_secs_f64(),
+            "robots.txt asks for a longer delay than robots.max_crawl_delay"
+        );
+    }
+}

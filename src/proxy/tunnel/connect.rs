@@ -1,0 +1,197 @@
+//! CONNECT: a tunnel to a host and port that the operator allows.
+//!
+//! The tunnel is opened first and 200 sent afterwards, so that a failure still reaches the client as a failure. Bytes
+//! that came with the request wait until then.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use bytes::Bytes;
+use http::Response;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, USER_AGENT};
+use http::request::Parts;
+use hyper::ext::ReasonPhrase;
+
+use super::join;
+use super::join::Ends;
+use super::pacer::Passage;
+use crate::gate::{Label, Permit, Place};
+use crate::metrics::{Handshake, Outcome};
+use crate::politeness::visit::Visit;
+use crate::politeness::{HostKey, Origin, Scheme};
+use crate::proxy::Worker;
+use crate::proxy::accept::client::{Client, Inside};
+use crate::proxy::accept::upgrade::Arrival;
+use crate::proxy::answer::body::Body;
+use crate::proxy::answer::failure::{BadRequest, Failure, Refusal};
+use crate::proxy::pages::{help, probe};
+use crate::proxy::request::client_request::ClientRequest;
+use crate::proxy::request::label::Who;
+use crate::proxy::request::options::Wish;
+use crate::proxy::request::{label, options};
+use crate::proxy::robots::ask::{About, Asking};
+use crate::proxy::visit::job::Job;
+use crate::upstream::{Denied, LaneAddresses, Stream, Terms, UpstreamError};
+
+/// A tunnel that a client asks for.
+pub(crate) struct Wanted {
+    pub(crate) host: HostKey,
+    pub(crate) port: u16,
+    pub(crate) parts: Box<Parts>,
+}
+
+impl Wanted {
+    /// Returns the client as the requests inside the tunnel see it.
+    pub(crate) fn inside(&self, request: &ClientRequest, scheme: Scheme, many_at_once: bool) -> Client {
+        let Wanted { host, port, parts } = self;
+        let origin = Origin { scheme, host: host.clone(), port: *port };
+        let name = options::name(&parts.headers).map(str::to_owned);
+        request.client.within(Inside { origin, user: request.user.clone(), name }, many_at_once)
+    }
+}
+
+/// Checks what can be checked of a CONNECT without waiting for anything.
+pub(crate) fn check(request: &ClientRequest, wanted: &Wanted) -> Result<(), Failure> {
+    let Wanted { port, parts, .. } = wanted;
+    if parts.headers.contains_key(TRANSFER_ENCODING) || parts.headers.get(CONTENT_LENGTH).is_some_and(|l| l != "0") {
+        return Err(BadRequest::ConnectWithBody.into());
+    }
+    if request.settings.config.access.connect_ports.as_ref().is_some_and(|ports| !ports.contains(port)) {
+        return Err(Refusal::Destination(Denied::ConnectPort(*port)).into());
+    }
+    if request.shared().identity.has_signed(&parts.headers) {
+        return Err(Refusal::Loop.into());
+    }
+    Ok(())
+}
+
+/// A tunnel whose turn has come. No bytes of the client have gone into it yet.
+pub(crate) struct Opened {
+    pub(crate) stream: Stream,
+    /// Bytes that the origin has sent already.
+    pub(crate) early: Bytes,
+    permit: Permit,
+    passage: Passage,
+}
+
+impl Opened {
+    /// Charges the turn of a tunnel that is not used: the origin has seen a connection all the same.
+    pub(crate) fn charge(mut self) {
+        self.permit.sent();
+    }
+}
+
+/// Opens the tunnel and joins it with the client. `client` is the client's end, which is at hand already if something
+/// has been read from it.
+pub(crate) async fn connect(
+    request: &mut ClientRequest,
+    wanted: Wanted,
+    client: Arrival,
+) -> Result<Response<Body>, Failure> {
+    let opened = open_in_turn(request, &wanted, &Arc::default()).await?;
+    Ok(join(request, opened, client))
+}
+
+/// Opens the tunnel and waits for the turn of the CONNECT. A caller that drops this future while it waits, for another
+/// reason than that the client has disconnected, sets `withdrawn` first.
+pub(crate) async fn open_in_turn(
+    request: &ClientRequest,
+    wanted: &Wanted,
+    withdrawn: &Arc<AtomicBool>,
+) -> Result<Opened, Failure> {
+    let (Wanted { host, port, parts }, ClientRequest { worker, settings, .. }) = (wanted, request);
+    if probe::is_meant(host) {
+        return Err(Refusal::NotIntercepted.into());
+    }
+    if help::is_meant(host) {
+        let why = "curtsy answers for this name itself, under http://; the name is never looked up";
+        return Err(UpstreamError::Dns(why.to_owned()).into());
+    }
+    let origin = Origin::of_tunnel(host.clone(), *port);
+    let wish = Wish::of(&parts.headers, request.user.as_deref());
+    let (peer, who) = (request.peer(), Who { name: wish.name(), address: request.address() });
+    let job = Job::begin(&worker.shared, settings, who, host)?;
+    let terms = settings.terms().of(wish.client(&worker.shared.gate, peer));
+    let lanes = worker.upstream.lanes(terms, settings.config.pacing.key, host).await?;
+    let label = || label::of_tunnel(who, host, *port, &parts.headers);
+    let visit = wish.visit(&worker.shared.gate, &origin, &parts.uri, peer);
+    let user_agent = parts.headers.get(USER_AGENT);
+    let asking = Asking { request, origin: &origin, user_agent, about: About::Everything };
+    let heard = asking.ask(&visit, label).await;
+    let heard = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
+    let visit = heard.apply(visit);
+    let opening = open(worker, terms, lanes, Awaited { visit, withdrawn }, &origin, label).await;
+    let OpenTunnel { place, budget, stream, early } =
+        opening.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
+    // The tunnel is open, but no bytes of the client go into it before the turn. The turn is charged when the first
+    // request passes.
+    let permit = place.turn_as(label).await?;
+    job.answered(&worker.shared, settings, 200);
+    let (label, client) = (Arc::new(label()), Arc::new(wanted.inside(request, Scheme::Http, false)));
+    let passage = Passage { host: host.clone(), budget, visit, job, label, client };
+    Ok(Opened { stream, early, permit, passage })
+}
+
+/// Joins an open tunnel with its client.
+pub(crate) fn join(request: &mut ClientRequest, opened: Opened, client: Arrival) -> Response<Body> {
+    let Opened { stream, early, permit, passage } = opened;
+    if request.settings.leaves.is_some() && matches!(client, Arrival::Coming(_)) {
+        request.shared().metrics.handshake(Handshake::Bypassed);
+    }
+    request.answered(200, Outcome::Forwarded);
+    request.keep(permit);
+    join::join(request, Ends { client, origin: stream, early }, Some(passage));
+    established()
+}
+
+/// A visit, and the flag that says that it waits no longer although its client is still connected.
+struct Awaited<'a> {
+    visit: Visit,
+    withdrawn: &'a Arc<AtomicBool>,
+}
+
+/// A ready connection, and its tunnel's place in the queue.
+struct OpenTunnel {
+    place: Place,
+    budget: HostKey,
+    stream: Stream,
+    /// Bytes that the origin has sent already.
+    early: Bytes,
+}
+
+/// Waits until the tunnel is called, and connects to the first address that can be reached. Each address has its own
+/// lane.
+async fn open(
+    worker: &Worker,
+    terms: Terms<'_>,
+    lanes: LaneAddresses,
+    Awaited { visit, withdrawn }: Awaited<'_>,
+    origin: &Origin,
+    label: impl Fn() -> Label,
+) -> Result<OpenTunnel, Failure> {
+    let mut lanes = lanes.into_iter().peekable();
+    loop {
+        let lane = lanes.next().expect("there is a first lane, and another one where the loop goes on");
+        let mut place = worker.shared.gate.join(&lane.budget, visit)?;
+        place.withdrawn_by(withdrawn.clone());
+        place.known_as(&label);
+        place.called().await?;
+        let error = match worker.upstream.tunnel(Terms { only: lane.address, ..terms }, &origin.host, origin.port).await
+        {
+            Ok((stream, early)) => return Ok(OpenTunnel { place, budget: lane.budget, stream, early }),
+            Err(error) => error,
+        };
+        if error.blames_the_origin() {
+            place.failed(origin);
+        }
+        if !error.is_unreachable() || lanes.peek().is_none() {
+            return Err(error.into());
+        }
+    }
+}
+
+pub(crate) fn established() -> Response<Body> {
+    let mut response = Response::new(Body::from(Bytes::new()));
+    response.extensions_mut().insert(ReasonPhrase::from_static(b"Connection established"));
+    response
+}

@@ -26,8 +26,6 @@ use crate::telemetry::{REPEAT, Seldom};
 
 /// hyper's smallest read buffer.
 const LEAST_BUFFER: usize = 8192;
-/// A repeated warning is logged at most once in this time.
-const REPEAT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn http1(worker: Arc<Worker>, stream: Near, client: Arc<Client>) {
     let peer = client.peer;

@@ -70,7 +70,8 @@ pub use self::lessons::Lesson;
 pub use self::memory::Memory;
 pub use self::steering::Forgotten;
 pub use self::steps::LEAD;
-pub use self::view::{Breaker, Condition, Held, Obstacle, View};
+pub use self::view::{Breaker, Condition, Obstacle, View};
+pub use super::bars::Held;
 
 /// One host's lane. The fields are laid out in the order in which a visit to a free host needs them: with many hosts,
 /// most of what such a visit touches comes from memory, one piece of 64 bytes at a time.
@@ -103,8 +104,6 @@ pub struct Lane {
     /// When the last successful answer came.
     last_success: Timestamp,
     audit: Audit,
-    /// The part of the hold that the host asked for. It outlives the lane.
-    asked_until: Timestamp,
     /// Long transfers that gave their ordinary places back. There are as many separate places for them.
     lasting: Vec<u32>,
     /// What an operator set for this host. `None` for most hosts.
@@ -136,7 +135,6 @@ impl Lane {
             audit: Audit::default(),
             paused: false,
             robots_waits: 0,
-            asked_until: Timestamp::START,
             unsaved: false,
             mixed: false,
             last_success: Timestamp::START,
@@ -286,18 +284,13 @@ impl Lane {
 
     /// Lets no visit start before `until`, because the host asked for it. A shorter hold does not end a longer one.
     pub fn hold(&mut self, until: Timestamp, now: Timestamp) {
-        if until > self.asked_until.max(now) {
-            self.asked_until = until;
-            self.unsaved = true;
-        }
-        self.stand_back(until, now);
+        self.hold_for(Held::Other, until, now);
     }
 
-    /// Same as [`Lane::hold`], but on curtsy's own decision. Such a hold need not outlive the lane.
-    fn stand_back(&mut self, until: Timestamp, now: Timestamp) {
-        self.turns.hold(until, now);
+    fn hold_for(&mut self, cause: Held, until: Timestamp, now: Timestamp) {
+        self.unsaved |= self.turns.hold(until, cause, now);
         if let Some(shadow) = &mut self.shadow {
-            shadow.turns.hold(until, now);
+            shadow.turns.hold(until, cause, now);
         }
         self.refuse_late(now);
     }
@@ -305,7 +298,6 @@ impl Lane {
     /// Ends a hold early, and closes the breakers.
     pub fn lift(&mut self, now: Timestamp) {
         self.lift_lessons(now);
-        self.asked_until = self.asked_until.min(now);
         self.unsaved = true;
         self.turns.lift(now);
         if let Some(shadow) = &mut self.shadow {
@@ -340,7 +332,7 @@ impl Lane {
     }
 
     pub fn held_until(&self) -> Timestamp {
-        self.turns.held_until()
+        self.turns.bars().held_until
     }
 
     /// Visits that have not been told to start.

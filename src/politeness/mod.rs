@@ -5,11 +5,13 @@
 //! arguments.
 //!
 //! In reading order: `host` names what is paced; [`time`] and [`visit`] define the basic types; [`policy`] holds the
-//! numbers; [`turns`] decides when, [`queue`] which visit; [`signals`] reads what an answer says about time, and
-//! [`pace`] learns from it; [`breaker`] (one for each failing origin, in `breakers`), [`jobs`] and [`retries`] say when
-//! to stop trying; [`lane`] combines them and answers "what next?"; [`audit`] checks the sends.
+//! numbers; [`turns`] decides when (with [`bars`], which say until when not), [`queue`] which visit; [`signals`] reads
+//! what an answer says about time, and [`pace`] learns from it; [`breaker`] (one for each failing origin, in
+//! `breakers`), [`jobs`] and [`retries`] say when to stop trying; [`lane`] combines them and answers "what next?";
+//! [`audit`] checks the sends.
 
 pub mod audit;
+pub mod bars;
 pub mod breaker;
 mod breakers;
 mod host;

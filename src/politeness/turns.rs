@@ -17,6 +17,7 @@
 
 use std::time::Duration;
 
+use super::bars::{Bars, Held};
 use super::time::{Timestamp, whole_micros};
 
 /// How far apart starts must be.
@@ -62,11 +63,7 @@ pub struct Memory {
 pub struct Turns {
     spacing: Spacing,
     last_sent: Option<Timestamp>,
-    held_until: Timestamp,
-    /// Until when a shared ledger, or a failed connection attempt, has taken the turns.
-    elsewhere: Timestamp,
-    /// Until when an operator closed the host.
-    closed_until: Timestamp,
+    bars: Bars,
     /// Turns claimed and neither sent nor given back.
     unsent: u32,
     /// The random share of the jitter in the gap after the last send, from 0 to 1.
@@ -97,9 +94,7 @@ impl Turns {
             last_sent: None,
             tokens: full(&spacing),
             counted: Timestamp::START,
-            held_until: Timestamp::START,
-            elsewhere: Timestamp::START,
-            closed_until: Timestamp::START,
+            bars: Bars::default(),
             luck: 0.0,
             unsent: 0,
             owed: Owed::default(),
@@ -119,14 +114,14 @@ impl Turns {
         }
         if let Some(until) = memory.held_until {
             turns.tokens = turns.tokens.min(TOKEN);
-            turns.held_until = until;
+            turns.bars = Bars::remembering(until);
         }
         turns
     }
 
     pub fn memory(&self) -> Memory {
-        let held = self.held_until > Timestamp::START;
-        Memory { last_sent: self.last_sent, held_until: held.then_some(self.held_until) }
+        let held_until = Some(self.bars.held_until).filter(|until| *until > Timestamp::START);
+        Memory { last_sent: self.last_sent, held_until }
     }
 
     /// Takes a turn. The caller settles it with [`Turns::sent`] or [`Turns::give_back`].
@@ -146,7 +141,7 @@ impl Turns {
 
     fn give(&mut self) {
         self.unsent += 1;
-        let held_until = self.held_until.max(self.closed_until);
+        let held_until = self.bars.held_or_closed_until();
         self.owed = Owed { delay: self.spacing.delay, burst: self.spacing.burst.max(1), held_until };
     }
 
@@ -184,39 +179,33 @@ impl Turns {
         self.unsent = self.unsent.saturating_sub(1);
     }
 
-    /// Allows no claim before `until`. Holds only ever grow; [`Turns::lift`] ends them.
-    pub fn hold(&mut self, until: Timestamp, now: Timestamp) {
-        if until > now {
-            self.held_until = self.held_until.max(until);
-        }
+    /// Allows no claim before `until`. Holds only ever grow; [`Turns::lift`] ends them. Returns whether the hold is
+    /// news that must outlive the lane.
+    pub fn hold(&mut self, until: Timestamp, cause: Held, now: Timestamp) -> bool {
+        self.bars.hold(until, cause, now)
     }
 
     pub fn lift(&mut self, now: Timestamp) {
         self.count(now);
-        self.held_until = self.held_until.min(now);
+        self.bars.lift(now);
     }
 
     /// Allows no claim before `until`, because other instances that share this host's turns took them. Unlike a hold,
     /// this empties no bucket.
     pub fn taken_elsewhere(&mut self, until: Timestamp) {
-        self.elsewhere = self.elsewhere.max(until);
-    }
-
-    /// Returns until when other instances, or failed connection attempts, have taken the turns.
-    pub fn taken_until(&self) -> Timestamp {
-        self.elsewhere
+        self.bars.taken_until = self.bars.taken_until.max(until);
     }
 
     /// Charges a failed connection attempt that began at `began`. It costs the host's next turn, as a request would: a
     /// host that refuses connections must not be asked faster than one that answers.
     pub fn charge_attempt(&mut self, began: Timestamp) {
-        self.elsewhere = self.earliest(began) + self.spacing.delay;
+        self.bars.taken_until = self.earliest(began) + self.spacing.delay;
     }
 
     /// Allows no claim before `until`, because an operator closed the host. Unlike a hold, this can be shortened, and
     /// reopening ends no hold.
     pub fn close(&mut self, until: Timestamp) {
-        self.closed_until = until;
+        self.bars.closed_until = until;
     }
 
     /// Changes the spacing. The new numbers count from the last send on. What was saved up stays, within the smaller of
@@ -234,7 +223,7 @@ impl Turns {
     /// Returns when the visit behind `ahead` others can start at the latest, if each of them starts as soon as it may
     /// and jitter adds the most it can.
     pub fn predict(&self, ahead: usize, now: Timestamp) -> Timestamp {
-        let free = now.max(self.barred_until());
+        let free = now.max(self.bars.until());
         if self.spacing.delay.is_zero() {
             return free;
         }
@@ -266,17 +255,13 @@ impl Turns {
         self.spacing
     }
 
-    pub fn held_until(&self) -> Timestamp {
-        self.held_until
-    }
-
-    pub fn closed_until(&self) -> Timestamp {
-        self.closed_until
+    pub fn bars(&self) -> &Bars {
+        &self.bars
     }
 
     /// Returns the time before which no visit that asks now can start.
     pub fn earliest(&self, now: Timestamp) -> Timestamp {
-        now.max(self.barred_until()).max(self.spaced(0))
+        now.max(self.bars.until()).max(self.spaced(0))
     }
 
     /// Returns when a claim will succeed; never, while that depends on a turn that is not sent yet.
@@ -310,7 +295,7 @@ impl Turns {
         let quiet_since = self.last_sent.max(self.memory().held_until);
         let saving_up = self.spacing.delay.saturating_mul(burst.max(1));
         let saved_up = quiet_since.map_or(Timestamp::START, |since| since + saving_up);
-        saved_up.max(self.barred_until()).max(self.spaced(0))
+        saved_up.max(self.bars.until()).max(self.spaced(0))
     }
 
     fn check(&self, now: Timestamp) -> Result<(), NotYet> {
@@ -321,7 +306,7 @@ impl Turns {
         if alone || (!unpaced && self.unsent >= self.spacing.burst.max(1)) {
             return Err(NotYet::UntilSent);
         }
-        let earliest = self.spaced(self.unsent).max(self.barred_until());
+        let earliest = self.spaced(self.unsent).max(self.bars.until());
         if now < earliest { Err(NotYet::Until(earliest)) } else { Ok(()) }
     }
 
@@ -331,7 +316,7 @@ impl Turns {
         // With a larger burst, the fetch took a turn that was saved up, and the page shares it.
         let before = before.filter(|_| self.spacing.burst <= 1);
         let spaced = before.map_or(Timestamp::START, |before| before + self.spacing.delay + self.extra());
-        let earliest = spaced.max(self.barred_until());
+        let earliest = spaced.max(self.bars.until());
         if now < earliest { Err(NotYet::Until(earliest)) } else { Ok(()) }
     }
 
@@ -339,14 +324,9 @@ impl Turns {
     /// smallest of these gaps. Each visit before it starts as soon as it may, and the last gap is its own. For visits
     /// with different spacing.
     pub fn predict_gaps(&self, gaps: Duration, least: Duration, now: Timestamp) -> Timestamp {
-        let free = now.max(self.barred_until()) + gaps.saturating_sub(least);
+        let free = now.max(self.bars.until()) + gaps.saturating_sub(least);
         let last = if self.unsent > 0 { Some(now) } else { self.last_sent };
         last.map_or(free, |last| free.max(last + gaps))
-    }
-
-    /// Returns until when no claim succeeds, whatever the spacing.
-    fn barred_until(&self) -> Timestamp {
-        self.held_until.max(self.elsewhere).max(self.closed_until)
     }
 
     /// Returns when there is room for one more start besides `others` that may come at any moment.
@@ -357,7 +337,7 @@ impl Turns {
         if self.spacing.burst <= 1 {
             return self.last_sent.map_or(Timestamp::START, |last| last + self.spacing.delay + self.extra());
         }
-        let from = self.counted.max(self.held_until);
+        let from = self.counted.max(self.bars.held_until);
         let missing = (u64::from(others) + 1).saturating_mul(TOKEN).saturating_sub(self.tokens_at(from));
         if missing == 0 { Timestamp::START } else { from + self.refill_time(missing) + self.extra() }
     }
@@ -369,12 +349,12 @@ impl Turns {
 
     /// Returns the tokens there are at a time. No more than one token is saved up during a hold.
     fn tokens_at(&self, at: Timestamp) -> u64 {
-        let full = full(&self.spacing);
-        if self.counted >= self.held_until {
+        let (full, held_until) = (full(&self.spacing), self.bars.held_until);
+        if self.counted >= held_until {
             return self.tokens.saturating_add(self.refill(self.counted, at)).min(full);
         }
-        let held = self.tokens.saturating_add(self.refill(self.counted, at.min(self.held_until))).min(TOKEN);
-        held.saturating_add(self.refill(self.held_until, at)).min(full)
+        let held = self.tokens.saturating_add(self.refill(self.counted, at.min(held_until))).min(TOKEN);
+        held.saturating_add(self.refill(held_until, at)).min(full)
     }
 
     /// Returns what comes back between two times, rounded down. While nothing is spaced, nothing is saved up.

@@ -123,7 +123,7 @@ fn zero_disables() {
     for _ in 0..100 {
         turns.sent(at(7));
     }
-    turns.hold(at(9), at(7));
+    turns.hold(at(9), Held::Other, at(7));
     assert_eq!(refused(&mut turns, 8), 9);
     start(&mut turns, 9);
 }
@@ -158,9 +158,9 @@ fn claims_that_are_not_sent_yet_take_part_of_the_burst() {
 fn a_hold_is_silent_and_then_lets_exactly_one_go() {
     let mut turns = every(1_000, 5);
     start(&mut turns, 0);
-    turns.hold(at(10_000), at(100));
+    turns.hold(at(10_000), Held::Other, at(100));
     assert_eq!(refused(&mut turns, 9_999), 10_000);
-    turns.hold(at(4_000), at(200));
+    turns.hold(at(4_000), Held::Other, at(200));
     assert_eq!(refused(&mut turns, 5_000), 10_000, "a shorter hold does not end a longer one");
     start(&mut turns, 10_000);
     assert_eq!(refused(&mut turns, 10_000), 11_000);
@@ -173,7 +173,7 @@ fn a_hold_that_is_lifted_leaves_the_spacing() {
         for _ in 0..burst {
             start(&mut turns, 0);
         }
-        turns.hold(at(60_000), at(100));
+        turns.hold(at(60_000), Held::Other, at(100));
         turns.lift(at(200));
         assert_eq!(refused(&mut turns, 200), 1_000, "burst {burst}");
     }
@@ -183,7 +183,7 @@ fn a_hold_that_is_lifted_leaves_the_spacing() {
 fn a_turn_claimed_before_a_hold_can_be_asked_again() {
     let mut turns = every(1_000, 1);
     turns.claim(at(0)).unwrap();
-    turns.hold(at(5_000), at(10));
+    turns.hold(at(5_000), Held::Other, at(10));
     turns.give_back();
     assert_eq!(turns.claim(at(20)), Err(NotYet::Until(at(5_000))));
     assert_eq!(turns.unsent(), 0);
@@ -233,7 +233,7 @@ fn turning_spacing_on_counts_what_was_sent_before() {
     }
     let mut turns = every(0, 4);
     start(&mut turns, 0);
-    turns.hold(at(100), at(0));
+    turns.hold(at(100), Held::Other, at(0));
     turns.lift(at(50));
     turns.change(spacing(1_000, 4), at(50));
     assert_eq!(refused(&mut turns, 60), 1_050, "a hold and its end save nothing up");
@@ -278,7 +278,7 @@ fn what_is_remembered_grants_nothing() {
     let mut again = Turns::remembering(spacing(1_000, 3), memory, 1, at(500));
     assert_eq!(refused(&mut again, 500), 1_000);
 
-    turns.hold(at(9_000), at(100));
+    turns.hold(at(9_000), Held::Other, at(100));
     let mut again = Turns::remembering(spacing(1_000, 1), turns.memory(), 1, at(300));
     assert_eq!(refused(&mut again, 300), 9_000);
 
@@ -303,7 +303,7 @@ fn it_owes_until_the_interval_the_hold_and_the_burst_are_over() {
     assert!(turns.owes(1, at(90_000)), "a claimed turn");
     turns.sent(at(0));
     assert!(turns.owes(1, at(999)) && !turns.owes(1, at(1_000)));
-    turns.hold(at(5_000), at(2_000));
+    turns.hold(at(5_000), Held::Other, at(2_000));
     assert!(turns.owes(1, at(4_999)) && turns.owes(1, at(5_999)) && !turns.owes(1, at(6_000)));
 
     let mut turns = every(1_000, 3);
@@ -368,7 +368,7 @@ proptest! {
                     sends.push(now);
                 }
                 Act::GiveBack if turns.unsent() > 0 => turns.give_back(),
-                Act::Hold(micros) => turns.hold(now + Duration::from_micros(micros), now),
+                Act::Hold(micros) => _ = turns.hold(now + Duration::from_micros(micros), Held::Other, now),
                 Act::Lift => turns.lift(now),
                 _ => {}
             }
@@ -401,7 +401,7 @@ proptest! {
                 }
                 Act::Sent if turns.unsent() > 0 => turns.sent(now),
                 Act::GiveBack if turns.unsent() > 0 => turns.give_back(),
-                Act::Hold(micros) => turns.hold(now + Duration::from_micros(micros), now),
+                Act::Hold(micros) => _ = turns.hold(now + Duration::from_micros(micros), Held::Other, now),
                 Act::Lift => turns.lift(now),
                 Act::Change(delay, burst) => {
                     turns.change(Spacing { delay: Duration::from_micros(delay), burst, jitter: 0.1 }, now);

@@ -177,7 +177,7 @@ impl Lane {
         let waiting = self.queue.len() + self.robots_waits as usize;
         if self.paused {
             Some(Objection::Paused)
-        } else if self.held_or_closed_until() > now + patience {
+        } else if self.turns.bars().held_or_closed_until() > now + patience {
             Some(Objection::Held)
         } else if rank == Rank::Newcomer && waiting >= self.policy.max_queue && !at_once {
             Some(Objection::Full)

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use super::Lane;
+use super::{Held, Lane};
 use crate::politeness::breaker::{self, Ending, Tolerance};
 use crate::politeness::breakers::Breakers;
-use crate::politeness::pace::{self, Epoch, Heard, Learning, Pace, What};
+use crate::politeness::pace::{self, Cause, Epoch, Heard, Hold, Learning, Pace, What};
 use crate::politeness::policy::Schooling;
 use crate::politeness::retries::Budget;
 use crate::politeness::roll::{Entry, Phase};
@@ -179,7 +179,7 @@ impl Lane {
         let breaker = lessons.breakers.heard(entry.origin, ending, &lessons.tolerance, now);
         self.obey_lessons(change, now);
         if let Some(asked) = signals.and_then(|signals| signals.retry_after) {
-            self.hold(now + asked, now);
+            self.hold_for(Held::Pace(Cause::RetryAfter), now + asked, now);
         }
         let concurrency = (before, self.concurrency());
         let delay = self.delays.effective();
@@ -190,7 +190,9 @@ impl Lane {
         self.respace(now);
         if let Some(change) = change {
             self.unsaved |= change.what != What::Held;
-            self.stand_back(change.hold.map_or(now, |hold| hold.until), now);
+        }
+        if let Some(Hold { until, cause }) = change.and_then(|change| change.hold) {
+            self.hold_for(Held::Pace(cause), until, now);
         }
         // Drops lessons that are no longer worth keeping, so that they cost nothing. Answers on their way still need
         // their epochs.

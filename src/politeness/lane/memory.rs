@@ -38,7 +38,6 @@ impl Lane {
         let turns = turns::Memory { last_sent: memory.last_sent, held_until: memory.held_until };
         let turns = Turns::remembering(plain_spacing(&policy), turns, seed, now);
         let mut lane = Lane::with(policy, turns);
-        lane.asked_until = memory.held_until.unwrap_or_default();
         lane.set_pause(memory.paused_until);
         lane.unsaved = false;
         lane.recall_pace(&memory, schooling, now);
@@ -75,9 +74,10 @@ impl Lane {
 
     /// Returns what must outlive this lane.
     pub fn memory(&self, now: Timestamp) -> Memory {
+        let asked_until = self.turns.bars().asked_until;
         Memory {
             last_sent: self.last_sent(),
-            held_until: (self.asked_until > Timestamp::START).then_some(self.asked_until),
+            held_until: (asked_until > Timestamp::START).then_some(asked_until),
             pace: self.pace().and_then(|pace| pace.memory(now)),
             paused_until: self.paused_until(now),
         }

@@ -90,12 +90,8 @@ impl Lane {
 
     /// Returns when the pause ends: never, if only an operator can end it; `None` if there is none.
     pub fn paused_until(&self, now: Timestamp) -> Option<Timestamp> {
-        let until = if self.paused { Timestamp::NEVER } else { self.turns.closed_until() };
+        let until = if self.paused { Timestamp::NEVER } else { self.turns.bars().closed_until };
         (until > now).then_some(until)
-    }
-
-    pub(super) fn held_or_closed_until(&self) -> Timestamp {
-        self.turns.held_until().max(self.turns.closed_until())
     }
 
     /// Forgets what was learned and what was set, and returns what had to stay.

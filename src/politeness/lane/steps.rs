@@ -39,7 +39,7 @@ impl Lane {
         let entry = *self.roll.get_mut(ticket)?;
         self.leave(ticket, now);
         let expected = self.expected(Rank::Newcomer, entry.client, entry.urgency, entry.crawl_delay(), now);
-        let is_held = entry.deadline > TOO_LATE && self.held_or_closed_until() > entry.deadline;
+        let is_held = entry.deadline > TOO_LATE && self.turns.bars().held_or_closed_until() > entry.deadline;
         let refusal = if self.is_draining() {
             self.drained(&entry, expected, now)
         } else if self.paused || is_held {
@@ -134,7 +134,7 @@ impl Lane {
             return self.next_late(now);
         }
         // The turns that failed attempts have cost delay the next attempt, not only the next request.
-        let behind = (self.turns.predict(self.called.len() - late, now) - LEAD).max(self.turns.taken_until());
+        let behind = (self.turns.predict(self.called.len() - late, now) - LEAD).max(self.turns.bars().taken_until);
         // Sooner, if a visit that was called before it takes too long.
         if behind > now { behind.min(self.next_late(now)) } else { behind }
     }

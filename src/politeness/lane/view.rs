@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use super::{FailingOrigin, Lane};
+use super::{FailingOrigin, Held, Lane};
 use crate::politeness::breaker::{self, NotUntil};
-use crate::politeness::pace::{Cause, Pace};
+use crate::politeness::pace::Pace;
 use crate::politeness::policy::{Delays, Mode, Overrides};
 use crate::politeness::time::Timestamp;
 
@@ -53,15 +53,6 @@ pub struct View {
     pub retries_left: Option<u32>,
 }
 
-/// Why a host is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// Because of an answer.
-    Pace(Cause),
-    /// For another reason: its robots.txt was answered with 429, or the hold was remembered.
-    Other,
-}
-
 /// A visit that starts within this time after it could was not delayed by anything: timers and threads take their time.
 const AT_ONCE: Duration = Duration::from_millis(50);
 
@@ -72,17 +63,6 @@ pub enum Obstacle {
     Held(Held),
     /// As many visits are in flight as allowed.
     Concurrency,
-}
-
-impl Held {
-    pub fn word(self) -> &'static str {
-        match self {
-            Held::Pace(Cause::RetryAfter) => "retry-after",
-            Held::Pace(Cause::Quota) => "quota",
-            Held::Pace(Cause::Backoff) => "backoff",
-            Held::Other => "other",
-        }
-    }
 }
 
 impl Obstacle {
@@ -163,7 +143,7 @@ impl Lane {
             probing: pace.is_some_and(Pace::probing),
             error_streak: pace.map_or(0, Pace::error_streak),
             success_streak: pace.map_or(0, Pace::success_streak),
-            held: (self.held_until() > now).then(|| (self.held_until(), self.held_by())),
+            held: (self.held_until() > now).then_some((self.held_until(), self.turns.bars().held_by)),
             obstacle: self.obstacle(now),
             paused_until: self.paused_until(now),
             next_start: self.next_start(now),
@@ -198,7 +178,7 @@ impl Lane {
         match () {
             () if !self.enforced() => None,
             () if self.paused_until(now).is_some() => Some(Obstacle::Paused),
-            () if self.held_until() > now.max(self.spaced()) => Some(Obstacle::Held(self.held_by())),
+            () if self.held_until() > now.max(self.spaced()) => Some(Obstacle::Held(self.turns.bars().held_by)),
             () if self.is_full() && self.turns.earliest(now) <= now => Some(Obstacle::Concurrency),
             () => None,
         }
@@ -210,7 +190,7 @@ impl Lane {
         match () {
             () if !self.enforced() => None,
             () if self.is_full() && now > held.max(spaced) + AT_ONCE => Some(Obstacle::Concurrency),
-            () if held > spaced => Some(Obstacle::Held(self.held_by())),
+            () if held > spaced => Some(Obstacle::Held(self.turns.bars().held_by)),
             () => None,
         }
     }
@@ -232,13 +212,6 @@ impl Lane {
     /// See [`View::visits`].
     pub fn visits(&self) -> u32 {
         self.roll.entered()
-    }
-
-    /// Returns why the host is held. If several holds overlap, the longest counts.
-    fn held_by(&self) -> Held {
-        let until = self.held_until();
-        let cause = self.pace().filter(|pace| pace.held_until() == until).and_then(Pace::held_by);
-        cause.map_or(Held::Other, Held::Pace)
     }
 }
 

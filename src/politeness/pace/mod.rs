@@ -146,7 +146,6 @@ pub struct Pace {
     steps: Steps,
     allowance: Allowance,
     held_until: Timestamp,
-    held_by: Option<Cause>,
     last_success: Timestamp,
 }
 
@@ -227,11 +226,6 @@ impl Pace {
         self.held_until
     }
 
-    /// The cause of the current or last hold.
-    pub fn held_by(&self) -> Option<Cause> {
-        self.held_by
-    }
-
     /// Refusals in a row; a burst counts once.
     pub fn error_streak(&self) -> u16 {
         self.steps.errors()
@@ -245,7 +239,7 @@ impl Pace {
     /// Forgets everything but the hold. Answers to requests in flight then change nothing.
     pub fn forget(&mut self) {
         let steps = Steps::at_epoch(self.steps.epoch().wrapping_add(1));
-        *self = Pace { steps, held_until: self.held_until, held_by: self.held_by, ..Pace::new() };
+        *self = Pace { steps, held_until: self.held_until, ..Pace::new() };
     }
 
     /// Ends a hold early.
@@ -266,7 +260,7 @@ impl Pace {
         for (time, cause) in asked {
             let until = time.map_or(Timestamp::START, |time| now + time);
             if until > self.held_until {
-                (self.held_until, self.held_by) = (until, Some(cause));
+                self.held_until = until;
                 hold = Some(Hold { until, cause });
             }
         }

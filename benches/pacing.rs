@@ -9,13 +9,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curtsy::gate::{Bounds, Gate, Memories, Permit, now};
+use curtsy::gate::{Bounds, Gate, Memories, Permit, Preparation, now};
 use curtsy::politeness::HostKey;
 use curtsy::politeness::lane::Lane;
 use curtsy::politeness::policy::{Policy, PolicyBook, Schooling};
 use curtsy::politeness::signals::Signals;
 use curtsy::politeness::time::Timestamp;
-use curtsy::politeness::visit::{ClientId, Outcome, Step, Ticket, Visit};
+use curtsy::politeness::visit::{ClientId, Outcome, Refusal, Step, Ticket, Visit};
 use curtsy::store::{Keep, Store};
 
 /// The allocator of release builds: `cargo bench --profile dist --features jemalloc`.
@@ -166,9 +166,24 @@ async fn go(gate: &Arc<Gate>, host: &HostKey, n: u64) {
 }
 
 async fn admit(gate: &Arc<Gate>, host: &HostKey, n: u64) -> Permit {
-    let mut place = gate.join(host, visit(n % 8, n)).expect("a free host");
-    place.called().await.expect("a free host");
-    place.turn().await.expect("a free host")
+    let ((), permit) = gate.visit(host, visit(n % 8, n), now(), &mut Pooled).await.expect("a free host");
+    permit
+}
+
+/// A request that finds a connection in the pool, as most do.
+struct Pooled;
+
+impl Preparation for Pooled {
+    type Ready = ();
+    type Error = Refusal;
+
+    async fn get_ready(&mut self) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn at_hand(&mut self) -> Result<Option<()>, Refusal> {
+        Ok(Some(()))
+    }
 }
 
 /// A host that may be visited at once, again and again.

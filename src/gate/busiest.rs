@@ -67,9 +67,7 @@ mod tests {
 
     async fn go(gate: &Arc<Gate>, name: &str) {
         let visit = Visit::new(gate.client("a"), 1);
-        let mut place = gate.join(&HostKey::parse(name).unwrap(), visit).unwrap();
-        place.called().await.unwrap();
-        place.turn().await.unwrap().sent();
+        gate.join(&HostKey::parse(name).unwrap(), visit).unwrap().permit().await.unwrap().sent();
     }
 
     fn text(gate: &Gate, metrics: &Metrics) -> String {

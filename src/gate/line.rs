@@ -221,7 +221,11 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+    use std::task::{Context, Waker};
+
     use super::*;
+    use crate::gate::visit::Rehearsal;
     use crate::gate::{Bounds, Memories};
     use crate::politeness::policy::{Policy, PolicyBook};
     use crate::politeness::visit::Visit;
@@ -268,7 +272,7 @@ mod tests {
         let gate = Arc::new(Gate::new(book, Bounds { most: 9, idle: DELAY }, 10, memories, Arc::default()));
         let (busy, other) = (host("busy.test"), host("other.test"));
         for at in [&busy, &other] {
-            gate.join(at, visit(&gate)).unwrap().turn().await.unwrap().sent();
+            gate.join(at, visit(&gate)).unwrap().permit().await.unwrap().sent();
         }
         let mallory = |url| Visit::new(gate.client("mallory"), url);
         let named = |url| Visit { client: gate.client(format!("name {url}")), ..mallory(url) };
@@ -287,11 +291,11 @@ mod tests {
     async fn a_waiting_visit_is_listed_until_it_leaves() {
         let gate = gate();
         let at = host("a.test");
-        let mut first = gate.join(&at, visit(&gate)).unwrap();
-        first.called().await.unwrap();
-        first.turn().await.unwrap().sent();
-        let mut second = gate.join(&at, visit(&gate)).unwrap();
-        second.known_as(|| Label { url: "http://a.test/".to_owned(), ..Label::default() });
+        gate.join(&at, visit(&gate)).unwrap().permit().await.unwrap().sent();
+        let label = Some(Label { url: "http://a.test/".to_owned(), ..Label::default() });
+        let mut labelled = Rehearsal { label, ..Rehearsal::default() };
+        let mut second = Box::pin(gate.visit(&at, visit(&gate), now(), &mut labelled));
+        assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         let third = gate.join(&at, visit(&gate)).unwrap();
         let (total, waiting) = gate.queue(None, 0, 1);
         assert_eq!((total, waiting.len()), (2, 1));
@@ -308,16 +312,13 @@ mod tests {
     async fn a_lane_that_does_not_move_is_noticed() {
         let gate = gate();
         let at = host("a.test");
-        let mut first = gate.join(&at, visit(&gate)).unwrap();
-        first.called().await.unwrap();
-        first.turn().await.unwrap().sent();
-        let mut stuck = gate.join(&at, visit(&gate)).unwrap();
+        gate.join(&at, visit(&gate)).unwrap().permit().await.unwrap().sent();
+        let stuck = gate.join(&at, visit(&gate)).unwrap();
         tokio::time::advance(DELAY - Duration::from_secs(2)).await;
         assert_eq!(gate.overdue(), Duration::ZERO);
         tokio::time::advance(Duration::from_secs(21)).await;
         assert!(gate.overdue() >= Duration::from_secs(19), "{:?}", gate.overdue());
-        stuck.called().await.unwrap();
-        drop(stuck.turn().await.unwrap());
+        drop(stuck.permit().await.unwrap());
         assert_eq!(gate.overdue(), Duration::ZERO);
     }
 }

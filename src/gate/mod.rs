@@ -5,6 +5,7 @@
 //! visit to a free host needs neither, and only one waiting visit in each lane keeps a timer.
 
 mod busiest;
+mod in_line;
 mod leaving;
 mod line;
 mod memories;
@@ -16,6 +17,7 @@ mod remembered;
 mod robots_wait;
 mod shared_lane;
 mod view;
+mod visit;
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -35,6 +37,7 @@ use crate::politeness::{HostKey, Origin};
 use crate::store::Health;
 
 use self::line::Line;
+use self::place::Position;
 use self::registry::Registry;
 
 pub use self::leaving::Leaving;
@@ -45,6 +48,7 @@ pub use self::place::Place;
 pub use self::registry::Bounds;
 pub use self::robots_wait::RobotsWait;
 pub use self::view::{Census, Listing, NoRoom, Page, Pause, Sort, Wanted};
+pub use self::visit::Preparation;
 
 #[derive(Debug)]
 pub struct Gate {
@@ -112,14 +116,8 @@ impl Gate {
         let _ = self.leaving.set(leaving::Listener(Box::new(tell)));
     }
 
-    /// Joins the host's queue, or returns at once why the visit is refused.
-    pub fn join(self: &Arc<Self>, host: &HostKey, visit: Visit) -> Result<Place, Refusal> {
-        self.join_at(host, visit, false, now())
-    }
-
-    /// Like [`join`](Gate::join), with `now` given by the caller. A visit whose connection is ready [has its
-    /// turn](Place::has_turn) at once if the host is free.
-    pub fn join_at(
+    /// Joins the host's queue. A visit that is ready has its turn at once if the host is free.
+    fn join_at(
         self: &Arc<Self>,
         host: &HostKey,
         visit: Visit,
@@ -128,7 +126,7 @@ impl Gate {
     ) -> Result<Place, Refusal> {
         if self.off.load(Relaxed) {
             self.metrics.tally.count(host.as_str(), |row| row.visits += 1);
-            return Ok(Place::free());
+            return Ok(Place(Position::Through(Permit::free())));
         }
         let lane = match self.registry.known(host) {
             Some(lane) => lane,
@@ -274,6 +272,7 @@ mod tests {
 
     use tokio::time::sleep;
 
+    use super::visit::Rehearsal;
     use super::*;
     use crate::politeness::policy::{HostPattern, HostRule, Schooling};
     use crate::politeness::signals::{Answer, Signals};
@@ -299,10 +298,8 @@ mod tests {
 
     /// Runs a whole visit whose connection takes `opening` to get ready. Returns when it was sent.
     async fn go(gate: Arc<Gate>, client: &'static str, opening: Duration) -> Instant {
-        let mut place = gate.join(&host(), visit(&gate, client)).unwrap();
-        place.called().await.unwrap();
-        sleep(opening).await;
-        let mut permit = place.turn().await.unwrap();
+        let mut rehearsal = Rehearsal { opening, ..Rehearsal::default() };
+        let ((), mut permit) = gate.visit(&host(), visit(&gate, client), now(), &mut rehearsal).await.unwrap();
         permit.sent();
         clock::now()
     }
@@ -310,14 +307,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_free_host_costs_no_waiting() {
         let gate = gate(Policy::default());
-        let mut place = gate.join(&host(), visit(&gate, "a")).unwrap();
+        let place = gate.join(&host(), visit(&gate, "a")).unwrap();
         assert_eq!(place.waits_until(), None);
-        let through = async {
-            place.called().await.unwrap();
-            place.turn().await.unwrap()
-        };
         // Ready at the first poll: no task switch, no timer.
-        let mut through = std::pin::pin!(through);
+        let mut through = std::pin::pin!(place.permit());
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(through.as_mut().poll(&mut cx).is_ready());
     }
@@ -355,9 +348,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_turn_that_is_not_used_is_the_next_ones() {
         let gate = gate(Policy { delay: DELAY, ..Policy::default() });
-        let mut place = gate.join(&host(), visit(&gate, "a")).unwrap();
-        place.called().await.unwrap();
-        let unused = place.turn().await.unwrap();
+        let unused = gate.join(&host(), visit(&gate, "a")).unwrap().permit().await.unwrap();
         let next = tokio::spawn(go(gate.clone(), "b", Duration::ZERO));
         sleep(Duration::from_millis(10)).await;
         assert!(!next.is_finished(), "two hold the turn");
@@ -368,17 +359,18 @@ mod tests {
 
     /// Makes a visit to a free host, sent just now.
     async fn sent(gate: &Arc<Gate>, client: &str) -> Permit {
-        let mut permit = gate.join(&host(), visit(gate, client)).unwrap().turn().await.unwrap();
+        let mut permit = gate.join(&host(), visit(gate, client)).unwrap().permit().await.unwrap();
         permit.sent();
         permit
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_was_expected_is_told_when_its_visit_leaves() {
+    async fn an_answer_is_told_when_it_is_reported() {
         let gate = gate(Policy::default());
         let (mut permit, heard) = (sent(&gate, "a").await, now() + DELAY);
         permit.report(Outcome::Heard(Signals::SERVED), heard);
-        assert_eq!(gate.view(&host()).unwrap().last_success, None);
+        let view = gate.view(&host()).unwrap();
+        assert_eq!((view.last_success, view.in_flight), (Some(heard), 1));
         permit.leave(heard + DELAY);
         let view = gate.view(&host()).unwrap();
         assert_eq!((view.last_success, view.in_flight), (Some(heard), 0));
@@ -390,35 +382,64 @@ mod tests {
         let gate = gate(Policy { delay: Duration::ZERO, concurrency: 2, ..Policy::default() });
         let (mut first, mut second) = (sent(&gate, "a").await, sent(&gate, "b").await);
         second.report(Outcome::Heard(Signals { answer: Answer::Throttled, ..Signals::SERVED }), now());
-        first.report(Outcome::Heard(Signals::SERVED), now());
+        let heard = now() + DELAY;
+        first.report(Outcome::Heard(Signals::SERVED), heard);
         assert!(!gate.view(&host()).unwrap().delays.learned.is_zero());
-        let gone = now() + DELAY;
-        first.leave(gone);
+        first.leave(heard + DELAY);
         let view = gate.view(&host()).unwrap();
-        assert_eq!((view.last_success, view.in_flight), (Some(gone), 1));
+        assert_eq!((view.last_success, view.in_flight), (Some(heard), 1));
+    }
+
+    fn at_hand() -> Rehearsal {
+        Rehearsal { is_at_hand: true, ..Rehearsal::default() }
     }
 
     /// A visit whose connection is ready goes through a free host at once. At a busy host it waits like any other.
     #[tokio::test(start_paused = true)]
     async fn a_ready_visit_has_its_turn_at_once_if_the_host_is_free() {
         let gate = gate(Policy { delay: DELAY, ..Policy::default() });
-        let place = gate.join_at(&host(), visit(&gate, "a"), true, now()).unwrap();
-        assert!(place.has_turn());
-        let other = gate.join_at(&host(), visit(&gate, "b"), true, now()).unwrap();
-        assert!(!other.has_turn(), "two hold the turn");
-        drop(other);
-        let mut first = place.turn().await.unwrap();
-        assert_eq!(first.waited(), Duration::ZERO);
+        let mut through = at_hand();
+        let ((), mut first) = gate.visit(&host(), visit(&gate, "a"), now(), &mut through).await.unwrap();
+        assert_eq!((through.readied, through.put_back, first.waited()), (0, 0, Duration::ZERO));
+        let mut late = at_hand();
+        let host = host();
+        let other = gate.visit(&host, visit(&gate, "b"), now(), &mut late);
+        assert!(tokio::time::timeout(DELAY / 2, other).await.is_err(), "two hold the turn");
+        assert_eq!(late.put_back, 1);
         first.sent();
-        let (begun, mut next) = (clock::now(), gate.join_at(&host(), visit(&gate, "b"), true, now()).unwrap());
-        assert!(!next.has_turn(), "the delay is not over");
-        next.called().await.unwrap();
-        next.turn().await.unwrap().sent();
+        let (begun, mut next) = (clock::now(), at_hand());
+        gate.visit(&host, visit(&gate, "b"), now(), &mut next).await.unwrap().1.sent();
+        assert_eq!((next.readied, next.put_back), (1, 1), "the delay is not over");
         assert!(clock::now() - begun >= DELAY);
         // A turn that is not used is given back.
         sleep(DELAY).await;
-        drop(gate.join_at(&host(), visit(&gate, "c"), true, now()).unwrap());
-        assert!(gate.join_at(&host(), visit(&gate, "d"), true, now()).unwrap().has_turn());
+        drop(gate.visit(&host, visit(&gate, "c"), now(), &mut at_hand()).await.unwrap());
+        let mut again = at_hand();
+        drop(gate.visit(&host, visit(&gate, "d"), now(), &mut again).await.unwrap());
+        assert_eq!(again.put_back, 0);
+        assert_eq!(gate.metrics.spacing_violations.get(), 0);
+    }
+
+    /// A visit that loses its turn when it is ready gives its connection back, gets ready again and gets another turn.
+    #[tokio::test(start_paused = true)]
+    async fn a_visit_that_loses_its_turn_gets_ready_again() {
+        let gate = gate(Policy { delay: DELAY, ..Policy::default() });
+        let mut first = sent(&gate, "a").await;
+        let mut rehearsal = Rehearsal::default();
+        let host = host();
+        let visiting = gate.visit(&host, visit(&gate, "b"), now(), &mut rehearsal);
+        let disturbing = async {
+            sleep(DELAY / 2).await;
+            gate.registry.known(&host).unwrap().look(|state| state.lose_turns(now()));
+            sleep(DELAY / 4).await;
+            assert_eq!((gate.queued(), gate.view(&host).unwrap().in_flight), (1, 1));
+        };
+        let (visited, ()) = tokio::join!(visiting, disturbing);
+        let ((), mut permit) = visited.unwrap();
+        assert_eq!((rehearsal.readied, rehearsal.put_back), (2, 1));
+        assert_eq!((permit.waited(), gate.queued()), (DELAY, 0));
+        permit.sent();
+        first.report(Outcome::Heard(Signals::SERVED), now());
         assert_eq!(gate.metrics.spacing_violations.get(), 0);
     }
 
@@ -432,11 +453,7 @@ mod tests {
         let waiting: Vec<_> = (0..5)
             .map(|_| {
                 let gate = gate.clone();
-                tokio::spawn(async move {
-                    let mut place = gate.join(&host(), visit(&gate, "b"))?;
-                    place.called().await?;
-                    place.turn().await.map(drop)
-                })
+                tokio::spawn(async move { gate.join(&host(), visit(&gate, "b"))?.permit().await.map(drop) })
             })
             .collect();
         tokio::task::yield_now().await;
@@ -451,9 +468,8 @@ mod tests {
             let heard = tokio::time::timeout(DELAY * 60, visit).await.expect("a visit was not told").unwrap();
             assert!(matches!(heard, Err(Refusal::WaitTooLong { .. })), "{heard:?}");
         }
-        for mut place in newcomers {
-            tokio::time::timeout(DELAY * 60, place.called()).await.expect("a newcomer was not called").unwrap();
-            drop(place.turn().await.unwrap());
+        for place in newcomers {
+            drop(tokio::time::timeout(DELAY * 60, place.permit()).await.expect("a newcomer got no turn").unwrap());
         }
     }
 

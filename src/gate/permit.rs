@@ -13,7 +13,6 @@ use crate::metrics::tally::Row;
 use crate::politeness::Origin;
 use crate::politeness::lane::{Lane, Lesson, Obstacle};
 use crate::politeness::policy::{Delays, Mode};
-use crate::politeness::signals::Signals;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Ticket};
 
@@ -30,18 +29,11 @@ pub(super) struct Stay {
     /// How long the visit waited. The time that its connection took does not count.
     pub(super) waited: Duration,
     pub(super) account: Account,
-    /// Whether every answer must be reported to the lane at once.
-    pub(super) is_heeded: bool,
-    /// When an expected answer arrived. The lane is told when the visit leaves.
-    pub(super) served: Option<Timestamp>,
     /// When the visit left, if the code that drops it knows.
     pub(super) left: Option<Timestamp>,
     /// A robots.txt fetch that did not have to wait. It is not counted as a visit, and its outcome is not reported.
     pub(super) is_fetch: bool,
 }
-
-/// An ordinary answer: it teaches nothing to a lane that has learned nothing.
-const SERVED: Outcome = Outcome::Heard(Signals::SERVED);
 
 impl Stay {
     /// Counts the visit for its host. Called when its turn has come.
@@ -76,33 +68,15 @@ impl Stay {
             self.gate.tell(self.lane.host(), origin, &lesson, now);
         }
     }
-
-    /// Reports an ordinary answer after all, because the lane has learned something since the request was sent.
-    #[cold]
-    fn report_late(&self, now: Timestamp) {
-        let book = self.gate.book.load();
-        self.learn(now, None, |lane| lane.report(self.ticket, SERVED, &book.schooling, now));
-    }
 }
 
 impl Drop for Stay {
     fn drop(&mut self) {
-        let (ticket, heard, now) = (self.ticket, self.served, self.left.unwrap_or_else(now));
-        let leave = |state: &mut State| {
-            state.lane.leave(ticket, now);
-            state.forget(ticket);
-        };
-        let is_gone = self.lane.with(now, |state| {
-            let is_told = heard.is_none_or(|heard| state.lane.takes_for_granted(ticket, SERVED, heard));
-            if is_told {
-                leave(state);
-            }
-            is_told
+        let now = self.left.unwrap_or_else(now);
+        self.lane.with(now, |state| {
+            state.lane.leave(self.ticket, now);
+            state.forget(self.ticket);
         });
-        if !is_gone {
-            self.report_late(now);
-            self.lane.with(now, leave);
-        }
     }
 }
 
@@ -137,12 +111,8 @@ impl Permit {
     /// Records that the request head was written just now, and returns that time.
     pub fn sent(&mut self) -> Timestamp {
         let now = now();
-        let Some(stay) = &mut self.0 else { return now };
-        let (breach, is_heeded) = stay.lane.with(now, |state| {
-            let breach = state.lane.sent(stay.ticket, now);
-            (breach, state.lane.heeds_answers())
-        });
-        stay.is_heeded = is_heeded;
+        let Some(stay) = &self.0 else { return now };
+        let breach = stay.lane.with(now, |state| state.lane.sent(stay.ticket, now));
         if let Some(breach) = breach {
             stay.gate.metrics.spacing_violations.inc();
             tracing::error!(event = "spacing.violation", ?breach, "a request started too early; please report this");
@@ -157,16 +127,12 @@ impl Permit {
 
     /// Like [`report`](Permit::report), and names the origin, so that a failure can be reported with its origin.
     pub fn report_of(&mut self, origin: Option<&Origin>, outcome: Outcome, now: Timestamp) {
-        let Some(stay) = self.0.as_mut().filter(|stay| !stay.is_fetch) else { return };
-        if outcome == Outcome::Truncated {
-            stay.served = None;
-        }
-        if outcome == SERVED && !stay.is_heeded {
-            // Most answers are like this. Reporting one when the visit leaves saves one locking of the lane.
-            stay.served = Some(now);
+        let Some(stay) = self.0.as_ref().filter(|stay| !stay.is_fetch) else { return };
+        let ticket = stay.ticket;
+        // Most answers are as expected and teach nothing.
+        if stay.lane.look(|state| state.lane.takes_for_granted(ticket, outcome, now)) {
             return;
         }
-        let (stay, ticket) = (&*stay, stay.ticket);
         let book = stay.gate.book.load();
         let mut would_wait = None;
         stay.learn(now, origin, |lane| {

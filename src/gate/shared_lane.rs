@@ -158,6 +158,11 @@ impl State {
         }
     }
 
+    /// Notes that a called visit is ready. Returns what it is told: to start, if the host is free.
+    pub(super) fn ready(&mut self, ticket: Ticket, now: Timestamp) -> Option<Told> {
+        if self.lane.set_out(ticket, now) { Some(Told::Start) } else { self.drive_for(ticket, now) }
+    }
+
     /// Carries out the lane's next steps. There are none if no visit waits.
     #[inline]
     pub(super) fn drive(&mut self, now: Timestamp) {
@@ -250,6 +255,16 @@ impl State {
         sleeper.told = Some(told);
         if let Some(waker) = sleeper.waker.take() {
             waker.wake();
+        }
+    }
+
+    /// Takes the turns of all visits that are ready, as if other claims had come first.
+    #[cfg(test)]
+    pub(super) fn lose_turns(&mut self, now: Timestamp) {
+        let waiting = self.dormitory.iter().flat_map(|dormitory| &dormitory.sleepers);
+        for ticket in waiting.filter_map(|sleeper| sleeper.ticket).collect::<Vec<_>>() {
+            self.lane.unready(ticket, now);
+            self.tell(ticket, Told::Prepare);
         }
     }
 

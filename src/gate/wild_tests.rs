@@ -74,18 +74,36 @@ async fn visit(world: Arc<World>, seed: u64) {
     world.told.fetch_add(1, Relaxed);
 }
 
-async fn pass(world: &World, number: u64, host: &HostKey, visit: Visit, mut dice: fastrand::Rng) {
-    // Half of the visits have a connection ready.
+/// A visit that opens its connection, or fails to.
+struct WildVisit {
+    dice: fastrand::Rng,
+    origin: Origin,
+}
+
+impl Preparation for WildVisit {
+    type Ready = ();
+    type Error = Option<Refusal>;
+
+    async fn get_ready(&mut self) -> Result<(), Option<Refusal>> {
+        sleep(some(&mut self.dice, 400)).await;
+        if self.dice.u8(..10) == 0 { Err(None) } else { Ok(()) }
+    }
+
+    /// Half of the visits have a connection ready.
+    fn at_hand(&mut self) -> Result<Option<()>, Option<Refusal>> {
+        Ok(self.dice.bool().then_some(()))
+    }
+
+    fn blamed(&self, error: &Option<Refusal>) -> Option<&Origin> {
+        error.is_none().then_some(&self.origin)
+    }
+}
+
+async fn pass(world: &World, number: u64, host: &HostKey, visit: Visit, dice: fastrand::Rng) {
     let purpose = visit.purpose;
-    let Ok(mut place) = world.gate.join_at(host, visit, dice.bool(), now()) else { return };
-    if place.called().await.is_err() {
-        return;
-    }
-    sleep(some(&mut dice, 400)).await;
-    if dice.u8(..10) == 0 {
-        return place.failed(&Origin::of_tunnel(host.clone(), 81));
-    }
-    let Ok(mut permit) = place.turn().await else { return };
+    let mut wild = WildVisit { dice, origin: Origin::of_tunnel(host.clone(), 81) };
+    let Ok(((), mut permit)) = world.gate.visit(host, visit, now(), &mut wild).await else { return };
+    let mut dice = wild.dice;
     if dice.u8(..10) == 0 {
         return;
     }

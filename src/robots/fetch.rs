@@ -21,7 +21,7 @@ use url::Url;
 use super::now;
 use crate::clock;
 use crate::config::Key;
-use crate::gate::{Gate, Permit, Place};
+use crate::gate::{Gate, Permit, Preparation};
 use crate::politeness::robots::reply::{Fetched, Record, Trail};
 use crate::politeness::robots::{self, Freshness, MAX_BODY};
 use crate::politeness::signals::{self, Fields, Listening};
@@ -147,50 +147,26 @@ async fn one(
     conditions: HeaderMap,
     left: &mut Duration,
 ) -> Result<Hop, HopError> {
-    let (place, ready) = prepare(way, at, kind, left).await?;
-    let mut permit = match place {
-        Some(place) => Some(place.turn().await?),
-        None => None,
-    };
+    let (ready, mut permit) = take_turn(way, at, kind, left).await?;
     let began = clock::now();
     let hop = within(*left, exchange(way, ready, at.request(way, conditions)?, permit.as_mut())).await?;
     *left = left.saturating_sub(clock::now() - began);
     Ok(hop?)
 }
 
-/// Takes a place in a lane of the host and opens a connection, to the address of that lane if lanes are kept per
-/// address. No place if no curtsy runs.
-async fn prepare(
+/// Opens a connection and waits for the turn, in the lane of the address if lanes are kept per address. No turn and no
+/// permit if no curtsy runs.
+async fn take_turn(
     way: &Way<'_>,
     at: &Address,
     kind: HopKind,
     left: &mut Duration,
-) -> Result<(Option<Place>, Ready), HopError> {
+) -> Result<(Ready, Option<Permit>), HopError> {
+    let mut request = FetchVisit { way, terms: way.terms, at, left };
     let Some(Leave { gate, key }) = way.leave else {
-        return Ok((None, connect(way, way.terms, at, left).await?));
+        return Ok((request.get_ready().await?, None));
     };
     let lanes = way.upstream.lanes(way.terms, key, &at.origin.host).await.map_err(|error| error.to_string())?;
-    let mut failure = "it has no address".to_owned();
-    for lane in lanes {
-        let place = take_place(gate, &lane.budget, at, kind).await?;
-        match connect(way, Terms { only: lane.address, ..way.terms }, at, left).await {
-            Ok(ready) => return Ok((Some(place), ready)),
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure.into())
-}
-
-async fn connect(way: &Way<'_>, terms: Terms<'_>, at: &Address, left: &mut Duration) -> Result<Ready, String> {
-    let began = clock::now();
-    // A new connection, because an old one may turn out to be dead, and then this fetch would fail.
-    let ready = within(*left, way.upstream.ready_new(terms, &at.origin)).await;
-    *left = left.saturating_sub(clock::now() - began);
-    ready?.map_err(|error| error.to_string())
-}
-
-/// Takes a place in this lane and waits until it is called to make its connection ready.
-async fn take_place(gate: &Arc<Gate>, budget: &HostKey, at: &Address, kind: HopKind) -> Result<Place, HopError> {
     let visit = Visit {
         urgency: 0,
         origin: gate.origin(&at.origin),
@@ -199,9 +175,38 @@ async fn take_place(gate: &Arc<Gate>, budget: &HostKey, at: &Address, kind: HopK
         purpose: if kind == HopKind::First { Purpose::RobotsFetch } else { Purpose::Page },
         ..Visit::new(gate.client("robots.txt"), u64::from(at.origin.port))
     };
-    let mut place = gate.join(budget, visit)?;
-    place.called().await?;
-    Ok(place)
+    let mut failure = HopError::Failed("it has no address".to_owned());
+    for lane in lanes {
+        request.terms.only = lane.address;
+        match gate.visit(&lane.budget, visit, now(), &mut request).await {
+            Ok((ready, permit)) => return Ok((ready, Some(permit))),
+            Err(refused @ HopError::Refused(_)) => return Err(refused),
+            Err(failed) => failure = failed,
+        }
+    }
+    Err(failure)
+}
+
+/// One request of a fetch on its way to its turn.
+struct FetchVisit<'a> {
+    way: &'a Way<'a>,
+    terms: Terms<'a>,
+    at: &'a Address,
+    /// What is left of the time for the whole fetch.
+    left: &'a mut Duration,
+}
+
+impl Preparation for FetchVisit<'_> {
+    type Ready = Ready;
+    type Error = HopError;
+
+    async fn get_ready(&mut self) -> Result<Ready, HopError> {
+        let began = clock::now();
+        // A new connection, because an old one may turn out to be dead, and then this fetch would fail.
+        let ready = within(*self.left, self.way.upstream.ready_new(self.terms, &self.at.origin)).await;
+        *self.left = self.left.saturating_sub(clock::now() - began);
+        Ok(ready?.map_err(|error| error.to_string())?)
+    }
 }
 
 async fn exchange(

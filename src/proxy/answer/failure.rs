@@ -109,6 +109,13 @@ impl BadRequest {
     }
 }
 
+impl Failure {
+    /// Whether the host failed, and not the client or the operator's rules.
+    pub(crate) fn blames_the_origin(&self) -> bool {
+        matches!(self, Failure::Upstream(error) if error.blames_the_origin())
+    }
+}
+
 impl From<BadRequest> for Failure {
     fn from(bad: BadRequest) -> Self {
         Failure::Bad(bad)

@@ -15,7 +15,7 @@ use hyper::ext::ReasonPhrase;
 use super::join;
 use super::join::Ends;
 use super::pacer::Passage;
-use crate::gate::{Label, Permit, Place};
+use crate::gate::{Label, Permit, Preparation, now};
 use crate::metrics::{Handshake, Outcome};
 use crate::politeness::visit::Visit;
 use crate::politeness::{HostKey, Origin, Scheme};
@@ -120,12 +120,12 @@ pub(crate) async fn open_in_turn(
     let heard = asking.ask(&visit, label).await;
     let heard = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     let visit = heard.apply(visit);
-    let opening = open(worker, terms, lanes, Awaited { visit, withdrawn }, &origin, label).await;
-    let OpenTunnel { place, budget, stream, early } =
-        opening.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
-    // The tunnel is open, but no bytes of the client go into it before the turn. The turn is charged when the first
+    // The tunnel is open at its turn, and no bytes of the client go into it before. The turn is charged when the first
     // request passes.
-    let permit = place.turn_as(label).await?;
+    let tunnel = TunnelVisit { worker, terms, origin: &origin, label, withdrawn };
+    let opened = tunnel.open(lanes, visit).await;
+    let ((stream, early), permit, budget) =
+        opened.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     job.answered(&worker.shared, settings, 200);
     let (label, client) = (Arc::new(label()), Arc::new(wanted.inside(request, Scheme::Http, false)));
     let passage = Passage { host: host.clone(), budget, visit, job, label, client };
@@ -144,49 +144,53 @@ pub(crate) fn join(request: &mut ClientRequest, opened: Opened, client: Arrival)
     established()
 }
 
-/// A visit, and the flag that says that it waits no longer although its client is still connected.
-struct Awaited<'a> {
-    visit: Visit,
+/// A tunnel on its way to its turn.
+struct TunnelVisit<'a, L> {
+    worker: &'a Worker,
+    terms: Terms<'a>,
+    origin: &'a Origin,
+    label: L,
     withdrawn: &'a Arc<AtomicBool>,
 }
 
-/// A ready connection, and its tunnel's place in the queue.
-struct OpenTunnel {
-    place: Place,
-    budget: HostKey,
-    stream: Stream,
-    /// Bytes that the origin has sent already.
-    early: Bytes,
+impl<L: Fn() -> Label + Send + Sync> TunnelVisit<'_, L> {
+    /// Connects in its turn to the first address that can be reached. Each address has its own lane. Also returns the
+    /// budget whose turn was taken.
+    async fn open(mut self, lanes: LaneAddresses, visit: Visit) -> Result<(OpenTunnel, Permit, HostKey), Failure> {
+        let mut lanes = lanes.into_iter().peekable();
+        loop {
+            let lane = lanes.next().expect("there is a first lane, and another one where the loop goes on");
+            self.terms.only = lane.address;
+            match self.worker.shared.gate.visit(&lane.budget, visit, now(), &mut self).await {
+                Ok((tunnel, permit)) => return Ok((tunnel, permit, lane.budget)),
+                Err(Failure::Upstream(error)) if error.is_unreachable() && lanes.peek().is_some() => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
 }
 
-/// Waits until the tunnel is called, and connects to the first address that can be reached. Each address has its own
-/// lane.
-async fn open(
-    worker: &Worker,
-    terms: Terms<'_>,
-    lanes: LaneAddresses,
-    Awaited { visit, withdrawn }: Awaited<'_>,
-    origin: &Origin,
-    label: impl Fn() -> Label,
-) -> Result<OpenTunnel, Failure> {
-    let mut lanes = lanes.into_iter().peekable();
-    loop {
-        let lane = lanes.next().expect("there is a first lane, and another one where the loop goes on");
-        let mut place = worker.shared.gate.join(&lane.budget, visit)?;
-        place.withdrawn_by(withdrawn.clone());
-        place.known_as(&label);
-        place.called().await?;
-        let error = match worker.upstream.tunnel(Terms { only: lane.address, ..terms }, &origin.host, origin.port).await
-        {
-            Ok((stream, early)) => return Ok(OpenTunnel { place, budget: lane.budget, stream, early }),
-            Err(error) => error,
-        };
-        if error.blames_the_origin() {
-            place.failed(origin);
-        }
-        if !error.is_unreachable() || lanes.peek().is_none() {
-            return Err(error.into());
-        }
+/// A connection, and the bytes that the origin has sent already.
+type OpenTunnel = (Stream, Bytes);
+
+impl<L: Fn() -> Label + Send + Sync> Preparation for TunnelVisit<'_, L> {
+    type Ready = OpenTunnel;
+    type Error = Failure;
+
+    async fn get_ready(&mut self) -> Result<OpenTunnel, Failure> {
+        Ok(self.worker.upstream.tunnel(self.terms, &self.origin.host, self.origin.port).await?)
+    }
+
+    fn blamed(&self, error: &Failure) -> Option<&Origin> {
+        error.blames_the_origin().then_some(self.origin)
+    }
+
+    fn label(&self) -> Option<Label> {
+        Some((self.label)())
+    }
+
+    fn withdrawn(&self) -> Option<Arc<AtomicBool>> {
+        Some(self.withdrawn.clone())
     }
 }
 

@@ -25,7 +25,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::bursts::{Bursts, Unpaced, Verdict};
 use crate::clock;
-use crate::gate::{Gate, Label, Permit, now};
+use crate::gate::{Label, Permit, Preparation, now};
 use crate::patience::Limit;
 use crate::politeness::HostKey;
 use crate::politeness::lane::LEAD;
@@ -239,8 +239,12 @@ impl Pacer {
         self.watch.alarm.as_mut().reset(clock::now() + QUIET);
         // A client whose own limit is shorter than the host's disconnects, which gives its place in the queue back.
         let visit = Visit { max_wait: None, purpose: Purpose::Page, ..self.passage.visit };
-        let (gate, budget, label) = (self.shared.gate.clone(), self.passage.budget.clone(), self.passage.label.clone());
-        self.claim = Some(Box::pin(claim(gate, budget, visit, label, self.withdrawn.clone())));
+        let (gate, budget) = (self.shared.gate.clone(), self.passage.budget.clone());
+        let mut request = InnerRequest { label: self.passage.label.clone(), withdrawn: self.withdrawn.clone() };
+        self.claim = Some(Box::pin(async move {
+            let ((), permit) = gate.visit(&budget, visit, now(), &mut request).await?;
+            Ok(permit)
+        }));
         Ok(())
     }
 
@@ -341,17 +345,25 @@ impl Pacer {
     }
 }
 
-/// Takes one request through the queue. Its connection is ready.
-async fn claim(
-    gate: Arc<Gate>,
-    budget: HostKey,
-    visit: Visit,
+/// A request that waits inside the tunnel. Its connection is the tunnel, which is open.
+struct InnerRequest {
     label: Arc<Label>,
     withdrawn: Arc<AtomicBool>,
-) -> Result<Permit, Failure> {
-    let mut place = gate.join(&budget, visit)?;
-    place.withdrawn_by(withdrawn);
-    place.known_as(|| Label::clone(&label));
-    place.called().await?;
-    Ok(place.turn_as(|| Label::clone(&label)).await?)
+}
+
+impl Preparation for InnerRequest {
+    type Ready = ();
+    type Error = Failure;
+
+    async fn get_ready(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn label(&self) -> Option<Label> {
+        Some(Label::clone(&self.label))
+    }
+
+    fn withdrawn(&self) -> Option<Arc<AtomicBool>> {
+        Some(self.withdrawn.clone())
+    }
 }

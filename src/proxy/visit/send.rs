@@ -6,17 +6,16 @@
 //! one answer: the last one. If a request cannot be sent again, or not within the client's patience, the client gets
 //! the answer that the origin gave.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 use http_body::Body;
+use tokio::time::Instant;
 
 use super::orphans;
 use crate::clock;
-use crate::gate::{Permit, Place, at, now};
+use crate::gate::{Gate, Label, Permit, Preparation, at, now};
 use crate::politeness::retries::may_retry;
 use crate::politeness::signals::{self, Fields, Signals};
 use crate::politeness::time::Timestamp;
@@ -25,7 +24,7 @@ use crate::politeness::{HostKey, Origin};
 use crate::proxy::answer::failure::Failure;
 use crate::proxy::request::label::{self, Who};
 use crate::proxy::{Settings, Shared, Worker};
-use crate::upstream::{Answer, LaneAddress, Message, Orphan, Ready, Terms, Unanswered, UpstreamError, Watch};
+use crate::upstream::{Answer, LaneAddress, Message, Orphan, Ready, Terms, Unanswered, Watch};
 
 /// The largest body that is kept for sending again. Safe methods with a body are queries, and rarely longer.
 const KEPT_BODY: u64 = 64 * 1024;
@@ -77,69 +76,15 @@ type OneTry = Result<(Sent, Option<Box<Message>>), Failure>;
 impl<'a> Errand<'a> {
     /// Waits for the request's turn and sends it.
     pub(crate) async fn send(self, message: Box<Message>) -> Result<Sent, Failure> {
-        let (place, at_hand, joined) = self.join(&message)?;
-        let (sent, again) = self.try_once(place, at_hand, message, 1, joined).await?;
+        let arrived = clock::now();
+        let (joined, via) = (at(arrived), Via::AtHand(arrived));
+        let mut attempt = Attempt { errand: self, message, number: 1, joined, via };
+        let turn = self.gate().visit(self.budget(), self.visit, joined, &mut attempt).await;
+        let (sent, again) = attempt.make(turn).await?;
         match again {
             // Boxed, because it is rare and its space would be part of every request.
             Some(message) if self.wants_retry(&sent) => Box::pin(self.retry(sent, message, joined)).await,
             _ => Ok(sent),
-        }
-    }
-
-    /// Takes a place in the queue. Most requests find their host free and a connection at hand, and go through at once.
-    fn join(&self, message: &Message) -> Result<(Place, Option<Ready>, Timestamp), Failure> {
-        let (gate, upstream, moment) = (&self.worker.shared.gate, &self.worker.upstream, clock::now());
-        let joined = at(moment);
-        let is_whole = !self.keep_body || message.has_no_body();
-        let at_hand = if is_whole { upstream.at_hand(self.terms(), self.origin, moment)? } else { None };
-        let place = gate.join_at(self.budget(), self.visit, at_hand.is_some(), joined);
-        match (place, at_hand) {
-            (Ok(place), at_hand) if place.has_turn() => Ok((place, at_hand, joined)),
-            (place, at_hand) => {
-                at_hand.into_iter().for_each(|ready| upstream.put_back(self.terms(), ready));
-                Ok((place?, None, joined))
-            }
-        }
-    }
-
-    /// Makes one attempt. Also returns the request if it may be repeated.
-    async fn try_once(
-        &self,
-        mut place: Place,
-        at_hand: Option<Ready>,
-        mut message: Box<Message>,
-        attempt: u32,
-        joined: Timestamp,
-    ) -> OneTry {
-        let ready = match at_hand {
-            Some(ready) => ready,
-            None => {
-                place.known_as(|| label::of(self.who, self.origin, &message));
-                place.called().await?;
-                if self.keep_body {
-                    message.keep_body(KEPT_BODY).await?;
-                }
-                let ready = self.worker.upstream.ready(self.terms(), self.origin).await;
-                let ready = self.ready(&place, ready);
-                match (ready, self.elsewhere()) {
-                    (Err(error), Some(next)) if error.is_unreachable() => {
-                        drop(place);
-                        return next.try_there(message, attempt, joined).await;
-                    }
-                    (ready, _) => ready?,
-                }
-            }
-        };
-        let mut permit = place.turn_as(|| label::of(self.who, self.origin, &message)).await?;
-        let spare = if self.safe { message.again() } else { None };
-        match self.exchange(ready, message, &mut permit).await {
-            Ok((answer, took)) => Ok((Sent { answer, permit, took, attempts: attempt }, spare)),
-            Err(Unanswered { error, again: None }) => Err(error.into()),
-            Err(Unanswered { again: Some(message), .. }) => {
-                drop(permit);
-                let sent = Box::pin(self.resend(message, attempt, joined)).await?;
-                Ok((sent, spare))
-            }
         }
     }
 
@@ -149,60 +94,17 @@ impl<'a> Errand<'a> {
         Some(Errand { lanes, ..*self })
     }
 
-    /// Waits in the lane of this address, because the address before it cannot be reached. Boxed, because it comes back
-    /// to [`try_once`](Errand::try_once).
-    fn try_there(
-        self,
-        message: Box<Message>,
-        attempt: u32,
-        joined: Timestamp,
-    ) -> Pin<Box<dyn Future<Output = OneTry> + Send + 'a>> {
-        Box::pin(async move {
-            let visit = Visit { retry: self.visit.retry, ..self.once_more(joined) };
-            let place = self.worker.shared.gate.join(self.budget(), visit)?;
-            self.try_once(place, None, message, attempt, joined).await
-        })
+    fn gate(&self) -> &'a Arc<Gate> {
+        &self.worker.shared.gate
     }
 
     fn budget(&self) -> &'a HostKey {
         &self.lanes[0].budget
     }
 
-    /// Sends the request over another connection, at the front of the queue: its own was dead, or the origin closed it.
-    async fn resend(&self, mut message: Box<Message>, attempt: u32, joined: Timestamp) -> Result<Sent, Failure> {
-        let mut connections = 0;
-        loop {
-            let mut place = self.worker.shared.gate.join(self.budget(), self.once_more(joined))?;
-            place.known_as(|| label::of(self.who, self.origin, &message));
-            place.called().await?;
-            let ready = self.ready(&place, self.worker.upstream.ready_alone(self.terms(), self.origin).await)?;
-            let mut permit = place.turn_as(|| label::of(self.who, self.origin, &message)).await?;
-            connections += 1;
-            match self.exchange(ready, message, &mut permit).await {
-                Ok((answer, took)) => return Ok(Sent { answer, permit, took, attempts: attempt }),
-                Err(Unanswered { again: Some(again), .. }) if connections < MOST_CONNECTIONS => message = again,
-                Err(Unanswered { error, again }) => {
-                    if again.is_some() {
-                        permit.report_of(Some(self.origin), Outcome::Failed, now());
-                    }
-                    return Err(error.into());
-                }
-            }
-        }
-    }
-
     fn terms(&self) -> Terms<'_> {
         let terms = self.settings.terms().of(self.visit.client);
         Terms { http2: terms.http2 && !self.upgrade, only: self.lanes[0].address, ..terms }
-    }
-
-    /// Tells the lane that a connection could not be opened.
-    fn ready(&self, place: &Place, ready: Result<Ready, UpstreamError>) -> Result<Ready, UpstreamError> {
-        ready.inspect_err(|error| {
-            if error.blames_the_origin() {
-                place.failed(self.origin);
-            }
-        })
     }
 
     async fn exchange(
@@ -242,7 +144,7 @@ impl<'a> Errand<'a> {
 
     /// The same visit again, with what is left of the client's patience.
     fn once_more(&self, joined: Timestamp) -> Visit {
-        let most = self.worker.shared.gate.policy(self.budget()).max_wait;
+        let most = self.gate().policy(self.budget()).max_wait;
         let most = most.min(self.visit.max_wait.unwrap_or(Duration::MAX));
         let max_wait = Some(most.saturating_sub(now().since(joined)));
         Visit { retry: true, max_wait, purpose: Purpose::Page, ..self.visit }
@@ -252,17 +154,125 @@ impl<'a> Errand<'a> {
     async fn retry(&self, mut sent: Sent, mut message: Box<Message>, joined: Timestamp) -> Result<Sent, Failure> {
         while self.wants_retry(&sent) && sent.permit.may_retry() {
             // A request that cannot be sent in time keeps the answer it has.
-            let Ok(place) = self.worker.shared.gate.join(self.budget(), self.once_more(joined)) else { break };
-            let attempt = sent.attempts + 1;
+            let Ok(place) = self.gate().join(self.budget(), self.once_more(joined)) else { break };
+            let number = sent.attempts + 1;
             drop(sent);
             self.worker.shared.metrics.lessons.retries.inc();
             self.worker.shared.metrics.tally.count(self.budget().as_str(), |row| row.retried += 1);
-            match self.try_once(place, None, message, attempt, joined).await? {
+            let mut attempt = Attempt { errand: *self, message, number, joined, via: Via::Any };
+            let turn = place.pass(&mut attempt).await;
+            match attempt.make(turn).await? {
                 (next, Some(spare)) => (sent, message) = (next, spare),
                 (next, None) => return Ok(next),
             }
         }
         Ok(sent)
+    }
+}
+
+/// One attempt to send a request.
+struct Attempt<'a> {
+    errand: Errand<'a>,
+    message: Box<Message>,
+    number: u32,
+    /// When the request joined the queue for the first time.
+    joined: Timestamp,
+    via: Via,
+}
+
+/// Which connections an attempt may use.
+#[derive(Clone, Copy)]
+enum Via {
+    /// Any. One that was in the pool at this time lets the request pass a free host at once.
+    AtHand(Instant),
+    Any,
+    /// One on which it is the first request.
+    Alone,
+}
+
+impl<'a> Attempt<'a> {
+    /// Sends the request in its turn; at the next address of its host, if this one cannot be reached. Also returns the
+    /// request if it may be repeated.
+    async fn make(mut self, mut turn: Result<(Ready, Permit), Failure>) -> OneTry {
+        while let Err(Failure::Upstream(error)) = &turn
+            && error.is_unreachable()
+            && let Some(next) = self.errand.elsewhere()
+        {
+            let visit = Visit { retry: next.visit.retry, ..next.once_more(self.joined) };
+            (self.errand, self.via) = (next, Via::Any);
+            turn = Box::pin(next.gate().visit(next.budget(), visit, now(), &mut self)).await;
+        }
+        let ((ready, mut permit), errand) = (turn?, self.errand);
+        let spare = if errand.safe { self.message.again() } else { None };
+        match errand.exchange(ready, self.message, &mut permit).await {
+            Ok((answer, took)) => Ok((Sent { answer, permit, took, attempts: self.number }, spare)),
+            Err(Unanswered { error, again: None }) => Err(error.into()),
+            Err(Unanswered { again: Some(message), .. }) => {
+                drop(permit);
+                let again = Attempt { message, via: Via::Alone, ..self };
+                Ok((Box::pin(again.resend()).await?, spare))
+            }
+        }
+    }
+
+    /// Sends the request over another connection, at the front of the queue: its own was dead, or the origin closed it.
+    async fn resend(mut self) -> Result<Sent, Failure> {
+        let errand = self.errand;
+        let mut connections = 0;
+        loop {
+            let visit = errand.once_more(self.joined);
+            let (ready, mut permit) = errand.gate().visit(errand.budget(), visit, now(), &mut self).await?;
+            connections += 1;
+            match errand.exchange(ready, self.message, &mut permit).await {
+                Ok((answer, took)) => return Ok(Sent { answer, permit, took, attempts: self.number }),
+                Err(Unanswered { again: Some(again), .. }) if connections < MOST_CONNECTIONS => self.message = again,
+                Err(Unanswered { error, again }) => {
+                    if again.is_some() {
+                        permit.report_of(Some(errand.origin), Outcome::Failed, now());
+                    }
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+}
+
+impl Preparation for Attempt<'_> {
+    type Ready = Ready;
+    type Error = Failure;
+
+    async fn get_ready(&mut self) -> Result<Ready, Failure> {
+        let Errand { worker, origin, keep_body, .. } = self.errand;
+        if let Via::Alone = self.via {
+            return Ok(worker.upstream.ready_alone(self.errand.terms(), origin).await?);
+        }
+        if keep_body {
+            self.message.keep_body(KEPT_BODY).await?;
+        }
+        Ok(worker.upstream.ready(self.errand.terms(), origin).await?)
+    }
+
+    /// Most requests find their host free and a connection in the pool. A body that is kept must be read first.
+    fn at_hand(&mut self) -> Result<Option<Ready>, Failure> {
+        let Errand { worker, origin, keep_body, .. } = self.errand;
+        match self.via {
+            Via::AtHand(now) if !keep_body || self.message.has_no_body() => {
+                Ok(worker.upstream.at_hand(self.errand.terms(), origin, now)?)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn put_back(&mut self, ready: Ready) {
+        self.errand.worker.upstream.put_back(self.errand.terms(), ready);
+    }
+
+    fn blamed(&self, error: &Failure) -> Option<&Origin> {
+        error.blames_the_origin().then_some(self.errand.origin)
+    }
+
+    fn label(&self) -> Option<Label> {
+        Some(label::of(self.errand.who, self.errand.origin, &self.message))
     }
 }
 

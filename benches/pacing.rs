@@ -289,7 +289,7 @@ fn serve(lane: &mut Lane, mut now: Timestamp) -> u64 {
     let mut served = 0;
     while lane.queued() > 0 {
         match lane.next_step(now) {
-            Step::Prepare(ticket) => lane.ready(ticket, now),
+            Step::Prepare(ticket) => assert!(!lane.ready(ticket, now)),
             Step::Start(ticket) => {
                 lane.sent(ticket, now);
                 lane.leave(ticket, now);

@@ -140,27 +140,26 @@ impl State {
         self.last_used
     }
 
-    /// Lets a visit in. A free host calls it at once, and starts it if its connection is ready.
+    /// Lets a visit in. A free host starts it at once if its connection is ready, and calls it otherwise.
     pub(super) fn enter(&mut self, visit: Visit, is_ready: bool, now: Timestamp) -> Result<Entered, Refusal> {
-        let (ticket, told) = match is_ready {
-            true => (self.lane.walk_through(&visit, now), Told::Start),
-            false => (self.lane.walk_in(&visit, now), Told::Prepare),
-        };
-        if let Some(ticket) = ticket {
-            return Ok(Entered { ticket, expected: now, told: Some(told), is_free: true });
+        if is_ready && let Some(ticket) = self.lane.walk_through(&visit, now) {
+            return Ok(Entered { ticket, expected: now, told: Some(Told::Start), is_free: true });
         }
         // The crawl delay of a refused visit may have changed what happens to other visits.
         let joined = self.lane.join(visit, now).inspect_err(|_| self.drive(now));
-        let Joined { ticket, expected } = joined?;
+        let Joined { ticket, expected, is_called } = joined?;
+        if is_called {
+            return Ok(Entered { ticket, expected, told: Some(Told::Prepare), is_free: true });
+        }
         match self.drive_for(ticket, now) {
             Some(Told::Refused(refusal)) => Err(refusal),
             told => Ok(Entered { ticket, expected, told, is_free: false }),
         }
     }
 
-    /// Notes that a called visit is ready. Returns what it is told: to start, if the host is free.
+    /// Notes that a called visit is ready. Returns what it is told.
     pub(super) fn ready(&mut self, ticket: Ticket, now: Timestamp) -> Option<Told> {
-        if self.lane.set_out(ticket, now) { Some(Told::Start) } else { self.drive_for(ticket, now) }
+        if self.lane.ready(ticket, now) { Some(Told::Start) } else { self.drive_for(ticket, now) }
     }
 
     /// Carries out the lane's next steps. There are none if no visit waits.

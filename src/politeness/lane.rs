@@ -11,7 +11,7 @@
 //! written → `sent` → `report`, from which the lane learns → `leave`. `leave` is allowed at any moment and is the only
 //! way out: it gives back the visit's position in the queue, its turn if the request was not sent, and its place in
 //! flight if it has one. A long transfer gives its place back earlier ([`holders`]). A refused visit has already left.
-//! If no visit waits, [`Lane::walk_in`] and [`Lane::set_out`] do the same in fewer calls.
+//! If no visit waits, [`Lane::walk_through`] does the same in one call.
 //!
 //! # How a connection gets ready
 //! A turn is claimed last, when the connection is open; a visit without a ready connection cannot use one. So the lane
@@ -147,21 +147,17 @@ impl Lane {
         lane
     }
 
-    /// Reports that a called visit has its connection.
-    pub fn ready(&mut self, ticket: Ticket, now: Timestamp) {
-        self.gets_ready(ticket, now);
-    }
-
-    /// Does the same as [`Lane::ready`]. Returns whether the visit was preparing until now.
-    fn gets_ready(&mut self, ticket: Ticket, now: Timestamp) -> bool {
+    /// Reports that a called visit has its connection. Returns whether the visit has its turn already, without a step:
+    /// it may be a robots.txt fetch or a page that waited for one.
+    pub fn ready(&mut self, ticket: Ticket, now: Timestamp) -> bool {
         let entry = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Preparing);
         let Some(entry) = entry else { return false };
         entry.phase = Phase::Ready;
         let deadline = entry.deadline + now.since(entry.since);
         entry.deadline = self.drain.as_ref().map_or(deadline, |drain| drain.before_end(deadline));
-        let deadline = entry.deadline;
+        let (deadline, purpose) = (entry.deadline, entry.purpose);
         self.roll.watch(deadline);
-        true
+        purpose != Purpose::Page && self.start_free(ticket, purpose, now)
     }
 
     /// Reports that a ready visit lost its connection before its turn and opens another one.

@@ -64,7 +64,7 @@ fn starts(lane: &mut Lane, arrivals: &[(u64, Visit)]) -> Vec<u64> {
 fn started(lane: &mut Lane, now: u64) -> Option<Ticket> {
     loop {
         match lane.next_step(at(now)) {
-            Step::Prepare(ticket) => lane.ready(ticket, at(now)),
+            Step::Prepare(ticket) => assert!(!lane.ready(ticket, at(now))),
             Step::Start(ticket) => return Some(ticket),
             Step::Refuse(..) => {}
             Step::Wait(_) => return None,
@@ -194,11 +194,12 @@ fn the_first_called_goes_first_among_the_ready() {
 #[test]
 fn a_connection_that_hangs_costs_no_turn_of_a_long_delay() {
     let mut lane = lane(7_000);
-    let hangs = lane.walk_in(&visit(1, 1), at(0)).unwrap();
+    let hangs = lane.join(visit(1, 1), at(0)).unwrap().ticket;
+    assert_eq!(lane.next_step(at(0)), Step::Prepare(hangs));
     let next = lane.join(visit(2, 2), at(200)).unwrap().ticket;
     assert_eq!(lane.next_step(at(200)), Step::Wait(Some(Alarm { at: at(1_000), keeper: next })));
     assert_eq!(lane.next_step(at(1_000)), Step::Prepare(next));
-    assert!(!lane.set_out(next, at(1_050)));
+    assert!(!lane.ready(next, at(1_050)));
     assert_eq!(lane.next_step(at(1_050)), Step::Start(next), "though {hangs:?} came first");
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::pace::Epoch;
-use super::time::Timestamp;
-use super::visit::{ClientId, OriginId, Purpose, Ticket};
+use super::time::{Timestamp, whole_millis};
+use super::visit::{ClientId, OriginId, Purpose, Ticket, Visit};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
@@ -22,7 +22,7 @@ pub(super) struct Entry {
     pub(super) url: u64,
     pub(super) urgency: u8,
     pub(super) retry: bool,
-    /// A page, unless the visit took the short path through a free lane.
+    /// A page, unless the visit found the host free.
     pub(super) purpose: Purpose,
     pub(super) phase: Phase,
     pub(super) transfer: Transfer,
@@ -37,6 +37,27 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    pub(super) fn new(visit: &Visit, phase: Phase, deadline: Timestamp, now: Timestamp) -> Self {
+        let &Visit { client, origin, url, urgency, retry, purpose, .. } = visit;
+        let crawl_delay_ms = whole_millis(visit.crawl_delay);
+        let (transfer, forgave, since, epoch) = (Transfer::No, 0, now, None);
+        Entry {
+            client,
+            origin,
+            crawl_delay_ms,
+            url,
+            urgency,
+            retry,
+            purpose,
+            phase,
+            transfer,
+            forgave,
+            since,
+            deadline,
+            epoch,
+        }
+    }
+
     pub(super) fn crawl_delay(&self) -> Duration {
         Duration::from_millis(self.crawl_delay_ms.into())
     }

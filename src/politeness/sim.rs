@@ -133,9 +133,9 @@ fn the_promises_hold() {
             }
         }
     }
-    let Tally { walked_in, set_out, sent, refused, returned, left, put_back, forgotten, .. } = total;
+    let Tally { called_at_once, started_at_once, sent, refused, returned, left, put_back, forgotten, .. } = total;
     let Tally { walked_through, slowed, eased, reminded, drained, sent_in_grace, given_up, made_room, .. } = total;
-    let short_ways = [walked_in, walked_through, set_out, total.followed];
+    let short_ways = [walked_through, called_at_once, started_at_once, total.followed];
     let usual = [sent, refused, returned, left, put_back, forgotten, slowed, eased, reminded];
     let seen = [usual.as_slice(), &[drained, sent_in_grace, given_up, made_room]].concat();
     let everything_happened = short_ways.iter().chain(&seen).all(|&count| count >= 50);

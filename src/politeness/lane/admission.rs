@@ -12,8 +12,8 @@ use super::crawl_delay::asked_of;
 use super::{Lane, Obstacle};
 use crate::politeness::policy::{Delays, Order};
 use crate::politeness::queue::Rank;
-use crate::politeness::roll::{Entry, Phase, Transfer};
-use crate::politeness::time::{Timestamp, whole_millis};
+use crate::politeness::roll::{Entry, Phase};
+use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{ClientId, Purpose, Refusal, Ticket, USUAL_URGENCY, Visit};
 
 /// An admitted visit.
@@ -22,6 +22,9 @@ pub struct Joined {
     pub ticket: Ticket,
     /// When the visit is expected to start; in report mode, when it would have started.
     pub expected: Timestamp,
+    /// The visit is called already, without a step: it is a robots.txt fetch or a page that waited for one, and nothing
+    /// may come between.
+    pub is_called: bool,
 }
 
 /// Why a visit would be refused.
@@ -57,41 +60,30 @@ const SLIP: u32 = 16;
 impl Lane {
     /// Adds a visit to the queue, or refuses it at once, for example if it could not be served in time.
     pub fn join(&mut self, visit: Visit, now: Timestamp) -> Result<Joined, Refusal> {
+        if visit.purpose != Purpose::Page
+            && let Some(ticket) = self.enter_free(&visit, Phase::Preparing, now)
+        {
+            self.called.push(ticket.number);
+            return Ok(Joined { ticket, expected: now, is_called: true });
+        }
         let asked = asked_of(&visit);
         let rank = self.rank(&visit, now);
         // While the lane drains, all clients share one queue.
         let line = if self.is_draining() { Rank::Retry } else { rank };
         let expected = self.expected(line, visit.client, visit.urgency, asked, now);
         let deadline = self.admit(&visit, rank, expected, now)?;
-        let Visit { client, origin, url, urgency, retry, denied, .. } = visit;
         self.mix(asked);
-        let crawl_delay_ms = whole_millis(visit.crawl_delay);
-        let (purpose, phase, transfer, epoch, since) = (Purpose::Page, Phase::Waiting, Transfer::No, None, now);
-        let entry = Entry {
-            client,
-            origin,
-            crawl_delay_ms,
-            url,
-            urgency,
-            retry,
-            purpose,
-            phase,
-            transfer,
-            forgave: 0,
-            since,
-            deadline,
-            epoch,
-        };
+        let entry = Entry::new(&Visit { purpose: Purpose::Page, ..visit }, Phase::Waiting, deadline, now);
         let ticket = self.roll.enter(entry);
         if !self.enforced() {
             self.heed(ticket, now);
         }
-        let (client, urgency) = self.stands_as(client, urgency);
+        let (client, urgency) = self.stands_as(visit.client, visit.urgency);
         self.queue.join(ticket.number, line, client, urgency);
         let is_fetch = visit.purpose == Purpose::RobotsFetch;
-        let shadow = if denied || is_fetch { None } else { self.shadow_joins(ticket, now) };
+        let shadow = if visit.denied || is_fetch { None } else { self.shadow_joins(ticket, now) };
         let expected = shadow.unwrap_or(expected);
-        Ok(Joined { ticket, expected })
+        Ok(Joined { ticket, expected, is_called: false })
     }
 
     fn rank(&mut self, visit: &Visit, now: Timestamp) -> Rank {

@@ -71,7 +71,7 @@ fn newcomers_follow_the_same_rule_and_delay_no_other_visit() {
     assert_eq!(refused, Refusal::ShuttingDown { retry_after: Some(Duration::from_secs(4)) });
     let mut free = Lane::new(Policy { delay: Duration::from_secs(1), ..Policy::default() }, 7);
     free.drain(at(3_500), at(0));
-    assert!(free.walk_in(&visit(1), at(10)).is_some(), "a free host serves as ever");
+    assert!(free.walk_through(&visit(1), at(10)).is_some(), "a free host serves as ever");
 }
 
 #[test]

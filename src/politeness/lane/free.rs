@@ -1,59 +1,47 @@
 //! The short path through a free lane: no visit waits in it, and nothing delays the next visit.
 //!
-//! Most visits find their host free. [`Lane::walk_in`] is `join` and the `Prepare` that would follow, [`Lane::set_out`]
-//! is `ready` and the `Start` that would follow, each in one call; [`Lane::walk_through`] is both, for a visit that
-//! already has a connection; [`Lane::takes_for_granted`] is the `report` of an answer that changes nothing. Promise:
-//! the short path decides nothing of its own. It succeeds only where the long path would succeed at once, and the lane
-//! is the same after either.
+//! Most visits find their host free and a connection in the pool: [`Lane::walk_through`] is `join`, `ready` and the
+//! steps between and after them in one call, and [`Lane::takes_for_granted`] is the `report` of an answer that changes
+//! nothing. Promise: the short path decides nothing of its own. It succeeds only where the long path would succeed at
+//! once, and the lane is the same after either.
 
 use std::time::Duration;
 
 use super::Lane;
 use crate::politeness::breaker::Ruling;
-use crate::politeness::roll::{Entry, Phase, Transfer};
+use crate::politeness::roll::{Entry, Phase};
 use crate::politeness::signals::Signals;
-use crate::politeness::time::{Timestamp, whole_millis};
+use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Outcome, Purpose, Ticket, Visit};
 
 impl Lane {
-    /// Admits a visit and calls it, if the host is free. Returns `None` otherwise; then the visit has not entered, and
-    /// the caller must use [`Lane::join`].
-    #[must_use]
-    pub fn walk_in(&mut self, visit: &Visit, now: Timestamp) -> Option<Ticket> {
-        self.set_aside(now);
-        if !(self.is_free_for(visit, now) && self.could_claim(visit, now)) {
-            return None;
-        }
-        let ticket = self.enter(visit, Phase::Preparing, now);
-        self.called.push(ticket.number);
-        self.heed(ticket, now);
-        Some(ticket)
-    }
-
     /// Admits a visit that has a connection and gives it its turn, if the host is free. Returns `None` otherwise; then
     /// the visit has not entered, and the caller must use [`Lane::join`].
     #[must_use]
     pub fn walk_through(&mut self, visit: &Visit, now: Timestamp) -> Option<Ticket> {
-        self.set_aside(now);
-        if !(self.is_free_for(visit, now) && self.could_claim(visit, now)) {
-            return None;
-        }
-        let ticket = self.enter(visit, Phase::Claimed, now);
-        self.heed(ticket, now);
+        let ticket = self.enter_free(visit, Phase::Claimed, now)?;
         let is_claimed = self.claim_for(visit.purpose, now);
         debug_assert!(is_claimed, "it could be claimed just now");
         self.flying.push(ticket.number);
         Some(ticket)
     }
 
-    /// Reports that a called visit has its connection, and gives it its turn if the host is free. Otherwise the visit
-    /// is ready and waits.
-    #[must_use]
-    pub fn set_out(&mut self, ticket: Ticket, now: Timestamp) -> bool {
-        if !self.gets_ready(ticket, now) {
-            return false;
+    /// Admits a visit in this phase, if the host is free.
+    pub(super) fn enter_free(&mut self, visit: &Visit, phase: Phase, now: Timestamp) -> Option<Ticket> {
+        self.set_aside(now);
+        if !(self.is_free_for(visit, now) && self.could_claim(visit, now)) {
+            return None;
         }
-        let purpose = self.roll.get_mut(ticket).map_or(Purpose::Page, |entry| entry.purpose);
+        self.mixed = false;
+        let deadline = now + self.policy.max_wait.min(visit.max_wait.unwrap_or(Duration::MAX));
+        let ticket = self.roll.enter(Entry::new(visit, phase, deadline, now));
+        self.heed(ticket, now);
+        Some(ticket)
+    }
+
+    /// Gives its turn to a robots.txt fetch, or to a page that waited for one, that is ready and finds the host free.
+    /// Otherwise the visit waits as any page does.
+    pub(super) fn start_free(&mut self, ticket: Ticket, purpose: Purpose, now: Timestamp) -> bool {
         if purpose == Purpose::AfterRobotsFetch || self.called.len() == 1 {
             self.heed(ticket, now);
         }
@@ -61,15 +49,16 @@ impl Lane {
         // start.
         let follows = purpose == Purpose::AfterRobotsFetch && self.turns.check_after_fetch(now).is_ok();
         let is_free = if follows { self.has_place() } else { self.called.len() == 1 && self.has_room() };
-        let goes = is_free && self.claim_for(purpose, now);
-        if goes {
+        let starts = is_free && self.claim_for(purpose, now);
+        if starts {
             self.called.retain(|number| *number != ticket.number);
             self.flying.push(ticket.number);
         }
         if let Some(entry) = self.roll.get_mut(ticket) {
-            (entry.phase, entry.purpose) = if goes { (Phase::Claimed, purpose) } else { (entry.phase, Purpose::Page) };
+            (entry.phase, entry.purpose) =
+                if starts { (Phase::Claimed, purpose) } else { (entry.phase, Purpose::Page) };
         }
-        goes
+        starts
     }
 
     /// Returns whether a page that waited for its robots.txt would start at once.
@@ -101,30 +90,6 @@ impl Lane {
     /// Returns whether the lane may at the moment learn something even from an expected answer.
     pub fn heeds_answers(&self) -> bool {
         self.lessons.is_some() || self.shadow.is_some() || self.policy.delay_factor > 0.0
-    }
-
-    fn enter(&mut self, visit: &Visit, phase: Phase, now: Timestamp) -> Ticket {
-        let &Visit { client, origin, url, urgency, retry, max_wait, purpose, .. } = visit;
-        let deadline = now + self.policy.max_wait.min(max_wait.unwrap_or(Duration::MAX));
-        let crawl_delay_ms = whole_millis(visit.crawl_delay);
-        self.mixed = false;
-        let (transfer, since, epoch) = (Transfer::No, now, None);
-        let entry = Entry {
-            client,
-            origin,
-            crawl_delay_ms,
-            url,
-            urgency,
-            retry,
-            purpose,
-            phase,
-            transfer,
-            forgave: 0,
-            since,
-            deadline,
-            epoch,
-        };
-        self.roll.enter(entry)
     }
 
     /// Returns whether no visit was called or told to come back before, there is room, and the visit's origin is not
@@ -165,36 +130,27 @@ mod tests {
         Visit::new(ClientId(n), n)
     }
 
-    /// Compares three lanes with the same history, one of which takes the long path. Returns whether the short path was
+    /// Compares two lanes with the same history, one of which takes the long path. Returns whether the short path was
     /// open.
     fn compare(policy: Policy, before: impl Fn(&mut Lane), now: Timestamp) -> bool {
-        let [mut shortest, mut short, mut long] = [(); 3].map(|()| Lane::new(policy, 7));
-        for lane in [&mut shortest, &mut short, &mut long] {
+        let [mut short, mut long] = [(); 2].map(|()| Lane::new(policy, 7));
+        for lane in [&mut short, &mut long] {
             before(lane);
         }
-        let walked_in = short.walk_in(&visit(9), now);
-        assert_eq!(shortest.walk_through(&visit(9), now), walked_in);
-        let joined = long.join(visit(9), now);
-        let Some(ticket) = walked_in else {
-            let mut untouched = Lane::new(policy, 7);
-            before(&mut untouched);
-            assert_eq!(format!("{shortest:?}"), format!("{untouched:?}"), "something has happened");
+        let Some(ticket) = short.walk_through(&visit(9), now) else {
+            assert_eq!(format!("{short:?}"), format!("{long:?}"), "something has happened");
             return false;
         };
-        assert_eq!(joined, Ok(Joined { ticket, expected: now }));
+        assert_eq!(long.join(visit(9), now), Ok(Joined { ticket, expected: now, is_called: false }));
         assert_eq!(long.next_step(now), Step::Prepare(ticket));
-        assert_eq!(format!("{short:?}"), format!("{long:?}"));
-        assert!(short.set_out(ticket, now));
-        long.ready(ticket, now);
+        assert!(!long.ready(ticket, now));
         assert_eq!(long.next_step(now), Step::Start(ticket));
         assert_eq!(format!("{short:?}"), format!("{long:?}"));
-        assert_eq!(format!("{shortest:?}"), format!("{long:?}"));
         true
     }
 
     fn go(lane: &mut Lane, n: u64, now: Timestamp) -> Ticket {
-        let ticket = lane.walk_in(&visit(n), now).expect("a free host");
-        assert!(lane.set_out(ticket, now));
+        let ticket = lane.walk_through(&visit(n), now).expect("a free host");
         assert_eq!(lane.sent(ticket, now), None);
         ticket
     }
@@ -215,11 +171,12 @@ mod tests {
     fn one_page_follows_its_robots_fetch_at_once() {
         let purpose = |purpose, n| Visit { purpose, ..visit(n) };
         let mut lane = Lane::new(policy(), 7);
-        let fetch = lane.walk_in(&purpose(Purpose::RobotsFetch, 1), at(0)).expect("a free host");
-        assert!(lane.set_out(fetch, at(0)));
+        let Joined { ticket: fetch, is_called, .. } = lane.join(purpose(Purpose::RobotsFetch, 1), at(0)).unwrap();
+        assert!(is_called, "a free host");
+        assert!(lane.ready(fetch, at(0)));
         assert_eq!(lane.sent(fetch, at(0)), None);
-        assert_eq!(lane.walk_in(&purpose(Purpose::RobotsFetch, 2), at(10)), None, "another fetch waits");
-        assert_eq!(lane.walk_in(&visit(3), at(10)), None, "so does a page that did not wait for it");
+        assert_eq!(lane.walk_through(&purpose(Purpose::RobotsFetch, 2), at(10)), None, "another fetch waits");
+        assert_eq!(lane.walk_through(&visit(3), at(10)), None, "so does a page that did not wait for it");
         lane.leave(fetch, at(10));
         let page = lane.walk_through(&purpose(Purpose::AfterRobotsFetch, 4), at(10)).expect("it may follow");
         assert_eq!(lane.walk_through(&purpose(Purpose::AfterRobotsFetch, 5), at(10)), None, "one page alone");
@@ -255,7 +212,10 @@ mod tests {
             go(lane, 2, at(1_000));
         };
         assert!(!compare(policy(), full, at(9_000)), "the places");
-        let preparing = |lane: &mut Lane| assert!(lane.walk_in(&visit(1), at(0)).is_some());
+        let preparing = |lane: &mut Lane| {
+            let ticket = lane.join(visit(1), at(0)).unwrap().ticket;
+            assert_eq!(lane.next_step(at(0)), Step::Prepare(ticket));
+        };
         assert!(!compare(policy(), preparing, at(0)), "a visit that came before");
         assert!(!compare(Policy { mode: Mode::Report, ..policy() }, |_| {}, at(0)), "report mode");
         let told = |lane: &mut Lane| {
@@ -302,15 +262,31 @@ mod tests {
     }
 
     #[test]
-    fn a_visit_that_is_not_alone_is_ready_and_waits() {
+    fn a_fetch_that_is_not_alone_is_ready_and_waits() {
         let mut lane = Lane::new(policy(), 7);
-        let first = lane.walk_in(&visit(1), at(0)).unwrap();
+        let fetch = lane.join(Visit { purpose: Purpose::RobotsFetch, ..visit(1) }, at(0)).unwrap();
+        assert!(fetch.is_called);
         let second = lane.join(visit(2), at(0)).unwrap().ticket;
         assert_eq!(lane.next_step(at(0)), Step::Prepare(second), "it may make its connection beside the first");
-        assert!(!lane.set_out(second, at(0)));
+        assert!(!lane.ready(second, at(0)));
         assert_eq!(lane.next_step(at(0)), Step::Start(second));
-        assert!(!lane.set_out(first, at(0)), "the turn is taken");
+        assert!(!lane.ready(fetch.ticket, at(0)), "the turn is taken");
         assert!(matches!(lane.next_step(at(0)), Step::Wait(_)));
-        assert!(!lane.set_out(first, at(0)), "it is ready already");
+        assert!(!lane.ready(fetch.ticket, at(0)), "it is ready already");
+    }
+
+    /// It is called and started at once, although other pages would have to keep their distance from the fetch.
+    #[test]
+    fn a_page_without_a_connection_follows_its_robots_fetch_too() {
+        let mut lane = Lane::new(policy(), 7);
+        let fetch = lane.walk_through(&Visit { purpose: Purpose::RobotsFetch, ..visit(1) }, at(0)).expect("free");
+        assert_eq!(lane.sent(fetch, at(0)), None);
+        let max_wait = Some(Duration::ZERO);
+        let page = Visit { purpose: Purpose::AfterRobotsFetch, max_wait, ..visit(2) };
+        let joined = lane.join(page, at(10)).unwrap();
+        assert!(joined.is_called);
+        assert!(matches!(lane.next_step(at(10)), Step::Wait(_)));
+        assert!(lane.ready(joined.ticket, at(60)));
+        assert_eq!(lane.sent(joined.ticket, at(60)), None);
     }
 }

@@ -27,7 +27,7 @@ fn start(lane: &mut Lane, mut now: Timestamp) -> (Ticket, Timestamp) {
     let ticket = lane.join(visit(now.as_micros()), now).unwrap().ticket;
     loop {
         match lane.next_step(now) {
-            Step::Prepare(called) => lane.ready(called, now),
+            Step::Prepare(called) => assert!(!lane.ready(called, now)),
             Step::Start(started) => {
                 assert_eq!(started, ticket);
                 assert_eq!(lane.sent(ticket, now), None);

@@ -24,7 +24,7 @@ fn visit(lane: &mut Lane, signals: Signals, mut now: Timestamp) -> Timestamp {
     let ticket = lane.join(visit, now).unwrap().ticket;
     loop {
         match lane.next_step(now) {
-            Step::Prepare(called) => lane.ready(called, now),
+            Step::Prepare(called) => assert!(!lane.ready(called, now)),
             Step::Start(_) => break,
             Step::Wait(alarm) => now = alarm.expect("a visit waits").at,
             Step::Refuse(..) => panic!("refused"),

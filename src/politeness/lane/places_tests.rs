@@ -25,7 +25,7 @@ fn send_all(lane: &mut Lane, now: Timestamp) -> Vec<Ticket> {
     let mut sent = Vec::new();
     loop {
         match lane.next_step(now) {
-            Step::Prepare(ticket) => lane.ready(ticket, now),
+            Step::Prepare(ticket) => assert!(!lane.ready(ticket, now)),
             Step::Start(ticket) => {
                 assert_eq!(lane.sent(ticket, now), None);
                 sent.push(ticket);
@@ -99,7 +99,7 @@ fn an_admitted_visit_is_not_refused_because_each_send_is_a_little_late() {
     let mut sent = 0;
     loop {
         match lane.next_step(now) {
-            Step::Prepare(ticket) => lane.ready(ticket, now),
+            Step::Prepare(ticket) => assert!(!lane.ready(ticket, now)),
             Step::Start(ticket) => {
                 // From the turn to the socket.
                 now = now + Duration::from_micros(300);
@@ -128,7 +128,7 @@ fn a_longer_delay_refuses_at_once_visits_that_can_no_longer_be_served_in_time() 
     loop {
         match lane.next_step(at(10)) {
             Step::Refuse(_, Refusal::WaitTooLong { retry_after }) => refused.push(retry_after),
-            Step::Prepare(ticket) => lane.ready(ticket, at(10)),
+            Step::Prepare(ticket) => assert!(!lane.ready(ticket, at(10))),
             Step::Start(_) => panic!("too early"),
             Step::Refuse(_, refusal) => panic!("{refusal:?}"),
             Step::Wait(_) => break,
@@ -188,7 +188,7 @@ fn one_client_leaves_a_place_to_others_however_many_transfers_it_has() {
         }
     }
     assert_eq!((lane.in_flight(), lane.lasting()), (2, 3));
-    assert_eq!(lane.walk_in(&visit(1, 99), at(20_000)), None);
+    assert_eq!(lane.walk_through(&visit(1, 99), at(20_000)), None);
     let other = join(&mut lane, 2, 1, at(20_000));
     assert_eq!(send_all(&mut lane, at(20_000)), [other]);
 }

@@ -116,7 +116,7 @@ fn enforced(policy: Policy, arrivals: &[u64], stay: u64) -> Vec<u128> {
         }
         loop {
             match lane.next_step(at(now)) {
-                Step::Prepare(ticket) => lane.ready(ticket, at(now)),
+                Step::Prepare(ticket) => assert!(!lane.ready(ticket, at(now))),
                 Step::Start(ticket) => {
                     lane.sent(ticket, at(now));
                     leaving.push((ticket, now + stay));

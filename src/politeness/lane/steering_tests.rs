@@ -28,7 +28,7 @@ fn start(lane: &mut Lane, mut now: Timestamp) -> (Ticket, Timestamp) {
     let ticket = lane.join(visit(), now).unwrap().ticket;
     loop {
         match lane.next_step(now) {
-            Step::Prepare(called) => lane.ready(called, now),
+            Step::Prepare(called) => assert!(!lane.ready(called, now)),
             Step::Start(_) => {
                 assert_eq!(lane.sent(ticket, now), None, "too early");
                 return (ticket, now);

@@ -59,10 +59,8 @@ impl World {
         guest.stage = Stage::Ready;
         guest.prepared_for += now.since(guest.preparing_since);
         let (host, ticket) = (guest.host, guest.ticket);
-        if self.dice.chance(50) {
-            self.hosts[host].lane.ready(ticket, now);
-        } else if self.hosts[host].lane.set_out(ticket, now) {
-            self.tally.set_out += 1;
+        if self.hosts[host].lane.ready(ticket, now) {
+            self.tally.started_at_once += 1;
             self.start(host, ticket)?;
             return self.steps(host);
         }

@@ -110,9 +110,9 @@ impl Stage {
 #[derive(Default, Debug)]
 pub(super) struct Tally {
     pub(super) joined: u64,
-    pub(super) walked_in: u64,
+    pub(super) called_at_once: u64,
     pub(super) walked_through: u64,
-    pub(super) set_out: u64,
+    pub(super) started_at_once: u64,
     pub(super) sent: u64,
     pub(super) refused: u64,
     pub(super) returned: u64,
@@ -303,9 +303,8 @@ impl World {
             }
             _ => visit,
         };
-        // As the gate does with and without an open connection, and as it would if there were no short paths.
-        let way = self.dice.below(4);
-        if way == 0
+        // As the gate does with and without an open connection.
+        if self.dice.chance(25)
             && let Some(ticket) = self.hosts[host].lane.walk_through(&asked, now)
         {
             self.tally.walked_through += 1;
@@ -313,18 +312,15 @@ impl World {
             self.start_at_once(host, ticket)?;
             return self.steps(host);
         }
-        if way == 1
-            && let Some(ticket) = self.hosts[host].lane.walk_in(&asked, now)
-        {
-            self.tally.walked_in += 1;
-            self.enter(host, visit, ticket, told);
-            self.prepare(host, ticket)?;
-            return self.steps(host);
-        }
         match self.hosts[host].lane.join(asked, now) {
             Ok(joined) => {
                 self.enter(host, visit, joined.ticket, told);
-                self.check_bounds(host)?;
+                if joined.is_called {
+                    self.tally.called_at_once += 1;
+                    self.prepare(host, joined.ticket)?;
+                } else {
+                    self.check_bounds(host)?;
+                }
             }
             Err(refusal) => {
                 self.check_return(host, &visit, told, refusal)?;
@@ -446,9 +442,9 @@ impl World {
 impl Tally {
     pub(super) fn add(&mut self, other: &Tally) {
         self.joined += other.joined;
-        self.walked_in += other.walked_in;
+        self.called_at_once += other.called_at_once;
         self.walked_through += other.walked_through;
-        self.set_out += other.set_out;
+        self.started_at_once += other.started_at_once;
         self.sent += other.sent;
         self.refused += other.refused;
         self.returned += other.returned;

@@ -9,14 +9,14 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use curtsy::gate::{Bounds, Gate, Memories, Permit, Preparation, now};
+use curtsy::gate::{Bounds, Gate, HostPersistence, Permit, Preparation, now};
 use curtsy::politeness::HostKey;
 use curtsy::politeness::lane::Lane;
-use curtsy::politeness::policy::{Policy, PolicyBook, Schooling};
+use curtsy::politeness::policy::{LearningPolicy, Policy, PolicyBook};
 use curtsy::politeness::signals::Signals;
 use curtsy::politeness::time::Timestamp;
-use curtsy::politeness::visit::{ClientId, Outcome, Refusal, Step, Ticket, Visit};
-use curtsy::store::{Keep, Store};
+use curtsy::politeness::visit::{ClientId, LaneRefusal, Step, Ticket, Visit, VisitOutcome};
+use curtsy::store::{Retention, Store};
 
 /// The allocator of release builds: `cargo bench --profile dist --features jemalloc`.
 #[cfg(feature = "jemalloc")]
@@ -82,7 +82,7 @@ async fn keep_visiting(gate: Arc<Gate>, host: HostKey, until: Timestamp) -> u64 
             return visits;
         }
         permit.sent();
-        permit.report(Outcome::Heard(Signals::SERVED), now());
+        permit.report(VisitOutcome::Heard(Signals::SERVED), now());
         visits += 1;
     }
 }
@@ -90,7 +90,7 @@ async fn keep_visiting(gate: Arc<Gate>, host: HostKey, until: Timestamp) -> u64 
 fn gate(delay: Duration, most_hosts: usize, most_waiting: usize) -> Arc<Gate> {
     let book = PolicyBook::from(Policy { delay, ..Policy::default() });
     let bounds = Bounds { most: most_hosts, idle: Duration::from_secs(3600) };
-    let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+    let memories = HostPersistence::new(Arc::new(Store::memory(Retention::default())), None);
     Arc::new(Gate::new(book, bounds, most_waiting, memories, Arc::default()))
 }
 
@@ -140,7 +140,7 @@ async fn at_many_hosts(gate: &Arc<Gate>) {
         let admitted = now();
         for mut permit in permits {
             permit.sent();
-            permit.report(Outcome::Heard(Signals::SERVED), now());
+            permit.report(VisitOutcome::Heard(Signals::SERVED), now());
         }
         admitting.push(admitted.since(begun));
         settling.push(now().since(admitted));
@@ -162,7 +162,7 @@ fn host(n: usize) -> HostKey {
 async fn go(gate: &Arc<Gate>, host: &HostKey, n: u64) {
     let mut permit = admit(gate, host, n).await;
     permit.sent();
-    permit.report(Outcome::Heard(Signals::SERVED), now());
+    permit.report(VisitOutcome::Heard(Signals::SERVED), now());
 }
 
 async fn admit(gate: &Arc<Gate>, host: &HostKey, n: u64) -> Permit {
@@ -175,13 +175,13 @@ struct Pooled;
 
 impl Preparation for Pooled {
     type Ready = ();
-    type Error = Refusal;
+    type Error = LaneRefusal;
 
-    async fn get_ready(&mut self) -> Result<(), Refusal> {
+    async fn get_ready(&mut self) -> Result<(), LaneRefusal> {
         Ok(())
     }
 
-    fn at_hand(&mut self) -> Result<Option<()>, Refusal> {
+    fn at_hand(&mut self) -> Result<Option<()>, LaneRefusal> {
         Ok(Some(()))
     }
 }
@@ -214,13 +214,13 @@ fn admission_on_many_free_hosts(mut lanes: Vec<Lane>) {
 }
 
 fn visit_free(lane: &mut Lane, n: u64, now: Timestamp) {
-    let schooling = Schooling::default();
+    let schooling = LearningPolicy::default();
     let joined = lane.join(black_box(visit(n % 8, n)), now).expect("a free host");
     assert_eq!(lane.next_step(now), Step::Prepare(joined.ticket));
     lane.ready(joined.ticket, now);
     assert_eq!(lane.next_step(now), Step::Start(joined.ticket));
     assert_eq!(lane.sent(joined.ticket, now), None);
-    lane.report(joined.ticket, Outcome::Heard(Signals::SERVED), &schooling, now);
+    lane.report(joined.ticket, VisitOutcome::Heard(Signals::SERVED), &schooling, now);
     lane.leave(joined.ticket, now);
 }
 

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use curtsy::clock;
-use curtsy::store::{HostRecord, Keep, RobotsRecord, Store};
+use curtsy::store::{HostRecord, Retention, RobotsRecord, Store};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn main() {
     let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with("--"));
     let hosts = arguments.next().map_or(1_000_000, |text| text.parse().expect("a number of hosts"));
-    let keep = Keep { hosts, ..Keep::default() };
+    let keep = Retention { hosts, ..Retention::default() };
     if let (Some(part), Some(directory)) = (arguments.next(), arguments.next()) {
         let directory = Path::new(&directory);
         match part.as_str() {
@@ -37,7 +37,7 @@ fn main() {
     }
 }
 
-fn work(directory: &Path, keep: Keep, hosts: usize) {
+fn work(directory: &Path, keep: Retention, hosts: usize) {
     println!("file with {hosts} hosts: {:.1} MB", size_of_file(directory));
     let before = resident();
     let store = timed("open", || Store::open(directory, keep)).expect("the store that was filled").0;
@@ -52,7 +52,7 @@ fn work(directory: &Path, keep: Keep, hosts: usize) {
     timed("close", || store.close(PATIENCE)).expect("everything written");
 }
 
-fn fill(directory: &Path, keep: Keep, hosts: usize) {
+fn fill(directory: &Path, keep: Retention, hosts: usize) {
     let store = Store::open(directory, keep).expect("a new store").0;
     timed("fill, 50 000 hosts a write", || {
         for n in 0..hosts {
@@ -96,7 +96,7 @@ fn robots(store: &Store) {
 /// A file with ten times as many hosts as may be kept.
 fn tight(directory: &Path, hosts: usize) {
     let before = resident();
-    let keep = Keep { hosts: hosts / 10, ..Keep::default() };
+    let keep = Retention { hosts: hosts / 10, ..Retention::default() };
     let store = timed("open, a tenth of them kept", || Store::open(directory, keep)).expect("the same store").0;
     println!("memory: {:.1} MB for {} hosts", (resident() - before) as f64 / 1e6, store.hosts());
     store.close(PATIENCE).expect("nothing to write");

@@ -1,11 +1,11 @@
 //! The only module that knows every part: builds the parts from a [`Config`], runs them, replaces what a reload may
 //! replace, and stops them.
 
-mod alone;
 mod book;
 mod ca;
 mod offline;
-mod own;
+mod server_cert;
+mod standalone;
 mod state;
 mod steering;
 mod tally;
@@ -24,10 +24,10 @@ use tokio::sync::mpsc;
 use crate::admin::{self, Admin};
 use crate::clock;
 use crate::config::{Config, Listen};
-use crate::gate::{Gate, Memories};
+use crate::gate::{Gate, HostPersistence};
 use crate::metrics::Metrics;
 use crate::politeness::time::Timestamp;
-use crate::proxy::{AccessLog, BadUsersFile, Desk, Identity, Settings, Shared, Stops, Users, Worker};
+use crate::proxy::{AccessLog, BadUsersFile, DryRun, Identity, Settings, Shared, StoppedClients, Users, Worker};
 use crate::robots::Robots;
 use crate::shutdown::{self, Stopper};
 use crate::store::{self, Store, StoreError};
@@ -36,17 +36,17 @@ use crate::timer;
 use crate::tls::{self, BadCertificate, CaError};
 use crate::upstream::{BadRoots, Guard, Lookup, Resolver, Trust};
 
-use self::ca::Keeping;
+use self::ca::CaLocation;
 use self::state::Remembered;
-use self::steering::Helm;
+use self::steering::LiveSettings;
 
-pub use self::alone::ask_about_robots;
 pub use self::ca::files as ca_files;
 pub use self::offline::{Offline, OfflineError};
+pub use self::standalone::ask_about_robots;
 pub use self::steering::Reload;
-pub use self::tally::{Counted, Tally};
+pub use self::tally::{CountedHost, TallyJson};
 pub use crate::gate::Apply;
-pub use crate::metrics::tally::{Row, Rule, Waits};
+pub use crate::metrics::tally::{TallyRow, TallyRule, TallyWaits};
 
 /// Bound sockets. Tests bind port 0 and pass the sockets in.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub struct Listeners {
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
-    helm: Arc<Helm>,
+    helm: Arc<LiveSettings>,
     store: Arc<Store>,
     stopper: Stopper,
     threads: Vec<JoinHandle<()>>,
@@ -100,26 +100,26 @@ impl Listeners {
 impl Running {
     /// Starts all threads. Clients can connect as soon as this returns.
     pub fn start(config: Config, listeners: Listeners) -> Result<Running, StartError> {
-        Self::start_with(config, listeners, Keeping::Files, Resolver::default())
+        Self::start_with(config, listeners, CaLocation::Files, Resolver::default())
     }
 
     /// Starts a proxy for a single command. If it intercepts, its CA exists only in memory and ends with it. Counts the
     /// results of requests for every host.
     pub fn start_private(config: Config, listeners: Listeners) -> Result<Running, StartError> {
-        let running = Self::start_with(config, listeners, Keeping::ThisRun, Resolver::default())?;
+        let running = Self::start_with(config, listeners, CaLocation::ThisRun, Resolver::default())?;
         running.shared.metrics.tally.begin();
         Ok(running)
     }
 
     /// Starts a proxy that resolves names with this function instead of the system, and caches no result.
     pub fn start_resolving(config: Config, listeners: Listeners, lookup: Arc<Lookup>) -> Result<Running, StartError> {
-        Self::start_with(config, listeners, Keeping::Files, Resolver::new(lookup, Duration::ZERO))
+        Self::start_with(config, listeners, CaLocation::Files, Resolver::new(lookup, Duration::ZERO))
     }
 
     fn start_with(
         config: Config,
         listeners: Listeners,
-        keeping: Keeping,
+        keeping: CaLocation,
         resolver: Resolver,
     ) -> Result<Running, StartError> {
         let (proxy, tls) = (Listeners::addresses(&listeners.proxy), Listeners::addresses(&listeners.tls));
@@ -132,11 +132,11 @@ impl Running {
         let identity = Identity::new(&name(&config));
         let access_log = AccessLog::open(&config.log.access, telemetry::is_json(config.log.format));
         let most_waiting = config.pacing.max_queue_total;
-        let memories = Memories::new(store.clone(), unknown_before);
+        let memories = HostPersistence::new(store.clone(), unknown_before);
         let (book, bounds) = (book::book(&config), book::bounds(&config));
         let gate = Arc::new(Gate::new(book, bounds, most_waiting, memories, metrics.clone()));
         let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()));
-        let stops = Arc::new(Stops::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros())));
+        let stops = Arc::new(StoppedClients::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros())));
         let (workers, token) = (config.workers, config.metrics.token.clone());
         let own: Vec<SocketAddr> = proxy.iter().chain(&tls).copied().chain(admin).collect();
         let shared = Arc::new(Shared::new(
@@ -149,7 +149,7 @@ impl Running {
             stops,
             stop.clone(),
         ));
-        let helm = Arc::new(Helm::new(shared.clone(), own));
+        let helm = Arc::new(LiveSettings::new(shared.clone(), own));
         let mut running = Running {
             shared,
             store: store.clone(),
@@ -163,8 +163,8 @@ impl Running {
         let resolver = Arc::new(resolver);
         running.start_workers(workers, &listeners, &resolver)?;
         if let Some((listener, address)) = listeners.admin.zip(admin) {
-            let desk = Desk::new(running.shared.clone(), resolver);
-            let (proxy, own) = (running.proxy.clone(), admin::Own::default());
+            let desk = DryRun::new(running.shared.clone(), resolver);
+            let (proxy, own) = (running.proxy.clone(), admin::AdminState::default());
             let admin = Admin { metrics, gate, robots, store, desk, steering: helm, stop, token, address, proxy, own };
             running.start_admin(admin, listener)?;
         }
@@ -294,8 +294,8 @@ impl Running {
 
     /// Returns the results of requests by host. The tally stays valid after this proxy stops. It is empty unless the
     /// proxy was started with [`Running::start_private`].
-    pub fn tally(&self) -> Tally {
-        Tally::new(self.shared.clone())
+    pub fn tally(&self) -> TallyJson {
+        TallyJson::new(self.shared.clone())
     }
 
     /// Reopens the access log after its file was renamed.
@@ -322,7 +322,7 @@ impl Running {
     }
 }
 
-fn settings(config: Config, own: &[SocketAddr], keeping: Keeping) -> Result<Settings, StartError> {
+fn settings(config: Config, own: &[SocketAddr], keeping: CaLocation) -> Result<Settings, StartError> {
     let users = match &config.access.users_file {
         None => None,
         Some(path) => {
@@ -336,7 +336,7 @@ fn settings(config: Config, own: &[SocketAddr], keeping: Keeping) -> Result<Sett
     let guard = Guard::new(config.access.allow_destinations.clone(), own.to_vec());
     let trust = Trust::load(&config.tls).map_err(StartError::Roots)?;
     let leaves = ca::leaves(&config, keeping).map_err(StartError::Ca)?;
-    let own = own::certificate(&config.tls).map_err(StartError::Certificate)?;
+    let own = server_cert::certificate(&config.tls).map_err(StartError::Certificate)?;
     Ok(Settings::new(config, guard, trust, leaves, own, users))
 }
 

@@ -39,17 +39,19 @@ use ipnet::IpNet;
 
 use crate::politeness::pace::Learner;
 use crate::politeness::policy::Policy;
-use crate::politeness::retries::Retrying;
+use crate::politeness::retries::RetryPolicy;
 
 pub use self::amend::repace;
-pub use self::differences::{Change, differences};
+pub use self::differences::{KeyChange, differences};
 pub use self::file::FileChoice;
-pub use self::load::{Loaded, Origins, Overrides, Sources, load, parse};
-pub use self::problems::{Origin, Place, Problem, Problems, Severity};
+pub use self::load::{ConfigOverrides, Loaded, Sources, ValueSources, load, parse};
+pub use self::problems::{ConfigProblem, FilePosition, Problems, Severity, ValueSource};
 pub use self::schema::schema;
 pub use self::show::{running_json, show, show_json};
-pub use self::values::{AccessLog, BadValue, Destination, Listen, Quota, Rate, Resolver, Span, StateDir};
-pub use self::watch::Watch;
+pub use self::values::{
+    AccessLogTarget, AddressSpan, BadValue, Destination, Listen, QuotaRate, Rate, ResolverChoice, StateDir,
+};
+pub use self::watch::ConfigWatch;
 pub use crate::politeness::policy::{HostPattern, HostRule, Mode, Order, RobotsMode};
 
 /// The documented file: every key with its default.
@@ -77,7 +79,7 @@ pub struct Config {
     pub hosts: Hosts,
     pub state: State,
     pub adaptive: Adaptive,
-    pub retry: Retrying,
+    pub retry: RetryPolicy,
     pub breaker: Breaker,
     pub robots: Robots,
     pub tls: Tls,
@@ -223,7 +225,7 @@ pub struct Upstream {
     pub proxy: Option<ParentProxy>,
     /// Source address of connections to origins.
     pub bind: Option<std::net::IpAddr>,
-    pub resolver: Resolver,
+    pub resolver: ResolverChoice,
     pub via: bool,
 }
 
@@ -247,9 +249,9 @@ pub struct Access {
     pub connect_ports: Option<Vec<u16>>,
     pub max_client_connections: usize,
     /// Request rate limit of one client across all hosts; `None` = no limit.
-    pub client_rate: Option<Quota>,
+    pub client_rate: Option<QuotaRate>,
     /// The same for all clients together.
-    pub total_rate: Option<Quota>,
+    pub total_rate: Option<QuotaRate>,
 }
 
 /// How much memory one client connection may use, and how long it may stay idle.
@@ -298,7 +300,7 @@ pub struct Log {
     /// A level, or `target=level` pairs separated by commas.
     pub level: String,
     pub format: LogFormat,
-    pub access: AccessLog,
+    pub access: AccessLogTarget,
     pub query_strings: QueryStrings,
 }
 

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::clock;
-use crate::patience::Limit;
+use crate::timeout_stream::Deadline;
 
 /// How long the address with the most connections is limited to half of the places after another address was refused.
 /// The refused client was told to retry after one second, and clients wait up to ten times that.
@@ -30,7 +30,7 @@ struct Ledger {
     next: u64,
     total: usize,
     /// The limits of each address' connections, the oldest first.
-    addresses: HashMap<IpAddr, BTreeMap<u64, Arc<Limit>>>,
+    addresses: HashMap<IpAddr, BTreeMap<u64, Arc<Deadline>>>,
     /// Connections that were told to end for others and are not closed yet. They are not in `addresses` and `total`.
     leaving: usize,
     /// When an address was last refused although another had more connections.
@@ -63,7 +63,7 @@ impl Connections {
     pub fn enter(
         self: &Arc<Self>,
         peer: IpAddr,
-        limit: &Arc<Limit>,
+        limit: &Arc<Deadline>,
         most: usize,
         gives_way: GivesWay,
     ) -> Option<OpenConnection> {
@@ -141,7 +141,7 @@ impl Ledger {
 
 impl OpenConnection {
     /// Follows another limit from now on: the connection has become a tunnel with requests inside.
-    pub fn follow(&self, limit: &Arc<Limit>) {
+    pub fn follow(&self, limit: &Arc<Deadline>) {
         let mut ledger = self.connections.0.lock();
         if let Some(known) = ledger.addresses.get_mut(&self.address).and_then(|limits| limits.get_mut(&self.number)) {
             *known = limit.clone();
@@ -175,14 +175,14 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
-    fn resting(seconds: u64) -> Arc<Limit> {
-        let limit = Arc::new(Limit::watched());
+    fn resting(seconds: u64) -> Arc<Deadline> {
+        let limit = Arc::new(Deadline::watched());
         limit.begin_within(Duration::from_secs(seconds), Duration::from_secs(1), clock::now());
         limit
     }
 
-    fn busy() -> Arc<Limit> {
-        Arc::new(Limit::watched())
+    fn busy() -> Arc<Deadline> {
+        Arc::new(Deadline::watched())
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@
 //! - [`proxy`] takes clients' requests, [`upstream`] carries them to origins, [`tls`] is the local CA.
 //! - [`robots`] fetches robots.txt and remembers it.
 //! - [`admin`] serves the operator's API and dashboard, [`store`] keeps what survives a restart.
-//! - [`clock`], [`connections`], [`timer`], [`events`], [`patience`], [`programs`], [`frames`], [`shutdown`],
+//! - [`clock`], [`connections`], [`timer`], [`events`], [`timeout_stream`], [`programs`], [`frames`], [`shutdown`],
 //!   [`notify`], [`metrics`] and [`telemetry`] are leaves that every part outside the core may use.
 //!
 //! ARCHITECTURE.md lists which module may call which, and `tests/tidy.rs` checks it.
@@ -38,8 +38,8 @@ pub mod events;
 pub mod frames;
 pub mod metrics;
 pub mod notify;
-pub mod patience;
 pub mod programs;
 pub mod shutdown;
 pub mod telemetry;
+pub mod timeout_stream;
 pub mod timer;

@@ -17,7 +17,7 @@ pub struct Program {
     pub gives_up: GivesUp,
     /// The setting that changes this time, with [`SECONDS`] as the placeholder.
     longer: &'static str,
-    pub trust: Trust,
+    pub trust: TrustWay,
 }
 
 /// How long a program waits, in seconds, by what the proxy makes it wait for; `None` = it waits forever.
@@ -33,16 +33,16 @@ pub struct GivesUp {
 
 /// What makes a program trust one more CA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trust {
+pub enum TrustWay {
     /// An environment variable with the path of a file.
-    Variable(&'static str, File),
+    Variable(&'static str, TrustFile),
     /// Anything else, as an instruction for the user.
     Other(&'static str),
 }
 
 /// Which file the setting needs. A setting that replaces all other roots needs the bundle, which also contains those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum File {
+pub enum TrustFile {
     Ca,
     Bundle,
 }
@@ -76,20 +76,20 @@ impl GivesUp {
     }
 }
 
-impl Trust {
+impl TrustWay {
     pub fn words(self) -> String {
         match self {
-            Trust::Variable(name, file) => format!("set {name}={}", file.name()),
-            Trust::Other(words) => words.to_owned(),
+            TrustWay::Variable(name, file) => format!("set {name}={}", file.name()),
+            TrustWay::Other(words) => words.to_owned(),
         }
     }
 }
 
-impl File {
+impl TrustFile {
     pub fn name(self) -> &'static str {
         match self {
-            File::Ca => "ca.pem",
-            File::Bundle => "bundle.pem",
+            TrustFile::Ca => "ca.pem",
+            TrustFile::Bundle => "bundle.pem",
         }
     }
 }
@@ -122,8 +122,8 @@ const SPARE: Duration = Duration::from_secs(30);
 
 const SECONDS: &str = "SECONDS";
 
-const OPENSSL: Trust = Trust::Variable("SSL_CERT_FILE", File::Bundle);
-const NODE: Trust = Trust::Variable("NODE_EXTRA_CA_CERTS", File::Ca);
+const OPENSSL: TrustWay = TrustWay::Variable("SSL_CERT_FILE", TrustFile::Bundle);
+const NODE: TrustWay = TrustWay::Variable("NODE_EXTRA_CA_CERTS", TrustFile::Ca);
 
 /// A row of the table.
 const fn row(
@@ -131,7 +131,7 @@ const fn row(
     products: &'static [&'static str],
     gives_up: GivesUp,
     longer: &'static str,
-    trust: Trust,
+    trust: TrustWay,
 ) -> Program {
     Program { name, products, gives_up, longer, trust }
 }
@@ -139,45 +139,45 @@ const fn row(
 #[rustfmt::skip]
 static PROGRAMS: &[Program] = &[
     row("curl", &["curl"], GivesUp::connecting(300), "curl --max-time SECONDS --connect-timeout SECONDS",
-        Trust::Variable("CURL_CA_BUNDLE", File::Bundle)),
+        TrustWay::Variable("CURL_CA_BUNDLE", TrustFile::Bundle)),
     row("wget", &["wget", "wget2"], GivesUp::at(900), "wget --timeout=SECONDS",
-        Trust::Other("use wget --ca-certificate=bundle.pem: it reads no variable for it")),
+        TrustWay::Other("use wget --ca-certificate=bundle.pem: it reads no variable for it")),
     row("git", &["git"], GivesUp::connecting(300), "git -c http.lowSpeedTime=SECONDS",
-        Trust::Variable("GIT_SSL_CAINFO", File::Bundle)),
+        TrustWay::Variable("GIT_SSL_CAINFO", TrustFile::Bundle)),
     row("aria2", &["aria2"], GivesUp::at(60), "aria2c --timeout=SECONDS",
-        Trust::Other("use aria2c --ca-certificate=bundle.pem: it reads no variable for it")),
+        TrustWay::Other("use aria2c --ca-certificate=bundle.pem: it reads no variable for it")),
     row("Scrapy", &["scrapy"], GivesUp::at(180), "DOWNLOAD_TIMEOUT = SECONDS", OPENSSL),
-    row("pip", &["pip"], GivesUp::at(15), "pip --timeout SECONDS", Trust::Variable("PIP_CERT", File::Bundle)),
+    row("pip", &["pip"], GivesUp::at(15), "pip --timeout SECONDS", TrustWay::Variable("PIP_CERT", TrustFile::Bundle)),
     row("requests", &["python-requests"], GivesUp::NEVER, "requests.get(url, timeout=SECONDS)",
-        Trust::Variable("REQUESTS_CA_BUNDLE", File::Bundle)),
+        TrustWay::Variable("REQUESTS_CA_BUNDLE", TrustFile::Bundle)),
     row("httpx", &["python-httpx"], GivesUp::at(5), "httpx.Client(timeout=SECONDS)", OPENSSL),
     row("aiohttp", &["aiohttp"], GivesUp::at(300), "aiohttp.ClientTimeout(total=SECONDS)", OPENSSL),
     row("urllib3", &["python-urllib3"], GivesUp::NEVER, "urllib3.Timeout(SECONDS)", OPENSSL),
     row("urllib", &["python-urllib"], GivesUp::NEVER, "urllib.request.urlopen(url, timeout=SECONDS)", OPENSSL),
     row("npm", &["npm"], GivesUp { plain: Some(300), connect: None, inside: Some(300) },
-        "npm config set fetch-timeout SECONDS000", Trust::Variable("npm_config_cafile", File::Bundle)),
+        "npm config set fetch-timeout SECONDS000", TrustWay::Variable("npm_config_cafile", TrustFile::Bundle)),
     row("axios", &["axios"], GivesUp::NEVER, "axios.get(url, { timeout: SECONDS000 })", NODE),
     row("got", &["got"], GivesUp::connecting(5), "got(url, { timeout: { connect: SECONDS000, request: SECONDS000 } })", NODE),
     row("bun", &["bun"], GivesUp::at(360), "fetch(url, { signal: AbortSignal.timeout(SECONDS000) })", NODE),
     row("deno", &["deno"], GivesUp::NEVER, "fetch(url, { signal: AbortSignal.timeout(SECONDS000) })",
-        Trust::Variable("DENO_CERT", File::Ca)),
+        TrustWay::Variable("DENO_CERT", TrustFile::Ca)),
     row("node", &["node", "undici", "node-fetch"], GivesUp::at(300),
         "new undici.Agent({ headersTimeout: SECONDS000 })", NODE),
     row("Colly", &["colly"], GivesUp::at(10), "collector.SetRequestTimeout(SECONDS * time.Second)", OPENSSL),
     row("Go", &["go-http-client"], GivesUp::connecting(60), "http.Client{Timeout: SECONDS * time.Second}", OPENSSL),
     row("Java", &["java-http-client", "java"], GivesUp::NEVER, "HttpRequest.Builder.timeout(Duration.ofSeconds(SECONDS))",
-        Trust::Other("import ca.pem with keytool, or set javax.net.ssl.trustStore")),
+        TrustWay::Other("import ca.pem with keytool, or set javax.net.ssl.trustStore")),
     row("Ruby", &["ruby"], GivesUp::at(60), "http.read_timeout = http.open_timeout = SECONDS", OPENSSL),
     row("LWP", &["libwww-perl", "lwp::simple", "lwp-request"], GivesUp::at(180), "LWP::UserAgent->new(timeout => SECONDS)",
-        Trust::Variable("PERL_LWP_SSL_CA_FILE", File::Bundle)),
+        TrustWay::Variable("PERL_LWP_SSL_CA_FILE", TrustFile::Bundle)),
     row("reqwest", &["reqwest"], GivesUp::at(30), "ClientBuilder::timeout(Duration::from_secs(SECONDS))", OPENSSL),
     row("ureq", &["ureq"], GivesUp::NEVER, "Config::timeout_global(Duration::from_secs(SECONDS))",
-        Trust::Other("add ca.pem to its roots in code: it reads no variable for it")),
+        TrustWay::Other("add ca.pem to its roots in code: it reads no variable for it")),
     row("Chromium", &["headlesschrome", "chromium", "chrome"], GivesUp::at(30),
         "in Playwright page.goto(url, timeout=SECONDS000)",
-        Trust::Other("import ca.pem into the browser, as an authority for web sites, or set ignoreHTTPSErrors in Playwright")),
+        TrustWay::Other("import ca.pem into the browser, as an authority for web sites, or set ignoreHTTPSErrors in Playwright")),
     row("Firefox", &["firefox"], GivesUp::at(300), "network.http.response.timeout = SECONDS",
-        Trust::Other("import ca.pem into the browser, as an authority for web sites")),
+        TrustWay::Other("import ca.pem into the browser, as an authority for web sites")),
 ];
 
 #[cfg(test)]

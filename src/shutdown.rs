@@ -61,17 +61,17 @@ impl Stop {
 
 /// Counts work that must be over before the process may end.
 #[derive(Clone, Debug, Default)]
-pub struct Live(Arc<Count>);
+pub struct Live(Arc<LiveCount>);
 
 #[derive(Debug, Default)]
-struct Count {
+struct LiveCount {
     working: AtomicUsize,
     done: Notify,
 }
 
 /// Work in progress; dropping this ends it.
 #[derive(Debug)]
-pub struct Working(Arc<Count>);
+pub struct Working(Arc<LiveCount>);
 
 impl Live {
     pub fn begin(&self) -> Working {
@@ -105,7 +105,7 @@ impl Drop for Working {
 
 /// What the operator requests by signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum Signal {
     Stop,
     Reload,
 }
@@ -127,11 +127,11 @@ impl Wishes {
         })
     }
 
-    pub async fn next(&mut self) -> Wish {
+    pub async fn next(&mut self) -> Signal {
         tokio::select! {
-            _ = self.term.recv() => Wish::Stop,
-            _ = self.int.recv() => Wish::Stop,
-            _ = self.hup.recv() => Wish::Reload,
+            _ = self.term.recv() => Signal::Stop,
+            _ = self.int.recv() => Signal::Stop,
+            _ = self.hup.recv() => Signal::Reload,
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct LevelHandle(reload::Handle<EnvFilter, tracing_subscriber::Registry>);
 /// Starts the log of this process. A second call does nothing, because tests share a process.
 pub fn start(log: &Log, colour: bool) -> LevelHandle {
     let (filter, handle) = reload::Layer::new(filter(&log.level));
-    let format = if is_json(log.format) { Format::Json } else { Format::Text { colour } };
+    let format = if is_json(log.format) { LineFormat::Json } else { LineFormat::Text { colour } };
     let lines = tracing_subscriber::fmt::layer().with_writer(stderr).event_format(format);
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(filter).with(lines));
     LevelHandle(handle)
@@ -69,11 +69,11 @@ pub const REPEAT: Duration = Duration::from_secs(60);
 
 /// Limits a log line that would repeat: it is logged now and then, with the number of times it was left out.
 #[derive(Debug, Default)]
-pub struct Seldom(Mutex<(Option<Instant>, u64)>);
+pub struct LogLimiter(Mutex<(Option<Instant>, u64)>);
 
-impl Seldom {
+impl LogLimiter {
     pub const fn new() -> Self {
-        Seldom(Mutex::new((None, 0)))
+        LogLimiter(Mutex::new((None, 0)))
     }
 
     /// Returns how often the line was left out since the last time, if it may be logged now.
@@ -90,35 +90,35 @@ impl Seldom {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Format {
+enum LineFormat {
     Text { colour: bool },
     Json,
 }
 
-impl<S, N> FormatEvent<S, N> for Format
+impl<S, N> FormatEvent<S, N> for LineFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let mut fields = Fields::default();
+        let mut fields = LogFields::default();
         event.record(&mut fields);
         let level = *event.metadata().level();
         let line = match self {
-            Format::Text { colour } => text_line(clock::wall(), level, fields, *colour),
-            Format::Json => json_line(clock::wall(), level, fields),
+            LineFormat::Text { colour } => text_line(clock::wall(), level, fields, *colour),
+            LineFormat::Json => json_line(clock::wall(), level, fields),
         };
         writeln!(writer, "{line}")
     }
 }
 
 #[derive(Debug, Default)]
-struct Fields {
+struct LogFields {
     message: String,
     others: Vec<(&'static str, Value)>,
 }
 
-impl Fields {
+impl LogFields {
     fn put(&mut self, field: &Field, value: Value) {
         match (field.name(), value) {
             ("message", Value::String(text)) => self.message = text,
@@ -127,7 +127,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for LogFields {
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.put(field, value.into());
     }
@@ -154,7 +154,7 @@ impl Visit for Fields {
 }
 
 /// `14:02:11.402 WARN  cannot accept a connection; trying again error="…"`, in UTC.
-fn text_line(at: SystemTime, level: Level, fields: Fields, colour: bool) -> String {
+fn text_line(at: SystemTime, level: Level, fields: LogFields, colour: bool) -> String {
     let time = humantime::format_rfc3339_millis(at).to_string();
     let time = time.get(11..23).unwrap_or(&time);
     let (before, after) = match (colour, level) {
@@ -179,7 +179,7 @@ fn text_line(at: SystemTime, level: Level, fields: Fields, colour: bool) -> Stri
     line
 }
 
-fn json_line(at: SystemTime, level: Level, fields: Fields) -> String {
+fn json_line(at: SystemTime, level: Level, fields: LogFields) -> String {
     let mut line = Map::new();
     line.insert("ts".to_owned(), humantime::format_rfc3339_millis(at).to_string().into());
     line.insert("level".to_owned(), level.as_str().to_ascii_lowercase().into());
@@ -233,8 +233,8 @@ fn one_line(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn fields(message: &str, others: &[(&'static str, &str)]) -> Fields {
-        Fields {
+    fn fields(message: &str, others: &[(&'static str, &str)]) -> LogFields {
+        LogFields {
             message: message.to_owned(),
             others: others.iter().map(|(name, value)| (*name, Value::from(*value))).collect(),
         }
@@ -279,7 +279,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_line_that_repeats_is_said_seldom() {
-        let seldom = Seldom::new();
+        let seldom = LogLimiter::new();
         let every = Duration::from_secs(60);
         assert_eq!(seldom.may_speak(every), Some(0));
         assert_eq!(seldom.may_speak(every), None);

@@ -32,7 +32,7 @@ use crate::clock;
 const GRAIN: Duration = Duration::from_micros(200);
 
 thread_local! {
-    static BELL: RefCell<Option<Bell>> = const { RefCell::new(None) };
+    static BELL: RefCell<Option<TimerFd>> = const { RefCell::new(None) };
 }
 
 /// Gives this thread a bell. Must be called once, in a runtime that stays on the thread.
@@ -43,7 +43,7 @@ thread_local! {
 pub fn install_bell() -> io::Result<()> {
     let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
     let fd = Arc::new(AsyncFd::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?);
-    let bell = Bell { fd: fd.clone(), base: clock::now(), alarms: BTreeMap::new(), set: None };
+    let bell = TimerFd { fd: fd.clone(), base: clock::now(), alarms: BTreeMap::new(), set: None };
     tokio::spawn(keep_ringing(fd));
     let _before = BELL.replace(Some(bell));
     Ok(())
@@ -74,7 +74,7 @@ async fn keep_ringing(fd: Arc<AsyncFd<OwnedFd>>) {
 }
 
 /// Returns None on a thread that has no bell, or is about to end.
-fn with_bell<T>(work: impl FnOnce(&mut Bell) -> T) -> Option<T> {
+fn with_bell<T>(work: impl FnOnce(&mut TimerFd) -> T) -> Option<T> {
     BELL.try_with(|bell| bell.borrow_mut().as_mut().map(work)).ok().flatten()
 }
 
@@ -124,7 +124,7 @@ impl Drop for Timer {
 }
 
 #[derive(Debug)]
-struct Bell {
+struct TimerFd {
     fd: Arc<AsyncFd<OwnedFd>>,
     /// Grains are counted from here.
     base: Instant,
@@ -133,7 +133,7 @@ struct Bell {
     set: Option<Instant>,
 }
 
-impl Bell {
+impl TimerFd {
     /// Also returns the waker that is no longer needed. Dropping it may drop a task and with it a timer, so the caller
     /// must do that, when the bell is not borrowed.
     fn set_alarm(&mut self, before: Option<Alarm>, at: Instant, waker: &Waker) -> (Alarm, Option<Waker>) {

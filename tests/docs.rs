@@ -308,3 +308,33 @@ fn every_number_has_its_reason() {
     assert!(wanted.len() > 40, "config.toml has more numbers than {}", wanted.len());
     assert_eq!(told, wanted, "docs/defaults.md on the left, config.toml on the right");
 }
+
+/// The steps `file::function` in a text that do not exist below `src`.
+fn unknown_steps(text: &str) -> Vec<String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let exists = |(file, function): (&str, &str)| {
+        let text = std::fs::read_to_string(source.join(file)).unwrap_or_default();
+        text.lines().any(|line| {
+            let declared = line.split_once("fn ").map_or("", |(_, name)| name);
+            declared.strip_prefix(function).is_some_and(|rest| rest.starts_with(['(', '<']))
+        })
+    };
+    let steps = code_spans(text).filter(|span| span.contains(".rs::"));
+    steps.filter(|step| !step.split_once("::").is_some_and(exists)).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_life_of_a_request_names_functions_that_exist() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/life-of-a-request.md");
+    let text = std::fs::read_to_string(page).expect("the page");
+    assert!(code_spans(&text).filter(|span| span.contains(".rs::")).count() > 30, "the page names its steps");
+    assert_eq!(unknown_steps(&text), [""; 0]);
+}
+
+#[test]
+fn a_step_that_does_not_exist_is_noticed() {
+    assert_eq!(
+        unknown_steps("`main.rs::main` `main.rs::mai` `nowhere.rs::main`"),
+        ["main.rs::mai", "nowhere.rs::main"]
+    );
+}

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::problem::Problem;
+use super::problem::ApiProblem;
 use crate::config::BadValue;
 
 /// Lets calls that change something through only if they declare a JSON body.
@@ -25,7 +25,7 @@ pub(super) async fn check_type(request: Request, next: Next) -> Response {
         return next.run(request).await;
     }
     let detail = "send Content-Type: application/json".to_owned();
-    Problem { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, title: "Not JSON", detail }.into_response()
+    ApiProblem { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, title: "Not JSON", detail }.into_response()
 }
 
 fn is_json(value: &[u8]) -> bool {
@@ -34,19 +34,19 @@ fn is_json(value: &[u8]) -> bool {
     kind.eq_ignore_ascii_case(b"application/json") || kind.eq_ignore_ascii_case(b"application/x-ndjson")
 }
 
-pub(super) fn read<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, Problem> {
-    let body = body.map_err(|error| Problem::bad_request(error.body_text()))?;
+pub(super) fn read<T: DeserializeOwned>(body: Result<Bytes, BytesRejection>) -> Result<T, ApiProblem> {
+    let body = body.map_err(|error| ApiProblem::bad_request(error.body_text()))?;
     // serde reads a list as the fields in their order, which no caller means.
     if body.trim_ascii_start().first() == Some(&b'[') {
-        return Err(Problem::bad_request("a JSON object is expected, not a list"));
+        return Err(ApiProblem::bad_request("a JSON object is expected, not a list"));
     }
-    serde_json::from_slice(&body).map_err(|error| Problem::bad_request(error.to_string()))
+    serde_json::from_slice(&body).map_err(|error| ApiProblem::bad_request(error.to_string()))
 }
 
 /// Reads the body of a call that may be empty.
 pub(super) fn read_or_default<T: DeserializeOwned + Default>(
     body: Result<Bytes, BytesRejection>,
-) -> Result<T, Problem> {
+) -> Result<T, ApiProblem> {
     match body {
         Ok(body) if body.is_empty() => Ok(T::default()),
         body => read(body),
@@ -59,8 +59,8 @@ pub(super) fn read_or_default<T: DeserializeOwned + Default>(
 pub(super) struct Nothing {}
 
 /// Parses a value written as in the configuration file.
-pub(super) fn value<T: FromStr<Err = BadValue>>(key: &str, text: &str) -> Result<T, Problem> {
-    text.parse().map_err(|bad: BadValue| Problem::bad_request(format!("{key} {}: {}", bad.message, bad.advice)))
+pub(super) fn value<T: FromStr<Err = BadValue>>(key: &str, text: &str) -> Result<T, ApiProblem> {
+    text.parse().map_err(|bad: BadValue| ApiProblem::bad_request(format!("{key} {}: {}", bad.message, bad.advice)))
 }
 
 #[cfg(test)]

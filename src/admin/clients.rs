@@ -14,19 +14,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::hosts::fresh;
-use super::problem::Problem;
+use super::problem::ApiProblem;
 use super::time::{self, moment, seconds};
 use super::{Admin, body};
-use crate::politeness::jobs::{self, Account, Stop};
+use crate::politeness::jobs::{self, JobAccount, JobStop};
 use crate::politeness::time::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Clients {
-    pub clients: Vec<Client>,
+    pub clients: Vec<ClientJson>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Client {
+pub struct ClientJson {
     pub name: String,
     /// The client's address, if its name proves nothing and no operator stopped it. Then other clients of this name
     /// continue.
@@ -56,7 +56,7 @@ pub struct Stopped {
 /// `GET /api/v1/clients`
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Response {
     let now = time::now();
-    let mut clients = admin.desk.stops().accounts(now, |account| Client::new(&account, now));
+    let mut clients = admin.desk.stops().accounts(now, |account| ClientJson::new(&account, now));
     clients.sort_by_cached_key(|client| {
         (client.stopped.is_none(), client.name.clone(), client.address.clone(), client.host.clone())
     });
@@ -66,7 +66,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Response {
 /// Until when; without end if absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Wish {
+struct ClientWish {
     until: Option<String>,
 }
 
@@ -75,11 +75,11 @@ pub(super) async fn stop(
     State(admin): State<Arc<Admin>>,
     Path(name): Path<String>,
     said: Result<Bytes, BytesRejection>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiProblem> {
     let now = time::now();
-    let wish: Wish = body::read_or_default(said)?;
+    let wish: ClientWish = body::read_or_default(said)?;
     let until = wish.until.map_or(Ok(Timestamp::NEVER), |text| time::until(&text, now))?;
-    let stop = admin.desk.stops().stop(&name, until, now).ok_or_else(|| Problem {
+    let stop = admin.desk.stops().stop(&name, until, now).ok_or_else(|| ApiProblem {
         status: StatusCode::SERVICE_UNAVAILABLE,
         title: "No room",
         detail: "too many clients are stopped already; resume some of them first".to_owned(),
@@ -88,8 +88,8 @@ pub(super) async fn stop(
     let left = (until < Timestamp::NEVER).then(|| seconds(until.since(now)));
     let events = &admin.desk.shared().events;
     events.tell("job.stopped", None, || json!({ "client": name, "held_s": left, "why": "by hand" }));
-    let account = Account { key: &name, failures: stop.failures, failed: None, stop: Some(stop) };
-    Ok(fresh(Client { not_kept: admin.not_kept(), ..Client::new(&account, now) }))
+    let account = JobAccount { key: &name, failures: stop.failures, failed: None, stop: Some(stop) };
+    Ok(fresh(ClientJson { not_kept: admin.not_kept(), ..ClientJson::new(&account, now) }))
 }
 
 /// `POST /api/v1/clients/{name}/resume`
@@ -97,23 +97,23 @@ pub(super) async fn resume(
     State(admin): State<Arc<Admin>>,
     Path(name): Path<String>,
     said: Result<Bytes, BytesRejection>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiProblem> {
     let now = time::now();
     body::read_or_default::<body::Nothing>(said)?;
     if !admin.desk.stops().resume(&name, now) {
         let detail = "no client of this name is stopped".to_owned();
-        return Err(Problem { status: StatusCode::NOT_FOUND, title: "Not stopped", detail });
+        return Err(ApiProblem { status: StatusCode::NOT_FOUND, title: "Not stopped", detail });
     }
     tracing::info!(event = "job.resumed", client = name, "a client was resumed by hand");
     admin.desk.shared().events.tell("job.resumed", None, || json!({ "client": name, "why": "by hand" }));
-    let client = Client::new(&Account { key: &name, failures: 0, failed: None, stop: None }, now);
-    Ok(fresh(Client { not_kept: admin.not_kept(), ..client }))
+    let client = ClientJson::new(&JobAccount { key: &name, failures: 0, failed: None, stop: None }, now);
+    Ok(fresh(ClientJson { not_kept: admin.not_kept(), ..client }))
 }
 
-impl Client {
-    fn new(account: &Account<'_>, now: Timestamp) -> Client {
+impl ClientJson {
+    fn new(account: &JobAccount<'_>, now: Timestamp) -> ClientJson {
         let (name, address, host) = jobs::parts(account.key);
-        Client {
+        ClientJson {
             name: name.to_owned(),
             address: address.map(|address| address.to_string()),
             host: host.map(str::to_owned),
@@ -126,7 +126,7 @@ impl Client {
 }
 
 impl Stopped {
-    fn new(stop: &Stop, now: Timestamp) -> Stopped {
+    fn new(stop: &JobStop, now: Timestamp) -> Stopped {
         let ends = stop.until < Timestamp::NEVER;
         Stopped {
             reason: stop.to_string(),

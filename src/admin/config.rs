@@ -19,14 +19,14 @@ use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
 use super::hosts::fresh;
-use super::problem::Problem;
+use super::problem::ApiProblem;
 use super::{Admin, body};
 use crate::config::Problems;
 use crate::gate::Apply;
 
 /// Shows and changes the configuration of all parts. A trait, because `app` implements it, and `app` depends on this
 /// module.
-pub trait Steering: fmt::Debug + Send + Sync {
+pub trait ConfigSteering: fmt::Debug + Send + Sync {
     /// Returns the effective configuration without its secrets.
     fn shown(&self) -> Value;
 
@@ -50,7 +50,7 @@ pub struct Repaced {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Patch {
+struct ConfigPatch {
     politeness: Map<String, Value>,
     #[serde(default)]
     apply: Whom,
@@ -74,9 +74,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) async fn reload(
     State(admin): State<Arc<Admin>>,
     said: Result<Bytes, BytesRejection>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiProblem> {
     body::read_or_default::<body::Nothing>(said)?;
-    let unavailable = |detail: &str| Problem {
+    let unavailable = |detail: &str| ApiProblem {
         status: StatusCode::SERVICE_UNAVAILABLE,
         title: "Not reloaded",
         detail: detail.to_owned(),
@@ -84,7 +84,7 @@ pub(super) async fn reload(
     let answer = admin.steering.reload().ok_or_else(|| unavailable("this curtsy has no file to read again"))?;
     match tokio::time::timeout(PATIENCE, answer).await {
         Ok(Ok(Ok(changed))) => Ok(fresh(json!({ "changed": changed }))),
-        Ok(Ok(Err(detail))) => Err(Problem { status: StatusCode::CONFLICT, title: "Not reloaded", detail }),
+        Ok(Ok(Err(detail))) => Err(ApiProblem { status: StatusCode::CONFLICT, title: "Not reloaded", detail }),
         Ok(Err(_)) | Err(_) => Err(unavailable("there was no answer in time; the log says what happened")),
     }
 }
@@ -100,17 +100,18 @@ pub(super) async fn change(State(admin): State<Arc<Admin>>, headers: HeaderMap, 
     }
 }
 
-fn try_change(steering: &dyn Steering, headers: &HeaderMap, body: &[u8]) -> Result<Value, Problem> {
+fn try_change(steering: &dyn ConfigSteering, headers: &HeaderMap, body: &[u8]) -> Result<Value, ApiProblem> {
     if !is_json(headers) {
         let detail = "send Content-Type: application/json".to_owned();
-        return Err(Problem { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, title: "Not JSON", detail });
+        return Err(ApiProblem { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, title: "Not JSON", detail });
     }
-    let patch: Patch = serde_json::from_slice(body).map_err(|error| Problem::bad_request(error.to_string()))?;
+    let patch: ConfigPatch =
+        serde_json::from_slice(body).map_err(|error| ApiProblem::bad_request(error.to_string()))?;
     if let (Whom::New, Some(name)) =
         (patch.apply, NOT_BY_HOST.iter().find(|name| patch.politeness.contains_key(**name)))
     {
         let detail = format!("`{name}` is about all hosts together; change it without \"apply\": \"new\"");
-        return Err(Problem::bad_request(detail));
+        return Err(ApiProblem::bad_request(detail));
     }
     let (apply, word) = match patch.apply {
         Whom::All => (Apply::All, "all"),
@@ -131,7 +132,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
-fn told(problems: &Problems) -> Problem {
+fn told(problems: &Problems) -> ApiProblem {
     let lines: Vec<String> = problems
         .iter()
         .map(|problem| match problem.advice.as_str() {
@@ -139,5 +140,5 @@ fn told(problems: &Problems) -> Problem {
             advice => format!("{}: {advice}", problem.message),
         })
         .collect();
-    Problem::bad_request(lines.join("; "))
+    ApiProblem::bad_request(lines.join("; "))
 }

@@ -21,7 +21,7 @@ use tokio::time::MissedTickBehavior;
 use url::form_urlencoded;
 
 use super::Admin;
-use super::problem::Problem;
+use super::problem::ApiProblem;
 use super::status::Pulse;
 use crate::events::{Event, Listener};
 
@@ -37,7 +37,7 @@ const QUIET: u32 = 15;
 
 /// What a listener wants to receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Wish {
+struct EventsWish {
     /// Kinds, or the part of a kind before the dot; all if empty.
     kinds: Vec<String>,
     host: Option<String>,
@@ -48,9 +48,13 @@ struct Wish {
 }
 
 /// `GET /api/v1/events?kind=&host=&recent=&after=`
-pub(super) async fn follow(State(admin): State<Arc<Admin>>, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
+pub(super) async fn follow(
+    State(admin): State<Arc<Admin>>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, ApiProblem> {
     let wish = wish(uri.query().unwrap_or_default())?;
-    let place = admin.own.listeners.clone().try_acquire_owned().map_err(|_| Problem {
+    let place = admin.own.listeners.clone().try_acquire_owned().map_err(|_| ApiProblem {
         status: StatusCode::SERVICE_UNAVAILABLE,
         title: "Too many listeners",
         detail: format!("there are {MOST_LISTENERS} listeners already; try again when one has disconnected"),
@@ -61,13 +65,13 @@ pub(super) async fn follow(State(admin): State<Arc<Admin>>, uri: Uri, headers: H
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(feed(admin.clone(), wish, listener, sender, place));
     let fields = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
-    Ok((fields, Body::new(Feed(receiver))).into_response())
+    Ok((fields, Body::new(EventFeed(receiver))).into_response())
 }
 
 /// Sends until the listener disconnects or curtsy stops.
 async fn feed(
     admin: Arc<Admin>,
-    wish: Wish,
+    wish: EventsWish,
     mut listener: Listener,
     sender: mpsc::Sender<Bytes>,
     _place: OwnedSemaphorePermit,
@@ -106,7 +110,7 @@ async fn feed(
     }
 }
 
-fn write_events(text: &mut String, events: &[Arc<Event>], lost: u64, wish: &Wish) {
+fn write_events(text: &mut String, events: &[Arc<Event>], lost: u64, wish: &EventsWish) {
     if lost > 0 {
         text.push_str(&format!("data: {}\n\n", json!({ "event": "lost", "host": null, "count": lost })));
     }
@@ -116,7 +120,7 @@ fn write_events(text: &mut String, events: &[Arc<Event>], lost: u64, wish: &Wish
     }
 }
 
-impl Wish {
+impl EventsWish {
     fn wants(&self, kind: &str) -> bool {
         let family = kind.split('.').next().unwrap_or_default();
         self.kinds.is_empty() || self.kinds.iter().any(|wanted| wanted == kind || wanted == family)
@@ -127,22 +131,22 @@ impl Wish {
     }
 }
 
-fn wish(query: &str) -> Result<Wish, Problem> {
-    let mut wish = Wish::default();
+fn wish(query: &str) -> Result<EventsWish, ApiProblem> {
+    let mut wish = EventsWish::default();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match name.as_ref() {
             "kind" => wish.kinds = value.split(',').map(str::to_owned).collect(),
             "host" => wish.host = Some(value.to_ascii_lowercase()),
             "recent" => {
                 let recent = value.parse().ok().filter(|recent| *recent <= MOST_RECENT);
-                wish.recent =
-                    recent.ok_or_else(|| Problem::bad_request(format!("recent is a number, at most {MOST_RECENT}")))?;
+                wish.recent = recent
+                    .ok_or_else(|| ApiProblem::bad_request(format!("recent is a number, at most {MOST_RECENT}")))?;
             }
             "after" => {
-                let after = value.parse().map_err(|_| Problem::bad_request("after is the number of an event"))?;
+                let after = value.parse().map_err(|_| ApiProblem::bad_request("after is the number of an event"))?;
                 wish.after = Some(after);
             }
-            _ => return Err(Problem::bad_request("the known parameters are kind, host, recent and after")),
+            _ => return Err(ApiProblem::bad_request("the known parameters are kind, host, recent and after")),
         }
     }
     Ok(wish)
@@ -150,9 +154,9 @@ fn wish(query: &str) -> Result<Wish, Problem> {
 
 /// A body that is written while it is sent.
 #[derive(Debug)]
-struct Feed(mpsc::Receiver<Bytes>);
+struct EventFeed(mpsc::Receiver<Bytes>);
 
-impl http_body::Body for Feed {
+impl http_body::Body for EventFeed {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 

@@ -18,15 +18,15 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use url::form_urlencoded;
 
-use super::hosts::{Delay, Host, fresh};
-use super::problem::Problem;
+use super::hosts::{DelayJson, HostJson, fresh};
+use super::problem::ApiProblem;
 use super::time::{self, millis};
 use super::{Admin, body};
 use crate::clock;
 use crate::politeness::lane::Objection;
 use crate::politeness::time::Timestamp;
-use crate::proxy::Foresight;
-use crate::robots::{Line, Question, Reason, Verdict};
+use crate::proxy::Prediction;
+use crate::robots::{Question, Reason, ReportVerdict, RuleLine};
 
 /// What is known about one URL.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,14 +37,14 @@ pub struct Explanation {
     /// None if this is not known.
     pub allowed: Option<bool>,
     /// What robots.txt says, whatever curtsy does about it.
-    pub verdict: Verdict,
+    pub verdict: ReportVerdict,
     /// None if robots.txt was not asked: it does not matter, or is not known in time.
     pub reason: Option<Reason>,
     /// The rule of robots.txt that decides.
-    pub rule: Option<Line>,
+    pub rule: Option<RuleLine>,
     pub group: Option<String>,
     pub delay_ms: Option<u64>,
-    pub delay: Option<Delay>,
+    pub delay: Option<DelayJson>,
     /// What the request would wait for, if it had to: a hold, a pause, `concurrency`, or the largest part of the delay.
     pub why: Option<String>,
     /// How long it would wait if it came now; none if it would be refused or the time is unknown.
@@ -52,7 +52,7 @@ pub struct Explanation {
     /// Why curtsy would refuse it now, as in `Curtsy-Error`. Some refusals end with time: then `wait_ms` says when.
     pub refusal: Option<String>,
     /// What is known about the host; none in answers about many URLs.
-    pub known: Option<Host>,
+    pub known: Option<HostJson>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,12 +76,12 @@ struct Urls {
 }
 
 /// `GET /api/v1/explain?url=…&user_agent=…&method=…`
-pub(super) async fn explain(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Response, Problem> {
+pub(super) async fn explain(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Response, ApiProblem> {
     let (question, method) = question(uri.query().unwrap_or_default())?;
     let foresight = admin.desk.foresee(&question, &method, PATIENCE).await;
     let now = time::now();
     let known = match &foresight.host {
-        Some(host) => admin.desk.view(host).await.map(|view| Host::new(host, &view, now)),
+        Some(host) => admin.desk.view(host).await.map(|view| HostJson::new(host, &view, now)),
         None => None,
     };
     Ok(fresh(Explanation { known, ..Explanation::new(&question, foresight, now) }))
@@ -91,15 +91,15 @@ pub(super) async fn explain(State(admin): State<Arc<Admin>>, uri: Uri) -> Result
 pub(super) async fn check(
     State(admin): State<Arc<Admin>>,
     said: Result<Bytes, BytesRejection>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiProblem> {
     let Urls { urls, user_agent, method } = body::read(said)?;
     if !(1..=MOST_URLS).contains(&urls.len()) {
-        return Err(Problem::bad_request(format!("urls has from 1 to {MOST_URLS} URLs")));
+        return Err(ApiProblem::bad_request(format!("urls has from 1 to {MOST_URLS} URLs")));
     }
     let method: Arc<str> = read_method(method.as_deref())?.into();
     let read = |(index, url): (usize, &String)| {
         let question = Question::parse(url, user_agent.as_deref(), false);
-        question.map_err(|bad| Problem::bad_request(format!("urls[{index}]: {bad}")))
+        question.map_err(|bad| ApiProblem::bad_request(format!("urls[{index}]: {bad}")))
     };
     let questions: Vec<Question> = urls.iter().enumerate().map(read).collect::<Result<_, _>>()?;
     Ok(fresh(Checked { urls: check_all(&admin, questions, &method).await }))
@@ -123,12 +123,12 @@ async fn check_all(admin: &Arc<Admin>, questions: Vec<Question>, method: &Arc<st
 }
 
 impl Explanation {
-    fn new(question: &Question, foresight: Foresight, now: Timestamp) -> Explanation {
-        let Foresight { host, report, asks_robots, expected, refusal, allowed } = foresight;
+    fn new(question: &Question, foresight: Prediction, now: Timestamp) -> Explanation {
+        let Prediction { host, report, asks_robots, expected, refusal, allowed } = foresight;
         let verdict = match &report {
             Some(report) => report.verdict,
-            None if asks_robots || allowed.is_none() => Verdict::Unknown,
-            None => Verdict::Allowed,
+            None if asks_robots || allowed.is_none() => ReportVerdict::Unknown,
+            None => ReportVerdict::Allowed,
         };
         let tellable =
             expected.filter(|expected| allowed == Some(true) && expected.objection != Some(Objection::Paused));
@@ -141,7 +141,7 @@ impl Explanation {
             rule: report.as_ref().and_then(|report| report.rule.clone()),
             group: report.and_then(|report| report.group),
             delay_ms: expected.map(|expected| millis(expected.delays.effective())),
-            delay: expected.map(|expected| Delay::new(&expected.delays)),
+            delay: expected.map(|expected| DelayJson::new(&expected.delays)),
             why: expected.map(|expected| expected.why.to_owned()),
             wait_ms: tellable.map(|expected| millis(expected.start.since(now))),
             refusal: refusal.map(str::to_owned),
@@ -150,28 +150,28 @@ impl Explanation {
     }
 }
 
-fn question(query: &str) -> Result<(Question, String), Problem> {
+fn question(query: &str) -> Result<(Question, String), ApiProblem> {
     let (mut url, mut user_agent, mut method) = (None, None, None);
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         let place: &mut Option<Cow<'_, str>> = match name.as_ref() {
             "url" => &mut url,
             "user_agent" => &mut user_agent,
             "method" => &mut method,
-            _ => return Err(Problem::bad_request("the known parameters are url, user_agent and method")),
+            _ => return Err(ApiProblem::bad_request("the known parameters are url, user_agent and method")),
         };
         if place.replace(value).is_some() {
-            return Err(Problem::bad_request(format!("{name} is given twice")));
+            return Err(ApiProblem::bad_request(format!("{name} is given twice")));
         }
     }
-    let url = url.ok_or_else(|| Problem::bad_request("url is missing"))?;
+    let url = url.ok_or_else(|| ApiProblem::bad_request("url is missing"))?;
     let question = Question::parse(&url, user_agent.as_deref(), false);
-    Ok((question.map_err(|bad| Problem::bad_request(bad.to_string()))?, read_method(method.as_deref())?))
+    Ok((question.map_err(|bad| ApiProblem::bad_request(bad.to_string()))?, read_method(method.as_deref())?))
 }
 
-fn read_method(method: Option<&str>) -> Result<String, Problem> {
+fn read_method(method: Option<&str>) -> Result<String, ApiProblem> {
     let method = method.unwrap_or("GET");
     if method.is_empty() || method.len() > 32 || !method.bytes().all(|byte| byte.is_ascii_uppercase()) {
-        return Err(Problem::bad_request("method is a word such as GET"));
+        return Err(ApiProblem::bad_request("method is a word such as GET"));
     }
     Ok(method.to_owned())
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use self::track::Track;
 use super::hosts::{budget, fresh};
-use super::problem::Problem;
+use super::problem::ApiProblem;
 use super::time::{self, millis, moment};
 use super::{Admin, hosts};
 use crate::gate::Gate;
@@ -62,10 +62,10 @@ pub struct HostHistory {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Histories(Mutex<Kept>);
+pub(super) struct Histories(Mutex<KeptSeries>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptSeries {
     taken: Timestamp,
     last: Totals,
     points: VecDeque<Point>,
@@ -94,7 +94,7 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Response {
 }
 
 /// `GET /api/v1/hosts/{host}/history`
-pub(super) async fn of_host(State(admin): State<Arc<Admin>>, Path(host): Path<String>) -> Result<Response, Problem> {
+pub(super) async fn of_host(State(admin): State<Arc<Admin>>, Path(host): Path<String>) -> Result<Response, ApiProblem> {
     let host = budget(&admin, &host).await?;
     admin.gate.view(&host).ok_or_else(|| hosts::unknown(&host))?;
     Ok(fresh(admin.own.histories.of(&host, &admin.gate)))
@@ -138,7 +138,7 @@ impl Histories {
         kept.follow(host, gate, now);
         let until = moment(kept.taken);
         let track = kept.tracks.get(host);
-        let each = |number: fn(&track::Point) -> u32| {
+        let each = |number: fn(&track::TrackPoint) -> u32| {
             track.map_or_else(Vec::new, |track| track.points().map(|point| number(point).into()).collect())
         };
         HostHistory {
@@ -163,7 +163,7 @@ impl Histories {
     }
 }
 
-impl Kept {
+impl KeptSeries {
     /// Follows a host that has a queue or a viewer.
     fn follow(&mut self, host: &HostKey, gate: &Gate, now: Timestamp) {
         if let Some(track) = self.tracks.get_mut(host) {

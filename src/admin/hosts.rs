@@ -17,13 +17,15 @@ use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
 use url::form_urlencoded;
 
-use super::problem::Problem;
+use super::problem::ApiProblem;
 use super::{Admin, time};
-use crate::gate::{Listing, Page, Sort};
+use crate::gate::{HostsPage, Listing, Sort};
 use crate::politeness::HostKey;
 use crate::politeness::lane::{Condition, View};
 
-pub use self::shape::{Breaker, Concurrency, Delay, Forgotten, Host, Hosts, Overrides, Row, UnpacedTunnels};
+pub use self::shape::{
+    BreakerJson, Concurrency, DelayJson, ForgottenJson, HostJson, HostRow, HostsJson, OverridesJson, UnpacedTunnels,
+};
 pub(super) use self::steer::{forget, steer};
 
 /// Rows on a page by default, and at most.
@@ -31,47 +33,47 @@ const USUAL_PAGE: usize = 100;
 const LONGEST_PAGE: usize = 1_000;
 
 /// `GET /api/v1/hosts?sort=&order=&state=&filter=&limit=&offset=`
-pub(super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Response, Problem> {
-    let Asked { page, remembered } = page(uri.query().unwrap_or_default())?;
+pub(super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Response, ApiProblem> {
+    let RequestedHost { page, remembered } = page(uri.query().unwrap_or_default())?;
     let (listing, now) = match remembered {
         false => (admin.gate.list(&page), time::now()),
         true => (list_remembered(&admin, page.clone()).await?, time::now()),
     };
-    let row = |host: &HostKey, view: &View| Row {
+    let row = |host: &HostKey, view: &View| HostRow {
         unpaced_tunnels: admin.desk.unpaced_tunnels(host).map(|(_, count)| count),
-        ..Row::new(host, view, now)
+        ..HostRow::new(host, view, now)
     };
     let hosts = listing.hosts.iter().map(|(host, view)| row(host, view)).collect();
-    Ok(fresh(Hosts { total: listing.total, offset: page.offset, limit: page.limit, hosts }))
+    Ok(fresh(HostsJson { total: listing.total, offset: page.offset, limit: page.limit, hosts }))
 }
 
 /// Reads the state file, which takes a while if it is large.
-async fn list_remembered(admin: &Admin, page: Page) -> Result<Listing, Problem> {
+async fn list_remembered(admin: &Admin, page: HostsPage) -> Result<Listing, ApiProblem> {
     let gate = admin.gate.clone();
     let listed = tokio::task::spawn_blocking(move || gate.list_remembered(&page)).await;
     let listed = listed.map_err(|error| error.to_string()).and_then(|listed| listed.map_err(|error| error.to_string()));
-    listed.map_err(|detail| Problem { status: StatusCode::CONFLICT, title: "Nothing kept", detail })
+    listed.map_err(|detail| ApiProblem { status: StatusCode::CONFLICT, title: "Nothing kept", detail })
 }
 
 /// `GET /api/v1/hosts/{host}`
-pub(super) async fn show(State(admin): State<Arc<Admin>>, Path(host): Path<String>) -> Result<Response, Problem> {
+pub(super) async fn show(State(admin): State<Arc<Admin>>, Path(host): Path<String>) -> Result<Response, ApiProblem> {
     let host = budget(&admin, &host).await?;
     let view = admin.desk.view(&host).await.ok_or_else(|| unknown(&host))?;
     let unpaced_tunnels = admin.desk.unpaced_tunnels(&host).map(UnpacedTunnels::new);
-    Ok(fresh(Host { unpaced_tunnels, ..Host::new(&host, &view, time::now()) }))
+    Ok(fresh(HostJson { unpaced_tunnels, ..HostJson::new(&host, &view, time::now()) }))
 }
 
 /// Returns the host whose budget visits to this one use: depending on `politeness.key` it has another name.
-pub(super) async fn budget(admin: &Admin, host: &str) -> Result<HostKey, Problem> {
-    let host = HostKey::parse(host).map_err(|bad| Problem::bad_request(bad.to_string()))?;
+pub(super) async fn budget(admin: &Admin, host: &str) -> Result<HostKey, ApiProblem> {
+    let host = HostKey::parse(host).map_err(|bad| ApiProblem::bad_request(bad.to_string()))?;
     admin.desk.budget(&host).await.ok_or_else(|| {
-        Problem::bad_request(format!("hosts are paced by address (politeness.key), and there is none for {host}"))
+        ApiProblem::bad_request(format!("hosts are paced by address (politeness.key), and there is none for {host}"))
     })
 }
 
-pub(super) fn unknown(host: &HostKey) -> Problem {
+pub(super) fn unknown(host: &HostKey) -> ApiProblem {
     let detail = format!("{host} has not been visited lately, and nothing is remembered of it");
-    Problem { status: StatusCode::NOT_FOUND, title: "Unknown host", detail }
+    ApiProblem { status: StatusCode::NOT_FOUND, title: "Unknown host", detail }
 }
 
 pub(super) fn fresh(answer: impl serde::Serialize) -> Response {
@@ -80,17 +82,17 @@ pub(super) fn fresh(answer: impl serde::Serialize) -> Response {
 
 /// What a list must show.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Asked {
-    pub(super) page: Page,
+pub(super) struct RequestedHost {
+    pub(super) page: HostsPage,
     /// The hosts in the state file instead of those visited lately.
     remembered: bool,
 }
 
-pub(super) fn page(query: &str) -> Result<Asked, Problem> {
+pub(super) fn page(query: &str) -> Result<RequestedHost, ApiProblem> {
     let mut remembered = false;
-    let mut page = Page { limit: USUAL_PAGE, ..Page::default() };
+    let mut page = HostsPage { limit: USUAL_PAGE, ..HostsPage::default() };
     let number = |name: &str, text: &str| {
-        text.parse::<usize>().map_err(|_| Problem::bad_request(format!("{name} must be a number")))
+        text.parse::<usize>().map_err(|_| ApiProblem::bad_request(format!("{name} must be a number")))
     };
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match name.as_ref() {
@@ -102,41 +104,41 @@ pub(super) fn page(query: &str) -> Result<Asked, Problem> {
             "limit" => page.limit = number("limit", &value)?,
             "remembered" => remembered = flag(&value)?,
             _ => {
-                return Err(Problem::bad_request(
+                return Err(ApiProblem::bad_request(
                     "the known parameters are sort, order, state, filter, limit, offset and remembered",
                 ));
             }
         }
     }
     if !(1..=LONGEST_PAGE).contains(&page.limit) {
-        return Err(Problem::bad_request(format!("limit is from 1 to {LONGEST_PAGE}")));
+        return Err(ApiProblem::bad_request(format!("limit is from 1 to {LONGEST_PAGE}")));
     }
     if remembered && (page.reverse || page.condition.is_some()) {
-        return Err(Problem::bad_request("order and state go with hosts in memory, not with remembered=true"));
+        return Err(ApiProblem::bad_request("order and state go with hosts in memory, not with remembered=true"));
     }
-    Ok(Asked { page, remembered })
+    Ok(RequestedHost { page, remembered })
 }
 
-fn flag(text: &str) -> Result<bool, Problem> {
-    text.parse().map_err(|_| Problem::bad_request("remembered is true or false"))
+fn flag(text: &str) -> Result<bool, ApiProblem> {
+    text.parse().map_err(|_| ApiProblem::bad_request("remembered is true or false"))
 }
 
-fn reverse(order: &str) -> Result<bool, Problem> {
+fn reverse(order: &str) -> Result<bool, ApiProblem> {
     match order {
         "usual" => Ok(false),
         "reverse" => Ok(true),
-        _ => Err(Problem::bad_request("order is usual or reverse")),
+        _ => Err(ApiProblem::bad_request("order is usual or reverse")),
     }
 }
 
-fn condition(word: &str) -> Result<Condition, Problem> {
+fn condition(word: &str) -> Result<Condition, ApiProblem> {
     let known = Condition::ALL.into_iter().find(|condition| condition.word() == word);
-    known.ok_or_else(|| Problem::bad_request("state is paused, broken, held, waiting, active or idle"))
+    known.ok_or_else(|| ApiProblem::bad_request("state is paused, broken, held, waiting, active or idle"))
 }
 
-fn sort(name: &str) -> Result<Sort, Problem> {
+fn sort(name: &str) -> Result<Sort, ApiProblem> {
     let known = Sort::deserialize(name.into_deserializer());
-    known.map_err(|_: ValueError| Problem::bad_request("sort is host, queued, in_flight, delay, wait or last_sent"))
+    known.map_err(|_: ValueError| ApiProblem::bad_request("sort is host, queued, in_flight, delay, wait or last_sent"))
 }
 
 #[cfg(test)]
@@ -146,7 +148,7 @@ mod tests {
     #[test]
     fn a_page_is_read_from_the_query() {
         let asked = page("sort=delay&order=reverse&state=held&filter=Example.&limit=7&offset=14").unwrap();
-        let expected = Page {
+        let expected = HostsPage {
             sort: Sort::Delay,
             reverse: true,
             condition: Some(Condition::Held),
@@ -154,7 +156,7 @@ mod tests {
             offset: 14,
             limit: 7,
         };
-        assert_eq!(asked, Asked { page: expected, remembered: false });
+        assert_eq!(asked, RequestedHost { page: expected, remembered: false });
         assert!(page("remembered=true&sort=delay").unwrap().remembered);
         assert_eq!(page("").unwrap().page.limit, USUAL_PAGE);
         for query in [

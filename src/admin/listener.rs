@@ -30,7 +30,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::Admin;
 use crate::clock;
 use crate::connections::{Connections, GivesWay, OpenConnection, neighbourhood};
-use crate::patience::{Limit, Patient};
+use crate::timeout_stream::{Deadline, TimeoutStream};
 
 /// A browser opens six connections, and a Prometheus one.
 const MOST: usize = 256;
@@ -48,13 +48,13 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Too many connections (curtsy)\r\n\
     Connection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\nCache-Control: no-store\r\n\r\n";
 
-pub(super) struct Listener {
+pub(super) struct AdminListener {
     listener: TcpListener,
     connections: Arc<Connections>,
 }
 
-pub(super) struct Connection {
-    stream: Patient<TcpStream>,
+pub(super) struct AdminConnection {
+    stream: TimeoutStream<TcpStream>,
     visitor: Visitor,
     _open: OpenConnection,
 }
@@ -63,17 +63,17 @@ pub(super) struct Connection {
 #[derive(Clone, Debug)]
 pub(super) struct Visitor {
     address: IpAddr,
-    limit: Arc<Limit>,
+    limit: Arc<Deadline>,
 }
 
-impl Listener {
+impl AdminListener {
     pub(super) fn new(listener: TcpListener) -> Self {
-        Listener { listener, connections: Arc::default() }
+        AdminListener { listener, connections: Arc::default() }
     }
 
     /// Returns the connection, if there is a place for it; otherwise answers 503.
-    fn take(&self, stream: TcpStream, peer: SocketAddr) -> Option<Connection> {
-        let limit = Arc::new(Limit::watched());
+    fn take(&self, stream: TcpStream, peer: SocketAddr) -> Option<AdminConnection> {
+        let limit = Arc::new(Deadline::watched());
         let Some(open) = self.connections.enter(peer.ip(), &limit, MOST, GivesWay::Anyone) else {
             let _ = stream.try_write(TOO_MANY);
             return None;
@@ -82,8 +82,8 @@ impl Listener {
         let _ = stream.set_nodelay(true);
         let visitor = Visitor { address: neighbourhood(peer.ip()), limit };
         visitor.waits();
-        let stream = Patient::new(stream, visitor.limit.clone(), STALL, HEAD);
-        Some(Connection { stream, visitor, _open: open })
+        let stream = TimeoutStream::new(stream, visitor.limit.clone(), STALL, HEAD);
+        Some(AdminConnection { stream, visitor, _open: open })
     }
 }
 
@@ -94,8 +94,8 @@ impl Visitor {
     }
 }
 
-impl Connected<serve::IncomingStream<'_, Listener>> for Visitor {
-    fn connect_info(stream: serve::IncomingStream<'_, Listener>) -> Self {
+impl Connected<serve::IncomingStream<'_, AdminListener>> for Visitor {
+    fn connect_info(stream: serve::IncomingStream<'_, AdminListener>) -> Self {
         stream.io().visitor.clone()
     }
 }
@@ -185,11 +185,11 @@ impl http_body::Body for HeldAnswer {
     }
 }
 
-impl serve::Listener for Listener {
-    type Io = Connection;
+impl serve::Listener for AdminListener {
+    type Io = AdminConnection;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
+    async fn accept(&mut self) -> (AdminConnection, SocketAddr) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
@@ -207,13 +207,13 @@ impl serve::Listener for Listener {
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for AdminConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for AdminConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use url::form_urlencoded;
 
 use super::Admin;
-use super::door::{COOKIE_NAME, same};
+use super::auth::{COOKIE_NAME, same};
 
 const PAGE: &str = include_str!("dashboard/web/login.html");
 

@@ -1,13 +1,13 @@
 //! The admin interface, on a listener of its own: health, metrics, the API and the dashboard.
 //!
 //! It is never reachable through the proxy (the guard refuses curtsy's own addresses), and a web page cannot misuse a
-//! browser against it ([`door`]). Every route of the API is in `openapi.json`, and a test compares the two.
+//! browser against it ([`auth`]). Every route of the API is in `openapi.json`, and a test compares the two.
 
+mod auth;
 mod body;
 pub mod clients;
 mod config;
 mod dashboard;
-mod door;
 mod events;
 pub mod explain;
 mod health;
@@ -41,16 +41,16 @@ use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::metrics::hosts::ROUND;
 use crate::politeness::time::Timestamp;
-use crate::proxy::Desk;
+use crate::proxy::DryRun;
 use crate::robots::Robots;
 use crate::shutdown::Stop;
 use crate::store::Store;
 
 use self::history::Histories;
-use self::listener::{Listener, RequestsUnderWay, Visitor};
+use self::listener::{AdminListener, RequestsUnderWay, Visitor};
 use self::status::LastCensus;
 
-pub use self::config::{Reloaded, Repaced, Steering};
+pub use self::config::{ConfigSteering, Reloaded, Repaced};
 pub use self::path::segment;
 pub use self::state::take_in;
 
@@ -60,15 +60,15 @@ pub struct Admin {
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
     pub store: Arc<Store>,
-    pub desk: Desk,
-    pub steering: Arc<dyn Steering>,
+    pub desk: DryRun,
+    pub steering: Arc<dyn ConfigSteering>,
     pub stop: Stop,
     /// Required for everything but health, if set.
     pub token: Option<String>,
     pub address: SocketAddr,
     /// The addresses where clients connect.
     pub proxy: Vec<SocketAddr>,
-    pub own: Own,
+    pub own: AdminState,
 }
 
 impl Admin {
@@ -80,7 +80,7 @@ impl Admin {
 
 /// State that only this module uses.
 #[derive(Debug)]
-pub struct Own {
+pub struct AdminState {
     started: Timestamp,
     histories: Histories,
     census: LastCensus,
@@ -92,9 +92,9 @@ pub struct Own {
     session: String,
 }
 
-impl Default for Own {
+impl Default for AdminState {
     fn default() -> Self {
-        Own {
+        AdminState {
             started: time::now(),
             histories: Histories::default(),
             census: LastCensus::default(),
@@ -112,7 +112,7 @@ pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::
     tokio::spawn(keep_time(admin.clone()));
     let app = router(admin);
     let app = app.into_make_service_with_connect_info::<Visitor>();
-    axum::serve(Listener::new(listener), app).with_graceful_shutdown(async move { stop.requested().await }).await
+    axum::serve(AdminListener::new(listener), app).with_graceful_shutdown(async move { stop.requested().await }).await
 }
 
 /// Returns all routes, with the checks in front of them.
@@ -141,14 +141,14 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/ca.pem", get(ca))
         .route("/", get(dashboard::overview))
         .route("/hosts/{host}", get(dashboard::host))
-        .layer(middleware::from_fn_with_state(admin.clone(), door::check_token))
+        .layer(middleware::from_fn_with_state(admin.clone(), auth::check_token))
         .route("/login", post(login::login))
         .route("/assets/{name}", get(dashboard::asset))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
-        .layer(middleware::from_fn(door::check_site))
-        .layer(middleware::from_fn_with_state(admin.clone(), door::check_host))
-        .layer(middleware::from_fn(door::guard_answer))
+        .layer(middleware::from_fn(auth::check_site))
+        .layer(middleware::from_fn_with_state(admin.clone(), auth::check_host))
+        .layer(middleware::from_fn(auth::guard_answer))
         .layer(middleware::from_fn_with_state(admin.clone(), listener::hold))
         .with_state(admin)
 }

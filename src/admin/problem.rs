@@ -5,19 +5,19 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Problem {
+pub(super) struct ApiProblem {
     pub(super) status: StatusCode,
     pub(super) title: &'static str,
     pub(super) detail: String,
 }
 
-impl Problem {
+impl ApiProblem {
     pub(super) fn bad_request(detail: impl Into<String>) -> Self {
-        Problem { status: StatusCode::BAD_REQUEST, title: "Bad request", detail: detail.into() }
+        ApiProblem { status: StatusCode::BAD_REQUEST, title: "Bad request", detail: detail.into() }
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
         let code = self.title.to_ascii_lowercase().replace(' ', "-");
         let problem = serde_json::json!({

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use url::form_urlencoded;
 
 use super::Admin;
-use super::problem::Problem;
+use super::problem::ApiProblem;
 use crate::robots::Question;
 
 pub(super) async fn show(State(admin): State<Arc<Admin>>, uri: Uri) -> Response {
@@ -21,26 +21,26 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>, uri: Uri) -> Response 
     }
 }
 
-fn question(query: &str) -> Result<Question, Problem> {
+fn question(query: &str) -> Result<Question, ApiProblem> {
     let (mut url, mut user_agent, mut fresh) = (None, None, None);
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         let place: &mut Option<Cow<'_, str>> = match name.as_ref() {
             "url" => &mut url,
             "user_agent" => &mut user_agent,
             "fresh" => &mut fresh,
-            _ => return Err(Problem::bad_request("the known parameters are url, user_agent and fresh")),
+            _ => return Err(ApiProblem::bad_request("the known parameters are url, user_agent and fresh")),
         };
         if place.replace(value).is_some() {
-            return Err(Problem::bad_request(format!("{name} is given twice")));
+            return Err(ApiProblem::bad_request(format!("{name} is given twice")));
         }
     }
-    let url = url.ok_or_else(|| Problem::bad_request("url is missing"))?;
+    let url = url.ok_or_else(|| ApiProblem::bad_request("url is missing"))?;
     let anew = match fresh.as_deref() {
         None | Some("0") => false,
         Some("1") => true,
-        Some(_) => return Err(Problem::bad_request("fresh is 0 or 1")),
+        Some(_) => return Err(ApiProblem::bad_request("fresh is 0 or 1")),
     };
-    Question::parse(&url, user_agent.as_deref(), anew).map_err(|bad| Problem::bad_request(bad.to_string()))
+    Question::parse(&url, user_agent.as_deref(), anew).map_err(|bad| ApiProblem::bad_request(bad.to_string()))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use axum::response::IntoResponse;
 
 use super::Admin;
 use super::status::LastCensus;
-use crate::metrics::Scene;
+use crate::metrics::GaugeSources;
 use crate::metrics::hosts::Present;
 
 pub(super) async fn metrics(State(admin): State<Arc<Admin>>) -> impl IntoResponse {
@@ -23,11 +23,11 @@ pub(super) async fn metrics(State(admin): State<Arc<Admin>>) -> impl IntoRespons
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.metrics.render(&scene(&admin)))
 }
 
-fn scene(admin: &Arc<Admin>) -> Scene {
+fn scene(admin: &Arc<Admin>) -> GaugeSources {
     let (census, busiest) = (LastCensus::at_once(admin), admin.gate.busiest());
     let queued = admin.gate.queued();
     let of_busiest: usize = busiest.values().map(|present| present.queued).sum();
-    Scene {
+    GaugeSources {
         queued,
         hosts: admin.gate.hosts(),
         hosts_by_state: census.counts,

@@ -20,9 +20,9 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::hosts::fresh;
-use super::problem::Problem;
+use super::problem::ApiProblem;
 use super::{Admin, time};
-use crate::store::{Entry, Imported, LinesError};
+use crate::store::{Imported, LinesError, StoredLine};
 
 /// A piece of the stream, or why there is no more; an empty piece is the end.
 type Piece = io::Result<Bytes>;
@@ -31,7 +31,7 @@ const PIECES: usize = 4;
 const PIECE: usize = 64 << 10;
 
 /// `GET /api/v1/state`
-pub(super) async fn export(State(admin): State<Arc<Admin>>) -> Result<Response, Problem> {
+pub(super) async fn export(State(admin): State<Arc<Admin>>) -> Result<Response, ApiProblem> {
     let (outlet, mut pieces) = mpsc::channel(PIECES);
     let exported = tokio::task::spawn_blocking(move || {
         let mut outlet = BufWriter::with_capacity(PIECE, Outlet(outlet));
@@ -55,7 +55,7 @@ pub(super) async fn export(State(admin): State<Arc<Admin>>) -> Result<Response, 
 }
 
 /// `POST /api/v1/state`
-pub(super) async fn import(State(admin): State<Arc<Admin>>, body: Body) -> Result<Response, Problem> {
+pub(super) async fn import(State(admin): State<Arc<Admin>>, body: Body) -> Result<Response, ApiProblem> {
     let (sender, pieces) = mpsc::channel(PIECES);
     let (handle, inlet) = (Handle::current(), Inlet { pieces, piece: Bytes::new(), ended: false });
     let imported = tokio::task::spawn_blocking(move || take_in(&admin, inlet, &handle));
@@ -70,9 +70,9 @@ pub(super) async fn import(State(admin): State<Arc<Admin>>, body: Body) -> Resul
 /// Imports an export. Blocks on the disk: must not be called on a thread that serves requests.
 pub fn take_in(admin: &Admin, from: impl BufRead, handle: &Handle) -> Result<Imported, LinesError> {
     let imported = admin.store.import(from, |entry| match entry {
-        Entry::Host(host, record) => admin.gate.import(&host, &record),
-        Entry::Robots(origin, copy) => handle.block_on(admin.robots.import(&origin, copy)),
-        Entry::Job(client, record) => admin.desk.stops().import(&client, &record, time::now()),
+        StoredLine::Host(host, record) => admin.gate.import(&host, &record),
+        StoredLine::Robots(origin, copy) => handle.block_on(admin.robots.import(&origin, copy)),
+        StoredLine::Job(client, record) => admin.desk.stops().import(&client, &record, time::now()),
     })?;
     let Imported { hosts, robots, jobs } = imported;
     tracing::info!(event = "state.imported", %hosts, %robots, %jobs, "the state of another curtsy was imported");
@@ -98,13 +98,13 @@ async fn pass_on(body: Body, to: &Sender<Piece>) {
     let _ = to.send(Ok(Bytes::new())).await;
 }
 
-fn problem(error: &LinesError) -> Problem {
+fn problem(error: &LinesError) -> ApiProblem {
     let (status, title) = match error {
         LinesError::NothingKept => (StatusCode::CONFLICT, "Nothing kept"),
         LinesError::Line { .. } | LinesError::Stream(_) => (StatusCode::BAD_REQUEST, "Bad request"),
         LinesError::Unsaved { .. } | LinesError::Disk(_) => (StatusCode::SERVICE_UNAVAILABLE, "Disk trouble"),
     };
-    Problem { status, title, detail: error.to_string() }
+    ApiProblem { status, title, detail: error.to_string() }
 }
 
 /// The end of an export where the lines are written.

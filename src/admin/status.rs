@@ -33,7 +33,7 @@ pub struct Status {
     pub mode: String,
     /// The addresses where clients connect.
     pub listen: Vec<String>,
-    pub requests: Requests,
+    pub requests: RequestsJson,
     pub waiting: usize,
     pub in_flight: i64,
     pub connections: usize,
@@ -47,7 +47,7 @@ pub struct Status {
     pub spacing_violations: u64,
     /// How long ago the most overdue lane should have moved.
     pub overdue_s: f64,
-    pub memory: Memory,
+    pub memory: MemoryJson,
     pub state_store: StateStore,
     pub last_reload_successful: bool,
     /// The number of clients that follow the events.
@@ -65,7 +65,7 @@ pub struct Notice {
 
 /// Counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Requests {
+pub struct RequestsJson {
     pub total: u64,
     pub forwarded: u64,
     /// Refused by robots.txt, the address guard or the operator.
@@ -92,7 +92,7 @@ pub struct HostCounts {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Memory {
+pub struct MemoryJson {
     /// None if the system does not report it.
     pub resident_bytes: Option<u64>,
     pub robots_bytes: u64,
@@ -127,7 +127,7 @@ impl Status {
             uptime_s: seconds(now.since(admin.own.started)),
             mode: shared.settings.load().config.politeness.mode.word().to_owned(),
             listen: admin.proxy.iter().map(ToString::to_string).collect(),
-            requests: Requests::of(admin),
+            requests: RequestsJson::of(admin),
             waiting: admin.gate.queued(),
             in_flight: admin.metrics.inflight.get(),
             connections: shared.connections(),
@@ -143,7 +143,7 @@ impl Status {
             wait_p90_ms: p90.map(millis),
             spacing_violations: admin.metrics.spacing_violations.get(),
             overdue_s: seconds(admin.gate.overdue()),
-            memory: Memory { resident_bytes: resident(), robots_bytes: admin.robots.bytes() },
+            memory: MemoryJson { resident_bytes: resident(), robots_bytes: admin.robots.bytes() },
             state_store: StateStore::of(admin, now),
             last_reload_successful: admin.metrics.reload_successful.get() == 1,
             listeners: shared.events.listeners(),
@@ -153,12 +153,12 @@ impl Status {
     }
 }
 
-impl Requests {
-    fn of(admin: &Admin) -> Requests {
+impl RequestsJson {
+    fn of(admin: &Admin) -> RequestsJson {
         let [forwarded, denied, rejected, abandoned, failed, truncated] = admin.metrics.outcomes();
         let failed = failed + truncated;
         let total = forwarded + denied + rejected + abandoned + failed;
-        Requests { total, forwarded, denied, rejected, abandoned, failed, waited: admin.metrics.waits() }
+        RequestsJson { total, forwarded, denied, rejected, abandoned, failed, waited: admin.metrics.waits() }
     }
 }
 
@@ -196,7 +196,7 @@ impl StateStore {
 /// The values that change from one second to the next, and cost nothing to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pulse {
-    requests: Requests,
+    requests: RequestsJson,
     waiting: usize,
     in_flight: i64,
     connections: usize,
@@ -208,7 +208,7 @@ pub(super) struct Pulse {
 impl Pulse {
     pub(super) fn of(admin: &Admin) -> Pulse {
         Pulse {
-            requests: Requests::of(admin),
+            requests: RequestsJson::of(admin),
             waiting: admin.gate.queued(),
             in_flight: admin.metrics.inflight.get(),
             connections: admin.desk.shared().connections(),
@@ -237,12 +237,12 @@ impl Pulse {
 /// The last count of hosts, and when it may be repeated.
 #[derive(Debug, Default)]
 pub(super) struct LastCensus {
-    last: Mutex<Option<Counted>>,
+    last: Mutex<Option<CountedJson>>,
     counting: AtomicBool,
 }
 
 #[derive(Clone, Debug)]
-struct Counted {
+struct CountedJson {
     until: Instant,
     took: Duration,
     census: Arc<Census>,
@@ -277,7 +277,7 @@ impl LastCensus {
         let census = Arc::new(admin.gate.census());
         let took = clock::now() - began;
         let until = began + (took * SHARE).max(AT_LEAST);
-        *self.last.lock() = Some(Counted { until, took, census: census.clone() });
+        *self.last.lock() = Some(CountedJson { until, took, census: census.clone() });
         census
     }
 }

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::config::Span;
+use crate::config::AddressSpan;
 pub(super) use crate::gate::now;
 use crate::politeness::time::Timestamp;
 pub(super) use crate::politeness::time::millis;
 
 use super::body;
-use super::problem::Problem;
+use super::problem::ApiProblem;
 
 /// Returns `None` for a time that never comes.
 pub(super) fn moment(at: Timestamp) -> Option<String> {
@@ -24,20 +24,20 @@ pub(super) fn seconds(duration: Duration) -> f64 {
 }
 
 /// Parses a future moment, or the time until then: "2026-11-16T15:00:00Z" or "30m".
-pub(super) fn until(text: &str, now: Timestamp) -> Result<Timestamp, Problem> {
+pub(super) fn until(text: &str, now: Timestamp) -> Result<Timestamp, ApiProblem> {
     let at = match humantime::parse_rfc3339(text) {
         Ok(at) => {
             let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             Timestamp::START + since
         }
-        Err(_) => now + body::value::<Span>("until", text)?.0,
+        Err(_) => now + body::value::<AddressSpan>("until", text)?.0,
     };
     let longest = Duration::from_secs(366 * 86_400);
     if at <= now {
-        return Err(Problem::bad_request("until is in the past"));
+        return Err(ApiProblem::bad_request("until is in the past"));
     }
     if at.since(now) > longest {
-        return Err(Problem::bad_request("until is more than a year away; leave it out for a pause without end"));
+        return Err(ApiProblem::bad_request("until is more than a year away; leave it out for a pause without end"));
     }
     Ok(at)
 }

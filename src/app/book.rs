@@ -4,15 +4,15 @@ use crate::config::Config;
 use crate::gate::Bounds;
 use crate::politeness::breaker::Tolerance;
 use crate::politeness::pace::Learning;
-use crate::politeness::policy::{PolicyBook, Schooling};
+use crate::politeness::policy::{LearningPolicy, PolicyBook};
 
 pub(super) fn book(config: &Config) -> PolicyBook {
     PolicyBook::new(config.politeness, config.host.clone(), schooling(config))
 }
 
-fn schooling(config: &Config) -> Schooling {
+fn schooling(config: &Config) -> LearningPolicy {
     let (adaptive, breaker) = (&config.adaptive, &config.breaker);
-    Schooling {
+    LearningPolicy {
         learning: Learning {
             learner: adaptive.policy,
             step_up: adaptive.step_up,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock;
 use crate::config::{Config, HostPattern};
 use crate::store;
-use crate::tls::{Authority, CaError, Files, Leaves, Opened, describe};
+use crate::tls::{Authority, CaError, Files, Leaves, OpenedCa, describe};
 
 /// Returns the files of the CA; `None` if the CA exists only in memory.
 pub fn files(config: &Config) -> Option<Files> {
@@ -14,7 +14,7 @@ pub fn files(config: &Config) -> Option<Files> {
 
 /// Where the CA of a proxy is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keeping {
+pub(super) enum CaLocation {
     /// Where the configuration says.
     Files,
     /// In memory: a new CA for this run, whatever the configuration says.
@@ -26,12 +26,12 @@ const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Returns the certificates that clients see if tunnels are intercepted, or `None` without interception. Creates the CA
 /// on its first use.
-pub(super) fn leaves(config: &Config, keeping: Keeping) -> Result<Option<Leaves>, CaError> {
+pub(super) fn leaves(config: &Config, keeping: CaLocation) -> Result<Option<Leaves>, CaError> {
     if !config.tls.intercept {
         return Ok(None);
     }
     let http2 = config.tls.http2_clients;
-    if keeping == Keeping::ThisRun {
+    if keeping == CaLocation::ThisRun {
         return Ok(Some(Leaves::in_memory(http2)));
     }
     let leaves = match files(config) {
@@ -51,9 +51,9 @@ pub(super) fn leaves(config: &Config, keeping: Keeping) -> Result<Option<Leaves>
     Ok(Some(leaves))
 }
 
-fn tell(files: &Files, opened: Opened, ca: &Authority) {
+fn tell(files: &Files, opened: OpenedCa, ca: &Authority) {
     let path = files.certificate().display();
-    if opened == Opened::Made {
+    if opened == OpenedCa::Made {
         tracing::info!(
             event = "ca.made", %path,
             "a local CA was created; clients have to trust it before their HTTPS can be read: curtsy ca export"

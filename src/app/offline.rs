@@ -16,13 +16,13 @@ use axum::http::Request;
 use tokio::runtime::Runtime;
 use tower_service::Service;
 
-use super::steering::Helm;
-use super::{StartError, alone, state};
+use super::steering::LiveSettings;
+use super::{StartError, standalone, state};
 use crate::admin::{self, Admin};
 use crate::config::Config;
-use crate::proxy::Desk;
+use crate::proxy::DryRun;
 use crate::shutdown::{self, Stopper};
-use crate::store::{self, Count, Imported, LinesError, Opened, Store, StoreError, Unsaved};
+use crate::store::{self, Imported, LineCount, LinesError, OpenedStore, Store, StoreError, Unsaved};
 use crate::upstream::Resolver;
 
 #[derive(Debug)]
@@ -55,20 +55,20 @@ impl Offline {
         let (store, opened) = open(&directory, &config, changes).map_err(OfflineError::State)?;
         let store = Arc::new(store);
         let (stopper, stop) = shutdown::channel();
-        let shared = alone::parts(config, &store, &opened.jobs, stop.clone()).map_err(OfflineError::Parts)?;
+        let shared = standalone::parts(config, &store, &opened.jobs, stop.clone()).map_err(OfflineError::Parts)?;
         let shared = Arc::new(shared);
         let admin = Admin {
             metrics: shared.metrics.clone(),
             gate: shared.gate.clone(),
             robots: shared.robots.clone(),
             store: store.clone(),
-            steering: Arc::new(Helm::new(shared.clone(), Vec::new())),
-            desk: Desk::new(shared, Arc::new(Resolver::default())),
+            steering: Arc::new(LiveSettings::new(shared.clone(), Vec::new())),
+            desk: DryRun::new(shared, Arc::new(Resolver::default())),
             stop,
             token: None,
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             proxy: Vec::new(),
-            own: admin::Own::default(),
+            own: admin::AdminState::default(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| OfflineError::Parts(StartError::Thread(error)))?;
@@ -93,7 +93,7 @@ impl Offline {
         })
     }
 
-    pub fn export(&self, to: impl Write) -> Result<Count, LinesError> {
+    pub fn export(&self, to: impl Write) -> Result<LineCount, LinesError> {
         self.store.export(to)
     }
 
@@ -108,13 +108,13 @@ impl Offline {
 }
 
 /// Opens the store. Without `changes`, a directory that can be read but not written is enough.
-fn open(directory: &Path, config: &Config, changes: bool) -> Result<(Store, Opened), StoreError> {
+fn open(directory: &Path, config: &Config, changes: bool) -> Result<(Store, OpenedStore), StoreError> {
     let keep = state::keep(config);
     if changes {
         return Store::open(directory, keep);
     }
     match Store::open_anyway(directory, keep)? {
-        (_, Opened { unread: true, trouble: Some(trouble), .. }) => Err(trouble),
+        (_, OpenedStore { unread: true, trouble: Some(trouble), .. }) => Err(trouble),
         opened => Ok(opened),
     }
 }

@@ -12,7 +12,7 @@ use super::StartError;
 use crate::clock;
 use crate::config::Config;
 use crate::politeness::time::Timestamp;
-use crate::store::{self, JobRecord, Keep, Opened, Store};
+use crate::store::{self, JobRecord, OpenedStore, Retention, Store};
 
 /// What the store returned at start.
 pub(super) struct Remembered {
@@ -25,7 +25,7 @@ pub(super) struct Remembered {
 pub(super) fn open(config: &Config) -> Result<Remembered, StartError> {
     let keep = keep(config);
     let (store, opened) = match store::directory(&config.state_dir) {
-        None => (Store::memory(keep), Opened::default()),
+        None => (Store::memory(keep), OpenedStore::default()),
         Some(directory) => {
             let (store, opened) = Store::open_anyway(&directory, keep).map_err(StartError::State)?;
             tell(&directory, &opened);
@@ -37,16 +37,16 @@ pub(super) fn open(config: &Config) -> Result<Remembered, StartError> {
 }
 
 /// Returns how much to keep, and for how long.
-pub(super) fn keep(config: &Config) -> Keep {
-    Keep {
+pub(super) fn keep(config: &Config) -> Retention {
+    Retention {
         hosts: config.state.hosts,
         robots_bytes: config.state.robots as u64,
         remember: config.adaptive.remember,
-        ..Keep::default()
+        ..Retention::default()
     }
 }
 
-fn tell(directory: &Path, opened: &Opened) {
+fn tell(directory: &Path, opened: &OpenedStore) {
     let directory = directory.display();
     if let Some(aside) = &opened.set_aside {
         tracing::warn!(
@@ -71,7 +71,7 @@ fn tell(directory: &Path, opened: &Opened) {
             "the wall clock was set, or the machine slept, since the last run; the times in the state file were moved"
         );
     }
-    let Opened { hosts, new, unsettled, .. } = *opened;
+    let OpenedStore { hosts, new, unsettled, .. } = *opened;
     match &opened.trouble {
         None => tracing::info!(event = "state.opened", %directory, hosts, new, unsettled, "the state file is open"),
         Some(error) => {

@@ -9,15 +9,15 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value as Json, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::ca::Keeping;
+use super::ca::CaLocation;
 use super::{StartError, book, settings};
-use crate::admin::{Reloaded, Repaced, Steering};
+use crate::admin::{ConfigSteering, Reloaded, Repaced};
 use crate::config::{self, Config, Problems};
 use crate::gate::Apply;
 use crate::proxy::{Settings, Shared};
 
 #[derive(Debug)]
-pub(super) struct Helm {
+pub(super) struct LiveSettings {
     shared: Arc<Shared>,
     /// The addresses that curtsy itself listens on.
     own: Vec<SocketAddr>,
@@ -33,9 +33,9 @@ pub type Reload = oneshot::Sender<Reloaded>;
 /// How many reload requests may wait. They are handled one at a time.
 const MOST_RELOADS: usize = 8;
 
-impl Helm {
+impl LiveSettings {
     pub(super) fn new(shared: Arc<Shared>, own: Vec<SocketAddr>) -> Self {
-        Helm { shared, own, steering: Mutex::new(()), reloads: Mutex::new(None) }
+        LiveSettings { shared, own, steering: Mutex::new(()), reloads: Mutex::new(None) }
     }
 
     pub(super) fn reloads(&self) -> mpsc::Receiver<Reload> {
@@ -47,7 +47,7 @@ impl Helm {
     /// Replaces all settings, including those that were changed through the API.
     pub(super) fn replace(&self, config: Config, apply: Apply) -> Result<(), StartError> {
         // `settings` reads files, so it runs before the lock is taken.
-        let mut settings = settings(config, &self.own, Keeping::Files)?;
+        let mut settings = settings(config, &self.own, CaLocation::Files)?;
         let _alone = self.steering.lock();
         let before = self.shared.settings.load_full();
         settings.succeed(&before);
@@ -71,7 +71,7 @@ impl Helm {
     }
 }
 
-impl Steering for Helm {
+impl ConfigSteering for LiveSettings {
     fn shown(&self) -> Json {
         config::running_json(&self.shared.settings.load().config)
     }

@@ -52,7 +52,7 @@ impl AskArgs {
 
 /// Why there is no response, and the exit code for that.
 #[derive(Debug)]
-pub(super) struct Trouble {
+pub(super) struct AdminTrouble {
     pub(super) code: u8,
     pub(super) text: String,
 }
@@ -64,13 +64,13 @@ pub(super) const NOBODY: u8 = 4;
 
 /// A running curtsy that accepted our connection.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningCurtsy {
     pub(super) stream: TcpStream,
     pub(super) address: SocketAddr,
     token: Option<String>,
 }
 
-pub(super) struct Answer {
+pub(super) struct AdminAnswer {
     pub(super) status: u16,
     pub(super) body: String,
 }
@@ -111,7 +111,7 @@ pub(super) fn tell<T: DeserializeOwned>(
     call: &Call<'_>,
     page: impl FnOnce(&T) -> (String, u8),
 ) -> io::Result<u8> {
-    let answer = Running::find(args, sources).and_then(|running| running.call(call));
+    let answer = RunningCurtsy::find(args, sources).and_then(|running| running.call(call));
     print(args, streams, answer, page)
 }
 
@@ -123,7 +123,7 @@ pub(super) fn tell_or_do<T: DeserializeOwned>(
     (call, otherwise): (&Call<'_>, &Call<'_>),
     page: impl FnOnce(&T) -> (String, u8),
 ) -> io::Result<u8> {
-    let answer = match Running::find(args, sources) {
+    let answer = match RunningCurtsy::find(args, sources) {
         Ok(running) => running.call(call),
         Err(absent) if absent.code == NOBODY && !args.names_one() => {
             offline::call(sources, streams, otherwise, &absent)
@@ -136,13 +136,13 @@ pub(super) fn tell_or_do<T: DeserializeOwned>(
 fn print<T: DeserializeOwned>(
     args: &AskArgs,
     streams: &mut Streams<'_>,
-    answer: Result<Value, Trouble>,
+    answer: Result<Value, AdminTrouble>,
     page: impl FnOnce(&T) -> (String, u8),
 ) -> io::Result<u8> {
     let told = answer.and_then(|answer| {
         let told = serde_json::from_value(answer.clone());
         let told: T =
-            told.map_err(|error| Trouble::failure(format!("that is not a known version of curtsy: {error}")))?;
+            told.map_err(|error| AdminTrouble::failure(format!("that is not a known version of curtsy: {error}")))?;
         Ok((answer, told))
     });
     match told {
@@ -173,13 +173,13 @@ impl Call<'_> {
     }
 }
 
-impl Trouble {
+impl AdminTrouble {
     pub(super) fn failure(text: impl Into<String>) -> Self {
-        Trouble { code: FAILURE, text: text.into() }
+        AdminTrouble { code: FAILURE, text: text.into() }
     }
 
     pub(super) fn nobody(text: impl Into<String>) -> Self {
-        Trouble { code: NOBODY, text: text.into() }
+        AdminTrouble { code: NOBODY, text: text.into() }
     }
 
     /// Prints the error and returns the exit code.
@@ -190,42 +190,43 @@ impl Trouble {
     }
 }
 
-impl Running {
-    pub(super) fn find(args: &AskArgs, sources: &Sources) -> Result<Self, Trouble> {
-        let loaded = config::load(sources).map_err(|problems| Trouble::failure(problems.to_string()));
+impl RunningCurtsy {
+    pub(super) fn find(args: &AskArgs, sources: &Sources) -> Result<Self, AdminTrouble> {
+        let loaded = config::load(sources).map_err(|problems| AdminTrouble::failure(problems.to_string()));
         let (address, token) = match &args.admin {
             Some(off) if off == OFF => {
-                return Err(Trouble::nobody("--admin off: no running curtsy is asked"));
+                return Err(AdminTrouble::nobody("--admin off: no running curtsy is asked"));
             }
             // Only the token is needed from the configuration, which may belong to another curtsy, so its errors do
             // not matter.
-            Some(url) => {
-                (of_url(url).map_err(Trouble::failure)?, loaded.ok().and_then(|loaded| loaded.config.metrics.token))
-            }
+            Some(url) => (
+                of_url(url).map_err(AdminTrouble::failure)?,
+                loaded.ok().and_then(|loaded| loaded.config.metrics.token),
+            ),
             None => {
                 let config = loaded?.config;
                 let address = of_config(&config).ok_or_else(|| {
-                    Trouble::nobody("the admin listener is off in this configuration, so no curtsy can be asked")
+                    AdminTrouble::nobody("the admin listener is off in this configuration, so no curtsy can be asked")
                 })?;
                 (address, config.metrics.token)
             }
         };
         let stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE).map_err(|error| {
-            Trouble::nobody(format!(
+            AdminTrouble::nobody(format!(
                 "no curtsy runs on {address} ({error}); start one with `curtsy`, or name it with --admin"
             ))
         })?;
-        Ok(Running { stream, address, token })
+        Ok(RunningCurtsy { stream, address, token })
     }
 
-    pub(super) fn call(&self, call: &Call<'_>) -> Result<Value, Trouble> {
+    pub(super) fn call(&self, call: &Call<'_>) -> Result<Value, AdminTrouble> {
         value(&self.ask(call)?, self.address)
     }
 
     /// Returns the response unparsed.
-    pub(super) fn ask(&self, call: &Call<'_>) -> Result<Answer, Trouble> {
+    pub(super) fn ask(&self, call: &Call<'_>) -> Result<AdminAnswer, AdminTrouble> {
         send(&self.stream, call, self.token.as_deref(), PATIENCE)
-            .map_err(|error| Trouble::failure(format!("{}: {error}", self.address)))
+            .map_err(|error| AdminTrouble::failure(format!("{}: {error}", self.address)))
     }
 
     pub(super) fn authorization(&self) -> String {
@@ -238,25 +239,27 @@ fn authorization(token: Option<&str>) -> String {
 }
 
 /// Returns the body of a successful response, or the error that the response reports.
-pub(super) fn value(answer: &Answer, who: impl fmt::Display) -> Result<Value, Trouble> {
+pub(super) fn value(answer: &AdminAnswer, who: impl fmt::Display) -> Result<Value, AdminTrouble> {
     let body = serde_json::from_str::<Value>(&answer.body);
     match (answer.status, body) {
         (200, Ok(body)) => Ok(body),
-        (200, Err(error)) => Err(Trouble::failure(format!("{who} is not a known version of curtsy: {error}"))),
-        (401, _) => Err(Trouble::failure(format!("{who} wants a token; set metrics.token or CURTSY_METRICS__TOKEN"))),
+        (200, Err(error)) => Err(AdminTrouble::failure(format!("{who} is not a known version of curtsy: {error}"))),
+        (401, _) => {
+            Err(AdminTrouble::failure(format!("{who} wants a token; set metrics.token or CURTSY_METRICS__TOKEN")))
+        }
         (status, body) => {
             let detail = body.ok().and_then(|body| body["detail"].as_str().map(printable));
-            Err(Trouble::failure(detail.unwrap_or_else(|| format!("{who} answered {status}"))))
+            Err(AdminTrouble::failure(detail.unwrap_or_else(|| format!("{who} answered {status}"))))
         }
     }
 }
 
-pub(super) fn get(stream: &TcpStream, path: &str, token: Option<&str>, patience: Duration) -> io::Result<Answer> {
+pub(super) fn get(stream: &TcpStream, path: &str, token: Option<&str>, patience: Duration) -> io::Result<AdminAnswer> {
     send(stream, &Call::get(path.to_owned()), token, patience)
 }
 
 /// Sends one request. Fails with [`io::ErrorKind::InvalidData`] if the response is not HTTP.
-fn send(stream: &TcpStream, call: &Call<'_>, token: Option<&str>, patience: Duration) -> io::Result<Answer> {
+fn send(stream: &TcpStream, call: &Call<'_>, token: Option<&str>, patience: Duration) -> io::Result<AdminAnswer> {
     let Call { method, path, body } = call;
     let (address, token) = (stream.peer_addr()?, authorization(token));
     let body = body.as_ref().map_or_else(String::new, Value::to_string);
@@ -270,14 +273,14 @@ fn send(stream: &TcpStream, call: &Call<'_>, token: Option<&str>, patience: Dura
         io::ErrorKind::InvalidData => io::Error::new(io::ErrorKind::InvalidData, "that is not curtsy"),
         _ => error,
     })?;
-    Answer::read(response, LONGEST_ANSWER)
+    AdminAnswer::read(response, LONGEST_ANSWER)
 }
 
-impl Answer {
+impl AdminAnswer {
     pub(super) fn read(response: HttpResponse<impl io::Read>, longest: u64) -> io::Result<Self> {
         let status = response.status;
         let (body, read) = response.text(longest);
-        read.map(|_| Answer { status, body })
+        read.map(|_| AdminAnswer { status, body })
     }
 }
 

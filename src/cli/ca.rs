@@ -15,7 +15,7 @@ use rustls::pki_types::CertificateDer;
 use super::config::Streams;
 use crate::app;
 use crate::config::{self, Config, Sources};
-use crate::tls::{self, CaError, Files, Opened};
+use crate::tls::{self, CaError, Files, OpenedCa};
 use crate::upstream;
 
 #[derive(Args, Clone, Debug)]
@@ -52,14 +52,14 @@ enum CaCommand {
 struct ExportArgs {
     /// pem, der (one certificate, for Windows and phones), or bundle (with the system's own roots)
     #[arg(long, value_name = "FORMAT", default_value = "pem")]
-    format: Format,
+    format: CaFormat,
     /// Where to write; default: standard output
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum CaFormat {
     Pem,
     Der,
     Bundle,
@@ -158,9 +158,9 @@ fn export(args: &ExportArgs, files: &Files) -> Result<Vec<u8>, String> {
     let certificates = certificates(files)?;
     let pem = || certificates.iter().map(tls::pem).collect::<String>();
     let bytes = match args.format {
-        Format::Pem => pem().into_bytes(),
-        Format::Der => certificates.last().map(|certificate| certificate.to_vec()).unwrap_or_default(),
-        Format::Bundle => bundle(&upstream::system_certificates(), &pem())?,
+        CaFormat::Pem => pem().into_bytes(),
+        CaFormat::Der => certificates.last().map(|certificate| certificate.to_vec()).unwrap_or_default(),
+        CaFormat::Bundle => bundle(&upstream::system_certificates(), &pem())?,
     };
     let Some(path) = &args.out else { return Ok(bytes) };
     std::fs::write(path, bytes).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
@@ -193,7 +193,7 @@ fn rotate(args: &RotateArgs, files: &Files) -> Result<String, CaError> {
     }
     let next = |files: &Files| files.next().map(|path: &Path| path.display().to_string()).unwrap_or_default();
     let opened = files.prepare()?;
-    let what = if opened == Opened::Made { "The next CA is" } else { "A next CA was already" };
+    let what = if opened == OpenedCa::Made { "The next CA is" } else { "A next CA was already" };
     Ok(format!(
         "{what} in {}. It signs nothing yet, but `curtsy ca export` and, after a reload, /ca.pem include it\n\
          with the current one. When all clients trust it: curtsy ca rotate --now\n",
@@ -215,7 +215,7 @@ mod tests {
     fn it_is_made_to_be_exported_and_not_to_be_shown() {
         let (_directory, files) = kept();
         assert!(show(&Config::default(), &files).unwrap().contains("no CA yet"));
-        let pem = export(&ExportArgs { format: Format::Pem, out: None }, &files).unwrap();
+        let pem = export(&ExportArgs { format: CaFormat::Pem, out: None }, &files).unwrap();
         assert!(pem.starts_with(b"-----BEGIN CERTIFICATE-----"));
         let shown = show(&Config::default(), &files).unwrap();
         assert!(shown.contains("curtsy CA ") && shown.contains("tls.intercept is off"), "{shown}");
@@ -226,7 +226,7 @@ mod tests {
     fn both_are_handed_out_until_the_next_takes_over() {
         let (_directory, files) = kept();
         let pems = || {
-            let pem = export(&ExportArgs { format: Format::Pem, out: None }, &files).unwrap();
+            let pem = export(&ExportArgs { format: CaFormat::Pem, out: None }, &files).unwrap();
             String::from_utf8(pem).unwrap().matches("BEGIN CERTIFICATE").count()
         };
         assert_eq!(pems(), 1);
@@ -249,12 +249,12 @@ mod tests {
     fn an_export_goes_to_a_file() {
         let (directory, files) = kept();
         let out = directory.path().join("out.der");
-        let told = export(&ExportArgs { format: Format::Der, out: Some(out.clone()) }, &files).unwrap();
+        let told = export(&ExportArgs { format: CaFormat::Der, out: Some(out.clone()) }, &files).unwrap();
         assert!(String::from_utf8(told).unwrap().ends_with("out.der written\n"));
         assert_eq!(std::fs::read(out).unwrap(), certificates(&files).unwrap()[0].as_ref());
         let bad = directory.path().join("none/out.pem");
         assert!(
-            export(&ExportArgs { format: Format::Pem, out: Some(bad) }, &files).unwrap_err().contains("cannot write")
+            export(&ExportArgs { format: CaFormat::Pem, out: Some(bad) }, &files).unwrap_err().contains("cannot write")
         );
     }
 }

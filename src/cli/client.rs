@@ -9,8 +9,8 @@ use serde_json::json;
 use super::admin::{self, AskArgs, Call, segment};
 use super::config::Streams;
 use super::host::not_kept;
-use super::terminal::{Brush, printable, span, table};
-use crate::admin::clients::{Client, Clients};
+use super::terminal::{TextStyle, printable, span, table};
+use crate::admin::clients::{ClientJson, Clients};
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
@@ -40,13 +40,13 @@ pub(super) struct ClientArgs {
     /// A proxy user, or what the client says in Curtsy-Client
     name: String,
     #[command(subcommand)]
-    deed: Deed,
+    deed: ClientAction,
     #[command(flatten)]
     ask: AskArgs,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum Deed {
+enum ClientAction {
     /// Let a stopped client continue
     Resume,
     /// Refuse all requests of the client
@@ -59,21 +59,21 @@ enum Deed {
 
 pub(super) fn list(args: &ClientsArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
     let call = Call::get("/api/v1/clients".to_owned());
-    admin::tell_or_do(&args.ask, sources, streams, (&call, &call), |told: &Clients| (page(told, Brush(paint)), 0))
+    admin::tell_or_do(&args.ask, sources, streams, (&call, &call), |told: &Clients| (page(told, TextStyle(paint)), 0))
 }
 
 pub(super) fn steer(args: &ClientArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Result<u8> {
     let (deed, body) = match &args.deed {
-        Deed::Resume => ("resume", json!({})),
-        Deed::Stop { until: None } => ("stop", json!({})),
-        Deed::Stop { until: Some(until) } => ("stop", json!({ "until": until })),
+        ClientAction::Resume => ("resume", json!({})),
+        ClientAction::Stop { until: None } => ("stop", json!({})),
+        ClientAction::Stop { until: Some(until) } => ("stop", json!({ "until": until })),
     };
     let path = format!("/api/v1/clients/{}/{deed}", segment(&args.name));
     let call = Call { method: "POST", path, body: Some(body) };
-    admin::tell_or_do(&args.ask, sources, streams, (&call, &call), |client: &Client| (sentence(client), 0))
+    admin::tell_or_do(&args.ask, sources, streams, (&call, &call), |client: &ClientJson| (sentence(client), 0))
 }
 
-fn page(told: &Clients, brush: Brush) -> String {
+fn page(told: &Clients, brush: TextStyle) -> String {
     if told.clients.is_empty() {
         return "no client fails or is stopped\n".to_owned();
     }
@@ -81,7 +81,7 @@ fn page(told: &Clients, brush: Brush) -> String {
     table(&["CLIENT", "STATE", "FAILURES", "FOR", "WHY"], &rows, &[2, 3], brush)
 }
 
-fn row(client: &Client) -> Vec<String> {
+fn row(client: &ClientJson) -> Vec<String> {
     let (state, left, why) = match &client.stopped {
         Some(stopped) => ("stopped", left(stopped.left_s), printable(&stopped.reason)),
         None => ("running", String::new(), String::new()),
@@ -90,7 +90,7 @@ fn row(client: &Client) -> Vec<String> {
 }
 
 /// `spider`, `spider@10.0.0.1` or `spider@10.0.0.1 at example.org`.
-fn title(client: &Client) -> String {
+fn title(client: &ClientJson) -> String {
     let address = client.address.iter().map(|address| format!("@{address}"));
     let host = client.host.iter().map(|host| format!(" at {host}"));
     printable(&std::iter::once(client.name.clone()).chain(address).chain(host).collect::<String>())
@@ -100,7 +100,7 @@ fn left(seconds: Option<f64>) -> String {
     seconds.map_or_else(|| "ever".to_owned(), |seconds| span(seconds.ceil() as u64))
 }
 
-fn sentence(client: &Client) -> String {
+fn sentence(client: &ClientJson) -> String {
     let name = title(client);
     let mut text = match &client.stopped {
         None => format!("{name} may continue\n"),
@@ -135,6 +135,6 @@ spider\\u{1b}  stopped        20  60 min  the last 20 requests failed, the last 
 b             running         3
 c@::1 at h    running         4
 ";
-        assert_eq!(page(&told, Brush(false)), expected);
+        assert_eq!(page(&told, TextStyle(false)), expected);
     }
 }

@@ -18,21 +18,21 @@ use std::time::Duration;
 
 use clap::Args;
 
-use self::command::{Command, Kind};
+use self::command::{ProbeCommand, ProgramKind};
 use self::finding::{Finding, Level};
-use self::patience::Waits;
-use self::probe::{Heard, Probe, Proxy};
-use self::trials::{RECIPES, Recipe, Verdict};
-use self::variables::{Env, NAMES, Wanted};
-use super::admin::{AskArgs, Call, Running, Trouble};
+use self::patience::ProgramWaits;
+use self::probe::{Probe, ProbeAnswer, Proxy};
+use self::trials::{RECIPES, Recipe, TrialVerdict};
+use self::variables::{Env, NAMES, WantedVariable};
+use super::admin::{AdminTrouble, AskArgs, Call, RunningCurtsy};
 use super::config::Streams;
 use super::status;
-use super::terminal::Brush;
-use crate::admin::queue::Queue;
+use super::terminal::TextStyle;
+use crate::admin::queue::QueueJson;
 use crate::admin::status::Status;
 use crate::app;
 use crate::config::{self, FileChoice, Listen, Sources};
-use crate::programs::File;
+use crate::programs::TrustFile;
 use crate::tls;
 
 #[derive(Args, Clone, Debug)]
@@ -60,16 +60,16 @@ pub(super) struct DoctorArgs {
 }
 
 /// The curtsy to examine.
-struct Scene {
+struct DoctorScene {
     proxy: Proxy,
     probe: Probe,
     admin: Option<SocketAddr>,
     /// How to get its CA.
-    ca: Source,
+    ca: ProxySource,
 }
 
 /// Where to get the CA's certificate.
-enum Source {
+enum ProxySource {
     /// From `curtsy ca export`, with these arguments before it.
     Here(String),
     /// From the proxy.
@@ -84,32 +84,32 @@ pub(super) fn run(args: &DoctorArgs, sources: &Sources, paint: bool, streams: &m
     if args.ask.json {
         writeln!(streams.out, "{:#}", finding::json(&findings))?;
     } else {
-        write!(streams.out, "{}", finding::page(&findings, Brush(paint)))?;
+        write!(streams.out, "{}", finding::page(&findings, TextStyle(paint)))?;
     }
     Ok(u8::from(finding::count(&findings, Level::Fail) > 0))
 }
 
-fn examine(args: &DoctorArgs, sources: &Sources) -> Result<Vec<Finding>, Trouble> {
-    let admin = Running::find(&args.ask, sources);
+fn examine(args: &DoctorArgs, sources: &Sources) -> Result<Vec<Finding>, AdminTrouble> {
+    let admin = RunningCurtsy::find(&args.ask, sources);
     let address = admin.as_ref().ok().map(|running| running.address);
     let status = admin.and_then(|running| running.call(&Call::get(status::PATH.to_owned())));
     let status = status.and_then(|told| {
         serde_json::from_value::<Status>(told)
-            .map_err(|error| Trouble::failure(format!("that is not a known version of curtsy: {error}")))
+            .map_err(|error| AdminTrouble::failure(format!("that is not a known version of curtsy: {error}")))
     });
     let (proxy, heard) = find(args, sources, status.as_ref().ok())?;
     let probe = match heard {
-        Heard::Curtsy(probe) => *probe,
+        ProbeAnswer::Curtsy(probe) => *probe,
         other => return Ok(vec![unanswered(&proxy, &other)]),
     };
     let ca = source_of_ca(&proxy, sources);
-    let scene = Scene { proxy, probe, admin: address, ca };
+    let scene = DoctorScene { proxy, probe, admin: address, ca };
     let mut findings = vec![scene.listening(status.as_ref())];
     findings.extend(scene.mode());
     let command = match args.command.as_slice() {
         [] => None,
         words => {
-            let Some(command) = Command::look(words, &sources.env) else {
+            let Some(command) = ProbeCommand::look(words, &sources.env) else {
                 let text = format!("there is no program {}", words[0]);
                 findings.push(Finding::fail("command", text, "check its name and PATH"));
                 return Ok(findings);
@@ -117,7 +117,7 @@ fn examine(args: &DoctorArgs, sources: &Sources) -> Result<Vec<Finding>, Trouble
             Some(command)
         }
     };
-    let waits = Waits {
+    let waits = ProgramWaits {
         most: Duration::try_from_secs_f64(scene.probe.max_wait_s).unwrap_or_default(),
         now: longest_wait(args, sources),
         intercepts: scene.probe.intercepts,
@@ -127,12 +127,12 @@ fn examine(args: &DoctorArgs, sources: &Sources) -> Result<Vec<Finding>, Trouble
 }
 
 /// Returns the proxy that clients should use: the likely one that answers best.
-fn find(args: &DoctorArgs, sources: &Sources, status: Option<&Status>) -> Result<(Proxy, Heard), Trouble> {
+fn find(args: &DoctorArgs, sources: &Sources, status: Option<&Status>) -> Result<(Proxy, ProbeAnswer), AdminTrouble> {
     let in_variables: Vec<Proxy> =
         NAMES.into_iter().filter_map(|name| Proxy::of_url(sources.env.get(name)?).ok()).collect();
     let mut likely = Vec::new();
     if let Some(url) = &args.proxy {
-        likely.push(Proxy::of_url(url).map_err(|error| Trouble::failure(format!("--proxy {url}: {error}")))?);
+        likely.push(Proxy::of_url(url).map_err(|error| AdminTrouble::failure(format!("--proxy {url}: {error}")))?);
     } else if let Some(status) = status {
         likely.extend(status.listen.iter().filter_map(|address| address.parse().ok()).map(Proxy::at));
     } else {
@@ -145,36 +145,37 @@ fn find(args: &DoctorArgs, sources: &Sources, status: Option<&Status>) -> Result
         let same = in_variables.iter().find(|known| known.address == proxy.address);
         proxy.credentials = proxy.credentials.take().or_else(|| same.and_then(|known| known.credentials.clone()));
     }
-    let heard: Vec<(Proxy, Heard)> = likely.into_iter().map(|proxy| (proxy.clone(), proxy.probe())).collect();
+    let heard: Vec<(Proxy, ProbeAnswer)> = likely.into_iter().map(|proxy| (proxy.clone(), proxy.probe())).collect();
     let places: Vec<String> = heard.iter().map(|(proxy, _)| proxy.address.to_string()).collect();
     let best = heard.into_iter().min_by_key(|(_, heard)| match heard {
-        Heard::Curtsy(_) => 0,
-        Heard::Stranger => 1,
-        Heard::Other(_) => 2,
-        Heard::Nobody(_) => 3,
+        ProbeAnswer::Curtsy(_) => 0,
+        ProbeAnswer::Stranger => 1,
+        ProbeAnswer::Other(_) => 2,
+        ProbeAnswer::Nobody(_) => 3,
     });
-    best.filter(|(_, heard)| status.is_some() || matches!(heard, Heard::Curtsy(_) | Heard::Stranger)).ok_or_else(|| {
-        Trouble::nobody(format!(
-            "no curtsy answers on {}; start one with `curtsy`, or name it with --proxy or --admin",
-            places.join(" or ")
-        ))
-    })
+    best.filter(|(_, heard)| status.is_some() || matches!(heard, ProbeAnswer::Curtsy(_) | ProbeAnswer::Stranger))
+        .ok_or_else(|| {
+            AdminTrouble::nobody(format!(
+                "no curtsy answers on {}; start one with `curtsy`, or name it with --proxy or --admin",
+                places.join(" or ")
+            ))
+        })
 }
 
 /// The finding for a curtsy whose proxy does not answer as it should.
-fn unanswered(proxy: &Proxy, heard: &Heard) -> Finding {
+fn unanswered(proxy: &Proxy, heard: &ProbeAnswer) -> Finding {
     let address = proxy.address;
     match heard {
-        Heard::Stranger => Finding::fail(
+        ProbeAnswer::Stranger => Finding::fail(
             "proxy",
             format!("the proxy on {address} wants a user and a password"),
             format!("export http_proxy=http://USER:PASSWORD@{address} https_proxy=http://USER:PASSWORD@{address}"),
         ),
-        Heard::Other(status) => {
+        ProbeAnswer::Other(status) => {
             let text = format!("the proxy on {address} answered {status}: may this machine use it?");
             Finding::fail("proxy", text, "add this machine's network to access.allow, or name the proxy with --proxy")
         }
-        Heard::Curtsy(_) | Heard::Nobody(_) => {
+        ProbeAnswer::Curtsy(_) | ProbeAnswer::Nobody(_) => {
             let text = format!("curtsy runs, but its proxy address {address} does not answer");
             Finding::fail("proxy", text, "curtsy status; name an address that can be reached with --proxy")
         }
@@ -182,29 +183,29 @@ fn unanswered(proxy: &Proxy, heard: &Heard) -> Finding {
 }
 
 /// Whether the CA that the proxy uses is the one in this configuration's files.
-fn source_of_ca(proxy: &Proxy, sources: &Sources) -> Source {
+fn source_of_ca(proxy: &Proxy, sources: &Sources) -> ProxySource {
     let here = config::load(sources).ok().and_then(|loaded| app::ca_files(&loaded.config));
     let own = here.and_then(|files| files.certificates().ok());
     let own: Option<String> = own.map(|certificates| certificates.iter().map(tls::pem).collect());
     match (own, proxy.ca(), &sources.file) {
         (Some(own), Some(theirs), FileChoice::Path(path)) if own == theirs => {
-            Source::Here(format!("--config {} ", path.display()))
+            ProxySource::Here(format!("--config {} ", path.display()))
         }
-        (Some(own), Some(theirs), FileChoice::Search) if own == theirs => Source::Here(String::new()),
-        _ => Source::Proxy,
+        (Some(own), Some(theirs), FileChoice::Search) if own == theirs => ProxySource::Here(String::new()),
+        _ => ProxySource::Proxy,
     }
 }
 
 fn longest_wait(args: &DoctorArgs, sources: &Sources) -> Option<Duration> {
-    let running = Running::find(&args.ask, sources).ok()?;
+    let running = RunningCurtsy::find(&args.ask, sources).ok()?;
     let told = running.call(&Call::get("/api/v1/queue?limit=1000".to_owned())).ok()?;
-    let queue: Queue = serde_json::from_value(told).ok()?;
+    let queue: QueueJson = serde_json::from_value(told).ok()?;
     let waits = queue.waiting.iter().map(|waiting| waiting.waited_ms + waiting.expected_ms.unwrap_or(0));
     Some(Duration::from_millis(waits.max().unwrap_or(0)))
 }
 
-impl Scene {
-    fn listening(&self, status: Result<&Status, &Trouble>) -> Finding {
+impl DoctorScene {
+    fn listening(&self, status: Result<&Status, &AdminTrouble>) -> Finding {
         let (address, version) = (self.proxy.address, &self.probe.version);
         let admin = self.admin.map_or_else(|| "off".to_owned(), |admin| admin.to_string());
         match status {
@@ -240,15 +241,15 @@ impl Scene {
         }
     }
 
-    fn look_around(&self, command: Option<&Command>, env: &Env, waits: &Waits) -> Vec<Finding> {
-        let wanted = Wanted { proxy: &self.proxy, admin: self.admin };
+    fn look_around(&self, command: Option<&ProbeCommand>, env: &Env, waits: &ProgramWaits) -> Vec<Finding> {
+        let wanted = WantedVariable { proxy: &self.proxy, admin: self.admin };
         let mut findings = wanted.check(env);
         // One mistake is reported once: the clients are tried as if the variables were right.
         let mut env = env.clone();
         if !variables::are_usable(&findings) {
             env.extend(NAMES.map(|name| (name.to_owned(), self.proxy.secret_url())));
         }
-        let exceptions = variables::exceptions(&env, &command.map(Command::targets).unwrap_or_default());
+        let exceptions = variables::exceptions(&env, &command.map(ProbeCommand::targets).unwrap_or_default());
         if !variables::are_usable(&exceptions) {
             env.retain(|name, _| !name.eq_ignore_ascii_case("no_proxy"));
         }
@@ -261,10 +262,10 @@ impl Scene {
     }
 
     /// Tries every known client that is installed.
-    fn look_at_all(&self, env: &Env, waits: &Waits) -> Vec<Finding> {
+    fn look_at_all(&self, env: &Env, waits: &ProgramWaits) -> Vec<Finding> {
         let there = |recipe: &Recipe| Some((*recipe, command::find(recipe.program, env)?));
         let mut tried = trials::run(&RECIPES.iter().filter_map(there).collect::<Vec<_>>(), env);
-        tried.retain(|tried| tried.http != Verdict::Absent);
+        tried.retain(|tried| tried.http != TrialVerdict::Absent);
         let mut findings: Vec<Finding> = tried.iter().map(|tried| clients::finding(tried, self, env, false)).collect();
         if command::find("java", env).is_some() {
             findings.push(clients::java(self, env, false));
@@ -278,28 +279,30 @@ impl Scene {
     }
 
     /// Tries the client that the command uses.
-    fn look_at_one(&self, command: &Command, env: &Env, waits: &Waits) -> Vec<Finding> {
+    fn look_at_one(&self, command: &ProbeCommand, env: &Env, waits: &ProgramWaits) -> Vec<Finding> {
         let names: Vec<&str> = match &command.kind {
-            Kind::Curl => vec!["curl"],
-            Kind::Wget => vec!["wget"],
-            Kind::Git => vec!["git"],
-            Kind::Node => vec!["node"],
-            Kind::Java => vec!["Java"],
-            Kind::Python(libraries) if libraries.is_empty() => vec!["urllib", "requests", "httpx", "aiohttp"],
-            Kind::Python(libraries) => libraries.clone(),
-            Kind::Other(name) => vec![program_of(name)],
+            ProgramKind::Curl => vec!["curl"],
+            ProgramKind::Wget => vec!["wget"],
+            ProgramKind::Git => vec!["git"],
+            ProgramKind::Node => vec!["node"],
+            ProgramKind::Java => vec!["Java"],
+            ProgramKind::Python(libraries) if libraries.is_empty() => vec!["urllib", "requests", "httpx", "aiohttp"],
+            ProgramKind::Python(libraries) => libraries.clone(),
+            ProgramKind::Other(name) => vec![program_of(name)],
         };
         let recipes = RECIPES.iter().filter(|recipe| names.contains(&recipe.name));
         let clients: Vec<(Recipe, PathBuf)> = recipes.map(|recipe| (*recipe, command.program.clone())).collect();
         let mut tried = trials::run(&clients, env);
         // If the script names no library, only installed libraries are reported.
-        let named = !matches!(&command.kind, Kind::Python(libraries) if libraries.is_empty());
-        tried.retain(|tried| named || tried.http != Verdict::Absent);
+        let named = !matches!(&command.kind, ProgramKind::Python(libraries) if libraries.is_empty());
+        tried.retain(|tried| named || tried.http != TrialVerdict::Absent);
         let mut findings: Vec<Finding> = tried.iter().map(|tried| clients::finding(tried, self, env, true)).collect();
         match &command.kind {
-            Kind::Java => findings.push(clients::java(self, env, true)),
-            Kind::Other(name) => findings.push(clients::untried(name, self, env)),
-            Kind::Python(libraries) => findings.extend(traps(libraries, command.script.as_deref().unwrap_or_default())),
+            ProgramKind::Java => findings.push(clients::java(self, env, true)),
+            ProgramKind::Other(name) => findings.push(clients::untried(name, self, env)),
+            ProgramKind::Python(libraries) => {
+                findings.extend(traps(libraries, command.script.as_deref().unwrap_or_default()))
+            }
             _ => {}
         }
         let tried: Vec<&str> = tried.iter().map(|tried| tried.recipe.name).collect();
@@ -308,15 +311,15 @@ impl Scene {
     }
 
     /// Returns a shell line that writes the CA, or a bundle with it, to a file.
-    fn get_file(&self, file: File) -> String {
+    fn get_file(&self, file: TrustFile) -> String {
         let proxy = self.proxy.url();
         match (&self.ca, file) {
-            (Source::Here(arguments), File::Ca) => format!("curtsy {arguments}ca export --out ca.pem"),
-            (Source::Here(arguments), File::Bundle) => {
+            (ProxySource::Here(arguments), TrustFile::Ca) => format!("curtsy {arguments}ca export --out ca.pem"),
+            (ProxySource::Here(arguments), TrustFile::Bundle) => {
                 format!("curtsy {arguments}ca export --format bundle --out bundle.pem")
             }
-            (Source::Proxy, File::Ca) => format!("curl -sSx {proxy} http://curtsy.invalid/ca.pem -o ca.pem"),
-            (Source::Proxy, File::Bundle) => format!(
+            (ProxySource::Proxy, TrustFile::Ca) => format!("curl -sSx {proxy} http://curtsy.invalid/ca.pem -o ca.pem"),
+            (ProxySource::Proxy, TrustFile::Bundle) => format!(
                 "curl -sSx {proxy} http://curtsy.invalid/ca.pem -o ca.pem && \
                  cat /etc/ssl/certs/ca-certificates.crt ca.pem > bundle.pem"
             ),

@@ -10,10 +10,10 @@ use std::io;
 
 use clap::Args;
 
-use self::format::Format;
-use super::admin::{AskArgs, Trouble};
+use self::format::EnvFormat;
+use super::admin::{AdminTrouble, AskArgs};
 use super::config::Streams;
-use super::variables::{self, Variable, Wanted};
+use super::variables::{self, Variable, WantedProxy};
 use crate::config::Sources;
 
 pub(super) use self::proxy::{running, status};
@@ -28,8 +28,8 @@ pub(super) use self::proxy::{running, status};
   docker run --env-file proxy.env …")]
 pub(super) struct EnvArgs {
     /// Shell or file format to print
-    #[arg(long, value_enum, default_value_t = Format::Sh, value_name = "FORMAT")]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = EnvFormat::Sh, value_name = "FORMAT")]
+    format: EnvFormat,
     /// Unset the variables, and restore what was set before
     #[arg(long)]
     unset: bool,
@@ -70,12 +70,12 @@ pub(super) fn run(args: &EnvArgs, sources: &Sources, streams: &mut Streams<'_>) 
     }
 }
 
-fn take_back(args: &EnvArgs) -> Result<String, Trouble> {
+fn take_back(args: &EnvArgs) -> Result<String, AdminTrouble> {
     let names: Vec<&str> = variables::names().collect();
-    args.format.take_back(&names).map_err(|text| Trouble { code: 2, text })
+    args.format.take_back(&names).map_err(|text| AdminTrouble { code: 2, text })
 }
 
-fn set(args: &EnvArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Result<Result<String, Trouble>> {
+fn set(args: &EnvArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Result<Result<String, AdminTrouble>> {
     let ask = AskArgs::of(args.admin.clone());
     let found = proxy::find(&ask, args.proxy.as_deref(), sources, args.no_ca).and_then(|mut found| {
         let trust = proxy::trusting(found.pem.as_deref(), sources, &mut found.notes)?;
@@ -89,10 +89,10 @@ fn set(args: &EnvArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Resu
         writeln!(streams.err, "note: {note}")?;
     }
     let address = variables::Address { name: args.name.clone(), ..found.address };
-    let wanted = Wanted { proxy: &address, trust: trust.as_ref(), java: args.java };
+    let wanted = WantedProxy { proxy: &address, trust: trust.as_ref(), java: args.java };
     let all: Vec<Variable> = variables::variables(&wanted, |name| sources.env.get(name).cloned());
     let names: Vec<&str> = variables::names().collect();
-    Ok(args.format.set(&all, &names).map_err(Trouble::failure))
+    Ok(args.format.set(&all, &names).map_err(AdminTrouble::failure))
 }
 
 #[cfg(test)]

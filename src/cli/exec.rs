@@ -6,7 +6,7 @@
 
 mod attached;
 mod bypass;
-mod charge;
+mod child;
 pub(super) mod isolate;
 mod parent;
 mod private;
@@ -20,14 +20,14 @@ use std::process::Command;
 use clap::Args;
 use tempfile::TempDir;
 
-use self::charge::Charge;
+use self::child::ChildProcess;
 use self::isolate::Cage;
-use super::Manners;
-use super::admin::Trouble;
+use super::PolitenessFlags;
+use super::admin::AdminTrouble;
 use super::config::Streams;
 use super::env::client_name;
 use super::variables::Variable;
-use crate::config::{Overrides, Sources};
+use crate::config::{ConfigOverrides, Sources};
 
 #[derive(Args, Clone, Debug)]
 #[command(
@@ -58,7 +58,7 @@ pub(super) struct ExecArgs {
     #[arg(long = "as", value_name = "NAME", value_parser = client_name)]
     name: Option<String>,
     #[command(flatten)]
-    manners: Manners,
+    manners: PolitenessFlags,
     /// Set JAVA_TOOL_OPTIONS too; every JVM prints a line about it
     #[arg(long)]
     java: bool,
@@ -77,7 +77,7 @@ pub(super) struct ExecArgs {
 }
 
 impl ExecArgs {
-    pub(super) fn add_to(&self, overrides: &mut Overrides) {
+    pub(super) fn add_to(&self, overrides: &mut ConfigOverrides) {
         self.manners.add_to(overrides);
         if self.intercept {
             overrides.add("--intercept", "tls.intercept", "true");
@@ -93,9 +93,9 @@ impl ExecArgs {
 }
 
 /// Why the command was not run, or not to its end.
-enum Failed {
+enum ExecFailed {
     /// A failure before the command started.
-    Trouble(Trouble),
+    Trouble(AdminTrouble),
     /// The command could not be run; with the exit code that shells use for this.
     Command(u8, String),
     Io(io::Error),
@@ -109,9 +109,9 @@ pub(super) fn run(args: &ExecArgs, sources: &Sources, streams: &mut Streams<'_>)
     };
     match done {
         Ok(code) => Ok(code),
-        Err(Failed::Trouble(trouble)) => trouble.tell(streams),
-        Err(Failed::Command(code, text)) => Trouble { code, text }.tell(streams),
-        Err(Failed::Io(error)) => Err(error),
+        Err(ExecFailed::Trouble(trouble)) => trouble.tell(streams),
+        Err(ExecFailed::Command(code, text)) => AdminTrouble { code, text }.tell(streams),
+        Err(ExecFailed::Io(error)) => Err(error),
     }
 }
 
@@ -145,7 +145,12 @@ fn folder() -> io::Result<TempDir> {
 }
 
 /// Runs the command with these variables and waits until it ends.
-fn obey(args: &ExecArgs, variables: &[Variable], cage: Option<Cage>, voice: &mut Voice<'_, '_>) -> Result<u8, Failed> {
+fn obey(
+    args: &ExecArgs,
+    variables: &[Variable],
+    cage: Option<Cage>,
+    voice: &mut Voice<'_, '_>,
+) -> Result<u8, ExecFailed> {
     if let Some(warning) = bypass::warning(&args.command, args.java, args.intercept, args.isolate) {
         voice.say(&warning)?;
     }
@@ -157,7 +162,7 @@ fn obey(args: &ExecArgs, variables: &[Variable], cage: Option<Cage>, voice: &mut
     }
     let mut command = args.command();
     command.envs(variables.iter().map(|(name, value)| (name, value)));
-    let charge = Charge::begin(&mut command).map_err(|error| not_run(args, &error))?;
+    let charge = ChildProcess::begin(&mut command).map_err(|error| not_run(args, &error))?;
     Ok(charge.end()?)
 }
 
@@ -165,20 +170,20 @@ fn obey(args: &ExecArgs, variables: &[Variable], cage: Option<Cage>, voice: &mut
 const NOT_RUNNABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-fn not_run(args: &ExecArgs, error: &io::Error) -> Failed {
+fn not_run(args: &ExecArgs, error: &io::Error) -> ExecFailed {
     let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
     let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE };
-    Failed::Command(code, format!("{program} cannot be run: {error}"))
+    ExecFailed::Command(code, format!("{program} cannot be run: {error}"))
 }
 
-impl From<io::Error> for Failed {
+impl From<io::Error> for ExecFailed {
     fn from(error: io::Error) -> Self {
-        Failed::Io(error)
+        ExecFailed::Io(error)
     }
 }
 
-impl From<Trouble> for Failed {
-    fn from(trouble: Trouble) -> Self {
-        Failed::Trouble(trouble)
+impl From<AdminTrouble> for ExecFailed {
+    fn from(trouble: AdminTrouble) -> Self {
+        ExecFailed::Trouble(trouble)
     }
 }

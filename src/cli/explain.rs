@@ -9,7 +9,7 @@ use url::form_urlencoded;
 use super::admin::{self, AskArgs, Call};
 use super::config::Streams;
 use super::host;
-use super::terminal::{BOLD, Brush, DIM, GREEN, RED, YELLOW, printable, time};
+use super::terminal::{BOLD, DIM, GREEN, RED, TextStyle, YELLOW, printable, time};
 use crate::admin::explain::{Checked, Explanation};
 use crate::config::Sources;
 use crate::robots::{Question, Reason};
@@ -26,7 +26,7 @@ pub(super) struct ExplainArgs {
     #[arg(value_name = "URL|HOST")]
     url: String,
     #[command(flatten)]
-    who: Who,
+    who: ExplainedClient,
     #[command(flatten)]
     ask: AskArgs,
 }
@@ -40,7 +40,7 @@ Examples:
   curtsy check - < urls.txt
   curtsy check -q http://example.com/a && curl -x http://127.0.0.1:3128 http://example.com/a"
 )]
-pub(super) struct CheckArgs {
+pub(super) struct ExplainCheckArgs {
     /// Up to 1000 URLs; "-" reads them from standard input, one per line
     #[arg(value_name = "URL", required = true)]
     urls: Vec<String>,
@@ -48,13 +48,13 @@ pub(super) struct CheckArgs {
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
-    who: Who,
+    who: ExplainedClient,
     #[command(flatten)]
     ask: AskArgs,
 }
 
 #[derive(Args, Clone, Debug)]
-struct Who {
+struct ExplainedClient {
     /// User-Agent of the client, whose rules apply
     #[arg(short = 'A', long, value_name = "UA")]
     user_agent: Option<String>,
@@ -77,10 +77,15 @@ pub(super) fn explain(args: &ExplainArgs, sources: &Sources, paint: bool, stream
         query.append_pair("user_agent", user_agent);
     }
     let call = Call::get(format!("/api/v1/explain?{}", query.finish()));
-    admin::tell(&args.ask, sources, streams, &call, |told: &Explanation| (page(told, Brush(paint)), code(told)))
+    admin::tell(&args.ask, sources, streams, &call, |told: &Explanation| (page(told, TextStyle(paint)), code(told)))
 }
 
-pub(super) fn check(args: &CheckArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
+pub(super) fn check(
+    args: &ExplainCheckArgs,
+    sources: &Sources,
+    paint: bool,
+    streams: &mut Streams<'_>,
+) -> io::Result<u8> {
     let urls = match args.urls.as_slice() {
         [dash] if dash == "-" => lines_of(io::stdin().lock())?,
         urls => urls.to_vec(),
@@ -98,7 +103,7 @@ pub(super) fn check(args: &CheckArgs, sources: &Sources, paint: bool, streams: &
     admin::tell(&args.ask, sources, streams, &call, |told: &Checked| {
         let codes: Vec<u8> = told.urls.iter().map(code).collect();
         let worst = [DENIED, UNKNOWN].into_iter().find(|code| codes.contains(code)).unwrap_or(0);
-        let lines = told.urls.iter().map(|told| line(told, Brush(paint)));
+        let lines = told.urls.iter().map(|told| line(told, TextStyle(paint)));
         (if args.quiet { String::new() } else { lines.collect() }, worst)
     })
 }
@@ -124,7 +129,7 @@ fn code(told: &Explanation) -> u8 {
     }
 }
 
-fn headline(told: &Explanation, brush: Brush) -> String {
+fn headline(told: &Explanation, brush: TextStyle) -> String {
     match told.allowed {
         Some(true) => brush.stroke(GREEN, "allowed"),
         Some(false) => brush.stroke(RED, "DENIED "),
@@ -132,12 +137,12 @@ fn headline(told: &Explanation, brush: Brush) -> String {
     }
 }
 
-fn line(told: &Explanation, brush: Brush) -> String {
+fn line(told: &Explanation, brush: TextStyle) -> String {
     let detail = if told.allowed == Some(true) { wait(told) } else { why(told) };
     format!("{}  {}  {detail}\n", headline(told, brush), printable(&told.url))
 }
 
-pub(super) fn page(told: &Explanation, brush: Brush) -> String {
+pub(super) fn page(told: &Explanation, brush: TextStyle) -> String {
     let mut page = format!("{}  {}\n\n", headline(told, brush), brush.stroke(BOLD, &printable(&told.url)));
     let rows = [
         ("why", Some(why(told))),

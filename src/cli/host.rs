@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::admin::{self, AskArgs, Call, segment};
 use super::config::Streams;
-use super::terminal::{BOLD, Brush, DIM, GREEN, YELLOW, about, printable, time};
-use crate::admin::hosts::{Delay, Forgotten, Host, UnpacedTunnels};
+use super::terminal::{BOLD, DIM, GREEN, TextStyle, YELLOW, about, printable, time};
+use crate::admin::hosts::{DelayJson, ForgottenJson, HostJson, UnpacedTunnels};
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
@@ -31,13 +31,13 @@ pub(super) struct HostArgs {
     /// The host, without scheme and port
     host: String,
     #[command(subcommand)]
-    deed: Option<Deed>,
+    deed: Option<HostAction>,
     #[command(flatten)]
     ask: AskArgs,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum Deed {
+enum HostAction {
     /// Show what is known about it (the default)
     Show,
     /// Override numbers of the configuration; "default" resets one
@@ -75,28 +75,28 @@ const USAGE: u8 = 2;
 
 pub(super) fn run(args: &HostArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
     let path = format!("/api/v1/hosts/{}", segment(&args.host));
-    let brush = Brush(paint);
-    let body = match args.deed.as_ref().unwrap_or(&Deed::Show) {
-        Deed::Show => None,
-        Deed::Forget => {
+    let brush = TextStyle(paint);
+    let body = match args.deed.as_ref().unwrap_or(&HostAction::Show) {
+        HostAction::Show => None,
+        HostAction::Forget => {
             let call = Call { method: "DELETE", path, body: None };
-            let page = |told: &Forgotten| (forgotten(told, brush), 0);
+            let page = |told: &ForgottenJson| (forgotten(told, brush), 0);
             return admin::tell_or_do(&args.ask, sources, streams, (&call, &call), page);
         }
-        Deed::Set(numbers) => match numbers.body() {
+        HostAction::Set(numbers) => match numbers.body() {
             Ok(body) => Some(body),
             Err(problem) => {
                 writeln!(streams.err, "error: {problem}")?;
                 return Ok(USAGE);
             }
         },
-        Deed::Pause { until: None } => Some(json!({ "paused": true })),
-        Deed::Pause { until: Some(until) } => Some(json!({ "paused": true, "until": until })),
-        Deed::Resume => Some(json!({ "paused": false })),
+        HostAction::Pause { until: None } => Some(json!({ "paused": true })),
+        HostAction::Pause { until: Some(until) } => Some(json!({ "paused": true, "until": until })),
+        HostAction::Resume => Some(json!({ "paused": false })),
     };
     let method = if body.is_some() { "PATCH" } else { "GET" };
     let call = Call { method, path, body };
-    admin::tell_or_do(&args.ask, sources, streams, (&call, &call), |host: &Host| (page(host, brush), 0))
+    admin::tell_or_do(&args.ask, sources, streams, (&call, &call), |host: &HostJson| (page(host, brush), 0))
 }
 
 impl Numbers {
@@ -118,7 +118,7 @@ impl Numbers {
     }
 }
 
-pub(super) fn page(host: &Host, brush: Brush) -> String {
+pub(super) fn page(host: &HostJson, brush: TextStyle) -> String {
     let state = match host.state.as_str() {
         calm @ ("idle" | "active" | "waiting") => brush.stroke(GREEN, calm),
         other => brush.stroke(YELLOW, other),
@@ -148,7 +148,7 @@ pub(super) fn page(host: &Host, brush: Brush) -> String {
 }
 
 /// Describes the delay and its parts. The largest part applies, and is marked.
-pub(super) fn delay(delay: &Delay, effective_ms: u64) -> String {
+pub(super) fn delay(delay: &DelayJson, effective_ms: u64) -> String {
     let parts = [
         ("configured", delay.configured_ms, "configured"),
         ("robots.txt", delay.robots_ms, "robots"),
@@ -168,7 +168,7 @@ pub(super) fn delay(delay: &Delay, effective_ms: u64) -> String {
     }
 }
 
-fn learning(host: &Host) -> Option<String> {
+fn learning(host: &HostJson) -> Option<String> {
     let mut parts = Vec::new();
     if host.error_streak > 0 {
         parts.push(format!("refused {} in a row", times(host.error_streak)));
@@ -187,7 +187,7 @@ fn times(number: u16) -> String {
     if number == 1 { "once".to_owned() } else { format!("{number} times") }
 }
 
-fn held(host: &Host) -> Option<String> {
+fn held(host: &HostJson) -> Option<String> {
     let seconds = about(host.held_s?);
     let cause = match host.hold_cause.as_deref() {
         Some("retry-after") => "the host asked for it (Retry-After)",
@@ -198,14 +198,14 @@ fn held(host: &Host) -> Option<String> {
     Some(format!("for {seconds}, until {}: {cause}", host.held_until.as_deref().unwrap_or("?")))
 }
 
-fn paused(host: &Host) -> String {
+fn paused(host: &HostJson) -> String {
     match &host.paused_until {
         Some(until) => format!("until {until}"),
         None => format!("until it is resumed: curtsy host {} resume", printable(&host.host)),
     }
 }
 
-fn next(host: &Host) -> String {
+fn next(host: &HostJson) -> String {
     match host.next_available_s {
         None => "unknown".to_owned(),
         Some(seconds) if seconds <= 0.0 => "a request could start now".to_owned(),
@@ -213,7 +213,7 @@ fn next(host: &Host) -> String {
     }
 }
 
-fn concurrency(host: &Host) -> String {
+fn concurrency(host: &HostJson) -> String {
     let concurrency = host.concurrency;
     if concurrency.effective == concurrency.configured {
         return concurrency.effective.to_string();
@@ -221,7 +221,7 @@ fn concurrency(host: &Host) -> String {
     format!("{} (instead of {}, while curtsy is careful)", concurrency.effective, concurrency.configured)
 }
 
-fn breaker(host: &Host) -> Option<String> {
+fn breaker(host: &HostJson) -> Option<String> {
     let origins = host.breaker.origins.iter().map(|at| {
         let (origin, failures) = (printable(&at.origin), at.failures);
         match (at.state.as_str(), &at.until) {
@@ -234,7 +234,7 @@ fn breaker(host: &Host) -> Option<String> {
     (!origins.is_empty()).then(|| origins.join("; "))
 }
 
-fn set(host: &Host) -> Option<String> {
+fn set(host: &HostJson) -> Option<String> {
     let overrides = host.overrides;
     let mut parts = Vec::new();
     parts.extend(overrides.delay_ms.map(|delay| format!("delay {}", time(delay))));
@@ -243,7 +243,7 @@ fn set(host: &Host) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{} (by an operator, until reset)", parts.join(", ")))
 }
 
-fn last(host: &Host) -> Option<String> {
+fn last(host: &HostJson) -> Option<String> {
     let sent = host.last_sent.as_ref().map(|at| format!("sent {at}"));
     let served = host.last_success.as_ref().map(|at| format!("served {at}"));
     let parts: Vec<String> = sent.into_iter().chain(served).collect();
@@ -266,7 +266,7 @@ pub(super) fn not_kept(why: &str) -> String {
     format!("{}; curtsy keeps trying, and a restart before that forgets this change", printable(why))
 }
 
-fn forgotten(told: &Forgotten, brush: Brush) -> String {
+fn forgotten(told: &ForgottenJson, brush: TextStyle) -> String {
     let what = |word: &str| match word {
         "learned" => "what was learned",
         _ => "what was set",

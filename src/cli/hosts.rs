@@ -7,8 +7,8 @@ use url::form_urlencoded;
 
 use super::admin::{self, AskArgs, Call};
 use super::config::Streams;
-use super::terminal::{Brush, GAP, columns, cut, printable, span, table, table_width, time};
-use crate::admin::hosts::{Hosts, Row};
+use super::terminal::{GAP, TextStyle, columns, cut, printable, span, table, table_width, time};
+use crate::admin::hosts::{HostRow, HostsJson};
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
@@ -23,8 +23,8 @@ Examples:
   curtsy hosts --json | jq '.hosts[] | select(.held_s)'")]
 pub(super) struct HostsArgs {
     /// Sort by name, or by the largest value first
-    #[arg(long, value_enum, default_value_t = Sort::Queued)]
-    sort: Sort,
+    #[arg(long, value_enum, default_value_t = SortArg::Queued)]
+    sort: SortArg,
     /// Only hosts with this in their name
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
@@ -42,7 +42,7 @@ pub(super) struct HostsArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Sort {
+pub(super) enum SortArg {
     Host,
     Queued,
     InFlight,
@@ -51,7 +51,7 @@ pub(super) enum Sort {
     LastSent,
 }
 
-impl Sort {
+impl SortArg {
     /// Returns the name in the API, which has underscores instead of hyphens.
     pub(super) fn word(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().replace('-', "_"))
@@ -65,13 +65,13 @@ pub(super) fn run(args: &HostsArgs, sources: &Sources, paint: bool, streams: &mu
     let path = format!("/api/v1/hosts?{}", query.finish());
     let kept = Call::get(format!("{path}&remembered=true"));
     let call = if args.remembered { kept.clone() } else { Call::get(path) };
-    admin::tell_or_do(&args.ask, sources, streams, (&call, &kept), |hosts: &Hosts| {
-        (page(hosts, Brush(paint), columns()), 0)
+    admin::tell_or_do(&args.ask, sources, streams, (&call, &kept), |hosts: &HostsJson| {
+        (page(hosts, TextStyle(paint), columns()), 0)
     })
 }
 
 /// Returns the table, at most `columns` wide if a width is given: long names are cut.
-pub(super) fn page(hosts: &Hosts, brush: Brush, columns: Option<usize>) -> String {
+pub(super) fn page(hosts: &HostsJson, brush: TextStyle, columns: Option<usize>) -> String {
     if hosts.total == 0 {
         return "no hosts: none was visited lately, or none matches\n".to_owned();
     }
@@ -88,7 +88,7 @@ pub(super) fn page(hosts: &Hosts, brush: Brush, columns: Option<usize>) -> Strin
     page
 }
 
-pub(super) fn row(row: &Row) -> Vec<String> {
+pub(super) fn row(row: &HostRow) -> Vec<String> {
     let held = match (row.held_s, &row.hold_cause) {
         (Some(seconds), Some(cause)) => format!("{}, {cause}", span(seconds.ceil() as u64)),
         _ => String::new(),
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn hosts_stand_in_a_table() {
-        let hosts: Hosts = serde_json::from_value(serde_json::json!({
+        let hosts: HostsJson = serde_json::from_value(serde_json::json!({
             "total": 3, "offset": 0, "limit": 2, "hosts": [
                 {"host": "shop.example.net", "state": "held", "delay_ms": 2300, "why": "learned", "queued": 5,
                  "in_flight": 1, "next_available_s": 29.44, "held_s": 29.44, "hold_cause": "retry-after",
@@ -138,7 +138,7 @@ shop.example.net  held    2.3 s  learned          5          1  29.4 s  30 s, re
 a.test            paused    1 s  configured       0          0       -
 1 to 2 of 3; --offset and --limit show others
 ";
-        assert_eq!(page(&hosts, Brush(false), None), expected);
+        assert_eq!(page(&hosts, TextStyle(false), None), expected);
     }
 
     #[test]
@@ -150,8 +150,8 @@ a.test            paused    1 s  configured       0          0       -
         };
         let rows = [row(&format!("{}.test", "x".repeat(240)), None), row("a.test", Some(3))];
         let hosts = serde_json::json!({"total": 2, "offset": 0, "limit": 2, "hosts": rows});
-        let hosts: Hosts = serde_json::from_value(hosts).expect("a page");
-        let page = page(&hosts, Brush(false), Some(100));
+        let hosts: HostsJson = serde_json::from_value(hosts).expect("a page");
+        let page = page(&hosts, TextStyle(false), Some(100));
         assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
         assert!(page.contains("xxx…  idle") && page.contains("a.test"), "{page}");
         assert!(page.contains("configured, unpaced tunnels"), "{page}");

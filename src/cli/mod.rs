@@ -34,7 +34,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::config::{Overrides, Sources};
+use crate::config::{ConfigOverrides, Sources};
 
 /// A forward proxy that is polite to every host
 #[derive(Debug, Parser)]
@@ -47,7 +47,7 @@ struct Cli {
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     color: ColorChoice,
     #[command(flatten)]
-    settings: Settings,
+    settings: CliSettings,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -82,7 +82,7 @@ enum Command {
     /// Show whether a URL may be fetched, when, and why
     Explain(explain::ExplainArgs),
     /// Exit 0 if URLs may be fetched, 3 if one may not
-    Check(explain::CheckArgs),
+    Check(explain::ExplainCheckArgs),
     /// Show whether a curtsy runs, and what it is doing
     Status(status::StatusArgs),
     /// Watch hosts in the terminal
@@ -116,7 +116,7 @@ enum Command {
 
 /// The settings that have a flag; each flag replaces a key of the file.
 #[derive(Args, Clone, Debug, Default)]
-struct Settings {
+struct CliSettings {
     /// Where clients connect; may be given more than once
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
@@ -124,7 +124,7 @@ struct Settings {
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
     #[command(flatten)]
-    manners: Manners,
+    manners: PolitenessFlags,
     /// Decrypt HTTPS with the local CA (see `curtsy ca`), so that curtsy sees paths and responses
     #[arg(long)]
     intercept: bool,
@@ -144,7 +144,7 @@ struct Settings {
 
 /// The settings that `curtsy exec` has flags for, too.
 #[derive(Args, Clone, Debug, Default)]
-struct Manners {
+struct PolitenessFlags {
     /// Where to store what survives a restart; "memory" stores nothing
     #[arg(long, value_name = "DIR")]
     state_dir: Option<String>,
@@ -162,8 +162,8 @@ struct Manners {
     robots: Option<String>,
 }
 
-impl Manners {
-    fn add_to(&self, overrides: &mut Overrides) {
+impl PolitenessFlags {
+    fn add_to(&self, overrides: &mut ConfigOverrides) {
         put(
             overrides,
             &[
@@ -178,7 +178,7 @@ impl Manners {
 }
 
 /// Adds flags that were given. Each entry is the flag, its key and its value.
-fn put(overrides: &mut Overrides, given: &[(&str, &str, &Option<String>)]) {
+fn put(overrides: &mut ConfigOverrides, given: &[(&str, &str, &Option<String>)]) {
     for (flag, path, value) in given {
         if let Some(value) = value {
             overrides.add(flag, path, value);
@@ -186,8 +186,8 @@ fn put(overrides: &mut Overrides, given: &[(&str, &str, &Option<String>)]) {
     }
 }
 
-impl Settings {
-    fn add_to(&self, overrides: &mut Overrides) {
+impl CliSettings {
+    fn add_to(&self, overrides: &mut ConfigOverrides) {
         for address in &self.listen {
             overrides.add("--listen", "listen", address);
         }
@@ -216,7 +216,7 @@ impl Settings {
 pub fn main() -> ExitCode {
     let matches = help::grouped(Cli::command()).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let mut overrides = Overrides::default();
+    let mut overrides = ConfigOverrides::default();
     cli.settings.add_to(&mut overrides);
     if let Some(Command::Run(args)) = &cli.command {
         args.settings.add_to(&mut overrides);

@@ -4,7 +4,7 @@ use std::io;
 
 use serde_json::Value;
 
-use super::admin::{Answer, Call, NOBODY, Trouble, value};
+use super::admin::{AdminAnswer, AdminTrouble, Call, NOBODY, value};
 use super::config::Streams;
 use crate::app::{Offline, OfflineError};
 use crate::config::{self, Sources};
@@ -15,16 +15,16 @@ pub(super) fn call(
     sources: &Sources,
     streams: &mut Streams<'_>,
     call: &Call<'_>,
-    absent: &Trouble,
-) -> Result<Value, Trouble> {
+    absent: &AdminTrouble,
+) -> Result<Value, AdminTrouble> {
     let changes = call.method != "GET";
     // Forgetting needs an existing directory, so it must not create one.
     let offline = open(sources, changes && call.method != "DELETE").map_err(|error| trouble(error, absent))?;
     let answered = offline.call(call.method, &call.path, call.body.as_ref().map(Value::to_string));
-    let (status, body) = answered.map_err(|error| Trouble::failure(error.to_string()))?;
+    let (status, body) = answered.map_err(|error| AdminTrouble::failure(error.to_string()))?;
     // The directory is closed whatever the answer is.
     close(offline, streams)?;
-    value(&Answer { status, body }, "the state directory")
+    value(&AdminAnswer { status, body }, "the state directory")
 }
 
 pub(super) fn open(sources: &Sources, changes: bool) -> Result<Offline, Unopened> {
@@ -33,11 +33,11 @@ pub(super) fn open(sources: &Sources, changes: bool) -> Result<Offline, Unopened
 }
 
 /// Prints that no running curtsy was involved, and waits for the disk.
-pub(super) fn close(offline: Offline, streams: &mut Streams<'_>) -> Result<(), Trouble> {
+pub(super) fn close(offline: Offline, streams: &mut Streams<'_>) -> Result<(), AdminTrouble> {
     let directory = offline.directory().display().to_string();
     let said = writeln!(streams.err, "offline: no curtsy runs, so this uses the state directory {directory}");
-    offline.close().map_err(|unsaved| Trouble::failure(unsaved.to_string()))?;
-    said.map_err(|error: io::Error| Trouble::failure(error.to_string()))
+    offline.close().map_err(|unsaved| AdminTrouble::failure(unsaved.to_string()))?;
+    said.map_err(|error: io::Error| AdminTrouble::failure(error.to_string()))
 }
 
 pub(super) enum Unopened {
@@ -52,21 +52,21 @@ impl Unopened {
 }
 
 /// Returns why neither a running curtsy nor the state directory can answer.
-pub(super) fn trouble(error: Unopened, absent: &Trouble) -> Trouble {
+pub(super) fn trouble(error: Unopened, absent: &AdminTrouble) -> AdminTrouble {
     let absent = &absent.text;
     match error {
-        Unopened::Config(problems) => Trouble::failure(problems),
+        Unopened::Config(problems) => AdminTrouble::failure(problems),
         Unopened::State(OfflineError::State(StoreError::Held { directory, pid })) => {
             let directory = directory.display();
             let holder = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
-            Trouble::failure(format!(
+            AdminTrouble::failure(format!(
                 "the state directory {directory} is in use by {holder}, but {absent}. It is stopping, or its admin \
                  listener is off or elsewhere: name it with --admin, or stop that curtsy first"
             ))
         }
         Unopened::State(error @ (OfflineError::Memory | OfflineError::Empty(_))) => {
-            Trouble { code: NOBODY, text: format!("{absent}; and without one, {error}") }
+            AdminTrouble { code: NOBODY, text: format!("{absent}; and without one, {error}") }
         }
-        Unopened::State(error) => Trouble::failure(error.to_string()),
+        Unopened::State(error) => AdminTrouble::failure(error.to_string()),
     }
 }

@@ -17,7 +17,7 @@ use super::config::Streams;
 use super::terminal::printable;
 use crate::app;
 use crate::config::{self, Config, Sources};
-use crate::robots::{Question, Report, Verdict};
+use crate::robots::{Question, Report, ReportVerdict};
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Exit codes: 0 allowed, 3 denied, 4 unknown (robots.txt is unreachable).
@@ -82,9 +82,9 @@ pub(super) fn run(args: &RobotsArgs, sources: &Sources, paint: bool, streams: &m
         write!(streams.out, "{}\n{source}\n", text::page(&report, paint))?;
     }
     Ok(match report.verdict {
-        Verdict::Allowed => 0,
-        Verdict::Denied => 3,
-        Verdict::Unknown => 4,
+        ReportVerdict::Allowed => 0,
+        ReportVerdict::Denied => 3,
+        ReportVerdict::Unknown => 4,
     })
 }
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 use clap::Args;
 use tokio::sync::mpsc::Receiver;
 
-use super::Settings;
+use super::CliSettings;
 use crate::app::{Apply, Listeners, Reload, Running};
 use crate::clock;
-use crate::config::{self, Config, Loaded, Mode, Problems, RobotsMode, Sources, Watch};
+use crate::config::{self, Config, ConfigWatch, Loaded, Mode, Problems, RobotsMode, Sources};
 use crate::notify::Supervisor;
-use crate::shutdown::{Wish, Wishes};
+use crate::shutdown::{Signal, Wishes};
 use crate::telemetry::{self, LevelHandle};
 
 #[derive(Args, Clone, Debug, Default)]
@@ -21,7 +21,7 @@ use crate::telemetry::{self, LevelHandle};
   curtsy --config /etc/curtsy/config.toml run")]
 pub(super) struct RunArgs {
     #[command(flatten)]
-    pub(super) settings: Settings,
+    pub(super) settings: CliSettings,
     /// Print the effective configuration and exit
     #[arg(long)]
     dry_run: bool,
@@ -77,13 +77,13 @@ async fn operate(
     mut reloads: Receiver<Reload>,
     supervisor: &Supervisor,
 ) -> io::Result<u8> {
-    let mut watch = Watch::new(sources.clone(), &loaded);
+    let mut watch = ConfigWatch::new(sources.clone(), &loaded);
     let mut config = loaded.config;
     loop {
         let (reloaded, asked) = tokio::select! {
             wish = wishes.next() => match wish {
-                Wish::Stop => break,
-                Wish::Reload => {
+                Signal::Stop => break,
+                Signal::Reload => {
                     supervisor.reloading();
                     running.reopen_logs();
                     (Some(config::load(sources)), None)
@@ -137,7 +137,7 @@ async fn stop(running: Running, config: &Config, mut wishes: Wishes) -> io::Resu
     let grace = humantime::format_duration(config.shutdown_grace);
     tracing::info!(event = "stopping", "stopping: requests in flight have {grace}; a second signal stops at once");
     let stopped = tokio::task::spawn_blocking(move || running.stop());
-    let second = async { while wishes.next().await != Wish::Stop {} };
+    let second = async { while wishes.next().await != Signal::Stop {} };
     tokio::select! {
         _ = stopped => tracing::info!(event = "stopped", "stopped"),
         () = second => {

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::admin::{AskArgs, Running, Trouble};
+use super::admin::{AdminTrouble, AskArgs, RunningCurtsy};
 use super::config::Streams;
 use super::offline;
 use crate::app::Offline;
 use crate::config::Sources;
-use crate::store::{Count, Imported, LinesError, Tally};
+use crate::store::{ImportTally, Imported, LineCount, LinesError};
 
 #[derive(Args, Clone, Debug)]
 #[command(
@@ -30,13 +30,13 @@ Examples:
 )]
 pub(super) struct StateArgs {
     #[command(subcommand)]
-    deed: Deed,
+    deed: StateAction,
     #[command(flatten)]
     ask: AskArgs,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum Deed {
+enum StateAction {
     /// Write everything that is kept, one JSON object per line
     Export {
         /// File to write; "-" is standard output
@@ -53,43 +53,43 @@ enum Deed {
 
 pub(super) fn run(args: &StateArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Result<u8> {
     let done = match &args.deed {
-        Deed::Export { file } => export(args, file, sources, streams),
-        Deed::Import { file } => import(args, file, sources, streams),
+        StateAction::Export { file } => export(args, file, sources, streams),
+        StateAction::Import { file } => import(args, file, sources, streams),
     };
     match done {
         Ok(()) => Ok(0),
-        Err(Failure::Trouble(trouble)) => trouble.tell(streams),
-        Err(Failure::Stream(error)) => Err(error),
+        Err(StateFailure::Trouble(trouble)) => trouble.tell(streams),
+        Err(StateFailure::Stream(error)) => Err(error),
     }
 }
 
 /// Why the command failed.
-enum Failure {
-    Trouble(Trouble),
+enum StateFailure {
+    Trouble(AdminTrouble),
     Stream(io::Error),
 }
 
-fn export(args: &StateArgs, file: &Path, sources: &Sources, streams: &mut Streams<'_>) -> Result<(), Failure> {
-    let mut target = Target::open(file, streams.out)?;
+fn export(args: &StateArgs, file: &Path, sources: &Sources, streams: &mut Streams<'_>) -> Result<(), StateFailure> {
+    let mut target = StateTarget::open(file, streams.out)?;
     let (count, state) = match open(args, sources, false)? {
-        Opened::Online(running) => (running.export(&mut target)?, None),
-        Opened::Offline(state) => (state.export(&mut target)?, Some(state)),
+        OpenedState::Online(running) => (running.export(&mut target)?, None),
+        OpenedState::Offline(state) => (state.export(&mut target)?, Some(state)),
     };
     target.finish()?;
     if let Some(state) = state {
         offline::close(state, streams)?;
     }
-    let Count { hosts, robots, jobs } = count;
+    let LineCount { hosts, robots, jobs } = count;
     writeln!(streams.err, "exported {hosts} hosts, {robots} robots.txt copies, {jobs} stopped clients")?;
     Ok(())
 }
 
-fn import(args: &StateArgs, file: &Path, sources: &Sources, streams: &mut Streams<'_>) -> Result<(), Failure> {
+fn import(args: &StateArgs, file: &Path, sources: &Sources, streams: &mut Streams<'_>) -> Result<(), StateFailure> {
     let from: Box<dyn Read> =
         if is_stream(file) { Box::new(io::stdin()) } else { Box::new(named(file, |path| File::open(path))?) };
     let imported = match open(args, sources, true)? {
-        Opened::Online(running) => running.import(from)?,
-        Opened::Offline(state) => {
+        OpenedState::Online(running) => running.import(from)?,
+        OpenedState::Offline(state) => {
             let imported = state.import(BufReader::new(from));
             offline::close(state, streams)?;
             imported?
@@ -103,23 +103,23 @@ fn import(args: &StateArgs, file: &Path, sources: &Sources, streams: &mut Stream
     Ok(())
 }
 
-enum Opened {
-    Online(Running),
+enum OpenedState {
+    Online(RunningCurtsy),
     Offline(Offline),
 }
 
 /// Opens the curtsy that the user named, else the state directory, else the curtsy that runs on that directory.
-fn open(args: &StateArgs, sources: &Sources, changes: bool) -> Result<Opened, Trouble> {
+fn open(args: &StateArgs, sources: &Sources, changes: bool) -> Result<OpenedState, AdminTrouble> {
     if args.ask.names_one() {
-        return Running::find(&args.ask, sources).map(Opened::Online);
+        return RunningCurtsy::find(&args.ask, sources).map(OpenedState::Online);
     }
     match offline::open(sources, changes) {
-        Ok(state) => Ok(Opened::Offline(state)),
+        Ok(state) => Ok(OpenedState::Offline(state)),
         Err(error) if error.is_held() => {
-            let running = Running::find(&args.ask, sources).map_err(|absent| offline::trouble(error, &absent));
-            running.map(Opened::Online)
+            let running = RunningCurtsy::find(&args.ask, sources).map_err(|absent| offline::trouble(error, &absent));
+            running.map(OpenedState::Online)
         }
-        Err(error) => Err(offline::trouble(error, &Trouble::nobody("no curtsy runs on the state directory"))),
+        Err(error) => Err(offline::trouble(error, &AdminTrouble::nobody("no curtsy runs on the state directory"))),
     }
 }
 
@@ -127,21 +127,21 @@ fn is_stream(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-fn named<T>(file: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -> Result<T, Trouble> {
-    work(file).map_err(|error| Trouble::failure(format!("{}: {error}", file.display())))
+fn named<T>(file: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -> Result<T, AdminTrouble> {
+    work(file).map_err(|error| AdminTrouble::failure(format!("{}: {error}", file.display())))
 }
 
 /// Where an export goes. A file gets its final name only when it is complete: half an export looks like a whole one.
-enum Target<'a> {
+enum StateTarget<'a> {
     Stream(&'a mut dyn Write),
     File { to: BufWriter<File>, unfinished: PathBuf, name: PathBuf },
 }
 
-impl<'a> Target<'a> {
+impl<'a> StateTarget<'a> {
     /// Opens the target. Only the user can read the file: other users must not see which hosts are visited.
-    fn open(file: &Path, out: &'a mut dyn Write) -> Result<Self, Trouble> {
+    fn open(file: &Path, out: &'a mut dyn Write) -> Result<Self, AdminTrouble> {
         if is_stream(file) {
-            return Ok(Target::Stream(out));
+            return Ok(StateTarget::Stream(out));
         }
         let mut unfinished = OsString::from(file);
         unfinished.push(".unfinished");
@@ -149,13 +149,13 @@ impl<'a> Target<'a> {
         let to = named(&unfinished, |path| {
             OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path)
         })?;
-        Ok(Target::File { to: BufWriter::new(to), unfinished, name: file.to_owned() })
+        Ok(StateTarget::File { to: BufWriter::new(to), unfinished, name: file.to_owned() })
     }
 
     fn finish(self) -> io::Result<()> {
         match self {
-            Target::Stream(out) => out.flush(),
-            Target::File { mut to, unfinished, name } => {
+            StateTarget::Stream(out) => out.flush(),
+            StateTarget::File { mut to, unfinished, name } => {
                 to.flush()?;
                 fs::rename(unfinished, name)
             }
@@ -163,18 +163,18 @@ impl<'a> Target<'a> {
     }
 }
 
-impl Write for Target<'_> {
+impl Write for StateTarget<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Target::Stream(out) => out.write(bytes),
-            Target::File { to, .. } => to.write(bytes),
+            StateTarget::Stream(out) => out.write(bytes),
+            StateTarget::File { to, .. } => to.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Target::Stream(out) => out.flush(),
-            Target::File { to, .. } => to.flush(),
+            StateTarget::Stream(out) => out.flush(),
+            StateTarget::File { to, .. } => to.flush(),
         }
     }
 }
@@ -185,7 +185,7 @@ fn page(imported: &Imported) -> String {
 }
 
 /// Describes what was imported and replaced, and what was skipped and why.
-fn words(tally: &Tally) -> String {
+fn words(tally: &ImportTally) -> String {
     let skipped = [
         (tally.too_old, "too old to change anything"),
         (tally.newer_here, "what is known here is newer"),
@@ -201,23 +201,23 @@ fn words(tally: &Tally) -> String {
     text
 }
 
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
-        Failure::Trouble(trouble)
+impl From<AdminTrouble> for StateFailure {
+    fn from(trouble: AdminTrouble) -> Self {
+        StateFailure::Trouble(trouble)
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for StateFailure {
     fn from(error: io::Error) -> Self {
-        Failure::Stream(error)
+        StateFailure::Stream(error)
     }
 }
 
-impl From<LinesError> for Failure {
+impl From<LinesError> for StateFailure {
     fn from(error: LinesError) -> Self {
         match error {
-            LinesError::Stream(error) => Failure::Stream(error),
-            error => Failure::Trouble(Trouble::failure(error.to_string())),
+            LinesError::Stream(error) => StateFailure::Stream(error),
+            error => StateFailure::Trouble(AdminTrouble::failure(error.to_string())),
         }
     }
 }
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn an_import_is_told_with_its_reasons() {
-        let hosts = Tally { new: 3, replaced: 1, too_old: 2, no_room: 1, ..Tally::default() };
+        let hosts = ImportTally { new: 3, replaced: 1, too_old: 2, no_room: 1, ..ImportTally::default() };
         let expected = "\
 hosts       3 new, 1 replaced, 2 skipped (too old to change anything), 1 skipped (no room for more)
 robots.txt  0 new, 0 replaced

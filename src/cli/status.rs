@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::admin::{self, AskArgs, Call};
 use super::config::Streams;
-use super::terminal::{BOLD, Brush, DIM, GREEN, RED, YELLOW, about, printable, span};
+use super::terminal::{BOLD, DIM, GREEN, RED, TextStyle, YELLOW, about, printable, span};
 use crate::admin::status::{HostCounts, StateStore, Status};
 use crate::config::Sources;
 
@@ -24,14 +24,14 @@ pub(super) struct StatusArgs {
 
 pub(super) fn run(args: &StatusArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
     let call = Call::get(PATH.to_owned());
-    let page = |status: &Status| (page(status, Brush(paint)), u8::from(status.state != READY));
+    let page = |status: &Status| (page(status, TextStyle(paint)), u8::from(status.state != READY));
     admin::tell(&args.ask, sources, streams, &call, page)
 }
 
 pub(super) const PATH: &str = "/api/v1/status";
 const READY: &str = "ready";
 
-fn page(status: &Status, brush: Brush) -> String {
+fn page(status: &Status, brush: TextStyle) -> String {
     let state = brush.stroke(if status.state == READY { GREEN } else { YELLOW }, &status.state);
     let name = brush.stroke(BOLD, &printable(&status.name));
     let mut page = format!(
@@ -200,6 +200,6 @@ front-desk  ready for 2 h, curtsy 0.1.0, mode enforce
   problem   the last change of the configuration could not be applied: curtsy config check
   problem   the state file cannot be written: disk full
 ";
-        assert_eq!(page(&status, Brush(false)), expected);
+        assert_eq!(page(&status, TextStyle(false)), expected);
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::terminal::{BOLD, Brush, printable, table};
-use crate::admin::status::Requests;
-use crate::app::{Counted, Row, Waits};
+use super::terminal::{BOLD, TextStyle, printable, table};
+use crate::admin::status::RequestsJson;
+use crate::app::{CountedHost, TallyRow, TallyWaits};
 use crate::config::{Config, Mode, RobotsMode};
 
 /// How many hosts are listed; users do not read longer lists.
@@ -18,7 +18,7 @@ const MOST_HOSTS: usize = 10;
 /// A command that has ended.
 pub(super) struct Ended {
     /// Busiest first.
-    pub(super) hosts: Vec<Counted>,
+    pub(super) hosts: Vec<CountedHost>,
     pub(super) tunnels: u64,
     pub(super) began: Instant,
     pub(super) took: Duration,
@@ -61,7 +61,7 @@ pub(super) fn closing(ended: &Ended) -> String {
 }
 
 /// Returns the summary for a command in report mode, where nothing is delayed or denied.
-pub(super) fn report(ended: &Ended, brush: Brush) -> String {
+pub(super) fn report(ended: &Ended, brush: TextStyle) -> String {
     if ended.hosts.is_empty() {
         return nothing(ended);
     }
@@ -87,8 +87,8 @@ fn nothing(ended: &Ended) -> String {
 }
 
 /// Returns the summary of a shared curtsy: what it did for all its clients while the command ran.
-pub(super) fn meanwhile(requests: &Requests, took: Duration) -> String {
-    let Requests { total, denied, rejected, abandoned, failed, waited, .. } = *requests;
+pub(super) fn meanwhile(requests: &RequestsJson, took: Duration) -> String {
+    let RequestsJson { total, denied, rejected, abandoned, failed, waited, .. } = *requests;
     let mut parts = vec![
         format!("in {} that curtsy had {} from all its clients", long(took), counted(total, "request")),
         format!("{waited} had to wait"),
@@ -98,8 +98,8 @@ pub(super) fn meanwhile(requests: &Requests, took: Duration) -> String {
     parts.join("; ") + "\nmore with `curtsy hosts`"
 }
 
-fn sum(hosts: &[Counted]) -> Row {
-    hosts.iter().fold(Row::default(), |sum, Counted { row, .. }| Row {
+fn sum(hosts: &[CountedHost]) -> TallyRow {
+    hosts.iter().fold(TallyRow::default(), |sum, CountedHost { row, .. }| TallyRow {
         visits: sum.visits + row.visits,
         waits: sum.waits.and(row.waits),
         throttled: sum.throttled + row.throttled,
@@ -117,20 +117,20 @@ fn sum(hosts: &[Counted]) -> Row {
     })
 }
 
-fn visits(hosts: &[Counted]) -> String {
+fn visits(hosts: &[CountedHost]) -> String {
     let visits = hosts.iter().map(|counted| counted.row.visits).sum();
     let visited = hosts.iter().filter(|counted| counted.row.visits > 0).count() as u64;
     format!("{} to {}", counted(visits, "request"), counted(visited, "host"))
 }
 
-fn waited(waits: &Waits) -> String {
+fn waited(waits: &TallyWaits) -> String {
     if waits.count == 0 {
         return "none had to wait".to_owned();
     }
     format!("waited {} in all (longest {})", long(waits.total), long(waits.longest))
 }
 
-fn denials(row: &Row) -> Vec<String> {
+fn denials(row: &TallyRow) -> Vec<String> {
     let mut parts = Vec::new();
     if row.forbidden > 0 {
         parts.push(format!("{} denied by robots.txt", row.forbidden));
@@ -141,7 +141,7 @@ fn denials(row: &Row) -> Vec<String> {
     parts
 }
 
-fn troubles(row: &Row) -> Vec<String> {
+fn troubles(row: &TallyRow) -> Vec<String> {
     let mut parts = Vec::new();
     if row.throttled > 0 {
         let again = if row.retried > 0 { format!(" ({} sent again)", row.retried) } else { String::new() };
@@ -152,7 +152,7 @@ fn troubles(row: &Row) -> Vec<String> {
     parts
 }
 
-fn of_host(counted: &Counted) -> String {
+fn of_host(counted: &CountedHost) -> String {
     let row = &counted.row;
     let mut parts = vec![counted.host.clone(), self::counted(row.visits, "request")];
     parts.extend(delay(counted).map(|delay| format!("delay {delay}")));
@@ -170,11 +170,11 @@ fn of_host(counted: &Counted) -> String {
     parts.join("  ")
 }
 
-fn delay(counted: &Counted) -> Option<String> {
+fn delay(counted: &CountedHost) -> Option<String> {
     counted.delay.map(|(delay, why)| format!("{} ({why})", long(delay)))
 }
 
-fn and_more(hosts: &[Counted]) -> String {
+fn and_more(hosts: &[CountedHost]) -> String {
     match hosts.len().saturating_sub(MOST_HOSTS) {
         0 => String::new(),
         more => format!("  and {}\n", counted(more as u64, "more host")),
@@ -182,7 +182,7 @@ fn and_more(hosts: &[Counted]) -> String {
 }
 
 /// Describes tunnels whose requests curtsy could not see.
-fn about_tunnels(ended: &Ended, sum: &Row) -> String {
+fn about_tunnels(ended: &Ended, sum: &TallyRow) -> String {
     let mut page = String::new();
     if ended.tunnels > 0 && !ended.intercepts {
         page.push_str(
@@ -198,9 +198,9 @@ fn about_tunnels(ended: &Ended, sum: &Row) -> String {
     page
 }
 
-fn report_table(hosts: &[Counted], brush: Brush) -> String {
+fn report_table(hosts: &[CountedHost], brush: TextStyle) -> String {
     let head = ["  HOST", "REQUESTS", "DELAYED", "IN ALL", "LONGEST", "DENIED", "REFUSED", "DELAY"];
-    let row = |counted: &Counted| {
+    let row = |counted: &CountedHost| {
         let row = &counted.row;
         vec![
             format!("  {}", counted.host),
@@ -218,9 +218,9 @@ fn report_table(hosts: &[Counted], brush: Brush) -> String {
 }
 
 /// Lists the rules that would have denied requests.
-fn rules(hosts: &[Counted]) -> String {
+fn rules(hosts: &[CountedHost]) -> String {
     let mut page = String::new();
-    for Counted { host, row, .. } in hosts.iter().take(MOST_HOSTS) {
+    for CountedHost { host, row, .. } in hosts.iter().take(MOST_HOSTS) {
         for rule in &row.rules {
             let text = printable(&rule.text);
             page.push_str(&format!("  denied {}: {host}/robots.txt line {}, {text}\n", times(rule.count), rule.line));
@@ -234,7 +234,7 @@ fn rules(hosts: &[Counted]) -> String {
 
 /// Describes how long the command would have taken. This is a lower bound: a client that has to wait for a response
 /// sends its next request later, never earlier.
-fn verdict(ended: &Ended, sum: &Row) -> String {
+fn verdict(ended: &Ended, sum: &TallyRow) -> String {
     let polite = sum.would_end.map_or(ended.took, |end| end.duration_since(ended.began)).max(ended.took);
     let mut page = match sum.would_wait.count {
         0 => "none would have had to wait\n".to_owned(),
@@ -296,23 +296,24 @@ mod tests {
         assert_eq!([told(125_000), told(7_260_000)], ["2 min 5 s", "2 h 1 min"]);
     }
 
-    fn ended(rows: Vec<(&str, Row)>) -> Ended {
+    fn ended(rows: Vec<(&str, TallyRow)>) -> Ended {
         let delay = Some((Duration::from_secs(1), "configured"));
-        let counted = |(host, row): (&str, Row)| Counted { host: host.to_owned(), row, delay };
+        let counted = |(host, row): (&str, TallyRow)| CountedHost { host: host.to_owned(), row, delay };
         let hosts = rows.into_iter().map(counted).collect();
         let took = Duration::from_millis(1_500);
         Ended { hosts, tunnels: 0, began: crate::clock::now(), took, intercepts: false }
     }
 
-    fn waits(count: u64, millis: u64) -> Waits {
-        Waits { count, total: Duration::from_millis(millis), longest: Duration::from_millis(millis / 2) }
+    fn waits(count: u64, millis: u64) -> TallyWaits {
+        TallyWaits { count, total: Duration::from_millis(millis), longest: Duration::from_millis(millis / 2) }
     }
 
     #[test]
     fn the_end_tells_what_was_and_leaves_out_what_was_not() {
-        let row = Row { visits: 3, waits: waits(2, 2_000), throttled: 1, retried: 1, gave_up: 2, ..Row::default() };
+        let row =
+            TallyRow { visits: 3, waits: waits(2, 2_000), throttled: 1, retried: 1, gave_up: 2, ..TallyRow::default() };
         let mut rows = vec![("a.test", row)];
-        rows.extend(std::iter::repeat_n(("b.test", Row { visits: 1, ..Row::default() }), 12));
+        rows.extend(std::iter::repeat_n(("b.test", TallyRow { visits: 1, ..TallyRow::default() }), 12));
         let page = closing(&ended(rows));
         let first = "15 requests to 13 hosts in 1.5 s; waited 2.0 s in all (longest 1.0 s); 1 throttled (1 sent again); 2 \
                      gave up\n";
@@ -324,11 +325,11 @@ mod tests {
 
     #[test]
     fn a_report_tells_what_would_have_been() {
-        let mut row = Row { visits: 4, would_wait: waits(3, 6_000), ..Row::default() };
+        let mut row = TallyRow { visits: 4, would_wait: waits(3, 6_000), ..TallyRow::default() };
         row.forbidden_by(2, || "Disallow: /\u{1b}[31mx".to_owned());
         let mut ended = ended(vec![("a.test", row)]);
         ended.hosts[0].row.would_end = Some(ended.began + Duration::from_millis(4_500));
-        let page = report(&ended, Brush(false));
+        let page = report(&ended, TextStyle(false));
         assert!(
             page.contains("  a.test         4        3   6.0 s    3.0 s       1        0  1.0 s (configured)\n"),
             "{page}"

@@ -14,10 +14,10 @@ use serde_json::Value;
 use url::form_urlencoded;
 
 pub(super) use self::follow::Feed;
-use super::admin::{AskArgs, Running};
+use super::admin::{AskArgs, RunningCurtsy};
 use super::config::Streams;
-use super::terminal::{Brush, DIM, GREEN, RED, YELLOW, printable, time};
-use crate::config::{Sources, Span};
+use super::terminal::{DIM, GREEN, RED, TextStyle, YELLOW, printable, time};
+use crate::config::{AddressSpan, Sources};
 
 #[derive(Args, Clone, Debug)]
 #[command(
@@ -58,7 +58,7 @@ pub(super) struct TailArgs {
 }
 
 fn length_of(text: &str) -> Result<Duration, String> {
-    text.parse::<Span>().map(|span| span.0).map_err(|bad| format!("{}; {}", bad.message, bad.advice))
+    text.parse::<AddressSpan>().map(|span| span.0).map_err(|bad| format!("{}; {}", bad.message, bad.advice))
 }
 
 /// The time between two tries to reconnect.
@@ -66,7 +66,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) fn run(args: &TailArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
     let query = args.query();
-    let first = Running::find(&args.ask, sources).and_then(|running| Feed::open(&running, &query, None));
+    let first = RunningCurtsy::find(&args.ask, sources).and_then(|running| Feed::open(&running, &query, None));
     let mut feed = match first {
         Ok(feed) => feed,
         Err(trouble) => return trouble.tell(streams),
@@ -74,7 +74,7 @@ pub(super) fn run(args: &TailArgs, sources: &Sources, paint: bool, streams: &mut
     loop {
         while let Some(event) = feed.next() {
             if args.wants(&event) {
-                let line = if args.ask.json { event.to_string() } else { line(&event, Brush(paint)) };
+                let line = if args.ask.json { event.to_string() } else { line(&event, TextStyle(paint)) };
                 writeln!(streams.out, "{line}")?;
                 streams.out.flush()?;
             }
@@ -83,7 +83,7 @@ pub(super) fn run(args: &TailArgs, sources: &Sources, paint: bool, streams: &mut
         let last = feed.last();
         feed = loop {
             thread::sleep(PAUSE);
-            let found = Running::find(&args.ask, sources).and_then(|running| Feed::open(&running, &query, last));
+            let found = RunningCurtsy::find(&args.ask, sources).and_then(|running| Feed::open(&running, &query, last));
             if let Ok(feed) = found {
                 break feed;
             }
@@ -126,7 +126,7 @@ impl TailArgs {
     }
 }
 
-fn line(event: &Value, brush: Brush) -> String {
+fn line(event: &Value, brush: TextStyle) -> String {
     let text = |name: &str| event[name].as_str().map(printable);
     let at = text("at").unwrap_or_default();
     // The user knows the date, so only the time is printed.
@@ -143,7 +143,7 @@ fn line(event: &Value, brush: Brush) -> String {
 }
 
 /// Formats a request as in the access log.
-fn request(event: &Value, brush: Brush) -> String {
+fn request(event: &Value, brush: TextStyle) -> String {
     let text = |name: &str| event[name].as_str().map_or_else(|| "-".to_owned(), printable);
     let status = event["status"].as_u64().map_or_else(|| "-".to_owned(), |status| status.to_string());
     let colour = match event["status"].as_u64() {
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn an_event_is_one_harmless_line() {
-        let told = |event: Value| line(&event, Brush(false));
+        let told = |event: Value| line(&event, TextStyle(false));
         let request = json!({"event": "request", "at": "2026-11-16T14:02:12.020Z", "host": "a.test", "client": "ada",
             "method": "GET", "url": "http://a.test/\u{1b}[2J", "status": 200, "bytes": 5123, "took_ms": 4400,
             "wait_ms": 4213, "origin_ms": 182, "why": "robots", "error": null, "complete": true, "skipped": 3});

@@ -53,9 +53,9 @@ pub(super) fn harmless(text: &str) -> String {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Brush(pub(super) bool);
+pub(super) struct TextStyle(pub(super) bool);
 
-impl Brush {
+impl TextStyle {
     pub(super) fn stroke(self, colour: &str, text: &str) -> String {
         if self.0 { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -89,7 +89,7 @@ pub(super) fn table_width<'a>(head: &[&str], rows: &(impl Iterator<Item = &'a [S
 
 /// Formats a table. Each column is as wide as its content; the last one is not padded. The columns in `right` are
 /// right-aligned, for numbers.
-pub(super) fn table(head: &[&str], rows: &[Vec<String>], right: &[usize], brush: Brush) -> String {
+pub(super) fn table(head: &[&str], rows: &[Vec<String>], right: &[usize], brush: TextStyle) -> String {
     let length = |text: &str| text.chars().count();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| length(&row[column]));
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_table_has_straight_columns() {
         let rows = [vec!["a.test".into(), "12".into(), "x".into()], vec!["b".into(), "3".into(), String::new()]];
-        let text = table(&["HOST", "N", "WHY"], &rows, &[1], Brush(false));
+        let text = table(&["HOST", "N", "WHY"], &rows, &[1], TextStyle(false));
         assert_eq!(text, "HOST     N  WHY\na.test  12  x\nb        3\n");
     }
 }

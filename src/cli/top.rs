@@ -18,12 +18,12 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use serde_json::json;
 
-use self::board::{Board, Deed};
-use self::watch::{Look, News};
+use self::board::{TopAction, TopScreen};
+use self::watch::{News, TopLook};
 use super::admin::AskArgs;
 use super::config::Streams;
-use super::hosts::{self, Sort};
-use super::terminal::Brush;
+use super::hosts::{self, SortArg};
+use super::terminal::TextStyle;
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
@@ -40,8 +40,8 @@ Examples:
   curtsy top --json | jq .status.waiting")]
 pub(super) struct TopArgs {
     /// Sort by name, or by the largest value first
-    #[arg(long, value_enum, default_value_t = Sort::Queued)]
-    sort: Sort,
+    #[arg(long, value_enum, default_value_t = SortArg::Queued)]
+    sort: SortArg,
     /// Only hosts with this in their name
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
@@ -53,7 +53,7 @@ pub(super) struct TopArgs {
 const TICK: Duration = Duration::from_millis(100);
 
 pub(super) fn run(args: &TopArgs, sources: &Sources, terminal: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
-    let look = Look { sort: args.sort, reverse: false, filter: args.filter.clone(), chosen: None };
+    let look = TopLook { sort: args.sort, reverse: false, filter: args.filter.clone(), chosen: None };
     let seen = match watch::see(&args.ask, sources, &look) {
         Ok(seen) => seen,
         Err(trouble) => return trouble.tell(streams),
@@ -63,15 +63,15 @@ pub(super) fn run(args: &TopArgs, sources: &Sources, terminal: bool, streams: &m
         return Ok(0);
     }
     if !terminal {
-        write!(streams.out, "{}\n\n{}", draw::figures(&seen, None), hosts::page(&seen.hosts, Brush(false), None))?;
+        write!(streams.out, "{}\n\n{}", draw::figures(&seen, None), hosts::page(&seen.hosts, TextStyle(false), None))?;
         return Ok(0);
     }
-    show(args, sources, Board::new(look, seen))?;
+    show(args, sources, TopScreen::new(look, seen))?;
     Ok(0)
 }
 
 /// Draws until the user quits. Restores the terminal afterwards, even after a panic.
-fn show(args: &TopArgs, sources: &Sources, board: Board) -> io::Result<()> {
+fn show(args: &TopArgs, sources: &Sources, board: TopScreen) -> io::Result<()> {
     let (deeds, wishes) = mpsc::channel();
     let (news, seen) = mpsc::channel();
     let (ask, sources) = (args.ask.clone(), sources.clone());
@@ -90,8 +90,8 @@ fn show(args: &TopArgs, sources: &Sources, board: Board) -> io::Result<()> {
 
 fn draw_until_left(
     terminal: &mut DefaultTerminal,
-    mut board: Board,
-    deeds: &mpsc::Sender<Deed>,
+    mut board: TopScreen,
+    deeds: &mpsc::Sender<TopAction>,
     news: &mpsc::Receiver<News>,
 ) -> io::Result<()> {
     // The first message tells the watcher what to look for.
@@ -99,7 +99,7 @@ fn draw_until_left(
     loop {
         terminal.draw(|frame| draw::draw(frame, &mut board))?;
         if let Some(deed) = wish.take() {
-            if deed == Deed::Leave {
+            if deed == TopAction::Leave {
                 return Ok(());
             }
             // Fails only if the watcher has ended, which only a panic can cause; then there is no news either.

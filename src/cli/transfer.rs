@@ -6,9 +6,9 @@
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-use super::admin::{Answer, Running, Trouble, value};
+use super::admin::{AdminAnswer, AdminTrouble, RunningCurtsy, value};
 use super::http::{self, HttpResponse};
-use crate::store::{Count, Imported, LinesError};
+use crate::store::{Imported, LineCount, LinesError};
 
 /// Longer than it takes to import a million hosts.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -16,27 +16,27 @@ const PIECE: usize = 64 << 10;
 /// The largest response in bytes, except for an export.
 const LONGEST_ANSWER: u64 = 1 << 20;
 
-impl Running {
-    pub(super) fn export(&self, to: &mut impl Write) -> Result<Count, LinesError> {
+impl RunningCurtsy {
+    pub(super) fn export(&self, to: &mut impl Write) -> Result<LineCount, LinesError> {
         self.begin("GET", "").map_err(LinesError::Stream)?;
         let response = HttpResponse::read(&self.stream).map_err(LinesError::Stream)?;
         if response.status != 200 || !response.chunked {
             return Err(LinesError::Stream(io::Error::other(self.refusal(response).text)));
         }
-        let mut counted = LineCounter { to, begin: Vec::new(), count: Count::default() };
+        let mut counted = LineCounter { to, begin: Vec::new(), count: LineCount::default() };
         response.copy_chunks(&mut counted).map_err(LinesError::Stream)?;
         Ok(counted.count)
     }
 
-    pub(super) fn import(&self, from: impl Read) -> Result<Imported, Trouble> {
-        let failed = |error: io::Error| Trouble::failure(format!("{}: {error}", self.address));
+    pub(super) fn import(&self, from: impl Read) -> Result<Imported, AdminTrouble> {
+        let failed = |error: io::Error| AdminTrouble::failure(format!("{}: {error}", self.address));
         let fields = "Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n";
         self.begin("POST", fields).map_err(failed)?;
         self.send_chunks(from).map_err(failed)?;
-        let answer = HttpResponse::read(&self.stream).and_then(|response| Answer::read(response, LONGEST_ANSWER));
+        let answer = HttpResponse::read(&self.stream).and_then(|response| AdminAnswer::read(response, LONGEST_ANSWER));
         let told = value(&answer.map_err(failed)?, self.address)?;
         serde_json::from_value(told)
-            .map_err(|error| Trouble::failure(format!("that is not a known version of curtsy: {error}")))
+            .map_err(|error| AdminTrouble::failure(format!("that is not a known version of curtsy: {error}")))
     }
 
     fn begin(&self, method: &str, fields: &str) -> io::Result<()> {
@@ -63,10 +63,10 @@ impl Running {
     }
 
     /// Returns the error that a response reports.
-    pub(super) fn refusal(&self, response: HttpResponse<impl Read>) -> Trouble {
-        match Answer::read(response, LONGEST_ANSWER).map(|answer| value(&answer, self.address)) {
+    pub(super) fn refusal(&self, response: HttpResponse<impl Read>) -> AdminTrouble {
+        match AdminAnswer::read(response, LONGEST_ANSWER).map(|answer| value(&answer, self.address)) {
             Ok(Err(trouble)) => trouble,
-            _ => Trouble::failure(format!("{} is not a known version of curtsy", self.address)),
+            _ => AdminTrouble::failure(format!("{} is not a known version of curtsy", self.address)),
         }
     }
 }
@@ -76,7 +76,7 @@ struct LineCounter<W> {
     to: W,
     /// The first bytes of the current line.
     begin: Vec<u8>,
-    count: Count,
+    count: LineCount,
 }
 
 impl<W: Write> Write for LineCounter<W> {
@@ -115,9 +115,9 @@ mod tests {
     #[test]
     fn an_export_is_counted_on_its_way() {
         let text = "{\"kind\":\"curtsy-state\",\"version\":1}\n{\"kind\":\"host\",\"key\":\"a\"}\n{\"kind\":\"job\"}\n";
-        let mut counter = LineCounter { to: Vec::new(), begin: Vec::new(), count: Count::default() };
+        let mut counter = LineCounter { to: Vec::new(), begin: Vec::new(), count: LineCount::default() };
         text.as_bytes().chunks(5).for_each(|piece| counter.write_all(piece).unwrap());
-        assert_eq!(counter.count, Count { hosts: 1, robots: 0, jobs: 1 });
+        assert_eq!(counter.count, LineCount { hosts: 1, robots: 0, jobs: 1 });
         assert_eq!(counter.to, text.as_bytes());
     }
 }

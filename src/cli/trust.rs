@@ -17,7 +17,7 @@ use rustls::pki_types::pem::PemObject;
 use crate::{tls, upstream};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Trust {
+pub(super) struct TrustFiles {
     pub(super) ca: PathBuf,
     /// The system's roots and ours.
     pub(super) bundle: PathBuf,
@@ -29,15 +29,19 @@ pub(super) struct Trust {
     pub(super) java: PathBuf,
 }
 
-impl Trust {
+impl TrustFiles {
     /// Writes all files. `variable` returns the value of an environment variable.
-    pub(super) fn write(folder: &Path, ca_pem: &str, variable: impl Fn(&str) -> Option<String>) -> io::Result<Trust> {
+    pub(super) fn write(
+        folder: &Path,
+        ca_pem: &str,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> io::Result<TrustFiles> {
         private_folder(folder)?;
         let at = |name: &str| folder.join(name);
         let php = at("php");
         private_folder(&php)?;
         let trust =
-            Trust { ca: at("ca.pem"), bundle: at("bundle.pem"), wgetrc: at("wgetrc"), php, java: at("trust.jks") };
+            TrustFiles { ca: at("ca.pem"), bundle: at("bundle.pem"), wgetrc: at("wgetrc"), php, java: at("trust.jks") };
         let ours = CertificateDer::pem_slice_iter(ca_pem.as_bytes()).collect::<Result<Vec<_>, _>>();
         let mut roots = upstream::system_certificates();
         let mut bundle: String = roots.iter().map(tls::pem).collect();
@@ -54,7 +58,7 @@ impl Trust {
 }
 
 /// Returns the content of our wgetrc. `WGETRC` replaces the user's file, so the user's file is copied into ours.
-fn wgetrc(trust: &Trust, variable: impl Fn(&str) -> Option<String>) -> String {
+fn wgetrc(trust: &TrustFiles, variable: impl Fn(&str) -> Option<String>) -> String {
     let ours = trust.wgetrc.to_str();
     let named = variable("WGETRC").filter(|path| !path.is_empty() && Some(path.as_str()) != ours);
     let theirs = named.or_else(|| variable("CURTSY_OLD_WGETRC")).map(PathBuf::from);
@@ -95,13 +99,13 @@ mod tests {
         fs::write(&mine, "password = secret").unwrap();
         let (ca, folder) = (pem(Ca::make().certificate()), directory.path().join("trust"));
         let variable = |name: &str| (name == "WGETRC").then(|| mine.display().to_string());
-        let trust = Trust::write(&folder, &ca, variable).unwrap();
+        let trust = TrustFiles::write(&folder, &ca, variable).unwrap();
         let text = |path: &Path| fs::read_to_string(path).unwrap();
         assert_eq!(text(&trust.ca), ca);
         assert!(text(&trust.bundle).ends_with(&ca));
         let wgetrc = format!("password = secret\nca_certificate = {}\n", trust.bundle.display());
         assert_eq!(text(&trust.wgetrc), wgetrc);
-        let again = Trust::write(&folder, &ca, |name| match name {
+        let again = TrustFiles::write(&folder, &ca, |name| match name {
             "WGETRC" => Some(trust.wgetrc.display().to_string()),
             "CURTSY_OLD_WGETRC" => Some(mine.display().to_string()),
             _ => None,

@@ -4,7 +4,7 @@
 //! https, and Node reads it only if another variable is set. So all of them are set. Old values are kept where both can
 //! apply.
 
-use super::trust::Trust;
+use super::trust::TrustFiles;
 
 /// Both cases of each: some clients read only one. The last ones belong to single programs.
 const PROXY: [&str; 10] = [
@@ -72,15 +72,15 @@ impl Address {
 
 /// What the variables should contain.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedProxy<'a> {
     pub(super) proxy: &'a Address,
-    pub(super) trust: Option<&'a Trust>,
+    pub(super) trust: Option<&'a TrustFiles>,
     /// Every JVM prints a line about its variable, so it is set only on request.
     pub(super) java: bool,
 }
 
 /// Returns every variable with its value. `before` returns the current value of a variable.
-pub(super) fn variables(wanted: &Wanted<'_>, before: impl Fn(&str) -> Option<String>) -> Vec<Variable> {
+pub(super) fn variables(wanted: &WantedProxy<'_>, before: impl Fn(&str) -> Option<String>) -> Vec<Variable> {
     let url = wanted.proxy.url();
     let mut all: Vec<Variable> = PROXY.iter().map(|&name| (name, url.clone())).collect();
     let exempt = exempt(NO_PROXY.iter().find_map(|name| before(name)).as_deref().unwrap_or_default());
@@ -123,7 +123,7 @@ fn php(before: String, folder: &str) -> String {
 }
 
 /// Returns the new `JAVA_TOOL_OPTIONS`. The last value of an option applies, so ours come last.
-fn java(wanted: &Wanted<'_>, exempt: &str, before: String) -> String {
+fn java(wanted: &WantedProxy<'_>, exempt: &str, before: String) -> String {
     let Address { host, port, .. } = wanted.proxy;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let mut ours =
@@ -161,14 +161,14 @@ mod tests {
         Address { host: "127.0.0.1".to_owned(), port: 3128, name: None }
     }
 
-    fn trust() -> Trust {
+    fn trust() -> TrustFiles {
         let at = |name: &str| std::path::PathBuf::from(format!("/s/{name}"));
-        Trust { ca: at("ca.pem"), bundle: at("bundle.pem"), wgetrc: at("wgetrc"), php: at("php"), java: at("j") }
+        TrustFiles { ca: at("ca.pem"), bundle: at("bundle.pem"), wgetrc: at("wgetrc"), php: at("php"), java: at("j") }
     }
 
-    fn all(trust: Option<&Trust>, java: bool, before: &[(&str, &str)]) -> Vec<Variable> {
+    fn all(trust: Option<&TrustFiles>, java: bool, before: &[(&str, &str)]) -> Vec<Variable> {
         let find = |name: &str| before.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-        variables(&Wanted { proxy: &proxy(), trust, java }, find)
+        variables(&WantedProxy { proxy: &proxy(), trust, java }, find)
     }
 
     fn value<'a>(all: &'a [Variable], name: &str) -> Option<&'a str> {

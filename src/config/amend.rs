@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value as Json};
 use toml::de::DeTable;
 
-use super::keys::{self, Row};
+use super::keys::{self, KeyRow};
 use super::load::{Draft, Loaded};
 use super::not_yet::NOT_YET;
-use super::problems::{Origin, Place, Problem, Problems};
+use super::problems::{ConfigProblem, FilePosition, Problems, ValueSource};
 use super::raw::Raw;
 use super::suggest::nearest;
 use super::{Config, check, show};
@@ -21,7 +21,7 @@ pub fn repace(config: &Config, wishes: &Map<String, Json>) -> Result<Loaded, Pro
     let nobody = BTreeMap::new();
     let mut draft = Draft::over(config.clone(), &nobody, NOT_YET);
     if wishes.is_empty() {
-        draft.problems.push(Problem::error("there is nothing to change", "name keys of [politeness]", None));
+        draft.problems.push(ConfigProblem::error("there is nothing to change", "name keys of [politeness]", None));
     }
     for (name, value) in wishes {
         match keys::find(&format!("{SECTION}.{name}")).filter(|row| !row.needs_restart) {
@@ -35,7 +35,7 @@ pub fn repace(config: &Config, wishes: &Map<String, Json>) -> Result<Loaded, Pro
     let problems = check::pacing(&draft);
     draft.problems.extend(problems);
     let mut loaded = draft.finish(None)?;
-    loaded.warnings.retain(|warning| warning.place.as_ref().is_some_and(|place| place.origin == Origin::Request));
+    loaded.warnings.retain(|warning| warning.place.as_ref().is_some_and(|place| place.origin == ValueSource::Request));
     Ok(loaded)
 }
 
@@ -43,21 +43,25 @@ const SECTION: &str = "politeness";
 
 /// Reads the value as if it were in the file. JSON that TOML cannot express (null, an object) is not a value of any
 /// key.
-fn take(draft: &mut Draft<'_>, row: &'static Row<Config>, value: &Json) {
+fn take(draft: &mut Draft<'_>, row: &'static KeyRow<Config>, value: &Json) {
     let line = format!("value = {}", show::toml(value));
     match DeTable::parse(&line).as_ref().ok().and_then(|table| table.get_ref().values().next()) {
-        Some(node) => draft.put(row, &Raw::node(node), &|_| Place::in_request()),
+        Some(node) => draft.put(row, &Raw::node(node), &|_| FilePosition::in_request()),
         None => {
             let message = format!("`{}` must be a string or a number", keys::name_of(row.path));
-            draft.problems.push(Problem::error(message, "write it as in the file", Some(Place::in_request())));
+            draft.problems.push(ConfigProblem::error(
+                message,
+                "write it as in the file",
+                Some(FilePosition::in_request()),
+            ));
         }
     }
 }
 
-fn unknown(name: &str) -> Problem {
+fn unknown(name: &str) -> ConfigProblem {
     let known = nearest(name, keys::names_in(SECTION));
     let advice = known.map_or_else(String::new, |known| format!("did you mean `{known}`?"));
-    Problem::error(format!("unknown key `{name}` in [{SECTION}]"), advice, Some(Place::in_request()))
+    ConfigProblem::error(format!("unknown key `{name}` in [{SECTION}]"), advice, Some(FilePosition::in_request()))
 }
 
 #[cfg(test)]

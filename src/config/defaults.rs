@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{
-    Access, AccessLog, Adaptive, Breaker, Config, Fleet, Hosts, Key, Limits, Listen, Log, LogFormat, Metrics,
-    OnUnreachable, OnUntrusted, Pacing, QueryStrings, Resolver, ResponseHeaders, Responses, Robots, State, StateDir,
-    Tls, Tunnel, Upstream,
+    Access, AccessLogTarget, Adaptive, Breaker, Config, Fleet, Hosts, Key, Limits, Listen, Log, LogFormat, Metrics,
+    OnUnreachable, OnUntrusted, Pacing, QueryStrings, ResolverChoice, ResponseHeaders, Responses, Robots, State,
+    StateDir, Tls, Tunnel, Upstream,
 };
 use crate::politeness::pace::Learner;
 use crate::politeness::policy::Policy;
-use crate::politeness::retries::Retrying;
+use crate::politeness::retries::RetryPolicy;
 
 impl Default for Config {
     fn default() -> Self {
@@ -27,7 +27,7 @@ impl Default for Config {
             hosts: Hosts { max: 100_000, idle: secs(3600), sweep: secs(300) },
             state: State { hosts: 1_000_000, robots: 64 * 1024 * 1024 },
             adaptive: Adaptive::default(),
-            retry: Retrying::default(),
+            retry: RetryPolicy::default(),
             breaker: Breaker { failures: 10, cooldown: secs(30), throttled: 0, job_failures: 20 },
             robots: Robots::default(),
             tls: Tls::default(),
@@ -43,7 +43,7 @@ impl Default for Config {
             log: Log {
                 level: "info".to_owned(),
                 format: LogFormat::Auto,
-                access: AccessLog::Off,
+                access: AccessLogTarget::Off,
                 query_strings: QueryStrings::Redact,
             },
             metrics: Metrics { hosts: 100, token: None },
@@ -118,7 +118,7 @@ impl Default for Upstream {
             http2: true,
             proxy: None,
             bind: None,
-            resolver: Resolver::System,
+            resolver: ResolverChoice::System,
             via: true,
         }
     }

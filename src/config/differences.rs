@@ -9,7 +9,7 @@ use super::keys::{KEYS, RULES};
 
 /// One setting that changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct KeyChange {
     /// "upstream.keep_alive"; "host" for the rules.
     pub path: &'static str,
     /// "4s -> 10s", "changed" for a secret, "1 rule added" for `[[host]]`.
@@ -18,7 +18,7 @@ pub struct Change {
     pub needs_restart: bool,
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for KeyChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.path, self.what)?;
         if self.needs_restart { f.write_str(" (needs a restart)") } else { Ok(()) }
@@ -26,16 +26,16 @@ impl fmt::Display for Change {
 }
 
 /// Returns all changes, in the order of the table of keys.
-pub fn differences(old: &Config, new: &Config) -> Vec<Change> {
+pub fn differences(old: &Config, new: &Config) -> Vec<KeyChange> {
     let mut changes = Vec::new();
     for row in KEYS.iter().filter(|row| !row.same(old, new)) {
         // `rate` changes whenever `delay` does, and has no value of its own.
         let (Some(from), Some(to)) = (row.get(old), row.get(new)) else { continue };
         let what = if row.may_hide() { "changed".to_owned() } else { format!("{} -> {}", plain(&from), plain(&to)) };
-        changes.push(Change { path: row.path, what, needs_restart: row.needs_restart });
+        changes.push(KeyChange { path: row.path, what, needs_restart: row.needs_restart });
     }
     if old.host != new.host {
-        changes.push(Change { path: RULES, what: rules(old.host.len(), new.host.len()), needs_restart: false });
+        changes.push(KeyChange { path: RULES, what: rules(old.host.len(), new.host.len()), needs_restart: false });
     }
     changes
 }

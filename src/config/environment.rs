@@ -8,9 +8,9 @@ use std::path::Path;
 
 use super::Config;
 use super::exposed;
-use super::keys::{KEYS, Row};
+use super::keys::{KEYS, KeyRow};
 use super::load::Draft;
-use super::problems::{Place, Problem};
+use super::problems::{ConfigProblem, FilePosition};
 use super::raw::Raw;
 use super::suggest::nearest;
 
@@ -28,7 +28,7 @@ pub(super) fn read(env: &BTreeMap<String, String>, draft: &mut Draft<'_>) {
             continue;
         }
         if let Some(row) = row_of(name) {
-            draft.put(row, &Raw::typed(value), &|span| Place::in_variable(name, value, span));
+            draft.put(row, &Raw::typed(value), &|span| FilePosition::in_variable(name, value, span));
         } else if let Some((plain, row)) = name.strip_suffix("_FILE").and_then(|plain| Some((plain, row_of(plain)?))) {
             read_from_file(name, plain, value, row, env, draft);
         } else {
@@ -42,7 +42,7 @@ pub(super) fn variable(path: &str) -> String {
     format!("{PREFIX}{}", path.to_uppercase().replace('.', "__"))
 }
 
-fn row_of(name: &str) -> Option<&'static Row<Config>> {
+fn row_of(name: &str) -> Option<&'static KeyRow<Config>> {
     KEYS.iter().find(|row| variable(row.path) == name)
 }
 
@@ -52,14 +52,14 @@ fn read_from_file(
     name: &str,
     plain: &str,
     path: &str,
-    row: &'static Row<Config>,
+    row: &'static KeyRow<Config>,
     env: &BTreeMap<String, String>,
     draft: &mut Draft<'_>,
 ) {
-    let place = Place::in_variable(name, path, &(0..path.len()));
+    let place = FilePosition::in_variable(name, path, &(0..path.len()));
     if env.contains_key(plain) {
         let message = format!("{plain} and {name} are both set");
-        draft.problems.push(Problem::error(message, "keep one of them", Some(place)));
+        draft.problems.push(ConfigProblem::error(message, "keep one of them", Some(place)));
         return;
     }
     match std::fs::read_to_string(path) {
@@ -68,19 +68,21 @@ fn read_from_file(
             draft.put(row, &Raw::typed(text), &|_| place.clone());
             draft.problems.extend(exposed::warning(Path::new(path), name, Some(place)));
         }
-        Err(error) => draft.problems.push(Problem::error(format!("{path} cannot be read: {error}"), "", Some(place))),
+        Err(error) => {
+            draft.problems.push(ConfigProblem::error(format!("{path} cannot be read: {error}"), "", Some(place)))
+        }
     }
 }
 
-fn unknown(name: &str, value: &str) -> Problem {
+fn unknown(name: &str, value: &str) -> ConfigProblem {
     // Names are compared without the prefix, which would make any two of them look similar.
     let endings: Vec<String> = KEYS.iter().map(|row| variable(row.path).split_off(PREFIX.len())).collect();
     let advice = match nearest(name.trim_start_matches(PREFIX), endings.iter().map(String::as_str)) {
         Some(known) => format!("did you mean {PREFIX}{known}?"),
         None => "`curtsy config show` lists the keys; CURTSY_SECTION__KEY sets one".to_owned(),
     };
-    let place = Place::in_variable(name, value, &(0..value.len())).without_excerpt();
-    Problem::error(format!("unknown variable {name}"), advice, Some(place))
+    let place = FilePosition::in_variable(name, value, &(0..value.len())).without_excerpt();
+    ConfigProblem::error(format!("unknown variable {name}"), advice, Some(place))
 }
 
 /// Kubernetes sets `CURTSY_SERVICE_HOST`, `CURTSY_PORT_3128_TCP_ADDR` and the like in every pod of the namespace if a

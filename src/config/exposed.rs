@@ -4,11 +4,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::load::Draft;
-use super::problems::{Place, Problem};
+use super::problems::{ConfigProblem, FilePosition};
 
 /// Returns the warnings about the files that settings name. CA keys are not among them: curtsy does not start with an
 /// exposed CA key.
-pub(super) fn files(draft: &Draft<'_>) -> Vec<Problem> {
+pub(super) fn files(draft: &Draft<'_>) -> Vec<ConfigProblem> {
     let (access, tls) = (&draft.config.access, &draft.config.tls);
     let named = [("access.users_file", &access.users_file), ("tls.listen_key", &tls.listen_key)];
     let told = |(key, path): (&str, &Option<_>)| warning(path.as_deref()?, key, draft.origins.place(key).cloned());
@@ -17,12 +17,12 @@ pub(super) fn files(draft: &Draft<'_>) -> Vec<Problem> {
 
 /// Returns the warning about one file, or `None` if other users cannot read it. A missing file gives no warning here:
 /// the code that reads the file reports it.
-pub(super) fn warning(path: &Path, what: &str, place: Option<Place>) -> Option<Problem> {
+pub(super) fn warning(path: &Path, what: &str, place: Option<FilePosition>) -> Option<ConfigProblem> {
     let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o7777;
     let path = path.display();
     // The log shows only the message, so the advice is part of it.
     let message = format!("any user on this machine can read {what} {path} (mode {mode:04o}): chmod 600 {path}");
-    (mode & EVERYBODY != 0).then(|| Problem::warning(message, "", place))
+    (mode & EVERYBODY != 0).then(|| ConfigProblem::warning(message, "", place))
 }
 
 const EVERYBODY: u32 = 0o004;

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::problems::{Place, Problem, Problems};
+use super::problems::{ConfigProblem, FilePosition, Problems};
 
 /// Which file to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,20 +24,20 @@ pub enum FileChoice {
 }
 
 /// A file that was read.
-pub(super) struct Source {
+pub(super) struct ConfigSource {
     pub(super) path: PathBuf,
     pub(super) text: String,
     /// Whether other users of this machine may read the file.
     pub(super) exposed: bool,
 }
 
-pub(super) fn find(choice: &FileChoice, env: &BTreeMap<String, String>) -> Result<Option<Source>, Problems> {
+pub(super) fn find(choice: &FileChoice, env: &BTreeMap<String, String>) -> Result<Option<ConfigSource>, Problems> {
     match choice {
         FileChoice::Nothing => Ok(None),
         FileChoice::Path(path) => named(path, None).map(Some),
         FileChoice::Search => match env.get("CURTSY_CONFIG").filter(|path| !path.is_empty()) {
             Some(path) => {
-                let place = Place::in_variable("CURTSY_CONFIG", path, &(0..path.len()));
+                let place = FilePosition::in_variable("CURTSY_CONFIG", path, &(0..path.len()));
                 named(Path::new(path), Some(place)).map(Some)
             }
             None => first_of(usual_places(env)),
@@ -55,7 +55,7 @@ fn usual_places(env: &BTreeMap<String, String>) -> Vec<PathBuf> {
     places
 }
 
-fn first_of(places: Vec<PathBuf>) -> Result<Option<Source>, Problems> {
+fn first_of(places: Vec<PathBuf>) -> Result<Option<ConfigSource>, Problems> {
     for path in places {
         match read(&path) {
             Ok(source) => return Ok(Some(source)),
@@ -66,27 +66,27 @@ fn first_of(places: Vec<PathBuf>) -> Result<Option<Source>, Problems> {
     Ok(None)
 }
 
-fn named(path: &Path, place: Option<Place>) -> Result<Source, Problems> {
+fn named(path: &Path, place: Option<FilePosition>) -> Result<ConfigSource, Problems> {
     read(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => {
             let message = format!("there is no file {}", path.display());
-            Problems::new(vec![Problem::error(message, "`curtsy config init` writes one", place)])
+            Problems::new(vec![ConfigProblem::error(message, "`curtsy config init` writes one", place)])
         }
         _ => unreadable(path, &error, place),
     })
 }
 
-fn unreadable(path: &Path, error: &io::Error, place: Option<Place>) -> Problems {
-    Problems::new(vec![Problem::error(format!("{} cannot be read: {error}", path.display()), "", place)])
+fn unreadable(path: &Path, error: &io::Error, place: Option<FilePosition>) -> Problems {
+    Problems::new(vec![ConfigProblem::error(format!("{} cannot be read: {error}", path.display()), "", place)])
 }
 
-fn read(path: &Path) -> io::Result<Source> {
+fn read(path: &Path) -> io::Result<ConfigSource> {
     let mut file = File::open(path)?;
     let mut text = String::new();
     file.read_to_string(&mut text)?;
     // Readable by the group (040) or by all users (004).
     let exposed = file.metadata()?.permissions().mode() & 0o044 != 0;
-    Ok(Source { path: path.to_owned(), text, exposed })
+    Ok(ConfigSource { path: path.to_owned(), text, exposed })
 }
 
 #[cfg(test)]

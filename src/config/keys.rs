@@ -10,12 +10,13 @@ use std::time::Duration;
 use serde_json::Value as Json;
 
 use super::kinds::{
-    Choice, Flag, Given, Kind, List, OrNone, PerTime, Read, Size, Span, Text, count, list, number, or_none, span, text,
+    ChoiceKind, Flag, Given, KeyKind, List, OrNone, PerTime, Read, Size, SpanKind, Text, count, list, number, or_none,
+    span, text,
 };
 use super::raw::Raw;
 use super::texts;
 use super::units;
-use super::values::Quota;
+use super::values::QuotaRate;
 use super::{
     Config, HostPattern, HostRule, Key as Paced, LogFormat, Mode, OnUnreachable, OnUntrusted, Order, Profile,
     QueryStrings, ResponseHeaders, RobotsMode,
@@ -23,7 +24,7 @@ use super::{
 use crate::politeness::pace::Learner;
 
 /// One row: a key of the settings `C`, which are a [`Config`] or a [`HostRule`].
-pub(super) struct Row<C: 'static> {
+pub(super) struct KeyRow<C: 'static> {
     /// "upstream.keep_alive"; in a `[[host]]` rule "delay".
     pub(super) path: &'static str,
     pub(super) needs_restart: bool,
@@ -31,14 +32,14 @@ pub(super) struct Row<C: 'static> {
 }
 
 /// All keys outside `[[host]]`.
-pub(super) static KEYS: LazyLock<Vec<Row<Config>>> = LazyLock::new(keys);
+pub(super) static KEYS: LazyLock<Vec<KeyRow<Config>>> = LazyLock::new(keys);
 
 /// The keys of a `[[host]]` rule.
-pub(super) static RULE_KEYS: LazyLock<Vec<Row<HostRule>>> = LazyLock::new(rule_keys);
+pub(super) static RULE_KEYS: LazyLock<Vec<KeyRow<HostRule>>> = LazyLock::new(rule_keys);
 
 pub(super) const RULES: &str = "host";
 
-pub(super) fn find(path: &str) -> Option<&'static Row<Config>> {
+pub(super) fn find(path: &str) -> Option<&'static KeyRow<Config>> {
     KEYS.iter().find(|row| row.path == path)
 }
 
@@ -72,13 +73,13 @@ trait Field<C>: Send + Sync {
     fn hides(&self, settings: &C) -> bool;
 }
 
-struct Typed<C, K: Kind> {
+struct Typed<C, K: KeyKind> {
     kind: K,
     of: fn(&C) -> &K::Value,
     of_mut: fn(&mut C) -> &mut K::Value,
 }
 
-impl<C: 'static, K: Kind> Field<C> for Typed<C, K> {
+impl<C: 'static, K: KeyKind> Field<C> for Typed<C, K> {
     fn set(&self, settings: &mut C, raw: &Raw<'_>) -> Read<()> {
         *(self.of_mut)(settings) = self.kind.read(raw)?;
         Ok(())
@@ -105,9 +106,14 @@ impl<C: 'static, K: Kind> Field<C> for Typed<C, K> {
     }
 }
 
-impl<C> Row<C> {
-    fn new<K: Kind>(path: &'static str, kind: K, of: fn(&C) -> &K::Value, of_mut: fn(&mut C) -> &mut K::Value) -> Self {
-        Row { path, needs_restart: false, field: Box::new(Typed { kind, of, of_mut }) }
+impl<C> KeyRow<C> {
+    fn new<K: KeyKind>(
+        path: &'static str,
+        kind: K,
+        of: fn(&C) -> &K::Value,
+        of_mut: fn(&mut C) -> &mut K::Value,
+    ) -> Self {
+        KeyRow { path, needs_restart: false, field: Box::new(Typed { kind, of, of_mut }) }
     }
 
     /// Reads the value into its field, or returns everything that is wrong with it and changes nothing.
@@ -141,18 +147,18 @@ impl<C> Row<C> {
 }
 
 /// Marks a key that takes effect only after a restart.
-fn restart<C>(row: Row<C>) -> Row<C> {
-    Row { needs_restart: true, ..row }
+fn restart<C>(row: KeyRow<C>) -> KeyRow<C> {
+    KeyRow { needs_restart: true, ..row }
 }
 
 /// `row!(upstream.keep_alive, kind)` is the row of the key "upstream.keep_alive", stored in the field of that name.
 /// `row!("upstream.other", upstream.keep_alive, kind)` is a key that is stored in a field of another name.
 macro_rules! row {
     ($path:literal, $first:ident $(. $rest:ident)*, $kind:expr) => {
-        Row::new($path, $kind, |c| &c.$first $(.$rest)*, |c| &mut c.$first $(.$rest)*)
+        KeyRow::new($path, $kind, |c| &c.$first $(.$rest)*, |c| &mut c.$first $(.$rest)*)
     };
     ($first:ident $(. $rest:ident)*, $kind:expr) => {
-        Row::new(
+        KeyRow::new(
             concat!(stringify!($first) $(, ".", stringify!($rest))*),
             $kind,
             |c| &c.$first $(.$rest)*,
@@ -161,20 +167,20 @@ macro_rules! row {
     };
 }
 
-const MODES: Choice<Mode> = Choice(&[("enforce", Mode::Enforce), ("report", Mode::Report), ("off", Mode::Off)]);
-const ROBOTS_MODES: Choice<RobotsMode> =
-    Choice(&[("enforce", RobotsMode::Enforce), ("warn", RobotsMode::Warn), ("off", RobotsMode::Off)]);
-const PROFILES: Choice<Profile> = Choice(&[
+const MODES: ChoiceKind<Mode> = ChoiceKind(&[("enforce", Mode::Enforce), ("report", Mode::Report), ("off", Mode::Off)]);
+const ROBOTS_MODES: ChoiceKind<RobotsMode> =
+    ChoiceKind(&[("enforce", RobotsMode::Enforce), ("warn", RobotsMode::Warn), ("off", RobotsMode::Off)]);
+const PROFILES: ChoiceKind<Profile> = ChoiceKind(&[
     ("conservative", Profile::Conservative),
     ("standard", Profile::Standard),
     ("aggressive", Profile::Aggressive),
 ]);
 
-fn keys() -> Vec<Row<Config>> {
+fn keys() -> Vec<KeyRow<Config>> {
     [general(), pacing(), learning(), robots(), tls(), connections(), people()].into_iter().flatten().collect()
 }
 
-fn general() -> Vec<Row<Config>> {
+fn general() -> Vec<KeyRow<Config>> {
     let listen = list(text(texts::listen, ToString::to_string)).never_empty("name at least one address");
     vec![
         restart(row!(listen, listen)),
@@ -187,13 +193,13 @@ fn general() -> Vec<Row<Config>> {
     ]
 }
 
-fn pacing() -> Vec<Row<Config>> {
+fn pacing() -> Vec<KeyRow<Config>> {
     vec![
         row!(politeness.mode, MODES),
         row!(
             "politeness.key",
             pacing.key,
-            Choice(&[("host", Paced::Host), ("domain", Paced::Domain), ("ip", Paced::Ip)])
+            ChoiceKind(&[("host", Paced::Host), ("domain", Paced::Domain), ("ip", Paced::Ip)])
         ),
         row!("politeness.profile", pacing.profile, or_none("none", PROFILES)),
         row!(politeness.delay, delay()),
@@ -205,7 +211,7 @@ fn pacing() -> Vec<Row<Config>> {
         row!(politeness.max_wait, span(ZERO, DAY)),
         row!(politeness.max_queue, count(0, 1_000_000)),
         row!("politeness.max_queue_total", pacing.max_queue_total, count(0, 1_000_000)),
-        row!(politeness.order, Choice(&[("fair", Order::Fair), ("fifo", Order::Fifo)])),
+        row!(politeness.order, ChoiceKind(&[("fair", Order::Fair), ("fifo", Order::Fifo)])),
         row!(hosts.max, count(1, 10_000_000)),
         row!(hosts.idle, span(SECOND, YEAR)),
         row!(hosts.sweep, span(SECOND, DAY)),
@@ -214,10 +220,10 @@ fn pacing() -> Vec<Row<Config>> {
     ]
 }
 
-fn learning() -> Vec<Row<Config>> {
+fn learning() -> Vec<KeyRow<Config>> {
     let policies = &[("steps", Learner::Steps), ("off", Learner::Off)];
     vec![
-        row!(adaptive.policy, Choice(policies)),
+        row!(adaptive.policy, ChoiceKind(policies)),
         row!(adaptive.step_up, span(MILLISECOND, HOUR)),
         row!(adaptive.step_down, span(MILLISECOND, HOUR)),
         row!(adaptive.successes, count(1, 1_000_000)),
@@ -237,7 +243,7 @@ fn learning() -> Vec<Row<Config>> {
     ]
 }
 
-fn robots() -> Vec<Row<Config>> {
+fn robots() -> Vec<KeyRow<Config>> {
     let token = || text(texts::token, Clone::clone);
     vec![
         row!("robots.mode", politeness.robots, ROBOTS_MODES),
@@ -247,21 +253,21 @@ fn robots() -> Vec<Row<Config>> {
         row!(robots.cache_ttl, span(TEN_MINUTES, DAY)),
         row!(robots.cache_size, Size(MEBI..=1024 * MEBI)),
         row!(robots.fetch_timeout, timeout()),
-        row!(robots.on_unreachable, Choice(&[("deny", OnUnreachable::Deny), ("allow", OnUnreachable::Allow)])),
+        row!(robots.on_unreachable, ChoiceKind(&[("deny", OnUnreachable::Deny), ("allow", OnUnreachable::Allow)])),
         row!(robots.takes_turn, Flag),
         row!(robots.apply_to, list(token())),
         row!(robots.exempt_user_agents, list(token())),
     ]
 }
 
-fn tls() -> Vec<Row<Config>> {
+fn tls() -> Vec<KeyRow<Config>> {
     let untrusted = &[("error", OnUntrusted::Error), ("tunnel", OnUntrusted::Tunnel)];
     let file = || text(texts::file_path, |path| texts::write_path(path));
     vec![
         row!(tls.intercept, Flag),
         row!(tls.only, host_patterns()),
         row!(tls.bypass, host_patterns()),
-        row!(tls.on_untrusted, Choice(untrusted)),
+        row!(tls.on_untrusted, ChoiceKind(untrusted)),
         row!(tls.http2_clients, Flag),
         restart(row!(tls.listen, list(text(texts::listen, ToString::to_string)))),
         row!(tls.listen_cert, or_none("", file())),
@@ -275,7 +281,7 @@ fn tls() -> Vec<Row<Config>> {
     ]
 }
 
-fn connections() -> Vec<Row<Config>> {
+fn connections() -> Vec<KeyRow<Config>> {
     let parent = text(texts::parent_proxy, texts::write_parent_proxy).secret(|proxy| proxy.credentials.is_some());
     let users_file = text(texts::file_path, |path| texts::write_path(path));
     let networks = list(text(texts::network, texts::write_network)).never_empty("no client could use the proxy");
@@ -305,27 +311,27 @@ fn connections() -> Vec<Row<Config>> {
     ]
 }
 
-fn people() -> Vec<Row<Config>> {
+fn people() -> Vec<KeyRow<Config>> {
     let headers =
         &[("full", ResponseHeaders::Full), ("errors", ResponseHeaders::Errors), ("off", ResponseHeaders::Off)];
     let queries = &[("keep", QueryStrings::Keep), ("redact", QueryStrings::Redact), ("drop", QueryStrings::Drop)];
     let formats = &[("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)];
     let redis = text(texts::redis_url, |url| texts::write_redis_url(url)).secret(|url| texts::has_password(url));
     vec![
-        row!(responses.headers, Choice(headers)),
+        row!(responses.headers, ChoiceKind(headers)),
         row!(responses.reason_phrases, Flag),
         row!(responses.contact, text(texts::one_line, Clone::clone)),
         row!(log.level, text(texts::log_level, Clone::clone)),
-        row!(log.format, Choice(formats)),
+        row!(log.format, ChoiceKind(formats)),
         row!(log.access, text(texts::access_log, ToString::to_string)),
-        row!(log.query_strings, Choice(queries)),
+        row!(log.query_strings, ChoiceKind(queries)),
         row!(metrics.hosts, count(0, 10_000)),
         row!(metrics.token, or_none("", text(texts::bearer, |_| "***".to_owned()).secret(|_| true))),
         row!(fleet.redis, list(redis).or_word("")),
     ]
 }
 
-fn rule_keys() -> Vec<Row<HostRule>> {
+fn rule_keys() -> Vec<KeyRow<HostRule>> {
     vec![
         row!("match", patterns, host_patterns().never_empty("name the hosts the rule is for")),
         row!(mode, Given(MODES)),
@@ -347,7 +353,7 @@ fn host_patterns() -> List<Text<HostPattern>> {
     list(text(texts::host_pattern, ToString::to_string))
 }
 
-fn delay() -> Span {
+fn delay() -> SpanKind {
     span(ZERO, DAY)
 }
 
@@ -355,13 +361,13 @@ fn rate() -> PerTime {
     PerTime(MILLISECOND..=DAY)
 }
 
-fn quota() -> OrNone<Text<Quota>> {
+fn quota() -> OrNone<Text<QuotaRate>> {
     or_none("", text(units::read_quota, units::write_quota))
 }
 
 /// The allowed range of a timeout. No network reliably answers in less than ten milliseconds, and no client waits
 /// longer than an hour.
-fn timeout() -> Span {
+fn timeout() -> SpanKind {
     span(TEN_MILLISECONDS, HOUR)
 }
 

@@ -15,7 +15,7 @@ use super::values::BadValue;
 
 pub(super) type Read<T> = Result<T, Vec<Complaint>>;
 
-pub(super) trait Kind: Send + Sync + 'static {
+pub(super) trait KeyKind: Send + Sync + 'static {
     type Value: Clone + PartialEq + 'static;
 
     fn read(&self, raw: &Raw<'_>) -> Read<Self::Value>;
@@ -45,7 +45,7 @@ pub(super) trait Kind: Send + Sync + 'static {
 /// `true` or `false`.
 pub(super) struct Flag;
 
-impl Kind for Flag {
+impl KeyKind for Flag {
     type Value = bool;
 
     fn read(&self, raw: &Raw<'_>) -> Read<bool> {
@@ -68,7 +68,7 @@ pub(super) fn count<T>(least: T, most: T) -> Count<T> {
     Count(least..=most)
 }
 
-impl<T> Kind for Count<T>
+impl<T> KeyKind for Count<T>
 where
     T: TryFrom<i128> + PartialOrd + Copy + Display + serde::Serialize + Send + Sync + 'static,
 {
@@ -91,13 +91,13 @@ where
 }
 
 /// A number with a fraction.
-pub(super) struct Number(RangeInclusive<f64>);
+pub(super) struct NumberKind(RangeInclusive<f64>);
 
-pub(super) fn number(least: f64, most: f64) -> Number {
-    Number(least..=most)
+pub(super) fn number(least: f64, most: f64) -> NumberKind {
+    NumberKind(least..=most)
 }
 
-impl Kind for Number {
+impl KeyKind for NumberKind {
     type Value = f64;
 
     fn read(&self, raw: &Raw<'_>) -> Read<f64> {
@@ -119,13 +119,13 @@ impl Kind for Number {
 }
 
 /// A duration with its unit.
-pub(super) struct Span(RangeInclusive<Duration>);
+pub(super) struct SpanKind(RangeInclusive<Duration>);
 
-pub(super) fn span(least: Duration, most: Duration) -> Span {
-    Span(least..=most)
+pub(super) fn span(least: Duration, most: Duration) -> SpanKind {
+    SpanKind(least..=most)
 }
 
-impl Kind for Span {
+impl KeyKind for SpanKind {
     type Value = Duration;
 
     fn read(&self, raw: &Raw<'_>) -> Read<Duration> {
@@ -153,7 +153,7 @@ impl Kind for Span {
 /// A number of bytes with its unit.
 pub(super) struct Size(pub(super) RangeInclusive<usize>);
 
-impl Kind for Size {
+impl KeyKind for Size {
     type Value = usize;
 
     fn read(&self, raw: &Raw<'_>) -> Read<usize> {
@@ -181,7 +181,7 @@ impl Kind for Size {
 /// A rate that sets a delay. Never written: the delay is written instead.
 pub(super) struct PerTime(pub(super) RangeInclusive<Duration>);
 
-impl Kind for PerTime {
+impl KeyKind for PerTime {
     type Value = Duration;
 
     fn read(&self, raw: &Raw<'_>) -> Read<Duration> {
@@ -205,9 +205,9 @@ impl Kind for PerTime {
 }
 
 /// One of a few words.
-pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
+pub(super) struct ChoiceKind<T: 'static>(pub(super) &'static [(&'static str, T)]);
 
-impl<T: Copy + PartialEq + Send + Sync + 'static> Kind for Choice<T> {
+impl<T: Copy + PartialEq + Send + Sync + 'static> KeyKind for ChoiceKind<T> {
     type Value = T;
 
     fn read(&self, raw: &Raw<'_>) -> Read<T> {
@@ -246,7 +246,7 @@ impl<T> Text<T> {
     }
 }
 
-impl<T: Clone + PartialEq + 'static> Kind for Text<T> {
+impl<T: Clone + PartialEq + 'static> KeyKind for Text<T> {
     type Value = T;
 
     fn read(&self, raw: &Raw<'_>) -> Read<T> {
@@ -294,7 +294,7 @@ impl<K> List<K> {
     }
 }
 
-impl<K: Kind> Kind for List<K> {
+impl<K: KeyKind> KeyKind for List<K> {
     type Value = Vec<K::Value>;
 
     fn read(&self, raw: &Raw<'_>) -> Read<Self::Value> {
@@ -353,7 +353,7 @@ pub(super) fn or_none<K>(word: &'static str, value: K) -> OrNone<K> {
     OrNone { word, value }
 }
 
-impl<K: Kind> Kind for OrNone<K> {
+impl<K: KeyKind> KeyKind for OrNone<K> {
     type Value = Option<K::Value>;
 
     fn read(&self, raw: &Raw<'_>) -> Read<Self::Value> {
@@ -383,7 +383,7 @@ impl<K: Kind> Kind for OrNone<K> {
 /// A setting of a `[[host]]` rule; if it is not set, the general setting applies.
 pub(super) struct Given<K>(pub(super) K);
 
-impl<K: Kind> Kind for Given<K> {
+impl<K: KeyKind> KeyKind for Given<K> {
     type Value = Option<K::Value>;
 
     fn read(&self, raw: &Raw<'_>) -> Read<Self::Value> {

@@ -9,10 +9,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::file::{self, FileChoice, Source};
-use super::keys::{self, RULES, Row};
+use super::file::{self, ConfigSource, FileChoice};
+use super::keys::{self, KeyRow, RULES};
 use super::not_yet::{self, NOT_YET};
-use super::problems::{Origin, Place, Problem, Problems, Severity};
+use super::problems::{ConfigProblem, FilePosition, Problems, Severity, ValueSource};
 use super::raw::Raw;
 use super::{Config, HostRule, Profile, check, environment, tree};
 
@@ -22,12 +22,12 @@ pub struct Sources {
     pub file: FileChoice,
     /// The process environment, or the variables that a test uses instead.
     pub env: BTreeMap<String, String>,
-    pub overrides: Overrides,
+    pub overrides: ConfigOverrides,
 }
 
 /// Settings from the command line.
 #[derive(Clone, Debug, Default)]
-pub struct Overrides(Vec<Override>);
+pub struct ConfigOverrides(Vec<Override>);
 
 #[derive(Clone, Debug)]
 struct Override {
@@ -40,18 +40,18 @@ struct Override {
 #[derive(Clone, Debug)]
 pub struct Loaded {
     pub config: Config,
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<ConfigProblem>,
     /// The file that was read.
     pub path: Option<PathBuf>,
-    pub origins: Origins,
+    pub origins: ValueSources,
 }
 
 /// Where each value was set; a key that is not listed has its default.
 #[derive(Clone, Debug, Default)]
-pub struct Origins {
-    keys: BTreeMap<&'static str, Place>,
+pub struct ValueSources {
+    keys: BTreeMap<&'static str, FilePosition>,
     /// By rule, then by key.
-    rules: Vec<BTreeMap<&'static str, Place>>,
+    rules: Vec<BTreeMap<&'static str, FilePosition>>,
 }
 
 pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
@@ -61,12 +61,12 @@ pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
 
 /// Reads a text as if it were the file at `path`. Ignores all other sources.
 pub fn parse(text: &str, path: &Path) -> Result<Loaded, Problems> {
-    let source = Source { path: path.to_owned(), text: text.to_owned(), exposed: false };
+    let source = ConfigSource { path: path.to_owned(), text: text.to_owned(), exposed: false };
     read(Some(&source), &Sources::default(), NOT_YET)
 }
 
 /// `not_yet` is an argument so that tests can also read keys that are not built yet.
-pub(super) fn read(source: Option<&Source>, sources: &Sources, not_yet: &[&str]) -> Result<Loaded, Problems> {
+pub(super) fn read(source: Option<&ConfigSource>, sources: &Sources, not_yet: &[&str]) -> Result<Loaded, Problems> {
     let mut draft = Draft::new(&sources.env, not_yet);
     if let Some(source) = source {
         tree::read(source, &mut draft);
@@ -80,7 +80,7 @@ pub(super) fn read(source: Option<&Source>, sources: &Sources, not_yet: &[&str])
 
 impl Sources {
     /// Returns the environment of this process, and a file if one was named.
-    pub fn of_process(file: Option<PathBuf>, overrides: Overrides) -> Self {
+    pub fn of_process(file: Option<PathBuf>, overrides: ConfigOverrides) -> Self {
         let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
         let env = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
         Sources { file: file.map_or(FileChoice::Search, FileChoice::Path), env, overrides }
@@ -94,7 +94,7 @@ impl fmt::Debug for Sources {
     }
 }
 
-impl Overrides {
+impl ConfigOverrides {
     /// Adds a flag as it is typed, such as "--max-wait", with the path of the key that it sets, "politeness.max_wait".
     /// A repeated flag adds to a list.
     pub fn add(&mut self, flag: &str, path: &str, value: &str) {
@@ -107,33 +107,33 @@ impl Overrides {
     fn read(&self, draft: &mut Draft<'_>) {
         for Override { flag, path, value } in &self.0 {
             match keys::find(path) {
-                Some(row) => draft.put(row, &Raw::typed(value), &|span| Place::in_flag(flag, value, span)),
+                Some(row) => draft.put(row, &Raw::typed(value), &|span| FilePosition::in_flag(flag, value, span)),
                 None => {
-                    let place = Place::in_flag(flag, value, &(0..value.len()));
-                    draft.problems.push(Problem::error(format!("{flag} sets no key: {path}"), "", Some(place)));
+                    let place = FilePosition::in_flag(flag, value, &(0..value.len()));
+                    draft.problems.push(ConfigProblem::error(format!("{flag} sets no key: {path}"), "", Some(place)));
                 }
             }
         }
     }
 }
 
-impl Origins {
+impl ValueSources {
     /// Returns where this key was set; `rate` and `profile` count as the settings that they stand for.
-    pub fn of(&self, path: &str) -> Option<&Origin> {
+    pub fn of(&self, path: &str) -> Option<&ValueSource> {
         self.place(path).map(|place| &place.origin)
     }
 
     /// Returns the same for a key of a `[[host]]` rule; rules are counted from zero.
-    pub fn of_rule(&self, rule: usize, name: &str) -> Option<&Origin> {
+    pub fn of_rule(&self, rule: usize, name: &str) -> Option<&ValueSource> {
         let places = self.rules.get(rule)?;
         places.get(name).or_else(|| places.get(alternative(name)?)).map(|place| &place.origin)
     }
 
-    pub(super) fn place(&self, path: &str) -> Option<&Place> {
+    pub(super) fn place(&self, path: &str) -> Option<&FilePosition> {
         self.keys.get(path).or_else(|| self.keys.get(alternative(path)?))
     }
 
-    pub(super) fn rule_place(&self, rule: usize, name: &str) -> Option<&Place> {
+    pub(super) fn rule_place(&self, rule: usize, name: &str) -> Option<&FilePosition> {
         self.rules.get(rule)?.get(name)
     }
 }
@@ -141,14 +141,14 @@ impl Origins {
 /// A configuration that is being built.
 pub(super) struct Draft<'a> {
     pub(super) config: Config,
-    pub(super) origins: Origins,
-    pub(super) problems: Vec<Problem>,
+    pub(super) origins: ValueSources,
+    pub(super) problems: Vec<ConfigProblem>,
     env: &'a BTreeMap<String, String>,
     not_yet: &'a [&'a str],
 }
 
 /// Converts a span within the value that is being read into a place.
-pub(super) type Placer<'a> = &'a dyn Fn(&Range<usize>) -> Place;
+pub(super) type Placer<'a> = &'a dyn Fn(&Range<usize>) -> FilePosition;
 
 impl<'a> Draft<'a> {
     fn new(env: &'a BTreeMap<String, String>, not_yet: &'a [&'a str]) -> Self {
@@ -157,11 +157,11 @@ impl<'a> Draft<'a> {
 
     /// Starts from other values than the defaults. It is not known where those values were set.
     pub(super) fn over(config: Config, env: &'a BTreeMap<String, String>, not_yet: &'a [&'a str]) -> Self {
-        Draft { config, origins: Origins::default(), problems: Vec::new(), env, not_yet }
+        Draft { config, origins: ValueSources::default(), problems: Vec::new(), env, not_yet }
     }
 
     /// Sets one value. If the value is wrong, records the problem and keeps the old value.
-    pub(super) fn put(&mut self, row: &'static Row<Config>, raw: &Raw<'_>, placer: Placer<'_>) {
+    pub(super) fn put(&mut self, row: &'static KeyRow<Config>, raw: &Raw<'_>, placer: Placer<'_>) {
         if row.path == "upstream.proxy" && raw.text() == Some("env") {
             self.take_parent_from_env(row, &placer(&raw.span));
         } else {
@@ -169,7 +169,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn take(&mut self, row: &'static Row<Config>, raw: &Raw<'_>, placer: Placer<'_>) {
+    fn take(&mut self, row: &'static KeyRow<Config>, raw: &Raw<'_>, placer: Placer<'_>) {
         let mut tried = self.config.clone();
         let place = match assign(row, &mut tried, raw, placer, &mut self.origins.keys) {
             Ok(place) => place,
@@ -186,12 +186,12 @@ impl<'a> Draft<'a> {
         for (name, place) in &rule.places {
             if not_yet::lists(self.not_yet, &format!("{RULES}.{name}")) {
                 let message = format!("`{name}` of a [[host]] rule is not available yet");
-                self.problems.push(Problem::error(message, "leave it out", Some(place.clone())));
+                self.problems.push(ConfigProblem::error(message, "leave it out", Some(place.clone())));
             }
         }
         if !rule.places.contains_key("match") {
             let message = format!("[[host]] #{} does not say which hosts it is for", rule.number);
-            self.problems.push(Problem::error(message, r#"add match = "*.example.org""#, Some(rule.place)));
+            self.problems.push(ConfigProblem::error(message, r#"add match = "*.example.org""#, Some(rule.place)));
         }
         self.problems.extend(rule.problems);
         self.config.host.push(rule.settings);
@@ -199,11 +199,13 @@ impl<'a> Draft<'a> {
     }
 
     /// Handles `upstream.proxy = "env"`, which means the value of `http_proxy`. The lower-case name wins, as in curl.
-    fn take_parent_from_env(&mut self, row: &'static Row<Config>, asked: &Place) {
+    fn take_parent_from_env(&mut self, row: &'static KeyRow<Config>, asked: &FilePosition) {
         let env = self.env;
         let found = ["http_proxy", "HTTP_PROXY"].iter().find_map(|name| env.get_key_value(*name));
         match found.filter(|(_, value)| !value.is_empty()) {
-            Some((name, value)) => self.take(row, &Raw::typed(value), &|span| Place::in_variable(name, value, span)),
+            Some((name, value)) => {
+                self.take(row, &Raw::typed(value), &|span| FilePosition::in_variable(name, value, span))
+            }
             None => self.take(row, &Raw::typed(""), &|_| asked.clone()),
         }
     }
@@ -222,7 +224,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    pub(super) fn finish(self, source: Option<&Source>) -> Result<Loaded, Problems> {
+    pub(super) fn finish(self, source: Option<&ConfigSource>) -> Result<Loaded, Problems> {
         let problems = Problems::new(self.problems);
         if problems.errors() > 0 {
             return Err(problems);
@@ -236,19 +238,19 @@ impl<'a> Draft<'a> {
 /// A `[[host]]` rule that is being built.
 pub(super) struct RuleDraft {
     number: usize,
-    place: Place,
+    place: FilePosition,
     settings: HostRule,
-    places: BTreeMap<&'static str, Place>,
-    problems: Vec<Problem>,
+    places: BTreeMap<&'static str, FilePosition>,
+    problems: Vec<ConfigProblem>,
 }
 
 impl RuleDraft {
-    pub(super) fn new(number: usize, place: Place) -> Self {
+    pub(super) fn new(number: usize, place: FilePosition) -> Self {
         let settings = HostRule::default();
         RuleDraft { number, place, settings, places: BTreeMap::new(), problems: Vec::new() }
     }
 
-    pub(super) fn put(&mut self, row: &'static Row<HostRule>, raw: &Raw<'_>, placer: Placer<'_>) {
+    pub(super) fn put(&mut self, row: &'static KeyRow<HostRule>, raw: &Raw<'_>, placer: Placer<'_>) {
         if let Err(problems) = assign(row, &mut self.settings, raw, placer, &mut self.places) {
             self.problems.extend(problems);
         }
@@ -257,12 +259,12 @@ impl RuleDraft {
 
 /// Reads one value into `settings` and records its place.
 fn assign<C>(
-    row: &'static Row<C>,
+    row: &'static KeyRow<C>,
     settings: &mut C,
     raw: &Raw<'_>,
     placer: Placer<'_>,
-    places: &mut BTreeMap<&'static str, Place>,
-) -> Result<Place, Vec<Problem>> {
+    places: &mut BTreeMap<&'static str, FilePosition>,
+) -> Result<FilePosition, Vec<ConfigProblem>> {
     let placer = |span: &Range<usize>| {
         let place = placer(span);
         if row.may_hide() { place.without_excerpt() } else { place }
@@ -272,7 +274,7 @@ fn assign<C>(
     let said = row.set(settings, raw).map_err(|complaints| {
         let problem = |complaint: &super::raw::Complaint| {
             let message = format!("`{name}` {}", complaint.bad.message);
-            Problem::error(message, complaint.bad.advice.as_str(), Some(placer(&complaint.span)))
+            ConfigProblem::error(message, complaint.bad.advice.as_str(), Some(placer(&complaint.span)))
         };
         complaints.iter().map(problem).collect::<Vec<_>>()
     });
@@ -282,16 +284,16 @@ fn assign<C>(
     match other {
         Some(other) if std::mem::discriminant(&other.origin) == std::mem::discriminant(&place.origin) => {
             let message = "`delay` and `rate` are two ways to say the same";
-            Err(vec![Problem::error(message, "keep one of them", Some(place))])
+            Err(vec![ConfigProblem::error(message, "keep one of them", Some(place))])
         }
         _ => Ok(place),
     }
 }
 
-fn unavailable(path: &str, place: Place) -> Problem {
+fn unavailable(path: &str, place: FilePosition) -> ConfigProblem {
     let default = keys::find(path).and_then(|row| row.get(&Config::default()));
     let advice = default.map_or_else(|| "leave it out".to_owned(), |default| format!("leave it out, or at {default}"));
-    Problem::error(format!("`{path}` is not available yet"), advice, Some(place))
+    ConfigProblem::error(format!("`{path}` is not available yet"), advice, Some(place))
 }
 
 /// Returns the other key that sets the same field.

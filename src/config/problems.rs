@@ -2,7 +2,7 @@
 //!
 //! A problem carries its own excerpt, so a report can be printed long after the file has changed. Nothing here reads a
 //! file or decides what is wrong. A line with a secret must never become an excerpt: the code that creates the
-//! [`Place`] is responsible for that.
+//! [`FilePosition`] is responsible for that.
 
 use std::fmt;
 use std::ops::Range;
@@ -18,25 +18,25 @@ pub enum Severity {
 
 /// One thing to fix (an error) or to think about (a warning).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     pub severity: Severity,
     /// What is wrong, as a sentence without a full stop.
     pub message: String,
     /// What to do about it; may be empty.
     pub advice: String,
-    pub place: Option<Place>,
+    pub place: Option<FilePosition>,
 }
 
 /// Where a value was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    pub origin: Origin,
+pub struct FilePosition {
+    pub origin: ValueSource,
     pub(super) excerpt: Option<Excerpt>,
 }
 
 /// Where a value comes from, in order of precedence, the weakest first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
+pub enum ValueSource {
     /// Line and column count from one; the column counts characters.
     File {
         path: PathBuf,
@@ -59,13 +59,13 @@ pub(super) struct Excerpt {
 /// A report: errors first, each group in the order of the places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
-    list: Vec<Problem>,
+    list: Vec<ConfigProblem>,
     ending: String,
     painted: bool,
 }
 
 impl Problems {
-    pub fn new(mut list: Vec<Problem>) -> Self {
+    pub fn new(mut list: Vec<ConfigProblem>) -> Self {
         list.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
         Problems { list, ending: String::new(), painted: false }
     }
@@ -84,7 +84,7 @@ impl Problems {
         self
     }
 
-    pub fn iter(&self) -> std::slice::Iter<'_, Problem> {
+    pub fn iter(&self) -> std::slice::Iter<'_, ConfigProblem> {
         self.list.iter()
     }
 
@@ -98,7 +98,7 @@ impl Problems {
 
     /// Returns the report as JSON, for editors and scripts.
     pub fn to_json(&self) -> Json {
-        let problems: Vec<Json> = self.iter().map(Problem::to_json).collect();
+        let problems: Vec<Json> = self.iter().map(ConfigProblem::to_json).collect();
         json!({ "errors": self.errors(), "warnings": self.warnings(), "problems": problems })
     }
 
@@ -115,7 +115,7 @@ impl Problems {
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let brush = Brush(self.painted);
+        let brush = ProblemStyle(self.painted);
         for problem in self.iter() {
             problem.print(f, brush)?;
             writeln!(f)?;
@@ -127,28 +127,33 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-impl Problem {
-    pub(super) fn error(message: impl Into<String>, advice: impl Into<String>, place: Option<Place>) -> Self {
-        Problem { severity: Severity::Error, message: message.into(), advice: advice.into(), place }
+impl ConfigProblem {
+    pub(super) fn error(message: impl Into<String>, advice: impl Into<String>, place: Option<FilePosition>) -> Self {
+        ConfigProblem { severity: Severity::Error, message: message.into(), advice: advice.into(), place }
     }
 
-    pub(super) fn warning(message: impl Into<String>, advice: impl Into<String>, place: Option<Place>) -> Self {
-        Problem { severity: Severity::Warning, ..Problem::error(message, advice, place) }
+    pub(super) fn warning(message: impl Into<String>, advice: impl Into<String>, place: Option<FilePosition>) -> Self {
+        ConfigProblem { severity: Severity::Warning, ..ConfigProblem::error(message, advice, place) }
     }
 
-    fn sort_key(&self) -> (Severity, Option<&Origin>) {
+    fn sort_key(&self) -> (Severity, Option<&ValueSource>) {
         (self.severity, self.place.as_ref().map(|place| &place.origin))
     }
 
-    fn print(&self, f: &mut fmt::Formatter<'_>, brush: Brush) -> fmt::Result {
+    fn print(&self, f: &mut fmt::Formatter<'_>, brush: ProblemStyle) -> fmt::Result {
         let (word, colour) = match self.severity {
-            Severity::Error => ("error", Brush::RED),
-            Severity::Warning => ("warning", Brush::YELLOW),
+            Severity::Error => ("error", ProblemStyle::RED),
+            Severity::Warning => ("warning", ProblemStyle::YELLOW),
         };
-        writeln!(f, "{}{}", brush.stroke(colour, word), brush.stroke(Brush::BOLD, &format!(": {}", self.message)))?;
-        let gutter = self.place.as_ref().map_or(0, Place::gutter);
+        writeln!(
+            f,
+            "{}{}",
+            brush.stroke(colour, word),
+            brush.stroke(ProblemStyle::BOLD, &format!(": {}", self.message))
+        )?;
+        let gutter = self.place.as_ref().map_or(0, FilePosition::gutter);
         if let Some(place) = &self.place {
-            writeln!(f, "{:gutter$}{} {}", "", brush.stroke(Brush::BLUE, "-->"), place.origin)?;
+            writeln!(f, "{:gutter$}{} {}", "", brush.stroke(ProblemStyle::BLUE, "-->"), place.origin)?;
             if let Some(excerpt) = &place.excerpt {
                 return self.print_excerpt(f, brush, colour, &place.line_number(), excerpt);
             }
@@ -156,20 +161,20 @@ impl Problem {
         if self.advice.is_empty() {
             return Ok(());
         }
-        writeln!(f, "{:gutter$} {} {}", "", brush.stroke(Brush::BLUE, "="), self.advice)
+        writeln!(f, "{:gutter$} {} {}", "", brush.stroke(ProblemStyle::BLUE, "="), self.advice)
     }
 
     fn print_excerpt(
         &self,
         f: &mut fmt::Formatter<'_>,
-        brush: Brush,
+        brush: ProblemStyle,
         colour: &str,
         number: &str,
         excerpt: &Excerpt,
     ) -> fmt::Result {
         let gutter = number.len();
-        let bar = brush.stroke(Brush::BLUE, &format!("{:gutter$} |", ""));
-        let numbered_bar = brush.stroke(Brush::BLUE, &format!("{number} |"));
+        let bar = brush.stroke(ProblemStyle::BLUE, &format!("{:gutter$} |", ""));
+        let numbered_bar = brush.stroke(ProblemStyle::BLUE, &format!("{number} |"));
         let mark = brush.stroke(colour, format!("{} {}", excerpt.carets(), self.advice).trim_end());
         writeln!(f, "{bar}\n{numbered_bar} {}\n{bar} {}{mark}", excerpt.text.trim_end(), excerpt.indent())
     }
@@ -184,21 +189,21 @@ impl Problem {
         }
         let Some(place) = &self.place else { return object };
         match &place.origin {
-            Origin::File { path, line, column } => {
+            ValueSource::File { path, line, column } => {
                 object["file"] = json!(path.display().to_string());
                 object["line"] = json!(line);
                 object["column"] = json!(column);
                 object["end_column"] = json!(column + place.excerpt.as_ref().map_or(1, Excerpt::width));
             }
-            Origin::Env(name) => object["variable"] = json!(name),
-            Origin::Flag(name) => object["flag"] = json!(name),
-            Origin::Request => {}
+            ValueSource::Env(name) => object["variable"] = json!(name),
+            ValueSource::Flag(name) => object["flag"] = json!(name),
+            ValueSource::Request => {}
         }
         object
     }
 }
 
-impl Place {
+impl FilePosition {
     /// Returns the part of `text`, the content of the file at `path`, that `span` (in bytes) covers.
     pub(super) fn in_file(path: &std::path::Path, text: &str, span: &Range<usize>) -> Self {
         let start = floor(text, span.start);
@@ -206,24 +211,24 @@ impl Place {
         let line = text[line_start..].lines().next().unwrap_or_default();
         let column = text[line_start..start].chars().count();
         let width = text[start..floor(text, span.end).max(start)].chars().count();
-        let origin = Origin::File {
+        let origin = ValueSource::File {
             path: path.to_owned(),
             line: text[..line_start].matches('\n').count() + 1,
             column: column + 1,
         };
-        Place { origin, excerpt: Some(Excerpt::new(line, column..column + width)) }
+        FilePosition { origin, excerpt: Some(Excerpt::new(line, column..column + width)) }
     }
 
     pub(super) fn in_variable(name: &str, value: &str, span: &Range<usize>) -> Self {
-        Place::typed(Origin::Env(name.to_owned()), &format!("{name}="), value, span)
+        FilePosition::typed(ValueSource::Env(name.to_owned()), &format!("{name}="), value, span)
     }
 
     pub(super) fn in_flag(flag: &str, value: &str, span: &Range<usize>) -> Self {
-        Place::typed(Origin::Flag(flag.to_owned()), &format!("{flag} "), value, span)
+        FilePosition::typed(ValueSource::Flag(flag.to_owned()), &format!("{flag} "), value, span)
     }
 
     pub(super) fn in_request() -> Self {
-        Place { origin: Origin::Request, excerpt: None }
+        FilePosition { origin: ValueSource::Request, excerpt: None }
     }
 
     /// Returns the line that the report shows.
@@ -238,16 +243,16 @@ impl Place {
         self
     }
 
-    fn typed(origin: Origin, prefix: &str, value: &str, span: &Range<usize>) -> Self {
+    fn typed(origin: ValueSource, prefix: &str, value: &str, span: &Range<usize>) -> Self {
         let chars_before = |at: usize| prefix.chars().count() + value[..floor(value, at)].chars().count();
         let marked = chars_before(span.start)..chars_before(span.end);
-        Place { origin, excerpt: Some(Excerpt::new(&format!("{prefix}{value}"), marked)) }
+        FilePosition { origin, excerpt: Some(Excerpt::new(&format!("{prefix}{value}"), marked)) }
     }
 
     fn line_number(&self) -> String {
         match &self.origin {
-            Origin::File { line, .. } => line.to_string(),
-            Origin::Env(_) | Origin::Flag(_) | Origin::Request => " ".to_owned(),
+            ValueSource::File { line, .. } => line.to_string(),
+            ValueSource::Env(_) | ValueSource::Flag(_) | ValueSource::Request => " ".to_owned(),
         }
     }
 
@@ -256,13 +261,13 @@ impl Place {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ValueSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
-            Origin::Env(name) => write!(f, "env {name}"),
-            Origin::Flag(flag) => f.write_str(flag),
-            Origin::Request => f.write_str("the request"),
+            ValueSource::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
+            ValueSource::Env(name) => write!(f, "env {name}"),
+            ValueSource::Flag(flag) => f.write_str(flag),
+            ValueSource::Request => f.write_str("the request"),
         }
     }
 }
@@ -301,9 +306,9 @@ fn floor(text: &str, at: usize) -> usize {
 }
 
 #[derive(Clone, Copy)]
-struct Brush(bool);
+struct ProblemStyle(bool);
 
-impl Brush {
+impl ProblemStyle {
     const BOLD: &str = "1";
     const RED: &str = "1;31";
     const YELLOW: &str = "1;33";
@@ -318,14 +323,14 @@ impl Brush {
 mod tests {
     use super::*;
 
-    fn at(text: &str, span: Range<usize>) -> Place {
-        Place::in_file("a.toml".as_ref(), text, &span)
+    fn at(text: &str, span: Range<usize>) -> FilePosition {
+        FilePosition::in_file("a.toml".as_ref(), text, &span)
     }
 
     #[test]
     fn an_error_shows_its_line_with_carets() {
         let problem =
-            Problem::error("unknown key `delya`", "did you mean `delay`?", Some(at("a = 1\ndelya = 2\n", 6..11)));
+            ConfigProblem::error("unknown key `delya`", "did you mean `delay`?", Some(at("a = 1\ndelya = 2\n", 6..11)));
         let report = Problems::new(vec![problem]).ending("Nothing was changed.").to_string();
         let expected = "\
 error: unknown key `delya`
@@ -354,14 +359,14 @@ error: unknown key `delya`
 
     #[test]
     fn control_characters_are_not_printed() {
-        let problem = Problem::error("bad", "", Some(at("x = \x1b[31m\r\n", 4..5)));
+        let problem = ConfigProblem::error("bad", "", Some(at("x = \x1b[31m\r\n", 4..5)));
         let report = Problems::new(vec![problem]).to_string();
         assert!(!report.contains(['\x1b', '\r']), "{report:?}");
     }
 
     #[test]
     fn colours_come_only_when_asked_for() {
-        let problems = Problems::new(vec![Problem::warning("w", "", None)]);
+        let problems = Problems::new(vec![ConfigProblem::warning("w", "", None)]);
         assert!(!problems.to_string().contains('\x1b'));
         assert!(problems.paint(true).to_string().contains("\x1b[1;33mwarning"));
     }
@@ -369,10 +374,10 @@ error: unknown key `delya`
     #[test]
     fn errors_come_before_warnings_and_files_before_variables() {
         let list = vec![
-            Problem::warning("d", "", Some(at("a\nb\n", 0..1))),
-            Problem::error("c", "", Some(Place::in_flag("--x", "1", &(0..1)))),
-            Problem::error("b", "", Some(at("a\nb\n", 2..3))),
-            Problem::error("a", "", Some(at("a\nb\n", 0..1))),
+            ConfigProblem::warning("d", "", Some(at("a\nb\n", 0..1))),
+            ConfigProblem::error("c", "", Some(FilePosition::in_flag("--x", "1", &(0..1)))),
+            ConfigProblem::error("b", "", Some(at("a\nb\n", 2..3))),
+            ConfigProblem::error("a", "", Some(at("a\nb\n", 0..1))),
         ];
         let order: Vec<String> = Problems::new(list).iter().map(|problem| problem.message.clone()).collect();
         assert_eq!(order, ["a", "b", "c", "d"]);

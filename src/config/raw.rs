@@ -12,12 +12,12 @@ use super::values::BadValue;
 
 #[derive(Clone, Debug)]
 pub(super) struct Raw<'a> {
-    form: Form<'a>,
+    form: ValueForm<'a>,
     pub(super) span: Range<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Form<'a> {
+enum ValueForm<'a> {
     Node(&'a DeValue<'a>),
     Text(&'a str),
 }
@@ -31,56 +31,56 @@ pub(super) struct Complaint {
 
 impl<'a> Raw<'a> {
     pub(super) fn node(node: &'a Spanned<DeValue<'a>>) -> Self {
-        Raw { form: Form::Node(node.get_ref()), span: node.span() }
+        Raw { form: ValueForm::Node(node.get_ref()), span: node.span() }
     }
 
     pub(super) fn typed(text: &'a str) -> Self {
-        Raw { form: Form::Text(text), span: 0..text.len() }
+        Raw { form: ValueForm::Text(text), span: 0..text.len() }
     }
 
     pub(super) fn text(&self) -> Option<&'a str> {
         match self.form {
-            Form::Node(node) => node.as_str(),
-            Form::Text(text) => Some(text),
+            ValueForm::Node(node) => node.as_str(),
+            ValueForm::Text(text) => Some(text),
         }
     }
 
     /// Returns the number as it is written, if the value is a number.
     pub(super) fn number(&self) -> Option<&'a str> {
         match self.form {
-            Form::Node(DeValue::Integer(number)) => Some(number.as_str()),
-            Form::Node(DeValue::Float(number)) => Some(number.as_str()),
-            Form::Node(_) => None,
-            Form::Text(text) => Some(text.trim()).filter(|text| text.parse::<f64>().is_ok()),
+            ValueForm::Node(DeValue::Integer(number)) => Some(number.as_str()),
+            ValueForm::Node(DeValue::Float(number)) => Some(number.as_str()),
+            ValueForm::Node(_) => None,
+            ValueForm::Text(text) => Some(text.trim()).filter(|text| text.parse::<f64>().is_ok()),
         }
     }
 
     pub(super) fn integer(&self) -> Option<i128> {
         match self.form {
-            Form::Node(DeValue::Integer(number)) => i128::from_str_radix(number.as_str(), number.radix()).ok(),
-            Form::Node(_) => None,
-            Form::Text(text) => text.trim().parse().ok(),
+            ValueForm::Node(DeValue::Integer(number)) => i128::from_str_radix(number.as_str(), number.radix()).ok(),
+            ValueForm::Node(_) => None,
+            ValueForm::Text(text) => text.trim().parse().ok(),
         }
     }
 
     pub(super) fn boolean(&self) -> Option<bool> {
         match self.form {
-            Form::Node(node) => node.as_bool(),
-            Form::Text(text) => text.trim().parse().ok(),
+            ValueForm::Node(node) => node.as_bool(),
+            ValueForm::Text(text) => text.trim().parse().ok(),
         }
     }
 
     /// Returns the values of a list; a single value is a list of one, and a text is split at its commas.
     pub(super) fn items(&self) -> Vec<Raw<'a>> {
         match self.form {
-            Form::Node(DeValue::Array(items)) => items.iter().map(Raw::node).collect(),
-            Form::Node(_) => vec![self.clone()],
-            Form::Text(text) => split(text),
+            ValueForm::Node(DeValue::Array(items)) => items.iter().map(Raw::node).collect(),
+            ValueForm::Node(_) => vec![self.clone()],
+            ValueForm::Text(text) => split(text),
         }
     }
 
     pub(super) fn is_table(&self) -> bool {
-        matches!(self.form, Form::Node(DeValue::Table(_)))
+        matches!(self.form, ValueForm::Node(DeValue::Table(_)))
     }
 
     pub(super) fn wrong(&self, message: impl Into<String>, advice: impl Into<String>) -> Complaint {
@@ -94,13 +94,13 @@ impl<'a> Raw<'a> {
     /// Returns the complaint about a value of the wrong type.
     pub(super) fn not(&self, wanted: &str, advice: impl Into<String>) -> Complaint {
         let found = match self.form {
-            Form::Node(DeValue::String(_)) => "a string".to_owned(),
-            Form::Node(DeValue::Integer(_) | DeValue::Float(_)) => "a number".to_owned(),
-            Form::Node(DeValue::Boolean(_)) => "true or false".to_owned(),
-            Form::Node(DeValue::Datetime(_)) => "a date".to_owned(),
-            Form::Node(DeValue::Array(_)) => "a list".to_owned(),
-            Form::Node(DeValue::Table(_)) => "a table".to_owned(),
-            Form::Text(text) => format!("{text:?}"),
+            ValueForm::Node(DeValue::String(_)) => "a string".to_owned(),
+            ValueForm::Node(DeValue::Integer(_) | DeValue::Float(_)) => "a number".to_owned(),
+            ValueForm::Node(DeValue::Boolean(_)) => "true or false".to_owned(),
+            ValueForm::Node(DeValue::Datetime(_)) => "a date".to_owned(),
+            ValueForm::Node(DeValue::Array(_)) => "a list".to_owned(),
+            ValueForm::Node(DeValue::Table(_)) => "a table".to_owned(),
+            ValueForm::Text(text) => format!("{text:?}"),
         };
         self.wrong(format!("must be {wanted}, not {found}"), advice)
     }
@@ -119,7 +119,7 @@ fn split(text: &str) -> Vec<Raw<'_>> {
         let trimmed = part.trim();
         let at = start + (part.len() - part.trim_start().len());
         if !trimmed.is_empty() {
-            items.push(Raw { form: Form::Text(trimmed), span: at..at + trimmed.len() });
+            items.push(Raw { form: ValueForm::Text(trimmed), span: at..at + trimmed.len() });
         }
         start += part.len() + 1;
     }

@@ -7,8 +7,8 @@ use serde_json::{Map, Value as Json, json};
 
 use super::Config;
 use super::keys::{KEYS, RULE_KEYS, RULES, name_of, section_of};
-use super::load::{Loaded, Origins};
-use super::problems::Origin;
+use super::load::{Loaded, ValueSources};
+use super::problems::ValueSource;
 
 /// Returns the configuration as TOML, in the order of the table of keys.
 pub fn show(loaded: &Loaded, with_origin: bool) -> String {
@@ -44,8 +44,8 @@ pub fn running_json(config: &Config) -> Json {
     to_json(config, None)
 }
 
-fn to_json(config: &Config, origins: Option<&Origins>) -> Json {
-    let leaf = |value: Json, origin: &dyn Fn(&Origins) -> String| match origins {
+fn to_json(config: &Config, origins: Option<&ValueSources>) -> Json {
+    let leaf = |value: Json, origin: &dyn Fn(&ValueSources) -> String| match origins {
         Some(origins) => json!({ "value": value, "origin": origin(origins) }),
         None => value,
     };
@@ -71,7 +71,7 @@ fn to_json(config: &Config, origins: Option<&Origins>) -> Json {
 /// Wide enough for most values, so that the origins are aligned.
 const COLUMN: usize = 40;
 
-fn push_line(out: &mut String, name: &str, value: &Json, origin: Option<Option<&Origin>>) {
+fn push_line(out: &mut String, name: &str, value: &Json, origin: Option<Option<&ValueSource>>) {
     let setting = format!("{name} = {}", toml(value));
     let _ = match origin {
         Some(origin) => writeln!(out, "{setting:COLUMN$} # {}", origin_text(origin)),
@@ -80,10 +80,10 @@ fn push_line(out: &mut String, name: &str, value: &Json, origin: Option<Option<&
 }
 
 /// "default", "config.toml:23", "env CURTSY_LISTEN", "--listen".
-fn origin_text(origin: Option<&Origin>) -> String {
+fn origin_text(origin: Option<&ValueSource>) -> String {
     match origin {
         None => "default".to_owned(),
-        Some(Origin::File { path, line, .. }) => format!("{}:{line}", file_name(path)),
+        Some(ValueSource::File { path, line, .. }) => format!("{}:{line}", file_name(path)),
         Some(given) => given.to_string(),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::file::Source;
+use super::file::ConfigSource;
 use super::keys::{KEYS, RULE_KEYS, RULES, name_of, section_of};
 use super::load::read;
 use super::not_yet::NOT_YET;
@@ -18,7 +18,7 @@ fn parse_all(text: &str) -> Result<Loaded, Problems> {
 }
 
 fn load_all(text: &str, sources: &Sources) -> Result<Loaded, Problems> {
-    let source = Source { path: "curtsy.toml".into(), text: text.to_owned(), exposed: false };
+    let source = ConfigSource { path: "curtsy.toml".into(), text: text.to_owned(), exposed: false };
     read(Some(&source), sources, &[])
 }
 
@@ -49,11 +49,11 @@ fn check_warned(text: &str, parts: &[&str]) {
 
 fn env(pairs: &[(&str, &str)]) -> Sources {
     let env = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Sources { file: FileChoice::Nothing, env, overrides: Overrides::default() }
+    Sources { file: FileChoice::Nothing, env, overrides: ConfigOverrides::default() }
 }
 
-fn flags(list: &[(&str, &str, &str)]) -> Overrides {
-    let mut overrides = Overrides::default();
+fn flags(list: &[(&str, &str, &str)]) -> ConfigOverrides {
+    let mut overrides = ConfigOverrides::default();
     for (flag, path, value) in list {
         overrides.add(flag, path, value);
     }
@@ -104,7 +104,7 @@ fn five_mistakes_are_five_errors_in_order_of_line() {
     let lines: Vec<usize> = report
         .iter()
         .map(|problem| match &problem.place.as_ref().expect("a place").origin {
-            Origin::File { line, .. } => *line,
+            ValueSource::File { line, .. } => *line,
             other => panic!("{other}"),
         })
         .collect();
@@ -286,11 +286,11 @@ fn a_stronger_source_may_say_it_the_other_way() {
     let mut sources = env(&[("CURTSY_POLITENESS__RATE", "2/s")]);
     let loaded = load_all("politeness.delay = '9s'", &sources).expect("valid");
     assert_eq!(loaded.config.politeness.delay, Duration::from_millis(500));
-    assert_eq!(loaded.origins.of("politeness.delay"), Some(&Origin::Env("CURTSY_POLITENESS__RATE".to_owned())));
+    assert_eq!(loaded.origins.of("politeness.delay"), Some(&ValueSource::Env("CURTSY_POLITENESS__RATE".to_owned())));
     sources.overrides = flags(&[("--delay", "politeness.delay", "3s")]);
     let loaded = load_all("politeness.delay = '9s'", &sources).expect("valid");
     assert_eq!(loaded.config.politeness.delay, Duration::from_secs(3));
-    assert_eq!(loaded.origins.of("politeness.delay"), Some(&Origin::Flag("--delay".to_owned())));
+    assert_eq!(loaded.origins.of("politeness.delay"), Some(&ValueSource::Flag("--delay".to_owned())));
 }
 
 #[test]
@@ -495,7 +495,7 @@ fn the_parent_proxy_can_be_that_of_the_environment() {
     let mut sources = env(&[("HTTP_PROXY", "http://upper:1"), ("http_proxy", "lower:2")]);
     let loaded = load_all("upstream.proxy = 'env'", &sources).expect("valid");
     assert_eq!(loaded.config.upstream.proxy.expect("a parent").host, "lower");
-    assert_eq!(loaded.origins.of("upstream.proxy"), Some(&Origin::Env("http_proxy".to_owned())));
+    assert_eq!(loaded.origins.of("upstream.proxy"), Some(&ValueSource::Env("http_proxy".to_owned())));
     sources.env.clear();
     assert_eq!(load_all("upstream.proxy = 'env'", &sources).expect("valid").config.upstream.proxy, None);
     let circular = load_all("upstream.proxy = 'env'", &env(&[("http_proxy", "env")])).expect("valid");
@@ -602,7 +602,7 @@ fn eight_keys_need_a_restart() {
 /// Parses with both lists of unavailable keys and prints the result.
 fn digest(text: &str) {
     for not_yet in [NOT_YET, &[]] {
-        let source = Source { path: "x".into(), text: text.to_owned(), exposed: true };
+        let source = ConfigSource { path: "x".into(), text: text.to_owned(), exposed: true };
         match read(Some(&source), &Sources::default(), not_yet) {
             Ok(loaded) => drop(show(&loaded, true)),
             Err(problems) => drop((problems.to_string(), problems.to_json())),

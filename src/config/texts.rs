@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use url::{Host, Url};
 
-use super::values::{AccessLog, BadValue, Destination, Listen, Resolver, StateDir};
+use super::values::{AccessLogTarget, BadValue, Destination, Listen, ResolverChoice, StateDir};
 use super::{HostPattern, ParentProxy};
 
 type Read<T> = Result<T, BadValue>;
@@ -166,11 +166,11 @@ pub(super) fn state_dir(text: &str) -> Read<StateDir> {
     }
 }
 
-pub(super) fn access_log(text: &str) -> Read<AccessLog> {
+pub(super) fn access_log(text: &str) -> Read<AccessLogTarget> {
     match text {
-        "off" => Ok(AccessLog::Off),
-        "-" => Ok(AccessLog::Stdout),
-        path => file_path(path).map(AccessLog::Path),
+        "off" => Ok(AccessLogTarget::Off),
+        "-" => Ok(AccessLogTarget::Stdout),
+        path => file_path(path).map(AccessLogTarget::Path),
     }
 }
 
@@ -185,9 +185,9 @@ pub(super) fn write_path(path: &std::path::Path) -> String {
     path.display().to_string()
 }
 
-pub(super) fn resolver(text: &str) -> Read<Resolver> {
+pub(super) fn resolver(text: &str) -> Read<ResolverChoice> {
     match text {
-        "system" => Ok(Resolver::System),
+        "system" => Ok(ResolverChoice::System),
         _ => Err(not_yet("a resolver of its own", r#"write "system""#)),
     }
 }
@@ -271,20 +271,20 @@ impl Display for StateDir {
     }
 }
 
-impl Display for AccessLog {
+impl Display for AccessLogTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AccessLog::Off => f.write_str("off"),
-            AccessLog::Stdout => f.write_str("-"),
-            AccessLog::Path(path) => path.display().fmt(f),
+            AccessLogTarget::Off => f.write_str("off"),
+            AccessLogTarget::Stdout => f.write_str("-"),
+            AccessLogTarget::Path(path) => path.display().fmt(f),
         }
     }
 }
 
-impl Display for Resolver {
+impl Display for ResolverChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Resolver::System => f.write_str("system"),
+            ResolverChoice::System => f.write_str("system"),
         }
     }
 }

@@ -8,30 +8,34 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::file::Source;
+use super::file::ConfigSource;
 use super::keys::{self, RULES};
 use super::load::{Draft, RuleDraft};
-use super::problems::{Place, Problem};
+use super::problems::{ConfigProblem, FilePosition};
 use super::raw::Raw;
 use super::suggest::nearest;
 
 type Name<'a> = Spanned<std::borrow::Cow<'a, str>>;
 type Node<'a> = Spanned<DeValue<'a>>;
 
-pub(super) fn read(source: &Source, draft: &mut Draft<'_>) {
+pub(super) fn read(source: &ConfigSource, draft: &mut Draft<'_>) {
     match DeTable::parse(&source.text) {
         Ok(root) => Walk { source, draft }.table("", root.get_ref()),
         Err(error) => {
             let span = error.span().unwrap_or_default();
             let place = source.place(&span);
             let advice = "nothing after this can be read until it is fixed";
-            draft.problems.push(Problem::error(format!("not valid TOML: {}", error.message()), advice, Some(place)));
+            draft.problems.push(ConfigProblem::error(
+                format!("not valid TOML: {}", error.message()),
+                advice,
+                Some(place),
+            ));
         }
     }
 }
 
 struct Walk<'a, 'd> {
-    source: &'a Source,
+    source: &'a ConfigSource,
     draft: &'a mut Draft<'d>,
 }
 
@@ -107,7 +111,7 @@ impl Walk<'_, '_> {
     }
 
     fn error(&mut self, message: impl Into<String>, advice: impl Into<String>, span: Range<usize>) {
-        self.draft.problems.push(Problem::error(message, advice, Some(self.source.place(&span))));
+        self.draft.problems.push(ConfigProblem::error(message, advice, Some(self.source.place(&span))));
     }
 }
 
@@ -127,9 +131,9 @@ fn is_within(section: &str, path: &str) -> bool {
     section == path || section.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'))
 }
 
-impl Source {
-    fn place(&self, span: &Range<usize>) -> Place {
-        let place = Place::in_file(&self.path, &self.text, span);
+impl ConfigSource {
+    fn place(&self, span: &Range<usize>) -> FilePosition {
+        let place = FilePosition::in_file(&self.path, &self.text, span);
         if place.text().is_some_and(may_show_a_secret) { place.without_excerpt() } else { place }
     }
 }

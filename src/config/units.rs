@@ -6,7 +6,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::values::{BadValue, Quota, Rate};
+use super::values::{BadValue, QuotaRate, Rate};
 
 /// The largest unit first, as the writer needs. There is no month on purpose: `M` and `m` are too easy to confuse.
 const TIME_UNITS: [(&str, u64); 5] = [
@@ -118,7 +118,7 @@ pub(super) fn read_rate(text: &str) -> Result<Rate, BadValue> {
 
 /// Reads "20/s" or "600/m". The count is a whole number of requests, because it also says how many may come at once:
 /// "20/s" and "1200/m" differ in that.
-pub(super) fn read_quota(text: &str) -> Result<Quota, BadValue> {
+pub(super) fn read_quota(text: &str) -> Result<QuotaRate, BadValue> {
     let advice = r#"write a whole number of requests and a time, such as "20/s" or "600/m", or "" for no limit"#;
     let wrong = || BadValue::new(format!("is not a number of requests in a time: {text:?}"), advice);
     let (requests, unit) = text.split_once('/').ok_or_else(wrong)?;
@@ -127,10 +127,10 @@ pub(super) fn read_quota(text: &str) -> Result<Quota, BadValue> {
     if requests > MOST_IN_A_QUOTA {
         return Err(BadValue::new(format!("cannot be {text:?}"), format!("the largest allowed is {MOST_IN_A_QUOTA}")));
     }
-    Ok(Quota { requests, per: Duration::from_nanos(nanos) })
+    Ok(QuotaRate { requests, per: Duration::from_nanos(nanos) })
 }
 
-pub(super) fn write_quota(quota: &Quota) -> String {
+pub(super) fn write_quota(quota: &QuotaRate) -> String {
     let unit = quota_units().find(|(_, nanos)| Duration::from_nanos(*nanos) == quota.per);
     format!("{}/{}", quota.requests, unit.map_or("s", |(name, _)| name))
 }

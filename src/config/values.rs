@@ -43,7 +43,7 @@ pub enum StateDir {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AccessLog {
+pub enum AccessLogTarget {
     Off,
     Stdout,
     Path(PathBuf),
@@ -51,7 +51,7 @@ pub enum AccessLog {
 
 /// What resolves names to addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resolver {
+pub enum ResolverChoice {
     /// The resolver that the system is configured to use.
     System,
 }
@@ -69,7 +69,7 @@ impl Rate {
 
 /// "20/s", "600/m": this many requests in this time, at once or one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quota {
+pub struct QuotaRate {
     pub requests: NonZeroU32,
     pub per: Duration,
 }
@@ -84,13 +84,13 @@ impl FromStr for Rate {
 
 /// A duration with its unit, as in the file: "250ms", "1.5s", "1h 30m".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span(pub Duration);
+pub struct AddressSpan(pub Duration);
 
-impl FromStr for Span {
+impl FromStr for AddressSpan {
     type Err = BadValue;
 
-    fn from_str(text: &str) -> Result<Span, BadValue> {
-        units::read_duration(text).map(Span)
+    fn from_str(text: &str) -> Result<AddressSpan, BadValue> {
+        units::read_duration(text).map(AddressSpan)
     }
 }
 

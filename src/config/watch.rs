@@ -15,7 +15,7 @@ use super::load::{Loaded, Sources, load};
 use super::problems::Problems;
 
 #[derive(Debug)]
-pub struct Watch {
+pub struct ConfigWatch {
     sources: Sources,
     path: Option<PathBuf>,
     /// Files that the configuration file names, and that change independently of it.
@@ -26,7 +26,7 @@ pub struct Watch {
     seen: Option<Option<u64>>,
 }
 
-impl Watch {
+impl ConfigWatch {
     /// Starts with the content that `sources` gave.
     pub fn new(mut sources: Sources, loaded: &Loaded) -> Self {
         let path = loaded.path.clone();
@@ -34,7 +34,7 @@ impl Watch {
             // Always watches the same file: if it is removed, no other file may replace it silently.
             sources.file = FileChoice::Path(path.clone());
         }
-        let mut watch = Watch { sources, path, named: named(&loaded.config), known: None, seen: None };
+        let mut watch = ConfigWatch { sources, path, named: named(&loaded.config), known: None, seen: None };
         watch.known = watch.look();
         watch
     }
@@ -84,10 +84,10 @@ mod tests {
 
     use super::*;
 
-    fn watch(path: &Path) -> Watch {
+    fn watch(path: &Path) -> ConfigWatch {
         let sources = Sources { file: FileChoice::Path(path.to_owned()), ..Sources::default() };
         let loaded = load(&sources).expect("a valid file");
-        Watch::new(sources, &loaded)
+        ConfigWatch::new(sources, &loaded)
     }
 
     fn workers(change: Option<Result<Loaded, Problems>>) -> usize {

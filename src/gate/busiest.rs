@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Gate;
-use crate::metrics::hosts::{Change, Present};
+use crate::metrics::hosts::{Present, SeriesChange};
 use crate::politeness::HostKey;
 
 impl Gate {
@@ -16,7 +16,7 @@ impl Gate {
                 visits.push((host.clone(), recent));
             }
         });
-        let Change { given, taken } = self.metrics.hosts.reseat(visits);
+        let SeriesChange { given, taken } = self.metrics.hosts.reseat(visits);
         for host in taken {
             if let Some(lane) = self.registry.known(&host) {
                 lane.look(|state| state.badge.carry(None));
@@ -49,11 +49,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::gate::{Bounds, Memories};
-    use crate::metrics::{Metrics, Scene};
+    use crate::gate::{Bounds, HostPersistence};
+    use crate::metrics::{GaugeSources, Metrics};
     use crate::politeness::policy::{Policy, PolicyBook};
     use crate::politeness::visit::Visit;
-    use crate::store::{Keep, Store};
+    use crate::store::{Retention, Store};
 
     const DELAY: Duration = Duration::from_millis(250);
 
@@ -61,7 +61,7 @@ mod tests {
         let general = Policy { delay: DELAY, ..Policy::default() };
         let book = PolicyBook::from(general);
         let bounds = Bounds { most: 1_000_000, idle: Duration::from_secs(3600) };
-        let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+        let memories = HostPersistence::new(Arc::new(Store::memory(Retention::default())), None);
         Arc::new(Gate::new(book, bounds, 1000, memories, metrics.clone()))
     }
 
@@ -71,7 +71,7 @@ mod tests {
     }
 
     fn text(gate: &Gate, metrics: &Metrics) -> String {
-        metrics.render(&Scene { busiest: gate.busiest(), ..Scene::default() })
+        metrics.render(&GaugeSources { busiest: gate.busiest(), ..GaugeSources::default() })
     }
 
     /// X55: the number of series stays the same, whichever hosts are requested.

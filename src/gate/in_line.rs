@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
-use super::leaving::Leaving;
-use super::line::Label;
-use super::shared_lane::{SharedLane, Told};
+use super::disconnects::DisconnectedVisit;
+use super::shared_lane::{SharedLane, ToldChange};
+use super::waiting_list::Label;
 use super::{Gate, now};
 use crate::clock;
-use crate::metrics::Stage;
+use crate::metrics::DisconnectStage;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{ClientId, Ticket};
 use crate::timer::Timer;
@@ -46,14 +46,14 @@ impl InLine {
     }
 
     /// Waits for the next instruction of the lane.
-    pub(super) async fn told(&mut self) -> Told {
+    pub(super) async fn told(&mut self) -> ToldChange {
         self.asleep = true;
         let told = poll_fn(|cx| self.poll_told(cx)).await;
         self.asleep = false;
         told
     }
 
-    fn poll_told(&mut self, cx: &mut Context<'_>) -> Poll<Told> {
+    fn poll_told(&mut self, cx: &mut Context<'_>) -> Poll<ToldChange> {
         loop {
             let now = now();
             let ticket = self.ticket;
@@ -109,7 +109,7 @@ impl InLine {
     fn tell_of_leaving(&self) {
         if let Some((listener, number)) = self.gate.leaving.get().zip(self.number) {
             let after = now().since(self.joined);
-            (listener.0)(&Leaving { line: &self.gate.line, lane: &self.lane, number, after });
+            (listener.0)(&DisconnectedVisit { line: &self.gate.line, lane: &self.lane, number, after });
         }
     }
 }
@@ -117,7 +117,7 @@ impl InLine {
 impl Drop for InLine {
     fn drop(&mut self) {
         if self.asleep && !self.withdrawn.as_ref().is_some_and(|withdrawn| withdrawn.load(Relaxed)) {
-            self.gate.metrics.disconnect(Stage::Queued);
+            self.gate.metrics.disconnect(DisconnectStage::Queued);
             self.tell_of_leaving();
         }
         self.stop_waiting();

@@ -5,19 +5,19 @@
 //! visit to a free host needs neither, and only one waiting visit in each lane keeps a timer.
 
 mod busiest;
+mod disconnects;
 mod in_line;
-mod leaving;
-mod line;
-mod memories;
 mod news;
 mod permit;
+mod persistence;
 mod place;
 mod registry;
-mod remembered;
 mod robots_wait;
 mod shared_lane;
+mod stored_hosts;
 mod view;
 mod visit;
+mod waiting_list;
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -32,23 +32,23 @@ use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::politeness::policy::{Mode, Policy, PolicyBook};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{ClientId, OriginId, Refusal, Visit};
+use crate::politeness::visit::{ClientId, LaneRefusal, OriginId, Visit};
 use crate::politeness::{HostKey, Origin};
 use crate::store::Health;
 
-use self::line::Line;
 use self::place::Position;
 use self::registry::Registry;
+use self::waiting_list::WaitingList;
 
-pub use self::leaving::Leaving;
-pub use self::line::{Backlog, Label, Waiting};
-pub use self::memories::Memories;
+pub use self::disconnects::DisconnectedVisit;
 pub use self::permit::{Account, Permit};
+pub use self::persistence::HostPersistence;
 pub use self::place::Place;
 pub use self::registry::Bounds;
 pub use self::robots_wait::RobotsWait;
-pub use self::view::{Census, Listing, NoRoom, Page, Pause, Sort, Wanted};
+pub use self::view::{Census, HostsPage, Listing, NoRoom, Pause, Sort, WantedHost};
 pub use self::visit::Preparation;
+pub use self::waiting_list::{Backlog, Label, Waiting};
 
 #[derive(Debug)]
 pub struct Gate {
@@ -59,9 +59,9 @@ pub struct Gate {
     /// Number of waiting visits of all hosts. `most_waiting` is its limit.
     waiting: AtomicUsize,
     most_waiting: AtomicUsize,
-    line: Line,
+    line: WaitingList,
     /// The callback for clients that disconnect while queued.
-    leaving: OnceLock<leaving::Listener>,
+    leaving: OnceLock<disconnects::LeavingCallback>,
     /// Random hash key, so that clients cannot choose names that collide.
     key: RandomState,
     /// A faster hash for origins: a collision merges the breakers of two origins of one host, nothing else.
@@ -88,7 +88,7 @@ impl Gate {
         book: PolicyBook,
         bounds: Bounds,
         most_waiting: usize,
-        memories: Memories,
+        memories: HostPersistence,
         metrics: Arc<Metrics>,
     ) -> Self {
         Gate {
@@ -97,7 +97,7 @@ impl Gate {
             book: ArcSwap::from_pointee(book),
             waiting: AtomicUsize::new(0),
             most_waiting: AtomicUsize::new(most_waiting),
-            line: Line::default(),
+            line: WaitingList::default(),
             leaving: OnceLock::new(),
             key: RandomState::new(),
             origin_key: foldhash::quality::RandomState::default(),
@@ -112,8 +112,8 @@ impl Gate {
     }
 
     /// Sets the callback for clients that disconnect while queued. Only the first call has an effect.
-    pub fn on_leaving(&self, tell: impl Fn(&Leaving<'_>) + Send + Sync + 'static) {
-        let _ = self.leaving.set(leaving::Listener(Box::new(tell)));
+    pub fn on_leaving(&self, tell: impl Fn(&DisconnectedVisit<'_>) + Send + Sync + 'static) {
+        let _ = self.leaving.set(disconnects::LeavingCallback(Box::new(tell)));
     }
 
     /// Joins the host's queue. A visit that is ready has its turn at once if the host is free.
@@ -123,7 +123,7 @@ impl Gate {
         visit: Visit,
         is_ready: bool,
         now: Timestamp,
-    ) -> Result<Place, Refusal> {
+    ) -> Result<Place, LaneRefusal> {
         if self.off.load(Relaxed) {
             self.metrics.tally.count(host.as_str(), |row| row.visits += 1);
             return Ok(Place(Position::Through(Permit::free())));
@@ -144,7 +144,13 @@ impl Gate {
 
     /// Refuses a visit if too many wait at all hosts together. Above half of that bound, the client with the most
     /// waiting visits is refused too: its backlog at some hosts must not shut other clients out of theirs.
-    fn check_crowd(&self, place: Place, peer: ClientId, expected: Timestamp, now: Timestamp) -> Result<Place, Refusal> {
+    fn check_crowd(
+        &self,
+        place: Place,
+        peer: ClientId,
+        expected: Timestamp,
+        now: Timestamp,
+    ) -> Result<Place, LaneRefusal> {
         if self.is_crowded_for(peer) { Err(too_many(expected, now)) } else { Ok(place) }
     }
 
@@ -244,8 +250,8 @@ impl Gate {
 }
 
 /// The refusal if too many visits wait at all hosts together.
-fn too_many(expected: Timestamp, now: Timestamp) -> Refusal {
-    Refusal::QueueFull { retry_after: Duration::from_secs(expected.since(now).as_secs() + 1) }
+fn too_many(expected: Timestamp, now: Timestamp) -> LaneRefusal {
+    LaneRefusal::QueueFull { retry_after: Duration::from_secs(expected.since(now).as_secs() + 1) }
 }
 
 /// Whether a book paces no host at all.
@@ -274,18 +280,18 @@ mod tests {
 
     use super::visit::Rehearsal;
     use super::*;
-    use crate::politeness::policy::{HostPattern, HostRule, Schooling};
-    use crate::politeness::signals::{Answer, Signals};
-    use crate::politeness::visit::Outcome;
-    use crate::store::{Keep, Store};
+    use crate::politeness::policy::{HostPattern, HostRule, LearningPolicy};
+    use crate::politeness::signals::{PaceSignal, Signals};
+    use crate::politeness::visit::VisitOutcome;
+    use crate::store::{Retention, Store};
 
     const DELAY: Duration = Duration::from_secs(1);
 
     fn gate(policy: Policy) -> Arc<Gate> {
         let book = PolicyBook::from(policy);
         let bounds = Bounds { most: 100, idle: Duration::from_secs(3600) };
-        let store = Arc::new(Store::memory(Keep::default()));
-        Arc::new(Gate::new(book, bounds, 1000, Memories::new(store, None), Arc::default()))
+        let store = Arc::new(Store::memory(Retention::default()));
+        Arc::new(Gate::new(book, bounds, 1000, HostPersistence::new(store, None), Arc::default()))
     }
 
     fn visit(gate: &Gate, client: &str) -> Visit {
@@ -368,7 +374,7 @@ mod tests {
     async fn an_answer_is_told_when_it_is_reported() {
         let gate = gate(Policy::default());
         let (mut permit, heard) = (sent(&gate, "a").await, now() + DELAY);
-        permit.report(Outcome::Heard(Signals::SERVED), heard);
+        permit.report(VisitOutcome::Heard(Signals::SERVED), heard);
         let view = gate.view(&host()).unwrap();
         assert_eq!((view.last_success, view.in_flight), (Some(heard), 1));
         permit.leave(heard + DELAY);
@@ -381,9 +387,9 @@ mod tests {
     async fn an_answer_is_told_although_the_host_has_learned_since_it_was_sent() {
         let gate = gate(Policy { delay: Duration::ZERO, concurrency: 2, ..Policy::default() });
         let (mut first, mut second) = (sent(&gate, "a").await, sent(&gate, "b").await);
-        second.report(Outcome::Heard(Signals { answer: Answer::Throttled, ..Signals::SERVED }), now());
+        second.report(VisitOutcome::Heard(Signals { answer: PaceSignal::Throttled, ..Signals::SERVED }), now());
         let heard = now() + DELAY;
-        first.report(Outcome::Heard(Signals::SERVED), heard);
+        first.report(VisitOutcome::Heard(Signals::SERVED), heard);
         assert!(!gate.view(&host()).unwrap().delays.learned.is_zero());
         first.leave(heard + DELAY);
         let view = gate.view(&host()).unwrap();
@@ -439,7 +445,7 @@ mod tests {
         assert_eq!((rehearsal.readied, rehearsal.put_back), (2, 1));
         assert_eq!((permit.waited(), gate.queued()), (DELAY, 0));
         permit.sent();
-        first.report(Outcome::Heard(Signals::SERVED), now());
+        first.report(VisitOutcome::Heard(Signals::SERVED), now());
         assert_eq!(gate.metrics.spacing_violations.get(), 0);
     }
 
@@ -466,7 +472,7 @@ mod tests {
         let newcomers: Vec<_> = (0..5).map(|_| gate.join(&host(), visit(&gate, "c")).unwrap()).collect();
         for visit in waiting {
             let heard = tokio::time::timeout(DELAY * 60, visit).await.expect("a visit was not told").unwrap();
-            assert!(matches!(heard, Err(Refusal::WaitTooLong { .. })), "{heard:?}");
+            assert!(matches!(heard, Err(LaneRefusal::WaitTooLong { .. })), "{heard:?}");
         }
         for place in newcomers {
             drop(tokio::time::timeout(DELAY * 60, place.permit()).await.expect("a newcomer got no turn").unwrap());
@@ -504,7 +510,7 @@ mod tests {
         let slow = |factor| {
             let patterns = vec![HostPattern::Below("test".to_owned())];
             let rule = HostRule { patterns, delay: Some(DELAY * factor), ..HostRule::default() };
-            let book = PolicyBook::new(Policy::default(), vec![rule], Schooling::default());
+            let book = PolicyBook::new(Policy::default(), vec![rule], LearningPolicy::default());
             gate.change(book, Bounds { most: 100, idle: DELAY * 3600 }, 1000, Apply::All);
         };
         slow(5);

@@ -2,17 +2,17 @@
 
 use serde_json::json;
 
-use super::view::{Pause, Wanted};
+use super::view::{Pause, WantedHost};
 use super::{Gate, now};
 use crate::politeness::breaker;
-use crate::politeness::lane::{Lesson, View};
+use crate::politeness::lane::{LaneLesson, View};
 use crate::politeness::pace::{self, Cause, What};
 use crate::politeness::policy::Delays;
 use crate::politeness::time::{Timestamp, millis};
 use crate::politeness::{HostKey, Origin};
 
 impl Gate {
-    pub(super) fn tell(&self, host: &HostKey, origin: Option<&Origin>, lesson: &Lesson, now: Timestamp) {
+    pub(super) fn tell(&self, host: &HostKey, origin: Option<&Origin>, lesson: &LaneLesson, now: Timestamp) {
         let host = host.as_str();
         if let Some(change) = &lesson.pace {
             self.tell_of_pace(host, change, lesson, now);
@@ -27,7 +27,7 @@ impl Gate {
         }
     }
 
-    fn tell_of_pace(&self, host: &str, change: &pace::Change, lesson: &Lesson, now: Timestamp) {
+    fn tell_of_pace(&self, host: &str, change: &pace::Change, lesson: &LaneLesson, now: Timestamp) {
         if let Some(hold) = change.hold {
             self.metrics.lessons.hold(match hold.cause {
                 Cause::RetryAfter => "retry_after",
@@ -76,9 +76,9 @@ impl Gate {
         });
     }
 
-    fn tell_of_breaker(&self, host: &str, origin: &str, change: &breaker::Change, now: Timestamp) {
+    fn tell_of_breaker(&self, host: &str, origin: &str, change: &breaker::BreakerChange, now: Timestamp) {
         match change {
-            breaker::Change::Opened { until, why } => {
+            breaker::BreakerChange::Opened { until, why } => {
                 self.metrics.lessons.breaker_openings.inc();
                 let why = match why {
                     breaker::Why::Failures(times) => format!("{times} failures in a row"),
@@ -99,7 +99,7 @@ impl Gate {
                     || json!({ "origin": origin, "held_s": for_s, "why": why }),
                 );
             }
-            breaker::Change::Closed { since } => {
+            breaker::BreakerChange::Closed { since } => {
                 let open_s = now.since(*since).as_secs_f64();
                 tracing::info!(event = "breaker.closed", host, origin, open_s, "an origin answers again");
                 self.events.tell(
@@ -112,7 +112,7 @@ impl Gate {
     }
 
     /// Reports that the operator has changed a host.
-    pub(super) fn tell_of_steering(&self, host: &HostKey, wanted: &Wanted, view: &View) {
+    pub(super) fn tell_of_steering(&self, host: &HostKey, wanted: &WantedHost, view: &View) {
         let kind = match wanted.pause {
             Some(Pause::UntilResumed | Pause::Until(_)) => "host.paused",
             Some(Pause::Over) => "host.resumed",

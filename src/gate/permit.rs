@@ -6,15 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::shared_lane::{SharedLane, State};
+use super::shared_lane::{LaneState, SharedLane};
 use super::{Gate, now};
 use crate::clock;
-use crate::metrics::tally::Row;
+use crate::metrics::tally::TallyRow;
 use crate::politeness::Origin;
-use crate::politeness::lane::{Lane, Lesson, Obstacle};
+use crate::politeness::lane::{Lane, LaneLesson, Obstacle};
 use crate::politeness::policy::{Delays, Mode};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Outcome, Ticket};
+use crate::politeness::visit::{Ticket, VisitOutcome};
 
 /// Permission to make one visit.
 #[derive(Debug)]
@@ -37,13 +37,13 @@ pub(super) struct Stay {
 
 impl Stay {
     /// Counts the visit for its host. Called when its turn has come.
-    pub(super) fn count(&self, state: &mut State) {
+    pub(super) fn count(&self, state: &mut LaneState) {
         if !self.is_fetch {
             self.gate.metrics.hosts.visit(&mut state.badge, self.lane.host(), self.waited);
         }
     }
 
-    fn tally(&self, count: impl FnOnce(&mut Row)) {
+    fn tally(&self, count: impl FnOnce(&mut TallyRow)) {
         if self.gate.metrics.tally.is_kept() {
             self.gate.metrics.tally.count(self.lane.host().as_str(), count);
         }
@@ -54,7 +54,7 @@ impl Stay {
         &self,
         now: Timestamp,
         origin: Option<&Origin>,
-        teach: impl FnOnce(&mut Lane) -> Option<Lesson>,
+        teach: impl FnOnce(&mut Lane) -> Option<LaneLesson>,
     ) {
         let lesson = self.lane.with(now, |state| {
             let lesson = teach(&mut state.lane);
@@ -121,12 +121,12 @@ impl Permit {
     }
 
     /// Reports the outcome at the time `now`: the response head has arrived, or never will.
-    pub fn report(&mut self, outcome: Outcome, now: Timestamp) {
+    pub fn report(&mut self, outcome: VisitOutcome, now: Timestamp) {
         self.report_of(None, outcome, now);
     }
 
     /// Like [`report`](Permit::report), and names the origin, so that a failure can be reported with its origin.
-    pub fn report_of(&mut self, origin: Option<&Origin>, outcome: Outcome, now: Timestamp) {
+    pub fn report_of(&mut self, origin: Option<&Origin>, outcome: VisitOutcome, now: Timestamp) {
         let Some(stay) = self.0.as_ref().filter(|stay| !stay.is_fetch) else { return };
         let ticket = stay.ticket;
         // Most answers are as expected and teach nothing.

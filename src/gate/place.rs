@@ -8,14 +8,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::in_line::InLine;
-use super::line::Label;
 use super::permit::{Account, Permit, Stay};
-use super::shared_lane::{Entered, SharedLane, Told};
+use super::shared_lane::{Entered, SharedLane, ToldChange};
+use super::waiting_list::Label;
 use super::{Gate, now};
 use crate::politeness::Origin;
 use crate::politeness::policy::Mode;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Purpose, Refusal, Visit};
+use crate::politeness::visit::{LaneRefusal, Purpose, Visit};
 
 /// A visit that has joined the queue of its host.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Place {
         visit: Visit,
         is_ready: bool,
         now: Timestamp,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, LaneRefusal> {
         let is_fetch = visit.purpose == Purpose::RobotsFetch;
         let (entered, account) = lane.look(|state| {
             state.used(now);
@@ -69,7 +69,7 @@ impl Place {
                 let others = state.lane.delays_for(Duration::ZERO, now);
                 gate.tell_of_crawl_delay(lane.host(), &others, &delays);
             }
-            if entered.told == Some(Told::Start) && !is_fetch {
+            if entered.told == Some(ToldChange::Start) && !is_fetch {
                 gate.metrics.hosts.visit(&mut state.badge, lane.host(), Duration::ZERO);
             }
             Ok((entered, Account { delays, obstacle: None, mode, ahead }))
@@ -78,7 +78,7 @@ impl Place {
         // Unless the policy is enforced, no fetch waits.
         let is_fetch = is_fetch && (is_free || account.mode != Mode::Enforce);
         let stay = Stay { gate, lane, ticket, waited: Duration::ZERO, account, left: None, is_fetch };
-        if told == Some(Told::Start) {
+        if told == Some(ToldChange::Start) {
             return Ok(Place(Position::Through(Permit::new(Box::new(stay)))));
         }
         let line = InLine::new(stay.gate.clone(), stay.lane.clone(), (ticket, visit.peer), now, expected);
@@ -115,12 +115,12 @@ impl Queued {
     }
 
     /// Waits until the turn is near.
-    pub(super) async fn called(mut self) -> Result<Called, Refusal> {
+    pub(super) async fn called(mut self) -> Result<Called, LaneRefusal> {
         loop {
             match self.0.line.told().await {
-                Told::Prepare => break,
-                Told::Refused(refusal) => return Err(refusal),
-                Told::Start => {}
+                ToldChange::Prepare => break,
+                ToldChange::Refused(refusal) => return Err(refusal),
+                ToldChange::Start => {}
             }
         }
         self.0.stay.waited = now().since(self.0.line.joined);
@@ -142,12 +142,12 @@ impl Called {
     }
 
     /// Waits for the turn of a visit that is ready. Labels it if it was not known that it has to wait.
-    pub(super) async fn turn(mut self, label: impl FnOnce() -> Option<Label>) -> Result<Turn, Refusal> {
+    pub(super) async fn turn(mut self, label: impl FnOnce() -> Option<Label>) -> Result<Turn, LaneRefusal> {
         let Standing { line, stay } = &mut *self.0;
         let ready = now();
         let at_once = stay.lane.look(|state| {
             let told = state.ready(stay.ticket, ready);
-            if told == Some(Told::Start) {
+            if told == Some(ToldChange::Start) {
                 stay.count(state);
             }
             told
@@ -162,9 +162,9 @@ impl Called {
             }
         };
         match told {
-            Told::Start => {}
-            Told::Refused(refusal) => return Err(refusal),
-            Told::Prepare => return Ok(Turn::Lost(self)),
+            ToldChange::Start => {}
+            ToldChange::Refused(refusal) => return Err(refusal),
+            ToldChange::Prepare => return Ok(Turn::Lost(self)),
         }
         line.stop_waiting();
         if at_once.is_none() {

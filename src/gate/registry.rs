@@ -16,13 +16,13 @@ use foldhash::quality::RandomState;
 use parking_lot::{Mutex, RwLock};
 
 use super::Apply;
-use super::memories::Memories;
-use super::shared_lane::{SharedLane, State};
+use super::persistence::HostPersistence;
+use super::shared_lane::{LaneState, SharedLane};
 use crate::politeness::HostKey;
 use crate::politeness::lane::Lane;
 use crate::politeness::policy::PolicyBook;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::Refusal;
+use crate::politeness::visit::LaneRefusal;
 use crate::store::{Health, HostRecord, Store};
 
 /// A scan of all lanes locks one shard at a time. With 256 shards the longest wait measured was about a millisecond at
@@ -39,7 +39,7 @@ pub struct Bounds {
 
 #[derive(Debug)]
 pub(super) struct Registry {
-    memories: Memories,
+    memories: HostPersistence,
     /// The hash takes fewer steps than the standard library's, and still has a random key per process.
     lanes: DashMap<Resident, (), RandomState>,
     /// Number of lanes. Asking the map would lock all its shards.
@@ -105,7 +105,7 @@ impl PartialEq for Resident {
 impl Eq for Resident {}
 
 impl Registry {
-    pub(super) fn new(bounds: Bounds, memories: Memories) -> Self {
+    pub(super) fn new(bounds: Bounds, memories: HostPersistence) -> Self {
         Registry {
             memories,
             lanes: DashMap::with_hasher_and_shard_amount(RandomState::default(), SHARDS),
@@ -117,7 +117,12 @@ impl Registry {
     }
 
     /// Returns the host's lane. Makes one if there is none.
-    pub(super) fn lane(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Result<Arc<SharedLane>, Refusal> {
+    pub(super) fn lane(
+        &self,
+        host: &HostKey,
+        book: &PolicyBook,
+        now: Timestamp,
+    ) -> Result<Arc<SharedLane>, LaneRefusal> {
         let mut full = self.full.lock();
         if let Some(lane) = self.known(host) {
             return Ok(lane);
@@ -125,7 +130,7 @@ impl Registry {
         // A host that the operator has set something for gets a lane even now, and there are few such hosts.
         if !(self.make_room(&mut full, now) || self.memories.is_steered(host, now)) {
             full.log(self.len(), now);
-            return Err(Refusal::HostsFull { retry_after: full.tell(now) });
+            return Err(LaneRefusal::HostsFull { retry_after: full.tell(now) });
         }
         let lane = self.draining(self.memories.lane(host, book, now), now);
         let lane = Arc::new(SharedLane::new(host.clone(), lane, now));
@@ -221,7 +226,7 @@ impl Registry {
     }
 
     /// Saves what a lane has just learned.
-    pub(super) fn keep_news(&self, lane: &SharedLane, state: &mut State, now: Timestamp) {
+    pub(super) fn keep_news(&self, lane: &SharedLane, state: &mut LaneState, now: Timestamp) {
         self.memories.keep_news(lane.host(), &mut state.lane, now);
     }
 
@@ -268,7 +273,7 @@ impl Registry {
     }
 
     /// Forgets lanes that owe nothing and for which `may_go` returns true.
-    fn forget(&self, now: Timestamp, mut may_go: impl FnMut(&mut State) -> bool) {
+    fn forget(&self, now: Timestamp, mut may_go: impl FnMut(&mut LaneState) -> bool) {
         self.lanes.retain(|resident, ()| {
             let (host, lane) = (resident.host(), &resident.0);
             // Lanes are cloned under the same lock, so a lane with a single owner here cannot gain a second.
@@ -334,7 +339,7 @@ impl Full {
 mod tests {
     use super::*;
     use crate::politeness::visit::{ClientId, Visit};
-    use crate::store::Keep;
+    use crate::store::Retention;
 
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -347,8 +352,8 @@ mod tests {
     }
 
     fn registry(most: usize) -> Registry {
-        let store = Arc::new(Store::memory(Keep::default()));
-        Registry::new(Bounds { most, idle: DAY }, Memories::new(store, None))
+        let store = Arc::new(Store::memory(Retention::default()));
+        Registry::new(Bounds { most, idle: DAY }, HostPersistence::new(store, None))
     }
 
     fn teach(registry: &Registry, lane: &SharedLane, until: Timestamp, now: Timestamp) {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::line::Label;
 use super::shared_lane::SharedLane;
+use super::waiting_list::Label;
 use super::{Gate, now, too_many};
 use crate::politeness::HostKey;
-use crate::politeness::visit::{Refusal, Visit};
+use crate::politeness::visit::{LaneRefusal, Visit};
 
 /// `Retry-After` without a lane to compute one: the smallest value it can carry.
 const SOON: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ impl Gate {
         host: &HostKey,
         visit: Visit,
         label: Label,
-    ) -> Result<RobotsWait, Refusal> {
+    ) -> Result<RobotsWait, LaneRefusal> {
         if self.off.load(Relaxed) {
             return Ok(RobotsWait { visit, place: None });
         }
@@ -64,10 +64,10 @@ impl Gate {
 
 impl RobotsWait {
     /// Returns the refusal for a request that waited longer than its client would wait for its turn.
-    pub fn too_long(&self) -> Refusal {
+    pub fn too_long(&self) -> LaneRefusal {
         let told =
             |place: &WaitingPlace| place.lane.look(|state| state.lane.robots_wait_was_too_long(&self.visit, now()));
-        self.place.as_ref().map_or(Refusal::WaitTooLong { retry_after: SOON }, told)
+        self.place.as_ref().map_or(LaneRefusal::WaitTooLong { retry_after: SOON }, told)
     }
 }
 

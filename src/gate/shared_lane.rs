@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::metrics::hosts::Badge;
+use crate::metrics::hosts::SeriesHandle;
 use crate::politeness::HostKey;
 use crate::politeness::lane::{Joined, Lane};
-use crate::politeness::policy::{Policy, Schooling};
+use crate::politeness::policy::{LearningPolicy, Policy};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Alarm, Refusal, Step, Ticket, Visit};
+use crate::politeness::visit::{Alarm, LaneRefusal, Step, Ticket, Visit};
 
 /// Laid out in the order in which a visit needs the fields: with many hosts, most accesses miss the CPU caches.
 #[derive(Debug)]
@@ -21,19 +21,19 @@ use crate::politeness::visit::{Alarm, Refusal, Step, Ticket, Visit};
 pub(super) struct SharedLane {
     host: HostKey,
     /// Locked for one decision, never across an await.
-    state: Mutex<State>,
+    state: Mutex<LaneState>,
 }
 
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct State {
+pub(super) struct LaneState {
     last_used: Timestamp,
     /// Whether the host has its own metric series.
-    pub(super) badge: Badge,
+    pub(super) badge: SeriesHandle,
     pub(super) lane: Lane,
     alarm: Option<Alarm>,
     /// `None` if no visit waits.
-    dormitory: Option<Box<Dormitory>>,
+    dormitory: Option<Box<Waiters>>,
     /// The lane's visit count at the last call of `take_visits`.
     counted: u32,
     /// The longest crawl delay that was logged.
@@ -42,18 +42,18 @@ pub(super) struct State {
 
 /// Visits that wait to be told something.
 #[derive(Debug, Default)]
-struct Dormitory {
+struct Waiters {
     /// Indexed by ticket number. A number is reused as soon as its visit has left.
-    sleepers: Vec<Sleeper>,
+    sleepers: Vec<Waiter>,
     /// Visits that have left with this refusal and have not received it yet. Their numbers may already belong to other
     /// visits.
-    refused: Vec<(Ticket, Refusal)>,
+    refused: Vec<(Ticket, LaneRefusal)>,
 }
 
 #[derive(Debug, Default)]
-struct Sleeper {
+struct Waiter {
     ticket: Option<Ticket>,
-    told: Option<Told>,
+    told: Option<ToldChange>,
     waker: Option<Waker>,
 }
 
@@ -62,26 +62,26 @@ pub(super) struct Entered {
     pub(super) ticket: Ticket,
     pub(super) expected: Timestamp,
     /// What the visit was told on entering.
-    pub(super) told: Option<Told>,
+    pub(super) told: Option<ToldChange>,
     /// Whether the host was free.
     pub(super) is_free: bool,
 }
 
 /// An instruction to a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum ToldChange {
     Prepare,
     Start,
-    Refused(Refusal),
+    Refused(LaneRefusal),
 }
 
 impl SharedLane {
     pub(super) fn new(host: HostKey, lane: Lane, now: Timestamp) -> Self {
         SharedLane {
             host,
-            state: Mutex::new(State {
+            state: Mutex::new(LaneState {
                 last_used: now,
-                badge: Badge::default(),
+                badge: SeriesHandle::default(),
                 lane,
                 alarm: None,
                 dormitory: None,
@@ -92,7 +92,7 @@ impl SharedLane {
     }
 
     /// Changes the state, then drives the lane on.
-    pub(super) fn with<T>(&self, now: Timestamp, change: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn with<T>(&self, now: Timestamp, change: impl FnOnce(&mut LaneState) -> T) -> T {
         let mut state = self.state.lock();
         let outcome = change(&mut state);
         state.drive(now);
@@ -100,11 +100,11 @@ impl SharedLane {
     }
 
     /// Runs `look` under the lock, and does not drive the lane on afterwards.
-    pub(super) fn look<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn look<T>(&self, look: impl FnOnce(&mut LaneState) -> T) -> T {
         look(&mut self.state.lock())
     }
 
-    pub(super) fn change(&self, policy: Arc<Policy>, schooling: &Schooling, now: Timestamp) {
+    pub(super) fn change(&self, policy: Arc<Policy>, schooling: &LearningPolicy, now: Timestamp) {
         self.with(now, |state| {
             state.lane.change(policy, now);
             state.lane.school(schooling, now);
@@ -116,7 +116,7 @@ impl SharedLane {
     }
 }
 
-impl State {
+impl LaneState {
     pub(super) fn used(&mut self, now: Timestamp) {
         self.last_used = now;
     }
@@ -141,25 +141,25 @@ impl State {
     }
 
     /// Lets a visit in. A free host starts it at once if its connection is ready, and calls it otherwise.
-    pub(super) fn enter(&mut self, visit: Visit, is_ready: bool, now: Timestamp) -> Result<Entered, Refusal> {
+    pub(super) fn enter(&mut self, visit: Visit, is_ready: bool, now: Timestamp) -> Result<Entered, LaneRefusal> {
         if is_ready && let Some(ticket) = self.lane.walk_through(&visit, now) {
-            return Ok(Entered { ticket, expected: now, told: Some(Told::Start), is_free: true });
+            return Ok(Entered { ticket, expected: now, told: Some(ToldChange::Start), is_free: true });
         }
         // The crawl delay of a refused visit may have changed what happens to other visits.
         let joined = self.lane.join(visit, now).inspect_err(|_| self.drive(now));
         let Joined { ticket, expected, is_called } = joined?;
         if is_called {
-            return Ok(Entered { ticket, expected, told: Some(Told::Prepare), is_free: true });
+            return Ok(Entered { ticket, expected, told: Some(ToldChange::Prepare), is_free: true });
         }
         match self.drive_for(ticket, now) {
-            Some(Told::Refused(refusal)) => Err(refusal),
+            Some(ToldChange::Refused(refusal)) => Err(refusal),
             told => Ok(Entered { ticket, expected, told, is_free: false }),
         }
     }
 
     /// Notes that a called visit is ready. Returns what it is told.
-    pub(super) fn ready(&mut self, ticket: Ticket, now: Timestamp) -> Option<Told> {
-        if self.lane.ready(ticket, now) { Some(Told::Start) } else { self.drive_for(ticket, now) }
+    pub(super) fn ready(&mut self, ticket: Ticket, now: Timestamp) -> Option<ToldChange> {
+        if self.lane.ready(ticket, now) { Some(ToldChange::Start) } else { self.drive_for(ticket, now) }
     }
 
     /// Carries out the lane's next steps. There are none if no visit waits.
@@ -185,20 +185,20 @@ impl State {
 
     fn obey(&mut self, step: Step) {
         match step {
-            Step::Prepare(ticket) => self.tell(ticket, Told::Prepare),
-            Step::Start(ticket) => self.tell(ticket, Told::Start),
+            Step::Prepare(ticket) => self.tell(ticket, ToldChange::Prepare),
+            Step::Start(ticket) => self.tell(ticket, ToldChange::Start),
             Step::Refuse(ticket, refusal) => self.refuse(ticket, refusal),
             Step::Wait(alarm) => self.set_alarm(alarm),
         }
     }
 
     /// Drives the lane on for a visit whose task is awake, and returns what that visit is told.
-    pub(super) fn drive_for(&mut self, ticket: Ticket, now: Timestamp) -> Option<Told> {
+    pub(super) fn drive_for(&mut self, ticket: Ticket, now: Timestamp) -> Option<ToldChange> {
         // The usual case, a free host, stores nothing and wakes no task.
         let step = self.lane.next_step(now);
         let told = match step {
-            Step::Prepare(called) if called == ticket => Some(Told::Prepare),
-            Step::Start(started) if started == ticket => Some(Told::Start),
+            Step::Prepare(called) if called == ticket => Some(ToldChange::Prepare),
+            Step::Start(started) if started == ticket => Some(ToldChange::Start),
             _ => {
                 self.obey(step);
                 None
@@ -211,10 +211,10 @@ impl State {
     }
 
     /// Returns what the visit was told since the last call.
-    pub(super) fn take_told(&mut self, ticket: Ticket) -> Option<Told> {
-        let Dormitory { sleepers, refused } = self.dormitory.as_deref_mut()?;
+    pub(super) fn take_told(&mut self, ticket: Ticket) -> Option<ToldChange> {
+        let Waiters { sleepers, refused } = self.dormitory.as_deref_mut()?;
         if let Some(index) = refused.iter().position(|(refused, _)| *refused == ticket) {
-            return Some(Told::Refused(refused.swap_remove(index).1));
+            return Some(ToldChange::Refused(refused.swap_remove(index).1));
         }
         sleepers.get_mut(ticket.number()).filter(|sleeper| sleeper.ticket == Some(ticket))?.told.take()
     }
@@ -239,9 +239,9 @@ impl State {
 
     /// Removes what is stored for a visit that has left. An entry under its number may already belong to another visit.
     pub(super) fn forget(&mut self, ticket: Ticket) {
-        let Some(Dormitory { sleepers, refused }) = self.dormitory.as_deref_mut() else { return };
+        let Some(Waiters { sleepers, refused }) = self.dormitory.as_deref_mut() else { return };
         if let Some(sleeper) = sleepers.get_mut(ticket.number()).filter(|sleeper| sleeper.ticket == Some(ticket)) {
-            *sleeper = Sleeper::default();
+            *sleeper = Waiter::default();
         }
         refused.retain(|(refused, _)| *refused != ticket);
         if refused.is_empty() && self.lane.queued() + self.lane.in_flight() == 0 {
@@ -249,7 +249,7 @@ impl State {
         }
     }
 
-    fn tell(&mut self, ticket: Ticket, told: Told) {
+    fn tell(&mut self, ticket: Ticket, told: ToldChange) {
         let sleeper = self.sleeper(ticket);
         sleeper.told = Some(told);
         if let Some(waker) = sleeper.waker.take() {
@@ -263,11 +263,11 @@ impl State {
         let waiting = self.dormitory.iter().flat_map(|dormitory| &dormitory.sleepers);
         for ticket in waiting.filter_map(|sleeper| sleeper.ticket).collect::<Vec<_>>() {
             self.lane.unready(ticket, now);
-            self.tell(ticket, Told::Prepare);
+            self.tell(ticket, ToldChange::Prepare);
         }
     }
 
-    fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
+    fn refuse(&mut self, ticket: Ticket, refusal: LaneRefusal) {
         let waker = std::mem::take(self.sleeper(ticket)).waker;
         self.dormitory.get_or_insert_default().refused.push((ticket, refusal));
         if let Some(waker) = waker {
@@ -287,15 +287,15 @@ impl State {
         }
     }
 
-    fn sleeper(&mut self, ticket: Ticket) -> &mut Sleeper {
+    fn sleeper(&mut self, ticket: Ticket) -> &mut Waiter {
         let number = ticket.number();
         let sleepers = &mut self.dormitory.get_or_insert_default().sleepers;
         if number >= sleepers.len() {
-            sleepers.resize_with(number + 1, Sleeper::default);
+            sleepers.resize_with(number + 1, Waiter::default);
         }
         let sleeper = &mut sleepers[number];
         if sleeper.ticket != Some(ticket) {
-            *sleeper = Sleeper { ticket: Some(ticket), ..Sleeper::default() };
+            *sleeper = Waiter { ticket: Some(ticket), ..Waiter::default() };
         }
         sleeper
     }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::shared_lane::{SharedLane, State};
+use super::shared_lane::{LaneState, SharedLane};
 use super::{Gate, now};
-use crate::politeness::lane::{Breaker, Condition, Expectation, Forgotten, View};
+use crate::politeness::lane::{BreakerView, Condition, Expectation, Forgotten, View};
 use crate::politeness::policy::{Delays, Mode, Overrides};
 use crate::politeness::time::{Timestamp, millis};
 use crate::politeness::visit::{Purpose, Visit};
@@ -20,7 +20,7 @@ use crate::politeness::{HostKey, Origin};
 
 /// Which hosts to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Page {
+pub struct HostsPage {
     pub sort: Sort,
     /// Reverses the order.
     pub reverse: bool,
@@ -74,7 +74,7 @@ pub struct Listing {
 
 /// Changes to a host. `None` leaves a value as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedHost {
     /// `Some(None)` removes the override.
     pub delay: Option<Option<Duration>>,
     pub burst: Option<Option<u32>>,
@@ -94,7 +94,7 @@ pub enum Pause {
 pub struct NoRoom;
 
 impl Gate {
-    pub fn list(&self, page: &Page) -> Listing {
+    pub fn list(&self, page: &HostsPage) -> Listing {
         let (now, mut found) = (now(), Vec::new());
         self.registry.each(|host, lane| {
             let is_so = |wanted| lane.look(|state| state.lane.condition(now)).0 == wanted;
@@ -114,9 +114,9 @@ impl Gate {
             let ((condition, breaker), delay, is_seated) =
                 lane.look(|state| (state.lane.condition(now), state.lane.delays().effective(), state.badge.is_worn()));
             match breaker {
-                Breaker::Closed => {}
-                Breaker::Open(_) => census.breakers[0] += 1,
-                Breaker::Trial => census.breakers[1] += 1,
+                BreakerView::Closed => {}
+                BreakerView::Open(_) => census.breakers[0] += 1,
+                BreakerView::Trial => census.breakers[1] += 1,
             }
             if !is_seated {
                 census.longest_delay = census.longest_delay.max(delay);
@@ -173,7 +173,7 @@ impl Gate {
     }
 
     /// Changes how one host is treated, until the change is taken back.
-    pub fn steer(&self, host: &HostKey, wanted: &Wanted) -> Result<View, NoRoom> {
+    pub fn steer(&self, host: &HostKey, wanted: &WantedHost) -> Result<View, NoRoom> {
         let now = now();
         let lane = self.registry.lane(host, &self.book.load(), now).map_err(|_| NoRoom)?;
         let view = lane.with(now, |state| {
@@ -218,8 +218,8 @@ impl Gate {
     }
 }
 
-impl Wanted {
-    fn apply(&self, state: &mut State, now: Timestamp) {
+impl WantedHost {
+    fn apply(&self, state: &mut LaneState, now: Timestamp) {
         let set = state.lane.overrides();
         let overrides = Overrides {
             delay: self.delay.unwrap_or(set.delay),
@@ -261,7 +261,7 @@ impl Sort {
 }
 
 /// Returns the page of hosts with their ranks, in order. Sorts only the hosts on it.
-fn pick(mut found: Vec<(u64, Arc<SharedLane>)>, page: &Page) -> Vec<(u64, Arc<SharedLane>)> {
+fn pick(mut found: Vec<(u64, Arc<SharedLane>)>, page: &HostsPage) -> Vec<(u64, Arc<SharedLane>)> {
     let order = |(a_rank, a): &(u64, Arc<SharedLane>), (b_rank, b): &(u64, Arc<SharedLane>)| {
         let order = b_rank.cmp(a_rank).then_with(|| name(a).cmp(name(b)));
         if page.reverse { order.reverse() } else { order }
@@ -288,9 +288,9 @@ fn view(lane: &SharedLane, now: Timestamp) -> (HostKey, View) {
 mod tests {
     use super::*;
     use crate::gate::Bounds;
-    use crate::gate::{Apply, Memories};
+    use crate::gate::{Apply, HostPersistence};
     use crate::politeness::policy::{Policy, PolicyBook};
-    use crate::store::{Keep, Store};
+    use crate::store::{Retention, Store};
 
     fn origin(name: &str) -> Origin {
         Origin::of_tunnel(host(name), 80)
@@ -302,12 +302,12 @@ mod tests {
 
     fn gate(most: usize) -> Gate {
         let bounds = Bounds { most, idle: Duration::from_secs(3600) };
-        let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+        let memories = HostPersistence::new(Arc::new(Store::memory(Retention::default())), None);
         Gate::new(PolicyBook::default(), bounds, 1000, memories, Arc::default())
     }
 
-    fn delay(seconds: u64) -> Wanted {
-        Wanted { delay: Some(Some(Duration::from_secs(seconds))), ..Wanted::default() }
+    fn delay(seconds: u64) -> WantedHost {
+        WantedHost { delay: Some(Some(Duration::from_secs(seconds))), ..WantedHost::default() }
     }
 
     fn names(listing: &Listing) -> Vec<String> {
@@ -321,7 +321,7 @@ mod tests {
             gate.steer(&host(&format!("h{number:02}.test")), &delay(number % 10)).unwrap();
         }
         let page = |sort, filter: &str, offset, limit| {
-            gate.list(&Page { sort, filter: filter.to_owned(), offset, limit, ..Page::default() })
+            gate.list(&HostsPage { sort, filter: filter.to_owned(), offset, limit, ..HostsPage::default() })
         };
         let first = page(Sort::Host, "", 0, 3);
         assert_eq!((first.total, names(&first)), (100, vec!["h00.test".into(), "h01.test".into(), "h02.test".into()]));
@@ -331,9 +331,9 @@ mod tests {
         let some = page(Sort::Host, "h7", 0, 2);
         assert_eq!((some.total, some.hosts.len()), (10, 2));
         assert!(page(Sort::Wait, "", 1_000, 5).hosts.is_empty());
-        let reverse = gate.list(&Page { sort: Sort::Delay, reverse: true, limit: 2, ..Page::default() });
+        let reverse = gate.list(&HostsPage { sort: Sort::Delay, reverse: true, limit: 2, ..HostsPage::default() });
         assert_eq!(names(&reverse), ["h90.test", "h80.test"]);
-        let none = gate.list(&Page { condition: Some(Condition::Held), limit: 2, ..Page::default() });
+        let none = gate.list(&HostsPage { condition: Some(Condition::Held), limit: 2, ..HostsPage::default() });
         assert_eq!((none.total, gate.census().counts), (0, [0, 0, 0, 0, 0, 100]));
     }
 
@@ -345,7 +345,7 @@ mod tests {
         }
         for (sort, reverse) in [(Sort::Host, false), (Sort::Host, true), (Sort::Delay, false), (Sort::Delay, true)] {
             let page = |offset, limit| {
-                let listing = gate.list(&Page { sort, reverse, offset, limit, ..Page::default() });
+                let listing = gate.list(&HostsPage { sort, reverse, offset, limit, ..HostsPage::default() });
                 assert_eq!(listing.total, 3_000);
                 names(&listing)
             };
@@ -367,11 +367,11 @@ mod tests {
                 gate.hold(&at, now() + Duration::from_secs(60));
             }
             if number % 4 == 0 {
-                gate.steer(&at, &Wanted { pause: Some(Pause::UntilResumed), ..Wanted::default() }).unwrap();
+                gate.steer(&at, &WantedHost { pause: Some(Pause::UntilResumed), ..WantedHost::default() }).unwrap();
             }
         }
         let mut counts = [0; Condition::ALL.len()];
-        for (_, view) in gate.list(&Page { limit: 100, ..Page::default() }).hosts {
+        for (_, view) in gate.list(&HostsPage { limit: 100, ..HostsPage::default() }).hosts {
             counts[view.condition() as usize] += 1;
         }
         let census = gate.census();
@@ -384,7 +384,7 @@ mod tests {
         let (gate, at) = (gate(10), host("a.test"));
         let view = gate.steer(&at, &delay(7)).unwrap();
         assert_eq!(view.delays.effective(), Duration::from_secs(7));
-        let paused = Wanted { pause: Some(Pause::UntilResumed), ..Wanted::default() };
+        let paused = WantedHost { pause: Some(Pause::UntilResumed), ..WantedHost::default() };
         assert!(gate.steer(&at, &paused).unwrap().paused_until.is_some());
         let general = Policy { delay: Duration::ZERO, ..Policy::default() };
         let book = PolicyBook::from(general);
@@ -392,7 +392,7 @@ mod tests {
         gate.sweep();
         let view = gate.view(&at).unwrap();
         assert_eq!((view.delays.effective(), view.paused_until.is_some()), (Duration::from_secs(7), true));
-        let back = Wanted { delay: Some(None), pause: Some(Pause::Over), ..Wanted::default() };
+        let back = WantedHost { delay: Some(None), pause: Some(Pause::Over), ..WantedHost::default() };
         let view = gate.steer(&at, &back).unwrap();
         assert_eq!((view.delays.effective(), view.paused_until), (Duration::ZERO, None));
         gate.sweep();

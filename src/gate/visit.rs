@@ -8,19 +8,19 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::line::Label;
 use super::permit::Permit;
 use super::place::{Place, Position, Turn};
+use super::waiting_list::Label;
 use super::{Gate, now};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Refusal, Visit};
+use crate::politeness::visit::{LaneRefusal, Visit};
 use crate::politeness::{HostKey, Origin};
 
 /// What a request does before its turn.
 pub trait Preparation {
     /// What the request needs when its turn comes, usually a connection.
     type Ready;
-    type Error: From<Refusal>;
+    type Error: From<LaneRefusal>;
 
     /// Makes the request ready. Called when the turn is near, and again if the turn was lost.
     fn get_ready(&mut self) -> impl Future<Output = Result<Self::Ready, Self::Error>> + Send;
@@ -72,7 +72,7 @@ impl Gate {
 
     /// Joins the host's queue, or returns at once why the visit is refused. For callers that do something between
     /// joining and waiting; the others use [`Gate::visit`].
-    pub fn join(self: &Arc<Self>, host: &HostKey, visit: Visit) -> Result<Place, Refusal> {
+    pub fn join(self: &Arc<Self>, host: &HostKey, visit: Visit) -> Result<Place, LaneRefusal> {
         self.join_at(host, visit, false, now())
     }
 }
@@ -121,9 +121,9 @@ pub(super) struct Rehearsal {
 #[cfg(test)]
 impl Preparation for Rehearsal {
     type Ready = ();
-    type Error = Refusal;
+    type Error = LaneRefusal;
 
-    async fn get_ready(&mut self) -> Result<(), Refusal> {
+    async fn get_ready(&mut self) -> Result<(), LaneRefusal> {
         self.readied += 1;
         if !self.opening.is_zero() {
             tokio::time::sleep(self.opening).await;
@@ -131,7 +131,7 @@ impl Preparation for Rehearsal {
         Ok(())
     }
 
-    fn at_hand(&mut self) -> Result<Option<()>, Refusal> {
+    fn at_hand(&mut self) -> Result<Option<()>, LaneRefusal> {
         Ok(self.is_at_hand.then_some(()))
     }
 
@@ -147,7 +147,7 @@ impl Preparation for Rehearsal {
 #[cfg(test)]
 impl Place {
     /// Waits for the turn of a visit whose connection is open as soon as it is wanted.
-    pub(super) async fn permit(self) -> Result<Permit, Refusal> {
+    pub(super) async fn permit(self) -> Result<Permit, LaneRefusal> {
         Ok(self.pass(&mut Rehearsal::default()).await?.1)
     }
 }

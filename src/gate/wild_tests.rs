@@ -11,9 +11,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
 use crate::politeness::policy::Policy;
-use crate::politeness::signals::{Answer, Signals};
-use crate::politeness::visit::{Outcome, Purpose};
-use crate::store::{Keep, Store};
+use crate::politeness::signals::{PaceSignal, Signals};
+use crate::politeness::visit::{Purpose, VisitOutcome};
+use crate::store::{Retention, Store};
 
 const HOSTS: u64 = 4;
 const VISITS: u64 = 150;
@@ -22,7 +22,7 @@ const LEAST: Duration = Duration::from_millis(40);
 /// Longer than any visit can take.
 const END: Duration = Duration::from_secs(300);
 
-struct World {
+struct GateWorld {
     gate: Arc<Gate>,
     sends: Mutex<HashMap<u64, Vec<(Instant, Purpose)>>>,
     told: AtomicUsize,
@@ -48,7 +48,7 @@ fn some(dice: &mut fastrand::Rng, most: u64) -> Duration {
 }
 
 /// Runs one visit from its arrival to its end, however it ends.
-async fn visit(world: Arc<World>, seed: u64) {
+async fn visit(world: Arc<GateWorld>, seed: u64) {
     let mut dice = fastrand::Rng::with_seed(seed);
     sleep(some(&mut dice, 8_000)).await;
     let number = dice.u64(..HOSTS);
@@ -82,24 +82,24 @@ struct WildVisit {
 
 impl Preparation for WildVisit {
     type Ready = ();
-    type Error = Option<Refusal>;
+    type Error = Option<LaneRefusal>;
 
-    async fn get_ready(&mut self) -> Result<(), Option<Refusal>> {
+    async fn get_ready(&mut self) -> Result<(), Option<LaneRefusal>> {
         sleep(some(&mut self.dice, 400)).await;
         if self.dice.u8(..10) == 0 { Err(None) } else { Ok(()) }
     }
 
     /// Half of the visits have a connection ready.
-    fn at_hand(&mut self) -> Result<Option<()>, Option<Refusal>> {
+    fn at_hand(&mut self) -> Result<Option<()>, Option<LaneRefusal>> {
         Ok(self.dice.bool().then_some(()))
     }
 
-    fn blamed(&self, error: &Option<Refusal>) -> Option<&Origin> {
+    fn blamed(&self, error: &Option<LaneRefusal>) -> Option<&Origin> {
         error.is_none().then_some(&self.origin)
     }
 }
 
-async fn pass(world: &World, number: u64, host: &HostKey, visit: Visit, dice: fastrand::Rng) {
+async fn pass(world: &GateWorld, number: u64, host: &HostKey, visit: Visit, dice: fastrand::Rng) {
     let purpose = visit.purpose;
     let mut wild = WildVisit { dice, origin: Origin::of_tunnel(host.clone(), 81) };
     let Ok(((), mut permit)) = world.gate.visit(host, visit, now(), &mut wild).await else { return };
@@ -112,17 +112,17 @@ async fn pass(world: &World, number: u64, host: &HostKey, visit: Visit, dice: fa
     world.sends.lock().unwrap().entry(number).or_default().push((clock::now(), purpose));
     sleep(some(&mut dice, 500)).await;
     let outcome = match dice.u8(..20) {
-        0 => Outcome::Heard(Signals { answer: Answer::Throttled, ..Signals::SERVED }),
-        1 => Outcome::Failed,
-        2 => Outcome::Opened,
-        _ => Outcome::Heard(Signals::SERVED),
+        0 => VisitOutcome::Heard(Signals { answer: PaceSignal::Throttled, ..Signals::SERVED }),
+        1 => VisitOutcome::Failed,
+        2 => VisitOutcome::Opened,
+        _ => VisitOutcome::Heard(Signals::SERVED),
     };
     permit.report(outcome, now());
     sleep(some(&mut dice, 300)).await;
 }
 
 /// Does what an operator and the sweeper do meanwhile.
-async fn disturb(world: Arc<World>, seed: u64) {
+async fn disturb(world: Arc<GateWorld>, seed: u64) {
     let mut dice = fastrand::Rng::with_seed(seed);
     for _ in 0..20 {
         sleep(some(&mut dice, 1_000)).await;
@@ -140,9 +140,9 @@ async fn disturb(world: Arc<World>, seed: u64) {
 async fn live(seed: u64) {
     let mut dice = fastrand::Rng::with_seed(seed);
     let metrics: Arc<Metrics> = Arc::default();
-    let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+    let memories = HostPersistence::new(Arc::new(Store::memory(Retention::default())), None);
     let gate = Arc::new(Gate::new(book(&mut dice), bounds(&mut dice), 100, memories, metrics.clone()));
-    let world = Arc::new(World { gate, sends: Mutex::default(), told: AtomicUsize::new(0) });
+    let world = Arc::new(GateWorld { gate, sends: Mutex::default(), told: AtomicUsize::new(0) });
     let mut tasks: Vec<_> = (0..VISITS).map(|_| tokio::spawn(visit(world.clone(), dice.u64(..)))).collect();
     tasks.push(tokio::spawn(disturb(world.clone(), dice.u64(..))));
     for task in tasks {

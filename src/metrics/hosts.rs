@@ -26,28 +26,28 @@ const CHANGES: usize = 10;
 const OTHER: &str = "_other";
 
 #[derive(Debug)]
-pub struct Hosts {
+pub struct HostSeries {
     most: AtomicUsize,
     full: AtomicBool,
     seated: Mutex<HashMap<HostKey, Member>>,
-    other: Seat,
+    other: SeriesSlot,
     dropped: IntCounter,
 }
 
 /// The counters of a host.
 #[derive(Debug, Default)]
-pub struct Seat {
+pub struct SeriesSlot {
     requests: AtomicU64,
     waited_us: AtomicU64,
 }
 
 /// The seat of a host, if it has one. Its lane carries this.
 #[derive(Debug, Default)]
-pub struct Badge(Option<Arc<Seat>>);
+pub struct SeriesHandle(Option<Arc<SeriesSlot>>);
 
 #[derive(Debug)]
 struct Member {
-    seat: Arc<Seat>,
+    seat: Arc<SeriesSlot>,
     /// Visits in the last round.
     recent: u32,
     idle_rounds: u8,
@@ -55,8 +55,8 @@ struct Member {
 
 /// Which hosts get a seat and which lose theirs.
 #[derive(Debug, Default)]
-pub struct Change {
-    pub given: Vec<(HostKey, Arc<Seat>)>,
+pub struct SeriesChange {
+    pub given: Vec<(HostKey, Arc<SeriesSlot>)>,
     pub taken: Vec<HostKey>,
 }
 
@@ -67,17 +67,17 @@ pub struct Present {
     pub queued: usize,
 }
 
-impl Badge {
+impl SeriesHandle {
     pub fn is_worn(&self) -> bool {
         self.0.is_some()
     }
 
-    pub fn carry(&mut self, seat: Option<Arc<Seat>>) {
+    pub fn carry(&mut self, seat: Option<Arc<SeriesSlot>>) {
         self.0 = seat;
     }
 }
 
-impl Seat {
+impl SeriesSlot {
     fn count(&self, waited: Duration) {
         self.requests.fetch_add(1, Relaxed);
         if !waited.is_zero() {
@@ -86,13 +86,13 @@ impl Seat {
     }
 }
 
-impl Hosts {
+impl HostSeries {
     pub(super) fn new(registry: &Registry, most: usize) -> Self {
-        Hosts {
+        HostSeries {
             most: AtomicUsize::new(most),
             full: AtomicBool::new(most == 0),
             seated: Mutex::default(),
-            other: Seat::default(),
+            other: SeriesSlot::default(),
             dropped: register::counter(
                 registry,
                 "curtsy_host_series_dropped_total",
@@ -109,7 +109,7 @@ impl Hosts {
     }
 
     /// Counts a request that had its turn.
-    pub fn visit(&self, badge: &mut Badge, host: &HostKey, waited: Duration) {
+    pub fn visit(&self, badge: &mut SeriesHandle, host: &HostKey, waited: Duration) {
         if let Some(seat) = &badge.0 {
             return seat.count(waited);
         }
@@ -123,7 +123,7 @@ impl Hosts {
         }
     }
 
-    fn take_free_seat(&self, host: &HostKey) -> Option<Arc<Seat>> {
+    fn take_free_seat(&self, host: &HostKey) -> Option<Arc<SeriesSlot>> {
         let (mut seated, most) = (self.seated.lock(), self.most.load(Relaxed));
         if !seated.contains_key(host) && (seated.len() >= most || host.as_str() == OTHER) {
             return None;
@@ -135,10 +135,10 @@ impl Hosts {
     }
 
     /// Gives seats to the hosts with the most visits in the last [`ROUND`]. `visits` lists every host that had any.
-    pub fn reseat(&self, visits: Vec<(HostKey, u32)>) -> Change {
+    pub fn reseat(&self, visits: Vec<(HostKey, u32)>) -> SeriesChange {
         let (mut seated, most) = (self.seated.lock(), self.most.load(Relaxed));
         seated.values_mut().for_each(Member::begin_round);
-        let (mut change, mut rivals) = (Change::default(), Vec::new());
+        let (mut change, mut rivals) = (SeriesChange::default(), Vec::new());
         for (host, recent) in visits {
             match seated.get_mut(&host) {
                 Some(member) => {
@@ -271,7 +271,7 @@ impl Series {
         Series { requests, waited, delay, queued }
     }
 
-    fn show(&self, host: &str, seat: &Seat, present: Present) {
+    fn show(&self, host: &str, seat: &SeriesSlot, present: Present) {
         let label = &[host];
         self.requests.with_label_values(label).inc_by(seat.requests.load(Relaxed));
         let waited = Duration::from_micros(seat.waited_us.load(Relaxed));
@@ -286,8 +286,8 @@ impl Series {
 mod tests {
     use super::*;
 
-    fn hosts(most: usize) -> Hosts {
-        Hosts::new(&Registry::new(), most)
+    fn hosts(most: usize) -> HostSeries {
+        HostSeries::new(&Registry::new(), most)
     }
 
     fn host(name: &str) -> HostKey {
@@ -298,20 +298,20 @@ mod tests {
         list.iter().map(|(name, visits)| (host(name), *visits)).collect()
     }
 
-    fn names(hosts: &Hosts) -> Vec<String> {
+    fn names(hosts: &HostSeries) -> Vec<String> {
         let mut names: Vec<String> = hosts.seated().iter().map(ToString::to_string).collect();
         names.sort();
         names
     }
 
-    fn visit(hosts: &Hosts, name: &str) -> Badge {
-        let mut badge = Badge::default();
+    fn visit(hosts: &HostSeries, name: &str) -> SeriesHandle {
+        let mut badge = SeriesHandle::default();
         let host = host(name);
         hosts.visit(&mut badge, &host, Duration::from_millis(1500));
         badge
     }
 
-    fn text(hosts: &Hosts) -> String {
+    fn text(hosts: &HostSeries) -> String {
         prometheus::TextEncoder::new().encode_to_string(&hosts.gather(&HashMap::new(), Present::default())).unwrap()
     }
 
@@ -324,7 +324,7 @@ mod tests {
         }
         let named = host("a.test");
         hosts.visit(&mut first, &named, Duration::ZERO);
-        hosts.visit(&mut Badge::default(), &host("e.test"), Duration::ZERO);
+        hosts.visit(&mut SeriesHandle::default(), &host("e.test"), Duration::ZERO);
         let text = text(&hosts);
         for line in [
             "curtsy_host_requests_total{host=\"a.test\"} 2",
@@ -391,7 +391,7 @@ mod tests {
     fn a_host_called_other_counts_among_the_rest() {
         let hosts = hosts(2);
         let named = HostKey::parse(OTHER).expect("a name that could be asked for");
-        hosts.visit(&mut Badge::default(), &named, Duration::ZERO);
+        hosts.visit(&mut SeriesHandle::default(), &named, Duration::ZERO);
         hosts.reseat(vec![(named, 100)]);
         assert!(hosts.seated().is_empty());
         assert!(text(&hosts).contains("curtsy_host_requests_total{host=\"_other\"} 1"));

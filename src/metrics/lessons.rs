@@ -6,7 +6,7 @@ use super::register::{count, counter, labelled};
 
 /// What hosts signalled, and what curtsy did about it.
 #[derive(Debug)]
-pub struct Lessons {
+pub struct LearningMetrics {
     throttled: Vec<(&'static str, IntCounter)>,
     holds: Vec<(&'static str, IntCounter)>,
     pub learned_changes: IntCounter,
@@ -19,11 +19,11 @@ pub struct Lessons {
 const THROTTLES: [&str; 3] = ["429", "503", "other"];
 const HOLDS: [&str; 3] = ["retry_after", "quota", "backoff"];
 
-impl Lessons {
+impl LearningMetrics {
     pub(super) fn new(registry: &Registry) -> Self {
         let counter = |name, help| counter(registry, name, help);
         let labelled = |name, help, label, values| labelled(registry, name, help, label, values);
-        Lessons {
+        LearningMetrics {
             throttled: labelled(
                 "curtsy_throttled_total",
                 "Answers of origins that say \"too fast\".",

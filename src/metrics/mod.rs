@@ -25,14 +25,14 @@ use std::time::{Duration, UNIX_EPOCH};
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
 use self::handshakes::Handshakes;
-use self::hosts::Hosts;
-use self::lessons::Lessons;
+use self::hosts::HostSeries;
+use self::lessons::LearningMetrics;
 use self::process::Process;
 use self::register::{count, counter, gauge, put};
-use self::requests::Requests;
-use self::robots::Robots;
-use self::scene::Board;
-use self::store::Store;
+use self::requests::RequestMetrics;
+use self::robots::RobotsMetrics;
+use self::scene::Gauges;
+use self::store::StoreMetrics;
 use self::tally::Tally;
 use self::transfers::Transfers;
 use self::tunnels::Tunnels;
@@ -40,24 +40,24 @@ use self::waits::Waits;
 use crate::clock;
 
 pub use self::handshakes::Handshake;
-pub use self::scene::Scene;
+pub use self::scene::GaugeSources;
 pub use self::waits::WAIT_BUCKETS;
 
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    requests: Requests,
+    requests: RequestMetrics,
     waits: Waits,
-    pub robots: Robots,
-    pub lessons: Lessons,
-    store: Store,
+    pub robots: RobotsMetrics,
+    pub lessons: LearningMetrics,
+    store: StoreMetrics,
     process: Process,
     pub spacing_violations: IntCounter,
     /// The busiest hosts, each with its own series.
-    pub hosts: Hosts,
+    pub hosts: HostSeries,
     /// Counters for every host, for a command that wants them.
     pub tally: Tally,
-    board: Board,
+    board: Gauges,
     pub client_connections: IntGauge,
     pub inflight: IntGauge,
     pub tunnels: Tunnels,
@@ -73,7 +73,7 @@ pub struct Metrics {
 
 /// How a request reached curtsy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RequestKind {
     /// Unencrypted, inside a tunnel or not.
     Http,
     /// Inside an intercepted tunnel.
@@ -86,7 +86,7 @@ pub enum Kind {
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RequestOutcome {
     Forwarded,
     Denied,
     Rejected,
@@ -98,7 +98,7 @@ pub enum Outcome {
 
 /// When the client disconnected: while queued, before its response began, or in the middle of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum DisconnectStage {
     Queued,
     Connecting,
     Response,
@@ -138,20 +138,20 @@ impl Metrics {
         let registry = Registry::new();
         register_build(&registry);
         Metrics {
-            requests: Requests::new(&registry),
+            requests: RequestMetrics::new(&registry),
             waits: Waits::new(&registry),
-            robots: Robots::new(&registry),
-            lessons: Lessons::new(&registry),
-            store: Store::new(&registry),
+            robots: RobotsMetrics::new(&registry),
+            lessons: LearningMetrics::new(&registry),
+            store: StoreMetrics::new(&registry),
             process: Process::new(&registry),
             spacing_violations: counter(
                 &registry,
                 "curtsy_spacing_violations_total",
                 "Requests that started too early, as seen at the socket. Must stay 0.",
             ),
-            hosts: Hosts::new(&registry, USUAL_SEATS),
+            hosts: HostSeries::new(&registry, USUAL_SEATS),
             tally: Tally::default(),
-            board: Board::new(&registry),
+            board: Gauges::new(&registry),
             client_connections: gauge(&registry, "curtsy_client_connections", "Open client connections."),
             inflight: gauge(
                 &registry,
@@ -186,7 +186,7 @@ impl Metrics {
         }
     }
 
-    pub fn request(&self, kind: Kind, outcome: Outcome) {
+    pub fn request(&self, kind: RequestKind, outcome: RequestOutcome) {
         self.requests.ended[kind as usize][outcome as usize].inc();
     }
 
@@ -234,7 +234,7 @@ impl Metrics {
     }
 
     /// Returns the number of requests so far of this kind.
-    pub fn of_kind(&self, kind: Kind) -> u64 {
+    pub fn of_kind(&self, kind: RequestKind) -> u64 {
         self.requests.ended[kind as usize].iter().map(IntCounter::get).sum()
     }
 
@@ -259,13 +259,14 @@ impl Metrics {
         self.store.measure(pending, failures, lost, age);
     }
 
-    /// Counts a client that disconnected. Not for [`Stage::Connecting`], which is derived from [`Outcome::Abandoned`].
-    pub fn disconnect(&self, stage: Stage) {
+    /// Counts a client that disconnected. Not for [`DisconnectStage::Connecting`], which is derived from
+    /// [`RequestOutcome::Abandoned`].
+    pub fn disconnect(&self, stage: DisconnectStage) {
         self.requests.disconnects[stage as usize].inc();
     }
 
     /// Returns the text that Prometheus scrapes.
-    pub fn render(&self, scene: &Scene) -> String {
+    pub fn render(&self, scene: &GaugeSources) -> String {
         self.process.measure();
         self.board.show(scene);
         self.transfers.show();
@@ -317,7 +318,7 @@ mod tests {
 
     #[test]
     fn every_series_exists_from_the_start() {
-        let text = Metrics::new().render(&Scene::default());
+        let text = Metrics::new().render(&GaugeSources::default());
         for line in [
             "curtsy_requests_total{kind=\"tunnel\",outcome=\"abandoned\"} 0",
             "curtsy_rejections_total{reason=\"destination_denied\"} 0",
@@ -332,16 +333,20 @@ mod tests {
     fn an_error_code_finds_its_label() {
         let metrics = Metrics::new();
         metrics.rejection("destination-denied");
-        assert!(metrics.render(&Scene::default()).contains("curtsy_rejections_total{reason=\"destination_denied\"} 1"));
+        assert!(
+            metrics
+                .render(&GaugeSources::default())
+                .contains("curtsy_rejections_total{reason=\"destination_denied\"} 1")
+        );
     }
 
     #[test]
     fn a_disconnect_is_counted_at_one_stage() {
         let metrics = Metrics::new();
-        metrics.disconnect(Stage::Queued);
-        (0..3).for_each(|_| metrics.request(Kind::Http, Outcome::Abandoned));
+        metrics.disconnect(DisconnectStage::Queued);
+        (0..3).for_each(|_| metrics.request(RequestKind::Http, RequestOutcome::Abandoned));
         for _ in 0..2 {
-            let text = metrics.render(&Scene::default());
+            let text = metrics.render(&GaugeSources::default());
             assert!(text.contains("curtsy_client_disconnects_total{stage=\"queued\"} 1\n"), "{text}");
             assert!(text.contains("curtsy_client_disconnects_total{stage=\"connecting\"} 2\n"), "{text}");
         }

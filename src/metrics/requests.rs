@@ -10,7 +10,7 @@ use super::{KINDS, ORIGIN_ERRORS, OUTCOMES, REASONS, STAGES};
 const RESPONSE_BUCKETS: [f64; 9] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
 #[derive(Debug)]
-pub(super) struct Requests {
+pub(super) struct RequestMetrics {
     pub(super) ended: [[IntCounter; OUTCOMES.len()]; KINDS.len()],
     pub(super) rejections: Vec<(&'static str, IntCounter)>,
     pub(super) responses: Codes,
@@ -19,13 +19,13 @@ pub(super) struct Requests {
     pub(super) origin_response: Histogram,
 }
 
-impl Requests {
+impl RequestMetrics {
     pub(super) fn new(registry: &Registry) -> Self {
         let requests =
             counters(registry, "curtsy_requests_total", "Requests by kind and outcome.", &["kind", "outcome"]);
         let disconnects =
             counters(registry, "curtsy_client_disconnects_total", "Clients that left before their answer.", &["stage"]);
-        Requests {
+        RequestMetrics {
             ended: KINDS.map(|kind| OUTCOMES.map(|outcome| requests.with_label_values(&[kind, outcome]))),
             rejections: labelled(
                 registry,

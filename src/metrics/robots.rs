@@ -6,7 +6,7 @@ use super::register::{count, counter, labelled};
 
 /// How robots.txt affected requests.
 #[derive(Debug)]
-pub struct Robots {
+pub struct RobotsMetrics {
     fetches: Vec<(&'static str, IntCounter)>,
     pub warned: IntCounter,
     pub crawl_delays_capped: IntCounter,
@@ -14,9 +14,9 @@ pub struct Robots {
 
 const RESULTS: [&str; 5] = ["ok", "missing", "forbidden", "unreachable", "invalid"];
 
-impl Robots {
+impl RobotsMetrics {
     pub(super) fn new(registry: &Registry) -> Self {
-        Robots {
+        RobotsMetrics {
             fetches: labelled(
                 registry,
                 "curtsy_robots_fetches_total",

@@ -12,7 +12,7 @@ use crate::politeness::lane::Condition;
 const BREAKERS: [&str; 2] = ["open", "half_open"];
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Scene {
+pub struct GaugeSources {
     pub queued: usize,
     pub hosts: usize,
     /// In the order of [`Condition::ALL`].
@@ -25,9 +25,9 @@ pub struct Scene {
     pub rest: Present,
 }
 
-/// The gauges that show a [`Scene`].
+/// The gauges that show a [`GaugeSources`].
 #[derive(Debug)]
-pub(super) struct Board {
+pub(super) struct Gauges {
     queued: IntGauge,
     hosts: IntGauge,
     hosts_by_state: [IntGauge; Condition::ALL.len()],
@@ -35,7 +35,7 @@ pub(super) struct Board {
     robots_bytes: IntGauge,
 }
 
-impl Board {
+impl Gauges {
     pub(super) fn new(registry: &Registry) -> Self {
         let by_state = by_state(registry, "curtsy_hosts_by_state", "Hosts that have a lane, by what they are doing.");
         let breakers = self::by_state(
@@ -43,7 +43,7 @@ impl Board {
             "curtsy_breakers",
             "Hosts with an origin that is given up for a while, by the worst breaker.",
         );
-        Board {
+        Gauges {
             queued: gauge(registry, "curtsy_queued_requests", "Requests that wait for their turn."),
             hosts: gauge(registry, "curtsy_hosts", "Hosts that have a lane."),
             hosts_by_state: Condition::ALL.map(|state| by_state.with_label_values(&[state.word()])),
@@ -52,7 +52,7 @@ impl Board {
         }
     }
 
-    pub(super) fn show(&self, scene: &Scene) {
+    pub(super) fn show(&self, scene: &GaugeSources) {
         put(&self.queued, scene.queued);
         put(&self.hosts, scene.hosts);
         put(&self.robots_bytes, scene.robots_bytes);

@@ -8,17 +8,17 @@ use super::register::{counter, gauge, put};
 
 /// The health of the state file.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct StoreMetrics {
     pending: IntGauge,
     failures: IntCounter,
     lost: IntCounter,
     age: IntGauge,
 }
 
-impl Store {
+impl StoreMetrics {
     pub(super) fn new(registry: &Registry) -> Self {
         let counter = |name, help| counter(registry, name, help);
-        Store {
+        StoreMetrics {
             pending: gauge(registry, "curtsy_store_pending_changes", "Changes that are not in the state file yet."),
             failures: counter("curtsy_store_write_failures_total", "Writes to the state file that failed."),
             lost: counter(

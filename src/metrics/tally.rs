@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{A_MOMENT, Outcome};
+use super::{A_MOMENT, RequestOutcome};
 
 /// More hosts than a person reads about.
 const MOST: usize = 10_000;
@@ -19,15 +19,15 @@ pub const OTHERS: &str = "other hosts";
 const MOST_RULES: usize = 8;
 
 #[derive(Debug, Default)]
-pub struct Tally(OnceLock<Mutex<HashMap<Box<str>, Row>>>);
+pub struct Tally(OnceLock<Mutex<HashMap<Box<str>, TallyRow>>>);
 
 /// What happened to the requests for one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Row {
+pub struct TallyRow {
     /// Requests that had their turn, including those sent again.
     pub visits: u64,
     /// How long they were held before their turn.
-    pub waits: Waits,
+    pub waits: TallyWaits,
     /// Responses that say "too fast".
     pub throttled: u64,
     /// Requests sent again after such a response.
@@ -35,7 +35,7 @@ pub struct Row {
     /// Requests that robots.txt forbids: refused, or in report mode let through.
     pub forbidden: u64,
     /// The rules that forbid them, in the order they were met.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<TallyRule>,
     /// Requests whose robots.txt could not be fetched: refused, or in report mode let through.
     pub unknown: u64,
     /// Requests that curtsy refused for any other reason, including those that would have waited too long.
@@ -47,7 +47,7 @@ pub struct Row {
     /// Tunnels whose requests curtsy cannot separate: each counts as one visit, whatever happened inside.
     pub blind: u64,
     /// In report mode: how long requests would have been held.
-    pub would_wait: Waits,
+    pub would_wait: TallyWaits,
     /// In report mode: requests that would have been refused, because their wait is longer than allowed.
     pub would_refuse: u64,
     /// In report mode: when the last request would have had its response.
@@ -56,7 +56,7 @@ pub struct Row {
 
 /// How long some requests were held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waits {
+pub struct TallyWaits {
     /// Requests that had to wait.
     pub count: u64,
     pub total: Duration,
@@ -65,7 +65,7 @@ pub struct Waits {
 
 /// A rule of robots.txt that forbids something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct TallyRule {
     pub line: u32,
     /// As in the file, in canonical spelling.
     pub text: String,
@@ -83,7 +83,7 @@ impl Tally {
     }
 
     /// Counts something for a host, if counting has started.
-    pub fn count(&self, host: &str, count: impl FnOnce(&mut Row)) {
+    pub fn count(&self, host: &str, count: impl FnOnce(&mut TallyRow)) {
         let Some(rows) = self.0.get() else { return };
         let mut rows = rows.lock();
         let host = if rows.len() < MOST || rows.contains_key(host) { host } else { OTHERS };
@@ -94,16 +94,17 @@ impl Tally {
     }
 
     /// Returns all hosts, the busiest first.
-    pub fn rows(&self) -> Vec<(String, Row)> {
+    pub fn rows(&self) -> Vec<(String, TallyRow)> {
         let Some(rows) = self.0.get() else { return Vec::new() };
         let rows = rows.lock();
-        let mut rows: Vec<(String, Row)> = rows.iter().map(|(host, row)| (host.to_string(), row.clone())).collect();
+        let mut rows: Vec<(String, TallyRow)> =
+            rows.iter().map(|(host, row)| (host.to_string(), row.clone())).collect();
         rows.sort_unstable_by(|a, b| b.1.asked().cmp(&a.1.asked()).then_with(|| a.0.cmp(&b.0)));
         rows
     }
 }
 
-impl Row {
+impl TallyRow {
     /// Returns the number of requests that were meant for the host.
     fn asked(&self) -> u64 {
         self.visits + self.forbidden + self.unknown + self.refused
@@ -119,25 +120,25 @@ impl Row {
         if let Some(rule) = self.rules.iter_mut().find(|rule| rule.line == line) {
             rule.count += 1;
         } else if self.rules.len() < MOST_RULES {
-            self.rules.push(Rule { line, text: text(), count: 1 });
+            self.rules.push(TallyRule { line, text: text(), count: 1 });
         }
     }
 
     /// Counts the end of a request. Refusals by robots.txt are counted elsewhere, with their rule.
-    pub fn ended(&mut self, outcome: Outcome, code: Option<&str>) {
+    pub fn ended(&mut self, outcome: RequestOutcome, code: Option<&str>) {
         match outcome {
-            Outcome::Forwarded => {}
-            Outcome::Denied | Outcome::Rejected => {
+            RequestOutcome::Forwarded => {}
+            RequestOutcome::Denied | RequestOutcome::Rejected => {
                 let by_robots = matches!(code, Some("robots-denied" | "robots-unreachable"));
                 self.refused += u64::from(!by_robots);
             }
-            Outcome::Abandoned => self.gave_up += 1,
-            Outcome::Failed | Outcome::Truncated => self.failed += 1,
+            RequestOutcome::Abandoned => self.gave_up += 1,
+            RequestOutcome::Failed | RequestOutcome::Truncated => self.failed += 1,
         }
     }
 }
 
-impl Waits {
+impl TallyWaits {
     pub fn add(&mut self, wait: Duration) {
         self.count += u64::from(wait >= A_MOMENT);
         self.total += wait;
@@ -145,8 +146,8 @@ impl Waits {
     }
 
     #[must_use]
-    pub fn and(self, other: Waits) -> Waits {
-        Waits {
+    pub fn and(self, other: TallyWaits) -> TallyWaits {
+        TallyWaits {
             count: self.count + other.count,
             total: self.total + other.total,
             longest: self.longest.max(other.longest),
@@ -168,7 +169,8 @@ mod tests {
         tally.count("a.test", |row| row.visited(Duration::from_micros(9)));
         tally.begin();
         let rows = tally.rows();
-        let waits = Waits { count: 1, total: Duration::from_micros(1_500_009), longest: Duration::from_millis(1_500) };
+        let waits =
+            TallyWaits { count: 1, total: Duration::from_micros(1_500_009), longest: Duration::from_millis(1_500) };
         assert_eq!((rows.len(), rows[0].1.visits, rows[0].1.waits), (1, 2, waits));
     }
 
@@ -187,13 +189,13 @@ mod tests {
 
     #[test]
     fn a_request_is_counted_under_one_heading() {
-        let mut row = Row::default();
+        let mut row = TallyRow::default();
         row.forbidden_by(3, || "Disallow: /x".to_owned());
-        row.ended(Outcome::Denied, Some("robots-denied"));
-        row.ended(Outcome::Denied, Some("wait-too-long"));
-        row.ended(Outcome::Abandoned, None);
-        row.ended(Outcome::Failed, Some("origin-unreachable"));
-        row.ended(Outcome::Forwarded, None);
+        row.ended(RequestOutcome::Denied, Some("robots-denied"));
+        row.ended(RequestOutcome::Denied, Some("wait-too-long"));
+        row.ended(RequestOutcome::Abandoned, None);
+        row.ended(RequestOutcome::Failed, Some("origin-unreachable"));
+        row.ended(RequestOutcome::Forwarded, None);
         assert_eq!((row.forbidden, row.refused, row.gave_up, row.failed), (1, 1, 1, 1));
         (4..40).for_each(|line| row.forbidden_by(line, String::new));
         row.forbidden_by(3, String::new);

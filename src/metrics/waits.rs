@@ -14,7 +14,7 @@ pub const WAIT_BUCKETS: [f64; 10] = [0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 
 #[derive(Debug)]
 pub(super) struct Waits {
-    held: Held,
+    held: WaitHistogram,
     had_to: IntCounter,
     would_be_held: Histogram,
     would_have_to: IntCounter,
@@ -23,7 +23,7 @@ pub(super) struct Waits {
 impl Waits {
     pub(super) fn new(registry: &Registry) -> Self {
         Waits {
-            held: Held::new(registry),
+            held: WaitHistogram::new(registry),
             had_to: counter(registry, "curtsy_requests_waited_total", "Requests that had to wait."),
             would_be_held: histogram(
                 registry,
@@ -73,24 +73,24 @@ impl Waits {
 
 /// A histogram with a fast path for requests that do not wait, which are most: one increment instead of five.
 #[derive(Clone, Debug)]
-struct Held {
+struct WaitHistogram {
     later: Histogram,
     at_once: IntCounter,
 }
 
-impl Held {
+impl WaitHistogram {
     fn new(registry: &Registry) -> Self {
         let told = HistogramOpts::new("curtsy_queue_wait_seconds", "How long requests were held before their turn.");
         let later = Histogram::with_opts(told.buckets(WAIT_BUCKETS.to_vec())).expect("valid buckets");
         // Shown as part of the histogram, so this name is never visible.
         let at_once = IntCounter::new("at_once", "Requests that were not held.").expect("a valid name");
-        let held = Held { later, at_once };
+        let held = WaitHistogram { later, at_once };
         registry.register(Box::new(held.clone())).expect("a new name");
         held
     }
 }
 
-impl Collector for Held {
+impl Collector for WaitHistogram {
     fn desc(&self) -> Vec<&Desc> {
         self.later.desc()
     }

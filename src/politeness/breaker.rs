@@ -19,7 +19,7 @@
 
 use std::time::Duration;
 
-use super::signals::Answer;
+use super::signals::PaceSignal;
 use super::time::Timestamp;
 use super::visit::{ClientId, Ticket};
 
@@ -110,19 +110,19 @@ pub enum Ruling {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum BreakerChange {
     Opened { until: Timestamp, why: Why },
     Closed { since: Timestamp },
 }
 
 /// What became of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ending {
+pub struct VisitEnding {
     pub ticket: Ticket,
     pub client: ClientId,
     /// When the visit was called to make its connection ready, or was sent.
     pub began: Timestamp,
-    pub answer: Answer,
+    pub answer: PaceSignal,
     /// A refusal that counted although the delay could not grow any more.
     pub at_limit: bool,
 }
@@ -190,7 +190,7 @@ impl Breaker {
         self.open.map(|open| open.since)
     }
 
-    pub fn heard(&mut self, ending: Ending, tolerance: &Tolerance, now: Timestamp) -> Option<Change> {
+    pub fn heard(&mut self, ending: VisitEnding, tolerance: &Tolerance, now: Timestamp) -> Option<BreakerChange> {
         let is_trial = self.trial.take_if(|trial| *trial == ending.ticket).is_some();
         match self.open {
             None => self.count(ending, tolerance, now),
@@ -221,12 +221,12 @@ impl Breaker {
         }
     }
 
-    fn count(&mut self, ending: Ending, tolerance: &Tolerance, now: Timestamp) -> Option<Change> {
+    fn count(&mut self, ending: VisitEnding, tolerance: &Tolerance, now: Timestamp) -> Option<BreakerChange> {
         match ending.answer {
-            Answer::Failed => self.fail(ending.client),
+            PaceSignal::Failed => self.fail(ending.client),
             // The origin answers.
-            Answer::Success | Answer::Neutral => self.close(),
-            Answer::Throttled => {
+            PaceSignal::Success | PaceSignal::Neutral => self.close(),
+            PaceSignal::Throttled => {
                 (self.failures, self.blame) = (0, Blame::Nobody);
                 self.throttled = self.throttled.saturating_add(ending.at_limit.into());
             }
@@ -254,27 +254,33 @@ impl Breaker {
         };
     }
 
-    fn probed(&mut self, open: Open, ending: Ending, tolerance: &Tolerance, now: Timestamp) -> Option<Change> {
+    fn probed(
+        &mut self,
+        open: Open,
+        ending: VisitEnding,
+        tolerance: &Tolerance,
+        now: Timestamp,
+    ) -> Option<BreakerChange> {
         match ending.answer {
-            Answer::Success | Answer::Neutral => {
+            PaceSignal::Success | PaceSignal::Neutral => {
                 self.close();
-                Some(Change::Closed { since: open.since })
+                Some(BreakerChange::Closed { since: open.since })
             }
-            Answer::Failed => {
+            PaceSignal::Failed => {
                 self.fail(ending.client);
                 let longer = open.cooldown.saturating_mul(2).min(tolerance.longest_cooldown).max(open.cooldown);
                 let (why, failed) = (Why::Failures(self.failures), Some(ending.client));
                 Some(self.open(Open { cooldown: longer, why, failed, ..open }, now))
             }
-            Answer::Throttled => Some(self.open(open, now)),
+            PaceSignal::Throttled => Some(self.open(open, now)),
         }
     }
 
-    fn open(&mut self, open: Open, now: Timestamp) -> Change {
+    fn open(&mut self, open: Open, now: Timestamp) -> BreakerChange {
         let (until, why) = (now + open.cooldown, open.why);
         self.open = Some(Open { until, ..open });
         self.heir = None;
-        Change::Opened { until, why }
+        BreakerChange::Opened { until, why }
     }
 }
 
@@ -290,12 +296,12 @@ mod tests {
     const MALLORY: ClientId = ClientId(2);
     const TICKET: Ticket = Ticket { number: 0, generation: 0 };
 
-    fn ending(client: ClientId, answer: Answer, began: Timestamp) -> Ending {
-        Ending { ticket: TICKET, client, began, answer, at_limit: false }
+    fn ending(client: ClientId, answer: PaceSignal, began: Timestamp) -> VisitEnding {
+        VisitEnding { ticket: TICKET, client, began, answer, at_limit: false }
     }
 
     /// Makes a visit of a client that begins and ends at once.
-    fn visit_of(client: ClientId, breaker: &mut Breaker, answer: Answer, now: Timestamp) -> Option<Change> {
+    fn visit_of(client: ClientId, breaker: &mut Breaker, answer: PaceSignal, now: Timestamp) -> Option<BreakerChange> {
         match breaker.ruling(client, now) {
             Ruling::Free => {}
             Ruling::Trial => breaker.begin_trial(TICKET),
@@ -304,7 +310,7 @@ mod tests {
         breaker.heard(ending(client, answer, now), &Tolerance::default(), now)
     }
 
-    fn visit(breaker: &mut Breaker, answer: Answer, now: Timestamp) -> Option<Change> {
+    fn visit(breaker: &mut Breaker, answer: PaceSignal, now: Timestamp) -> Option<BreakerChange> {
         visit_of(ALICE, breaker, answer, now)
     }
 
@@ -321,10 +327,13 @@ mod tests {
         breaker.begin_trial(TICKET);
         assert!(is_refused(&breaker, ClientId(3), at(1)), "one at a time");
         breaker.left(TICKET);
-        assert_eq!(visit_of(MALLORY, &mut breaker, Answer::Success, at(1)), Some(Change::Closed { since: at(0) }));
+        assert_eq!(
+            visit_of(MALLORY, &mut breaker, PaceSignal::Success, at(1)),
+            Some(BreakerChange::Closed { since: at(0) })
+        );
         // If that one fails as well, the origin is given up for all clients.
         let mut breaker = opened(at(0));
-        visit_of(MALLORY, &mut breaker, Answer::Failed, at(1));
+        visit_of(MALLORY, &mut breaker, PaceSignal::Failed, at(1));
         assert!([ALICE, MALLORY, ClientId(3)].into_iter().all(|client| is_refused(&breaker, client, at(60))));
     }
 
@@ -332,7 +341,7 @@ mod tests {
     #[test]
     fn failures_of_one_address_under_many_names_are_tried_by_another_address() {
         let mut breaker = opened(at(0));
-        visit_of(MALLORY, &mut breaker, Answer::Failed, at(1));
+        visit_of(MALLORY, &mut breaker, PaceSignal::Failed, at(1));
         assert!(is_refused(&breaker, ClientId(3), at(1)), "another name of the same address");
         assert_eq!(breaker.ruling(ClientId(1 << 32), at(1)), Ruling::Trial);
     }
@@ -341,7 +350,7 @@ mod tests {
     #[test]
     fn the_trial_is_for_the_client_that_was_refused_first_and_not_for_the_one_that_failed() {
         let mut breaker = opened(at(0));
-        visit_of(MALLORY, &mut breaker, Answer::Failed, at(0));
+        visit_of(MALLORY, &mut breaker, PaceSignal::Failed, at(0));
         breaker.told(MALLORY, at(60));
         assert_eq!(breaker.ruling(MALLORY, at(60)), Ruling::Trial, "no other client waits");
         breaker.told(ALICE, at(62));
@@ -354,7 +363,7 @@ mod tests {
     fn opened(now: Timestamp) -> Breaker {
         let mut breaker = Breaker::new();
         for _ in 0..10 {
-            visit(&mut breaker, Answer::Failed, now);
+            visit(&mut breaker, PaceSignal::Failed, now);
         }
         breaker
     }
@@ -367,20 +376,20 @@ mod tests {
     fn failures_in_a_row_open_it() {
         let mut breaker = Breaker::new();
         for _ in 0..9 {
-            assert_eq!(visit(&mut breaker, Answer::Failed, at(0)), None);
+            assert_eq!(visit(&mut breaker, PaceSignal::Failed, at(0)), None);
         }
         let why = Why::Failures(10);
-        assert_eq!(visit(&mut breaker, Answer::Failed, at(1)), Some(Change::Opened { until: at(31), why }));
+        assert_eq!(visit(&mut breaker, PaceSignal::Failed, at(1)), Some(BreakerChange::Opened { until: at(31), why }));
         assert_eq!(breaker.refusal(at(30)), Some(NotUntil { time: at(31), why }));
     }
 
     #[test]
     fn any_answer_ends_the_row() {
-        for answer in [Answer::Success, Answer::Neutral, Answer::Throttled] {
+        for answer in [PaceSignal::Success, PaceSignal::Neutral, PaceSignal::Throttled] {
             let mut breaker = Breaker::new();
             for _ in 0..100 {
                 for _ in 0..9 {
-                    visit(&mut breaker, Answer::Failed, at(0));
+                    visit(&mut breaker, PaceSignal::Failed, at(0));
                 }
                 assert_eq!(visit(&mut breaker, answer, at(0)), None, "{answer:?}");
                 assert_eq!(breaker.failures(), 0);
@@ -394,7 +403,7 @@ mod tests {
         assert_eq!(until(&breaker, at(29)), Some(at(30)));
         assert_eq!(until(&breaker, at(30)), None);
         assert!(breaker.is_open(), "on trial");
-        assert_eq!(visit(&mut breaker, Answer::Success, at(32)), Some(Change::Closed { since: at(0) }));
+        assert_eq!(visit(&mut breaker, PaceSignal::Success, at(32)), Some(BreakerChange::Closed { since: at(0) }));
         assert!(!breaker.is_open());
         assert_eq!(breaker.failures(), 0);
     }
@@ -405,14 +414,14 @@ mod tests {
         let mut now = until(&breaker, at(0)).unwrap();
         let mut cooldowns = Vec::new();
         for _ in 0..7 {
-            visit(&mut breaker, Answer::Failed, now);
+            visit(&mut breaker, PaceSignal::Failed, now);
             cooldowns.push(until(&breaker, now).unwrap().since(now).as_secs());
             now = until(&breaker, now).unwrap();
         }
         assert_eq!(cooldowns, [60, 120, 240, 480, 600, 600, 600]);
-        visit(&mut breaker, Answer::Success, now);
+        visit(&mut breaker, PaceSignal::Success, now);
         for _ in 0..10 {
-            visit(&mut breaker, Answer::Failed, now);
+            visit(&mut breaker, PaceSignal::Failed, now);
         }
         assert_eq!(until(&breaker, now), Some(now + Duration::from_secs(30)), "closed, it starts anew");
     }
@@ -420,17 +429,17 @@ mod tests {
     #[test]
     fn a_probe_that_is_told_too_fast_does_not_close_it() {
         let mut breaker = opened(at(0));
-        let change = visit(&mut breaker, Answer::Throttled, at(30));
-        assert_eq!(change, Some(Change::Opened { until: at(60), why: Why::Failures(10) }));
+        let change = visit(&mut breaker, PaceSignal::Throttled, at(30));
+        assert_eq!(change, Some(BreakerChange::Opened { until: at(60), why: Why::Failures(10) }));
         assert!(breaker.refusal(at(59)).is_some());
-        visit(&mut breaker, Answer::Failed, at(60));
+        visit(&mut breaker, PaceSignal::Failed, at(60));
         assert_eq!(until(&breaker, at(60)), Some(at(120)), "nor does it count as a failure");
     }
 
     #[test]
     fn what_left_before_it_opened_changes_nothing() {
         let mut breaker = opened(at(0));
-        for answer in [Answer::Success, Answer::Failed, Answer::Throttled] {
+        for answer in [PaceSignal::Success, PaceSignal::Failed, PaceSignal::Throttled] {
             assert_eq!(breaker.heard(ending(ALICE, answer, at(0)), &Tolerance::default(), at(40)), None);
         }
         assert_eq!(until(&breaker, at(5)), Some(at(30)));
@@ -438,7 +447,7 @@ mod tests {
 
     #[test]
     fn giving_up_on_a_host_that_only_refuses_is_optional() {
-        let refused = Ending { at_limit: true, ..ending(ALICE, Answer::Throttled, at(0)) };
+        let refused = VisitEnding { at_limit: true, ..ending(ALICE, PaceSignal::Throttled, at(0)) };
         let mut breaker = Breaker::new();
         for _ in 0..1_000 {
             assert_eq!(breaker.heard(refused, &Tolerance::default(), at(0)), None);
@@ -447,10 +456,10 @@ mod tests {
         let mut breaker = Breaker::new();
         for _ in 0..19 {
             assert_eq!(breaker.heard(refused, &tolerance, at(0)), None);
-            assert_eq!(breaker.heard(Ending { at_limit: false, ..refused }, &tolerance, at(0)), None);
+            assert_eq!(breaker.heard(VisitEnding { at_limit: false, ..refused }, &tolerance, at(0)), None);
         }
         let change = breaker.heard(refused, &tolerance, at(0));
-        assert_eq!(change, Some(Change::Opened { until: at(600), why: Why::Throttled(20) }));
+        assert_eq!(change, Some(BreakerChange::Opened { until: at(600), why: Why::Throttled(20) }));
     }
 
     #[test]
@@ -458,7 +467,7 @@ mod tests {
         let off = Tolerance { failures: 0, ..Tolerance::default() };
         let mut breaker = Breaker::new();
         for _ in 0..100 {
-            assert_eq!(breaker.heard(ending(ALICE, Answer::Failed, at(0)), &off, at(0)), None);
+            assert_eq!(breaker.heard(ending(ALICE, PaceSignal::Failed, at(0)), &off, at(0)), None);
         }
         let mut breaker = opened(at(0));
         breaker.close();

@@ -4,8 +4,8 @@
 //! unless all are still cooling down; then failures of another origin are not counted, though each still costs a turn.
 
 use super::Origin;
-use super::breaker::{Breaker, Change, Ending, Ruling, Tolerance};
-use super::signals::Answer;
+use super::breaker::{Breaker, BreakerChange, Ruling, Tolerance, VisitEnding};
+use super::signals::PaceSignal;
 use super::time::Timestamp;
 use super::visit::{ClientId, OriginId, Ticket};
 
@@ -70,10 +70,10 @@ impl Breakers {
     pub(super) fn heard(
         &mut self,
         origin: OriginId,
-        ending: Ending,
+        ending: VisitEnding,
         tolerance: &Tolerance,
         now: Timestamp,
-    ) -> Option<Change> {
+    ) -> Option<BreakerChange> {
         let index = self.index(origin, ending.answer, now)?;
         let failing = &mut self.failing[index];
         failing.last = now;
@@ -86,7 +86,7 @@ impl Breakers {
 
     /// Counts failures again that a response had ended: its body has broken off, so they count as if it had not come.
     pub(super) fn take_back(&mut self, origin: OriginId, failures: u16, now: Timestamp) {
-        if let Some(index) = self.index(origin, Answer::Failed, now) {
+        if let Some(index) = self.index(origin, PaceSignal::Failed, now) {
             self.failing[index].breaker.take_back(failures);
         }
     }
@@ -96,9 +96,9 @@ impl Breakers {
     }
 
     /// Returns the index where an origin's failures are counted. An origin that answers well has none.
-    fn index(&mut self, id: OriginId, answer: Answer, now: Timestamp) -> Option<usize> {
+    fn index(&mut self, id: OriginId, answer: PaceSignal, now: Timestamp) -> Option<usize> {
         let known = self.failing.iter().position(|failing| failing.id == id);
-        if known.is_some() || matches!(answer, Answer::Success | Answer::Neutral) {
+        if known.is_some() || matches!(answer, PaceSignal::Success | PaceSignal::Neutral) {
             return known;
         }
         if self.failing.len() >= MOST {
@@ -119,9 +119,9 @@ mod tests {
         Timestamp::from_millis(1_000_000 + seconds * 1_000)
     }
 
-    fn hear(breakers: &mut Breakers, origin: u32, answer: Answer, now: Timestamp) -> Option<Change> {
+    fn hear(breakers: &mut Breakers, origin: u32, answer: PaceSignal, now: Timestamp) -> Option<BreakerChange> {
         let ticket = Ticket { number: 0, generation: 0 };
-        let ending = Ending { ticket, client: ClientId(1), began: now, answer, at_limit: false };
+        let ending = VisitEnding { ticket, client: ClientId(1), began: now, answer, at_limit: false };
         breakers.heard(OriginId(origin), ending, &Tolerance::default(), now)
     }
 
@@ -133,12 +133,12 @@ mod tests {
     fn each_origin_fails_by_itself_and_costs_nothing_when_it_is_well() {
         let mut breakers = Breakers::default();
         for _ in 0..10 {
-            hear(&mut breakers, 81, Answer::Failed, at(0));
-            hear(&mut breakers, 80, Answer::Success, at(0));
+            hear(&mut breakers, 81, PaceSignal::Failed, at(0));
+            hear(&mut breakers, 80, PaceSignal::Success, at(0));
         }
         assert!(!is_free(&breakers, 81, at(1)) && is_free(&breakers, 80, at(1)));
         assert_eq!(breakers.failing.len(), 1);
-        hear(&mut breakers, 81, Answer::Success, at(40));
+        hear(&mut breakers, 81, PaceSignal::Success, at(40));
         assert!(breakers.is_empty());
     }
 
@@ -146,10 +146,10 @@ mod tests {
     fn no_number_of_ports_takes_more_memory_or_frees_one_that_cools_down() {
         let mut breakers = Breakers::default();
         for _ in 0..10 {
-            hear(&mut breakers, 0, Answer::Failed, at(0));
+            hear(&mut breakers, 0, PaceSignal::Failed, at(0));
         }
         for origin in 1..1_000 {
-            hear(&mut breakers, origin, Answer::Failed, at(1));
+            hear(&mut breakers, origin, PaceSignal::Failed, at(1));
         }
         assert_eq!(breakers.failing.len(), MOST);
         assert!(!is_free(&breakers, 0, at(2)));

@@ -24,51 +24,51 @@ use super::time::Timestamp;
 
 /// How many failures of one client are tolerated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct JobPatience {
     /// This many failures in a row stop a job; 0 = never.
     pub failures: u32,
     /// How long a job stays stopped if its failures stopped it.
     pub cooldown: Duration,
 }
 
-impl Default for Patience {
+impl Default for JobPatience {
     fn default() -> Self {
         // An hour: an operator has looked by then, or will not look at all.
-        Patience { failures: 20, cooldown: Duration::from_secs(3_600) }
+        JobPatience { failures: 20, cooldown: Duration::from_secs(3_600) }
     }
 }
 
 /// Why a visit failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum JobFailure {
     Status(u16),
     /// No answer, with the reason in words.
     NoAnswer(&'static str),
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for JobFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Status(status) => write!(f, "status {status}"),
-            Failure::NoAnswer(reason) => f.write_str(reason),
+            JobFailure::Status(status) => write!(f, "status {status}"),
+            JobFailure::NoAnswer(reason) => f.write_str(reason),
         }
     }
 }
 
 /// The stop of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stop {
+pub struct JobStop {
     pub since: Timestamp,
     pub until: Timestamp,
     /// The failures in a row before the stop. `last` is the last of them.
     pub failures: u32,
     /// `None` if an operator stopped the job.
-    pub last: Option<Failure>,
+    pub last: Option<JobFailure>,
     /// Whether the stop holds at one host only.
     pub at_host: bool,
 }
 
-impl fmt::Display for Stop {
+impl fmt::Display for JobStop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let failures = self.failures;
         match self.last {
@@ -122,7 +122,7 @@ impl JobKey {
     }
 
     /// Returns the key under which a stop is stored.
-    pub fn of(&self, stop: &Stop) -> &str {
+    pub fn of(&self, stop: &JobStop) -> &str {
         if stop.at_host { self.at_host() } else { self.client() }
     }
 }
@@ -140,28 +140,28 @@ pub fn parts(key: &str) -> (&str, Option<IpAddr>, Option<&str>) {
 
 /// What is known about a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Account<'a> {
+pub struct JobAccount<'a> {
     /// As in [`JobKey`]; [`parts`] splits it.
     pub key: &'a str,
     /// Failures in a row, up to now.
     pub failures: u32,
     /// When the last visit failed; `None` if none did.
     pub failed: Option<Timestamp>,
-    pub stop: Option<Stop>,
+    pub stop: Option<JobStop>,
 }
 
 #[derive(Debug, Default)]
 pub struct Jobs {
-    known: HashMap<Box<str>, Job>,
+    known: HashMap<Box<str>, JobRecord>,
 }
 
 #[derive(Debug)]
-struct Job {
+struct JobRecord {
     failures: u32,
     /// Digests of the hosts that refused it in a row.
     refused_by: Vec<u64>,
     failed: Timestamp,
-    stop: Option<Stop>,
+    stop: Option<JobStop>,
 }
 
 /// The most jobs stored. Jobs that fail are few; looking through as many as this takes microseconds.
@@ -177,7 +177,7 @@ impl Jobs {
         Jobs::default()
     }
 
-    pub fn may_visit(&self, key: &JobKey, now: Timestamp) -> Result<(), Stop> {
+    pub fn may_visit(&self, key: &JobKey, now: Timestamp) -> Result<(), JobStop> {
         if self.known.is_empty() {
             return Ok(());
         }
@@ -188,7 +188,7 @@ impl Jobs {
     }
 
     /// Reports an answer of the host. Returns the stop if the answer stops the job.
-    pub fn answered(&mut self, key: &JobKey, status: u16, patience: &Patience, now: Timestamp) -> Option<Stop> {
+    pub fn answered(&mut self, key: &JobKey, status: u16, patience: &JobPatience, now: Timestamp) -> Option<JobStop> {
         // 429 and 5xx are failures. A 404 is not: the client looked for something that is not there.
         let fails = status == 429 || status >= 500;
         let refuses = matches!(status, 401 | 403 | 429);
@@ -198,13 +198,19 @@ impl Jobs {
         if !fails && !refuses {
             self.forgive(key.client(), now);
         }
-        let last = Failure::Status(status);
+        let last = JobFailure::Status(status);
         let everywhere = refuses.then(|| self.refused(key, last, patience, now)).flatten();
         everywhere.or_else(|| fails.then(|| self.failed(key, last, patience, now)).flatten())
     }
 
     /// Reports a request to a host that failed. Returns the stop if that stops the job there.
-    pub fn failed(&mut self, key: &JobKey, failure: Failure, patience: &Patience, now: Timestamp) -> Option<Stop> {
+    pub fn failed(
+        &mut self,
+        key: &JobKey,
+        failure: JobFailure,
+        patience: &JobPatience,
+        now: Timestamp,
+    ) -> Option<JobStop> {
         if patience.failures == 0 {
             return None;
         }
@@ -218,7 +224,13 @@ impl Jobs {
     }
 
     /// Counts a host that refused the client. Returns the stop if that stops the job everywhere.
-    fn refused(&mut self, key: &JobKey, failure: Failure, patience: &Patience, now: Timestamp) -> Option<Stop> {
+    fn refused(
+        &mut self,
+        key: &JobKey,
+        failure: JobFailure,
+        patience: &JobPatience,
+        now: Timestamp,
+    ) -> Option<JobStop> {
         if patience.failures == 0 {
             return None;
         }
@@ -243,14 +255,14 @@ impl Jobs {
             let (owner, address, _) = parts(key);
             key == name || owner == short(name) || address.is_some_and(|address| name == format!("{owner}@{address}"))
         };
-        let stopped = |job: &Job| job.stop.is_some_and(|stop| now < stop.until);
+        let stopped = |job: &JobRecord| job.stop.is_some_and(|stop| now < stop.until);
         self.known.extract_if(|key, job| stopped(job) && belongs(key)).map(|(key, _)| key).collect()
     }
 
     /// Stops a name until `until`, at an operator's request. Returns `None` if there is no room to remember it.
-    pub fn stop(&mut self, name: &str, until: Timestamp, now: Timestamp) -> Option<Stop> {
+    pub fn stop(&mut self, name: &str, until: Timestamp, now: Timestamp) -> Option<JobStop> {
         let job = self.job(short(name), now)?;
-        job.stop = Some(Stop { since: now, until, failures: job.failures, last: None, at_host: false });
+        job.stop = Some(JobStop { since: now, until, failures: job.failures, last: None, at_host: false });
         job.stop
     }
 
@@ -259,23 +271,23 @@ impl Jobs {
     }
 
     /// Remembers a job that was stopped before a restart. Returns false if there is no room for it.
-    pub fn remember(&mut self, key: &str, stop: Stop, now: Timestamp) -> bool {
+    pub fn remember(&mut self, key: &str, stop: JobStop, now: Timestamp) -> bool {
         let Some(job) = self.job(cut(key, LONGEST_KEY), now) else { return false };
         (job.failures, job.failed, job.stop) = (stop.failures, stop.since, Some(stop));
         true
     }
 
     /// Returns every job that is stopped or has failed lately.
-    pub fn accounts(&self, now: Timestamp) -> impl Iterator<Item = Account<'_>> {
+    pub fn accounts(&self, now: Timestamp) -> impl Iterator<Item = JobAccount<'_>> {
         self.known.iter().map(move |(key, job)| {
             let stop = job.stop.filter(|stop| now < stop.until);
             let cooled_down = job.stop.is_some() && stop.is_none();
             let failures = if cooled_down { 0 } else { job.failures };
-            Account { key, failures, failed: (job.failures > 0).then_some(job.failed), stop }
+            JobAccount { key, failures, failed: (job.failures > 0).then_some(job.failed), stop }
         })
     }
 
-    fn stop_of(&self, key: &str, now: Timestamp) -> Option<Stop> {
+    fn stop_of(&self, key: &str, now: Timestamp) -> Option<JobStop> {
         self.known.get(key)?.stop.filter(|stop| now < stop.until)
     }
 
@@ -287,23 +299,23 @@ impl Jobs {
     }
 
     /// Returns the entry of a job that is not stopped. A job that has cooled down has all its tries again.
-    fn running(&mut self, key: &str, now: Timestamp) -> Option<&mut Job> {
+    fn running(&mut self, key: &str, now: Timestamp) -> Option<&mut JobRecord> {
         let job = self.job(key, now)?;
         match job.stop {
             Some(stop) if now < stop.until => return None,
-            Some(_) => *job = Job::new(now),
+            Some(_) => *job = JobRecord::new(now),
             None => {}
         }
         Some(job)
     }
 
     /// Returns the entry of a job; `None` if there is no room for one.
-    fn job(&mut self, key: &str, now: Timestamp) -> Option<&mut Job> {
+    fn job(&mut self, key: &str, now: Timestamp) -> Option<&mut JobRecord> {
         if !self.known.contains_key(key) {
             if self.known.len() >= MOST {
                 self.forget_one(now)?;
             }
-            self.known.insert(key.into(), Job::new(now));
+            self.known.insert(key.into(), JobRecord::new(now));
         }
         self.known.get_mut(key)
     }
@@ -317,15 +329,15 @@ impl Jobs {
     }
 }
 
-impl Job {
+impl JobRecord {
     fn new(now: Timestamp) -> Self {
-        Job { failures: 0, refused_by: Vec::new(), failed: now, stop: None }
+        JobRecord { failures: 0, refused_by: Vec::new(), failed: now, stop: None }
     }
 
-    fn stopped(&mut self, last: Failure, at_host: bool, patience: &Patience, now: Timestamp) -> Option<Stop> {
+    fn stopped(&mut self, last: JobFailure, at_host: bool, patience: &JobPatience, now: Timestamp) -> Option<JobStop> {
         let until = now + patience.cooldown;
         self.refused_by = Vec::new();
-        self.stop = Some(Stop { since: now, until, failures: self.failures, last: Some(last), at_host });
+        self.stop = Some(JobStop { since: now, until, failures: self.failures, last: Some(last), at_host });
         self.stop
     }
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-const ERROR: Failure = Failure::Status(500);
-const PATIENCE: Patience = Patience { failures: 20, cooldown: Duration::from_secs(3_600) };
+const ERROR: JobFailure = JobFailure::Status(500);
+const PATIENCE: JobPatience = JobPatience { failures: 20, cooldown: Duration::from_secs(3_600) };
 
 const fn at(seconds: u64) -> Timestamp {
     Timestamp::from_millis(1_000_000 + seconds * 1_000)
@@ -18,11 +18,11 @@ fn a() -> JobKey {
     job("a", "h.test")
 }
 
-fn fail(jobs: &mut Jobs, key: &JobKey, times: u32, now: Timestamp) -> Option<Stop> {
+fn fail(jobs: &mut Jobs, key: &JobKey, times: u32, now: Timestamp) -> Option<JobStop> {
     (0..times).filter_map(|_| jobs.answered(key, 500, &PATIENCE, now)).last()
 }
 
-fn stopped(jobs: &Jobs, now: Timestamp) -> Vec<(&str, Stop)> {
+fn stopped(jobs: &Jobs, now: Timestamp) -> Vec<(&str, JobStop)> {
     jobs.accounts(now).filter_map(|account| Some((account.key, account.stop?))).collect()
 }
 
@@ -31,9 +31,9 @@ fn twenty_failures_in_a_row_at_a_host_stop_a_job_there_and_the_reason_is_kept() 
     let mut jobs = Jobs::new();
     assert_eq!(fail(&mut jobs, &a(), 19, at(0)), None);
     assert_eq!(jobs.may_visit(&a(), at(0)), Ok(()));
-    let last = Failure::NoAnswer("connection refused");
+    let last = JobFailure::NoAnswer("connection refused");
     let stop = jobs.failed(&a(), last, &PATIENCE, at(9)).unwrap();
-    assert_eq!(stop, Stop { since: at(9), until: at(3_609), failures: 20, last: Some(last), at_host: true });
+    assert_eq!(stop, JobStop { since: at(9), until: at(3_609), failures: 20, last: Some(last), at_host: true });
     assert_eq!(jobs.may_visit(&a(), at(10)), Err(stop));
     assert_eq!(stopped(&jobs, at(10)), [("a at h.test", stop)]);
     assert_eq!((last.to_string(), ERROR.to_string()), ("connection refused".into(), "status 500".into()));
@@ -46,7 +46,7 @@ fn dead_hosts_say_nothing_about_the_client() {
     let mut jobs = Jobs::new();
     for number in 0..100 {
         let key = job("a", &format!("{number}.test"));
-        assert_eq!(jobs.failed(&key, Failure::NoAnswer("no address"), &PATIENCE, at(0)), None);
+        assert_eq!(jobs.failed(&key, JobFailure::NoAnswer("no address"), &PATIENCE, at(0)), None);
         assert_eq!(fail(&mut jobs, &key, 18, at(0)), None);
     }
     assert_eq!(jobs.may_visit(&a(), at(0)), Ok(()));
@@ -67,7 +67,7 @@ fn twenty_hosts_in_a_row_that_refuse_it_stop_a_job_everywhere() {
     );
     assert_eq!((refuse(50, 51, 404), refuse(0, 19, 403)), (None, None), "a row begins anew");
     let stop = refuse(19, 20, 403).unwrap();
-    assert_eq!((stop.failures, stop.last, stop.at_host), (20, Some(Failure::Status(403)), false));
+    assert_eq!((stop.failures, stop.last, stop.at_host), (20, Some(JobFailure::Status(403)), false));
     assert_eq!(jobs.may_visit(&a(), at(1)), Err(stop));
     assert_eq!((a().of(&stop), jobs.may_visit(&job("b", "h.test"), at(1))), ("a", Ok(())));
 }
@@ -138,9 +138,9 @@ fn it_stays_stopped_until_it_is_resumed_or_has_cooled_down() {
 fn people_stop_a_job_and_let_it_go_on() {
     let mut jobs = Jobs::new();
     let stop = jobs.stop("a", Timestamp::NEVER, at(1)).unwrap();
-    assert_eq!(stop, Stop { since: at(1), until: Timestamp::NEVER, failures: 0, last: None, at_host: false });
+    assert_eq!(stop, JobStop { since: at(1), until: Timestamp::NEVER, failures: 0, last: None, at_host: false });
     assert_eq!(jobs.may_visit(&a(), at(1_000_000)), Err(stop));
-    let account = Account { key: "a", failures: 0, failed: None, stop: Some(stop) };
+    let account = JobAccount { key: "a", failures: 0, failed: None, stop: Some(stop) };
     assert_eq!(jobs.accounts(at(2)).collect::<Vec<_>>(), [account]);
     assert!(jobs.resume("a", at(2)).len() == 1 && jobs.accounts(at(2)).next().is_none());
 
@@ -152,7 +152,7 @@ fn people_stop_a_job_and_let_it_go_on() {
 #[test]
 fn it_can_be_off() {
     let mut jobs = Jobs::new();
-    let off = Patience { failures: 0, ..PATIENCE };
+    let off = JobPatience { failures: 0, ..PATIENCE };
     assert!((0..100).all(|_| jobs.answered(&a(), 429, &off, at(0)).is_none()));
     assert!(jobs.known.is_empty());
 }
@@ -173,7 +173,7 @@ fn no_number_of_names_takes_more_memory_or_frees_a_stopped_job() {
 #[test]
 fn no_number_of_hosts_takes_more_memory() {
     let mut jobs = Jobs::new();
-    let endless = Patience { failures: u32::MAX, ..PATIENCE };
+    let endless = JobPatience { failures: u32::MAX, ..PATIENCE };
     let refused = |number: &u32| jobs.answered(&job("a", &number.to_string()), 403, &endless, at(0)).is_some();
     assert_eq!((0..2 * MOST_HOSTS).find(refused), Some(MOST_HOSTS - 1));
     assert!(jobs.known["a"].refused_by.is_empty());

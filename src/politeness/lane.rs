@@ -34,7 +34,7 @@ mod admission;
 mod crawl_delay;
 mod drain;
 mod failing;
-mod free;
+mod fast_path;
 mod holders;
 mod lessons;
 mod memory;
@@ -53,24 +53,24 @@ use super::audit::{Audit, Breach};
 use super::places::Places;
 use super::policy::{Delays, Mode, Policy};
 use super::queue::Queue;
-use super::returns::Returns;
-use super::roll::{Phase, Roll};
+use super::retry_promises::RetryPromises;
 use super::time::Timestamp;
 use super::turns::{Spacing, Turns};
 use super::visit::{Purpose, Ticket};
+use super::visit_table::{Phase, VisitTable};
 
 use self::drain::Drain;
-use self::lessons::Lessons;
+use self::lessons::Learned;
 use self::shadow::Shadow;
 use self::steering::Steering;
 
 pub use self::admission::{Expectation, Joined, Objection};
 pub use self::failing::FailingOrigin;
-pub use self::lessons::Lesson;
-pub use self::memory::Memory;
+pub use self::lessons::LaneLesson;
+pub use self::memory::HostMemory;
 pub use self::steering::Forgotten;
 pub use self::steps::LEAD;
-pub use self::view::{Breaker, Condition, Obstacle, View};
+pub use self::view::{BreakerView, Condition, Obstacle, View};
 pub use super::bars::Held;
 
 /// One host's lane. The fields are laid out in the order in which a visit to a free host needs them: with many hosts,
@@ -85,10 +85,10 @@ pub struct Lane {
     called: SmallVec<[u32; 4]>,
     /// Visits that were told to start and keep a place, oldest first.
     flying: SmallVec<[u32; 4]>,
-    roll: Roll,
-    returns: Option<Box<Returns>>,
+    roll: VisitTable,
+    returns: Option<Box<RetryPromises>>,
     /// What was learned from the host's answers. `None` for most hosts.
-    lessons: Option<Box<Lessons>>,
+    lessons: Option<Box<Learned>>,
     /// In report mode: what pacing would have done.
     shadow: Option<Box<Shadow>>,
     paused: bool,
@@ -130,7 +130,7 @@ impl Lane {
             called: SmallVec::new(),
             flying: SmallVec::new(),
             lasting: Vec::new(),
-            roll: Roll::new(),
+            roll: VisitTable::new(),
             returns: None,
             audit: Audit::default(),
             paused: false,
@@ -303,7 +303,7 @@ impl Lane {
 
     /// Returns whether forgetting this lane would break a promise: a visit is in it, waits for robots.txt or was told
     /// to come back, or the host is held, paused, overridden by an operator, refused by a breaker or still owed part of
-    /// an interval. What the lane has learned is in its [`Memory`], which the caller that forgets a lane must keep.
+    /// an interval. What the lane has learned is in its [`HostMemory`], which the caller that forgets a lane must keep.
     pub fn owes(&self, now: Timestamp) -> bool {
         self.owes_until(now) > now
     }

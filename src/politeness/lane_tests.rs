@@ -1,8 +1,8 @@
 //! Tests of a lane with literal times in milliseconds. The named cases of the limiter's history are here.
 
 use super::*;
-use crate::politeness::policy::{Order, Schooling};
-use crate::politeness::visit::{Alarm, ClientId, Outcome, Refusal, Step, Visit};
+use crate::politeness::policy::{LearningPolicy, Order};
+use crate::politeness::visit::{Alarm, ClientId, LaneRefusal, Step, Visit, VisitOutcome};
 
 const fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(millis)
@@ -250,7 +250,7 @@ fn the_wait_for_a_place_is_predicted_from_experience() {
     lane.leave(first, at(8_000));
     start_now(&mut lane, 8_000);
     let refusal = lane.join(hurried(1, 5_000), at(8_000)).unwrap_err();
-    assert_eq!(refusal, Refusal::WaitTooLong { retry_after: ms(8_000) });
+    assert_eq!(refusal, LaneRefusal::WaitTooLong { retry_after: ms(8_000) });
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn now_or_never() {
     assert_eq!(started(&mut lane, 0), Some(lucky));
     lane.sent(lucky, at(0));
     let refusal = lane.join(hurried(2, 0), at(300)).unwrap_err();
-    assert_eq!(refusal, Refusal::WaitTooLong { retry_after: ms(1_000) });
+    assert_eq!(refusal, LaneRefusal::WaitTooLong { retry_after: ms(1_000) });
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn a_full_queue_refuses_with_the_time_it_takes() {
     for n in 0..2 {
         lane.join(visit(n, n), at(0)).unwrap();
     }
-    assert_eq!(lane.join(visit(5, 5), at(0)).unwrap_err(), Refusal::QueueFull { retry_after: ms(3_000) });
+    assert_eq!(lane.join(visit(5, 5), at(0)).unwrap_err(), LaneRefusal::QueueFull { retry_after: ms(3_000) });
     assert!(lane.join(Visit { retry: true, ..visit(6, 6) }, at(0)).is_ok(), "a retry has waited before");
 }
 
@@ -357,14 +357,14 @@ fn a_long_hold_answers_the_waiting_at_once_and_each_with_its_own_second() {
     }
     lane.hold(at(600_000), at(500));
     let mut told = Vec::new();
-    while let Step::Refuse(_, Refusal::HostCooling { retry_after }) = lane.next_step(at(500)) {
+    while let Step::Refuse(_, LaneRefusal::HostCooling { retry_after }) = lane.next_step(at(500)) {
         told.push(retry_after.unwrap().as_secs());
     }
     told.sort_unstable();
     assert_eq!(told, [600, 601, 602]);
     assert_eq!(lane.queued(), 0);
     let newcomer = lane.join(visit(9, 9), at(501)).unwrap_err();
-    assert_eq!(newcomer, Refusal::HostCooling { retry_after: Some(ms(603_000)) });
+    assert_eq!(newcomer, LaneRefusal::HostCooling { retry_after: Some(ms(603_000)) });
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn a_pause_stops_everyone_and_tells_newcomers() {
     lane.ready(ticket, at(5));
     lane.pause();
     assert_eq!(started(&mut lane, 10), None);
-    assert_eq!(lane.join(visit(2, 2), at(10)).unwrap_err(), Refusal::HostCooling { retry_after: None });
+    assert_eq!(lane.join(visit(2, 2), at(10)).unwrap_err(), LaneRefusal::HostCooling { retry_after: None });
     lane.resume();
     assert_eq!(started(&mut lane, 20), Some(ticket));
 }
@@ -403,7 +403,10 @@ fn a_visit_that_has_waited_long_enough_is_answered() {
         }
     };
     // The visit in flight has taken 2.1 s, and may take as long again.
-    assert_eq!((now, refusal), (at(2_100) + Duration::from_micros(1), Refusal::WaitTooLong { retry_after: ms(3_000) }));
+    assert_eq!(
+        (now, refusal),
+        (at(2_100) + Duration::from_micros(1), LaneRefusal::WaitTooLong { retry_after: ms(3_000) })
+    );
     lane.leave(ticket, at(2_101));
     assert_eq!(lane.queued(), 0);
 }
@@ -426,7 +429,7 @@ fn robots_and_what_was_learned_lengthen_the_delay_and_end_the_burst() {
 fn a_slow_answer_lengthens_the_delay_if_asked_to() {
     let mut lane = Lane::new(Policy { delay_factor: 2.0, ..Policy::default() }, 1);
     let first = start_now(&mut lane, 0);
-    lane.report(first, Outcome::Opened, &Schooling::default(), at(1_500));
+    lane.report(first, VisitOutcome::Opened, &LearningPolicy::default(), at(1_500));
     lane.leave(first, at(1_600));
     assert_eq!(millis(lane.join(visit(1, 1), at(1_600)).unwrap().expected), 3_000);
 }
@@ -505,7 +508,7 @@ fn a_lane_made_again_from_memory_grants_nothing() {
     start_now(&mut lane, 0);
     lane.hold(at(4_000), at(100));
     let policy = Policy { burst: 5, ..Policy::default() };
-    let mut again = Lane::remembering(policy, &lane.memory(at(200)), &Schooling::default(), 1, at(200));
+    let mut again = Lane::remembering(policy, &lane.memory(at(200)), &LearningPolicy::default(), 1, at(200));
     assert_eq!(again.held_until(), at(4_000));
     let arrivals: Vec<(u64, Visit)> = (0..3).map(|n| (200, visit(n, n))).collect();
     assert_eq!(starts(&mut again, &arrivals), [4_000, 5_000, 6_000]);

@@ -22,13 +22,13 @@ mod places;
 pub mod policy;
 pub mod queue;
 pub mod retries;
-mod returns;
+mod retry_promises;
 pub mod robots;
-mod roll;
 pub mod signals;
 pub mod time;
 pub mod turns;
 pub mod visit;
+mod visit_table;
 
 #[cfg(test)]
 mod sim;

@@ -2,8 +2,8 @@
 //!
 //! Promises: the effective delay is the largest of the configured delay, the delay that robots.txt asks for and the
 //! learned delay, so nothing from outside makes curtsy faster than configured. In the book the first matching rule wins
-//! and replaces only what it names. This module does not know the configuration file: `config` reads the file into these
-//! types and defines how they are written.
+//! and replaces only what it names. This module does not know the configuration file: `config` reads the file into
+//! these types and defines how they are written.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use ipnet::IpNet;
 
 use super::breaker::Tolerance;
 use super::pace::Learning;
-use super::retries::Retrying;
+use super::retries::RetryPolicy;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -162,16 +162,16 @@ const LONGEST_RESPONSE_DELAY: Duration = Duration::from_secs(30);
 
 /// Settings for learning, which are the same for every host.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Schooling {
+pub struct LearningPolicy {
     pub learning: Learning,
     pub tolerance: Tolerance,
-    pub retrying: Retrying,
+    pub retrying: RetryPolicy,
 }
 
 /// Which host gets which policy. There are few policies and many hosts, so hosts share them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PolicyBook {
-    pub schooling: Schooling,
+    pub schooling: LearningPolicy,
     general: Arc<Policy>,
     /// The patterns of each rule, and the policy for hosts that match: the rule applied to the general policy.
     rules: Vec<(Vec<HostPattern>, Arc<Policy>)>,
@@ -207,7 +207,7 @@ pub enum HostPattern {
 }
 
 impl PolicyBook {
-    pub fn new(general: Policy, rules: Vec<HostRule>, schooling: Schooling) -> Self {
+    pub fn new(general: Policy, rules: Vec<HostRule>, schooling: LearningPolicy) -> Self {
         let rules = rules.into_iter().map(|rule| (Arc::new(rule.over(&general)), rule.patterns));
         PolicyBook {
             schooling,
@@ -235,7 +235,7 @@ impl PolicyBook {
 /// A book with one policy for every host.
 impl From<Policy> for PolicyBook {
     fn from(policy: Policy) -> Self {
-        PolicyBook::new(policy, Vec::new(), Schooling::default())
+        PolicyBook::new(policy, Vec::new(), LearningPolicy::default())
     }
 }
 
@@ -341,7 +341,7 @@ mod tests {
         let slow =
             HostRule { patterns: vec![HostPattern::Name("a.org".into())], delay: Some(secs(9)), ..HostRule::default() };
         let general = Policy { burst: 3, ..Policy::default() };
-        let book = PolicyBook::new(general, vec![slow], Schooling::default());
+        let book = PolicyBook::new(general, vec![slow], LearningPolicy::default());
         let policy = book.policy("a.org");
         assert_eq!((policy.delay, policy.burst), (secs(9), 3));
         assert_eq!(**book.policy("b.org"), general);
@@ -360,7 +360,7 @@ mod tests {
             rule(HostPattern::Net("10.0.0.0/8".parse().unwrap()), 3, None),
             rule(HostPattern::Any, 4, Some(7)),
         ];
-        let book = PolicyBook::new(Policy::default(), rules, Schooling::default());
+        let book = PolicyBook::new(Policy::default(), rules, LearningPolicy::default());
         let of = |host: &str| (book.policy(host).delay, book.policy(host).burst);
         assert_eq!(of("x.a.org"), (secs(2), 1));
         assert_eq!(of("a.org"), (secs(4), 7));

@@ -10,9 +10,9 @@
 //!
 //! The caller identifies visits by small numbers. This module must not know time, deadlines or what a visit is.
 
-mod crowd;
+mod fair_queue;
 
-use self::crowd::Crowd;
+use self::fair_queue::FairQueue;
 use super::visit::ClientId;
 
 /// The rank of a visit. Smaller goes first.
@@ -26,14 +26,14 @@ pub enum Rank {
 #[derive(Debug, Default)]
 pub struct Queue {
     /// A visit that waits alone, without a crowd: most hosts never have two waiting, and there may be many hosts.
-    alone: Option<Place>,
+    alone: Option<QueueEntry>,
     /// Two or more visits, until the last of them has left. Its memory is freed then.
-    crowd: Option<Box<Crowd>>,
+    crowd: Option<Box<FairQueue>>,
 }
 
 /// What decides the position of a visit.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct QueueEntry {
     visit: u32,
     rank: Rank,
     client: ClientId,
@@ -51,7 +51,7 @@ impl Queue {
 
     /// `visit` must not be in the queue.
     pub fn join(&mut self, visit: u32, rank: Rank, client: ClientId, urgency: u8) {
-        let newcomer = Place { visit, rank, client, urgency };
+        let newcomer = QueueEntry { visit, rank, client, urgency };
         if let Some(crowd) = &mut self.crowd {
             crowd.join(newcomer);
         } else if let Some(first) = self.alone.take() {
@@ -142,7 +142,7 @@ impl Queue {
     }
 }
 
-impl Place {
+impl QueueEntry {
     fn goes_before(&self, rank: Rank, client: ClientId, urgency: u8) -> bool {
         let more_urgent = self.client == client && urgency < self.urgency;
         self.rank < rank || (self.rank == rank && !(rank == Rank::Newcomer && more_urgent))

@@ -121,13 +121,13 @@ fn names_share_the_turns_of_their_address() {
 #[derive(Default)]
 struct Model {
     now: u64,
-    waiting: Vec<Place>,
+    waiting: Vec<QueueEntry>,
     owners: HashMap<u32, u64>,
     clients: HashMap<ClientId, u64>,
 }
 
 impl Model {
-    fn join(&mut self, place: Place) {
+    fn join(&mut self, place: QueueEntry) {
         if place.rank == Rank::Newcomer {
             self.now += 1;
             self.owners.entry(place.client.owner()).or_insert(self.now);
@@ -144,8 +144,8 @@ impl Model {
     }
 
     /// A stable sort keeps visits that are equal in every other way in the order in which they joined.
-    fn next(&self, wanted: impl Fn(&Place) -> bool) -> Option<Place> {
-        let mut waiting: Vec<&Place> = self.waiting.iter().filter(|place| wanted(place)).collect();
+    fn next(&self, wanted: impl Fn(&QueueEntry) -> bool) -> Option<QueueEntry> {
+        let mut waiting: Vec<&QueueEntry> = self.waiting.iter().filter(|place| wanted(place)).collect();
         waiting.sort_by_key(|place| {
             let newcomer = (self.owners.get(&place.client.owner()), self.clients.get(&place.client), place.urgency);
             (place.rank, (place.rank == Rank::Newcomer).then_some(newcomer))
@@ -153,7 +153,7 @@ impl Model {
         waiting.first().copied().copied()
     }
 
-    fn take(&mut self, Place { visit, rank, client, .. }: Place) {
+    fn take(&mut self, QueueEntry { visit, rank, client, .. }: QueueEntry) {
         if rank == Rank::Newcomer {
             let (owner, line) = (self.owners[&client.owner()], self.clients[&client]);
             self.now = pass(self.owners.values_mut().collect(), owner, self.now);
@@ -175,7 +175,7 @@ fn pass(mut times: Vec<&mut u64>, last: u64, mut now: u64) -> u64 {
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+enum QueueAct {
     Join(Rank, u64, u8),
     Leave(usize),
     Pop,
@@ -188,13 +188,13 @@ fn client() -> impl Strategy<Value = u64> {
     (0_u64..3, 0_u64..3).prop_map(|(address, name)| named(address, name).0)
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
+fn acts() -> impl Strategy<Value = Vec<QueueAct>> {
     let rank = prop_oneof![1 => Just(Rank::Retry), 1 => Just(Rank::Returning), 6 => Just(Rank::Newcomer)];
     let act = prop_oneof![
-        5 => (rank, client(), 0_u8..8).prop_map(|(rank, client, urgency)| Act::Join(rank, client, urgency)),
-        2 => (0_usize..1_000).prop_map(Act::Leave),
-        3 => Just(Act::Pop),
-        1 => client().prop_map(Act::Pass),
+        5 => (rank, client(), 0_u8..8).prop_map(|(rank, client, urgency)| QueueAct::Join(rank, client, urgency)),
+        2 => (0_usize..1_000).prop_map(QueueAct::Leave),
+        3 => Just(QueueAct::Pop),
+        1 => client().prop_map(QueueAct::Pass),
     ];
     proptest::collection::vec(act, 1..300)
 }
@@ -205,25 +205,25 @@ proptest! {
         let (mut queue, mut model) = (Queue::default(), Model::default());
         for (visit, act) in (0..).zip(acts) {
             match act {
-                Act::Join(rank, client, urgency) => {
+                QueueAct::Join(rank, client, urgency) => {
                     let client = ClientId(client);
                     queue.join(visit, rank, client, urgency);
-                    model.join(Place { visit, rank, client, urgency });
+                    model.join(QueueEntry { visit, rank, client, urgency });
                 }
-                Act::Leave(chosen) if !model.waiting.is_empty() => {
+                QueueAct::Leave(chosen) if !model.waiting.is_empty() => {
                     let visit = model.waiting[chosen % model.waiting.len()].visit;
                     queue.leave(visit);
                     model.leave(visit);
                 }
-                Act::Leave(_) => {}
-                Act::Pop => {
+                QueueAct::Leave(_) => {}
+                QueueAct::Pop => {
                     prop_assert_eq!(queue.next(), queue.next());
                     let next = model.next(|_| true);
                     prop_assert_eq!(queue.pop(), next.map(|place| place.visit));
                     next.into_iter().for_each(|place| model.take(place));
                 }
-                Act::Pass(client) => {
-                    let its = |place: &Place| place.rank == Rank::Newcomer && place.client == ClientId(client);
+                QueueAct::Pass(client) => {
+                    let its = |place: &QueueEntry| place.rank == Rank::Newcomer && place.client == ClientId(client);
                     let next = model.next(its);
                     let of_client = |visit| model.waiting.iter().any(|place| place.visit == visit && its(place));
                     prop_assert_eq!(queue.first(|visit, _| of_client(visit)), next.map(|place| place.visit));
@@ -253,12 +253,12 @@ proptest! {
         let mut waiting: Vec<(u32, u64)> = Vec::new();
         for act in acts {
             match act {
-                Act::Join(rank, client, urgency) => {
+                QueueAct::Join(rank, client, urgency) => {
                     queue.join(number, rank, ClientId(client), urgency);
                     waiting.push((number, client));
                     number += 1;
                 }
-                Act::Pop | Act::Leave(_) | Act::Pass(_) => {
+                QueueAct::Pop | QueueAct::Leave(_) | QueueAct::Pass(_) => {
                     let visit = queue.pop();
                     waiting.retain(|&(other, _)| Some(other) != visit);
                 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::time::Timestamp;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Retrying {
+pub struct RetryPolicy {
     /// Tries besides the first.
     pub max: u32,
     pub statuses: Vec<u16>,
@@ -18,15 +18,15 @@ pub struct Retrying {
     pub budget: f64,
 }
 
-impl Default for Retrying {
+impl Default for RetryPolicy {
     fn default() -> Self {
         // A tenth: gRPC's retry throttling (A6) and Google's SRE book use the same value.
-        Retrying { max: 3, statuses: vec![429, 503], budget: 0.1 }
+        RetryPolicy { max: 3, statuses: vec![429, 503], budget: 0.1 }
     }
 }
 
 /// Whether to send a request again that was sent `tries` times and then answered with `status`.
-pub fn may_retry(tries: u32, status: u16, retrying: &Retrying) -> bool {
+pub fn may_retry(tries: u32, status: u16, retrying: &RetryPolicy) -> bool {
     tries <= retrying.max && retrying.statuses.contains(&status)
 }
 
@@ -111,12 +111,12 @@ mod tests {
 
     #[test]
     fn three_more_tries_for_what_time_heals() {
-        let retrying = Retrying::default();
+        let retrying = RetryPolicy::default();
         assert!(may_retry(1, 429, &retrying) && may_retry(3, 503, &retrying));
         assert!(!may_retry(4, 429, &retrying));
         assert!(!may_retry(1, 403, &retrying) && !may_retry(1, 500, &retrying) && !may_retry(1, 200, &retrying));
-        assert!(may_retry(1, 403, &Retrying { statuses: vec![403], ..Retrying::default() }));
-        assert!(!may_retry(1, 429, &Retrying { max: 0, ..Retrying::default() }));
+        assert!(may_retry(1, 403, &RetryPolicy { statuses: vec![403], ..RetryPolicy::default() }));
+        assert!(!may_retry(1, 429, &RetryPolicy { max: 0, ..RetryPolicy::default() }));
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn then_a_tenth_of_the_requests_may_be_retries() {
-        let retrying = Retrying::default();
+        let retrying = RetryPolicy::default();
         let mut budget = spent(at(0));
         let mut taken = 0;
         for _ in 0..1_000 {
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn and_three_a_minute_in_any_case() {
-        let none = Retrying { budget: 0.0, ..Retrying::default() };
+        let none = RetryPolicy { budget: 0.0, ..RetryPolicy::default() };
         let mut budget = spent(at(0));
         let mut taken = 0;
         for second in 1..=600 {
@@ -154,7 +154,7 @@ mod tests {
     fn quiet_saves_up_no_more_than_there_was_in_the_beginning() {
         let mut budget = spent(at(0));
         assert_eq!((0..100).filter(|_| budget.take(at(1_000_000))).count(), 10);
-        let wild = Retrying { budget: f64::INFINITY, ..Retrying::default() };
+        let wild = RetryPolicy { budget: f64::INFINITY, ..RetryPolicy::default() };
         (0..100).for_each(|_| budget.sent(wild.budget));
         assert_eq!((0..100).filter(|_| budget.take(at(1_000_000))).count(), 10);
         budget.sent(f64::NAN);

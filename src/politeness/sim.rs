@@ -84,8 +84,8 @@ mod oracle;
 mod teach;
 mod world;
 
-use oracle::{Broken, Promise};
-use world::{Tally, World};
+use oracle::{BrokenPromise, Promise};
+use world::{SimTally, World};
 
 /// What the driver of a lane can do wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,18 +123,18 @@ fn seeds(usual: u64) -> u64 {
 
 #[test]
 fn the_promises_hold() {
-    let mut total = Tally::default();
+    let mut total = SimTally::default();
     for seed in 0..seeds(400) {
         match World::new(seed, None).run() {
             Ok(tally) => total.add(&tally),
-            Err(Broken { promise, story }) => {
+            Err(BrokenPromise { promise, story }) => {
                 World::new(seed, None).aloud().run().unwrap_err();
                 panic!("seed {seed}: {promise:?}: {story}");
             }
         }
     }
-    let Tally { called_at_once, started_at_once, sent, refused, returned, left, put_back, forgotten, .. } = total;
-    let Tally { walked_through, slowed, eased, reminded, drained, sent_in_grace, given_up, made_room, .. } = total;
+    let SimTally { called_at_once, started_at_once, sent, refused, returned, left, put_back, forgotten, .. } = total;
+    let SimTally { walked_through, slowed, eased, reminded, drained, sent_in_grace, given_up, made_room, .. } = total;
     let short_ways = [walked_through, called_at_once, started_at_once, total.followed];
     let usual = [sent, refused, returned, left, put_back, forgotten, slowed, eased, reminded];
     let seen = [usual.as_slice(), &[drained, sent_in_grace, given_up, made_room]].concat();

@@ -51,7 +51,7 @@ pub struct Owed {
 
 /// What must survive when a lane is forgotten or the process ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct TurnsMemory {
     pub last_sent: Option<Timestamp>,
     /// Worth keeping even after the hold has ended: nothing was saved up during it.
     pub held_until: Option<Timestamp>,
@@ -104,7 +104,7 @@ impl Turns {
     }
 
     /// The turns of a host that was visited before: as if the last send had taken the last token.
-    pub fn remembering(spacing: Spacing, memory: Memory, seed: u64, now: Timestamp) -> Self {
+    pub fn remembering(spacing: Spacing, memory: TurnsMemory, seed: u64, now: Timestamp) -> Self {
         let mut turns = Turns::new(spacing, seed);
         if let Some(last) = memory.last_sent {
             // A wall clock that was set back must not close the host until it has caught up.
@@ -119,9 +119,9 @@ impl Turns {
         turns
     }
 
-    pub fn memory(&self) -> Memory {
+    pub fn memory(&self) -> TurnsMemory {
         let held_until = Some(self.bars.held_until).filter(|until| *until > Timestamp::START);
-        Memory { last_sent: self.last_sent, held_until }
+        TurnsMemory { last_sent: self.last_sent, held_until }
     }
 
     /// Takes a turn. The caller settles it with [`Turns::sent`] or [`Turns::give_back`].

@@ -274,7 +274,7 @@ fn what_is_remembered_grants_nothing() {
     let mut turns = every(1_000, 3);
     start(&mut turns, 0);
     let memory = turns.memory();
-    assert_eq!(memory, Memory { last_sent: Some(at(0)), held_until: None });
+    assert_eq!(memory, TurnsMemory { last_sent: Some(at(0)), held_until: None });
     let mut again = Turns::remembering(spacing(1_000, 3), memory, 1, at(500));
     assert_eq!(refused(&mut again, 500), 1_000);
 
@@ -290,7 +290,7 @@ fn what_is_remembered_grants_nothing() {
 
 #[test]
 fn a_clock_set_back_does_not_close_the_host() {
-    let memory = Memory { last_sent: Some(at(1_000_000)), held_until: None };
+    let memory = TurnsMemory { last_sent: Some(at(1_000_000)), held_until: None };
     let mut turns = Turns::remembering(spacing(1_000, 1), memory, 1, at(500));
     assert_eq!(refused(&mut turns, 500), 1_500);
 }
@@ -314,7 +314,7 @@ fn it_owes_until_the_interval_the_hold_and_the_burst_are_over() {
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+enum TurnsAct {
     Pass(u64),
     Claim,
     Sent,
@@ -324,15 +324,15 @@ enum Act {
     Change(u64, u32),
 }
 
-fn acts() -> impl Strategy<Value = Vec<Act>> {
+fn acts() -> impl Strategy<Value = Vec<TurnsAct>> {
     let act = prop_oneof![
-        6 => (0_u64..2_000_000).prop_map(Act::Pass),
-        6 => Just(Act::Claim),
-        4 => Just(Act::Sent),
-        1 => Just(Act::GiveBack),
-        1 => (0_u64..5_000_000).prop_map(Act::Hold),
-        1 => Just(Act::Lift),
-        1 => (0_u64..3_000_000, 1_u32..5).prop_map(|(delay, burst)| Act::Change(delay, burst)),
+        6 => (0_u64..2_000_000).prop_map(TurnsAct::Pass),
+        6 => Just(TurnsAct::Claim),
+        4 => Just(TurnsAct::Sent),
+        1 => Just(TurnsAct::GiveBack),
+        1 => (0_u64..5_000_000).prop_map(TurnsAct::Hold),
+        1 => Just(TurnsAct::Lift),
+        1 => (0_u64..3_000_000, 1_u32..5).prop_map(|(delay, burst)| TurnsAct::Change(delay, burst)),
     ];
     proptest::collection::vec(act, 1..200)
 }
@@ -361,15 +361,15 @@ proptest! {
         let mut sends: Vec<Timestamp> = Vec::new();
         for act in acts {
             match act {
-                Act::Pass(micros) => now = now + Duration::from_micros(micros),
-                Act::Claim => drop(turns.claim(now)),
-                Act::Sent if turns.unsent() > 0 => {
+                TurnsAct::Pass(micros) => now = now + Duration::from_micros(micros),
+                TurnsAct::Claim => drop(turns.claim(now)),
+                TurnsAct::Sent if turns.unsent() > 0 => {
                     turns.sent(now);
                     sends.push(now);
                 }
-                Act::GiveBack if turns.unsent() > 0 => turns.give_back(),
-                Act::Hold(micros) => _ = turns.hold(now + Duration::from_micros(micros), Held::Other, now),
-                Act::Lift => turns.lift(now),
+                TurnsAct::GiveBack if turns.unsent() > 0 => turns.give_back(),
+                TurnsAct::Hold(micros) => _ = turns.hold(now + Duration::from_micros(micros), Held::Other, now),
+                TurnsAct::Lift => turns.lift(now),
                 _ => {}
             }
         }
@@ -390,8 +390,8 @@ proptest! {
         let mut now = Timestamp::from_millis(1);
         for act in acts {
             match act {
-                Act::Pass(micros) => now = now + Duration::from_micros(micros),
-                Act::Claim => {
+                TurnsAct::Pass(micros) => now = now + Duration::from_micros(micros),
+                TurnsAct::Claim => {
                     if let Err(NotYet::Until(until)) = turns.claim(now) {
                         prop_assert!(until > now);
                         prop_assert!(turns.claim(until - Duration::from_micros(1)).is_err());
@@ -399,11 +399,11 @@ proptest! {
                         turns.give_back();
                     }
                 }
-                Act::Sent if turns.unsent() > 0 => turns.sent(now),
-                Act::GiveBack if turns.unsent() > 0 => turns.give_back(),
-                Act::Hold(micros) => _ = turns.hold(now + Duration::from_micros(micros), Held::Other, now),
-                Act::Lift => turns.lift(now),
-                Act::Change(delay, burst) => {
+                TurnsAct::Sent if turns.unsent() > 0 => turns.sent(now),
+                TurnsAct::GiveBack if turns.unsent() > 0 => turns.give_back(),
+                TurnsAct::Hold(micros) => _ = turns.hold(now + Duration::from_micros(micros), Held::Other, now),
+                TurnsAct::Lift => turns.lift(now),
+                TurnsAct::Change(delay, burst) => {
                     turns.change(Spacing { delay: Duration::from_micros(delay), burst, jitter: 0.1 }, now);
                 }
                 _ => {}

@@ -96,7 +96,7 @@ impl Ticket {
 
 /// curtsy refuses a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum LaneRefusal {
     QueueFull {
         retry_after: Duration,
     },
@@ -122,21 +122,21 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl LaneRefusal {
     pub fn retry_after(self) -> Option<Duration> {
         match self {
-            Refusal::QueueFull { retry_after }
-            | Refusal::WaitTooLong { retry_after }
-            | Refusal::BreakerOpen { retry_after }
-            | Refusal::HostsFull { retry_after } => Some(retry_after),
-            Refusal::HostCooling { retry_after } | Refusal::ShuttingDown { retry_after } => retry_after,
+            LaneRefusal::QueueFull { retry_after }
+            | LaneRefusal::WaitTooLong { retry_after }
+            | LaneRefusal::BreakerOpen { retry_after }
+            | LaneRefusal::HostsFull { retry_after } => Some(retry_after),
+            LaneRefusal::HostCooling { retry_after } | LaneRefusal::ShuttingDown { retry_after } => retry_after,
         }
     }
 }
 
 /// How a sent request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum VisitOutcome {
     /// The response head arrived, with these signals about time.
     Heard(Signals),
     /// The origin answered, but curtsy cannot read the answer: a tunnel.
@@ -155,7 +155,7 @@ pub enum Step {
     /// The visit has a permit and a turn: write the head, then call `sent`.
     Start(Ticket),
     /// The visit has left the lane with this refusal.
-    Refuse(Ticket, Refusal),
+    Refuse(Ticket, LaneRefusal),
     /// Nothing to do until the alarm. Without an alarm, nothing to do until something is reported.
     Wait(Option<Alarm>),
 }

@@ -1,7 +1,7 @@
 //! The proxy itself: accepts client connections, passes requests on and returns the answers.
 //!
-//! The folders are in the order of a request. Every request ends in the
-//! origin's answer or in one of curtsy's own, made in [`answer`] or [`pages`].
+//! The folders are in the order of a request; docs/life-of-a-request.md follows one through them. Every request ends in
+//! the origin's answer or in one of curtsy's own, made in [`answer`] or [`pages`].
 
 /// Takes connections and reads requests from them.
 mod accept;
@@ -32,27 +32,27 @@ use crate::connections::Connections;
 use crate::events::Events;
 use crate::gate::Gate;
 use crate::metrics::Metrics;
-use crate::politeness::retries::Retrying;
+use crate::politeness::retries::RetryPolicy;
 use crate::politeness::robots::Agents;
-use crate::politeness::signals::Listening;
+use crate::politeness::signals::SignalPolicy;
 use crate::robots::Robots;
 use crate::shutdown::{Live, Stop};
-use crate::tls::{Leaves, Own};
+use crate::tls::{Leaves, ServerCert};
 use crate::upstream::{CURTSY, Guard, Terms, Trust};
 
 use self::request::quotas::Quotas;
-use self::tunnel::ca_rejections::Untrusting;
+use self::tunnel::ca_rejections::CaRejections;
 use self::tunnel::notes::Notes;
 use self::visit::hints::Hints;
 
 pub use self::accept::worker::Worker;
 pub use self::answer::failure::BadRequest;
-pub use self::dry_run::{Desk, Foresight};
+pub use self::dry_run::{DryRun, Prediction};
 pub use self::request::access_log::AccessLog;
 pub use self::request::identity::Identity;
 pub use self::request::target::Target;
 pub use self::request::users::{BadUsersFile, Users};
-pub use self::visit::stopped_clients::Stops;
+pub use self::visit::stopped_clients::StoppedClients;
 
 #[cfg(any(fuzzing, test))]
 pub use self::tunnel::fuzzing;
@@ -66,7 +66,7 @@ pub struct Shared {
     pub access_log: AccessLog,
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
-    pub stops: Arc<Stops>,
+    pub stops: Arc<StoppedClients>,
     /// Hosts with tunnels whose requests cannot be separated.
     unpaced: Notes,
     pub stop: Stop,
@@ -75,7 +75,7 @@ pub struct Shared {
     /// Accept loops that are running.
     pub listening: Live,
     /// Clients that do not trust our certificates.
-    untrusting: Untrusting,
+    untrusting: CaRejections,
     /// Open client connections of all workers.
     connections: Arc<Connections>,
     /// Bytes of large request heads that wait, over all connections.
@@ -95,13 +95,13 @@ pub struct Settings {
     /// The certificates that clients are shown where tunnels are intercepted.
     pub leaves: Option<Arc<Leaves>>,
     /// The proxy's own certificate, where clients speak TLS to it.
-    pub own: Option<Own>,
+    pub own: Option<ServerCert>,
     pub users: Option<Arc<Users>>,
     /// The names by which clients look for their group in robots.txt, if not by their own.
     agents: Option<Agents>,
     /// How answers are read, and when a request is sent again.
-    listening: Listening,
-    retrying: Retrying,
+    listening: SignalPolicy,
+    retrying: RetryPolicy,
     /// How fast clients may send requests; `None` if there is no limit.
     quotas: Option<Quotas>,
     /// Different for every configuration that was loaded; clones keep it.
@@ -114,14 +114,14 @@ impl Settings {
         guard: Guard,
         trust: Trust,
         leaves: Option<Leaves>,
-        own: Option<Own>,
+        own: Option<ServerCert>,
         users: Option<Users>,
     ) -> Self {
         static GENERATIONS: AtomicU64 = AtomicU64::new(0);
         let tokens = &config.robots.user_agent;
         let agents = (!tokens.is_empty()).then(|| Agents::from_tokens(tokens.iter().map(String::as_str)));
         let adaptive = &config.adaptive;
-        let listening = Listening {
+        let listening = SignalPolicy {
             statuses: adaptive.statuses.clone(),
             retry_after_max: adaptive.retry_after_max,
             ratelimit_fields: adaptive.ratelimit_fields,
@@ -201,7 +201,7 @@ impl Shared {
         access_log: AccessLog,
         gate: Arc<Gate>,
         robots: Arc<Robots>,
-        stops: Arc<Stops>,
+        stops: Arc<StoppedClients>,
         stop: Stop,
     ) -> Self {
         let hints = Hints::new(gate.events().clone(), stop.clone());
@@ -218,7 +218,7 @@ impl Shared {
             events: gate.events().clone(),
             gate,
             listening: Live::default(),
-            untrusting: Untrusting::default(),
+            untrusting: CaRejections::default(),
             connections: Arc::default(),
             heavy: AtomicUsize::new(0),
             answers: AtomicU64::new(0),

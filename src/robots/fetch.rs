@@ -22,17 +22,17 @@ use super::now;
 use crate::clock;
 use crate::config::Key;
 use crate::gate::{Gate, Permit, Preparation};
-use crate::politeness::robots::reply::{Fetched, Record, Trail};
+use crate::politeness::robots::reply::{Fetched, RobotsRecordState, Trail};
 use crate::politeness::robots::{self, Freshness, MAX_BODY};
-use crate::politeness::signals::{self, Fields, Listening};
+use crate::politeness::signals::{self, SignalFields, SignalPolicy};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Outcome, Purpose, Refusal, Visit};
+use crate::politeness::visit::{LaneRefusal, Purpose, Visit, VisitOutcome};
 use crate::politeness::{HostKey, Origin, Scheme};
 use crate::upstream::{Answer, Message, Ready, Reply, RequestBody, Terms, Unanswered, Upstream, UpstreamError};
 
 /// How to reach the origin.
 #[derive(Clone, Copy, Debug)]
-pub struct Way<'a> {
+pub struct FetchWay<'a> {
     pub upstream: &'a Upstream,
     pub terms: Terms<'a>,
     pub user_agent: &'a HeaderValue,
@@ -52,8 +52,8 @@ pub struct Leave<'a> {
 
 /// The result of a fetch, as shown to the operator.
 #[derive(Debug)]
-pub struct Seen {
-    pub record: Record,
+pub struct FetchResult {
+    pub record: RobotsRecordState,
     /// Status of the last answer; `None` if there was none.
     pub status: Option<u16>,
     pub body: Vec<u8>,
@@ -65,14 +65,23 @@ pub struct Seen {
 
 /// Fetches the file from the origin and follows its redirects. Every request takes a turn in the lane of its host. If
 /// the first request is refused there, nothing was sent and nothing is known.
-pub async fn fetch(way: Way<'_>, origin: &Origin, previous: Option<&Record>) -> Result<Seen, Refusal> {
-    let at = Address { origin: origin.clone(), path: "/robots.txt".to_owned() };
+pub async fn fetch(
+    way: FetchWay<'_>,
+    origin: &Origin,
+    previous: Option<&RobotsRecordState>,
+) -> Result<FetchResult, LaneRefusal> {
+    let at = FetchAddress { origin: origin.clone(), path: "/robots.txt".to_owned() };
     let mut trail = Trail::new(at.to_string());
     let seen = follow(way, at, &mut trail, previous).await?;
-    Ok(Seen { trail: trail.visited(), ..seen })
+    Ok(FetchResult { trail: trail.visited(), ..seen })
 }
 
-async fn follow(way: Way<'_>, mut at: Address, trail: &mut Trail, previous: Option<&Record>) -> Result<Seen, Refusal> {
+async fn follow(
+    way: FetchWay<'_>,
+    mut at: FetchAddress,
+    trail: &mut Trail,
+    previous: Option<&RobotsRecordState>,
+) -> Result<FetchResult, LaneRefusal> {
     let (mut left, mut hop_kind, first) = (way.timeout, HopKind::First, at.origin.host.clone());
     // Conditions apply to the first address only.
     let mut conditions = previous.map_or_else(HeaderMap::new, conditions);
@@ -80,14 +89,14 @@ async fn follow(way: Way<'_>, mut at: Address, trail: &mut Trail, previous: Opti
         let hop = match one(&way, &at, hop_kind, std::mem::take(&mut conditions), &mut left).await {
             Ok(hop) => hop,
             Err(HopError::Refused(refusal)) if hop_kind == HopKind::First => return Err(refusal),
-            Err(stopped) => return Ok(Seen::nothing(previous, stopped.to_string())),
+            Err(stopped) => return Ok(FetchResult::nothing(previous, stopped.to_string())),
         };
         if !Trail::leads_on(hop.status) {
-            return Ok(Seen::answer(previous, hop, way.cache_ttl));
+            return Ok(FetchResult::answer(previous, hop, way.cache_ttl));
         }
         match at.next(&hop).filter(|next| next.may_follow(&first) && trail.follow(&next.to_string())) {
             Some(next) => at = next,
-            None => return Ok(Seen::lost(previous, hop.status)),
+            None => return Ok(FetchResult::lost(previous, hop.status)),
         }
         hop_kind = if at.origin.host == first { HopKind::SameHost } else { HopKind::OtherHost };
     }
@@ -103,7 +112,7 @@ enum HopKind {
 
 /// Why there is no answer.
 enum HopError {
-    Refused(Refusal),
+    Refused(LaneRefusal),
     Failed(String),
 }
 
@@ -122,27 +131,27 @@ impl From<String> for HopError {
     }
 }
 
-impl From<Refusal> for HopError {
-    fn from(refusal: Refusal) -> Self {
+impl From<LaneRefusal> for HopError {
+    fn from(refusal: LaneRefusal) -> Self {
         HopError::Refused(refusal)
     }
 }
 
 /// Returns the record for an answer that a client asked for.
 pub fn overheard(
-    previous: Option<&Record>,
+    previous: Option<&RobotsRecordState>,
     status: u16,
     headers: HeaderMap,
     body: Vec<u8>,
     cache_ttl: Duration,
-) -> Record {
-    Seen::answer(previous, Hop { status, headers, body }, cache_ttl).record
+) -> RobotsRecordState {
+    FetchResult::answer(previous, Hop { status, headers, body }, cache_ttl).record
 }
 
 /// Makes one request and reads its answer.
 async fn one(
-    way: &Way<'_>,
-    at: &Address,
+    way: &FetchWay<'_>,
+    at: &FetchAddress,
     kind: HopKind,
     conditions: HeaderMap,
     left: &mut Duration,
@@ -157,8 +166,8 @@ async fn one(
 /// Opens a connection and waits for the turn, in the lane of the address if lanes are kept per address. No turn and no
 /// permit if no curtsy runs.
 async fn take_turn(
-    way: &Way<'_>,
-    at: &Address,
+    way: &FetchWay<'_>,
+    at: &FetchAddress,
     kind: HopKind,
     left: &mut Duration,
 ) -> Result<(Ready, Option<Permit>), HopError> {
@@ -189,9 +198,9 @@ async fn take_turn(
 
 /// One request of a fetch on its way to its turn.
 struct FetchVisit<'a> {
-    way: &'a Way<'a>,
+    way: &'a FetchWay<'a>,
     terms: Terms<'a>,
-    at: &'a Address,
+    at: &'a FetchAddress,
     /// What is left of the time for the whole fetch.
     left: &'a mut Duration,
 }
@@ -210,7 +219,7 @@ impl Preparation for FetchVisit<'_> {
 }
 
 async fn exchange(
-    way: &Way<'_>,
+    way: &FetchWay<'_>,
     ready: Ready,
     message: Box<Message>,
     mut permit: Option<&mut Permit>,
@@ -232,15 +241,16 @@ async fn exchange(
 }
 
 /// The signals that the host sends with this answer, as with any other.
-fn outcome(answer: &Result<Answer, Unanswered>) -> Outcome {
+fn outcome(answer: &Result<Answer, Unanswered>) -> VisitOutcome {
     match answer {
         Ok(Answer::Response(response)) => {
-            let fields = Fields::of(response.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+            let fields =
+                SignalFields::of(response.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
             let status = response.status().as_u16();
-            Outcome::Heard(signals::read(status, &fields, &Listening::default(), now()))
+            VisitOutcome::Heard(signals::read(status, &fields, &SignalPolicy::default(), now()))
         }
-        Ok(Answer::Switched(..)) => Outcome::Opened,
-        Err(_) => Outcome::Failed,
+        Ok(Answer::Switched(..)) => VisitOutcome::Opened,
+        Err(_) => VisitOutcome::Failed,
     }
 }
 
@@ -249,7 +259,7 @@ async fn within<T>(left: Duration, work: impl Future<Output = T>) -> Result<T, S
 }
 
 /// Conditions that ask for the file only if it has changed.
-fn conditions(previous: &Record) -> HeaderMap {
+fn conditions(previous: &RobotsRecordState) -> HeaderMap {
     let mut conditions = HeaderMap::new();
     let Some(answer) = &previous.answer else { return conditions };
     for (name, known) in [(IF_NONE_MATCH, &answer.etag), (IF_MODIFIED_SINCE, &answer.last_modified)] {
@@ -260,18 +270,18 @@ fn conditions(previous: &Record) -> HeaderMap {
     conditions
 }
 
-struct Address {
+struct FetchAddress {
     origin: Origin,
     path: String,
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for FetchAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.origin, self.path)
     }
 }
 
-impl Address {
+impl FetchAddress {
     /// Whether to follow a redirect to this address. On another host only a file called robots: anything else is a page
     /// (a front page, a login), has no rules in it, and may be forbidden by that host's own robots.txt. RFC 9309,
     /// section 2.3.1.2, lets a crawler treat such a file as missing.
@@ -282,7 +292,7 @@ impl Address {
     }
 
     /// Returns the target of the redirect, if it is an HTTP or HTTPS URL.
-    fn next(&self, hop: &Hop) -> Option<Address> {
+    fn next(&self, hop: &Hop) -> Option<FetchAddress> {
         let url = Url::parse(&self.to_string()).ok()?.join(hop.field(&LOCATION)?).ok()?;
         let scheme = match url.scheme() {
             "http" => Scheme::Http,
@@ -291,10 +301,13 @@ impl Address {
         };
         let host = HostKey::parse(url.host_str()?).ok()?;
         let path = &url[url::Position::BeforePath..url::Position::AfterQuery];
-        Some(Address { origin: Origin { scheme, host, port: url.port_or_known_default()? }, path: path.to_owned() })
+        Some(FetchAddress {
+            origin: Origin { scheme, host, port: url.port_or_known_default()? },
+            path: path.to_owned(),
+        })
     }
 
-    fn request(&self, way: &Way<'_>, conditions: HeaderMap) -> Result<Box<Message>, String> {
+    fn request(&self, way: &FetchWay<'_>, conditions: HeaderMap) -> Result<Box<Message>, String> {
         let uri = Uri::try_from(self.to_string()).map_err(|error| error.to_string())?;
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let host = HeaderValue::from_str(authority).map_err(|error| error.to_string())?;
@@ -336,11 +349,11 @@ impl Hop {
         self.headers.get(name)?.to_str().ok()
     }
 
-    fn answer(&self, cache_ttl: Duration) -> robots::reply::Reply<'_> {
+    fn answer(&self, cache_ttl: Duration) -> robots::reply::FetchReply<'_> {
         let (now, date) = (now(), |name| self.field(&name).map(|text| signals::strict_date(text, now())));
-        let fields = Fields::of(self.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
-        let listening = Listening { statuses: vec![self.status], ..Listening::default() };
-        robots::reply::Reply {
+        let fields = SignalFields::of(self.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+        let listening = SignalPolicy { statuses: vec![self.status], ..SignalPolicy::default() };
+        robots::reply::FetchReply {
             status: self.status,
             body: &self.body,
             freshness: Freshness {
@@ -373,24 +386,24 @@ async fn collect(mut reply: Reply) -> Result<Vec<u8>, String> {
     Ok(body)
 }
 
-impl Seen {
-    fn answer(previous: Option<&Record>, hop: Hop, cache_ttl: Duration) -> Seen {
+impl FetchResult {
+    fn answer(previous: Option<&RobotsRecordState>, hop: Hop, cache_ttl: Duration) -> FetchResult {
         let record = after(previous, &Fetched::Answered(hop.answer(cache_ttl)));
-        Seen { record, status: Some(hop.status), body: hop.body, error: None, trail: Vec::new() }
+        FetchResult { record, status: Some(hop.status), body: hop.body, error: None, trail: Vec::new() }
     }
 
-    fn lost(previous: Option<&Record>, status: u16) -> Seen {
+    fn lost(previous: Option<&RobotsRecordState>, status: u16) -> FetchResult {
         let error = Some("its redirects lead nowhere".to_owned());
         let record = after(previous, &Fetched::Lost);
-        Seen { record, status: Some(status), body: Vec::new(), error, trail: Vec::new() }
+        FetchResult { record, status: Some(status), body: Vec::new(), error, trail: Vec::new() }
     }
 
-    fn nothing(previous: Option<&Record>, error: String) -> Seen {
+    fn nothing(previous: Option<&RobotsRecordState>, error: String) -> FetchResult {
         let record = after(previous, &Fetched::Failed);
-        Seen { record, status: None, body: Vec::new(), error: Some(error), trail: Vec::new() }
+        FetchResult { record, status: None, body: Vec::new(), error: Some(error), trail: Vec::new() }
     }
 }
 
-fn after(previous: Option<&Record>, fetched: &Fetched<'_>) -> Record {
-    Record::after(previous, fetched, now(), fastrand::f64())
+fn after(previous: Option<&RobotsRecordState>, fetched: &Fetched<'_>) -> RobotsRecordState {
+    RobotsRecordState::after(previous, fetched, now(), fastrand::f64())
 }

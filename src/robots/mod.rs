@@ -6,7 +6,7 @@
 //! origin. Never says "allowed" because something failed.
 
 pub mod fetch;
-mod kept;
+mod persistence;
 mod question;
 mod report;
 
@@ -25,18 +25,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use crate::clock;
 use crate::gate::now;
 use crate::politeness::robots::Agents;
-use crate::politeness::robots::reply::{Look, Record, Says, TroubleKind};
-use crate::politeness::visit::Refusal;
+use crate::politeness::robots::reply::{RecordLook, RobotsRecordState, Says, TroubleKind};
+use crate::politeness::visit::LaneRefusal;
 use crate::politeness::{HostKey, Origin};
-use crate::store::{Fate, RobotsRecord, Skipped, Store};
+use crate::store::{ImportFate, RobotsRecord, Skipped, Store};
 
 pub use self::question::{BadQuestion, Question};
-pub use self::report::{AgentsFrom, Delay, Facts, File, Line, Mode, Note, Reason, Report, Trouble, Verdict};
+pub use self::report::{
+    AgentsFrom, Delay, Facts, FileReport, Reason, Report, ReportMode, ReportNote, ReportVerdict, RuleLine,
+    TroubleReport,
+};
 
 #[derive(Debug)]
 pub struct Robots {
     store: Arc<Store>,
-    records: Cache<Origin, Arc<Record>, Weight, RandomState>,
+    records: Cache<Origin, Arc<RobotsRecordState>, Weight, RandomState>,
     /// Running fetches, and the channel that reports the end of each.
     fetches: DashMap<Origin, watch::Receiver<Option<FetchEnd>>>,
     /// Limits running fetches.
@@ -52,14 +55,14 @@ const MOST_FETCHES: usize = 1024;
 const MOST_READERS: usize = 32;
 
 /// How a fetch ended: with a record, or with a refusal of the host's lane before anything was sent.
-pub type FetchEnd = Result<Arc<Record>, Refusal>;
+pub type FetchEnd = Result<Arc<RobotsRecordState>, LaneRefusal>;
 
 /// Why there is no verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoVerdict {
     Unknown(Unknown),
     /// The lane of the host refused the fetch.
-    Refused(Refusal),
+    Refused(LaneRefusal),
 }
 
 impl From<Unknown> for NoVerdict {
@@ -98,10 +101,10 @@ impl Robots {
     pub fn at_hand<F>(
         self: &Arc<Self>,
         origin: &Origin,
-        fetch: impl FnOnce(Option<Arc<Record>>) -> F,
+        fetch: impl FnOnce(Option<Arc<RobotsRecordState>>) -> F,
     ) -> Option<(Result<Says, NoVerdict>, bool)>
     where
-        F: Future<Output = Result<Record, Refusal>> + Send + 'static,
+        F: Future<Output = Result<RobotsRecordState, LaneRefusal>> + Send + 'static,
     {
         let record = self.records.get(origin)?;
         let verdict = self.judge(&record, origin, fetch).ok()?;
@@ -113,10 +116,10 @@ impl Robots {
     pub async fn find_out<F>(
         self: &Arc<Self>,
         origin: &Origin,
-        fetch: impl FnOnce(Option<Arc<Record>>) -> F,
+        fetch: impl FnOnce(Option<Arc<RobotsRecordState>>) -> F,
     ) -> Result<Says, NoVerdict>
     where
-        F: Future<Output = Result<Record, Refusal>> + Send + 'static,
+        F: Future<Output = Result<RobotsRecordState, LaneRefusal>> + Send + 'static,
     {
         let Some(record) = self.known(origin).await else { return self.fetched(origin, fetch).await };
         match self.judge(&record, origin, fetch) {
@@ -126,7 +129,7 @@ impl Robots {
     }
 
     /// Returns what is known of the origin without asking it: from memory, else from the store.
-    pub async fn known(&self, origin: &Origin) -> Option<Arc<Record>> {
+    pub async fn known(&self, origin: &Origin) -> Option<Arc<RobotsRecordState>> {
         match self.records.get(origin) {
             Some(record) => Some(record),
             None => self.kept(origin).await,
@@ -134,28 +137,33 @@ impl Robots {
     }
 
     /// Returns the verdict that a record gives now, or gives `fetch` back if the record is of no use.
-    fn judge<F, M>(self: &Arc<Self>, record: &Record, origin: &Origin, fetch: M) -> Result<Result<Says, NoVerdict>, M>
+    fn judge<F, M>(
+        self: &Arc<Self>,
+        record: &RobotsRecordState,
+        origin: &Origin,
+        fetch: M,
+    ) -> Result<Result<Says, NoVerdict>, M>
     where
-        M: FnOnce(Option<Arc<Record>>) -> F,
-        F: Future<Output = Result<Record, Refusal>> + Send + 'static,
+        M: FnOnce(Option<Arc<RobotsRecordState>>) -> F,
+        F: Future<Output = Result<RobotsRecordState, LaneRefusal>> + Send + 'static,
     {
         match record.look(now()) {
-            Look::Use(says) => Ok(Ok(says.clone())),
-            Look::UseAndRefresh(says) => {
+            RecordLook::Use(says) => Ok(Ok(says.clone())),
+            RecordLook::UseAndRefresh(says) => {
                 self.begin(origin, false, fetch);
                 Ok(Ok(says.clone()))
             }
-            Look::Refuse { kind, retry_after } => Ok(Err(Unknown { kind, retry_after }.into())),
-            Look::MustFetch => Err(fetch),
+            RecordLook::Refuse { kind, retry_after } => Ok(Err(Unknown { kind, retry_after }.into())),
+            RecordLook::MustFetch => Err(fetch),
         }
     }
 
     /// Returns what the store has of an origin that is not in memory.
-    async fn kept(&self, origin: &Origin) -> Option<Arc<Record>> {
+    async fn kept(&self, origin: &Origin) -> Option<Arc<RobotsRecordState>> {
         if self.records.peek(origin).is_some() || self.fetches.contains_key(origin) {
             return None;
         }
-        let record = Arc::new(kept::from_store(self.store.robots(&origin.to_string()).await?, now())?);
+        let record = Arc::new(persistence::from_store(self.store.robots(&origin.to_string()).await?, now())?);
         // Another task may have fetched the file meanwhile; its record is newer.
         if self.records.peek(origin).is_none() {
             self.records.insert(origin.clone(), record.clone());
@@ -166,10 +174,10 @@ impl Robots {
     async fn fetched<F>(
         self: &Arc<Self>,
         origin: &Origin,
-        fetch: impl FnOnce(Option<Arc<Record>>) -> F,
+        fetch: impl FnOnce(Option<Arc<RobotsRecordState>>) -> F,
     ) -> Result<Says, NoVerdict>
     where
-        F: Future<Output = Result<Record, Refusal>> + Send + 'static,
+        F: Future<Output = Result<RobotsRecordState, LaneRefusal>> + Send + 'static,
     {
         let mut end = self.begin(origin, false, fetch).ok_or(BUSY)?;
         let ended = match end.wait_for(Option::is_some).await {
@@ -177,9 +185,9 @@ impl Robots {
             Err(_) => return Err(LOST.into()),
         };
         match ended.map_err(NoVerdict::Refused)?.look(now()) {
-            Look::Use(says) | Look::UseAndRefresh(says) => Ok(says.clone()),
-            Look::Refuse { kind, retry_after } => Err(Unknown { kind, retry_after }.into()),
-            Look::MustFetch => Err(LOST.into()),
+            RecordLook::Use(says) | RecordLook::UseAndRefresh(says) => Ok(says.clone()),
+            RecordLook::Refuse { kind, retry_after } => Err(Unknown { kind, retry_after }.into()),
+            RecordLook::MustFetch => Err(LOST.into()),
         }
     }
 
@@ -189,12 +197,12 @@ impl Robots {
         self: &Arc<Self>,
         origin: &Origin,
         anew: bool,
-        fetch: impl FnOnce(Option<Arc<Record>>) -> F,
-    ) -> Option<Arc<Record>>
+        fetch: impl FnOnce(Option<Arc<RobotsRecordState>>) -> F,
+    ) -> Option<Arc<RobotsRecordState>>
     where
-        F: Future<Output = Result<Record, Refusal>> + Send + 'static,
+        F: Future<Output = Result<RobotsRecordState, LaneRefusal>> + Send + 'static,
     {
-        let usable = |record: &Arc<Record>| !anew && record.look(now()) != Look::MustFetch;
+        let usable = |record: &Arc<RobotsRecordState>| !anew && record.look(now()) != RecordLook::MustFetch;
         if let Some(record) = self.records.get(origin).filter(usable) {
             return Some(record);
         }
@@ -210,10 +218,10 @@ impl Robots {
         self: &Arc<Self>,
         origin: &Origin,
         anew: bool,
-        fetch: impl FnOnce(Option<Arc<Record>>) -> F,
+        fetch: impl FnOnce(Option<Arc<RobotsRecordState>>) -> F,
     ) -> Option<watch::Receiver<Option<FetchEnd>>>
     where
-        F: Future<Output = Result<Record, Refusal>> + Send + 'static,
+        F: Future<Output = Result<RobotsRecordState, LaneRefusal>> + Send + 'static,
     {
         let vacant = match self.fetches.entry(origin.clone()) {
             Entry::Occupied(under_way) => return Some(under_way.get().clone()),
@@ -221,7 +229,9 @@ impl Robots {
         };
         let previous = self.records.get(origin);
         // A fetch inserts its record before it removes itself, so a fetch that has ended meanwhile is seen here.
-        let usable = |record: &&Arc<Record>| !anew && matches!(record.look(now()), Look::Use(_) | Look::Refuse { .. });
+        let usable = |record: &&Arc<RobotsRecordState>| {
+            !anew && matches!(record.look(now()), RecordLook::Use(_) | RecordLook::Refuse { .. })
+        };
         if let Some(record) = previous.as_ref().filter(usable) {
             return Some(watch::channel(Some(Ok(record.clone()))).1);
         }
@@ -235,7 +245,7 @@ impl Robots {
     }
 
     /// Returns what memory knows of the origin.
-    pub fn record(&self, origin: &Origin) -> Option<Arc<Record>> {
+    pub fn record(&self, origin: &Origin) -> Option<Arc<RobotsRecordState>> {
         self.records.get(origin)
     }
 
@@ -245,7 +255,7 @@ impl Robots {
         let (robots, name) = (self.clone(), host.to_string());
         let copies = tokio::task::spawn_blocking(move || robots.store.robots_of_host(&name)).await;
         let copies = copies.ok().and_then(Result::ok).unwrap_or_default();
-        let asked = |copy| match kept::from_store(copy, now())?.answer?.says {
+        let asked = |copy| match persistence::from_store(copy, now())?.answer?.says {
             Says::Rules(rules) => rules.delay(agents),
             Says::Nothing => None,
         };
@@ -255,7 +265,9 @@ impl Robots {
     /// Permission to read along an answer that is on its way to a client: only if the answer could teach anything, and
     /// if not too many are being read. Lasts until it is dropped.
     pub fn read_along(&self, origin: &Origin) -> Option<OwnedSemaphorePermit> {
-        let fresh = |record: &Arc<Record>| record.trouble.is_none() && matches!(record.look(now()), Look::Use(_));
+        let fresh = |record: &Arc<RobotsRecordState>| {
+            record.trouble.is_none() && matches!(record.look(now()), RecordLook::Use(_))
+        };
         if self.records.get(origin).is_some_and(|record| fresh(&record) || record.forbids_something()) {
             return None;
         }
@@ -263,32 +275,32 @@ impl Robots {
     }
 
     /// Stores a record that was learned outside a fetch.
-    pub fn learn(&self, origin: &Origin, record: Record) {
+    pub fn learn(&self, origin: &Origin, record: RobotsRecordState) {
         self.keep(origin, Arc::new(record));
     }
 
-    fn keep(&self, origin: &Origin, record: Arc<Record>) {
-        self.store.put_robots(&origin.to_string(), kept::to_store(&record, now()));
+    fn keep(&self, origin: &Origin, record: Arc<RobotsRecordState>) {
+        self.store.put_robots(&origin.to_string(), persistence::to_store(&record, now()));
         self.records.insert(origin.clone(), record);
     }
 
     /// Imports a copy that another curtsy stored. It replaces what memory has of the origin, unless that is newer.
-    pub async fn import(&self, origin: &str, copy: RobotsRecord) -> Fate {
+    pub async fn import(&self, origin: &str, copy: RobotsRecord) -> ImportFate {
         let question = Question::parse(origin, None, false).ok().filter(|asked| asked.origin.to_string() == origin);
-        let Some(Question { origin: key, .. }) = question else { return Fate::Skipped(Skipped::Unusable) };
+        let Some(Question { origin: key, .. }) = question else { return ImportFate::Skipped(Skipped::Unusable) };
         if copy.stale_until_us <= clock::micros() {
-            return Fate::Skipped(Skipped::TooOld);
+            return ImportFate::Skipped(Skipped::TooOld);
         }
         let here = self.store.robots(origin).await;
         if here.as_ref().is_some_and(|here| here.fetched_us > copy.fetched_us) {
-            return Fate::Skipped(Skipped::NewerHere);
+            return ImportFate::Skipped(Skipped::NewerHere);
         }
-        if kept::from_store(copy.clone(), now()).is_none() {
-            return Fate::Skipped(Skipped::Unusable);
+        if persistence::from_store(copy.clone(), now()).is_none() {
+            return ImportFate::Skipped(Skipped::Unusable);
         }
         self.store.put_robots(origin, copy);
         self.records.remove(&key);
-        if here.is_some() { Fate::Replaced } else { Fate::New }
+        if here.is_some() { ImportFate::Replaced } else { ImportFate::New }
     }
 
     pub fn bytes(&self) -> u64 {
@@ -306,7 +318,7 @@ struct UnderWay {
 
 impl UnderWay {
     /// Ends the fetch. A refusal says nothing about the origin, so it is not stored.
-    fn end(self, ended: Result<Record, Refusal>) {
+    fn end(self, ended: Result<RobotsRecordState, LaneRefusal>) {
         let ended = ended.map(Arc::new);
         if let Ok(record) = &ended {
             self.robots.keep(&self.origin, record.clone());
@@ -323,7 +335,7 @@ impl Drop for UnderWay {
 
 /// Builds the cache so that the largest file fits: a file that is not stored would be fetched again for every page. A
 /// shard holds no more than its share of the bytes, and the library's default is one shard per core.
-fn cache(bytes: usize) -> Cache<Origin, Arc<Record>, Weight, RandomState> {
+fn cache(bytes: usize) -> Cache<Origin, Arc<RobotsRecordState>, Weight, RandomState> {
     let shards = 1 << (bytes / LEAST_SHARD).clamp(1, MOST_SHARDS).ilog2();
     let options = OptionsBuilder::new()
         .estimated_items_capacity(bytes / USUAL_RECORD)
@@ -345,8 +357,8 @@ struct Weight;
 /// Size of the mean record of 4 000 well-known hosts, with its entry in the cache.
 const USUAL_RECORD: usize = 1_200;
 
-impl Weighter<Origin, Arc<Record>> for Weight {
-    fn weight(&self, origin: &Origin, record: &Arc<Record>) -> u64 {
+impl Weighter<Origin, Arc<RobotsRecordState>> for Weight {
+    fn weight(&self, origin: &Origin, record: &Arc<RobotsRecordState>) -> u64 {
         let answer = record.answer.as_ref().map_or(0, |answer| {
             let validator = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
             let rules = match &answer.says {
@@ -355,7 +367,7 @@ impl Weighter<Origin, Arc<Record>> for Weight {
             };
             rules + validator(&answer.etag) + validator(&answer.last_modified)
         });
-        (size_of::<(Origin, Record)>() + OVERHEAD + origin.host.as_str().len() + answer) as u64
+        (size_of::<(Origin, RobotsRecordState)>() + OVERHEAD + origin.host.as_str().len() + answer) as u64
     }
 }
 
@@ -368,24 +380,24 @@ mod tests {
 
     use super::*;
     use crate::politeness::Scheme;
-    use crate::politeness::robots::reply::{Fetched, Reply};
-    use crate::store::Keep;
+    use crate::politeness::robots::reply::{FetchReply, Fetched};
+    use crate::store::Retention;
 
     fn origin(name: &str) -> Origin {
         Origin { scheme: Scheme::Http, host: HostKey::parse(name).unwrap(), port: 80 }
     }
 
     fn memory() -> Store {
-        Store::memory(Keep::default())
+        Store::memory(Retention::default())
     }
 
     fn robots(store: Store) -> Arc<Robots> {
         Arc::new(Robots::new(1 << 20, Arc::new(store)))
     }
 
-    fn fetched(previous: Option<&Record>, status: u16, body: &[u8]) -> Record {
-        let reply = Reply { status, body, ..Reply::default() };
-        Record::after(previous, &Fetched::Answered(reply), now(), 0.5)
+    fn fetched(previous: Option<&RobotsRecordState>, status: u16, body: &[u8]) -> RobotsRecordState {
+        let reply = FetchReply { status, body, ..FetchReply::default() };
+        RobotsRecordState::after(previous, &Fetched::Answered(reply), now(), 0.5)
     }
 
     fn unknown(verdict: Result<Says, NoVerdict>) -> Unknown {
@@ -399,15 +411,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_fetch_that_its_lane_refuses_is_not_kept_against_the_origin() {
         let robots = robots(memory());
-        let full = Refusal::QueueFull { retry_after: Duration::from_secs(7) };
-        let refused = |_: Option<Arc<Record>>| async move { Err(full) };
+        let full = LaneRefusal::QueueFull { retry_after: Duration::from_secs(7) };
+        let refused = |_: Option<Arc<RobotsRecordState>>| async move { Err(full) };
         assert_eq!(robots.find_out(&origin("a.test"), refused).await, Err(NoVerdict::Refused(full)));
         assert!(robots.record(&origin("a.test")).is_none());
-        let well = |previous: Option<Arc<Record>>| async move { Ok(fetched(previous.as_deref(), 404, b"")) };
+        let well = |previous: Option<Arc<RobotsRecordState>>| async move { Ok(fetched(previous.as_deref(), 404, b"")) };
         assert_eq!(robots.find_out(&origin("a.test"), well).await, Ok(Says::Nothing));
     }
 
-    async fn never(_: Option<Arc<Record>>) -> Result<Record, Refusal> {
+    async fn never(_: Option<Arc<RobotsRecordState>>) -> Result<RobotsRecordState, LaneRefusal> {
         panic!("fetched without need")
     }
 
@@ -418,7 +430,7 @@ mod tests {
         let ask = || {
             let (robots, fetches) = (robots.clone(), fetches.clone());
             tokio::spawn(async move {
-                let fetch = |previous: Option<Arc<Record>>| async move {
+                let fetch = |previous: Option<Arc<RobotsRecordState>>| async move {
                     fetches.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(Duration::from_secs(3)).await;
                     Ok(fetched(previous.as_deref(), 200, b"User-agent: *\nDisallow: /x"))
@@ -441,12 +453,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_origin_in_trouble_is_asked_seldom_and_nothing_is_allowed_meanwhile() {
         let robots = robots(memory());
-        let failing = |previous: Option<Arc<Record>>| async move { Ok(fetched(previous.as_deref(), 503, b"")) };
+        let failing =
+            |previous: Option<Arc<RobotsRecordState>>| async move { Ok(fetched(previous.as_deref(), 503, b"")) };
         let unknown = unknown(robots.find_out(&origin("a.test"), failing).await);
         assert!(unknown.retry_after > Duration::from_secs(20), "{unknown:?}");
         assert!(robots.find_out(&origin("a.test"), never).await.is_err());
         tokio::time::sleep(Duration::from_secs(60)).await;
-        let well = |previous: Option<Arc<Record>>| async move { Ok(fetched(previous.as_deref(), 404, b"")) };
+        let well = |previous: Option<Arc<RobotsRecordState>>| async move { Ok(fetched(previous.as_deref(), 404, b"")) };
         assert_eq!(robots.find_out(&origin("a.test"), well).await, Ok(Says::Nothing));
     }
 
@@ -486,7 +499,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_fetch_that_is_lost_leaves_no_request_waiting() {
         let robots = robots(memory());
-        let broken = |_: Option<Arc<Record>>| async { panic!("as a bug would") };
+        let broken = |_: Option<Arc<RobotsRecordState>>| async { panic!("as a bug would") };
         assert_eq!(robots.find_out(&origin("a.test"), broken).await, Err(LOST.into()));
         assert!(robots.fetches.is_empty());
     }
@@ -495,8 +508,8 @@ mod tests {
     async fn people_see_what_is_known_unless_they_want_it_anew() {
         let robots = robots(memory());
         let at = origin("a.test");
-        let ill = |previous: Option<Arc<Record>>| async move { Ok(fetched(previous.as_deref(), 503, b"")) };
-        let well = |previous: Option<Arc<Record>>| async move { Ok(fetched(previous.as_deref(), 200, b"")) };
+        let ill = |previous: Option<Arc<RobotsRecordState>>| async move { Ok(fetched(previous.as_deref(), 503, b"")) };
+        let well = |previous: Option<Arc<RobotsRecordState>>| async move { Ok(fetched(previous.as_deref(), 200, b"")) };
         let trouble = robots.look_up(&at, false, ill).await.unwrap();
         assert_eq!(robots.look_up(&at, false, never).await, Some(trouble), "it is too early to ask again");
         let known = robots.look_up(&at, true, well).await.unwrap();
@@ -504,7 +517,7 @@ mod tests {
         assert_eq!(robots.look_up(&at, false, never).await, Some(known));
         let again = robots.look_up(&at, true, ill).await.unwrap();
         assert!(again.answer.is_some() && again.trouble.is_some(), "the last good copy stays");
-        let broken = |_: Option<Arc<Record>>| async { panic!("as a bug would") };
+        let broken = |_: Option<Arc<RobotsRecordState>>| async { panic!("as a bug would") };
         assert_eq!(robots.look_up(&origin("b.test"), false, broken).await, None);
     }
 
@@ -540,12 +553,13 @@ mod tests {
     #[tokio::test]
     async fn a_copy_outlives_the_process_and_its_trouble_too() {
         let directory = tempfile::tempdir().unwrap();
-        let open = || Store::open(directory.path(), Keep::default()).unwrap().0;
+        let open = || Store::open(directory.path(), Retention::default()).unwrap().0;
         let first = robots(open());
-        let rules = |previous: Option<Arc<Record>>| async move {
+        let rules = |previous: Option<Arc<RobotsRecordState>>| async move {
             Ok(fetched(previous.as_deref(), 200, b"User-agent: *\nDisallow: /x"))
         };
-        let failing = |previous: Option<Arc<Record>>| async move { Ok(fetched(previous.as_deref(), 503, b"")) };
+        let failing =
+            |previous: Option<Arc<RobotsRecordState>>| async move { Ok(fetched(previous.as_deref(), 503, b"")) };
         let said = first.find_out(&origin("a.test"), rules).await;
         assert!(matches!(said, Ok(Says::Rules(_))));
         let refused = unknown(first.find_out(&origin("b.test"), failing).await);

@@ -6,10 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::fetch::Seen;
+use super::fetch::FetchResult;
 use super::question::Question;
 use crate::politeness::policy::{self, Policy};
-use crate::politeness::robots::reply::{self, Look, Record, Says, TroubleKind};
+use crate::politeness::robots::reply::{self, RecordLook, RobotsRecordState, Says, TroubleKind};
 use crate::politeness::robots::survey::{self, Survey};
 use crate::politeness::robots::{Agents, Choice, MAX_BODY, Rule, Rules};
 use crate::politeness::time::{Timestamp, millis};
@@ -17,10 +17,10 @@ use crate::politeness::time::{Timestamp, millis};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     pub url: String,
-    pub verdict: Verdict,
+    pub verdict: ReportVerdict,
     pub reason: Reason,
     /// The rule that decides.
-    pub rule: Option<Line>,
+    pub rule: Option<RuleLine>,
     /// The name of the group that applies to the client.
     pub group: Option<String>,
     /// The names by which the client looks for its group.
@@ -29,24 +29,24 @@ pub struct Report {
     /// robots.txt does not apply to this client (`robots.exempt_user_agents`).
     pub exempt: bool,
     /// How curtsy applies robots.txt to this host.
-    pub mode: Mode,
+    pub mode: ReportMode,
     /// Whether curtsy itself answers a GET of this URL.
     pub refused: bool,
     /// Whether everything is forbidden. This is the only rule that also applies to a tunnel.
     pub everything_denied: bool,
     pub delay: Delay,
     /// All rules of the group.
-    pub rules: Vec<Line>,
-    pub file: File,
+    pub rules: Vec<RuleLine>,
+    pub file: FileReport,
     /// Why the file could not be fetched lately.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<TroubleReport>,
     /// What else the file says to this client; `None` if the file was not fetched for this report.
-    pub notes: Option<Vec<Note>>,
+    pub notes: Option<Vec<ReportNote>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum ReportVerdict {
     Allowed,
     Denied,
     Unknown,
@@ -78,7 +78,7 @@ pub enum AgentsFrom {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Mode {
+pub enum ReportMode {
     Enforce,
     Warn,
     Off,
@@ -86,7 +86,7 @@ pub enum Mode {
 
 /// A rule and its line, in canonical spelling.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
+pub struct RuleLine {
     pub line: u32,
     pub rule: String,
 }
@@ -104,7 +104,7 @@ pub struct Delay {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct File {
+pub struct FileReport {
     /// Where the file was found, or where it should be.
     pub url: String,
     /// The redirects that led there.
@@ -124,7 +124,7 @@ pub struct File {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trouble {
+pub struct TroubleReport {
     /// The origin answered 429.
     pub throttled: bool,
     pub times: u32,
@@ -135,7 +135,7 @@ pub struct Trouble {
 
 /// A line that curtsy shows but does not act on, except for delays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Note {
+pub struct ReportNote {
     pub line: u32,
     pub key: String,
     pub text: String,
@@ -154,9 +154,9 @@ pub struct Facts<'a> {
     /// Whether an unknown file denies.
     pub denies_unknown: bool,
     pub applies_to_get: bool,
-    pub record: Option<&'a Record>,
+    pub record: Option<&'a RobotsRecordState>,
     /// The fetch for this report, if any.
-    pub seen: Option<&'a Seen>,
+    pub seen: Option<&'a FetchResult>,
     pub now: Timestamp,
 }
 
@@ -164,18 +164,20 @@ impl Report {
     pub fn new(facts: &Facts<'_>) -> Report {
         let look = facts.record.map(|record| record.look(facts.now));
         let rules = match &look {
-            Some(Look::Use(Says::Rules(rules)) | Look::UseAndRefresh(Says::Rules(rules))) => Some(rules.as_ref()),
+            Some(RecordLook::Use(Says::Rules(rules)) | RecordLook::UseAndRefresh(Says::Rules(rules))) => {
+                Some(rules.as_ref())
+            }
             _ => None,
         };
         let (verdict, reason, rule) = facts.judge(look.as_ref(), rules);
         let enforced = facts.policy.robots == policy::RobotsMode::Enforce && !facts.exempt && facts.applies_to_get;
-        let unwelcome = verdict == Verdict::Denied || (verdict == Verdict::Unknown && facts.denies_unknown);
+        let unwelcome = verdict == ReportVerdict::Denied || (verdict == ReportVerdict::Unknown && facts.denies_unknown);
         let choice = rules.map_or(Choice::Nobody, |rules| rules.choice(facts.agents));
         Report {
             url: facts.question.url(),
             verdict,
             reason,
-            rule: rule.map(Line::from),
+            rule: rule.map(RuleLine::from),
             group: name(choice).map(str::to_owned),
             agents: facts.agents.tokens().map(str::to_owned).collect(),
             agents_from: facts.agents_from,
@@ -184,28 +186,39 @@ impl Report {
             refused: enforced && unwelcome,
             everything_denied: rules.is_some_and(|rules| rules.denies_everything(facts.agents).is_some()),
             delay: facts.delay(rules),
-            rules: rules.map(|rules| rules.rules(facts.agents).map(Line::from).collect()).unwrap_or_default(),
+            rules: rules.map(|rules| rules.rules(facts.agents).map(RuleLine::from).collect()).unwrap_or_default(),
             file: facts.file(look.as_ref()),
-            trouble: facts.record.and_then(|record| record.trouble).map(|trouble| Trouble::at(facts.now, trouble)),
+            trouble: facts
+                .record
+                .and_then(|record| record.trouble)
+                .map(|trouble| TroubleReport::at(facts.now, trouble)),
             notes: facts.seen.map(|seen| notes(&Survey::of(&seen.body), choice, facts.agents)),
         }
     }
 }
 
 impl Facts<'_> {
-    fn judge<'r>(&self, look: Option<&Look<'_>>, rules: Option<&'r Rules>) -> (Verdict, Reason, Option<Rule<'r>>) {
+    fn judge<'r>(
+        &self,
+        look: Option<&RecordLook<'_>>,
+        rules: Option<&'r Rules>,
+    ) -> (ReportVerdict, Reason, Option<Rule<'r>>) {
         if self.question.path == "/robots.txt" {
-            return (Verdict::Allowed, Reason::RobotsTxt, None);
+            return (ReportVerdict::Allowed, Reason::RobotsTxt, None);
         }
         let Some(rules) = rules else {
             return match look {
-                Some(Look::Use(_) | Look::UseAndRefresh(_)) => (Verdict::Allowed, Reason::NoFile, None),
-                Some(Look::Refuse { kind: TroubleKind::Throttled, .. }) => (Verdict::Unknown, Reason::Throttled, None),
-                _ => (Verdict::Unknown, Reason::Unreachable, None),
+                Some(RecordLook::Use(_) | RecordLook::UseAndRefresh(_)) => {
+                    (ReportVerdict::Allowed, Reason::NoFile, None)
+                }
+                Some(RecordLook::Refuse { kind: TroubleKind::Throttled, .. }) => {
+                    (ReportVerdict::Unknown, Reason::Throttled, None)
+                }
+                _ => (ReportVerdict::Unknown, Reason::Unreachable, None),
             };
         };
         let found = rules.verdict(self.agents, &self.question.path);
-        let verdict = if found.allowed { Verdict::Allowed } else { Verdict::Denied };
+        let verdict = if found.allowed { ReportVerdict::Allowed } else { ReportVerdict::Denied };
         let reason = match (found.rule, rules.choice(self.agents)) {
             _ if found.too_complicated => Reason::TooComplicated,
             (Some(_), _) => Reason::Rule,
@@ -227,16 +240,16 @@ impl Facts<'_> {
         }
     }
 
-    fn file(&self, look: Option<&Look<'_>>) -> File {
+    fn file(&self, look: Option<&RecordLook<'_>>) -> FileReport {
         let answer = self.record.and_then(|record| record.answer.as_ref());
-        let used = matches!(look, Some(Look::Use(_) | Look::UseAndRefresh(_)));
+        let used = matches!(look, Some(RecordLook::Use(_) | RecordLook::UseAndRefresh(_)));
         let known = answer.filter(|_| used);
-        let mut file = File {
+        let mut file = FileReport {
             url: format!("{}/robots.txt", self.question.origin),
             exists: known.map(|answer| matches!(answer.says, Says::Rules(_))),
-            age_s: known.and_then(reply::Answer::came_at).map(|at| self.now.since(at).as_secs()),
+            age_s: known.and_then(reply::RobotsAnswer::came_at).map(|at| self.now.since(at).as_secs()),
             fresh_s: known.map(|answer| answer.fresh_until.since(self.now).as_secs()),
-            ..File::default()
+            ..FileReport::default()
         };
         if let Some(seen) = self.seen {
             file.fetched = true;
@@ -260,44 +273,45 @@ fn name(choice: Choice<'_>) -> Option<&str> {
 }
 
 /// The notes for all clients, and for this client.
-fn notes(survey: &Survey, choice: Choice<'_>, agents: &Agents) -> Vec<Note> {
+fn notes(survey: &Survey, choice: Choice<'_>, agents: &Agents) -> Vec<ReportNote> {
     let covers = |token: &str| match choice {
         Choice::Named(_) => agents.tokens().any(|mine| mine == token),
         Choice::Everybody => token == "*",
         Choice::Nobody => false,
     };
-    let chosen = |group: &&survey::Group| group.names.iter().any(|name| name.token.as_deref().is_some_and(covers));
+    let chosen =
+        |group: &&survey::SurveyGroup| group.names.iter().any(|name| name.token.as_deref().is_some_and(covers));
     let of_groups = survey.groups.iter().filter(chosen).flat_map(|group| &group.notes);
-    let mut notes: Vec<Note> = survey.notes.iter().chain(of_groups).map(Note::from).collect();
+    let mut notes: Vec<ReportNote> = survey.notes.iter().chain(of_groups).map(ReportNote::from).collect();
     notes.sort_by_key(|note| note.line);
     notes
 }
 
-impl From<&survey::Note> for Note {
-    fn from(note: &survey::Note) -> Note {
-        Note { line: note.line, key: note.kind.key().to_owned(), text: note.text.clone() }
+impl From<&survey::SurveyNote> for ReportNote {
+    fn from(note: &survey::SurveyNote) -> ReportNote {
+        ReportNote { line: note.line, key: note.kind.key().to_owned(), text: note.text.clone() }
     }
 }
 
-impl From<Rule<'_>> for Line {
-    fn from(rule: Rule<'_>) -> Line {
-        Line { line: rule.line, rule: rule.to_string() }
+impl From<Rule<'_>> for RuleLine {
+    fn from(rule: Rule<'_>) -> RuleLine {
+        RuleLine { line: rule.line, rule: rule.to_string() }
     }
 }
 
-impl From<policy::RobotsMode> for Mode {
-    fn from(mode: policy::RobotsMode) -> Mode {
+impl From<policy::RobotsMode> for ReportMode {
+    fn from(mode: policy::RobotsMode) -> ReportMode {
         match mode {
-            policy::RobotsMode::Enforce => Mode::Enforce,
-            policy::RobotsMode::Warn => Mode::Warn,
-            policy::RobotsMode::Off => Mode::Off,
+            policy::RobotsMode::Enforce => ReportMode::Enforce,
+            policy::RobotsMode::Warn => ReportMode::Warn,
+            policy::RobotsMode::Off => ReportMode::Off,
         }
     }
 }
 
-impl Trouble {
-    fn at(now: Timestamp, trouble: reply::Trouble) -> Trouble {
-        Trouble {
+impl TroubleReport {
+    fn at(now: Timestamp, trouble: reply::Trouble) -> TroubleReport {
+        TroubleReport {
             throttled: trouble.kind == TroubleKind::Throttled,
             times: trouble.times,
             since_s: now.since(trouble.since).as_secs(),

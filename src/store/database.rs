@@ -10,7 +10,7 @@ use std::path::Path;
 use rusqlite::{CachedStatement, Connection, OpenFlags, OptionalExtension, Row, Transaction, params};
 
 use super::pending::Batch;
-use super::record::{HostRecord, JobRecord, Overrides, RobotsRecord};
+use super::record::{HostRecord, JobRecord, RobotsRecord, StoredOverrides};
 use super::schema::{self, Version};
 
 #[derive(Debug)]
@@ -164,10 +164,10 @@ impl Database {
     /// Runs `work` in a transaction: everything it writes is committed as a whole, or not at all if it fails.
     pub(super) fn transaction<T, E: From<rusqlite::Error>>(
         &mut self,
-        work: impl FnOnce(&mut Writer<'_>) -> Result<T, E>,
+        work: impl FnOnce(&mut DatabaseWriter<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         let transaction = self.connection.transaction()?;
-        let result = work(&mut Writer::new(&transaction)?)?;
+        let result = work(&mut DatabaseWriter::new(&transaction)?)?;
         transaction.commit()?;
         Ok(result)
     }
@@ -268,7 +268,7 @@ fn out_of_order() -> rusqlite::Error {
 }
 
 /// The statements of one transaction, prepared once.
-pub(super) struct Writer<'a> {
+pub(super) struct DatabaseWriter<'a> {
     put_host: CachedStatement<'a>,
     delete_host: CachedStatement<'a>,
     put_robots: CachedStatement<'a>,
@@ -277,12 +277,12 @@ pub(super) struct Writer<'a> {
     delete_job: CachedStatement<'a>,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> DatabaseWriter<'a> {
     fn new(transaction: &'a Transaction<'_>) -> rusqlite::Result<Self> {
         let marks = |count: usize| vec!["?"; count].join(", ");
         let put_host = format!("REPLACE INTO host ({LEARNED_COLUMNS}, {STEERED_COLUMNS}) VALUES ({})", marks(13));
         let put_robots = format!("REPLACE INTO robots ({ROBOTS_COLUMNS}, size) VALUES ({})", marks(9));
-        Ok(Writer {
+        Ok(DatabaseWriter {
             put_host: transaction.prepare_cached(&put_host)?,
             delete_host: transaction.prepare_cached("DELETE FROM host WHERE key = ?")?,
             put_robots: transaction.prepare_cached(&put_robots)?,
@@ -385,7 +385,7 @@ fn learned_host(row: &Row<'_>) -> rusqlite::Result<HostRecord> {
 }
 
 fn steered_host(row: &Row<'_>) -> rusqlite::Result<HostRecord> {
-    let overrides = Overrides { delay_ms: row.get(10)?, burst: row.get(11)?, concurrency: row.get(12)? };
+    let overrides = StoredOverrides { delay_ms: row.get(10)?, burst: row.get(11)?, concurrency: row.get(12)? };
     Ok(HostRecord { paused: row.get(8)?, paused_until_us: time(row, 9)?, overrides, ..learned_host(row)? })
 }
 

@@ -14,12 +14,12 @@ pub enum StoreError {
     /// The file was written by a newer curtsy.
     Newer { path: PathBuf, found: u32, known: u32 },
     /// The directory or the file cannot be used.
-    Unusable { path: PathBuf, cause: Cause },
+    Unusable { path: PathBuf, cause: StoreFault },
 }
 
 /// Why the disk failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cause {
+pub enum StoreFault {
     Full,
     ReadOnly,
     /// The content of the file is not what was written.
@@ -28,45 +28,45 @@ pub enum Cause {
 }
 
 impl StoreError {
-    pub(super) fn unusable(path: &Path, cause: Cause) -> Self {
+    pub(super) fn unusable(path: &Path, cause: StoreFault) -> Self {
         StoreError::Unusable { path: path.to_owned(), cause }
     }
 }
 
-impl Cause {
+impl StoreFault {
     pub(super) fn of_io(error: &io::Error) -> Self {
         use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         match error.kind() {
-            StorageFull | QuotaExceeded => Cause::Full,
-            PermissionDenied | ReadOnlyFilesystem => Cause::ReadOnly,
-            _ => Cause::Other(error.to_string()),
+            StorageFull | QuotaExceeded => StoreFault::Full,
+            PermissionDenied | ReadOnlyFilesystem => StoreFault::ReadOnly,
+            _ => StoreFault::Other(error.to_string()),
         }
     }
 
     pub(super) fn of_sqlite(error: &rusqlite::Error) -> Self {
         let rusqlite::Error::SqliteFailure(failure, _) = error else {
             // Everything else is a value of a type or size that curtsy never writes.
-            return Cause::Damaged(error.to_string());
+            return StoreFault::Damaged(error.to_string());
         };
         match (failure.code, failure.extended_code) {
-            (ErrorCode::DiskFull, _) | (_, ffi::SQLITE_IOERR_SHMSIZE) => Cause::Full,
-            (ErrorCode::ReadOnly | ErrorCode::PermissionDenied, _) => Cause::ReadOnly,
+            (ErrorCode::DiskFull, _) | (_, ffi::SQLITE_IOERR_SHMSIZE) => StoreFault::Full,
+            (ErrorCode::ReadOnly | ErrorCode::PermissionDenied, _) => StoreFault::ReadOnly,
             (ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ConstraintViolation, _)
             | (_, ffi::SQLITE_IOERR_SHORT_READ | ffi::SQLITE_IOERR_CORRUPTFS | ffi::SQLITE_ERROR) => {
                 // SQLITE_ERROR means a statement that does not fit the tables. Ours fit our tables, so the tables are
                 // not ours.
-                Cause::Damaged(error.to_string())
+                StoreFault::Damaged(error.to_string())
             }
-            _ => Cause::Other(error.to_string()),
+            _ => StoreFault::Other(error.to_string()),
         }
     }
 }
 
-impl From<&StoreError> for Cause {
+impl From<&StoreError> for StoreFault {
     fn from(error: &StoreError) -> Self {
         match error {
             StoreError::Unusable { cause, .. } => cause.clone(),
-            StoreError::Held { .. } | StoreError::Newer { .. } => Cause::Other(error.to_string()),
+            StoreError::Held { .. } | StoreError::Newer { .. } => StoreFault::Other(error.to_string()),
         }
     }
 }
@@ -91,12 +91,12 @@ impl fmt::Display for StoreError {
             StoreError::Unusable { path, cause } => {
                 let path = path.display();
                 match cause {
-                    Cause::Full => write!(f, "cannot keep state in {path}: the disk is full. Free some space"),
-                    Cause::ReadOnly => {
+                    StoreFault::Full => write!(f, "cannot keep state in {path}: the disk is full. Free some space"),
+                    StoreFault::ReadOnly => {
                         write!(f, "cannot keep state in {path}: it cannot be written. Give this user the right to")
                     }
-                    Cause::Damaged(what) => write!(f, "{path} is damaged ({what}). Move it away"),
-                    Cause::Other(what) => write!(f, "cannot keep state in {path}: {what}. Repair it"),
+                    StoreFault::Damaged(what) => write!(f, "{path} is damaged ({what}). Move it away"),
+                    StoreFault::Other(what) => write!(f, "cannot keep state in {path}: {what}. Repair it"),
                 }?;
                 write!(f, ", or choose another `state_dir` (\"memory\" keeps nothing)")
             }
@@ -106,13 +106,13 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {}
 
-impl fmt::Display for Cause {
+impl fmt::Display for StoreFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Full => write!(f, "the disk is full"),
-            Cause::ReadOnly => write!(f, "it cannot be written"),
-            Cause::Damaged(what) => write!(f, "the file is damaged: {what}"),
-            Cause::Other(what) => write!(f, "{what}"),
+            StoreFault::Full => write!(f, "the disk is full"),
+            StoreFault::ReadOnly => write!(f, "it cannot be written"),
+            StoreFault::Damaged(what) => write!(f, "the file is damaged: {what}"),
+            StoreFault::Other(what) => write!(f, "{what}"),
         }
     }
 }

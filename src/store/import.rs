@@ -13,11 +13,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::lines::{Entry, Lines, LinesError};
+use super::lines::{Lines, LinesError, StoredLine};
 
 /// What happened to a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum ImportFate {
     New,
     /// A different record was known before.
     Replaced,
@@ -39,13 +39,13 @@ pub enum Skipped {
 /// The result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
-    pub hosts: Tally,
-    pub robots: Tally,
-    pub jobs: Tally,
+    pub hosts: ImportTally,
+    pub robots: ImportTally,
+    pub jobs: ImportTally,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct ImportTally {
     pub new: u64,
     pub replaced: u64,
     pub too_old: u64,
@@ -55,7 +55,7 @@ pub struct Tally {
 }
 
 /// For logs: shows only the skipped kinds that occurred.
-impl fmt::Display for Tally {
+impl fmt::Display for ImportTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} new, {} replaced", self.new, self.replaced)?;
         let skipped = [
@@ -68,15 +68,15 @@ impl fmt::Display for Tally {
     }
 }
 
-impl Tally {
-    fn count(&mut self, fate: Fate) {
+impl ImportTally {
+    fn count(&mut self, fate: ImportFate) {
         let number = match fate {
-            Fate::New => &mut self.new,
-            Fate::Replaced => &mut self.replaced,
-            Fate::Skipped(Skipped::TooOld) => &mut self.too_old,
-            Fate::Skipped(Skipped::NewerHere) => &mut self.newer_here,
-            Fate::Skipped(Skipped::Unusable) => &mut self.unusable,
-            Fate::Skipped(Skipped::NoRoom) => &mut self.no_room,
+            ImportFate::New => &mut self.new,
+            ImportFate::Replaced => &mut self.replaced,
+            ImportFate::Skipped(Skipped::TooOld) => &mut self.too_old,
+            ImportFate::Skipped(Skipped::NewerHere) => &mut self.newer_here,
+            ImportFate::Skipped(Skipped::Unusable) => &mut self.unusable,
+            ImportFate::Skipped(Skipped::NoRoom) => &mut self.no_room,
         };
         *number += 1;
     }
@@ -101,7 +101,7 @@ impl Spool {
     /// Passes every record to `take`. Calls `pause` now and then, with the number of lines so far.
     pub(super) fn tell(
         self,
-        mut take: impl FnMut(Entry) -> Fate,
+        mut take: impl FnMut(StoredLine) -> ImportFate,
         mut pause: impl FnMut(u64) -> Result<(), LinesError>,
     ) -> Result<Imported, LinesError> {
         let mut imported = Imported::default();
@@ -111,9 +111,9 @@ impl Spool {
             since = (since.0 + 1, since.1 + lines.text().len());
             if let Some(entry) = entry {
                 let tally = match entry {
-                    Entry::Host(..) => &mut imported.hosts,
-                    Entry::Robots(..) => &mut imported.robots,
-                    Entry::Job(..) => &mut imported.jobs,
+                    StoredLine::Host(..) => &mut imported.hosts,
+                    StoredLine::Robots(..) => &mut imported.robots,
+                    StoredLine::Job(..) => &mut imported.jobs,
                 };
                 tally.count(take(entry));
             }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::record::{HostRecord, Overrides};
+use super::record::{HostRecord, StoredOverrides};
 
 #[derive(Debug)]
 pub(super) struct Index {
@@ -39,7 +39,7 @@ struct Shard {
 /// What people set, except a pause without end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Steered {
-    overrides: Overrides,
+    overrides: StoredOverrides,
     paused_until_us: u64,
 }
 
@@ -310,7 +310,7 @@ mod tests {
             held_until_us: 7,
             paused: true,
             paused_until_us: 10,
-            overrides: Overrides { delay_ms: Some(8), burst: None, concurrency: Some(9) },
+            overrides: StoredOverrides { delay_ms: Some(8), burst: None, concurrency: Some(9) },
         };
         index.put("a.example", &record, 0);
         assert_eq!(index.get("a.example"), Some(record));
@@ -326,7 +326,7 @@ mod tests {
     fn a_filled_index_finds_everything_once_it_is_sorted() {
         let mut index = Index::new(1_000);
         let record = |n: u32| HostRecord {
-            overrides: Overrides { burst: n.is_multiple_of(3).then_some(n), ..Overrides::default() },
+            overrides: StoredOverrides { burst: n.is_multiple_of(3).then_some(n), ..StoredOverrides::default() },
             ..learned(n, 1)
         };
         for n in 0..1_000 {

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, Read, Write};
 use serde::{Deserialize, Serialize};
 
 use super::database::Database;
-use super::error::Cause;
+use super::error::StoreFault;
 use super::outbox::Unsaved;
 use super::record::{HostRecord, JobRecord, RobotsRecord};
 use crate::politeness::HostKey;
@@ -19,7 +19,7 @@ const VERSION: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-enum Line {
+enum ExportLine {
     CurtsyState { version: u32 },
     Host { key: String, record: HostRecord },
     Robots { origin: String, record: RobotsRecord },
@@ -28,7 +28,7 @@ enum Line {
 
 /// The number of exported records.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Count {
+pub struct LineCount {
     pub hosts: u64,
     pub robots: u64,
     pub jobs: u64,
@@ -36,7 +36,7 @@ pub struct Count {
 
 /// A record of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum StoredLine {
     Host(HostKey, HostRecord),
     Robots(String, RobotsRecord),
     Job(String, JobRecord),
@@ -57,24 +57,24 @@ pub enum LinesError {
         what: String,
     },
     Stream(io::Error),
-    Disk(Cause),
+    Disk(StoreFault),
 }
 
 /// Writes the export in slices, so that a slow reader does not block tidying on disk.
-pub(super) fn export(database: &Database, mut to: impl Write) -> Result<Count, LinesError> {
-    let mut count = Count::default();
-    write(&mut to, &Line::CurtsyState { version: VERSION })?;
+pub(super) fn export(database: &Database, mut to: impl Write) -> Result<LineCount, LinesError> {
+    let mut count = LineCount::default();
+    write(&mut to, &ExportLine::CurtsyState { version: VERSION })?;
     count.hosts = export_slices(
         |after| database.hosts_after(after, HOSTS),
-        |key, record| write(&mut to, &Line::Host { key, record }),
+        |key, record| write(&mut to, &ExportLine::Host { key, record }),
     )?;
     count.robots = export_slices(
         |after| database.robots_after(after, COPIES),
-        |origin, record| write(&mut to, &Line::Robots { origin, record }),
+        |origin, record| write(&mut to, &ExportLine::Robots { origin, record }),
     )?;
     for (client, record) in database.jobs(usize::MAX >> 1)? {
         count.jobs += 1;
-        write(&mut to, &Line::Job { client, record })?;
+        write(&mut to, &ExportLine::Job { client, record })?;
     }
     to.flush().map_err(LinesError::Stream)?;
     Ok(count)
@@ -101,7 +101,7 @@ fn export_slices<T>(
 const HOSTS: usize = 1_000;
 const COPIES: usize = 16;
 
-fn write(to: &mut impl Write, line: &Line) -> Result<(), LinesError> {
+fn write(to: &mut impl Write, line: &ExportLine) -> Result<(), LinesError> {
     let mut text = serde_json::to_vec(line).map_err(|error| LinesError::Stream(error.into()))?;
     text.push(b'\n');
     to.write_all(&text).map_err(LinesError::Stream)
@@ -131,37 +131,37 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// Returns None at the end. The first line has no record.
-    pub(super) fn next(&mut self) -> Result<Option<Option<Entry>>, LinesError> {
+    pub(super) fn next(&mut self) -> Result<Option<Option<StoredLine>>, LinesError> {
         self.number += 1;
         let first = self.number == 1;
         let line = match read(&mut self.from, &mut self.text)? {
-            Taken::End if first => Err("is missing, the one that says the version of the export".to_owned()),
-            Taken::End => return Ok(None),
-            Taken::TooLong => Err(format!("is longer than {LONGEST_LINE} bytes")),
-            Taken::Line => understand(&self.text, first),
+            ImportTaken::End if first => Err("is missing, the one that says the version of the export".to_owned()),
+            ImportTaken::End => return Ok(None),
+            ImportTaken::TooLong => Err(format!("is longer than {LONGEST_LINE} bytes")),
+            ImportTaken::Line => understand(&self.text, first),
         };
         line.map(Some).map_err(|what| LinesError::Line { number: self.number, what })
     }
 }
 
-enum Taken {
+enum ImportTaken {
     Line,
     TooLong,
     End,
 }
 
-fn read(from: &mut impl BufRead, text: &mut Vec<u8>) -> Result<Taken, LinesError> {
+fn read(from: &mut impl BufRead, text: &mut Vec<u8>) -> Result<ImportTaken, LinesError> {
     text.clear();
     from.take(LONGEST_LINE).read_until(b'\n', text).map_err(LinesError::Stream)?;
     Ok(match text.len() as u64 {
-        0 => Taken::End,
-        LONGEST_LINE if text.last() != Some(&b'\n') => Taken::TooLong,
-        _ => Taken::Line,
+        0 => ImportTaken::End,
+        LONGEST_LINE if text.last() != Some(&b'\n') => ImportTaken::TooLong,
+        _ => ImportTaken::Line,
     })
 }
 
-fn understand(text: &[u8], first: bool) -> Result<Option<Entry>, String> {
-    let line: Line = serde_json::from_slice(text.trim_ascii_end()).map_err(|error| {
+fn understand(text: &[u8], first: bool) -> Result<Option<StoredLine>, String> {
+    let line: ExportLine = serde_json::from_slice(text.trim_ascii_end()).map_err(|error| {
         let begin = if first { "does not begin a curtsy export" } else { "is not understood" };
         // serde counts lines too, and would always say 1.
         let what = error.to_string();
@@ -169,19 +169,19 @@ fn understand(text: &[u8], first: bool) -> Result<Option<Entry>, String> {
         format!("{begin}: {what} (column {})", error.column())
     })?;
     match line {
-        Line::CurtsyState { version } if version != VERSION => Err(format!(
+        ExportLine::CurtsyState { version } if version != VERSION => Err(format!(
             "says version {version}, this curtsy reads version {VERSION}; export again with this version of curtsy"
         )),
-        Line::CurtsyState { .. } if !first => Err("begins a second export; import one at a time".to_owned()),
-        Line::CurtsyState { .. } => Ok(None),
+        ExportLine::CurtsyState { .. } if !first => Err("begins a second export; import one at a time".to_owned()),
+        ExportLine::CurtsyState { .. } => Ok(None),
         _ if first => Err("is not the first line of a curtsy export, which says its version".to_owned()),
-        Line::Host { key, record } => Ok(Some(Entry::Host(host(&key)?, record))),
-        Line::Robots { origin, record } => {
+        ExportLine::Host { key, record } => Ok(Some(StoredLine::Host(host(&key)?, record))),
+        ExportLine::Robots { origin, record } => {
             check_origin(&origin)?;
-            Ok(Some(Entry::Robots(origin, record)))
+            Ok(Some(StoredLine::Robots(origin, record)))
         }
-        Line::Job { client, .. } if client.is_empty() => Err("has a job without a client".to_owned()),
-        Line::Job { client, record } => Ok(Some(Entry::Job(client, record))),
+        ExportLine::Job { client, .. } if client.is_empty() => Err("has a job without a client".to_owned()),
+        ExportLine::Job { client, record } => Ok(Some(StoredLine::Job(client, record))),
     }
 }
 
@@ -222,7 +222,7 @@ pub(super) mod base64_text {
 
 impl From<rusqlite::Error> for LinesError {
     fn from(error: rusqlite::Error) -> Self {
-        LinesError::Disk(Cause::of_sqlite(&error))
+        LinesError::Disk(StoreFault::of_sqlite(&error))
     }
 }
 

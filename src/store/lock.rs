@@ -12,7 +12,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use super::error::{Cause, StoreError};
+use super::error::{StoreError, StoreFault};
 use crate::clock;
 
 /// Held until dropped.
@@ -40,7 +40,7 @@ pub(super) enum Before {
 impl Lock {
     pub(super) fn take(directory: &Path) -> Result<Lock, StoreError> {
         let path = directory.join(FILE);
-        let unusable = |error: &std::io::Error| StoreError::unusable(&path, Cause::of_io(error));
+        let unusable = |error: &std::io::Error| StoreError::unusable(&path, StoreFault::of_io(error));
         let is_new = !path.exists();
         let mut file = OpenOptions::new()
             .create(true)

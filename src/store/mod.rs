@@ -15,7 +15,6 @@ mod database;
 mod error;
 mod import;
 mod index;
-mod keep;
 mod lines;
 mod lock;
 mod name;
@@ -24,6 +23,7 @@ mod outbox;
 mod pending;
 mod reader;
 mod record;
+mod retention;
 mod schema;
 mod tidy;
 mod writer;
@@ -33,14 +33,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::error::{Cause, StoreError};
-pub use self::import::{Fate, Imported, Skipped, Tally};
-pub use self::keep::Keep;
-pub use self::lines::{Count, Entry, LinesError};
+pub use self::error::{StoreError, StoreFault};
+pub use self::import::{ImportFate, ImportTally, Imported, Skipped};
+pub use self::lines::{LineCount, LinesError, StoredLine};
 pub use self::name::{deployment_name, directory, new_name};
-pub use self::open::{FILE, Opened, SetAside};
+pub use self::open::{FILE, OpenedStore, SetAside};
 pub use self::outbox::{Health, Unsaved};
-pub use self::record::{HostRecord, JobRecord, Overrides, RobotsRecord};
+pub use self::record::{HostRecord, JobRecord, RobotsRecord, StoredOverrides};
+pub use self::retention::Retention;
 
 use self::database::Database;
 use self::import::Spool;
@@ -48,14 +48,14 @@ use self::index::Index;
 use self::open::StoreParts;
 use self::outbox::{Haste, Outbox};
 use self::pending::Batch;
-use self::reader::{Copies, Reader};
+use self::reader::{Copies, StoreReader};
 use self::writer::Writer;
 use crate::clock;
 
 /// The store. Dropping it begins to close it, without waiting.
 #[derive(Debug)]
 pub struct Store {
-    keep: Keep,
+    keep: Retention,
     index: Arc<Index>,
     /// None if nothing is kept on disk.
     disk: Option<Disk>,
@@ -70,23 +70,23 @@ struct Disk {
 
 impl Store {
     /// Opens the state in `directory`, or creates it. Blocks while the file is read.
-    pub fn open(directory: &Path, keep: Keep) -> Result<(Store, Opened), StoreError> {
+    pub fn open(directory: &Path, keep: Retention) -> Result<(Store, OpenedStore), StoreError> {
         let (found, opened) = open::open(directory, &keep, clock::micros())?;
         Ok((Store::start(directory, keep, found, Outbox::default())?, opened))
     }
 
     /// Opens the state like [`Store::open`], but a directory that cannot be written is no error. What can be read is
-    /// used; changes wait in memory, and are written as soon as the directory can be written. [`Opened::trouble`] and
-    /// [`Store::health`] report it.
-    pub fn open_anyway(directory: &Path, keep: Keep) -> Result<(Store, Opened), StoreError> {
+    /// used; changes wait in memory, and are written as soon as the directory can be written. [`OpenedStore::trouble`]
+    /// and [`Store::health`] report it.
+    pub fn open_anyway(directory: &Path, keep: Retention) -> Result<(Store, OpenedStore), StoreError> {
         let (found, opened) = open::open_anyway(directory, &keep, clock::micros())?;
         let outbox = opened.trouble.as_ref().map_or_else(Outbox::default, |trouble| Outbox::unopened(trouble.into()));
         Ok((Store::start(directory, keep, found, outbox)?, opened))
     }
 
-    fn start(directory: &Path, keep: Keep, mut found: StoreParts, outbox: Outbox) -> Result<Store, StoreError> {
-        let thread = |error: &std::io::Error| StoreError::unusable(directory, Cause::of_io(error));
-        let reader = found.copies.take().map(Reader::start).transpose().map_err(|error| thread(&error))?;
+    fn start(directory: &Path, keep: Retention, mut found: StoreParts, outbox: Outbox) -> Result<Store, StoreError> {
+        let thread = |error: &std::io::Error| StoreError::unusable(directory, StoreFault::of_io(error));
+        let reader = found.copies.take().map(StoreReader::start).transpose().map_err(|error| thread(&error))?;
         let copies: Copies = Arc::new(reader.map(Arc::new).into());
         let outbox = Arc::new(outbox);
         let writer = Writer::new(directory.to_owned(), outbox.clone(), keep, found, copies.clone());
@@ -100,7 +100,7 @@ impl Store {
 
     /// Creates a store that ends with the process. It remembers hosts, so that dropping a lane loses no state of its
     /// host.
-    pub fn memory(keep: Keep) -> Store {
+    pub fn memory(keep: Retention) -> Store {
         Store { keep, index: Arc::new(Index::new(keep.hosts)), disk: None }
     }
 
@@ -205,13 +205,17 @@ impl Store {
     }
 
     /// Writes everything that is kept, as JSON lines. Blocks for an unbounded time: not for the request path.
-    pub fn export(&self, to: impl Write) -> Result<Count, LinesError> {
+    pub fn export(&self, to: impl Write) -> Result<LineCount, LinesError> {
         lines::export(&self.settled_file()?, to)
     }
 
     /// Reads what [`Store::export`] wrote. If every line is understood, passes the records one by one to `take`, which
     /// knows what they mean and puts what it accepts into this store. Not for the request path.
-    pub fn import(&self, from: impl BufRead, take: impl FnMut(Entry) -> Fate) -> Result<Imported, LinesError> {
+    pub fn import(
+        &self,
+        from: impl BufRead,
+        take: impl FnMut(StoredLine) -> ImportFate,
+    ) -> Result<Imported, LinesError> {
         let directory = &self.disk.as_ref().ok_or(LinesError::NothingKept)?.directory;
         if let Some(Health { trouble: Some(cause), .. }) = self.health() {
             return Err(LinesError::Disk(cause));

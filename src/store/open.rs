@@ -10,11 +10,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::database::Database;
-use super::error::{Cause, StoreError};
+use super::error::{StoreError, StoreFault};
 use super::index::Index;
-use super::keep::Keep;
 use super::lock::{Before, ClockStep, Lock};
 use super::record::{HostRecord, JobRecord};
+use super::retention::Retention;
 use super::schema::{STEPS, Version};
 
 /// File name in the state directory.
@@ -22,7 +22,7 @@ pub const FILE: &str = "state.db";
 
 /// What was found when a store was opened.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenedStore {
     /// Hosts that are remembered.
     pub hosts: usize,
     pub jobs: Vec<(String, JobRecord)>,
@@ -62,7 +62,7 @@ pub(super) struct StoreParts {
     pub(super) copies: Option<Database>,
 }
 
-pub(super) fn open(directory: &Path, keep: &Keep, now_us: u64) -> Result<(StoreParts, Opened), StoreError> {
+pub(super) fn open(directory: &Path, keep: &Retention, now_us: u64) -> Result<(StoreParts, OpenedStore), StoreError> {
     make_directory(directory)?;
     let mut lock = Lock::take(directory)?;
     let (database, index, opened) = open_locked(directory, &mut lock, keep, now_us)?;
@@ -70,7 +70,11 @@ pub(super) fn open(directory: &Path, keep: &Keep, now_us: u64) -> Result<(StoreP
 }
 
 /// Opens the state like [`open`], but a directory that can be neither written nor read is no error.
-pub(super) fn open_anyway(directory: &Path, keep: &Keep, now_us: u64) -> Result<(StoreParts, Opened), StoreError> {
+pub(super) fn open_anyway(
+    directory: &Path,
+    keep: &Retention,
+    now_us: u64,
+) -> Result<(StoreParts, OpenedStore), StoreError> {
     let mut lock = match make_directory(directory).and_then(|()| Lock::take(directory)) {
         Err(trouble @ StoreError::Unusable { .. }) => return unwritable(directory, None, trouble, keep, now_us),
         taken => taken?,
@@ -95,9 +99,9 @@ fn unwritable(
     directory: &Path,
     lock: Option<Lock>,
     trouble: StoreError,
-    keep: &Keep,
+    keep: &Retention,
     now_us: u64,
-) -> Result<(StoreParts, Opened), StoreError> {
+) -> Result<(StoreParts, OpenedStore), StoreError> {
     let step = match &lock {
         Some(lock) => lock.clock_step(),
         None => Lock::look(directory)?,
@@ -106,12 +110,12 @@ fn unwritable(
     match read_only(directory, keep, step, now_us) {
         Ok((copies, index, opened)) => {
             let found = StoreParts { index, lock, database: None, copies: Some(copies) };
-            Ok((found, Opened { trouble: Some(trouble), exposed, ..opened }))
+            Ok((found, OpenedStore { trouble: Some(trouble), exposed, ..opened }))
         }
         Err(StoreError::Unusable { .. }) => {
             let found = StoreParts { index: Index::new(keep.hosts), lock, database: None, copies: None };
             let trouble = Some(trouble);
-            Ok((found, Opened { unsettled: true, unread: true, trouble, exposed, ..Opened::default() }))
+            Ok((found, OpenedStore { unsettled: true, unread: true, trouble, exposed, ..OpenedStore::default() }))
         }
         Err(error) => Err(error),
     }
@@ -126,11 +130,12 @@ pub(super) fn open_late(directory: &Path, lock: &mut Lock, now_us: u64) -> Resul
         database.try_writing().map_err(|error| unusable(&path, &error))?;
         move_times(&mut database, lock.clock_step()).map_err(|error| unusable(&path, &error))?;
         let complaint = database.check().map_err(|error| unusable(&path, &error))?;
-        complaint.map_or(Ok(database), |what| Err(StoreError::unusable(&path, Cause::Damaged(what))))
+        complaint.map_or(Ok(database), |what| Err(StoreError::unusable(&path, StoreFault::Damaged(what))))
     };
     let opened = match open(lock) {
-        Err(StoreError::Unusable { cause: Cause::Damaged(why), .. }) => {
-            let aside = move_aside(&path, now_us).map_err(|error| StoreError::unusable(&path, Cause::of_io(&error)))?;
+        Err(StoreError::Unusable { cause: StoreFault::Damaged(why), .. }) => {
+            let aside =
+                move_aside(&path, now_us).map_err(|error| StoreError::unusable(&path, StoreFault::of_io(&error)))?;
             tracing::warn!(
                 event = "state.damaged", path = %aside.display(), why,
                 "the state file is damaged: it was renamed to this path, and a new empty one was created"
@@ -146,7 +151,7 @@ pub(super) fn open_late(directory: &Path, lock: &mut Lock, now_us: u64) -> Resul
 /// Creates the directory if it does not exist. Only its owner may read it, because it shows which hosts are visited.
 pub(super) fn make_directory(directory: &Path) -> Result<(), StoreError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
-    made.map_err(|error| StoreError::unusable(directory, Cause::of_io(&error)))
+    made.map_err(|error| StoreError::unusable(directory, StoreFault::of_io(&error)))
 }
 
 /// Returns the directory's mode, if other users may read it. The mode is left as it is: the owner may want it so.
@@ -158,15 +163,16 @@ fn exposed(directory: &Path) -> Option<u32> {
 fn open_locked(
     directory: &Path,
     lock: &mut Lock,
-    keep: &Keep,
+    keep: &Retention,
     now_us: u64,
-) -> Result<(Database, Index, Opened), StoreError> {
+) -> Result<(Database, Index, OpenedStore), StoreError> {
     let path = directory.join(FILE);
     let step = lock.clock_step();
     let mut set_aside = None;
     let mut loaded = load(&path, keep, step, now_us);
-    if let Err(StoreError::Unusable { cause: Cause::Damaged(why), .. }) = loaded {
-        let aside = move_aside(&path, now_us).map_err(|error| StoreError::unusable(directory, Cause::of_io(&error)))?;
+    if let Err(StoreError::Unusable { cause: StoreFault::Damaged(why), .. }) = loaded {
+        let aside =
+            move_aside(&path, now_us).map_err(|error| StoreError::unusable(directory, StoreFault::of_io(&error)))?;
         set_aside = Some(SetAside { path: aside, why });
         loaded = load(&path, keep, step, now_us);
     }
@@ -189,38 +195,38 @@ fn adopt_clock(lock: &mut Lock) {
 /// Reads the existing state without changing it. It does not say what was sent last.
 fn read_only(
     directory: &Path,
-    keep: &Keep,
+    keep: &Retention,
     step: Option<ClockStep>,
     now_us: u64,
-) -> Result<(Database, Index, Opened), StoreError> {
+) -> Result<(Database, Index, OpenedStore), StoreError> {
     let path = directory.join(FILE);
     let unusable = |error: &rusqlite::Error| unusable(&path, error);
-    fs::metadata(&path).map_err(|error| StoreError::unusable(&path, Cause::of_io(&error)))?;
+    fs::metadata(&path).map_err(|error| StoreError::unusable(&path, StoreFault::of_io(&error)))?;
     let database = Database::read_only(&path).map_err(|error| unusable(&error))?;
     match database.version().map_err(|error| unusable(&error))? {
         Version::Current => {}
         Version::Newer(found) => return Err(StoreError::Newer { path, found, known: STEPS.len() as u32 }),
         Version::New | Version::Older(_) | Version::Foreign => {
             let why = "it must be brought up to date, and cannot be written".to_owned();
-            return Err(StoreError::unusable(&path, Cause::Other(why)));
+            return Err(StoreError::unusable(&path, StoreFault::Other(why)));
         }
     }
     let (index, jobs) = read(&database, keep, step, now_us).map_err(|error| unusable(&error))?;
     let clock_step_us = step.map_or(0, |step| step.0);
-    let opened = Opened { hosts: index.len(), jobs, unsettled: true, clock_step_us, ..Opened::default() };
+    let opened = OpenedStore { hosts: index.len(), jobs, unsettled: true, clock_step_us, ..OpenedStore::default() };
     Ok((database, index, opened))
 }
 
 pub(super) fn unusable(path: &Path, error: &rusqlite::Error) -> StoreError {
-    StoreError::unusable(path, Cause::of_sqlite(error))
+    StoreError::unusable(path, StoreFault::of_sqlite(error))
 }
 
 fn load(
     path: &Path,
-    keep: &Keep,
+    keep: &Retention,
     step: Option<ClockStep>,
     now_us: u64,
-) -> Result<(Database, Index, Opened), StoreError> {
+) -> Result<(Database, Index, OpenedStore), StoreError> {
     let unusable = |error: &rusqlite::Error| unusable(path, error);
     let (mut database, version) = open_file(path)?;
     move_times(&mut database, step).map_err(|error| unusable(&error))?;
@@ -231,21 +237,21 @@ fn load(
         (check.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), read)
     });
     if let Some(complaint) = complaint.map_err(|error| unusable(&error))? {
-        return Err(StoreError::unusable(path, Cause::Damaged(complaint)));
+        return Err(StoreError::unusable(path, StoreFault::Damaged(complaint)));
     }
     let (index, jobs) = read.map_err(|error| unusable(&error))?;
     database.try_writing().map_err(|error| unusable(&error))?;
     let new = version == Version::New;
     let migrated_from = if let Version::Older(from) = version { Some(from) } else { None };
     let clock_step_us = step.map_or(0, |step| step.0);
-    let opened = Opened { hosts: index.len(), jobs, new, migrated_from, clock_step_us, ..Opened::default() };
+    let opened = OpenedStore { hosts: index.len(), jobs, new, migrated_from, clock_step_us, ..OpenedStore::default() };
     Ok((database, index, opened))
 }
 
 /// Opens or creates the file, and migrates it.
 fn open_file(path: &Path) -> Result<(Database, Version), StoreError> {
-    let first = first_bytes(path).map_err(|error| StoreError::unusable(path, Cause::of_io(&error)))?;
-    let damaged = |why: &str| StoreError::unusable(path, Cause::Damaged(why.to_owned()));
+    let first = first_bytes(path).map_err(|error| StoreError::unusable(path, StoreFault::of_io(&error)))?;
+    let damaged = |why: &str| StoreError::unusable(path, StoreFault::Damaged(why.to_owned()));
     if !first.is_empty() && !begins_well(&first) {
         return Err(damaged("it does not begin as a database"));
     }
@@ -264,7 +270,7 @@ fn move_times(database: &mut Database, step: Option<ClockStep>) -> rusqlite::Res
 
 fn read(
     database: &Database,
-    keep: &Keep,
+    keep: &Retention,
     step: Option<ClockStep>,
     now_us: u64,
 ) -> rusqlite::Result<(Index, Vec<(String, JobRecord)>)> {

@@ -10,14 +10,14 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::time::Instant;
 
-use super::error::Cause;
+use super::error::StoreFault;
 use super::pending::Batch;
 use super::record::RobotsRecord;
 use crate::clock;
 
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    state: Mutex<State>,
+    state: Mutex<OutboxState>,
     /// Wakes the writer: there is something new.
     changed: Condvar,
     /// Wakes callers that wait: changes were written, or the writer has ended.
@@ -25,7 +25,7 @@ pub(super) struct Outbox {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OutboxState {
     batch: Batch,
     /// Number of changes that the writer has taken and not finished.
     taken: usize,
@@ -38,7 +38,7 @@ struct State {
     /// Number of the last flush. A caller waits for every change that was added before its flush got this number.
     wanted: u64,
     written: u64,
-    failed: Option<Failed>,
+    failed: Option<FailedWrite>,
     /// The file could not be opened, at start or since.
     unopened: bool,
     /// No more changes are accepted, and at this time the writer gives up.
@@ -52,10 +52,10 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Failed {
+struct FailedWrite {
     at: Instant,
     in_a_row: u32,
-    cause: Cause,
+    cause: StoreFault,
 }
 
 /// How soon a change is written.
@@ -79,7 +79,7 @@ pub(super) enum Work {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
     /// Why the last write failed; None if it succeeded.
-    pub trouble: Option<Cause>,
+    pub trouble: Option<StoreFault>,
     /// Changes not on disk yet.
     pub pending: usize,
     /// Changes dropped because there was no room while the disk failed.
@@ -94,14 +94,14 @@ pub struct Health {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsaved {
     pub changes: usize,
-    pub trouble: Option<Cause>,
+    pub trouble: Option<StoreFault>,
 }
 
 impl Outbox {
     /// Creates the outbox for a directory that cannot be written from the start, because of `cause`.
-    pub(super) fn unopened(cause: Cause) -> Self {
-        let failed = Some(Failed { at: clock::now(), in_a_row: 1, cause });
-        let state = State { failed, failures: 1, unopened: true, ..State::default() };
+    pub(super) fn unopened(cause: StoreFault) -> Self {
+        let failed = Some(FailedWrite { at: clock::now(), in_a_row: 1, cause });
+        let state = OutboxState { failed, failures: 1, unopened: true, ..OutboxState::default() };
         Outbox { state: Mutex::new(state), ..Outbox::default() }
     }
 
@@ -224,7 +224,7 @@ impl Outbox {
     }
 
     /// For the writer: puts back what was not written. Returns true if the write before this one had not failed.
-    pub(super) fn failed(&self, batch: Batch, cause: Cause) -> bool {
+    pub(super) fn failed(&self, batch: Batch, cause: StoreFault) -> bool {
         let mut state = self.state.lock();
         let lost = state.batch.put_back(batch);
         state.taken = 0;
@@ -232,7 +232,7 @@ impl Outbox {
         state.failures += 1;
         let now = clock::now();
         let in_a_row = state.failed.as_ref().map_or(1, |failed| failed.in_a_row.saturating_add(1));
-        state.failed = Some(Failed { at: now, in_a_row, cause });
+        state.failed = Some(FailedWrite { at: now, in_a_row, cause });
         in_a_row == 1
     }
 
@@ -243,7 +243,7 @@ impl Outbox {
     }
 }
 
-impl State {
+impl OutboxState {
     /// Returns when to write; None if there is nothing to write.
     fn due(&self, now: Instant) -> Option<Instant> {
         let awaited = self.wanted > self.written;
@@ -357,10 +357,10 @@ mod tests {
         let outbox = Outbox::default();
         put(&outbox, "a");
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
-            outbox.failed(take(&outbox), Cause::Full);
+            outbox.failed(take(&outbox), StoreFault::Full);
             assert_eq!(due_in(&outbox), Some(Duration::from_secs(seconds)));
         }
-        assert_eq!(outbox.health().trouble, Some(Cause::Full));
+        assert_eq!(outbox.health().trouble, Some(StoreFault::Full));
         assert_eq!((outbox.health().pending, outbox.health().failures), (1, 8));
         outbox.state.lock().wanted += 1;
         assert_eq!(due_in(&outbox), Some(URGENT_RETRY), "a caller waits for it");
@@ -373,12 +373,12 @@ mod tests {
     /// Opening is tried without a change to write, so that `/status` reports when there is space again.
     #[tokio::test(start_paused = true)]
     async fn a_file_that_could_not_be_opened_is_tried_again() {
-        let outbox = Outbox::unopened(Cause::Full);
+        let outbox = Outbox::unopened(StoreFault::Full);
         assert_eq!(due_in(&outbox), Some(Duration::from_secs(1)));
         put(&outbox, "a");
         let health = outbox.health();
-        assert_eq!((health.trouble, health.pending, health.failures), (Some(Cause::Full), 1, 1));
-        assert!(!outbox.failed(take(&outbox), Cause::Full), "it was said before");
+        assert_eq!((health.trouble, health.pending, health.failures), (Some(StoreFault::Full), 1, 1));
+        assert!(!outbox.failed(take(&outbox), StoreFault::Full), "it was said before");
         assert_eq!(due_in(&outbox), Some(Duration::from_secs(2)));
         take(&outbox);
         assert!(!outbox.is_open() && outbox.succeeded(0) && outbox.is_open());
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn a_file_that_was_never_opened_ends_at_once_if_nothing_waits() {
-        let outbox = Outbox::unopened(Cause::ReadOnly);
+        let outbox = Outbox::unopened(StoreFault::ReadOnly);
         outbox.begin_close(Duration::from_secs(60));
         assert!(matches!(outbox.next(clock::now() + Duration::from_secs(600)), Work::End));
     }

@@ -14,24 +14,24 @@ use super::database::Database;
 use super::record::RobotsRecord;
 
 /// The reader of copies. None while the file cannot be read; set when the file is opened late.
-pub(super) type Copies = Arc<ArcSwapOption<Reader>>;
+pub(super) type Copies = Arc<ArcSwapOption<StoreReader>>;
 
 /// The thread ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Reader {
-    questions: SyncSender<Question>,
+pub(super) struct StoreReader {
+    questions: SyncSender<ReadRequest>,
 }
 
-struct Question {
+struct ReadRequest {
     origin: Box<str>,
     answer: oneshot::Sender<Option<RobotsRecord>>,
 }
 
-impl Reader {
-    pub(super) fn start(database: Database) -> std::io::Result<Reader> {
-        let (questions, asked) = sync_channel::<Question>(MOST_QUESTIONS);
+impl StoreReader {
+    pub(super) fn start(database: Database) -> std::io::Result<StoreReader> {
+        let (questions, asked) = sync_channel::<ReadRequest>(MOST_QUESTIONS);
         std::thread::Builder::new().name("store-reader".to_owned()).spawn(move || {
-            while let Ok(Question { origin, answer }) = asked.recv() {
+            while let Ok(ReadRequest { origin, answer }) = asked.recv() {
                 if answer.is_closed() {
                     continue;
                 }
@@ -42,12 +42,12 @@ impl Reader {
                 let _ = answer.send(found);
             }
         })?;
-        Ok(Reader { questions })
+        Ok(StoreReader { questions })
     }
 
     pub(super) async fn robots(&self, origin: &str) -> Option<RobotsRecord> {
         let (answer, answered) = oneshot::channel();
-        self.questions.try_send(Question { origin: origin.into(), answer }).ok()?;
+        self.questions.try_send(ReadRequest { origin: origin.into(), answer }).ok()?;
         tokio::time::timeout(PATIENCE, answered).await.ok()?.ok()?
     }
 }

@@ -30,13 +30,13 @@ pub struct HostRecord {
     pub paused: bool,
     /// Paused by an operator until this time.
     pub paused_until_us: u64,
-    pub overrides: Overrides,
+    pub overrides: StoredOverrides,
 }
 
 /// Values that an operator set for a host while curtsy ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Overrides {
+pub struct StoredOverrides {
     pub delay_ms: Option<u32>,
     pub burst: Option<u32>,
     pub concurrency: Option<u32>,
@@ -97,7 +97,7 @@ impl HostRecord {
 
     /// Whether deleting this record would undo what an operator did.
     pub fn is_steered(&self, now_us: u64) -> bool {
-        self.paused || self.paused_until_us > now_us || self.overrides != Overrides::default()
+        self.paused || self.paused_until_us > now_us || self.overrides != StoredOverrides::default()
     }
 }
 

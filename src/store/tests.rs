@@ -25,8 +25,8 @@ impl Store {
     }
 }
 
-fn open(directory: &Path) -> (Store, Opened) {
-    Store::open(directory, Keep::default()).unwrap()
+fn open(directory: &Path) -> (Store, OpenedStore) {
+    Store::open(directory, Retention::default()).unwrap()
 }
 
 fn close(store: &Store) {
@@ -56,7 +56,7 @@ async fn everything_put_is_there_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path().join("state");
     let (store, opened) = open(&directory);
-    assert_eq!(opened, Opened { new: true, ..Opened::default() });
+    assert_eq!(opened, OpenedStore { new: true, ..OpenedStore::default() });
     let host = HostRecord {
         floor_ms: 2,
         floor_ttl_ms: 3,
@@ -65,7 +65,7 @@ async fn everything_put_is_there_after_a_restart() {
         held_until_us: u64::MAX >> 1,
         paused: true,
         paused_until_us: u64::MAX >> 2,
-        overrides: Overrides { delay_ms: Some(0), burst: Some(u32::MAX), concurrency: None },
+        overrides: StoredOverrides { delay_ms: Some(0), burst: Some(u32::MAX), concurrency: None },
         ..learned(1_500)
     };
     let copy = robots("User-agent: *\nDisallow: /\n\u{0}\u{fffd}");
@@ -76,7 +76,7 @@ async fn everything_put_is_there_after_a_restart() {
     close(&store);
 
     let (store, opened) = open(&directory);
-    assert_eq!(opened, Opened { hosts: 1, jobs: vec![("spider".into(), job)], ..Opened::default() });
+    assert_eq!(opened, OpenedStore { hosts: 1, jobs: vec![("spider".into(), job)], ..OpenedStore::default() });
     assert_eq!(store.host("a.example"), Some(host));
     assert_eq!(store.robots("https://a.example").await, Some(copy));
     assert_eq!(store.robots("https://b.example").await, None);
@@ -87,13 +87,13 @@ fn whatever_people_set_is_remembered_though_nothing_else_is_known() {
     let directory = tempfile::tempdir().unwrap();
     let (store, _) = open(directory.path());
     let set = |overrides| HostRecord { overrides, ..HostRecord::default() };
-    let none = Overrides::default();
+    let none = StoredOverrides::default();
     let steered = [
         ("paused.example", HostRecord { paused: true, ..HostRecord::default() }),
         ("for-now.example", HostRecord { paused_until_us: u64::MAX >> 1, ..HostRecord::default() }),
-        ("delay.example", set(Overrides { delay_ms: Some(0), ..none })),
-        ("burst.example", set(Overrides { burst: Some(0), ..none })),
-        ("concurrency.example", set(Overrides { concurrency: Some(0), ..none })),
+        ("delay.example", set(StoredOverrides { delay_ms: Some(0), ..none })),
+        ("burst.example", set(StoredOverrides { burst: Some(0), ..none })),
+        ("concurrency.example", set(StoredOverrides { concurrency: Some(0), ..none })),
     ];
     for (key, record) in steered {
         store.put_host(key, record);
@@ -123,7 +123,7 @@ async fn what_is_deleted_stays_away() {
     assert_eq!(store.robots("https://a.example").await, None);
     close(&store);
     let (store, opened) = open(&directory);
-    assert_eq!(opened, Opened::default());
+    assert_eq!(opened, OpenedStore::default());
     assert_eq!(store.robots("https://a.example").await, None);
 }
 
@@ -155,7 +155,7 @@ fn changes_are_written_without_a_waiting_caller() {
 
 #[tokio::test]
 async fn a_store_in_memory_remembers_hosts_and_keeps_nothing() {
-    let store = Store::memory(Keep::default());
+    let store = Store::memory(Retention::default());
     store.put_host("a.example", learned(1));
     store.put_robots("https://a.example", robots(""));
     assert!(store.host("a.example").is_some());
@@ -183,7 +183,7 @@ fn a_dropped_store_lets_go_of_its_directory() {
     drop(store);
     let deadline = clock::now() + PATIENCE;
     let (_, opened) = loop {
-        match Store::open(directory.path(), Keep::default()) {
+        match Store::open(directory.path(), Retention::default()) {
             Ok(opened) => break opened,
             Err(StoreError::Held { .. }) if clock::now() < deadline => std::thread::yield_now(),
             Err(error) => panic!("{error}"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::database::Database;
 use super::index::Index;
-use super::keep::Keep;
+use super::retention::Retention;
 
 /// The progress of a round through all records. Cheap checks run in every slice; those that read all rows run only once
 /// a round.
@@ -26,7 +26,7 @@ impl Tidy {
         &mut self,
         database: &mut Database,
         index: &Index,
-        keep: &Keep,
+        keep: &Retention,
         now_us: u64,
     ) -> rusqlite::Result<Duration> {
         if now_us >= self.next_round_us || is_crowded(index, keep) {
@@ -50,7 +50,7 @@ impl Tidy {
 }
 
 /// Whether so many hosts were dropped from memory that a round is worth while.
-pub(super) fn is_crowded(index: &Index, keep: &Keep) -> bool {
+pub(super) fn is_crowded(index: &Index, keep: &Retention) -> bool {
     index.evicted() > keep.hosts / 8
 }
 
@@ -88,11 +88,11 @@ mod tests {
         directory: tempfile::TempDir,
         database: Database,
         index: Index,
-        keep: Keep,
+        keep: Retention,
     }
 
     impl Bench {
-        fn new(keep: Keep) -> Self {
+        fn new(keep: Retention) -> Self {
             let directory = tempfile::tempdir().unwrap();
             let (database, _) = Database::open(&directory.path().join("state.db")).unwrap();
             Bench { directory, database, index: Index::new(keep.hosts), keep }
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_no_longer_matters_goes_from_memory_and_disk() {
-        let mut bench = Bench::new(Keep { remember: Duration::from_secs(10), ..Keep::default() });
+        let mut bench = Bench::new(Retention { remember: Duration::from_secs(10), ..Retention::default() });
         bench.put("old.example", learned(NOW - 10_000_000));
         bench.put("young.example", learned(NOW - 9_999_999));
         bench.tidy();
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn hosts_on_disk_are_no_more_than_in_memory() {
-        let mut bench = Bench::new(Keep { hosts: 80, ..Keep::default() });
+        let mut bench = Bench::new(Retention { hosts: 80, ..Retention::default() });
         for n in 0..200 {
             bench.put(&format!("{n}.example"), learned(NOW + n));
         }
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_round_goes_through_all_slices() {
-        let mut bench = Bench::new(Keep::default());
+        let mut bench = Bench::new(Retention::default());
         let count = 2 * HOSTS + 1;
         bench.write(|batch| (0..count).all(|n| batch.put_host(&format!("{n}.example"), Some(learned(1)))));
         bench.tidy();
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn between_rounds_only_the_cheap_things_are_looked_at() {
-        let mut bench = Bench::new(Keep { robots_bytes: 1 << 20, ..Keep::default() });
+        let mut bench = Bench::new(Retention { robots_bytes: 1 << 20, ..Retention::default() });
         let mut tidy = Tidy::default();
         let mut slice =
             |bench: &mut Bench, now| tidy.slice(&mut bench.database, &bench.index, &bench.keep, now).unwrap();
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn robots_copies_stay_within_their_bytes_and_the_oldest_go() {
-        let mut bench = Bench::new(Keep { robots_bytes: 1 << 20, ..Keep::default() });
+        let mut bench = Bench::new(Retention { robots_bytes: 1 << 20, ..Retention::default() });
         for n in 0..20 {
             bench.write(|batch| batch.put_robots(&format!("https://{n}.example"), copy(100_000, n, u64::MAX)));
         }
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn robots_copies_that_are_of_no_use_go() {
-        let mut bench = Bench::new(Keep::default());
+        let mut bench = Bench::new(Retention::default());
         bench.write(|batch| batch.put_robots("https://old.example", copy(1, 1, NOW)));
         bench.write(|batch| batch.put_robots("https://young.example", copy(1, 1, NOW + 1)));
         bench.tidy();
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn jobs_that_are_over_or_too_many_go() {
-        let mut bench = Bench::new(Keep { jobs: 2, ..Keep::default() });
+        let mut bench = Bench::new(Retention { jobs: 2, ..Retention::default() });
         for (client, since_us, until_us) in [("over", 9, NOW), ("a", 1, 0), ("b", 2, 0), ("c", 3, NOW + 1)] {
             let record = JobRecord { since_us, until_us, ..JobRecord::default() };
             bench.write(|batch| batch.put_job(client, Some(record)));
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_file_shrinks_again() {
-        let mut bench = Bench::new(Keep { robots_bytes: 1 << 20, ..Keep::default() });
+        let mut bench = Bench::new(Retention { robots_bytes: 1 << 20, ..Retention::default() });
         bench.write(|batch| {
             (0..100).all(|n| batch.put_robots(&format!("https://{n}.example"), copy(150_000, n, u64::MAX)))
         });

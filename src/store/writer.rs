@@ -10,14 +10,14 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::database::Database;
-use super::error::{Cause, StoreError};
+use super::error::{StoreError, StoreFault};
 use super::index::Index;
-use super::keep::Keep;
 use super::lock::Lock;
 use super::open::{self, StoreParts};
 use super::outbox::{Outbox, Work};
 use super::pending::Batch;
-use super::reader::{Copies, Reader};
+use super::reader::{Copies, StoreReader};
+use super::retention::Retention;
 use super::tidy::{self, Tidy};
 use crate::clock;
 
@@ -29,7 +29,7 @@ pub(super) struct Writer {
     database: Option<Database>,
     index: Arc<Index>,
     copies: Copies,
-    keep: Keep,
+    keep: Retention,
     tidy: Tidy,
     tidy_at: Instant,
     /// Held so that no other process opens the file before the last change is in it.
@@ -38,7 +38,13 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Creates a writer for the opened state; the index is shared with the store.
-    pub(super) fn new(directory: PathBuf, outbox: Arc<Outbox>, keep: Keep, found: StoreParts, copies: Copies) -> Self {
+    pub(super) fn new(
+        directory: PathBuf,
+        outbox: Arc<Outbox>,
+        keep: Retention,
+        found: StoreParts,
+        copies: Copies,
+    ) -> Self {
         let StoreParts { index, lock, database, .. } = found;
         let (index, tidy_at) = (Arc::new(index), clock::now() + tidy::FIRST);
         Writer { directory, outbox, database, index, copies, keep, tidy: Tidy::default(), tidy_at, lock }
@@ -70,8 +76,8 @@ impl Writer {
 
     fn write(&mut self, batch: Batch, number: u64) {
         let written = match self.database() {
-            Ok(database) => database.write(&batch).map_err(|error| (Cause::of_sqlite(&error), error.to_string())),
-            Err(error) => Err((Cause::from(&error), error.to_string())),
+            Ok(database) => database.write(&batch).map_err(|error| (StoreFault::of_sqlite(&error), error.to_string())),
+            Err(error) => Err((StoreFault::from(&error), error.to_string())),
         };
         match written {
             Ok(()) => {
@@ -118,8 +124,8 @@ impl Writer {
             }
         }
         let copies = Database::reader(&self.directory.join(open::FILE)).map_err(|error| unusable(&error))?;
-        let reader =
-            Reader::start(copies).map_err(|error| StoreError::unusable(&self.directory, Cause::of_io(&error)))?;
+        let reader = StoreReader::start(copies)
+            .map_err(|error| StoreError::unusable(&self.directory, StoreFault::of_io(&error)))?;
         self.copies.store(Some(Arc::new(reader)));
         Ok(database)
     }
@@ -129,11 +135,11 @@ impl Writer {
         let Some(database) = &mut self.database else { return };
         match self.tidy.slice(database, &self.index, &self.keep, clock::micros()) {
             Ok(pause) => self.tidy_at = clock::now() + pause,
-            Err(error) => self.failed(Batch::default(), &Cause::of_sqlite(&error), &error.to_string()),
+            Err(error) => self.failed(Batch::default(), &StoreFault::of_sqlite(&error), &error.to_string()),
         }
     }
 
-    fn failed(&self, batch: Batch, cause: &Cause, error: &str) {
+    fn failed(&self, batch: Batch, cause: &StoreFault, error: &str) {
         if self.outbox.failed(batch, cause.clone()) {
             tracing::warn!(
                 event = "state.unwritten", %cause, error,

@@ -31,7 +31,7 @@ pub struct Files {
 
 /// Whether the CA existed already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opened {
+pub enum OpenedCa {
     Read,
     Made,
 }
@@ -96,21 +96,21 @@ impl Files {
     }
 
     /// Returns the CA that signs. Creates it if there is none yet and it belongs in the state directory.
-    pub fn open(&self) -> Result<(Ca, Opened), CaError> {
+    pub fn open(&self) -> Result<(Ca, OpenedCa), CaError> {
         match (self.read(), &self.next) {
             (Err(CaError::Unreadable { path, error }), Some(_))
                 if error.kind() == io::ErrorKind::NotFound && path == self.certificate =>
             {
                 let ca = Ca::make();
                 write(&ca, &self.certificate, &self.key)?;
-                Ok((ca, Opened::Made))
+                Ok((ca, OpenedCa::Made))
             }
-            (read, _) => read.map(|ca| (ca, Opened::Read)),
+            (read, _) => read.map(|ca| (ca, OpenedCa::Read)),
         }
     }
 
     /// Returns the CA that signs, ready to sign.
-    pub fn authority(&self) -> Result<(Authority, Opened), CaError> {
+    pub fn authority(&self) -> Result<(Authority, OpenedCa), CaError> {
         let (ca, opened) = self.open()?;
         let unusable = |fault| CaError::Unusable { certificate: self.certificate.clone(), fault };
         Ok((Authority::new(ca).map_err(unusable)?, opened))
@@ -139,13 +139,13 @@ impl Files {
     }
 
     /// Creates the next CA, unless there is one. It signs nothing before [`Files::switch`].
-    pub fn prepare(&self) -> Result<Opened, CaError> {
+    pub fn prepare(&self) -> Result<OpenedCa, CaError> {
         let (certificate, key) = self.next.as_ref().ok_or_else(|| self.foreign())?;
         if certificate.exists() {
-            return Ok(Opened::Read);
+            return Ok(OpenedCa::Read);
         }
         write(&Ca::make(), certificate, key)?;
-        Ok(Opened::Made)
+        Ok(OpenedCa::Made)
     }
 
     /// Replaces this CA by the next one. Nothing remains of this one.
@@ -260,9 +260,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let files = files(&directory.path().join("deep/state"));
         let (first, opened) = files.open().unwrap();
-        assert_eq!(opened, Opened::Made);
+        assert_eq!(opened, OpenedCa::Made);
         let (second, opened) = files.open().unwrap();
-        assert_eq!((opened, first.certificate()), (Opened::Read, second.certificate()));
+        assert_eq!((opened, first.certificate()), (OpenedCa::Read, second.certificate()));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(files.key()), mode(&directory.path().join("deep/state"))), (0o600, 0o700));
         assert!(!text(files.certificate()).unwrap().contains("KEY"));
@@ -291,8 +291,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let files = files(directory.path());
         let (old, _) = files.open().unwrap();
-        assert_eq!(files.prepare().unwrap(), Opened::Made);
-        assert_eq!(files.prepare().unwrap(), Opened::Read);
+        assert_eq!(files.prepare().unwrap(), OpenedCa::Made);
+        assert_eq!(files.prepare().unwrap(), OpenedCa::Read);
         let both = files.certificates().unwrap();
         assert_eq!((both.len(), &both[0]), (2, old.certificate()));
         assert_eq!(files.open().unwrap().0.certificate(), old.certificate());

@@ -7,16 +7,16 @@
 mod authority;
 mod files;
 mod leaves;
-mod own;
+mod server_cert;
 
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
 pub use self::authority::{Authority, Ca, NotACa};
-pub use self::files::{CaError, Description, Files, Opened, describe, pem};
+pub use self::files::{CaError, Description, Files, OpenedCa, describe, pem};
 pub use self::leaves::Leaves;
-pub use self::own::{BadCertificate, Own};
+pub use self::server_cert::{BadCertificate, ServerCert};
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())

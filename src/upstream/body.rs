@@ -22,7 +22,7 @@ use tokio::time::{Instant, Sleep};
 use super::error::{BodyFault, cause};
 use crate::clock;
 use crate::metrics::Metrics;
-use crate::patience::Limit;
+use crate::timeout_stream::Deadline;
 
 #[derive(Debug)]
 pub enum RequestBody {
@@ -34,7 +34,7 @@ pub enum RequestBody {
 pub struct Streaming {
     incoming: Incoming,
     /// The limit of the client's connection, if that has nothing else to wait for.
-    limit: Option<Arc<Limit>>,
+    limit: Option<Arc<Deadline>>,
     /// Otherwise the request has its own timer.
     alarm: Option<Pin<Box<Sleep>>>,
     stall: Duration,
@@ -55,7 +55,7 @@ const LEAST_RATE: u64 = 500;
 const FREE_PAUSES: u32 = 10;
 
 impl RequestBody {
-    pub fn new(incoming: Incoming, limit: Option<&Arc<Limit>>, stall: Duration, metrics: &Arc<Metrics>) -> Self {
+    pub fn new(incoming: Incoming, limit: Option<&Arc<Deadline>>, stall: Duration, metrics: &Arc<Metrics>) -> Self {
         if incoming.is_end_stream() {
             RequestBody::Empty
         } else {

@@ -26,11 +26,11 @@ pub(super) fn write(out: &mut Vec<u8>, content: &[u8]) {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Chunks {
-    state: State,
+    state: ChunkState,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     Size,
     /// Bytes left of this chunk.
     Content(u64),
@@ -54,35 +54,35 @@ pub(crate) struct Malformed;
 
 impl Chunks {
     pub(crate) fn new() -> Self {
-        Chunks { state: State::Size }
+        Chunks { state: ChunkState::Size }
     }
 
     /// Whether the last piece has been taken.
     pub(super) fn is_over(&self) -> bool {
-        self.state == State::End
+        self.state == ChunkState::End
     }
 
     /// Takes the next piece off the front of `buffer`.
     pub(crate) fn next(&mut self, buffer: &mut BytesMut) -> Result<Piece, Malformed> {
         loop {
             match self.state {
-                State::Size => {
+                ChunkState::Size => {
                     let Some(line) = take_line(buffer, LONGEST_LINE)? else { return Ok(Piece::Hungry) };
                     self.state = match read_size(&line)? {
-                        0 => State::Trailers,
-                        size => State::Content(size),
+                        0 => ChunkState::Trailers,
+                        size => ChunkState::Content(size),
                     };
                 }
-                State::Content(0) => self.state = State::ContentEnd,
-                State::Content(left) => {
+                ChunkState::Content(0) => self.state = ChunkState::ContentEnd,
+                ChunkState::Content(left) => {
                     if buffer.is_empty() {
                         return Ok(Piece::Hungry);
                     }
                     let now = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-                    self.state = State::Content(left - now as u64);
+                    self.state = ChunkState::Content(left - now as u64);
                     return Ok(Piece::Content(buffer.split_to(now).freeze()));
                 }
-                State::ContentEnd => {
+                ChunkState::ContentEnd => {
                     if buffer.len() < 2 {
                         return Ok(Piece::Hungry);
                     }
@@ -90,14 +90,14 @@ impl Chunks {
                         return Err(Malformed);
                     }
                     buffer.advance(2);
-                    self.state = State::Size;
+                    self.state = ChunkState::Size;
                 }
-                State::Trailers => {
+                ChunkState::Trailers => {
                     let Some(trailers) = take_trailers(buffer)? else { return Ok(Piece::Hungry) };
-                    self.state = State::End;
+                    self.state = ChunkState::End;
                     return Ok(if trailers.is_empty() { Piece::End } else { Piece::Trailers(trailers) });
                 }
-                State::End => return Ok(Piece::End),
+                ChunkState::End => return Ok(Piece::End),
             }
         }
     }

@@ -19,17 +19,17 @@ use tokio::time::Instant;
 use super::error::UpstreamError;
 use super::head::{self, Head};
 use super::message::Message;
-use super::orphan::{Awaiting, Watch};
-use super::pool::Place;
+use super::orphan::{Awaiting, SendWatch};
+use super::pool::Destination;
 use super::stream::Stream;
 use super::upload::{Upload, UploadError};
 use super::{Terms, Unanswered};
 use crate::clock;
-use crate::patience::{Limit, Patient};
+use crate::timeout_stream::{Deadline, TimeoutStream};
 
 pub(super) struct Connection {
-    stream: Patient<Stream>,
-    limit: Arc<Limit>,
+    stream: TimeoutStream<Stream>,
+    limit: Arc<Deadline>,
     /// Bytes that were read and not used yet.
     buffer: BytesMut,
     read_size: usize,
@@ -40,7 +40,7 @@ pub(super) struct Connection {
     interim: usize,
     /// The request body. An origin may respond while it is still being sent.
     upload: Upload,
-    place: Place,
+    place: Destination,
     /// Generation of the rules by which the guard judged the address.
     generation: u64,
     reused: bool,
@@ -56,11 +56,11 @@ const LARGEST_READ: usize = 64 * 1024;
 pub(super) const MOST_INTERIM: usize = 20;
 
 impl Connection {
-    pub(super) fn new(stream: Stream, place: Place, terms: Terms<'_>) -> Self {
-        let limit = Arc::new(Limit::none());
+    pub(super) fn new(stream: Stream, place: Destination, terms: Terms<'_>) -> Self {
+        let limit = Arc::new(Deadline::none());
         let idle = terms.config.idle_timeout;
         Connection {
-            stream: Patient::new(stream, limit.clone(), idle, idle),
+            stream: TimeoutStream::new(stream, limit.clone(), idle, idle),
             limit,
             buffer: BytesMut::new(),
             read_size: FIRST_READ,
@@ -75,7 +75,7 @@ impl Connection {
         }
     }
 
-    pub(super) fn place(&self) -> &Place {
+    pub(super) fn place(&self) -> &Destination {
         &self.place
     }
 
@@ -92,7 +92,7 @@ impl Connection {
         mut self: Box<Self>,
         message: Box<Message>,
         response_timeout: Duration,
-        watch: &mut impl Watch,
+        watch: &mut impl SendWatch,
     ) -> Result<(Head, Box<Self>), Unanswered> {
         if self.reused && self.stream.get_mut().is_stale() {
             return Err(Unanswered { error: UpstreamError::Closed, again: Some(message) });

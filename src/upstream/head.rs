@@ -54,7 +54,8 @@ pub(super) fn take(buffer: &mut BytesMut, is_head: bool) -> Result<Option<Head>,
     let code = parsed.code.unwrap_or_default();
     let status = StatusCode::from_u16(code).map_err(|_| UpstreamError::Status(code))?;
     let phrase = parsed.reason.filter(|phrase| Some(*phrase) != status.canonical_reason()).map(str::to_owned);
-    let places: SmallVec<[Place; USUAL_FIELDS]> = parsed.headers.iter().map(|field| Place::of(field, buffer)).collect();
+    let places: SmallVec<[FieldSpan; USUAL_FIELDS]> =
+        parsed.headers.iter().map(|field| FieldSpan::of(field, buffer)).collect();
     let bytes = buffer.split_to(length).freeze();
     let mut headers = HeaderMap::with_capacity(places.len() + 2);
     for place in places {
@@ -74,12 +75,12 @@ pub(super) fn take(buffer: &mut BytesMut, is_head: bool) -> Result<Option<Head>,
 
 /// The position of a field in the buffer. The parser's slices borrow the buffer and must end before it can be split.
 #[derive(Clone, Copy)]
-struct Place {
+struct FieldSpan {
     name: (u32, u32),
     value: (u32, u32),
 }
 
-impl Place {
+impl FieldSpan {
     fn of(field: &httparse::Header<'_>, buffer: &[u8]) -> Self {
         let range = |part: &[u8]| {
             let start = part.as_ptr() as usize - buffer.as_ptr() as usize;
@@ -87,7 +88,7 @@ impl Place {
         };
         // An empty value has no useful position.
         let value = if field.value.is_empty() { (0, 0) } else { range(field.value) };
-        Place { name: range(field.name.as_bytes()), value }
+        FieldSpan { name: range(field.name.as_bytes()), value }
     }
 
     fn read(self, bytes: &Bytes) -> Result<(HeaderName, HeaderValue), UpstreamError> {

@@ -36,8 +36,8 @@ use tokio::time::Instant;
 
 use self::connection::Connection;
 use self::head::Head;
-use self::http2::{Fate, Limits, Links, Seat};
-use self::pool::{Place, Pool};
+use self::http2::{Limits, Links, StreamOutcome, StreamSlot};
+use self::pool::{Destination, Pool};
 use self::reply::Lease;
 
 pub use self::body::RequestBody;
@@ -46,7 +46,7 @@ pub use self::error::{BodyFault, UpstreamError};
 pub use self::guard::{Denied, Guard};
 pub use self::lookups::{CURTSY, Lookup};
 pub use self::message::Message;
-pub use self::orphan::{Orphan, Watch};
+pub use self::orphan::{Orphan, SendWatch};
 pub use self::reply::{Broken, Reply};
 pub use self::resolve::Resolver;
 pub use self::stream::Stream;
@@ -103,15 +103,15 @@ pub type LaneAddresses = SmallVec<[LaneAddress; 1]>;
 
 /// A connection on which a request can be written at once.
 #[derive(Debug)]
-pub struct Ready(Kind);
+pub struct Ready(ReadyKind);
 
 #[derive(Debug)]
-enum Kind {
+enum ReadyKind {
     Own(Box<Connection>),
     /// HTTP/2: a seat on a shared link.
-    Shared(Seat),
+    Shared(StreamSlot),
     /// HTTP/2: the first seat on a link that others may use once this request has started.
-    First(Seat),
+    First(StreamSlot),
 }
 
 /// The origin's response.
@@ -159,14 +159,14 @@ impl Upstream {
     }
 
     pub fn put_back(&self, terms: Terms<'_>, ready: Ready) {
-        if let Kind::Own(connection) = ready.0 {
+        if let ReadyKind::Own(connection) = ready.0 {
             self.pool.put(connection, terms.config.pool_per_host);
         }
     }
 
-    fn pooled(&self, terms: Terms<'_>, place: &Place, now: Instant) -> Option<Ready> {
+    fn pooled(&self, terms: Terms<'_>, place: &Destination, now: Instant) -> Option<Ready> {
         let connection = self.pool.take(place, terms.config.keep_alive, terms.generation, now)?;
-        Some(Ready(Kind::Own(connection)))
+        Some(Ready(ReadyKind::Own(connection)))
     }
 
     /// Returns the addresses of the host, for lanes that are per address.
@@ -218,14 +218,14 @@ impl Upstream {
         self.open_alone(terms, place).await
     }
 
-    fn place(&self, terms: Terms<'_>, origin: &Origin) -> Result<Place, UpstreamError> {
+    fn place(&self, terms: Terms<'_>, origin: &Origin) -> Result<Destination, UpstreamError> {
         if terms.config.proxy.is_none() {
-            return Ok(Place::Origin(origin.clone(), terms.only));
+            return Ok(Destination::Origin(origin.clone(), terms.only));
         }
         terms.guard.judge_unresolved(&origin.host, origin.port).map_err(UpstreamError::Denied)?;
         Ok(match origin.scheme {
-            Scheme::Http => Place::Parent,
-            Scheme::Https => Place::Origin(origin.clone(), None),
+            Scheme::Http => Destination::Parent,
+            Scheme::Https => Destination::Origin(origin.clone(), None),
         })
     }
 
@@ -242,12 +242,12 @@ impl Upstream {
         terms: Terms<'_>,
         ready: Ready,
         message: Box<Message>,
-        mut watch: impl Watch,
+        mut watch: impl SendWatch,
     ) -> Result<Answer, Unanswered> {
         match ready.0 {
-            Kind::Own(connection) => self.exchange(terms, connection, message, &mut watch).await,
-            Kind::Shared(seat) => Box::pin(self.exchange_shared(terms, seat, message, || watch.started())).await,
-            Kind::First(seat) => {
+            ReadyKind::Own(connection) => self.exchange(terms, connection, message, &mut watch).await,
+            ReadyKind::Shared(seat) => Box::pin(self.exchange_shared(terms, seat, message, || watch.started())).await,
+            ReadyKind::First(seat) => {
                 let link = seat.link().clone();
                 let shared = || {
                     self.links.add(link.clone());
@@ -263,7 +263,7 @@ impl Upstream {
         terms: Terms<'_>,
         connection: Box<Connection>,
         message: Box<Message>,
-        watch: &mut impl Watch,
+        watch: &mut impl SendWatch,
     ) -> Result<Answer, Unanswered> {
         let (Head { response, framing, keep_alive }, connection) =
             connection.send(message, terms.config.response_timeout, watch).await?;
@@ -283,7 +283,7 @@ impl Upstream {
     async fn exchange_shared(
         &self,
         terms: Terms<'_>,
-        seat: Seat,
+        seat: StreamSlot,
         message: Box<Message>,
         started: impl FnMut(),
     ) -> Result<Answer, Unanswered> {
@@ -292,7 +292,7 @@ impl Upstream {
         match http2::send(seat, message, limits, started).await {
             Ok(response) => Ok(Answer::Response(response.map(Reply::shared))),
             Err((unanswered, fate)) => {
-                if fate == Fate::Misplaced {
+                if fate == StreamOutcome::Misplaced {
                     self.links.give_up(&place);
                 }
                 Err(unanswered)

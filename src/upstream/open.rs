@@ -11,11 +11,11 @@ use tokio::time::timeout_at;
 use super::connection::Connection;
 use super::dial::{self, Dialled};
 use super::error::UpstreamError;
-use super::http2::{Link, Opened, Opening, Way};
-use super::pool::Place;
+use super::http2::{Link, OpenedLink, OpeningLink, Route};
+use super::pool::Destination;
 use super::stream::Stream;
 use super::tls::HandshakeFault;
-use super::{Kind, Ready, Terms, Upstream, parent};
+use super::{Ready, ReadyKind, Terms, Upstream, parent};
 use crate::clock;
 use crate::metrics::Handshake;
 use crate::politeness::{HostKey, Origin, Scheme};
@@ -29,8 +29,8 @@ enum New {
 impl New {
     fn ready(self) -> Result<Ready, UpstreamError> {
         match self {
-            New::Http1(connection) => Ok(Ready(Kind::Own(connection))),
-            New::Http2(link) => link.seat().map(|seat| Ready(Kind::Shared(seat))).ok_or_else(takes_none),
+            New::Http1(connection) => Ok(Ready(ReadyKind::Own(connection))),
+            New::Http2(link) => link.seat().map(|seat| Ready(ReadyKind::Shared(seat))).ok_or_else(takes_none),
         }
     }
 }
@@ -41,17 +41,17 @@ fn takes_none() -> UpstreamError {
 
 impl Upstream {
     /// Returns a connection to the place that no request has used yet, or a link that several requests share.
-    pub(super) async fn open(&self, terms: Terms<'_>, place: Place, fresh: bool) -> Result<Ready, UpstreamError> {
+    pub(super) async fn open(&self, terms: Terms<'_>, place: Destination, fresh: bool) -> Result<Ready, UpstreamError> {
         match &place {
-            Place::Origin(origin, _) if origin.scheme == Scheme::Https && terms.http2 => {
+            Destination::Origin(origin, _) if origin.scheme == Scheme::Https && terms.http2 => {
                 self.open_shared(terms, &place, origin, fresh).await
             }
-            Place::Origin(origin, _) => self.open_origin(terms, origin, false).await?.ready(),
-            Place::Parent => {
+            Destination::Origin(origin, _) => self.open_origin(terms, origin, false).await?.ready(),
+            Destination::Parent => {
                 let parent =
                     terms.config.proxy.as_ref().expect("a place at the parent is only taken where there is one");
                 let stream = Stream::Plain(dial::connect_parent(&self.resolver, terms, parent).await?.stream);
-                Ok(Ready(Kind::Own(Box::new(Connection::new(stream, place, terms)))))
+                Ok(Ready(ReadyKind::Own(Box::new(Connection::new(stream, place, terms)))))
             }
         }
     }
@@ -60,17 +60,18 @@ impl Upstream {
     async fn open_shared(
         &self,
         terms: Terms<'_>,
-        place: &Place,
+        place: &Destination,
         origin: &Origin,
         fresh: bool,
     ) -> Result<Ready, UpstreamError> {
         let patience = clock::now() + terms.config.connect_timeout;
         loop {
-            let Opening { opened, hangs_at } = match self.links.way(place, |link| link.suits(terms.generation, fresh)) {
-                Way::Seat(seat) => return Ok(Ready(Kind::Shared(seat))),
-                Way::Http1 => return self.open_origin(terms, origin, false).await?.ready(),
-                Way::Opening(opening) => opening,
-            };
+            let OpeningLink { opened, hangs_at } =
+                match self.links.way(place, |link| link.suits(terms.generation, fresh)) {
+                    Route::Seat(seat) => return Ok(Ready(ReadyKind::Shared(seat))),
+                    Route::Http1 => return self.open_origin(terms, origin, false).await?.ready(),
+                    Route::Opening(opening) => opening,
+                };
             let (mut own, is_own) = (None, AtomicBool::new(false));
             let outcome = {
                 let mut opening = pin!(opened.get_or_init(async || {
@@ -88,7 +89,7 @@ impl Upstream {
             };
             match (outcome, own) {
                 (_, Some(outcome)) => return outcome,
-                (Some(Opened::Failed(error)), None) => return Err(error.again()),
+                (Some(OpenedLink::Failed(error)), None) => return Err(error.again()),
                 (None, None) if clock::now() >= patience => return Err(UpstreamError::ConnectTimeout),
                 (_, None) => {}
             }
@@ -96,12 +97,12 @@ impl Upstream {
     }
 
     /// Returns a connection that no other request uses before this one has started.
-    pub(super) async fn open_alone(&self, terms: Terms<'_>, place: Place) -> Result<Ready, UpstreamError> {
-        let Place::Origin(origin, _) = &place else { return self.open(terms, place, true).await };
+    pub(super) async fn open_alone(&self, terms: Terms<'_>, place: Destination) -> Result<Ready, UpstreamError> {
+        let Destination::Origin(origin, _) = &place else { return self.open(terms, place, true).await };
         let http2 = origin.scheme == Scheme::Https && terms.http2 && !self.links.wants_http1(&place);
         match self.open_origin(terms, origin, http2).await? {
-            New::Http1(connection) => Ok(Ready(Kind::Own(connection))),
-            New::Http2(link) => link.seat().map(|seat| Ready(Kind::First(seat))).ok_or_else(takes_none),
+            New::Http1(connection) => Ok(Ready(ReadyKind::Own(connection))),
+            New::Http2(link) => link.seat().map(|seat| Ready(ReadyKind::First(seat))).ok_or_else(takes_none),
         }
     }
 
@@ -109,7 +110,7 @@ impl Upstream {
     /// requests.
     async fn open_origin(&self, terms: Terms<'_>, origin: &Origin, http2: bool) -> Result<New, UpstreamError> {
         let (Dialled { stream, until }, early) = self.reach(terms, &origin.host, origin.port).await?;
-        let place = || Place::Origin(origin.clone(), terms.only);
+        let place = || Destination::Origin(origin.clone(), terms.only);
         let own = |stream| New::Http1(Box::new(Connection::new(stream, place(), terms)));
         if origin.scheme == Scheme::Http {
             return Ok(own(Stream::Plain(stream)));
@@ -155,13 +156,13 @@ impl Upstream {
 }
 
 /// Splits the result of an attempt into what other requests get and what this request gets.
-fn share(outcome: Result<New, UpstreamError>) -> (Opened, Result<Ready, UpstreamError>) {
+fn share(outcome: Result<New, UpstreamError>) -> (OpenedLink, Result<Ready, UpstreamError>) {
     match outcome {
         Ok(New::Http2(link)) => match link.seat() {
-            Some(seat) => (Opened::Link(link), Ok(Ready(Kind::Shared(seat)))),
-            None => (Opened::Failed(takes_none()), Err(takes_none())),
+            Some(seat) => (OpenedLink::Link(link), Ok(Ready(ReadyKind::Shared(seat)))),
+            None => (OpenedLink::Failed(takes_none()), Err(takes_none())),
         },
-        Ok(New::Http1(connection)) => (Opened::http1(), Ok(Ready(Kind::Own(connection)))),
-        Err(error) => (Opened::Failed(error.again()), Err(error)),
+        Ok(New::Http1(connection)) => (OpenedLink::http1(), Ok(Ready(ReadyKind::Own(connection)))),
+        Err(error) => (OpenedLink::Failed(error.again()), Err(error)),
     }
 }

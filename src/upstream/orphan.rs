@@ -12,7 +12,7 @@ use super::connection::Connection;
 use super::error::UpstreamError;
 
 /// Follows a request that is being sent.
-pub trait Watch {
+pub trait SendWatch {
     /// Called when the head of the request has been written.
     fn started(&mut self);
 
@@ -22,7 +22,7 @@ pub trait Watch {
     }
 }
 
-impl<F: FnMut()> Watch for F {
+impl<F: FnMut()> SendWatch for F {
     fn started(&mut self) {
         self();
     }
@@ -44,13 +44,13 @@ impl Orphan {
 }
 
 /// Passes the connection to the watch if it is dropped while the response is awaited.
-pub(super) struct Awaiting<'a, W: Watch> {
+pub(super) struct Awaiting<'a, W: SendWatch> {
     connection: Option<Box<Connection>>,
     watch: &'a mut W,
     is_head: bool,
 }
 
-impl<'a, W: Watch> Awaiting<'a, W> {
+impl<'a, W: SendWatch> Awaiting<'a, W> {
     pub(super) fn new(connection: Box<Connection>, watch: &'a mut W, is_head: bool) -> Self {
         Awaiting { connection: Some(connection), watch, is_head }
     }
@@ -64,7 +64,7 @@ impl<'a, W: Watch> Awaiting<'a, W> {
     }
 }
 
-impl<W: Watch> Drop for Awaiting<'_, W> {
+impl<W: SendWatch> Drop for Awaiting<'_, W> {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take().filter(|connection| connection.has_sent_all()) {
             self.watch.abandoned(Orphan { connection, is_head: self.is_head });

@@ -23,7 +23,7 @@ const MOST_IDLE: usize = 1024;
 
 /// Where a connection leads. Plain requests through a parent proxy share its connections, whatever their origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Place {
+pub(super) enum Destination {
     /// With the address, if lanes are per address: a connection to another address would belong to another lane.
     Origin(Origin, Option<IpAddr>),
     Parent,
@@ -39,7 +39,7 @@ pub(super) struct Pool {
 struct IdleConnections {
     /// In the order in which they came back.
     #[expect(clippy::vec_box, reason = "all callers have it in a box, and taking it out would copy it")]
-    places: HashMap<Place, Vec<Box<Connection>>, RandomState>,
+    places: HashMap<Destination, Vec<Box<Connection>>, RandomState>,
     /// Number of connections in all places.
     count: usize,
 }
@@ -48,7 +48,7 @@ impl Pool {
     /// Takes the connection that became idle last: its origin is the least likely to close it.
     pub(super) fn take(
         &self,
-        place: &Place,
+        place: &Destination,
         keep_alive: Duration,
         generation: u64,
         now: Instant,

@@ -20,12 +20,12 @@ use super::http2;
 use super::pool::Pool;
 
 #[derive(Debug)]
-pub struct Reply(Source);
+pub struct Reply(BodySource);
 
 #[derive(Debug)]
-enum Source {
+enum BodySource {
     Own(Coming),
-    Shared(http2::Reply),
+    Shared(http2::StreamReply),
 }
 
 /// A body on a connection of its own.
@@ -70,11 +70,11 @@ impl Reply {
         if coming.is_over() {
             coming.give_back();
         }
-        Reply(Source::Own(coming))
+        Reply(BodySource::Own(coming))
     }
 
-    pub(super) fn shared(reply: http2::Reply) -> Self {
-        Reply(Source::Shared(reply))
+    pub(super) fn shared(reply: http2::StreamReply) -> Self {
+        Reply(BodySource::Shared(reply))
     }
 }
 
@@ -152,24 +152,24 @@ impl Body for Reply {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let frame = match &mut self.get_mut().0 {
-            Source::Own(coming) => coming.poll_frame(cx),
-            Source::Shared(reply) => Pin::new(reply).poll_frame(cx),
+            BodySource::Own(coming) => coming.poll_frame(cx),
+            BodySource::Shared(reply) => Pin::new(reply).poll_frame(cx),
         };
         frame.map(|frame| frame.map(|frame| frame.map(without_forbidden_trailers)))
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Source::Own(coming) => coming.is_over(),
-            Source::Shared(reply) => reply.is_end_stream(),
+            BodySource::Own(coming) => coming.is_over(),
+            BodySource::Shared(reply) => reply.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Source::Own(Coming { left: Left::Length(length), .. }) => SizeHint::with_exact(*length),
-            Source::Own(_) => SizeHint::default(),
-            Source::Shared(reply) => reply.size_hint(),
+            BodySource::Own(Coming { left: Left::Length(length), .. }) => SizeHint::with_exact(*length),
+            BodySource::Own(_) => SizeHint::default(),
+            BodySource::Shared(reply) => reply.size_hint(),
         }
     }
 }

@@ -22,13 +22,13 @@ pub(super) struct Upload {
     written: usize,
     body: RequestBody,
     chunked: bool,
-    state: State,
+    state: UploadState,
     /// All of the head has been written.
     started: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum UploadState {
     /// There may be more to write than `out`.
     Flowing,
     /// `out` is the last part.
@@ -47,14 +47,14 @@ pub(super) enum UploadError {
 
 impl Upload {
     pub(super) fn new(message: Message) -> Self {
-        let state = if matches!(message.body, RequestBody::Empty) { State::Last } else { State::Flowing };
+        let state = if matches!(message.body, RequestBody::Empty) { UploadState::Last } else { UploadState::Flowing };
         Upload { out: message.head, written: 0, body: message.body, chunked: message.chunked, state, started: false }
     }
 
     /// Creates an upload with nothing left to write.
     pub(super) fn done() -> Self {
         let (out, body) = (Vec::new(), RequestBody::Empty);
-        Upload { out, written: 0, body, chunked: false, state: State::Over, started: true }
+        Upload { out, written: 0, body, chunked: false, state: UploadState::Over, started: true }
     }
 
     /// Writes as much as the origin accepts. Ready once everything is written.
@@ -65,28 +65,28 @@ impl Upload {
     ) -> Poll<Result<(), UploadError>> {
         loop {
             match self.state {
-                State::Over => return Poll::Ready(Ok(())),
-                State::Failed(_) => return Poll::Ready(Err(UploadError::Stream)),
-                State::Flowing | State::Last => {}
+                UploadState::Over => return Poll::Ready(Ok(())),
+                UploadState::Failed(_) => return Poll::Ready(Err(UploadError::Stream)),
+                UploadState::Flowing | UploadState::Last => {}
             }
             while self.written < self.out.len() {
                 match ready!(Pin::new(&mut *stream).poll_write(cx, &self.out[self.written..])) {
-                    Ok(0) => self.state = State::Failed(io::ErrorKind::WriteZero),
+                    Ok(0) => self.state = UploadState::Failed(io::ErrorKind::WriteZero),
                     Ok(written) => self.written += written,
-                    Err(error) => self.state = State::Failed(error.kind()),
+                    Err(error) => self.state = UploadState::Failed(error.kind()),
                 }
-                if let State::Failed(_) = self.state {
+                if let UploadState::Failed(_) = self.state {
                     return Poll::Ready(Err(UploadError::Stream));
                 }
             }
             // TLS accepts more than it has sent.
             if let Err(error) = ready!(Pin::new(&mut *stream).poll_flush(cx)) {
-                self.state = State::Failed(error.kind());
+                self.state = UploadState::Failed(error.kind());
                 return Poll::Ready(Err(UploadError::Stream));
             }
             self.started = true;
-            if self.state == State::Last {
-                self.state = State::Over;
+            if self.state == UploadState::Last {
+                self.state = UploadState::Over;
                 continue;
             }
             self.out.clear();
@@ -94,14 +94,14 @@ impl Upload {
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => self.write_down(frame),
                 Some(Err(fault)) => {
-                    self.state = State::Failed(io::ErrorKind::InvalidData);
+                    self.state = UploadState::Failed(io::ErrorKind::InvalidData);
                     return Poll::Ready(Err(UploadError::Body(fault)));
                 }
                 None => {
                     if self.chunked {
                         self.out.extend_from_slice(chunked::END);
                     }
-                    self.state = State::Last;
+                    self.state = UploadState::Last;
                 }
             }
         }
@@ -119,7 +119,7 @@ impl Upload {
                         write_field(&mut self.out, name, value.as_bytes());
                     }
                     self.out.extend_from_slice(b"\r\n");
-                    self.state = State::Last;
+                    self.state = UploadState::Last;
                 }
             }
         }
@@ -136,17 +136,17 @@ impl Upload {
 
     /// Whether there is more to write, and the origin may still accept it.
     pub(super) fn is_live(&self) -> bool {
-        matches!(self.state, State::Flowing | State::Last)
+        matches!(self.state, UploadState::Flowing | UploadState::Last)
     }
 
     /// Whether the origin has all of the request.
     pub(super) fn is_over(&self) -> bool {
-        self.state == State::Over
+        self.state == UploadState::Over
     }
 
     pub(super) fn failure(&self) -> Option<io::ErrorKind> {
         match self.state {
-            State::Failed(kind) => Some(kind),
+            UploadState::Failed(kind) => Some(kind),
             _ => None,
         }
     }

@@ -165,7 +165,8 @@ fn a_slow_reader_gets_every_byte() {
     assert!(received == body);
 }
 
-/// It never pauses for long, so it has not stalled, however much the sockets hold. It takes longer than the limit in all.
+/// It never pauses for long, so it has not stalled, however much the sockets hold. It takes longer than the limit in
+/// all.
 #[test]
 fn a_reader_that_takes_its_time_is_no_staller() {
     const LENGTH: usize = 5_000_000;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::thread;
 
-use curtsy::config::{AccessLog, HostPattern, Mode, OnUntrusted, ParentProxy, RobotsMode, StateDir};
+use curtsy::config::{AccessLogTarget, HostPattern, Mode, OnUntrusted, ParentProxy, RobotsMode, StateDir};
 use rcgen::date_time_ymd;
 use rustls::{HandshakeKind, ServerConfig};
 
@@ -442,7 +442,7 @@ fn the_client_that_opened_the_tunnel_is_the_client_inside() {
     let (log, users) = (directory.path().join("access"), directory.path().join("users"));
     fs::write(&users, format!("ada:{}\n", bcrypt::hash("love", 4).unwrap())).unwrap();
     let curtsy = intercepting(&authority, |config| {
-        config.log.access = AccessLog::Path(log.clone());
+        config.log.access = AccessLogTarget::Path(log.clone());
         config.access.users_file = Some(users);
     });
     let target = local(&origin);

@@ -3,14 +3,14 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use curtsy::config::{Mode, Quota};
+use curtsy::config::{Mode, QuotaRate};
 
 use crate::support::{Curtsy, End, Message, Origin, pause};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn quota(requests: u32, per: Duration) -> Option<Quota> {
-    Some(Quota { requests: NonZeroU32::new(requests).expect("not zero"), per })
+fn quota(requests: u32, per: Duration) -> Option<QuotaRate> {
+    Some(QuotaRate { requests: NonZeroU32::new(requests).expect("not zero"), per })
 }
 
 fn ask_as(curtsy: &Curtsy, name: &str, origin: &Origin) -> Message {

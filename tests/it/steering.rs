@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::thread;
 use std::time::Duration;
 
-use curtsy::config::{Mode, ParentProxy, Quota};
+use curtsy::config::{Mode, ParentProxy, QuotaRate};
 use serde_json::{Value, json};
 
 use crate::support::{Client, Curtsy, HELLO, Message, Origin, Program, ms, soon};
@@ -159,7 +159,7 @@ fn the_token_is_asked_for_and_no_secret_is_shown() {
 fn a_change_touches_nothing_but_the_pacing() {
     let curtsy = Curtsy::with(|config| {
         let two = NonZeroU32::new(2).expect("not zero");
-        config.access.client_rate = Some(Quota { requests: two, per: Duration::from_secs(3600) });
+        config.access.client_rate = Some(QuotaRate { requests: two, per: Duration::from_secs(3600) });
         config.upstream.keep_alive = ms(20_000);
     });
     let origin = Origin::hello();

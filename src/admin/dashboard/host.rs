@@ -10,8 +10,8 @@ use super::framed;
 use super::html::{Html, fill, span, until};
 use super::overview::why_in_words;
 use crate::admin::Admin;
-use crate::admin::hosts::{Host, budget};
-use crate::admin::queue::Waiting;
+use crate::admin::hosts::{HostJson, budget};
+use crate::admin::queue::WaitingJson;
 use crate::admin::{segment, time};
 use crate::politeness::HostKey;
 
@@ -23,7 +23,7 @@ const SHOWN: usize = 20;
 /// `GET /hosts/{host}`
 pub(in crate::admin) async fn host(State(admin): State<Arc<Admin>>, Path(name): Path<String>) -> Response {
     let known = match budget(&admin, &name).await {
-        Ok(host) => admin.desk.view(&host).await.map(|view| (Host::new(&host, &view, time::now()), host)),
+        Ok(host) => admin.desk.view(&host).await.map(|view| (HostJson::new(&host, &view, time::now()), host)),
         Err(_) => None,
     };
     let Some((host, key)) = known else {
@@ -34,7 +34,7 @@ pub(in crate::admin) async fn host(State(admin): State<Arc<Admin>>, Path(name): 
     framed(StatusCode::OK, "host", Html::text(&host.host), content)
 }
 
-fn pieces(admin: &Admin, host: &Host, key: &HostKey) -> Vec<(&'static str, Html)> {
+fn pieces(admin: &Admin, host: &HostJson, key: &HostKey) -> Vec<(&'static str, Html)> {
     let floor = host.floor_ms.map_or(Html::raw("–"), |ms| Html::text(&span(ms)));
     vec![
         ("host", Html::text(&host.host)),
@@ -63,7 +63,7 @@ fn pieces(admin: &Admin, host: &Host, key: &HostKey) -> Vec<(&'static str, Html)
 }
 
 /// Returns "closed", or the origins whose breaker is not.
-fn breaker(host: &Host) -> String {
+fn breaker(host: &HostJson) -> String {
     let open = host.breaker.origins.iter().filter(|origin| origin.state != "closed");
     let open: Vec<String> = open.map(|origin| format!("{}: {}", origin.origin, origin.state)).collect();
     if open.is_empty() { host.breaker.state.clone() } else { open.join(", ") }
@@ -90,7 +90,7 @@ fn reason_in_words(reason: &str) -> &'static str {
 }
 
 /// Returns "configured 1 s · robots.txt 10 s ◀ · learned 0 s", with the largest part marked.
-fn parts(host: &Host) -> Html {
+fn parts(host: &HostJson) -> Html {
     let delay = &host.delay;
     let all = [
         ("configured", delay.configured_ms),
@@ -113,7 +113,7 @@ fn parts(host: &Host) -> Html {
 fn waiting(admin: &Admin, host: &HostKey) -> Html {
     let now = time::now();
     let (_, waiting) = admin.gate.queue(Some(host), 0, SHOWN);
-    let row = |waiting: Waiting| {
+    let row = |waiting: WaitingJson| {
         let expected = waiting.expected_ms.map_or(Html::raw("–"), |ms| Html::text(&span(ms)));
         let word = |word: &Option<String>| Html::text(word.as_deref().unwrap_or("curtsy"));
         let pieces = [
@@ -129,5 +129,5 @@ fn waiting(admin: &Admin, host: &HostKey) -> Html {
             &pieces,
         )
     };
-    waiting.into_iter().map(|waiting| row(Waiting::new(waiting, now))).collect()
+    waiting.into_iter().map(|waiting| row(WaitingJson::new(waiting, now))).collect()
 }

@@ -10,10 +10,10 @@ use axum::response::Response;
 use super::html::{Html, fill, span, until};
 use super::{field, framed};
 use crate::admin::Admin;
-use crate::admin::hosts::{self, Row};
+use crate::admin::hosts::{self, HostRow};
 use crate::admin::status::{Notice, Status};
 use crate::admin::{segment, time};
-use crate::gate::{Listing, Page};
+use crate::gate::{HostsPage, Listing};
 use crate::politeness::lane::Condition;
 
 const PAGE: &str = include_str!("web/overview.html");
@@ -55,14 +55,14 @@ pub(in crate::admin) async fn overview(State(admin): State<Arc<Admin>>, uri: Uri
 
 /// Reads which hosts are wanted, from the fields of the form and the links in the head of the table. By default the
 /// busiest come first.
-fn wanted(uri: &Uri) -> Page {
+fn wanted(uri: &Uri) -> HostsPage {
     let mut query = url::form_urlencoded::Serializer::new("sort=queued".to_owned());
     for name in ["sort", "order", "state", "filter", "offset"] {
         if let Some(value) = field(uri, name).filter(|value| !value.is_empty()) {
             query.append_pair(name, &value);
         }
     }
-    Page { limit: ROWS, ..hosts::page(&query.finish()).map(|asked| asked.page).unwrap_or_default() }
+    HostsPage { limit: ROWS, ..hosts::page(&query.finish()).map(|asked| asked.page).unwrap_or_default() }
 }
 
 /// Shows what an operator should know before anything else.
@@ -85,10 +85,10 @@ fn states(chosen: Option<Condition>) -> Html {
 
 fn rows(listing: &Listing) -> Html {
     let now = time::now();
-    listing.hosts.iter().map(|(host, view)| row(&Row::new(host, view, now))).collect()
+    listing.hosts.iter().map(|(host, view)| row(&HostRow::new(host, view, now))).collect()
 }
 
-fn row(row: &Row) -> Html {
+fn row(row: &HostRow) -> Html {
     let why = row.hold_cause.as_ref().unwrap_or(&row.why);
     fill(
         ROW,
@@ -118,7 +118,7 @@ pub(super) fn why_in_words(why: &str) -> &str {
 }
 
 /// Returns the links to the other pages, without scripts.
-fn pages(uri: &Uri, page: &Page, total: usize) -> Html {
+fn pages(uri: &Uri, page: &HostsPage, total: usize) -> Html {
     let link = |offset: usize, text: &'static str| {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         for name in ["sort", "order", "state", "filter"] {

@@ -14,11 +14,11 @@ pub(super) struct Track {
     wanted: Timestamp,
     /// Visits that had left the queue when the last point was taken.
     served: u32,
-    points: VecDeque<Point>,
+    points: VecDeque<TrackPoint>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Point {
+pub(super) struct TrackPoint {
     pub(super) delay_ms: u32,
     pub(super) requests: u32,
     pub(super) queued: u32,
@@ -38,7 +38,7 @@ impl Track {
         self.wanted
     }
 
-    pub(super) fn points(&self) -> vec_deque::Iter<'_, Point> {
+    pub(super) fn points(&self) -> vec_deque::Iter<'_, TrackPoint> {
         self.points.iter()
     }
 
@@ -48,7 +48,7 @@ impl Track {
         // A lane that was dropped and created again counts from zero.
         let requests = if served < self.served { served } else { served - self.served };
         self.served = served;
-        let point = Point {
+        let point = TrackPoint {
             delay_ms: view.map_or(0, |view| short(millis(view.delays.effective()))),
             requests,
             queued: view.map_or(0, |view| short(view.queued as u64)),
@@ -85,8 +85,8 @@ mod tests {
         track.take(Some(&with(19, 0)), None, now + STEP * 2);
         track.take(None, None, now + STEP * 3);
         track.take(Some(&with(3, 1)), None, now + STEP * 4);
-        let points: Vec<Point> = track.points().copied().collect();
-        assert_eq!(points[0], Point { delay_ms: 2000, requests: 5, queued: 4, waited_ms: 5000 });
+        let points: Vec<TrackPoint> = track.points().copied().collect();
+        assert_eq!(points[0], TrackPoint { delay_ms: 2000, requests: 5, queued: 4, waited_ms: 5000 });
         assert_eq!(points.iter().map(|point| point.requests).collect::<Vec<_>>(), [5, 4, 0, 2]);
         (0..2 * POINTS).for_each(|_| track.take(None, None, now));
         assert_eq!(track.points().len(), POINTS);

@@ -10,17 +10,17 @@ use crate::politeness::time::Timestamp;
 
 /// One page of the list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Hosts {
+pub struct HostsJson {
     /// Number of hosts on all pages.
     pub total: usize,
     pub offset: usize,
     pub limit: usize,
-    pub hosts: Vec<Row>,
+    pub hosts: Vec<HostRow>,
 }
 
 /// A host in short.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct HostRow {
     pub host: String,
     pub state: String,
     pub delay_ms: u64,
@@ -43,13 +43,13 @@ pub struct Row {
 
 /// A host in full.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Host {
+pub struct HostJson {
     pub host: String,
     /// paused, broken, held, waiting, active or idle: the first that applies.
     pub state: String,
     pub mode: String,
     pub delay_ms: u64,
-    pub delay: Delay,
+    pub delay: DelayJson,
     /// What requests wait for: a hold, a pause, `concurrency`, or the largest part of the delay.
     pub why: String,
     pub floor_ms: Option<u64>,
@@ -74,11 +74,11 @@ pub struct Host {
     pub burst: u32,
     /// Requests of the burst that could start now.
     pub burst_left: u32,
-    pub breaker: Breaker,
+    pub breaker: BreakerJson,
     pub paused: bool,
     /// None if there is no pause, or if only an operator can end it.
     pub paused_until: Option<String>,
-    pub overrides: Overrides,
+    pub overrides: OverridesJson,
     /// How many retries the host's retry budget allows now; none while it has needed none.
     pub retries_left: Option<u32>,
     /// Tunnels of the last hour whose requests could not be separated. Only in `GET /api/v1/hosts/{host}`.
@@ -97,7 +97,7 @@ pub struct UnpacedTunnels {
 
 /// The parts of a delay. The largest part counts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Delay {
+pub struct DelayJson {
     pub configured_ms: u64,
     pub robots_ms: u64,
     pub learned_ms: u64,
@@ -112,7 +112,7 @@ pub struct Concurrency {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Breaker {
+pub struct BreakerJson {
     /// closed, open or half-open.
     pub state: String,
     /// Failures in a row.
@@ -134,7 +134,7 @@ pub struct OriginBreaker {
 
 /// What an operator set; everything else comes from the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Overrides {
+pub struct OverridesJson {
     pub delay_ms: Option<u64>,
     pub burst: Option<u32>,
     pub concurrency: Option<u32>,
@@ -142,17 +142,17 @@ pub struct Overrides {
 
 /// The response to `DELETE`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Forgotten {
-    pub host: Host,
+pub struct ForgottenJson {
+    pub host: HostJson,
     /// learned, overrides.
     pub forgotten: Vec<String>,
     /// What was not forgotten, each with its reason.
     pub kept: Vec<String>,
 }
 
-impl Row {
-    pub(crate) fn new(host: &HostKey, view: &View, now: Timestamp) -> Row {
-        Row {
+impl HostRow {
+    pub(crate) fn new(host: &HostKey, view: &View, now: Timestamp) -> HostRow {
+        HostRow {
             host: host.to_string(),
             state: view.condition().word().to_owned(),
             delay_ms: millis(view.delays.effective()),
@@ -170,15 +170,15 @@ impl Row {
     }
 }
 
-impl Host {
-    pub(crate) fn new(host: &HostKey, view: &View, now: Timestamp) -> Host {
+impl HostJson {
+    pub(crate) fn new(host: &HostKey, view: &View, now: Timestamp) -> HostJson {
         let (effective, configured) = view.concurrency;
-        Host {
+        HostJson {
             host: host.to_string(),
             state: view.condition().word().to_owned(),
             mode: view.mode.word().to_owned(),
             delay_ms: millis(view.delays.effective()),
-            delay: Delay::new(&view.delays),
+            delay: DelayJson::new(&view.delays),
             why: view.why().to_owned(),
             floor_ms: view.floor.map(millis),
             probing: view.probing,
@@ -198,10 +198,10 @@ impl Host {
             concurrency: Concurrency { effective, configured },
             burst: view.burst,
             burst_left: view.burst_left,
-            breaker: Breaker::new(view),
+            breaker: BreakerJson::new(view),
             paused: view.paused_until.is_some(),
             paused_until: view.paused_until.and_then(moment),
-            overrides: Overrides::new(&view.overrides),
+            overrides: OverridesJson::new(&view.overrides),
             retries_left: view.retries_left,
             unpaced_tunnels: None,
             not_kept: None,
@@ -215,9 +215,9 @@ impl UnpacedTunnels {
     }
 }
 
-impl Delay {
-    pub(crate) fn new(delays: &Delays) -> Delay {
-        Delay {
+impl DelayJson {
+    pub(crate) fn new(delays: &Delays) -> DelayJson {
+        DelayJson {
             configured_ms: millis(delays.configured),
             robots_ms: millis(delays.robots),
             learned_ms: millis(delays.learned),
@@ -227,11 +227,11 @@ impl Delay {
     }
 }
 
-impl Breaker {
-    fn new(view: &View) -> Breaker {
+impl BreakerJson {
+    fn new(view: &View) -> BreakerJson {
         let (state, until) = breaker(view.breaker);
         let origins = view.failing.iter().map(OriginBreaker::new).collect();
-        Breaker { state, failures: view.failures, until, origins }
+        BreakerJson { state, failures: view.failures, until, origins }
     }
 }
 
@@ -243,19 +243,19 @@ impl OriginBreaker {
 }
 
 /// Returns the state of the breaker, and until when it is open.
-fn breaker(breaker: lane::Breaker) -> (String, Option<String>) {
+fn breaker(breaker: lane::BreakerView) -> (String, Option<String>) {
     let (state, until) = match breaker {
-        lane::Breaker::Closed => ("closed", None),
-        lane::Breaker::Open(refusal) => ("open", moment(refusal.time)),
-        lane::Breaker::Trial => ("half-open", None),
+        lane::BreakerView::Closed => ("closed", None),
+        lane::BreakerView::Open(refusal) => ("open", moment(refusal.time)),
+        lane::BreakerView::Trial => ("half-open", None),
     };
     (state.to_owned(), until)
 }
 
-impl Overrides {
-    fn new(overrides: &policy::Overrides) -> Overrides {
+impl OverridesJson {
+    fn new(overrides: &policy::Overrides) -> OverridesJson {
         let policy::Overrides { delay, burst, concurrency } = *overrides;
-        Overrides { delay_ms: delay.map(millis), burst, concurrency }
+        OverridesJson { delay_ms: delay.map(millis), burst, concurrency }
     }
 }
 

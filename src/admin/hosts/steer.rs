@@ -10,12 +10,12 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Deserializer};
 
-use super::shape::{Forgotten, Host};
+use super::shape::{ForgottenJson, HostJson};
 use super::{budget, fresh, unknown};
-use crate::admin::problem::Problem;
+use crate::admin::problem::ApiProblem;
 use crate::admin::{Admin, body, time};
-use crate::config::{Rate, Span};
-use crate::gate::{Pause, Wanted};
+use crate::config::{AddressSpan, Rate};
+use crate::gate::{Pause, WantedHost};
 use crate::politeness::lane;
 use crate::politeness::time::Timestamp;
 
@@ -27,11 +27,11 @@ const MOST: u32 = 1_000;
 /// What may be changed. Null removes what was set before; an absent field leaves the value as it is.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Patch {
+struct HostPatch {
     #[serde(deserialize_with = "given")]
     delay: Option<Option<String>>,
     #[serde(deserialize_with = "given")]
-    rate: Option<Option<Number>>,
+    rate: Option<Option<PatchNumber>>,
     #[serde(deserialize_with = "given")]
     burst: Option<Option<u32>>,
     #[serde(deserialize_with = "given")]
@@ -43,7 +43,7 @@ struct Patch {
 /// "30/m", or requests a second.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Number {
+enum PatchNumber {
     Text(String),
     Number(f64),
 }
@@ -58,47 +58,49 @@ pub(in crate::admin) async fn steer(
     State(admin): State<Arc<Admin>>,
     Path(host): Path<String>,
     said: Result<Bytes, BytesRejection>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiProblem> {
     let now = time::now();
-    let wanted = body::read::<Patch>(said)?.wanted(now)?;
+    let wanted = body::read::<HostPatch>(said)?.wanted(now)?;
     let host = budget(&admin, &host).await?;
-    let view = admin.gate.steer(&host, &wanted).map_err(|_| Problem {
+    let view = admin.gate.steer(&host, &wanted).map_err(|_| ApiProblem {
         status: StatusCode::SERVICE_UNAVAILABLE,
         title: "No room",
         detail: "hosts.max is reached and no known host may be forgotten now; this host has no queue of its own".into(),
     })?;
-    Ok(fresh(Host { not_kept: admin.not_kept(), ..Host::new(&host, &view, now) }))
+    Ok(fresh(HostJson { not_kept: admin.not_kept(), ..HostJson::new(&host, &view, now) }))
 }
 
 /// `DELETE /api/v1/hosts/{host}`
 pub(in crate::admin) async fn forget(
     State(admin): State<Arc<Admin>>,
     Path(host): Path<String>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiProblem> {
     let host = budget(&admin, &host).await?;
     let (forgotten, view) = admin.gate.forget(&host).ok_or_else(|| unknown(&host))?;
-    let shown = Host { not_kept: admin.not_kept(), ..Host::new(&host, &view, time::now()) };
-    Ok(fresh(Forgotten::new(shown, &forgotten)))
+    let shown = HostJson { not_kept: admin.not_kept(), ..HostJson::new(&host, &view, time::now()) };
+    Ok(fresh(ForgottenJson::new(shown, &forgotten)))
 }
 
-impl Patch {
-    fn wanted(self, now: Timestamp) -> Result<Wanted, Problem> {
+impl HostPatch {
+    fn wanted(self, now: Timestamp) -> Result<WantedHost, ApiProblem> {
         let number = |name: &str, number: Option<Option<u32>>| match number.flatten() {
             Some(number) if !(1..=MOST).contains(&number) => {
-                Err(Problem::bad_request(format!("{name} is from 1 to {MOST}")))
+                Err(ApiProblem::bad_request(format!("{name} is from 1 to {MOST}")))
             }
             _ => Ok(()),
         };
         number("burst", self.burst)?;
         number("concurrency", self.concurrency)?;
-        let wanted = Wanted {
+        let wanted = WantedHost {
             delay: delay(self.delay, self.rate)?,
             burst: self.burst,
             concurrency: self.concurrency,
             pause: pause(self.paused, self.until.as_deref(), now)?,
         };
-        if wanted == Wanted::default() {
-            return Err(Problem::bad_request("nothing to change; give one of delay, rate, burst, concurrency, paused"));
+        if wanted == WantedHost::default() {
+            return Err(ApiProblem::bad_request(
+                "nothing to change; give one of delay, rate, burst, concurrency, paused",
+            ));
         }
         Ok(wanted)
     }
@@ -107,42 +109,42 @@ impl Patch {
 type Given<T> = Option<Option<T>>;
 
 /// Reads the delay from either of the two fields that can state it.
-fn delay(delay: Given<String>, rate: Given<Number>) -> Result<Given<Duration>, Problem> {
+fn delay(delay: Given<String>, rate: Given<PatchNumber>) -> Result<Given<Duration>, ApiProblem> {
     let (delay, least) = match (delay, rate) {
         (None, None) => return Ok(None),
         (Some(None), None | Some(None)) | (None, Some(None)) => return Ok(Some(None)),
-        (Some(Some(text)), None) => (body::value::<Span>("delay", &text)?.0, Duration::ZERO),
+        (Some(Some(text)), None) => (body::value::<AddressSpan>("delay", &text)?.0, Duration::ZERO),
         (None, Some(Some(rate))) => {
             let text = match rate {
-                Number::Text(text) => text,
-                Number::Number(number) => number.to_string(),
+                PatchNumber::Text(text) => text,
+                PatchNumber::Number(number) => number.to_string(),
             };
             (body::value::<Rate>("rate", &text)?.delay(), SHORTEST_BY_RATE)
         }
-        _ => return Err(Problem::bad_request("delay and rate say the same thing; give one of them")),
+        _ => return Err(ApiProblem::bad_request("delay and rate say the same thing; give one of them")),
     };
     if !(least..=LONGEST_DELAY).contains(&delay) {
-        return Err(Problem::bad_request("the delay must be a day at most, and the rate 1000/s"));
+        return Err(ApiProblem::bad_request("the delay must be a day at most, and the rate 1000/s"));
     }
     Ok(Some(Some(delay)))
 }
 
-fn pause(paused: Option<bool>, until: Option<&str>, now: Timestamp) -> Result<Option<Pause>, Problem> {
+fn pause(paused: Option<bool>, until: Option<&str>, now: Timestamp) -> Result<Option<Pause>, ApiProblem> {
     match (paused, until) {
         (None, None) => Ok(None),
         (Some(true), None) => Ok(Some(Pause::UntilResumed)),
         (Some(true), Some(until)) => Ok(Some(Pause::Until(time::until(until, now)?))),
         (Some(false), None) => Ok(Some(Pause::Over)),
-        (_, Some(_)) => Err(Problem::bad_request("until says when a pause ends; give it with \"paused\": true")),
+        (_, Some(_)) => Err(ApiProblem::bad_request("until says when a pause ends; give it with \"paused\": true")),
     }
 }
 
-impl Forgotten {
-    fn new(host: Host, forgotten: &lane::Forgotten) -> Forgotten {
+impl ForgottenJson {
+    fn new(host: HostJson, forgotten: &lane::Forgotten) -> ForgottenJson {
         let list = |items: &[(bool, &str)]| {
             items.iter().filter(|(is_so, _)| *is_so).map(|(_, text)| (*text).to_owned()).collect()
         };
-        Forgotten {
+        ForgottenJson {
             host,
             forgotten: list(&[(forgotten.learned, "learned"), (forgotten.overrides, "overrides")]),
             kept: list(&[
@@ -161,15 +163,15 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(1_790_000_000_000);
 
-    fn wanted(text: &str) -> Result<Wanted, Problem> {
-        body::read::<Patch>(Ok(Bytes::copy_from_slice(text.as_bytes())))?.wanted(NOW)
+    fn wanted(text: &str) -> Result<WantedHost, ApiProblem> {
+        body::read::<HostPatch>(Ok(Bytes::copy_from_slice(text.as_bytes())))?.wanted(NOW)
     }
 
     #[test]
     fn what_is_wanted_is_read() {
         let secs = Duration::from_secs;
-        let delay = |delay| Wanted { delay: Some(delay), ..Wanted::default() };
-        let pause = |pause| Wanted { pause: Some(pause), ..Wanted::default() };
+        let delay = |delay| WantedHost { delay: Some(delay), ..WantedHost::default() };
+        let pause = |pause| WantedHost { pause: Some(pause), ..WantedHost::default() };
         for (text, expected) in [
             (r#"{"delay": "2s"}"#, delay(Some(secs(2)))),
             (r#"{"rate": "30/m"}"#, delay(Some(secs(2)))),
@@ -177,7 +179,7 @@ mod tests {
             (r#"{"delay": null}"#, delay(None)),
             (
                 r#"{"burst": 3, "concurrency": null}"#,
-                Wanted { burst: Some(Some(3)), concurrency: Some(None), ..Wanted::default() },
+                WantedHost { burst: Some(Some(3)), concurrency: Some(None), ..WantedHost::default() },
             ),
             (r#"{"paused": true}"#, pause(Pause::UntilResumed)),
             (r#"{"paused": true, "until": "10m"}"#, pause(Pause::Until(NOW + secs(600)))),

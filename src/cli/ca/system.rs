@@ -47,7 +47,7 @@ const FAMILIES: [Family; 3] = [
 
 /// One action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum TrustStep {
     Write(PathBuf, String),
     Remove(PathBuf),
     Run(&'static [&'static str]),
@@ -76,16 +76,16 @@ fn find(root: &Path) -> Result<(Family, PathBuf), String> {
     })
 }
 
-fn to_trust(family: Family, folder: &Path, certificates: &[CertificateDer<'static>]) -> Vec<Step> {
-    let write = |certificate| Step::Write(file(family, folder, certificate), tls::pem(certificate));
-    certificates.iter().map(write).chain([Step::Run(family.add)]).collect()
+fn to_trust(family: Family, folder: &Path, certificates: &[CertificateDer<'static>]) -> Vec<TrustStep> {
+    let write = |certificate| TrustStep::Write(file(family, folder, certificate), tls::pem(certificate));
+    certificates.iter().map(write).chain([TrustStep::Run(family.add)]).collect()
 }
 
-fn to_untrust(family: Family, folder: &Path, certificates: &[CertificateDer<'static>]) -> Vec<Step> {
+fn to_untrust(family: Family, folder: &Path, certificates: &[CertificateDer<'static>]) -> Vec<TrustStep> {
     let files = certificates.iter().map(|certificate| file(family, folder, certificate));
-    let mut steps: Vec<Step> = files.filter(|file| file.exists()).map(Step::Remove).collect();
+    let mut steps: Vec<TrustStep> = files.filter(|file| file.exists()).map(TrustStep::Remove).collect();
     if !steps.is_empty() {
-        steps.push(Step::Run(family.remove));
+        steps.push(TrustStep::Run(family.remove));
     }
     steps
 }
@@ -97,7 +97,7 @@ fn file(family: Family, folder: &Path, certificate: &CertificateDer<'static>) ->
 }
 
 /// Performs the steps, unless `dry_run`, and returns a description of them.
-fn carry_out(steps: &[Step], dry_run: bool) -> Result<String, String> {
+fn carry_out(steps: &[TrustStep], dry_run: bool) -> Result<String, String> {
     let mut told = String::new();
     for step in steps {
         if !dry_run {
@@ -105,15 +105,15 @@ fn carry_out(steps: &[Step], dry_run: bool) -> Result<String, String> {
         }
         let would = if dry_run { "would " } else { "" };
         told.push_str(&match step {
-            Step::Write(path, _) => format!("{would}write {}\n", path.display()),
-            Step::Remove(path) => format!("{would}remove {}\n", path.display()),
-            Step::Run(command) => format!("{would}run {}\n", command.join(" ")),
+            TrustStep::Write(path, _) => format!("{would}write {}\n", path.display()),
+            TrustStep::Remove(path) => format!("{would}remove {}\n", path.display()),
+            TrustStep::Run(command) => format!("{would}run {}\n", command.join(" ")),
         });
     }
     Ok(told)
 }
 
-fn take(step: &Step) -> Result<(), String> {
+fn take(step: &TrustStep) -> Result<(), String> {
     let denied = |path: &Path, error: io::Error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
             let path = path.display();
@@ -122,9 +122,9 @@ fn take(step: &Step) -> Result<(), String> {
         _ => format!("cannot change {}: {error}", path.display()),
     };
     match step {
-        Step::Write(path, text) => fs::write(path, text).map_err(|error| denied(path, error)),
-        Step::Remove(path) => fs::remove_file(path).map_err(|error| denied(path, error)),
-        Step::Run(command) => {
+        TrustStep::Write(path, text) => fs::write(path, text).map_err(|error| denied(path, error)),
+        TrustStep::Remove(path) => fs::remove_file(path).map_err(|error| denied(path, error)),
+        TrustStep::Run(command) => {
             let (program, arguments) = command.split_first().expect("a command has a name");
             let ran = Command::new(program).args(arguments).output();
             let output = ran.map_err(|error| format!("cannot run {program}: {error}"))?;
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_command_that_fails_is_named() {
-        assert!(take(&Step::Run(&["false"])).unwrap_err().starts_with("false failed"));
-        assert!(take(&Step::Run(&["no-such-command-at-all"])).unwrap_err().contains("cannot run"));
+        assert!(take(&TrustStep::Run(&["false"])).unwrap_err().starts_with("false failed"));
+        assert!(take(&TrustStep::Run(&["no-such-command-at-all"])).unwrap_err().contains("cannot run"));
     }
 }

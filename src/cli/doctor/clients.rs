@@ -2,39 +2,39 @@
 
 use std::net::SocketAddr;
 
-use super::Scene;
+use super::DoctorScene;
 use super::finding::Finding;
-use super::trials::{Tried, Verdict};
+use super::trials::{TrialVerdict, Tried};
 use super::variables::Env;
-use crate::programs::{self, File, Trust};
+use crate::programs::{self, TrustFile, TrustWay};
 
 const ABOUT: &str = "client";
 
 /// Returns the finding for one client. `asked`: whether the user asked about this client.
-pub(super) fn finding(tried: &Tried, scene: &Scene, env: &Env, asked: bool) -> Finding {
+pub(super) fn finding(tried: &Tried, scene: &DoctorScene, env: &Env, asked: bool) -> Finding {
     let who = match &tried.version {
         Some(version) => format!("{} {version}", tried.recipe.name),
         None => tried.recipe.name.to_owned(),
     };
     let intercepts = scene.probe.intercepts;
     match (&tried.http, &tried.https) {
-        (Verdict::Through, Verdict::Through) if intercepts => {
+        (TrialVerdict::Through, TrialVerdict::Through) if intercepts => {
             Finding::ok(ABOUT, format!("{who}: http and https come through, and it trusts the CA"))
         }
-        (Verdict::Through, Verdict::NotRead | Verdict::Through) => {
+        (TrialVerdict::Through, TrialVerdict::NotRead | TrialVerdict::Through) => {
             Finding::ok(ABOUT, format!("{who}: http and https come through; https is not read here"))
         }
-        (Verdict::Through, Verdict::Untrusted) => {
+        (TrialVerdict::Through, TrialVerdict::Untrusted) => {
             let text = format!("{who}: does not trust curtsy's CA{}", unset(tried.recipe.name, env));
             Finding::fail(ABOUT, text, trust(tried.recipe.name, scene))
         }
-        (Verdict::Absent, _) => {
+        (TrialVerdict::Absent, _) => {
             let name = tried.recipe.name;
             let fix = format!("python3 -m pip install {name}    (with the Python that runs it)");
             Finding::fail(ABOUT, format!("{name} is imported, but this Python has no such library"), fix)
         }
-        (Verdict::Round, _) | (Verdict::Through, Verdict::Round) => around(tried, &who, env, asked),
-        (Verdict::Stranger, _) | (_, Verdict::Stranger) => Finding::fail(
+        (TrialVerdict::Round, _) | (TrialVerdict::Through, TrialVerdict::Round) => around(tried, &who, env, asked),
+        (TrialVerdict::Stranger, _) | (_, TrialVerdict::Stranger) => Finding::fail(
             ABOUT,
             format!("{who}: the proxy wants a user and a password"),
             format!(
@@ -42,12 +42,12 @@ pub(super) fn finding(tried: &Tried, scene: &Scene, env: &Env, asked: bool) -> F
                 scene.proxy.address
             ),
         ),
-        (Verdict::Silent, _) | (_, Verdict::Silent) => Finding::warn(
+        (TrialVerdict::Silent, _) | (_, TrialVerdict::Silent) => Finding::warn(
             ABOUT,
             format!("{who}: did not answer within 5 s, so the result is unknown"),
             "curtsy doctor    (again, when the machine is less busy)",
         ),
-        (Verdict::Through, odd) | (odd, _) => Finding::fail(
+        (TrialVerdict::Through, odd) | (odd, _) => Finding::fail(
             ABOUT,
             format!("{who}: {}", words(odd)),
             "curtsy tail    (in another terminal, to see what reaches the proxy)",
@@ -55,9 +55,9 @@ pub(super) fn finding(tried: &Tried, scene: &Scene, env: &Env, asked: bool) -> F
     }
 }
 
-fn words(verdict: &Verdict) -> &str {
+fn words(verdict: &TrialVerdict) -> &str {
     match verdict {
-        Verdict::Odd(text) => text,
+        TrialVerdict::Odd(text) => text,
         _ => "the answer was unexpected",
     }
 }
@@ -99,7 +99,7 @@ fn reads_when_told(version: Option<&str>) -> bool {
 
 fn unset(name: &str, env: &Env) -> String {
     match programs::named(name).map(|program| program.trust) {
-        Some(Trust::Variable(variable, _)) => match env.get(variable) {
+        Some(TrustWay::Variable(variable, _)) => match env.get(variable) {
             Some(value) => format!(" ({variable}={value} lacks it)"),
             None => format!(" ({variable} is not set)"),
         },
@@ -108,22 +108,23 @@ fn unset(name: &str, env: &Env) -> String {
 }
 
 /// Returns a shell line that makes a program trust the CA, including how to get the file.
-pub(super) fn trust(name: &str, scene: &Scene) -> String {
-    let trust = programs::named(name).map_or(Trust::Variable("SSL_CERT_FILE", File::Bundle), |program| program.trust);
+pub(super) fn trust(name: &str, scene: &DoctorScene) -> String {
+    let trust =
+        programs::named(name).map_or(TrustWay::Variable("SSL_CERT_FILE", TrustFile::Bundle), |program| program.trust);
     match trust {
-        Trust::Variable(variable, file) => {
+        TrustWay::Variable(variable, file) => {
             format!("{} && export {variable}=\"$PWD/{}\"", scene.get_file(file), file.name())
         }
-        Trust::Other(_) if name == "wget" => {
-            let get = scene.get_file(File::Bundle);
+        TrustWay::Other(_) if name == "wget" => {
+            let get = scene.get_file(TrustFile::Bundle);
             format!("{get} && echo \"ca_certificate = $PWD/bundle.pem\" >> ~/.wgetrc")
         }
-        Trust::Other(words) => format!("{}, then {words}", scene.get_file(File::Bundle)),
+        TrustWay::Other(words) => format!("{}, then {words}", scene.get_file(TrustFile::Bundle)),
     }
 }
 
 /// Returns the finding for Java. It reads its proxy from properties, which a variable can set, so it need not be run.
-pub(super) fn java(scene: &Scene, env: &Env, asked: bool) -> Finding {
+pub(super) fn java(scene: &DoctorScene, env: &Env, asked: bool) -> Finding {
     let given = |name: &str| {
         let lists =
             ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"].into_iter().filter_map(|list| env.get(list));
@@ -140,7 +141,7 @@ pub(super) fn java(scene: &Scene, env: &Env, asked: bool) -> Finding {
             "{} && keytool -importcert -noprompt -alias curtsy -file ca.pem -keystore trust.p12 -storepass changeit && \
              export JAVA_TOOL_OPTIONS=\"$JAVA_TOOL_OPTIONS -Djavax.net.ssl.trustStore=$PWD/trust.p12 \
              -Djavax.net.ssl.trustStorePassword=changeit\"",
-            scene.get_file(File::Ca)
+            scene.get_file(TrustFile::Ca)
         );
         return if asked { Finding::fail(ABOUT, text, fix) } else { Finding::warn(ABOUT, text, fix) };
     }
@@ -155,7 +156,7 @@ fn java_proxy(address: SocketAddr) -> String {
 }
 
 /// Returns what is known about programs that are not tried.
-pub(super) fn untried(name: &str, scene: &Scene, env: &Env) -> Finding {
+pub(super) fn untried(name: &str, scene: &DoctorScene, env: &Env) -> Finding {
     let address = scene.proxy.address;
     match name {
         "httrack" => {

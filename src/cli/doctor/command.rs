@@ -10,8 +10,8 @@ use super::variables::Env;
 
 /// A command that the user wants to run behind curtsy.
 #[derive(Debug)]
-pub(super) struct Command {
-    pub(super) kind: Kind,
+pub(super) struct ProbeCommand {
+    pub(super) kind: ProgramKind,
     /// The program that is started, or the interpreter of the script.
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
@@ -20,7 +20,7 @@ pub(super) struct Command {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ProgramKind {
     Curl,
     Wget,
     Git,
@@ -46,14 +46,14 @@ const LIBRARIES: [(&str, &str); 7] = [
 /// A longer file is not a script.
 const LONGEST_SCRIPT: u64 = 1 << 20;
 
-impl Command {
+impl ProbeCommand {
     /// Recognizes the command; `None` if there is no such program.
     pub(super) fn look(words: &[String], env: &Env) -> Option<Self> {
         let (first, arguments) = words.split_first()?;
         let program = find(first, env)?;
         let name = file_name(&program);
         let known = kind_of(&name);
-        if !matches!(known, Kind::Other(_)) || name == "scrapy" {
+        if !matches!(known, ProgramKind::Other(_)) || name == "scrapy" {
             return Some(Self::known(known, program, arguments, env));
         }
         // The first line of a script names its interpreter.
@@ -63,33 +63,33 @@ impl Command {
         match reader.map(|reader| (kind_of(&file_name(&reader)), reader)) {
             Some((kind, reader)) if !kind.is_shell() => {
                 let kind = kind.with_imports(&text);
-                Some(Command { kind, program: reader, arguments: arguments.to_vec(), script: Some(text) })
+                Some(ProbeCommand { kind, program: reader, arguments: arguments.to_vec(), script: Some(text) })
             }
-            _ => Some(Command { kind: known, program, arguments: arguments.to_vec(), script: None }),
+            _ => Some(ProbeCommand { kind: known, program, arguments: arguments.to_vec(), script: None }),
         }
     }
 
-    fn known(kind: Kind, program: PathBuf, arguments: &[String], env: &Env) -> Self {
+    fn known(kind: ProgramKind, program: PathBuf, arguments: &[String], env: &Env) -> Self {
         let module = arguments.iter().position(|word| word == "-m").and_then(|at| arguments.get(at + 1));
         let is_scrapy = file_name(&program) == "scrapy" || module.is_some_and(|module| module == "scrapy");
         if is_scrapy {
             let own = text_of(&program).as_deref().and_then(interpreter).and_then(|reader| find(&reader, env));
             let program = own.unwrap_or(program);
-            return Command {
-                kind: Kind::Python(vec!["Scrapy"]),
+            return ProbeCommand {
+                kind: ProgramKind::Python(vec!["Scrapy"]),
                 program,
                 arguments: arguments.to_vec(),
                 script: None,
             };
         }
         let script = match kind {
-            Kind::Python(_) if module.is_none() => {
+            ProgramKind::Python(_) if module.is_none() => {
                 arguments.iter().find(|word| !word.starts_with('-')).and_then(|path| text_of(Path::new(path)))
             }
             _ => None,
         };
         let kind = kind.with_imports(script.as_deref().unwrap_or_default());
-        Command { kind, program, arguments: arguments.to_vec(), script }
+        ProbeCommand { kind, program, arguments: arguments.to_vec(), script }
     }
 
     /// Returns the URLs among its arguments.
@@ -99,30 +99,30 @@ impl Command {
     }
 }
 
-impl Kind {
+impl ProgramKind {
     fn is_shell(&self) -> bool {
-        matches!(self, Kind::Other(name) if ["sh", "dash", "bash", "zsh", "ksh"].contains(&name.as_str()))
+        matches!(self, ProgramKind::Other(name) if ["sh", "dash", "bash", "zsh", "ksh"].contains(&name.as_str()))
     }
 
     fn with_imports(self, script: &str) -> Self {
         match self {
-            Kind::Python(_) => Kind::Python(libraries(script)),
+            ProgramKind::Python(_) => ProgramKind::Python(libraries(script)),
             other => other,
         }
     }
 }
 
-fn kind_of(name: &str) -> Kind {
+fn kind_of(name: &str) -> ProgramKind {
     match name {
-        "curl" => Kind::Curl,
-        "wget" => Kind::Wget,
-        "git" => Kind::Git,
-        "node" | "nodejs" => Kind::Node,
-        "java" => Kind::Java,
+        "curl" => ProgramKind::Curl,
+        "wget" => ProgramKind::Wget,
+        "git" => ProgramKind::Git,
+        "node" | "nodejs" => ProgramKind::Node,
+        "java" => ProgramKind::Java,
         name if name == "pypy" || name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') == "python" => {
-            Kind::Python(Vec::new())
+            ProgramKind::Python(Vec::new())
         }
-        other => Kind::Other(other.to_owned()),
+        other => ProgramKind::Other(other.to_owned()),
     }
 }
 
@@ -191,8 +191,8 @@ mod tests {
         ] {
             assert_eq!(interpreter(line).as_deref(), reader, "{line}");
         }
-        assert_eq!(kind_of("python3.11"), Kind::Python(Vec::new()));
-        assert_eq!(kind_of("pythonista"), Kind::Other("pythonista".into()));
+        assert_eq!(kind_of("python3.11"), ProgramKind::Python(Vec::new()));
+        assert_eq!(kind_of("pythonista"), ProgramKind::Other("pythonista".into()));
     }
 
     #[test]
@@ -203,16 +203,17 @@ mod tests {
         std::fs::write(&script, "#!/usr/bin/env python3\nimport httpx\n").unwrap();
         let env = Env::from([("PATH".to_owned(), folder.path().display().to_string())]);
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let by_name = Command::look(&words("crawl http://a.test/ -v"), &env).expect("it is there");
-        assert_eq!((&by_name.kind, &by_name.program), (&Kind::Python(vec!["httpx"]), &python));
+        let by_name = ProbeCommand::look(&words("crawl http://a.test/ -v"), &env).expect("it is there");
+        assert_eq!((&by_name.kind, &by_name.program), (&ProgramKind::Python(vec!["httpx"]), &python));
         assert_eq!(by_name.targets().len(), 1);
-        let by_reader = Command::look(&words(&format!("python3 -u {}", script.display())), &env).expect("it is there");
-        assert_eq!(by_reader.kind, Kind::Python(vec!["httpx"]));
-        assert!(Command::look(&words("nothing-like-it"), &env).is_none());
+        let by_reader =
+            ProbeCommand::look(&words(&format!("python3 -u {}", script.display())), &env).expect("it is there");
+        assert_eq!(by_reader.kind, ProgramKind::Python(vec!["httpx"]));
+        assert!(ProbeCommand::look(&words("nothing-like-it"), &env).is_none());
         let [sh, browser] = ["sh", "chromium"].map(|name| folder.path().join(name));
         std::fs::write(&sh, "").unwrap();
         std::fs::write(&browser, "#!/usr/bin/env sh\nexec something\n").unwrap();
-        let browser = Command::look(&words("chromium http://a.test/"), &env).expect("it is there");
-        assert_eq!(browser.kind, Kind::Other("chromium".into()));
+        let browser = ProbeCommand::look(&words("chromium http://a.test/"), &env).expect("it is there");
+        assert_eq!(browser.kind, ProgramKind::Other("chromium".into()));
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cli::terminal::{Brush, DIM, GREEN, RED, YELLOW, harmless};
+use crate::cli::terminal::{DIM, GREEN, RED, TextStyle, YELLOW, harmless};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
@@ -35,7 +35,7 @@ impl Finding {
         Finding { level: Level::Fail, about, text: text.into(), fix: Some(fix.into()) }
     }
 
-    fn line(&self, brush: Brush) -> String {
+    fn line(&self, brush: TextStyle) -> String {
         let level = match self.level {
             Level::Ok => brush.stroke(GREEN, "ok  "),
             Level::Warn => brush.stroke(YELLOW, "warn"),
@@ -62,7 +62,7 @@ pub(super) fn count(findings: &[Finding], level: Level) -> usize {
     findings.iter().filter(|finding| finding.level == level).count()
 }
 
-pub(super) fn page(findings: &[Finding], brush: Brush) -> String {
+pub(super) fn page(findings: &[Finding], brush: TextStyle) -> String {
     let lines: String = findings.iter().map(|finding| finding.line(brush)).collect();
     let some = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
     let (failures, warnings) = (count(findings, Level::Fail), count(findings, Level::Warn));
@@ -101,8 +101,8 @@ mod tests {
        fix: export X=y
  1 failure, 1 warning
 ";
-        assert_eq!(page(&found, Brush(false)), expected);
-        assert_eq!(page(&found[..1], Brush(false)), " ok    it answers\n all is well\n");
+        assert_eq!(page(&found, TextStyle(false)), expected);
+        assert_eq!(page(&found[..1], TextStyle(false)), " ok    it answers\n all is well\n");
         assert_eq!(json(&found)["findings"][2]["level"], "fail");
     }
 }

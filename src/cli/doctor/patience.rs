@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::command::{Command, Kind};
+use super::command::{ProbeCommand, ProgramKind};
 use super::finding::Finding;
 use crate::programs::{self, Program};
 
@@ -11,7 +11,7 @@ const ABOUT: &str = "timeouts";
 
 /// How long a request may have to wait.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waits {
+pub(super) struct ProgramWaits {
     pub(super) most: Duration,
     /// The longest wait of a queued request, past and expected together; `None` if unknown.
     pub(super) now: Option<Duration>,
@@ -19,7 +19,7 @@ pub(super) struct Waits {
     pub(super) intercepts: bool,
 }
 
-impl Waits {
+impl ProgramWaits {
     /// Checks programs with their default timeouts.
     pub(super) fn check(&self, names: &[&str]) -> Vec<Finding> {
         let known: Vec<&Program> = names.iter().filter_map(|name| programs::named(name)).collect();
@@ -33,7 +33,7 @@ impl Waits {
     }
 
     /// Checks one command, whose arguments or script may set other timeouts.
-    pub(super) fn check_command(&self, command: &Command, names: &[&str]) -> Vec<Finding> {
+    pub(super) fn check_command(&self, command: &ProbeCommand, names: &[&str]) -> Vec<Finding> {
         if let Some((option, seconds)) = option(command) {
             return vec![self.own(&option, seconds, names.first().copied().unwrap_or_default())];
         }
@@ -85,10 +85,10 @@ impl Waits {
 }
 
 /// Returns a timeout among the arguments: how it is written, and its seconds.
-fn option(command: &Command) -> Option<(String, f64)> {
+fn option(command: &ProbeCommand) -> Option<(String, f64)> {
     let names: &[&str] = match command.kind {
-        Kind::Curl => &["-m", "--max-time", "--connect-timeout"],
-        Kind::Wget => &["-T", "--timeout", "--read-timeout"],
+        ProgramKind::Curl => &["-m", "--max-time", "--connect-timeout"],
+        ProgramKind::Wget => &["-T", "--timeout", "--read-timeout"],
         _ => return None,
     };
     let mut words = command.arguments.iter().peekable();
@@ -112,12 +112,12 @@ mod tests {
     use super::*;
     use crate::cli::doctor::finding::Level;
 
-    const WAITS: Waits =
-        Waits { most: Duration::from_secs(150), now: Some(Duration::from_secs(12)), intercepts: false };
+    const WAITS: ProgramWaits =
+        ProgramWaits { most: Duration::from_secs(150), now: Some(Duration::from_secs(12)), intercepts: false };
 
-    fn command(kind: Kind, line: &str, script: Option<&str>) -> Command {
+    fn command(kind: ProgramKind, line: &str, script: Option<&str>) -> ProbeCommand {
         let arguments = line.split(' ').map(str::to_owned).collect();
-        Command { kind, program: "x".into(), arguments, script: script.map(str::to_owned) }
+        ProbeCommand { kind, program: "x".into(), arguments, script: script.map(str::to_owned) }
     }
 
     #[test]
@@ -129,30 +129,30 @@ mod tests {
         );
         assert_eq!(found[0].fix.as_deref(), Some("httpx.Client(timeout=180)"));
         assert!(found[1].text.starts_with("Go gives up after 60 s"));
-        let read = Waits { intercepts: true, ..WAITS }.check(&["curl", "Go"]);
+        let read = ProgramWaits { intercepts: true, ..WAITS }.check(&["curl", "Go"]);
         assert_eq!((read.len(), read[0].level), (1, Level::Ok), "CONNECT is answered at once there");
     }
 
     #[test]
     fn arguments_and_scripts_count_more_than_defaults() {
         for (kind, line, expected) in [
-            (Kind::Curl, "-sS -m 3 http://a.test/", Some(3.0)),
-            (Kind::Curl, "-m3", Some(3.0)),
-            (Kind::Curl, "--max-time 0.5", Some(0.5)),
-            (Kind::Wget, "--timeout=7 x", Some(7.0)),
-            (Kind::Wget, "-q http://a.test/", None),
-            (Kind::Node, "-m 3", None),
+            (ProgramKind::Curl, "-sS -m 3 http://a.test/", Some(3.0)),
+            (ProgramKind::Curl, "-m3", Some(3.0)),
+            (ProgramKind::Curl, "--max-time 0.5", Some(0.5)),
+            (ProgramKind::Wget, "--timeout=7 x", Some(7.0)),
+            (ProgramKind::Wget, "-q http://a.test/", None),
+            (ProgramKind::Node, "-m 3", None),
         ] {
             assert_eq!(option(&command(kind, line, None)).map(|(_, seconds)| seconds), expected, "{line}");
         }
-        let short = WAITS.check_command(&command(Kind::Curl, "-m 3", None), &["curl"]);
+        let short = WAITS.check_command(&command(ProgramKind::Curl, "-m 3", None), &["curl"]);
         assert!(
             short[0].level == Level::Warn && short[0].fix.as_deref().is_some_and(|fix| fix.contains("--max-time 180"))
         );
-        let long = WAITS.check_command(&command(Kind::Curl, "-m 300", None), &["curl"]);
+        let long = WAITS.check_command(&command(ProgramKind::Curl, "-m 300", None), &["curl"]);
         assert_eq!(long[0].level, Level::Ok);
         let script = Some("httpx.get(url, timeout=300)");
-        let told = WAITS.check_command(&command(Kind::Python(vec!["httpx"]), "x.py", script), &["httpx"]);
+        let told = WAITS.check_command(&command(ProgramKind::Python(vec!["httpx"]), "x.py", script), &["httpx"]);
         assert_eq!(told[0].level, Level::Ok);
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Probe {
 
 /// What answered at an address.
 #[derive(Clone, Debug)]
-pub(super) enum Heard {
+pub(super) enum ProbeAnswer {
     Curtsy(Box<Probe>),
     /// A proxy that requires a user and a password, or rejects those that it got.
     Stranger,
@@ -94,14 +94,16 @@ impl Proxy {
         url.map_or_else(|_| self.url(), |url| url.as_str().trim_end_matches('/').to_owned())
     }
 
-    pub(super) fn probe(&self) -> Heard {
+    pub(super) fn probe(&self) -> ProbeAnswer {
         match self.get(HTTP) {
-            Err(error) => Heard::Nobody(error.to_string()),
-            Ok((407, _)) => Heard::Stranger,
+            Err(error) => ProbeAnswer::Nobody(error.to_string()),
+            Ok((407, _)) => ProbeAnswer::Stranger,
             Ok((status, body)) => match serde_json::from_str(&body) {
-                Ok(probe) if body.contains(MARK) => Heard::Curtsy(Box::new(probe)),
-                _ if body.starts_with('{') && body.contains("curtsy") => Heard::Other(format!("{status} of curtsy")),
-                _ => Heard::Other(status.to_string()),
+                Ok(probe) if body.contains(MARK) => ProbeAnswer::Curtsy(Box::new(probe)),
+                _ if body.starts_with('{') && body.contains("curtsy") => {
+                    ProbeAnswer::Other(format!("{status} of curtsy"))
+                }
+                _ => ProbeAnswer::Other(status.to_string()),
             },
         }
     }

@@ -85,7 +85,7 @@ pub(super) const RECIPES: [Recipe; 8] = [
 
 /// The result of one try.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum TrialVerdict {
     /// The probe answered.
     Through,
     /// The tunnel reached curtsy, which does not decrypt HTTPS.
@@ -108,8 +108,8 @@ pub(super) enum Verdict {
 pub(super) struct Tried {
     pub(super) recipe: Recipe,
     pub(super) version: Option<String>,
-    pub(super) http: Verdict,
-    pub(super) https: Verdict,
+    pub(super) http: TrialVerdict,
+    pub(super) https: TrialVerdict,
 }
 
 /// Tries the clients, a few at once. Returns the results in the order of `clients`.
@@ -139,29 +139,29 @@ fn both(recipe: &Recipe, path: &Path, env: &Env) -> Tried {
         command.args(recipe.arguments).arg(url).env_clear().envs(env).env("GIT_TERMINAL_PROMPT", "0");
         attempt(&mut command)
     };
-    let Told { verdict: http, version } = one(HTTP);
+    let TrialReport { verdict: http, version } = one(HTTP);
     // A client that fails over plain HTTP is not tried over HTTPS.
-    let https = if http == Verdict::Through { one(HTTPS).verdict } else { http.clone() };
+    let https = if http == TrialVerdict::Through { one(HTTPS).verdict } else { http.clone() };
     Tried { recipe: *recipe, version, http, https }
 }
 
-struct Told {
-    verdict: Verdict,
+struct TrialReport {
+    verdict: TrialVerdict,
     version: Option<String>,
 }
 
-fn attempt(command: &mut Command) -> Told {
+fn attempt(command: &mut Command) -> TrialReport {
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = match spawned {
         Ok(child) => child,
-        Err(error) => return Told { verdict: Verdict::Odd(error.to_string()), version: None },
+        Err(error) => return TrialReport { verdict: TrialVerdict::Odd(error.to_string()), version: None },
     };
     let (out, err) = (collect(child.stdout.take()), collect(child.stderr.take()));
-    let Some(code) = wait(&mut child) else { return Told { verdict: Verdict::Silent, version: None } };
+    let Some(code) = wait(&mut child) else { return TrialReport { verdict: TrialVerdict::Silent, version: None } };
     let text = |piece: Receiver<String>| piece.recv_timeout(PATIENCE).unwrap_or_default();
     let (out, err) = (text(out), text(err));
     let version = out.lines().find_map(|line| line.strip_prefix("version ")).map(str::to_owned);
-    Told { verdict: judge(code, &out, &err), version }
+    TrialReport { verdict: judge(code, &out, &err), version }
 }
 
 /// Reads the output while the client runs, so that the client never blocks on a full pipe. Uses its own thread, because
@@ -196,22 +196,22 @@ fn wait(child: &mut Child) -> Option<i32> {
 
 /// Judges a try by what the client printed. The messages about certificates and names come from few libraries, and have
 /// not changed for years.
-fn judge(code: i32, out: &str, err: &str) -> Verdict {
+fn judge(code: i32, out: &str, err: &str) -> TrialVerdict {
     let has = |words: &[&str]| {
         let said = err.to_ascii_lowercase();
         words.iter().any(|word| said.contains(word))
     };
     match code {
-        ABSENT => Verdict::Absent,
-        _ if out.contains(MARK) => Verdict::Through,
+        ABSENT => TrialVerdict::Absent,
+        _ if out.contains(MARK) => TrialVerdict::Through,
         // The message of git for an answer that is not a repository.
-        _ if has(&["not valid: is this a git repository"]) => Verdict::Through,
+        _ if has(&["not valid: is this a git repository"]) => TrialVerdict::Through,
         _ if has(&["interception is off", "response 501", "http code 501", "request was cancelled"]) => {
-            Verdict::NotRead
+            TrialVerdict::NotRead
         }
-        _ if has(&["407"]) => Verdict::Stranger,
+        _ if has(&["407"]) => TrialVerdict::Stranger,
         _ if has(&["certificate", "self-signed", "self signed", "unable_to_verify", "unknown ca"]) => {
-            Verdict::Untrusted
+            TrialVerdict::Untrusted
         }
         _ if has(&[
             "resolve",
@@ -223,11 +223,11 @@ fn judge(code: i32, out: &str, err: &str) -> Verdict {
             "no address associated",
         ]) =>
         {
-            Verdict::Round
+            TrialVerdict::Round
         }
-        _ => {
-            Verdict::Odd(err.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned())
-        }
+        _ => TrialVerdict::Odd(
+            err.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned(),
+        ),
     }
 }
 
@@ -238,24 +238,24 @@ mod tests {
     #[test]
     fn what_clients_print_is_understood() {
         let answer = r#"{"client":"127.0.0.1","probe":"curtsy"}"#;
-        assert_eq!(judge(0, answer, ""), Verdict::Through);
+        assert_eq!(judge(0, answer, ""), TrialVerdict::Through);
         for (err, verdict) in [
-            ("curl: (56) CONNECT tunnel failed, response 501", Verdict::NotRead),
-            ("Tunnel connection failed: 501 Routing works, interception is off (curtsy)", Verdict::NotRead),
-            ("curl: (60) SSL certificate problem: unable to get local issuer certificate", Verdict::Untrusted),
-            ("<urlopen error [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed>", Verdict::Untrusted),
-            ("Error: self-signed certificate in certificate chain", Verdict::Untrusted),
-            ("fatal: server certificate verification failed. CAfile: none CRLfile: none", Verdict::Untrusted),
-            ("curl: (6) Could not resolve host: probe.curtsy.invalid", Verdict::Round),
-            ("<urlopen error [Errno -2] Name or service not known>", Verdict::Round),
-            ("Error: getaddrinfo ENOTFOUND probe.curtsy.invalid", Verdict::Round),
-            ("wget: unable to resolve host address 'probe.curtsy.invalid'", Verdict::Round),
-            ("fatal: http://x/info/refs not valid: is this a git repository?", Verdict::Through),
-            ("curl: (56) CONNECT tunnel failed, response 407", Verdict::Stranger),
-            ("one\nsomething else\n\n", Verdict::Odd("something else".to_owned())),
+            ("curl: (56) CONNECT tunnel failed, response 501", TrialVerdict::NotRead),
+            ("Tunnel connection failed: 501 Routing works, interception is off (curtsy)", TrialVerdict::NotRead),
+            ("curl: (60) SSL certificate problem: unable to get local issuer certificate", TrialVerdict::Untrusted),
+            ("<urlopen error [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed>", TrialVerdict::Untrusted),
+            ("Error: self-signed certificate in certificate chain", TrialVerdict::Untrusted),
+            ("fatal: server certificate verification failed. CAfile: none CRLfile: none", TrialVerdict::Untrusted),
+            ("curl: (6) Could not resolve host: probe.curtsy.invalid", TrialVerdict::Round),
+            ("<urlopen error [Errno -2] Name or service not known>", TrialVerdict::Round),
+            ("Error: getaddrinfo ENOTFOUND probe.curtsy.invalid", TrialVerdict::Round),
+            ("wget: unable to resolve host address 'probe.curtsy.invalid'", TrialVerdict::Round),
+            ("fatal: http://x/info/refs not valid: is this a git repository?", TrialVerdict::Through),
+            ("curl: (56) CONNECT tunnel failed, response 407", TrialVerdict::Stranger),
+            ("one\nsomething else\n\n", TrialVerdict::Odd("something else".to_owned())),
         ] {
             assert_eq!(judge(1, "", err), verdict, "{err}");
         }
-        assert_eq!(judge(ABSENT, "", ""), Verdict::Absent);
+        assert_eq!(judge(ABSENT, "", ""), TrialVerdict::Absent);
     }
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use url::Url;
 
 use super::finding::{Finding, Level};
-use super::probe::{Heard, Proxy};
+use super::probe::{ProbeAnswer, Proxy};
 
 pub(super) type Env = BTreeMap<String, String>;
 
@@ -14,12 +14,12 @@ pub(super) type Env = BTreeMap<String, String>;
 pub(super) const NAMES: [&str; 4] = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"];
 
 /// Where the variables should point.
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedVariable<'a> {
     pub(super) proxy: &'a Proxy,
     pub(super) admin: Option<SocketAddr>,
 }
 
-impl Wanted<'_> {
+impl WantedVariable<'_> {
     pub(super) fn check(&self, env: &Env) -> Vec<Finding> {
         let set: Vec<&str> = NAMES.into_iter().filter(|name| value(env, name).is_some()).collect();
         if set.is_empty() {
@@ -79,17 +79,17 @@ impl Wanted<'_> {
         }
         let heard = proxy.probe();
         match (scheme, &heard) {
-            ("https", Heard::Curtsy(_) | Heard::Stranger) => {
+            ("https", ProbeAnswer::Curtsy(_) | ProbeAnswer::Stranger) => {
                 fail(format!("{name}={shown} starts with https://, but that port is plain HTTP; write http://"))
             }
             // The port may speak TLS itself; trying the clients shows whether they can use it.
             ("https", _) => None,
-            ("http", Heard::Curtsy(_)) => None,
-            ("http", Heard::Stranger) => {
+            ("http", ProbeAnswer::Curtsy(_)) => None,
+            ("http", ProbeAnswer::Stranger) => {
                 fail(format!("{name}={shown} has no valid user and password, and the proxy wants them"))
             }
-            ("http", Heard::Other(status)) => fail(format!("{name}={shown} is not curtsy: it answered {status}")),
-            ("http", Heard::Nobody(error)) => fail(format!("{name}={shown}: nothing answers there ({error})")),
+            ("http", ProbeAnswer::Other(status)) => fail(format!("{name}={shown} is not curtsy: it answered {status}")),
+            ("http", ProbeAnswer::Nobody(error)) => fail(format!("{name}={shown}: nothing answers there ({error})")),
             _ => fail(format!("{name}={shown} has a scheme that curtsy does not support; write http://")),
         }
     }

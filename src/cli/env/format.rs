@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::cli::variables::{ACTIVE, Address, Variable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
+pub(super) enum EnvFormat {
     /// bash, zsh, dash
     Sh,
     Fish,
@@ -22,19 +22,19 @@ pub(super) enum Format {
     Json,
 }
 
-impl Format {
+impl EnvFormat {
     /// Returns the lines that set the variables. `names`: all variables that could be set; a shell saves their old
     /// values first.
     pub(super) fn set(self, all: &[Variable], names: &[&str]) -> Result<String, String> {
         let lines =
             |line: fn(&str, &str) -> String| all.iter().map(|(name, value)| line(name, value)).collect::<String>();
         Ok(match self {
-            Format::Sh => sh_remember(names) + &lines(sh_export),
-            Format::Direnv => lines(sh_export),
-            Format::Fish => fish_remember(names) + &lines(|name, value| format!("set -gx {name} {}\n", fish(value))),
-            Format::Dotenv => all.iter().map(|(name, value)| dotenv(name, value)).collect::<Result<_, _>>()?,
-            Format::Docker => all.iter().map(|(name, value)| docker(name, value)).collect::<Result<_, _>>()?,
-            Format::Json => {
+            EnvFormat::Sh => sh_remember(names) + &lines(sh_export),
+            EnvFormat::Direnv => lines(sh_export),
+            EnvFormat::Fish => fish_remember(names) + &lines(|name, value| format!("set -gx {name} {}\n", fish(value))),
+            EnvFormat::Dotenv => all.iter().map(|(name, value)| dotenv(name, value)).collect::<Result<_, _>>()?,
+            EnvFormat::Docker => all.iter().map(|(name, value)| docker(name, value)).collect::<Result<_, _>>()?,
+            EnvFormat::Json => {
                 let object = all.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into()));
                 format!("{:#}\n", Value::Object(object.collect::<Map<_, _>>()))
             }
@@ -43,13 +43,13 @@ impl Format {
 
     pub(super) fn take_back(self, names: &[&str]) -> Result<String, String> {
         match self {
-            Format::Sh => Ok(sh_restore(names)),
-            Format::Fish => Ok(fish_restore(names)),
-            Format::Direnv => Err("direnv unsets variables by itself: remove the lines from .envrc".to_owned()),
-            Format::Dotenv | Format::Docker => {
+            EnvFormat::Sh => Ok(sh_restore(names)),
+            EnvFormat::Fish => Ok(fish_restore(names)),
+            EnvFormat::Direnv => Err("direnv unsets variables by itself: remove the lines from .envrc".to_owned()),
+            EnvFormat::Dotenv | EnvFormat::Docker => {
                 Err("a file cannot unset variables: remove the lines from it".to_owned())
             }
-            Format::Json => {
+            EnvFormat::Json => {
                 let object = names.iter().map(|name| ((*name).to_owned(), Value::Null));
                 Ok(format!("{:#}\n", Value::Object(object.collect::<Map<_, _>>())))
             }
@@ -59,7 +59,7 @@ impl Format {
     /// Returns a note for the user about this format, if there is one.
     pub(super) fn note(self, address: &Address) -> Option<&'static str> {
         let here = address.host.starts_with("127.") || address.host == "[::1]" || address.host == "localhost";
-        (self == Format::Docker && here).then_some(
+        (self == EnvFormat::Docker && here).then_some(
             "in a container 127.0.0.1 is the container: use `docker run --network host`, or name the proxy as the \
              container sees it with --proxy",
         )
@@ -165,18 +165,18 @@ mod tests {
     #[test]
     fn values_are_quoted_for_their_reader() {
         let all = [("A", r"it's a \ $b".to_owned())];
-        assert_eq!(Format::Direnv.set(&all, &["A"]).unwrap(), "export A='it'\\''s a \\ $b'\n");
-        assert!(Format::Fish.set(&all, &["A"]).unwrap().ends_with("set -gx A 'it\\'s a \\\\ $b'\n"));
-        assert_eq!(Format::Docker.set(&all, &["A"]).unwrap(), "A=it's a \\ $b\n");
-        assert_eq!(Format::Json.set(&all, &["A"]).unwrap(), "{\n  \"A\": \"it's a \\\\ $b\"\n}\n");
-        assert_eq!(Format::Dotenv.set(&[("A", "a b#".to_owned())], &["A"]).unwrap(), "A='a b#'\n");
-        assert_eq!(Format::Dotenv.set(&[("A", "http://a:1".to_owned())], &["A"]).unwrap(), "A=http://a:1\n");
+        assert_eq!(EnvFormat::Direnv.set(&all, &["A"]).unwrap(), "export A='it'\\''s a \\ $b'\n");
+        assert!(EnvFormat::Fish.set(&all, &["A"]).unwrap().ends_with("set -gx A 'it\\'s a \\\\ $b'\n"));
+        assert_eq!(EnvFormat::Docker.set(&all, &["A"]).unwrap(), "A=it's a \\ $b\n");
+        assert_eq!(EnvFormat::Json.set(&all, &["A"]).unwrap(), "{\n  \"A\": \"it's a \\\\ $b\"\n}\n");
+        assert_eq!(EnvFormat::Dotenv.set(&[("A", "a b#".to_owned())], &["A"]).unwrap(), "A='a b#'\n");
+        assert_eq!(EnvFormat::Dotenv.set(&[("A", "http://a:1".to_owned())], &["A"]).unwrap(), "A=http://a:1\n");
     }
 
     #[test]
     fn what_a_file_cannot_hold_is_refused() {
-        assert!(Format::Dotenv.set(&[("A", "it's".to_owned())], &[]).unwrap_err().contains("a quote"));
-        assert!(Format::Docker.set(&[("A", "a\nB=1".to_owned())], &[]).unwrap_err().contains("a line break"));
-        assert!(Format::Docker.take_back(&["A"]).is_err() && Format::Direnv.take_back(&["A"]).is_err());
+        assert!(EnvFormat::Dotenv.set(&[("A", "it's".to_owned())], &[]).unwrap_err().contains("a quote"));
+        assert!(EnvFormat::Docker.set(&[("A", "a\nB=1".to_owned())], &[]).unwrap_err().contains("a line break"));
+        assert!(EnvFormat::Docker.take_back(&["A"]).is_err() && EnvFormat::Direnv.take_back(&["A"]).is_err());
     }
 }

@@ -10,8 +10,8 @@ use rustls::pki_types::pem::PemObject;
 
 use crate::admin::status::Status;
 use crate::app;
-use crate::cli::admin::{AskArgs, Call, NOBODY, Running, Trouble};
-use crate::cli::trust::Trust;
+use crate::cli::admin::{AdminTrouble, AskArgs, Call, NOBODY, RunningCurtsy};
+use crate::cli::trust::TrustFiles;
 use crate::cli::variables::Address;
 use crate::config::{self, Config, Listen, Sources};
 use crate::{store, tls};
@@ -25,8 +25,8 @@ pub(in crate::cli) struct Found {
 }
 
 /// Returns the proxy of this URL, else the running one, else the configured one.
-pub(super) fn find(ask: &AskArgs, url: Option<&str>, sources: &Sources, no_ca: bool) -> Result<Found, Trouble> {
-    let named = url.map(address_in).transpose().map_err(Trouble::failure)?;
+pub(super) fn find(ask: &AskArgs, url: Option<&str>, sources: &Sources, no_ca: bool) -> Result<Found, AdminTrouble> {
+    let named = url.map(address_in).transpose().map_err(AdminTrouble::failure)?;
     let found = match running(ask, sources, no_ca) {
         Err(trouble) if trouble.code == NOBODY && !ask.names_one() => configured(sources, &named, no_ca)?,
         found => found?,
@@ -35,42 +35,42 @@ pub(super) fn find(ask: &AskArgs, url: Option<&str>, sources: &Sources, no_ca: b
 }
 
 /// Returns what a running curtsy reports about itself.
-pub(in crate::cli) fn running(ask: &AskArgs, sources: &Sources, no_ca: bool) -> Result<Found, Trouble> {
+pub(in crate::cli) fn running(ask: &AskArgs, sources: &Sources, no_ca: bool) -> Result<Found, AdminTrouble> {
     let status = status(ask, sources)?;
     let first = status.listen.iter().find_map(|listen| listen.parse::<SocketAddr>().ok());
-    let first = first.ok_or_else(|| Trouble::failure("that curtsy does not listen for clients in plain HTTP"))?;
-    let at = Running::find(ask, sources)?;
+    let first = first.ok_or_else(|| AdminTrouble::failure("that curtsy does not listen for clients in plain HTTP"))?;
+    let at = RunningCurtsy::find(ask, sources)?;
     let address = reachable(first, at.address.ip());
     let pem = if no_ca { None } else { ca_of(&at)? };
     Ok(Found { address, pem, notes: Vec::new() })
 }
 
-pub(in crate::cli) fn status(ask: &AskArgs, sources: &Sources) -> Result<Status, Trouble> {
-    let answer = Running::find(ask, sources)?.call(&Call::get("/api/v1/status".to_owned()))?;
+pub(in crate::cli) fn status(ask: &AskArgs, sources: &Sources) -> Result<Status, AdminTrouble> {
+    let answer = RunningCurtsy::find(ask, sources)?.call(&Call::get("/api/v1/status".to_owned()))?;
     serde_json::from_value(answer)
-        .map_err(|error| Trouble::failure(format!("that is not a known version of curtsy: {error}")))
+        .map_err(|error| AdminTrouble::failure(format!("that is not a known version of curtsy: {error}")))
 }
 
 /// Returns the CA that clients have to trust, if the running curtsy intercepts.
-fn ca_of(running: &Running) -> Result<Option<String>, Trouble> {
+fn ca_of(running: &RunningCurtsy) -> Result<Option<String>, AdminTrouble> {
     let answer = running.ask(&Call::get("/ca.pem".to_owned()))?;
     Ok((answer.status == 200).then_some(answer.body))
 }
 
-fn configured(sources: &Sources, named: &Option<Address>, no_ca: bool) -> Result<Found, Trouble> {
-    let config = config::load(sources).map_err(|problems| Trouble::failure(problems.to_string()))?.config;
+fn configured(sources: &Sources, named: &Option<Address>, no_ca: bool) -> Result<Found, AdminTrouble> {
+    let config = config::load(sources).map_err(|problems| AdminTrouble::failure(problems.to_string()))?.config;
     let Some(Listen::Tcp(listen)) = config.listen.first() else {
-        return Err(Trouble::failure("the configuration has no plain listener; name the proxy with --proxy"));
+        return Err(AdminTrouble::failure("the configuration has no plain listener; name the proxy with --proxy"));
     };
     if listen.port() == 0 && named.is_none() {
-        return Err(Trouble::failure(
+        return Err(AdminTrouble::failure(
             "the configured port is chosen at start, and no curtsy runs that could report it",
         ));
     }
     let loopback: IpAddr = if listen.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
     let files = app::ca_files(&config).filter(|files| config.tls.intercept && !no_ca && files.certificate().exists());
     let certificates = files.map(|files| files.certificates()).transpose();
-    let certificates = certificates.map_err(|error| Trouble::failure(error.to_string()))?;
+    let certificates = certificates.map_err(|error| AdminTrouble::failure(error.to_string()))?;
     let pem = certificates.map(|certificates| certificates.iter().map(tls::pem).collect());
     let notes = vec!["no curtsy runs yet; start one with `curtsy`".to_owned()];
     Ok(Found { address: reachable(*listen, loopback), pem, notes })
@@ -81,7 +81,7 @@ pub(super) fn trusting(
     pem: Option<&str>,
     sources: &Sources,
     notes: &mut Vec<String>,
-) -> Result<Option<Trust>, Trouble> {
+) -> Result<Option<TrustFiles>, AdminTrouble> {
     let Some(pem) = pem else { return Ok(None) };
     let config = config::load(sources).ok().map(|loaded| loaded.config);
     let own = config.as_ref().and_then(own_pem);
@@ -92,8 +92,9 @@ pub(super) fn trusting(
         return Ok(None);
     };
     let folder = state.join(folder_name(pem, own.as_deref()));
-    let written = make(&state).and_then(|()| Trust::write(&folder, pem, |name| sources.env.get(name).cloned()));
-    let unwritable = |error| Trouble::failure(format!("cannot keep the CA's files in {}: {error}", folder.display()));
+    let written = make(&state).and_then(|()| TrustFiles::write(&folder, pem, |name| sources.env.get(name).cloned()));
+    let unwritable =
+        |error| AdminTrouble::failure(format!("cannot keep the CA's files in {}: {error}", folder.display()));
     written.map(Some).map_err(unwritable)
 }
 

@@ -17,9 +17,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::time::Duration;
 
-use super::charge::Charge;
-use super::{Failed, NOT_FOUND, NOT_RUNNABLE, folder};
-use crate::cli::admin::Trouble;
+use super::child::ChildProcess;
+use super::{ExecFailed, NOT_FOUND, NOT_RUNNABLE, folder};
+use crate::cli::admin::AdminTrouble;
 use crate::cli::variables::Variable;
 use crate::clock;
 
@@ -33,27 +33,27 @@ const LOOK: Duration = Duration::from_millis(2);
 /// The process inside, which waits to become the command. It ends if we end first.
 pub(super) struct Cage {
     pub(super) listener: TcpListener,
-    charge: Charge,
+    charge: ChildProcess,
     stream: UnixStream,
 }
 
 impl Cage {
-    pub(super) fn open(command: &[OsString]) -> Result<Self, Failed> {
+    pub(super) fn open(command: &[OsString]) -> Result<Self, ExecFailed> {
         let folder = folder()?;
         let path = folder.path().join("socket");
         let socket = UnixListener::bind(&path)?;
         let mut own = Command::new(std::env::current_exe()?);
         own.arg(INSIDE).arg(&path).arg("--").args(command);
-        let charge = Charge::begin(&mut own)?;
+        let charge = ChildProcess::begin(&mut own)?;
         let stream = accept(&socket)?;
         match passing::receive(&stream)? {
             Ok(listener) => Ok(Cage { listener, charge, stream }),
-            Err(why) => Err(Trouble::failure(why).into()),
+            Err(why) => Err(AdminTrouble::failure(why).into()),
         }
     }
 
     /// Makes the process become the command, with these variables, and waits until the command ends.
-    pub(super) fn run(mut self, variables: &[Variable]) -> Result<u8, Failed> {
+    pub(super) fn run(mut self, variables: &[Variable]) -> Result<u8, ExecFailed> {
         for (name, value) in variables {
             write!(self.stream, "{name}={value}\0")?;
         }
@@ -65,7 +65,7 @@ impl Cage {
         let code = self.charge.end()?;
         match why.is_empty() {
             true => Ok(code),
-            false => Err(Failed::Command(if code == NOT_FOUND { NOT_FOUND } else { NOT_RUNNABLE }, why)),
+            false => Err(ExecFailed::Command(if code == NOT_FOUND { NOT_FOUND } else { NOT_RUNNABLE }, why)),
         }
     }
 }

@@ -4,13 +4,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::isolate::Cage;
-use super::{ExecArgs, Failed, Voice, folder, obey, parent};
+use super::{ExecArgs, ExecFailed, Voice, folder, obey, parent};
 use crate::app::{Listeners, Running, StartError};
-use crate::cli::admin::Trouble;
+use crate::cli::admin::AdminTrouble;
 use crate::cli::summary::{self, Ended};
-use crate::cli::terminal::Brush;
-use crate::cli::trust::Trust;
-use crate::cli::variables::{self, Address, Wanted};
+use crate::cli::terminal::TextStyle;
+use crate::cli::trust::TrustFiles;
+use crate::cli::variables::{self, Address, WantedProxy};
 use crate::clock;
 use crate::config::{Config, HostRule, Listen, LogFormat, Mode, RobotsMode, Sources, StateDir};
 use crate::store::StoreError;
@@ -19,9 +19,9 @@ use crate::telemetry;
 /// How long requests that the command left behind may take to finish. No client waits for their answers any more.
 const GRACE: Duration = Duration::from_secs(1);
 
-pub(super) fn run(args: &ExecArgs, sources: &Sources, voice: &mut Voice<'_, '_>) -> Result<u8, Failed> {
-    let (loaded, about_parent) =
-        parent::load(sources).map_err(|problems| Trouble::failure(problems.paint(voice.streams.paint).to_string()))?;
+pub(super) fn run(args: &ExecArgs, sources: &Sources, voice: &mut Voice<'_, '_>) -> Result<u8, ExecFailed> {
+    let (loaded, about_parent) = parent::load(sources)
+        .map_err(|problems| AdminTrouble::failure(problems.paint(voice.streams.paint).to_string()))?;
     let config = adapted(loaded.config, args);
     telemetry::start(&config.log, voice.streams.paint);
     let cage = args.isolate.then(|| Cage::open(&args.command)).transpose()?;
@@ -37,7 +37,8 @@ pub(super) fn run(args: &ExecArgs, sources: &Sources, voice: &mut Voice<'_, '_>)
     running.stop();
     let code = code?;
     let ended = Ended { hosts: tally.hosts(), tunnels: tally.tunnels(), began, took, intercepts: config.tls.intercept };
-    let page = if args.report { summary::report(&ended, Brush(voice.streams.paint)) } else { summary::closing(&ended) };
+    let page =
+        if args.report { summary::report(&ended, TextStyle(voice.streams.paint)) } else { summary::closing(&ended) };
     voice.say(&page)?;
     Ok(code)
 }
@@ -49,13 +50,13 @@ fn accompanied(
     running: &Running,
     cage: Option<Cage>,
     voice: &mut Voice<'_, '_>,
-) -> Result<u8, Failed> {
+) -> Result<u8, ExecFailed> {
     let variable = |name: &str| sources.env.get(name).cloned();
     let folder = folder()?;
-    let trust = running.ca_pem().map(|pem| Trust::write(folder.path(), &pem, variable)).transpose()?;
+    let trust = running.ca_pem().map(|pem| TrustFiles::write(folder.path(), &pem, variable)).transpose()?;
     let address = running.proxy_address();
     let proxy = Address { host: address.ip().to_string(), port: address.port(), name: args.name.clone() };
-    let wanted = Wanted { proxy: &proxy, trust: trust.as_ref(), java: args.java };
+    let wanted = WantedProxy { proxy: &proxy, trust: trust.as_ref(), java: args.java };
     obey(args, &variables::variables(&wanted, variable), cage, voice)
 }
 
@@ -95,7 +96,7 @@ fn report_only(config: &mut Config) {
 
 /// Starts the proxy. What it learns is shared with all processes that use the same state directory, one after the
 /// other. While another process uses the directory, this proxy keeps its state in memory only.
-fn start(config: Config, cage: Option<&Cage>, voice: &mut Voice<'_, '_>) -> Result<Running, Failed> {
+fn start(config: Config, cage: Option<&Cage>, voice: &mut Voice<'_, '_>) -> Result<Running, ExecFailed> {
     let begin = |config: Config| Running::start_private(config.clone(), listeners(&config, cage)?);
     match begin(config.clone()) {
         Err(StartError::State(StoreError::Held { directory, .. })) => {
@@ -107,7 +108,7 @@ fn start(config: Config, cage: Option<&Cage>, voice: &mut Voice<'_, '_>) -> Resu
         }
         started => started,
     }
-    .map_err(|error| Trouble::failure(error.to_string()).into())
+    .map_err(|error| AdminTrouble::failure(error.to_string()).into())
 }
 
 /// Listens on a free port, or takes the listener in the command's namespace.

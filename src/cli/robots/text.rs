@@ -2,19 +2,19 @@
 //!
 //! Escapes everything that comes from the origin, so that it cannot control the terminal.
 
-use crate::cli::terminal::{BOLD, Brush, DIM, GREEN, RED, YELLOW, printable, span, time};
-use crate::robots::{AgentsFrom, Line, Mode, Note, Reason, Report, Verdict};
+use crate::cli::terminal::{BOLD, DIM, GREEN, RED, TextStyle, YELLOW, printable, span, time};
+use crate::robots::{AgentsFrom, Reason, Report, ReportMode, ReportNote, ReportVerdict, RuleLine};
 
 /// How many rules are shown; the deciding rule is always among them.
 const MOST_RULES: usize = 12;
 const MOST_NOTES: usize = 20;
 
 pub(super) fn page(report: &Report, paint: bool) -> String {
-    let brush = Brush(paint);
+    let brush = TextStyle(paint);
     let verdict = match report.verdict {
-        Verdict::Allowed => brush.stroke(GREEN, "allowed"),
-        Verdict::Denied => brush.stroke(RED, "DENIED"),
-        Verdict::Unknown => brush.stroke(YELLOW, "UNKNOWN"),
+        ReportVerdict::Allowed => brush.stroke(GREEN, "allowed"),
+        ReportVerdict::Denied => brush.stroke(RED, "DENIED"),
+        ReportVerdict::Unknown => brush.stroke(YELLOW, "UNKNOWN"),
     };
     let mut page = format!("{verdict}  {}\n\n", brush.stroke(BOLD, &printable(&report.url)));
     let rows = [
@@ -84,7 +84,7 @@ fn delay(report: &Report) -> String {
         let asked = if report.file.exists.is_none() { "not known" } else { "none asked for" };
         return format!("{asked}; {configured} is configured");
     };
-    let is_delay = |note: &&Note| matches!(note.key.as_str(), "Crawl-delay" | "Request-rate");
+    let is_delay = |note: &&ReportNote| matches!(note.key.as_str(), "Crawl-delay" | "Request-rate");
     let lines: Vec<String> = report.notes.iter().flatten().filter(is_delay).map(said).collect();
     let lines = if lines.is_empty() { String::new() } else { format!(" ({})", lines.join("; ")) };
     let outcome = if report.delay.capped {
@@ -102,18 +102,18 @@ fn delay(report: &Report) -> String {
 /// Describes what curtsy does with a request.
 fn curtsy(report: &Report) -> Vec<String> {
     let first = match (report.verdict, report.mode) {
-        (_, Mode::Off) => "does not look at robots.txt of this host (mode off)",
+        (_, ReportMode::Off) => "does not look at robots.txt of this host (mode off)",
         _ if report.exempt => "lets it through: this client is exempt (robots.exempt_user_agents)",
-        (Verdict::Allowed, _) => "lets it through",
-        (Verdict::Denied, _) if report.refused => "refuses it with 403",
-        (Verdict::Unknown, _) if report.refused => "refuses it with 503 until that is known",
-        (_, Mode::Warn) => "lets it through and reports it (mode warn)",
+        (ReportVerdict::Allowed, _) => "lets it through",
+        (ReportVerdict::Denied, _) if report.refused => "refuses it with 403",
+        (ReportVerdict::Unknown, _) if report.refused => "refuses it with 503 until that is known",
+        (_, ReportMode::Warn) => "lets it through and reports it (mode warn)",
         _ => "lets it through, as configured",
     };
     let mut lines = vec![first.to_owned()];
     if report.everything_denied {
         lines.push("also tunnels (CONNECT), because everything is forbidden".to_owned());
-    } else if report.verdict == Verdict::Denied && report.url.starts_with("https:") {
+    } else if report.verdict == ReportVerdict::Denied && report.url.starts_with("https:") {
         lines.push("but not in a tunnel (CONNECT): its paths are invisible".to_owned());
     }
     lines
@@ -151,8 +151,8 @@ fn file(report: &Report) -> Vec<String> {
     lines
 }
 
-fn rules(report: &Report, brush: Brush) -> Vec<String> {
-    let decides = |line: &Line| report.rule.as_ref() == Some(line);
+fn rules(report: &Report, brush: TextStyle) -> Vec<String> {
+    let decides = |line: &RuleLine| report.rule.as_ref() == Some(line);
     let place = report.rules.iter().position(decides).unwrap_or_default();
     // Some rules before the deciding one, and the rest after it.
     let first = place.saturating_sub(MOST_RULES / 2).min(report.rules.len().saturating_sub(MOST_RULES));
@@ -173,7 +173,7 @@ fn rules(report: &Report, brush: Brush) -> Vec<String> {
 }
 
 /// Lists the lines that are shown but not enforced.
-fn also(report: &Report, brush: Brush) -> Vec<String> {
+fn also(report: &Report, brush: TextStyle) -> Vec<String> {
     let Some(notes) = &report.notes else {
         let hint = "sitemaps and signals are not kept; --fresh fetches the file again";
         return if report.file.exists == Some(true) { vec![brush.stroke(DIM, hint)] } else { Vec::new() };
@@ -191,7 +191,7 @@ fn also(report: &Report, brush: Brush) -> Vec<String> {
     lines
 }
 
-fn said(note: &Note) -> String {
+fn said(note: &ReportNote) -> String {
     format!("line {}, {}: {}", note.line, note.key, printable(&note.text))
 }
 
@@ -220,7 +220,7 @@ mod tests {
         for (count, decisive, before, after) in
             [(5, 5, 0, 0), (12, 1, 0, 0), (40, 1, 0, 28), (40, 30, 23, 5), (40, 40, 28, 0)]
         {
-            let lines = rules(&of_rules(count, decisive), Brush(false));
+            let lines = rules(&of_rules(count, decisive), TextStyle(false));
             let decides = format!("{decisive:>5} | Allow: /  <- decides");
             assert!(lines.contains(&decides), "{count}, {decisive}: {lines:#?}");
             let shown = lines.iter().filter(|line| line.contains(" | ")).count();

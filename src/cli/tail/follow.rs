@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::cli::admin::{Running, Trouble};
+use crate::cli::admin::{AdminTrouble, RunningCurtsy};
 use crate::cli::http::{self, BodyReader, HttpResponse};
 
 /// How long the stream may be silent. curtsy sends a comment at least every fifteen seconds, even if nothing happens.
@@ -23,8 +23,8 @@ pub(in crate::cli) struct Feed {
 
 impl Feed {
     /// Opens the stream, after the event with this number if one is given.
-    pub(in crate::cli) fn open(running: &Running, query: &str, after: Option<u64>) -> Result<Self, Trouble> {
-        let failed = |error: io::Error| Trouble::failure(format!("{}: {error}", running.address));
+    pub(in crate::cli) fn open(running: &RunningCurtsy, query: &str, after: Option<u64>) -> Result<Self, AdminTrouble> {
+        let failed = |error: io::Error| AdminTrouble::failure(format!("{}: {error}", running.address));
         let stream = running.stream.try_clone().map_err(failed)?;
         let (host, token) = (running.address, running.authorization());
         let after_field = after.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));

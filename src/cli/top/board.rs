@@ -6,16 +6,16 @@ use clap::ValueEnum;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::Value;
 
-use super::watch::{Look, News, Seen};
+use super::watch::{News, TopLook, TopSeen};
 use crate::admin::explain::Explanation;
-use crate::admin::hosts::Row;
-use crate::cli::hosts::Sort;
+use crate::admin::hosts::HostRow;
+use crate::cli::hosts::SortArg;
 
 #[derive(Debug)]
-pub(super) struct Board {
-    look: Look,
-    pub(super) page: Page,
-    pub(super) seen: Seen,
+pub(super) struct TopScreen {
+    look: TopLook,
+    pub(super) page: TopPage,
+    pub(super) seen: TopSeen,
     /// Requests that have ended, the latest first.
     pub(super) requests: VecDeque<Value>,
     /// The last answer to a question.
@@ -33,7 +33,7 @@ pub(super) struct Board {
 
 /// What fills the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Page {
+pub(super) enum TopPage {
     Hosts,
     /// The chosen host.
     Host,
@@ -54,9 +54,9 @@ enum Typing {
 
 /// The action of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum TopAction {
     Leave,
-    Look(Look),
+    Look(TopLook),
     Pause {
         host: String,
         paused: bool,
@@ -74,12 +74,12 @@ const PAGE: isize = 10;
 /// How many requests are kept: more than fit on a screen, so that each host has some.
 const MOST_REQUESTS: usize = 500;
 
-impl Board {
-    pub(super) fn new(mut look: Look, seen: Seen) -> Self {
+impl TopScreen {
+    pub(super) fn new(mut look: TopLook, seen: TopSeen) -> Self {
         look.chosen = seen.hosts.hosts.first().map(|row| row.host.clone());
-        Board {
+        TopScreen {
             look,
-            page: Page::Hosts,
+            page: TopPage::Hosts,
             seen,
             requests: VecDeque::new(),
             explained: None,
@@ -91,11 +91,11 @@ impl Board {
         }
     }
 
-    pub(super) fn look(&self) -> Deed {
-        Deed::Look(self.look.clone())
+    pub(super) fn look(&self) -> TopAction {
+        TopAction::Look(self.look.clone())
     }
 
-    pub(super) fn rows(&self) -> &[Row] {
+    pub(super) fn rows(&self) -> &[HostRow] {
         &self.seen.hosts.hosts
     }
 
@@ -122,13 +122,13 @@ impl Board {
             }
             News::Explained(explained) => {
                 self.explained = Some(*explained);
-                self.page = Page::Explained;
+                self.page = TopPage::Explained;
             }
             News::Refused(why) => self.refused = Some(why),
         }
     }
 
-    fn see(&mut self, seen: Seen) {
+    fn see(&mut self, seen: TopSeen) {
         let (before, now) = (&self.seen.status, &seen.status);
         let (time, requests) = (now.uptime_s - before.uptime_s, now.requests.total.checked_sub(before.requests.total));
         if time > 0.2 {
@@ -143,32 +143,32 @@ impl Board {
         }
     }
 
-    pub(super) fn press(&mut self, key: KeyEvent) -> Option<Deed> {
+    pub(super) fn press(&mut self, key: KeyEvent) -> Option<TopAction> {
         if key.kind == KeyEventKind::Release {
             return None;
         }
         self.refused = None;
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
-            return Some(Deed::Leave);
+            return Some(TopAction::Leave);
         }
         if let Some(typing) = self.typing.take() {
             return self.typed(typing, key.code);
         }
         match key.code {
-            KeyCode::Char('q') => return Some(Deed::Leave),
-            KeyCode::Esc if self.page == Page::Hosts => return Some(Deed::Leave),
-            KeyCode::Esc | KeyCode::Backspace => self.page = Page::Hosts,
-            KeyCode::Char('?') => self.turn_to(Page::Keys),
-            KeyCode::Char('t') => self.turn_to(Page::Requests),
+            KeyCode::Char('q') => return Some(TopAction::Leave),
+            KeyCode::Esc if self.page == TopPage::Hosts => return Some(TopAction::Leave),
+            KeyCode::Esc | KeyCode::Backspace => self.page = TopPage::Hosts,
+            KeyCode::Char('?') => self.turn_to(TopPage::Keys),
+            KeyCode::Char('t') => self.turn_to(TopPage::Requests),
             KeyCode::Char('e') => self.typing = Some(Typing::Url(self.likely_url())),
-            _ if matches!(self.page, Page::Hosts | Page::Host) => return self.press_at_hosts(key.code),
+            _ if matches!(self.page, TopPage::Hosts | TopPage::Host) => return self.press_at_hosts(key.code),
             _ => {}
         }
         None
     }
 
     /// Handles keys on the pages that show hosts.
-    fn press_at_hosts(&mut self, key: KeyCode) -> Option<Deed> {
+    fn press_at_hosts(&mut self, key: KeyCode) -> Option<TopAction> {
         match key {
             KeyCode::Char('p') => return self.pause(),
             KeyCode::Char('d') => {
@@ -176,11 +176,11 @@ impl Board {
                 return None;
             }
             KeyCode::Enter if self.chosen().is_some() => {
-                self.turn_to(Page::Host);
+                self.turn_to(TopPage::Host);
                 return None;
             }
             KeyCode::Char('/') => {
-                self.page = Page::Hosts;
+                self.page = TopPage::Hosts;
                 self.typing = Some(Typing::Filter);
                 return None;
             }
@@ -198,12 +198,12 @@ impl Board {
     }
 
     /// Opens a page, or returns to the hosts if it is already open.
-    fn turn_to(&mut self, page: Page) {
-        self.page = if self.page == page { Page::Hosts } else { page };
+    fn turn_to(&mut self, page: TopPage) {
+        self.page = if self.page == page { TopPage::Hosts } else { page };
     }
 
     /// Handles a key while the user is typing.
-    fn typed(&mut self, mut typing: Typing, key: KeyCode) -> Option<Deed> {
+    fn typed(&mut self, mut typing: Typing, key: KeyCode) -> Option<TopAction> {
         if key == KeyCode::Enter {
             return self.ended(typing);
         }
@@ -224,14 +224,14 @@ impl Board {
         is_filter.then(|| self.look())
     }
 
-    fn ended(&mut self, typing: Typing) -> Option<Deed> {
+    fn ended(&mut self, typing: Typing) -> Option<TopAction> {
         match typing {
             Typing::Filter => Some(self.look()),
             Typing::Delay(host, text) => {
                 let delay = text.trim();
-                Some(Deed::Delay { host, delay: (!delay.is_empty()).then(|| delay.to_owned()) })
+                Some(TopAction::Delay { host, delay: (!delay.is_empty()).then(|| delay.to_owned()) })
             }
-            Typing::Url(url) => (!url.trim().is_empty()).then(|| Deed::Explain(url.trim().to_owned())),
+            Typing::Url(url) => (!url.trim().is_empty()).then(|| TopAction::Explain(url.trim().to_owned())),
         }
     }
 
@@ -241,13 +241,13 @@ impl Board {
         self.look.chosen = self.rows().get(place).map(|row| row.host.clone());
     }
 
-    fn chosen_row(&self) -> Option<&Row> {
+    fn chosen_row(&self) -> Option<&HostRow> {
         self.rows().get(self.chosen()?)
     }
 
-    fn pause(&self) -> Option<Deed> {
+    fn pause(&self) -> Option<TopAction> {
         let row = self.chosen_row()?;
-        Some(Deed::Pause { host: row.host.clone(), paused: row.state != "paused" })
+        Some(TopAction::Pause { host: row.host.clone(), paused: row.state != "paused" })
     }
 
     /// Returns a URL of the chosen host that the user probably wants to ask about.
@@ -270,22 +270,22 @@ impl Board {
             None => {}
         }
         match self.page {
-            Page::Hosts => {
+            TopPage::Hosts => {
                 let order = if self.look.reverse { ", reversed" } else { "" };
                 let filter =
                     if self.look.filter.is_empty() { String::new() } else { format!(" ({})", self.look.filter) };
                 let sort = self.look.sort.word();
                 format!("q end  ? keys  Enter host  t requests  s sort: {sort}{order}  / filter{filter}")
             }
-            Page::Host => "Esc back  ↑↓ another host  d delay  p pause  e explain  q end".to_owned(),
-            Page::Requests | Page::Explained | Page::Keys => "Esc back  e explain  q end".to_owned(),
+            TopPage::Host => "Esc back  ↑↓ another host  d delay  p pause  e explain  q end".to_owned(),
+            TopPage::Requests | TopPage::Explained | TopPage::Keys => "Esc back  e explain  q end".to_owned(),
         }
     }
 }
 
 /// Returns the next sort order, cyclically.
-fn after(sort: Sort) -> Sort {
-    let all = Sort::value_variants();
+fn after(sort: SortArg) -> SortArg {
+    let all = SortArg::value_variants();
     let place = all.iter().position(|other| *other == sort).unwrap_or(0);
     all[(place + 1) % all.len()]
 }

@@ -9,9 +9,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
-use super::board::{Board, Page};
+use super::board::{TopPage, TopScreen};
 use super::pages;
-use super::watch::Seen;
+use super::watch::TopSeen;
 use crate::cli::hosts::{self, HEAD, RIGHT};
 use crate::cli::terminal::{printable, span};
 
@@ -24,12 +24,12 @@ const ROOMIER: u16 = 34;
 pub(super) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 pub(super) const ALARM: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 
-pub(super) fn draw(frame: &mut Frame<'_>, board: &mut Board) {
+pub(super) fn draw(frame: &mut Frame<'_>, board: &mut TopScreen) {
     let parts = [Constraint::Length(3), Constraint::Min(2), Constraint::Length(1)];
     let [above, middle, keys] = Layout::vertical(parts).areas(frame.area());
     draw_figures(frame, above, board);
     match board.page {
-        Page::Hosts => draw_overview(frame, middle, board),
+        TopPage::Hosts => draw_overview(frame, middle, board),
         page => pages::draw(frame, middle, board, page),
     }
     let bottom = match &board.refused {
@@ -39,7 +39,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &mut Board) {
     frame.render_widget(bottom, keys);
 }
 
-fn draw_overview(frame: &mut Frame<'_>, area: Rect, board: &mut Board) {
+fn draw_overview(frame: &mut Frame<'_>, area: Rect, board: &mut TopScreen) {
     let height = frame.area().height;
     let lines = |lines: u16, least: u16| if height >= least && board.seen.chosen.is_some() { lines } else { 0 };
     let (chosen_lines, request_lines) = (lines(CHOSEN_LINES, ROOMY), lines(REQUEST_LINES, ROOMIER));
@@ -54,7 +54,7 @@ fn draw_overview(frame: &mut Frame<'_>, area: Rect, board: &mut Board) {
     }
 }
 
-fn draw_figures(frame: &mut Frame<'_>, area: Rect, board: &Board) {
+fn draw_figures(frame: &mut Frame<'_>, area: Rect, board: &TopScreen) {
     let mut text = Text::raw(figures(&board.seen, board.rate));
     if let Some(trouble) = &board.trouble {
         text.lines[0] = Line::styled(printable(trouble), ALARM);
@@ -63,7 +63,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 }
 
 /// Returns two lines about all hosts together.
-pub(super) fn figures(seen: &Seen, rate: Option<f64>) -> String {
+pub(super) fn figures(seen: &TopSeen, rate: Option<f64>) -> String {
     let status = &seen.status;
     let shown = |count: usize| if count < seen.hosts.total { format!(" ({count} shown)") } else { String::new() };
     let wait =
@@ -82,7 +82,7 @@ pub(super) fn figures(seen: &Seen, rate: Option<f64>) -> String {
     )
 }
 
-fn draw_hosts(frame: &mut Frame<'_>, area: Rect, board: &mut Board) {
+fn draw_hosts(frame: &mut Frame<'_>, area: Rect, board: &mut TopScreen) {
     if board.rows().is_empty() {
         let text = "no hosts: none was visited lately, or none matches";
         return frame.render_widget(Paragraph::new(text).style(DIM), area);

@@ -5,11 +5,11 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use serde_json::{Value, json};
 
-use super::super::board::Page;
-use super::super::board::{Board, Deed};
-use super::super::watch::{Look, News, Seen};
+use super::super::board::TopPage;
+use super::super::board::{TopAction, TopScreen};
+use super::super::watch::{News, TopLook, TopSeen};
 use super::draw;
-use crate::cli::hosts::Sort;
+use crate::cli::hosts::SortArg;
 
 fn row(host: &str, state: &str, queued: usize) -> Value {
     json!({"host": host, "state": state, "delay_ms": 2300, "why": "configured", "queued": queued, "in_flight": 1,
@@ -17,7 +17,7 @@ fn row(host: &str, state: &str, queued: usize) -> Value {
            "last_sent": null})
 }
 
-fn seen(total: u64, rows: &[Value]) -> Seen {
+fn seen(total: u64, rows: &[Value]) -> TopSeen {
     let status = json!({
         "name": "front-desk", "version": "0.1.0", "state": "ready", "started": null, "uptime_s": total as f64,
         "mode": "enforce", "listen": [], "waiting": 14, "in_flight": 17, "connections": 3, "tunnels": 0,
@@ -32,7 +32,7 @@ fn seen(total: u64, rows: &[Value]) -> Seen {
         "last_reload_successful": true, "listeners": 0, "notices": [],
     });
     let hosts = json!({"total": rows.len(), "offset": 0, "limit": 200, "hosts": rows});
-    Seen {
+    TopSeen {
         status: serde_json::from_value(status).expect("a status"),
         hosts: serde_json::from_value(hosts).expect("hosts"),
         chosen: None,
@@ -63,7 +63,7 @@ fn host(name: &str) -> Value {
 }
 
 /// Returns a board with the first host in full, and requests to it and to another host.
-fn lively() -> Board {
+fn lively() -> TopScreen {
     let rows = [row("a.test", "waiting", 2), row("b.test", "idle", 0)];
     let mut board = board(&rows);
     let mut seen = seen(102, &rows);
@@ -77,12 +77,12 @@ fn lively() -> Board {
     board
 }
 
-fn board(rows: &[Value]) -> Board {
-    let look = Look { sort: Sort::Queued, reverse: false, filter: String::new(), chosen: None };
-    Board::new(look, seen(100, rows))
+fn board(rows: &[Value]) -> TopScreen {
+    let look = TopLook { sort: SortArg::Queued, reverse: false, filter: String::new(), chosen: None };
+    TopScreen::new(look, seen(100, rows))
 }
 
-fn screen(board: &mut Board, width: u16, height: u16) -> String {
+fn screen(board: &mut TopScreen, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a screen in memory");
     terminal.draw(|frame| draw(frame, board)).expect("memory takes everything");
     let buffer = terminal.backend().buffer();
@@ -90,7 +90,7 @@ fn screen(board: &mut Board, width: u16, height: u16) -> String {
     (0..height).map(line).collect()
 }
 
-fn press(board: &mut Board, code: KeyCode) -> Option<Deed> {
+fn press(board: &mut TopScreen, code: KeyCode) -> Option<TopAction> {
     board.press(KeyEvent::from(code))
 }
 
@@ -126,18 +126,18 @@ fn a_small_screen_shows_less_and_never_breaks() {
 #[test]
 fn keys_choose_sort_pause_and_filter() {
     let mut board = board(&[row("a.test", "active", 0), row("b.test", "paused", 0)]);
-    let pause = |host: &str, paused| Some(Deed::Pause { host: host.to_owned(), paused });
+    let pause = |host: &str, paused| Some(TopAction::Pause { host: host.to_owned(), paused });
     assert_eq!(press(&mut board, KeyCode::Char('p')), pause("a.test", true));
     press(&mut board, KeyCode::Down);
     press(&mut board, KeyCode::Down);
     assert_eq!(press(&mut board, KeyCode::Char('p')), pause("b.test", false));
-    let Some(Deed::Look(look)) = press(&mut board, KeyCode::Char('s')) else { panic!("another order") };
-    assert_eq!((look.sort, look.chosen.as_deref()), (Sort::InFlight, Some("b.test")));
+    let Some(TopAction::Look(look)) = press(&mut board, KeyCode::Char('s')) else { panic!("another order") };
+    assert_eq!((look.sort, look.chosen.as_deref()), (SortArg::InFlight, Some("b.test")));
     assert_eq!(press(&mut board, KeyCode::Char('/')), None);
     press(&mut board, KeyCode::Char('q'));
-    let Some(Deed::Look(look)) = press(&mut board, KeyCode::Enter) else { panic!("a filter") };
+    let Some(TopAction::Look(look)) = press(&mut board, KeyCode::Enter) else { panic!("a filter") };
     assert_eq!(look.filter, "q");
-    assert_eq!(press(&mut board, KeyCode::Char('q')), Some(Deed::Leave));
+    assert_eq!(press(&mut board, KeyCode::Char('q')), Some(TopAction::Leave));
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn the_page_of_a_host_has_its_delay_and_its_requests() {
     let recent = "14:02:12    200   0.9 s   4.2 s robots        GET http://a.test/new\n 14:02:12    200       -";
     assert!(told.contains(recent) && !told.contains("b.test"), "{told}");
     press(&mut board, KeyCode::Esc);
-    assert_eq!(board.page, Page::Hosts);
+    assert_eq!(board.page, TopPage::Hosts);
     let large = screen(&mut board, 120, 40);
     assert!(large.contains("RECENT") && large.contains("b.test") && !large.contains("/b"), "{large}");
 }
@@ -178,29 +178,30 @@ fn requests_and_keys_have_pages_of_their_own() {
     press(&mut board, KeyCode::Char('?'));
     assert!(screen(&mut board, 80, 24).contains("explain a URL"));
     for (width, height) in [(30, 8), (5, 3), (1, 1)] {
-        for page in [Page::Host, Page::Requests, Page::Explained, Page::Keys] {
+        for page in [TopPage::Host, TopPage::Requests, TopPage::Explained, TopPage::Keys] {
             board.page = page;
             screen(&mut board, width, height);
         }
     }
-    assert_eq!(press(&mut board, KeyCode::Char('q')), Some(Deed::Leave));
+    assert_eq!(press(&mut board, KeyCode::Char('q')), Some(TopAction::Leave));
 }
 
 #[test]
 fn a_delay_and_a_url_are_typed() {
     let mut board = lively();
-    let typed = |board: &mut Board, text: &str| {
+    let typed = |board: &mut TopScreen, text: &str| {
         text.chars().for_each(|letter| assert_eq!(press(board, KeyCode::Char(letter)), None));
         press(board, KeyCode::Enter)
     };
-    let delay = |delay: Option<&str>| Some(Deed::Delay { host: "a.test".to_owned(), delay: delay.map(str::to_owned) });
+    let delay =
+        |delay: Option<&str>| Some(TopAction::Delay { host: "a.test".to_owned(), delay: delay.map(str::to_owned) });
     assert_eq!(typed(&mut board, "d2s"), delay(Some("2s")));
     assert_eq!(typed(&mut board, "d"), delay(None));
     press(&mut board, KeyCode::Char('d'));
     assert!(screen(&mut board, 80, 24).contains("delay of a.test: _"));
     press(&mut board, KeyCode::Char('q'));
     assert_eq!(press(&mut board, KeyCode::Esc), None, "changes nothing");
-    assert_eq!(typed(&mut board, "ex"), Some(Deed::Explain("http://a.test/newx".to_owned())));
+    assert_eq!(typed(&mut board, "ex"), Some(TopAction::Explain("http://a.test/newx".to_owned())));
     board.learn(News::Refused("the delay must be a day at most".to_owned()));
     assert!(screen(&mut board, 80, 24).ends_with("the delay must be a day at most\n"));
     press(&mut board, KeyCode::Down);
@@ -218,5 +219,5 @@ fn an_explanation_is_shown_as_soon_as_it_is_there() {
     let told = screen(&mut board, 80, 24);
     assert!(told.contains("DENIED   http://a.test/private") && told.contains("robots.txt line 7"), "{told}");
     press(&mut board, KeyCode::Esc);
-    assert_eq!(board.page, Page::Hosts);
+    assert_eq!(board.page, TopPage::Hosts);
 }

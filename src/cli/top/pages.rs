@@ -7,9 +7,9 @@ use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Wrap};
 use serde_json::Value;
 
-use super::board::{Board, Page};
+use super::board::{TopPage, TopScreen};
 use super::draw::DIM;
-use crate::cli::terminal::{Brush, printable};
+use crate::cli::terminal::{TextStyle, printable};
 use crate::cli::{explain, host};
 
 /// The height of the part above the requests on the page of a host, if long lines have to wrap.
@@ -32,21 +32,21 @@ const KEYS: [(&str, &str); 12] = [
     ("q", "quit"),
 ];
 
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &Board, page: Page) {
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &TopScreen, page: TopPage) {
     match page {
-        Page::Hosts | Page::Host => {
+        TopPage::Hosts | TopPage::Host => {
             let lines = u16::try_from(chosen(board).lines().count()).unwrap_or(MOST_HOST_LINES);
             let lines = if area.width >= WIDE { lines + 1 } else { MOST_HOST_LINES };
             let [above, below] = Layout::vertical([Constraint::Max(lines), Constraint::Min(2)]).areas(area);
             draw_chosen(frame, above, board);
             draw_requests(frame, below, "RECENT", board.its_requests());
         }
-        Page::Requests => draw_requests(frame, area, "REQUESTS", board.requests.iter()),
-        Page::Explained => {
-            let told = board.explained.as_ref().map(|told| explain::page(told, Brush(false))).unwrap_or_default();
+        TopPage::Requests => draw_requests(frame, area, "REQUESTS", board.requests.iter()),
+        TopPage::Explained => {
+            let told = board.explained.as_ref().map(|told| explain::page(told, TextStyle(false))).unwrap_or_default();
             draw_text(frame, area, &told);
         }
-        Page::Keys => {
+        TopPage::Keys => {
             let lines = KEYS.map(|(key, what)| format!("{key:<10}{what}")).join("\n");
             draw_text(frame, area, &lines);
         }
@@ -54,13 +54,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &Board, page: Page)
 }
 
 /// Draws the chosen host in full.
-pub(super) fn draw_chosen(frame: &mut Frame<'_>, area: Rect, board: &Board) {
+pub(super) fn draw_chosen(frame: &mut Frame<'_>, area: Rect, board: &TopScreen) {
     draw_text(frame, area, &chosen(board));
 }
 
-fn chosen(board: &Board) -> String {
+fn chosen(board: &TopScreen) -> String {
     let text = match &board.seen.chosen {
-        Some(chosen) => host::page(chosen, Brush(false)),
+        Some(chosen) => host::page(chosen, TextStyle(false)),
         None => "this host is no longer known".to_owned(),
     };
     let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();

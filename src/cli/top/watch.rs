@@ -8,12 +8,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use url::form_urlencoded;
 
-use super::board::Deed;
+use super::board::TopAction;
 use crate::admin::explain::Explanation;
-use crate::admin::hosts::{Host, Hosts};
+use crate::admin::hosts::{HostJson, HostsJson};
 use crate::admin::status::Status;
-use crate::cli::admin::{AskArgs, Call, Running, Trouble, segment};
-use crate::cli::hosts::Sort;
+use crate::cli::admin::{AdminTrouble, AskArgs, Call, RunningCurtsy, segment};
+use crate::cli::hosts::SortArg;
 use crate::cli::status;
 use crate::cli::tail::Feed;
 use crate::config::Sources;
@@ -26,8 +26,8 @@ const RECENT: usize = 200;
 
 /// What the screen should show.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Look {
-    pub(super) sort: Sort,
+pub(super) struct TopLook {
+    pub(super) sort: SortArg,
     pub(super) reverse: bool,
     pub(super) filter: String,
     /// The host that is shown in full.
@@ -36,16 +36,16 @@ pub(super) struct Look {
 
 /// The answers of the running curtsy.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct TopSeen {
     pub(super) status: Status,
-    pub(super) hosts: Hosts,
-    pub(super) chosen: Option<Host>,
+    pub(super) hosts: HostsJson,
+    pub(super) chosen: Option<HostJson>,
 }
 
 /// A message to the thread that draws.
 #[derive(Debug)]
 pub(super) enum News {
-    Seen(Result<Box<Seen>, String>),
+    Seen(Result<Box<TopSeen>, String>),
     /// A request that has ended.
     Request(Value),
     Explained(Box<Explanation>),
@@ -54,18 +54,18 @@ pub(super) enum News {
 }
 
 /// Sends the state of the running curtsy until the sender of `wishes` is dropped.
-pub(super) fn watch(ask: &AskArgs, sources: &Sources, wishes: &Receiver<Deed>, news: &Sender<News>) {
+pub(super) fn watch(ask: &AskArgs, sources: &Sources, wishes: &Receiver<TopAction>, news: &Sender<News>) {
     let mut look = None;
     loop {
         let told = match wishes.recv_timeout(PERIOD) {
-            Ok(Deed::Look(wanted)) => {
+            Ok(TopAction::Look(wanted)) => {
                 look = Some(wanted);
                 None
             }
-            Ok(Deed::Pause { host, paused }) => steer(ask, sources, &host, json!({ "paused": paused })),
-            Ok(Deed::Delay { host, delay }) => steer(ask, sources, &host, json!({ "delay": delay })),
-            Ok(Deed::Explain(url)) => Some(explain(ask, sources, &url)),
-            Ok(Deed::Leave) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(TopAction::Pause { host, paused }) => steer(ask, sources, &host, json!({ "paused": paused })),
+            Ok(TopAction::Delay { host, delay }) => steer(ask, sources, &host, json!({ "delay": delay })),
+            Ok(TopAction::Explain(url)) => Some(explain(ask, sources, &url)),
+            Ok(TopAction::Leave) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => None,
         };
         let seen = look.as_ref().map(|look| see(ask, sources, look).map(Box::new).map_err(|trouble| trouble.text));
@@ -80,7 +80,7 @@ pub(super) fn watch(ask: &AskArgs, sources: &Sources, wishes: &Receiver<Deed>, n
 pub(super) fn listen(ask: &AskArgs, sources: &Sources, news: &Sender<News>) {
     let (mut last, query) = (None, format!("kind=request&recent={RECENT}"));
     loop {
-        if let Ok(mut feed) = Running::find(ask, sources).and_then(|running| Feed::open(&running, &query, last)) {
+        if let Ok(mut feed) = RunningCurtsy::find(ask, sources).and_then(|running| Feed::open(&running, &query, last)) {
             while let Some(event) = feed.next() {
                 if event["event"] == "request" && news.send(News::Request(event)).is_err() {
                     return;
@@ -95,7 +95,7 @@ pub(super) fn listen(ask: &AskArgs, sources: &Sources, news: &Sender<News>) {
 /// Changes a setting of a host. Returns news only if the change fails.
 fn steer(ask: &AskArgs, sources: &Sources, host: &str, body: Value) -> Option<News> {
     let call = Call { method: "PATCH", path: path(host), body: Some(body) };
-    let called = Running::find(ask, sources).and_then(|running| running.call(&call));
+    let called = RunningCurtsy::find(ask, sources).and_then(|running| running.call(&call));
     called.err().map(|trouble| News::Refused(trouble.text))
 }
 
@@ -108,7 +108,7 @@ fn explain(ask: &AskArgs, sources: &Sources, url: &str) -> News {
     }
 }
 
-pub(super) fn see(ask: &AskArgs, sources: &Sources, look: &Look) -> Result<Seen, Trouble> {
+pub(super) fn see(ask: &AskArgs, sources: &Sources, look: &TopLook) -> Result<TopSeen, AdminTrouble> {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("sort", &look.sort.word()).append_pair("filter", &look.filter);
     query.append_pair("limit", &MOST_HOSTS.to_string());
@@ -117,17 +117,17 @@ pub(super) fn see(ask: &AskArgs, sources: &Sources, look: &Look) -> Result<Seen,
     }
     // It is no error if the host was forgotten meanwhile.
     let chosen = look.chosen.as_ref().and_then(|host| get(ask, sources, path(host)).ok());
-    Ok(Seen {
+    Ok(TopSeen {
         status: get(ask, sources, status::PATH.to_owned())?,
         hosts: get(ask, sources, format!("/api/v1/hosts?{}", query.finish()))?,
         chosen,
     })
 }
 
-fn get<T: DeserializeOwned>(ask: &AskArgs, sources: &Sources, path: String) -> Result<T, Trouble> {
-    let told = Running::find(ask, sources)?.call(&Call::get(path))?;
+fn get<T: DeserializeOwned>(ask: &AskArgs, sources: &Sources, path: String) -> Result<T, AdminTrouble> {
+    let told = RunningCurtsy::find(ask, sources)?.call(&Call::get(path))?;
     serde_json::from_value(told)
-        .map_err(|error| Trouble::failure(format!("that is not a known version of curtsy: {error}")))
+        .map_err(|error| AdminTrouble::failure(format!("that is not a known version of curtsy: {error}")))
 }
 
 fn path(host: &str) -> String {

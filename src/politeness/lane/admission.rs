@@ -12,9 +12,9 @@ use super::crawl_delay::asked_of;
 use super::{Lane, Obstacle};
 use crate::politeness::policy::{Delays, Order};
 use crate::politeness::queue::Rank;
-use crate::politeness::roll::{Entry, Phase};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{ClientId, Purpose, Refusal, Ticket, USUAL_URGENCY, Visit};
+use crate::politeness::visit::{ClientId, LaneRefusal, Purpose, Ticket, USUAL_URGENCY, Visit};
+use crate::politeness::visit_table::{Phase, VisitEntry};
 
 /// An admitted visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ const SLIP: u32 = 16;
 
 impl Lane {
     /// Adds a visit to the queue, or refuses it at once, for example if it could not be served in time.
-    pub fn join(&mut self, visit: Visit, now: Timestamp) -> Result<Joined, Refusal> {
+    pub fn join(&mut self, visit: Visit, now: Timestamp) -> Result<Joined, LaneRefusal> {
         if visit.purpose != Purpose::Page
             && let Some(ticket) = self.enter_free(&visit, Phase::Preparing, now)
         {
@@ -73,7 +73,7 @@ impl Lane {
         let expected = self.expected(line, visit.client, visit.urgency, asked, now);
         let deadline = self.admit(&visit, rank, expected, now)?;
         self.mix(asked);
-        let entry = Entry::new(&Visit { purpose: Purpose::Page, ..visit }, Phase::Waiting, deadline, now);
+        let entry = VisitEntry::new(&Visit { purpose: Purpose::Page, ..visit }, Phase::Waiting, deadline, now);
         let ticket = self.roll.enter(entry);
         if !self.enforced() {
             self.heed(ticket, now);
@@ -121,7 +121,7 @@ impl Lane {
         rank: Rank,
         expected: Timestamp,
         now: Timestamp,
-    ) -> Result<Timestamp, Refusal> {
+    ) -> Result<Timestamp, LaneRefusal> {
         if !self.enforced() {
             return Ok(Timestamp::NEVER);
         }
@@ -146,12 +146,14 @@ impl Lane {
             Objection::Paused | Objection::Broken | Objection::Held => {
                 self.cooling(visit.client, visit.url, expected, now)
             }
-            Objection::Full => Refusal::QueueFull { retry_after: self.tell(visit.client, visit.url, expected, now) },
+            Objection::Full => {
+                LaneRefusal::QueueFull { retry_after: self.tell(visit.client, visit.url, expected, now) }
+            }
             Objection::Draining => {
-                Refusal::ShuttingDown { retry_after: Some(self.tell(visit.client, visit.url, expected, now)) }
+                LaneRefusal::ShuttingDown { retry_after: Some(self.tell(visit.client, visit.url, expected, now)) }
             }
             Objection::TooLong => {
-                Refusal::WaitTooLong { retry_after: self.tell(visit.client, visit.url, expected, now) }
+                LaneRefusal::WaitTooLong { retry_after: self.tell(visit.client, visit.url, expected, now) }
             }
         })
     }
@@ -204,11 +206,11 @@ impl Lane {
         Expectation { delays, why, start, objection }
     }
 
-    pub(super) fn cooling(&mut self, client: ClientId, url: u64, expected: Timestamp, now: Timestamp) -> Refusal {
+    pub(super) fn cooling(&mut self, client: ClientId, url: u64, expected: Timestamp, now: Timestamp) -> LaneRefusal {
         if self.paused {
-            return Refusal::HostCooling { retry_after: None };
+            return LaneRefusal::HostCooling { retry_after: None };
         }
-        Refusal::HostCooling { retry_after: Some(self.tell(client, url, expected, now)) }
+        LaneRefusal::HostCooling { retry_after: Some(self.tell(client, url, expected, now)) }
     }
 
     pub(super) fn tell(&mut self, client: ClientId, url: u64, expected: Timestamp, now: Timestamp) -> Duration {

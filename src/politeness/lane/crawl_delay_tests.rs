@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::politeness::policy::Policy;
-use crate::politeness::visit::{Refusal, Step, Visit};
+use crate::politeness::visit::{LaneRefusal, Step, Visit};
 
 const fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(1_000_000 + millis)
@@ -49,7 +49,7 @@ fn a_visit_that_is_refused_changes_nothing() {
     let impatient = Visit { max_wait: Some(Duration::ZERO), ..visit(2, 60_000) };
     assert_eq!(lane.walk_through(&impatient, at(50)), None);
     let refusal = lane.join(impatient, at(50)).unwrap_err();
-    assert!(matches!(refusal, Refusal::WaitTooLong { retry_after } if retry_after.as_secs() == 60), "{refusal:?}");
+    assert!(matches!(refusal, LaneRefusal::WaitTooLong { retry_after } if retry_after.as_secs() == 60), "{refusal:?}");
     assert_eq!(lane.delays(), before);
     lane.join(visit(1, 0), at(60)).unwrap();
     assert_eq!(starts(&mut lane, at(60)), [(1, 100)]);

@@ -14,16 +14,16 @@
 use super::Lane;
 use super::crawl_delay::Forecast;
 use crate::politeness::queue::Rank;
-use crate::politeness::roll::{Entry, Phase};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{ClientId, Refusal, Step, Ticket};
+use crate::politeness::visit::{ClientId, LaneRefusal, Step, Ticket};
+use crate::politeness::visit_table::{Phase, VisitEntry};
 
 /// The time at which a lane ends, and the visits that have been refused because of it.
 #[derive(Debug)]
 pub(super) struct Drain {
     end: Timestamp,
     /// They have left the lane. The last one in the list is reported first.
-    refused: Vec<(Ticket, Refusal)>,
+    refused: Vec<(Ticket, LaneRefusal)>,
 }
 
 impl Drain {
@@ -87,7 +87,7 @@ impl Lane {
     }
 
     /// Removes a visit that is in no queue any more from the roll, and returns its refusal.
-    fn refuse_as(&mut self, number: u32, start: Timestamp, now: Timestamp) -> Option<(Ticket, Refusal)> {
+    fn refuse_as(&mut self, number: u32, start: Timestamp, now: Timestamp) -> Option<(Ticket, LaneRefusal)> {
         let ticket = self.roll.ticket(number);
         let entry = self.roll.remove(ticket)?;
         self.shadow_leaves(ticket, now);
@@ -95,9 +95,9 @@ impl Lane {
     }
 
     /// Returns the refusal of a visit that would have started at `start`.
-    pub(super) fn drained(&mut self, entry: &Entry, start: Timestamp, now: Timestamp) -> Refusal {
+    pub(super) fn drained(&mut self, entry: &VisitEntry, start: Timestamp, now: Timestamp) -> LaneRefusal {
         let retry_after = (!self.paused).then(|| self.tell(entry.client, entry.url, start, now));
-        Refusal::ShuttingDown { retry_after }
+        LaneRefusal::ShuttingDown { retry_after }
     }
 
     /// Returns the next refusal that has not been reported yet.

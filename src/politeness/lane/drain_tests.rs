@@ -28,7 +28,7 @@ fn refusals(lane: &mut Lane, now: Timestamp) -> Vec<(Ticket, u64)> {
     let mut told = Vec::new();
     loop {
         match lane.next_step(now) {
-            Step::Refuse(ticket, Refusal::ShuttingDown { retry_after: Some(after) }) => {
+            Step::Refuse(ticket, LaneRefusal::ShuttingDown { retry_after: Some(after) }) => {
                 told.push((ticket, after.as_secs()));
             }
             Step::Refuse(_, refusal) => panic!("{refusal:?}"),
@@ -68,7 +68,7 @@ fn newcomers_follow_the_same_rule_and_delay_no_other_visit() {
     let joined = lane.join(visit(9), at(10)).expect("it starts at 3 s");
     assert_eq!(joined.expected, at(3_000));
     let refused = lane.join(visit(10), at(20)).unwrap_err();
-    assert_eq!(refused, Refusal::ShuttingDown { retry_after: Some(Duration::from_secs(4)) });
+    assert_eq!(refused, LaneRefusal::ShuttingDown { retry_after: Some(Duration::from_secs(4)) });
     let mut free = Lane::new(Policy { delay: Duration::from_secs(1), ..Policy::default() }, 7);
     free.drain(at(3_500), at(0));
     assert!(free.walk_through(&visit(1), at(10)).is_some(), "a free host serves as ever");

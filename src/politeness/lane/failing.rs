@@ -4,21 +4,21 @@
 //! waits, the visit is refused when it is next in the queue, so that it does not hold up other origins of the host. A
 //! failed connection attempt costs a turn.
 
-use super::{Breaker, Lane, Lesson};
+use super::{BreakerView, Lane, LaneLesson};
 use crate::politeness::Origin;
-use crate::politeness::breaker::{Ending, Ruling};
-use crate::politeness::policy::Schooling;
+use crate::politeness::breaker::{Ruling, VisitEnding};
+use crate::politeness::policy::LearningPolicy;
 use crate::politeness::queue::Rank;
-use crate::politeness::roll::Phase;
-use crate::politeness::signals::Answer;
+use crate::politeness::signals::PaceSignal;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{ClientId, OriginId, Refusal, Step, Ticket};
+use crate::politeness::visit::{ClientId, LaneRefusal, OriginId, Step, Ticket};
+use crate::politeness::visit_table::Phase;
 
 /// An origin of the host that has failed, as operators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailingOrigin {
     pub origin: Origin,
-    pub breaker: Breaker,
+    pub breaker: BreakerView,
     /// Failures in a row.
     pub failures: u16,
 }
@@ -26,17 +26,17 @@ pub struct FailingOrigin {
 impl Lane {
     /// Reports that the connection of a called visit could not be opened. The lane learns nothing about the pace from
     /// it.
-    pub fn unreachable(&mut self, ticket: Ticket, schooling: &Schooling, now: Timestamp) -> Option<Lesson> {
+    pub fn unreachable(&mut self, ticket: Ticket, schooling: &LearningPolicy, now: Timestamp) -> Option<LaneLesson> {
         let entry = *self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Preparing)?;
         self.turns.charge_attempt(entry.since);
-        let (began, answer) = (entry.since, Answer::Failed);
-        let ending = Ending { ticket, client: entry.client, began, answer, at_limit: false };
+        let (began, answer) = (entry.since, PaceSignal::Failed);
+        let ending = VisitEnding { ticket, client: entry.client, began, answer, at_limit: false };
         let lessons = self.lessons_or_new(schooling);
         let breaker = lessons.breakers.heard(entry.origin, ending, &lessons.tolerance, now);
         self.obey_lessons(None, now);
         let limit = self.concurrency();
         let delay = self.delays.effective();
-        breaker.is_some().then_some(Lesson { pace: None, breaker, delay, concurrency: (limit, limit) })
+        breaker.is_some().then_some(LaneLesson { pace: None, breaker, delay, concurrency: (limit, limit) })
     }
 
     /// Stores which origin a number stands for, so that it can be shown. Needed for origins that have failed.
@@ -52,7 +52,7 @@ impl Lane {
         let named = failing.filter_map(|failing| Some((failing.name.clone()?, &failing.breaker)));
         let shown = named.map(|(origin, breaker)| {
             let failures = breaker.failures();
-            FailingOrigin { origin, breaker: Breaker::of(breaker, now), failures }
+            FailingOrigin { origin, breaker: BreakerView::of(breaker, now), failures }
         });
         shown.collect()
     }
@@ -79,12 +79,12 @@ impl Lane {
         url: u64,
         expected: Timestamp,
         now: Timestamp,
-    ) -> Refusal {
+    ) -> LaneRefusal {
         let retry_after = self.tell(client, url, expected, now);
         if let Some(breaker) = self.lessons.as_mut().and_then(|lessons| lessons.breakers.get_mut(origin)) {
             breaker.told(client, now + retry_after);
         }
-        Refusal::BreakerOpen { retry_after }
+        LaneRefusal::BreakerOpen { retry_after }
     }
 
     /// Refuses the visit that is next in the queue, if its origin's breaker opened while it waited.
@@ -111,14 +111,14 @@ impl Lane {
         }
     }
 
-    pub(super) fn worst_breaker(&self, now: Timestamp) -> Breaker {
+    pub(super) fn worst_breaker(&self, now: Timestamp) -> BreakerView {
         let failing = self.lessons.iter().flat_map(|lessons| lessons.breakers.iter());
-        let rank = |breaker: &Breaker| match breaker {
-            Breaker::Closed => (0, Timestamp::START),
-            Breaker::Trial => (1, Timestamp::START),
-            Breaker::Open(refusal) => (2, refusal.time),
+        let rank = |breaker: &BreakerView| match breaker {
+            BreakerView::Closed => (0, Timestamp::START),
+            BreakerView::Trial => (1, Timestamp::START),
+            BreakerView::Open(refusal) => (2, refusal.time),
         };
-        failing.map(|failing| Breaker::of(&failing.breaker, now)).max_by_key(rank).unwrap_or(Breaker::Closed)
+        failing.map(|failing| BreakerView::of(&failing.breaker, now)).max_by_key(rank).unwrap_or(BreakerView::Closed)
     }
 
     /// Returns whether an origin's breaker is open and the host has served nothing since.

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::*;
-use crate::politeness::breaker::{Change, Tolerance};
+use crate::politeness::breaker::{BreakerChange, Tolerance};
 use crate::politeness::lane::Objection;
 use crate::politeness::policy::Policy;
 use crate::politeness::signals::Signals;
-use crate::politeness::visit::{Outcome, Visit};
+use crate::politeness::visit::{Visit, VisitOutcome};
 use crate::politeness::{HostKey, Scheme};
 
 const GOOD: OriginId = OriginId(80);
@@ -32,7 +32,7 @@ fn unspaced() -> Lane {
 }
 
 /// Makes a visit that joins, is called and cannot open its connection.
-fn fail(lane: &mut Lane, visit: Visit, schooling: &Schooling, now: Timestamp) -> Option<Lesson> {
+fn fail(lane: &mut Lane, visit: Visit, schooling: &LearningPolicy, now: Timestamp) -> Option<LaneLesson> {
     let ticket = lane.join(visit, now).unwrap().ticket;
     assert_eq!(lane.next_step(now), Step::Prepare(ticket));
     let lesson = lane.unreachable(ticket, schooling, now);
@@ -44,7 +44,7 @@ fn fail(lane: &mut Lane, visit: Visit, schooling: &Schooling, now: Timestamp) ->
 fn break_down(lane: &mut Lane, now: Timestamp) {
     for url in 0..10 {
         let client = if url == 0 { ALICE } else { MALLORY };
-        fail(lane, visit(client, BAD, url), &Schooling::default(), now);
+        fail(lane, visit(client, BAD, url), &LearningPolicy::default(), now);
     }
 }
 
@@ -63,19 +63,20 @@ fn failures_in_a_row_give_an_origin_up_and_one_visit_at_a_time_is_on_trial() {
     let mut lane = unspaced();
     break_down(&mut lane, at(0));
     let refusal = lane.join(visit(ALICE, BAD, 99), at(1_000)).unwrap_err();
-    assert!(matches!(refusal, Refusal::BreakerOpen { retry_after } if retry_after >= secs(29)), "{refusal:?}");
+    assert!(matches!(refusal, LaneRefusal::BreakerOpen { retry_after } if retry_after >= secs(29)), "{refusal:?}");
     // After the cooldown one visit is called; a second is refused until the first has ended.
     let first = lane.join(visit(ALICE, BAD, 1), at(30_000)).unwrap().ticket;
     let second = lane.join(visit(ALICE, BAD, 2), at(30_000)).unwrap().ticket;
     assert_eq!(lane.next_step(at(30_000)), Step::Prepare(first));
-    assert!(matches!(lane.next_step(at(30_000)), Step::Refuse(it, Refusal::BreakerOpen { .. }) if it == second));
+    assert!(matches!(lane.next_step(at(30_000)), Step::Refuse(it, LaneRefusal::BreakerOpen { .. }) if it == second));
     // It fails: twice the cooldown.
-    lane.unreachable(first, &Schooling::default(), at(30_100));
+    lane.unreachable(first, &LearningPolicy::default(), at(30_100));
     lane.leave(first, at(30_100));
     assert!(lane.join(visit(ALICE, BAD, 3), at(90_000)).is_err());
     let third = start(&mut lane, visit(ALICE, BAD, 3), at(100_000));
-    let lesson = lane.report(third, Outcome::Heard(Signals::SERVED), &Schooling::default(), at(100_100)).unwrap();
-    assert!(matches!(lesson.breaker, Some(Change::Closed { .. })), "{lesson:?}");
+    let lesson =
+        lane.report(third, VisitOutcome::Heard(Signals::SERVED), &LearningPolicy::default(), at(100_100)).unwrap();
+    assert!(matches!(lesson.breaker, Some(BreakerChange::Closed { .. })), "{lesson:?}");
     assert!(lane.failing_origins(at(100_100)).is_empty());
 }
 
@@ -89,20 +90,21 @@ fn an_origin_that_is_given_up_closes_no_other_origin_of_its_host() {
     assert!(lane.foresee(&visit(ALICE, GOOD, 0), at(1)).objection.is_none());
     assert_eq!(lane.foresee(&visit(ALICE, BAD, 0), at(1)).objection, Some(Objection::Broken));
     assert!(lane.is_broken());
-    lane.report(good, Outcome::Heard(Signals::SERVED), &Schooling::default(), at(2));
+    lane.report(good, VisitOutcome::Heard(Signals::SERVED), &LearningPolicy::default(), at(2));
     assert!(!lane.is_broken(), "the host has served something since");
 }
 
 #[test]
 fn a_visit_to_an_origin_that_is_given_up_is_refused_and_holds_up_no_other() {
     let mut lane = Lane::new(Policy { delay: secs(1), concurrency: 1, ..Policy::default() }, 1);
-    let schooling = Schooling { tolerance: Tolerance { failures: 1, ..Tolerance::default() }, ..Schooling::default() };
+    let schooling =
+        LearningPolicy { tolerance: Tolerance { failures: 1, ..Tolerance::default() }, ..LearningPolicy::default() };
     let first = lane.join(visit(ALICE, BAD, 1), at(0)).unwrap().ticket;
     assert_eq!(lane.next_step(at(0)), Step::Prepare(first));
     let [bad, good] = [BAD, GOOD].map(|origin| lane.join(visit(ALICE, origin, 2), at(0)).unwrap().ticket);
     lane.unreachable(first, &schooling, at(0));
     lane.leave(first, at(0));
-    assert!(matches!(lane.next_step(at(0)), Step::Refuse(it, Refusal::BreakerOpen { .. }) if it == bad));
+    assert!(matches!(lane.next_step(at(0)), Step::Refuse(it, LaneRefusal::BreakerOpen { .. }) if it == bad));
     assert_eq!(lane.next_step(at(1_000)), Step::Prepare(good), "the attempt has cost a turn");
 }
 
@@ -117,7 +119,7 @@ fn failed_connection_attempts_are_spaced_like_requests() {
         match lane.next_step(now) {
             Step::Prepare(ticket) => {
                 failed.push(now.since(at(0)).as_secs());
-                lane.unreachable(ticket, &Schooling::default(), now);
+                lane.unreachable(ticket, &LearningPolicy::default(), now);
                 lane.leave(ticket, now);
             }
             Step::Wait(Some(alarm)) => now = alarm.at,
@@ -132,10 +134,10 @@ fn failed_connection_attempts_are_spaced_like_requests() {
 fn people_are_told_which_origin_fails() {
     let mut lane = unspaced();
     let origin = Origin { scheme: Scheme::Http, host: HostKey::parse("a.test").unwrap(), port: 81 };
-    fail(&mut lane, visit(ALICE, BAD, 1), &Schooling::default(), at(0));
+    fail(&mut lane, visit(ALICE, BAD, 1), &LearningPolicy::default(), at(0));
     lane.name_origin(BAD, &origin);
     let shown = lane.failing_origins(at(0));
-    assert_eq!(shown, [FailingOrigin { origin, breaker: Breaker::Closed, failures: 1 }]);
+    assert_eq!(shown, [FailingOrigin { origin, breaker: BreakerView::Closed, failures: 1 }]);
     assert!(lane.lessons.is_some());
     lane.lift(at(1));
     assert!(lane.failing_origins(at(1)).is_empty());
@@ -147,7 +149,7 @@ fn what_began_before_changes_nothing_and_keeps_no_other_from_being_on_trial() {
     let mut lane = unspaced();
     let tunnel = start(&mut lane, visit(ALICE, BAD, 50), at(0));
     break_down(&mut lane, at(1));
-    assert_eq!(lane.report(tunnel, Outcome::Opened, &Schooling::default(), at(31_000)), None);
+    assert_eq!(lane.report(tunnel, VisitOutcome::Opened, &LearningPolicy::default(), at(31_000)), None);
     let trial = lane.join(visit(ALICE, BAD, 51), at(31_000)).unwrap().ticket;
     assert_eq!(lane.next_step(at(31_000)), Step::Prepare(trial));
     lane.leave(trial, at(31_100));

@@ -14,9 +14,9 @@ use smallvec::SmallVec;
 
 use super::Lane;
 use crate::politeness::policy::Order;
-use crate::politeness::roll::{Phase, Transfer};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{ClientId, Ticket};
+use crate::politeness::visit_table::{Phase, Transfer};
 
 impl Lane {
     /// Reports that the visit moves a body that may take long, in either direction.

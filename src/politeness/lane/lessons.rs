@@ -6,19 +6,19 @@
 use std::time::Duration;
 
 use super::{Held, Lane};
-use crate::politeness::breaker::{self, Ending, Tolerance};
+use crate::politeness::breaker::{self, Tolerance, VisitEnding};
 use crate::politeness::breakers::Breakers;
-use crate::politeness::pace::{self, Cause, Epoch, Heard, Hold, Learning, Pace, What};
-use crate::politeness::policy::Schooling;
+use crate::politeness::pace::{self, Cause, Epoch, Hold, Learning, Pace, PaceReport, What};
+use crate::politeness::policy::LearningPolicy;
 use crate::politeness::retries::Budget;
-use crate::politeness::roll::{Entry, Phase};
-use crate::politeness::signals::{Answer, Signals};
+use crate::politeness::signals::{PaceSignal, Signals};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{OriginId, Outcome, Ticket};
+use crate::politeness::visit::{OriginId, Ticket, VisitOutcome};
+use crate::politeness::visit_table::{Phase, VisitEntry};
 
 /// What was learned from a host, and the rules by which it was learned.
 #[derive(Debug)]
-pub(super) struct Lessons {
+pub(super) struct Learned {
     learning: Learning,
     pub(super) tolerance: Tolerance,
     pub(super) pace: Pace,
@@ -30,20 +30,20 @@ pub(super) struct Lessons {
 
 /// What an answer changed, for the log and the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lesson {
+pub struct LaneLesson {
     pub pace: Option<pace::Change>,
-    pub breaker: Option<breaker::Change>,
+    pub breaker: Option<breaker::BreakerChange>,
     /// The delay in force now.
     pub delay: Duration,
     /// The limit of visits in flight before the answer and now.
     pub concurrency: (usize, usize),
 }
 
-impl Lessons {
-    fn new(schooling: &Schooling) -> Self {
-        let Schooling { learning, tolerance, ref retrying } = *schooling;
+impl Learned {
+    fn new(schooling: &LearningPolicy) -> Self {
+        let LearningPolicy { learning, tolerance, ref retrying } = *schooling;
         let retry_share = retrying.budget;
-        Lessons {
+        Learned {
             learning,
             tolerance,
             pace: Pace::new(),
@@ -64,26 +64,26 @@ impl Lane {
     pub fn report(
         &mut self,
         ticket: Ticket,
-        outcome: Outcome,
-        schooling: &Schooling,
+        outcome: VisitOutcome,
+        schooling: &LearningPolicy,
         now: Timestamp,
-    ) -> Option<Lesson> {
+    ) -> Option<LaneLesson> {
         let entry =
             *self.roll.get_mut(ticket).filter(|entry| matches!(entry.phase, Phase::Started | Phase::Lasting))?;
-        if !matches!(outcome, Outcome::Failed | Outcome::Truncated) && self.policy.delay_factor > 0.0 {
+        if !matches!(outcome, VisitOutcome::Failed | VisitOutcome::Truncated) && self.policy.delay_factor > 0.0 {
             self.delays.response = self.policy.response_delay(now.since(entry.since));
             self.respace(now);
         }
-        if matches!(outcome, Outcome::Heard(signals) if signals.answer == Answer::Success) {
+        if matches!(outcome, VisitOutcome::Heard(signals) if signals.answer == PaceSignal::Success) {
             self.last_success = now;
         }
         let signals = match outcome {
-            Outcome::Heard(signals) => Some(signals),
-            Outcome::Opened => None,
-            Outcome::Failed | Outcome::Truncated => Some(Signals::FAILED),
+            VisitOutcome::Heard(signals) => Some(signals),
+            VisitOutcome::Opened => None,
+            VisitOutcome::Failed | VisitOutcome::Truncated => Some(Signals::FAILED),
         };
         let failures = self.failures_of(entry.origin);
-        if outcome == Outcome::Truncated && entry.forgave > 0 {
+        if outcome == VisitOutcome::Truncated && entry.forgave > 0 {
             self.lessons_or_new(schooling).breakers.take_back(entry.origin, entry.forgave, now);
         }
         let lesson = self.learn(ticket, &entry, signals, schooling, now);
@@ -101,7 +101,7 @@ impl Lane {
 
     /// Takes a retry from the host's budget, and returns whether one was left. Always false where pacing is not
     /// enforced.
-    pub fn may_retry(&mut self, schooling: &Schooling, now: Timestamp) -> bool {
+    pub fn may_retry(&mut self, schooling: &LearningPolicy, now: Timestamp) -> bool {
         // Without enforced waits, the second try would follow the refusal at once.
         self.enforced() && self.lessons_or_new(schooling).retries.take(now)
     }
@@ -112,7 +112,7 @@ impl Lane {
     }
 
     /// Sets the rules to learn by from now on.
-    pub fn school(&mut self, schooling: &Schooling, now: Timestamp) {
+    pub fn school(&mut self, schooling: &LearningPolicy, now: Timestamp) {
         if let Some(lessons) = &mut self.lessons {
             (lessons.learning, lessons.tolerance) = (schooling.learning, schooling.tolerance);
             lessons.retry_share = schooling.retrying.budget;
@@ -144,11 +144,11 @@ impl Lane {
     fn learn(
         &mut self,
         ticket: Ticket,
-        entry: &Entry,
+        entry: &VisitEntry,
         signals: Option<Signals>,
-        schooling: &Schooling,
+        schooling: &LearningPolicy,
         now: Timestamp,
-    ) -> Option<Lesson> {
+    ) -> Option<LaneLesson> {
         let teaches = signals.is_some_and(|signals| signals != Signals::SERVED);
         if self.lessons.is_none() && !teaches {
             return None;
@@ -163,7 +163,7 @@ impl Lane {
             lessons.pace.sent(sent);
         }
         let change = signals.and_then(|signals| {
-            let heard = Heard {
+            let heard = PaceReport {
                 epoch: entry.epoch.unwrap_or_default(),
                 signals,
                 in_flight: u32::try_from(others).unwrap_or(u32::MAX),
@@ -174,8 +174,8 @@ impl Lane {
         let at_limit = change
             .is_some_and(|change| change.what == What::Slowed && change.before >= lessons.learning.max_delay.max(base));
         // A tunnel that opens shows that the host is alive.
-        let answer = signals.map_or(Answer::Success, |signals| signals.answer);
-        let ending = Ending { ticket, client: entry.client, began: entry.since, answer, at_limit };
+        let answer = signals.map_or(PaceSignal::Success, |signals| signals.answer);
+        let ending = VisitEnding { ticket, client: entry.client, began: entry.since, answer, at_limit };
         let breaker = lessons.breakers.heard(entry.origin, ending, &lessons.tolerance, now);
         self.obey_lessons(change, now);
         if let Some(asked) = signals.and_then(|signals| signals.retry_after) {
@@ -183,7 +183,7 @@ impl Lane {
         }
         let concurrency = (before, self.concurrency());
         let delay = self.delays.effective();
-        (change.is_some() || breaker.is_some()).then_some(Lesson { pace: change, breaker, delay, concurrency })
+        (change.is_some() || breaker.is_some()).then_some(LaneLesson { pace: change, breaker, delay, concurrency })
     }
 
     pub(super) fn obey_lessons(&mut self, change: Option<pace::Change>, now: Timestamp) {
@@ -213,7 +213,7 @@ impl Lane {
     /// Sets the learned parts of the delay and of the limit, from what is known now.
     pub(super) fn apply_lessons(&mut self, now: Timestamp) {
         let base = self.base();
-        if let Some(Lessons { learning, pace, .. }) = self.lessons.as_deref() {
+        if let Some(Learned { learning, pace, .. }) = self.lessons.as_deref() {
             self.delays.learned = pace.delay(base, learning, now);
             self.places.change(pace.concurrency(self.policy.concurrency, base, learning, now));
         }
@@ -235,8 +235,8 @@ impl Lane {
         learned
     }
 
-    pub(super) fn lessons_or_new(&mut self, schooling: &Schooling) -> &mut Lessons {
-        self.lessons.get_or_insert_with(|| Box::new(Lessons::new(schooling)))
+    pub(super) fn lessons_or_new(&mut self, schooling: &LearningPolicy) -> &mut Learned {
+        self.lessons.get_or_insert_with(|| Box::new(Learned::new(schooling)))
     }
 }
 

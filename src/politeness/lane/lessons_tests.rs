@@ -39,9 +39,9 @@ fn start(lane: &mut Lane, mut now: Timestamp) -> (Ticket, Timestamp) {
     }
 }
 
-fn answer(lane: &mut Lane, ticket: Ticket, answer: Answer, now: Timestamp) -> Option<Lesson> {
+fn answer(lane: &mut Lane, ticket: Ticket, answer: PaceSignal, now: Timestamp) -> Option<LaneLesson> {
     let signals = Signals { answer, ..Signals::SERVED };
-    let lesson = lane.report(ticket, Outcome::Heard(signals), &Schooling::default(), now);
+    let lesson = lane.report(ticket, VisitOutcome::Heard(signals), &LearningPolicy::default(), now);
     lane.leave(ticket, now);
     lesson
 }
@@ -50,7 +50,7 @@ fn answer(lane: &mut Lane, ticket: Ticket, answer: Answer, now: Timestamp) -> Op
 fn a_host_that_serves_teaches_nothing_and_costs_nothing() {
     let mut lane = lane(Policy::default());
     let (ticket, now) = start(&mut lane, at(0));
-    assert_eq!(answer(&mut lane, ticket, Answer::Success, now), None);
+    assert_eq!(answer(&mut lane, ticket, PaceSignal::Success, now), None);
     assert!(lane.lessons.is_none());
 }
 
@@ -58,7 +58,7 @@ fn a_host_that_serves_teaches_nothing_and_costs_nothing() {
 fn a_refusal_slows_the_host_and_holds_it() {
     let mut lane = lane(Policy::default());
     let (ticket, now) = start(&mut lane, at(0));
-    let lesson = answer(&mut lane, ticket, Answer::Throttled, now).unwrap();
+    let lesson = answer(&mut lane, ticket, PaceSignal::Throttled, now).unwrap();
     assert_eq!((lesson.delay, lane.delays().learned), (secs(2), secs(2)));
     let hold = lesson.pace.unwrap().hold.unwrap();
     assert_eq!((hold.until, hold.cause), (now + secs(2), Cause::Backoff));
@@ -72,7 +72,7 @@ fn a_burst_of_refusals_counts_once() {
     let mut lane = lane(Policy { delay: Duration::ZERO, concurrency: 20, ..Policy::default() });
     let burst: Vec<_> = (0..20).map(|_| start(&mut lane, at(0)).0).collect();
     for ticket in burst {
-        answer(&mut lane, ticket, Answer::Throttled, at(100));
+        answer(&mut lane, ticket, PaceSignal::Throttled, at(100));
     }
     assert_eq!(lane.delays().learned, secs(1));
 }
@@ -84,14 +84,14 @@ fn concurrency_falls_with_the_delay_and_comes_back() {
     for _ in 0..5 {
         let (ticket, sent) = start(&mut lane, now);
         now = sent;
-        answer(&mut lane, ticket, Answer::Throttled, now);
+        answer(&mut lane, ticket, PaceSignal::Throttled, now);
     }
     assert_eq!((lane.delays().learned, lane.concurrency()), (secs(6), 3));
     // After twenty successes the lane tries a step less; the floor does not limit a trial that was never refused.
     for _ in 0..20 {
         let (ticket, sent) = start(&mut lane, now);
         now = sent;
-        answer(&mut lane, ticket, Answer::Success, now);
+        answer(&mut lane, ticket, PaceSignal::Success, now);
     }
     assert_eq!((lane.delays().learned, lane.concurrency()), (secs(5), 4));
 }
@@ -100,8 +100,8 @@ fn concurrency_falls_with_the_delay_and_comes_back() {
 fn retry_after_holds_everyone() {
     let mut lane = lane(Policy::default());
     let (ticket, now) = start(&mut lane, at(0));
-    let signals = Signals { answer: Answer::Throttled, retry_after: Some(secs(30)), ..Signals::SERVED };
-    lane.report(ticket, Outcome::Heard(signals), &Schooling::default(), now);
+    let signals = Signals { answer: PaceSignal::Throttled, retry_after: Some(secs(30)), ..Signals::SERVED };
+    lane.report(ticket, VisitOutcome::Heard(signals), &LearningPolicy::default(), now);
     lane.leave(ticket, now);
     assert_eq!(start(&mut lane, at(1_000)).1, at(30_000));
 }
@@ -111,7 +111,7 @@ fn a_quota_paces_before_anybody_is_refused() {
     let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });
     let (ticket, now) = start(&mut lane, at(0));
     let quota = Some(Quota { remaining: 4, reset: secs(20) });
-    lane.report(ticket, Outcome::Heard(Signals { quota, ..Signals::SERVED }), &Schooling::default(), now);
+    lane.report(ticket, VisitOutcome::Heard(Signals { quota, ..Signals::SERVED }), &LearningPolicy::default(), now);
     lane.leave(ticket, now);
     assert!(lane.delays().learned >= secs(4), "{:?}", lane.delays());
 }
@@ -122,7 +122,7 @@ fn the_first_word_of_a_quota_holds_no_longer_than_it_says() {
     let mut lane = lane(Policy { delay: Duration::ZERO, ..Policy::default() });
     let (ticket, now) = start(&mut lane, at(0));
     let spent = Signals { used_up: Some(secs(10)), ..Signals::SERVED };
-    lane.report(ticket, Outcome::Heard(spent), &Schooling::default(), now + secs(1));
+    lane.report(ticket, VisitOutcome::Heard(spent), &LearningPolicy::default(), now + secs(1));
     lane.leave(ticket, now + secs(1));
     let again = start(&mut lane, at(2_000)).1;
     assert!((at(11_000)..at(12_000)).contains(&again), "{again:?}");
@@ -133,7 +133,7 @@ fn the_first_word_of_a_quota_holds_no_longer_than_it_says() {
 fn nothing_is_sent_again_where_pacing_is_not_enforced() {
     for mode in [Mode::Report, Mode::Off] {
         let mut lane = lane(Policy { mode, ..Policy::default() });
-        assert!(!lane.may_retry(&Schooling::default(), at(0)), "{mode:?}");
+        assert!(!lane.may_retry(&LearningPolicy::default(), at(0)), "{mode:?}");
     }
 }
 
@@ -141,14 +141,14 @@ fn nothing_is_sent_again_where_pacing_is_not_enforced() {
 #[test]
 fn a_spent_budget_is_not_forgotten() {
     let mut lane = lane(Policy::default());
-    let mut schooling = Schooling::default();
+    let mut schooling = LearningPolicy::default();
     schooling.learning.learner = pace::Learner::Off;
     let (mut now, mut taken) = (at(0), 0);
     for _ in 0..40 {
         let (ticket, sent) = start(&mut lane, now);
         now = sent;
-        let refused = Signals { answer: Answer::Throttled, ..Signals::SERVED };
-        lane.report(ticket, Outcome::Heard(refused), &schooling, now);
+        let refused = Signals { answer: PaceSignal::Throttled, ..Signals::SERVED };
+        lane.report(ticket, VisitOutcome::Heard(refused), &schooling, now);
         taken += u32::from(lane.may_retry(&schooling, now));
         lane.leave(ticket, now);
     }
@@ -158,7 +158,7 @@ fn a_spent_budget_is_not_forgotten() {
 #[test]
 fn retries_are_rationed() {
     let mut lane = lane(Policy::default());
-    let schooling = Schooling::default();
+    let schooling = LearningPolicy::default();
     assert_eq!((0..100).filter(|_| lane.may_retry(&schooling, at(0))).count(), 10);
 }
 
@@ -166,8 +166,8 @@ fn retries_are_rationed() {
 fn other_rules_apply_at_once() {
     let mut lane = lane(Policy::default());
     let (ticket, now) = start(&mut lane, at(0));
-    answer(&mut lane, ticket, Answer::Throttled, now);
-    let mut schooling = Schooling::default();
+    answer(&mut lane, ticket, PaceSignal::Throttled, now);
+    let mut schooling = LearningPolicy::default();
     schooling.learning.max_delay = Duration::from_millis(1_500);
     lane.school(&schooling, now);
     assert_eq!(lane.delays().effective(), Duration::from_millis(1_500));
@@ -183,12 +183,12 @@ fn answers_that_break_off_open_the_breaker() {
         for round in 0..12 {
             let now = at(round * 1_000);
             let tickets: Vec<Ticket> = (0..at_once).map(|_| start(&mut lane, now).0).collect();
-            let heard = Outcome::Heard(Signals::SERVED);
+            let heard = VisitOutcome::Heard(Signals::SERVED);
             for &ticket in &tickets {
-                lane.report(ticket, heard, &Schooling::default(), now);
+                lane.report(ticket, heard, &LearningPolicy::default(), now);
             }
             for ticket in tickets {
-                let lesson = lane.report(ticket, Outcome::Truncated, &Schooling::default(), now);
+                let lesson = lane.report(ticket, VisitOutcome::Truncated, &LearningPolicy::default(), now);
                 opened = opened.or_else(|| lesson.and_then(|lesson| lesson.breaker).map(|_| round));
                 lane.leave(ticket, now);
             }
@@ -206,10 +206,10 @@ fn a_whole_answer_ends_a_row_of_broken_ones() {
     for round in 0..40 {
         let now = at(round * 1_000);
         let (ticket, _) = start(&mut lane, now);
-        lane.report(ticket, Outcome::Heard(Signals::SERVED), &Schooling::default(), now);
+        lane.report(ticket, VisitOutcome::Heard(Signals::SERVED), &LearningPolicy::default(), now);
         if round % 2 == 0 {
             assert_eq!(
-                lane.report(ticket, Outcome::Truncated, &Schooling::default(), now).and_then(|l| l.breaker),
+                lane.report(ticket, VisitOutcome::Truncated, &LearningPolicy::default(), now).and_then(|l| l.breaker),
                 None
             );
         }

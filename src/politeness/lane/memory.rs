@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use super::{Lane, Turns, plain_spacing};
 use crate::politeness::pace::{self, Pace};
-use crate::politeness::policy::{Overrides, Policy, Schooling};
+use crate::politeness::policy::{LearningPolicy, Overrides, Policy};
 use crate::politeness::time::Timestamp;
 use crate::politeness::turns;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct HostMemory {
     pub last_sent: Option<Timestamp>,
     /// Until when the host asked to be left alone.
     pub held_until: Option<Timestamp>,
-    pub pace: Option<pace::Memory>,
+    pub pace: Option<pace::PaceMemory>,
     /// When an operator's pause ends: never, if only an operator can end it.
     pub paused_until: Option<Timestamp>,
 }
@@ -28,14 +28,14 @@ impl Lane {
     /// Creates the lane of a host that was visited before, from the memory of an earlier lane or process.
     pub fn remembering(
         policy: impl Into<Arc<Policy>>,
-        memory: &Memory,
-        schooling: &Schooling,
+        memory: &HostMemory,
+        schooling: &LearningPolicy,
         seed: u64,
         now: Timestamp,
     ) -> Self {
         let policy = policy.into();
         let memory = memory.bounded(schooling, now);
-        let turns = turns::Memory { last_sent: memory.last_sent, held_until: memory.held_until };
+        let turns = turns::TurnsMemory { last_sent: memory.last_sent, held_until: memory.held_until };
         let turns = Turns::remembering(plain_spacing(&policy), turns, seed, now);
         let mut lane = Lane::with(policy, turns);
         lane.set_pause(memory.paused_until);
@@ -45,7 +45,7 @@ impl Lane {
     }
 
     /// Adds the memory of one host to a lane that several hosts share: the most careful value counts for all of them.
-    pub fn recall(&mut self, memory: &Memory, schooling: &Schooling, now: Timestamp) {
+    pub fn recall(&mut self, memory: &HostMemory, schooling: &LearningPolicy, now: Timestamp) {
         let memory = memory.bounded(schooling, now);
         self.recall_pace(&memory, schooling, now);
         if let Some(until) = memory.held_until {
@@ -58,7 +58,7 @@ impl Lane {
 
     /// Replaces what was learned and set here by what was learned and set elsewhere. Grants no visit an earlier start:
     /// of two sends the later counts, of two holds the longer.
-    pub fn adopt(&mut self, memory: &Memory, overrides: Overrides, schooling: &Schooling, now: Timestamp) {
+    pub fn adopt(&mut self, memory: &HostMemory, overrides: Overrides, schooling: &LearningPolicy, now: Timestamp) {
         if let Some(lessons) = &mut self.lessons {
             lessons.pace.forget();
         }
@@ -73,9 +73,9 @@ impl Lane {
     }
 
     /// Returns what must outlive this lane.
-    pub fn memory(&self, now: Timestamp) -> Memory {
+    pub fn memory(&self, now: Timestamp) -> HostMemory {
         let asked_until = self.turns.bars().asked_until;
-        Memory {
+        HostMemory {
             last_sent: self.last_sent(),
             held_until: (asked_until > Timestamp::START).then_some(asked_until),
             pace: self.pace().and_then(|pace| pace.memory(now)),
@@ -91,7 +91,7 @@ impl Lane {
     /// Returns whether forgetting what [`Lane::memory`] says could change the start of any visit. A send matters for as
     /// long as any delay that counts from it, even one that robots.txt has yet to ask for.
     pub fn is_memorable(&self, now: Timestamp) -> bool {
-        let Memory { last_sent, held_until, pace, paused_until } = self.memory(now);
+        let HostMemory { last_sent, held_until, pace, paused_until } = self.memory(now);
         let saving_up = self.policy.delay.saturating_mul(self.policy.burst.max(1));
         let longest = saving_up.max(self.delays.effective()).max(self.policy.max_crawl_delay);
         paused_until.is_some()
@@ -108,7 +108,7 @@ impl Lane {
         }
     }
 
-    fn recall_pace(&mut self, memory: &Memory, schooling: &Schooling, now: Timestamp) {
+    fn recall_pace(&mut self, memory: &HostMemory, schooling: &LearningPolicy, now: Timestamp) {
         let Some(pace) = memory.pace.map(|pace| Pace::remembering(&pace, &schooling.learning, now)) else { return };
         let known = self.pace().map(Pace::learned).unwrap_or_default();
         if pace.learned() > known {
@@ -118,13 +118,13 @@ impl Lane {
     }
 }
 
-impl Memory {
+impl HostMemory {
     /// Limits times that are too far in the future: they come from a clock that was set back, or from a damaged file.
-    fn bounded(self, schooling: &Schooling, now: Timestamp) -> Memory {
+    fn bounded(self, schooling: &LearningPolicy, now: Timestamp) -> HostMemory {
         let latest = now + schooling.learning.longest_hold;
         let last_day = now + LONGEST_PAUSE;
         let end = |until: Timestamp| if until < Timestamp::NEVER { until.min(last_day) } else { until };
-        Memory {
+        HostMemory {
             last_sent: self.last_sent.map(|last| last.min(now)),
             held_until: self.held_until.map(|until| until.min(latest)),
             paused_until: self.paused_until.map(end),

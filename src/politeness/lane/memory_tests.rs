@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::politeness::signals::{Answer, Signals};
-use crate::politeness::visit::{ClientId, Outcome, Step, Visit};
+use crate::politeness::signals::{PaceSignal, Signals};
+use crate::politeness::visit::{ClientId, Step, Visit, VisitOutcome};
 
 const fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(1_000_000_000 + millis)
@@ -14,8 +14,8 @@ const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn remembering(memory: &Memory, now: Timestamp) -> Lane {
-    Lane::remembering(Policy::default(), memory, &Schooling::default(), 1, now)
+fn remembering(memory: &HostMemory, now: Timestamp) -> Lane {
+    Lane::remembering(Policy::default(), memory, &LearningPolicy::default(), 1, now)
 }
 
 /// Makes one visit as soon as the lane lets it. Returns when it was sent.
@@ -31,13 +31,13 @@ fn visit(lane: &mut Lane, signals: Signals, mut now: Timestamp) -> Timestamp {
         }
     }
     assert_eq!(lane.sent(ticket, now), None);
-    lane.report(ticket, Outcome::Heard(signals), &Schooling::default(), now);
+    lane.report(ticket, VisitOutcome::Heard(signals), &LearningPolicy::default(), now);
     lane.leave(ticket, now);
     now
 }
 
 fn throttled(retry_after: Option<Duration>) -> Signals {
-    Signals { answer: Answer::Throttled, retry_after, ..Signals::SERVED }
+    Signals { answer: PaceSignal::Throttled, retry_after, ..Signals::SERVED }
 }
 
 #[test]
@@ -78,9 +78,9 @@ fn a_short_wish_is_remembered_under_a_longer_window() {
 #[test]
 fn no_clock_and_no_file_holds_a_host_for_a_day() {
     let wild = Timestamp::NEVER;
-    let memory = Memory { last_sent: Some(wild), held_until: Some(wild), ..Memory::default() };
+    let memory = HostMemory { last_sent: Some(wild), held_until: Some(wild), ..HostMemory::default() };
     assert_eq!(remembering(&memory, at(0)).held_until(), at(0) + secs(3_600));
-    let mut lane = remembering(&Memory { held_until: None, ..memory }, at(0));
+    let mut lane = remembering(&HostMemory { held_until: None, ..memory }, at(0));
     assert_eq!(visit(&mut lane, Signals::SERVED, at(0)), at(1_000), "a send in the future counts as now");
 }
 
@@ -100,17 +100,18 @@ fn a_pause_with_an_end_keeps_its_end() {
     assert_eq!((again.paused_until(at(1_000)), again.take_unsaved()), (Some(at(5_000)), false));
     assert_eq!(visit(&mut again, Signals::SERVED, at(1_000)), at(5_000));
     assert_eq!(lane.memory(at(5_000)).paused_until, None, "it is over");
-    let wild = Memory { paused_until: Some(Timestamp::from_micros(u64::MAX - 1)), ..Memory::default() };
+    let wild = HostMemory { paused_until: Some(Timestamp::from_micros(u64::MAX - 1)), ..HostMemory::default() };
     assert_eq!(remembering(&wild, at(0)).paused_until(at(0)), Some(at(0) + secs(366 * 86_400)));
 }
 
 #[test]
 fn a_shared_lane_is_as_careful_as_the_most_careful_host_in_it() {
-    let pace = pace::Memory { learned: secs(8), updated: at(0), ..pace::Memory::default() };
-    let memory = Memory { last_sent: Some(at(0)), held_until: Some(at(3_000)), pace: Some(pace), paused_until: None };
+    let pace = pace::PaceMemory { learned: secs(8), updated: at(0), ..pace::PaceMemory::default() };
+    let memory =
+        HostMemory { last_sent: Some(at(0)), held_until: Some(at(3_000)), pace: Some(pace), paused_until: None };
     let mut shared = Lane::new(Policy::default(), 1);
-    shared.recall(&memory, &Schooling::default(), at(100));
-    shared.recall(&Memory::default(), &Schooling::default(), at(100));
+    shared.recall(&memory, &LearningPolicy::default(), at(100));
+    shared.recall(&HostMemory::default(), &LearningPolicy::default(), at(100));
     assert_eq!((shared.delays().learned, shared.held_until()), (secs(8), at(3_000)));
     assert_eq!(visit(&mut shared, Signals::SERVED, at(100)), at(8_000));
 }
@@ -122,15 +123,15 @@ fn what_is_adopted_grants_no_earlier_start() {
     visit(&mut lane, throttled(None), at(0));
     let sent = visit(&mut lane, throttled(Some(secs(30))), at(0));
     lane.pause();
-    let pace = pace::Memory { learned: secs(5), updated: sent, ..pace::Memory::default() };
-    let other = Memory { last_sent: Some(at(0)), held_until: Some(at(1)), pace: Some(pace), paused_until: None };
+    let pace = pace::PaceMemory { learned: secs(5), updated: sent, ..pace::PaceMemory::default() };
+    let other = HostMemory { last_sent: Some(at(0)), held_until: Some(at(1)), pace: Some(pace), paused_until: None };
     let overrides = Overrides { delay: Some(secs(4)), ..Overrides::default() };
-    lane.adopt(&other, overrides, &Schooling::default(), sent);
+    lane.adopt(&other, overrides, &LearningPolicy::default(), sent);
     assert_eq!((lane.delays().configured, lane.delays().learned), (secs(4), secs(5)));
     assert_eq!((lane.held_until(), lane.paused_until(sent)), (sent + secs(30), None));
     assert_eq!(lane.last_sent(), Some(sent));
     assert!(lane.take_unsaved());
-    lane.adopt(&Memory::default(), Overrides::default(), &Schooling::default(), sent);
+    lane.adopt(&HostMemory::default(), Overrides::default(), &LearningPolicy::default(), sent);
     assert_eq!((lane.delays().effective(), lane.held_until()), (secs(1), sent + secs(30)));
 }
 

@@ -1,7 +1,7 @@
 //! Tests of places between clients, long transfers, and admitted requests, with literal times in milliseconds.
 
 use super::*;
-use crate::politeness::visit::{ClientId, Refusal, Step, Visit};
+use crate::politeness::visit::{ClientId, LaneRefusal, Step, Visit};
 
 const fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(1_000_000 + millis)
@@ -79,7 +79,7 @@ fn retry_after_grows_with_the_age_of_what_is_in_flight() {
     assert_eq!(send_all(&mut lane, at(200)).len(), 2);
     let impatient = |url| Visit { max_wait: Some(Duration::ZERO), ..visit(2, url) };
     let told = |lane: &mut Lane, url, now| match lane.join(impatient(url), at(now)) {
-        Err(Refusal::WaitTooLong { retry_after }) => retry_after.as_secs(),
+        Err(LaneRefusal::WaitTooLong { retry_after }) => retry_after.as_secs(),
         other => panic!("{other:?}"),
     };
     assert_eq!(told(&mut lane, 1, 210), 1, "visits usually take 100 ms");
@@ -127,7 +127,7 @@ fn a_longer_delay_refuses_at_once_visits_that_can_no_longer_be_served_in_time() 
     let mut refused = Vec::new();
     loop {
         match lane.next_step(at(10)) {
-            Step::Refuse(_, Refusal::WaitTooLong { retry_after }) => refused.push(retry_after),
+            Step::Refuse(_, LaneRefusal::WaitTooLong { retry_after }) => refused.push(retry_after),
             Step::Prepare(ticket) => assert!(!lane.ready(ticket, at(10))),
             Step::Start(_) => panic!("too early"),
             Step::Refuse(_, refusal) => panic!("{refusal:?}"),

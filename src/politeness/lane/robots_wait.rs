@@ -7,13 +7,13 @@ use super::Lane;
 use super::crawl_delay::asked_of;
 use crate::politeness::queue::Rank;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Refusal, Visit};
+use crate::politeness::visit::{LaneRefusal, Visit};
 
 impl Lane {
     /// Counts one more request that waits for robots.txt, or refuses it as [`Lane::join`] would. Returns when the
     /// request can expect to start if the file comes at once. The caller must undo the count with
     /// [`Lane::leave_robots_wait`].
-    pub fn wait_for_robots(&mut self, visit: &Visit, now: Timestamp) -> Result<Timestamp, Refusal> {
+    pub fn wait_for_robots(&mut self, visit: &Visit, now: Timestamp) -> Result<Timestamp, LaneRefusal> {
         let comes_back = self.returns.as_ref().is_some_and(|returns| returns.is_due(visit.client, visit.url, now));
         let rank = if comes_back { Rank::Returning } else { Rank::Newcomer };
         let asked = asked_of(visit);
@@ -31,9 +31,9 @@ impl Lane {
     }
 
     /// Refuses a request that has waited for robots.txt for as long as it would wait for its turn.
-    pub fn robots_wait_was_too_long(&mut self, visit: &Visit, now: Timestamp) -> Refusal {
+    pub fn robots_wait_was_too_long(&mut self, visit: &Visit, now: Timestamp) -> LaneRefusal {
         let expected = self.expected(Rank::Newcomer, visit.client, visit.urgency, asked_of(visit), now);
-        Refusal::WaitTooLong { retry_after: self.tell(visit.client, visit.url, expected, now) }
+        LaneRefusal::WaitTooLong { retry_after: self.tell(visit.client, visit.url, expected, now) }
     }
 
     /// Requests that wait for the host or for its robots.txt.
@@ -66,9 +66,12 @@ mod tests {
             assert_eq!(lane.wait_for_robots(&visit(n), at(0)), Ok(at(n * 1_000)));
         }
         let seconds = |seconds| Duration::from_secs(seconds);
-        let full = Refusal::QueueFull { retry_after: seconds(3) };
+        let full = LaneRefusal::QueueFull { retry_after: seconds(3) };
         assert_eq!(lane.wait_for_robots(&visit(3), at(0)), Err(full));
-        assert!(matches!(lane.join(visit(4), at(0)), Err(Refusal::QueueFull { .. })), "the queue is full for it, too");
+        assert!(
+            matches!(lane.join(visit(4), at(0)), Err(LaneRefusal::QueueFull { .. })),
+            "the queue is full for it, too"
+        );
         assert_eq!((lane.waiting(), lane.queued(), lane.in_flight()), (3, 0, 0));
         assert!(lane.owes(at(0)));
         lane.leave_robots_wait();
@@ -85,8 +88,8 @@ mod tests {
         let mut lane = Lane::new(Policy { delay: Duration::from_secs(10), ..Policy::default() }, 7);
         let hurried = Visit { max_wait: Some(Duration::ZERO), ..visit(1) };
         assert!(lane.wait_for_robots(&hurried, at(0)).is_ok());
-        assert!(matches!(lane.wait_for_robots(&hurried, at(0)), Err(Refusal::WaitTooLong { .. })));
+        assert!(matches!(lane.wait_for_robots(&hurried, at(0)), Err(LaneRefusal::WaitTooLong { .. })));
         lane.pause();
-        assert_eq!(lane.wait_for_robots(&visit(2), at(0)), Err(Refusal::HostCooling { retry_after: None }));
+        assert_eq!(lane.wait_for_robots(&visit(2), at(0)), Err(LaneRefusal::HostCooling { retry_after: None }));
     }
 }

@@ -18,7 +18,7 @@ use crate::politeness::visit::Ticket;
 pub(super) struct Shadow {
     pub(super) turns: Turns,
     /// Visits that have not left, in the order they came.
-    here: Vec<Guest>,
+    here: Vec<ShadowVisit>,
     /// When the others would have left, in the order they came. Only the latest matter, and no more than there are
     /// places.
     gone: Vec<(u64, Timestamp)>,
@@ -26,7 +26,7 @@ pub(super) struct Shadow {
 }
 
 #[derive(Debug)]
-struct Guest {
+struct ShadowVisit {
     ticket: Ticket,
     /// The number of this arrival. Counts up.
     number: u64,
@@ -54,7 +54,7 @@ impl Shadow {
         let turn = self.turns.earliest(now);
         self.turns.take();
         self.turns.sent(turn);
-        self.here.push(Guest { ticket, number: self.came, joined: now, sent: None, turn, start: turn });
+        self.here.push(ShadowVisit { ticket, number: self.came, joined: now, sent: None, turn, start: turn });
         self.came += 1;
     }
 
@@ -67,7 +67,7 @@ impl Shadow {
     fn leave(&mut self, ticket: Ticket, room: Room, now: Timestamp) {
         self.settle(room, now);
         let Some(index) = self.here.iter().position(|guest| guest.ticket == ticket) else { return };
-        let Guest { number, sent, start, .. } = self.here.remove(index);
+        let ShadowVisit { number, sent, start, .. } = self.here.remove(index);
         let Some(sent) = sent else { return };
         let index = self.gone.partition_point(|(other, _)| *other < number);
         self.gone.insert(index, (number, start + now.since(sent)));

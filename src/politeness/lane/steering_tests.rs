@@ -1,11 +1,11 @@
 //! Tests of how an operator steers a lane, and what no steering changes.
 
 use super::*;
-use crate::politeness::lane::{Breaker, Expectation, Held, Objection};
+use crate::politeness::lane::{BreakerView, Expectation, Held, Objection};
 use crate::politeness::pace::Cause;
-use crate::politeness::policy::Schooling;
-use crate::politeness::signals::{Answer, Signals};
-use crate::politeness::visit::{ClientId, Outcome, Refusal, Step, Ticket, Visit};
+use crate::politeness::policy::LearningPolicy;
+use crate::politeness::signals::{PaceSignal, Signals};
+use crate::politeness::visit::{ClientId, LaneRefusal, Step, Ticket, Visit, VisitOutcome};
 
 const fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(1_000_000 + millis)
@@ -42,12 +42,12 @@ fn start(lane: &mut Lane, mut now: Timestamp) -> (Ticket, Timestamp) {
 /// Makes a whole visit. Returns when it was sent.
 fn go(lane: &mut Lane, now: Timestamp, signals: Signals) -> Timestamp {
     let (ticket, sent) = start(lane, now);
-    lane.report(ticket, Outcome::Heard(signals), &Schooling::default(), sent);
+    lane.report(ticket, VisitOutcome::Heard(signals), &LearningPolicy::default(), sent);
     lane.leave(ticket, sent);
     sent
 }
 
-const REFUSED: Signals = Signals { answer: Answer::Throttled, ..Signals::SERVED };
+const REFUSED: Signals = Signals { answer: PaceSignal::Throttled, ..Signals::SERVED };
 
 #[test]
 fn what_people_set_outlives_a_change_of_the_policy_until_it_is_taken_back() {
@@ -89,7 +89,7 @@ fn a_pause_with_an_end_ends_by_itself() {
 
     let mut lane = Lane::new(Policy::default(), 1);
     lane.pause_until(at(600_000));
-    assert!(matches!(lane.join(visit(), at(0)), Err(Refusal::HostCooling { retry_after: Some(_) })));
+    assert!(matches!(lane.join(visit(), at(0)), Err(LaneRefusal::HostCooling { retry_after: Some(_) })));
     lane.pause();
     assert_eq!(lane.paused_until(at(700_000)), Some(Timestamp::NEVER));
     lane.resume();
@@ -129,7 +129,7 @@ fn what_is_on_its_way_does_not_count_after_forgetting() {
     let old: Vec<_> = (0..3).map(|_| start(&mut lane, at(5_000)).0).collect();
     lane.forget(at(9_000));
     for ticket in old {
-        lane.report(ticket, Outcome::Heard(REFUSED), &Schooling::default(), at(9_001));
+        lane.report(ticket, VisitOutcome::Heard(REFUSED), &LearningPolicy::default(), at(9_001));
         lane.leave(ticket, at(9_001));
     }
     assert_eq!(lane.delays().learned, Duration::ZERO);
@@ -157,7 +157,7 @@ fn a_view_tells_what_decides() {
     assert_eq!(view.held, Some((at(3_000), Held::Pace(Cause::Backoff))));
     assert_eq!((view.next_start, view.last_sent, view.last_success), (at(3_000), Some(at(1_000)), Some(at(0))));
     assert_eq!((view.queued, view.in_flight, view.concurrency), (0, 0, (4, 4)));
-    assert_eq!((view.breaker, view.failures, view.retries_left), (Breaker::Closed, 0, Some(10)));
+    assert_eq!((view.breaker, view.failures, view.retries_left), (BreakerView::Closed, 0, Some(10)));
     lane.hold(at(9_000), at(1_002));
     assert_eq!(lane.view(at(1_003)).held, Some((at(9_000), Held::Other)));
 }
@@ -176,7 +176,7 @@ fn what_is_foreseen_is_what_happens() {
     assert_eq!(foresee(&lane, 11).objection, Some(Objection::TooLong));
     lane.hold(at(20_000), at(0));
     assert_eq!((foresee(&lane, 0).start, foresee(&lane, 0).objection), (at(20_000), Some(Objection::Held)));
-    assert!(matches!(lane.join(visit(), at(0)), Err(Refusal::HostCooling { .. })));
+    assert!(matches!(lane.join(visit(), at(0)), Err(LaneRefusal::HostCooling { .. })));
     lane.pause();
     assert_eq!(foresee(&lane, 0).objection, Some(Objection::Paused));
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::Lane;
 use super::crawl_delay::Forecast;
 use crate::politeness::queue::Rank;
-use crate::politeness::roll::Phase;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Alarm, Refusal, Step};
+use crate::politeness::visit::{Alarm, LaneRefusal, Step};
+use crate::politeness::visit_table::Phase;
 
 /// How long before its turn a visit is called. A TLS handshake across the world takes about half a second with DNS;
 /// servers that close idle connections early do so after 5 s.
@@ -45,7 +45,7 @@ impl Lane {
         } else if self.paused || is_held {
             self.cooling(entry.client, entry.url, expected, now)
         } else {
-            Refusal::WaitTooLong { retry_after: self.tell(entry.client, entry.url, expected, now) }
+            LaneRefusal::WaitTooLong { retry_after: self.tell(entry.client, entry.url, expected, now) }
         };
         Some(Step::Refuse(ticket, refusal))
     }

@@ -41,7 +41,7 @@ pub struct View {
     /// Visits that could start now, one right after the other.
     pub burst_left: u32,
     /// The worst of its origins' breakers.
-    pub breaker: Breaker,
+    pub breaker: BreakerView,
     /// Whether an origin's breaker is open and the host has served nothing since.
     pub is_broken: bool,
     /// Failures in a row of the origin that has the most.
@@ -126,7 +126,7 @@ impl View {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Breaker {
+pub enum BreakerView {
     Closed,
     Open(NotUntil),
     /// One visit at a time is on trial.
@@ -167,7 +167,7 @@ impl Lane {
 
     /// Returns [`View::condition`] and [`View::breaker`] without computing the rest, for callers that ask a hundred
     /// thousand lanes.
-    pub fn condition(&self, now: Timestamp) -> (Condition, Breaker) {
+    pub fn condition(&self, now: Timestamp) -> (Condition, BreakerView) {
         let (breaker, held) = (self.worst_breaker(now), self.held_until() > now);
         let (paused, broken) = (self.paused_until(now).is_some(), self.is_broken());
         (Condition::of(paused, broken, held, self.waiting(), self.in_flight() + self.lasting()), breaker)
@@ -215,12 +215,12 @@ impl Lane {
     }
 }
 
-impl Breaker {
-    pub(super) fn of(breaker: &breaker::Breaker, now: Timestamp) -> Breaker {
+impl BreakerView {
+    pub(super) fn of(breaker: &breaker::Breaker, now: Timestamp) -> BreakerView {
         match breaker.refusal(now) {
-            Some(refusal) => Breaker::Open(refusal),
-            None if breaker.is_open() => Breaker::Trial,
-            None => Breaker::Closed,
+            Some(refusal) => BreakerView::Open(refusal),
+            None if breaker.is_open() => BreakerView::Trial,
+            None => BreakerView::Closed,
         }
     }
 }

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::steps::{millis, span};
-use crate::politeness::signals::{Answer, Quota, Signals};
+use crate::politeness::signals::{PaceSignal, Quota, Signals};
 use crate::politeness::time::Timestamp;
 
 /// How long a quota counts if no newer one arrives.
@@ -39,7 +39,7 @@ impl Allowance {
     }
 
     pub(super) fn heard(&mut self, signals: &Signals, in_flight: u32, slack: Duration, now: Timestamp) {
-        if signals.answer == Answer::Throttled && self.is_contradicted(signals, now) {
+        if signals.answer == PaceSignal::Throttled && self.is_contradicted(signals, now) {
             self.doubted_until = now + DOUBT;
         }
         let spent = signals.used_up.map(|reset| Quota { remaining: 0, reset });

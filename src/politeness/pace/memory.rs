@@ -13,7 +13,7 @@ use super::{Learning, Pace};
 use crate::politeness::time::Timestamp;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct PaceMemory {
     pub learned: Duration,
     pub floor: Duration,
     /// The floor's lifetime when it was last confirmed.
@@ -24,10 +24,10 @@ pub struct Memory {
 
 impl Pace {
     /// What is worth remembering, if anything.
-    pub fn memory(&self, now: Timestamp) -> Option<Memory> {
+    pub fn memory(&self, now: Timestamp) -> Option<PaceMemory> {
         let learned = self.steps.safe();
         let floor = self.steps.floor();
-        (learned > Duration::ZERO).then(|| Memory {
+        (learned > Duration::ZERO).then(|| PaceMemory {
             learned,
             floor: span(floor.delay),
             floor_life: Duration::from_secs(floor.life_s.into()),
@@ -37,7 +37,7 @@ impl Pace {
     }
 
     /// Restores the pace of a known host.
-    pub fn remembering(memory: &Memory, learning: &Learning, now: Timestamp) -> Self {
+    pub fn remembering(memory: &PaceMemory, learning: &Learning, now: Timestamp) -> Self {
         let age = now.since(memory.updated);
         if age >= learning.remember {
             return Pace::new();
@@ -71,8 +71,14 @@ mod tests {
         Duration::from_secs(n)
     }
 
-    fn known() -> Memory {
-        Memory { learned: secs(8), floor: secs(7), floor_life: secs(1_200), floor_until: NOW + secs(60), updated: NOW }
+    fn known() -> PaceMemory {
+        PaceMemory {
+            learned: secs(8),
+            floor: secs(7),
+            floor_life: secs(1_200),
+            floor_until: NOW + secs(60),
+            updated: NOW,
+        }
     }
 
     #[test]
@@ -81,7 +87,7 @@ mod tests {
         assert_eq!((pace.learned(), pace.floor(NOW + secs(10))), (secs(8), Some(secs(7))));
         assert_eq!((pace.error_streak(), pace.success_streak(), pace.held_until()), (0, 0, Timestamp::START));
         let again = pace.memory(NOW + secs(10)).unwrap();
-        assert_eq!(again, Memory { updated: NOW + secs(10), ..known() });
+        assert_eq!(again, PaceMemory { updated: NOW + secs(10), ..known() });
     }
 
     #[test]
@@ -105,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_floor_that_counts_is_kept_whole() {
-        let long = Memory { learned: secs(7), floor_life: DAY * 9, floor_until: NOW + DAY * 9, ..known() };
+        let long = PaceMemory { learned: secs(7), floor_life: DAY * 9, floor_until: NOW + DAY * 9, ..known() };
         let pace = Pace::remembering(&long, &Learning::default(), NOW + DAY * 2);
         assert_eq!(pace.learned(), secs(7));
         assert_eq!(pace.floor(NOW + DAY * 3 - secs(1)), Some(secs(7)));
@@ -114,7 +120,7 @@ mod tests {
 
     #[test]
     fn no_file_can_ask_for_the_impossible() {
-        let wild = Memory {
+        let wild = PaceMemory {
             learned: Duration::MAX,
             floor: Duration::MAX,
             floor_life: Duration::MAX,

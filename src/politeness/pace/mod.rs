@@ -24,10 +24,10 @@ use std::time::Duration;
 
 use self::allowance::Allowance;
 use self::steps::{Steps, span};
-use super::signals::{Answer, Signals};
+use super::signals::{PaceSignal, Signals};
 use super::time::Timestamp;
 
-pub use self::memory::Memory;
+pub use self::memory::PaceMemory;
 
 /// The settings of learning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub struct Epoch(u32);
 
 /// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct PaceReport {
     /// What [`Pace::sent`] returned for the request.
     pub epoch: Epoch,
     pub signals: Signals,
@@ -161,11 +161,11 @@ impl Pace {
     }
 
     /// Learns from an answer, or from a missing one.
-    pub fn heard(&mut self, heard: Heard, base: Duration, learning: &Learning, now: Timestamp) -> Option<Change> {
+    pub fn heard(&mut self, heard: PaceReport, base: Duration, learning: &Learning, now: Timestamp) -> Option<Change> {
         let signals = &heard.signals;
         let before = self.learned().min(learning.max_delay.max(base));
         self.allowance.heard(signals, heard.in_flight, learning.reset_slack, now);
-        if signals.answer == Answer::Success {
+        if signals.answer == PaceSignal::Success {
             self.last_success = now;
         }
         let step = match learning.learner {

@@ -13,12 +13,12 @@ const fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-const fn plain(answer: Answer) -> Signals {
+const fn plain(answer: PaceSignal) -> Signals {
     Signals { answer, ..Signals::FAILED }
 }
 
-const OK: Signals = plain(Answer::Success);
-const REFUSED: Signals = plain(Answer::Throttled);
+const OK: Signals = plain(PaceSignal::Success);
+const REFUSED: Signals = plain(PaceSignal::Throttled);
 
 impl Pace {
     /// The delay that follows from the host's quota, and whether the quota is believed.
@@ -33,26 +33,26 @@ impl Pace {
 }
 
 /// A pace and the arguments it is called with.
-struct Host {
+struct PacedHost {
     pace: Pace,
     base: Duration,
     learning: Learning,
 }
 
-impl Host {
+impl PacedHost {
     fn new() -> Self {
-        Host { pace: Pace::new(), base: BASE, learning: Learning::default() }
+        PacedHost { pace: Pace::new(), base: BASE, learning: Learning::default() }
     }
 
     /// A host with a learned delay.
     fn taught(seconds: u64) -> Self {
-        let memory = Memory { learned: secs(seconds), updated: at(0), ..Memory::default() };
+        let memory = PaceMemory { learned: secs(seconds), updated: at(0), ..PaceMemory::default() };
         let learning = Learning::default();
-        Host { pace: Pace::remembering(&memory, &learning, at(0)), base: BASE, learning }
+        PacedHost { pace: Pace::remembering(&memory, &learning, at(0)), base: BASE, learning }
     }
 
     fn hear(&mut self, epoch: Epoch, signals: Signals, now: Timestamp) -> Option<Change> {
-        self.pace.heard(Heard { epoch, signals, in_flight: 0 }, self.base, &self.learning, now)
+        self.pace.heard(PaceReport { epoch, signals, in_flight: 0 }, self.base, &self.learning, now)
     }
 
     /// A request that is answered at once.
@@ -79,7 +79,7 @@ fn a_pace_is_small() {
 
 #[test]
 fn success_teaches_a_host_nothing_that_is_visited_at_its_delay() {
-    let mut host = Host::new();
+    let mut host = PacedHost::new();
     host.visits(1_000, OK, at(5));
     assert_eq!((host.delay(at(5)), host.pace.success_streak()), (Duration::ZERO, 1_000));
     assert_eq!((host.pace.last_success(), host.pace.memory(at(5))), (Some(at(5)), None));
@@ -87,7 +87,7 @@ fn success_teaches_a_host_nothing_that_is_visited_at_its_delay() {
 
 #[test]
 fn a_refusal_adds_a_step_to_the_delay_in_force_and_holds_the_host_for_it() {
-    let mut host = Host::new();
+    let mut host = PacedHost::new();
     let change = host.visit(REFUSED, at(0)).unwrap();
     let hold = Some(Hold { until: at(2), cause: Cause::Backoff });
     let (before, learned) = (Duration::ZERO, secs(2));
@@ -97,17 +97,17 @@ fn a_refusal_adds_a_step_to_the_delay_in_force_and_holds_the_host_for_it() {
 
 #[test]
 fn a_robots_delay_is_stepped_over_at_once_and_never_cut() {
-    let mut host = Host { base: secs(10), ..Host::new() };
+    let mut host = PacedHost { base: secs(10), ..PacedHost::new() };
     host.visit(REFUSED, at(0));
     assert_eq!(host.delay(at(0)), secs(11));
-    let mut slow = Host { base: secs(100), ..Host::new() };
+    let mut slow = PacedHost { base: secs(100), ..PacedHost::new() };
     slow.visit(REFUSED, at(0));
     assert_eq!(slow.delay(at(0)), secs(100), "learning ends at 60 s, robots.txt does not");
 }
 
 #[test]
 fn the_window_doubles_while_refusals_go_on() {
-    let mut host = Host::new();
+    let mut host = PacedHost::new();
     let mut now = at(0);
     let mut windows = Vec::new();
     for _ in 0..12 {
@@ -125,7 +125,7 @@ fn the_window_doubles_while_refusals_go_on() {
 
 #[test]
 fn learning_ends_at_the_largest_delay() {
-    let mut host = Host::taught(60);
+    let mut host = PacedHost::taught(60);
     let change = host.visit(REFUSED, at(0)).unwrap();
     assert_eq!((change.before, change.learned, host.delay(at(0))), (secs(60), secs(60), secs(60)));
     assert_eq!(change.error_streak, 1);
@@ -133,7 +133,7 @@ fn learning_ends_at_the_largest_delay() {
 
 #[test]
 fn a_burst_of_refusals_counts_once() {
-    let mut host = Host::new();
+    let mut host = PacedHost::new();
     let burst: Vec<Epoch> = (0..20).map(|_| host.pace.sent(at(0))).collect();
     assert!(host.hear(burst[0], REFUSED, at(1)).is_some());
     for epoch in &burst[1..] {
@@ -144,7 +144,7 @@ fn a_burst_of_refusals_counts_once() {
 
 #[test]
 fn a_late_refusal_still_holds_the_host_as_long_as_it_asks() {
-    let mut host = Host::new();
+    let mut host = PacedHost::new();
     let (first, second) = (host.pace.sent(at(0)), host.pace.sent(at(0)));
     host.hear(first, REFUSED, at(1));
     let change = host.hear(second, Signals { retry_after: Some(secs(30)), ..REFUSED }, at(2)).unwrap();
@@ -154,7 +154,7 @@ fn a_late_refusal_still_holds_the_host_as_long_as_it_asks() {
 
 #[test]
 fn the_longest_hold_counts() {
-    let mut host = Host::new();
+    let mut host = PacedHost::new();
     let long = Signals { retry_after: Some(secs(60)), ..REFUSED };
     assert_eq!(host.visit(long, at(0)).unwrap().hold, Some(Hold { until: at(60), cause: Cause::RetryAfter }));
     let short = Signals { retry_after: Some(secs(1)), ..REFUSED };
@@ -166,7 +166,7 @@ fn the_longest_hold_counts() {
 
 #[test]
 fn twenty_successes_start_a_trial_and_twenty_more_prove_it() {
-    let mut host = Host::taught(3);
+    let mut host = PacedHost::taught(3);
     host.visits(19, OK, at(0));
     assert_eq!(host.delay(at(0)), secs(3));
     let change = host.visit(OK, at(0)).unwrap();
@@ -183,7 +183,7 @@ fn twenty_successes_start_a_trial_and_twenty_more_prove_it() {
 
 #[test]
 fn a_refused_trial_restores_exactly_the_delay_that_worked_and_makes_it_the_floor() {
-    let mut host = Host::taught(5);
+    let mut host = PacedHost::taught(5);
     host.visits(20 + 7, OK, at(0));
     let change = host.visit(REFUSED, at(10)).unwrap();
     assert_eq!((change.what, change.before, change.learned), (What::Restored, secs(4), secs(5)));
@@ -196,7 +196,7 @@ fn a_refused_trial_restores_exactly_the_delay_that_worked_and_makes_it_the_floor
 
 #[test]
 fn a_floor_that_is_confirmed_lives_twice_as_long_up_to_a_day() {
-    let mut host = Host::taught(5);
+    let mut host = PacedHost::taught(5);
     let mut now = at(0);
     let mut lives = Vec::new();
     for _ in 0..10 {
@@ -211,7 +211,7 @@ fn a_floor_that_is_confirmed_lives_twice_as_long_up_to_a_day() {
 
 #[test]
 fn a_trial_that_passes_below_the_floor_ends_it() {
-    let mut host = Host::taught(5);
+    let mut host = PacedHost::taught(5);
     host.visits(20, OK, at(0));
     host.visit(REFUSED, at(0));
     host.visits(20, OK, at(600));
@@ -223,9 +223,9 @@ fn a_trial_that_passes_below_the_floor_ends_it() {
 
 #[test]
 fn a_trial_does_not_jump_over_a_floor() {
-    let memory = Memory { learned: secs(5), floor: Duration::from_millis(4_700), ..Memory::default() };
-    let memory = Memory { floor_life: secs(600), floor_until: at(600), updated: at(0), ..memory };
-    let mut host = Host::new();
+    let memory = PaceMemory { learned: secs(5), floor: Duration::from_millis(4_700), ..PaceMemory::default() };
+    let memory = PaceMemory { floor_life: secs(600), floor_until: at(600), updated: at(0), ..memory };
+    let mut host = PacedHost::new();
     host.pace = Pace::remembering(&memory, &host.learning, at(0));
     host.visits(20, OK, at(0));
     assert_eq!(host.delay(at(0)), Duration::from_millis(4_700));
@@ -233,7 +233,7 @@ fn a_trial_does_not_jump_over_a_floor() {
 
 #[test]
 fn a_refusal_of_what_left_before_the_trial_makes_the_old_delay_longer() {
-    let mut host = Host::taught(5);
+    let mut host = PacedHost::taught(5);
     let early = host.pace.sent(at(0));
     host.visits(20, OK, at(1));
     let change = host.hear(early, REFUSED, at(2)).unwrap();
@@ -242,7 +242,7 @@ fn a_refusal_of_what_left_before_the_trial_makes_the_old_delay_longer() {
 
 #[test]
 fn successes_of_what_left_before_prove_nothing() {
-    let mut host = Host::taught(5);
+    let mut host = PacedHost::taught(5);
     let early: Vec<Epoch> = (0..40).map(|_| host.pace.sent(at(0))).collect();
     for epoch in &early {
         host.hear(*epoch, OK, at(1));
@@ -255,9 +255,9 @@ fn successes_of_what_left_before_prove_nothing() {
 
 #[test]
 fn errors_end_a_row_of_successes_and_a_403_does_not() {
-    let mut host = Host::taught(5);
+    let mut host = PacedHost::taught(5);
     host.visits(19, OK, at(0));
-    host.visit(plain(Answer::Neutral), at(0));
+    host.visit(plain(PaceSignal::Neutral), at(0));
     assert_eq!(host.pace.success_streak(), 19);
     assert_eq!(host.visit(Signals::FAILED, at(0)), None);
     assert_eq!((host.pace.success_streak(), host.pace.error_streak()), (0, 0));
@@ -266,7 +266,7 @@ fn errors_end_a_row_of_successes_and_a_403_does_not() {
 
 #[test]
 fn a_trial_whose_old_delay_is_no_longer_in_force_counts_as_none() {
-    let mut host = Host::taught(5);
+    let mut host = PacedHost::taught(5);
     host.visits(20, OK, at(0));
     host.base = secs(8);
     let change = host.visit(REFUSED, at(1)).unwrap();
@@ -275,7 +275,7 @@ fn a_trial_whose_old_delay_is_no_longer_in_force_counts_as_none() {
 
 #[test]
 fn a_smaller_limit_counts_at_once() {
-    let mut host = Host::taught(50);
+    let mut host = PacedHost::taught(50);
     host.learning.max_delay = secs(10);
     assert_eq!(host.delay(at(0)), secs(10));
     host.visit(REFUSED, at(0));
@@ -284,7 +284,7 @@ fn a_smaller_limit_counts_at_once() {
 
 #[test]
 fn a_trial_is_remembered_as_the_delay_that_worked() {
-    let mut host = Host::taught(5);
+    let mut host = PacedHost::taught(5);
     host.visits(20, OK, at(0));
     assert_eq!((host.delay(at(0)), host.pace.memory(at(0)).unwrap().learned), (secs(4), secs(5)));
 }
@@ -292,19 +292,19 @@ fn a_trial_is_remembered_as_the_delay_that_worked() {
 #[test]
 fn concurrency_falls_as_the_delay_grows_above_base() {
     let of = |learned: u64, configured: u32| {
-        let host = Host::taught(learned);
+        let host = PacedHost::taught(learned);
         host.pace.concurrency(configured, BASE, &host.learning, at(0))
     };
     assert_eq!([of(1, 4), of(5, 4), of(6, 4), of(11, 4), of(16, 4), of(60, 4)], [4, 4, 3, 2, 1, 1]);
     assert_eq!([of(60, 1), of(60, 0), of(11, 100)], [1, 1, 98]);
-    let mut host = Host::taught(60);
+    let mut host = PacedHost::taught(60);
     host.learning.concurrency_step = Duration::ZERO;
     assert_eq!(host.pace.concurrency(4, BASE, &host.learning, at(0)), 4);
 }
 
 #[test]
 fn without_learning_only_words_count() {
-    let mut host = Host::taught(5);
+    let mut host = PacedHost::taught(5);
     host.learning.learner = Learner::Off;
     assert_eq!(host.delay(at(0)), Duration::ZERO);
     assert_eq!(host.visit(REFUSED, at(0)), None);
@@ -318,7 +318,7 @@ fn left(remaining: u32, seconds: u64) -> Signals {
 
 #[test]
 fn a_quota_is_spent_evenly() {
-    let mut host = Host::new();
+    let mut host = PacedHost::new();
     host.visit(left(10, 60), at(0));
     assert_eq!(host.delay(at(0)), Duration::from_millis(5_950));
     host.visit(left(100, 60), at(0));
@@ -329,7 +329,7 @@ fn a_quota_is_spent_evenly() {
 
 #[test]
 fn a_quota_is_counted_down_until_the_host_tells_anew() {
-    let mut host = Host::new();
+    let mut host = PacedHost::new();
     host.visit(left(2, 30), at(0));
     let first = host.pace.sent(at(5));
     assert_eq!(host.delay(at(5)), Duration::from_millis(14_750));
@@ -341,16 +341,16 @@ fn a_quota_is_counted_down_until_the_host_tells_anew() {
 
 #[test]
 fn requests_in_flight_are_subtracted() {
-    let mut host = Host::new();
+    let mut host = PacedHost::new();
     let epoch = host.pace.sent(at(0));
-    let heard = Heard { epoch, signals: left(10, 60), in_flight: 5 };
+    let heard = PaceReport { epoch, signals: left(10, 60), in_flight: 5 };
     host.pace.heard(heard, BASE, &host.learning, at(0));
     assert_eq!(host.delay(at(0)), Duration::from_millis(11_900));
 }
 
 #[test]
 fn a_used_up_quota_holds_the_host() {
-    let mut host = Host::new();
+    let mut host = PacedHost::new();
     let change = host.visit(Signals { used_up: Some(secs(30)), ..OK }, at(0)).unwrap();
     let until = at(30) + Duration::from_millis(100);
     assert_eq!((change.what, change.hold), (What::Held, Some(Hold { until, cause: Cause::Quota })));
@@ -362,7 +362,7 @@ fn a_used_up_quota_holds_the_host() {
 
 #[test]
 fn a_quota_counts_for_an_hour_at_most() {
-    let mut host = Host::new();
+    let mut host = PacedHost::new();
     host.visit(left(10_000, 86_400), at(0));
     assert_eq!(host.delay(at(3_600)), Duration::from_millis(8_640));
     host.visit(OK, at(3_601));
@@ -371,11 +371,11 @@ fn a_quota_counts_for_an_hour_at_most() {
 
 #[test]
 fn a_quota_stands_in_for_what_was_guessed_until_it_is_contradicted() {
-    let mut host = Host::taught(20);
+    let mut host = PacedHost::taught(20);
     host.visit(left(10, 60), at(0));
     assert_eq!(host.delay(at(0)), Duration::from_millis(5_950));
     assert_eq!(host.pace.told(BASE, &host.learning, at(0)), Some((Duration::from_millis(5_950), true)));
-    host.visit(Signals { answer: Answer::Throttled, ..left(9, 60) }, at(1));
+    host.visit(Signals { answer: PaceSignal::Throttled, ..left(9, 60) }, at(1));
     assert_eq!(host.delay(at(1)), secs(21));
     host.visit(left(1, 60), at(2));
     assert_eq!(host.delay(at(2)), Duration::from_millis(59_500), "it may still slow down");
@@ -385,7 +385,7 @@ fn a_quota_stands_in_for_what_was_guessed_until_it_is_contradicted() {
 
 #[test]
 fn a_refusal_with_a_used_up_quota_contradicts_nothing() {
-    let mut host = Host::new();
+    let mut host = PacedHost::new();
     host.visit(Signals { used_up: Some(secs(5)), ..REFUSED }, at(0));
     assert_eq!(host.pace.told(BASE, &host.learning, at(0)).map(|(_, believed)| believed), Some(true));
     host.visit(left(10, 60), at(9));

@@ -6,7 +6,7 @@
 use super::dice::Dice;
 use super::*;
 use crate::politeness::policy::Delays;
-use crate::politeness::signals::{self, Fields, Listening};
+use crate::politeness::signals::{self, SignalFields, SignalPolicy};
 
 const WORLDS: u64 = 200;
 const STEPS: u32 = 800;
@@ -18,11 +18,11 @@ struct Flight {
     raises: u32,
 }
 
-struct World {
+struct PaceWorld {
     dice: Dice,
     pace: Pace,
     learning: Learning,
-    listening: Listening,
+    listening: SignalPolicy,
     base: Duration,
     configured: u32,
     now: Timestamp,
@@ -37,7 +37,7 @@ struct World {
     story: Vec<(Timestamp, Duration, Timestamp)>,
 }
 
-impl World {
+impl PaceWorld {
     fn new(seed: u64) -> Self {
         let mut dice = Dice(seed);
         let pick = |dice: &mut Dice, of: &[u64]| Duration::from_millis(of[dice.below(of.len() as u64) as usize]);
@@ -52,10 +52,10 @@ impl World {
         };
         let base = pick(&mut dice, &[0, 5, 50, 1_000, 10_000, 100_000]);
         let now = Timestamp::from_millis(1_790_000_000_000);
-        World {
+        PaceWorld {
             pace: Pace::new(),
             learning,
-            listening: Listening::default(),
+            listening: SignalPolicy::default(),
             base,
             configured: 1 + dice.below(30) as u32,
             now,
@@ -140,7 +140,7 @@ impl World {
         if self.dice.chance(10) {
             header.push(("ratelimit", quota.as_bytes()));
         }
-        signals::read(status, &Fields::of(header), &self.listening, self.now)
+        signals::read(status, &SignalFields::of(header), &self.listening, self.now)
     }
 
     fn answer(&mut self, mood: u64) {
@@ -152,15 +152,15 @@ impl World {
         let (learned, held) = (self.effective(), self.pace.held_until());
         let live_floor = self.pace.floor(self.now);
         self.probed_from = self.probed_from.map(|worked| worked.min(self.longest()));
-        let heard = Heard { epoch: flight.epoch, signals, in_flight: self.flights.len() as u32 };
+        let heard = PaceReport { epoch: flight.epoch, signals, in_flight: self.flights.len() as u32 };
         let change = self.pace.heard(heard, self.base, &self.learning, self.now);
         assert!(self.pace.held_until() >= held, "P1: a hold is not cut short");
         assert!(self.pace.learned() <= self.longest(), "P7: learned too much");
         assert_eq!(change.and_then(|change| change.hold).is_some(), self.pace.held_until() > held);
         match signals.answer {
-            Answer::Success => self.check_success(learned, live_floor, change),
-            Answer::Throttled => self.check_refusal(learned, flight, change),
-            Answer::Neutral | Answer::Failed => assert_eq!(self.effective(), learned, "nothing learned"),
+            PaceSignal::Success => self.check_success(learned, live_floor, change),
+            PaceSignal::Throttled => self.check_refusal(learned, flight, change),
+            PaceSignal::Neutral | PaceSignal::Failed => assert_eq!(self.effective(), learned, "nothing learned"),
         }
     }
 
@@ -215,7 +215,7 @@ impl World {
 #[test]
 fn no_answer_makes_the_pace_break_its_promises() {
     for seed in 0..WORLDS {
-        let world = World::new(seed).run();
+        let world = PaceWorld::new(seed).run();
         assert!(world.story.len() == STEPS as usize, "seed {seed}");
     }
 }
@@ -224,7 +224,7 @@ fn no_answer_makes_the_pace_break_its_promises() {
 #[test]
 fn sends_are_never_closer_than_the_base_delay() {
     for seed in 0..WORLDS {
-        let mut world = World::new(seed);
+        let mut world = PaceWorld::new(seed);
         let mood = world.dice.below(100);
         let mut before = world.last_sent;
         for _ in 0..STEPS {
@@ -245,12 +245,12 @@ fn sends_are_never_closer_than_the_base_delay() {
 #[test]
 fn a_burst_of_refusals_teaches_what_one_teaches() {
     for seed in 0..WORLDS {
-        let mut world = World::new(seed).run();
+        let mut world = PaceWorld::new(seed).run();
         let burst: Vec<Epoch> = (0..=world.dice.below(30)).map(|_| world.pace.sent(world.now)).collect();
-        let refused = Signals { answer: Answer::Throttled, ..Signals::FAILED };
+        let refused = Signals { answer: PaceSignal::Throttled, ..Signals::FAILED };
         let mut once = world.pace.clone();
         let tell = |pace: &mut Pace, epoch| {
-            pace.heard(Heard { epoch, signals: refused, in_flight: 0 }, world.base, &world.learning, world.now)
+            pace.heard(PaceReport { epoch, signals: refused, in_flight: 0 }, world.base, &world.learning, world.now)
         };
         tell(&mut once, burst[0]);
         for epoch in &burst {
@@ -268,7 +268,7 @@ fn concurrency_falls_with_the_delay_and_comes_back_with_it() {
     let base = Duration::from_secs(1);
     let now = Timestamp::from_millis(1_790_000_000_000);
     let allowed = |millis: u64| {
-        let memory = Memory { learned: Duration::from_millis(millis), updated: now, ..Memory::default() };
+        let memory = PaceMemory { learned: Duration::from_millis(millis), updated: now, ..PaceMemory::default() };
         Pace::remembering(&memory, &learning, now).concurrency(8, base, &learning, now)
     };
     let mut before = 8;
@@ -284,10 +284,10 @@ fn concurrency_falls_with_the_delay_and_comes_back_with_it() {
 #[test]
 fn what_is_remembered_behaves_the_same_every_time() {
     for seed in 0..WORLDS {
-        let world = World::new(seed).run();
+        let world = PaceWorld::new(seed).run();
         let Some(memory) = world.pace.memory(world.now) else { continue };
         let again = || {
-            let mut world = World::new(seed ^ 0xa9a1);
+            let mut world = PaceWorld::new(seed ^ 0xa9a1);
             world.pace = Pace::remembering(&memory, &world.learning, world.now);
             world.run().story
         };
@@ -301,7 +301,7 @@ fn what_is_remembered_behaves_the_same_every_time() {
 #[test]
 fn the_same_answers_at_the_same_times_lead_to_the_same_pace() {
     for seed in 0..WORLDS / 4 {
-        assert!(World::new(seed).run().story == World::new(seed).run().story, "seed {seed}");
+        assert!(PaceWorld::new(seed).run().story == PaceWorld::new(seed).run().story, "seed {seed}");
     }
 }
 
@@ -311,8 +311,8 @@ fn epochs_may_wrap() {
     let now = Timestamp::from_millis(1_790_000_000_000);
     let mut pace = Pace { steps: Steps::at_epoch(u32::MAX - 2), ..Pace::new() };
     let tell = |pace: &mut Pace, epoch| {
-        let signals = Signals { answer: Answer::Throttled, ..Signals::FAILED };
-        pace.heard(Heard { epoch, signals, in_flight: 0 }, Duration::ZERO, &learning, now)
+        let signals = Signals { answer: PaceSignal::Throttled, ..Signals::FAILED };
+        pace.heard(PaceReport { epoch, signals, in_flight: 0 }, Duration::ZERO, &learning, now)
     };
     for learned in 1..=8 {
         let (first, late) = (pace.sent(now), pace.sent(now));

@@ -10,7 +10,7 @@ use super::dice::Dice;
 
 /// What a limit does with a request.
 #[derive(Clone, Copy)]
-pub(super) struct Taken {
+pub(super) struct ServerTaken {
     pub(super) served: bool,
     /// If refused: how long until a request would be served.
     pub(super) wait: f64,
@@ -18,19 +18,19 @@ pub(super) struct Taken {
     pub(super) left: Option<(u32, f64)>,
 }
 
-impl Taken {
+impl ServerTaken {
     fn served(left: Option<(u32, f64)>) -> Self {
-        Taken { served: true, wait: 0.0, left }
+        ServerTaken { served: true, wait: 0.0, left }
     }
 
     fn refused(wait: f64) -> Self {
-        Taken { served: false, wait, left: Some((0, wait)) }
+        ServerTaken { served: false, wait, left: Some((0, wait)) }
     }
 }
 
-pub(super) trait Limit {
+pub(super) trait ServerLimit {
     /// `work` is how long the request takes if it is served.
-    fn take(&mut self, at: f64, work: f64, dice: &mut Dice) -> Taken;
+    fn take(&mut self, at: f64, work: f64, dice: &mut Dice) -> ServerTaken;
 
     /// Requests per second that the limit allows in the long run.
     fn rate(&self, at: f64) -> f64;
@@ -67,8 +67,8 @@ impl FixedWindow {
     }
 }
 
-impl Limit for FixedWindow {
-    fn take(&mut self, at: f64, _: f64, _: &mut Dice) -> Taken {
+impl ServerLimit for FixedWindow {
+    fn take(&mut self, at: f64, _: f64, _: &mut Dice) -> ServerTaken {
         let window = ((at + self.phase) / self.seconds).floor();
         if window != self.window {
             (self.window, self.count) = (window, 0);
@@ -76,10 +76,10 @@ impl Limit for FixedWindow {
         let reset = (window + 1.0) * self.seconds - self.phase - at;
         let quota = planned(&self.quota, at) as u32;
         if self.count >= quota {
-            return Taken::refused(reset);
+            return ServerTaken::refused(reset);
         }
         self.count += 1;
-        Taken::served(Some((quota - self.count, reset)))
+        ServerTaken::served(Some((quota - self.count, reset)))
     }
 
     fn rate(&self, at: f64) -> f64 {
@@ -109,18 +109,18 @@ impl SlidingLog {
     }
 }
 
-impl Limit for SlidingLog {
-    fn take(&mut self, at: f64, _: f64, _: &mut Dice) -> Taken {
+impl ServerLimit for SlidingLog {
+    fn take(&mut self, at: f64, _: f64, _: &mut Dice) -> ServerTaken {
         let wait = self.wait(at);
         if wait > 0.0 {
             if self.refusals_count {
                 self.log.push_back(at);
                 self.log.pop_front();
             }
-            return Taken::refused(wait);
+            return ServerTaken::refused(wait);
         }
         self.log.push_back(at);
-        Taken::served(Some(((self.quota - self.log.len()) as u32, self.log[0] + self.seconds - at)))
+        ServerTaken::served(Some(((self.quota - self.log.len()) as u32, self.log[0] + self.seconds - at)))
     }
 
     fn rate(&self, _: f64) -> f64 {
@@ -131,11 +131,11 @@ impl Limit for SlidingLog {
 /// Two limits at once.
 pub(super) struct Both(pub(super) SlidingLog, pub(super) SlidingLog);
 
-impl Limit for Both {
-    fn take(&mut self, at: f64, work: f64, dice: &mut Dice) -> Taken {
+impl ServerLimit for Both {
+    fn take(&mut self, at: f64, work: f64, dice: &mut Dice) -> ServerTaken {
         let wait = self.0.wait(at).max(self.1.wait(at));
         if wait > 0.0 {
-            return Taken::refused(wait);
+            return ServerTaken::refused(wait);
         }
         self.0.take(at, work, dice);
         self.1.take(at, work, dice)
@@ -183,17 +183,17 @@ impl TokenBucket {
     }
 }
 
-impl Limit for TokenBucket {
-    fn take(&mut self, at: f64, _: f64, dice: &mut Dice) -> Taken {
+impl ServerLimit for TokenBucket {
+    fn take(&mut self, at: f64, _: f64, dice: &mut Dice) -> ServerTaken {
         self.serve_others(at, dice);
         self.fill(at);
         let rate = planned(&self.rate, at);
         if self.tokens < 1.0 {
-            return Taken::refused((1.0 - self.tokens) / rate);
+            return ServerTaken::refused((1.0 - self.tokens) / rate);
         }
         self.tokens -= 1.0;
         let left = self.tokens.floor();
-        Taken::served(Some((left as u32, (left + 1.0) / rate)))
+        ServerTaken::served(Some((left as u32, (left + 1.0) / rate)))
     }
 
     fn rate(&self, at: f64) -> f64 {
@@ -206,26 +206,26 @@ impl Limit for TokenBucket {
 }
 
 /// A leaky bucket as a meter: requests must keep their distance, with some tolerance.
-pub(super) struct Gcra {
+pub(super) struct GcraServer {
     rate: f64,
     burst: f64,
     due: f64,
 }
 
-impl Gcra {
+impl GcraServer {
     pub(super) fn new(rate: f64, burst: f64) -> Self {
-        Gcra { rate, burst, due: 0.0 }
+        GcraServer { rate, burst, due: 0.0 }
     }
 }
 
-impl Limit for Gcra {
-    fn take(&mut self, at: f64, _: f64, _: &mut Dice) -> Taken {
+impl ServerLimit for GcraServer {
+    fn take(&mut self, at: f64, _: f64, _: &mut Dice) -> ServerTaken {
         let early = self.due - (self.burst - 1.0) / self.rate - 1e-9;
         if at < early {
-            return Taken::refused(early - at);
+            return ServerTaken::refused(early - at);
         }
         self.due = self.due.max(at) + 1.0 / self.rate;
-        Taken::served(None)
+        ServerTaken::served(None)
     }
 
     fn rate(&self, _: f64) -> f64 {
@@ -250,14 +250,14 @@ impl Crowded {
     }
 }
 
-impl Limit for Crowded {
-    fn take(&mut self, at: f64, work: f64, _: &mut Dice) -> Taken {
+impl ServerLimit for Crowded {
+    fn take(&mut self, at: f64, work: f64, _: &mut Dice) -> ServerTaken {
         self.busy.retain(|end| *end > at);
         if self.busy.len() >= self.places {
-            return Taken::refused(0.1);
+            return ServerTaken::refused(0.1);
         }
         self.busy.push(at + work);
-        Taken::served(None)
+        ServerTaken::served(None)
     }
 
     fn rate(&self, _: f64) -> f64 {
@@ -268,9 +268,9 @@ impl Limit for Crowded {
 /// No limit, but one in a hundred requests is refused at random.
 pub(super) struct Moody;
 
-impl Limit for Moody {
-    fn take(&mut self, _: f64, _: f64, dice: &mut Dice) -> Taken {
-        if dice.chance(1) { Taken::refused(1.0) } else { Taken::served(None) }
+impl ServerLimit for Moody {
+    fn take(&mut self, _: f64, _: f64, dice: &mut Dice) -> ServerTaken {
+        if dice.chance(1) { ServerTaken::refused(1.0) } else { ServerTaken::served(None) }
     }
 
     fn rate(&self, _: f64) -> f64 {
@@ -296,13 +296,13 @@ impl PenaltyBox {
     }
 }
 
-impl Limit for PenaltyBox {
-    fn take(&mut self, at: f64, work: f64, dice: &mut Dice) -> Taken {
+impl ServerLimit for PenaltyBox {
+    fn take(&mut self, at: f64, work: f64, dice: &mut Dice) -> ServerTaken {
         if at >= self.until && self.bucket.take(at, work, dice).served {
-            return Taken::served(None);
+            return ServerTaken::served(None);
         }
         self.until = at + self.ban;
-        Taken::refused(self.ban)
+        ServerTaken::refused(self.ban)
     }
 
     fn rate(&self, at: f64) -> f64 {
@@ -316,7 +316,7 @@ impl Limit for PenaltyBox {
 
 /// What the host says in its answers.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Says {
+pub(super) enum ServerSays {
     Nothing,
     /// Retry-After: the truth.
     Wait,
@@ -329,41 +329,41 @@ pub(super) enum Says {
 }
 
 pub(super) struct Server {
-    pub(super) limit: Box<dyn Limit>,
-    pub(super) says: Says,
+    pub(super) limit: Box<dyn ServerLimit>,
+    pub(super) says: ServerSays,
     /// How long a request takes on average.
     pub(super) work: f64,
 }
 
 /// A status, the field that goes with it, and the time the answer takes.
-pub(super) struct Reply {
+pub(super) struct ServerReply {
     pub(super) status: u16,
     pub(super) field: Option<(&'static str, String)>,
     pub(super) after: f64,
 }
 
 impl Server {
-    pub(super) fn answer(&mut self, at: f64, dice: &mut Dice) -> Reply {
+    pub(super) fn answer(&mut self, at: f64, dice: &mut Dice) -> ServerReply {
         let work = self.work * (0.3 * normal(dice) - 0.045).exp();
         let taken = self.limit.take(at, work, dice);
         let field = self.field(&taken);
         match taken.served {
-            true => Reply { status: 200, field, after: work },
-            false => Reply { status: 429, field, after: 0.03 },
+            true => ServerReply { status: 200, field, after: work },
+            false => ServerReply { status: 429, field, after: 0.03 },
         }
     }
 
-    fn field(&self, taken: &Taken) -> Option<(&'static str, String)> {
+    fn field(&self, taken: &ServerTaken) -> Option<(&'static str, String)> {
         let quota = |more: u32| {
             let (left, reset) = taken.left?;
             Some(("ratelimit", format!("\"default\";r={};t={}", left + more, reset.ceil())))
         };
         match self.says {
-            Says::Left => quota(0),
-            Says::LeftAnd(more) => quota(more),
-            Says::Wait if !taken.served => Some(("retry-after", taken.wait.ceil().max(1.0).to_string())),
-            Says::Always(seconds) if !taken.served => Some(("retry-after", seconds.to_string())),
-            Says::Nothing | Says::Wait | Says::Always(_) => None,
+            ServerSays::Left => quota(0),
+            ServerSays::LeftAnd(more) => quota(more),
+            ServerSays::Wait if !taken.served => Some(("retry-after", taken.wait.ceil().max(1.0).to_string())),
+            ServerSays::Always(seconds) if !taken.served => Some(("retry-after", seconds.to_string())),
+            ServerSays::Nothing | ServerSays::Wait | ServerSays::Always(_) => None,
         }
     }
 }

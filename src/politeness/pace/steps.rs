@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use super::{Learning, What};
-use crate::politeness::signals::Answer;
+use crate::politeness::signals::PaceSignal;
 use crate::politeness::time::Timestamp;
 
 /// A floor is tested again once a day at the latest, in seconds.
@@ -43,7 +43,7 @@ pub(super) struct Floor {
 
 /// The effect of an answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct PaceStep {
     pub(super) what: What,
     /// For how long no visit may start.
     pub(super) window: Option<Duration>,
@@ -62,23 +62,25 @@ impl Steps {
     pub(super) fn heard(
         &mut self,
         epoch: u32,
-        answer: Answer,
+        answer: PaceSignal,
         base: Duration,
         learning: &Learning,
         now: Timestamp,
-    ) -> Option<Step> {
+    ) -> Option<PaceStep> {
         let base = millis(base);
         let longest = longest(base, learning);
         self.learned = self.learned.min(longest);
         self.probed_from = self.probed_from.min(longest);
         match answer {
-            Answer::Success => self.succeeded(epoch, base, learning, now).map(|what| Step { what, window: None }),
-            Answer::Throttled => self.throttled(epoch, base, learning, now),
-            Answer::Failed => {
+            PaceSignal::Success => {
+                self.succeeded(epoch, base, learning, now).map(|what| PaceStep { what, window: None })
+            }
+            PaceSignal::Throttled => self.throttled(epoch, base, learning, now),
+            PaceSignal::Failed => {
                 self.successes = 0;
                 None
             }
-            Answer::Neutral => None,
+            PaceSignal::Neutral => None,
         }
     }
 
@@ -123,7 +125,7 @@ impl Steps {
         true
     }
 
-    fn throttled(&mut self, epoch: u32, base: u32, learning: &Learning, now: Timestamp) -> Option<Step> {
+    fn throttled(&mut self, epoch: u32, base: u32, learning: &Learning, now: Timestamp) -> Option<PaceStep> {
         self.successes = 0;
         if before(epoch, self.raised) {
             return None;
@@ -142,7 +144,7 @@ impl Steps {
         };
         self.epoch = self.epoch.wrapping_add(1);
         self.raised = self.epoch;
-        Some(Step { what, window: Some(self.window(base, learning)) })
+        Some(PaceStep { what, window: Some(self.window(base, learning)) })
     }
 
     fn mark_floor(&mut self, learning: &Learning, now: Timestamp) {

@@ -52,7 +52,7 @@ const SPELLINGS: &[(&[u8], Key)] = &[
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Line<'b> {
+pub(super) struct RobotsLine<'b> {
     /// Starts at 1.
     pub(super) number: u32,
     pub(super) key: Key,
@@ -60,7 +60,7 @@ pub(super) struct Line<'b> {
 }
 
 /// Returns the lines with a known key.
-pub(super) fn lines(body: &[u8]) -> impl Iterator<Item = Line<'_>> {
+pub(super) fn lines(body: &[u8]) -> impl Iterator<Item = RobotsLine<'_>> {
     let mut rest = without_bom(within_limit(body));
     let mut number = 0;
     std::iter::from_fn(move || {
@@ -68,7 +68,7 @@ pub(super) fn lines(body: &[u8]) -> impl Iterator<Item = Line<'_>> {
             let line = take_line(&mut rest);
             number += 1;
             if let Some((key, value)) = read(line) {
-                return Some(Line { number, key, value });
+                return Some(RobotsLine { number, key, value });
             }
         }
         None
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_line_too_long_is_cut() {
         let long = [&b"allow:"[..], &[b'a'; MAX_LINE], b"\nallow:/b"].concat();
-        let lines: Vec<Line<'_>> = lines(&long).collect();
+        let lines: Vec<RobotsLine<'_>> = lines(&long).collect();
         assert_eq!(lines[0].value.len(), MAX_LINE - "allow:".len());
         assert_eq!((lines[1].number, lines[1].value), (2, &b"/b"[..]));
     }

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use super::agent::product_token;
-use super::line::{self, Key, Line};
+use super::line::{self, Key, RobotsLine};
 use super::pattern::Pattern;
 use super::stream::{self, Agent, StoredRule};
 use super::{ask, canonical};
@@ -38,7 +38,7 @@ struct Parser<'b> {
 }
 
 impl<'b> Parser<'b> {
-    fn take(&mut self, line: Line<'b>) {
+    fn take(&mut self, line: RobotsLine<'b>) {
         match line.key {
             Key::UserAgent => self.take_name(line.value),
             Key::Allow => self.take_rule(line, true),
@@ -61,7 +61,7 @@ impl<'b> Parser<'b> {
         }
     }
 
-    fn take_rule(&mut self, line: Line<'b>, allow: bool) {
+    fn take_rule(&mut self, line: RobotsLine<'b>, allow: bool) {
         self.has_rules = true;
         // Ignores rules before the first User-agent line, and rules with an empty path.
         if self.agents.is_empty() || line.value.is_empty() {

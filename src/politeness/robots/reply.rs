@@ -17,7 +17,7 @@ use crate::politeness::time::Timestamp;
 /// How a fetch ended.
 #[derive(Clone, Copy, Debug)]
 pub enum Fetched<'f> {
-    Answered(Reply<'f>),
+    Answered(FetchReply<'f>),
     /// Too many redirects, a redirect loop, or a redirect that leads nowhere.
     Lost,
     /// No answer, or an incomplete one: timeout, DNS, TLS, reset, a body cut short, a destination that is refused.
@@ -26,7 +26,7 @@ pub enum Fetched<'f> {
 
 /// The answer at the end of the redirects.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reply<'f> {
+pub struct FetchReply<'f> {
     pub status: u16,
     /// At most [`MAX_BODY`](super::MAX_BODY) plus one byte are read.
     pub body: &'f [u8],
@@ -39,15 +39,15 @@ pub struct Reply<'f> {
 
 /// What is known of one origin's robots.txt.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Record {
+pub struct RobotsRecordState {
     /// The last conclusive answer.
-    pub answer: Option<Answer>,
+    pub answer: Option<RobotsAnswer>,
     /// The trouble since then, if later fetches were inconclusive.
     pub trouble: Option<Trouble>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct RobotsAnswer {
     pub says: Says,
     pub fresh_until: Timestamp,
     /// May be used until then while the file is fetched again.
@@ -87,7 +87,7 @@ pub enum TroubleKind {
 
 /// What to do with a request that needs the rules.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Look<'r> {
+pub enum RecordLook<'r> {
     Use(&'r Says),
     /// Use the rules, and fetch again meanwhile.
     UseAndRefresh(&'r Says),
@@ -122,49 +122,56 @@ const NEW: Duration = Duration::from_secs(60);
 /// Longer validators are dropped, because they would cost more than they save.
 const VALIDATOR_MAX: usize = 128;
 
-impl Record {
+impl RobotsRecordState {
     /// Returns the record after a fetch. `dice`, from 0 to 1, spreads the times, so that origins fetched together are
     /// not fetched together again.
     #[must_use]
-    pub fn after(previous: Option<&Record>, fetched: &Fetched<'_>, now: Timestamp, dice: f64) -> Record {
+    pub fn after(
+        previous: Option<&RobotsRecordState>,
+        fetched: &Fetched<'_>,
+        now: Timestamp,
+        dice: f64,
+    ) -> RobotsRecordState {
         let answer = previous.and_then(|record| record.answer.as_ref());
         match fetched {
-            Fetched::Lost => Record::none(NONE_FRESH, STALE, now, dice),
-            Fetched::Failed => Record::troubled(previous, TroubleKind::Unreachable, None, now, dice),
+            Fetched::Lost => RobotsRecordState::none(NONE_FRESH, STALE, now, dice),
+            Fetched::Failed => RobotsRecordState::troubled(previous, TroubleKind::Unreachable, None, now, dice),
             Fetched::Answered(reply) => match (reply.status, answer) {
-                (200..=299, _) => Record::with(Answer::of(reply, now, dice)),
-                (304, Some(answer)) if answer.can_be_renewed() => Record::with(answer.renewed(reply, now, dice)),
-                (401 | 403 | 451, _) => Record::none(FORBIDDEN_FRESH, Duration::ZERO, now, dice),
-                (429, _) => Record::troubled(previous, TroubleKind::Throttled, reply.retry_after, now, dice),
+                (200..=299, _) => RobotsRecordState::with(RobotsAnswer::of(reply, now, dice)),
+                (304, Some(answer)) if answer.can_be_renewed() => {
+                    RobotsRecordState::with(answer.renewed(reply, now, dice))
+                }
+                (401 | 403 | 451, _) => RobotsRecordState::none(FORBIDDEN_FRESH, Duration::ZERO, now, dice),
+                (429, _) => RobotsRecordState::troubled(previous, TroubleKind::Throttled, reply.retry_after, now, dice),
                 // A redirect that is not followed leads nowhere: treated as if there were no file.
-                (300..=303 | 305..=499, _) => Record::none(NONE_FRESH, STALE, now, dice),
+                (300..=303 | 305..=499, _) => RobotsRecordState::none(NONE_FRESH, STALE, now, dice),
                 // Includes what no origin should send: 304 to a request without a condition, 1xx, 600 and above.
-                _ => Record::troubled(previous, TroubleKind::Unreachable, reply.retry_after, now, dice),
+                _ => RobotsRecordState::troubled(previous, TroubleKind::Unreachable, reply.retry_after, now, dice),
             },
         }
     }
 
-    pub fn look(&self, now: Timestamp) -> Look<'_> {
+    pub fn look(&self, now: Timestamp) -> RecordLook<'_> {
         match (&self.answer, &self.trouble) {
-            (Some(answer), None) if now < answer.fresh_until => Look::Use(&answer.says),
-            (Some(answer), None) if now < answer.stale_until => Look::UseAndRefresh(&answer.says),
+            (Some(answer), None) if now < answer.fresh_until => RecordLook::Use(&answer.says),
+            (Some(answer), None) if now < answer.stale_until => RecordLook::UseAndRefresh(&answer.says),
             (Some(answer), Some(trouble)) if now < answer.last_resort_until => {
                 if now < trouble.retry_at {
-                    Look::Use(&answer.says)
+                    RecordLook::Use(&answer.says)
                 } else {
-                    Look::UseAndRefresh(&answer.says)
+                    RecordLook::UseAndRefresh(&answer.says)
                 }
             }
             (_, Some(trouble)) if now < trouble.retry_at => {
-                Look::Refuse { kind: trouble.kind, retry_after: trouble.retry_at.since(now) }
+                RecordLook::Refuse { kind: trouble.kind, retry_after: trouble.retry_at.since(now) }
             }
-            _ => Look::MustFetch,
+            _ => RecordLook::MustFetch,
         }
     }
 
     /// Whether the answer arrived a moment ago, so that a page may follow the fetch.
     pub fn is_new(&self, now: Timestamp) -> bool {
-        let came = self.answer.as_ref().filter(|_| self.trouble.is_none()).and_then(Answer::came_at);
+        let came = self.answer.as_ref().filter(|_| self.trouble.is_none()).and_then(RobotsAnswer::came_at);
         came.is_some_and(|came| now.since(came) < NEW)
     }
 
@@ -178,14 +185,14 @@ impl Record {
 
     /// Returns the record without validators: the next fetch is unconditional and returns the whole file.
     #[must_use]
-    pub fn without_validators(&self) -> Record {
-        let answer = self.answer.clone().map(|answer| Answer { etag: None, last_modified: None, ..answer });
-        Record { answer, trouble: self.trouble }
+    pub fn without_validators(&self) -> RobotsRecordState {
+        let answer = self.answer.clone().map(|answer| RobotsAnswer { etag: None, last_modified: None, ..answer });
+        RobotsRecordState { answer, trouble: self.trouble }
     }
 
     /// Limits the times of a stored record to what a fetch could have produced, whatever the file or a clock says.
     #[must_use]
-    pub fn remembered(mut self, fetched: Timestamp, now: Timestamp) -> Record {
+    pub fn remembered(mut self, fetched: Timestamp, now: Timestamp) -> RobotsRecordState {
         if let Some(answer) = &mut self.answer {
             answer.stale_until = answer.stale_until.min(fetched.min(now) + STALE);
             answer.fresh_until = answer.fresh_until.min(answer.stale_until);
@@ -197,27 +204,34 @@ impl Record {
         self
     }
 
-    fn with(answer: Answer) -> Record {
-        Record { answer: Some(answer), trouble: None }
+    fn with(answer: RobotsAnswer) -> RobotsRecordState {
+        RobotsRecordState { answer: Some(answer), trouble: None }
     }
 
     /// The record if there is no robots.txt. Such an answer is not a last resort: that an origin once had no file says
     /// little about today.
-    fn none(fresh: Duration, stale: Duration, now: Timestamp, dice: f64) -> Record {
+    fn none(fresh: Duration, stale: Duration, now: Timestamp, dice: f64) -> RobotsRecordState {
         let fresh_until = now + freshness::spread(fresh, dice);
         let stale_until = fresh_until.max(now + stale);
         let last_resort_until = stale_until;
         let says = Says::Nothing;
-        Record::with(Answer { says, fresh_until, stale_until, last_resort_until, etag: None, last_modified: None })
+        RobotsRecordState::with(RobotsAnswer {
+            says,
+            fresh_until,
+            stale_until,
+            last_resort_until,
+            etag: None,
+            last_modified: None,
+        })
     }
 
     fn troubled(
-        previous: Option<&Record>,
+        previous: Option<&RobotsRecordState>,
         kind: TroubleKind,
         asked: Option<Duration>,
         now: Timestamp,
         dice: f64,
-    ) -> Record {
+    ) -> RobotsRecordState {
         let before = previous.and_then(|record| record.trouble);
         let times = before.filter(|trouble| trouble.kind == kind).map_or(1, |trouble| trouble.times.saturating_add(1));
         let asked = asked.map(|wait| wait.min(RETRY_AFTER_MAX));
@@ -226,14 +240,14 @@ impl Record {
             TroubleKind::Unreachable => doubled(UNREACHABLE_WAITS, times, dice).max(asked.unwrap_or_default()),
         };
         let since = before.map_or(now, |trouble| trouble.since);
-        Record {
+        RobotsRecordState {
             answer: previous.and_then(|record| record.answer.clone()),
             trouble: Some(Trouble { kind, since, times, retry_at: now + wait }),
         }
     }
 }
 
-impl Answer {
+impl RobotsAnswer {
     /// When the answer arrived, if what is stored of it shows that. After a denied access only the end of its validity
     /// is known.
     pub fn came_at(&self) -> Option<Timestamp> {
@@ -241,9 +255,9 @@ impl Answer {
         kept_for_a_day.then(|| self.stale_until - STALE)
     }
 
-    fn of(reply: &Reply<'_>, now: Timestamp, dice: f64) -> Answer {
+    fn of(reply: &FetchReply<'_>, now: Timestamp, dice: f64) -> RobotsAnswer {
         let validator = |text: Option<&str>| text.filter(|text| text.len() <= VALIDATOR_MAX).map(Box::from);
-        Answer {
+        RobotsAnswer {
             says: Says::Rules(Arc::new(Rules::parse(reply.body))),
             fresh_until: now + reply.freshness.lifetime(now, dice),
             stale_until: now + STALE,
@@ -259,9 +273,9 @@ impl Answer {
     }
 
     /// The answer after a 304: the same content, valid anew.
-    fn renewed(&self, reply: &Reply<'_>, now: Timestamp, dice: f64) -> Answer {
-        let Answer { says, etag, last_modified, .. } = self.clone();
-        Answer { says, etag, last_modified, ..Answer::of(&Reply { body: &[], ..*reply }, now, dice) }
+    fn renewed(&self, reply: &FetchReply<'_>, now: Timestamp, dice: f64) -> RobotsAnswer {
+        let RobotsAnswer { says, etag, last_modified, .. } = self.clone();
+        RobotsAnswer { says, etag, last_modified, ..RobotsAnswer::of(&FetchReply { body: &[], ..*reply }, now, dice) }
     }
 }
 

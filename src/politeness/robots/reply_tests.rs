@@ -18,27 +18,27 @@ fn secs(seconds: u64) -> Duration {
 }
 
 fn status(status: u16) -> Fetched<'static> {
-    Fetched::Answered(Reply { status, ..Reply::default() })
+    Fetched::Answered(FetchReply { status, ..FetchReply::default() })
 }
 
 fn file(body: &'static str) -> Fetched<'static> {
-    Fetched::Answered(Reply { status: 200, body: body.as_bytes(), etag: Some("\"1\""), ..Reply::default() })
+    Fetched::Answered(FetchReply { status: 200, body: body.as_bytes(), etag: Some("\"1\""), ..FetchReply::default() })
 }
 
 fn retry_after(status: u16, seconds: u64) -> Fetched<'static> {
-    Fetched::Answered(Reply { status, retry_after: Some(secs(seconds)), ..Reply::default() })
+    Fetched::Answered(FetchReply { status, retry_after: Some(secs(seconds)), ..FetchReply::default() })
 }
 
 /// The record after fetches at these times.
-fn after(fetches: &[(u64, Fetched<'_>)]) -> Record {
-    let next = |record: Option<Record>, (seconds, fetched): &(u64, Fetched<'_>)| {
-        Some(Record::after(record.as_ref(), fetched, at(*seconds), MIDDLE))
+fn after(fetches: &[(u64, Fetched<'_>)]) -> RobotsRecordState {
+    let next = |record: Option<RobotsRecordState>, (seconds, fetched): &(u64, Fetched<'_>)| {
+        Some(RobotsRecordState::after(record.as_ref(), fetched, at(*seconds), MIDDLE))
     };
     fetches.iter().fold(None, next).expect("a fetch")
 }
 
 /// What a record allows at a time, in short.
-fn look(record: &Record, seconds: u64) -> String {
+fn look(record: &RobotsRecordState, seconds: u64) -> String {
     let says = |says: &Says| match says {
         Says::Nothing => "nothing".to_owned(),
         Says::Rules(rules) => {
@@ -46,15 +46,15 @@ fn look(record: &Record, seconds: u64) -> String {
         }
     };
     match record.look(at(seconds)) {
-        Look::Use(said) => format!("use {}", says(said)),
-        Look::UseAndRefresh(said) => format!("use {} and refresh", says(said)),
-        Look::MustFetch => "fetch".to_owned(),
-        Look::Refuse { kind, retry_after } => format!("refuse {kind:?} {}", retry_after.as_secs()),
+        RecordLook::Use(said) => format!("use {}", says(said)),
+        RecordLook::UseAndRefresh(said) => format!("use {} and refresh", says(said)),
+        RecordLook::MustFetch => "fetch".to_owned(),
+        RecordLook::Refuse { kind, retry_after } => format!("refuse {kind:?} {}", retry_after.as_secs()),
     }
 }
 
 #[track_caller]
-fn check(record: &Record, expected: &[(u64, &str)]) {
+fn check(record: &RobotsRecordState, expected: &[(u64, &str)]) {
     for (seconds, what) in expected {
         assert_eq!(look(record, *seconds), *what, "after {seconds} s");
     }
@@ -81,10 +81,10 @@ fn any_2xx_is_a_file_and_what_is_no_file_has_no_rules() {
 #[test]
 fn freshness_is_what_the_origin_says() {
     let freshness = Freshness { cache_control: Some("max-age=3600"), ..Freshness::default() };
-    let reply = Reply { status: 200, freshness, ..Reply::default() };
+    let reply = FetchReply { status: 200, freshness, ..FetchReply::default() };
     check(&after(&[(0, Fetched::Answered(reply))]), &[(3_599, "use rules"), (3_600, "use rules and refresh")]);
     let whole_day = Freshness { cache_control: Some("max-age=999999"), ..Freshness::default() };
-    let reply = Reply { freshness: whole_day, ..reply };
+    let reply = FetchReply { freshness: whole_day, ..reply };
     check(&after(&[(0, Fetched::Answered(reply))]), &[(DAY - 1, "use rules"), (DAY, "fetch")]);
 }
 
@@ -215,18 +215,19 @@ fn troubles_of_two_kinds_are_counted_apart_but_begun_together() {
 #[test]
 fn chance_spreads_what_the_origin_did_not_say() {
     let wait = |dice: f64| {
-        let record = Record::after(None, &Fetched::Failed, at(0), dice);
+        let record = RobotsRecordState::after(None, &Fetched::Failed, at(0), dice);
         record.trouble.map(|trouble| trouble.retry_at.since(at(0)))
     };
     assert_eq!((wait(0.0), wait(1.0)), (Some(secs(27)), Some(secs(33))));
-    let told = Record::after(None, &retry_after(429, 100), at(0), 0.0);
+    let told = RobotsRecordState::after(None, &retry_after(429, 100), at(0), 0.0);
     assert_eq!(told.trouble.map(|trouble| trouble.retry_at), Some(at(100)));
 }
 
 #[test]
 fn long_validators_are_dropped() {
     let long = "x".repeat(129);
-    let reply = Reply { status: 200, etag: Some(&long), last_modified: Some("yesterday"), ..Reply::default() };
+    let reply =
+        FetchReply { status: 200, etag: Some(&long), last_modified: Some("yesterday"), ..FetchReply::default() };
     let record = after(&[(0, Fetched::Answered(reply))]);
     let answer = record.answer.expect("an answer");
     assert_eq!((answer.etag, answer.last_modified.as_deref()), (None, Some("yesterday")));
@@ -251,10 +252,10 @@ fn five_redirects_are_followed_and_no_circle() {
 #[test]
 fn when_an_answer_came_is_told_by_how_long_it_is_kept() {
     let came = |fetches: &[(u64, Fetched<'_>)]| after(fetches).answer.and_then(|answer| answer.came_at());
-    let long = Fetched::Answered(Reply {
+    let long = Fetched::Answered(FetchReply {
         status: 200,
         freshness: Freshness { cache_control: Some("max-age=999999"), ..Freshness::default() },
-        ..Reply::default()
+        ..FetchReply::default()
     });
     assert_eq!(came(&[(7, file("")), (9, status(503))]), Some(at(7)));
     assert_eq!(came(&[(7, long)]), Some(at(7)));
@@ -266,6 +267,6 @@ fn when_an_answer_came_is_told_by_how_long_it_is_kept() {
 #[test]
 fn without_validators_a_304_says_nothing() {
     let record = after(&[(0, file("user-agent: *\ndisallow: /"))]).without_validators();
-    let renewed = Record::after(Some(&record), &status(304), at(1), MIDDLE);
+    let renewed = RobotsRecordState::after(Some(&record), &status(304), at(1), MIDDLE);
     assert!(renewed.trouble.is_some() && renewed.answer == record.answer);
 }

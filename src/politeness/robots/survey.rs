@@ -6,25 +6,25 @@
 
 use std::time::Duration;
 
-use super::line::{self, Key, Line, MAX_BODY};
+use super::line::{self, Key, MAX_BODY, RobotsLine};
 use super::{ask, parse};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Survey {
     /// In the order of the file. Groups of one name are not merged.
-    pub groups: Vec<Group>,
+    pub groups: Vec<SurveyGroup>,
     /// Sitemaps, which belong to no group, and other notes before the first group.
-    pub notes: Vec<Note>,
+    pub notes: Vec<SurveyNote>,
     /// The file is longer than what is read.
     pub is_cut: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Group {
+pub struct SurveyGroup {
     /// Empty if the rules are before the first User-agent line: they apply to no client.
     pub names: Vec<Name>,
     pub rules: Vec<WrittenRule>,
-    pub notes: Vec<Note>,
+    pub notes: Vec<SurveyNote>,
 }
 
 /// A User-agent line.
@@ -48,7 +48,7 @@ pub struct WrittenRule {
 
 /// Something that is shown but not enforced.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Note {
+pub struct SurveyNote {
     pub line: u32,
     pub kind: NoteKind,
     pub text: String,
@@ -94,13 +94,13 @@ impl Survey {
 #[derive(Default)]
 struct Surveyor {
     survey: Survey,
-    group: Group,
+    group: SurveyGroup,
     undelayed: usize,
     delayed: bool,
 }
 
 impl Surveyor {
-    fn take(&mut self, line: &Line<'_>) {
+    fn take(&mut self, line: &RobotsLine<'_>) {
         match line.key {
             Key::UserAgent => self.take_name(line),
             Key::Allow => self.take_rule(line, true),
@@ -120,7 +120,7 @@ impl Surveyor {
         }
     }
 
-    fn take_name(&mut self, line: &Line<'_>) {
+    fn take_name(&mut self, line: &RobotsLine<'_>) {
         if !self.group.rules.is_empty() {
             self.end_group();
         }
@@ -136,7 +136,7 @@ impl Surveyor {
         });
     }
 
-    fn take_rule(&mut self, line: &Line<'_>, allow: bool) {
+    fn take_rule(&mut self, line: &RobotsLine<'_>, allow: bool) {
         self.group.rules.push(WrittenRule { line: line.number, allow, path: text(line.value) });
     }
 
@@ -147,15 +147,15 @@ impl Surveyor {
         }
     }
 
-    fn take_note(&mut self, line: &Line<'_>, kind: NoteKind) {
-        let note = Note { line: line.number, kind, text: text(line.value) };
+    fn take_note(&mut self, line: &RobotsLine<'_>, kind: NoteKind) {
+        let note = SurveyNote { line: line.number, kind, text: text(line.value) };
         let in_group = kind != NoteKind::Sitemap && !self.group.names.is_empty();
         if in_group { self.group.notes.push(note) } else { self.survey.notes.push(note) }
     }
 
     fn end_group(&mut self) {
         let group = std::mem::take(&mut self.group);
-        if group != Group::default() {
+        if group != SurveyGroup::default() {
             self.survey.groups.push(group);
         }
         (self.undelayed, self.delayed) = (0, false);
@@ -170,7 +170,7 @@ fn text(value: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn names(group: &Group) -> Vec<(u32, &str, Option<&str>, Option<u64>)> {
+    fn names(group: &SurveyGroup) -> Vec<(u32, &str, Option<&str>, Option<u64>)> {
         let name = |name: &'_ Name| name.delay.map(|delay| delay.as_secs());
         group.names.iter().map(|n| (n.line, n.written.as_str(), n.token.as_deref(), name(n))).collect()
     }
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(names(first), [(2, "FooBot/1.0", Some("foobot"), Some(5)), (4, "*", Some("*"), None)]);
         let rule = |line, allow, path: &str| WrittenRule { line, allow, path: path.to_owned() };
         assert_eq!(first.rules, [rule(6, false, "/a%7eb"), rule(7, true, "")]);
-        let kinds = |notes: &[Note]| notes.iter().map(|note| (note.line, note.kind)).collect::<Vec<_>>();
+        let kinds = |notes: &[SurveyNote]| notes.iter().map(|note| (note.line, note.kind)).collect::<Vec<_>>();
         let expected = [(3, NoteKind::CrawlDelay), (5, NoteKind::ContentSignal), (8, NoteKind::VisitTime)];
         assert_eq!(kinds(&first.notes), expected);
         assert_eq!(names(second), [(10, "*bot", None, None)]);

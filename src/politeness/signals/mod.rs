@@ -20,7 +20,7 @@ pub use self::ratelimit::Quota;
 
 /// The settings for reading answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listening {
+pub struct SignalPolicy {
     /// Statuses that count as "too fast". A 403 with a Retry-After or a used-up quota always does.
     pub statuses: Vec<u16>,
     /// No origin can close itself for longer than this with one answer.
@@ -28,17 +28,17 @@ pub struct Listening {
     pub ratelimit_fields: bool,
 }
 
-impl Default for Listening {
+impl Default for SignalPolicy {
     fn default() -> Self {
         // GitHub's quotas reset within the hour. An origin that asks for more is tried again once an hour.
         let retry_after_max = Duration::from_secs(3600);
-        Listening { statuses: vec![429, 503], retry_after_max, ratelimit_fields: true }
+        SignalPolicy { statuses: vec![429, 503], retry_after_max, ratelimit_fields: true }
     }
 }
 
 /// The header fields about time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fields<'a> {
+pub struct SignalFields<'a> {
     pub date: Option<&'a str>,
     pub age: Option<&'a str>,
     pub retry_after: Option<&'a str>,
@@ -55,10 +55,10 @@ const LINES: usize = 4;
 /// `RateLimit-`, `X-RateLimit-`, `X-Rate-Limit-`.
 const DIALECTS: usize = 3;
 
-impl<'a> Fields<'a> {
+impl<'a> SignalFields<'a> {
     /// Picks these fields out of a response's header. Names must be lower-case.
     pub fn of(header: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Self {
-        let mut fields = Fields::default();
+        let mut fields = SignalFields::default();
         for (name, value) in header {
             fields.notice(name, value);
         }
@@ -97,7 +97,7 @@ impl<'a> Fields<'a> {
 
 /// The result of a request, as far as its host's pace is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum PaceSignal {
     /// Served at this pace. A 404 proves that as well as a 200.
     Success,
     /// Too fast.
@@ -110,7 +110,7 @@ pub enum Answer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signals {
-    pub answer: Answer,
+    pub answer: PaceSignal,
     /// Only from a throttling answer; greater than zero, within bounds.
     pub retry_after: Option<Duration>,
     /// Time until a used-up quota resets.
@@ -121,13 +121,13 @@ pub struct Signals {
 
 impl Signals {
     /// Served, without any field about time.
-    pub const SERVED: Signals = Signals { answer: Answer::Success, retry_after: None, used_up: None, quota: None };
+    pub const SERVED: Signals = Signals { answer: PaceSignal::Success, retry_after: None, used_up: None, quota: None };
     /// No answer arrived: the connection failed, or it timed out.
-    pub const FAILED: Signals = Signals { answer: Answer::Failed, retry_after: None, used_up: None, quota: None };
+    pub const FAILED: Signals = Signals { answer: PaceSignal::Failed, retry_after: None, used_up: None, quota: None };
 }
 
 /// Reads what an answer says. `now` replaces a missing `Date`.
-pub fn read(status: u16, fields: &Fields<'_>, listening: &Listening, now: Timestamp) -> Signals {
+pub fn read(status: u16, fields: &SignalFields<'_>, listening: &SignalPolicy, now: Timestamp) -> Signals {
     if fields.are_silent() {
         return Signals { answer: judge(status, false, &listening.statuses), ..Signals::FAILED };
     }
@@ -136,7 +136,7 @@ pub fn read(status: u16, fields: &Fields<'_>, listening: &Listening, now: Timest
     let stored = fields.age.is_some_and(|age| age.bytes().any(|digit| digit != b'0'));
     let said = match listening.ratelimit_fields && !stored {
         true => ratelimit::read(fields, sent),
-        false => ratelimit::Said::default(),
+        false => ratelimit::SaidQuota::default(),
     };
     let retry_after = match status {
         400.. => fields.retry_after.and_then(|text| retry_after::read(text, sent, now)),
@@ -148,21 +148,21 @@ pub fn read(status: u16, fields: &Fields<'_>, listening: &Listening, now: Timest
     let longest = listening.retry_after_max;
     Signals {
         answer,
-        retry_after: retry_after.filter(|_| answer == Answer::Throttled).map(|wait| wait.min(longest)),
+        retry_after: retry_after.filter(|_| answer == PaceSignal::Throttled).map(|wait| wait.min(longest)),
         used_up: said.used_up.map(|wait| wait.min(longest)),
         quota: said.quota,
     }
 }
 
-fn judge(status: u16, limited: bool, throttling: &[u16]) -> Answer {
+fn judge(status: u16, limited: bool, throttling: &[u16]) -> PaceSignal {
     match status {
-        _ if throttling.contains(&status) => Answer::Throttled,
+        _ if throttling.contains(&status) => PaceSignal::Throttled,
         // GitHub answers limits with 403.
-        403 if limited => Answer::Throttled,
+        403 if limited => PaceSignal::Throttled,
         // Forbidden, too slow, too early; and "too fast" if 429 is not among the configured statuses.
-        403 | 408 | 425 | 429 => Answer::Neutral,
-        500.. => Answer::Failed,
-        _ => Answer::Success,
+        403 | 408 | 425 | 429 => PaceSignal::Neutral,
+        500.. => PaceSignal::Failed,
+        _ => PaceSignal::Success,
     }
 }
 

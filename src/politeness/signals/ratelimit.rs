@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sfv::{BareItem, Dictionary, FieldType, Item, List, ListEntry};
 
-use super::{Fields, Timestamp, span, structured};
+use super::{SignalFields, Timestamp, span, structured};
 
 /// This many requests may be sent until the reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Quota {
 
 /// The combined quotas of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct SaidQuota {
     /// Some quota is used up, perhaps with an unknown reset.
     pub(super) spent: bool,
     /// The longest time until a used-up quota resets.
@@ -34,12 +34,12 @@ pub(super) struct Said {
 /// A larger number is not a quota but a way to say "no limit" (the draft asks for thresholds).
 const MOST: u64 = 1_000_000_000;
 
-pub(super) fn read(fields: &Fields<'_>, sent: Timestamp) -> Said {
+pub(super) fn read(fields: &SignalFields<'_>, sent: Timestamp) -> SaidQuota {
     let dialects = || fields.remaining.iter().zip(fields.reset).find_map(|(left, reset)| pairs((*left)?, reset, sent));
     structured(fields, sent).or_else(dialects).unwrap_or_default()
 }
 
-impl Said {
+impl SaidQuota {
     fn add(&mut self, remaining: u64, reset: Option<Duration>) -> Option<()> {
         let remaining = u32::try_from(remaining).ok().filter(|_| remaining <= MOST)?;
         self.spent |= remaining == 0;
@@ -63,7 +63,7 @@ impl Quota {
     }
 }
 
-fn structured(fields: &Fields<'_>, sent: Timestamp) -> Option<Said> {
+fn structured(fields: &SignalFields<'_>, sent: Timestamp) -> Option<SaidQuota> {
     let Some(limits) = field::<List>(&fields.ratelimit) else {
         return dictionary(&field(&fields.ratelimit)?, sent);
     };
@@ -71,7 +71,7 @@ fn structured(fields: &Fields<'_>, sent: Timestamp) -> Option<Said> {
         return None;
     }
     let policies: List = field(&fields.ratelimit_policy).unwrap_or_default();
-    let mut said = Said::default();
+    let mut said = SaidQuota::default();
     for limit in &limits {
         let limit = item(limit)?;
         let policy = policies.iter().filter_map(item).find(|policy| has_name_of(policy, limit));
@@ -111,9 +111,9 @@ fn has_name_of(policy: &Item, limit: &Item) -> bool {
 }
 
 /// `limit=100, remaining=50, reset=30`: one quota, with one member for each of its numbers.
-fn dictionary(members: &Dictionary, sent: Timestamp) -> Option<Said> {
+fn dictionary(members: &Dictionary, sent: Timestamp) -> Option<SaidQuota> {
     let number = |key| members.get(key).and_then(item).map(|item| &item.bare_item);
-    let mut said = Said::default();
+    let mut said = SaidQuota::default();
     said.add(whole(number("remaining")?)?, wait(number("reset"), sent)?)?;
     Some(said)
 }
@@ -132,9 +132,9 @@ fn wait(item: Option<&BareItem>, sent: Timestamp) -> Option<Option<Duration>> {
 }
 
 /// Reads two fields of plain numbers, or two lists whose members belong together in order.
-fn pairs(remaining: &str, resets: Option<&str>, sent: Timestamp) -> Option<Said> {
+fn pairs(remaining: &str, resets: Option<&str>, sent: Timestamp) -> Option<SaidQuota> {
     let mut resets = resets.map(|text| text.split(',').map(str::trim_ascii));
-    let mut said = Said::default();
+    let mut said = SaidQuota::default();
     for remaining in remaining.split(',').take(LONGEST_LIST) {
         let text = match &mut resets {
             Some(resets) => Some(resets.next()?),
@@ -162,17 +162,17 @@ mod tests {
 
     const SENT: Timestamp = Timestamp::from_millis(1_790_000_000_000);
 
-    fn said(fields: &[(&'static str, &'static str)]) -> Said {
-        read(&Fields::of(fields.iter().map(|(name, value)| (*name, value.as_bytes()))), SENT)
+    fn said(fields: &[(&'static str, &'static str)]) -> SaidQuota {
+        read(&SignalFields::of(fields.iter().map(|(name, value)| (*name, value.as_bytes()))), SENT)
     }
 
-    fn left(remaining: u32, seconds: u64) -> Said {
+    fn left(remaining: u32, seconds: u64) -> SaidQuota {
         let quota = Quota { remaining, reset: Duration::from_secs(seconds) };
-        Said { quota: Some(quota), ..Said::default() }
+        SaidQuota { quota: Some(quota), ..SaidQuota::default() }
     }
 
-    fn used_up(seconds: u64) -> Said {
-        Said { spent: true, used_up: Some(Duration::from_secs(seconds)), quota: None }
+    fn used_up(seconds: u64) -> SaidQuota {
+        SaidQuota { spent: true, used_up: Some(Duration::from_secs(seconds)), quota: None }
     }
 
     /// S66, S71
@@ -200,7 +200,7 @@ mod tests {
     fn the_tightest_quota_counts_and_a_used_up_one_besides() {
         assert_eq!(said(&[("ratelimit", r#""burst";r=9;t=1, "day";r=1000;t=86400"#)]), left(1000, 86_400));
         let both = said(&[("x-ratelimit-remaining", "0, 100"), ("x-ratelimit-reset", "1, 5000")]);
-        assert_eq!(both, Said { quota: left(100, 5_000).quota, ..used_up(1) });
+        assert_eq!(both, SaidQuota { quota: left(100, 5_000).quota, ..used_up(1) });
         assert_eq!(said(&[("ratelimit", "a;r=0;t=5, b;r=0;t=90, c;r=0;t=7")]), used_up(90));
         let lines = [("ratelimit", r#""a";r=9;t=1"#), ("ratelimit", r#""b";r=1;t=60"#)];
         assert_eq!(said(&lines), left(1, 60), "a list over two lines");
@@ -212,7 +212,7 @@ mod tests {
         let policy = ("ratelimit-policy", r#""a";q=100;w=60, "b";q=65535;w=10;qu="content-bytes""#);
         assert_eq!(said(&[policy, ("ratelimit", r#""a";r=50"#)]), left(50, 60));
         assert_eq!(said(&[policy, ("ratelimit", r#""a";r=50;t=30, "b";r=0;t=9"#)]), left(50, 30));
-        assert_eq!(said(&[("ratelimit", r#""a";r=50"#)]), Said::default(), "no window, no pace");
+        assert_eq!(said(&[("ratelimit", r#""a";r=50"#)]), SaidQuota::default(), "no window, no pace");
     }
 
     /// Twenty quotas, an inner list beside a parameter, and what RFC 9651 added to RFC 8941.
@@ -225,13 +225,13 @@ mod tests {
         let many: &'static str = vec!["a;r=50;t=30"; 20].join(", ").leak();
         assert_eq!(said(&[("ratelimit", many)]), left(50, 30));
         let too_long: &'static str = format!("{many}, {}", "b".repeat(LONGEST_LINE)).leak();
-        assert_eq!(said(&[("ratelimit", too_long)]), Said::default());
+        assert_eq!(said(&[("ratelimit", too_long)]), SaidQuota::default());
     }
 
     #[test]
     fn without_a_reset_only_the_end_is_news() {
-        assert_eq!(said(&[("x-ratelimit-remaining", "7")]), Said::default());
-        assert_eq!(said(&[("x-ratelimit-remaining", "0")]), Said { spent: true, ..Said::default() });
+        assert_eq!(said(&[("x-ratelimit-remaining", "7")]), SaidQuota::default());
+        assert_eq!(said(&[("x-ratelimit-remaining", "0")]), SaidQuota { spent: true, ..SaidQuota::default() });
     }
 
     /// S66
@@ -255,7 +255,7 @@ mod tests {
             assert_eq!(said(&[old[0], old[1], ("ratelimit", spoilt)]), left(7, 9), "{spoilt}");
         }
         for (remaining, reset) in [("-1", "9"), ("many", "9"), ("7", "soon"), ("7, 8", "9"), ("9999999999", "9")] {
-            assert_eq!(said(&[("ratelimit-remaining", remaining), ("ratelimit-reset", reset)]), Said::default());
+            assert_eq!(said(&[("ratelimit-remaining", remaining), ("ratelimit-reset", reset)]), SaidQuota::default());
         }
     }
 }

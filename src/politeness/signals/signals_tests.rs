@@ -8,11 +8,11 @@ use super::*;
 const NOW: Timestamp = Timestamp::from_millis(1_790_000_000_000);
 
 fn hear(status: u16, header: &[(&'static str, &'static str)]) -> Signals {
-    let fields = Fields::of(header.iter().map(|(name, value)| (*name, value.as_bytes())));
-    read(status, &fields, &Listening::default(), NOW)
+    let fields = SignalFields::of(header.iter().map(|(name, value)| (*name, value.as_bytes())));
+    read(status, &fields, &SignalPolicy::default(), NOW)
 }
 
-fn plain(answer: Answer) -> Signals {
+fn plain(answer: PaceSignal) -> Signals {
     Signals { answer, ..Signals::FAILED }
 }
 
@@ -23,39 +23,39 @@ const fn secs(n: u64) -> Duration {
 #[test]
 fn a_status_says_what_the_host_thinks_of_the_pace() {
     for status in [101, 200, 204, 301, 304, 400, 401, 404, 405, 410, 451] {
-        assert_eq!(hear(status, &[]), plain(Answer::Success), "{status}");
+        assert_eq!(hear(status, &[]), plain(PaceSignal::Success), "{status}");
     }
     for status in [403, 408, 425] {
-        assert_eq!(hear(status, &[]), plain(Answer::Neutral), "{status}");
+        assert_eq!(hear(status, &[]), plain(PaceSignal::Neutral), "{status}");
     }
     for status in [500, 502, 504, 520, 599] {
-        assert_eq!(hear(status, &[]), plain(Answer::Failed), "{status}");
+        assert_eq!(hear(status, &[]), plain(PaceSignal::Failed), "{status}");
     }
     for status in [429, 503] {
-        assert_eq!(hear(status, &[]), plain(Answer::Throttled), "{status}");
+        assert_eq!(hear(status, &[]), plain(PaceSignal::Throttled), "{status}");
     }
 }
 
 #[test]
 fn which_statuses_throttle_is_configured() {
-    let listening = Listening { statuses: vec![403, 420], ..Listening::default() };
-    let answer = |status| read(status, &Fields::default(), &listening, NOW).answer;
-    assert_eq!(answer(403), Answer::Throttled);
-    assert_eq!(answer(420), Answer::Throttled);
-    assert_eq!(answer(429), Answer::Neutral);
-    assert_eq!(answer(503), Answer::Failed);
+    let listening = SignalPolicy { statuses: vec![403, 420], ..SignalPolicy::default() };
+    let answer = |status| read(status, &SignalFields::default(), &listening, NOW).answer;
+    assert_eq!(answer(403), PaceSignal::Throttled);
+    assert_eq!(answer(420), PaceSignal::Throttled);
+    assert_eq!(answer(429), PaceSignal::Neutral);
+    assert_eq!(answer(503), PaceSignal::Failed);
 }
 
 /// S72
 #[test]
 fn a_403_with_a_limit_is_a_limit() {
     assert_eq!(hear(403, &[("retry-after", "9")]).retry_after, Some(secs(9)));
-    assert_eq!(hear(403, &[("retry-after", "9")]).answer, Answer::Throttled);
-    assert_eq!(hear(403, &[("retry-after", "0")]).answer, Answer::Neutral);
+    assert_eq!(hear(403, &[("retry-after", "9")]).answer, PaceSignal::Throttled);
+    assert_eq!(hear(403, &[("retry-after", "0")]).answer, PaceSignal::Neutral);
     let github = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1790000060")];
-    assert_eq!(hear(403, &github), Signals { used_up: Some(secs(60)), ..plain(Answer::Throttled) });
-    assert_eq!(hear(403, &[("x-ratelimit-remaining", "0")]), plain(Answer::Throttled));
-    assert_eq!(hear(403, &[("x-ratelimit-remaining", "1")]), plain(Answer::Neutral));
+    assert_eq!(hear(403, &github), Signals { used_up: Some(secs(60)), ..plain(PaceSignal::Throttled) });
+    assert_eq!(hear(403, &[("x-ratelimit-remaining", "0")]), plain(PaceSignal::Throttled));
+    assert_eq!(hear(403, &[("x-ratelimit-remaining", "1")]), plain(PaceSignal::Neutral));
 }
 
 /// S64
@@ -73,9 +73,9 @@ fn retry_after_counts_from_the_date_of_the_answer() {
 fn retry_after_is_capped_and_heard_only_where_it_is_meant() {
     assert_eq!(hear(429, &[("retry-after", "86400")]).retry_after, Some(secs(3600)));
     assert_eq!(hear(503, &[("retry-after", "999999999999999")]).retry_after, Some(secs(3600)));
-    assert_eq!(hear(301, &[("retry-after", "30")]), plain(Answer::Success));
-    assert_eq!(hear(500, &[("retry-after", "30")]), plain(Answer::Failed));
-    assert_eq!(hear(404, &[("retry-after", "30")]), plain(Answer::Success));
+    assert_eq!(hear(301, &[("retry-after", "30")]), plain(PaceSignal::Success));
+    assert_eq!(hear(500, &[("retry-after", "30")]), plain(PaceSignal::Failed));
+    assert_eq!(hear(404, &[("retry-after", "30")]), plain(PaceSignal::Success));
     assert_eq!(hear(429, &[("retry-after", "1"), ("retry-after", "9")]).retry_after, Some(secs(1)));
 }
 
@@ -83,7 +83,7 @@ fn retry_after_is_capped_and_heard_only_where_it_is_meant() {
 #[test]
 fn a_used_up_quota_is_capped_and_any_answer_may_tell_of_it() {
     let header = [("ratelimit", "a;r=0;t=86400")];
-    assert_eq!(hear(200, &header), Signals { used_up: Some(secs(3600)), ..plain(Answer::Success) });
+    assert_eq!(hear(200, &header), Signals { used_up: Some(secs(3600)), ..plain(PaceSignal::Success) });
     assert_eq!(hear(404, &[("ratelimit", "a;r=5;t=10")]).quota, Some(Quota { remaining: 5, reset: secs(10) }));
 }
 
@@ -97,16 +97,16 @@ fn a_stored_answer_tells_of_no_quota() {
 
 #[test]
 fn quotas_can_be_left_unheard() {
-    let deaf = Listening { ratelimit_fields: false, ..Listening::default() };
-    let fields = Fields { ratelimit: [Some("a;r=0;t=10"), None, None, None], ..Fields::default() };
-    assert_eq!(read(200, &fields, &deaf, NOW), plain(Answer::Success));
-    assert_eq!(read(403, &fields, &deaf, NOW), plain(Answer::Neutral));
+    let deaf = SignalPolicy { ratelimit_fields: false, ..SignalPolicy::default() };
+    let fields = SignalFields { ratelimit: [Some("a;r=0;t=10"), None, None, None], ..SignalFields::default() };
+    assert_eq!(read(200, &fields, &deaf, NOW), plain(PaceSignal::Success));
+    assert_eq!(read(403, &fields, &deaf, NOW), plain(PaceSignal::Neutral));
 }
 
 #[test]
 fn values_that_are_no_text_are_not_there() {
     let header: [(&str, &[u8]); 2] = [("retry-after", b"\xff"), ("ratelimit", b"a;r=\xff;t=3")];
-    assert_eq!(Fields::of(header), Fields::default());
+    assert_eq!(SignalFields::of(header), SignalFields::default());
 }
 
 /// Parts of valid fields, and parts that break them.
@@ -156,12 +156,12 @@ proptest! {
         values in proptest::collection::vec(scraps(), NAMES.len()),
         now in 0..u64::MAX,
     ) {
-        let fields = Fields::of(NAMES.iter().copied().zip(values.iter().map(String::as_bytes)));
-        let listening = Listening::default();
+        let fields = SignalFields::of(NAMES.iter().copied().zip(values.iter().map(String::as_bytes)));
+        let listening = SignalPolicy::default();
         let signals = read(status, &fields, &listening, Timestamp::from_micros(now));
         let most = listening.retry_after_max;
         prop_assert!(signals.retry_after.is_none_or(|wait| !wait.is_zero() && wait <= most));
-        prop_assert!(signals.retry_after.is_none() || signals.answer == Answer::Throttled);
+        prop_assert!(signals.retry_after.is_none() || signals.answer == PaceSignal::Throttled);
         prop_assert!(signals.used_up.is_none_or(|wait| wait <= most));
         prop_assert!(signals.quota.is_none_or(|quota| (1..=1_000_000_000).contains(&quota.remaining)));
         let again = read(status, &fields, &listening, Timestamp::from_micros(now));
@@ -171,9 +171,9 @@ proptest! {
     #[test]
     fn a_wait_is_heard_as_written(seconds in 1_u32..3_600, thousandths in 0_u32..1_000) {
         let text = format!("{seconds}.{thousandths:03}");
-        let fields = Fields { retry_after: Some(&text), ..Fields::default() };
+        let fields = SignalFields { retry_after: Some(&text), ..SignalFields::default() };
         let wait = Duration::from_millis(u64::from(seconds) * 1_000 + u64::from(thousandths)).min(secs(3_600));
-        prop_assert_eq!(read(429, &fields, &Listening::default(), NOW).retry_after, Some(wait));
+        prop_assert_eq!(read(429, &fields, &SignalPolicy::default(), NOW).retry_after, Some(wait));
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::oracle::{Broken, Promise, broken};
-use super::world::{Guest, Host, Stage, Told, World};
+use super::oracle::{BrokenPromise, Promise, broken};
+use super::world::{SimHost, SimStage, SimTold, SimVisit, World};
 use crate::politeness::lane::LEAD;
 use crate::politeness::policy::{Mode, Order};
 use crate::politeness::queue::Rank;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Alarm, ClientId, Purpose, Refusal, Visit};
+use crate::politeness::visit::{Alarm, ClientId, LaneRefusal, Purpose, Visit};
 
 /// The lane counts whole microseconds, and millionths of a token: 7 us at the longest delay here.
 const ROUNDING: Duration = Duration::from_micros(10);
@@ -19,16 +19,16 @@ fn with_slip(limit: Duration) -> Duration {
 }
 
 impl World {
-    fn at_host(&self, host: usize) -> impl Iterator<Item = &Guest> {
+    fn at_host(&self, host: usize) -> impl Iterator<Item = &SimVisit> {
         self.guests.values().filter(move |guest| guest.host == host)
     }
 
-    fn in_stage(&self, host: usize, stage: Stage) -> impl Iterator<Item = &Guest> {
+    fn in_stage(&self, host: usize, stage: SimStage) -> impl Iterator<Item = &SimVisit> {
         self.at_host(host).filter(move |guest| guest.stage == stage)
     }
 
     pub(super) fn in_flight(&self, host: usize) -> usize {
-        self.at_host(host).filter(|guest| matches!(guest.stage, Stage::Told | Stage::Sent)).count()
+        self.at_host(host).filter(|guest| matches!(guest.stage, SimStage::Told | SimStage::Sent)).count()
     }
 
     /// Long transfers, wherever they have their places.
@@ -39,7 +39,8 @@ impl World {
     /// Returns the fewest and the most ordinary places that a client may have: the lane does not report where its long
     /// transfers are.
     fn holds(&self, host: usize, client: ClientId) -> (usize, usize) {
-        let guests = self.at_host(host).filter(|guest| guest.visit.client == client && guest.stage != Stage::Waiting);
+        let guests =
+            self.at_host(host).filter(|guest| guest.visit.client == client && guest.stage != SimStage::Waiting);
         guests.fold((0, 0), |(least, most), guest| (least + usize::from(guest.long_from > self.now), most + 1))
     }
 
@@ -48,10 +49,10 @@ impl World {
     }
 
     /// A visit is told to start.
-    pub(super) fn check_start(&self, host: usize, id: u64) -> Result<(), Broken> {
+    pub(super) fn check_start(&self, host: usize, id: u64) -> Result<(), BrokenPromise> {
         let guest = &self.guests[&id];
         let oracle = &self.hosts[host].oracle;
-        if guest.stage != Stage::Ready {
+        if guest.stage != SimStage::Ready {
             return broken(Promise::Order, format!("a visit that is {:?} was told to start", guest.stage));
         }
         if !self.enforced(host) {
@@ -68,7 +69,7 @@ impl World {
     }
 
     /// No visit waits longer than it is willing to.
-    fn check_patience(&self, guest: &Guest) -> Result<(), Broken> {
+    fn check_patience(&self, guest: &SimVisit) -> Result<(), BrokenPromise> {
         let waited = self.now.since(guest.joined).saturating_sub(guest.prepared_for);
         if waited > with_slip(guest.limit).saturating_add(ROUNDING) {
             return broken(Promise::Answer, format!("waited {waited:?}, willing to wait {:?}", guest.limit));
@@ -77,8 +78,9 @@ impl World {
     }
 
     /// Whatever the lane says, no visit that waits for the host is past its patience, or past the end of curtsy.
-    pub(super) fn check_nobody_is_forgotten(&self) -> Result<(), Broken> {
-        let mut waiting = self.guests.values().filter(|guest| matches!(guest.stage, Stage::Waiting | Stage::Ready));
+    pub(super) fn check_nobody_is_forgotten(&self) -> Result<(), BrokenPromise> {
+        let mut waiting =
+            self.guests.values().filter(|guest| matches!(guest.stage, SimStage::Waiting | SimStage::Ready));
         waiting.try_for_each(|guest| {
             let end = self.hosts[guest.host].drain_end.filter(|_| self.enforced(guest.host));
             if end.is_some_and(|end| self.now > end + ROUNDING) {
@@ -88,22 +90,22 @@ impl World {
         })
     }
 
-    pub(super) fn check_refusal(&self, host: usize, id: u64, refusal: Refusal) -> Result<(), Broken> {
+    pub(super) fn check_refusal(&self, host: usize, id: u64, refusal: LaneRefusal) -> Result<(), BrokenPromise> {
         let guest = &self.guests[&id];
         if self.check_broken(host, &guest.visit, refusal)? {
             return self.check_patience(guest);
         }
         let oracle = &self.hosts[host].oracle;
-        let taken = self.at_host(host).filter(|guest| guest.stage != Stage::Waiting).count();
+        let taken = self.at_host(host).filter(|guest| guest.stage != SimStage::Waiting).count();
         let crowded = taken >= self.least_concurrency(host);
         let missed_its_turn = guest.prepared_for > LEAD;
-        if let Refusal::ShuttingDown { .. } = refusal {
+        if let LaneRefusal::ShuttingDown { .. } = refusal {
             return self.check_drained(host, guest);
         }
         if guest.returning && !guest.disturbed && !crowded && !missed_its_turn {
             return broken(Promise::RetryAfter, format!("{refusal:?} for a visit that came when told"));
         }
-        if matches!(guest.stage, Stage::Told | Stage::Sent) {
+        if matches!(guest.stage, SimStage::Told | SimStage::Sent) {
             return broken(Promise::Answer, "refused after it was told to start".to_owned());
         }
         let gives_up = guest.joined + guest.limit.saturating_add(guest.prepared_for);
@@ -116,11 +118,11 @@ impl World {
 
     /// A visit is refused because curtsy stops: it must have been waiting, and it must not be certain that its turn
     /// would come in time.
-    fn check_drained(&self, host: usize, guest: &Guest) -> Result<(), Broken> {
+    fn check_drained(&self, host: usize, guest: &SimVisit) -> Result<(), BrokenPromise> {
         let Some(end) = self.hosts[host].drain_end else {
             return broken(Promise::Answer, "curtsy does not stop".to_owned());
         };
-        if matches!(guest.stage, Stage::Told | Stage::Sent) {
+        if matches!(guest.stage, SimStage::Told | SimStage::Sent) {
             return broken(Promise::Answer, "refused after it was told to start".to_owned());
         }
         // A visit that is alone at a free host needs no prediction.
@@ -140,9 +142,9 @@ impl World {
         &self,
         host: usize,
         visit: &Visit,
-        told: Option<Told>,
-        refusal: Refusal,
-    ) -> Result<(), Broken> {
+        told: Option<SimTold>,
+        refusal: LaneRefusal,
+    ) -> Result<(), BrokenPromise> {
         if self.check_broken(host, visit, refusal)? {
             return Ok(());
         }
@@ -158,7 +160,7 @@ impl World {
     }
 
     /// Two visits refused within a second are told different seconds.
-    pub(super) fn check_told(&mut self, host: usize, visit: &Visit, told: Duration) -> Result<(), Broken> {
+    pub(super) fn check_told(&mut self, host: usize, visit: &Visit, told: Duration) -> Result<(), BrokenPromise> {
         let now = self.now;
         let key = (visit.client.0, visit.url);
         let recent = &mut self.hosts[host].just_told;
@@ -174,7 +176,7 @@ impl World {
     }
 
     /// A visit is called: no visit that should go before it is left waiting.
-    pub(super) fn check_order(&mut self, host: usize, id: u64) -> Result<(), Broken> {
+    pub(super) fn check_order(&mut self, host: usize, id: u64) -> Result<(), BrokenPromise> {
         // While curtsy stops, the order is the one in which turns were promised.
         if self.hosts[host].drain_end.is_some() {
             return Ok(());
@@ -191,12 +193,12 @@ impl World {
             return Ok(());
         }
         let chosen = &self.guests[&id];
-        let better = self.in_stage(host, Stage::Waiting).find(|guest| {
+        let better = self.in_stage(host, SimStage::Waiting).find(|guest| {
             let same_line = match order {
                 Order::Fair => guest.visit.client == chosen.visit.client,
                 Order::Fifo => true,
             };
-            let place = |guest: &Guest| match order {
+            let place = |guest: &SimVisit| match order {
                 Order::Fair => (guest.visit.urgency, guest.joined),
                 Order::Fifo => (0, guest.joined),
             };
@@ -215,12 +217,12 @@ impl World {
     }
 
     /// While clients with less than their share of the places wait, no client that has its share is called.
-    fn check_share(&self, host: usize, called: ClientId) -> Result<(), Broken> {
+    fn check_share(&self, host: usize, called: ClientId) -> Result<(), BrokenPromise> {
         let (limit, share) = (self.hosts[host].oracle.concurrency(), self.share(host));
         if !self.enforced(host) || limit == 1 || self.holds(host, called).0 < share || self.long(host) >= limit {
             return Ok(());
         }
-        let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
+        let newcomers = self.in_stage(host, SimStage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
         match newcomers.map(|guest| guest.visit.client).find(|&client| self.holds(host, client).1 < share) {
             Some(client) => broken(Promise::Share, format!("{called:?} has {share} or more places, {client:?} fewer")),
             None => Ok(()),
@@ -228,7 +230,7 @@ impl World {
     }
 
     fn share(&self, host: usize) -> usize {
-        let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
+        let newcomers = self.in_stage(host, SimStage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
         let mut clients: Vec<u64> = newcomers.map(|guest| guest.visit.client.0).collect();
         clients.sort_unstable();
         clients.dedup();
@@ -237,10 +239,10 @@ impl World {
 
     /// While a client waits and has less than its share of the places, no other client of its owner is called twice,
     /// and no other owner is.
-    fn check_fairness(&mut self, host: usize, called: ClientId) -> Result<(), Broken> {
+    fn check_fairness(&mut self, host: usize, called: ClientId) -> Result<(), BrokenPromise> {
         let share = self.share(host);
         let has_less = |client: u64| self.holds(host, ClientId(client)).1 < share;
-        let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
+        let newcomers = self.in_stage(host, SimStage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
         let mut waiting: Vec<u64> = newcomers.map(|guest| guest.visit.client.0).collect();
         waiting.sort_unstable();
         waiting.dedup();
@@ -267,7 +269,7 @@ impl World {
 
     /// A client with no visit waiting starts afresh.
     pub(super) fn line_may_be_over(&mut self, host: usize, client: ClientId) {
-        let newcomers = self.in_stage(host, Stage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
+        let newcomers = self.in_stage(host, SimStage::Waiting).filter(|guest| guest.rank() == Rank::Newcomer);
         let mut left: Vec<u64> = vec![client.0, owner(client)];
         for guest in newcomers {
             left.retain(|&one| one != guest.visit.client.0 && one != owner(guest.visit.client));
@@ -276,24 +278,24 @@ impl World {
     }
 
     /// The lane says to wait: then no visit can start, and the alarm is not too late for any visit.
-    pub(super) fn check_wait(&self, host: usize, alarm: Option<Alarm>) -> Result<(), Broken> {
+    pub(super) fn check_wait(&self, host: usize, alarm: Option<Alarm>) -> Result<(), BrokenPromise> {
         let at = alarm.map_or(Timestamp::NEVER, |alarm| alarm.at);
         if at <= self.now {
             return broken(Promise::Answer, format!("told to wait at {:?} until {at:?}", self.now));
         }
         if !self.enforced(host) {
-            let idle = self.at_host(host).any(|guest| matches!(guest.stage, Stage::Waiting | Stage::Ready));
+            let idle = self.at_host(host).any(|guest| matches!(guest.stage, SimStage::Waiting | SimStage::Ready));
             return if idle { broken(Promise::Idle, "waiting without pacing".to_owned()) } else { Ok(()) };
         }
-        let mut standing = [0_usize; Stage::COUNT];
+        let mut standing = [0_usize; SimStage::COUNT];
         for guest in self.at_host(host) {
             standing[guest.stage as usize] += 1;
-            let waits = matches!(guest.stage, Stage::Waiting | Stage::Ready);
+            let waits = matches!(guest.stage, SimStage::Waiting | SimStage::Ready);
             if waits && self.hosts[host].drain_end.is_some_and(|end| at > end + ROUNDING) {
                 return broken(Promise::Answer, format!("alarm at {at:?}, after the end of curtsy"));
             }
             let patience = with_slip(guest.limit).saturating_add(guest.prepared_for).saturating_add(ROUNDING);
-            if matches!(guest.stage, Stage::Waiting | Stage::Ready) && at > guest.joined + patience {
+            if matches!(guest.stage, SimStage::Waiting | SimStage::Ready) && at > guest.joined + patience {
                 return broken(Promise::Answer, format!("alarm at {at:?}, {:?} gives up before", guest.visit));
             }
         }
@@ -321,11 +323,11 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn check_bounds(&self, host: usize) -> Result<(), Broken> {
+    pub(super) fn check_bounds(&self, host: usize) -> Result<(), BrokenPromise> {
         let oracle = &self.hosts[host].oracle;
         // Fetches of robots.txt do not count in the bound: the requests that wait for them do.
-        let counts = |guest: &&Guest| guest.rank() == Rank::Newcomer && guest.visit.purpose != Purpose::RobotsFetch;
-        let newcomers = self.in_stage(host, Stage::Waiting).filter(counts);
+        let counts = |guest: &&SimVisit| guest.rank() == Rank::Newcomer && guest.visit.purpose != Purpose::RobotsFetch;
+        let newcomers = self.in_stage(host, SimStage::Waiting).filter(counts);
         let (waiting, most) = (newcomers.count(), oracle.policy.max_queue);
         let lowered = self.hosts[host].most_waiting.max(most);
         if self.enforced(host) && waiting > lowered + 1 {
@@ -335,11 +337,11 @@ impl World {
     }
 
     /// At the end of the world.
-    pub(super) fn check_nothing_is_left(&self) -> Result<(), Broken> {
+    pub(super) fn check_nothing_is_left(&self) -> Result<(), BrokenPromise> {
         if let Some(guest) = self.guests.values().next() {
             return broken(Promise::Answer, format!("{:?} was never answered ({:?})", guest.visit, guest.stage));
         }
-        for Host { lane, .. } in &self.hosts {
+        for SimHost { lane, .. } in &self.hosts {
             let a_day_later = self.now + Duration::from_secs(86_400);
             if lane.queued() + lane.in_flight() > 0 || lane.owes(a_day_later) {
                 return broken(Promise::Bounds, format!("left in the lane: {lane:?}"));

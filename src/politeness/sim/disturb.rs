@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Flaw;
-use super::oracle::{Broken, Oracle};
-use super::world::{Event, Host, Stage, Told, World};
+use super::oracle::{BrokenPromise, Oracle};
+use super::world::{SimEvent, SimHost, SimStage, SimTold, World};
 use crate::politeness::lane::Lane;
 use crate::politeness::policy::{Mode, Policy};
 use crate::politeness::time::Timestamp;
@@ -30,7 +30,7 @@ impl World {
         }
     }
 
-    pub(super) fn disturb(&mut self, host: usize) -> Result<(), Broken> {
+    pub(super) fn disturb(&mut self, host: usize) -> Result<(), BrokenPromise> {
         if !self.open() {
             return Ok(());
         }
@@ -47,7 +47,7 @@ impl World {
         }
         self.say(|| format!("    host {host} now: {:?}", self.hosts[host].oracle));
         let calm = self.dice.up_to(Duration::from_secs(25));
-        self.after(Duration::from_secs(1) + calm, Event::Disturb(host));
+        self.after(Duration::from_secs(1) + calm, SimEvent::Disturb(host));
         self.steps(host)
     }
 
@@ -73,10 +73,10 @@ impl World {
         self.hosts[host].oracle.paused = true;
         self.hosts[host].lane.pause();
         let rest = self.dice.up_to(Duration::from_secs(6));
-        self.after(rest, Event::Resume(host));
+        self.after(rest, SimEvent::Resume(host));
     }
 
-    pub(super) fn resume(&mut self, host: usize) -> Result<(), Broken> {
+    pub(super) fn resume(&mut self, host: usize) -> Result<(), BrokenPromise> {
         self.hosts[host].oracle.paused = false;
         self.hosts[host].lane.resume();
         self.steps(host)
@@ -138,7 +138,7 @@ impl World {
 
     /// Returns what the host is owed by the visit with the longest crawl delay.
     pub(super) fn asking_most(&self, host: usize) -> Oracle {
-        let waits = |stage| matches!(stage, Stage::Waiting | Stage::Preparing | Stage::Ready);
+        let waits = |stage| matches!(stage, SimStage::Waiting | SimStage::Preparing | SimStage::Ready);
         let here = self.guests.values().filter(|guest| guest.host == host && waits(guest.stage));
         let robots = here.map(|guest| guest.visit.crawl_delay).max();
         let mut oracle = self.hosts[host].oracle.clone();
@@ -165,11 +165,11 @@ impl World {
         let end = self.now + self.dice.up_to(Duration::from_secs(15));
         self.hosts[host].drain_end = Some(end);
         self.hosts[host].lane.drain(end, self.now);
-        self.after(end.since(self.now) + Duration::from_millis(500), Event::Stopped(host));
+        self.after(end.since(self.now) + Duration::from_millis(500), SimEvent::Stopped(host));
     }
 
     /// The grace period is over. A lane other than the one that was told to stop belongs to the next process.
-    pub(super) fn stopped(&mut self, host: usize) -> Result<(), Broken> {
+    pub(super) fn stopped(&mut self, host: usize) -> Result<(), BrokenPromise> {
         match self.hosts[host].drain_end {
             Some(end) if end < self.now => self.restart(host),
             _ => Ok(()),
@@ -177,7 +177,7 @@ impl World {
     }
 
     /// curtsy ends with all visits in it, and starts again with what it has saved.
-    fn restart(&mut self, host: usize) -> Result<(), Broken> {
+    fn restart(&mut self, host: usize) -> Result<(), BrokenPromise> {
         let here: Vec<u64> = self.hosts[host].by_ticket.values().copied().collect();
         for id in here {
             self.forget(id);
@@ -189,7 +189,7 @@ impl World {
     }
 
     /// The registry forgets lanes that owe nothing: here at once, without letting them idle first.
-    pub(super) fn sweep(&mut self, host: usize) -> Result<(), Broken> {
+    pub(super) fn sweep(&mut self, host: usize) -> Result<(), BrokenPromise> {
         if !self.open() {
             return Ok(());
         }
@@ -199,13 +199,13 @@ impl World {
             self.forget_lane(host)?;
         }
         let rest = self.dice.up_to(Duration::from_secs(4));
-        self.after(rest, Event::Sweep(host));
+        self.after(rest, SimEvent::Sweep(host));
         Ok(())
     }
 }
 
 impl World {
-    fn forget_lane(&mut self, host: usize) -> Result<(), Broken> {
+    fn forget_lane(&mut self, host: usize) -> Result<(), BrokenPromise> {
         if !self.hosts[host].lane.delays().learned.is_zero() {
             // What was learned is worth remembering, so the next lane starts from it.
             return self.restart(host);
@@ -218,9 +218,9 @@ impl World {
     }
 }
 
-impl Host {
+impl SimHost {
     pub(super) fn new(policy: Policy, teaches: bool, seed: u64) -> Self {
-        Host {
+        SimHost {
             lane: Lane::new(policy, seed),
             most_waiting: policy.max_queue,
             most_places: policy.concurrency as usize,
@@ -263,7 +263,7 @@ impl Host {
     }
 
     /// Returns what this visit was told, if it comes back in time.
-    pub(super) fn take_told(&mut self, visit: &Visit, now: Timestamp) -> Option<Told> {
+    pub(super) fn take_told(&mut self, visit: &Visit, now: Timestamp) -> Option<SimTold> {
         let told = self.told.remove(&(visit.client.0, visit.url))?;
         (told.due <= now && now < told.due + Duration::from_secs(60)).then_some(told)
     }

@@ -7,24 +7,24 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::oracle::{Broken, Promise, broken};
+use super::oracle::{BrokenPromise, Promise, broken};
 use super::teach::schooling;
-use super::world::{Event, Stage, World};
-use crate::politeness::signals::Answer;
+use super::world::{SimEvent, SimStage, World};
+use crate::politeness::signals::PaceSignal;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{OriginId, Refusal, Visit};
+use crate::politeness::visit::{LaneRefusal, OriginId, Visit};
 
 /// What is known about one origin.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Origins {
+pub(super) struct SimOrigins {
     failures: u32,
     clients: BTreeSet<u64>,
-    open: Option<Opened>,
+    open: Option<OpenedBreaker>,
     trial: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Opened {
+struct OpenedBreaker {
     until: Timestamp,
     cooldown: Duration,
 }
@@ -33,7 +33,7 @@ struct Opened {
 pub(super) const ORIGINS: u64 = 3;
 const DEAD: OriginId = OriginId(ORIGINS as u32 - 1);
 
-impl Origins {
+impl SimOrigins {
     /// Whether a visit of this client may be called now.
     fn is_free_for(&self, client: u64, now: Timestamp) -> bool {
         let owners: BTreeSet<u64> = self.clients.iter().map(|other| other >> 32).collect();
@@ -55,16 +55,16 @@ impl Origins {
         if self.open.is_none() && self.failures < u32::from(tolerance.failures) {
             return false;
         }
-        self.open = Some(Opened { until: now + cooldown, cooldown });
+        self.open = Some(OpenedBreaker { until: now + cooldown, cooldown });
         true
     }
 
-    fn answer(&mut self, id: u64, answer: Answer, sent: Timestamp, now: Timestamp) {
+    fn answer(&mut self, id: u64, answer: PaceSignal, sent: Timestamp, now: Timestamp) {
         let is_trial = self.trial.take_if(|trial| *trial == id).is_some();
         match (&mut self.open, answer) {
             (Some(open), _) if !is_trial && sent < open.until => {}
-            (Some(open), Answer::Throttled) => open.until = now + open.cooldown,
-            _ => *self = Origins::default(),
+            (Some(open), PaceSignal::Throttled) => open.until = now + open.cooldown,
+            _ => *self = SimOrigins::default(),
         }
     }
 }
@@ -82,7 +82,7 @@ impl World {
     }
 
     /// A visit is called to make its connection ready.
-    pub(super) fn check_called(&mut self, host: usize, id: u64) -> Result<(), Broken> {
+    pub(super) fn check_called(&mut self, host: usize, id: u64) -> Result<(), BrokenPromise> {
         let (now, guest) = (self.now, &self.guests[&id]);
         let (client, origin, enforced) = (guest.visit.client.0, guest.visit.origin, self.enforced(host));
         let at = &mut self.hosts[host];
@@ -101,8 +101,8 @@ impl World {
     }
 
     /// Only an origin that has failed often enough is refused for it.
-    pub(super) fn check_broken(&self, host: usize, visit: &Visit, refusal: Refusal) -> Result<bool, Broken> {
-        if !matches!(refusal, Refusal::BreakerOpen { .. }) {
+    pub(super) fn check_broken(&self, host: usize, visit: &Visit, refusal: LaneRefusal) -> Result<bool, BrokenPromise> {
+        if !matches!(refusal, LaneRefusal::BreakerOpen { .. }) {
             return Ok(false);
         }
         let known = &self.hosts[host].origins[visit.origin.0 as usize];
@@ -113,9 +113,11 @@ impl World {
     }
 
     /// A connection is refused. It costs a turn, which could not be foreseen.
-    pub(super) fn connect_failed(&mut self, id: u64) -> Result<(), Broken> {
+    pub(super) fn connect_failed(&mut self, id: u64) -> Result<(), BrokenPromise> {
         let now = self.now;
-        let Some(guest) = self.guests.get(&id).filter(|guest| guest.stage == Stage::Preparing) else { return Ok(()) };
+        let Some(guest) = self.guests.get(&id).filter(|guest| guest.stage == SimStage::Preparing) else {
+            return Ok(());
+        };
         let (host, ticket, began, visit) = (guest.host, guest.ticket, guest.preparing_since, guest.visit);
         let most = self.asking_most(host);
         let at = &mut self.hosts[host];
@@ -132,7 +134,7 @@ impl World {
         self.leave(id)
     }
 
-    pub(super) fn origin_answered(&mut self, id: u64, answer: Answer) {
+    pub(super) fn origin_answered(&mut self, id: u64, answer: PaceSignal) {
         let guest = &self.guests[&id];
         let (host, origin, sent) = (guest.host, guest.visit.origin.0 as usize, guest.sent);
         let now = self.now;
@@ -147,6 +149,6 @@ impl World {
 
     pub(super) fn fail_soon(&mut self, id: u64) {
         let refused = self.dice.up_to(Duration::from_millis(50));
-        self.after(refused, Event::ConnectFailed(id));
+        self.after(refused, SimEvent::ConnectFailed(id));
     }
 }

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use super::Flaw;
-use super::oracle::{Broken, Promise, broken};
-use super::world::{Event, Stage, World};
-use crate::politeness::roll::LONG_TRANSFER;
+use super::oracle::{BrokenPromise, Promise, broken};
+use super::world::{SimEvent, SimStage, World};
 use crate::politeness::visit::{Purpose, Ticket, Visit};
+use crate::politeness::visit_table::LONG_TRANSFER;
 
 impl World {
-    pub(super) fn prepare(&mut self, host: usize, ticket: Ticket) -> Result<(), Broken> {
+    pub(super) fn prepare(&mut self, host: usize, ticket: Ticket) -> Result<(), BrokenPromise> {
         let id = self.hosts[host].by_ticket[&ticket];
         self.check_order(host, id)?;
         self.check_called(host, id)?;
@@ -19,12 +19,12 @@ impl World {
     }
 
     /// Starts a guest that already has its connection.
-    pub(super) fn start_at_once(&mut self, host: usize, ticket: Ticket) -> Result<(), Broken> {
+    pub(super) fn start_at_once(&mut self, host: usize, ticket: Ticket) -> Result<(), BrokenPromise> {
         let (id, now) = (self.hosts[host].by_ticket[&ticket], self.now);
         self.check_order(host, id)?;
         self.check_called(host, id)?;
         let guest = self.guests.get_mut(&id).expect("a guest");
-        guest.stage = Stage::Ready;
+        guest.stage = SimStage::Ready;
         guest.preparing_since = now;
         self.start(host, ticket)
     }
@@ -32,31 +32,31 @@ impl World {
     fn connect(&mut self, id: u64) {
         let now = self.now;
         let guest = self.guests.get_mut(&id).expect("a guest");
-        guest.stage = Stage::Preparing;
+        guest.stage = SimStage::Preparing;
         guest.preparing_since = now;
         if self.is_refused(id) {
             return self.fail_soon(id);
         }
         match self.dice.below(100) {
-            0..=69 => self.after(Duration::ZERO, Event::Connected(id)),
+            0..=69 => self.after(Duration::ZERO, SimEvent::Connected(id)),
             70..=93 => {
                 let handshake = self.dice.up_to(Duration::from_millis(400));
-                self.after(handshake, Event::Connected(id));
+                self.after(handshake, SimEvent::Connected(id));
             }
             94..=97 => {
                 let handshake = self.dice.up_to(Duration::from_secs(5));
-                self.after(handshake, Event::Connected(id));
+                self.after(handshake, SimEvent::Connected(id));
             }
-            _ => self.after(Duration::from_secs(10), Event::GiveUp(id)),
+            _ => self.after(Duration::from_secs(10), SimEvent::GiveUp(id)),
         }
     }
 
-    pub(super) fn connected(&mut self, id: u64) -> Result<(), Broken> {
+    pub(super) fn connected(&mut self, id: u64) -> Result<(), BrokenPromise> {
         let now = self.now;
-        let Some(guest) = self.guests.get_mut(&id).filter(|guest| guest.stage == Stage::Preparing) else {
+        let Some(guest) = self.guests.get_mut(&id).filter(|guest| guest.stage == SimStage::Preparing) else {
             return Ok(());
         };
-        guest.stage = Stage::Ready;
+        guest.stage = SimStage::Ready;
         guest.prepared_for += now.since(guest.preparing_since);
         let (host, ticket) = (guest.host, guest.ticket);
         if self.hosts[host].lane.ready(ticket, now) {
@@ -66,20 +66,20 @@ impl World {
         }
         if self.dice.chance(3) {
             let kept = self.dice.up_to(Duration::from_secs(5));
-            self.after(kept, Event::ConnectionLost(id));
+            self.after(kept, SimEvent::ConnectionLost(id));
         }
         self.steps(host)
     }
 
-    pub(super) fn connection_lost(&mut self, id: u64) -> Result<(), Broken> {
-        let Some(guest) = self.guests.get(&id).filter(|guest| guest.stage == Stage::Ready) else { return Ok(()) };
+    pub(super) fn connection_lost(&mut self, id: u64) -> Result<(), BrokenPromise> {
+        let Some(guest) = self.guests.get(&id).filter(|guest| guest.stage == SimStage::Ready) else { return Ok(()) };
         let (host, ticket) = (guest.host, guest.ticket);
         self.hosts[host].lane.unready(ticket, self.now);
         self.connect(id);
         self.steps(host)
     }
 
-    pub(super) fn start(&mut self, host: usize, ticket: Ticket) -> Result<(), Broken> {
+    pub(super) fn start(&mut self, host: usize, ticket: Ticket) -> Result<(), BrokenPromise> {
         let id = self.hosts[host].by_ticket[&ticket];
         let (now, asked) = (self.now, self.guests[&id].visit.crawl_delay);
         self.hosts[host].oracle.change(now, |oracle| oracle.robots = asked);
@@ -87,7 +87,7 @@ impl World {
         self.tally.made_room += u64::from(self.in_flight(host) >= self.hosts[host].oracle.concurrency());
         let terms = self.hosts[host].oracle.terms();
         let guest = self.guests.get_mut(&id).expect("a guest");
-        guest.stage = Stage::Told;
+        guest.stage = SimStage::Told;
         guest.preparing_since = self.now;
         guest.terms = terms;
         if self.flawed(Flaw::CountsTheGrant) {
@@ -95,17 +95,17 @@ impl World {
         }
         let moment = self.dice.up_to(Duration::from_millis(2));
         match self.dice.below(100) {
-            0..=4 => self.after(moment, Event::GiveUp(id)),
+            0..=4 => self.after(moment, SimEvent::GiveUp(id)),
             5..=24 => {
                 let answer = self.dice.up_to(Duration::from_millis(300));
-                self.after(answer, Event::LedgerAnswers(id));
+                self.after(answer, SimEvent::LedgerAnswers(id));
             }
-            _ => self.after(moment, Event::Write(id)),
+            _ => self.after(moment, SimEvent::Write(id)),
         }
         Ok(())
     }
 
-    pub(super) fn ledger_answers(&mut self, id: u64) -> Result<(), Broken> {
+    pub(super) fn ledger_answers(&mut self, id: u64) -> Result<(), BrokenPromise> {
         let Some(guest) = self.guests.get(&id) else { return Ok(()) };
         let (host, ticket) = (guest.host, guest.ticket);
         if guest.terms.enforced() && self.dice.chance(20) {
@@ -117,7 +117,7 @@ impl World {
             let terms = self.hosts[host].oracle.terms();
             let guest = self.guests.get_mut(&id).expect("a guest");
             guest.terms.renew(terms);
-            self.after(Duration::ZERO, Event::Write(id));
+            self.after(Duration::ZERO, SimEvent::Write(id));
         } else {
             self.put_back(id, host);
         }
@@ -127,16 +127,16 @@ impl World {
     fn put_back(&mut self, id: u64, host: usize) {
         self.tally.put_back += 1;
         let guest = self.guests.get_mut(&id).expect("a guest");
-        guest.stage = Stage::Ready;
+        guest.stage = SimStage::Ready;
         // The time that the ledger took does not count as waiting for the lane.
         guest.prepared_for += self.now.since(guest.preparing_since);
         self.foresee_nothing(host);
     }
 
-    pub(super) fn write(&mut self, id: u64) -> Result<(), Broken> {
+    pub(super) fn write(&mut self, id: u64) -> Result<(), BrokenPromise> {
         let now = self.now;
         let Some(guest) = self.guests.get_mut(&id) else { return Ok(()) };
-        guest.stage = Stage::Sent;
+        guest.stage = SimStage::Sent;
         guest.sent = now;
         self.tally.sent += 1;
         let (host, ticket, terms, purpose) = (guest.host, guest.ticket, guest.terms, guest.visit.purpose);
@@ -150,11 +150,11 @@ impl World {
         }
         let slowest = if self.dice.chance(10) { 8_000 } else { 300 };
         let thinking = self.dice.up_to(Duration::from_millis(slowest));
-        self.after(thinking, Event::Answered(id));
+        self.after(thinking, SimEvent::Answered(id));
         self.steps(host)
     }
 
-    pub(super) fn answered(&mut self, id: u64) -> Result<(), Broken> {
+    pub(super) fn answered(&mut self, id: u64) -> Result<(), BrokenPromise> {
         let now = self.now;
         let Some(guest) = self.guests.get(&id) else { return Ok(()) };
         let (host, retry, purpose) = (guest.host, guest.visit.retry, guest.visit.purpose);
@@ -184,7 +184,7 @@ impl World {
         }
         let longest = if self.dice.chance(6) { self.begin_transfer(id) } else { Duration::from_millis(500) };
         let body = self.dice.up_to(longest);
-        self.after(body, Event::Ended(id));
+        self.after(body, SimEvent::Ended(id));
         Ok(())
     }
 
@@ -203,9 +203,9 @@ impl World {
         Duration::from_secs(80)
     }
 
-    pub(super) fn give_up(&mut self, id: u64) -> Result<(), Broken> {
+    pub(super) fn give_up(&mut self, id: u64) -> Result<(), BrokenPromise> {
         let Some(guest) = self.guests.get(&id) else { return Ok(()) };
-        if guest.stage == Stage::Told && self.flawed(Flaw::KeepsTheTurnOfALeaver) {
+        if guest.stage == SimStage::Told && self.flawed(Flaw::KeepsTheTurnOfALeaver) {
             self.forget(id);
             return Ok(());
         }

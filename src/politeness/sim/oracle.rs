@@ -9,7 +9,7 @@ use crate::politeness::visit::Purpose;
 
 /// Which promise was broken, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Broken {
+pub(super) struct BrokenPromise {
     pub(super) promise: Promise,
     pub(super) story: String,
 }
@@ -67,21 +67,21 @@ pub(super) struct Oracle {
 
 /// What applied when a visit was told, or told again, that it may start.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct VisitTerms {
     delay: Duration,
     burst: u32,
     held_until: Timestamp,
     enforced: bool,
 }
 
-impl Terms {
+impl VisitTerms {
     pub(super) fn enforced(&self) -> bool {
         self.enforced
     }
 
     /// The turn was confirmed under these terms.
-    pub(super) fn renew(&mut self, terms: Terms) {
-        *self = Terms { enforced: self.enforced && terms.enforced, ..terms };
+    pub(super) fn renew(&mut self, terms: VisitTerms) {
+        *self = VisitTerms { enforced: self.enforced && terms.enforced, ..terms };
     }
 }
 
@@ -114,9 +114,9 @@ impl Oracle {
         if slowed { 1 } else { self.policy.burst }
     }
 
-    pub(super) fn terms(&self) -> Terms {
+    pub(super) fn terms(&self) -> VisitTerms {
         let enforced = self.policy.mode == Mode::Enforce;
-        Terms { delay: self.delay(), burst: self.burst(), held_until: self.held_until, enforced }
+        VisitTerms { delay: self.delay(), burst: self.burst(), held_until: self.held_until, enforced }
     }
 
     /// Makes a change to the delay or the burst: counts tokens before it, and limits them after it.
@@ -160,7 +160,7 @@ impl Oracle {
 
     /// A request head reached the origin. Returns whether it was a page that followed its robots.txt out of turn: one
     /// page may, if it keeps its distance from the send before the fetch.
-    pub(super) fn send(&mut self, terms: Terms, purpose: Purpose, now: Timestamp) -> Result<bool, Broken> {
+    pub(super) fn send(&mut self, terms: VisitTerms, purpose: Purpose, now: Timestamp) -> Result<bool, BrokenPromise> {
         self.count(now);
         self.counted = now;
         let latest = self.last_send.replace(now);
@@ -267,6 +267,6 @@ impl Oracle {
 
 const EPSILON: f64 = 1e-4;
 
-pub(super) fn broken<T>(promise: Promise, story: String) -> Result<T, Broken> {
-    Err(Broken { promise, story })
+pub(super) fn broken<T>(promise: Promise, story: String) -> Result<T, BrokenPromise> {
+    Err(BrokenPromise { promise, story })
 }

@@ -7,17 +7,17 @@
 use std::time::Duration;
 
 use super::Flaw;
-use super::oracle::{Broken, Oracle, Promise, broken};
+use super::oracle::{BrokenPromise, Oracle, Promise, broken};
 use super::world::World;
 use crate::politeness::breaker::Tolerance;
 use crate::politeness::lane::Lane;
 use crate::politeness::pace::Learning;
-use crate::politeness::policy::Schooling;
-use crate::politeness::signals::{Answer, Signals};
-use crate::politeness::visit::Outcome;
+use crate::politeness::policy::LearningPolicy;
+use crate::politeness::signals::{PaceSignal, Signals};
+use crate::politeness::visit::VisitOutcome;
 
 /// Learns faster than the defaults, with which a world of a minute and a half would see little of it.
-pub(super) fn schooling() -> Schooling {
+pub(super) fn schooling() -> LearningPolicy {
     let learning = Learning {
         step_up: Duration::from_millis(700),
         step_down: Duration::from_millis(500),
@@ -31,7 +31,7 @@ pub(super) fn schooling() -> Schooling {
     };
     let (cooldown, longest_cooldown) = (Duration::from_secs(2), Duration::from_secs(8));
     let tolerance = Tolerance { failures: 3, cooldown, longest_cooldown, throttled: 0 };
-    Schooling { learning, tolerance, ..Schooling::default() }
+    LearningPolicy { learning, tolerance, ..LearningPolicy::default() }
 }
 
 impl Oracle {
@@ -52,17 +52,17 @@ impl Oracle {
 
 impl World {
     /// The host answers a guest, and the answer is reported to the lane.
-    pub(super) fn report(&mut self, id: u64) -> Result<(), Broken> {
+    pub(super) fn report(&mut self, id: u64) -> Result<(), BrokenPromise> {
         let guest = &self.guests[&id];
         let (host, ticket, sent, now) = (guest.host, guest.ticket, guest.sent, self.now);
         if !self.hosts[host].oracle.teaches {
-            self.hosts[host].lane.report(ticket, Outcome::Opened, &Schooling::default(), now);
+            self.hosts[host].lane.report(ticket, VisitOutcome::Opened, &LearningPolicy::default(), now);
             return Ok(());
         }
         let signals = self.answer(host);
         let before = self.hosts[host].oracle.learned;
         // As the gate does, and as it would without the short path.
-        let outcome = Outcome::Heard(signals);
+        let outcome = VisitOutcome::Heard(signals);
         let granted = self.dice.chance(50) && self.hosts[host].lane.takes_for_granted(ticket, outcome, now);
         let lesson = if granted { None } else { self.hosts[host].lane.report(ticket, outcome, &schooling(), now) };
         self.origin_answered(id, signals.answer);
@@ -71,7 +71,7 @@ impl World {
         if lesson.is_some() {
             self.foresee_nothing(host);
         }
-        let throttled = signals.answer == Answer::Throttled;
+        let throttled = signals.answer == PaceSignal::Throttled;
         let (slowed, longest) = (self.hosts[host].slowed, self.hosts[host].oracle.longest());
         let story = match () {
             () if learned > longest => "more than may be learned",
@@ -91,11 +91,11 @@ impl World {
         }
         let asks = self.dice.chance(40);
         let asked = self.dice.up_to(Duration::from_secs(8));
-        Signals { answer: Answer::Throttled, retry_after: asks.then_some(asked), ..Signals::SERVED }
+        Signals { answer: PaceSignal::Throttled, retry_after: asks.then_some(asked), ..Signals::SERVED }
     }
 
     /// From here on the lane is judged by what it has learned.
-    fn obey(&mut self, host: usize, signals: Signals, learned: Duration) -> Result<(), Broken> {
+    fn obey(&mut self, host: usize, signals: Signals, learned: Duration) -> Result<(), BrokenPromise> {
         let now = self.now;
         let at = &mut self.hosts[host];
         if let Some(asked) = signals.retry_after {
@@ -123,7 +123,7 @@ impl World {
     }
 
     /// A lane that was created again knows what the one before it had learned.
-    pub(super) fn check_learned(&mut self, host: usize) -> Result<(), Broken> {
+    pub(super) fn check_learned(&mut self, host: usize) -> Result<(), BrokenPromise> {
         let (now, at) = (self.now, &mut self.hosts[host]);
         let (before, learned) = (at.oracle.learned, at.lane.delays().learned);
         if !at.oracle.teaches {

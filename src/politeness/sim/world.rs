@@ -9,37 +9,37 @@ use std::time::Duration;
 
 use super::Flaw;
 use super::dice::Dice;
-use super::failing::{ORIGINS, Origins};
-use super::oracle::{Broken, Oracle, Promise, Terms, broken};
+use super::failing::{ORIGINS, SimOrigins};
+use super::oracle::{BrokenPromise, Oracle, Promise, VisitTerms, broken};
 use crate::politeness::lane::Lane;
 use crate::politeness::policy::{Mode, Order, Policy};
 use crate::politeness::queue::Rank;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Alarm, ClientId, Purpose, Refusal, Step, Ticket, Visit};
+use crate::politeness::visit::{Alarm, ClientId, LaneRefusal, Purpose, Step, Ticket, Visit};
 
 pub(super) struct World {
     pub(super) dice: Dice,
     pub(super) now: Timestamp,
     pub(super) flaw: Option<Flaw>,
-    pub(super) hosts: Vec<Host>,
+    pub(super) hosts: Vec<SimHost>,
     /// Visits that have joined and not left.
-    pub(super) guests: BTreeMap<u64, Guest>,
-    pub(super) tally: Tally,
+    pub(super) guests: BTreeMap<u64, SimVisit>,
+    pub(super) tally: SimTally,
     /// Prints every event and step.
     aloud: bool,
-    events: BTreeMap<(Timestamp, u64), Event>,
+    events: BTreeMap<(Timestamp, u64), SimEvent>,
     next_id: u64,
     closing: Timestamp,
 }
 
-pub(super) struct Host {
+pub(super) struct SimHost {
     pub(super) lane: Lane,
     pub(super) oracle: Oracle,
     /// When it was last slowed down by a refusal.
     pub(super) slowed: Timestamp,
     /// Until when a shared ledger or failed connection attempts have taken the turns.
     pub(super) elsewhere: Timestamp,
-    pub(super) origins: [Origins; ORIGINS as usize],
+    pub(super) origins: [SimOrigins; ORIGINS as usize],
     /// What robots.txt asks of most clients, and of a few besides.
     pub(super) asked: Duration,
     pub(super) asked_of_few: Duration,
@@ -47,7 +47,7 @@ pub(super) struct Host {
     pub(super) charged: Timestamp,
     pub(super) by_ticket: HashMap<Ticket, u64>,
     pub(super) keeper: Option<(u64, u64)>,
-    pub(super) told: BTreeMap<(u64, u64), Told>,
+    pub(super) told: BTreeMap<(u64, u64), SimTold>,
     pub(super) just_told: Vec<(Timestamp, Duration, (u64, u64))>,
     /// How often a client was called while another waited and was not.
     pub(super) overtaken: BTreeMap<(u64, u64), u32>,
@@ -60,17 +60,17 @@ pub(super) struct Host {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Told {
+pub(super) struct SimTold {
     pub(super) due: Timestamp,
     /// Something happened that could not be foreseen.
     pub(super) disturbed: bool,
 }
 
-pub(super) struct Guest {
+pub(super) struct SimVisit {
     pub(super) host: usize,
     pub(super) visit: Visit,
     pub(super) ticket: Ticket,
-    pub(super) stage: Stage,
+    pub(super) stage: SimStage,
     pub(super) returning: bool,
     pub(super) disturbed: bool,
     pub(super) joined: Timestamp,
@@ -78,13 +78,13 @@ pub(super) struct Guest {
     /// When the current preparation began, and how long all of them took.
     pub(super) preparing_since: Timestamp,
     pub(super) prepared_for: Duration,
-    pub(super) terms: Terms,
+    pub(super) terms: VisitTerms,
     pub(super) sent: Timestamp,
     /// From when on it is a long transfer.
     pub(super) long_from: Timestamp,
 }
 
-impl Guest {
+impl SimVisit {
     pub(super) fn rank(&self) -> Rank {
         match (self.visit.retry, self.returning) {
             (true, _) => Rank::Retry,
@@ -95,7 +95,7 @@ impl Guest {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum SimStage {
     Waiting,
     Preparing,
     Ready,
@@ -103,12 +103,12 @@ pub(super) enum Stage {
     Sent,
 }
 
-impl Stage {
+impl SimStage {
     pub(super) const COUNT: usize = 5;
 }
 
 #[derive(Default, Debug)]
-pub(super) struct Tally {
+pub(super) struct SimTally {
     pub(super) joined: u64,
     pub(super) called_at_once: u64,
     pub(super) walked_through: u64,
@@ -135,7 +135,7 @@ pub(super) struct Tally {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
+pub(super) enum SimEvent {
     Arrive(usize),
     Return(usize, Visit),
     GiveUp(u64),
@@ -164,7 +164,7 @@ impl World {
             flaw,
             hosts: Vec::new(),
             guests: BTreeMap::new(),
-            tally: Tally::default(),
+            tally: SimTally::default(),
             aloud: false,
             events: BTreeMap::new(),
             next_id: 0,
@@ -175,14 +175,14 @@ impl World {
             let order = if world.dice.chance(10) { Order::Fifo } else { Order::Fair };
             let policy = Policy { order, ..world.policy() };
             let teaches = world.dice.chance(40);
-            let mut built = Host::new(policy, teaches, world.dice.next());
+            let mut built = SimHost::new(policy, teaches, world.dice.next());
             if world.dice.chance(30) {
                 built.asked_of_few = Duration::from_millis(world.dice.below(4_000));
             }
             world.hosts.push(built);
-            world.after(Duration::ZERO, Event::Arrive(host));
-            world.after(Duration::from_secs(3), Event::Disturb(host));
-            world.after(Duration::from_secs(5), Event::Sweep(host));
+            world.after(Duration::ZERO, SimEvent::Arrive(host));
+            world.after(Duration::from_secs(3), SimEvent::Disturb(host));
+            world.after(Duration::from_secs(5), SimEvent::Sweep(host));
         }
         world
     }
@@ -193,7 +193,7 @@ impl World {
     }
 
     /// Runs until no event is left.
-    pub(super) fn run(mut self) -> Result<Tally, Broken> {
+    pub(super) fn run(mut self) -> Result<SimTally, BrokenPromise> {
         while let Some(((at, _), event)) = self.events.pop_first() {
             self.now = at;
             if !self.is_stale(event) {
@@ -210,7 +210,7 @@ impl World {
         self.now < self.closing
     }
 
-    pub(super) fn after(&mut self, delay: Duration, event: Event) {
+    pub(super) fn after(&mut self, delay: Duration, event: SimEvent) {
         self.next_id += 1;
         self.events.insert((self.now + delay, self.next_id), event);
     }
@@ -225,27 +225,27 @@ impl World {
         self.flaw == Some(flaw)
     }
 
-    fn happen(&mut self, event: Event) -> Result<(), Broken> {
+    fn happen(&mut self, event: SimEvent) -> Result<(), BrokenPromise> {
         match event {
-            Event::Arrive(host) => self.arrive(host),
-            Event::Return(host, visit) => self.come_back(host, visit),
-            Event::GiveUp(guest) => self.give_up(guest),
-            Event::Connected(guest) => self.connected(guest),
-            Event::ConnectionLost(guest) => self.connection_lost(guest),
-            Event::ConnectFailed(guest) => self.connect_failed(guest),
-            Event::LedgerAnswers(guest) => self.ledger_answers(guest),
-            Event::Write(guest) => self.write(guest),
-            Event::Answered(guest) => self.answered(guest),
-            Event::Ended(guest) => self.leave(guest),
-            Event::Alarm(host, _) => self.steps(host),
-            Event::Disturb(host) => self.disturb(host),
-            Event::Resume(host) => self.resume(host),
-            Event::Sweep(host) => self.sweep(host),
-            Event::Stopped(host) => self.stopped(host),
+            SimEvent::Arrive(host) => self.arrive(host),
+            SimEvent::Return(host, visit) => self.come_back(host, visit),
+            SimEvent::GiveUp(guest) => self.give_up(guest),
+            SimEvent::Connected(guest) => self.connected(guest),
+            SimEvent::ConnectionLost(guest) => self.connection_lost(guest),
+            SimEvent::ConnectFailed(guest) => self.connect_failed(guest),
+            SimEvent::LedgerAnswers(guest) => self.ledger_answers(guest),
+            SimEvent::Write(guest) => self.write(guest),
+            SimEvent::Answered(guest) => self.answered(guest),
+            SimEvent::Ended(guest) => self.leave(guest),
+            SimEvent::Alarm(host, _) => self.steps(host),
+            SimEvent::Disturb(host) => self.disturb(host),
+            SimEvent::Resume(host) => self.resume(host),
+            SimEvent::Sweep(host) => self.sweep(host),
+            SimEvent::Stopped(host) => self.stopped(host),
         }
     }
 
-    fn arrive(&mut self, host: usize) -> Result<(), Broken> {
+    fn arrive(&mut self, host: usize) -> Result<(), BrokenPromise> {
         if !self.open() {
             return Ok(());
         }
@@ -256,7 +256,7 @@ impl World {
         }
         let busy = self.hosts[host].oracle.delay().max(Duration::from_millis(300));
         let pause = if self.dice.chance(4) { Duration::from_secs(30) } else { self.dice.up_to(busy * 2) };
-        self.after(pause, Event::Arrive(host));
+        self.after(pause, SimEvent::Arrive(host));
         Ok(())
     }
 
@@ -284,12 +284,12 @@ impl World {
         }
     }
 
-    fn come_back(&mut self, host: usize, visit: Visit) -> Result<(), Broken> {
+    fn come_back(&mut self, host: usize, visit: Visit) -> Result<(), BrokenPromise> {
         self.tally.returned += 1;
         self.join(host, visit)
     }
 
-    pub(super) fn join(&mut self, host: usize, visit: Visit) -> Result<(), Broken> {
+    pub(super) fn join(&mut self, host: usize, visit: Visit) -> Result<(), BrokenPromise> {
         let now = self.now;
         let told = self.hosts[host].take_told(&visit, now);
         // At hosts that teach and whose origins fail, every visit is a page: the model of failures knows no other.
@@ -330,18 +330,18 @@ impl World {
         self.steps(host)
     }
 
-    fn enter(&mut self, host: usize, visit: Visit, ticket: Ticket, told: Option<Told>) {
+    fn enter(&mut self, host: usize, visit: Visit, ticket: Ticket, told: Option<SimTold>) {
         self.next_id += 1;
         self.tally.joined += 1;
         let id = self.next_id;
         let oracle = &self.hosts[host].oracle;
         let unlimited = told.is_some() || oracle.policy.mode != Mode::Enforce;
         let wish = visit.max_wait.unwrap_or(Duration::MAX).min(oracle.policy.max_wait);
-        let guest = Guest {
+        let guest = SimVisit {
             host,
             visit,
             ticket,
-            stage: Stage::Waiting,
+            stage: SimStage::Waiting,
             returning: told.is_some(),
             disturbed: told.is_some_and(|told| told.disturbed),
             joined: self.now,
@@ -356,12 +356,12 @@ impl World {
         self.guests.insert(id, guest);
         if self.dice.chance(20) {
             let patience = self.dice.up_to(Duration::from_secs(15));
-            self.after(patience, Event::GiveUp(id));
+            self.after(patience, SimEvent::GiveUp(id));
         }
     }
 
     /// Asks the lane for the next step and carries it out, until it says to wait.
-    pub(super) fn steps(&mut self, host: usize) -> Result<(), Broken> {
+    pub(super) fn steps(&mut self, host: usize) -> Result<(), BrokenPromise> {
         for _ in 0..10_000 {
             let step = self.hosts[host].lane.next_step(self.now);
             self.say(|| format!("    host {host}: {step:?}"));
@@ -375,7 +375,7 @@ impl World {
         broken(Promise::Answer, "the lane never says to wait".to_owned())
     }
 
-    pub(super) fn leave(&mut self, id: u64) -> Result<(), Broken> {
+    pub(super) fn leave(&mut self, id: u64) -> Result<(), BrokenPromise> {
         let Some(guest) = self.forget(id) else { return Ok(()) };
         self.hosts[guest.host].lane.leave(guest.ticket, self.now);
         let kept_alarm = self.hosts[guest.host].keeper.is_some_and(|(keeper, _)| keeper == id);
@@ -385,17 +385,17 @@ impl World {
         if kept_alarm && self.flawed(Flaw::LosesTheAlarm) { Ok(()) } else { self.steps(guest.host) }
     }
 
-    pub(super) fn forget(&mut self, id: u64) -> Option<Guest> {
+    pub(super) fn forget(&mut self, id: u64) -> Option<SimVisit> {
         let guest = self.guests.remove(&id)?;
         self.hosts[guest.host].by_ticket.remove(&guest.ticket);
         self.origin_left(guest.host, id);
-        if guest.stage == Stage::Waiting {
+        if guest.stage == SimStage::Waiting {
             self.line_may_be_over(guest.host, guest.visit.client);
         }
         Some(guest)
     }
 
-    fn refuse(&mut self, host: usize, ticket: Ticket, refusal: Refusal) -> Result<(), Broken> {
+    fn refuse(&mut self, host: usize, ticket: Ticket, refusal: LaneRefusal) -> Result<(), BrokenPromise> {
         let id = self.hosts[host].by_ticket[&ticket];
         self.check_refusal(host, id, refusal)?;
         if self.flawed(Flaw::SwallowsRefusals) {
@@ -405,42 +405,42 @@ impl World {
         self.refused(host, guest.visit, refusal)
     }
 
-    fn refused(&mut self, host: usize, visit: Visit, refusal: Refusal) -> Result<(), Broken> {
+    fn refused(&mut self, host: usize, visit: Visit, refusal: LaneRefusal) -> Result<(), BrokenPromise> {
         self.tally.refused += 1;
-        self.tally.drained += u64::from(matches!(refusal, Refusal::ShuttingDown { .. }));
+        self.tally.drained += u64::from(matches!(refusal, LaneRefusal::ShuttingDown { .. }));
         let Some(told) = refusal.retry_after() else { return Ok(()) };
         self.check_told(host, &visit, told)?;
         let due = self.now + told;
-        self.hosts[host].told.insert((visit.client.0, visit.url), Told { due, disturbed: false });
+        self.hosts[host].told.insert((visit.client.0, visit.url), SimTold { due, disturbed: false });
         if self.open() && self.dice.chance(60) {
             let late = if self.dice.chance(50) { Duration::ZERO } else { self.dice.up_to(Duration::from_secs(5)) };
-            self.after(told + late, Event::Return(host, Visit { retry: false, ..visit }));
+            self.after(told + late, SimEvent::Return(host, Visit { retry: false, ..visit }));
         }
         Ok(())
     }
 
-    fn wait(&mut self, host: usize, alarm: Option<Alarm>) -> Result<(), Broken> {
+    fn wait(&mut self, host: usize, alarm: Option<Alarm>) -> Result<(), BrokenPromise> {
         self.check_wait(host, alarm)?;
         self.hosts[host].keeper = None;
         let Some(Alarm { at, keeper }) = alarm else { return Ok(()) };
         self.next_id += 1;
         let (id, alarm) = (self.hosts[host].by_ticket[&keeper], self.next_id);
         self.hosts[host].keeper = Some((id, alarm));
-        self.after(at.since(self.now), Event::Alarm(host, alarm));
+        self.after(at.since(self.now), SimEvent::Alarm(host, alarm));
         Ok(())
     }
 
     /// Returns whether the event is an alarm that was set again since, or whose keeper has left.
-    fn is_stale(&self, event: Event) -> bool {
+    fn is_stale(&self, event: SimEvent) -> bool {
         match event {
-            Event::Alarm(host, alarm) => self.hosts[host].keeper.is_none_or(|(_, current)| current != alarm),
+            SimEvent::Alarm(host, alarm) => self.hosts[host].keeper.is_none_or(|(_, current)| current != alarm),
             _ => false,
         }
     }
 }
 
-impl Tally {
-    pub(super) fn add(&mut self, other: &Tally) {
+impl SimTally {
+    pub(super) fn add(&mut self, other: &SimTally) {
         self.joined += other.joined;
         self.called_at_once += other.called_at_once;
         self.walked_through += other.walked_through;

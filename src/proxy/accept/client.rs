@@ -11,17 +11,17 @@ use tokio::time::Instant;
 
 use crate::clock;
 use crate::connections::OpenConnection;
-use crate::patience::Limit;
 use crate::politeness::Origin;
 use crate::politeness::visit::ClientId;
 use crate::proxy::Shared;
+use crate::timeout_stream::Deadline;
 
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) peer: SocketAddr,
     /// Derived from its address.
     pub(crate) id: ClientId,
-    pub(crate) limit: Arc<Limit>,
+    pub(crate) limit: Arc<Deadline>,
     /// Whether requests may come while others are under way, as in HTTP/2.
     many_at_once: bool,
     /// Requests under way.
@@ -37,7 +37,7 @@ pub(crate) struct Client {
     /// the connection itself may be busy with other answers.
     untaken: Mutex<BTreeMap<u64, Instant>>,
     /// Keeps the connection counted as open until it, or the tunnel that it became, is over.
-    open: Arc<Open>,
+    open: Arc<OpenClient>,
 }
 
 /// The tunnel around a connection.
@@ -52,7 +52,7 @@ pub(crate) struct Inside {
 }
 
 impl Client {
-    pub(crate) fn new(shared: &Shared, peer: SocketAddr, limit: Arc<Limit>, open: Arc<Open>) -> Self {
+    pub(crate) fn new(shared: &Shared, peer: SocketAddr, limit: Arc<Deadline>, open: Arc<OpenClient>) -> Self {
         Client {
             peer,
             id: shared.gate.client(peer.ip()),
@@ -75,7 +75,7 @@ impl Client {
 
     /// Returns the same client, inside a tunnel.
     pub(crate) fn within(&self, inside: Inside, many_at_once: bool) -> Self {
-        let limit = Arc::new(Limit::watched());
+        let limit = Arc::new(Deadline::watched());
         self.open.follow(&limit);
         Client {
             peer: self.peer,
@@ -163,24 +163,24 @@ impl Client {
 
 /// An open client connection, counted while it lives.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenClient {
     shared: Arc<Shared>,
     place: OpenConnection,
 }
 
-impl Open {
+impl OpenClient {
     pub(crate) fn new(shared: Arc<Shared>, place: OpenConnection) -> Self {
         shared.metrics.client_connections.inc();
-        Open { shared, place }
+        OpenClient { shared, place }
     }
 
     /// Makes another limit responsible for the connection's timeouts from now on.
-    pub(crate) fn follow(&self, limit: &Arc<Limit>) {
+    pub(crate) fn follow(&self, limit: &Arc<Deadline>) {
         self.place.follow(limit);
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenClient {
     fn drop(&mut self) {
         self.shared.metrics.client_connections.dec();
     }

@@ -17,10 +17,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use super::first_bytes::{self, Opening};
+use super::first_bytes::{self, FirstBytes};
 
 #[derive(Debug)]
-pub(crate) struct Near {
+pub(crate) struct ClientStream {
     /// Bytes that were read before it was known what they are; they are read again first.
     early: Bytes,
     wire: Wire,
@@ -29,7 +29,7 @@ pub(crate) struct Near {
 #[derive(Debug)]
 enum Wire {
     Plain(TcpStream),
-    Tls(Box<TlsStream<Near>>),
+    Tls(Box<TlsStream<ClientStream>>),
     /// A stream of an HTTP/2 connection, which goes on after the stream has ended.
     Stream(Box<TokioIo<Upgraded>>),
 }
@@ -43,7 +43,7 @@ pub(crate) const MOST_WAITING: usize = 16 * 1024;
 /// Larger than the first flight of most clients, so that one read is enough to look at it.
 const FIRST_READ: usize = 1024;
 
-impl Near {
+impl ClientStream {
     /// Puts bytes back in front of those that are still to come.
     pub(crate) fn behind(mut self, early: Bytes) -> Self {
         self.early = if self.early.is_empty() { early } else { [early, self.early].concat().into() };
@@ -84,10 +84,10 @@ impl Near {
 
     /// Returns what the client's first bytes are, which stay to be read; `None` if it disconnects without sending any.
     /// Nothing is lost if this is dropped before its end.
-    pub(crate) async fn opening(&mut self) -> io::Result<Option<Opening>> {
+    pub(crate) async fn opening(&mut self) -> io::Result<Option<FirstBytes>> {
         loop {
             match first_bytes::read(&self.early) {
-                Opening::More => {}
+                FirstBytes::More => {}
                 known => return Ok(Some(known)),
             }
             let mut bytes = BytesMut::with_capacity(FIRST_READ);
@@ -98,7 +98,7 @@ impl Near {
             };
             if read == 0 {
                 // After the end of the stream nothing can change what this is.
-                return Ok((!self.early.is_empty()).then_some(Opening::Other));
+                return Ok((!self.early.is_empty()).then_some(FirstBytes::Other));
             }
             let early = std::mem::take(&mut self.early);
             self.early = if early.is_empty() { bytes.freeze() } else { [early, bytes.freeze()].concat().into() };
@@ -116,25 +116,25 @@ impl Near {
     }
 }
 
-impl From<Upgraded> for Near {
+impl From<Upgraded> for ClientStream {
     fn from(stream: Upgraded) -> Self {
-        Near { early: Bytes::new(), wire: Wire::Stream(Box::new(TokioIo::new(stream))) }
+        ClientStream { early: Bytes::new(), wire: Wire::Stream(Box::new(TokioIo::new(stream))) }
     }
 }
 
-impl From<TcpStream> for Near {
+impl From<TcpStream> for ClientStream {
     fn from(tcp: TcpStream) -> Self {
-        Near { early: Bytes::new(), wire: Wire::Plain(tcp) }
+        ClientStream { early: Bytes::new(), wire: Wire::Plain(tcp) }
     }
 }
 
-impl From<TlsStream<Near>> for Near {
-    fn from(tls: TlsStream<Near>) -> Self {
-        Near { early: Bytes::new(), wire: Wire::Tls(Box::new(tls)) }
+impl From<TlsStream<ClientStream>> for ClientStream {
+    fn from(tls: TlsStream<ClientStream>) -> Self {
+        ClientStream { early: Bytes::new(), wire: Wire::Tls(Box::new(tls)) }
     }
 }
 
-impl AsyncRead for Near {
+impl AsyncRead for ClientStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if !this.early.is_empty() {
@@ -157,7 +157,7 @@ fn end(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::UnexpectedEof { Ok(()) } else { Err(error) }
 }
 
-impl AsyncWrite for Near {
+impl AsyncWrite for ClientStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().wire {
             Wire::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),

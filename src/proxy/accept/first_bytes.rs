@@ -8,7 +8,7 @@
 pub(crate) const TLS_HANDSHAKE: u8 = 0x16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opening {
+pub(crate) enum FirstBytes {
     Tls,
     /// HTTP/1 in the clear.
     Request,
@@ -51,32 +51,32 @@ const METHODS: [&[u8]; 20] = [
 /// octets.
 const LONGEST_LINE: usize = 8 * 1024;
 
-pub(crate) fn read(bytes: &[u8]) -> Opening {
+pub(crate) fn read(bytes: &[u8]) -> FirstBytes {
     if bytes.first() == Some(&TLS_HANDSHAKE) {
-        return Opening::Tls;
+        return FirstBytes::Tls;
     }
     if bytes.starts_with(PREFACE) {
-        return Opening::Http2;
+        return FirstBytes::Http2;
     }
     if PREFACE.starts_with(bytes) {
-        return Opening::More;
+        return FirstBytes::More;
     }
-    let Some(start) = bytes.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) else { return Opening::More };
+    let Some(start) = bytes.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) else { return FirstBytes::More };
     let rest = &bytes[start..];
     let end = rest.iter().position(|byte| *byte == b'\n');
     read_line(&rest[..end.unwrap_or(rest.len())], end.is_some())
 }
 
-fn read_line(line: &[u8], is_whole: bool) -> Opening {
+fn read_line(line: &[u8], is_whole: bool) -> FirstBytes {
     let mut words = line.split(|byte| is_blank(*byte)).filter(|word| !word.is_empty());
     let method = words.next().unwrap_or_default();
     if method.is_empty() || method.len() > LONGEST_METHOD || !method.iter().all(|byte| is_token(*byte)) {
-        return Opening::Other;
+        return FirstBytes::Other;
     }
     let target = words.next();
     // Also without a version: that is an HTTP/0.9 request.
     if target.is_some_and(|target| target[0] == b'/') || line.len() > LONGEST_LINE {
-        return Opening::Request;
+        return FirstBytes::Request;
     }
     if !is_whole {
         let may_be = METHODS.iter().any(|known| match known.get(..method.len()) {
@@ -86,11 +86,11 @@ fn read_line(line: &[u8], is_whole: bool) -> Opening {
             }
             None => false,
         });
-        return if may_be { Opening::More } else { Opening::Other };
+        return if may_be { FirstBytes::More } else { FirstBytes::Other };
     }
     let version = words.next_back().unwrap_or_default();
     let is_http = version.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"HTTP/"));
-    if is_http { Opening::Request } else { Opening::Other }
+    if is_http { FirstBytes::Request } else { FirstBytes::Other }
 }
 
 fn is_blank(byte: u8) -> bool {
@@ -120,10 +120,10 @@ mod tests {
             "POST a.test HTTP/1.0\n",
             "PRI * HTTP/2.0\r\nHost: a.test\r\n",
         ] {
-            assert_eq!(read(text.as_bytes()), Opening::Request, "{text:?}");
+            assert_eq!(read(text.as_bytes()), FirstBytes::Request, "{text:?}");
         }
         let long = format!("GET http://{}", "a".repeat(LONGEST_LINE));
-        assert_eq!(read(long.as_bytes()), Opening::Request);
+        assert_eq!(read(long.as_bytes()), FirstBytes::Request);
     }
 
     #[test]
@@ -142,16 +142,16 @@ mod tests {
             "hello there",
             "GE T",
         ] {
-            assert_eq!(read(text.as_bytes()), Opening::Other, "{text:?}");
+            assert_eq!(read(text.as_bytes()), FirstBytes::Other, "{text:?}");
         }
-        assert_eq!(read(b"\x16\x03\x01"), Opening::Tls);
-        assert_eq!(read(PREFACE), Opening::Http2);
+        assert_eq!(read(b"\x16\x03\x01"), FirstBytes::Tls);
+        assert_eq!(read(PREFACE), FirstBytes::Http2);
     }
 
     #[test]
     fn a_beginning_is_not_judged_too_soon() {
         for text in ["", "G", "GET", "GET ", "GET http://a.test/ HT", "opti", "PRI * HTTP/2.0\r\n\r\nSM", "\r\n"] {
-            assert_eq!(read(text.as_bytes()), Opening::More, "{text:?}");
+            assert_eq!(read(text.as_bytes()), FirstBytes::More, "{text:?}");
         }
     }
 }

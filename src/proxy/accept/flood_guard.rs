@@ -10,20 +10,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::frames::{Chatter, Follower, PREFACE};
 
 #[derive(Debug)]
-pub(crate) struct Heeding<S> {
+pub(crate) struct FloodGuard<S> {
     stream: S,
     inward: Follower,
     outward: Follower,
     chatter: Chatter,
 }
 
-impl<S> Heeding<S> {
+impl<S> FloodGuard<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Heeding { stream, inward: Follower::new(PREFACE), outward: Follower::new(0), chatter: Chatter::default() }
+        FloodGuard { stream, inward: Follower::new(PREFACE), outward: Follower::new(0), chatter: Chatter::default() }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Heeding<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for FloodGuard<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
@@ -36,7 +36,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heeding<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Heeding<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for FloodGuard<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let outcome = Pin::new(&mut this.stream).poll_write(cx, buf);

@@ -10,17 +10,17 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::client::Client;
-use super::client_stream::Near;
+use super::client_stream::ClientStream;
 use super::first_bytes::TLS_HANDSHAKE;
 use super::serve;
 use crate::metrics::Handshake;
 use crate::proxy::Worker;
 use crate::proxy::tunnel::ca_rejections::Rejection;
-use crate::telemetry::{REPEAT, Seldom};
+use crate::telemetry::{LogLimiter, REPEAT};
 
 /// What the clients of a listener speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum ListenerProtocol {
     Plain,
     Tls,
 }
@@ -30,14 +30,14 @@ const NOT_TLS: &[u8] = b"HTTP/1.1 400 This port speaks TLS (curtsy)\r\n\
     Connection: close\r\nContent-Length: 0\r\nCache-Control: no-store\r\n\r\n";
 
 /// Serves the client until either side ends the connection.
-pub(crate) async fn open(door: Door, worker: Arc<Worker>, stream: TcpStream, client: Client) {
+pub(crate) async fn open(door: ListenerProtocol, worker: Arc<Worker>, stream: TcpStream, client: Client) {
     match door {
-        Door::Plain => serve::http1(worker, stream.into(), Arc::new(client)).await,
-        Door::Tls => Box::pin(greet(worker, stream.into(), client)).await,
+        ListenerProtocol::Plain => serve::http1(worker, stream.into(), Arc::new(client)).await,
+        ListenerProtocol::Tls => Box::pin(greet(worker, stream.into(), client)).await,
     }
 }
 
-async fn greet(worker: Arc<Worker>, near: Near, client: Client) {
+async fn greet(worker: Arc<Worker>, near: ClientStream, client: Client) {
     let settings = worker.shared.settings.load_full();
     let patience = settings.config.limits.head_timeout;
     let Some(own) = settings.own.as_ref().map(|own| own.config()) else { return };
@@ -62,10 +62,10 @@ async fn greet(worker: Arc<Worker>, near: Near, client: Client) {
 
 async fn shake_hands(
     worker: &Worker,
-    mut near: Near,
+    mut near: ClientStream,
     acceptor: TlsAcceptor,
     peer: SocketAddr,
-) -> Option<TlsStream<Near>> {
+) -> Option<TlsStream<ClientStream>> {
     if near.first_byte().await.ok()?? != TLS_HANDSHAKE {
         hint_at_plain(peer);
         // A client that does not speak HTTP either loses nothing by this.
@@ -87,7 +87,7 @@ async fn shake_hands(
 }
 
 fn hint_at_plain(peer: SocketAddr) {
-    static SAID: Seldom = Seldom::new();
+    static SAID: LogLimiter = LogLimiter::new();
     if let Some(more) = SAID.may_speak(REPEAT) {
         tracing::warn!(
             event = "client.plain", client = %peer.ip(), more,

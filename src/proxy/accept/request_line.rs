@@ -12,9 +12,9 @@ use std::task::{Context, Poll};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::patience::Patient;
+use crate::timeout_stream::TimeoutStream;
 
-use super::client_stream::Near;
+use super::client_stream::ClientStream;
 
 const TOO_LARGE: &[u8] = b"HTTP/1.1 431 Request Header Fields Too Large\r\n";
 const TOO_LONG: &[u8; TOO_LARGE.len()] = b"HTTP/1.1 414 URI Too Long (limits.head_size)\r\n";
@@ -27,7 +27,7 @@ pub(crate) type HttpStream = TokioIo<RequestLine>;
 /// A client's connection as hyper sees it.
 #[derive(Debug)]
 pub(crate) struct RequestLine {
-    stream: Patient<Near>,
+    stream: TimeoutStream<ClientStream>,
     /// The longest head that is accepted.
     most: usize,
     /// Bytes of the first line since the last answer.
@@ -37,11 +37,11 @@ pub(crate) struct RequestLine {
 }
 
 impl RequestLine {
-    pub(crate) fn new(stream: Patient<Near>, most: usize) -> Self {
+    pub(crate) fn new(stream: TimeoutStream<ClientStream>, most: usize) -> Self {
         RequestLine { stream, most, length: 0, has_ended: false, foreign_version: false }
     }
 
-    pub(crate) fn into_inner(self) -> Patient<Near> {
+    pub(crate) fn into_inner(self) -> TimeoutStream<ClientStream> {
         self.stream
     }
 

@@ -12,22 +12,22 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use super::client::Client;
-use super::client_stream::{Near, STREAM_WINDOW};
+use super::client_stream::{ClientStream, STREAM_WINDOW};
 use super::first_bytes::TLS_HANDSHAKE;
-use super::flood_guard::Heeding;
+use super::flood_guard::FloodGuard;
 use super::request_line::{HttpStream, RequestLine};
 use crate::clock;
 use crate::config::Limits;
-use crate::patience::Patient;
 use crate::proxy::Worker;
 use crate::proxy::answer::body::Body;
 use crate::proxy::request::handle::handle;
-use crate::telemetry::{REPEAT, Seldom};
+use crate::telemetry::{LogLimiter, REPEAT};
+use crate::timeout_stream::TimeoutStream;
 
 /// hyper's smallest read buffer.
 const LEAST_BUFFER: usize = 8192;
 
-pub(crate) async fn http1(worker: Arc<Worker>, stream: Near, client: Arc<Client>) {
+pub(crate) async fn http1(worker: Arc<Worker>, stream: ClientStream, client: Arc<Client>) {
     let peer = client.peer;
     let settings = worker.shared.settings.load_full();
     let limits = &settings.config.limits;
@@ -63,11 +63,11 @@ pub(crate) async fn http1(worker: Arc<Worker>, stream: Near, client: Arc<Client>
 }
 
 /// Serves HTTP/2, which is offered over TLS only, to clients that chose it.
-pub(crate) async fn http2(worker: Arc<Worker>, stream: Near, client: Arc<Client>) {
+pub(crate) async fn http2(worker: Arc<Worker>, stream: ClientStream, client: Arc<Client>) {
     let peer = client.peer;
     let settings = worker.shared.settings.load_full();
     let limits = &settings.config.limits;
-    let io = TokioIo::new(Heeding::new(patient(stream, &client, limits)));
+    let io = TokioIo::new(FloodGuard::new(patient(stream, &client, limits)));
     let head_size = u32::try_from(limits.head_size).unwrap_or(u32::MAX).min(LARGEST_HEAD);
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
@@ -139,14 +139,14 @@ fn service(
 }
 
 /// Returns the client's connection, which ends when the client is silent for too long.
-fn patient(stream: Near, client: &Client, limits: &Limits) -> Patient<Near> {
+fn patient(stream: ClientStream, client: &Client, limits: &Limits) -> TimeoutStream<ClientStream> {
     client.waits(limits.client_idle, limits.head_timeout, clock::now());
     let look = limits.client_idle.min(limits.head_timeout);
-    Patient::new(stream, client.limit.clone(), limits.client_stall, look)
+    TimeoutStream::new(stream, client.limit.clone(), limits.client_stall, look)
 }
 
 fn hint_at_tls(peer: SocketAddr) {
-    static SAID: Seldom = Seldom::new();
+    static SAID: LogLimiter = LogLimiter::new();
     if let Some(more) = SAID.may_speak(REPEAT) {
         tracing::warn!(
             event = "client.tls", client = %peer.ip(), more,

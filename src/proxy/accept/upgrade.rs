@@ -3,27 +3,27 @@
 use http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 
-use super::client_stream::Near;
+use super::client_stream::ClientStream;
 use super::request_line::HttpStream;
 
 /// The client's end of a tunnel. hyper hands it over after it has written its answer.
 #[derive(Debug)]
-pub(crate) enum Arrival {
+pub(crate) enum Upgrade {
     Coming(Option<OnUpgrade>),
-    Here(Near),
+    Here(ClientStream),
 }
 
-impl Arrival {
+impl Upgrade {
     /// Takes the end of the connection that this request came on.
     pub(crate) fn after(parts: &mut Parts) -> Self {
-        Arrival::Coming(parts.extensions.remove())
+        Upgrade::Coming(parts.extensions.remove())
     }
 
     /// `None` if the client disconnected before.
-    pub(crate) async fn arrive(self) -> Option<Near> {
+    pub(crate) async fn arrive(self) -> Option<ClientStream> {
         match self {
-            Arrival::Here(near) => Some(near),
-            Arrival::Coming(upgrade) => Some(match upgrade?.await.ok()?.downcast::<HttpStream>() {
+            Upgrade::Here(near) => Some(near),
+            Upgrade::Coming(upgrade) => Some(match upgrade?.await.ok()?.downcast::<HttpStream>() {
                 Ok(client) => client.io.into_inner().into_inner().into_inner().behind(client.read_buf),
                 Err(stream) => stream.into(),
             }),

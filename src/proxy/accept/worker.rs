@@ -11,13 +11,13 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::client::{Client, Open};
-use super::handshake::{self, Door};
+use super::client::{Client, OpenClient};
+use super::handshake::{self, ListenerProtocol};
 use crate::connections::GivesWay;
-use crate::patience::Limit;
 use crate::proxy::Shared;
 use crate::shutdown::Live;
-use crate::telemetry::{REPEAT, Seldom};
+use crate::telemetry::{LogLimiter, REPEAT};
+use crate::timeout_stream::Deadline;
 use crate::upstream::{Resolver, Upstream};
 
 #[derive(Debug)]
@@ -54,8 +54,8 @@ impl Worker {
         tls: Vec<std::net::TcpListener>,
     ) -> io::Result<()> {
         let mut stop = self.shared.stop.clone();
-        let plain = plain.into_iter().map(|listener| (listener, Door::Plain));
-        for (listener, door) in plain.chain(tls.into_iter().map(|listener| (listener, Door::Tls))) {
+        let plain = plain.into_iter().map(|listener| (listener, ListenerProtocol::Plain));
+        for (listener, door) in plain.chain(tls.into_iter().map(|listener| (listener, ListenerProtocol::Tls))) {
             let listener = TcpListener::from_std(listener)?;
             tokio::spawn(accept_loop(self.clone(), listener, door));
         }
@@ -67,7 +67,7 @@ impl Worker {
     }
 }
 
-async fn accept_loop(worker: Arc<Worker>, listener: TcpListener, door: Door) {
+async fn accept_loop(worker: Arc<Worker>, listener: TcpListener, door: ListenerProtocol) {
     let _listening = worker.shared.listening.begin();
     let mut stop = worker.shared.stop.clone();
     loop {
@@ -79,7 +79,7 @@ async fn accept_loop(worker: Arc<Worker>, listener: TcpListener, door: Door) {
             Ok((stream, peer)) => take(&worker, stream, peer, door),
             Err(error) => {
                 worker.shared.metrics.accept_errors.inc();
-                static SAID: Seldom = Seldom::new();
+                static SAID: LogLimiter = LogLimiter::new();
                 if let Some(more) = SAID.may_speak(REPEAT) {
                     tracing::warn!(event = "accept.error", %error, more, "cannot accept a connection; trying again");
                 }
@@ -89,14 +89,14 @@ async fn accept_loop(worker: Arc<Worker>, listener: TcpListener, door: Door) {
     }
 }
 
-fn take(worker: &Arc<Worker>, stream: TcpStream, peer: SocketAddr, door: Door) {
+fn take(worker: &Arc<Worker>, stream: TcpStream, peer: SocketAddr, door: ListenerProtocol) {
     let most = worker.shared.settings.load().config.access.max_client_connections;
-    let limit = Arc::new(Limit::watched());
+    let limit = Arc::new(Deadline::watched());
     let Some(place) = worker.shared.connections.enter(peer.ip(), &limit, most, GivesWay::Others) else {
         refuse(worker, &stream, peer, door);
         return;
     };
-    let open = Open::new(worker.shared.clone(), place);
+    let open = OpenClient::new(worker.shared.clone(), place);
     let working = worker.live.begin();
     let worker = worker.clone();
     let client = Client::new(&worker.shared, peer, limit, Arc::new(open));
@@ -109,16 +109,16 @@ fn take(worker: &Arc<Worker>, stream: TcpStream, peer: SocketAddr, door: Door) {
     });
 }
 
-fn refuse(worker: &Worker, stream: &TcpStream, peer: SocketAddr, door: Door) {
+fn refuse(worker: &Worker, stream: &TcpStream, peer: SocketAddr, door: ListenerProtocol) {
     worker.shared.metrics.connections_refused.inc();
-    static SAID: Seldom = Seldom::new();
+    static SAID: LogLimiter = LogLimiter::new();
     if let Some(more) = SAID.may_speak(REPEAT) {
         tracing::warn!(
             event = "connections.full", client = %peer.ip(), more,
             "a client connection is refused: access.max_client_connections are open"
         );
     }
-    if door == Door::Plain {
+    if door == ListenerProtocol::Plain {
         let _ = stream.try_write(TOO_MANY);
     }
 }

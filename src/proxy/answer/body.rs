@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use crate::proxy::request::in_flight::InFlight;
-use crate::proxy::robots::capture::Lesson;
+use crate::proxy::robots::capture::RobotsCapture;
 use crate::upstream::{Broken, Reply};
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Body {
     /// Ends when the body ends, or when the client disconnects in the middle of it.
     in_flight: Option<Box<InFlight>>,
     /// Reads along, if this is a robots.txt.
-    lesson: Option<Box<Lesson>>,
+    lesson: Option<Box<RobotsCapture>>,
     /// An error of the origin, held back for one poll.
     broken: Option<Broken>,
 }
@@ -32,7 +32,7 @@ impl Body {
         Body { content: Content::Passing(reply), in_flight: None, lesson: None, broken: None }
     }
 
-    pub(crate) fn teaching(mut self, lesson: Option<Box<Lesson>>) -> Self {
+    pub(crate) fn teaching(mut self, lesson: Option<Box<RobotsCapture>>) -> Self {
         self.lesson = lesson;
         self
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::politeness::jobs::Stop;
+use crate::politeness::jobs::JobStop;
 use crate::politeness::{BadHost, HostKey, Origin, visit};
 use crate::proxy::request::quotas::Exceeded;
 use crate::robots::Unknown;
@@ -76,7 +76,7 @@ pub(crate) enum Refusal {
         retry_after: Duration,
     },
     /// The host's lane refuses it.
-    Lane(visit::Refusal),
+    Lane(visit::LaneRefusal),
     /// Too many requests wait for name look-ups.
     TooManyNames {
         retry_after: Duration,
@@ -86,7 +86,7 @@ pub(crate) enum Refusal {
     ClientDenied,
     /// A named client whose last visits all failed, or that the operator stopped.
     JobStopped {
-        stop: Stop,
+        stop: JobStop,
         left: Duration,
     },
     AuthRequired,
@@ -128,8 +128,8 @@ impl From<Refusal> for Failure {
     }
 }
 
-impl From<visit::Refusal> for Failure {
-    fn from(refusal: visit::Refusal) -> Self {
+impl From<visit::LaneRefusal> for Failure {
+    fn from(refusal: visit::LaneRefusal) -> Self {
         Failure::Refused(Refusal::Lane(refusal))
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn tell(
 }
 
 /// The content of the `Curtsy` field.
-struct Said {
+struct LastField {
     account: Account,
     more: More,
 }
@@ -51,14 +51,14 @@ type More = (Duration, u32, Option<Duration>);
 
 thread_local! {
     /// Most requests do not wait, so they get the same text as the request before.
-    static LAST: RefCell<Option<(Said, HeaderValue)>> = const { RefCell::new(None) };
+    static LAST: RefCell<Option<(LastField, HeaderValue)>> = const { RefCell::new(None) };
 }
 
 fn value(account: &Account, more: More) -> Option<HeaderValue> {
     LAST.with_borrow_mut(|last| match last {
         Some((said, value)) if said.more == more && said.account == *account => Some(value.clone()),
         _ => {
-            let said = Said { account: *account, more };
+            let said = LastField { account: *account, more };
             let value = HeaderValue::from_maybe_shared(Bytes::from(said.text())).ok()?;
             *last = Some((said, value.clone()));
             Some(value)
@@ -66,7 +66,7 @@ fn value(account: &Account, more: More) -> Option<HeaderValue> {
     })
 }
 
-impl Said {
+impl LastField {
     fn text(&self) -> Vec<u8> {
         let (waited, attempts, would_wait) = self.more;
         let mut text = Vec::with_capacity(96);

@@ -7,13 +7,13 @@ use http::{HeaderMap, Response, StatusCode};
 use hyper::ext::ReasonPhrase;
 
 use super::body::Body;
-use super::texts::Words;
+use super::texts::RefusalText;
 use crate::config::Responses;
 use crate::proxy::request::identity::Identity;
 
 /// The parts of a request that an answer needs.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct AnsweredRequest<'a> {
     pub(crate) url: &'a str,
     pub(crate) host: Option<&'a str>,
     pub(crate) form: Form,
@@ -22,7 +22,12 @@ pub(crate) struct Asked<'a> {
 }
 
 /// Returns the complete response.
-pub(crate) fn respond(words: &Words, asked: &Asked<'_>, identity: &Identity, settings: &Responses) -> Response<Body> {
+pub(crate) fn respond(
+    words: &RefusalText,
+    asked: &AnsweredRequest<'_>,
+    identity: &Identity,
+    settings: &Responses,
+) -> Response<Body> {
     let (media_type, body) = match asked.form {
         Form::Html => ("text/html; charset=utf-8", html(words, asked, &settings.contact)),
         Form::Problem => ("application/problem+json", problem(words, asked, identity)),
@@ -102,7 +107,7 @@ const FORMS: [(&str, Form); 5] = [
     ("text/plain", Form::Text),
 ];
 
-fn text(words: &Words, asked: &Asked<'_>, contact: &str) -> Bytes {
+fn text(words: &RefusalText, asked: &AnsweredRequest<'_>, contact: &str) -> Bytes {
     let mut text = format!("curtsy: {}\n\n  {}\n  {}\n", lower_first(words.title), asked.url, words.detail);
     let mut notes = Vec::new();
     if !words.advice.is_empty() {
@@ -125,7 +130,7 @@ fn text(words: &Words, asked: &Asked<'_>, contact: &str) -> Bytes {
     text.into()
 }
 
-fn html(words: &Words, asked: &Asked<'_>, contact: &str) -> Bytes {
+fn html(words: &RefusalText, asked: &AnsweredRequest<'_>, contact: &str) -> Bytes {
     let paragraph = |text: &str| if text.is_empty() { String::new() } else { format!("<p>{}</p>\n", escaped(text)) };
     let toml = if words.toml.is_empty() { String::new() } else { format!("<pre>{}</pre>\n", escaped(&words.toml)) };
     format!(
@@ -146,7 +151,7 @@ fn html(words: &Words, asked: &Asked<'_>, contact: &str) -> Bytes {
 }
 
 /// Returns the body as problem details (RFC 9457).
-fn problem(words: &Words, asked: &Asked<'_>, identity: &Identity) -> Bytes {
+fn problem(words: &RefusalText, asked: &AnsweredRequest<'_>, identity: &Identity) -> Bytes {
     let problem = serde_json::json!({
         "type": format!("urn:curtsy:problem:{}", words.code),
         "title": words.title,
@@ -192,7 +197,13 @@ mod tests {
 
     #[test]
     fn nothing_a_client_sends_becomes_markup() {
-        let asked = Asked { url: "http://a.test/<script>'\"&", host: None, form: Form::Text, is_connect: false, id: 1 };
+        let asked = AnsweredRequest {
+            url: "http://a.test/<script>'\"&",
+            host: None,
+            form: Form::Text,
+            is_connect: false,
+            id: 1,
+        };
         let page = html(&Failure::Bad(BadRequest::Port).words(), &asked, "");
         assert!(!String::from_utf8_lossy(&page).contains("<script>"));
     }

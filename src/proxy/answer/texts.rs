@@ -5,8 +5,8 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::failure::{BadRequest, Failure, Forbidden, Refusal};
-use crate::metrics::Outcome;
-use crate::politeness::jobs::Stop;
+use crate::metrics::RequestOutcome;
+use crate::politeness::jobs::JobStop;
 use crate::politeness::robots::reply::TroubleKind;
 use crate::politeness::time::Timestamp;
 use crate::politeness::{HostKey, visit};
@@ -16,7 +16,7 @@ use crate::upstream::{BodyFault, Denied, HandshakeFault, UpstreamError};
 
 /// The text about one failure, and the status and fields of its answer.
 #[derive(Debug)]
-pub(crate) struct Words {
+pub(crate) struct RefusalText {
     pub(crate) status: StatusCode,
     /// At most 60 characters with the "(curtsy)" that is added.
     pub(crate) title: &'static str,
@@ -24,7 +24,7 @@ pub(crate) struct Words {
     pub(crate) code: &'static str,
     /// The error type in `Proxy-Status` (RFC 9209, section 2.3).
     pub(crate) proxy_error: &'static str,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: RequestOutcome,
     pub(crate) detail: String,
     pub(crate) advice: String,
     /// What the advice would add to the configuration file, as TOML that can be pasted.
@@ -35,7 +35,7 @@ pub(crate) struct Words {
 }
 
 impl Failure {
-    pub(crate) fn words(&self) -> Words {
+    pub(crate) fn words(&self) -> RefusalText {
         match self {
             Failure::Bad(bad) => bad_request(*bad),
             Failure::Refused(refusal) => refused(refusal),
@@ -66,7 +66,7 @@ impl Failure {
     }
 }
 
-fn bad_request(bad: BadRequest) -> Words {
+fn bad_request(bad: BadRequest) -> RefusalText {
     let (status, title) = match bad {
         BadRequest::Method => (StatusCode::NOT_IMPLEMENTED, "Unknown method"),
         BadRequest::TransferCoding => (StatusCode::NOT_IMPLEMENTED, "Unknown transfer coding"),
@@ -87,12 +87,12 @@ fn bad_request(bad: BadRequest) -> Words {
         | BadRequest::ConnectWithBody
         | BadRequest::Body(_) => (StatusCode::BAD_REQUEST, "Bad request"),
     };
-    Words {
+    RefusalText {
         status,
         title,
         code: "bad-request",
         proxy_error: "http_request_error",
-        outcome: Outcome::Rejected,
+        outcome: RequestOutcome::Rejected,
         detail: bad.to_string(),
         advice: String::new(),
         toml: String::new(),
@@ -109,13 +109,13 @@ fn words(
     proxy_error: &'static str,
     detail: &str,
     advice: &str,
-) -> Words {
-    Words {
+) -> RefusalText {
+    RefusalText {
         status,
         title,
         code,
         proxy_error,
-        outcome: Outcome::Denied,
+        outcome: RequestOutcome::Denied,
         detail: detail.to_owned(),
         advice: advice.to_owned(),
         toml: String::new(),
@@ -124,7 +124,7 @@ fn words(
     }
 }
 
-fn refused(refusal: &Refusal) -> Words {
+fn refused(refusal: &Refusal) -> RefusalText {
     match refusal {
         Refusal::Destination(denied) => not_allowed(denied),
         Refusal::Misdirected(origin) => words(
@@ -158,7 +158,7 @@ fn refused(refusal: &Refusal) -> Words {
             "connect to it directly, without the proxy: add its address to NO_PROXY",
         ),
         Refusal::JobStopped { stop, left } => job_stopped(stop, *left),
-        Refusal::ClientDenied => Words {
+        Refusal::ClientDenied => RefusalText {
             toml: "[access]\nallow = [\"127.0.0.0/8\", \"::1\", \"192.168.0.0/16\"]\n".to_owned(),
             ..words(
                 StatusCode::FORBIDDEN,
@@ -177,8 +177,8 @@ fn refused(refusal: &Refusal) -> Words {
             "a user name and password are needed, or those given are wrong",
             "put them into the proxy URL: http://user:password@host:3128",
         ),
-        Refusal::NotIntercepted => Words {
-            outcome: Outcome::Rejected,
+        Refusal::NotIntercepted => RefusalText {
+            outcome: RequestOutcome::Rejected,
             toml: "[tls]\nintercept = true\n".to_owned(),
             ..words(
                 StatusCode::NOT_IMPLEMENTED,
@@ -192,10 +192,10 @@ fn refused(refusal: &Refusal) -> Words {
     }
 }
 
-fn too_many_names(retry_after: Duration) -> Words {
-    Words {
+fn too_many_names(retry_after: Duration) -> RefusalText {
+    RefusalText {
         retry_after: u32::try_from(retry_after.as_secs() + 1).ok(),
-        outcome: Outcome::Rejected,
+        outcome: RequestOutcome::Rejected,
         ..words(
             StatusCode::TOO_MANY_REQUESTS,
             "Too many names to look up",
@@ -207,7 +207,7 @@ fn too_many_names(retry_after: Duration) -> Words {
     }
 }
 
-fn job_stopped(stop: &Stop, left: Duration) -> Words {
+fn job_stopped(stop: &JobStop, left: Duration) -> RefusalText {
     let (detail, advice, toml) = match stop.last {
         Some(_) => (
             stop.to_string(),
@@ -218,21 +218,21 @@ fn job_stopped(stop: &Stop, left: Duration) -> Words {
     };
     let words = words(StatusCode::FORBIDDEN, "Job stopped", "job-stopped", "http_request_denied", &detail, advice);
     let retry_after = (stop.until < Timestamp::NEVER).then(|| whole_seconds(left));
-    Words { retry_after, toml: toml.to_owned(), ..words }
+    RefusalText { retry_after, toml: toml.to_owned(), ..words }
 }
 
-fn over_quota(exceeded: Exceeded) -> Words {
+fn over_quota(exceeded: Exceeded) -> RefusalText {
     let detail = match exceeded.whose {
         Whose::Client => "this client sends requests faster than one client may (access.client_rate), over all hosts",
         Whose::All => "all clients together send requests faster than they may (access.total_rate), over all hosts",
     };
     let retry_after = whole_seconds(exceeded.retry_after).max(1);
-    Words {
+    RefusalText {
         status: StatusCode::TOO_MANY_REQUESTS,
         title: "Too many requests",
         code: "quota-exceeded",
         proxy_error: "http_request_denied",
-        outcome: Outcome::Rejected,
+        outcome: RequestOutcome::Rejected,
         detail: detail.to_owned(),
         advice: format!("retry in {retry_after} s, or ask the operator for a higher quota"),
         toml: String::new(),
@@ -241,8 +241,8 @@ fn over_quota(exceeded: Exceeded) -> Words {
     }
 }
 
-fn by_large_heads(retry_after: Duration) -> Words {
-    Words {
+fn by_large_heads(retry_after: Duration) -> RefusalText {
+    RefusalText {
         retry_after: Some(whole_seconds(retry_after)),
         ..words(
             StatusCode::TOO_MANY_REQUESTS,
@@ -255,8 +255,8 @@ fn by_large_heads(retry_after: Duration) -> Words {
     }
 }
 
-fn by_robots(forbidden: &Forbidden) -> Words {
-    Words {
+fn by_robots(forbidden: &Forbidden) -> RefusalText {
+    RefusalText {
         toml: robots_off(&forbidden.host),
         ..words(
             StatusCode::FORBIDDEN,
@@ -269,8 +269,8 @@ fn by_robots(forbidden: &Forbidden) -> Words {
     }
 }
 
-fn by_missing_robots(host: &HostKey, unknown: Unknown) -> Words {
-    Words {
+fn by_missing_robots(host: &HostKey, unknown: Unknown) -> RefusalText {
+    RefusalText {
         retry_after: Some(whole_seconds(unknown.retry_after)),
         toml: robots_off(host),
         ..words(
@@ -314,44 +314,44 @@ fn whole_seconds(wait: Duration) -> u32 {
 }
 
 /// Builds the text of a lane's refusal. The lane has computed when it is worth retrying.
-fn by_lane(refusal: visit::Refusal) -> Words {
+fn by_lane(refusal: visit::LaneRefusal) -> RefusalText {
     let (status, title, code, proxy_error, detail) = match refusal {
-        visit::Refusal::QueueFull { .. } => (
+        visit::LaneRefusal::QueueFull { .. } => (
             StatusCode::TOO_MANY_REQUESTS,
             "Politeness queue full",
             "queue-full",
             "connection_limit_reached",
             "too many requests are waiting for this host",
         ),
-        visit::Refusal::WaitTooLong { .. } => (
+        visit::LaneRefusal::WaitTooLong { .. } => (
             StatusCode::TOO_MANY_REQUESTS,
             "Would wait longer than max_wait",
             "wait-too-long",
             "connection_limit_reached",
             "the turn of this request would come later than politeness.max_wait or the client allows",
         ),
-        visit::Refusal::HostCooling { .. } => (
+        visit::LaneRefusal::HostCooling { .. } => (
             StatusCode::SERVICE_UNAVAILABLE,
             "Host cooling down",
             "host-cooling",
             "destination_unavailable",
             "the host asked for a pause, or the operator paused it",
         ),
-        visit::Refusal::BreakerOpen { .. } => (
+        visit::LaneRefusal::BreakerOpen { .. } => (
             StatusCode::SERVICE_UNAVAILABLE,
             "Origin failing, paused for a while",
             "breaker-open",
             "destination_unavailable",
             "the last requests to this origin (scheme, host and port) all failed, so curtsy tries it again later",
         ),
-        visit::Refusal::ShuttingDown { .. } => (
+        visit::LaneRefusal::ShuttingDown { .. } => (
             StatusCode::SERVICE_UNAVAILABLE,
             "Stopping",
             "shutting-down",
             "proxy_internal_response",
             "curtsy stops before the turn of this request comes",
         ),
-        visit::Refusal::HostsFull { .. } => (
+        visit::LaneRefusal::HostsFull { .. } => (
             StatusCode::SERVICE_UNAVAILABLE,
             "Too many hosts at once",
             "hosts-full",
@@ -360,18 +360,20 @@ fn by_lane(refusal: visit::Refusal) -> Words {
         ),
     };
     let retry_after = refusal.retry_after().map(|wait| u32::try_from(wait.as_secs()).unwrap_or(u32::MAX));
-    Words {
+    RefusalText {
         status,
         title,
         code,
         proxy_error,
-        outcome: Outcome::Rejected,
+        outcome: RequestOutcome::Rejected,
         detail: detail.to_owned(),
         advice: match (refusal, retry_after) {
-            (visit::Refusal::ShuttingDown { .. }, Some(seconds)) => {
+            (visit::LaneRefusal::ShuttingDown { .. }, Some(seconds)) => {
                 format!("retry in {seconds} s, when the host would have taken the request")
             }
-            (visit::Refusal::HostsFull { .. }, Some(seconds)) => format!("retry in {seconds} s, or raise hosts.max"),
+            (visit::LaneRefusal::HostsFull { .. }, Some(seconds)) => {
+                format!("retry in {seconds} s, or raise hosts.max")
+            }
             (_, Some(seconds)) => format!("retry in {seconds} s, and this request goes first"),
             (_, None) => String::new(),
         },
@@ -382,7 +384,7 @@ fn by_lane(refusal: visit::Refusal) -> Words {
 }
 
 /// A destination that the operator's rules forbid, by its address or by its port.
-fn not_allowed(denied: &Denied) -> Words {
+fn not_allowed(denied: &Denied) -> RefusalText {
     let (title, proxy_error, toml) = match denied {
         Denied::Address { ip, .. } => (
             "Destination not allowed",
@@ -398,10 +400,10 @@ fn not_allowed(denied: &Denied) -> Words {
     };
     let advice = if toml.is_empty() { "" } else { "if this is intended, set in the proxy's configuration file" };
     let detail = denied.to_string();
-    Words { toml, ..words(StatusCode::FORBIDDEN, title, "destination-denied", proxy_error, &detail, advice) }
+    RefusalText { toml, ..words(StatusCode::FORBIDDEN, title, "destination-denied", proxy_error, &detail, advice) }
 }
 
-fn unreachable_origin(error: &UpstreamError) -> Words {
+fn unreachable_origin(error: &UpstreamError) -> RefusalText {
     const GATEWAY: StatusCode = StatusCode::BAD_GATEWAY;
     const TIMEOUT: StatusCode = StatusCode::GATEWAY_TIMEOUT;
     let (status, title, proxy_error) = match error {
@@ -442,12 +444,12 @@ fn unreachable_origin(error: &UpstreamError) -> Words {
         UpstreamError::Denied(_) => (StatusCode::FORBIDDEN, "Destination not allowed", "destination_ip_prohibited"),
         UpstreamError::RequestBody(_) => (StatusCode::BAD_REQUEST, "Bad request", "http_request_error"),
     };
-    Words {
+    RefusalText {
         status,
         title,
         code: if status == TIMEOUT { "origin-timeout" } else { "origin-unreachable" },
         proxy_error,
-        outcome: Outcome::Failed,
+        outcome: RequestOutcome::Failed,
         detail: error.to_string(),
         advice: match error {
             UpstreamError::Certificate(fault) => fault.advice().to_owned(),
@@ -488,8 +490,8 @@ mod tests {
         };
         let unknown = Unknown { kind: TroubleKind::Unreachable, retry_after: Duration::from_secs(1) };
         let denied = |ip: &str| Denied::Address { ip: ip.parse().unwrap(), kind: "private" };
-        let stop = jobs::Stop {
-            last: Some(jobs::Failure::Status(503)),
+        let stop = jobs::JobStop {
+            last: Some(jobs::JobFailure::Status(503)),
             failures: 20,
             since: Timestamp::START,
             until: Timestamp::NEVER,

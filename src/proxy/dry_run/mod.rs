@@ -17,26 +17,26 @@ use crate::config::OnUnreachable;
 use crate::politeness::HostKey;
 use crate::politeness::lane::View;
 use crate::politeness::policy;
-use crate::politeness::robots::reply::Record;
+use crate::politeness::robots::reply::RobotsRecordState;
 use crate::politeness::time::Timestamp;
 use crate::proxy::pages::help;
 use crate::proxy::robots::ask;
-use crate::proxy::{Settings, Shared, Stops, Worker};
-use crate::robots::fetch::Seen;
+use crate::proxy::{Settings, Shared, StoppedClients, Worker};
+use crate::robots::fetch::FetchResult;
 use crate::robots::{AgentsFrom, Facts, Question, Report};
 use crate::tls;
 use crate::upstream::Resolver;
 
-pub use self::prediction::Foresight;
+pub use self::prediction::Prediction;
 
 #[derive(Debug)]
-pub struct Desk {
+pub struct DryRun {
     worker: Arc<Worker>,
 }
 
-impl Desk {
+impl DryRun {
     pub fn new(shared: Arc<Shared>, resolver: Arc<Resolver>) -> Self {
-        Desk { worker: Arc::new(Worker::new(shared, resolver)) }
+        DryRun { worker: Arc::new(Worker::new(shared, resolver)) }
     }
 
     /// Returns what is known. Asks the origin if nothing is known, or if the question says so.
@@ -98,7 +98,7 @@ impl Desk {
     }
 
     /// The clients that fail or were stopped.
-    pub fn stops(&self) -> &Arc<Stops> {
+    pub fn stops(&self) -> &Arc<StoppedClients> {
         &self.worker.shared.stops
     }
 
@@ -108,9 +108,13 @@ impl Desk {
     }
 
     /// Returns the record, and what was seen if it had to be fetched first.
-    async fn look_up(&self, settings: &Arc<Settings>, question: &Question) -> (Option<Arc<Record>>, Option<Seen>) {
+    async fn look_up(
+        &self,
+        settings: &Arc<Settings>,
+        question: &Question,
+    ) -> (Option<Arc<RobotsRecordState>>, Option<FetchResult>) {
         let seen = Arc::new(Mutex::new(None));
-        let fetch = |previous: Option<Arc<Record>>| {
+        let fetch = |previous: Option<Arc<RobotsRecordState>>| {
             let (worker, settings, seen) = (self.worker.clone(), settings.clone(), seen.clone());
             let origin = question.origin.clone();
             let user_agent = question.user_agent.clone();

@@ -13,12 +13,12 @@ use crate::politeness::HostKey;
 use crate::politeness::lane::{Expectation, Objection};
 use crate::politeness::policy;
 use crate::politeness::visit::Purpose;
-use crate::proxy::dry_run::Desk;
-use crate::robots::{Question, Report, Verdict};
+use crate::proxy::dry_run::DryRun;
+use crate::robots::{Question, Report, ReportVerdict};
 use crate::upstream::UpstreamError;
 
 #[derive(Clone, Debug, Default)]
-pub struct Foresight {
+pub struct Prediction {
     /// The host whose budget the request is taken from; `None` if that is not known.
     pub host: Option<HostKey>,
     /// What robots.txt says; `None` if that is not known in time, or does not matter.
@@ -32,16 +32,20 @@ pub struct Foresight {
     pub allowed: Option<bool>,
 }
 
-impl Desk {
-    pub async fn foresee(&self, question: &Question, method: &str, patience: Duration) -> Foresight {
+impl DryRun {
+    pub async fn foresee(&self, question: &Question, method: &str, patience: Duration) -> Prediction {
         let settings = self.worker.shared.settings.load_full();
         match timeout(patience, Box::pin(self.worker.upstream.vet(settings.terms(), &question.origin))).await {
             Ok(Ok(())) => {}
             Ok(Err(UpstreamError::Denied(_))) => {
-                return Foresight { refusal: Some("destination-denied"), allowed: Some(false), ..Foresight::default() };
+                return Prediction {
+                    refusal: Some("destination-denied"),
+                    allowed: Some(false),
+                    ..Prediction::default()
+                };
             }
-            Ok(Err(_)) => return Foresight { refusal: Some("origin-unreachable"), ..Foresight::default() },
-            Err(_) => return Foresight::default(),
+            Ok(Err(_)) => return Prediction { refusal: Some("origin-unreachable"), ..Prediction::default() },
+            Err(_) => return Prediction::default(),
         }
         let mode = self.worker.shared.gate.policy(&question.origin.host).robots;
         let concerned = settings.applies_robots_to(method);
@@ -60,17 +64,17 @@ impl Desk {
         let refusal = by_robots.or_else(|| expected.and_then(|expected| refused_by_lane(&expected)));
         let allowed = match (asks_robots, &report) {
             (true, None) => None,
-            (true, Some(report)) if report.refused && report.verdict == Verdict::Unknown => None,
+            (true, Some(report)) if report.refused && report.verdict == ReportVerdict::Unknown => None,
             _ => Some(by_robots.is_none()),
         };
-        Foresight { host, report, asks_robots, expected, refusal, allowed }
+        Prediction { host, report, asks_robots, expected, refusal, allowed }
     }
 }
 
 fn refused_by_robots(report: &Report) -> Option<&'static str> {
     match (report.refused, report.verdict) {
         (false, _) => None,
-        (true, Verdict::Unknown) => Some("robots-unreachable"),
+        (true, ReportVerdict::Unknown) => Some("robots-unreachable"),
         (true, _) => Some("robots-denied"),
     }
 }

@@ -47,7 +47,7 @@ struct LogOutput {
 
 /// What the log says about a request, except for its ending. Filled in from its arrival on.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct LogEntry {
     pub(crate) at: SystemTime,
     pub(crate) client: SocketAddr,
     /// The user name, if the client logged in with one.
@@ -96,11 +96,11 @@ impl AccessLog {
         AccessLog { lines: None, json: false, lost: AtomicU64::new(0) }
     }
 
-    pub fn open(target: &config::AccessLog, json: bool) -> io::Result<Self> {
+    pub fn open(target: &config::AccessLogTarget, json: bool) -> io::Result<Self> {
         let output = match target {
-            config::AccessLog::Off => return Ok(AccessLog::off()),
-            config::AccessLog::Stdout => LogOutput { out: Box::new(io::stdout()), path: None },
-            config::AccessLog::Path(path) => LogOutput { out: Box::new(open(path)?), path: Some(path.clone()) },
+            config::AccessLogTarget::Off => return Ok(AccessLog::off()),
+            config::AccessLogTarget::Stdout => LogOutput { out: Box::new(io::stdout()), path: None },
+            config::AccessLogTarget::Path(path) => LogOutput { out: Box::new(open(path)?), path: Some(path.clone()) },
         };
         let (lines, written) = sync_channel(BACKLOG);
         std::thread::Builder::new().name("access-log".to_owned()).spawn(move || write_lines(&written, output))?;
@@ -124,7 +124,7 @@ impl AccessLog {
         self.lost.load(Relaxed)
     }
 
-    pub(crate) fn write(&self, entry: &Entry, status: u16, bytes: u64, took: Duration, cut_by: Option<CutBy>) {
+    pub(crate) fn write(&self, entry: &LogEntry, status: u16, bytes: u64, took: Duration, cut_by: Option<CutBy>) {
         let Some(lines) = &self.lines else { return };
         let line = if self.json {
             json_line(entry, status, bytes, took, cut_by)
@@ -137,10 +137,10 @@ impl AccessLog {
     }
 }
 
-impl Entry {
+impl LogEntry {
     pub(crate) fn new(client: SocketAddr, method: &http::Method, url: &str, queries: QueryStrings) -> Self {
         let url = shown(url, queries).into_owned();
-        Entry {
+        LogEntry {
             at: clock::wall(),
             client,
             user: None,
@@ -164,7 +164,7 @@ pub(crate) fn shown(url: &str, queries: QueryStrings) -> Cow<'_, str> {
     }
 }
 
-impl Entry {
+impl LogEntry {
     /// Returns the event for API listeners, with a URL that may be shown.
     pub(crate) fn told(&self, url: &str, ending: &Ending) -> serde_json::Value {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
@@ -185,7 +185,7 @@ impl Entry {
     }
 }
 
-fn text_line(entry: &Entry, status: u16, bytes: u64, took: Duration, cut_by: Option<CutBy>) -> String {
+fn text_line(entry: &LogEntry, status: u16, bytes: u64, took: Duration, cut_by: Option<CutBy>) -> String {
     let name = entry.name.as_deref().unwrap_or("-");
     let status = if status == 0 { "-".to_owned() } else { status.to_string() };
     let mut line = format!(
@@ -213,7 +213,7 @@ fn text_line(entry: &Entry, status: u16, bytes: u64, took: Duration, cut_by: Opt
     line
 }
 
-fn json_line(entry: &Entry, status: u16, bytes: u64, took: Duration, cut_by: Option<CutBy>) -> String {
+fn json_line(entry: &LogEntry, status: u16, bytes: u64, took: Duration, cut_by: Option<CutBy>) -> String {
     let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
     let line = json!({
         "ts": humantime::format_rfc3339_millis(entry.at).to_string(),
@@ -290,8 +290,8 @@ impl LogOutput {
 mod tests {
     use super::*;
 
-    fn entry(url: &str, queries: QueryStrings) -> Entry {
-        Entry::new("127.0.0.1:9".parse().unwrap(), &http::Method::GET, url, queries)
+    fn entry(url: &str, queries: QueryStrings) -> LogEntry {
+        LogEntry::new("127.0.0.1:9".parse().unwrap(), &http::Method::GET, url, queries)
     }
 
     #[test]

@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Response};
 
-use super::access_log::Entry;
+use super::access_log::LogEntry;
 use super::in_flight::InFlight;
-use super::label::Who;
+use super::label::ClientName;
 use super::options::{self, Peer};
 use crate::gate::Permit;
-use crate::metrics::{Kind, Outcome};
-use crate::patience::Limit;
+use crate::metrics::{RequestKind, RequestOutcome};
 use crate::politeness::HostKey;
 use crate::proxy::accept::client::Client;
 use crate::proxy::answer::body::Body;
 use crate::proxy::answer::failure::Refusal;
 use crate::proxy::{Settings, Shared, Worker};
+use crate::timeout_stream::Deadline;
 
 pub(crate) struct ClientRequest {
     pub(crate) worker: Arc<Worker>,
@@ -37,8 +37,8 @@ impl ClientRequest {
         worker: Arc<Worker>,
         client: Arc<Client>,
         settings: Arc<Settings>,
-        kind: Kind,
-        entry: Option<Box<Entry>>,
+        kind: RequestKind,
+        entry: Option<Box<LogEntry>>,
     ) -> Self {
         let in_flight = InFlight::begin(worker.shared.clone(), client.clone(), &settings.config.limits, kind, entry);
         ClientRequest { worker, settings, client, user: None, host: None, in_flight: Some(in_flight) }
@@ -58,8 +58,8 @@ impl ClientRequest {
     }
 
     /// The client as people know it.
-    pub(crate) fn who<'a>(&'a self, headers: &'a HeaderMap) -> Who<'a> {
-        Who { name: self.name(headers), address: self.address() }
+    pub(crate) fn who<'a>(&'a self, headers: &'a HeaderMap) -> ClientName<'a> {
+        ClientName { name: self.name(headers), address: self.address() }
     }
 
     fn name<'a>(&'a self, headers: &'a HeaderMap) -> Option<&'a str> {
@@ -68,7 +68,7 @@ impl ClientRequest {
 
     /// The limit for the client's pauses within its request. A connection with several requests at once has no such
     /// limit.
-    pub(crate) fn limit(&self) -> Option<&Arc<Limit>> {
+    pub(crate) fn limit(&self) -> Option<&Arc<Deadline>> {
         self.client.has_one_at_a_time().then_some(&self.client.limit)
     }
 
@@ -100,12 +100,12 @@ impl ClientRequest {
     }
 
     /// The log entry, if requests are logged.
-    pub(crate) fn entry(&mut self) -> Option<&mut Entry> {
+    pub(crate) fn entry(&mut self) -> Option<&mut LogEntry> {
         self.in_flight.as_mut()?.entry()
     }
 
     /// Notes the answer.
-    pub(crate) fn answered(&mut self, status: u16, outcome: Outcome) {
+    pub(crate) fn answered(&mut self, status: u16, outcome: RequestOutcome) {
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.answered(status, outcome);
         }
@@ -113,7 +113,7 @@ impl ClientRequest {
 
     /// Answers with one of curtsy's own pages.
     pub(crate) fn answer_itself(&mut self, response: Response<Body>) -> Response<Body> {
-        self.answered(response.status().as_u16(), Outcome::Rejected);
+        self.answered(response.status().as_u16(), RequestOutcome::Rejected);
         response
     }
 

@@ -10,25 +10,25 @@ use hyper::upgrade::OnUpgrade;
 
 use super::client_request::ClientRequest;
 use super::identity::Identity;
-use super::label::Who;
-use super::options::Wish;
+use super::label::ClientName;
+use super::options::RequestOptions;
 use super::{headers, label, large_heads, max_forwards};
 use crate::config::ResponseHeaders;
 use crate::gate::Permit;
-use crate::metrics::Outcome;
+use crate::metrics::RequestOutcome;
 use crate::politeness::Origin;
 use crate::politeness::visit::Visit;
-use crate::proxy::accept::upgrade::Arrival;
+use crate::proxy::accept::upgrade::Upgrade;
 use crate::proxy::answer::body::Body;
 use crate::proxy::answer::failure::{BadRequest, Failure, Refusal};
 use crate::proxy::answer::fields;
-use crate::proxy::robots::ask::{About, Asking, Heard, Warning};
-use crate::proxy::robots::capture::{self, Lesson};
+use crate::proxy::robots::ask::{RobotsQuestion, RobotsSubject, RobotsVerdict, Warning};
+use crate::proxy::robots::capture::{self, RobotsCapture};
 use crate::proxy::tunnel::join;
 use crate::proxy::tunnel::join::Ends;
 use crate::proxy::visit::job::Job;
 use crate::proxy::visit::send::may_take_long;
-use crate::proxy::visit::send::{Errand, Sent};
+use crate::proxy::visit::send::{Delivery, Sent};
 use crate::upstream::{Answer, Message, RequestBody, UpstreamError};
 
 /// No registered method is longer than 17 characters; a longer one is an attempt at something else.
@@ -45,8 +45,8 @@ pub(crate) async fn forward(
     if let Some(response) = max_forwards::answer(&mut parts)? {
         return Ok(request.answer_itself(response));
     }
-    let wish = Wish::of(&parts.headers, request.user.as_deref());
-    let who = Who { name: wish.name(), address: request.address() };
+    let wish = RequestOptions::of(&parts.headers, request.user.as_deref());
+    let who = ClientName { name: wish.name(), address: request.address() };
     let job = Job::begin(request.shared(), &request.settings, who, &origin.host)?;
     let visit = wish.visit(&request.shared().gate, origin, &parts.uri, request.peer());
     let heard = ask_robots(request, origin, &parts, &visit, &job).await?;
@@ -68,10 +68,10 @@ async fn ask_robots(
     parts: &Parts,
     visit: &Visit,
     job: &Job,
-) -> Result<Heard, Failure> {
-    let who = Who { name: job.name(), address: request.address() };
-    let about = About::page(&request.settings, parts);
-    let asking = Asking { request, origin, user_agent: parts.headers.get(USER_AGENT), about };
+) -> Result<RobotsVerdict, Failure> {
+    let who = ClientName { name: job.name(), address: request.address() };
+    let about = RobotsSubject::page(&request.settings, parts);
+    let asking = RobotsQuestion { request, origin, user_agent: parts.headers.get(USER_AGENT), about };
     let heard = asking.ask(visit, || label::of_head(who, origin, parts)).await;
     heard.inspect_err(|failure| job.ended(request.shared(), &request.settings, failure))
 }
@@ -117,8 +117,8 @@ async fn send(
     let _heavy = large_heads::weigh(request.shared(), &request.client, message.head_size())?;
     let (terms, key) = (settings.terms().of(visit.client), settings.config.pacing.key);
     let lanes = worker.upstream.lanes(terms, key, &origin.host).await?;
-    let who = Who { name: job.name(), address: request.address() };
-    let errand = Errand { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade };
+    let who = ClientName { name: job.name(), address: request.address() };
+    let errand = Delivery { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade };
     errand.send(message).await.inspect_err(|failure| job.ended(request.shared(), settings, failure))
 }
 
@@ -141,11 +141,12 @@ fn pass_back(
     let Sent { answer, permit, took, attempts } = sent;
     let status = status(&answer).as_u16();
     request.shared().metrics.response(status, took);
-    request.answered(status, Outcome::Forwarded);
+    request.answered(status, RequestOutcome::Forwarded);
     match (answer, expected.upgrade) {
         (Answer::Response(mut response), _) => {
             let (shared, settings) = (request.shared(), &request.settings);
-            let lesson = expected.may_teach.then(|| Lesson::begin(shared, settings, origin, &response)).flatten();
+            let lesson =
+                expected.may_teach.then(|| RobotsCapture::begin(shared, settings, origin, &response)).flatten();
             let version = response.version();
             headers::incoming(response.headers_mut(), identity(request), version);
             if request.settings.config.responses.headers == ResponseHeaders::Full {
@@ -163,7 +164,7 @@ fn pass_back(
         (Answer::Switched(response, stream, early), Some(upgrade)) if headers::is_websocket(response.headers()) => {
             permit.stays_open();
             keep(request, permit, took);
-            let ends = Ends { client: Arrival::Coming(Some(upgrade)), origin: stream, early };
+            let ends = Ends { client: Upgrade::Coming(Some(upgrade)), origin: stream, early };
             Ok(join::switch(request, response, ends))
         }
         (Answer::Switched(..), _) => Err(UpstreamError::Upgrade.into()),

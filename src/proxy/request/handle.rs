@@ -8,19 +8,19 @@ use http::request::Parts;
 use http::{Method, Response, Uri, Version};
 use hyper::body::Incoming;
 
-use super::access_log::{Entry, shown};
+use super::access_log::{LogEntry, shown};
 use super::client_request::ClientRequest;
 use super::target::Target;
 use super::{forward, target, users};
-use crate::metrics::Kind;
+use crate::metrics::RequestKind;
 use crate::politeness::{HostKey, Origin, Scheme};
 use crate::proxy::accept::client::{Client, Inside};
-use crate::proxy::accept::upgrade::Arrival;
+use crate::proxy::accept::upgrade::Upgrade;
 use crate::proxy::answer::body::Body;
 use crate::proxy::answer::failure::{Failure, Refusal};
-use crate::proxy::answer::response::{self, Asked, Form};
+use crate::proxy::answer::response::{self, AnsweredRequest, Form};
 use crate::proxy::pages::{help, landing, probe};
-use crate::proxy::tunnel::connect::Wanted;
+use crate::proxy::tunnel::connect::WantedTunnel;
 use crate::proxy::tunnel::{connect, intercept};
 use crate::proxy::{Settings, Worker};
 
@@ -32,11 +32,11 @@ pub(crate) async fn handle(
     body: Incoming,
 ) -> Response<Body> {
     let settings = worker.shared.settings.load_full();
-    let asked = Kept::of(&parts, client.inside());
+    let asked = RequestSummary::of(&parts, client.inside());
     let shared = &worker.shared;
     let is_told = shared.access_log.is_on() || shared.events.is_watched() || shared.metrics.tally.is_kept();
     let entry = is_told
-        .then(|| Box::new(Entry::new(client.peer, &parts.method, &asked.url, settings.config.log.query_strings)));
+        .then(|| Box::new(LogEntry::new(client.peer, &parts.method, &asked.url, settings.config.log.query_strings)));
     let mut request = ClientRequest::begin(worker, client, settings, asked.kind, entry);
     let mut response = match pass(&mut request, parts, body).await {
         Ok(response) => response,
@@ -62,7 +62,7 @@ async fn pass(request: &mut ClientRequest, parts: Box<Parts>, body: Incoming) ->
             Some(response) => Ok(request.answer_itself(response)),
             None => forward::forward(request, &origin, parts, body).await,
         },
-        Target::Tunnel { host, port } => tunnel(request, Wanted { host, port, parts }).await,
+        Target::Tunnel { host, port } => tunnel(request, WantedTunnel { host, port, parts }).await,
         Target::Own => Ok(request.answer_itself(landing::page(&parts.method, &parts.uri, &parts.headers))),
     }
 }
@@ -94,12 +94,12 @@ fn own_page(request: &ClientRequest, origin: &Origin, parts: &Parts) -> Option<R
     help::is_meant(&origin.host).then(|| help::page(&request.settings, parts))
 }
 
-async fn tunnel(request: &mut ClientRequest, mut wanted: Wanted) -> Result<Response<Body>, Failure> {
+async fn tunnel(request: &mut ClientRequest, mut wanted: WantedTunnel) -> Result<Response<Body>, Failure> {
     connect::check(request, &wanted)?;
     if intercept::looks_into(request, &wanted.host, wanted.port) {
         return Box::pin(intercept::begin(request, wanted)).await;
     }
-    let upgrade = Arrival::after(&mut wanted.parts);
+    let upgrade = Upgrade::after(&mut wanted.parts);
     Box::pin(connect::connect(request, wanted, upgrade)).await
 }
 
@@ -123,7 +123,7 @@ async fn admit(settings: &Settings, client: &Client, parts: &Parts) -> Result<Op
     }
 }
 
-fn refuse(request: &mut ClientRequest, asked: &Kept, failure: &Failure) -> Response<Body> {
+fn refuse(request: &mut ClientRequest, asked: &RequestSummary, failure: &Failure) -> Response<Body> {
     let words = failure.words();
     let (worker, settings) = (request.worker.clone(), request.settings.clone());
     let shared = &worker.shared;
@@ -145,37 +145,43 @@ fn refuse(request: &mut ClientRequest, asked: &Kept, failure: &Failure) -> Respo
         entry.error = Some(words.code);
     }
     let (host, is_connect) = (request.host.as_ref().map(HostKey::as_str), asked.method == Method::CONNECT);
-    let asked = Asked { url: &asked.url, host, form: asked.form, is_connect, id };
+    let asked = AnsweredRequest { url: &asked.url, host, form: asked.form, is_connect, id };
     response::respond(&words, &asked, &shared.identity, &settings.config.responses)
 }
 
 /// What an answer needs of a request that has been passed on. Copied, because any piece of a request keeps its whole
 /// read buffer alive.
-struct Kept {
+struct RequestSummary {
     method: Method,
     /// For people, without credentials.
     url: String,
     version: Version,
     form: Form,
-    kind: Kind,
+    kind: RequestKind,
 }
 
-impl Kept {
+impl RequestSummary {
     fn of(parts: &Parts, inside: Option<&Inside>) -> Self {
         let (method, uri) = (parts.method.clone(), &parts.uri);
         let kind = match inside {
-            Some(inside) if inside.origin.scheme == Scheme::Https => Kind::Https,
-            Some(_) => Kind::Http,
-            None if method == Method::CONNECT => Kind::Tunnel,
-            None if uri.scheme() == Some(&http::uri::Scheme::HTTPS) => Kind::Absolute,
-            None => Kind::Http,
+            Some(inside) if inside.origin.scheme == Scheme::Https => RequestKind::Https,
+            Some(_) => RequestKind::Http,
+            None if method == Method::CONNECT => RequestKind::Tunnel,
+            None if uri.scheme() == Some(&http::uri::Scheme::HTTPS) => RequestKind::Absolute,
+            None => RequestKind::Http,
         };
         let url = match inside {
             // As the client would have requested it without the tunnel.
             Some(inside) if uri.authority().is_none() => format!("{}{}", inside.origin, written(uri)),
             _ => written(uri),
         };
-        Kept { method, url, version: parts.version, form: response::preferred(parts.headers.get(ACCEPT)), kind }
+        RequestSummary {
+            method,
+            url,
+            version: parts.version,
+            form: response::preferred(parts.headers.get(ACCEPT)),
+            kind,
+        }
     }
 }
 

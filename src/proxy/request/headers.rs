@@ -80,7 +80,8 @@ pub(crate) fn check_framing(headers: &mut HeaderMap) -> Result<(), BadRequest> {
     }
 }
 
-/// Makes one length of several equal ones (RFC 9112, section 6.3). Refuses lengths that differ or are not plain numbers.
+/// Makes one length of several equal ones (RFC 9112, section 6.3). Refuses lengths that differ or are not plain
+/// numbers.
 fn check_lengths(headers: &mut HeaderMap) -> Result<(), BadRequest> {
     let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(first) = lengths.next().cloned() else { return Ok(()) };

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::access_log::{CutBy, Ending, Entry};
+use super::access_log::{CutBy, Ending, LogEntry};
 use super::label;
 use crate::clock;
 use crate::events::REQUEST;
 use crate::gate::{Account, Permit, at, now};
-use crate::metrics::{Kind, Outcome, Stage};
+use crate::metrics::{DisconnectStage, RequestKind, RequestOutcome};
 use crate::politeness::HostKey;
 use crate::politeness::visit;
 use crate::proxy::Shared;
@@ -27,14 +27,14 @@ pub(crate) struct InFlight {
     client: Arc<Client>,
     idle: Duration,
     head_timeout: Duration,
-    kind: Kind,
+    kind: RequestKind,
     /// `None` while no answer is known: dropping it then means that the client disconnected.
-    outcome: Option<Outcome>,
+    outcome: Option<RequestOutcome>,
     complete: bool,
     status: u16,
     bytes: u64,
     /// The log entry and when the request began. Only if there is an access log, an event listener or a tally.
-    entry: Option<(Box<Entry>, Instant)>,
+    entry: Option<(Box<LogEntry>, Instant)>,
     /// Settled when the request ends.
     permit: Option<Permit>,
     /// Distinguishes the answers on one connection.
@@ -49,8 +49,8 @@ impl InFlight {
         shared: Arc<Shared>,
         client: Arc<Client>,
         limits: &crate::config::Limits,
-        kind: Kind,
-        entry: Option<Box<Entry>>,
+        kind: RequestKind,
+        entry: Option<Box<LogEntry>>,
     ) -> Box<Self> {
         let number = client.is_busy();
         shared.metrics.inflight.inc();
@@ -89,12 +89,12 @@ impl InFlight {
         self.permit = None;
     }
 
-    pub(crate) fn answered(&mut self, status: u16, outcome: Outcome) {
+    pub(crate) fn answered(&mut self, status: u16, outcome: RequestOutcome) {
         self.status = status;
         self.outcome = Some(outcome);
     }
 
-    pub(crate) fn entry(&mut self) -> Option<&mut Entry> {
+    pub(crate) fn entry(&mut self) -> Option<&mut LogEntry> {
         self.entry.as_mut().map(|(entry, _)| &mut **entry)
     }
 
@@ -126,7 +126,7 @@ impl InFlight {
     }
 
     /// Publishes the request to event listeners.
-    fn tell(&self, entry: &Entry, took: Duration) {
+    fn tell(&self, entry: &LogEntry, took: Duration) {
         if !self.shared.events.is_watched() {
             return;
         }
@@ -142,9 +142,9 @@ impl InFlight {
     }
 
     /// Counts the request in the tally. A request for curtsy itself is not a visit.
-    fn count(&self, entry: &Entry) {
-        let outcome = self.outcome.unwrap_or(Outcome::Abandoned);
-        let own = outcome == Outcome::Rejected && entry.error.is_none();
+    fn count(&self, entry: &LogEntry) {
+        let outcome = self.outcome.unwrap_or(RequestOutcome::Abandoned);
+        let own = outcome == RequestOutcome::Rejected && entry.error.is_none();
         if own || !self.shared.metrics.tally.is_kept() {
             return;
         }
@@ -162,14 +162,14 @@ impl InFlight {
     /// Notes that the origin broke off in the middle of its answer: a failure of the origin, not a client that
     /// disconnected.
     pub(crate) fn truncated(&mut self, broken: Broken) {
-        self.outcome = Some(Outcome::Truncated);
+        self.outcome = Some(RequestOutcome::Truncated);
         self.shared.metrics.origin_error(match broken {
             Broken::Truncated | Broken::Reset => "truncated",
             Broken::TimedOut => "timeout",
             Broken::Malformed => "protocol",
         });
         if let Some(permit) = &mut self.permit {
-            permit.report(visit::Outcome::Truncated, now());
+            permit.report(visit::VisitOutcome::Truncated, now());
         }
     }
 
@@ -177,7 +177,7 @@ impl InFlight {
     fn cut_by(&self) -> Option<CutBy> {
         match (self.complete, self.outcome) {
             (true, _) => None,
-            (false, Some(Outcome::Truncated)) => Some(CutBy::Origin),
+            (false, Some(RequestOutcome::Truncated)) => Some(CutBy::Origin),
             (false, _) => Some(CutBy::Client),
         }
     }
@@ -199,10 +199,10 @@ impl Drop for InFlight {
         }
         match self.outcome {
             Some(outcome) => metrics.request(self.kind, outcome),
-            None => metrics.request(self.kind, Outcome::Abandoned),
+            None => metrics.request(self.kind, RequestOutcome::Abandoned),
         }
-        if self.outcome == Some(Outcome::Forwarded) && !self.complete {
-            metrics.disconnect(Stage::Response);
+        if self.outcome == Some(RequestOutcome::Forwarded) && !self.complete {
+            metrics.disconnect(DisconnectStage::Response);
         }
         if let Some((entry, began)) = self.entry.take() {
             let took = now.duration_since(began);

@@ -16,13 +16,13 @@ use crate::upstream::Message;
 
 /// The client of a request, as people know it.
 #[derive(Clone, Copy)]
-pub(crate) struct Who<'a> {
+pub(crate) struct ClientName<'a> {
     /// A proxy user, or what the client calls itself.
     pub(crate) name: Option<&'a str>,
     pub(crate) address: IpAddr,
 }
 
-impl Who<'_> {
+impl ClientName<'_> {
     pub(crate) fn text(self) -> String {
         self.name.map_or_else(|| self.address.to_string(), |name| cut(name, LONGEST_NAME).into_owned())
     }
@@ -33,7 +33,7 @@ const LONGEST_NAME: usize = 100;
 const LONGEST_AGENT: usize = 200;
 
 /// Returns the label of a request that waits to be sent.
-pub(crate) fn of(who: Who<'_>, origin: &Origin, message: &Message) -> Label {
+pub(crate) fn of(who: ClientName<'_>, origin: &Origin, message: &Message) -> Label {
     let (method, target) = message.line();
     // A parent proxy is sent the whole URL.
     let url = if target.starts_with('/') { format!("{origin}{target}") } else { target.to_owned() };
@@ -42,14 +42,14 @@ pub(crate) fn of(who: Who<'_>, origin: &Origin, message: &Message) -> Label {
 }
 
 /// Returns the label of a request that waits for robots.txt.
-pub(crate) fn of_head(who: Who<'_>, origin: &Origin, parts: &Parts) -> Label {
+pub(crate) fn of_head(who: ClientName<'_>, origin: &Origin, parts: &Parts) -> Label {
     let url = format!("{origin}{}", parts.uri.path_and_query().map_or("/", |path| path.as_str()));
     let method = parts.method.as_str().to_owned();
     Label { client: who.text(), method, url: without_query(&url).into_owned(), agent: agent(&parts.headers) }
 }
 
 /// Returns the label of a tunnel that waits to be opened.
-pub(crate) fn of_tunnel(who: Who<'_>, host: &HostKey, port: u16, headers: &HeaderMap) -> Label {
+pub(crate) fn of_tunnel(who: ClientName<'_>, host: &HostKey, port: u16, headers: &HeaderMap) -> Label {
     let (method, url) = ("CONNECT".to_owned(), format!("{host}:{port}"));
     Label { client: who.text(), method, url, agent: agent(headers) }
 }

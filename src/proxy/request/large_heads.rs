@@ -22,18 +22,18 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// A large head that waits, counted while this value lives.
 #[derive(Debug)]
-pub(crate) struct Heavy {
+pub(crate) struct LargeHead {
     shared: Arc<Shared>,
     client: Arc<Client>,
     size: usize,
 }
 
 /// Counts a head of this size if it is large. Refuses it if too many such bytes wait already.
-pub(crate) fn weigh(shared: &Arc<Shared>, client: &Arc<Client>, size: usize) -> Result<Option<Heavy>, Refusal> {
+pub(crate) fn weigh(shared: &Arc<Shared>, client: &Arc<Client>, size: usize) -> Result<Option<LargeHead>, Refusal> {
     if size <= USUAL {
         return Ok(None);
     }
-    let heavy = Heavy { shared: shared.clone(), client: client.clone(), size };
+    let heavy = LargeHead { shared: shared.clone(), client: client.clone(), size };
     let of_connection = add(&client.heavy, size);
     let of_all = add(&shared.heavy, size);
     if of_connection > MOST_OF_A_CONNECTION || of_all > MOST {
@@ -46,7 +46,7 @@ fn add(bytes: &AtomicUsize, size: usize) -> usize {
     bytes.fetch_add(size, Relaxed) + size
 }
 
-impl Drop for Heavy {
+impl Drop for LargeHead {
     fn drop(&mut self) {
         self.client.heavy.fetch_sub(self.size, Relaxed);
         self.shared.heavy.fetch_sub(self.size, Relaxed);

@@ -14,7 +14,7 @@ use crate::politeness::Origin;
 use crate::politeness::visit::{ClientId, USUAL_URGENCY, Visit};
 use crate::proxy::Settings;
 
-/// Returns the client as a number, as in [`Wish`], for callers that need nothing else.
+/// Returns the client as a number, as in [`RequestOptions`], for callers that need nothing else.
 pub(crate) fn client(gate: &Gate, headers: &HeaderMap, user: Option<&str>, peer: Peer) -> ClientId {
     peer.named(gate, user.or_else(|| name(headers)))
 }
@@ -56,18 +56,18 @@ fn digest(path: &str) -> u64 {
 
 /// What the fields of a request ask for.
 #[derive(Default)]
-pub(crate) struct Wish<'a> {
+pub(crate) struct RequestOptions<'a> {
     client: Option<&'a str>,
     urgency: Option<u8>,
     own_urgency: Option<u8>,
     max_wait: Option<Duration>,
 }
 
-impl<'a> Wish<'a> {
+impl<'a> RequestOptions<'a> {
     /// Reads the fields in one pass: most requests have none of these, and asking for each by name costs three times as
     /// much.
     pub(crate) fn of(headers: &'a HeaderMap, user: Option<&'a str>) -> Self {
-        let mut wish = Wish { client: user, ..Wish::default() };
+        let mut wish = RequestOptions { client: user, ..RequestOptions::default() };
         for (name, value) in headers {
             match name.as_str() {
                 "curtsy-client" => wish.client = wish.client.or(text(value)),
@@ -149,10 +149,10 @@ mod tests {
     use http::{HeaderName, Request};
 
     use super::*;
-    use crate::gate::{Bounds, Memories};
+    use crate::gate::{Bounds, HostPersistence};
     use crate::politeness::HostKey;
     use crate::politeness::policy::PolicyBook;
-    use crate::store::{Keep, Store};
+    use crate::store::{Retention, Store};
 
     fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
         fields.iter().map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_shortest_wait_counts() {
-        let wait = |fields| Wish::of(&headers(fields), None).max_wait;
+        let wait = |fields| RequestOptions::of(&headers(fields), None).max_wait;
         assert_eq!(wait(&[]), None);
         assert_eq!(wait(&[("prefer", "respond-async, wait=10")]), Some(Duration::from_secs(10)));
         assert_eq!(wait(&[("prefer", "wait=10"), ("curtsy-max-wait", "0")]), Some(Duration::ZERO));
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_client_is_the_same_to_its_lane_and_to_its_quota() {
-        let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+        let memories = HostPersistence::new(Arc::new(Store::memory(Retention::default())), None);
         let bounds = Bounds { most: 1, idle: Duration::ZERO };
         let gate = Gate::new(PolicyBook::default(), bounds, 1, memories, Arc::default());
         let id = gate.client("peer");
@@ -188,7 +188,7 @@ mod tests {
             let origin = Origin::of_tunnel(HostKey::parse("a.test").unwrap(), 80);
             for logs_in in [false, true] {
                 let peer = Peer { id, logs_in };
-                let in_lane = Wish::of(&parts.headers, user).visit(&gate, &origin, &parts.uri, peer).client;
+                let in_lane = RequestOptions::of(&parts.headers, user).visit(&gate, &origin, &parts.uri, peer).client;
                 assert_eq!(client(&gate, &parts.headers, user, peer), in_lane, "{user:?} {fields:?}");
                 assert!(logs_in || in_lane.owner() == id.owner(), "a name takes no turns of its own: {fields:?}");
             }
@@ -200,7 +200,7 @@ mod tests {
     fn urgency_is_read_from_either_field() {
         let urgency = |fields| {
             let headers = headers(fields);
-            let wish = Wish::of(&headers, None);
+            let wish = RequestOptions::of(&headers, None);
             (wish.own_urgency, wish.urgency)
         };
         assert_eq!(urgency(&[]), (None, None));

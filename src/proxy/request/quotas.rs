@@ -22,13 +22,13 @@ use governor::state::StateStore;
 use governor::state::keyed::ShrinkableKeyedStateStore;
 
 use crate::clock;
-use crate::config::{Access, Quota};
+use crate::config::{Access, QuotaRate};
 use crate::politeness::visit::ClientId;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Quotas {
-    client: Option<Arc<Limit>>,
-    total: Option<Arc<Limit>>,
+    client: Option<Arc<QuotaLimit>>,
+    total: Option<Arc<QuotaLimit>>,
 }
 
 /// Why a request is refused, and when to retry.
@@ -56,12 +56,12 @@ const BETWEEN_MAKING_ROOM: Duration = Duration::from_secs(1);
 impl Quotas {
     /// Builds the quotas that the configuration asks for, if any. Counting continues where it was in `before`.
     pub(crate) fn new(access: &Access, before: Option<&Quotas>) -> Option<Self> {
-        let limit = |quota: Option<Quota>, before: Option<&Arc<Limit>>| {
+        let limit = |quota: Option<QuotaRate>, before: Option<&Arc<QuotaLimit>>| {
             let quota = quota?;
             Some(match before {
                 Some(before) if before.quota == quota => before.clone(),
-                Some(before) => Arc::new(Limit::after(before, quota)),
-                None => Arc::new(Limit::new(quota, MOST_CLIENTS)),
+                Some(before) => Arc::new(QuotaLimit::after(before, quota)),
+                None => Arc::new(QuotaLimit::new(quota, MOST_CLIENTS)),
             })
         };
         let client = limit(access.client_rate, before.and_then(|before| before.client.as_ref()));
@@ -93,21 +93,21 @@ impl Quotas {
 }
 
 #[derive(Debug)]
-struct Limit {
-    quota: Quota,
+struct QuotaLimit {
+    quota: QuotaRate,
     /// The time from which governor counts.
     began: Duration,
     cells: Cells,
     limiter: RateLimiter<ClientId, Cells, Monotonic, NoOpMiddleware<Duration>>,
 }
 
-impl Limit {
-    fn new(quota: Quota, most: usize) -> Self {
-        Limit::with(quota, Cells::new(most))
+impl QuotaLimit {
+    fn new(quota: QuotaRate, most: usize) -> Self {
+        QuotaLimit::with(quota, Cells::new(most))
     }
 
     /// Builds another quota for the same clients: they keep the requests they had left.
-    fn after(before: &Limit, quota: Quota) -> Self {
+    fn after(before: &QuotaLimit, quota: QuotaRate) -> Self {
         let cells = Cells::new(before.cells.0.most);
         let passed = Nanos::from(now().saturating_sub(before.began));
         let [old, new] = [before.quota, quota].map(|quota| u64::from(quota.requests.get()));
@@ -118,13 +118,13 @@ impl Limit {
                 cells.insert(*cell.key(), Nanos::from(used * period(quota).as_u64()));
             }
         }
-        Limit::with(quota, cells)
+        QuotaLimit::with(quota, cells)
     }
 
-    fn with(quota: Quota, cells: Cells) -> Self {
+    fn with(quota: QuotaRate, cells: Cells) -> Self {
         let rate = governor::Quota::with_period(quota.per / quota.requests.get()).expect("no quota is that large");
         let limiter = RateLimiter::new(rate.allow_burst(quota.requests), cells.clone(), Monotonic);
-        Limit { quota, began: now(), cells, limiter }
+        QuotaLimit { quota, began: now(), cells, limiter }
     }
 
     /// Counts a request, or returns how long until there is room for it.
@@ -141,7 +141,7 @@ impl Limit {
 }
 
 /// The time after which one used request is available again.
-fn period(quota: Quota) -> Nanos {
+fn period(quota: QuotaRate) -> Nanos {
     Nanos::from(quota.per / quota.requests.get())
 }
 

@@ -11,15 +11,15 @@ const ADA: ClientId = ClientId(1);
 const BOB: ClientId = ClientId(2);
 const SECOND: Duration = Duration::from_secs(1);
 
-fn quota(requests: u32, per: Duration) -> Quota {
-    Quota { requests: NonZeroU32::new(requests).unwrap(), per }
+fn quota(requests: u32, per: Duration) -> QuotaRate {
+    QuotaRate { requests: NonZeroU32::new(requests).unwrap(), per }
 }
 
-fn access(client: Option<Quota>, total: Option<Quota>) -> Access {
+fn access(client: Option<QuotaRate>, total: Option<QuotaRate>) -> Access {
     Access { client_rate: client, total_rate: total, ..Config::default().access }
 }
 
-fn quotas(client: Option<Quota>, total: Option<Quota>) -> Quotas {
+fn quotas(client: Option<QuotaRate>, total: Option<QuotaRate>) -> Quotas {
     Quotas::new(&access(client, total), None).expect("there is one")
 }
 
@@ -128,7 +128,7 @@ async fn clients_that_ask_no_more_are_forgotten() {
 /// However many names a client invents: the clients that find no room share one quota, until room is made.
 #[tokio::test(start_paused = true)]
 async fn memory_is_bounded_and_the_crowd_shares_one_quota() {
-    let limit = Limit::new(quota(3, SECOND * 10), 50);
+    let limit = QuotaLimit::new(quota(3, SECOND * 10), 50);
     for name in 1..=50 {
         limit.take(ClientId(name)).unwrap();
     }

@@ -16,20 +16,20 @@ use crate::clock;
 use crate::config::OnUnreachable;
 use crate::gate::Label;
 use crate::politeness::policy::{self, Policy};
-use crate::politeness::robots::reply::{Record, Says, TroubleKind};
+use crate::politeness::robots::reply::{RobotsRecordState, Says, TroubleKind};
 use crate::politeness::robots::{Agents, Choice, Rule, Rules};
 use crate::politeness::visit::{self, ClientId, Purpose, Visit};
 use crate::politeness::{Origin, Scheme};
 use crate::proxy::answer::failure::{Failure, Forbidden, Refusal};
 use crate::proxy::request::client_request::ClientRequest;
 use crate::proxy::{Settings, Worker};
-use crate::robots::fetch::{self, Leave, Seen, Way};
+use crate::robots::fetch::{self, FetchResult, FetchWay, Leave};
 use crate::robots::{NoVerdict, Unknown};
 use crate::upstream::{Terms, UpstreamError};
 
 /// What a request that may go on has to know from robots.txt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct RobotsVerdict {
     /// The delay that the file asks of this client, within bounds; zero if none.
     pub(crate) crawl_delay: Duration,
     pub(crate) warning: Option<Warning>,
@@ -39,7 +39,7 @@ pub(crate) struct Heard {
     follows_fetch: bool,
 }
 
-impl Heard {
+impl RobotsVerdict {
     /// Returns the visit with what was heard.
     pub(crate) fn apply(self, visit: Visit) -> Visit {
         Visit {
@@ -62,7 +62,7 @@ pub(crate) enum Warning {
 
 /// What robots.txt is asked about.
 #[derive(Clone, Copy)]
-pub(crate) enum About<'a> {
+pub(crate) enum RobotsSubject<'a> {
     Path(&'a str),
     /// A tunnel: all requests in it are judged as one.
     Everything,
@@ -72,43 +72,43 @@ pub(crate) enum About<'a> {
     RobotsTxt,
 }
 
-impl<'a> About<'a> {
+impl<'a> RobotsSubject<'a> {
     /// Returns what to ask about a request for a page.
     pub(crate) fn page(settings: &Settings, parts: &'a Parts) -> Self {
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         match () {
-            () if path == "/robots.txt" => About::RobotsTxt,
-            () if settings.applies_robots_to(parts.method.as_str()) => About::Path(path),
-            () => About::Delay,
+            () if path == "/robots.txt" => RobotsSubject::RobotsTxt,
+            () if settings.applies_robots_to(parts.method.as_str()) => RobotsSubject::Path(path),
+            () => RobotsSubject::Delay,
         }
     }
 }
 
 /// A request, as far as robots.txt is concerned.
 #[derive(Clone, Copy)]
-pub(crate) struct Asking<'a> {
+pub(crate) struct RobotsQuestion<'a> {
     pub(crate) request: &'a ClientRequest,
     pub(crate) origin: &'a Origin,
     pub(crate) user_agent: Option<&'a HeaderValue>,
-    pub(crate) about: About<'a>,
+    pub(crate) about: RobotsSubject<'a>,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> RobotsQuestion<'a> {
     /// Asks robots.txt. If the file must be fetched first, the request waits for it as `visit`, shown to people as
     /// `label`.
-    pub(crate) async fn ask(self, visit: &Visit, label: impl FnOnce() -> Label) -> Result<Heard, Failure> {
-        let Asking { request: ClientRequest { worker, settings, .. }, origin, user_agent, about } = self;
+    pub(crate) async fn ask(self, visit: &Visit, label: impl FnOnce() -> Label) -> Result<RobotsVerdict, Failure> {
+        let RobotsQuestion { request: ClientRequest { worker, settings, .. }, origin, user_agent, about } = self;
         let policy = worker.shared.gate.policy(&origin.host);
         if policy.robots == policy::RobotsMode::Off || settings.is_exempt(user_agent) {
-            return Ok(Heard::default());
+            return Ok(RobotsVerdict::default());
         }
         let robots = &worker.shared.robots;
         if let Some((says, is_new)) = robots.at_hand(origin, self.fetching(visit.client)) {
             let heard = self.weigh(says, &policy).await?;
-            return Ok(Heard { follows_fetch: is_new && !settings.config.robots.takes_turn, ..heard });
+            return Ok(RobotsVerdict { follows_fetch: is_new && !settings.config.robots.takes_turn, ..heard });
         }
         // Boxed, because it is rare and its space would be part of every request.
-        if let About::RobotsTxt = about {
+        if let RobotsSubject::RobotsTxt = about {
             let record = Box::pin(robots.known(origin)).await;
             let says = record.and_then(|record| record.answer.as_ref().map(|answer| answer.says.clone()));
             return self.weigh(Ok(says.unwrap_or(Says::Nothing)), &policy).await;
@@ -117,8 +117,8 @@ impl<'a> Asking<'a> {
     }
 
     /// Waits for the file, in the queue of the host.
-    async fn wait(self, visit: &Visit, label: Label, policy: &Policy) -> Result<Heard, Failure> {
-        let Asking { request: ClientRequest { worker, settings, .. }, origin, .. } = self;
+    async fn wait(self, visit: &Visit, label: Label, policy: &Policy) -> Result<RobotsVerdict, Failure> {
+        let RobotsQuestion { request: ClientRequest { worker, settings, .. }, origin, .. } = self;
         let key = settings.config.pacing.key;
         let budget = worker.upstream.budget(settings.terms().of(visit.client), key, &origin.host).await?;
         let place = worker.shared.gate.wait_for_robots(&budget, *visit, label)?;
@@ -131,32 +131,34 @@ impl<'a> Asking<'a> {
         drop(place);
         let heard = self.weigh(says, policy).await?;
         let patience_left = Some(patience.saturating_sub(clock::now() - began));
-        Ok(Heard { patience_left, follows_fetch: !settings.config.robots.takes_turn, ..heard })
+        Ok(RobotsVerdict { patience_left, follows_fetch: !settings.config.robots.takes_turn, ..heard })
     }
 
-    async fn weigh(self, says: Result<Says, NoVerdict>, policy: &Policy) -> Result<Heard, Failure> {
+    async fn weigh(self, says: Result<Says, NoVerdict>, policy: &Policy) -> Result<RobotsVerdict, Failure> {
         match says {
-            Ok(Says::Nothing) => Ok(Heard::default()),
-            Ok(Says::Rules(rules)) if rules.is_empty() => Ok(Heard::default()),
+            Ok(Says::Nothing) => Ok(RobotsVerdict::default()),
+            Ok(Says::Rules(rules)) if rules.is_empty() => Ok(RobotsVerdict::default()),
             Ok(Says::Rules(rules)) => self.weigh_rules(&rules, policy),
-            Err(_) if matches!(self.about, About::Delay | About::RobotsTxt) => Ok(Heard::default()),
+            Err(_) if matches!(self.about, RobotsSubject::Delay | RobotsSubject::RobotsTxt) => {
+                Ok(RobotsVerdict::default())
+            }
             Err(NoVerdict::Refused(refusal)) => Err(refusal.into()),
             Err(NoVerdict::Unknown(unknown)) => Box::pin(self.not_known(unknown, policy)).await,
         }
     }
 
-    fn weigh_rules(self, rules: &Rules, policy: &Policy) -> Result<Heard, Failure> {
-        let Asking { request: ClientRequest { worker, settings, .. }, origin, user_agent, about } = self;
+    fn weigh_rules(self, rules: &Rules, policy: &Policy) -> Result<RobotsVerdict, Failure> {
+        let RobotsQuestion { request: ClientRequest { worker, settings, .. }, origin, user_agent, about } = self;
         let agents = &settings.agents(user_agent);
         // The rule that denies it, if it is denied.
         let denied = match about {
-            About::Path(path) => {
+            RobotsSubject::Path(path) => {
                 Some(rules.verdict(agents, path)).filter(|found| !found.allowed).map(|found| found.rule)
             }
-            About::Everything => rules.denies_everything(agents).map(Some),
-            About::Delay | About::RobotsTxt => None,
+            RobotsSubject::Everything => rules.denies_everything(agents).map(Some),
+            RobotsSubject::Delay | RobotsSubject::RobotsTxt => None,
         };
-        let mut heard = Heard::default();
+        let mut heard = RobotsVerdict::default();
         if let Some(rule) = denied {
             let (tally, line) = (&worker.shared.metrics.tally, rule.map(|rule| rule.line));
             let text = || rule.map_or_else(|| "(too complicated)".to_owned(), |rule| rule.to_string());
@@ -178,7 +180,7 @@ impl<'a> Asking<'a> {
     }
 
     /// Returns the fetch for a request, with the client's share of name look-ups. Copies what it needs only if it runs.
-    fn fetching(self, client: ClientId) -> impl FnOnce(Option<Arc<Record>>) -> Fetching + 'a {
+    fn fetching(self, client: ClientId) -> impl FnOnce(Option<Arc<RobotsRecordState>>) -> Fetching + 'a {
         move |previous| {
             let ClientRequest { worker, settings, .. } = self.request;
             let (worker, settings, origin) = (worker.clone(), settings.clone(), self.origin.clone());
@@ -192,8 +194,8 @@ impl<'a> Asking<'a> {
     }
 
     /// An unreachable robots.txt denies (RFC 9309, section 2.3.1.4) unless `on_unreachable = "allow"`.
-    async fn not_known(self, unknown: Unknown, policy: &Policy) -> Result<Heard, Failure> {
-        let Asking { request: ClientRequest { worker, settings, .. }, origin, .. } = self;
+    async fn not_known(self, unknown: Unknown, policy: &Policy) -> Result<RobotsVerdict, Failure> {
+        let RobotsQuestion { request: ClientRequest { worker, settings, .. }, origin, .. } = self;
         // If pages cannot be fetched either, that is the better answer.
         worker.upstream.vet(settings.terms(), origin).await?;
         if let (Scheme::Https, Some(fault)) = (origin.scheme, settings.trust.fault(&origin.host)) {
@@ -207,11 +209,17 @@ impl<'a> Asking<'a> {
             return Err(Refusal::RobotsUnknown { host: origin.host.clone(), unknown }.into());
         }
         worker.shared.metrics.robots.warned.inc();
-        Ok(Heard { warning: Some(Warning::Unknown), ..Heard::default() })
+        Ok(RobotsVerdict { warning: Some(Warning::Unknown), ..RobotsVerdict::default() })
     }
 }
 
-fn forbidden(origin: &Origin, rules: &Rules, agents: &Agents, rule: Option<Rule<'_>>, about: About<'_>) -> Forbidden {
+fn forbidden(
+    origin: &Origin,
+    rules: &Rules,
+    agents: &Agents,
+    rule: Option<Rule<'_>>,
+    about: RobotsSubject<'_>,
+) -> Forbidden {
     let group = match rules.choice(agents) {
         Choice::Named(name) => name.to_owned(),
         Choice::Everybody | Choice::Nobody => "*".to_owned(),
@@ -220,11 +228,11 @@ fn forbidden(origin: &Origin, rules: &Rules, agents: &Agents, rule: Option<Rule<
         host: origin.host.clone(),
         rule: rule.map(|rule| (rule.line, rule.to_string())),
         group,
-        everything: matches!(about, About::Everything),
+        everything: matches!(about, RobotsSubject::Everything),
     }
 }
 
-type Fetching = std::pin::Pin<Box<dyn Future<Output = Result<Record, visit::Refusal>> + Send>>;
+type Fetching = std::pin::Pin<Box<dyn Future<Output = Result<RobotsRecordState, visit::LaneRefusal>> + Send>>;
 
 /// The User-Agent of fetches for clients that send none.
 pub(crate) const OWN_USER_AGENT: &str = concat!("curtsy/", env!("CARGO_PKG_VERSION"));
@@ -235,10 +243,10 @@ pub(crate) async fn fetch(
     settings: &Settings,
     origin: &Origin,
     user_agent: &HeaderValue,
-    previous: Option<&Record>,
-) -> Result<Seen, visit::Refusal> {
+    previous: Option<&RobotsRecordState>,
+) -> Result<FetchResult, visit::LaneRefusal> {
     let (gate, config, key) = (&worker.shared.gate, &settings.config.robots, settings.config.pacing.key);
-    let way = Way {
+    let way = FetchWay {
         upstream: &worker.upstream,
         terms,
         user_agent,
@@ -263,7 +271,7 @@ pub(crate) async fn fetch(
     Ok(seen)
 }
 
-fn result(seen: &Seen) -> &'static str {
+fn result(seen: &FetchResult) -> &'static str {
     match (seen.status, &seen.error) {
         (Some(200..=299 | 304), None) => "ok",
         (Some(401 | 403 | 451), None) => "forbidden",
@@ -273,7 +281,13 @@ fn result(seen: &Seen) -> &'static str {
     }
 }
 
-fn tell_of_cap(worker: &Worker, settings: &Settings, origin: &Origin, user_agent: &HeaderValue, record: &Record) {
+fn tell_of_cap(
+    worker: &Worker,
+    settings: &Settings,
+    origin: &Origin,
+    user_agent: &HeaderValue,
+    record: &RobotsRecordState,
+) {
     let Some(Says::Rules(rules)) = record.answer.as_ref().map(|answer| &answer.says) else { return };
     let most = worker.shared.gate.policy(&origin.host).max_crawl_delay;
     let asked = rules.delay(&settings.agents(Some(user_agent))).unwrap_or_default();

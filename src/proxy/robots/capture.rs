@@ -24,7 +24,7 @@ use crate::robots::fetch;
 
 /// An answer that is read while it passes.
 #[derive(Debug)]
-pub(crate) struct Lesson {
+pub(crate) struct RobotsCapture {
     shared: Arc<Shared>,
     origin: Origin,
     cache_ttl: Duration,
@@ -41,14 +41,14 @@ pub(crate) fn may_come(request: &Parts) -> bool {
     asks_for_it && request.method == Method::GET && could_be_ours(&request.headers)
 }
 
-impl Lesson {
+impl RobotsCapture {
     /// Returns a box, because a lesson is rare and its space would be part of every answer.
     pub(crate) fn begin<B>(
         shared: &Arc<Shared>,
         settings: &Settings,
         origin: &Origin,
         response: &Response<B>,
-    ) -> Option<Box<Lesson>> {
+    ) -> Option<Box<RobotsCapture>> {
         let status = response.status().as_u16();
         let plain = response.headers().get(CONTENT_ENCODING).is_none_or(|coding| coding == "identity");
         let tells = status == 200 && plain;
@@ -56,7 +56,7 @@ impl Lesson {
         if !tells || shared.gate.policy(&origin.host).robots == policy::RobotsMode::Off {
             return None;
         }
-        Some(Box::new(Lesson {
+        Some(Box::new(RobotsCapture {
             _place: shared.robots.read_along(origin)?,
             origin: origin.clone(),
             cache_ttl: settings.config.robots.cache_ttl,
@@ -76,7 +76,7 @@ impl Lesson {
 
     /// Learns from the answer after all of it has passed.
     pub(crate) fn end(self) {
-        let Lesson { shared, origin, cache_ttl, status, headers, body, .. } = self;
+        let RobotsCapture { shared, origin, cache_ttl, status, headers, body, .. } = self;
         let previous = shared.robots.record(&origin);
         let record = fetch::overheard(previous.as_deref(), status, headers, body, cache_ttl);
         if !record.forbids_something() {

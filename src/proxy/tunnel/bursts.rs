@@ -23,12 +23,12 @@
 //! Bytes that are not TLS, that are HTTP/2, that are sent both ways at once or in messages too short for HTTP (a
 //! WebSocket) pass freely after their first turn. The caller makes a note of that.
 
-use super::hello::{Choice, Hello, Offer};
-use super::records::{self, APPLICATION, HANDSHAKE, HEADER, LONGEST_PIECE, Record, Records};
+use super::hello::{ChosenProtocol, Hello, Offer};
+use super::records::{self, APPLICATION, HANDSHAKE, HEADER, LONGEST_PIECE, Records, TlsRecord};
 
 /// What to do with bytes of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum BurstVerdict {
     /// This many may go. They count as sent.
     Pass(usize),
     /// The first of them begins a request: claim a turn, call [`Bursts::granted`], ask again.
@@ -168,11 +168,15 @@ impl Bursts {
     }
 
     /// Judges bytes of the client, from the first that has not passed.
-    pub(crate) fn client_sends(&mut self, bytes: &[u8]) -> Verdict {
+    pub(crate) fn client_sends(&mut self, bytes: &[u8]) -> BurstVerdict {
         let mut passed = 0;
         while passed < bytes.len() {
             if self.unpaced.is_some() {
-                return if self.may_begin() { Verdict::Pass(bytes.len()) } else { stop_at(passed, Verdict::Turn) };
+                return if self.may_begin() {
+                    BurstVerdict::Pass(bytes.len())
+                } else {
+                    stop_at(passed, BurstVerdict::Turn)
+                };
             }
             let rest = &bytes[passed..];
             let inside = self.up.left().min(rest.len());
@@ -183,9 +187,9 @@ impl Bursts {
                 continue;
             }
             match rest.first_chunk::<HEADER>() {
-                Some(&header) if !self.up.is_in_header() => match Record::read(header) {
+                Some(&header) if !self.up.is_in_header() => match TlsRecord::read(header) {
                     Ok(record) if self.is_request(record) && !self.may_begin() => {
-                        return stop_at(passed, Verdict::Turn);
+                        return stop_at(passed, BurstVerdict::Turn);
                     }
                     Ok(record) if self.unpaced.is_none() => {
                         self.take(record);
@@ -195,11 +199,13 @@ impl Bursts {
                     Err(_) => self.give_up(Unpaced::Other),
                 },
                 // Only for application bytes the length matters as well.
-                None if rest[0] == APPLICATION && !self.up.is_in_header() => return stop_at(passed, Verdict::More),
+                None if rest[0] == APPLICATION && !self.up.is_in_header() => {
+                    return stop_at(passed, BurstVerdict::More);
+                }
                 _ => passed += self.take_piece(rest),
             }
         }
-        stop_at(passed, Verdict::More)
+        stop_at(passed, BurstVerdict::More)
     }
 
     /// Reads bytes of the origin. All of them pass.
@@ -242,7 +248,7 @@ impl Bursts {
     }
 
     /// Whether a record of the client is the first of a request.
-    fn is_request(&mut self, record: Record) -> bool {
+    fn is_request(&mut self, record: TlsRecord) -> bool {
         if !self.spoke && record.kind != HANDSHAKE {
             self.give_up(Unpaced::Other);
             return false;
@@ -292,7 +298,7 @@ impl Bursts {
         bytes.len() - rest.len()
     }
 
-    fn take(&mut self, record: Record) {
+    fn take(&mut self, record: TlsRecord) {
         self.spoke = true;
         self.up.begin(record);
         if record.kind == APPLICATION {
@@ -302,7 +308,7 @@ impl Bursts {
     }
 
     /// Reads the beginning of a record of the origin.
-    fn hear(&mut self, record: Record) {
+    fn hear(&mut self, record: TlsRecord) {
         let handshaking = self.shape.finished.is_some() && !self.finished;
         let inside = self.inside(record);
         if record.kind != APPLICATION || handshaking || inside <= SLIGHT || (self.begun && self.is_continue(record)) {
@@ -316,14 +322,14 @@ impl Bursts {
         self.told = self.told.saturating_add(inside);
     }
 
-    fn is_continue(&self, record: Record) -> bool {
+    fn is_continue(&self, record: TlsRecord) -> bool {
         // AES-GCM adds 8 bytes more in TLS 1.2 (RFC 5288, section 3).
         let inside = self.inside(record);
         self.told == 0 && (inside == CONTINUE || (self.shape.finished.is_none() && inside == CONTINUE + 8))
     }
 
     /// The most application bytes that a record can have.
-    fn inside(&self, record: Record) -> usize {
+    fn inside(&self, record: TlsRecord) -> usize {
         record.length.saturating_sub(self.shape.overhead)
     }
 
@@ -355,7 +361,7 @@ impl Bursts {
 
     fn origin_says(&mut self, piece: &[u8]) {
         let Some(message) = self.server_hello.gather(piece) else { return };
-        let Some(choice) = Choice::read(&message) else { return };
+        let Some(choice) = ChosenProtocol::read(&message) else { return };
         self.shape = Shape::of(choice);
         if !choice.tls13 {
             self.may_be_http2 = false;
@@ -377,7 +383,7 @@ impl Default for Bursts {
 }
 
 impl Shape {
-    fn of(choice: Choice) -> Shape {
+    fn of(choice: ChosenProtocol) -> Shape {
         if !choice.tls13 {
             return Shape { overhead: 16, finished: None };
         }
@@ -389,8 +395,8 @@ impl Shape {
 }
 
 /// Lets the bytes before those in question pass first.
-fn stop_at(passed: usize, verdict: Verdict) -> Verdict {
-    if passed > 0 { Verdict::Pass(passed) } else { verdict }
+fn stop_at(passed: usize, verdict: BurstVerdict) -> BurstVerdict {
+    if passed > 0 { BurstVerdict::Pass(passed) } else { verdict }
 }
 
 #[cfg(test)]

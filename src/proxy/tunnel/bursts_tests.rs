@@ -8,7 +8,7 @@ use super::super::hello::samples;
 use super::*;
 
 /// Shows a conversation to [`Bursts`] and grants every turn.
-struct Scene {
+struct BurstScene {
     bursts: Bursts,
     /// Lengths of the records that began a request.
     starts: Vec<usize>,
@@ -23,15 +23,15 @@ fn record(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind, 3, 3][..], &length, body].concat()
 }
 
-impl Scene {
+impl BurstScene {
     /// Before anything was sent.
     fn new() -> Self {
-        Scene { bursts: Bursts::new(), starts: Vec::new() }
+        BurstScene { bursts: Bursts::new(), starts: Vec::new() }
     }
 
     /// After the hellos.
     fn after_hellos(offer: &[&str], tls13: bool, suite: u16, choice: Option<&str>) -> Self {
-        let mut scene = Scene::new();
+        let mut scene = BurstScene::new();
         scene.client_bytes(&record(22, &samples::client("a.test", offer)));
         scene.bursts.origin_sends(&record(22, &samples::server(tls13, suite, choice)));
         scene
@@ -39,14 +39,14 @@ impl Scene {
 
     /// TLS 1.3, with the handshake over.
     fn tls13(offer: &[&str]) -> Self {
-        let mut scene = Scene::after_hellos(offer, true, 0x1301, None);
+        let mut scene = BurstScene::after_hellos(offer, true, 0x1301, None);
         scene.origin(&[(20, 1), (23, 40), (23, 900), (23, FINISHED)]);
         scene.client(&[(20, 1), (23, FINISHED)]);
         scene
     }
 
     fn tls12() -> Self {
-        let mut scene = Scene::after_hellos(&[], false, 0xc02f, None);
+        let mut scene = BurstScene::after_hellos(&[], false, 0xc02f, None);
         scene.origin(&[(22, 900), (22, 4)]);
         scene.client(&[(22, 70), (20, 1), (22, 40)]);
         scene.origin(&[(22, 200), (20, 1), (22, 40)]);
@@ -63,12 +63,12 @@ impl Scene {
     fn client_bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             match self.bursts.client_sends(bytes) {
-                Verdict::Pass(count) => bytes = &bytes[count..],
-                Verdict::Turn => {
+                BurstVerdict::Pass(count) => bytes = &bytes[count..],
+                BurstVerdict::Turn => {
                     self.starts.push(usize::from(u16::from_be_bytes([bytes[3], bytes[4]])));
                     self.bursts.granted();
                 }
-                Verdict::More => panic!("whole records are enough"),
+                BurstVerdict::More => panic!("whole records are enough"),
             }
         }
     }
@@ -83,7 +83,7 @@ impl Scene {
     /// A request that has to wait while the origin speaks.
     fn crossing(&mut self) {
         let request = record(23, &[0; REQUEST]);
-        assert_eq!(self.bursts.client_sends(&request), Verdict::Turn);
+        assert_eq!(self.bursts.client_sends(&request), BurstVerdict::Turn);
         self.origin(&[(23, RESPONSE), (23, RESPONSE)]);
         self.client_bytes(&request);
     }
@@ -91,7 +91,7 @@ impl Scene {
 
 #[test]
 fn every_request_is_told_in_tls_13() {
-    let mut scene = Scene::tls13(&["http/1.1"]);
+    let mut scene = BurstScene::tls13(&["http/1.1"]);
     assert!(scene.starts.is_empty() && !scene.bursts.owes_answer(), "a handshake is no request");
     for _ in 0..5 {
         scene.client(&[(23, REQUEST)]);
@@ -104,7 +104,7 @@ fn every_request_is_told_in_tls_13() {
 
 #[test]
 fn every_request_is_told_in_tls_12() {
-    let mut scene = Scene::tls12();
+    let mut scene = BurstScene::tls12();
     for _ in 0..5 {
         scene.client(&[(23, REQUEST), (23, 50)]).origin(&[(23, RESPONSE)]);
     }
@@ -116,7 +116,7 @@ fn every_request_is_told_in_tls_12() {
 #[test]
 fn the_end_of_the_handshake_is_no_request_however_it_comes() {
     for (suite, finished) in [(0x1301, 53), (0x1302, 69), (0x1303, 53), (0x1305, 45), (0x1302, 85), (0x1301, 69)] {
-        let mut scene = Scene::after_hellos(&[], true, suite, None);
+        let mut scene = BurstScene::after_hellos(&[], true, suite, None);
         scene.origin(&[(20, 1), (23, 40), (23, finished)]).client(&[(23, finished)]);
         scene.origin(&[(23, 250), (23, 250)]).client(&[(23, REQUEST)]);
         assert_eq!(scene.starts, [REQUEST], "{suite:x}");
@@ -125,19 +125,19 @@ fn the_end_of_the_handshake_is_no_request_however_it_comes() {
 
 #[test]
 fn a_client_certificate_is_taken_for_the_request_that_follows_it() {
-    let mut scene = Scene::after_hellos(&[], true, 0x1301, None);
+    let mut scene = BurstScene::after_hellos(&[], true, 0x1301, None);
     scene.origin(&[(23, 900)]).client(&[(20, 1), (23, 800), (23, 150), (23, FINISHED), (23, REQUEST)]);
     scene.origin(&[(23, RESPONSE)]).client(&[(23, REQUEST)]);
     assert_eq!(scene.starts, [800, REQUEST]);
 
-    let mut none = Scene::after_hellos(&[], true, 0x1301, None);
+    let mut none = BurstScene::after_hellos(&[], true, 0x1301, None);
     none.origin(&[(23, 900)]).client(&[(20, 1), (23, 25), (23, FINISHED), (23, REQUEST)]);
     assert_eq!(none.starts, [REQUEST], "a client without a certificate says so");
 }
 
 #[test]
 fn early_data_is_the_first_request() {
-    let mut scene = Scene::new();
+    let mut scene = BurstScene::new();
     scene.client_bytes(&record(22, &samples::client("a.test", &[])));
     scene.client(&[(20, 1), (23, REQUEST)]);
     assert_eq!(scene.starts, [REQUEST]);
@@ -150,7 +150,7 @@ fn early_data_is_the_first_request() {
 
 #[test]
 fn alerts_and_new_keys_are_no_requests_and_no_answers() {
-    let mut scene = Scene::tls13(&[]);
+    let mut scene = BurstScene::tls13(&[]);
     scene.client(&[(23, REQUEST)]).origin(&[(23, 22), (23, 19)]).client(&[(23, REQUEST)]);
     assert_eq!(scene.starts.len(), 1, "the origin has said nothing");
     scene.origin(&[(23, RESPONSE)]).client(&[(23, 22), (23, 19)]);
@@ -159,7 +159,7 @@ fn alerts_and_new_keys_are_no_requests_and_no_answers() {
 
 #[test]
 fn crumbs_make_a_request() {
-    let mut scene = Scene::tls13(&[]);
+    let mut scene = BurstScene::tls13(&[]);
     scene.client(&[(23, REQUEST)]).origin(&[(23, RESPONSE)]).client(&[(23, 22); 30]);
     assert_eq!(scene.starts, [REQUEST, 22]);
 }
@@ -167,7 +167,7 @@ fn crumbs_make_a_request() {
 #[test]
 fn an_upload_is_one_request() {
     let full = LONGEST_PIECE + 17;
-    let mut scene = Scene::tls13(&[]);
+    let mut scene = BurstScene::tls13(&[]);
     scene.client(&[(23, REQUEST), (23, full), (23, full)]);
     scene.origin(&[(23, 250), (23, 250)]).client(&[(23, full), (23, full), (23, 4000)]);
     assert_eq!(scene.starts.len(), 1, "tickets interrupt nothing");
@@ -177,12 +177,12 @@ fn an_upload_is_one_request() {
 
 #[test]
 fn a_body_that_was_asked_for_is_no_new_request() {
-    let mut scene = Scene::tls13(&[]);
+    let mut scene = BurstScene::tls13(&[]);
     scene.client(&[(23, REQUEST)]).origin(&[(23, 25 + 17)]).client(&[(23, 4000)]);
     scene.origin(&[(23, RESPONSE)]).client(&[(23, REQUEST)]);
     assert_eq!(scene.starts, [REQUEST; 2]);
     for overhead in [16, 24] {
-        let mut old = Scene::tls12();
+        let mut old = BurstScene::tls12();
         old.client(&[(23, REQUEST)]).origin(&[(23, 25 + overhead)]).client(&[(23, 4000)]);
         assert_eq!(old.starts, [REQUEST], "{overhead}");
     }
@@ -190,12 +190,12 @@ fn a_body_that_was_asked_for_is_no_new_request() {
 
 #[test]
 fn http2_is_known_by_the_hellos_or_by_its_first_short_frame() {
-    let alone = Scene::after_hellos(&["h2"], true, 0x1301, None);
+    let alone = BurstScene::after_hellos(&["h2"], true, 0x1301, None);
     assert_eq!(alone.bursts.unpaced(), Some(Unpaced::Http2));
-    let chosen = Scene::after_hellos(&["h2", "http/1.1"], false, 0xc02f, Some("h2"));
+    let chosen = BurstScene::after_hellos(&["h2", "http/1.1"], false, 0xc02f, Some("h2"));
     assert_eq!(chosen.bursts.unpaced(), Some(Unpaced::Http2));
     for frame in [26, 30, 42] {
-        let mut scene = Scene::tls13(&["h2", "http/1.1"]);
+        let mut scene = BurstScene::tls13(&["h2", "http/1.1"]);
         scene.client(&[(23, 81), (23, 60)]).origin(&[(23, 282), (23, 26)]);
         assert_eq!(scene.bursts.unpaced(), None);
         scene.client(&[(23, frame), (23, 48)]).origin(&[(23, RESPONSE)]).client(&[(23, 48)]);
@@ -205,18 +205,18 @@ fn http2_is_known_by_the_hellos_or_by_its_first_short_frame() {
 
 #[test]
 fn what_is_not_chosen_is_not_assumed() {
-    let mut scene = Scene::tls13(&["h2", "http/1.1"]);
+    let mut scene = BurstScene::tls13(&["h2", "http/1.1"]);
     for _ in 0..20 {
         scene.client(&[(23, REQUEST)]).origin(&[(23, RESPONSE)]);
     }
     assert_eq!((scene.starts.len(), scene.bursts.unpaced()), (20, None));
-    let old = Scene::after_hellos(&["h2", "http/1.1"], false, 0xc02f, Some("http/1.1"));
+    let old = BurstScene::after_hellos(&["h2", "http/1.1"], false, 0xc02f, Some("http/1.1"));
     assert_eq!(old.bursts.unpaced(), None);
 }
 
 #[test]
 fn what_is_too_short_for_http_is_a_websocket_in_the_end() {
-    let mut scene = Scene::tls13(&[]);
+    let mut scene = BurstScene::tls13(&[]);
     scene.client(&[(23, REQUEST)]).origin(&[(23, RESPONSE)]);
     for _ in 0..20 {
         scene.client(&[(23, 30)]).origin(&[(23, 30)]);
@@ -226,7 +226,7 @@ fn what_is_too_short_for_http_is_a_websocket_in_the_end() {
 
 #[test]
 fn speaking_at_the_same_time_is_a_websocket_in_the_end() {
-    let mut scene = Scene::tls13(&[]);
+    let mut scene = BurstScene::tls13(&[]);
     scene.client(&[(23, REQUEST)]).origin(&[(23, RESPONSE)]);
     for crossings in 1..3 {
         scene.crossing();
@@ -250,19 +250,19 @@ fn what_is_not_tls_takes_one_turn() {
     ] {
         let mut bursts = Bursts::new();
         let mut verdict = bursts.client_sends(bytes);
-        while let Verdict::Pass(_) = verdict {
+        while let BurstVerdict::Pass(_) = verdict {
             // The start of what looked like a header has passed before the rest arrives.
             verdict = bursts.client_sends(b"and more");
         }
-        assert_eq!((verdict, bursts.unpaced()), (Verdict::Turn, Some(Unpaced::Other)), "{bytes:?}");
+        assert_eq!((verdict, bursts.unpaced()), (BurstVerdict::Turn, Some(Unpaced::Other)), "{bytes:?}");
         bursts.granted();
-        assert_eq!(bursts.client_sends(bytes), Verdict::Pass(bytes.len()));
+        assert_eq!(bursts.client_sends(bytes), BurstVerdict::Pass(bytes.len()));
     }
 }
 
 #[test]
 fn an_origin_that_does_not_speak_tls_is_let_speak() {
-    let mut scene = Scene::new();
+    let mut scene = BurstScene::new();
     scene.client_bytes(&record(22, &samples::client("a.test", &[])));
     scene.bursts.origin_sends(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     assert_eq!(scene.bursts.unpaced(), Some(Unpaced::Other));
@@ -270,7 +270,7 @@ fn an_origin_that_does_not_speak_tls_is_let_speak() {
 
 #[test]
 fn a_hello_in_many_records_is_read() {
-    let mut scene = Scene::new();
+    let mut scene = BurstScene::new();
     for piece in samples::client("a.test", &["h2"]).chunks(10) {
         scene.client_bytes(&record(22, piece));
     }
@@ -280,7 +280,7 @@ fn a_hello_in_many_records_is_read() {
 /// A hello that is too long tells nothing, but requests are found all the same.
 #[test]
 fn a_hello_without_end_hides_no_request() {
-    let mut scene = Scene::new();
+    let mut scene = BurstScene::new();
     scene.client_bytes(&record(22, &[&[1, 1, 0, 0][..], &[0; 16_000]].concat()));
     scene.client(&[(22, 16_000), (22, 16_000), (22, 17_540)]);
     scene.bursts.origin_sends(&record(22, &samples::server(true, 0x1301, None)));
@@ -340,8 +340,8 @@ fn requests_of_real_clients_are_told() {
     assert!(seen >= 10, "{seen} recordings");
 }
 
-fn replay(recording: &str) -> Scene {
-    let mut scene = Scene::new();
+fn replay(recording: &str) -> BurstScene {
+    let mut scene = BurstScene::new();
     let mut hello = None;
     for line in recording.lines() {
         let words: Vec<&str> = line.split(' ').collect();

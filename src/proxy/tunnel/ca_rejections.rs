@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::clock;
 use crate::politeness::HostKey;
 use crate::programs;
-use crate::telemetry::Seldom;
+use crate::telemetry::LogLimiter;
 
 /// How long such a client's tunnels to the host are not intercepted. Long enough for a crawl to go on, short enough
 /// that a client that was fixed is noticed.
@@ -25,19 +25,19 @@ const REPEAT: Duration = Duration::from_secs(60 * 60);
 
 /// Which clients are not intercepted, and for which hosts; and what was logged about which client.
 #[derive(Debug)]
-pub(crate) struct Untrusting {
+pub(crate) struct CaRejections {
     left_alone: Cache<(IpAddr, HostKey), Instant>,
     /// By address and name of the program.
-    said: Cache<(IpAddr, &'static str), Arc<Seldom>>,
+    said: Cache<(IpAddr, &'static str), Arc<LogLimiter>>,
 }
 
-impl Default for Untrusting {
+impl Default for CaRejections {
     fn default() -> Self {
-        Untrusting { left_alone: Cache::new(MOST), said: Cache::new(MOST) }
+        CaRejections { left_alone: Cache::new(MOST), said: Cache::new(MOST) }
     }
 }
 
-impl Untrusting {
+impl CaRejections {
     pub(crate) fn note(&self, client: IpAddr, host: &HostKey) {
         self.left_alone.insert((client, host.clone()), clock::now() + LEFT_ALONE);
     }
@@ -71,7 +71,7 @@ impl Untrusting {
     fn may_speak(&self, client: IpAddr, program: &'static str) -> Option<u64> {
         let key = (client, program);
         let seldom = self.said.get(&key).unwrap_or_else(|| {
-            let seldom = Arc::new(Seldom::new());
+            let seldom = Arc::new(LogLimiter::new());
             self.said.insert(key, seldom.clone());
             seldom
         });
@@ -144,7 +144,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_is_left_alone_for_a_while_and_with_that_host_only() {
-        let (untrusting, client) = (Untrusting::default(), IpAddr::from([127, 0, 0, 1]));
+        let (untrusting, client) = (CaRejections::default(), IpAddr::from([127, 0, 0, 1]));
         let [a, b] = ["a.test", "b.test"].map(|name| HostKey::parse(name).unwrap());
         untrusting.note(client, &a);
         assert!(untrusting.knows(client, &a) && !untrusting.knows(client, &b));
@@ -155,7 +155,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_program_of_each_client_is_named_once_an_hour() {
-        let untrusting = Untrusting::default();
+        let untrusting = CaRejections::default();
         let [here, there] = [[127, 0, 0, 1], [127, 0, 0, 2]].map(IpAddr::from);
         assert_eq!(untrusting.may_speak(here, "curl"), Some(0));
         assert_eq!(untrusting.may_speak(here, "curl"), None);
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn many_clients_are_not_remembered_for_ever() {
-        let (untrusting, host) = (Untrusting::default(), HostKey::parse("a.test").unwrap());
+        let (untrusting, host) = (CaRejections::default(), HostKey::parse("a.test").unwrap());
         for n in 0..20_000u32 {
             untrusting.note(IpAddr::from(n.to_be_bytes()), &host);
         }

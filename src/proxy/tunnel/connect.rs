@@ -14,36 +14,36 @@ use hyper::ext::ReasonPhrase;
 
 use super::join;
 use super::join::Ends;
-use super::pacer::Passage;
+use super::pacer::PacedTunnel;
 use crate::gate::{Label, Permit, Preparation, now};
-use crate::metrics::{Handshake, Outcome};
+use crate::metrics::{Handshake, RequestOutcome};
 use crate::politeness::visit::Visit;
 use crate::politeness::{HostKey, Origin, Scheme};
 use crate::proxy::Worker;
 use crate::proxy::accept::client::{Client, Inside};
-use crate::proxy::accept::upgrade::Arrival;
+use crate::proxy::accept::upgrade::Upgrade;
 use crate::proxy::answer::body::Body;
 use crate::proxy::answer::failure::{BadRequest, Failure, Refusal};
 use crate::proxy::pages::{help, probe};
 use crate::proxy::request::client_request::ClientRequest;
-use crate::proxy::request::label::Who;
-use crate::proxy::request::options::Wish;
+use crate::proxy::request::label::ClientName;
+use crate::proxy::request::options::RequestOptions;
 use crate::proxy::request::{label, options};
-use crate::proxy::robots::ask::{About, Asking};
+use crate::proxy::robots::ask::{RobotsQuestion, RobotsSubject};
 use crate::proxy::visit::job::Job;
 use crate::upstream::{Denied, LaneAddresses, Stream, Terms, UpstreamError};
 
 /// A tunnel that a client asks for.
-pub(crate) struct Wanted {
+pub(crate) struct WantedTunnel {
     pub(crate) host: HostKey,
     pub(crate) port: u16,
     pub(crate) parts: Box<Parts>,
 }
 
-impl Wanted {
+impl WantedTunnel {
     /// Returns the client as the requests inside the tunnel see it.
     pub(crate) fn inside(&self, request: &ClientRequest, scheme: Scheme, many_at_once: bool) -> Client {
-        let Wanted { host, port, parts } = self;
+        let WantedTunnel { host, port, parts } = self;
         let origin = Origin { scheme, host: host.clone(), port: *port };
         let name = options::name(&parts.headers).map(str::to_owned);
         request.client.within(Inside { origin, user: request.user.clone(), name }, many_at_once)
@@ -51,8 +51,8 @@ impl Wanted {
 }
 
 /// Checks what can be checked of a CONNECT without waiting for anything.
-pub(crate) fn check(request: &ClientRequest, wanted: &Wanted) -> Result<(), Failure> {
-    let Wanted { port, parts, .. } = wanted;
+pub(crate) fn check(request: &ClientRequest, wanted: &WantedTunnel) -> Result<(), Failure> {
+    let WantedTunnel { port, parts, .. } = wanted;
     if parts.headers.contains_key(TRANSFER_ENCODING) || parts.headers.get(CONTENT_LENGTH).is_some_and(|l| l != "0") {
         return Err(BadRequest::ConnectWithBody.into());
     }
@@ -66,15 +66,15 @@ pub(crate) fn check(request: &ClientRequest, wanted: &Wanted) -> Result<(), Fail
 }
 
 /// A tunnel whose turn has come. No bytes of the client have gone into it yet.
-pub(crate) struct Opened {
+pub(crate) struct OpenedTunnel {
     pub(crate) stream: Stream,
     /// Bytes that the origin has sent already.
     pub(crate) early: Bytes,
     permit: Permit,
-    passage: Passage,
+    passage: PacedTunnel,
 }
 
-impl Opened {
+impl OpenedTunnel {
     /// Charges the turn of a tunnel that is not used: the origin has seen a connection all the same.
     pub(crate) fn charge(mut self) {
         self.permit.sent();
@@ -85,8 +85,8 @@ impl Opened {
 /// has been read from it.
 pub(crate) async fn connect(
     request: &mut ClientRequest,
-    wanted: Wanted,
-    client: Arrival,
+    wanted: WantedTunnel,
+    client: Upgrade,
 ) -> Result<Response<Body>, Failure> {
     let opened = open_in_turn(request, &wanted, &Arc::default()).await?;
     Ok(join(request, opened, client))
@@ -96,10 +96,10 @@ pub(crate) async fn connect(
 /// reason than that the client has disconnected, sets `withdrawn` first.
 pub(crate) async fn open_in_turn(
     request: &ClientRequest,
-    wanted: &Wanted,
+    wanted: &WantedTunnel,
     withdrawn: &Arc<AtomicBool>,
-) -> Result<Opened, Failure> {
-    let (Wanted { host, port, parts }, ClientRequest { worker, settings, .. }) = (wanted, request);
+) -> Result<OpenedTunnel, Failure> {
+    let (WantedTunnel { host, port, parts }, ClientRequest { worker, settings, .. }) = (wanted, request);
     if probe::is_meant(host) {
         return Err(Refusal::NotIntercepted.into());
     }
@@ -108,15 +108,15 @@ pub(crate) async fn open_in_turn(
         return Err(UpstreamError::Dns(why.to_owned()).into());
     }
     let origin = Origin::of_tunnel(host.clone(), *port);
-    let wish = Wish::of(&parts.headers, request.user.as_deref());
-    let (peer, who) = (request.peer(), Who { name: wish.name(), address: request.address() });
+    let wish = RequestOptions::of(&parts.headers, request.user.as_deref());
+    let (peer, who) = (request.peer(), ClientName { name: wish.name(), address: request.address() });
     let job = Job::begin(&worker.shared, settings, who, host)?;
     let terms = settings.terms().of(wish.client(&worker.shared.gate, peer));
     let lanes = worker.upstream.lanes(terms, settings.config.pacing.key, host).await?;
     let label = || label::of_tunnel(who, host, *port, &parts.headers);
     let visit = wish.visit(&worker.shared.gate, &origin, &parts.uri, peer);
     let user_agent = parts.headers.get(USER_AGENT);
-    let asking = Asking { request, origin: &origin, user_agent, about: About::Everything };
+    let asking = RobotsQuestion { request, origin: &origin, user_agent, about: RobotsSubject::Everything };
     let heard = asking.ask(&visit, label).await;
     let heard = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     let visit = heard.apply(visit);
@@ -128,17 +128,17 @@ pub(crate) async fn open_in_turn(
         opened.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
     job.answered(&worker.shared, settings, 200);
     let (label, client) = (Arc::new(label()), Arc::new(wanted.inside(request, Scheme::Http, false)));
-    let passage = Passage { host: host.clone(), budget, visit, job, label, client };
-    Ok(Opened { stream, early, permit, passage })
+    let passage = PacedTunnel { host: host.clone(), budget, visit, job, label, client };
+    Ok(OpenedTunnel { stream, early, permit, passage })
 }
 
 /// Joins an open tunnel with its client.
-pub(crate) fn join(request: &mut ClientRequest, opened: Opened, client: Arrival) -> Response<Body> {
-    let Opened { stream, early, permit, passage } = opened;
-    if request.settings.leaves.is_some() && matches!(client, Arrival::Coming(_)) {
+pub(crate) fn join(request: &mut ClientRequest, opened: OpenedTunnel, client: Upgrade) -> Response<Body> {
+    let OpenedTunnel { stream, early, permit, passage } = opened;
+    if request.settings.leaves.is_some() && matches!(client, Upgrade::Coming(_)) {
         request.shared().metrics.handshake(Handshake::Bypassed);
     }
-    request.answered(200, Outcome::Forwarded);
+    request.answered(200, RequestOutcome::Forwarded);
     request.keep(permit);
     join::join(request, Ends { client, origin: stream, early }, Some(passage));
     established()

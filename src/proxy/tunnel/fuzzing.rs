@@ -1,6 +1,6 @@
 //! Opens `Bursts` up for its fuzz target and for tests; compiled for nothing else.
 
-use super::bursts::{Bursts, Unpaced, Verdict};
+use super::bursts::{BurstVerdict, Bursts, Unpaced};
 
 /// Shows the bytes of both sides (`true` marks the client's) in pieces of at most `cut`, and grants every turn that is
 /// needed. Returns where in the client's bytes requests began, and whether `Bursts` gave up.
@@ -16,16 +16,16 @@ pub fn starts(sides: &[(bool, &[u8])], cut: usize) -> (Vec<usize>, bool) {
             waiting.extend_from_slice(piece);
             while !waiting.is_empty() {
                 match bursts.client_sends(&waiting) {
-                    Verdict::Pass(count) => {
+                    BurstVerdict::Pass(count) => {
                         assert!((1..=waiting.len()).contains(&count), "{count} of {}", waiting.len());
                         waiting.drain(..count);
                         passed += count;
                     }
-                    Verdict::Turn => {
+                    BurstVerdict::Turn => {
                         starts.push(passed);
                         bursts.granted();
                     }
-                    Verdict::More => break,
+                    BurstVerdict::More => break,
                 }
             }
             assert!(waiting.len() < 5, "{} bytes are held back for nothing", waiting.len());

@@ -24,7 +24,7 @@ pub(crate) struct Offer {
 
 /// What the origin chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Choice {
+pub(crate) struct ChosenProtocol {
     pub(crate) tls13: bool,
     pub(crate) suite: u16,
     /// Always false in TLS 1.3, where the choice is encrypted.
@@ -73,7 +73,7 @@ impl Hello {
 
 impl Offer {
     pub(crate) fn read(message: &[u8]) -> Option<Offer> {
-        let mut rest = Reader(message);
+        let mut rest = HelloReader(message);
         if rest.byte()? != CLIENT_HELLO {
             return None;
         }
@@ -91,8 +91,8 @@ impl Offer {
         Some(offer)
     }
 
-    fn read_protocols(&mut self, mut body: Reader<'_>) {
-        let mut protocols = body.list().unwrap_or(Reader(&[]));
+    fn read_protocols(&mut self, mut body: HelloReader<'_>) {
+        let mut protocols = body.list().unwrap_or(HelloReader(&[]));
         while let Some(protocol) = protocols.short_list() {
             match protocol.0 {
                 b"h2" => self.http2 = true,
@@ -105,15 +105,15 @@ impl Offer {
     }
 }
 
-impl Choice {
-    pub(crate) fn read(message: &[u8]) -> Option<Choice> {
-        let mut rest = Reader(message);
+impl ChosenProtocol {
+    pub(crate) fn read(message: &[u8]) -> Option<ChosenProtocol> {
+        let mut rest = HelloReader(message);
         if rest.byte()? != SERVER_HELLO {
             return None;
         }
         rest.skip(3 + 2 + 32)?;
         rest.short_list()?;
-        let mut choice = Choice { tls13: false, suite: rest.number()?, http2: false };
+        let mut choice = ChosenProtocol { tls13: false, suite: rest.number()?, http2: false };
         rest.skip(1)?;
         each_extension(rest, |kind, mut body| match kind {
             SUPPORTED_VERSIONS => choice.tls13 = body.number() == Some(TLS13),
@@ -127,7 +127,7 @@ impl Choice {
     }
 }
 
-fn each_extension<'a>(mut rest: Reader<'a>, mut visit: impl FnMut(u16, Reader<'a>)) -> Option<()> {
+fn each_extension<'a>(mut rest: HelloReader<'a>, mut visit: impl FnMut(u16, HelloReader<'a>)) -> Option<()> {
     if rest.0.is_empty() {
         return Some(());
     }
@@ -139,7 +139,7 @@ fn each_extension<'a>(mut rest: Reader<'a>, mut visit: impl FnMut(u16, Reader<'a
     Some(())
 }
 
-fn server_name(mut body: Reader<'_>) -> Option<String> {
+fn server_name(mut body: HelloReader<'_>) -> Option<String> {
     let mut names = body.list()?;
     let is_host = names.byte()? == 0;
     let name = std::str::from_utf8(names.list()?.0).ok().filter(|name| name.is_ascii() && name.len() <= 255)?;
@@ -148,13 +148,13 @@ fn server_name(mut body: Reader<'_>) -> Option<String> {
 
 /// Bytes, read from the front.
 #[derive(Clone, Copy)]
-struct Reader<'a>(&'a [u8]);
+struct HelloReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Option<Reader<'a>> {
+impl<'a> HelloReader<'a> {
+    fn take(&mut self, count: usize) -> Option<HelloReader<'a>> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
-        Some(Reader(taken))
+        Some(HelloReader(taken))
     }
 
     fn skip(&mut self, count: usize) -> Option<()> {
@@ -170,13 +170,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes a list that has its length before it in two bytes.
-    fn list(&mut self) -> Option<Reader<'a>> {
+    fn list(&mut self) -> Option<HelloReader<'a>> {
         let length = self.number()?;
         self.take(usize::from(length))
     }
 
     /// Takes a list that has its length before it in one byte.
-    fn short_list(&mut self) -> Option<Reader<'a>> {
+    fn short_list(&mut self) -> Option<HelloReader<'a>> {
         let length = self.byte()?;
         self.take(usize::from(length))
     }
@@ -235,9 +235,9 @@ mod tests {
 
     #[test]
     fn what_an_origin_chose_is_read() {
-        let choice = |tls13, suite, protocol| Choice::read(&samples::server(tls13, suite, protocol)).unwrap();
-        assert_eq!(choice(true, 0x1302, None), Choice { tls13: true, suite: 0x1302, http2: false });
-        assert_eq!(choice(false, 0xc02f, Some("h2")), Choice { tls13: false, suite: 0xc02f, http2: true });
+        let choice = |tls13, suite, protocol| ChosenProtocol::read(&samples::server(tls13, suite, protocol)).unwrap();
+        assert_eq!(choice(true, 0x1302, None), ChosenProtocol { tls13: true, suite: 0x1302, http2: false });
+        assert_eq!(choice(false, 0xc02f, Some("h2")), ChosenProtocol { tls13: false, suite: 0xc02f, http2: true });
         assert!(!choice(false, 0xc02f, Some("http/1.1")).http2);
     }
 
@@ -249,7 +249,7 @@ mod tests {
             assert_eq!(Offer::read(&client[..cut]).filter(|_| cut != 45), None, "{cut}");
         }
         for cut in 0..server.len() {
-            assert_eq!(Choice::read(&server[..cut]).filter(|_| cut != 42), None, "{cut}");
+            assert_eq!(ChosenProtocol::read(&server[..cut]).filter(|_| cut != 42), None, "{cut}");
         }
     }
 

@@ -21,17 +21,17 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::ca_rejections::Rejection;
-use super::connect::{self, Opened, Wanted};
+use super::connect::{self, OpenedTunnel, WantedTunnel};
 use crate::clock;
 use crate::config::OnUntrusted;
 use crate::metrics::Handshake;
 use crate::politeness::{HostKey, Origin, Scheme};
 use crate::proxy::Worker;
 use crate::proxy::accept::client::Client;
-use crate::proxy::accept::client_stream::Near;
-use crate::proxy::accept::first_bytes::Opening;
+use crate::proxy::accept::client_stream::ClientStream;
+use crate::proxy::accept::first_bytes::FirstBytes;
 use crate::proxy::accept::serve;
-use crate::proxy::accept::upgrade::Arrival;
+use crate::proxy::accept::upgrade::Upgrade;
 use crate::proxy::answer::body::Body;
 use crate::proxy::answer::failure::Failure;
 use crate::proxy::pages::{help, probe};
@@ -64,27 +64,27 @@ fn leaves<'a>(request: &'a ClientRequest, host: &HostKey) -> Option<&'a Arc<Leav
 }
 
 /// Answers the client, and looks at its first bytes in a separate task.
-pub(crate) async fn begin(request: &mut ClientRequest, mut wanted: Wanted) -> Result<Response<Body>, Failure> {
+pub(crate) async fn begin(request: &mut ClientRequest, mut wanted: WantedTunnel) -> Result<Response<Body>, Failure> {
     let origin = Origin { scheme: Scheme::Https, host: wanted.host.clone(), port: wanted.port };
     if !help::is_meant(&origin.host) && !probe::is_meant(&origin.host) {
         let (gate, user) = (&request.shared().gate, request.user.as_deref());
         let client = options::client(gate, &wanted.parts.headers, user, request.peer());
         request.worker.upstream.vet(request.settings.terms().of(client), &origin).await?;
     }
-    let arrival = Arrival::after(&mut wanted.parts);
-    tokio::spawn(Look { request: request.hand_over(), wanted }.after(arrival));
+    let arrival = Upgrade::after(&mut wanted.parts);
+    tokio::spawn(PendingTunnel { request: request.hand_over(), wanted }.after(arrival));
     Ok(connect::established())
 }
 
 /// A tunnel that has been answered, and whose content is not known yet.
-struct Look {
+struct PendingTunnel {
     request: ClientRequest,
-    wanted: Wanted,
+    wanted: WantedTunnel,
 }
 
-impl Look {
+impl PendingTunnel {
     /// Returns a type-erased future, because the requests inside come back here.
-    fn after(self, arrival: Arrival) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    fn after(self, arrival: Upgrade) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let working = self.request.worker.live.begin();
         Box::pin(async move {
             let _working = working;
@@ -94,7 +94,7 @@ impl Look {
         })
     }
 
-    async fn at(self, mut near: Near) {
+    async fn at(self, mut near: ClientStream) {
         match timeout(AT_ONCE, near.opening()).await {
             Ok(Ok(Some(opening))) => self.goes_on(near, opening).await,
             Ok(Ok(None) | Err(_)) => {}
@@ -108,16 +108,16 @@ impl Look {
     }
 
     /// Whether curtsy itself answers a client that begins like this.
-    fn answers(&self, opening: Opening) -> bool {
-        opening == Opening::Request || (opening == Opening::Tls && self.leaves().is_some())
+    fn answers(&self, opening: FirstBytes) -> bool {
+        opening == FirstBytes::Request || (opening == FirstBytes::Tls && self.leaves().is_some())
     }
 
     /// Continues according to the client's first bytes.
-    async fn goes_on(mut self, near: Near, opening: Opening) {
+    async fn goes_on(mut self, near: ClientStream, opening: FirstBytes) {
         let patience = self.request.settings.config.limits.head_timeout;
         match (opening, self.leaves()) {
-            (Opening::Tls, Some(leaves)) => Box::pin(self.greet(near, &leaves, patience)).await,
-            (Opening::Request, _) => {
+            (FirstBytes::Tls, Some(leaves)) => Box::pin(self.greet(near, &leaves, patience)).await,
+            (FirstBytes::Request, _) => {
                 let (worker, client) = self.replace_by_inside(Scheme::Http, false);
                 Box::pin(serve::http1(worker, near, client)).await;
             }
@@ -126,7 +126,7 @@ impl Look {
     }
 
     /// Opens an ordinary tunnel after all.
-    async fn tunnel(self, near: Near) {
+    async fn tunnel(self, near: ClientStream) {
         match self.open(&Arc::default()).await {
             Ok(opened) => self.join(near, opened),
             Err(failure) => self.refuse(&failure),
@@ -135,7 +135,7 @@ impl Look {
 
     /// Opens the tunnel because the client is silent: the origin may be the one to speak first. The origin is visited
     /// in the turn of the CONNECT. Until it speaks, the client may still send something that curtsy answers itself.
-    async fn ask_origin(self, mut near: Near) {
+    async fn ask_origin(self, mut near: ClientStream) {
         let withdrawn = Arc::<AtomicBool>::default();
         let opened = {
             let mut open = pin!(self.open(&withdrawn));
@@ -157,7 +157,7 @@ impl Look {
     }
 
     /// Waits for either side to speak.
-    async fn first_word(self, mut near: Near, mut opened: Opened) {
+    async fn first_word(self, mut near: ClientStream, mut opened: OpenedTunnel) {
         let patience = self.request.settings.config.limits.head_timeout;
         let mut said = BytesMut::with_capacity(FIRST_WORD);
         let opening = if opened.early.is_empty() {
@@ -189,13 +189,13 @@ impl Look {
         }
     }
 
-    async fn open(&self, withdrawn: &Arc<AtomicBool>) -> Result<Opened, Failure> {
+    async fn open(&self, withdrawn: &Arc<AtomicBool>) -> Result<OpenedTunnel, Failure> {
         self.request.take_quota(&self.wanted.parts.headers)?;
         connect::open_in_turn(&self.request, &self.wanted, withdrawn).await
     }
 
-    fn join(mut self, near: Near, opened: Opened) {
-        connect::join(&mut self.request, opened, Arrival::Here(near));
+    fn join(mut self, near: ClientStream, opened: OpenedTunnel) {
+        connect::join(&mut self.request, opened, Upgrade::Here(near));
     }
 
     /// Ends the CONNECT: the requests inside are counted instead. Returns the client as they see it.
@@ -218,7 +218,7 @@ impl Look {
         );
     }
 
-    async fn greet(self, near: Near, leaves: &Leaves, patience: Duration) {
+    async fn greet(self, near: ClientStream, leaves: &Leaves, patience: Duration) {
         let (client, host) = (self.request.address(), &self.wanted.host);
         let metrics = self.request.shared().metrics.clone();
         let hello = match timeout(patience, LazyConfigAcceptor::new(Acceptor::default(), near)).await {
@@ -245,7 +245,7 @@ impl Look {
         }
     }
 
-    async fn serve(mut self, tls: TlsStream<Near>) {
+    async fn serve(mut self, tls: TlsStream<ClientStream>) {
         let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
         let (worker, client) = self.replace_by_inside(Scheme::Https, http2);
         let began = clock::now();
@@ -261,7 +261,7 @@ impl Look {
 }
 
 /// Handles a client that rejects our certificate.
-fn rejected(request: &ClientRequest, wanted: &Wanted, rejection: Rejection) {
+fn rejected(request: &ClientRequest, wanted: &WantedTunnel, rejection: Rejection) {
     let (shared, client, host) = (request.shared(), request.address(), &wanted.host);
     // `curtsy doctor` learns this from the result of its own probe.
     if probe::is_meant(host) {

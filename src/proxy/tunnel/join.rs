@@ -1,8 +1,8 @@
 //! Moves bytes both ways, once client and origin speak something that curtsy does not read: CONNECT and WebSocket.
 //!
 //! When one direction ends, the end is passed on and the other direction goes on. A tunnel in which nothing moves for
-//! `upstream.idle_timeout` is closed. Reading order: [`pipe`] moves bytes, [`pacer`] makes requests inside wait for
-//! their turn, [`bursts`] finds where they begin.
+//! `upstream.idle_timeout` is closed. Reading order: `pipe.rs` moves bytes, `pacer.rs` makes requests inside wait for
+//! their turn, `bursts.rs` finds where they begin.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -18,30 +18,30 @@ use tokio::time::Sleep;
 
 use crate::clock;
 use crate::metrics::Metrics;
-use crate::patience::{Limit, Patient};
 use crate::proxy::Worker;
-use crate::proxy::accept::client_stream::Near;
+use crate::proxy::accept::client_stream::ClientStream;
 use crate::proxy::accept::serve;
-use crate::proxy::accept::upgrade::Arrival;
+use crate::proxy::accept::upgrade::Upgrade;
 use crate::proxy::answer::body::Body;
 use crate::proxy::request::client_request::ClientRequest;
 use crate::proxy::request::headers;
 use crate::proxy::request::in_flight::InFlight;
+use crate::timeout_stream::{Deadline, TimeoutStream};
 use crate::upstream::Stream;
 
-use super::pacer::{Pacer, Passage};
+use super::pacer::{PacedTunnel, Pacer};
 use super::pipe::Pipe;
 
 /// The two ends of a tunnel.
 pub(crate) struct Ends {
-    pub(crate) client: Arrival,
+    pub(crate) client: Upgrade,
     pub(crate) origin: Stream,
     /// Bytes that the origin has sent already.
     pub(crate) early: Bytes,
 }
 
 /// Joins client and origin as soon as the client's connection is handed over.
-pub(crate) fn join(request: &mut ClientRequest, ends: Ends, passage: Option<Passage>) {
+pub(crate) fn join(request: &mut ClientRequest, ends: Ends, passage: Option<PacedTunnel>) {
     let (worker, settings) = (request.worker.clone(), request.settings.clone());
     let (mut in_flight, working) = (request.take_in_flight(), worker.live.begin());
     let Ends { client, origin, early } = ends;
@@ -56,7 +56,7 @@ pub(crate) fn join(request: &mut ClientRequest, ends: Ends, passage: Option<Pass
         };
         let shared = &worker.shared;
         let idle = settings.config.upstream.idle_timeout;
-        let limit = Arc::new(Limit::none());
+        let limit = Arc::new(Deadline::none());
         limit.each_within(idle);
         let (in_flight, pacer) = match (in_flight, passage) {
             (Some(in_flight), Some(passage)) => {
@@ -68,8 +68,8 @@ pub(crate) fn join(request: &mut ClientRequest, ends: Ends, passage: Option<Pass
         let mut tunnel = Tunnel {
             up: Pipe::with(Vec::new(), near.most_waiting()),
             down: Pipe::with(early.into(), 0),
-            near: Patient::new(near, limit.clone(), idle, idle),
-            far: Patient::new(origin, limit, idle, idle),
+            near: TimeoutStream::new(near, limit.clone(), idle, idle),
+            far: TimeoutStream::new(origin, limit, idle, idle),
             pacer,
             counted: (0, 0),
             look: None,
@@ -107,7 +107,7 @@ pub(crate) fn switch(request: &mut ClientRequest, response: Response<()>, ends: 
 }
 
 /// Whether the client has disconnected. If not, wakes the task later to look again.
-fn poll_left(look: &mut Option<Pin<Box<Sleep>>>, near: &Near, cx: &mut Context<'_>) -> bool {
+fn poll_left(look: &mut Option<Pin<Box<Sleep>>>, near: &ClientStream, cx: &mut Context<'_>) -> bool {
     if near.has_left(cx) {
         return true;
     }
@@ -119,8 +119,8 @@ fn poll_left(look: &mut Option<Pin<Box<Sleep>>>, near: &Near, cx: &mut Context<'
 }
 
 struct Tunnel {
-    near: Patient<Near>,
-    far: Patient<Stream>,
+    near: TimeoutStream<ClientStream>,
+    far: TimeoutStream<Stream>,
     up: Pipe,
     down: Pipe,
     /// Only for a tunnel opened by CONNECT.

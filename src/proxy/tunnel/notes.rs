@@ -18,10 +18,10 @@ const EVERY: Duration = Duration::from_secs(3600);
 const MOST: usize = 1_000;
 
 #[derive(Debug, Default)]
-pub(crate) struct Notes(Mutex<HashMap<HostKey, Note>>);
+pub(crate) struct Notes(Mutex<HashMap<HostKey, UnpacedNote>>);
 
 #[derive(Debug)]
-struct Note {
+struct UnpacedNote {
     since: Instant,
     last: Unpaced,
     tunnels: u64,
@@ -41,7 +41,7 @@ impl Notes {
             notes.retain(|_, note| note.is_fresh(now));
         }
         if notes.len() < MOST {
-            notes.insert(host.clone(), Note { since: now, last: why, tunnels: 1 });
+            notes.insert(host.clone(), UnpacedNote { since: now, last: why, tunnels: 1 });
             drop(notes);
             tracing::info!(event = "tunnel.unpaced", %host, reason = why.label(), "{}", why.advice());
         }
@@ -54,7 +54,7 @@ impl Notes {
     }
 }
 
-impl Note {
+impl UnpacedNote {
     fn is_fresh(&self, now: Instant) -> bool {
         now.duration_since(self.since) < EVERY
     }

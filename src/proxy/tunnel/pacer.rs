@@ -23,24 +23,24 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-use super::bursts::{Bursts, Unpaced, Verdict};
+use super::bursts::{BurstVerdict, Bursts, Unpaced};
 use crate::clock;
 use crate::gate::{Label, Permit, Preparation, now};
-use crate::patience::Limit;
 use crate::politeness::HostKey;
 use crate::politeness::lane::LEAD;
 use crate::politeness::policy::Mode;
-use crate::politeness::visit::{Outcome, Purpose, Visit};
+use crate::politeness::visit::{Purpose, Visit, VisitOutcome};
 use crate::proxy::accept::client::Client;
-use crate::proxy::accept::first_bytes::{self, Opening};
+use crate::proxy::accept::first_bytes::{self, FirstBytes};
 use crate::proxy::answer::failure::Failure;
 use crate::proxy::request::in_flight::InFlight;
 use crate::proxy::visit::job::Job;
 use crate::proxy::{Settings, Shared};
-use crate::telemetry::{REPEAT, Seldom};
+use crate::telemetry::{LogLimiter, REPEAT};
+use crate::timeout_stream::Deadline;
 
 /// What the requests of a tunnel need to claim their turns.
-pub(crate) struct Passage {
+pub(crate) struct PacedTunnel {
     /// The host that the tunnel goes to.
     pub(crate) host: HostKey,
     /// The host whose turns are taken.
@@ -59,9 +59,9 @@ const QUIET: Duration = Duration::from_secs(1);
 
 pub(crate) struct Pacer {
     shared: Arc<Shared>,
-    passage: Passage,
+    passage: PacedTunnel,
     in_flight: Box<InFlight>,
-    limit: Arc<Limit>,
+    limit: Arc<Deadline>,
     idle: Duration,
     bursts: Bursts,
     /// The turn of CONNECT is not charged yet.
@@ -80,13 +80,13 @@ pub(crate) struct Pacer {
     claim: Option<Claim>,
     /// Set when the request stops waiting although its client is still connected.
     withdrawn: Arc<AtomicBool>,
-    watch: Watch,
+    watch: TunnelWatch,
 }
 
 type Claim = Pin<Box<dyn Future<Output = Result<Permit, Failure>> + Send>>;
 
 /// When to check on the tunnel.
-struct Watch {
+struct TunnelWatch {
     alarm: Pin<Box<Sleep>>,
     opened: Instant,
     max_lifetime: Duration,
@@ -98,9 +98,9 @@ impl Pacer {
     pub(crate) fn new(
         shared: Arc<Shared>,
         settings: &Settings,
-        passage: Passage,
+        passage: PacedTunnel,
         in_flight: Box<InFlight>,
-        limit: Arc<Limit>,
+        limit: Arc<Deadline>,
     ) -> Self {
         let (tunnel, opened) = (&settings.config.tls.tunnel, clock::now());
         let watched = tunnel.pace_requests && shared.gate.policy(&passage.budget).mode != Mode::Off;
@@ -119,7 +119,7 @@ impl Pacer {
             named: false,
             claim: None,
             withdrawn: Arc::default(),
-            watch: Watch {
+            watch: TunnelWatch {
                 alarm: Box::pin(tokio::time::sleep_until(opened + LEAD)),
                 opened,
                 max_lifetime: tunnel.max_lifetime,
@@ -132,13 +132,13 @@ impl Pacer {
     pub(crate) fn poll_pass(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.undecided {
             match first_bytes::read(bytes) {
-                Opening::More => return Poll::Ready(Ok(0)),
-                Opening::Request => {
+                FirstBytes::More => return Poll::Ready(Ok(0)),
+                FirstBytes::Request => {
                     self.found_http = true;
                     return Poll::Pending;
                 }
-                Opening::Http2 => self.bursts.is_http2(),
-                Opening::Tls | Opening::Other => {}
+                FirstBytes::Http2 => self.bursts.is_http2(),
+                FirstBytes::Tls | FirstBytes::Other => {}
             }
             self.undecided = false;
         }
@@ -151,14 +151,14 @@ impl Pacer {
                 continue;
             }
             match self.bursts.client_sends(bytes) {
-                Verdict::Pass(count) => {
+                BurstVerdict::Pass(count) => {
                     self.note();
                     return Poll::Ready(Ok(count));
                 }
-                Verdict::More => return Poll::Ready(Ok(0)),
+                BurstVerdict::More => return Poll::Ready(Ok(0)),
                 // If the host has been put on hold since then, the turn of the CONNECT is not used.
-                Verdict::Turn if self.unsent && !self.shared.gate.is_held(&self.passage.budget) => self.begin(),
-                Verdict::Turn => self.stand_in_line()?,
+                BurstVerdict::Turn if self.unsent && !self.shared.gate.is_held(&self.passage.budget) => self.begin(),
+                BurstVerdict::Turn => self.stand_in_line()?,
             }
         }
     }
@@ -216,7 +216,7 @@ impl Pacer {
             return;
         }
         self.shared.metrics.tunnels.closed_by_origin.inc();
-        static SAID: Seldom = Seldom::new();
+        static SAID: LogLimiter = LogLimiter::new();
         if let Some(more) = SAID.may_speak(REPEAT) {
             tracing::info!(
                 event = "tunnel.origin_closed", host = %self.passage.host, more,
@@ -287,7 +287,7 @@ impl Pacer {
     fn hear(&mut self) {
         self.unheard = false;
         if let Some(permit) = self.in_flight.permit_mut() {
-            permit.report(Outcome::Opened, now());
+            permit.report(VisitOutcome::Opened, now());
         }
     }
 

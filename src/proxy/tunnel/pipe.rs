@@ -45,7 +45,7 @@ pub(crate) struct Pipe {
 }
 
 /// Why there is nothing more to write.
-enum Stop {
+enum PipeStop {
     /// Everything is written.
     Empty,
     /// The other end takes no more at present.
@@ -118,7 +118,7 @@ impl Pipe {
                     let kept = std::mem::take(&mut self.kept);
                     let (written, stop) = self.write(cx, &kept[self.gone..], to, &mut leave)?;
                     self.keep(kept, written);
-                    if matches!(stop, Stop::Full) {
+                    if matches!(stop, PipeStop::Full) {
                         return Poll::Pending;
                     }
                 }
@@ -143,7 +143,7 @@ impl Pipe {
                 } else if !self.ended {
                     let (written, stop) = self.write(cx, &buffer[..read], to, &mut leave)?;
                     self.kept.extend_from_slice(&buffer[written..read]);
-                    if matches!(stop, Stop::Full) {
+                    if matches!(stop, PipeStop::Full) {
                         self.reach = (self.reach / 2).max(AT_FIRST);
                         return Poll::Pending;
                     }
@@ -162,7 +162,7 @@ impl Pipe {
         bytes: &[u8],
         to: &mut W,
         leave: &mut impl FnMut(&mut Context<'_>, &[u8]) -> Poll<io::Result<usize>>,
-    ) -> io::Result<(usize, Stop)> {
+    ) -> io::Result<(usize, PipeStop)> {
         let mut written = 0;
         self.held = false;
         while written < bytes.len() {
@@ -171,15 +171,15 @@ impl Pipe {
                     Poll::Ready(cleared) => self.cleared = cleared?,
                     Poll::Pending => {
                         self.held = true;
-                        return Ok((written, Stop::Held));
+                        return Ok((written, PipeStop::Held));
                     }
                 }
                 if self.cleared == 0 {
-                    return Ok((written, Stop::Hungry));
+                    return Ok((written, PipeStop::Hungry));
                 }
             }
             let Poll::Ready(count) = Pin::new(&mut *to).poll_write(cx, &bytes[written..written + self.cleared])? else {
-                return Ok((written, Stop::Full));
+                return Ok((written, PipeStop::Full));
             };
             if count == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
@@ -189,7 +189,7 @@ impl Pipe {
             self.unflushed = true;
             self.moved += count as u64;
         }
-        Ok((written, Stop::Empty))
+        Ok((written, PipeStop::Empty))
     }
 
     /// Keeps what is not written. Once everything is written, its space is freed.

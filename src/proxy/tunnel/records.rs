@@ -17,7 +17,7 @@ pub(crate) const LONGEST_PIECE: usize = 1 << 14;
 const LONGEST: usize = LONGEST_PIECE + 2048;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct TlsRecord {
     pub(crate) kind: u8,
     pub(crate) length: usize,
 }
@@ -26,12 +26,12 @@ pub(crate) struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotTls;
 
-impl Record {
-    pub(crate) fn read([kind, major, _, high, low]: [u8; HEADER]) -> Result<Record, NotTls> {
+impl TlsRecord {
+    pub(crate) fn read([kind, major, _, high, low]: [u8; HEADER]) -> Result<TlsRecord, NotTls> {
         let length = usize::from(u16::from_be_bytes([high, low]));
         // No record may be empty, whether it is encrypted or not.
         let sound = may_begin(kind) && major == 3 && (1..=LONGEST).contains(&length);
-        if sound { Ok(Record { kind, length }) } else { Err(NotTls) }
+        if sound { Ok(TlsRecord { kind, length }) } else { Err(NotTls) }
     }
 }
 
@@ -65,12 +65,12 @@ impl Records {
         self.left -= count;
     }
 
-    pub(crate) fn begin(&mut self, record: Record) {
+    pub(crate) fn begin(&mut self, record: TlsRecord) {
         self.left = record.length;
     }
 
     /// Takes the bytes of the next header off `bytes`; `None` while the header is not complete.
-    pub(crate) fn next(&mut self, bytes: &mut &[u8]) -> Option<Result<Record, NotTls>> {
+    pub(crate) fn next(&mut self, bytes: &mut &[u8]) -> Option<Result<TlsRecord, NotTls>> {
         let taken = (HEADER - self.have).min(bytes.len());
         let (piece, rest) = bytes.split_at(taken);
         self.header[self.have..self.have + taken].copy_from_slice(piece);
@@ -78,7 +78,7 @@ impl Records {
         *bytes = rest;
         (self.have == HEADER).then(|| {
             self.have = 0;
-            let record = Record::read(self.header);
+            let record = TlsRecord::read(self.header);
             if let Ok(record) = record {
                 self.begin(record);
             }
@@ -93,12 +93,12 @@ mod tests {
 
     #[test]
     fn only_what_can_be_a_record_is_one() {
-        assert_eq!(Record::read([22, 3, 1, 2, 0]), Ok(Record { kind: 22, length: 512 }));
-        assert_eq!(Record::read([23, 3, 3, 0x48, 0]), Ok(Record { kind: 23, length: LONGEST }));
+        assert_eq!(TlsRecord::read([22, 3, 1, 2, 0]), Ok(TlsRecord { kind: 22, length: 512 }));
+        assert_eq!(TlsRecord::read([23, 3, 3, 0x48, 0]), Ok(TlsRecord { kind: 23, length: LONGEST }));
         for header in
             [*b"GET /", [23, 3, 3, 0x48, 1], [23, 3, 3, 0, 0], [19, 3, 3, 0, 9], [25, 3, 3, 0, 9], [22, 2, 0, 0, 9]]
         {
-            assert_eq!(Record::read(header), Err(NotTls), "{header:?}");
+            assert_eq!(TlsRecord::read(header), Err(NotTls), "{header:?}");
         }
     }
 
@@ -108,7 +108,7 @@ mod tests {
         let mut bytes = &[22, 3][..];
         assert_eq!(records.next(&mut bytes), None);
         bytes = &[1, 0, 2, 7, 7];
-        assert_eq!(records.next(&mut bytes), Some(Ok(Record { kind: 22, length: 2 })));
+        assert_eq!(records.next(&mut bytes), Some(Ok(TlsRecord { kind: 22, length: 2 })));
         assert_eq!((records.left(), bytes), (2, &[7, 7][..]));
         records.pass(2);
         assert_eq!(records.left(), 0);

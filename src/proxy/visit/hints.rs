@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::events::Events;
-use crate::gate::{Label, Leaving};
+use crate::gate::{DisconnectedVisit, Label};
 use crate::programs::{self, Program};
 use crate::shutdown::Stop;
-use crate::telemetry::{REPEAT, Seldom};
+use crate::telemetry::{LogLimiter, REPEAT};
 
 /// The shortest timeout in the table of programs is 5 s (httpx).
 const SHORTEST: Duration = Duration::from_secs(3);
@@ -23,7 +23,7 @@ const SHORTEST: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(crate) struct Hints {
     /// By the name of the program; there are as many as the table of programs has rows.
-    said: Mutex<HashMap<&'static str, Seldom>>,
+    said: Mutex<HashMap<&'static str, LogLimiter>>,
     events: Arc<Events>,
     stop: Stop,
 }
@@ -33,7 +33,7 @@ impl Hints {
         Hints { said: Mutex::default(), events, stop }
     }
 
-    pub(crate) fn tell(&self, leaving: &Leaving<'_>) {
+    pub(crate) fn tell(&self, leaving: &DisconnectedVisit<'_>) {
         // While curtsy stops, it is curtsy that disconnects the clients.
         if self.stop.is_requested() {
             return;
@@ -75,21 +75,21 @@ impl Hints {
 
 /// What the client waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum WaitStage {
     Plain,
     Connect,
     Inside,
 }
 
-fn stage(label: &Label) -> Stage {
+fn stage(label: &Label) -> WaitStage {
     match label.method.as_str() {
-        "CONNECT" => Stage::Connect,
-        _ if label.url.starts_with("https://") => Stage::Inside,
-        _ => Stage::Plain,
+        "CONNECT" => WaitStage::Connect,
+        _ if label.url.starts_with("https://") => WaitStage::Inside,
+        _ => WaitStage::Plain,
     }
 }
 
-fn advice(program: Option<&Program>, stage: Stage, after: Duration, max_wait: Duration) -> String {
+fn advice(program: Option<&Program>, stage: WaitStage, after: Duration, max_wait: Duration) -> String {
     let Some(program) = program else {
         let most = max_wait.as_secs();
         return format!(
@@ -98,9 +98,9 @@ fn advice(program: Option<&Program>, stage: Stage, after: Duration, max_wait: Du
         );
     };
     let usual = match stage {
-        Stage::Plain => program.gives_up.plain,
-        Stage::Connect => program.gives_up.connect,
-        Stage::Inside => program.gives_up.inside,
+        WaitStage::Plain => program.gives_up.plain,
+        WaitStage::Connect => program.gives_up.connect,
+        WaitStage::Inside => program.gives_up.inside,
     };
     let (name, longer) = (program.name, program.longer_than(max_wait));
     match usual {
@@ -122,32 +122,32 @@ mod tests {
 
     const MAX_WAIT: Duration = Duration::from_secs(150);
 
-    fn told(agent: &str, stage: Stage, after: f64) -> String {
+    fn told(agent: &str, stage: WaitStage, after: f64) -> String {
         advice(programs::of_user_agent(agent), stage, Duration::from_secs_f64(after), MAX_WAIT)
     }
 
     #[test]
     fn the_setting_is_named_and_the_default_where_it_was_the_reason() {
-        let httpx = told("python-httpx/0.28.1", Stage::Plain, 5.01);
+        let httpx = told("python-httpx/0.28.1", WaitStage::Plain, 5.01);
         assert_eq!(httpx, "httpx stops after 5 s by default; set httpx.Client(timeout=180)");
-        let httpx = told("python-httpx/0.28.1", Stage::Plain, 20.0);
+        let httpx = told("python-httpx/0.28.1", WaitStage::Plain, 20.0);
         assert_eq!(httpx, "httpx has a timeout that is too short for this queue; set httpx.Client(timeout=180)");
-        assert!(told("Go-http-client/1.1", Stage::Connect, 59.9).starts_with("Go stops after 60 s by default"));
-        assert!(told("Go-http-client/1.1", Stage::Inside, 59.9).starts_with("Go has a timeout"));
-        assert!(told("curl/7.88.1", Stage::Plain, 3.0).contains("curl --max-time 180"));
+        assert!(told("Go-http-client/1.1", WaitStage::Connect, 59.9).starts_with("Go stops after 60 s by default"));
+        assert!(told("Go-http-client/1.1", WaitStage::Inside, 59.9).starts_with("Go has a timeout"));
+        assert!(told("curl/7.88.1", WaitStage::Plain, 3.0).contains("curl --max-time 180"));
     }
 
     #[test]
     fn a_stranger_is_told_what_holds_for_all() {
-        let told = told("MyBot/1.0", Stage::Plain, 5.0);
+        let told = told("MyBot/1.0", WaitStage::Plain, 5.0);
         assert!(told.contains("above 150 s") && told.contains("politeness.max_wait"), "{told}");
     }
 
     #[test]
     fn what_it_waited_for_is_seen_in_its_label() {
         let label = |method: &str, url: &str| Label { method: method.into(), url: url.into(), ..Label::default() };
-        assert_eq!(stage(&label("CONNECT", "a.test:443")), Stage::Connect);
-        assert_eq!(stage(&label("GET", "https://a.test/")), Stage::Inside);
-        assert_eq!(stage(&label("GET", "http://a.test/")), Stage::Plain);
+        assert_eq!(stage(&label("CONNECT", "a.test:443")), WaitStage::Connect);
+        assert_eq!(stage(&label("GET", "https://a.test/")), WaitStage::Inside);
+        assert_eq!(stage(&label("GET", "http://a.test/")), WaitStage::Plain);
     }
 }

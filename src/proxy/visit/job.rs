@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::gate::now;
 use crate::politeness::HostKey;
-use crate::politeness::jobs::{self, JobKey, Patience};
+use crate::politeness::jobs::{self, JobKey, JobPatience};
 use crate::proxy::answer::failure::{Failure, Refusal};
-use crate::proxy::request::label::Who;
+use crate::proxy::request::label::ClientName;
 use crate::proxy::{Settings, Shared};
 use crate::upstream::UpstreamError;
 
@@ -19,7 +19,12 @@ pub(crate) struct Job(Option<JobKey>);
 impl Job {
     /// Begins a request of the job; refused if the job is stopped at this host. Where users do not log in, a client is
     /// its name at its address.
-    pub(crate) fn begin(shared: &Shared, settings: &Settings, who: Who<'_>, host: &HostKey) -> Result<Self, Refusal> {
+    pub(crate) fn begin(
+        shared: &Shared,
+        settings: &Settings,
+        who: ClientName<'_>,
+        host: &HostKey,
+    ) -> Result<Self, Refusal> {
         let address = settings.users.is_none().then_some(who.address);
         let job = Job(who.name.map(|name| JobKey::new(name, address, host.as_str())));
         job.may_go_on(shared)?;
@@ -48,18 +53,18 @@ impl Job {
     /// Records that there was no answer. Only failures of the network count.
     pub(crate) fn ended(&self, shared: &Shared, settings: &Settings, failure: &Failure) {
         let (Some(key), Failure::Upstream(error)) = (&self.0, failure) else { return };
-        let failure = jobs::Failure::NoAnswer(reason(error));
+        let failure = jobs::JobFailure::NoAnswer(reason(error));
         if let Some(stop) = shared.stops.failed(key, failure, &patience(settings), now()) {
             tell(shared, key, &stop);
         }
     }
 }
 
-fn patience(settings: &Settings) -> Patience {
-    Patience { failures: settings.config.breaker.job_failures, ..Patience::default() }
+fn patience(settings: &Settings) -> JobPatience {
+    JobPatience { failures: settings.config.breaker.job_failures, ..JobPatience::default() }
 }
 
-fn tell(shared: &Shared, key: &JobKey, stop: &jobs::Stop) {
+fn tell(shared: &Shared, key: &JobKey, stop: &jobs::JobStop) {
     let (failures, why) = (stop.failures, stop.to_string());
     let (client, host) = (key.client(), stop.at_host.then(|| key.host()));
     let for_s = stop.until.since(stop.since).as_secs();

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::send::signals;
 use crate::gate::{Permit, now};
 use crate::politeness::HostKey;
-use crate::politeness::visit::Outcome;
+use crate::politeness::visit::VisitOutcome;
 use crate::proxy::Shared;
 use crate::upstream::Orphan;
 
@@ -49,9 +49,9 @@ async fn hear(counted: OrphanCount, budget: HostKey, mut permit: Permit, orphan:
         Ok(response) => {
             let settings = shared.settings.load();
             let signals = signals(shared, &settings, &budget, response.status(), response.headers(), heard);
-            permit.report(Outcome::Heard(signals), heard);
+            permit.report(VisitOutcome::Heard(signals), heard);
         }
-        Err(error) if error.blames_the_origin() => permit.report(Outcome::Failed, heard),
+        Err(error) if error.blames_the_origin() => permit.report(VisitOutcome::Failed, heard),
         Err(_) => {}
     }
 }

@@ -17,14 +17,14 @@ use super::orphans;
 use crate::clock;
 use crate::gate::{Gate, Label, Permit, Preparation, at, now};
 use crate::politeness::retries::may_retry;
-use crate::politeness::signals::{self, Fields, Signals};
+use crate::politeness::signals::{self, SignalFields, Signals};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Outcome, Purpose, Visit};
+use crate::politeness::visit::{Purpose, Visit, VisitOutcome};
 use crate::politeness::{HostKey, Origin};
 use crate::proxy::answer::failure::Failure;
-use crate::proxy::request::label::{self, Who};
+use crate::proxy::request::label::{self, ClientName};
 use crate::proxy::{Settings, Shared, Worker};
-use crate::upstream::{Answer, LaneAddress, Message, Orphan, Ready, Terms, Unanswered, Watch};
+use crate::upstream::{Answer, LaneAddress, Message, Orphan, Ready, SendWatch, Terms, Unanswered};
 
 /// The largest body that is kept for sending again. Safe methods with a body are queries, and rarely longer.
 const KEPT_BODY: u64 = 64 * 1024;
@@ -44,7 +44,7 @@ pub(crate) fn may_take_long(body: &impl Body) -> bool {
 
 /// One request on its way to its origin.
 #[derive(Clone, Copy)]
-pub(crate) struct Errand<'a> {
+pub(crate) struct Delivery<'a> {
     pub(crate) worker: &'a Worker,
     pub(crate) settings: &'a Settings,
     pub(crate) origin: &'a Origin,
@@ -52,7 +52,7 @@ pub(crate) struct Errand<'a> {
     /// Never empty.
     pub(crate) lanes: &'a [LaneAddress],
     pub(crate) visit: Visit,
-    pub(crate) who: Who<'a>,
+    pub(crate) who: ClientName<'a>,
     /// Whether it may be sent again after a refusal: its method is safe.
     pub(crate) safe: bool,
     /// Whether a small body may be read before it is sent. Not if the client waits for an answer before it sends the
@@ -73,7 +73,7 @@ pub(crate) struct Sent {
 /// The outcome of one attempt, and the request itself if it may be repeated.
 type OneTry = Result<(Sent, Option<Box<Message>>), Failure>;
 
-impl<'a> Errand<'a> {
+impl<'a> Delivery<'a> {
     /// Waits for the request's turn and sends it.
     pub(crate) async fn send(self, message: Box<Message>) -> Result<Sent, Failure> {
         let arrived = clock::now();
@@ -91,7 +91,7 @@ impl<'a> Errand<'a> {
     /// Returns the same errand for the next address of its host.
     fn elsewhere(&self) -> Option<Self> {
         let lanes = self.lanes.get(1..).filter(|lanes| !lanes.is_empty())?;
-        Some(Errand { lanes, ..*self })
+        Some(Delivery { lanes, ..*self })
     }
 
     fn gate(&self) -> &'a Arc<Gate> {
@@ -123,12 +123,12 @@ impl<'a> Errand<'a> {
             Ok(Answer::Response(response)) => {
                 let (shared, headers) = (&self.worker.shared, response.headers());
                 let signals = signals(shared, self.settings, self.budget(), response.status(), headers, heard);
-                permit.report_of(Some(self.origin), Outcome::Heard(signals), heard);
+                permit.report_of(Some(self.origin), VisitOutcome::Heard(signals), heard);
             }
-            Ok(Answer::Switched(..)) => permit.report(Outcome::Opened, heard),
+            Ok(Answer::Switched(..)) => permit.report(VisitOutcome::Opened, heard),
             // A request that can be sent again has not failed yet.
             Err(Unanswered { error, again: None }) if error.blames_the_origin() => {
-                permit.report_of(Some(self.origin), Outcome::Failed, heard);
+                permit.report_of(Some(self.origin), VisitOutcome::Failed, heard);
             }
             Err(_) => {}
         }
@@ -172,7 +172,7 @@ impl<'a> Errand<'a> {
 
 /// One attempt to send a request.
 struct Attempt<'a> {
-    errand: Errand<'a>,
+    errand: Delivery<'a>,
     message: Box<Message>,
     number: u32,
     /// When the request joined the queue for the first time.
@@ -228,7 +228,7 @@ impl<'a> Attempt<'a> {
                 Err(Unanswered { again: Some(again), .. }) if connections < MOST_CONNECTIONS => self.message = again,
                 Err(Unanswered { error, again }) => {
                     if again.is_some() {
-                        permit.report_of(Some(errand.origin), Outcome::Failed, now());
+                        permit.report_of(Some(errand.origin), VisitOutcome::Failed, now());
                     }
                     return Err(error.into());
                 }
@@ -242,7 +242,7 @@ impl Preparation for Attempt<'_> {
     type Error = Failure;
 
     async fn get_ready(&mut self) -> Result<Ready, Failure> {
-        let Errand { worker, origin, keep_body, .. } = self.errand;
+        let Delivery { worker, origin, keep_body, .. } = self.errand;
         if let Via::Alone = self.via {
             return Ok(worker.upstream.ready_alone(self.errand.terms(), origin).await?);
         }
@@ -254,7 +254,7 @@ impl Preparation for Attempt<'_> {
 
     /// Most requests find their host free and a connection in the pool. A body that is kept must be read first.
     fn at_hand(&mut self) -> Result<Option<Ready>, Failure> {
-        let Errand { worker, origin, keep_body, .. } = self.errand;
+        let Delivery { worker, origin, keep_body, .. } = self.errand;
         match self.via {
             Via::AtHand(now) if !keep_body || self.message.has_no_body() => {
                 Ok(worker.upstream.at_hand(self.errand.terms(), origin, now)?)
@@ -285,9 +285,9 @@ pub(crate) fn signals(
     headers: &http::HeaderMap,
     heard: Timestamp,
 ) -> Signals {
-    let fields = Fields::of(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+    let fields = SignalFields::of(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
     let signals = signals::read(status.as_u16(), &fields, &settings.listening, heard);
-    if signals.answer == signals::Answer::Throttled {
+    if signals.answer == signals::PaceSignal::Throttled {
         shared.metrics.lessons.throttle(status.as_u16());
         shared.metrics.tally.count(budget.as_str(), |row| row.throttled += 1);
     }
@@ -304,7 +304,7 @@ struct Sending<'a> {
     sent: Option<Timestamp>,
 }
 
-impl Watch for &mut Sending<'_> {
+impl SendWatch for &mut Sending<'_> {
     fn started(&mut self) {
         self.sent = Some(self.permit.sent());
         if self.uploads {

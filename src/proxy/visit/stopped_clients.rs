@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::politeness::jobs::{self, Account, Failure, JobKey, Jobs, Patience, Stop, short};
+use crate::politeness::jobs::{self, JobAccount, JobFailure, JobKey, JobPatience, JobStop, Jobs, short};
 use crate::politeness::time::Timestamp;
-use crate::store::{Fate, JobRecord, Skipped, Store};
+use crate::store::{ImportFate, JobRecord, Skipped, Store};
 
 #[derive(Debug)]
-pub struct Stops {
+pub struct StoppedClients {
     jobs: Mutex<Jobs>,
     store: Arc<Store>,
 }
@@ -22,36 +22,48 @@ pub struct Stops {
 /// The longest time that an operator may set. A stop without an end lasts until the operator ends it.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
-impl Stops {
+impl StoppedClients {
     /// Loads the stops that the store had when it was opened.
     pub fn new(store: Arc<Store>, kept: &[(String, JobRecord)], now: Timestamp) -> Self {
-        let stops = Stops { jobs: Mutex::new(Jobs::new()), store };
+        let stops = StoppedClients { jobs: Mutex::new(Jobs::new()), store };
         for (client, record) in kept {
             stops.remember(client, record, now);
         }
         stops
     }
 
-    pub(crate) fn may_visit(&self, key: &JobKey, now: Timestamp) -> Result<(), Stop> {
+    pub(crate) fn may_visit(&self, key: &JobKey, now: Timestamp) -> Result<(), JobStop> {
         self.jobs.lock().may_visit(key, now)
     }
 
     /// Returns the stop if the answer stops the client.
-    pub(crate) fn answered(&self, key: &JobKey, status: u16, patience: &Patience, now: Timestamp) -> Option<Stop> {
+    pub(crate) fn answered(
+        &self,
+        key: &JobKey,
+        status: u16,
+        patience: &JobPatience,
+        now: Timestamp,
+    ) -> Option<JobStop> {
         let stop = self.jobs.lock().answered(key, status, patience, now)?;
         self.store.put_job(key.of(&stop), record(&stop));
         Some(stop)
     }
 
     /// Returns the stop if the failure stops the client.
-    pub(crate) fn failed(&self, key: &JobKey, failure: Failure, patience: &Patience, now: Timestamp) -> Option<Stop> {
+    pub(crate) fn failed(
+        &self,
+        key: &JobKey,
+        failure: JobFailure,
+        patience: &JobPatience,
+        now: Timestamp,
+    ) -> Option<JobStop> {
         let stop = self.jobs.lock().failed(key, failure, patience, now)?;
         self.store.put_job(key.of(&stop), record(&stop));
         Some(stop)
     }
 
     /// Stops a client by order of the operator. `None` if there is no room to remember it.
-    pub fn stop(&self, client: &str, until: Timestamp, now: Timestamp) -> Option<Stop> {
+    pub fn stop(&self, client: &str, until: Timestamp, now: Timestamp) -> Option<JobStop> {
         let stop = self.jobs.lock().stop(client, until, now)?;
         self.store.put_job(short(client), record(&stop));
         Some(stop)
@@ -65,21 +77,21 @@ impl Stops {
     }
 
     /// Calls `see` for every client that is stopped or has failed lately.
-    pub fn accounts<T>(&self, now: Timestamp, see: impl FnMut(Account<'_>) -> T) -> Vec<T> {
+    pub fn accounts<T>(&self, now: Timestamp, see: impl FnMut(JobAccount<'_>) -> T) -> Vec<T> {
         self.jobs.lock().accounts(now).map(see).collect()
     }
 
     /// Stops a client as another curtsy's record says, and stores the record.
-    pub fn import(&self, client: &str, record: &JobRecord, now: Timestamp) -> Fate {
+    pub fn import(&self, client: &str, record: &JobRecord, now: Timestamp) -> ImportFate {
         let known = self.jobs.lock().is_stopped(client, now);
         if stop(client, record, now).until <= now {
-            return Fate::Skipped(Skipped::TooOld);
+            return ImportFate::Skipped(Skipped::TooOld);
         }
         if !self.remember(client, record, now) {
-            return Fate::Skipped(Skipped::NoRoom);
+            return ImportFate::Skipped(Skipped::NoRoom);
         }
         self.store.put_job(client, record.clone());
-        if known { Fate::Replaced } else { Fate::New }
+        if known { ImportFate::Replaced } else { ImportFate::New }
     }
 
     /// Remembers a stored stop. Returns false if its time is over, or if there is no room for it.
@@ -89,7 +101,7 @@ impl Stops {
     }
 }
 
-fn record(stop: &Stop) -> JobRecord {
+fn record(stop: &JobStop) -> JobRecord {
     JobRecord {
         reason: stop.last.map(|last| last.to_string()).unwrap_or_default(),
         failures: stop.failures,
@@ -98,48 +110,49 @@ fn record(stop: &Stop) -> JobRecord {
     }
 }
 
-fn stop(key: &str, record: &JobRecord, now: Timestamp) -> Stop {
+fn stop(key: &str, record: &JobRecord, now: Timestamp) -> JobStop {
     let last = failure(&record.reason);
-    let longest = if last.is_some() { Patience::default().cooldown } else { LONGEST };
+    let longest = if last.is_some() { JobPatience::default().cooldown } else { LONGEST };
     let until = match record.until_us {
         0 => Timestamp::NEVER,
         until => Timestamp::from_micros(until).min(now + longest),
     };
     let since = Timestamp::from_micros(record.since_us).min(now);
-    Stop { since, until, failures: record.failures, last, at_host: last.is_some() && jobs::parts(key).2.is_some() }
+    JobStop { since, until, failures: record.failures, last, at_host: last.is_some() && jobs::parts(key).2.is_some() }
 }
 
-fn failure(reason: &str) -> Option<Failure> {
+fn failure(reason: &str) -> Option<JobFailure> {
     if reason.is_empty() {
         return None;
     }
     let status = reason.strip_prefix("status ").and_then(|status| status.parse().ok());
     let known = super::job::REASONS.into_iter().find(|known| *known == reason);
-    Some(status.map_or(Failure::NoAnswer(known.unwrap_or("a failure")), Failure::Status))
+    Some(status.map_or(JobFailure::NoAnswer(known.unwrap_or("a failure")), JobFailure::Status))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Keep;
+    use crate::store::Retention;
 
     const NOW: Timestamp = Timestamp::from_millis(1_790_000_000_000);
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    fn stops(kept: &[(String, JobRecord)]) -> Stops {
-        Stops::new(Arc::new(Store::memory(Keep::default())), kept, NOW)
+    fn stops(kept: &[(String, JobRecord)]) -> StoppedClients {
+        StoppedClients::new(Arc::new(Store::memory(Retention::default())), kept, NOW)
     }
 
     #[test]
     fn a_stop_is_a_record_and_back() {
         let by_itself =
-            Stop { since: NOW, until: NOW + HOUR, failures: 20, last: Some(Failure::Status(503)), at_host: true };
-        for last in [Failure::Status(429), Failure::NoAnswer("a timeout"), Failure::NoAnswer("a TLS failure")] {
-            let whole = Stop { last: Some(last), ..by_itself };
+            JobStop { since: NOW, until: NOW + HOUR, failures: 20, last: Some(JobFailure::Status(503)), at_host: true };
+        for last in [JobFailure::Status(429), JobFailure::NoAnswer("a timeout"), JobFailure::NoAnswer("a TLS failure")]
+        {
+            let whole = JobStop { last: Some(last), ..by_itself };
             assert_eq!(stop("a at h.test", &record(&whole), NOW), whole);
-            assert_eq!(stop("a", &record(&whole), NOW), Stop { at_host: false, ..whole });
+            assert_eq!(stop("a", &record(&whole), NOW), JobStop { at_host: false, ..whole });
         }
-        let by_people = Stop { until: Timestamp::NEVER, last: None, failures: 3, at_host: false, ..by_itself };
+        let by_people = JobStop { until: Timestamp::NEVER, last: None, failures: 3, at_host: false, ..by_itself };
         assert_eq!(stop("a", &record(&by_people), NOW), by_people);
     }
 

@@ -19,13 +19,13 @@ fn good_file() -> Vec<u8> {
     fs::read(directory.path().join("state.db")).unwrap()
 }
 
-fn open_file(bytes: &[u8], directory: &Path) -> (Store, Opened) {
+fn open_file(bytes: &[u8], directory: &Path) -> (Store, OpenedStore) {
     fs::write(directory.join("state.db"), bytes).unwrap();
     open(directory)
 }
 
 /// Checks that curtsy starts with this file, whatever is in it, and works from then on.
-fn check_starts(bytes: &[u8]) -> Opened {
+fn check_starts(bytes: &[u8]) -> OpenedStore {
     let directory = tempfile::tempdir().unwrap();
     let (store, opened) = open_file(bytes, directory.path());
     if let Some(aside) = &opened.set_aside {
@@ -143,7 +143,7 @@ fn a_newer_file_is_refused_and_left_alone() {
     close(&open(directory.path()).0);
     let path = directory.path().join("state.db");
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
-    let error = Store::open(directory.path(), Keep::default()).unwrap_err();
+    let error = Store::open(directory.path(), Retention::default()).unwrap_err();
     assert_eq!(error, StoreError::Newer { path: path.clone(), found: 99, known: 2 });
     let text = error.to_string();
     assert!(text.contains("written by a newer curtsy (format 99; this one knows 2). Run that curtsy"), "{text}");

@@ -23,7 +23,7 @@ fn a_second_process_learns_which_process_holds_the_directory() {
     let mut child = child::command(&[], module_path!(), test, directory.path()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains("opened")), "it ended early");
-    let error = Store::open(directory.path(), Keep::default()).unwrap_err();
+    let error = Store::open(directory.path(), Retention::default()).unwrap_err();
     assert_eq!(error, StoreError::Held { directory: directory.path().to_owned(), pid: Some(child.id()) });
     assert!(error.to_string().contains(&format!("in use by process {}", child.id())), "{error}");
     kill(&mut child);
@@ -54,8 +54,8 @@ fn a_full_disk_is_named_and_costs_nothing_but_the_writing() {
             while file.write_all(&[0; 4096]).is_ok() {}
         };
         fill();
-        let error = Store::open(&directory, Keep::default()).unwrap_err();
-        assert!(matches!(&error, StoreError::Unusable { cause: Cause::Full, .. }), "{error:?}");
+        let error = Store::open(&directory, Retention::default()).unwrap_err();
+        assert!(matches!(&error, StoreError::Unusable { cause: StoreFault::Full, .. }), "{error:?}");
         assert!(error.to_string().contains("the disk is full. Free some space"), "{error}");
         fs::remove_file(&ballast).unwrap();
         return squeeze_and_relieve(&directory, fill, || fs::remove_file(&ballast).unwrap());
@@ -81,16 +81,16 @@ fn a_start_on_a_full_disk_keeps_everything_once_there_is_space() {
             let mut file = fs::File::create(&ballast).unwrap();
             while file.write_all(&[0; 4096]).is_ok() {}
             drop(file);
-            let (store, opened) = Store::open_anyway(&state, Keep::default()).unwrap();
+            let (store, opened) = Store::open_anyway(&state, Retention::default()).unwrap();
             let trouble = opened.trouble.expect("the disk is full").to_string();
             assert!(trouble.contains("the disk is full. Free some space"), "{trouble}");
             assert_eq!((opened.hosts, opened.unsettled), (usize::from(known), true));
             store.put_host("a.example", learned(2));
             let health = store.health().unwrap();
-            assert_eq!((health.trouble, health.pending, health.lost), (Some(Cause::Full), 1, 0));
+            assert_eq!((health.trouble, health.pending, health.lost), (Some(StoreFault::Full), 1, 0));
             assert!(store.flush(Duration::from_millis(100)).is_err());
             assert!(
-                matches!(Store::open(&state, Keep::default()), Err(StoreError::Held { .. })),
+                matches!(Store::open(&state, Retention::default()), Err(StoreError::Held { .. })),
                 "another curtsy would write between"
             );
             fs::remove_file(&ballast).unwrap();
@@ -122,7 +122,7 @@ async fn a_directory_that_can_be_used_later_is_used_then() {
     close(&store);
     fs::rename(&wanted, &aside).unwrap();
     fs::write(&wanted, "").unwrap();
-    let (store, opened) = Store::open_anyway(&wanted, Keep::default()).unwrap();
+    let (store, opened) = Store::open_anyway(&wanted, Retention::default()).unwrap();
     assert!(opened.unread && opened.unsettled && opened.trouble.is_some(), "{opened:?}");
     store.put_host("both.example", learned(3));
     fs::remove_file(&wanted).unwrap();
@@ -171,8 +171,8 @@ const HOSTS: u32 = 1_000;
 #[test]
 fn a_directory_that_cannot_be_written_is_named() {
     let refused = |directory: &Path| {
-        let error = Store::open(directory, Keep::default()).unwrap_err();
-        assert!(matches!(&error, StoreError::Unusable { cause: Cause::ReadOnly, .. }), "{error:?}");
+        let error = Store::open(directory, Retention::default()).unwrap_err();
+        assert!(matches!(&error, StoreError::Unusable { cause: StoreFault::ReadOnly, .. }), "{error:?}");
         assert!(error.to_string().contains("it cannot be written. Give this user the right to"), "{error}");
     };
     if let Some(directory) = child::directory() {

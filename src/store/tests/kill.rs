@@ -116,6 +116,6 @@ fn record(generation: u64) -> HostRecord {
         held_until_us: generation + 5,
         paused: false,
         paused_until_us: generation + 6,
-        overrides: Overrides { delay_ms: Some(small), burst: None, concurrency: Some(small) },
+        overrides: StoredOverrides { delay_ms: Some(small), burst: None, concurrency: Some(small) },
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 
 fn filled(directory: &Path) -> Store {
     let (store, _) = open(directory);
-    let overrides = Overrides { delay_ms: Some(250), burst: None, concurrency: Some(1) };
+    let overrides = StoredOverrides { delay_ms: Some(250), burst: None, concurrency: Some(1) };
     store.put_host("a.example", HostRecord { overrides, paused: true, ..learned(1_500) });
     store.put_host("::1", learned(20));
     store.put_robots("https://a.example", RobotsRecord { body: vec![0, 255, b'\n'], ..robots("") });
@@ -16,16 +16,16 @@ fn filled(directory: &Path) -> Store {
 fn import(store: &Store, text: &[u8]) -> Result<Imported, LinesError> {
     store.import(text, |entry| {
         match entry {
-            Entry::Host(host, record) => store.put_host(host.as_str(), record),
-            Entry::Robots(origin, record) => store.put_robots(&origin, record),
-            Entry::Job(client, record) => store.put_job(&client, record),
+            StoredLine::Host(host, record) => store.put_host(host.as_str(), record),
+            StoredLine::Robots(origin, record) => store.put_robots(&origin, record),
+            StoredLine::Job(client, record) => store.put_job(&client, record),
         }
-        Fate::New
+        ImportFate::New
     })
 }
 
 fn taken(hosts: u64, robots: u64, jobs: u64) -> Imported {
-    let new = |new| Tally { new, ..Tally::default() };
+    let new = |new| ImportTally { new, ..ImportTally::default() };
     Imported { hosts: new(hosts), robots: new(robots), jobs: new(jobs) }
 }
 
@@ -40,7 +40,7 @@ async fn what_is_exported_can_be_imported() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let store = filled(here.path());
     let mut text = Vec::new();
-    assert_eq!(store.export(&mut text).unwrap(), Count { hosts: 2, robots: 1, jobs: 1 });
+    assert_eq!(store.export(&mut text).unwrap(), LineCount { hosts: 2, robots: 1, jobs: 1 });
     let (other, _) = open(there.path());
     other.put_host("a.example", learned(1));
     other.put_host("b.example", learned(2));
@@ -121,7 +121,7 @@ fn lines_people_write_may_leave_out_what_they_do_not_know() {
 
 #[test]
 fn a_store_that_keeps_nothing_has_nothing_to_move() {
-    let store = Store::memory(Keep::default());
+    let store = Store::memory(Retention::default());
     assert!(matches!(store.export(Vec::new()), Err(LinesError::NothingKept)));
     assert!(matches!(import(&store, b""), Err(LinesError::NothingKept)));
 }

@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 use tokio::time::{Instant, Sleep};
 
 #[derive(Debug, Default)]
-pub(super) struct Alarm(Option<Pin<Box<Sleep>>>);
+pub(super) struct StreamTimeout(Option<Pin<Box<Sleep>>>);
 
-impl Alarm {
+impl StreamTimeout {
     /// Ready once `at` has passed; wakes this task then.
     pub(super) fn poll(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));

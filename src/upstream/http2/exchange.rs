@@ -10,13 +10,13 @@ use h2::client::ResponseFuture;
 use http::{Response, StatusCode};
 use tokio::time::Instant;
 
-use super::alarm::Alarm;
-use super::fault::{self, Fate};
-use super::link::Seat;
-use super::passage::Passage;
+use super::alarm::StreamTimeout;
+use super::fault::{self, StreamOutcome};
+use super::link::StreamSlot;
+use super::passage::StreamGuard;
 use super::read_back::read_back;
-use super::reply::Reply;
-use super::upload::{Upload, is_nothing};
+use super::reply::StreamReply;
+use super::upload::{StreamUpload, is_nothing};
 use crate::clock;
 use crate::upstream::Unanswered;
 use crate::upstream::body::RequestBody;
@@ -35,57 +35,58 @@ pub(in crate::upstream) struct Limits {
 
 struct Exchange {
     response: ResponseFuture,
-    upload: Upload,
-    passage: Passage,
+    upload: StreamUpload,
+    passage: StreamGuard,
     interim: usize,
     limits: Limits,
     /// When the response must have arrived.
     due: Instant,
-    alarm: Alarm,
+    alarm: StreamTimeout,
 }
 
 /// Why there is no response, and what the origin did with the request.
-type Failed = (UpstreamError, Fate);
+type Failed = (UpstreamError, StreamOutcome);
 
 /// Sends the request and waits for the head of the final response. Calls `started` when the request's head has left.
 pub(in crate::upstream) async fn send(
-    seat: Seat,
+    seat: StreamSlot,
     mut message: Box<Message>,
     limits: Limits,
     mut started: impl FnMut(),
-) -> Result<Response<Reply>, (Unanswered, Fate)> {
-    let (request, kept) = read_back(&message).map_err(|error| (Unanswered { error, again: None }, Fate::Dealt))?;
+) -> Result<Response<StreamReply>, (Unanswered, StreamOutcome)> {
+    let (request, kept) =
+        read_back(&message).map_err(|error| (Unanswered { error, again: None }, StreamOutcome::Dealt))?;
     let is_reused = seat.link().has_answered();
     let Some((response, stream)) = seat.link().begin(request, is_nothing(&kept, &message.body)) else {
-        return Err((Unanswered { error: UpstreamError::Closed, again: Some(message) }, Fate::Untouched));
+        return Err((Unanswered { error: UpstreamError::Closed, again: Some(message) }, StreamOutcome::Untouched));
     };
-    let passage = Passage::new(seat, stream.stream_id().as_u32());
+    let passage = StreamGuard::new(seat, stream.stream_id().as_u32());
     let body = std::mem::replace(&mut message.body, RequestBody::Empty);
     let mut exchange = Exchange {
         response,
-        upload: Upload::new(stream, kept, body),
+        upload: StreamUpload::new(stream, kept, body),
         passage,
         interim: 0,
         limits,
         due: clock::now() + limits.response,
-        alarm: Alarm::default(),
+        alarm: StreamTimeout::default(),
     };
     let failed = match poll_fn(|cx| exchange.poll(cx, &mut started)).await {
         Ok(mut response) => match check(&mut response) {
             Ok(length) => return Ok(exchange.into_reply(response, length, message.is_head)),
-            Err(error) => (error, Fate::Dealt),
+            Err(error) => (error, StreamOutcome::Dealt),
         },
         Err(failed) => failed,
     };
     let (error, fate) = failed;
-    if fate == Fate::Untouched {
+    if fate == StreamOutcome::Untouched {
         // An origin that refuses one request refuses the next: later requests use another connection.
         exchange.passage.link().doubt();
     }
     let may_again = match fate {
-        Fate::Untouched | Fate::Misplaced => exchange.upload.untouched,
-        Fate::Unknown => message.repeatable && is_reused,
-        Fate::Dealt => false,
+        StreamOutcome::Untouched | StreamOutcome::Misplaced => exchange.upload.untouched,
+        StreamOutcome::Unknown => message.repeatable && is_reused,
+        StreamOutcome::Dealt => false,
     };
     message.body = exchange.upload.into_body();
     Err((Unanswered { error, again: may_again.then_some(message) }, fate))
@@ -98,7 +99,7 @@ impl Exchange {
         }
         let was_live = self.upload.is_live();
         if let Poll::Ready(Err(fault)) = self.upload.push(cx) {
-            return Poll::Ready(Err((UpstreamError::RequestBody(fault), Fate::Dealt)));
+            return Poll::Ready(Err((UpstreamError::RequestBody(fault), StreamOutcome::Dealt)));
         }
         // The response timeout starts when the origin has the whole request.
         if was_live && !self.upload.is_live() {
@@ -111,7 +112,7 @@ impl Exchange {
                 }
                 Poll::Ready(outcome)
             }
-            Poll::Pending => self.poll_overdue(cx).map(|error| Err((error, Fate::Dealt))),
+            Poll::Pending => self.poll_overdue(cx).map(|error| Err((error, StreamOutcome::Dealt))),
         }
     }
 
@@ -120,7 +121,7 @@ impl Exchange {
             self.interim += 1;
             if self.interim > MOST_INTERIM {
                 let error = UpstreamError::Protocol("too many interim responses".to_owned());
-                return Poll::Ready(Err((error, Fate::Dealt)));
+                return Poll::Ready(Err((error, StreamOutcome::Dealt)));
             }
         }
         let link = self.passage.link();
@@ -141,14 +142,14 @@ impl Exchange {
         })
     }
 
-    fn into_reply(self, response: Response<RecvStream>, length: Option<u64>, is_head: bool) -> Response<Reply> {
+    fn into_reply(self, response: Response<RecvStream>, length: Option<u64>, is_head: bool) -> Response<StreamReply> {
         self.passage.link().note_answer();
         let has_body = !is_head && !matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         response.map(|body| {
             if has_body {
-                Reply::new(body, length, self.upload, self.passage, self.limits.idle)
+                StreamReply::new(body, length, self.upload, self.passage, self.limits.idle)
             } else {
-                Reply::default()
+                StreamReply::default()
             }
         })
     }

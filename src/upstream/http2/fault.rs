@@ -4,13 +4,13 @@ use std::io;
 
 use h2::{Error, Reason};
 
-use super::witness::Record;
+use super::witness::WitnessRecord;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::reply::Broken;
 
 /// What may have happened to a request without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::upstream) enum Fate {
+pub(in crate::upstream) enum StreamOutcome {
     /// The origin has not processed it (RFC 9113, section 8.7).
     Untouched,
     /// The origin has not processed it, and wants it over HTTP/1.1.
@@ -22,7 +22,7 @@ pub(in crate::upstream) enum Fate {
 }
 
 /// Returns why the connection ended.
-pub(super) fn of_connection(error: &Error, record: &Record) -> UpstreamError {
+pub(super) fn of_connection(error: &Error, record: &WitnessRecord) -> UpstreamError {
     if let Some(cut) = record.cut.clone() {
         return cut.error();
     }
@@ -35,22 +35,23 @@ pub(super) fn of_connection(error: &Error, record: &Record) -> UpstreamError {
 }
 
 /// Returns why a request has no response.
-pub(super) fn of_request(error: &Error, stream: u32, record: &Record) -> (UpstreamError, Fate) {
+pub(super) fn of_request(error: &Error, stream: u32, record: &WitnessRecord) -> (UpstreamError, StreamOutcome) {
     let is_beyond = record.last_stream.is_some_and(|last| stream > last);
     if record.was_kept(stream) || is_beyond {
-        return (UpstreamError::Closed, Fate::Untouched);
+        return (UpstreamError::Closed, StreamOutcome::Untouched);
     }
     match error.reason() {
-        Some(Reason::REFUSED_STREAM) if error.is_remote() => (UpstreamError::Reset, Fate::Untouched),
-        Some(Reason::HTTP_1_1_REQUIRED) if error.is_remote() => (UpstreamError::Reset, Fate::Misplaced),
-        _ if error.is_reset() && error.is_remote() => (UpstreamError::Reset, Fate::Dealt),
+        Some(Reason::REFUSED_STREAM) if error.is_remote() => (UpstreamError::Reset, StreamOutcome::Untouched),
+        Some(Reason::HTTP_1_1_REQUIRED) if error.is_remote() => (UpstreamError::Reset, StreamOutcome::Misplaced),
+        _ if error.is_reset() && error.is_remote() => (UpstreamError::Reset, StreamOutcome::Dealt),
         // The library gives no more details.
-        _ if error.is_reset() => {
-            (UpstreamError::Protocol("its head is malformed, or longer than limits.head_size".to_owned()), Fate::Dealt)
-        }
+        _ if error.is_reset() => (
+            UpstreamError::Protocol("its head is malformed, or longer than limits.head_size".to_owned()),
+            StreamOutcome::Dealt,
+        ),
         _ => match of_connection(error, record) {
-            ended if ended.is_unanswered() => (ended, Fate::Unknown),
-            other => (other, Fate::Dealt),
+            ended if ended.is_unanswered() => (ended, StreamOutcome::Unknown),
+            other => (other, StreamOutcome::Dealt),
         },
     }
 }

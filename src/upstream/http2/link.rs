@@ -22,12 +22,12 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::fault;
-use super::witness::{Record, Witness};
+use super::witness::{Witness, WitnessRecord};
 use crate::clock;
-use crate::patience::{Limit, Patient};
+use crate::timeout_stream::{Deadline, TimeoutStream};
 use crate::upstream::Terms;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::pool::Place;
+use crate::upstream::pool::Destination;
 use crate::upstream::stream::Stream;
 
 /// Concurrent requests on one connection; more open another. Four are in flight to a host unless the operator allows
@@ -42,13 +42,13 @@ pub(super) const MOST_UNSENT: usize = 64 * 1024;
 /// A connection on which the origin sent something this recently is as good as a new one.
 const FRESH: Duration = Duration::from_secs(1);
 
-type Wire = Witness<Patient<Stream>>;
+type Wire = Witness<TimeoutStream<Stream>>;
 
 pub(in crate::upstream) struct Link {
     /// Locked for one poll, never across an await.
     core: Mutex<Core>,
-    record: Arc<Mutex<Record>>,
-    place: Place,
+    record: Arc<Mutex<WitnessRecord>>,
+    place: Destination,
     /// Generation of the rules by which the guard judged the address.
     generation: u64,
     taken: AtomicUsize,
@@ -69,7 +69,7 @@ struct Core {
 
 /// A request's place on a link.
 #[derive(Debug)]
-pub(in crate::upstream) struct Seat {
+pub(in crate::upstream) struct StreamSlot {
     link: Arc<Link>,
 }
 
@@ -81,11 +81,11 @@ impl Link {
     /// how many concurrent requests it accepts.
     pub(in crate::upstream) async fn open(
         stream: Stream,
-        place: Place,
+        place: Destination,
         terms: Terms<'_>,
     ) -> Result<Arc<Self>, UpstreamError> {
         let idle = terms.config.idle_timeout;
-        let (wire, record) = Witness::new(Patient::new(stream, Arc::new(Limit::none()), idle, idle));
+        let (wire, record) = Witness::new(TimeoutStream::new(stream, Arc::new(Deadline::none()), idle, idle));
         let handshake = settings(terms.head_size).handshake(wire).await;
         let (sender, mut connection) = handshake.map_err(|error| fault::of_connection(&error, &record.lock()))?;
         poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
@@ -111,16 +111,16 @@ impl Link {
     }
 
     /// Returns a seat for one more request; None if the origin accepts no more on this link.
-    pub(in crate::upstream) fn seat(self: &Arc<Self>) -> Option<Seat> {
+    pub(in crate::upstream) fn seat(self: &Arc<Self>) -> Option<StreamSlot> {
         let most = self.core.lock().sender.as_ref()?.current_max_send_streams().min(MOST_SEATS);
         if !self.is_open() || self.taken.load(Relaxed) >= most {
             return None;
         }
         self.taken.fetch_add(1, Relaxed);
-        Some(Seat { link: self.clone() })
+        Some(StreamSlot { link: self.clone() })
     }
 
-    pub(in crate::upstream) fn place(&self) -> &Place {
+    pub(in crate::upstream) fn place(&self) -> &Destination {
         &self.place
     }
 
@@ -156,7 +156,7 @@ impl Link {
         self.doubtful.store(true, Relaxed);
     }
 
-    pub(super) fn record(&self) -> parking_lot::MutexGuard<'_, Record> {
+    pub(super) fn record(&self) -> parking_lot::MutexGuard<'_, WitnessRecord> {
         self.record.lock()
     }
 
@@ -235,8 +235,8 @@ impl Future for Driver {
     }
 }
 
-impl Seat {
-    pub(in crate::upstream) fn place(&self) -> Place {
+impl StreamSlot {
+    pub(in crate::upstream) fn place(&self) -> Destination {
         self.link.place.clone()
     }
 
@@ -245,7 +245,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         *self.link.idle_since.lock() = clock::now();
         self.link.taken.fetch_sub(1, Relaxed);

@@ -5,18 +5,18 @@
 
 use std::task::Waker;
 
-use super::link::{Link, Seat};
+use super::link::{Link, StreamSlot};
 
 #[derive(Debug)]
-pub(super) struct Passage {
-    seat: Seat,
+pub(super) struct StreamGuard {
+    seat: StreamSlot,
     pub(super) stream: u32,
     started: bool,
 }
 
-impl Passage {
-    pub(super) fn new(seat: Seat, stream: u32) -> Self {
-        Passage { seat, stream, started: false }
+impl StreamGuard {
+    pub(super) fn new(seat: StreamSlot, stream: u32) -> Self {
+        StreamGuard { seat, stream, started: false }
     }
 
     pub(super) fn link(&self) -> &Link {
@@ -43,7 +43,7 @@ impl Passage {
     }
 }
 
-impl Drop for Passage {
+impl Drop for StreamGuard {
     fn drop(&mut self) {
         if !self.started && !self.seat.link().record().has_left(self.stream) {
             self.seat.link().cut();

@@ -12,43 +12,49 @@ use h2::RecvStream;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
-use super::alarm::Alarm;
+use super::alarm::StreamTimeout;
 use super::fault;
-use super::passage::Passage;
-use super::upload::Upload;
+use super::passage::StreamGuard;
+use super::upload::StreamUpload;
 use crate::clock;
 use crate::upstream::reply::Broken;
 
 /// A response body; None once it is over.
 #[derive(Debug, Default)]
-pub(in crate::upstream) struct Reply(Option<Box<Coming>>);
+pub(in crate::upstream) struct StreamReply(Option<Box<ComingBody>>);
 
 #[derive(Debug)]
-struct Coming {
+struct ComingBody {
     body: RecvStream,
     /// Bytes left of the announced length.
     left: Option<u64>,
     /// Bytes passed on that may not have been read yet.
     handed: usize,
     /// The request body. An origin may respond while it is still being sent.
-    upload: Upload,
+    upload: StreamUpload,
     idle: Duration,
     heard: Instant,
-    alarm: Alarm,
-    passage: Passage,
+    alarm: StreamTimeout,
+    passage: StreamGuard,
 }
 
-impl Reply {
-    pub(super) fn new(body: RecvStream, left: Option<u64>, upload: Upload, passage: Passage, idle: Duration) -> Self {
+impl StreamReply {
+    pub(super) fn new(
+        body: RecvStream,
+        left: Option<u64>,
+        upload: StreamUpload,
+        passage: StreamGuard,
+        idle: Duration,
+    ) -> Self {
         if body.is_end_stream() {
-            return Reply(None);
+            return StreamReply(None);
         }
-        let (heard, alarm) = (clock::now(), Alarm::default());
-        Reply(Some(Box::new(Coming { body, left, handed: 0, upload, idle, heard, alarm, passage })))
+        let (heard, alarm) = (clock::now(), StreamTimeout::default());
+        StreamReply(Some(Box::new(ComingBody { body, left, handed: 0, upload, idle, heard, alarm, passage })))
     }
 }
 
-impl Coming {
+impl ComingBody {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Broken>> {
         // A caller that polls for more has consumed what came before.
         let taken = std::mem::take(&mut self.handed);
@@ -85,7 +91,7 @@ impl Coming {
     }
 }
 
-impl Body for Reply {
+impl Body for StreamReply {
     type Data = Bytes;
     type Error = Broken;
 

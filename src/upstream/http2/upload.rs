@@ -17,12 +17,12 @@ use crate::upstream::body::RequestBody;
 use crate::upstream::error::BodyFault;
 
 #[derive(Debug)]
-pub(super) struct Upload {
+pub(super) struct StreamUpload {
     stream: SendStream<Bytes>,
     /// Bytes that were taken from the body and that the origin has not accepted yet.
     piece: Bytes,
     body: RequestBody,
-    state: State,
+    state: StreamUploadState,
     /// Nothing of the body has been requested.
     pub(super) untouched: bool,
     /// Since when the origin accepts nothing.
@@ -30,7 +30,7 @@ pub(super) struct Upload {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum StreamUploadState {
     Flowing,
     /// The origin has the whole body.
     Over,
@@ -38,22 +38,22 @@ enum State {
     Failed,
 }
 
-impl Upload {
+impl StreamUpload {
     /// `piece`: the part of the body that is known already.
     pub(super) fn new(stream: SendStream<Bytes>, piece: Bytes, body: RequestBody) -> Self {
-        let state = if is_nothing(&piece, &body) { State::Over } else { State::Flowing };
-        Upload { stream, piece, body, state, untouched: true, stuck_since: None }
+        let state = if is_nothing(&piece, &body) { StreamUploadState::Over } else { StreamUploadState::Flowing };
+        StreamUpload { stream, piece, body, state, untouched: true, stuck_since: None }
     }
 
     /// Whether there is more to send, and the origin may still accept it.
     pub(super) fn is_live(&self) -> bool {
-        self.state == State::Flowing
+        self.state == StreamUploadState::Flowing
     }
 
     /// Sends as much as the origin accepts. An error comes from the client's body; if the origin accepts no more, its
     /// response explains why.
     pub(super) fn push(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
-        while self.state == State::Flowing {
+        while self.state == StreamUploadState::Flowing {
             if !self.piece.is_empty() {
                 ready!(self.send_piece(cx));
                 continue;
@@ -65,12 +65,12 @@ impl Upload {
                     Err(frame) => {
                         let trailers = frame.into_trailers().unwrap_or_default();
                         let sent = self.stream.send_trailers(trailers).is_ok();
-                        self.state = if sent { State::Over } else { State::Failed };
+                        self.state = if sent { StreamUploadState::Over } else { StreamUploadState::Failed };
                     }
                 },
                 Some(Err(fault)) => {
                     self.stream.send_reset(Reason::CANCEL);
-                    self.state = State::Failed;
+                    self.state = StreamUploadState::Failed;
                     return Poll::Ready(Err(fault));
                 }
                 None => self.send(Bytes::new(), true),
@@ -84,7 +84,7 @@ impl Upload {
             self.stream.reserve_capacity(self.piece.len().min(MOST_UNSENT));
             match self.stream.poll_capacity(cx) {
                 Poll::Ready(Some(Ok(_))) => {}
-                Poll::Ready(Some(Err(_)) | None) => self.state = State::Failed,
+                Poll::Ready(Some(Err(_)) | None) => self.state = StreamUploadState::Failed,
                 Poll::Pending => {
                     self.stuck_since.get_or_insert_with(clock::now);
                     return Poll::Pending;
@@ -92,7 +92,7 @@ impl Upload {
             }
         }
         let room = self.stream.capacity().min(self.piece.len());
-        if room > 0 && self.state == State::Flowing {
+        if room > 0 && self.state == StreamUploadState::Flowing {
             self.stuck_since = None;
             let piece = self.piece.split_to(room);
             let is_last = is_nothing(&self.piece, &self.body) || (self.piece.is_empty() && self.body.is_end_stream());
@@ -103,9 +103,9 @@ impl Upload {
 
     fn send(&mut self, piece: Bytes, is_last: bool) {
         match self.stream.send_data(piece, is_last) {
-            Ok(()) if is_last => self.state = State::Over,
+            Ok(()) if is_last => self.state = StreamUploadState::Over,
             Ok(()) => {}
-            Err(_) => self.state = State::Failed,
+            Err(_) => self.state = StreamUploadState::Failed,
         }
     }
 

@@ -20,7 +20,7 @@ use crate::upstream::tls::HandshakeFault;
 
 /// What was seen, for the users of the connection.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct WitnessRecord {
     /// The last stream whose request head was handed to the stream below, and the last whose head has left it.
     written: u32,
     left: u32,
@@ -53,14 +53,14 @@ pub(super) enum Cut {
 #[derive(Debug)]
 pub(super) struct Witness<S> {
     stream: S,
-    record: Arc<Mutex<Record>>,
+    record: Arc<Mutex<WitnessRecord>>,
     outward: Follower,
     inward: Follower,
 }
 
-impl Record {
+impl WitnessRecord {
     fn new() -> Self {
-        Record {
+        WitnessRecord {
             written: 0,
             left: 0,
             blocked: false,
@@ -150,8 +150,8 @@ impl Cut {
 }
 
 impl<S> Witness<S> {
-    pub(super) fn new(stream: S) -> (Self, Arc<Mutex<Record>>) {
-        let record = Arc::new(Mutex::new(Record::new()));
+    pub(super) fn new(stream: S) -> (Self, Arc<Mutex<WitnessRecord>>) {
+        let record = Arc::new(Mutex::new(WitnessRecord::new()));
         let (outward, inward) = (Follower::new(PREFACE), Follower::new(0));
         (Witness { stream, record: record.clone(), outward, inward }, record)
     }

@@ -14,13 +14,13 @@ use rustls_native_certs::{CertificateResult, ErrorKind, load_native_certs};
 #[derive(Debug)]
 pub enum BadRoots {
     /// A file in `tls.extra_roots` that cannot be used.
-    File { path: PathBuf, fault: Fault },
+    File { path: PathBuf, fault: RootsFault },
     /// The system's certificates cannot be read because there are no descriptors or no memory left.
     System(rustls_native_certs::Error),
 }
 
 #[derive(Debug)]
-pub enum Fault {
+pub enum RootsFault {
     Unreadable(pem::Error),
     /// The file has no certificate.
     Empty,
@@ -64,12 +64,12 @@ fn is_shortage(error: &rustls_native_certs::Error) -> bool {
     matches!(Errno::from_io_error(inner), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
 
-fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), Fault> {
+fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), RootsFault> {
     let before = roots.len();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(Fault::Unreadable)? {
-        roots.add(certificate.map_err(Fault::Unreadable)?).map_err(Fault::NotARoot)?;
+    for certificate in CertificateDer::pem_file_iter(path).map_err(RootsFault::Unreadable)? {
+        roots.add(certificate.map_err(RootsFault::Unreadable)?).map_err(RootsFault::NotARoot)?;
     }
-    if roots.len() == before { Err(Fault::Empty) } else { Ok(()) }
+    if roots.len() == before { Err(RootsFault::Empty) } else { Ok(()) }
 }
 
 impl fmt::Display for BadRoots {
@@ -79,10 +79,12 @@ impl fmt::Display for BadRoots {
             BadRoots::System(error) => return write!(f, "cannot read the system's trusted certificates: {error}"),
         };
         match fault {
-            Fault::Unreadable(pem::Error::Io(error)) => write!(f, "cannot read {path} of tls.extra_roots: {error}"),
-            Fault::Unreadable(error) => write!(f, "{path} of tls.extra_roots is not PEM: {error}"),
-            Fault::Empty => write!(f, "{path} of tls.extra_roots has no certificate in it; it must be PEM"),
-            Fault::NotARoot(error) => {
+            RootsFault::Unreadable(pem::Error::Io(error)) => {
+                write!(f, "cannot read {path} of tls.extra_roots: {error}")
+            }
+            RootsFault::Unreadable(error) => write!(f, "{path} of tls.extra_roots is not PEM: {error}"),
+            RootsFault::Empty => write!(f, "{path} of tls.extra_roots has no certificate in it; it must be PEM"),
+            RootsFault::NotARoot(error) => {
                 write!(f, "{path} of tls.extra_roots has a certificate that cannot be read: {error}")
             }
         }

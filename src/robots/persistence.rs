@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::politeness::robots::Rules;
-use crate::politeness::robots::reply::{Answer, Record, Says, Trouble, TroubleKind};
+use crate::politeness::robots::reply::{RobotsAnswer, RobotsRecordState, Says, Trouble, TroubleKind};
 use crate::politeness::time::Timestamp;
 use crate::store::RobotsRecord;
 
@@ -20,7 +20,7 @@ const UNREACHABLE: &str = "unreachable";
 const TROUBLE_LASTS: Duration = Duration::from_secs(24 * 3600);
 
 /// Converts a record for the store. Call it right after the fetch: a copy ages from then on.
-pub(super) fn to_store(record: &Record, now: Timestamp) -> RobotsRecord {
+pub(super) fn to_store(record: &RobotsRecordState, now: Timestamp) -> RobotsRecord {
     let trouble = record.trouble.map(|trouble| trouble_words(&trouble)).unwrap_or_default();
     let mut kept = RobotsRecord { fetched_us: now.as_micros(), ..RobotsRecord::default() };
     let Some(answer) = record.answer.as_ref().filter(|answer| answer.last_resort_until > now) else {
@@ -43,7 +43,7 @@ pub(super) fn to_store(record: &Record, now: Timestamp) -> RobotsRecord {
     }
 }
 
-pub(super) fn from_store(kept: RobotsRecord, now: Timestamp) -> Option<Record> {
+pub(super) fn from_store(kept: RobotsRecord, now: Timestamp) -> Option<RobotsRecordState> {
     let mut words = kept.state.split(' ');
     let says = match words.next()? {
         RULES => Some(Says::Rules(Arc::new(Rules::from_stored(&kept.body)?))),
@@ -56,7 +56,7 @@ pub(super) fn from_store(kept: RobotsRecord, now: Timestamp) -> Option<Record> {
         None => None,
     };
     let time = Timestamp::from_micros;
-    let answer = says.map(|says| Answer {
+    let answer = says.map(|says| RobotsAnswer {
         says,
         fresh_until: time(kept.fresh_until_us),
         stale_until: time(kept.stale_until_us),
@@ -64,7 +64,7 @@ pub(super) fn from_store(kept: RobotsRecord, now: Timestamp) -> Option<Record> {
         etag: kept.etag.map(String::into_boxed_str),
         last_modified: kept.last_modified.map(String::into_boxed_str),
     });
-    Some(Record { answer, trouble }.remembered(time(kept.fetched_us), now))
+    Some(RobotsRecordState { answer, trouble }.remembered(time(kept.fetched_us), now))
 }
 
 /// The words of the trouble, with a space in front.
@@ -91,23 +91,23 @@ fn trouble_of<'w>(kind: &str, mut numbers: impl Iterator<Item = &'w str>) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::politeness::robots::reply::{Fetched, Look, Reply};
+    use crate::politeness::robots::reply::{FetchReply, Fetched, RecordLook};
 
     const NOW: Timestamp = Timestamp::from_millis(1_790_000_000_000);
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    fn answered(previous: Option<&Record>, status: u16, now: Timestamp) -> Record {
-        let reply = Reply {
+    fn answered(previous: Option<&RobotsRecordState>, status: u16, now: Timestamp) -> RobotsRecordState {
+        let reply = FetchReply {
             status,
             body: b"User-agent: *\nDisallow: /x",
             etag: Some("\"1\""),
             last_modified: Some("Sun, 06 Nov 1994 08:49:37 GMT"),
-            ..Reply::default()
+            ..FetchReply::default()
         };
-        Record::after(previous, &Fetched::Answered(reply), now, 0.5)
+        RobotsRecordState::after(previous, &Fetched::Answered(reply), now, 0.5)
     }
 
-    fn there_and_back(record: &Record, fetched: Timestamp, now: Timestamp) -> Record {
+    fn there_and_back(record: &RobotsRecordState, fetched: Timestamp, now: Timestamp) -> RobotsRecordState {
         from_store(to_store(record, fetched), now).expect("what was kept can be read")
     }
 
@@ -122,9 +122,9 @@ mod tests {
             let record = answered(Some(&rules), status, NOW + HOUR);
             let again = there_and_back(&record, NOW + HOUR, NOW + HOUR);
             assert_eq!(again.trouble, record.trouble);
-            assert!(matches!(again.look(NOW + HOUR), Look::Use(Says::Rules(_))), "the last good copy counts");
-            assert!(matches!(again.look(NOW + 24 * 29 * HOUR), Look::UseAndRefresh(Says::Rules(_))));
-            assert_eq!(again.look(NOW + 24 * 31 * HOUR), Look::MustFetch);
+            assert!(matches!(again.look(NOW + HOUR), RecordLook::Use(Says::Rules(_))), "the last good copy counts");
+            assert!(matches!(again.look(NOW + 24 * 29 * HOUR), RecordLook::UseAndRefresh(Says::Rules(_))));
+            assert_eq!(again.look(NOW + 24 * 31 * HOUR), RecordLook::MustFetch);
         }
     }
 
@@ -149,9 +149,9 @@ mod tests {
             ..to_store(&answered(None, 200, NOW), NOW)
         };
         let troubled = from_store(kept.clone(), NOW).unwrap();
-        assert!(matches!(troubled.look(NOW + 2 * HOUR), Look::UseAndRefresh(_)));
-        assert_eq!(troubled.look(NOW + 24 * 31 * HOUR), Look::MustFetch);
+        assert!(matches!(troubled.look(NOW + 2 * HOUR), RecordLook::UseAndRefresh(_)));
+        assert_eq!(troubled.look(NOW + 24 * 31 * HOUR), RecordLook::MustFetch);
         let sound = from_store(RobotsRecord { state: "rules".to_owned(), ..kept }, NOW).unwrap();
-        assert_eq!(sound.look(NOW + 25 * HOUR), Look::MustFetch);
+        assert_eq!(sound.look(NOW + 25 * HOUR), RecordLook::MustFetch);
     }
 }

@@ -6,17 +6,17 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::memories::{memory, overrides};
-use super::view::{Listing, Page, Sort};
+use super::persistence::{memory, overrides};
+use super::view::{HostsPage, Listing, Sort};
 use super::{Gate, now};
 use crate::politeness::HostKey;
 use crate::politeness::lane::View;
 use crate::politeness::time::Timestamp;
-use crate::store::{Fate, HostRecord, LinesError, Skipped};
+use crate::store::{HostRecord, ImportFate, LinesError, Skipped};
 
 impl Gate {
     /// Returns a page of the hosts in the state file, sorted as asked and in any condition. Not for the request path.
-    pub fn list_remembered(&self, page: &Page) -> Result<Listing, LinesError> {
+    pub fn list_remembered(&self, page: &HostsPage) -> Result<Listing, LinesError> {
         let now = now();
         let most = page.offset.saturating_add(page.limit);
         let mut total = 0;
@@ -42,9 +42,9 @@ impl Gate {
 
     /// Imports what another curtsy knew of a host, replacing what is known here. A running lane uses it at once. Never
     /// allows an earlier start.
-    pub fn import(&self, host: &HostKey, record: &HostRecord) -> Fate {
+    pub fn import(&self, host: &HostKey, record: &HostRecord) -> ImportFate {
         if !self.registry.store().matters(record) {
-            return Fate::Skipped(Skipped::TooOld);
+            return ImportFate::Skipped(Skipped::TooOld);
         }
         let (now, book) = (now(), self.book.load());
         let known = self.registry.remembers(host);
@@ -55,7 +55,7 @@ impl Gate {
             }),
             None => self.registry.import(host, record),
         }
-        if known { Fate::Replaced } else { Fate::New }
+        if known { ImportFate::Replaced } else { ImportFate::New }
     }
 }
 
@@ -79,17 +79,17 @@ mod tests {
 
     use super::*;
     use crate::clock;
-    use crate::gate::{Bounds, Memories, Wanted};
+    use crate::gate::{Bounds, HostPersistence, WantedHost};
     use crate::politeness::Origin;
     use crate::politeness::policy::PolicyBook;
     use crate::politeness::visit::Purpose;
-    use crate::store::{Keep, Overrides, Store};
+    use crate::store::{Retention, Store, StoredOverrides};
 
     const DAY_US: u64 = 86_400_000_000;
 
     fn gate(store: Store) -> Gate {
         let bounds = Bounds { most: 100, idle: Duration::from_secs(3600) };
-        Gate::new(PolicyBook::default(), bounds, 1000, Memories::new(Arc::new(store), None), Arc::default())
+        Gate::new(PolicyBook::default(), bounds, 1000, HostPersistence::new(Arc::new(store), None), Arc::default())
     }
 
     fn host(name: &str) -> HostKey {
@@ -107,7 +107,7 @@ mod tests {
     /// `adaptive.remember` is 30 days by default. After a quarter of it, what was learned is halved.
     #[test]
     fn what_was_learned_fades_with_its_age() {
-        let store = Store::memory(Keep::default());
+        let store = Store::memory(Retention::default());
         for (name, days) in [("new.test", 0), ("week.test", 7), ("month.test", 15), ("old.test", 30)] {
             store.put_host(name, learned(8_000, days));
         }
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_remembered_host_can_be_seen_foreseen_and_forgotten() {
-        let store = Store::memory(Keep::default());
+        let store = Store::memory(Retention::default());
         store.put_host("a.test", learned(8_000, 0));
         let gate = gate(store);
         let at = host("a.test");
@@ -135,36 +135,36 @@ mod tests {
 
     #[test]
     fn an_import_counts_at_once_and_moves_no_start_forward() {
-        let gate = gate(Store::memory(Keep::default()));
+        let gate = gate(Store::memory(Retention::default()));
         let at = host("a.test");
-        let set = Wanted { delay: Some(Some(Duration::from_secs(3))), ..Wanted::default() };
+        let set = WantedHost { delay: Some(Some(Duration::from_secs(3))), ..WantedHost::default() };
         gate.steer(&at, &set).unwrap();
         let far = clock::micros() + 1_000_000_000;
-        let overrides = Overrides { burst: Some(2), ..Overrides::default() };
+        let overrides = StoredOverrides { burst: Some(2), ..StoredOverrides::default() };
         let record = HostRecord { held_until_us: far, overrides, ..learned(8_000, 0) };
-        assert_eq!(gate.import(&at, &record), Fate::Replaced);
+        assert_eq!(gate.import(&at, &record), ImportFate::Replaced);
         let view = gate.view(&at).unwrap();
         assert_eq!((view.delays.learned, view.delays.configured), (Duration::from_secs(8), Duration::from_secs(1)));
         assert_eq!((view.overrides.burst, view.held.map(|(until, _)| until.as_micros())), (Some(2), Some(far)));
 
-        assert_eq!(gate.import(&host("b.test"), &record), Fate::New);
+        assert_eq!(gate.import(&host("b.test"), &record), ImportFate::New);
         let other = HostRecord { held_until_us: 0, last_sent_us: 5, ..record };
-        assert_eq!(gate.import(&host("b.test"), &other), Fate::Replaced);
+        assert_eq!(gate.import(&host("b.test"), &other), ImportFate::Replaced);
         assert_eq!(gate.view(&host("b.test")).unwrap().held.map(|(until, _)| until.as_micros()), Some(far));
-        assert_eq!(gate.import(&host("c.test"), &learned(8_000, 30)), Fate::Skipped(Skipped::TooOld));
+        assert_eq!(gate.import(&host("c.test"), &learned(8_000, 30)), ImportFate::Skipped(Skipped::TooOld));
     }
 
     #[test]
     fn the_state_file_is_listed_page_by_page() {
         let directory = tempfile::tempdir().unwrap();
-        let (store, _) = Store::open(directory.path(), Keep::default()).unwrap();
+        let (store, _) = Store::open(directory.path(), Retention::default()).unwrap();
         for n in 0..2_500 {
             store.put_host(&format!("h{n:04}.test"), learned(1 + n % 1_000, 0));
         }
         store.put_host("::1", learned(1, 0));
         let gate = gate(store);
         let list = |sort, filter: &str, offset, limit| {
-            let page = Page { sort, reverse: false, condition: None, filter: filter.to_owned(), offset, limit };
+            let page = HostsPage { sort, reverse: false, condition: None, filter: filter.to_owned(), offset, limit };
             let listing = gate.list_remembered(&page).unwrap();
             let names: Vec<String> = listing.hosts.iter().map(|(host, _)| host.to_string()).collect();
             (listing.total, names.join(" "))

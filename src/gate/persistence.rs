@@ -9,23 +9,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::politeness::HostKey;
-use crate::politeness::lane::{Lane, Memory};
+use crate::politeness::lane::{HostMemory, Lane};
 use crate::politeness::pace;
 use crate::politeness::policy::{self, PolicyBook};
 use crate::politeness::time::Timestamp;
-use crate::store::{Health, HostRecord, Overrides, Store};
+use crate::store::{Health, HostRecord, Store, StoredOverrides};
 
 #[derive(Debug)]
-pub struct Memories {
+pub struct HostPersistence {
     store: Arc<Store>,
     /// Sends before this time may be missing from the store.
     unknown_before: Option<Timestamp>,
 }
 
-impl Memories {
+impl HostPersistence {
     /// `unknown_before`: the start of this process, if the store may lack sends of the process before it.
     pub fn new(store: Arc<Store>, unknown_before: Option<Timestamp>) -> Self {
-        Memories { store, unknown_before }
+        HostPersistence { store, unknown_before }
     }
 
     pub(super) fn lane(&self, host: &HostKey, book: &PolicyBook, now: Timestamp) -> Lane {
@@ -43,7 +43,7 @@ impl Memories {
     }
 
     /// Returns what the store knows of a host that has no lane.
-    pub(super) fn of(&self, host: &HostKey) -> Memory {
+    pub(super) fn of(&self, host: &HostKey) -> HostMemory {
         memory(&self.record(host))
     }
 
@@ -98,17 +98,17 @@ impl Memories {
     }
 }
 
-pub(super) fn memory(record: &HostRecord) -> Memory {
+pub(super) fn memory(record: &HostRecord) -> HostMemory {
     let time = |micros| (micros > 0).then_some(Timestamp::from_micros(micros));
     let millis = |ms: u32| Duration::from_millis(ms.into());
-    let pace = pace::Memory {
+    let pace = pace::PaceMemory {
         learned: millis(record.learned_ms),
         floor: millis(record.floor_ms),
         floor_life: millis(record.floor_ttl_ms),
         floor_until: Timestamp::from_micros(record.floor_until_us),
         updated: Timestamp::from_micros(record.updated_us),
     };
-    Memory {
+    HostMemory {
         last_sent: time(record.last_sent_us),
         held_until: time(record.held_until_us),
         pace: (record.learned_ms > 0).then_some(pace),
@@ -116,7 +116,7 @@ pub(super) fn memory(record: &HostRecord) -> Memory {
     }
 }
 
-fn record(memory: &Memory) -> HostRecord {
+fn record(memory: &HostMemory) -> HostRecord {
     let millis = |span: Duration| u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
     let micros = |time: Option<Timestamp>| time.map_or(0, Timestamp::as_micros);
     let pace = memory.pace.unwrap_or_default();
@@ -130,19 +130,19 @@ fn record(memory: &Memory) -> HostRecord {
         held_until_us: micros(memory.held_until),
         paused: memory.paused_until == Some(Timestamp::NEVER),
         paused_until_us: micros(memory.paused_until.filter(|until| *until < Timestamp::NEVER)),
-        overrides: Overrides::default(),
+        overrides: StoredOverrides::default(),
     }
 }
 
-pub(super) fn overrides(kept: Overrides) -> policy::Overrides {
-    let Overrides { delay_ms, burst, concurrency } = kept;
+pub(super) fn overrides(kept: StoredOverrides) -> policy::Overrides {
+    let StoredOverrides { delay_ms, burst, concurrency } = kept;
     policy::Overrides { delay: delay_ms.map(|ms| Duration::from_millis(ms.into())), burst, concurrency }
 }
 
-fn kept(set: policy::Overrides) -> Overrides {
+fn kept(set: policy::Overrides) -> StoredOverrides {
     let policy::Overrides { delay, burst, concurrency } = set;
     let millis = |span: Duration| u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
-    Overrides { delay_ms: delay.map(millis), burst, concurrency }
+    StoredOverrides { delay_ms: delay.map(millis), burst, concurrency }
 }
 
 #[cfg(test)]
@@ -161,18 +161,18 @@ mod tests {
             held_until_us: 7,
             paused: true,
             paused_until_us: 0,
-            overrides: Overrides::default(),
+            overrides: StoredOverrides::default(),
         };
         let for_now = HostRecord { paused: false, paused_until_us: 8, ..record_of_all };
         assert_eq!(record(&memory(&for_now)), for_now);
         assert_eq!(record(&memory(&record_of_all)), record_of_all);
-        assert_eq!(memory(&HostRecord::default()), Memory::default());
-        assert_eq!(record(&Memory::default()), HostRecord::default());
+        assert_eq!(memory(&HostRecord::default()), HostMemory::default());
+        assert_eq!(record(&HostMemory::default()), HostRecord::default());
     }
 
     #[test]
     fn what_people_set_is_kept() {
-        let set = Overrides { delay_ms: Some(7_000), burst: None, concurrency: Some(2) };
+        let set = StoredOverrides { delay_ms: Some(7_000), burst: None, concurrency: Some(2) };
         assert_eq!(kept(overrides(set)), set);
     }
 }

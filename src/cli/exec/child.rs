@@ -22,14 +22,14 @@ const PASSED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SI
 /// Shells add this to the number of a signal to get the exit code.
 const BY_SIGNAL: i32 = 128;
 
-pub(super) struct Charge {
+pub(super) struct ChildProcess {
     child: Child,
     /// `None` after the command has ended: another process may have the same number by then.
     pid: Arc<Mutex<Option<Pid>>>,
     signals: Handle,
 }
 
-impl Charge {
+impl ChildProcess {
     pub(super) fn begin(command: &mut Command) -> io::Result<Self> {
         // This comes first, so that no signal ends us while the command continues to run.
         let mut signals = SignalsInfo::<WithOrigin>::new(PASSED)?;
@@ -48,7 +48,7 @@ impl Charge {
                 }
             }
         })?;
-        Ok(Charge { child, pid, signals: handle })
+        Ok(ChildProcess { child, pid, signals: handle })
     }
 
     /// Waits for the command, but not for processes that it started. Returns its exit code, as a shell would.
@@ -66,7 +66,7 @@ impl Charge {
     }
 }
 
-impl Drop for Charge {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.signals.close();
     }

@@ -18,7 +18,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use subtle::ConstantTimeEq;
 
-use super::problem::Problem;
+use super::problem::ApiProblem;
 use super::{Admin, login};
 
 pub(super) async fn check_host(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
@@ -45,7 +45,7 @@ pub(super) async fn check_site(request: Request, next: Next) -> Response {
     let is_page = request.method() == Method::GET && !request.uri().path().starts_with("/api/");
     if is_of_another_site(request.headers()) && !(is_page && follows_a_link(request.headers())) {
         let detail = "the API takes no requests from pages of other sites".to_owned();
-        return Problem { status: StatusCode::FORBIDDEN, title: "Foreign origin", detail }.into_response();
+        return ApiProblem { status: StatusCode::FORBIDDEN, title: "Foreign origin", detail }.into_response();
     }
     next.run(request).await
 }

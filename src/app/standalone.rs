@@ -4,24 +4,24 @@
 
 use std::sync::Arc;
 
-use super::ca::Keeping;
+use super::ca::CaLocation;
 use super::{StartError, book, settings};
 use crate::clock;
-use crate::config::{AccessLog, Config, Listen};
-use crate::gate::{Gate, Memories};
+use crate::config::{AccessLogTarget, Config, Listen};
+use crate::gate::{Gate, HostPersistence};
 use crate::metrics::Metrics;
 use crate::politeness::time::Timestamp;
-use crate::proxy::{self, Desk, Identity, Shared, Stops};
+use crate::proxy::{self, DryRun, Identity, Shared, StoppedClients};
 use crate::robots::{Question, Report, Robots};
 use crate::shutdown::Stop;
-use crate::store::{JobRecord, Keep, Store};
+use crate::store::{JobRecord, Retention, Store};
 use crate::upstream::Resolver;
 
 /// Fetches a robots.txt as a proxy with this configuration would, and reports what it means. Stores nothing.
 pub fn ask_about_robots(config: Config, question: &Question) -> Result<Report, StartError> {
     let (_stopper, stop) = crate::shutdown::channel();
-    let store = Arc::new(Store::memory(Keep::default()));
-    let desk = Desk::new(Arc::new(parts(config, &store, &[], stop)?), Arc::new(Resolver::default()));
+    let store = Arc::new(Store::memory(Retention::default()));
+    let desk = DryRun::new(Arc::new(parts(config, &store, &[], stop)?), Arc::new(Resolver::default()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
     Ok(runtime.block_on(desk.ask(question)))
 }
@@ -35,18 +35,18 @@ pub(super) fn parts(
 ) -> Result<Shared, StartError> {
     config.access.users_file = None;
     config.tls.intercept = false;
-    config.log.access = AccessLog::Off;
+    config.log.access = AccessLogTarget::Off;
     let own: Vec<_> = config.listen.iter().map(|Listen::Tcp(address)| *address).chain(config.admin).collect();
     let metrics = Arc::new(Metrics::new());
     let (book, bounds, most_waiting) = (book::book(&config), book::bounds(&config), config.pacing.max_queue_total);
     Ok(Shared::new(
-        settings(config, &own, Keeping::ThisRun)?,
+        settings(config, &own, CaLocation::ThisRun)?,
         metrics.clone(),
         Identity::new("curtsy"),
-        proxy::AccessLog::open(&AccessLog::Off, false).map_err(StartError::AccessLog)?,
-        Arc::new(Gate::new(book, bounds, most_waiting, Memories::new(store.clone(), None), metrics)),
+        proxy::AccessLog::open(&AccessLogTarget::Off, false).map_err(StartError::AccessLog)?,
+        Arc::new(Gate::new(book, bounds, most_waiting, HostPersistence::new(store.clone(), None), metrics)),
         Arc::new(Robots::new(ONE_FILE, store.clone())),
-        Arc::new(Stops::new(store.clone(), jobs, Timestamp::from_micros(clock::micros()))),
+        Arc::new(StoppedClients::new(store.clone(), jobs, Timestamp::from_micros(clock::micros()))),
         stop,
     ))
 }

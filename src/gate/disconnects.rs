@@ -7,13 +7,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::line::{Label, Line};
 use super::shared_lane::SharedLane;
+use super::waiting_list::{Label, WaitingList};
 use crate::politeness::HostKey;
 
 #[derive(Debug)]
-pub struct Leaving<'a> {
-    pub(super) line: &'a Line,
+pub struct DisconnectedVisit<'a> {
+    pub(super) line: &'a WaitingList,
     pub(super) lane: &'a SharedLane,
     /// The visit's number in the line of all hosts.
     pub(super) number: u64,
@@ -21,7 +21,7 @@ pub struct Leaving<'a> {
     pub(super) after: Duration,
 }
 
-impl Leaving<'_> {
+impl DisconnectedVisit<'_> {
     pub fn host(&self) -> &HostKey {
         self.lane.host()
     }
@@ -47,9 +47,9 @@ impl Leaving<'_> {
 }
 
 /// The callback for disconnected clients.
-pub(super) struct Listener(pub(super) Box<dyn Fn(&Leaving<'_>) + Send + Sync>);
+pub(super) struct LeavingCallback(pub(super) Box<dyn Fn(&DisconnectedVisit<'_>) + Send + Sync>);
 
-impl fmt::Debug for Listener {
+impl fmt::Debug for LeavingCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Listener")
     }

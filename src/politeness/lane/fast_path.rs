@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::Lane;
 use crate::politeness::breaker::Ruling;
-use crate::politeness::roll::{Entry, Phase};
 use crate::politeness::signals::Signals;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Outcome, Purpose, Ticket, Visit};
+use crate::politeness::visit::{Purpose, Ticket, Visit, VisitOutcome};
+use crate::politeness::visit_table::{Phase, VisitEntry};
 
 impl Lane {
     /// Admits a visit that has a connection and gives it its turn, if the host is free. Returns `None` otherwise; then
@@ -34,7 +34,7 @@ impl Lane {
         }
         self.mixed = false;
         let deadline = now + self.policy.max_wait.min(visit.max_wait.unwrap_or(Duration::MAX));
-        let ticket = self.roll.enter(Entry::new(visit, phase, deadline, now));
+        let ticket = self.roll.enter(VisitEntry::new(visit, phase, deadline, now));
         self.heed(ticket, now);
         Some(ticket)
     }
@@ -77,8 +77,8 @@ impl Lane {
     /// Takes an expected answer from which nothing is learned. Returns false for any other answer; then nothing has
     /// happened, and the caller must report it.
     #[must_use]
-    pub fn takes_for_granted(&mut self, ticket: Ticket, outcome: Outcome, now: Timestamp) -> bool {
-        if self.heeds_answers() || outcome != Outcome::Heard(Signals::SERVED) {
+    pub fn takes_for_granted(&mut self, ticket: Ticket, outcome: VisitOutcome, now: Timestamp) -> bool {
+        if self.heeds_answers() || outcome != VisitOutcome::Heard(Signals::SERVED) {
             return false;
         }
         if self.roll.get_mut(ticket).is_some_and(|entry| entry.phase == Phase::Started) {
@@ -114,8 +114,8 @@ impl Lane {
 mod tests {
     use super::*;
     use crate::politeness::lane::Joined;
-    use crate::politeness::policy::{Mode, Policy, Schooling};
-    use crate::politeness::signals::Answer;
+    use crate::politeness::policy::{LearningPolicy, Mode, Policy};
+    use crate::politeness::signals::PaceSignal;
     use crate::politeness::visit::{ClientId, Step};
 
     fn at(millis: u64) -> Timestamp {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     /// Two lanes with the same history get the same answer, one of them by the short path if it may.
-    fn hear(policy: Policy, before: impl Fn(&mut Lane), outcome: Outcome) -> bool {
+    fn hear(policy: Policy, before: impl Fn(&mut Lane), outcome: VisitOutcome) -> bool {
         let [mut short, mut long] = [(); 2].map(|()| Lane::new(policy, 7));
         before(&mut short);
         before(&mut long);
@@ -237,25 +237,25 @@ mod tests {
             assert_eq!(format!("{short:?}"), as_it_was, "something has happened");
             return false;
         }
-        assert_eq!(long.report(untouched, outcome, &Schooling::default(), at(20_300)), None);
+        assert_eq!(long.report(untouched, outcome, &LearningPolicy::default(), at(20_300)), None);
         assert_eq!(format!("{short:?}"), format!("{long:?}"));
         true
     }
 
     #[test]
     fn only_an_answer_that_teaches_nothing_is_taken_for_granted() {
-        let served = Outcome::Heard(Signals::SERVED);
+        let served = VisitOutcome::Heard(Signals::SERVED);
         assert!(hear(policy(), |_| {}, served));
-        assert!(!hear(policy(), |_| {}, Outcome::Failed));
-        assert!(!hear(policy(), |_| {}, Outcome::Opened));
-        let throttled = Outcome::Heard(Signals { answer: Answer::Throttled, ..Signals::SERVED });
+        assert!(!hear(policy(), |_| {}, VisitOutcome::Failed));
+        assert!(!hear(policy(), |_| {}, VisitOutcome::Opened));
+        let throttled = VisitOutcome::Heard(Signals { answer: PaceSignal::Throttled, ..Signals::SERVED });
         assert!(!hear(policy(), |_| {}, throttled));
         let told = Signals { used_up: Some(Duration::from_secs(1)), ..Signals::SERVED };
-        assert!(!hear(policy(), |_| {}, Outcome::Heard(told)));
+        assert!(!hear(policy(), |_| {}, VisitOutcome::Heard(told)));
         assert!(!hear(Policy { delay_factor: 1.0, ..policy() }, |_| {}, served), "its time counts");
         let taught = |lane: &mut Lane| {
             let ticket = go(lane, 9, at(0));
-            lane.report(ticket, throttled, &Schooling::default(), at(100));
+            lane.report(ticket, throttled, &LearningPolicy::default(), at(100));
             lane.leave(ticket, at(100));
         };
         assert!(!hear(policy(), taught, served), "it may be time to try to go faster");

@@ -6,7 +6,7 @@ use super::record::HostRecord;
 
 /// The bounds of a store, for memory and disk alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct Retention {
     /// Number of hosts. Each costs about 60 B of memory and 100 B of disk.
     pub hosts: usize,
     /// Bytes of robots.txt, on disk only.
@@ -19,11 +19,11 @@ pub struct Keep {
     pub spacing: Duration,
 }
 
-impl Default for Keep {
+impl Default for Retention {
     /// A million hosts take about 60 MB of memory. With the robots.txt of some 50 000 origins the file stays under
     /// 200 MB.
     fn default() -> Self {
-        Keep {
+        Retention {
             hosts: 1_000_000,
             robots_bytes: 64 << 20,
             jobs: 1_000,
@@ -33,7 +33,7 @@ impl Default for Keep {
     }
 }
 
-impl Keep {
+impl Retention {
     /// Whether this record can still change a decision. Times in the future count as now: a clock that was set back
     /// must not make curtsy forget.
     pub(super) fn matters(&self, record: &HostRecord, now_us: u64) -> bool {
@@ -52,14 +52,14 @@ fn within(at_us: u64, span: Duration, now_us: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::record::Overrides;
+    use crate::store::record::StoredOverrides;
 
     const SECOND: u64 = 1_000_000;
     const DAY: u64 = 24 * 3600 * SECOND;
     const NOW: u64 = 20_000 * DAY;
 
     fn check(record: HostRecord, expected: bool) {
-        assert_eq!(Keep::default().matters(&record, NOW), expected, "{record:?}");
+        assert_eq!(Retention::default().matters(&record, NOW), expected, "{record:?}");
     }
 
     #[test]
@@ -69,7 +69,10 @@ mod tests {
         check(HostRecord { paused: true, ..nothing }, true);
         check(HostRecord { paused_until_us: NOW + 1, ..nothing }, true);
         check(HostRecord { paused_until_us: NOW, ..nothing }, false);
-        check(HostRecord { overrides: Overrides { burst: Some(2), ..Overrides::default() }, ..nothing }, true);
+        check(
+            HostRecord { overrides: StoredOverrides { burst: Some(2), ..StoredOverrides::default() }, ..nothing },
+            true,
+        );
         check(HostRecord { held_until_us: NOW + 1, ..nothing }, true);
         check(HostRecord { held_until_us: NOW, ..nothing }, false);
     }

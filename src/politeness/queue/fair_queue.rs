@@ -5,11 +5,11 @@
 
 use std::collections::VecDeque;
 
-use super::{Place, Rank};
+use super::{QueueEntry, Rank};
 use crate::politeness::visit::ClientId;
 
 #[derive(Debug, Default)]
-pub(super) struct Crowd {
+pub(super) struct FairQueue {
     retries: VecDeque<u32>,
     returning: VecDeque<u32>,
     owners: VecDeque<OwnerLine>,
@@ -31,13 +31,13 @@ struct ClientLine {
     visits: VecDeque<(u8, u32)>,
 }
 
-impl Crowd {
+impl FairQueue {
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
     /// Adds a visit. `visit` must not be in a line.
-    pub(super) fn join(&mut self, Place { visit, rank, client, urgency }: Place) {
+    pub(super) fn join(&mut self, QueueEntry { visit, rank, client, urgency }: QueueEntry) {
         self.len += 1;
         match rank {
             Rank::Retry => self.retries.push_back(visit),
@@ -109,7 +109,7 @@ impl Crowd {
         }
     }
 
-    /// Calls `see` for each visit that [`Crowd::ahead`] counts, in no particular order.
+    /// Calls `see` for each visit that [`FairQueue::ahead`] counts, in no particular order.
     pub(super) fn each_ahead(&self, rank: Rank, client: ClientId, urgency: u8, mut see: impl FnMut(u32)) {
         self.retries.iter().copied().for_each(&mut see);
         if rank > Rank::Retry {

@@ -1,7 +1,7 @@
 //! A stream that gives up on a peer that is silent for too long.
 //!
 //! hyper owns the stream while it reads and writes. The code that knows what is awaited (a request head, a response,
-//! the next byte of a tunnel) sets the time limit through a shared [`Limit`].
+//! the next byte of a tunnel) sets the time limit through a shared [`Deadline`].
 //!
 //! Cheap on purpose: every request passes here four times. Moving a limit is one store. The timer is armed only when a
 //! read would block, and is left alone when the limit moves to a later time: it fires early, sees that, and is set
@@ -23,14 +23,14 @@ use crate::clock;
 
 /// How long the peer may be silent; shared by the stream and its users. All times are milliseconds after `base`.
 #[derive(Debug)]
-pub struct Limit {
+pub struct Deadline {
     base: Instant,
     at: AtomicU64,
     /// When the next byte arrives, the limit becomes this long from then, only once. 0 = leave the limit alone.
     on_first: AtomicU32,
     /// When any byte arrives, the limit becomes this long from then. 0 = leave the limit alone.
     on_each: AtomicU32,
-    /// Whether a byte has arrived since the last [`Limit::listen`].
+    /// Whether a byte has arrived since the last [`Deadline::listen`].
     heard: AtomicBool,
     /// Whether no request is under way.
     resting: AtomicBool,
@@ -42,9 +42,9 @@ pub struct Limit {
 
 const NEVER: u64 = u64::MAX;
 
-impl Limit {
+impl Deadline {
     pub fn none() -> Self {
-        Limit {
+        Deadline {
             base: clock::now(),
             at: AtomicU64::new(NEVER),
             on_first: AtomicU32::new(0),
@@ -58,7 +58,7 @@ impl Limit {
 
     /// Creates a limit for a connection that can be [dismissed](Limit::dismiss).
     pub fn watched() -> Self {
-        Limit { waiting: Some(Mutex::default()), ..Limit::none() }
+        Deadline { waiting: Some(Mutex::default()), ..Deadline::none() }
     }
 
     /// Ends the connection: now if no request is under way, otherwise when the present request is over.
@@ -189,20 +189,20 @@ impl Limit {
 
 /// The stream. Reads obey the limit. A write that the peer does not accept fails after `write_stall` in any case.
 #[derive(Debug)]
-pub struct Patient<S> {
+pub struct TimeoutStream<S> {
     stream: S,
-    limit: Arc<Limit>,
+    limit: Arc<Deadline>,
     write_stall: Duration,
     write_blocked_since: Option<Instant>,
     alarm: Option<Pin<Box<Sleep>>>,
     look: Duration,
 }
 
-impl<S> Patient<S> {
+impl<S> TimeoutStream<S> {
     /// `look`: the shortest limit that may be set while hyper waits without a limit and does not poll again. A limit
     /// set in that state is noticed this much later at the worst.
-    pub fn new(stream: S, limit: Arc<Limit>, write_stall: Duration, look: Duration) -> Self {
-        Patient { stream, limit, write_stall, write_blocked_since: None, alarm: None, look }
+    pub fn new(stream: S, limit: Arc<Deadline>, write_stall: Duration, look: Duration) -> Self {
+        TimeoutStream { stream, limit, write_stall, write_blocked_since: None, alarm: None, look }
     }
 
     pub fn get_mut(&mut self) -> &mut S {
@@ -250,7 +250,7 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
@@ -266,7 +266,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let result = Pin::new(&mut this.stream).poll_write(cx, buf);
@@ -315,10 +315,10 @@ mod tests {
 
     const SEC: Duration = Duration::from_secs(1);
 
-    fn pair() -> (Patient<DuplexStream>, DuplexStream, Arc<Limit>) {
+    fn pair() -> (TimeoutStream<DuplexStream>, DuplexStream, Arc<Deadline>) {
         let (near, far) = duplex(16);
-        let limit = Arc::new(Limit::none());
-        (Patient::new(near, limit.clone(), 5 * SEC, SEC), far, limit)
+        let limit = Arc::new(Deadline::none());
+        (TimeoutStream::new(near, limit.clone(), 5 * SEC, SEC), far, limit)
     }
 
     #[tokio::test(start_paused = true)]
@@ -360,8 +360,8 @@ mod tests {
     async fn a_dismissed_peer_is_left_at_once_or_after_its_answer() {
         for is_busy in [false, true] {
             let (near, _far) = duplex(16);
-            let limit = Arc::new(Limit::watched());
-            let mut near = Patient::new(near, limit.clone(), 5 * SEC, SEC);
+            let limit = Arc::new(Deadline::watched());
+            let mut near = TimeoutStream::new(near, limit.clone(), 5 * SEC, SEC);
             limit.begin_within(60 * SEC, 3 * SEC, clock::now());
             if is_busy {
                 limit.clear();

@@ -1,9 +1,9 @@
 //! The roll of a lane: every visit in it, from joining to leaving, under its ticket.
 //!
 //! Promises: a ticket of a visit that has left never finds anything again; numbers stay small and dense; the memory of
-//! many visits is freed when the last one leaves, that of a few visits on [request](Roll::give_back_room). Finding
-//! visits that can no longer be served in time costs nothing until a deadline is near. This module must not decide
-//! anything.
+//! many visits is freed when the last one leaves, that of a few visits on [request](VisitTable::give_back_room).
+//! Finding visits that can no longer be served in time costs nothing until a deadline is near. This module must not
+//! decide anything.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::time::{Timestamp, whole_millis};
 use super::visit::{ClientId, OriginId, Purpose, Ticket, Visit};
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct VisitEntry {
     pub(super) client: ClientId,
     pub(super) origin: OriginId,
     /// What robots.txt asks of it, in whole milliseconds.
@@ -36,12 +36,12 @@ pub(super) struct Entry {
     pub(super) epoch: Option<Epoch>,
 }
 
-impl Entry {
+impl VisitEntry {
     pub(super) fn new(visit: &Visit, phase: Phase, deadline: Timestamp, now: Timestamp) -> Self {
         let &Visit { client, origin, url, urgency, retry, purpose, .. } = visit;
         let crawl_delay_ms = whole_millis(visit.crawl_delay);
         let (transfer, forgave, since, epoch) = (Transfer::No, 0, now, None);
-        Entry {
+        VisitEntry {
             client,
             origin,
             crawl_delay_ms,
@@ -96,7 +96,7 @@ pub(super) enum Transfer {
 /// (nginx' `proxy_read_timeout`, `limits.client_stall`), so pages and API calls are over by then.
 pub(super) const LONG_TRANSFER: Duration = Duration::from_secs(30);
 
-impl Entry {
+impl VisitEntry {
     /// Returns from when on the visit is a long transfer; never, if it is none.
     pub(super) fn long_from(&self) -> Timestamp {
         match (self.phase, self.transfer) {
@@ -118,7 +118,7 @@ impl Phase {
 }
 
 #[derive(Debug)]
-pub(super) struct Roll {
+pub(super) struct VisitTable {
     /// Most hosts never have two visits at once, and there may be many hosts.
     slots: SmallVec<[Slot; 1]>,
     len: usize,
@@ -137,16 +137,16 @@ pub(super) struct Roll {
 struct Slot {
     /// The generation of the visit in it; in a free slot, the number of the next free slot.
     generation: u32,
-    entry: Option<Entry>,
+    entry: Option<VisitEntry>,
 }
 
 const NONE: u32 = u32::MAX;
 /// The room that an empty roll may keep, in slots: four kilobytes.
 const A_FEW: usize = 64;
 
-impl Roll {
+impl VisitTable {
     pub(super) fn new() -> Self {
-        Roll {
+        VisitTable {
             slots: SmallVec::new(),
             len: 0,
             free: NONE,
@@ -166,7 +166,7 @@ impl Roll {
         self.next_generation
     }
 
-    pub(super) fn enter(&mut self, entry: Entry) -> Ticket {
+    pub(super) fn enter(&mut self, entry: VisitEntry) -> Ticket {
         let generation = self.next_generation;
         self.next_generation = generation.wrapping_add(1);
         let slot = Slot { generation, entry: Some(entry) };
@@ -176,7 +176,7 @@ impl Roll {
         Ticket { number, generation }
     }
 
-    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Entry> {
+    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<VisitEntry> {
         let slot = self.slots.get_mut(ticket.number()).filter(|slot| slot.generation == ticket.generation)?;
         let entry = slot.entry.take()?;
         slot.generation = std::mem::replace(&mut self.free, ticket.number);
@@ -198,7 +198,7 @@ impl Roll {
         number
     }
 
-    pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Entry> {
+    pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut VisitEntry> {
         let slot = self.slots.get_mut(ticket.number()).filter(|slot| slot.generation == ticket.generation)?;
         slot.entry.as_mut()
     }
@@ -209,7 +209,7 @@ impl Roll {
     }
 
     /// `number` must be on the roll.
-    pub(super) fn entry(&self, number: u32) -> &Entry {
+    pub(super) fn entry(&self, number: u32) -> &VisitEntry {
         self.slots[number as usize].entry.as_ref().expect("queue and called hold only visits on the roll")
     }
 
@@ -275,8 +275,8 @@ impl Roll {
 mod tests {
     use super::*;
 
-    fn entry(deadline: u64, phase: Phase) -> Entry {
-        Entry {
+    fn entry(deadline: u64, phase: Phase) -> VisitEntry {
+        VisitEntry {
             client: ClientId(1),
             origin: OriginId::default(),
             crawl_delay_ms: 0,
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn an_old_ticket_finds_nothing() {
-        let mut roll = Roll::new();
+        let mut roll = VisitTable::new();
         let first = roll.enter(entry(1, Phase::Waiting));
         assert!(roll.remove(first).is_some());
         let second = roll.enter(entry(1, Phase::Waiting));
@@ -319,12 +319,12 @@ mod tests {
 
     #[test]
     fn the_hopeless_are_found_once_each_and_only_while_they_wait_for_the_host() {
-        let mut roll = Roll::new();
+        let mut roll = VisitTable::new();
         for deadline in [50, 10, 30, 20] {
             roll.enter(entry(deadline, Phase::Waiting));
         }
         roll.enter(entry(5, Phase::Preparing));
-        let hopeless = |roll: &mut Roll, start: u64| {
+        let hopeless = |roll: &mut VisitTable, start: u64| {
             let mut found = Vec::new();
             while let Some(ticket) = roll.hopeless(Timestamp::from_millis(start)) {
                 found.push(roll.remove(ticket).unwrap().deadline.as_micros() / 1_000);
@@ -343,7 +343,7 @@ mod tests {
     /// The next visit may have another spacing than the one before it, so the start may move earlier between two calls.
     #[test]
     fn a_search_that_was_under_way_is_not_gone_on_with_for_an_earlier_start() {
-        let mut roll = Roll::new();
+        let mut roll = VisitTable::new();
         let tickets = [50, 10, 30].map(|deadline| roll.enter(entry(deadline, Phase::Waiting)));
         let at = Timestamp::from_millis;
         assert_eq!(roll.hopeless(at(20)), Some(tickets[1]));

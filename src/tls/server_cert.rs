@@ -17,7 +17,7 @@ use super::{describe, provider};
 
 /// The TLS configuration of the proxy's own listeners.
 #[derive(Clone, Debug)]
-pub struct Own {
+pub struct ServerCert {
     config: Arc<ServerConfig>,
     chain: Vec<CertificateDer<'static>>,
 }
@@ -26,11 +26,11 @@ pub struct Own {
 #[derive(Debug)]
 pub struct BadCertificate {
     path: PathBuf,
-    fault: Fault,
+    fault: ServerCertFault,
 }
 
 #[derive(Debug)]
-enum Fault {
+enum ServerCertFault {
     Unreadable(pem::Error),
     /// The file has no certificate.
     Empty,
@@ -39,7 +39,7 @@ enum Fault {
     Ended,
 }
 
-impl Own {
+impl ServerCert {
     /// `http2`: whether to offer HTTP/2 to clients.
     pub fn load(certificate: &Path, key: &Path, http2: bool, now: SystemTime) -> Result<Self, BadCertificate> {
         let at = |path: &Path| {
@@ -47,28 +47,28 @@ impl Own {
             |fault| BadCertificate { path, fault }
         };
         let chain = read_chain(certificate).map_err(at(certificate))?;
-        let secret = PrivateKeyDer::from_pem_file(key).map_err(Fault::Unreadable).map_err(at(key))?;
+        let secret = PrivateKeyDer::from_pem_file(key).map_err(ServerCertFault::Unreadable).map_err(at(key))?;
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .expect("the provider speaks the default versions")
             .with_no_client_auth()
             .with_single_cert(chain.clone(), secret)
-            .map_err(Fault::Unusable)
+            .map_err(ServerCertFault::Unusable)
             .map_err(at(key))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         if http2 {
             config.alpn_protocols.insert(0, b"h2".to_vec());
         }
-        let own = Own { config: Arc::new(config), chain };
+        let own = ServerCert { config: Arc::new(config), chain };
         if own.until().is_some_and(|until| until <= now) {
-            return Err(at(certificate)(Fault::Ended));
+            return Err(at(certificate)(ServerCertFault::Ended));
         }
         Ok(own)
     }
 
     /// Replaces another. If the certificate is the same, clients can still resume their sessions.
     #[must_use]
-    pub fn following(self, before: &Own) -> Own {
+    pub fn following(self, before: &ServerCert) -> ServerCert {
         let is_same = self.chain == before.chain && self.config.alpn_protocols == before.config.alpn_protocols;
         if is_same { before.clone() } else { self }
     }
@@ -87,25 +87,29 @@ impl Own {
     }
 }
 
-fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, Fault> {
-    let found = CertificateDer::pem_file_iter(path).map_err(Fault::Unreadable)?;
-    let chain: Vec<_> = found.collect::<Result<_, _>>().map_err(Fault::Unreadable)?;
-    if chain.is_empty() { Err(Fault::Empty) } else { Ok(chain) }
+fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, ServerCertFault> {
+    let found = CertificateDer::pem_file_iter(path).map_err(ServerCertFault::Unreadable)?;
+    let chain: Vec<_> = found.collect::<Result<_, _>>().map_err(ServerCertFault::Unreadable)?;
+    if chain.is_empty() { Err(ServerCertFault::Empty) } else { Ok(chain) }
 }
 
 impl fmt::Display for BadCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.fault {
-            Fault::Unreadable(pem::Error::Io(error)) => write!(f, "cannot read {path} of tls.listen: {error}"),
-            Fault::Unreadable(pem::Error::NoItemsFound) => write!(f, "{path} of tls.listen_key has no key in it"),
-            Fault::Unreadable(error) => write!(f, "{path} of tls.listen is not PEM: {error}"),
-            Fault::Empty => write!(f, "{path} of tls.listen_cert has no certificate in it; it must be PEM"),
-            Fault::Unusable(rustls::Error::InconsistentKeys(_)) => {
+            ServerCertFault::Unreadable(pem::Error::Io(error)) => {
+                write!(f, "cannot read {path} of tls.listen: {error}")
+            }
+            ServerCertFault::Unreadable(pem::Error::NoItemsFound) => {
+                write!(f, "{path} of tls.listen_key has no key in it")
+            }
+            ServerCertFault::Unreadable(error) => write!(f, "{path} of tls.listen is not PEM: {error}"),
+            ServerCertFault::Empty => write!(f, "{path} of tls.listen_cert has no certificate in it; it must be PEM"),
+            ServerCertFault::Unusable(rustls::Error::InconsistentKeys(_)) => {
                 write!(f, "{path} of tls.listen_key is not the key of tls.listen_cert")
             }
-            Fault::Unusable(error) => write!(f, "{path} of tls.listen_key cannot be used: {error}"),
-            Fault::Ended => write!(f, "{path} of tls.listen_cert is not valid any more"),
+            ServerCertFault::Unusable(error) => write!(f, "{path} of tls.listen_key cannot be used: {error}"),
+            ServerCertFault::Ended => write!(f, "{path} of tls.listen_cert is not valid any more"),
         }
     }
 }
@@ -136,9 +140,9 @@ mod tests {
             Pair { directory }
         }
 
-        fn load(&self) -> Result<Own, BadCertificate> {
+        fn load(&self) -> Result<ServerCert, BadCertificate> {
             let (certificate, key) = (self.directory.path().join("cert"), self.directory.path().join("key"));
-            Own::load(&certificate, &key, true, clock::wall())
+            ServerCert::load(&certificate, &key, true, clock::wall())
         }
 
         fn told(&self, file: &str, content: &str) -> String {

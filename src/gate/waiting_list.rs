@@ -16,7 +16,7 @@ use crate::politeness::visit::ClientId;
 
 /// Waiting visits, keyed by a growing number.
 #[derive(Debug, Default)]
-pub(super) struct Line(Mutex<Waiters>);
+pub(super) struct WaitingList(Mutex<Waiters>);
 
 #[derive(Debug, Default)]
 struct Waiters {
@@ -73,7 +73,7 @@ pub struct Backlog {
     pub since: Timestamp,
 }
 
-impl Line {
+impl WaitingList {
     pub(super) fn enter(&self, lane: &Arc<SharedLane>, peer: ClientId, since: Timestamp, expected: Timestamp) -> u64 {
         let waiter = Waiter { lane: lane.clone(), peer, since, expected, label: None };
         let mut waiters = self.0.lock();
@@ -226,16 +226,16 @@ mod tests {
 
     use super::*;
     use crate::gate::visit::Rehearsal;
-    use crate::gate::{Bounds, Memories};
+    use crate::gate::{Bounds, HostPersistence};
     use crate::politeness::policy::{Policy, PolicyBook};
     use crate::politeness::visit::Visit;
-    use crate::store::{Keep, Store};
+    use crate::store::{Retention, Store};
 
     const DELAY: Duration = Duration::from_secs(5);
 
     fn gate() -> Arc<Gate> {
         let book = PolicyBook::from(Policy { delay: DELAY, ..Policy::default() });
-        let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+        let memories = HostPersistence::new(Arc::new(Store::memory(Retention::default())), None);
         Arc::new(Gate::new(book, Bounds { most: 9, idle: DELAY }, 99, memories, Arc::default()))
     }
 
@@ -268,7 +268,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_backlog_of_one_client_shuts_no_other_out() {
         let book = PolicyBook::from(Policy { delay: DELAY, ..Policy::default() });
-        let memories = Memories::new(Arc::new(Store::memory(Keep::default())), None);
+        let memories = HostPersistence::new(Arc::new(Store::memory(Retention::default())), None);
         let gate = Arc::new(Gate::new(book, Bounds { most: 9, idle: DELAY }, 10, memories, Arc::default()));
         let (busy, other) = (host("busy.test"), host("other.test"));
         for at in [&busy, &other] {

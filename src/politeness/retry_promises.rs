@@ -12,15 +12,15 @@ use super::time::{Timestamp, whole_micros};
 use super::visit::ClientId;
 
 #[derive(Debug, Default)]
-pub(super) struct Returns {
+pub(super) struct RetryPromises {
     /// Sorted by the time they are due.
-    told: Vec<Told>,
+    told: Vec<RetryPromise>,
     /// How many visits were told a time since there was no more room to remember it.
     beyond: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct RetryPromise {
     due: Timestamp,
     client: ClientId,
     url: u64,
@@ -32,7 +32,7 @@ const MOST: usize = 1000;
 const GRACE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
 
-impl Returns {
+impl RetryPromises {
     /// Returns whether no visit is remembered.
     pub(super) fn is_empty(&self) -> bool {
         self.told.is_empty()
@@ -56,7 +56,7 @@ impl Returns {
 
     /// Returns whether this visit comes back when it was told to, without forgetting it.
     pub(super) fn is_due(&self, client: ClientId, url: u64, now: Timestamp) -> bool {
-        let is_it = |told: &Told| told.client == client && told.url == url;
+        let is_it = |told: &RetryPromise| told.client == client && told.url == url;
         self.told.iter().take_while(|told| told.due <= now).any(|told| is_it(told) && told.due + GRACE > now)
     }
 
@@ -85,7 +85,7 @@ impl Returns {
         self.beyond = 0;
         let due = self.free_second(start, gap, now);
         let index = self.told.partition_point(|told| told.due <= due);
-        self.told.insert(index, Told { due, client, url });
+        self.told.insert(index, RetryPromise { due, client, url });
         due.since(now)
     }
 
@@ -142,30 +142,30 @@ mod tests {
         Timestamp::from_millis(millis)
     }
 
-    fn tell(returns: &mut Returns, client: u64, start: u64, delay: u64, now: u64) -> u64 {
+    fn tell(returns: &mut RetryPromises, client: u64, start: u64, delay: u64, now: u64) -> u64 {
         returns.tell(ClientId(client), 7, at(start), Duration::from_millis(delay), at(now)).as_secs()
     }
 
     #[test]
     fn seconds_are_rounded_up_and_never_zero() {
-        assert_eq!(tell(&mut Returns::default(), 1, 1_001, 1_000, 0), 2);
-        assert_eq!(tell(&mut Returns::default(), 1, 2_000, 1_000, 0), 2);
-        assert_eq!(tell(&mut Returns::default(), 1, 0, 1_000, 0), 1);
+        assert_eq!(tell(&mut RetryPromises::default(), 1, 1_001, 1_000, 0), 2);
+        assert_eq!(tell(&mut RetryPromises::default(), 1, 2_000, 1_000, 0), 2);
+        assert_eq!(tell(&mut RetryPromises::default(), 1, 0, 1_000, 0), 1);
     }
 
     #[test]
     fn no_two_clients_are_told_the_same_second() {
-        let mut returns = Returns::default();
+        let mut returns = RetryPromises::default();
         let told: Vec<u64> = (0..20).map(|client| tell(&mut returns, client, 3_000, 100, client)).collect();
         assert_eq!(told, (3..23).collect::<Vec<u64>>());
-        let mut slow = Returns::default();
+        let mut slow = RetryPromises::default();
         let told: Vec<u64> = (0..3).map(|client| tell(&mut slow, client, 3_000, 5_000, 0)).collect();
         assert_eq!(told, [3, 8, 13]);
     }
 
     #[test]
     fn a_gap_that_opens_is_used() {
-        let mut returns = Returns::default();
+        let mut returns = RetryPromises::default();
         for client in 0..3 {
             tell(&mut returns, client, 10_000, 1_000, 0);
         }
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_client_that_comes_when_told_is_known_once() {
-        let mut returns = Returns::default();
+        let mut returns = RetryPromises::default();
         assert_eq!(tell(&mut returns, 1, 4_000, 1_000, 0), 4);
         assert!(!returns.take(ClientId(1), 7, at(3_999)), "too early");
         assert!(!returns.take(ClientId(2), 7, at(4_000)), "another client");
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_client_that_asks_too_early_keeps_its_time() {
-        let mut returns = Returns::default();
+        let mut returns = RetryPromises::default();
         assert_eq!(tell(&mut returns, 1, 10_000, 1_000, 0), 10);
         assert_eq!(tell(&mut returns, 1, 5_000, 1_000, 400), 10);
         assert_eq!(tell(&mut returns, 1, 60_000, 1_000, 1_000), 59, "unless it is no longer true");
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn it_is_forgotten_after_a_while() {
-        let mut returns = Returns::default();
+        let mut returns = RetryPromises::default();
         tell(&mut returns, 1, 4_000, 1_000, 0);
         assert_eq!(returns.owes_until(), at(64_000));
         assert!(!returns.take(ClientId(1), 7, at(64_000)));
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn only_those_due_in_between_are_expected() {
-        let mut returns = Returns::default();
+        let mut returns = RetryPromises::default();
         for client in 0..5 {
             tell(&mut returns, client, 1_000, 1_000, 0);
         }
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_crowd_is_not_remembered_without_end_but_still_spread() {
-        let mut returns = Returns::default();
+        let mut returns = RetryPromises::default();
         let told: Vec<u64> = (0..1_500).map(|client| tell(&mut returns, client, 1_000, 10, 0)).collect();
         assert_eq!(told, (1..=1_500).collect::<Vec<u64>>());
         assert_eq!(returns.told.len(), MOST);

@@ -10,13 +10,12 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::header::{
-    AUTHORIZATION, CONTENT_SECURITY_POLICY, COOKIE, HOST, HeaderValue, ORIGIN, REFERRER_POLICY, WWW_AUTHENTICATE,
+    AUTHORIZATION, CONTENT_SECURITY_POLICY, HOST, HeaderValue, ORIGIN, REFERRER_POLICY, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use subtle::ConstantTimeEq;
 
 use super::problem::ApiProblem;
 use super::{Admin, login};
@@ -71,8 +70,8 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 pub(super) async fn check_token(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
     let Some(token) = &admin.token else { return next.run(request).await };
     let given = request.headers().get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-    let by_token = given.is_some_and(|given| same(given, token));
-    if by_token || is_in_session(request.headers(), &admin.own.session) {
+    let by_token = given.is_some_and(|given| login::same(given, token));
+    if by_token || login::is_in_session(request.headers(), &admin.own.session) {
         return next.run(request).await;
     }
     if request.method() == Method::GET && request.uri().path() == "/" {
@@ -80,20 +79,6 @@ pub(super) async fn check_token(State(admin): State<Arc<Admin>>, request: Reques
     }
     let challenge = [(WWW_AUTHENTICATE, "Bearer realm=\"curtsy\"")];
     (StatusCode::UNAUTHORIZED, challenge, "Send Authorization: Bearer TOKEN (metrics.token).\n").into_response()
-}
-
-pub(super) fn same(given: &[u8], secret: &str) -> bool {
-    given.ct_eq(secret.as_bytes()).into()
-}
-
-/// The name of the cookie that a page receives for its token. Browsers also send it to other ports of this machine, so
-/// it is not the token.
-pub(super) const COOKIE_NAME: &str = "curtsy-session";
-
-fn is_in_session(headers: &HeaderMap, session: &str) -> bool {
-    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.any(|(name, value)| name == COOKIE_NAME && !session.is_empty() && same(value.as_bytes(), session))
 }
 
 /// Allows only curtsy's own scripts, styles and calls, and no frame of another page.
@@ -162,13 +147,5 @@ mod tests {
         assert!(!ours("evil.test:3129", "127.0.0.1:3129"));
         assert!(!ours("10.0.0.7:3129", "127.0.0.1:3129"));
         assert!(!ours("localhost.evil.test", "127.0.0.1:3129"));
-    }
-
-    #[test]
-    fn only_the_session_of_this_process_counts() {
-        let inside = |cookie: &str, session: &str| is_in_session(&fields(&[("cookie", cookie)]), session);
-        assert!(inside("a=b; curtsy-session=xyz", "xyz"));
-        assert!(!inside("curtsy-session=xy", "xyz") && !inside("session=xyz", "xyz"));
-        assert!(!inside("curtsy-session=", ""), "without a session no cookie is valid");
     }
 }

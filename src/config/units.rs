@@ -4,9 +4,10 @@
 //! milliseconds when they read 150. Everything written here can be read back without loss.
 
 use std::num::NonZeroU32;
+use std::str::FromStr;
 use std::time::Duration;
 
-use super::values::{BadValue, QuotaRate, Rate};
+use super::values::{AddressSpan, BadValue, QuotaRate, Rate};
 
 /// The largest unit first, as the writer needs. There is no month on purpose: `M` and `m` are too easy to confuse.
 const TIME_UNITS: [(&str, u64); 5] = [
@@ -141,6 +142,22 @@ const MOST_IN_A_QUOTA: NonZeroU32 = NonZeroU32::new(1_000_000).expect("not zero"
 /// The units of a quota. A time shorter than a second would be a pace, not a quota.
 fn quota_units() -> impl Iterator<Item = (&'static str, u64)> {
     TIME_UNITS.into_iter().filter(|(name, _)| *name != "ms")
+}
+
+impl FromStr for Rate {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Rate, BadValue> {
+        read_rate(text)
+    }
+}
+
+impl FromStr for AddressSpan {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<AddressSpan, BadValue> {
+        read_duration(text).map(AddressSpan)
+    }
 }
 
 /// Splits "1.5s rest" into "1.5", "s" and "rest".

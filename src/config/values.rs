@@ -5,12 +5,11 @@
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{HostPattern, units};
+use super::HostPattern;
 
 /// Why a text is not a value: two halves of a message that starts with the name of the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,25 +73,9 @@ pub struct QuotaRate {
     pub per: Duration,
 }
 
-impl FromStr for Rate {
-    type Err = BadValue;
-
-    fn from_str(text: &str) -> Result<Rate, BadValue> {
-        units::read_rate(text)
-    }
-}
-
 /// A duration with its unit, as in the file: "250ms", "1.5s", "1h 30m".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressSpan(pub Duration);
-
-impl FromStr for AddressSpan {
-    type Err = BadValue;
-
-    fn from_str(text: &str) -> Result<AddressSpan, BadValue> {
-        units::read_duration(text).map(AddressSpan)
-    }
-}
 
 /// A destination that is allowed although its address is not public.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use super::config::Streams;
 use super::http::{self, HttpResponse};
-use super::offline;
 use super::terminal::printable;
 use crate::config::{self, Config, Sources};
 
@@ -115,25 +114,8 @@ pub(super) fn tell<T: DeserializeOwned>(
     print(args, streams, answer, page)
 }
 
-/// Does the same as [`tell`]. If no curtsy runs, sends the second call to the state directory instead.
-pub(super) fn tell_or_do<T: DeserializeOwned>(
-    args: &AskArgs,
-    sources: &Sources,
-    streams: &mut Streams<'_>,
-    (call, otherwise): (&Call<'_>, &Call<'_>),
-    page: impl FnOnce(&T) -> (String, u8),
-) -> io::Result<u8> {
-    let answer = match RunningCurtsy::find(args, sources) {
-        Ok(running) => running.call(call),
-        Err(absent) if absent.code == NOBODY && !args.names_one() => {
-            offline::call(sources, streams, otherwise, &absent)
-        }
-        Err(trouble) => Err(trouble),
-    };
-    print(args, streams, answer, page)
-}
-
-fn print<T: DeserializeOwned>(
+/// Prints the response, as JSON or as the text that `page` makes of it. Returns the exit code.
+pub(super) fn print<T: DeserializeOwned>(
     args: &AskArgs,
     streams: &mut Streams<'_>,
     answer: Result<Value, AdminTrouble>,

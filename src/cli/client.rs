@@ -6,9 +6,10 @@ use std::io;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::admin::{self, AskArgs, Call, segment};
+use super::admin::{AskArgs, Call, segment};
 use super::config::Streams;
 use super::host::not_kept;
+use super::offline;
 use super::terminal::{TextStyle, printable, span, table};
 use crate::admin::clients::{ClientJson, Clients};
 use crate::config::Sources;
@@ -59,7 +60,7 @@ enum ClientAction {
 
 pub(super) fn list(args: &ClientsArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
     let call = Call::get("/api/v1/clients".to_owned());
-    admin::tell_or_do(&args.ask, sources, streams, (&call, &call), |told: &Clients| (page(told, TextStyle(paint)), 0))
+    offline::tell_or_do(&args.ask, sources, streams, (&call, &call), |told: &Clients| (page(told, TextStyle(paint)), 0))
 }
 
 pub(super) fn steer(args: &ClientArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Result<u8> {
@@ -70,7 +71,7 @@ pub(super) fn steer(args: &ClientArgs, sources: &Sources, streams: &mut Streams<
     };
     let path = format!("/api/v1/clients/{}/{deed}", segment(&args.name));
     let call = Call { method: "POST", path, body: Some(body) };
-    admin::tell_or_do(&args.ask, sources, streams, (&call, &call), |client: &ClientJson| (sentence(client), 0))
+    offline::tell_or_do(&args.ask, sources, streams, (&call, &call), |client: &ClientJson| (sentence(client), 0))
 }
 
 fn page(told: &Clients, brush: TextStyle) -> String {

@@ -5,8 +5,9 @@ use std::io;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-use super::admin::{self, AskArgs, Call, segment};
+use super::admin::{AskArgs, Call, segment};
 use super::config::Streams;
+use super::offline;
 use super::terminal::{BOLD, DIM, GREEN, TextStyle, YELLOW, about, printable, time};
 use crate::admin::hosts::{DelayJson, ForgottenJson, HostJson, UnpacedTunnels};
 use crate::config::Sources;
@@ -81,7 +82,7 @@ pub(super) fn run(args: &HostArgs, sources: &Sources, paint: bool, streams: &mut
         HostAction::Forget => {
             let call = Call { method: "DELETE", path, body: None };
             let page = |told: &ForgottenJson| (forgotten(told, brush), 0);
-            return admin::tell_or_do(&args.ask, sources, streams, (&call, &call), page);
+            return offline::tell_or_do(&args.ask, sources, streams, (&call, &call), page);
         }
         HostAction::Set(numbers) => match numbers.body() {
             Ok(body) => Some(body),
@@ -96,7 +97,7 @@ pub(super) fn run(args: &HostArgs, sources: &Sources, paint: bool, streams: &mut
     };
     let method = if body.is_some() { "PATCH" } else { "GET" };
     let call = Call { method, path, body };
-    admin::tell_or_do(&args.ask, sources, streams, (&call, &call), |host: &HostJson| (page(host, brush), 0))
+    offline::tell_or_do(&args.ask, sources, streams, (&call, &call), |host: &HostJson| (page(host, brush), 0))
 }
 
 impl Numbers {

@@ -5,8 +5,9 @@ use std::io;
 use clap::{Args, ValueEnum};
 use url::form_urlencoded;
 
-use super::admin::{self, AskArgs, Call};
+use super::admin::{AskArgs, Call};
 use super::config::Streams;
+use super::offline;
 use super::terminal::{GAP, TextStyle, columns, cut, printable, span, table, table_width, time};
 use crate::admin::hosts::{HostRow, HostsJson};
 use crate::config::Sources;
@@ -65,7 +66,7 @@ pub(super) fn run(args: &HostsArgs, sources: &Sources, paint: bool, streams: &mu
     let path = format!("/api/v1/hosts?{}", query.finish());
     let kept = Call::get(format!("{path}&remembered=true"));
     let call = if args.remembered { kept.clone() } else { Call::get(path) };
-    admin::tell_or_do(&args.ask, sources, streams, (&call, &kept), |hosts: &HostsJson| {
+    offline::tell_or_do(&args.ask, sources, streams, (&call, &kept), |hosts: &HostsJson| {
         (page(hosts, TextStyle(paint), columns()), 0)
     })
 }

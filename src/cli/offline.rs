@@ -2,16 +2,33 @@
 
 use std::io;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::admin::{AdminAnswer, AdminTrouble, Call, NOBODY, value};
+use super::admin::{self, AdminAnswer, AdminTrouble, AskArgs, Call, NOBODY, RunningCurtsy, value};
 use super::config::Streams;
 use crate::app::{Offline, OfflineError};
 use crate::config::{self, Sources};
 use crate::store::StoreError;
 
+/// Does the same as [`admin::tell`]. If no curtsy runs, sends the second call to the state directory instead.
+pub(super) fn tell_or_do<T: DeserializeOwned>(
+    args: &AskArgs,
+    sources: &Sources,
+    streams: &mut Streams<'_>,
+    (call, otherwise): (&Call<'_>, &Call<'_>),
+    page: impl FnOnce(&T) -> (String, u8),
+) -> io::Result<u8> {
+    let answer = match RunningCurtsy::find(args, sources) {
+        Ok(running) => running.call(call),
+        Err(absent) if absent.code == NOBODY && !args.names_one() => self::call(sources, streams, otherwise, &absent),
+        Err(trouble) => Err(trouble),
+    };
+    admin::print(args, streams, answer, page)
+}
+
 /// Sends the call to the API of the state directory. `absent` is the reason why no running curtsy can be asked.
-pub(super) fn call(
+fn call(
     sources: &Sources,
     streams: &mut Streams<'_>,
     call: &Call<'_>,

@@ -18,8 +18,8 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use serde_json::json;
 
-use self::board::{TopAction, TopScreen};
-use self::watch::{News, TopLook};
+use self::board::TopScreen;
+use self::watch::{News, TopAction, TopLook};
 use super::admin::AskArgs;
 use super::config::Streams;
 use super::hosts::{self, SortArg};

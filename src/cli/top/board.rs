@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::Value;
 
-use super::watch::{News, TopLook, TopSeen};
+use super::watch::{News, TopAction, TopLook, TopSeen};
 use crate::admin::explain::Explanation;
 use crate::admin::hosts::HostRow;
 use crate::cli::hosts::SortArg;
@@ -50,23 +50,6 @@ enum Typing {
     /// The host and its new delay.
     Delay(String, String),
     Url(String),
-}
-
-/// The action of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum TopAction {
-    Leave,
-    Look(TopLook),
-    Pause {
-        host: String,
-        paused: bool,
-    },
-    /// `None` resets the delay.
-    Delay {
-        host: String,
-        delay: Option<String>,
-    },
-    Explain(String),
 }
 
 /// How many rows a page key moves.

@@ -10,7 +10,7 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
 use super::board::{TopPage, TopScreen};
-use super::pages;
+use super::pages::{self, DIM};
 use super::watch::TopSeen;
 use crate::cli::hosts::{self, HEAD, RIGHT};
 use crate::cli::terminal::{printable, span};
@@ -21,7 +21,6 @@ const ROOMY: u16 = 22;
 /// Lines of its requests, and the screen height that has room for them.
 const REQUEST_LINES: u16 = 7;
 const ROOMIER: u16 = 34;
-pub(super) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 pub(super) const ALARM: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 
 pub(super) fn draw(frame: &mut Frame<'_>, board: &mut TopScreen) {

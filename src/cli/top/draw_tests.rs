@@ -5,9 +5,8 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use serde_json::{Value, json};
 
-use super::super::board::TopPage;
-use super::super::board::{TopAction, TopScreen};
-use super::super::watch::{News, TopLook, TopSeen};
+use super::super::board::{TopPage, TopScreen};
+use super::super::watch::{News, TopAction, TopLook, TopSeen};
 use super::draw;
 use crate::cli::hosts::SortArg;
 

@@ -8,7 +8,6 @@ use ratatui::widgets::{Paragraph, Wrap};
 use serde_json::Value;
 
 use super::board::{TopPage, TopScreen};
-use super::draw::DIM;
 use crate::cli::terminal::{TextStyle, printable};
 use crate::cli::{explain, host};
 
@@ -16,6 +15,8 @@ use crate::cli::{explain, host};
 const MOST_HOST_LINES: u16 = 12;
 /// The screen width at which lines need not wrap.
 const WIDE: u16 = 80;
+
+pub(super) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 
 const KEYS: [(&str, &str); 12] = [
     ("↑ ↓  j k", "choose a host; PgUp, PgDn, Home and End go further"),

@@ -8,7 +8,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use url::form_urlencoded;
 
-use super::board::TopAction;
 use crate::admin::explain::Explanation;
 use crate::admin::hosts::{HostJson, HostsJson};
 use crate::admin::status::Status;
@@ -32,6 +31,23 @@ pub(super) struct TopLook {
     pub(super) filter: String,
     /// The host that is shown in full.
     pub(super) chosen: Option<String>,
+}
+
+/// The action of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TopAction {
+    Leave,
+    Look(TopLook),
+    Pause {
+        host: String,
+        paused: bool,
+    },
+    /// `None` resets the delay.
+    Delay {
+        host: String,
+        delay: Option<String>,
+    },
+    Explain(String),
 }
 
 /// The answers of the running curtsy.

@@ -5,8 +5,10 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use rustls::InvalidMessage;
+
 use super::guard::Denied;
-use super::tls::{self, CertificateFault, HandshakeFault};
+use super::tls_fault::{CertificateFault, HandshakeFault, alert_words, of_certificate};
 
 #[derive(Debug)]
 pub enum UpstreamError {
@@ -119,9 +121,31 @@ impl UpstreamError {
             io::ErrorKind::TimedOut => UpstreamError::ResponseTimeout,
             io::ErrorKind::UnexpectedEof => UpstreamError::Closed,
             // In TLS 1.3 a server can still refuse when the client considers the handshake complete.
-            io::ErrorKind::InvalidData => tls::fault(error),
+            io::ErrorKind::InvalidData => UpstreamError::tls(error),
             _ => UpstreamError::Reset,
         }
+    }
+
+    /// Returns what an error of a TLS stream means.
+    pub(super) fn tls(error: &io::Error) -> Self {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        UpstreamError::Handshake(match inner {
+            Some(rustls::Error::InvalidCertificate(fault)) => return UpstreamError::Certificate(of_certificate(fault)),
+            Some(rustls::Error::AlertReceived(alert)) => HandshakeFault::Alert(alert_words(*alert)),
+            Some(rustls::Error::InvalidMessage(
+                InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
+            )) => HandshakeFault::NotTls,
+            Some(rustls::Error::PeerIncompatible(_) | rustls::Error::NoApplicationProtocol) => {
+                HandshakeFault::NothingInCommon
+            }
+            Some(other) => HandshakeFault::Other(other.to_string()),
+            None => match error.kind() {
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                    HandshakeFault::Closed
+                }
+                _ => HandshakeFault::Other(error.to_string()),
+            },
+        })
     }
 
     /// Whether the origin cannot have begun to respond, so that a request that is safe to repeat may be sent again.
@@ -182,3 +206,14 @@ impl fmt::Display for BodyFault {
 
 impl Error for UpstreamError {}
 impl Error for BodyFault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_socket_is_no_mystery() {
+        let fault = UpstreamError::tls(&io::ErrorKind::ConnectionReset.into());
+        assert!(matches!(fault, UpstreamError::Handshake(HandshakeFault::Closed)));
+    }
+}

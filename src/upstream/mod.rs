@@ -24,6 +24,7 @@ mod reply;
 mod resolve;
 mod stream;
 mod tls;
+mod tls_fault;
 mod upload;
 
 use std::net::IpAddr;
@@ -50,7 +51,8 @@ pub use self::orphan::{Orphan, SendWatch};
 pub use self::reply::{Broken, Reply};
 pub use self::resolve::Resolver;
 pub use self::stream::Stream;
-pub use self::tls::{BadRoots, CertificateFault, HandshakeFault, Trust, system_certificates};
+pub use self::tls::{BadRoots, Trust, system_certificates};
+pub use self::tls_fault::{CertificateFault, HandshakeFault};
 
 use crate::clock;
 use crate::config::{self, Key};

@@ -14,7 +14,7 @@ use super::error::UpstreamError;
 use super::http2::{Link, OpenedLink, OpeningLink, Route};
 use super::pool::Destination;
 use super::stream::Stream;
-use super::tls::HandshakeFault;
+use super::tls_fault::HandshakeFault;
 use super::{Ready, ReadyKind, Terms, Upstream, parent};
 use crate::clock;
 use crate::metrics::Handshake;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::clock;
 use crate::frames::{Chatter, Follower, Frame, PREFACE};
 use crate::upstream::error::UpstreamError;
-use crate::upstream::tls::HandshakeFault;
+use crate::upstream::tls_fault::HandshakeFault;
 
 /// What was seen, for the users of the connection.
 #[derive(Debug)]

@@ -3,7 +3,6 @@
 //! The crypto provider is named here and nowhere else, so that changing it is a change of one line. An origin is always
 //! verified: there is no option to disable that. If the origin is offered HTTP/2 and HTTP/1.1, it chooses.
 
-mod fault;
 mod roots;
 
 use std::fmt;
@@ -21,11 +20,10 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-pub(super) use self::fault::fault;
-pub use self::fault::{CertificateFault, HandshakeFault};
 pub use self::roots::{BadRoots, system_certificates};
 
 use super::error::UpstreamError;
+use super::tls_fault::{CertificateFault, HandshakeFault};
 use crate::clock;
 use crate::config;
 use crate::politeness::HostKey;
@@ -92,7 +90,7 @@ impl Trust {
         connector
             .connect_with(name, stream, |session| session.set_buffer_limit(Some(MOST_UNSENT)))
             .await
-            .map_err(|error| fault(&error))
+            .map_err(|error| UpstreamError::tls(&error))
             .inspect_err(|error| {
                 if let UpstreamError::Certificate(fault) = error {
                     self.faults.insert(host.clone(), (fault.clone(), clock::now() + KEEP_FAULT));

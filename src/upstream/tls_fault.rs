@@ -3,12 +3,9 @@
 //! Nothing that the origin itself wrote is repeated: names in a certificate can say anything.
 
 use std::fmt;
-use std::io;
 use std::time::{Duration, UNIX_EPOCH};
 
-use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
-
-use crate::upstream::error::UpstreamError;
+use rustls::{AlertDescription, CertificateError};
 
 /// Why a certificate does not prove the origin's identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,27 +42,8 @@ pub enum HandshakeFault {
     Other(String),
 }
 
-/// Returns what an error of a TLS stream means.
-pub(in crate::upstream) fn fault(error: &io::Error) -> UpstreamError {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    UpstreamError::Handshake(match inner {
-        Some(Error::InvalidCertificate(fault)) => return UpstreamError::Certificate(of_certificate(fault)),
-        Some(Error::AlertReceived(alert)) => HandshakeFault::Alert(alert_words(*alert)),
-        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion)) => {
-            HandshakeFault::NotTls
-        }
-        Some(Error::PeerIncompatible(_) | Error::NoApplicationProtocol) => HandshakeFault::NothingInCommon,
-        Some(other) => HandshakeFault::Other(other.to_string()),
-        None => match error.kind() {
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-                HandshakeFault::Closed
-            }
-            _ => HandshakeFault::Other(error.to_string()),
-        },
-    })
-}
-
-fn of_certificate(fault: &CertificateError) -> CertificateFault {
+/// Returns what is wrong with a certificate.
+pub(super) fn of_certificate(fault: &CertificateError) -> CertificateFault {
     match fault {
         CertificateError::Expired => CertificateFault::Expired(None),
         CertificateError::ExpiredContext { not_after, .. } => CertificateFault::Expired(day(not_after.as_secs())),
@@ -89,7 +67,8 @@ fn day(seconds: u64) -> Option<String> {
     humantime::format_rfc3339_seconds(moment).to_string().split('T').next().map(str::to_owned)
 }
 
-fn alert_words(alert: AlertDescription) -> String {
+/// Returns what an alert of the origin means.
+pub(super) fn alert_words(alert: AlertDescription) -> String {
     match alert {
         AlertDescription::UnrecognisedName => "it does not know this name".to_owned(),
         AlertDescription::ProtocolVersion => "it speaks another version of TLS".to_owned(),
@@ -169,11 +148,5 @@ mod tests {
         assert_eq!(alert_words(AlertDescription::ProtocolVersion), "it speaks another version of TLS");
         assert_eq!(alert_words(AlertDescription::HandshakeFailure), "alert 40 (HandshakeFailure)");
         assert_eq!(alert_words(AlertDescription::Unknown(200)), "alert 200 (unknown)");
-    }
-
-    #[test]
-    fn an_error_of_the_socket_is_no_mystery() {
-        let fault = fault(&io::ErrorKind::ConnectionReset.into());
-        assert!(matches!(fault, UpstreamError::Handshake(HandshakeFault::Closed)));
     }
 }

@@ -1,4 +1,6 @@
-//! The text about each failure, in one exhaustive match. The codes are an interface: add, never rename.
+//! The text about each failure, in exhaustive matches. The codes are an interface: add, never rename.
+
+mod origin;
 
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use crate::politeness::time::Timestamp;
 use crate::politeness::{HostKey, visit};
 use crate::proxy::request::quotas::{Exceeded, Whose};
 use crate::robots::Unknown;
-use crate::upstream::{BodyFault, Denied, HandshakeFault, UpstreamError};
+use crate::upstream::{BodyFault, Denied};
 
 /// The text about one failure, and the status and fields of its answer.
 #[derive(Debug)]
@@ -39,30 +41,8 @@ impl Failure {
         match self {
             Failure::Bad(bad) => bad_request(*bad),
             Failure::Refused(refusal) => refused(refusal),
-            Failure::Upstream(error) => unreachable_origin(error),
+            Failure::Upstream(error) => origin::unreachable(error),
         }
-    }
-
-    /// The kind of origin error that metrics count.
-    pub(crate) fn origin_error(&self) -> Option<&'static str> {
-        let Failure::Upstream(error) = self else { return None };
-        Some(match error {
-            UpstreamError::Dns(_) | UpstreamError::DnsTimeout => "dns",
-            UpstreamError::Refused
-            | UpstreamError::Unroutable
-            | UpstreamError::Connect(_)
-            | UpstreamError::Parent(_)
-            | UpstreamError::Closed
-            | UpstreamError::Reset => "connect",
-            UpstreamError::ConnectTimeout | UpstreamError::WriteTimeout | UpstreamError::ResponseTimeout => "timeout",
-            UpstreamError::Certificate(_) | UpstreamError::Handshake(_) => "tls",
-            UpstreamError::HeadTooLarge
-            | UpstreamError::Protocol(_)
-            | UpstreamError::TransferCoding
-            | UpstreamError::Upgrade
-            | UpstreamError::Status(_) => "protocol",
-            UpstreamError::Denied(_) | UpstreamError::RequestBody(_) | UpstreamError::DnsBusy(_) => return None,
-        })
     }
 }
 
@@ -158,17 +138,7 @@ fn refused(refusal: &Refusal) -> RefusalText {
             "connect to it directly, without the proxy: add its address to NO_PROXY",
         ),
         Refusal::JobStopped { stop, left } => job_stopped(stop, *left),
-        Refusal::ClientDenied => RefusalText {
-            toml: "[access]\nallow = [\"127.0.0.0/8\", \"::1\", \"192.168.0.0/16\"]\n".to_owned(),
-            ..words(
-                StatusCode::FORBIDDEN,
-                "Client not allowed",
-                "client-denied",
-                "http_request_denied",
-                "your address may not use this proxy",
-                "add your network to `allow` in the proxy's configuration file, for example",
-            )
-        },
+        Refusal::ClientDenied => client_denied(),
         Refusal::AuthRequired => words(
             StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             "Proxy credentials needed",
@@ -177,18 +147,36 @@ fn refused(refusal: &Refusal) -> RefusalText {
             "a user name and password are needed, or those given are wrong",
             "put them into the proxy URL: http://user:password@host:3128",
         ),
-        Refusal::NotIntercepted => RefusalText {
-            outcome: RequestOutcome::Rejected,
-            toml: "[tls]\nintercept = true\n".to_owned(),
-            ..words(
-                StatusCode::NOT_IMPLEMENTED,
-                "Routing works, interception is off",
-                "bad-request",
-                "http_request_error",
-                "the tunnel reached curtsy, but HTTPS interception is off, so curtsy cannot answer inside it",
-                "nothing is wrong; to intercept HTTPS with the local CA, set in the configuration file",
-            )
-        },
+        Refusal::NotIntercepted => not_intercepted(),
+    }
+}
+
+fn client_denied() -> RefusalText {
+    RefusalText {
+        toml: "[access]\nallow = [\"127.0.0.0/8\", \"::1\", \"192.168.0.0/16\"]\n".to_owned(),
+        ..words(
+            StatusCode::FORBIDDEN,
+            "Client not allowed",
+            "client-denied",
+            "http_request_denied",
+            "your address may not use this proxy",
+            "add your network to `allow` in the proxy's configuration file, for example",
+        )
+    }
+}
+
+fn not_intercepted() -> RefusalText {
+    RefusalText {
+        outcome: RequestOutcome::Rejected,
+        toml: "[tls]\nintercept = true\n".to_owned(),
+        ..words(
+            StatusCode::NOT_IMPLEMENTED,
+            "Routing works, interception is off",
+            "bad-request",
+            "http_request_error",
+            "the tunnel reached curtsy, but HTTPS interception is off, so curtsy cannot answer inside it",
+            "nothing is wrong; to intercept HTTPS with the local CA, set in the configuration file",
+        )
     }
 }
 
@@ -315,7 +303,34 @@ fn whole_seconds(wait: Duration) -> u32 {
 
 /// Builds the text of a lane's refusal. The lane has computed when it is worth retrying.
 fn by_lane(refusal: visit::LaneRefusal) -> RefusalText {
-    let (status, title, code, proxy_error, detail) = match refusal {
+    let (status, title, code, proxy_error, detail) = lane_text(refusal);
+    let retry_after = refusal.retry_after().map(|wait| u32::try_from(wait.as_secs()).unwrap_or(u32::MAX));
+    RefusalText {
+        status,
+        title,
+        code,
+        proxy_error,
+        outcome: RequestOutcome::Rejected,
+        detail: detail.to_owned(),
+        advice: match (refusal, retry_after) {
+            (visit::LaneRefusal::ShuttingDown { .. }, Some(seconds)) => {
+                format!("retry in {seconds} s, when the host would have taken the request")
+            }
+            (visit::LaneRefusal::HostsFull { .. }, Some(seconds)) => {
+                format!("retry in {seconds} s, or raise hosts.max")
+            }
+            (_, Some(seconds)) => format!("retry in {seconds} s, and this request goes first"),
+            (_, None) => String::new(),
+        },
+        toml: String::new(),
+        retry_after,
+        close: false,
+    }
+}
+
+/// Returns status, title, code, error type and detail.
+fn lane_text(refusal: visit::LaneRefusal) -> (StatusCode, &'static str, &'static str, &'static str, &'static str) {
+    match refusal {
         visit::LaneRefusal::QueueFull { .. } => (
             StatusCode::TOO_MANY_REQUESTS,
             "Politeness queue full",
@@ -358,28 +373,6 @@ fn by_lane(refusal: visit::LaneRefusal) -> RefusalText {
             "connection_limit_reached",
             "curtsy already paces hosts.max other hosts, and all of them were visited just now",
         ),
-    };
-    let retry_after = refusal.retry_after().map(|wait| u32::try_from(wait.as_secs()).unwrap_or(u32::MAX));
-    RefusalText {
-        status,
-        title,
-        code,
-        proxy_error,
-        outcome: RequestOutcome::Rejected,
-        detail: detail.to_owned(),
-        advice: match (refusal, retry_after) {
-            (visit::LaneRefusal::ShuttingDown { .. }, Some(seconds)) => {
-                format!("retry in {seconds} s, when the host would have taken the request")
-            }
-            (visit::LaneRefusal::HostsFull { .. }, Some(seconds)) => {
-                format!("retry in {seconds} s, or raise hosts.max")
-            }
-            (_, Some(seconds)) => format!("retry in {seconds} s, and this request goes first"),
-            (_, None) => String::new(),
-        },
-        toml: String::new(),
-        retry_after,
-        close: false,
     }
 }
 
@@ -403,77 +396,12 @@ fn not_allowed(denied: &Denied) -> RefusalText {
     RefusalText { toml, ..words(StatusCode::FORBIDDEN, title, "destination-denied", proxy_error, &detail, advice) }
 }
 
-fn unreachable_origin(error: &UpstreamError) -> RefusalText {
-    const GATEWAY: StatusCode = StatusCode::BAD_GATEWAY;
-    const TIMEOUT: StatusCode = StatusCode::GATEWAY_TIMEOUT;
-    let (status, title, proxy_error) = match error {
-        UpstreamError::Dns(text) if is_temporary(text) => {
-            (GATEWAY, "Origin unreachable: temporary DNS failure", "dns_error")
-        }
-        UpstreamError::Dns(_) => (GATEWAY, "Origin unreachable: no such name", "dns_error"),
-        UpstreamError::DnsTimeout => (TIMEOUT, "Origin timed out: name look-up", "dns_timeout"),
-        UpstreamError::Refused => (GATEWAY, "Origin unreachable: connection refused", "connection_refused"),
-        UpstreamError::Unroutable => (GATEWAY, "Origin unreachable: no route", "destination_ip_unroutable"),
-        UpstreamError::Connect(_) => (GATEWAY, "Origin unreachable: cannot connect", "connection_refused"),
-        UpstreamError::ConnectTimeout => (TIMEOUT, "Origin timed out: connecting", "connection_timeout"),
-        UpstreamError::Certificate(_) => (GATEWAY, "Origin unreachable: bad certificate", "tls_certificate_error"),
-        UpstreamError::Handshake(HandshakeFault::Alert(_)) => {
-            (GATEWAY, "Origin unreachable: it refused TLS", "tls_alert_received")
-        }
-        UpstreamError::Handshake(_) => (GATEWAY, "Origin unreachable: TLS failed", "tls_protocol_error"),
-        UpstreamError::Parent(_) => (GATEWAY, "Parent proxy refused", "http_upgrade_failed"),
-        UpstreamError::Upgrade => (GATEWAY, "Origin switched to another protocol", "http_upgrade_failed"),
-        UpstreamError::Closed | UpstreamError::Reset => {
-            (GATEWAY, "Origin unreachable: connection closed", "connection_terminated")
-        }
-        UpstreamError::WriteTimeout => (TIMEOUT, "Origin timed out: sending", "connection_write_timeout"),
-        UpstreamError::ResponseTimeout => (TIMEOUT, "Origin timed out: no response", "http_response_timeout"),
-        UpstreamError::HeadTooLarge => {
-            (GATEWAY, "Origin's response head is too large", "http_response_header_section_size")
-        }
-        UpstreamError::Protocol(_) | UpstreamError::Status(_) => {
-            (GATEWAY, "Origin's response is not HTTP", "http_protocol_error")
-        }
-        UpstreamError::TransferCoding => {
-            (GATEWAY, "Origin's transfer coding is unknown", "http_response_transfer_coding")
-        }
-        // These become other failures before they get here; the text is right all the same.
-        UpstreamError::DnsBusy(_) => {
-            (StatusCode::TOO_MANY_REQUESTS, "Too many names to look up", "connection_limit_reached")
-        }
-        UpstreamError::Denied(_) => (StatusCode::FORBIDDEN, "Destination not allowed", "destination_ip_prohibited"),
-        UpstreamError::RequestBody(_) => (StatusCode::BAD_REQUEST, "Bad request", "http_request_error"),
-    };
-    RefusalText {
-        status,
-        title,
-        code: if status == TIMEOUT { "origin-timeout" } else { "origin-unreachable" },
-        proxy_error,
-        outcome: RequestOutcome::Failed,
-        detail: error.to_string(),
-        advice: match error {
-            UpstreamError::Certificate(fault) => fault.advice().to_owned(),
-            UpstreamError::Dns(text) if is_temporary(text) => {
-                "retry later: the name server of the proxy's machine did not answer".to_owned()
-            }
-            _ => String::new(),
-        },
-        toml: String::new(),
-        retry_after: None,
-        close: false,
-    }
-}
-
-/// What getaddrinfo says for EAI_AGAIN: glibc's words, and musl's.
-fn is_temporary(text: &str) -> bool {
-    text.starts_with("Temporary failure") || text.starts_with("Try again")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::{self, FileChoice, Sources};
     use crate::politeness::jobs;
+    use crate::upstream::UpstreamError;
 
     fn host() -> HostKey {
         HostKey::parse("news.test").unwrap()

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::send::signals;
+use super::signals::signals;
 use crate::gate::{Permit, now};
 use crate::politeness::HostKey;
 use crate::politeness::visit::VisitOutcome;
@@ -48,7 +48,7 @@ async fn hear(counted: OrphanCount, budget: HostKey, mut permit: Permit, orphan:
     match answer {
         Ok(response) => {
             let settings = shared.settings.load();
-            let signals = signals(shared, &settings, &budget, response.status(), response.headers(), heard);
+            let signals = signals(shared, &settings, &budget, &response, heard);
             permit.report(VisitOutcome::Heard(signals), heard);
         }
         Err(error) if error.blames_the_origin() => permit.report(VisitOutcome::Failed, heard),

@@ -9,15 +9,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
 use http_body::Body;
 use tokio::time::Instant;
 
 use super::orphans;
+use super::signals::signals;
 use crate::clock;
 use crate::gate::{Gate, Label, Permit, Preparation, at, now};
 use crate::politeness::retries::may_retry;
-use crate::politeness::signals::{self, SignalFields, Signals};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Purpose, Visit, VisitOutcome};
 use crate::politeness::{HostKey, Origin};
@@ -121,8 +120,7 @@ impl<'a> Delivery<'a> {
         let heard = now();
         match &outcome {
             Ok(Answer::Response(response)) => {
-                let (shared, headers) = (&self.worker.shared, response.headers());
-                let signals = signals(shared, self.settings, self.budget(), response.status(), headers, heard);
+                let signals = signals(shared, self.settings, budget, response, heard);
                 permit.report_of(Some(self.origin), VisitOutcome::Heard(signals), heard);
             }
             Ok(Answer::Switched(..)) => permit.report(VisitOutcome::Opened, heard),
@@ -274,24 +272,6 @@ impl Preparation for Attempt<'_> {
     fn label(&self) -> Option<Label> {
         Some(label::of(self.errand.who, self.errand.origin, &self.message))
     }
-}
-
-/// Reads what an answer says about pacing.
-pub(crate) fn signals(
-    shared: &Shared,
-    settings: &Settings,
-    budget: &HostKey,
-    status: StatusCode,
-    headers: &http::HeaderMap,
-    heard: Timestamp,
-) -> Signals {
-    let fields = SignalFields::of(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
-    let signals = signals::read(status.as_u16(), &fields, &settings.listening, heard);
-    if signals.answer == signals::PaceSignal::Throttled {
-        shared.metrics.lessons.throttle(status.as_u16());
-        shared.metrics.tally.count(budget.as_str(), |row| row.throttled += 1);
-    }
-    signals
 }
 
 /// A request that is being sent, with its permit.

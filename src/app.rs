@@ -27,7 +27,9 @@ use crate::config::{Config, Listen};
 use crate::gate::{Gate, HostPersistence};
 use crate::metrics::Metrics;
 use crate::politeness::time::Timestamp;
-use crate::proxy::{AccessLog, BadUsersFile, DryRun, Identity, Settings, Shared, StoppedClients, Users, Worker};
+use crate::proxy::{
+    AccessLog, BadUsersFile, DryRun, Identity, Settings, Shared, SharedParts, StoppedClients, Users, Worker,
+};
 use crate::robots::Robots;
 use crate::shutdown::{self, Stopper};
 use crate::store::{self, Store, StoreError};
@@ -139,16 +141,16 @@ impl Running {
         let stops = Arc::new(StoppedClients::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros())));
         let (workers, token) = (config.workers, config.metrics.token.clone());
         let own: Vec<SocketAddr> = proxy.iter().chain(&tls).copied().chain(admin).collect();
-        let shared = Arc::new(Shared::new(
-            settings(config, &own, keeping)?,
-            metrics.clone(),
+        let shared = Arc::new(Shared::new(SharedParts {
+            settings: settings(config, &own, keeping)?,
+            metrics: metrics.clone(),
             identity,
-            access_log.map_err(StartError::AccessLog)?,
-            gate.clone(),
-            robots.clone(),
+            access_log: access_log.map_err(StartError::AccessLog)?,
+            gate: gate.clone(),
+            robots: robots.clone(),
             stops,
-            stop.clone(),
-        ));
+            stop: stop.clone(),
+        }));
         let helm = Arc::new(LiveSettings::new(shared.clone(), own));
         let mut running = Running {
             shared,
@@ -337,7 +339,11 @@ fn settings(config: Config, own: &[SocketAddr], keeping: CaLocation) -> Result<S
     let trust = Trust::load(&config.tls).map_err(StartError::Roots)?;
     let leaves = ca::leaves(&config, keeping).map_err(StartError::Ca)?;
     let own = server_cert::certificate(&config.tls).map_err(StartError::Certificate)?;
-    Ok(Settings::new(config, guard, trust, leaves, own, users))
+    let mut settings = Settings::new(config, guard, trust);
+    settings.leaves = leaves.map(Arc::new);
+    settings.own = own;
+    settings.users = users.map(Arc::new);
+    Ok(settings)
 }
 
 fn warn_of_weak(users: &Users, path: &Path) {

@@ -11,7 +11,7 @@ use crate::config::{AccessLogTarget, Config, Listen};
 use crate::gate::{Gate, HostPersistence};
 use crate::metrics::Metrics;
 use crate::politeness::time::Timestamp;
-use crate::proxy::{self, DryRun, Identity, Shared, StoppedClients};
+use crate::proxy::{self, DryRun, Identity, Shared, SharedParts, StoppedClients};
 use crate::robots::{Question, Report, Robots};
 use crate::shutdown::Stop;
 use crate::store::{JobRecord, Retention, Store};
@@ -39,16 +39,16 @@ pub(super) fn parts(
     let own: Vec<_> = config.listen.iter().map(|Listen::Tcp(address)| *address).chain(config.admin).collect();
     let metrics = Arc::new(Metrics::new());
     let (book, bounds, most_waiting) = (book::book(&config), book::bounds(&config), config.pacing.max_queue_total);
-    Ok(Shared::new(
-        settings(config, &own, CaLocation::ThisRun)?,
-        metrics.clone(),
-        Identity::new("curtsy"),
-        proxy::AccessLog::open(&AccessLogTarget::Off, false).map_err(StartError::AccessLog)?,
-        Arc::new(Gate::new(book, bounds, most_waiting, HostPersistence::new(store.clone(), None), metrics)),
-        Arc::new(Robots::new(ONE_FILE, store.clone())),
-        Arc::new(StoppedClients::new(store.clone(), jobs, Timestamp::from_micros(clock::micros()))),
+    Ok(Shared::new(SharedParts {
+        settings: settings(config, &own, CaLocation::ThisRun)?,
+        metrics: metrics.clone(),
+        identity: Identity::new("curtsy"),
+        access_log: proxy::AccessLog::open(&AccessLogTarget::Off, false).map_err(StartError::AccessLog)?,
+        gate: Arc::new(Gate::new(book, bounds, most_waiting, HostPersistence::new(store.clone(), None), metrics)),
+        robots: Arc::new(Robots::new(ONE_FILE, store.clone())),
+        stops: Arc::new(StoppedClients::new(store.clone(), jobs, Timestamp::from_micros(clock::micros()))),
         stop,
-    ))
+    }))
 }
 
 /// Cache size in bytes: enough for the rules of the longest robots.txt.

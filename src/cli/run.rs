@@ -62,12 +62,10 @@ pub(super) fn run(args: &RunArgs, sources: &Sources, paint: bool) -> io::Result<
     // For the same reason, reload requests must be received before curtsy reports that it is ready.
     let reloads = running.reloads();
     announce(&running, &loaded, clock::now().duration_since(began))?;
-    let supervisor = Supervisor::of_process();
-    supervisor.ready();
-    runtime.block_on(operate(running, loaded, sources, level, wishes, reloads, &supervisor))
+    runtime.block_on(operate(running, loaded, sources, level, wishes, reloads))
 }
 
-/// Handles signals, reload requests and file changes until curtsy stops.
+/// Tells the supervisor that curtsy is ready, and handles signals, reload requests and file changes until it stops.
 async fn operate(
     running: Running,
     loaded: Loaded,
@@ -75,8 +73,9 @@ async fn operate(
     level: LevelHandle,
     mut wishes: Wishes,
     mut reloads: Receiver<Reload>,
-    supervisor: &Supervisor,
 ) -> io::Result<u8> {
+    let supervisor = Supervisor::of_process();
+    supervisor.ready();
     let mut watch = ConfigWatch::new(sources.clone(), &loaded);
     let mut config = loaded.config;
     loop {

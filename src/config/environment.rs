@@ -29,8 +29,8 @@ pub(super) fn read(env: &BTreeMap<String, String>, draft: &mut Draft<'_>) {
         }
         if let Some(row) = row_of(name) {
             draft.put(row, &Raw::typed(value), &|span| FilePosition::in_variable(name, value, span));
-        } else if let Some((plain, row)) = name.strip_suffix("_FILE").and_then(|plain| Some((plain, row_of(plain)?))) {
-            read_from_file(name, plain, value, row, env, draft);
+        } else if let Some(row) = name.strip_suffix("_FILE").and_then(row_of) {
+            read_from_file(name, value, row, env, draft);
         } else {
             draft.problems.push(unknown(name, value));
         }
@@ -50,14 +50,14 @@ fn row_of(name: &str) -> Option<&'static KeyRow<Config>> {
 /// this way.
 fn read_from_file(
     name: &str,
-    plain: &str,
     path: &str,
     row: &'static KeyRow<Config>,
     env: &BTreeMap<String, String>,
     draft: &mut Draft<'_>,
 ) {
     let place = FilePosition::in_variable(name, path, &(0..path.len()));
-    if env.contains_key(plain) {
+    let plain = variable(row.path);
+    if env.contains_key(&plain) {
         let message = format!("{plain} and {name} are both set");
         draft.problems.push(ConfigProblem::error(message, "keep one of them", Some(place)));
         return;

@@ -86,6 +86,19 @@ pub struct Shared {
     orphans: AtomicUsize,
 }
 
+/// What [`Shared`] is made of.
+#[derive(Debug)]
+pub struct SharedParts {
+    pub settings: Settings,
+    pub metrics: Arc<Metrics>,
+    pub identity: Identity,
+    pub access_log: AccessLog,
+    pub gate: Arc<Gate>,
+    pub robots: Arc<Robots>,
+    pub stops: Arc<StoppedClients>,
+    pub stop: Stop,
+}
+
 /// What may change while curtsy runs; a reload replaces it as a whole. Clones share counters.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -109,14 +122,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub fn new(
-        config: Config,
-        guard: Guard,
-        trust: Trust,
-        leaves: Option<Leaves>,
-        own: Option<ServerCert>,
-        users: Option<Users>,
-    ) -> Self {
+    /// Without certificates and users, which the caller sets.
+    pub fn new(config: Config, guard: Guard, trust: Trust) -> Self {
         static GENERATIONS: AtomicU64 = AtomicU64::new(0);
         let tokens = &config.robots.user_agent;
         let agents = (!tokens.is_empty()).then(|| Agents::from_tokens(tokens.iter().map(String::as_str)));
@@ -129,8 +136,19 @@ impl Settings {
         let retrying = config.retry.clone();
         let quotas = Quotas::new(&config.access, None);
         let generation = GENERATIONS.fetch_add(1, Relaxed);
-        let (leaves, users) = (leaves.map(Arc::new), users.map(Arc::new));
-        Settings { config, guard, trust, leaves, own, users, agents, listening, retrying, quotas, generation }
+        Settings {
+            config,
+            guard,
+            trust,
+            leaves: None,
+            own: None,
+            users: None,
+            agents,
+            listening,
+            retrying,
+            quotas,
+            generation,
+        }
     }
 
     /// Continues the counting of the settings that it replaces, so that a reload grants no client a fresh burst.
@@ -193,17 +211,8 @@ fn agents_of(user_agent: Option<&HeaderValue>) -> Agents {
 }
 
 impl Shared {
-    #[expect(clippy::too_many_arguments, reason = "each is another part")]
-    pub fn new(
-        settings: Settings,
-        metrics: Arc<Metrics>,
-        identity: Identity,
-        access_log: AccessLog,
-        gate: Arc<Gate>,
-        robots: Arc<Robots>,
-        stops: Arc<StoppedClients>,
-        stop: Stop,
-    ) -> Self {
+    pub fn new(parts: SharedParts) -> Self {
+        let SharedParts { settings, metrics, identity, access_log, gate, robots, stops, stop } = parts;
         let hints = Hints::new(gate.events().clone(), stop.clone());
         gate.on_leaving(move |leaving| hints.tell(leaving));
         Shared {

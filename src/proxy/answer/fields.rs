@@ -17,19 +17,13 @@ const CURTSY: HeaderName = HeaderName::from_static("curtsy");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
-/// Adds how long the request waited, why, and behind how many requests, and the objection of robots.txt, if there
-/// is one. Adds nothing about the wait if the host is not paced.
-pub(crate) fn tell(
-    headers: &mut HeaderMap,
-    permit: &Permit,
-    origin: Duration,
-    attempts: u32,
-    warning: Option<Warning>,
-    identity: &Identity,
-) {
-    if let Some(warning) = warning {
-        put(headers, CURTSY, warned(warning));
-    }
+/// Adds the objection of robots.txt.
+pub(crate) fn warn(headers: &mut HeaderMap, warning: Warning) {
+    put(headers, CURTSY, warned(warning));
+}
+
+/// Adds how long the request waited, why, and behind how many requests. Adds nothing if the host is not paced.
+pub(crate) fn tell(headers: &mut HeaderMap, permit: &Permit, origin: Duration, attempts: u32, identity: &Identity) {
     let Some(account) = permit.account() else { return };
     let waited = permit.waited();
     if let Some(value) = value(account, (waited, attempts, permit.would_wait())) {

@@ -151,7 +151,10 @@ fn pass_back(
             headers::incoming(response.headers_mut(), identity(request), version);
             if request.settings.config.responses.headers == ResponseHeaders::Full {
                 let identity = &request.shared().identity;
-                fields::tell(response.headers_mut(), &permit, took, attempts, expected.warning, identity);
+                if let Some(warning) = expected.warning {
+                    fields::warn(response.headers_mut(), warning);
+                }
+                fields::tell(response.headers_mut(), &permit, took, attempts, identity);
             }
             if may_take_long(response.body()) {
                 permit.transfers();

@@ -1,9 +1,13 @@
 //! Rules about the code itself, checked on every test run.
 //!
-//! They cover which module may use which, what the core must not use, how long functions and files may be, and names
-//! without meaning. A rule is a function from a file to the problems in it. Each has a test that runs it over the tree
-//! and one that shows it fail.
+//! They cover which module and which file may use which, what the core must not use, how long functions and files may
+//! be, names without meaning, and the language of comments. A rule is a function from a file, or from all of them, to
+//! the problems in it. Each has a test that runs it over the tree and one that shows it fail.
 
+#[path = "tidy/cycles.rs"]
+mod cycles;
+#[path = "tidy/prose.rs"]
+mod prose;
 #[path = "tidy/rules.rs"]
 mod rules;
 #[path = "tidy/samples.rs"]
@@ -11,9 +15,9 @@ mod samples;
 #[path = "tidy/source.rs"]
 mod source;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
 
 use rules::Problem;
 use source::Source;
@@ -54,6 +58,21 @@ const MAY_USE: &[(&str, &str)] = &[
 /// The only modules that load or watch a configuration. All others get one and know its types.
 const READERS_OF_CONFIG: &[&str] = &["app", "cli"];
 
+/// Circles of files that may stay, each with the reason.
+const CYCLES: &[(&str, &str)] = &[
+    (
+        "src/config/check.rs src/config/environment.rs src/config/exposed.rs src/config/load.rs src/config/tree.rs",
+        "load.rs runs the steps and owns the draft that each of them fills",
+    ),
+    (
+        "src/upstream/connection.rs src/upstream/orphan.rs src/upstream/pool.rs",
+        "a connection returns itself to its pool, or becomes an orphan when it is dropped",
+    ),
+];
+
+/// The most names that may be declared for more than one type. Such a name is clear in its module only.
+const REPEATED_TYPES: usize = 40;
+
 /// Every tracked or new text file with its path; reads the folder itself if there is no git.
 fn tree() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -84,13 +103,25 @@ fn walk(root: &Path, folder: &str) -> Vec<String> {
     paths
 }
 
-fn sources() -> Vec<Source> {
+/// The Rust files of the tree, read once for all tests.
+fn sources() -> &'static [Source] {
+    static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(read_sources);
+    &SOURCES
+}
+
+fn read_sources() -> Vec<Source> {
     let tree = tree().into_iter().filter(|(path, _)| path.ends_with(".rs"));
     let sources: Vec<Source> = tree.map(|(path, text)| Source::new(&path, &text)).collect();
-    let test_only: BTreeSet<String> = sources.iter().flat_map(Source::test_modules).collect();
-    let marked = sources.into_iter().map(|source| match test_only.contains(&source.path) {
-        true => source.test_only(),
-        false => source,
+    let test_only: Vec<String> = sources.iter().flat_map(Source::test_modules).collect();
+    let is_below = |path: &str, module: &str| {
+        let folder = module.trim_end_matches("/mod.rs").trim_end_matches(".rs");
+        path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+    };
+    let marked = sources.into_iter().map(|source| {
+        match test_only.iter().any(|module| source.path == *module || is_below(&source.path, module)) {
+            true => source.test_only(),
+            false => source,
+        }
     });
     marked.collect()
 }
@@ -142,8 +173,30 @@ fn no_file_knows_the_machine_it_was_written_on() {
 }
 
 #[test]
+fn comments_fit_the_width() {
+    check_sources(rules::wide_comments);
+}
+
+#[test]
+fn comments_and_pages_use_plain_words() {
+    check_sources(|source| prose::plain_words(&source.path, &source.comments));
+    let pages = tree().into_iter().filter(|(path, _)| path.ends_with(".md") || path == "config.toml");
+    assert_none(&pages.flat_map(|(path, text)| prose::plain_words(&path, &text)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_type_name_means_one_type() {
+    assert_none(&rules::repeated_types(sources(), REPEATED_TYPES));
+}
+
+#[test]
+fn files_of_a_folder_do_not_use_each_other_in_a_circle() {
+    assert_none(&cycles::cycles(sources(), CYCLES));
+}
+
+#[test]
 fn every_arrow_is_used() {
-    assert_none(&rules::unused_arrows(&sources(), MAY_USE));
+    assert_none(&rules::unused_arrows(sources(), MAY_USE));
 }
 
 /// Checks that the table has no cycle: removes modules that use no remaining module, until none is left.

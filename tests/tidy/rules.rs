@@ -1,8 +1,8 @@
 //! The rules: each is a function from a file to the problems in it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::source::{Source, line_of, word, words_at};
+use crate::source::{Function, Source, line_of, word, words_at};
 use crate::{MAY_USE, READERS_OF_CONFIG};
 
 /// Words that must not appear in the core, which only decides.
@@ -29,9 +29,13 @@ const EMPTY_WORDS: &[&str] =
     &["common", "context", "data", "helper", "info", "internal", "manager", "processor", "service", "util"];
 
 /// The longest permitted function in lines. A longer one does more than one thing.
-const LONGEST_FUNCTION: usize = 80;
+pub(crate) const LONGEST_FUNCTION: usize = 60;
 /// The longest permitted file in lines, without tests. A longer one has more than one topic.
-const LONGEST_FILE: usize = 500;
+pub(crate) const LONGEST_FILE: usize = 450;
+/// The most parameters that a function may have, without `self`. More of them belong into a struct.
+pub(crate) const MOST_PARAMETERS: usize = 6;
+/// The widest comment line in columns: rustfmt, which keeps code to this width, leaves comments alone.
+const WIDEST_COMMENT: usize = 120;
 
 /// Folders that exist on one developer's machine only. Written in halves, so that this file passes its own rule.
 pub(crate) const MACHINE_FOLDERS: &[&str] =
@@ -103,16 +107,17 @@ pub(crate) fn unused_arrows(sources: &[Source], table: &[(&str, &str)]) -> Vec<P
     unused.map(|arrow| Problem { file: "tests/tidy.rs".to_owned(), line: 1, what: problem(arrow) }).collect()
 }
 
-/// Paths from the root of the crate, written with `crate::`, with `curtsy::` (from the binary) or with enough
+/// Paths as seen from the root of the crate, written with `crate::`, with `curtsy::` (from the binary) or with
 /// `super::`.
-fn crate_paths(source: &Source) -> Vec<(usize, Vec<String>)> {
+pub(crate) fn crate_paths(source: &Source) -> Vec<(usize, Vec<String>)> {
     let root = if source.path == "src/main.rs" { "curtsy" } else { "crate" };
     let mut paths = source.paths_from(root);
-    let depth = source.module().len();
+    let module = source.module();
     for (line, path) in source.paths_from("super") {
         let ups = 1 + path.iter().take_while(|segment| *segment == "super").count();
-        if ups == depth {
-            paths.push((line, path[ups - 1..].to_vec()));
+        if let Some(depth) = module.len().checked_sub(ups) {
+            let above = module[..depth].iter().map(|segment| (*segment).to_owned());
+            paths.push((line, above.chain(path[ups - 1..].iter().cloned()).collect()));
         }
     }
     paths.retain(|(_, path)| path.first().is_some_and(|first| first.starts_with(|c: char| c.is_ascii_lowercase())));
@@ -166,13 +171,11 @@ pub(crate) fn lengths(source: &Source) -> Vec<Problem> {
         return Vec::new();
     }
     let mut problems = Vec::new();
-    for (name, line, lines) in source.functions() {
-        if lines > LONGEST_FUNCTION {
-            problems.push(Problem::new(
-                source,
-                line,
-                format!("`{name}` has {lines} lines; {LONGEST_FUNCTION} at most"),
-            ));
+    for Function { name, line, lines, parameters } in source.functions() {
+        for (count, unit, most) in [(lines, "lines", LONGEST_FUNCTION), (parameters, "parameters", MOST_PARAMETERS)] {
+            if count > most {
+                problems.push(Problem::new(source, line, format!("`{name}` has {count} {unit}; {most} at most")));
+            }
         }
     }
     let lines = source.product_lines();
@@ -180,6 +183,31 @@ pub(crate) fn lengths(source: &Source) -> Vec<Problem> {
         problems.push(Problem::new(source, 1, format!("{lines} lines without tests; {LONGEST_FILE} at most")));
     }
     problems
+}
+
+pub(crate) fn wide_comments(source: &Source) -> Vec<Problem> {
+    let comments = source.text.lines().zip(source.comments.lines()).zip(1..);
+    let wide = comments.filter(|((_, comment), _)| !comment.trim().is_empty());
+    let wide = wide.map(|((line, _), number)| (number, line.chars().count()));
+    let what = |width| format!("a comment of {width} columns; {WIDEST_COMMENT} at most");
+    wide.filter(|(_, width)| *width > WIDEST_COMMENT).map(|(at, width)| Problem::new(source, at, what(width))).collect()
+}
+
+/// Finds names that more than one type has, and accepts `most` of them. Looks at all files together.
+pub(crate) fn repeated_types(sources: &[Source], most: usize) -> Vec<Problem> {
+    let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for source in sources.iter().filter(|source| source.path.starts_with("src/")) {
+        for (_, name) in source.types() {
+            files.entry(name).or_default().push(&source.path);
+        }
+    }
+    files.retain(|_, files| files.len() > 1);
+    if files.len() <= most {
+        return Vec::new();
+    }
+    let list: Vec<String> = files.iter().map(|(name, files)| format!("\n{name}: {}", files.join(" "))).collect();
+    let what = format!("{} names of more than one type; {most} at most{}", files.len(), list.concat());
+    vec![Problem { file: "src".to_owned(), line: 1, what }]
 }
 
 /// Applies to every tracked text file, not only Rust. Examples use the folder of a user called `me`.

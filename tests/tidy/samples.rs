@@ -1,7 +1,8 @@
 //! Made-up files that break each rule, because a rule that cannot fail checks nothing.
 
-use crate::rules::{self, MACHINE_FOLDERS, Problem};
+use crate::rules::{self, LONGEST_FILE, LONGEST_FUNCTION, MACHINE_FOLDERS, MOST_PARAMETERS, Problem};
 use crate::source::Source;
+use crate::{cycles, prose};
 
 /// The problems that a rule finds in a made-up file, as `line: problem`.
 fn check(rule: fn(&Source) -> Vec<Problem>, path: &str, text: &str) -> Vec<String> {
@@ -128,12 +129,76 @@ fn unfinished() {
 fn lengths() {
     let rule = rules::lengths;
     let function = |lines: usize| format!("fn long(x: [u8; 2]) -> u8\n{{\n{}}}\n", "    x;\n".repeat(lines - 3));
-    assert_eq!(check(rule, "src/a.rs", &function(80)), [""; 0]);
-    assert_eq!(check(rule, "src/a.rs", &format!("\n{}", function(81))), ["2: `long` has 81 lines; 80 at most"]);
+    assert_eq!(check(rule, "src/a.rs", &function(LONGEST_FUNCTION)), [""; 0]);
+    let problem = format!("2: `long` has {} lines; {LONGEST_FUNCTION} at most", LONGEST_FUNCTION + 1);
+    assert_eq!(check(rule, "src/a.rs", &format!("\n{}", function(LONGEST_FUNCTION + 1))), [problem]);
     assert_eq!(check(rule, "src/a.rs", &format!("#[cfg(test)]\nmod tests {{\n{}}}", function(200))), [""; 0]);
-    assert_eq!(check(rule, "src/a.rs", &"const A: u8 = 1;\n".repeat(501)), ["1: 501 lines without tests; 500 at most"]);
+    let file = |lines: usize| "const A: u8 = 1;\n".repeat(lines);
+    let problem = format!("1: {} lines without tests; {LONGEST_FILE} at most", LONGEST_FILE + 1);
+    assert_eq!(check(rule, "src/a.rs", &file(LONGEST_FILE + 1)), [problem]);
     let tail = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "    const B: u8 = 2;\n".repeat(100));
-    assert_eq!(check(rule, "src/a.rs", &("const A: u8 = 1;\n".repeat(500) + &tail)), [""; 0]);
+    assert_eq!(check(rule, "src/a.rs", &(file(LONGEST_FILE) + &tail)), [""; 0]);
+}
+
+#[test]
+fn parameters() {
+    let function = |list: String| format!("fn f<F: Fn(u8, u8) -> u8, const N: usize>({list}) -> (u8, u8) {{}}\n");
+    let list = |count: usize| "x: BTreeMap<[u8; N], fn(u8, u8) -> u8>, ".repeat(count);
+    let most = function(format!("&mut self, {}", list(MOST_PARAMETERS)));
+    assert_eq!(check(rules::lengths, "src/a.rs", &most), [""; 0]);
+    let problem = format!("1: `f` has {} parameters; {MOST_PARAMETERS} at most", MOST_PARAMETERS + 1);
+    assert_eq!(check(rules::lengths, "src/a.rs", &function(list(MOST_PARAMETERS + 1))), [problem]);
+}
+
+#[test]
+fn wide_comments() {
+    let rule = rules::wide_comments;
+    assert_eq!(check(rule, "src/a.rs", &format!("// {}\n", "→".repeat(117))), [""; 0]);
+    assert_eq!(check(rule, "src/a.rs", &format!("const A: &str = \"// {}\";\n", "a".repeat(200))), [""; 0]);
+    let problem = "2: a comment of 121 columns; 120 at most";
+    assert_eq!(check(rule, "src/a.rs", &format!("\n// {}\n", "→".repeat(118))), [problem]);
+}
+
+#[test]
+fn repeated_types() {
+    let types = |text: &str| rules::repeated_types(&[Source::new("src/a.rs", text), Source::new("src/b.rs", text)], 1);
+    assert_eq!(types("struct Host;\n#[cfg(test)]\nstruct Test;\n"), []);
+    let problems = types("struct Host;\nenum Kind {}\n");
+    assert_eq!(problems.len(), 1);
+    assert!(problems[0].what.contains("2 names") && problems[0].what.contains("Kind: src/a.rs src/b.rs"));
+}
+
+#[test]
+fn cycles() {
+    let files = |texts: &[(&str, &str)]| -> Vec<Source> {
+        texts.iter().map(|(name, text)| Source::new(&format!("src/gate/{name}.rs"), text)).collect()
+    };
+    let find = |sources: &[Source], allowed: &[(&str, &str)]| -> Vec<String> {
+        cycles::cycles(sources, allowed).into_iter().map(|problem| problem.what).collect()
+    };
+    let none = [
+        ("mod", "use a::A;\nuse crate::gate::b;"),
+        ("a", "use super::{G, b::B};"),
+        ("b", "#[cfg(test)]\nuse super::a::A;"),
+        ("b/c", "use super::super::G;\nuse super::B;"),
+    ];
+    assert_eq!(find(&files(&none), &[]), [""; 0]);
+    let circle = files(&[none[1], ("b", ""), ("b/c", "fn f() { crate::gate::a::f() }")]);
+    let name = "src/gate/a.rs src/gate/b.rs";
+    assert_eq!(find(&circle, &[]), [format!("a circle: {name}")]);
+    assert_eq!(find(&circle, &[(name, "")]), [""; 0]);
+    assert_eq!(find(&files(&none), &[(name, "")]), [format!("no circle any more, remove it from CYCLES: {name}")]);
+}
+
+#[test]
+fn plain_words() {
+    let check = |text: &str| check(|s| prose::plain_words(&s.path, &s.comments), "src/a.rs", text);
+    assert_eq!(check("// Not `nobody`, \"nobody\n// who waits\", to be. It has been\n// told\n"), [""; 0]);
+    assert_eq!(check("const NOBODY: &str = \"nobody\";\n// ```\n// nobody\n// ```\n"), [""; 0]);
+    assert_eq!(check("fn f() {} // (Nobody).\n"), ["1: `nobody`: say it in plain words"]);
+    assert_eq!(check("/// Asks those\n/// who ask.\n"), ["1: `those who`: say it in plain words"]);
+    assert_eq!(check("// Has the client told.\n"), ["1: `has * * told`: say it in plain words"]);
+    assert_eq!(check("//! Item 12, issue 3\n").len(), 2);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-/// A file of the tree, in three views of the same length.
+/// A file of the tree, in four views of the same length.
 pub(crate) struct Source {
     /// Relative to the root of the repository, with `/`.
     pub(crate) path: String,
@@ -15,13 +15,24 @@ pub(crate) struct Source {
     pub(crate) code: String,
     /// `code` with test-only items blanked: the shipped code.
     pub(crate) product: String,
+    /// `text` with everything but comments blanked.
+    pub(crate) comments: String,
+}
+
+/// A shipped function that has a body.
+pub(crate) struct Function<'s> {
+    pub(crate) name: &'s str,
+    pub(crate) line: usize,
+    pub(crate) lines: usize,
+    /// Without `self`.
+    pub(crate) parameters: usize,
 }
 
 impl Source {
     pub(crate) fn new(path: &str, text: &str) -> Self {
-        let code = blank_literals(text);
+        let (code, comments) = code_and_comments(text);
         let product = blank_tests(&code);
-        Source { path: path.to_owned(), text: text.to_owned(), code, product }
+        Source { path: path.to_owned(), text: text.to_owned(), code, product, comments }
     }
 
     /// Marks the file as a `#[cfg(test)] mod name;` declared elsewhere: nothing of it is shipped.
@@ -85,16 +96,26 @@ impl Source {
         found
     }
 
-    /// Name, first line and number of lines of each shipped function that has a body.
-    pub(crate) fn functions(&self) -> Vec<(&str, usize, usize)> {
+    pub(crate) fn functions(&self) -> Vec<Function<'_>> {
         let product = &self.product;
         let functions = words_at(product, "fn").filter_map(|at| {
             let name = word(product[at + 2..].trim_start());
             let end = item_end(product, at);
-            let body = !name.is_empty() && product[..end].ends_with('}');
-            body.then(|| (name, line_of(product, at), product[at..end].lines().count()))
+            let (line, lines) = (line_of(product, at), product[at..end].lines().count());
+            let parameters = parameters(&product[at..end]);
+            (!name.is_empty() && product[..end].ends_with('}')).then_some(Function { name, line, lines, parameters })
         });
         functions.collect()
+    }
+
+    /// Line and name of each shipped struct, enum and trait.
+    pub(crate) fn types(&self) -> Vec<(usize, &str)> {
+        let product = &self.product;
+        let types = ["struct", "enum", "trait"].into_iter().flat_map(|keyword| {
+            let name = move |at: usize| word(product[at + keyword.len()..].trim_start());
+            words_at(product, keyword).map(move |at| (line_of(product, at), name(at)))
+        });
+        types.filter(|(_, name)| !name.is_empty()).collect()
     }
 
     /// Line and name of each type, trait and module that is declared. Associated types are left out: the trait, which
@@ -168,28 +189,53 @@ fn blanked(text: &str, range: Range<usize>) -> String {
 }
 
 /// As many spaces as the character has bytes, so that offsets stay true.
-fn blank_char(c: char) -> impl Iterator<Item = char> {
+fn blank_char(c: char) -> impl Iterator<Item = char> + Clone {
     let (fill, times) = if c == '\n' { ('\n', 1) } else { (' ', c.len_utf8()) };
     std::iter::repeat_n(fill, times)
 }
 
-fn blank_literals(text: &str) -> String {
-    let mut code = String::with_capacity(text.len());
+/// The text without comments and literals, and the comments alone; what is left out is blank.
+fn code_and_comments(text: &str) -> (String, String) {
+    let (mut code, mut comments) = (String::with_capacity(text.len()), String::with_capacity(text.len()));
     let mut at = 0;
     while let Some(c) = text[at..].chars().next() {
         let in_word = text[..at].chars().next_back().is_some_and(is_word);
-        match literal_len(&text[at..], in_word) {
-            0 => {
-                code.push(c);
-                at += c.len_utf8();
-            }
-            len => {
-                code.extend(text[at..at + len].chars().flat_map(blank_char));
-                at += len;
+        let literal = literal_len(&text[at..], in_word);
+        let part = &text[at..at + literal.max(c.len_utf8())];
+        let blank = part.chars().flat_map(blank_char);
+        match literal {
+            0 => (code.push(c), comments.extend(blank)),
+            _ if c == '/' => (code.extend(blank), comments.push_str(part)),
+            _ => (code.extend(blank.clone()), comments.extend(blank)),
+        };
+        at += part.len();
+    }
+    (code, comments)
+}
+
+/// The number of parameters of the function at the start of `code`, without `self`.
+fn parameters(code: &str) -> usize {
+    let (mut depth, mut angles, mut start) = (0, 0, None);
+    let mut list = Vec::new();
+    for (at, c) in code.char_indices() {
+        match c {
+            '(' if depth == 0 && angles == 0 => (depth, start) = (1, Some(at + 1)),
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            '<' => angles += 1,
+            '>' if !code[..at].ends_with('-') => angles -= 1,
+            _ => {}
+        }
+        let between = c == ',' && depth == 1;
+        if let Some(from) = start.filter(|_| angles == 0 && (between || depth == 0)) {
+            list.push(code[from..at].trim());
+            start = Some(at + 1);
+            if depth == 0 {
+                break;
             }
         }
     }
-    code
+    list.into_iter().filter(|parameter| !parameter.is_empty() && words_at(parameter, "self").next().is_none()).count()
 }
 
 /// The length in bytes of the comment or literal at the start of `text`; 0 if there is none.

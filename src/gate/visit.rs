@@ -65,7 +65,8 @@ impl Gate {
             (Ok(Place(Position::Through(permit))), Some(ready)) => Ok((ready, permit)),
             (place, at_hand) => {
                 at_hand.into_iter().for_each(|ready| preparation.put_back(ready));
-                place?.pass(preparation).await
+                // Boxed, so that a visit that passes at once does not pay for the space of waiting and connecting.
+                Box::pin(place?.pass(preparation)).await
             }
         }
     }

@@ -301,7 +301,7 @@ impl DoctorScene {
             ProgramKind::Java => findings.push(clients::java(self, env, true)),
             ProgramKind::Other(name) => findings.push(clients::untried(name, self, env)),
             ProgramKind::Python(libraries) => {
-                findings.extend(traps(libraries, command.script.as_deref().unwrap_or_default()))
+                findings.extend(traps(libraries, command.script.as_deref().unwrap_or_default()));
             }
             _ => {}
         }

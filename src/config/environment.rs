@@ -69,7 +69,7 @@ fn read_from_file(
             draft.problems.extend(exposed::warning(Path::new(path), name, Some(place)));
         }
         Err(error) => {
-            draft.problems.push(ConfigProblem::error(format!("{path} cannot be read: {error}"), "", Some(place)))
+            draft.problems.push(ConfigProblem::error(format!("{path} cannot be read: {error}"), "", Some(place)));
         }
     }
 }

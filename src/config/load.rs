@@ -204,7 +204,7 @@ impl<'a> Draft<'a> {
         let found = ["http_proxy", "HTTP_PROXY"].iter().find_map(|name| env.get_key_value(*name));
         match found.filter(|(_, value)| !value.is_empty()) {
             Some((name, value)) => {
-                self.take(row, &Raw::typed(value), &|span| FilePosition::in_variable(name, value, span))
+                self.take(row, &Raw::typed(value), &|span| FilePosition::in_variable(name, value, span));
             }
             None => self.take(row, &Raw::typed(""), &|_| asked.clone()),
         }

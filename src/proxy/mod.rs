@@ -27,11 +27,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 
-use crate::config::Config;
+use crate::config::{Config, Key};
 use crate::connections::Connections;
 use crate::events::Events;
 use crate::gate::Gate;
 use crate::metrics::Metrics;
+use crate::metrics::tally::TallyRow;
+use crate::politeness::HostKey;
 use crate::politeness::retries::RetryPolicy;
 use crate::politeness::robots::Agents;
 use crate::politeness::signals::SignalPolicy;
@@ -235,8 +237,35 @@ impl Shared {
         }
     }
 
+    /// Counts a request in the summary of `curtsy exec`. With `politeness.key = "domain"` visits are counted for the
+    /// domain, so everything else is too.
+    fn count_in_tally(&self, host: &HostKey, count: impl FnOnce(&mut TallyRow)) {
+        if self.metrics.tally.is_kept() {
+            self.metrics.tally.count(tally_row(self.settings.load().config.pacing.key, host).as_str(), count);
+        }
+    }
+
     /// The number of open client connections.
     pub fn connections(&self) -> usize {
         self.connections.count()
+    }
+}
+
+fn tally_row(key: Key, host: &HostKey) -> HostKey {
+    match key {
+        Key::Domain => host.domain(),
+        Key::Host | Key::Ip => host.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hosts_of_a_domain_share_a_row_if_they_share_a_budget() {
+        let host = HostKey::parse("www.example.com").unwrap();
+        assert_eq!(tally_row(Key::Domain, &host).as_str(), "example.com");
+        assert_eq!(tally_row(Key::Host, &host).as_str(), "www.example.com");
     }
 }

@@ -149,7 +149,7 @@ impl InFlight {
             return;
         }
         if let Some(host) = &entry.host {
-            self.shared.metrics.tally.count(host.as_str(), |row| row.ended(outcome, entry.error));
+            self.shared.count_in_tally(host, |row| row.ended(outcome, entry.error));
         }
     }
 

@@ -160,9 +160,9 @@ impl<'a> RobotsQuestion<'a> {
         };
         let mut heard = RobotsVerdict::default();
         if let Some(rule) = denied {
-            let (tally, line) = (&worker.shared.metrics.tally, rule.map(|rule| rule.line));
+            let line = rule.map(|rule| rule.line);
             let text = || rule.map_or_else(|| "(too complicated)".to_owned(), |rule| rule.to_string());
-            tally.count(origin.host.as_str(), |row| row.forbidden_by(line.unwrap_or_default(), text));
+            worker.shared.count_in_tally(&origin.host, |row| row.forbidden_by(line.unwrap_or_default(), text));
             if policy.robots == policy::RobotsMode::Enforce {
                 return Err(Refusal::Robots(Box::new(forbidden(origin, rules, agents, rule, about))).into());
             }
@@ -203,7 +203,7 @@ impl<'a> RobotsQuestion<'a> {
         }
         let denies = settings.config.robots.on_unreachable == OnUnreachable::Deny;
         if denies {
-            worker.shared.metrics.tally.count(origin.host.as_str(), |row| row.unknown += 1);
+            worker.shared.count_in_tally(&origin.host, |row| row.unknown += 1);
         }
         if denies && policy.robots == policy::RobotsMode::Enforce {
             return Err(Refusal::RobotsUnknown { host: origin.host.clone(), unknown }.into());

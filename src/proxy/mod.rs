@@ -237,8 +237,8 @@ impl Shared {
         }
     }
 
-    /// Counts a request in the summary of `curtsy exec`. With `politeness.key = "domain"` visits are counted for the
-    /// domain, so everything else is too.
+    /// Counts a request in the summary of `curtsy exec`. With `politeness.key = "domain"` the gate counts visits in
+    /// the row of the domain, so this counts there too.
     fn count_in_tally(&self, host: &HostKey, count: impl FnOnce(&mut TallyRow)) {
         if self.metrics.tally.is_kept() {
             self.metrics.tally.count(tally_row(self.settings.load().config.pacing.key, host).as_str(), count);

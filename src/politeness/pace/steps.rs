@@ -5,7 +5,7 @@
 //!
 //! # Epochs
 //! Each change of the delay begins an epoch. A refusal of a request that was sent before the last raise belongs to a
-//! burst that has already been counted. A success counts only for the delay at which its request was sent. Epochs are
+//! burst that counts already. A success counts only for the delay at which its request was sent. Epochs are
 //! few (changes, not requests) and compared as differences, so that they may wrap.
 
 use std::time::Duration;

@@ -7,6 +7,7 @@ use crate::politeness::signals::{self, SignalFields, Signals};
 use crate::politeness::time::Timestamp;
 use crate::proxy::{Settings, Shared};
 
+/// Returns what the answer says about pacing, and counts it if it says "too fast".
 pub(super) fn signals<T>(
     shared: &Shared,
     settings: &Settings,

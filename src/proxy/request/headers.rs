@@ -1,8 +1,8 @@
 //! Decides which header fields pass, in both directions (RFC 9110, section 7.6).
 //!
 //! Fields that concern one connection are removed: `Connection`, the fields it names, and the well-known ones. curtsy's
-//! own fields (`Curtsy-*`) never pass either way. `Host` is written anew. Everything else passes, and fields of one name
-//! keep their order.
+//! own fields (`Curtsy-*`) never pass either way. `Host` is written anew. Everything else passes, and fields of one
+//! name keep their order.
 
 use std::mem;
 

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use curtsy::politeness::robots::survey::{Group, Survey};
+use curtsy::politeness::robots::survey::{Survey, SurveyGroup};
 use curtsy::politeness::robots::{Agents, Rules};
 use libfuzzer_sys::fuzz_target;
 
@@ -41,9 +41,9 @@ fn slow_verdict(survey: &Survey, agents: &Agents, path: &str) -> Option<(u32, bo
         return None;
     }
     let is_named =
-        |group: &&Group| group.names.iter().any(|name| agents.tokens().any(|mine| name.token.as_deref() == Some(mine)));
-    let is_general = |group: &&Group| group.names.iter().any(|name| name.token.as_deref() == Some("*"));
-    let mut groups: Vec<&Group> = survey.groups.iter().filter(is_named).collect();
+        |group: &&SurveyGroup| group.names.iter().any(|name| agents.tokens().any(|mine| name.token.as_deref() == Some(mine)));
+    let is_general = |group: &&SurveyGroup| group.names.iter().any(|name| name.token.as_deref() == Some("*"));
+    let mut groups: Vec<&SurveyGroup> = survey.groups.iter().filter(is_named).collect();
     if groups.is_empty() {
         groups = survey.groups.iter().filter(is_general).collect();
     }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use curtsy::politeness::signals::structured::parse;
-use curtsy::politeness::signals::{Answer, Fields, Listening, read, strict_date};
+use curtsy::politeness::signals::{PaceSignal, SignalFields, SignalPolicy, read, strict_date};
 use curtsy::politeness::time::Timestamp;
 use libfuzzer_sys::fuzz_target;
 use sfv::{Dictionary, FieldType, Item, List};
@@ -42,12 +42,12 @@ fuzz_target!(|response: &str| {
 });
 
 fn check_response(status: u16, fields: &[(String, &str)]) {
-    let fields = Fields::of(fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
-    let listening = Listening::default();
+    let fields = SignalFields::of(fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+    let listening = SignalPolicy::default();
     let most = listening.retry_after_max;
     let signals = read(status, &fields, &listening, NOW);
     assert!(signals.retry_after.is_none_or(|wait| !wait.is_zero() && wait <= most));
-    assert!(signals.retry_after.is_none() || signals.answer == Answer::Throttled);
+    assert!(signals.retry_after.is_none() || signals.answer == PaceSignal::Throttled);
     assert!(signals.used_up.is_none_or(|wait| wait <= most));
     assert!(signals.quota.is_none_or(|quota| (1..=1_000_000_000).contains(&quota.remaining)));
 }
@@ -58,7 +58,7 @@ fn check_date(value: &str) {
     assert_eq!(strict_date(&value.to_ascii_uppercase(), NOW), date);
     let ahead = date.map(|date| date.since(NOW)).filter(|ahead| *ahead > Duration::ZERO);
     if let Some(ahead) = ahead {
-        let (fields, listening) = (Fields { retry_after: Some(value), ..Fields::default() }, Listening::default());
+        let (fields, listening) = (SignalFields { retry_after: Some(value), ..SignalFields::default() }, SignalPolicy::default());
         let wait = read(429, &fields, &listening, NOW).retry_after;
         assert_eq!(wait, Some(ahead.min(listening.retry_after_max)), "{value:?}");
     }

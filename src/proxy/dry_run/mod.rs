@@ -1,6 +1,6 @@
 //! Answers people's questions: what robots.txt means for a URL, and what else would happen to a request.
 //!
-//! The answers match what a request would get: the same settings, the same record and the same fetch. A desk has its
+//! The answers match what a request would get: the same settings, the same record and the same fetch. A dry run has its
 //! own connections, keeps none of them, and belongs to one runtime, as a worker does. It sends nothing but fetches of
 //! robots.txt.
 

@@ -118,8 +118,8 @@ async fn send(
     let (terms, key) = (settings.terms().of(visit.client), settings.config.pacing.key);
     let lanes = worker.upstream.lanes(terms, key, &origin.host).await?;
     let who = ClientName { name: job.name(), address: request.address() };
-    let errand = Delivery { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade };
-    errand.send(message).await.inspect_err(|failure| job.ended(request.shared(), settings, failure))
+    let delivery = Delivery { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade };
+    delivery.send(message).await.inspect_err(|failure| job.ended(request.shared(), settings, failure))
 }
 
 /// What else becomes of an answer that is passed on.

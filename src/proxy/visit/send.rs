@@ -77,7 +77,7 @@ impl<'a> Delivery<'a> {
     pub(crate) async fn send(self, message: Box<Message>) -> Result<Sent, Failure> {
         let arrived = clock::now();
         let (joined, via) = (at(arrived), Via::AtHand(arrived));
-        let mut attempt = Attempt { errand: self, message, number: 1, joined, via };
+        let mut attempt = Attempt { delivery: self, message, number: 1, joined, via };
         let turn = self.gate().visit(self.budget(), self.visit, joined, &mut attempt).await;
         let (sent, again) = attempt.make(turn).await?;
         match again {
@@ -87,7 +87,7 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// Returns the same errand for the next address of its host.
+    /// Returns the same delivery for the next address of its host.
     fn elsewhere(&self) -> Option<Self> {
         let lanes = self.lanes.get(1..).filter(|lanes| !lanes.is_empty())?;
         Some(Delivery { lanes, ..*self })
@@ -157,7 +157,7 @@ impl<'a> Delivery<'a> {
             drop(sent);
             self.worker.shared.metrics.lessons.retries.inc();
             self.worker.shared.metrics.tally.count(self.budget().as_str(), |row| row.retried += 1);
-            let mut attempt = Attempt { errand: *self, message, number, joined, via: Via::Any };
+            let mut attempt = Attempt { delivery: *self, message, number, joined, via: Via::Any };
             let turn = place.pass(&mut attempt).await;
             match attempt.make(turn).await? {
                 (next, Some(spare)) => (sent, message) = (next, spare),
@@ -170,7 +170,7 @@ impl<'a> Delivery<'a> {
 
 /// One attempt to send a request.
 struct Attempt<'a> {
-    errand: Delivery<'a>,
+    delivery: Delivery<'a>,
     message: Box<Message>,
     number: u32,
     /// When the request joined the queue for the first time.
@@ -194,15 +194,15 @@ impl<'a> Attempt<'a> {
     async fn make(mut self, mut turn: Result<(Ready, Permit), Failure>) -> OneTry {
         while let Err(Failure::Upstream(error)) = &turn
             && error.is_unreachable()
-            && let Some(next) = self.errand.elsewhere()
+            && let Some(next) = self.delivery.elsewhere()
         {
             let visit = Visit { retry: next.visit.retry, ..next.once_more(self.joined) };
-            (self.errand, self.via) = (next, Via::Any);
+            (self.delivery, self.via) = (next, Via::Any);
             turn = Box::pin(next.gate().visit(next.budget(), visit, now(), &mut self)).await;
         }
-        let ((ready, mut permit), errand) = (turn?, self.errand);
-        let spare = if errand.safe { self.message.again() } else { None };
-        match errand.exchange(ready, self.message, &mut permit).await {
+        let ((ready, mut permit), delivery) = (turn?, self.delivery);
+        let spare = if delivery.safe { self.message.again() } else { None };
+        match delivery.exchange(ready, self.message, &mut permit).await {
             Ok((answer, took)) => Ok((Sent { answer, permit, took, attempts: self.number }, spare)),
             Err(Unanswered { error, again: None }) => Err(error.into()),
             Err(Unanswered { again: Some(message), .. }) => {
@@ -215,18 +215,18 @@ impl<'a> Attempt<'a> {
 
     /// Sends the request over another connection, at the front of the queue: its own was dead, or the origin closed it.
     async fn resend(mut self) -> Result<Sent, Failure> {
-        let errand = self.errand;
+        let delivery = self.delivery;
         let mut connections = 0;
         loop {
-            let visit = errand.once_more(self.joined);
-            let (ready, mut permit) = errand.gate().visit(errand.budget(), visit, now(), &mut self).await?;
+            let visit = delivery.once_more(self.joined);
+            let (ready, mut permit) = delivery.gate().visit(delivery.budget(), visit, now(), &mut self).await?;
             connections += 1;
-            match errand.exchange(ready, self.message, &mut permit).await {
+            match delivery.exchange(ready, self.message, &mut permit).await {
                 Ok((answer, took)) => return Ok(Sent { answer, permit, took, attempts: self.number }),
                 Err(Unanswered { again: Some(again), .. }) if connections < MOST_CONNECTIONS => self.message = again,
                 Err(Unanswered { error, again }) => {
                     if again.is_some() {
-                        permit.report_of(Some(errand.origin), VisitOutcome::Failed, now());
+                        permit.report_of(Some(delivery.origin), VisitOutcome::Failed, now());
                     }
                     return Err(error.into());
                 }
@@ -240,37 +240,37 @@ impl Preparation for Attempt<'_> {
     type Error = Failure;
 
     async fn get_ready(&mut self) -> Result<Ready, Failure> {
-        let Delivery { worker, origin, keep_body, .. } = self.errand;
+        let Delivery { worker, origin, keep_body, .. } = self.delivery;
         if let Via::Alone = self.via {
-            return Ok(worker.upstream.ready_alone(self.errand.terms(), origin).await?);
+            return Ok(worker.upstream.ready_alone(self.delivery.terms(), origin).await?);
         }
         if keep_body {
             self.message.keep_body(KEPT_BODY).await?;
         }
-        Ok(worker.upstream.ready(self.errand.terms(), origin).await?)
+        Ok(worker.upstream.ready(self.delivery.terms(), origin).await?)
     }
 
     /// Most requests find their host free and a connection in the pool. A body that is kept must be read first.
     fn at_hand(&mut self) -> Result<Option<Ready>, Failure> {
-        let Delivery { worker, origin, keep_body, .. } = self.errand;
+        let Delivery { worker, origin, keep_body, .. } = self.delivery;
         match self.via {
             Via::AtHand(now) if !keep_body || self.message.has_no_body() => {
-                Ok(worker.upstream.at_hand(self.errand.terms(), origin, now)?)
+                Ok(worker.upstream.at_hand(self.delivery.terms(), origin, now)?)
             }
             _ => Ok(None),
         }
     }
 
     fn put_back(&mut self, ready: Ready) {
-        self.errand.worker.upstream.put_back(self.errand.terms(), ready);
+        self.delivery.worker.upstream.put_back(self.delivery.terms(), ready);
     }
 
     fn blamed(&self, error: &Failure) -> Option<&Origin> {
-        error.blames_the_origin().then_some(self.errand.origin)
+        error.blames_the_origin().then_some(self.delivery.origin)
     }
 
     fn label(&self) -> Option<Label> {
-        Some(label::of(self.errand.who, self.errand.origin, &self.message))
+        Some(label::of(self.delivery.who, self.delivery.origin, &self.message))
     }
 }
 

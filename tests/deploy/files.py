@@ -90,6 +90,10 @@ def check_agreement(curtsy, folder, resources):
     assert security["runAsNonRoot"] and security["readOnlyRootFilesystem"], security
     for probe in ["startupProbe", "livenessProbe"]:
         check_probe(container[probe], program, config)
+    services = [resource["spec"] for resource in resources if resource["kind"] == "Service"]
+    named = {port["name"] for port in container.get("ports", [])}
+    for service in services:
+        assert {port["targetPort"] for port in service["ports"]} == named, service
     mounts = {mount["name"] for mount in container["volumeMounts"]}
     assert mounts == {volume["name"] for volume in pod["volumes"]}, mounts
 

@@ -101,12 +101,12 @@ def wait(condition, what):
     raise AssertionError(f"waited {PATIENCE} s for {what}")
 
 
-def said(*command, **options):
-    """What a command prints; it must succeed."""
+def said(*command, refused=False, **options):
+    """What a command prints; it must succeed, or fail if it is to be refused."""
     words = [str(part) for part in command]
     options = {"text": True, "capture_output": True, "timeout": 120, "env": environment()} | options
     done = subprocess.run(words, **options)
-    assert done.returncode == 0, f"{' '.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    assert (done.returncode != 0) == refused, f"{' '.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
 

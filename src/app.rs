@@ -31,24 +31,25 @@ use crate::proxy::{
     AccessLog, BadUsersFile, DryRun, Identity, Settings, Shared, SharedParts, StoppedClients, Users, Worker,
 };
 use crate::robots::Robots;
-use crate::shutdown::{self, Stopper};
+use crate::shutdown::{self, Stop, Stopper};
 use crate::store::{self, Store, StoreError};
 use crate::telemetry;
 use crate::timer;
-use crate::tls::{self, BadCertificate, CaError};
+use crate::tls::{self, BadCertificate, CaError, Files};
 use crate::upstream::{BadRoots, Guard, Lookup, Resolver, Trust};
 
 use self::ca::CaLocation;
 use self::state::Remembered;
 use self::steering::LiveSettings;
 
+pub use self::book::book as policy_book;
 pub use self::ca::files as ca_files;
 pub use self::offline::{Offline, OfflineError};
 pub use self::standalone::ask_about_robots;
 pub use self::steering::Reload;
-pub use self::tally::{CountedHost, TallyJson};
+pub use self::tally::{CountedHost, TallyJson, WaitingHost};
 pub use crate::gate::Apply;
-pub use crate::metrics::tally::{TallyRow, TallyRule, TallyWaits};
+pub use crate::metrics::tally::{TallyRejection, TallyRow, TallyRule, TallyWaits};
 
 /// Bound sockets. Tests bind port 0 and pass the sockets in.
 #[derive(Debug)]
@@ -66,7 +67,10 @@ pub struct Running {
     helm: Arc<LiveSettings>,
     store: Arc<Store>,
     stopper: Stopper,
+    /// Closes the admin listener, which outlives the requests: it says that curtsy is stopping.
+    closing: (Stopper, Stop),
     threads: Vec<JoinHandle<()>>,
+    admin_thread: Option<JoinHandle<()>>,
     proxy: Vec<SocketAddr>,
     tls: Vec<SocketAddr>,
     admin: Option<SocketAddr>,
@@ -102,20 +106,21 @@ impl Listeners {
 impl Running {
     /// Starts all threads. Clients can connect as soon as this returns.
     pub fn start(config: Config, listeners: Listeners) -> Result<Running, StartError> {
-        Self::start_with(config, listeners, CaLocation::Files, Resolver::default())
+        Self::start_with(config, listeners, CaLocation::Configured, Resolver::default())
     }
 
-    /// Starts a proxy for a single command. If it intercepts, its CA exists only in memory and ends with it. Counts the
-    /// results of requests for every host.
-    pub fn start_private(config: Config, listeners: Listeners) -> Result<Running, StartError> {
-        let running = Self::start_with(config, listeners, CaLocation::ThisRun, Resolver::default())?;
-        running.shared.metrics.tally.begin();
+    /// Starts a proxy for a single command. If it intercepts and no CA is given, its CA exists only in memory and ends
+    /// with it. Counts the results of requests for every host.
+    pub fn start_private(config: Config, listeners: Listeners, ca: Option<Files>) -> Result<Running, StartError> {
+        let keeping = ca.map_or(CaLocation::ThisRun, CaLocation::These);
+        let running = Self::start_with(config, listeners, keeping, Resolver::default())?;
+        running.shared.serve_one_command();
         Ok(running)
     }
 
     /// Starts a proxy that resolves names with this function instead of the system, and caches no result.
     pub fn start_resolving(config: Config, listeners: Listeners, lookup: Arc<Lookup>) -> Result<Running, StartError> {
-        Self::start_with(config, listeners, CaLocation::Files, Resolver::new(lookup, Duration::ZERO))
+        Self::start_with(config, listeners, CaLocation::Configured, Resolver::new(lookup, Duration::ZERO))
     }
 
     fn start_with(
@@ -157,7 +162,9 @@ impl Running {
             store: store.clone(),
             helm: helm.clone(),
             stopper,
+            closing: shutdown::channel(),
             threads: Vec::new(),
+            admin_thread: None,
             proxy,
             tls,
             admin,
@@ -166,7 +173,7 @@ impl Running {
         running.start_workers(workers, &listeners, &resolver)?;
         if let Some((listener, address)) = listeners.admin.zip(admin) {
             let desk = DryRun::new(running.shared.clone(), resolver);
-            let (proxy, own) = (running.proxy.clone(), admin::AdminState::default());
+            let (proxy, own) = (running.proxy.clone(), admin::AdminState::new(running.closing.1.clone()));
             let admin = Admin { metrics, gate, robots, store, desk, steering: helm, stop, token, address, proxy, own };
             running.start_admin(admin, listener)?;
         }
@@ -226,7 +233,9 @@ impl Running {
             if let Err(error) = served {
                 tracing::error!(event = "admin.error", %error, "the admin listener failed");
             }
-        })
+        })?;
+        self.admin_thread = self.threads.pop();
+        Ok(())
     }
 
     /// Starts a thread with its own single-threaded runtime. Tasks do not move between cores, so no core waits for
@@ -317,6 +326,10 @@ impl Running {
     pub fn stop(self) {
         self.begin_stop();
         for thread in self.threads {
+            let _ = thread.join();
+        }
+        self.closing.0.stop();
+        if let Some(thread) = self.admin_thread {
             let _ = thread.join();
         }
         self.shared.gate.keep_all();

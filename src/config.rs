@@ -37,13 +37,14 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::politeness::HostKey;
 use crate::politeness::pace::Learner;
 use crate::politeness::policy::Policy;
 use crate::politeness::retries::RetryPolicy;
 
 pub use self::amend::repace;
 pub use self::differences::{KeyChange, differences};
-pub use self::file::FileChoice;
+pub use self::file::{FileChoice, user_file};
 pub use self::load::{ConfigOverrides, Loaded, Sources, ValueSources, load, parse};
 pub use self::problems::{ConfigProblem, FilePosition, Problems, Severity, ValueSource};
 pub use self::schema::schema;
@@ -52,10 +53,29 @@ pub use self::values::{
     AccessLogTarget, AddressSpan, BadValue, Destination, Listen, QuotaRate, Rate, ResolverChoice, StateDir,
 };
 pub use self::watch::ConfigWatch;
-pub use crate::politeness::policy::{HostPattern, HostRule, Mode, Order, RobotsMode};
+pub use crate::politeness::policy::{Counts, HostPattern, HostRule, Mode, Order, RobotsMode};
 
 /// The documented file: every key with its default.
 pub const TEMPLATE: &str = include_str!("../config.toml");
+
+/// Returns the documented file with every key as a comment, for users to start from. A key that is not set follows
+/// `profile` and the defaults of later versions.
+pub fn starter() -> String {
+    let mut lines = TEMPLATE.lines();
+    lines.next();
+    let first = "# The configuration of curtsy: every key with its default. Remove the # before what you change.";
+    std::iter::once(first.to_owned()).chain(lines.map(commented)).map(|line| line + "\n").collect()
+}
+
+/// Makes a comment of a line that sets a key, with its description in the same column.
+fn commented(line: &str) -> String {
+    let sets_a_key = line.starts_with(|c: char| c.is_ascii_lowercase());
+    match line.split_once("  # ") {
+        _ if !sets_a_key => line.to_owned(),
+        Some((setting, description)) => format!("# {} # {description}", setting.strip_suffix(' ').unwrap_or(setting)),
+        None => format!("# {line}"),
+    }
+}
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -140,6 +160,8 @@ pub struct Adaptive {
     pub successes: u32,
     pub max_delay: Duration,
     pub statuses: Vec<u16>,
+    /// Statuses that `auto` learns from if they come only above a pace.
+    pub suspects: Vec<u16>,
     pub concurrency_step: Duration,
     pub retry_after_max: Duration,
     pub ratelimit_fields: bool,
@@ -200,9 +222,17 @@ pub struct Tls {
     pub tunnel: Tunnel,
 }
 
+/// What happens to tunnels with HTTP/2 inside, whose requests cannot be paced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Http2Tunnels {
+    Allow,
+    Refuse,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tunnel {
     pub pace_requests: bool,
+    pub http2: Http2Tunnels,
     pub max_lifetime: Duration,
 }
 
@@ -248,6 +278,8 @@ pub struct Access {
     /// `None` = any port.
     pub connect_ports: Option<Vec<u16>>,
     pub max_client_connections: usize,
+    /// Names of the admin listener, besides its addresses and localhost.
+    pub admin_hosts: Vec<HostKey>,
     /// Request rate limit of one client across all hosts; `None` = no limit.
     pub client_rate: Option<QuotaRate>,
     /// The same for all clients together.

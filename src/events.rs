@@ -27,6 +27,8 @@ const LINGER: Duration = Duration::from_secs(60);
 
 /// The kind of events about single requests.
 pub const REQUEST: &str = "request";
+/// The kind of events about requests that have begun to wait. It belongs to the requests, by the word before the dot.
+pub const WAITING: &str = "request.waiting";
 
 #[derive(Debug)]
 pub struct Events {
@@ -95,7 +97,7 @@ impl Events {
 
     /// Records an event. Calls `fields`, which returns a JSON object, only if the event is within the rate limit.
     pub fn tell(&self, kind: &'static str, host: Option<&str>, fields: impl FnOnce() -> Value) {
-        let is_request = kind == REQUEST;
+        let is_request = kind == REQUEST || kind == WAITING;
         let Some(skipped) = self.rings.lock().of(is_request).admit(clock::now()) else { return };
         let json = written(kind, host, fields(), skipped);
         let host = host.map(Box::from);

@@ -8,6 +8,7 @@
 //! - [`proxy`] takes clients' requests, [`upstream`] carries them to origins, [`tls`] is the local CA.
 //! - [`robots`] fetches robots.txt and remembers it.
 //! - [`admin`] serves the operator's API and dashboard, [`store`] keeps what survives a restart.
+//! - [`judge`] is a synthetic web on loopback that shows how polite a crawler is.
 //! - [`clock`], [`connections`], [`timer`], [`events`], [`timeout_stream`], [`programs`], [`frames`], [`shutdown`],
 //!   [`notify`], [`metrics`] and [`telemetry`] are leaves that every part outside the core may use.
 //!
@@ -27,6 +28,8 @@ pub mod politeness;
 #[cfg(not(fuzzing))]
 pub mod admin;
 pub mod gate;
+#[cfg(not(fuzzing))]
+pub mod judge;
 pub mod proxy;
 pub mod robots;
 pub mod store;

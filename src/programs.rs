@@ -2,7 +2,8 @@
 //! which setting makes them wait longer, and which makes them trust one more CA.
 //!
 //! Only a table and its lookups. Times are the programs' defaults, measured while a proxy held the request, each in the
-//! release that was current at the time. They are shown to users and influence no decision.
+//! release that was current at the time. They are shown to users and influence no decision, except for
+//! [`reuses_closed`].
 
 use std::time::Duration;
 
@@ -103,6 +104,13 @@ pub fn of_user_agent(agent: &str) -> Option<&'static Program> {
     PROGRAMS.iter().find(|program| products(agent).any(|product| is_one_of(program, product)))
 }
 
+/// Whether the program that sent this User-Agent hands a kept connection to its next request without looking whether
+/// the connection is closed. aiohttp does so while requests wait for a connection, and repeats a lost request only
+/// once.
+pub fn reuses_closed(agent: &str) -> bool {
+    products(agent).any(|product| product.eq_ignore_ascii_case("aiohttp"))
+}
+
 /// Returns the program with this name.
 pub fn named(name: &str) -> Option<&'static Program> {
     PROGRAMS.iter().find(|program| program.name == name)
@@ -166,7 +174,7 @@ static PROGRAMS: &[Program] = &[
     row("Colly", &["colly"], GivesUp::at(10), "collector.SetRequestTimeout(SECONDS * time.Second)", OPENSSL),
     row("Go", &["go-http-client"], GivesUp::connecting(60), "http.Client{Timeout: SECONDS * time.Second}", OPENSSL),
     row("Java", &["java-http-client", "java"], GivesUp::NEVER, "HttpRequest.Builder.timeout(Duration.ofSeconds(SECONDS))",
-        TrustWay::Other("import ca.pem with keytool, or set javax.net.ssl.trustStore")),
+        TrustWay::Other("run `curtsy setup`, or import ca.pem with keytool, or set javax.net.ssl.trustStore")),
     row("Ruby", &["ruby"], GivesUp::at(60), "http.read_timeout = http.open_timeout = SECONDS", OPENSSL),
     row("LWP", &["libwww-perl", "lwp::simple", "lwp-request"], GivesUp::at(180), "LWP::UserAgent->new(timeout => SECONDS)",
         TrustWay::Variable("PERL_LWP_SSL_CA_FILE", TrustFile::Bundle)),
@@ -175,14 +183,20 @@ static PROGRAMS: &[Program] = &[
         TrustWay::Other("add ca.pem to its roots in code: it reads no variable for it")),
     row("Chromium", &["headlesschrome", "chromium", "chrome"], GivesUp::at(30),
         "in Playwright page.goto(url, timeout=SECONDS000)",
-        TrustWay::Other("import ca.pem into the browser, as an authority for web sites, or set ignoreHTTPSErrors in Playwright")),
+        TrustWay::Other("run `curtsy setup`, which adds the CA to the browser, or set ignoreHTTPSErrors in Playwright")),
     row("Firefox", &["firefox"], GivesUp::at(300), "network.http.response.timeout = SECONDS",
-        TrustWay::Other("import ca.pem into the browser, as an authority for web sites")),
+        TrustWay::Other("run `curtsy setup`, which adds the CA to every profile")),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_aiohttp_is_known_to_use_closed_connections() {
+        assert!(reuses_closed("Python/3.11 aiohttp/3.14.5"));
+        assert!(!reuses_closed("python-requests/2.34.2") && !reuses_closed(""));
+    }
 
     #[test]
     fn real_clients_are_known_by_what_they_send() {

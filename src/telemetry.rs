@@ -229,6 +229,26 @@ fn one_line(text: &str) -> String {
     line
 }
 
+/// Breaks a text into lines that fit a terminal if each is indented by so many columns. The first one is not
+/// indented: the caller has written a label there.
+pub fn wrapped(text: &str, indent: usize, columns: usize) -> String {
+    let (mut wrapped, mut width) = (String::new(), indent);
+    for (index, word) in text.split(' ').enumerate() {
+        let length = word.chars().count();
+        if index > 0 && width + 1 + length > columns {
+            wrapped.push('\n');
+            wrapped.extend(std::iter::repeat_n(' ', indent));
+            width = indent;
+        } else if index > 0 {
+            wrapped.push(' ');
+            width += 1;
+        }
+        wrapped.push_str(word);
+        width += length;
+    }
+    wrapped
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -293,5 +313,15 @@ mod tests {
         let line = json_line(SystemTime::UNIX_EPOCH, Level::INFO, fields("hi", &[("event", "ready")]));
         let value: Value = serde_json::from_str(&line).unwrap();
         assert_eq!((&value["event"], &value["msg"], &value["level"]), (&"ready".into(), &"hi".into(), &"info".into()));
+    }
+
+    #[test]
+    fn a_long_text_is_broken_between_words() {
+        assert_eq!(wrapped("short", 2, 80), "short");
+        let long = "word ".repeat(40);
+        assert!(
+            wrapped(&long, 11, 80).lines().skip(1).all(|line| line.starts_with("           word") && line.len() <= 80)
+        );
+        assert_eq!(wrapped(&format!("{} b", "a".repeat(100)), 2, 80), format!("{}\n  b", "a".repeat(100)));
     }
 }

@@ -8,6 +8,10 @@
 //! need the clients that they are about.
 //!
 //! Settings that are named in the text exist, and `docs/defaults.md` has a reason for each number of `config.toml`.
+//! Links are checked in `docs/pages.rs`.
+
+#[path = "docs/pages.rs"]
+mod pages;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -135,6 +139,8 @@ fn run(script: &str, folder: &Path, admin: &str) -> (bool, String) {
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
     let mut command = without_settings("timeout");
     command.args([LIMIT_SECONDS, "bash", "-euo", "pipefail", "-c", &format!("exec 2>&1\n{script}")]);
+    // The text about `curtsy exec` is for a user without a running curtsy.
+    let admin = if script.contains("curtsy exec ") { "off" } else { admin };
     command.current_dir(folder).env("HOME", folder).env("PATH", path).env("CURTSY_ADMIN", admin);
     command.env("CURTSY_ACCESS__ALLOW_DESTINATIONS", "127.0.0.0/8");
     let output = command.stdin(Stdio::null()).output().expect("bash and timeout are there");
@@ -143,11 +149,23 @@ fn run(script: &str, folder: &Path, admin: &str) -> (bool, String) {
 
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let docs = std::fs::read_dir(root.join("docs")).into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_ours = |path: &PathBuf| path.extension().is_some_and(|end| end == "md") && !path.ends_with("recipes.md");
-    let mut documents: Vec<PathBuf> = docs.filter(is_ours).collect();
-    documents.push(root.join("README.md"));
-    documents
+    let ours = pages::pages().into_iter().filter(|page| !page.ends_with("recipes.md"));
+    ours.chain(["README.md".into()]).map(|page| root.join(page)).collect()
+}
+
+/// `scripts/judge-clients` stores its scores beside the charts that it draws of them.
+#[test]
+fn charts_are_drawn_from_their_data() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().expect("a writable temporary directory");
+    let mut draw = Command::new("python3");
+    draw.arg(root.join("scripts/judge-clients")).arg("--draw").arg(folder.path());
+    assert!(draw.status().expect("python3 is there").success());
+    for name in ["judge.svg", "judge-gaps.svg"] {
+        let stored = std::fs::read_to_string(root.join("docs/images").join(name)).expect("a chart in docs/images");
+        let drawn = std::fs::read_to_string(folder.path().join(name)).expect("the script drew it");
+        assert!(stored == drawn, "{name} is not drawn from judge.json: run scripts/judge-clients --draw docs/images");
+    }
 }
 
 #[test]
@@ -256,7 +274,7 @@ fn unknown_settings(text: &str) -> Vec<String> {
     unknown
 }
 
-/// Only these pages are checked: in others the same words are names of log events.
+/// Only these pages and the guides are checked: in others the same words are names of log events.
 const ABOUT_SETTINGS: &[(&str, &str)] = &[
     ("defaults.md", DEFAULTS),
     ("migrating.md", include_str!("../docs/migrating.md")),
@@ -267,6 +285,10 @@ const ABOUT_SETTINGS: &[(&str, &str)] = &[
 fn settings_that_the_documentation_names_exist() {
     for (name, text) in ABOUT_SETTINGS {
         assert_eq!(unknown_settings(text), [""; 0], "docs/{name} names settings that do not exist");
+    }
+    for guide in documents().into_iter().filter(|page| page.parent().is_some_and(|folder| folder.ends_with("guides"))) {
+        let text = std::fs::read_to_string(&guide).expect("a readable document");
+        assert_eq!(unknown_settings(&text), [""; 0], "{} names settings that do not exist", guide.display());
     }
 }
 
@@ -337,4 +359,18 @@ fn a_step_that_does_not_exist_is_noticed() {
         unknown_steps("`main.rs::main` `main.rs::mai` `nowhere.rs::main`"),
         ["main.rs::mai", "nowhere.rs::main"]
     );
+}
+
+const SCHEMA: &str = "docs/curtsy.schema.json";
+
+/// Editors and catalogues of schemas fetch the file, so it must be what the program prints.
+#[test]
+fn the_published_schema_is_that_of_the_program() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(SCHEMA);
+    let schema = format!("{:#}\n", curtsy::config::schema());
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &schema).expect("a writable file");
+    }
+    let published = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(published == schema, "{SCHEMA} is not current: run BLESS=1 cargo test --test docs schema");
 }

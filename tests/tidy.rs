@@ -28,9 +28,10 @@ use source::Source;
 const MAY_USE: &[(&str, &str)] = &[
     ("main", "cli"),
     ("lib", ""),
-    ("cli", "admin app clock config notify programs robots shutdown store telemetry tls upstream"),
+    ("cli", "admin app clock config judge notify politeness programs robots shutdown store telemetry tls upstream"),
     ("app", "admin clock config gate metrics politeness proxy robots shutdown store telemetry timer tls upstream"),
     ("admin", "clock config connections events gate metrics timeout_stream politeness proxy robots shutdown store"),
+    ("judge", "clock politeness"),
     (
         "proxy",
         "clock config connections events frames gate metrics timeout_stream politeness programs robots shutdown store telemetry tls upstream",
@@ -64,10 +65,7 @@ const CYCLES: &[(&str, &str)] = &[
         "src/config/check.rs src/config/environment.rs src/config/exposed.rs src/config/load.rs src/config/tree.rs",
         "load.rs runs the steps and owns the draft that each of them fills",
     ),
-    (
-        "src/upstream/connection.rs src/upstream/orphan.rs src/upstream/pool.rs",
-        "a connection returns itself to its pool, or becomes an orphan when it is dropped",
-    ),
+    ("src/upstream/connection.rs src/upstream/pool.rs", "a connection returns itself to its pool"),
 ];
 
 /// The most names that may be declared for more than one type. Such a name is clear in its module only.

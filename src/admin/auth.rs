@@ -1,9 +1,9 @@
 //! The checks that every request to the admin listener must pass, whatever it is for.
 //!
-//! They protect against a web page that misuses the operator's browser. The Host field must be an address or a name of
-//! this machine, which a rebound name is not. A request that the browser marks as coming from another site is refused,
-//! except a user who follows a link to a page. With a token, everything but health needs the token, or the cookie that
-//! a page receives for it.
+//! They protect against a web page that misuses the operator's browser. The Host field must be an address, a name of
+//! this machine or one that the operator lists, which a rebound name is not. A request that the browser marks as coming
+//! from another site is refused, except a user who follows a link to a page. With a token, everything but health needs
+//! the token, or the cookie that a page receives for it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -19,24 +19,34 @@ use axum::response::{IntoResponse, Response};
 
 use super::problem::ApiProblem;
 use super::{Admin, login};
+use crate::politeness::HostKey;
 
 pub(super) async fn check_host(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
-    if is_ours(request.headers(), admin.address) {
+    let is_ours = {
+        let settings = admin.desk.shared().settings.load();
+        is_ours(request.headers(), admin.address, &settings.config.access.admin_hosts)
+    };
+    if is_ours {
         next.run(request).await
     } else {
-        (StatusCode::MISDIRECTED_REQUEST, "This is curtsy's admin port; use its address.\n").into_response()
+        let advice = "This is curtsy's admin port. Use its address, or list the name in access.admin_hosts.\n";
+        (StatusCode::MISDIRECTED_REQUEST, advice).into_response()
     }
 }
 
-/// An IP address cannot be rebound, and localhost is this machine.
-fn is_ours(headers: &HeaderMap, address: SocketAddr) -> bool {
+/// An IP address cannot be rebound, localhost is this machine, and the operator vouches for `names`.
+fn is_ours(headers: &HeaderMap, address: SocketAddr, names: &[HostKey]) -> bool {
     let Some(host) = headers.get(HOST).and_then(|value| value.to_str().ok()) else { return false };
     let name = host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
     let literal = name.trim_start_matches('[').trim_end_matches(']');
     match literal.parse::<IpAddr>() {
         Ok(ip) => ip == address.ip() || ip.is_loopback() || address.ip().is_unspecified(),
-        Err(_) => name.eq_ignore_ascii_case("localhost"),
+        Err(_) => name.eq_ignore_ascii_case("localhost") || is_one_of(name, names),
     }
+}
+
+fn is_one_of(name: &str, names: &[HostKey]) -> bool {
+    !names.is_empty() && HostKey::parse(name).is_ok_and(|name| names.contains(&name))
 }
 
 /// A page of another site must not even make curtsy fetch something.
@@ -52,7 +62,10 @@ pub(super) async fn check_site(request: Request, next: Next) -> Response {
 /// Relies on what the browser says; other programs send none of these fields.
 fn is_of_another_site(headers: &HeaderMap) -> bool {
     let own = text(headers, HOST.as_str()).unwrap_or_default();
-    let foreign = text(headers, ORIGIN.as_str()).is_some_and(|origin| origin.strip_prefix("http://") != Some(own));
+    // https:// if a proxy in front of this listener speaks TLS.
+    let is_another =
+        |origin: &str| origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")) != Some(own);
+    let foreign = text(headers, ORIGIN.as_str()).is_some_and(is_another);
     foreign || text(headers, "sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"))
 }
 
@@ -104,7 +117,7 @@ mod tests {
     fn ours(host: &str, address: &str) -> bool {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, host.parse().unwrap());
-        is_ours(&headers, address.parse().unwrap())
+        is_ours(&headers, address.parse().unwrap(), &[HostKey::parse("curtsy.example.org").unwrap()])
     }
 
     fn fields(fields: &[(&'static str, &str)]) -> HeaderMap {
@@ -122,7 +135,8 @@ mod tests {
         assert!(!foreign(&[]));
         assert!(!foreign(&[("origin", "http://127.0.0.1:3129"), ("sec-fetch-site", "same-origin")]));
         assert!(!foreign(&[("sec-fetch-site", "none")]));
-        assert!(foreign(&[("origin", "http://evil.test")]));
+        assert!(!foreign(&[("origin", "https://127.0.0.1:3129"), ("sec-fetch-site", "same-origin")]));
+        assert!(foreign(&[("origin", "http://evil.test")]) && foreign(&[("origin", "https://evil.test")]));
         assert!(foreign(&[("origin", "http://127.0.0.1:8080")]));
         assert!(foreign(&[("origin", "null")]));
         assert!(foreign(&[("sec-fetch-site", "cross-site")]));
@@ -147,5 +161,7 @@ mod tests {
         assert!(!ours("evil.test:3129", "127.0.0.1:3129"));
         assert!(!ours("10.0.0.7:3129", "127.0.0.1:3129"));
         assert!(!ours("localhost.evil.test", "127.0.0.1:3129"));
+        assert!(ours("Curtsy.example.org:3129", "127.0.0.1:3129") && ours("curtsy.example.org", "127.0.0.1:3129"));
+        assert!(!ours("a.curtsy.example.org", "127.0.0.1:3129"));
     }
 }

@@ -5,6 +5,7 @@
 //! there is nothing here that the API does not provide too.
 
 mod assets;
+mod clients;
 mod host;
 mod html;
 mod overview;
@@ -16,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use self::html::{Html, fill};
 
 pub(super) use self::assets::asset;
+pub(super) use self::clients::clients;
 pub(super) use self::host::host;
 pub(super) use self::overview::overview;
 
@@ -24,7 +26,15 @@ const FRAME: &str = include_str!("dashboard/web/frame.html");
 /// `page` is the name by which the scripts know the page.
 fn framed(status: StatusCode, page: &'static str, title: Html, content: Html) -> Response {
     let version = Html::text(env!("CARGO_PKG_VERSION"));
-    let parts = [("page", Html::text(page)), ("title", title), ("version", version), ("content", content)];
+    let current = |name: &str| Html::raw(if name == page { " aria-current=\"page\"" } else { "" });
+    let parts = [
+        ("page", Html::text(page)),
+        ("title", title),
+        ("version", version),
+        ("content", content),
+        ("at_hosts", current("overview")),
+        ("at_clients", current("clients")),
+    ];
     let fields = [(CONTENT_TYPE, "text/html; charset=utf-8"), (CACHE_CONTROL, "no-store")];
     (status, fields, fill(FRAME, &parts).into_string()).into_response()
 }

@@ -76,7 +76,7 @@ async fn feed(
     sender: mpsc::Sender<Bytes>,
     _place: OwnedSemaphorePermit,
 ) {
-    let mut stop = admin.stop.clone();
+    let mut closing = admin.own.closing.clone();
     let mut beat = tokio::time::interval(PULSE);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut last, mut quiet) = (None, 0);
@@ -88,13 +88,14 @@ async fn feed(
         }
         tokio::select! {
             () = sender.closed() => return,
-            () = stop.requested() => return,
+            () = closing.requested() => return,
             () = listener.rung() => {
                 tokio::time::sleep(TOGETHER).await;
                 let (events, lost) = listener.hear();
                 write_events(&mut text, &events, lost, &wish);
             }
             _ = beat.tick() => {
+                admin.gate.tell_of_waits();
                 let pulse = Pulse::of(&admin);
                 if wish.wants("status") && last.as_ref() != Some(&pulse) {
                     text.push_str(&format!("data: {}\n\n", pulse.told()));

@@ -22,9 +22,11 @@ use super::{Admin, time};
 use crate::gate::{HostsPage, Listing, Sort};
 use crate::politeness::HostKey;
 use crate::politeness::lane::{Condition, View};
+use crate::politeness::time::Timestamp;
 
 pub use self::shape::{
-    BreakerJson, Concurrency, DelayJson, ForgottenJson, HostJson, HostRow, HostsJson, OverridesJson, UnpacedTunnels,
+    BreakerJson, Concurrency, DelayJson, ForgottenJson, HostJson, HostRow, HostsJson, LastReply, LimitJson,
+    OverridesJson, UnpacedTunnels,
 };
 pub(super) use self::steer::{forget, steer};
 
@@ -39,11 +41,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Re
         false => (admin.gate.list(&page), time::now()),
         true => (list_remembered(&admin, page.clone()).await?, time::now()),
     };
-    let row = |host: &HostKey, view: &View| HostRow {
-        unpaced_tunnels: admin.desk.unpaced_tunnels(host).map(|(_, count)| count),
-        ..HostRow::new(host, view, now)
-    };
-    let hosts = listing.hosts.iter().map(|(host, view)| row(host, view)).collect();
+    let hosts = listing.hosts.iter().map(|(host, view)| row(&admin, host, view, now)).collect();
     Ok(fresh(HostsJson { total: listing.total, offset: page.offset, limit: page.limit, hosts }))
 }
 
@@ -58,9 +56,20 @@ async fn list_remembered(admin: &Admin, page: HostsPage) -> Result<Listing, ApiP
 /// `GET /api/v1/hosts/{host}`
 pub(super) async fn show(State(admin): State<Arc<Admin>>, Path(host): Path<String>) -> Result<Response, ApiProblem> {
     let host = budget(&admin, &host).await?;
-    let view = admin.desk.view(&host).await.ok_or_else(|| unknown(&host))?;
-    let unpaced_tunnels = admin.desk.unpaced_tunnels(&host).map(UnpacedTunnels::new);
-    Ok(fresh(HostJson { unpaced_tunnels, ..HostJson::new(&host, &view, time::now()) }))
+    Ok(fresh(in_full(&admin, &host).await.ok_or_else(|| unknown(&host))?))
+}
+
+/// Returns a host in short, with what other parts than its lane know.
+pub(super) fn row(admin: &Admin, host: &HostKey, view: &View, now: Timestamp) -> HostRow {
+    let unpaced_tunnels = admin.desk.unpaced_tunnels(host).map(|(_, count)| count);
+    HostRow { unpaced_tunnels, ..HostRow::new(host, view, now) }
+}
+
+/// Returns a host in full, with what other parts than its lane know; None if nothing is known.
+pub(super) async fn in_full(admin: &Admin, host: &HostKey) -> Option<HostJson> {
+    let view = admin.desk.view(host).await?;
+    let unpaced_tunnels = admin.desk.unpaced_tunnels(host).map(UnpacedTunnels::new);
+    Some(HostJson { unpaced_tunnels, ..HostJson::new(host, &view, time::now()) })
 }
 
 /// Returns the host whose budget visits to this one use: depending on `politeness.key` it has another name.
@@ -133,7 +142,7 @@ fn reverse(order: &str) -> Result<bool, ApiProblem> {
 
 fn condition(word: &str) -> Result<Condition, ApiProblem> {
     let known = Condition::ALL.into_iter().find(|condition| condition.word() == word);
-    known.ok_or_else(|| ApiProblem::bad_request("state is paused, broken, held, waiting, active or idle"))
+    known.ok_or_else(|| ApiProblem::bad_request("state is paused, broken, held, unreachable, waiting, active or idle"))
 }
 
 fn sort(name: &str) -> Result<Sort, ApiProblem> {

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -17,8 +17,8 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::http::header::{CONNECTION, RETRY_AFTER};
+use axum::http::{Extensions, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::serve;
@@ -62,7 +62,9 @@ pub(super) struct AdminConnection {
 /// The client of a connection, as its requests know it.
 #[derive(Clone, Debug)]
 pub(super) struct Visitor {
+    /// The address, or for IPv6 its network, by which requests are counted.
     address: IpAddr,
+    peer: IpAddr,
     limit: Arc<Deadline>,
 }
 
@@ -80,11 +82,17 @@ impl AdminListener {
         };
         // Events are small and must be sent at once.
         let _ = stream.set_nodelay(true);
-        let visitor = Visitor { address: neighbourhood(peer.ip()), limit };
+        let visitor = Visitor { address: neighbourhood(peer.ip()), peer: peer.ip(), limit };
         visitor.waits();
         let stream = TimeoutStream::new(stream, visitor.limit.clone(), STALL, HEAD);
         Some(AdminConnection { stream, visitor, _open: open })
     }
+}
+
+/// Returns the address that a request came from: this machine, if it came without a listener.
+pub(super) fn peer(extensions: &Extensions) -> IpAddr {
+    let visitor = extensions.get::<ConnectInfo<Visitor>>();
+    visitor.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |ConnectInfo(visitor)| visitor.peer.to_canonical())
 }
 
 impl Visitor {

@@ -81,6 +81,8 @@ impl Admin {
 /// State that only this module uses.
 #[derive(Debug)]
 pub struct AdminState {
+    /// Requested when all requests are over. Until then this listener answers, also while curtsy stops.
+    closing: Stop,
     started: Timestamp,
     histories: Histories,
     census: LastCensus,
@@ -92,9 +94,10 @@ pub struct AdminState {
     session: String,
 }
 
-impl Default for AdminState {
-    fn default() -> Self {
+impl AdminState {
+    pub fn new(closing: Stop) -> Self {
         AdminState {
+            closing,
             started: time::now(),
             histories: Histories::default(),
             census: LastCensus::default(),
@@ -105,14 +108,16 @@ impl Default for AdminState {
     }
 }
 
-/// Serves until the stop is requested.
+/// Serves until all requests of clients are over.
 pub async fn serve(admin: Admin, listener: tokio::net::TcpListener) -> std::io::Result<()> {
-    let mut stop = admin.stop.clone();
+    let mut closing = admin.own.closing.clone();
     let admin = Arc::new(admin);
     tokio::spawn(keep_time(admin.clone()));
     let app = router(admin);
     let app = app.into_make_service_with_connect_info::<Visitor>();
-    axum::serve(AdminListener::new(listener), app).with_graceful_shutdown(async move { stop.requested().await }).await
+    axum::serve(AdminListener::new(listener), app)
+        .with_graceful_shutdown(async move { closing.requested().await })
+        .await
 }
 
 /// Returns all routes, with the checks in front of them.
@@ -141,6 +146,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/ca.pem", get(ca))
         .route("/", get(dashboard::overview))
         .route("/hosts/{host}", get(dashboard::host))
+        .route("/clients", get(dashboard::clients))
         .layer(middleware::from_fn_with_state(admin.clone(), auth::check_token))
         .route("/login", post(login::login))
         .route("/assets/{name}", get(dashboard::asset))
@@ -155,7 +161,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
 
 /// Samples the present state for charts, and assigns metric series to the busiest hosts.
 async fn keep_time(admin: Arc<Admin>) {
-    let mut stop = admin.stop.clone();
+    let mut closing = admin.own.closing.clone();
     let mut seated = clock::now();
     loop {
         tokio::select! {
@@ -167,7 +173,7 @@ async fn keep_time(admin: Arc<Admin>) {
                 admin.own.histories.take(&admin.gate, &admin.metrics);
                 admin.desk.shared().events.rest();
             }
-            () = stop.requested() => return,
+            () = closing.requested() => return,
         }
     }
 }

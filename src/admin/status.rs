@@ -19,6 +19,7 @@ use super::hosts::fresh;
 use super::time::{self, millis, moment, seconds};
 use crate::clock;
 use crate::gate::Census;
+use crate::metrics::Traffic;
 use crate::politeness::lane::Condition;
 use crate::politeness::time::Timestamp;
 
@@ -34,6 +35,8 @@ pub struct Status {
     /// The addresses where clients connect.
     pub listen: Vec<String>,
     pub requests: RequestsJson,
+    #[serde(default)]
+    pub traffic: TrafficJson,
     pub waiting: usize,
     pub in_flight: i64,
     pub connections: usize,
@@ -78,12 +81,27 @@ pub struct RequestsJson {
     pub waited: u64,
 }
 
+/// How polite the traffic was since the start: what curtsy could see of it decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrafficJson {
+    /// Plain and intercepted requests that were sent: everything applies to them.
+    pub full: u64,
+    /// Requests inside tunnels: paced, but robots.txt rules for paths and 429 do not count.
+    pub paced_only: u64,
+    /// Tunnels whose requests were not paced: HTTP/2, WebSocket and other protocols.
+    pub unpaced_tunnels: u64,
+    /// Whether tunnels are intercepted (`tls.intercept`).
+    pub intercepts: bool,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostCounts {
     pub known: usize,
     pub paused: usize,
     pub broken: usize,
     pub held: usize,
+    #[serde(default)]
+    pub unreachable: usize,
     pub waiting: usize,
     pub active: usize,
     pub idle: usize,
@@ -128,6 +146,7 @@ impl Status {
             mode: shared.settings.load().config.politeness.mode.word().to_owned(),
             listen: admin.proxy.iter().map(ToString::to_string).collect(),
             requests: RequestsJson::of(admin),
+            traffic: TrafficJson::of(admin),
             waiting: admin.gate.queued(),
             in_flight: admin.metrics.inflight.get(),
             connections: shared.connections(),
@@ -162,6 +181,14 @@ impl RequestsJson {
     }
 }
 
+impl TrafficJson {
+    fn of(admin: &Admin) -> TrafficJson {
+        let Traffic { full, paced_only, unpaced_tunnels } = admin.metrics.traffic();
+        let intercepts = admin.desk.shared().settings.load().leaves.is_some();
+        TrafficJson { full, paced_only, unpaced_tunnels, intercepts }
+    }
+}
+
 impl HostCounts {
     fn new(census: &Census, known: usize) -> HostCounts {
         let count = |condition: Condition| census.counts[condition as usize];
@@ -170,6 +197,7 @@ impl HostCounts {
             paused: count(Condition::Paused),
             broken: count(Condition::Broken),
             held: count(Condition::Held),
+            unreachable: count(Condition::Unreachable),
             waiting: count(Condition::Waiting),
             active: count(Condition::Active),
             idle: count(Condition::Idle),
@@ -308,11 +336,25 @@ fn notices(status: &Status) -> Vec<Notice> {
         ),
         (status.mode == "report", note, "Pacing is only reported, not enforced (politeness.mode).".to_owned()),
         (status.mode == "off", note, "Pacing is off (politeness.mode).".to_owned()),
+        (status.traffic.unpaced_tunnels > 0, note, unpaced(&status.traffic)),
         (paused > 0, note, format!("{} paused by hand.", some(paused, "host is", "hosts are"))),
         (stopped > 0, note, format!("{} stopped: see curtsy clients.", some(stopped, "client is", "clients are"))),
     ];
     let told = |(_, level, text): (bool, &str, String)| Notice { level: level.to_owned(), text };
     found.into_iter().filter(|(is_so, ..)| *is_so).map(told).collect()
+}
+
+fn unpaced(traffic: &TrafficJson) -> String {
+    let count = traffic.unpaced_tunnels;
+    let tunnels = if count == 1 { "1 tunnel was".to_owned() } else { format!("{count} tunnels were") };
+    let advice = if traffic.intercepts {
+        "Clients that trust curtsy's CA are paced: curtsy ca."
+    } else {
+        "HTTPS interception paces them: curtsy setup."
+    };
+    format!(
+        "{tunnels} not paced inside, because curtsy cannot tell requests apart in HTTP/2 and other protocols. {advice}"
+    )
 }
 
 /// Read from Linux' `/proc`, in pages.

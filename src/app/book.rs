@@ -6,7 +6,8 @@ use crate::politeness::breaker::Tolerance;
 use crate::politeness::pace::Learning;
 use crate::politeness::policy::{LearningPolicy, PolicyBook};
 
-pub(super) fn book(config: &Config) -> PolicyBook {
+/// Returns which host is treated how.
+pub fn book(config: &Config) -> PolicyBook {
     PolicyBook::new(config.politeness, config.host.clone(), schooling(config))
 }
 

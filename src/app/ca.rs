@@ -13,10 +13,12 @@ pub fn files(config: &Config) -> Option<Files> {
 }
 
 /// Where the CA of a proxy is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum CaLocation {
     /// Where the configuration says.
-    Files,
+    Configured,
+    /// In these files, which exist.
+    These(Files),
     /// In memory: a new CA for this run, whatever the configuration says.
     ThisRun,
 }
@@ -31,10 +33,12 @@ pub(super) fn leaves(config: &Config, keeping: CaLocation) -> Result<Option<Leav
         return Ok(None);
     }
     let http2 = config.tls.http2_clients;
-    if keeping == CaLocation::ThisRun {
-        return Ok(Some(Leaves::in_memory(http2)));
-    }
-    let leaves = match files(config) {
+    let files = match keeping {
+        CaLocation::ThisRun => return Ok(Some(Leaves::in_memory(http2))),
+        CaLocation::These(files) => return Ok(Some(Leaves::new(files.authority()?.0, files.certificates()?, http2))),
+        CaLocation::Configured => files(config),
+    };
+    let leaves = match files {
         None => Leaves::in_memory(http2),
         Some(files) => {
             let (authority, opened) = files.authority()?;

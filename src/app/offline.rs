@@ -64,11 +64,11 @@ impl Offline {
             store: store.clone(),
             steering: Arc::new(LiveSettings::new(shared.clone(), Vec::new())),
             desk: DryRun::new(shared, Arc::new(Resolver::default())),
-            stop,
+            stop: stop.clone(),
             token: None,
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             proxy: Vec::new(),
-            own: admin::AdminState::default(),
+            own: admin::AdminState::new(stop),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| OfflineError::Parts(StartError::Thread(error)))?;

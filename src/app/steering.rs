@@ -47,7 +47,7 @@ impl LiveSettings {
     /// Replaces all settings, including those that were changed through the API.
     pub(super) fn replace(&self, config: Config, apply: Apply) -> Result<(), StartError> {
         // `settings` reads files, so it runs before the lock is taken.
-        let mut settings = settings(config, &self.own, CaLocation::Files)?;
+        let mut settings = settings(config, &self.own, CaLocation::Configured)?;
         let _alone = self.steering.lock();
         let before = self.shared.settings.load_full();
         settings.succeed(&before);

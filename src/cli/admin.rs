@@ -174,6 +174,10 @@ impl AdminTrouble {
 
 impl RunningCurtsy {
     pub(super) fn find(args: &AskArgs, sources: &Sources) -> Result<Self, AdminTrouble> {
+        Self::find_within(args, sources, CONNECT_PATIENCE)
+    }
+
+    pub(super) fn find_within(args: &AskArgs, sources: &Sources, patience: Duration) -> Result<Self, AdminTrouble> {
         let loaded = config::load(sources).map_err(|problems| AdminTrouble::failure(problems.to_string()));
         let (address, token) = match &args.admin {
             Some(off) if off == OFF => {
@@ -193,7 +197,7 @@ impl RunningCurtsy {
                 (address, config.metrics.token)
             }
         };
-        let stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE).map_err(|error| {
+        let stream = TcpStream::connect_timeout(&address, patience).map_err(|error| {
             AdminTrouble::nobody(format!(
                 "no curtsy runs on {address} ({error}); start one with `curtsy`, or name it with --admin"
             ))
@@ -203,6 +207,11 @@ impl RunningCurtsy {
 
     pub(super) fn call(&self, call: &Call<'_>) -> Result<Value, AdminTrouble> {
         value(&self.ask(call)?, self.address)
+    }
+
+    /// Returns the response unparsed, if it comes soon enough.
+    pub(super) fn get(&self, path: &str, patience: Duration) -> io::Result<AdminAnswer> {
+        get(&self.stream, path, self.token.as_deref(), patience)
     }
 
     /// Returns the response unparsed.
@@ -230,7 +239,9 @@ pub(super) fn value(answer: &AdminAnswer, who: impl fmt::Display) -> Result<Valu
             Err(AdminTrouble::failure(format!("{who} wants a token; set metrics.token or CURTSY_METRICS__TOKEN")))
         }
         (status, body) => {
-            let detail = body.ok().and_then(|body| body["detail"].as_str().map(printable));
+            // A report about a configuration file has several lines.
+            let lines = |detail: &str| detail.lines().map(printable).collect::<Vec<_>>().join("\n");
+            let detail = body.ok().and_then(|body| body["detail"].as_str().map(lines));
             Err(AdminTrouble::failure(detail.unwrap_or_else(|| format!("{who} answered {status}"))))
         }
     }

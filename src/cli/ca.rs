@@ -3,8 +3,6 @@
 //! Works on the CA's files, so no curtsy has to run. Changes the system's trusted CAs only when the user asks for it,
 //! and prints what it does there. Never shows the key.
 
-mod system;
-
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -13,6 +11,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use rustls::pki_types::CertificateDer;
 
 use super::config::Streams;
+use super::stores::{Machine, NamedCa, system};
 use crate::app;
 use crate::config::{self, Config, Sources};
 use crate::tls::{self, CaError, Files, OpenedCa};
@@ -30,7 +29,8 @@ pub(super) struct CaArgs {
     #[command(subcommand)]
     command: CaCommand,
     /// Directory of the CA; default: as configured
-    #[arg(long, global = true, value_name = "DIR")]
+    // It needs its own id: before the command, `--state-dir` is a setting.
+    #[arg(id = "ca_state_dir", long = "state-dir", global = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
 
@@ -88,7 +88,7 @@ pub(super) fn run(args: &CaArgs, sources: &Sources, streams: &mut Streams<'_>) -
             return Ok(1);
         }
     };
-    let done = files(args, &config).and_then(|files| obey(args, &config, &files));
+    let done = files(args, &config).and_then(|files| obey(args, &config, &files, &Machine::of(&sources.env)));
     match done {
         Ok(output) => {
             streams.out.write_all(&output)?;
@@ -114,12 +114,13 @@ fn files(args: &CaArgs, config: &Config) -> Result<Files, String> {
 }
 
 /// Runs the subcommand and returns its output.
-fn obey(args: &CaArgs, config: &Config, files: &Files) -> Result<Vec<u8>, String> {
+fn obey(args: &CaArgs, config: &Config, files: &Files, machine: &Machine) -> Result<Vec<u8>, String> {
+    let named = || certificates(files).map(|all| all.iter().filter_map(NamedCa::of).collect::<Vec<_>>());
     match &args.command {
         CaCommand::Show => show(config, files).map(String::into_bytes),
         CaCommand::Export(args) => export(args, files),
-        CaCommand::Trust(args) => system::trust(&certificates(files)?, args.dry_run).map(String::into_bytes),
-        CaCommand::Untrust(args) => system::untrust(&certificates(files)?, args.dry_run).map(String::into_bytes),
+        CaCommand::Trust(args) => system::trust(machine, &named()?, args.dry_run).map(String::into_bytes),
+        CaCommand::Untrust(args) => system::untrust(machine, &named()?, args.dry_run).map(String::into_bytes),
         CaCommand::Rotate(args) => rotate(args, files).map(String::into_bytes).map_err(|error| error.to_string()),
     }
 }

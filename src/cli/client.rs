@@ -1,5 +1,5 @@
 //! `curtsy clients` and `curtsy client`: lists, stops and resumes clients, in a running curtsy or in the state
-//! directory. The list has only clients that fail or were stopped.
+//! directory, which knows only those that are stopped.
 
 use std::io;
 
@@ -10,21 +10,36 @@ use super::admin::{AskArgs, Call, segment};
 use super::config::Streams;
 use super::host::not_kept;
 use super::offline;
-use super::terminal::{TextStyle, printable, span, table};
-use crate::admin::clients::{ClientJson, Clients};
+use super::terminal::{DIM, GAP, TextStyle, about, columns, cut, printable, span, table, table_width};
+use crate::admin::clients::{ClientJson, ClientUsage, Clients};
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Lists only clients that have a name (a proxy user, or Curtsy-Client) and fail or are stopped.
-If users do not log in, failures are counted for a name at an address, NAME@ADDRESS. Failures at
-one host stop a client at that host only.
+#[command(
+    after_help = "A client is a proxy user, NAME@ADDRESS if it sends a name without a password, or an address. The
+busiest come first. Counts are since curtsy started; it remembers 1000 clients.
+
+  REQUESTS  requests that are over; a tunnel is one
+  WAITING   requests that wait now
+  LONGEST   the longest time that a request was held
+  REFUSED   requests that curtsy refused; the line below says why
+  FAILED    requests that their origin did not answer
+  HOSTS     number of hosts; the line below has the busiest
+  SEEN      how long ago its last request ended
+
+A second table has the named clients that are stopped, or whose last five requests to a host
+failed. Failures at one host stop a client at that host only.
 
 Exit codes: 0 ok, 4 no curtsy runs and nothing is kept.
 
 Examples:
   curtsy clients
-  curtsy clients --json | jq '.clients[] | select(.stopped)'")]
+  curtsy clients --json | jq '.clients[] | select(.stopped)'"
+)]
 pub(super) struct ClientsArgs {
+    /// How many clients to list
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
     #[command(flatten)]
     ask: AskArgs,
 }
@@ -60,7 +75,9 @@ enum ClientAction {
 
 pub(super) fn list(args: &ClientsArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
     let call = Call::get("/api/v1/clients".to_owned());
-    offline::tell_or_do(&args.ask, sources, streams, (&call, &call), |told: &Clients| (page(told, TextStyle(paint)), 0))
+    offline::tell_or_do(&args.ask, sources, streams, (&call, &call), |told: &Clients| {
+        (page(told, args.limit, TextStyle(paint), columns()), 0)
+    })
 }
 
 pub(super) fn steer(args: &ClientArgs, sources: &Sources, streams: &mut Streams<'_>) -> io::Result<u8> {
@@ -74,12 +91,92 @@ pub(super) fn steer(args: &ClientArgs, sources: &Sources, streams: &mut Streams<
     offline::tell_or_do(&args.ask, sources, streams, (&call, &call), |client: &ClientJson| (sentence(client), 0))
 }
 
-fn page(told: &Clients, brush: TextStyle) -> String {
-    if told.clients.is_empty() {
-        return "no client fails or is stopped\n".to_owned();
+/// Returns the table of clients, at most `columns` wide if a width is given, and the table of those that fail or are
+/// stopped.
+fn page(told: &Clients, limit: usize, brush: TextStyle, columns: Option<usize>) -> String {
+    let mut users = told.users();
+    let (total, mut page) = (users.len(), String::new());
+    users.truncate(limit);
+    if !users.is_empty() {
+        page += &usage_table(&users, brush, columns);
     }
-    let rows: Vec<Vec<String>> = told.clients.iter().map(row).collect();
-    table(&["CLIENT", "STATE", "FAILURES", "FOR", "WHY"], &rows, &[2, 3], brush)
+    if users.len() < total {
+        page += &format!("{} of {total} clients; --limit {total} shows all\n", users.len());
+    }
+    let failing: Vec<Vec<String>> = told.failing().map(row).collect();
+    if !failing.is_empty() {
+        let gap = if page.is_empty() { "" } else { "\n" };
+        page += gap;
+        page += &table(&["CLIENT", "STATE", "FAILURES", "FOR", "WHY"], &failing, &[2, 3], brush);
+    }
+    if page.is_empty() { "no client has sent a request yet, and none is stopped\n".to_owned() } else { page }
+}
+
+const HEAD: [&str; 8] = ["CLIENT", "REQUESTS", "WAITING", "LONGEST", "REFUSED", "FAILED", "HOSTS", "SEEN"];
+/// A shorter name would not be recognizable.
+const SHORTEST_NAME: usize = 16;
+
+/// Returns two lines for each client: numbers, and what they are made of.
+fn usage_table(users: &[(&ClientJson, &ClientUsage)], brush: TextStyle, columns: Option<usize>) -> String {
+    let mut rows: Vec<Vec<String>> = users.iter().map(|(client, usage)| usage_row(client, usage)).collect();
+    if let Some(columns) = columns {
+        let room = columns.saturating_sub(table_width(&HEAD[1..], &rows.iter().map(|row| &row[1..])) + GAP);
+        rows.iter_mut().for_each(|row| row[0] = cut(&row[0], room.max(SHORTEST_NAME)));
+    }
+    let numbers = table(&HEAD, &rows, &[1, 2, 3, 4, 5, 6, 7], brush);
+    let mut lines = numbers.lines();
+    let mut page = lines.next().unwrap_or_default().to_owned() + "\n";
+    for (line, (_, usage)) in lines.zip(users) {
+        let details = format!("  {}", details(usage));
+        let details = columns.map_or_else(|| details.clone(), |columns| cut(&details, columns));
+        page += &format!("{line}\n{}\n", brush.stroke(DIM, &details));
+    }
+    page
+}
+
+fn usage_row(client: &ClientJson, usage: &ClientUsage) -> Vec<String> {
+    let or_dash = |ms: u64| if ms == 0 { "-".to_owned() } else { about(ms as f64 / 1e3) };
+    vec![
+        if client.named { title(client) } else { printable(&client.name) },
+        usage.requests.to_string(),
+        usage.waiting.to_string(),
+        or_dash(usage.longest_wait_ms),
+        usage.refused.to_string(),
+        usage.failed.to_string(),
+        usage.hosts.to_string(),
+        span(usage.idle_s as u64),
+    ]
+}
+
+/// `Scrapy; news.test 17, docs.test 3; robots-denied 2; waited 34 s in all; 2 gave up; 1.2 MB`.
+fn details(usage: &ClientUsage) -> String {
+    let listed = |items: &mut dyn Iterator<Item = String>| items.collect::<Vec<_>>().join(", ");
+    let mut parts = vec![
+        listed(&mut usage.programs.iter().map(|program| printable(program))),
+        listed(&mut usage.busiest.iter().map(|busy| format!("{} {}", printable(&busy.host), busy.requests))),
+        listed(&mut usage.refusals.iter().map(|(code, count)| format!("{} {count}", printable(code)))),
+    ];
+    if usage.wait_ms > 0 {
+        parts.push(format!("waited {} in all", about(usage.wait_ms as f64 / 1e3)));
+    }
+    if usage.gave_up > 0 {
+        parts.push(format!("{} gave up", usage.gave_up));
+    }
+    if usage.tunnels > 0 {
+        parts.push(format!("{} tunnel{}", usage.tunnels, if usage.tunnels == 1 { "" } else { "s" }));
+    }
+    parts.push(size(usage.bytes));
+    parts.retain(|part| !part.is_empty());
+    parts.join("; ")
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
 }
 
 fn row(client: &ClientJson) -> Vec<String> {
@@ -126,16 +223,44 @@ mod tests {
             {"name": "spider\u{1b}", "failures": 20, "last_failure": null, "stopped": {
                 "reason": "the last 20 requests failed, the last one with status 503", "since": null,
                 "until": "2026-11-16T15:00:00.000Z", "left_s": 3599.2}},
-            {"name": "b", "failures": 3, "last_failure": null, "stopped": null},
-            {"name": "c", "address": "::1", "host": "h", "failures": 4, "last_failure": null, "stopped": null},
+            {"name": "b", "failures": 5, "last_failure": null, "stopped": null},
+            {"name": "c", "address": "::1", "host": "h", "failures": 6, "last_failure": null, "stopped": null},
+            {"name": "d", "host": "h", "failures": 4, "last_failure": null, "stopped": null},
         ]}))
         .expect("clients");
         let expected = "\
 CLIENT        STATE    FAILURES     FOR  WHY
 spider\\u{1b}  stopped        20  60 min  the last 20 requests failed, the last one with status 503
-b             running         3
-c@::1 at h    running         4
+b             running         5
+c@::1 at h    running         6
 ";
-        assert_eq!(page(&told, TextStyle(false)), expected);
+        assert_eq!(page(&told, 9, TextStyle(false), None), expected);
+        let none = page(&Clients { clients: vec![] }, 9, TextStyle(false), None);
+        assert_eq!(none, "no client has sent a request yet, and none is stopped\n");
+    }
+
+    fn user(name: &str, named: bool, requests: u64) -> serde_json::Value {
+        json!({"name": name, "address": "10.0.0.1", "failures": 0, "last_failure": null, "stopped": null, "named": named,
+            "usage": {"address": "10.0.0.1", "requests": requests, "tunnels": 1, "waiting": 3, "waited": 9,
+                "wait_ms": 240_000, "longest_wait_ms": 23_940, "refused": 2, "refusals": {"robots-denied": 2},
+                "failed": 1, "gave_up": 4, "hosts": 3, "busiest": [{"host": "news.test", "requests": 17}],
+                "bytes": 1_234_567, "last_seen": null, "idle_s": 4.2, "programs": ["Scrapy"]}})
+    }
+
+    #[test]
+    fn the_busiest_clients_come_first_and_fit_the_terminal() {
+        let long = format!("spider-{}", "x".repeat(200));
+        let told = json!({"clients": [user("10.0.0.1", false, 5), user(&long, true, 120), user("c", true, 1)]});
+        let told: Clients = serde_json::from_value(told).expect("clients");
+        let page = page(&told, 2, TextStyle(false), Some(80));
+        let expected = "\
+CLIENT                  REQUESTS  WAITING  LONGEST  REFUSED  FAILED  HOSTS  SEEN
+spider-xxxxxxxxxxxxxx…       120        3     24 s        2       1      3   4 s
+  Scrapy; news.test 17; robots-denied 2; waited 4 min in all; 4 gave up; 1 tunn…
+10.0.0.1                       5        3     24 s        2       1      3   4 s
+  Scrapy; news.test 17; robots-denied 2; waited 4 min in all; 4 gave up; 1 tunn…
+2 of 3 clients; --limit 3 shows all
+";
+        assert_eq!(page, expected);
     }
 }

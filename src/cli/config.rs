@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use crate::config::{self, Loaded, Problems, Sources, TEMPLATE};
+use crate::config::{self, Loaded, Problems, Sources};
 
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
@@ -148,13 +148,13 @@ fn heading(loaded: &Loaded) -> String {
 
 fn init(args: &InitArgs, streams: &mut Streams<'_>) -> io::Result<u8> {
     if args.path == Path::new("-") {
-        streams.out.write_all(TEMPLATE.as_bytes())?;
+        streams.out.write_all(config::starter().as_bytes())?;
         return Ok(0);
     }
     let path = args.path.display();
     match write_template(&args.path, args.force) {
         Ok(()) => {
-            writeln!(streams.out, "wrote {path}; every key is there with its default")?;
+            writeln!(streams.out, "wrote {path}; every key is there with its default, as a comment")?;
             Ok(0)
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -173,7 +173,7 @@ fn write_template(path: &Path, force: bool) -> io::Result<()> {
     options.write(true);
     // `create_new` checks and creates in one step, so that no file that appears in between is overwritten.
     let options = if force { options.create(true).truncate(true) } else { options.create_new(true) };
-    options.open(path)?.write_all(TEMPLATE.as_bytes())
+    options.open(path)?.write_all(config::starter().as_bytes())
 }
 
 #[cfg(test)]
@@ -254,8 +254,8 @@ mod tests {
         assert!(code == 1 && err.contains("--force"), "{err}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
         assert_eq!(curtsy(&format!("{line} --force"), FileChoice::Nothing).0, 0);
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), TEMPLATE);
-        assert_eq!(curtsy("curtsy init -", FileChoice::Nothing).1, TEMPLATE);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), config::starter());
+        assert_eq!(curtsy("curtsy init -", FileChoice::Nothing).1, config::starter());
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod finding;
 mod patience;
 mod probe;
 mod trials;
+mod tunnels;
 mod variables;
 
 use std::io;
@@ -106,6 +107,7 @@ fn examine(args: &DoctorArgs, sources: &Sources) -> Result<Vec<Finding>, AdminTr
     let scene = DoctorScene { proxy, probe, admin: address, ca };
     let mut findings = vec![scene.listening(status.as_ref())];
     findings.extend(scene.mode());
+    findings.extend(tunnels::check(&metrics(args, sources).unwrap_or_default()));
     let command = match args.command.as_slice() {
         [] => None,
         words => {
@@ -194,6 +196,11 @@ fn source_of_ca(proxy: &Proxy, sources: &Sources) -> ProxySource {
         (Some(own), Some(theirs), FileChoice::Search) if own == theirs => ProxySource::Here(String::new()),
         _ => ProxySource::Proxy,
     }
+}
+
+fn metrics(args: &DoctorArgs, sources: &Sources) -> Option<String> {
+    let running = RunningCurtsy::find(&args.ask, sources).ok()?;
+    running.ask(&Call::get("/metrics".to_owned())).ok().filter(|answer| answer.status == 200).map(|answer| answer.body)
 }
 
 fn longest_wait(args: &DoctorArgs, sources: &Sources) -> Option<Duration> {

@@ -9,7 +9,7 @@ use url::form_urlencoded;
 use super::admin::{self, AskArgs, Call};
 use super::config::Streams;
 use super::host;
-use super::terminal::{BOLD, DIM, GREEN, RED, TextStyle, YELLOW, printable, time};
+use super::terminal::{BOLD, GREEN, RED, TextStyle, YELLOW, columns, harmless, labelled, printable, time};
 use crate::admin::explain::{Checked, Explanation};
 use crate::config::Sources;
 use crate::robots::{Question, Reason};
@@ -20,6 +20,8 @@ use crate::robots::{Question, Reason};
 Examples:
   curtsy explain http://example.com/page
   curtsy explain example.com --user-agent 'FooBot/1.0'
+  curtsy explain https://example.com/private/ --via intercepted
+  curtsy explain http://example.com/ --as my-crawler
   curtsy explain http://example.com/ --json | jq .wait_ms")]
 pub(super) struct ExplainArgs {
     /// A URL; a host alone stands for https://HOST/
@@ -61,6 +63,21 @@ struct ExplainedClient {
     /// Method of the request
     #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
     method: String,
+    /// The client whose request it is: NAME, ADDRESS or NAME@ADDRESS (default: this machine)
+    #[arg(long = "as", value_name = "CLIENT")]
+    client: Option<String>,
+    /// How an https:// URL is requested (default: as a usual client would)
+    #[arg(long, value_name = "WAY", value_parser = ["plain", "tunnel", "intercepted"])]
+    via: Option<String>,
+}
+
+impl ExplainedClient {
+    /// The fields of the API's question, apart from the URL.
+    fn fields(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let optional = [("user_agent", &self.user_agent), ("client", &self.client), ("via", &self.via)];
+        let optional = optional.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        [("method", self.method.as_str())].into_iter().chain(optional)
+    }
 }
 
 const USAGE: u8 = 2;
@@ -72,12 +89,11 @@ pub(super) fn explain(args: &ExplainArgs, sources: &Sources, paint: bool, stream
         return Ok(code);
     }
     let mut query = form_urlencoded::Serializer::new(String::new());
-    query.append_pair("url", &args.url).append_pair("method", &args.who.method);
-    if let Some(user_agent) = &args.who.user_agent {
-        query.append_pair("user_agent", user_agent);
-    }
+    query.append_pair("url", &args.url).extend_pairs(args.who.fields());
     let call = Call::get(format!("/api/v1/explain?{}", query.finish()));
-    admin::tell(&args.ask, sources, streams, &call, |told: &Explanation| (page(told, TextStyle(paint)), code(told)))
+    admin::tell(&args.ask, sources, streams, &call, |told: &Explanation| {
+        (page(told, TextStyle(paint), columns()), code(told))
+    })
 }
 
 pub(super) fn check(
@@ -95,9 +111,9 @@ pub(super) fn check(
             return Ok(code);
         }
     }
-    let mut body = json!({ "urls": urls, "method": args.who.method });
-    if let Some(user_agent) = &args.who.user_agent {
-        body["user_agent"] = json!(user_agent);
+    let mut body = json!({ "urls": urls });
+    for (name, value) in args.who.fields() {
+        body[name] = json!(value);
     }
     let call = Call { method: "POST", path: "/api/v1/check".to_owned(), body: Some(body) };
     admin::tell(&args.ask, sources, streams, &call, |told: &Checked| {
@@ -133,42 +149,48 @@ fn headline(told: &Explanation, brush: TextStyle) -> String {
     match told.allowed {
         Some(true) => brush.stroke(GREEN, "allowed"),
         Some(false) => brush.stroke(RED, "DENIED "),
+        None if matches!(told.refusal.as_deref(), Some("origin-unreachable" | "origin-timeout")) => {
+            brush.stroke(RED, "UNREACHABLE")
+        }
         None => brush.stroke(YELLOW, "UNKNOWN"),
     }
 }
 
 fn line(told: &Explanation, brush: TextStyle) -> String {
     let detail = if told.allowed == Some(true) { wait(told) } else { why(told) };
-    format!("{}  {}  {detail}\n", headline(told, brush), printable(&told.url))
+    let warning = told.warning.as_deref().map(|text| format!("; {}", harmless(text))).unwrap_or_default();
+    format!("{}  {}  {detail}{warning}\n", headline(told, brush), printable(&told.url))
 }
 
-pub(super) fn page(told: &Explanation, brush: TextStyle) -> String {
+pub(super) fn page(told: &Explanation, brush: TextStyle, columns: Option<usize>) -> String {
     let mut page = format!("{}  {}\n\n", headline(told, brush), brush.stroke(BOLD, &printable(&told.url)));
     let rows = [
         ("why", Some(why(told))),
+        ("but", told.warning.as_deref().map(harmless)),
+        ("via", via(told)),
         ("wait", (told.allowed == Some(true)).then(|| wait(told))),
         ("delay", delay(told)),
+        ("client", (!told.client.is_empty()).then(|| printable(&told.client))),
         (
             "host",
             told.known
                 .as_ref()
                 .map(|host| format!("{} waiting, {} in flight, {}", host.queued, host.in_flight, host.state)),
         ),
+        ("tunnels", told.known.as_ref().and_then(|host| host.unpaced_tunnels.as_ref()).map(host::unpaced)),
     ];
-    for (label, text) in rows {
-        if let Some(text) = text {
-            page.push_str(&format!("  {}{text}\n", brush.stroke(DIM, &format!("{label:<8}"))));
-        }
-    }
+    page.push_str(&labelled(rows, 8, brush, columns));
     page
 }
 
 fn why(told: &Explanation) -> String {
+    if let Some(trouble) = &told.trouble {
+        return harmless(trouble);
+    }
     match (told.refusal.as_deref(), told.reason, &told.rule) {
         (Some("destination-denied"), ..) => {
             "this destination may not be visited (access.allow_destinations)".to_owned()
         }
-        (Some("origin-unreachable"), ..) => "the host has no address".to_owned(),
         (_, Some(Reason::Rule), Some(rule)) => {
             let group = printable(told.group.as_deref().unwrap_or("*"));
             format!("robots.txt line {}, group {group}: {}", rule.line, printable(&rule.rule))
@@ -182,6 +204,14 @@ fn why(told: &Explanation) -> String {
         (_, None, _) if told.allowed.is_none() => "robots.txt is not known yet; ask again".to_owned(),
         (_, None, _) => "robots.txt does not apply to this".to_owned(),
     }
+}
+
+fn via(told: &Explanation) -> Option<String> {
+    Some(match told.via.as_str() {
+        "tunnel" => "tunnel: of robots.txt only Crawl-delay and \"everything is disallowed\" count".to_owned(),
+        "intercepted" => "tunnel that curtsy decrypts: robots.txt counts in full".to_owned(),
+        _ => return None,
+    })
 }
 
 fn wait(told: &Explanation) -> String {

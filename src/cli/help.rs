@@ -7,7 +7,10 @@ const GROUPS: [(&str, &[&str]); 2] = [
     ("Run", &["run", "exec", "env"]),
     (
         "Inspect and control",
-        &["status", "top", "tail", "hosts", "host", "clients", "client", "explain", "check", "robots"],
+        &[
+            "status", "top", "tail", "hosts", "host", "clients", "client", "explain", "check", "robots", "judge",
+            "reload", "simulate",
+        ],
     ),
 ];
 const THE_REST: &str = "Set up";

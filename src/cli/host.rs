@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use super::admin::{AskArgs, Call, segment};
 use super::config::Streams;
 use super::offline;
-use super::terminal::{BOLD, DIM, GREEN, TextStyle, YELLOW, about, printable, time};
-use crate::admin::hosts::{DelayJson, ForgottenJson, HostJson, UnpacedTunnels};
+use super::terminal::{BOLD, GREEN, RED, TextStyle, YELLOW, about, columns, labelled, printable, time};
+use crate::admin::hosts::{DelayJson, ForgottenJson, HostJson, LimitJson, UnpacedTunnels};
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
@@ -97,7 +97,9 @@ pub(super) fn run(args: &HostArgs, sources: &Sources, paint: bool, streams: &mut
     };
     let method = if body.is_some() { "PATCH" } else { "GET" };
     let call = Call { method, path, body };
-    offline::tell_or_do(&args.ask, sources, streams, (&call, &call), |host: &HostJson| (page(host, brush), 0))
+    offline::tell_or_do(&args.ask, sources, streams, (&call, &call), |host: &HostJson| {
+        (page(host, brush, columns()), 0)
+    })
 }
 
 impl Numbers {
@@ -119,32 +121,33 @@ impl Numbers {
     }
 }
 
-pub(super) fn page(host: &HostJson, brush: TextStyle) -> String {
+pub(super) fn page(host: &HostJson, brush: TextStyle, columns: Option<usize>) -> String {
     let state = match host.state.as_str() {
         calm @ ("idle" | "active" | "waiting") => brush.stroke(GREEN, calm),
+        dead @ ("unreachable" | "broken") => brush.stroke(RED, dead),
         other => brush.stroke(YELLOW, other),
     };
     let mut page = format!("{}  {state}\n\n", brush.stroke(BOLD, &printable(&host.host)));
     let rows = [
         ("delay", Some(delay(&host.delay, host.delay_ms))),
         ("learning", learning(host)),
+        ("limit", host.limit.as_ref().map(limit)),
         ("held", held(host)),
         ("paused", host.paused.then(|| paused(host))),
+        ("failing", failing(host)),
         ("next", Some(next(host))),
-        ("line", Some(format!("{} waiting, {} in flight of {}", host.queued, host.in_flight, concurrency(host)))),
+        ("queue", Some(format!("{} waiting, {} in flight of {}", host.queued, host.in_flight, concurrency(host)))),
         ("burst", (host.burst > 1).then(|| format!("{} of {} left", host.burst_left, host.burst))),
+        ("count", (host.count == "pages").then(|| format!("pages; {} parts rode on their turns", host.parts))),
         ("breaker", breaker(host)),
+        ("traffic", traffic(host)),
         ("tunnels", host.unpaced_tunnels.as_ref().map(unpaced)),
         ("set", set(host)),
         ("last", last(host)),
         ("not kept", host.not_kept.as_deref().map(not_kept)),
         ("mode", (host.mode != "enforce").then(|| format!("{}: none of this is enforced", host.mode))),
     ];
-    for (label, text) in rows {
-        if let Some(text) = text {
-            page.push_str(&format!("  {}{text}\n", brush.stroke(DIM, &format!("{label:<10}"))));
-        }
-    }
+    page.push_str(&labelled(rows, 10, brush, columns));
     page
 }
 
@@ -184,6 +187,11 @@ fn learning(host: &HostJson) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
+fn limit(limit: &LimitJson) -> String {
+    let measured = limit.per_second.map(|rate| format!("{rate}/s, {:.0} % sure; ", 100.0 * limit.confidence));
+    measured.unwrap_or_default() + &printable(&limit.reason)
+}
+
 fn times(number: u16) -> String {
     if number == 1 { "once".to_owned() } else { format!("{number} times") }
 }
@@ -206,12 +214,34 @@ fn paused(host: &HostJson) -> String {
     }
 }
 
+fn failing(host: &HostJson) -> Option<String> {
+    let error = printable(host.last.last_error.as_deref()?);
+    Some(format!("{error}, since {}", host.last.failing_since.as_deref().unwrap_or("?")))
+}
+
 fn next(host: &HostJson) -> String {
+    let refuses = matches!(host.state.as_str(), "unreachable" | "broken");
     match host.next_available_s {
         None => "unknown".to_owned(),
+        Some(seconds) if seconds <= 0.0 && refuses => "the next request tries the host again".to_owned(),
+        Some(seconds) if refuses => format!("tried again in {}; until then requests are refused", about(seconds)),
         Some(seconds) if seconds <= 0.0 => "a request could start now".to_owned(),
         Some(seconds) => format!("a request could start in {}", about(seconds)),
     }
+}
+
+/// Tells how polite the visits were: fully, or in tunnels only paced.
+fn traffic(host: &HostJson) -> Option<String> {
+    let tunnelled = host.last.tunnelled.min(host.visits);
+    let full = host.visits - tunnelled;
+    Some(match (full, tunnelled) {
+        (0, 0) => return None,
+        (1, 0) => "1 request, fully polite".to_owned(),
+        (full, 0) => format!("{full} requests, fully polite"),
+        (full, tunnelled) => {
+            format!("{full} fully polite, {tunnelled} in tunnels: paced only (no robots.txt paths, no 429)")
+        }
+    })
 }
 
 fn concurrency(host: &HostJson) -> String {
@@ -247,11 +277,12 @@ fn set(host: &HostJson) -> Option<String> {
 fn last(host: &HostJson) -> Option<String> {
     let sent = host.last_sent.as_ref().map(|at| format!("sent {at}"));
     let served = host.last_success.as_ref().map(|at| format!("served {at}"));
-    let parts: Vec<String> = sent.into_iter().chain(served).collect();
+    let status = host.last.last_status.map(|status| format!("status {status}"));
+    let parts: Vec<String> = sent.into_iter().chain(served).chain(status).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-fn unpaced(tunnels: &UnpacedTunnels) -> String {
+pub(super) fn unpaced(tunnels: &UnpacedTunnels) -> String {
     let what = match tunnels.reason.as_str() {
         "http2" => "HTTP/2, which is paced with --intercept only",
         "websocket" => "WebSocket",
@@ -278,5 +309,5 @@ fn forgotten(told: &ForgottenJson, brush: TextStyle) -> String {
     for kept in &told.kept {
         text.push_str(&format!("kept   {}\n", printable(kept)));
     }
-    format!("{text}\n{}", page(&told.host, brush))
+    format!("{text}\n{}", page(&told.host, brush, columns()))
 }

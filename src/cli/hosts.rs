@@ -71,22 +71,45 @@ pub(super) fn run(args: &HostsArgs, sources: &Sources, paint: bool, streams: &mu
     })
 }
 
-/// Returns the table, at most `columns` wide if a width is given: long names are cut.
+/// Returns the table, at most `columns` wide if a width is given: columns are left out and long names are cut.
 pub(super) fn page(hosts: &HostsJson, brush: TextStyle, columns: Option<usize>) -> String {
     if hosts.total == 0 {
         return "no hosts: none was visited lately, or none matches\n".to_owned();
     }
     let mut rows: Vec<Vec<String>> = hosts.hosts.iter().map(row).collect();
+    let mut kept: Vec<usize> = (0..HEAD.len()).collect();
+    if rows.iter().all(|row| row[HELD].is_empty()) {
+        kept.retain(|column| *column != HELD);
+    }
     if let Some(columns) = columns {
-        let room = columns.saturating_sub(table_width(&HEAD[1..], &rows.iter().map(|row| &row[1..])) + GAP);
+        let room = fit(&mut kept, &rows, columns);
         rows.iter_mut().for_each(|row| row[0] = cut(&row[0], room.max(SHORTEST_NAME)));
     }
-    let mut page = table(&HEAD, &rows, &RIGHT, brush);
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|row| kept.iter().map(|column| row[*column].clone()).collect()).collect();
+    let head: Vec<&str> = kept.iter().map(|column| HEAD[*column]).collect();
+    let right: Vec<usize> = (0..kept.len()).filter(|place| RIGHT.contains(&kept[*place])).collect();
+    let mut page = table(&head, &rows, &right, brush);
     let (first, last) = (hosts.offset + 1, hosts.offset + hosts.hosts.len());
     if hosts.hosts.len() < hosts.total {
         page.push_str(&format!("{first} to {last} of {}; --offset and --limit show others\n", hosts.total));
     }
     page
+}
+
+/// Leaves out columns until names have some room. Returns the room for names.
+fn fit(kept: &mut Vec<usize>, rows: &[Vec<String>], columns: usize) -> usize {
+    let mut dispensable = [HELD, LAST, IN_FLIGHT].into_iter();
+    loop {
+        let head: Vec<&str> = kept[1..].iter().map(|column| HEAD[*column]).collect();
+        let cells: Vec<Vec<String>> =
+            rows.iter().map(|row| kept[1..].iter().map(|column| row[*column].clone()).collect()).collect();
+        let room = columns.saturating_sub(table_width(&head, &cells.iter().map(Vec::as_slice)) + GAP);
+        match dispensable.next().filter(|_| room < ROOM_FOR_NAMES) {
+            Some(column) => kept.retain(|other| *other != column),
+            None => return room,
+        }
+    }
 }
 
 pub(super) fn row(row: &HostRow) -> Vec<String> {
@@ -98,19 +121,37 @@ pub(super) fn row(row: &HostRow) -> Vec<String> {
         printable(&row.host),
         row.state.clone(),
         time(row.delay_ms),
-        if row.unpaced_tunnels.is_some() { format!("{}, unpaced tunnels", row.why) } else { row.why.clone() },
+        why(row),
         row.queued.to_string(),
         row.in_flight.to_string(),
         row.next_available_s.map_or_else(|| "-".to_owned(), next),
+        row.last.last_status.map_or_else(|| "-".to_owned(), |status| status.to_string()),
         held,
     ]
 }
 
-pub(super) const HEAD: [&str; 8] = ["HOST", "STATE", "DELAY", "WHY", "QUEUED", "IN FLIGHT", "NEXT", "HELD"];
+/// Returns what a reader should know first: a failure, that curtsy does not pace what is inside tunnels, or what
+/// requests wait for.
+fn why(row: &HostRow) -> String {
+    match (&row.last.last_error, row.unpaced_tunnels) {
+        (Some(error), _) => printable(error),
+        (None, _) if row.state == "broken" => "breaker open".to_owned(),
+        (None, Some(_)) => "tunnels not paced".to_owned(),
+        (None, None) => row.why.clone(),
+    }
+}
+
+pub(super) const HEAD: [&str; 9] = ["HOST", "STATE", "DELAY", "WHY", "QUEUED", "IN FLIGHT", "NEXT", "LAST", "HELD"];
+/// The columns that a narrow terminal does without.
+const IN_FLIGHT: usize = 5;
+const LAST: usize = 7;
+const HELD: usize = 8;
+/// Columns are left out until names have this much room.
+const ROOM_FOR_NAMES: usize = 22;
 /// A shorter name would not be recognizable.
 const SHORTEST_NAME: usize = 16;
 /// Columns of numbers.
-pub(super) const RIGHT: [usize; 4] = [2, 4, 5, 6];
+pub(super) const RIGHT: [usize; 5] = [2, 4, 5, 6, 7];
 
 fn next(seconds: f64) -> String {
     if seconds <= 0.0 { "now".to_owned() } else { format!("{seconds:.1} s") }
@@ -126,7 +167,7 @@ mod tests {
             "total": 3, "offset": 0, "limit": 2, "hosts": [
                 {"host": "shop.example.net", "state": "held", "delay_ms": 2300, "why": "learned", "queued": 5,
                  "in_flight": 1, "next_available_s": 29.44, "held_s": 29.44, "hold_cause": "retry-after",
-                 "error_streak": 1, "last_sent": null, "visits": 9},
+                 "error_streak": 1, "last_sent": null, "visits": 9, "last_status": 429},
                 {"host": "a.test", "state": "paused", "delay_ms": 1000, "why": "configured", "queued": 0,
                  "in_flight": 0, "next_available_s": null, "held_s": null, "hold_cause": null,
                  "error_streak": 0, "last_sent": null, "visits": 1},
@@ -134,9 +175,9 @@ mod tests {
         }))
         .expect("a page");
         let expected = "\
-HOST              STATE   DELAY  WHY         QUEUED  IN FLIGHT    NEXT  HELD
-shop.example.net  held    2.3 s  learned          5          1  29.4 s  30 s, retry-after
-a.test            paused    1 s  configured       0          0       -
+HOST              STATE   DELAY  WHY         QUEUED  IN FLIGHT    NEXT  LAST  HELD
+shop.example.net  held    2.3 s  learned          5          1  29.4 s   429  30 s, retry-after
+a.test            paused    1 s  configured       0          0       -     -
 1 to 2 of 3; --offset and --limit show others
 ";
         assert_eq!(page(&hosts, TextStyle(false), None), expected);
@@ -152,9 +193,20 @@ a.test            paused    1 s  configured       0          0       -
         let rows = [row(&format!("{}.test", "x".repeat(240)), None), row("a.test", Some(3))];
         let hosts = serde_json::json!({"total": 2, "offset": 0, "limit": 2, "hosts": rows});
         let hosts: HostsJson = serde_json::from_value(hosts).expect("a page");
-        let page = page(&hosts, TextStyle(false), Some(100));
-        assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
-        assert!(page.contains("xxx…  idle") && page.contains("a.test"), "{page}");
-        assert!(page.contains("configured, unpaced tunnels"), "{page}");
+        for width in [80, 100, 200] {
+            let page = page(&hosts, TextStyle(false), Some(width));
+            assert!(page.lines().all(|line| line.chars().count() <= width), "{page}");
+            assert!(page.contains("xxx…  idle") && page.contains("a.test"), "{page}");
+            assert!(page.contains("tunnels not paced") && page.contains("LAST") == (width > 80), "{page}");
+        }
+    }
+
+    #[test]
+    fn a_dead_host_is_told_with_its_error() {
+        let dead = serde_json::json!({"host": "dead.test", "state": "unreachable", "delay_ms": 1000, "why": "configured",
+            "queued": 0, "in_flight": 0, "next_available_s": 17.2, "held_s": null, "hold_cause": null,
+            "error_streak": 0, "last_sent": null, "visits": 0, "last_error": "connection refused"});
+        let cells = row(&serde_json::from_value(dead).expect("a row"));
+        assert_eq!(cells[1..8], ["unreachable", "1 s", "connection refused", "0", "0", "17.2 s", "-"]);
     }
 }

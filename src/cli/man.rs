@@ -1,8 +1,9 @@
-//! `curtsy man`: writes the manual pages, generated from the `--help` texts, so that the two cannot disagree.
+//! `curtsy man`: shows or writes the manual pages, generated from the `--help` texts, so that the two cannot disagree.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
 
 use clap::Args;
 use clap_mangen::Man;
@@ -11,20 +12,27 @@ use clap_mangen::roff::{Roff, roman};
 use super::config::Streams;
 
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Examples:
-  curtsy man | man -l -
+#[command(after_help = "On a terminal, the main page is shown with man(1). Otherwise its source (roff) is printed.
+
+Examples:
+  curtsy man
   curtsy man ~/.local/share/man/man1          then: man curtsy, man curtsy-explain")]
 pub(super) struct ManArgs {
-    /// Write a page for each command into this folder; default: print the main page
+    /// Write a page for each command into this folder; default: show the main page
     dir: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &ManArgs, command: clap::Command, streams: &mut Streams<'_>) -> io::Result<u8> {
+/// `is_terminal` says whether a person reads the output.
+pub(super) fn run(
+    args: &ManArgs,
+    command: clap::Command,
+    is_terminal: bool,
+    streams: &mut Streams<'_>,
+) -> io::Result<u8> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
     let Some(folder) = &args.dir else {
-        streams.out.write_all(&page(&command)?)?;
-        return Ok(0);
+        return show(&page(&command)?, is_terminal.then_some("man"), streams);
     };
     match write_pages(&command, folder) {
         Ok(count) => writeln!(streams.out, "wrote {count} pages to {}", folder.display())?,
@@ -34,6 +42,31 @@ pub(super) fn run(args: &ManArgs, command: clap::Command, streams: &mut Streams<
         }
     }
     Ok(0)
+}
+
+/// Shows a page with `viewer`. Prints its source if there is no viewer, or if the viewer fails.
+fn show(page: &[u8], viewer: Option<&str>, streams: &mut Streams<'_>) -> io::Result<u8> {
+    if let Some(viewer) = viewer {
+        if view(page, viewer).is_ok_and(|status| status.success()) {
+            return Ok(0);
+        }
+        writeln!(
+            streams.err,
+            "`{viewer} -l -` does not work here, so this is the source of the page; curtsy --help is shorter"
+        )?;
+    }
+    streams.out.write_all(page)?;
+    Ok(0)
+}
+
+/// Pipes the page into `man -l -`.
+fn view(page: &[u8], viewer: &str) -> io::Result<ExitStatus> {
+    let mut man = Command::new(viewer).args(["-l", "-"]).stdin(Stdio::piped()).spawn()?;
+    if let Some(mut input) = man.stdin.take() {
+        // A reader who quits early closes the pipe.
+        let _ = input.write_all(page);
+    }
+    man.wait()
 }
 
 /// Writes all pages and returns their number.
@@ -124,7 +157,7 @@ mod tests {
     fn man(dir: Option<PathBuf>) -> (u8, String, String) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut streams = Streams { out: &mut out, err: &mut err, paint: false };
-        let code = run(&ManArgs { dir }, Cli::command(), &mut streams).unwrap();
+        let code = run(&ManArgs { dir }, Cli::command(), false, &mut streams).unwrap();
         (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
     }
 
@@ -146,7 +179,21 @@ mod tests {
         assert!(code == 0 && said.starts_with(&format!("wrote {count} pages to ")), "{said}");
         let page = fs::read_to_string(dir.join("curtsy-config-check.1")).unwrap();
         assert!(page.contains("curtsy config check") && page.contains("SEE ALSO"), "{page}");
-        assert!(!dir.join("curtsy-man.1").exists());
+        assert!(dir.join("curtsy-man.1").exists());
+        assert!(!dir.join(format!("curtsy-{}.1", crate::cli::exec::isolate::INSIDE)).exists());
+    }
+
+    /// `true` stands for a viewer that works, `false` and a missing one for those that do not.
+    #[test]
+    fn the_source_is_printed_only_if_no_viewer_shows_the_page() {
+        for (viewer, printed) in
+            [(Some("true"), false), (Some("false"), true), (Some("/no/such/man"), true), (None, true)]
+        {
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let mut streams = Streams { out: &mut out, err: &mut err, paint: false };
+            assert_eq!(show(b".TH x", viewer, &mut streams).unwrap(), 0);
+            assert_eq!((out == b".TH x", err.is_empty()), (printed, viewer.is_none() || !printed), "{viewer:?}");
+        }
     }
 
     #[test]

@@ -14,12 +14,18 @@ mod help;
 mod host;
 mod hosts;
 mod http;
+mod judge;
 mod man;
+mod node;
 mod offline;
+mod reload;
 mod robots;
 mod run;
+mod setup;
+mod simulate;
 mod state;
 mod status;
+mod stores;
 mod summary;
 mod tail;
 mod terminal;
@@ -75,8 +81,12 @@ enum Command {
     Inside(exec::isolate::inside::InsideArgs),
     /// Print the variables that send clients to the proxy
     Env(env::EnvArgs),
+    /// Make this machine ready for HTTPS interception, or undo that
+    Setup(setup::SetupArgs),
     /// Check, show and write configuration
     Config(config::ConfigArgs),
+    /// Make the running curtsy read its configuration again
+    Reload(reload::ReloadArgs),
     /// Show robots.txt as curtsy reads it, and what it means for a URL
     Robots(robots::RobotsArgs),
     /// Show whether a URL may be fetched, when, and why
@@ -93,7 +103,7 @@ enum Command {
     Hosts(hosts::HostsArgs),
     /// Show one host, set its pace, pause it, forget what was learned
     Host(host::HostArgs),
-    /// List clients that fail or were stopped
+    /// List clients, what they asked for, and which are stopped
     Clients(client::ClientsArgs),
     /// Stop a client, or resume it
     Client(client::ClientArgs),
@@ -101,16 +111,17 @@ enum Command {
     State(state::StateArgs),
     /// Show, export, trust and replace the local CA for interception
     Ca(ca::CaArgs),
+    /// Show what each policy of learning would do to a host, in virtual time
+    Simulate(simulate::SimulateArgs),
     /// Find out why a client does not get through
     Doctor(doctor::DoctorArgs),
+    /// Find out how polite a crawler is
+    Judge(judge::JudgeArgs),
     /// Exit 0 if a running curtsy accepts requests (for HEALTHCHECK)
     Health(health::HealthArgs),
-    /// Print the script with which a shell completes commands and options
-    // Hidden, like `man`: needed only once, when a machine is set up (docs/deploy.md).
-    #[command(hide = true)]
+    /// Print the script that completes commands and options in a shell
     Completions(completions::CompletionsArgs),
-    /// Print or write the manual pages
-    #[command(hide = true)]
+    /// Show the manual, or write its pages into a folder
     Man(man::ManArgs),
 }
 
@@ -235,7 +246,9 @@ pub fn main() -> ExitCode {
         Some(Command::Exec(args)) => exec::run(args, &sources, &mut streams),
         Some(Command::Inside(args)) => exec::isolate::inside::run(args),
         Some(Command::Env(args)) => env::run(args, &sources, &mut streams),
+        Some(Command::Setup(args)) => setup::run(args, &sources, &mut streams),
         Some(Command::Config(args)) => config::run(args, &sources, &mut streams),
+        Some(Command::Reload(args)) => reload::run(args, &sources, &mut streams),
         Some(Command::Robots(args)) => robots::run(args, &sources, paint_page, &mut streams),
         Some(Command::Explain(args)) => explain::explain(args, &sources, paint_page, &mut streams),
         Some(Command::Check(args)) => explain::check(args, &sources, paint_page, &mut streams),
@@ -248,10 +261,12 @@ pub fn main() -> ExitCode {
         Some(Command::Client(args)) => client::steer(args, &sources, &mut streams),
         Some(Command::State(args)) => state::run(args, &sources, &mut streams),
         Some(Command::Ca(args)) => ca::run(args, &sources, &mut streams),
+        Some(Command::Simulate(args)) => simulate::run(args, &sources, &mut streams),
         Some(Command::Doctor(args)) => doctor::run(args, &sources, paint_page, &mut streams),
+        Some(Command::Judge(args)) => judge::run(args, &sources, paint_page, &mut streams),
         Some(Command::Health(args)) => health::run(args, &sources, streams.err),
         Some(Command::Completions(args)) => completions::run(args, Cli::command(), streams.out),
-        Some(Command::Man(args)) => man::run(args, Cli::command(), &mut streams),
+        Some(Command::Man(args)) => man::run(args, Cli::command(), io::stdout().is_terminal(), &mut streams),
     };
     match result {
         Ok(code) => ExitCode::from(code),
@@ -279,6 +294,13 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         help::grouped(Cli::command()).debug_assert();
+    }
+
+    /// An option of a command must not have the id of an option before the command with another type: clap panics.
+    #[test]
+    fn the_ca_of_another_directory_can_be_named() {
+        let line = ["curtsy", "ca", "export", "--state-dir", "/var/lib/curtsy"];
+        assert!(matches!(Cli::parse_from(line).command, Some(Command::Ca(_))));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! `curtsy run`: starts the proxy, prints its addresses, reloads on request, and stops on a signal.
 
 use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
@@ -27,8 +29,9 @@ pub(super) struct RunArgs {
     dry_run: bool,
 }
 
-/// How often the file is checked; a change takes effect at the second check.
-const LOOK: Duration = Duration::from_secs(2);
+/// How often the file is checked. A change takes effect at the second check, so within a second. One check reads a few
+/// kilobytes that are in memory and takes some 20 µs.
+const LOOK: Duration = Duration::from_millis(400);
 
 pub(super) fn run(args: &RunArgs, sources: &Sources, paint: bool) -> io::Result<u8> {
     let began = clock::now();
@@ -179,31 +182,38 @@ fn announce(running: &Running, loaded: &Loaded, took: Duration) -> io::Result<()
         );
         return Ok(());
     }
-    let proxy: Vec<String> = addresses.iter().map(|address| format!("http://{address}")).collect();
-    let admin = running.admin_address().map_or(admin, |address| format!("http://{address}"));
-    let file = loaded.path.as_ref().map_or_else(|| "none; the defaults".to_owned(), |path| path.display().to_string());
-    let proxies: Vec<String> = proxy.into_iter().chain(secure).collect();
-    let first = proxies.first().map_or("", String::as_str);
-    writeln!(
-        io::stderr(),
-        "curtsy {version}\n\n\
-         \x20 proxy      {proxies}\n\
-         \x20 dashboard  {admin}\n\n\
-         \x20 politeness {politeness}\n\
-         \x20 robots     {robots}\n\
-         \x20 https      {https}\n\
-         \x20 config     {file}\n\n\
-         \x20 try it     curl -x {first} http://example.com/\n\
-         \x20 or         export http_proxy={first} https_proxy={first}\n\n\
-         ready in {took} ms. Ctrl-C stops after requests in flight are done.",
-        version = env!("CARGO_PKG_VERSION"),
-        proxies = proxies.join(", "),
-        politeness = politeness(&loaded.config),
-        robots = robots(&loaded.config),
-        https = https(&loaded.config),
-        took = took.as_millis(),
-    )
+    let proxies = addresses.iter().map(|address| format!("http://{address}")).chain(secure).collect::<Vec<_>>();
+    let text = banner(&loaded.config, loaded.path.as_deref(), &proxies, running.admin_address());
+    write!(io::stderr(), "{text}\nready in {} ms. Ctrl-C stops after requests in flight are done.\n", took.as_millis())
 }
+
+/// What a terminal shows at the start, in lines of at most 80 characters with the usual addresses.
+fn banner(config: &Config, path: Option<&Path>, proxies: &[String], admin: Option<SocketAddr>) -> String {
+    let first = proxies.first().map_or("", String::as_str);
+    let file = path.map_or_else(|| "none; the defaults".to_owned(), |path| path.display().to_string());
+    let dashboard = admin.map_or_else(|| "off".to_owned(), |address| format!("http://{address}"));
+    // `curtsy env` asks the running curtsy, and finds it by its usual address.
+    let variables = match admin {
+        Some(address) if address.port() == USUAL_ADMIN_PORT => "eval \"$(curtsy env)\"".to_owned(),
+        Some(address) => format!("eval \"$(curtsy env --admin http://{address})\""),
+        None => format!("export http_proxy={first} https_proxy={first}"),
+    };
+    let rows = [
+        ("proxy", proxies.join(", ")),
+        ("dashboard", dashboard + "\n"),
+        ("politeness", politeness(config)),
+        ("robots", robots(config).to_owned()),
+        ("https", https(config).to_owned()),
+        ("config", file + "\n"),
+        ("try it", format!("curl -x {first} http://example.com/")),
+        ("this shell", variables),
+    ];
+    let rows: String = rows.iter().map(|(label, text)| format!("  {label:<11}{text}\n")).collect();
+    format!("curtsy {}\n\n{rows}", env!("CARGO_PKG_VERSION"))
+}
+
+/// The port in the default of `admin`.
+const USUAL_ADMIN_PORT: u16 = 3129;
 
 fn politeness(config: &Config) -> String {
     let politeness = &config.politeness;
@@ -232,11 +242,34 @@ fn robots(config: &Config) -> &'static str {
     }
 }
 
+/// Says what happens to HTTPS, and how to make it fully polite.
 fn https(config: &Config) -> &'static str {
     match (config.tls.intercept, config.tls.only.is_empty(), config.tls.tunnel.pace_requests) {
-        (true, true, _) => "read with the local CA, which clients have to trust: curtsy ca",
-        (true, false, _) => "hosts in tls.only are read with the local CA (curtsy ca), others tunnelled",
-        (false, _, true) => "tunnelled, and HTTP/1.1 requests inside paced; --intercept reads them",
-        (false, _, false) => "tunnelled, and not paced inside",
+        (true, true, _) => "fully polite for clients that trust the local CA: curtsy ca",
+        (true, false, _) => "hosts in tls.only fully polite (local CA: curtsy ca), others tunnelled",
+        (false, _, true) => "tunnelled: only paced, HTTP/2 not even that. Full: curtsy setup",
+        (false, _, false) => "tunnelled, and not paced inside. Fully polite: curtsy setup",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_banner_fits_a_terminal_and_says_how_polite_https_is() {
+        let proxies = ["http://127.0.0.1:3128".to_owned()];
+        let mut config = Config::default();
+        for (intercept, says) in [(false, "curtsy setup"), (true, "curtsy ca")] {
+            config.tls.intercept = intercept;
+            for (admin, command) in
+                [("127.0.0.1:3129", "(curtsy env)"), ("127.0.0.1:4000", "--admin http://127.0.0.1:4000)")]
+            {
+                let text = banner(&config, None, &proxies, Some(admin.parse().unwrap()));
+                assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+                assert!(text.contains(says) && text.contains(command), "{text}");
+            }
+        }
+        assert!(banner(&config, None, &proxies, None).contains("export http_proxy=http://127.0.0.1:3128"));
     }
 }

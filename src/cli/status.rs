@@ -6,8 +6,8 @@ use clap::Args;
 
 use super::admin::{self, AskArgs, Call};
 use super::config::Streams;
-use super::terminal::{BOLD, DIM, GREEN, RED, TextStyle, YELLOW, about, printable, span};
-use crate::admin::status::{HostCounts, StateStore, Status};
+use super::terminal::{BOLD, GREEN, RED, TextStyle, YELLOW, about, columns, labelled, printable, span};
+use crate::admin::status::{HostCounts, StateStore, Status, TrafficJson};
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
@@ -24,14 +24,14 @@ pub(super) struct StatusArgs {
 
 pub(super) fn run(args: &StatusArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
     let call = Call::get(PATH.to_owned());
-    let page = |status: &Status| (page(status, TextStyle(paint)), u8::from(status.state != READY));
+    let page = |status: &Status| (page(status, TextStyle(paint), columns()), u8::from(status.state != READY));
     admin::tell(&args.ask, sources, streams, &call, page)
 }
 
 pub(super) const PATH: &str = "/api/v1/status";
 const READY: &str = "ready";
 
-fn page(status: &Status, brush: TextStyle) -> String {
+fn page(status: &Status, brush: TextStyle, columns: Option<usize>) -> String {
     let state = brush.stroke(if status.state == READY { GREEN } else { YELLOW }, &status.state);
     let name = brush.stroke(BOLD, &printable(&status.name));
     let mut page = format!(
@@ -43,6 +43,7 @@ fn page(status: &Status, brush: TextStyle) -> String {
     let rows = [
         ("proxy", Some(status.listen.join(", "))),
         ("requests", Some(requests(status))),
+        ("polite", Some(polite(&status.traffic))),
         ("waiting", Some(waiting(status))),
         ("open", Some(open(status))),
         ("hosts", Some(hosts(&status.hosts))),
@@ -54,11 +55,7 @@ fn page(status: &Status, brush: TextStyle) -> String {
         ("memory", memory(status)),
         ("state", Some(kept(&status.state_store))),
     ];
-    for (label, text) in rows {
-        if let Some(text) = text {
-            page.push_str(&format!("  {}{text}\n", brush.stroke(DIM, &format!("{label:<10}"))));
-        }
-    }
+    page.push_str(&labelled(rows, 10, brush, columns));
     for problem in problems(status) {
         page.push_str(&format!("  {}{problem}\n", brush.stroke(RED, &format!("{:<10}", "problem"))));
     }
@@ -78,8 +75,19 @@ fn requests(status: &Status) -> String {
         kinds.iter().filter(|(count, _)| *count > 0).map(|(n, word)| format!("{n} {word}")).collect();
     match counted.total {
         0 => "none yet".to_owned(),
-        total => format!("{total}: {}; {} had to wait", told.join(", "), percent(counted.waited, total)),
+        // Requests inside tunnels wait, too, and are not in the total.
+        total => {
+            let share = percent(counted.waited, total + status.traffic.paced_only);
+            format!("{total}: {}; {share} had to wait", told.join(", "))
+        }
     }
+}
+
+/// Tells how polite the traffic was.
+fn polite(traffic: &TrafficJson) -> String {
+    let TrafficJson { full, paced_only, unpaced_tunnels, .. } = traffic;
+    let tunnels = if *unpaced_tunnels == 1 { "tunnel" } else { "tunnels" };
+    format!("{full} fully; {paced_only} in tunnels only paced; {unpaced_tunnels} {tunnels} not paced")
 }
 
 fn percent(part: u64, whole: u64) -> String {
@@ -111,6 +119,7 @@ fn hosts(hosts: &HostCounts) -> String {
         (hosts.active, "active"),
         (hosts.held, "held"),
         (hosts.broken, "given up on for now"),
+        (hosts.unreachable, "unreachable"),
         (hosts.paused, "paused"),
         (hosts.idle, "idle"),
     ];
@@ -176,6 +185,7 @@ mod tests {
             "name": "front-desk", "version": "0.1.0", "state": "ready", "started": null, "uptime_s": 7250.5,
             "mode": "enforce", "listen": ["127.0.0.1:3128"],
             "requests": {"total": 12, "forwarded": 9, "denied": 2, "rejected": 0, "abandoned": 1, "failed": 0, "waited": 6},
+            "traffic": {"full": 9, "paced_only": 3, "unpaced_tunnels": 1, "intercepts": false},
             "waiting": 4, "in_flight": 1, "connections": 3, "tunnels": 0,
             "hosts": {"known": 3, "paused": 1, "broken": 0, "held": 1, "waiting": 1, "active": 0, "idle": 0,
                       "paused_hosts": ["a.test"]},
@@ -189,7 +199,8 @@ mod tests {
 front-desk  ready for 2 h, curtsy 0.1.0, mode enforce
 
   proxy     127.0.0.1:3128
-  requests  12: 9 forwarded, 2 denied, 1 given up by the client; 50 % had to wait
+  requests  12: 9 forwarded, 2 denied, 1 given up by the client; 40 % had to wait
+  polite    9 fully; 3 in tunnels only paced; 1 tunnel not paced
   waiting   4 now; in the last five minutes half waited up to 1.1 s, nine in ten up to 6.2 s
   open      1 request, 0 tunnels, 3 client connections
   hosts     3 known: 1 with a queue, 1 held, 1 paused
@@ -200,6 +211,6 @@ front-desk  ready for 2 h, curtsy 0.1.0, mode enforce
   problem   the last change of the configuration could not be applied: curtsy config check
   problem   the state file cannot be written: disk full
 ";
-        assert_eq!(page(&status, TextStyle(false)), expected);
+        assert_eq!(page(&status, TextStyle(false), None), expected);
     }
 }

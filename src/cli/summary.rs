@@ -17,6 +17,8 @@ const MOST_HOSTS: usize = 10;
 
 /// A command that has ended.
 pub(super) struct Ended {
+    /// The name of its program.
+    pub(super) program: String,
     /// Busiest first.
     pub(super) hosts: Vec<CountedHost>,
     pub(super) tunnels: u64,
@@ -24,9 +26,13 @@ pub(super) struct Ended {
     pub(super) took: Duration,
     /// Whether the command was told to trust a CA, so that curtsy read its tunnels.
     pub(super) intercepts: bool,
+    /// Whether it had no other way to the network than the proxy.
+    pub(super) isolated: bool,
 }
 
-pub(super) fn greeting(config: &Config, address: SocketAddr) -> String {
+/// Describes the proxy of a command. `is_set_up` says that its CA is the one of `curtsy setup`, `tunnelled` why HTTPS
+/// is not decrypted, if the user has not just said so.
+pub(super) fn greeting(config: &Config, address: SocketAddr, is_set_up: bool, tunnelled: Option<&str>) -> String {
     let delay = humantime::format_duration(config.politeness.delay);
     let pace = match config.politeness.mode {
         Mode::Enforce => format!("delay {delay}"),
@@ -38,9 +44,20 @@ pub(super) fn greeting(config: &Config, address: SocketAddr) -> String {
         RobotsMode::Warn => "robots.txt only reported",
         RobotsMode::Off => "robots.txt off",
     };
-    let https = if config.tls.intercept { ", HTTPS read" } else { "" };
-    format!("a proxy for this command on {address} ({pace}, {robots}{https})")
+    let https = match (config.tls.intercept, tunnelled) {
+        (true, _) => {
+            let which = if config.tls.only.is_empty() { "HTTPS" } else { "HTTPS to the hosts in tls.only" };
+            let trusting = if is_set_up { "the CA of `curtsy setup`" } else { "a CA that only this command trusts" };
+            format!("\n{which} is decrypted with {trusting}:\n{INSIDE}")
+        }
+        (false, Some(why)) => format!("\nHTTPS is tunnelled, unread: {why}"),
+        (false, None) => String::new(),
+    };
+    format!("proxy for this command: {address}, {pace}, {robots}{https}")
 }
+
+/// What interception is for, and how to do without.
+const INSIDE: &str = "robots.txt and 429 count inside it, too; --no-intercept tunnels it";
 
 /// Returns the summary for a command whose requests were delayed and denied as usual.
 pub(super) fn closing(ended: &Ended) -> String {
@@ -51,9 +68,9 @@ pub(super) fn closing(ended: &Ended) -> String {
     let mut parts = vec![format!("{} in {}", visits(&ended.hosts), long(ended.took)), waited(&sum.waits)];
     parts.extend(denials(&sum));
     parts.extend(troubles(&sum));
-    let mut page = parts.join("; ") + "\n";
+    let mut page = wrapped(&parts, "; ", "");
     for counted in ended.hosts.iter().take(MOST_HOSTS) {
-        page.push_str(&format!("  {}\n", of_host(counted)));
+        page.push_str(&of_host(counted));
     }
     page.push_str(&and_more(&ended.hosts));
     page.push_str(&about_tunnels(ended, &sum));
@@ -80,10 +97,11 @@ pub(super) fn report(ended: &Ended, brush: TextStyle) -> String {
 
 /// Returns the summary for a command without requests, which is often a sign of a mistake.
 fn nothing(ended: &Ended) -> String {
-    format!(
-        "no request came through the proxy in {}: localhost never does, and some programs ignore it (--isolate stops them)\n",
-        long(ended.took)
-    )
+    let hint = match ended.isolated {
+        true => "a program that ignores it has no other way out (--isolate)",
+        false => "some programs ignore it (--isolate stops them)",
+    };
+    format!("no request came through the proxy in {}:\nlocalhost never does, and {hint}\n", long(ended.took))
 }
 
 /// Returns the summary of a shared curtsy: what it did for all its clients while the command ran.
@@ -111,6 +129,7 @@ fn sum(hosts: &[CountedHost]) -> TallyRow {
         gave_up: sum.gave_up + row.gave_up,
         failed: sum.failed + row.failed,
         blind: sum.blind + row.blind,
+        rejection: None,
         would_wait: sum.would_wait.and(row.would_wait),
         would_refuse: sum.would_refuse + row.would_refuse,
         would_end: sum.would_end.max(row.would_end),
@@ -167,7 +186,26 @@ fn of_host(counted: &CountedHost) -> String {
         parts.push(format!("{} denied without robots.txt", row.unknown));
     }
     parts.extend(troubles(row));
-    parts.join("  ")
+    wrapped(&parts, "  ", "  ")
+}
+
+/// The width of a terminal, without the "curtsy: " before each line.
+const WIDTH: usize = 80 - "curtsy: ".len();
+
+/// Joins the parts in lines that fit into a terminal. A part is never split; further lines are indented more.
+fn wrapped(parts: &[String], separator: &str, indent: &str) -> String {
+    let length = |text: &str| text.chars().count();
+    let (mut page, mut line) = (String::new(), indent.to_owned());
+    for (index, part) in parts.iter().enumerate() {
+        let more = if index == 0 { String::new() } else { separator.to_owned() };
+        if index > 0 && length(&line) + length(&more) + length(part) > WIDTH {
+            page.push_str(&format!("{line}{}\n", more.trim_end()));
+            line = format!("{indent}    {part}");
+        } else {
+            line.push_str(&(more + part));
+        }
+    }
+    page + &line + "\n"
 }
 
 fn delay(counted: &CountedHost) -> Option<String> {
@@ -185,10 +223,9 @@ fn and_more(hosts: &[CountedHost]) -> String {
 fn about_tunnels(ended: &Ended, sum: &TallyRow) -> String {
     let mut page = String::new();
     if ended.tunnels > 0 && !ended.intercepts {
-        page.push_str(
-            "HTTPS went through tunnels, unread: robots.txt paths and 429s inside do not count; --intercept reads it\n",
-        );
+        page.push_str("HTTPS went through tunnels, unread: robots.txt paths and 429 did not count\n");
     }
+    page.extend(ended.hosts.iter().filter_map(|counted| about_rejection(ended, counted)).take(MOST_HOSTS));
     if sum.blind > 0 {
         let tunnels = counted(sum.blind, "tunnel");
         page.push_str(&format!(
@@ -196,6 +233,19 @@ fn about_tunnels(ended: &Ended, sum: &TallyRow) -> String {
         ));
     }
     page
+}
+
+/// Describes what was lost because a client rejected curtsy's certificate for this host.
+fn about_rejection(ended: &Ended, counted: &CountedHost) -> Option<String> {
+    let (rejection, since) = (counted.row.rejection?, counted.row.visits_since_rejection()?);
+    let (host, program) = (&counted.host, rejection.program.unwrap_or(&ended.program));
+    let lost = match since {
+        0 => String::new(),
+        _ => format!("  {} in tunnels, where robots.txt paths and 429 do not count\n", self::counted(since, "request")),
+    };
+    let then = if since == 0 { "no request came after that" } else { "since then:" };
+    let advice = format!("  --bypass {host} tunnels it from the start");
+    Some(format!("{host}: {program} rejected curtsy's certificate; {then}\n{lost}{advice}\n"))
 }
 
 fn report_table(hosts: &[CountedHost], brush: TextStyle) -> String {
@@ -301,7 +351,8 @@ mod tests {
         let counted = |(host, row): (&str, TallyRow)| CountedHost { host: host.to_owned(), row, delay };
         let hosts = rows.into_iter().map(counted).collect();
         let took = Duration::from_millis(1_500);
-        Ended { hosts, tunnels: 0, began: crate::clock::now(), took, intercepts: false }
+        let (program, began) = ("python3".to_owned(), crate::clock::now());
+        Ended { program, hosts, tunnels: 0, began, took, intercepts: false, isolated: false }
     }
 
     fn waits(count: u64, millis: u64) -> TallyWaits {
@@ -315,12 +366,59 @@ mod tests {
         let mut rows = vec![("a.test", row)];
         rows.extend(std::iter::repeat_n(("b.test", TallyRow { visits: 1, ..TallyRow::default() }), 12));
         let page = closing(&ended(rows));
-        let first = "15 requests to 13 hosts in 1.5 s; waited 2.0 s in all (longest 1.0 s); 1 throttled (1 sent again); 2 \
-                     gave up\n";
+        let first = "15 requests to 13 hosts in 1.5 s; waited 2.0 s in all (longest 1.0 s);\n    1 throttled (1 sent again); \
+                     2 gave up\n";
         assert!(page.starts_with(first), "{page}");
         assert!(page.contains("\n  a.test  3 requests  delay 1.0 s (configured)  waited 2.0 s"), "{page}");
         assert!(page.ends_with("\n  and 3 more hosts\n") && !page.contains("denied"), "{page}");
-        assert!(closing(&ended(Vec::new())).starts_with("no request came through the proxy in 1.5 s: "));
+        assert!(closing(&ended(Vec::new())).starts_with("no request came through the proxy in 1.5 s:\n"));
+    }
+
+    #[test]
+    fn a_long_summary_fits_into_a_terminal() {
+        let mut row = TallyRow { visits: 18, waits: waits(17, 16_800), gave_up: 1, ..TallyRow::default() };
+        row.forbidden_by(3, || "Disallow: /private/".to_owned());
+        let page = closing(&ended(vec![("www.example.com", row)]));
+        assert!(page.lines().all(|line| line.len() <= WIDTH), "{page}");
+        assert!(page.contains("\n      1 denied (Disallow: /private/, line 3)  1 gave up\n"), "{page}");
+        assert_eq!(wrapped(&["x".repeat(100), "y".to_owned()], "; ", ""), format!("{};\n    y\n", "x".repeat(100)));
+    }
+
+    #[test]
+    fn what_a_rejected_certificate_cost_is_named() {
+        let mut pinned = TallyRow { visits: 1, ..TallyRow::default() };
+        pinned.rejected_by(None);
+        pinned.visits += 12;
+        let mut gone = TallyRow::default();
+        gone.rejected_by(Some("Chromium"));
+        let page = closing(&Ended { intercepts: true, ..ended(vec![("pinned.test", pinned), ("b.test", gone)]) });
+        let told = "\
+pinned.test: python3 rejected curtsy's certificate; since then:
+  12 requests in tunnels, where robots.txt paths and 429 do not count
+  --bypass pinned.test tunnels it from the start
+b.test: Chromium rejected curtsy's certificate; no request came after that
+  --bypass b.test tunnels it from the start
+";
+        assert!(page.ends_with(told), "{page}");
+    }
+
+    #[test]
+    fn the_usual_greeting_fits_into_80_columns() {
+        let (mut config, address) = (Config::default(), "127.0.0.1:41873".parse().unwrap());
+        config.tls.intercept = true;
+        let told = greeting(&config, address, false, None);
+        assert!(told.lines().all(|line| "curtsy: ".len() + line.chars().count() <= 80), "{told}");
+        assert_eq!(told.lines().count(), 3, "two of them about HTTPS");
+        config.tls.intercept = false;
+        assert!(greeting(&config, address, false, Some("x")).ends_with("\nHTTPS is tunnelled, unread: x"));
+        assert_eq!(greeting(&config, address, false, None).lines().count(), 1);
+    }
+
+    #[test]
+    fn an_isolated_command_is_not_told_to_isolate_itself() {
+        let told = |isolated| closing(&Ended { isolated, ..ended(Vec::new()) });
+        assert!(told(false).ends_with("some programs ignore it (--isolate stops them)\n"));
+        assert!(told(true).ends_with("a program that ignores it has no other way out (--isolate)\n"));
     }
 
     #[test]

@@ -16,12 +16,12 @@ use url::form_urlencoded;
 pub(super) use self::follow::Feed;
 use super::admin::{AskArgs, RunningCurtsy};
 use super::config::Streams;
-use super::terminal::{DIM, GREEN, RED, TextStyle, YELLOW, printable, time};
+use super::terminal::{DIM, GREEN, RED, TextStyle, YELLOW, about, printable, time};
 use crate::config::{AddressSpan, Sources};
 
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Kinds: request, and about hosts, robots.txt, clients and the configuration host.slowed, host.held,
+    after_help = "Kinds: request, request.waiting once a request has waited for a second, and about hosts, robots.txt, clients and the configuration host.slowed, host.held,
 breaker.opened, robots.fetched, job.stopped, config.reloaded and the like. The word before
 the dot stands for all of them.
 
@@ -134,6 +134,7 @@ fn line(event: &Value, brush: TextStyle) -> String {
     let skipped = event["skipped"].as_u64().map(|count| format!(" ({count} like it not shown)")).unwrap_or_default();
     match event["event"].as_str().unwrap_or_default() {
         "request" => format!("{at} {}{skipped}", request(event, brush)),
+        "request.waiting" => format!("{at} {}{skipped}", waiting(event, brush)),
         "lost" => brush.stroke(YELLOW, &format!("{} events were too many to show", event["count"])),
         kind => {
             let host = text("host").map(|host| format!(" {host}")).unwrap_or_default();
@@ -170,6 +171,41 @@ fn request(event: &Value, brush: TextStyle) -> String {
         }
     }
     line
+}
+
+/// Formats a request that has begun to wait.
+fn waiting(event: &Value, brush: TextStyle) -> String {
+    let text = |name: &str| event[name].as_str().map_or_else(|| "-".to_owned(), printable);
+    let left = match event["expected_ms"].as_u64() {
+        Some(millis) => format!("about {}", about(millis as f64 / 1e3)),
+        None => "until it is resumed".to_owned(),
+    };
+    let more = match event["more"].as_u64() {
+        None | Some(0) => String::new(),
+        Some(more) => format!(" ({more} more of this client)"),
+    };
+    let (client, method, url, position) = (text("client"), text("method"), text("url"), &event["position"]);
+    let label = brush.stroke(YELLOW, "waiting");
+    format!("{client} {method} {url} {label} {left}, position {position}, because {}{more}", reason(event))
+}
+
+/// Says what a request waits for.
+fn reason(event: &Value) -> String {
+    let delay = about(event["delay_ms"].as_u64().unwrap_or(0) as f64 / 1e3);
+    match event["why"].as_str().unwrap_or_default() {
+        "configured" => format!("the delay is {delay}"),
+        "robots" => format!("robots.txt asks for {delay}"),
+        "learned" => format!("the learned delay is {delay}"),
+        "response-time" => format!("the host answers slowly (delay {delay})"),
+        "robots-fetch" => "its robots.txt is being fetched".to_owned(),
+        "retry-after" => "the host asked to wait (Retry-After)".to_owned(),
+        "quota" => "the quota of the host is used up".to_owned(),
+        "backoff" => "the host refused requests".to_owned(),
+        "breaker" => "the origin only fails".to_owned(),
+        "paused" => "the host is paused".to_owned(),
+        "concurrency" => "all places at the host are taken".to_owned(),
+        other => printable(other),
+    }
 }
 
 /// Formats the fields of an event that not all events have.
@@ -226,6 +262,13 @@ mod tests {
         assert_eq!(told(request), expected);
         let held = json!({"event": "host.held", "at": "2026-11-16T14:02:12.020Z", "host": "a.test", "held_s": 30.0, "cause": "retry-after"});
         assert_eq!(told(held), "14:02:12.020Z host.held a.test cause=retry-after held_s=30.0");
+        let waiting = json!({"event": "request.waiting", "at": "2026-11-16T14:02:12.020Z", "host": "a.test", "client": "ada",
+            "method": "GET", "url": "http://a.test/x", "position": 3, "waited_ms": 1200, "expected_ms": 11_800,
+            "delay_ms": 20_000, "why": "robots", "more": 2});
+        let expected = "14:02:12.020Z ada GET http://a.test/x waiting about 12 s, position 3, because robots.txt asks for 20 s (2 more of this client)";
+        assert_eq!(told(waiting), expected);
+        let paused = json!({"event": "request.waiting", "at": "-", "position": 1, "expected_ms": null, "why": "paused", "more": 0});
+        assert_eq!(told(paused), "- - - - waiting until it is resumed, position 1, because the host is paused");
         assert_eq!(told(json!({"event": "lost", "host": null, "count": 7})), "7 events were too many to show");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use crate::telemetry::misleads;
+use crate::telemetry::{misleads, wrapped};
 
 /// The most characters of foreign text in a line.
 const LONGEST_TEXT: usize = 120;
@@ -73,6 +73,21 @@ pub(super) fn cut(text: &str, most: usize) -> String {
         return text.to_owned();
     }
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Formats rows with a label each, and leaves out those without a text. Long texts are wrapped if a width is given.
+pub(super) fn labelled<const N: usize>(
+    rows: [(&str, Option<String>); N],
+    label_width: usize,
+    brush: TextStyle,
+    columns: Option<usize>,
+) -> String {
+    let rows = rows.into_iter().filter_map(|(label, text)| Some((label, text?)));
+    let line = |(label, text): (&str, String)| {
+        let text = columns.map_or_else(|| text.clone(), |columns| wrapped(&text, label_width + 2, columns));
+        format!("  {}{text}\n", brush.stroke(DIM, &format!("{label:<label_width$}")))
+    };
+    rows.map(line).collect()
 }
 
 /// Characters between two columns of a table.

@@ -111,7 +111,9 @@ fn draw_until_left(
             wish = board.press(key);
         }
         while let Ok(told) = news.try_recv() {
-            board.learn(told);
+            if let Some(look) = board.learn(told) {
+                let _ = deeds.send(look);
+            }
         }
     }
 }

@@ -43,7 +43,10 @@ impl TrustFiles {
         let trust =
             TrustFiles { ca: at("ca.pem"), bundle: at("bundle.pem"), wgetrc: at("wgetrc"), php, java: at("trust.jks") };
         let ours = CertificateDer::pem_slice_iter(ca_pem.as_bytes()).collect::<Result<Vec<_>, _>>();
+        // In a shell with these variables, our own bundle passes for the system's. Its CA may have been replaced.
+        let before = CertificateDer::pem_file_iter(&trust.ca).into_iter().flatten().flatten().collect::<Vec<_>>();
         let mut roots = upstream::system_certificates();
+        roots.retain(|root| !before.contains(root));
         let mut bundle: String = roots.iter().map(tls::pem).collect();
         bundle.push_str(ca_pem);
         roots.extend(ours.map_err(io::Error::other)?);

@@ -62,6 +62,11 @@ pub(super) struct Address {
 }
 
 impl Address {
+    /// Whether the proxy is on this machine.
+    pub(super) fn is_here(&self) -> bool {
+        self.host.starts_with("127.") || self.host == "[::1]" || self.host == "localhost"
+    }
+
     /// Returns a URL such as `http://127.0.0.1:3128`. Some clients do not send a name without a password, so the
     /// password is "x".
     pub(super) fn url(&self) -> String {
@@ -100,6 +105,11 @@ pub(super) fn variables(wanted: &WantedProxy<'_>, before: impl Fn(&str) -> Optio
     all
 }
 
+/// Returns the names that may hold the path of a file with roots.
+pub(super) fn root_files() -> impl Iterator<Item = &'static str> {
+    BUNDLE.iter().chain(&EXTRA).copied()
+}
+
 /// Returns every name that may be set.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     let all = PROXY.iter().chain(&NO_PROXY).chain(&SWITCHES).chain(&BUNDLE).chain(&EXTRA);
@@ -130,7 +140,9 @@ fn java(wanted: &WantedProxy<'_>, exempt: &str, before: String) -> String {
         format!("-Dhttp.proxyHost={host} -Dhttp.proxyPort={port} -Dhttps.proxyHost={host} -Dhttps.proxyPort={port}");
     ours.push_str(&format!(" -Dhttp.nonProxyHosts={}", java_exempt(exempt)));
     if let Some(trust) = wanted.trust {
-        let store = trust.java.display();
+        // A JVM splits the variable at spaces, and reads quotes.
+        let store = trust.java.display().to_string();
+        let store = if store.contains(' ') { format!("\"{store}\"") } else { store };
         ours.push_str(&format!(" -Djavax.net.ssl.trustStore={store} -Djavax.net.ssl.trustStorePassword=changeit"));
     }
     match before {
@@ -193,6 +205,13 @@ mod tests {
         assert_eq!(value(&all, "NODE_EXTRA_CA_CERTS"), Some("/s/ca.pem"));
         assert_eq!(value(&all, PHP), Some("/mine:/s/php"));
         assert!(all.iter().all(|(name, _)| names().any(|known| known == *name)), "not all can be taken back");
+    }
+
+    #[test]
+    fn a_folder_with_a_space_is_quoted_for_java() {
+        let trust = TrustFiles { java: "/my files/j".into(), ..trust() };
+        let told = all(Some(&trust), true, &[]);
+        assert!(value(&told, JAVA).unwrap().contains(" -Djavax.net.ssl.trustStore=\"/my files/j\" "));
     }
 
     #[test]

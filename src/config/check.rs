@@ -33,7 +33,7 @@ pub(super) fn check(draft: &mut Draft<'_>, in_open_file: bool) {
 
 /// Checks `[politeness]`.
 pub(super) fn pacing(draft: &Draft<'_>) -> Vec<ConfigProblem> {
-    let warnings = no_pacing(draft).into_iter().chain(patience(draft));
+    let warnings = no_pacing(draft).into_iter().chain(patience(draft)).chain(idle_profile(draft));
     queue_larger_than_all(draft).into_iter().chain(warnings).collect()
 }
 
@@ -130,6 +130,16 @@ fn no_pacing(draft: &Draft<'_>) -> Vec<ConfigProblem> {
     let rules = rules.filter(|(_, rule)| rule.delay == Some(Duration::ZERO));
     let rules = rules.map(|(index, _)| warning(draft.origins.rule_place(index, "delay").cloned()));
     general.into_iter().chain(rules).collect()
+}
+
+/// Warns of a profile whose delay and burst are both set elsewhere.
+fn idle_profile(draft: &Draft<'_>) -> Option<ConfigProblem> {
+    let profile = draft.config.pacing.profile.and(draft.origins.place("politeness.profile"))?;
+    let is_set = |path| draft.origins.place(path).is_some_and(|place| place != profile);
+    let message = "`profile` changes nothing: delay and burst are set too";
+    let advice = "remove the lines with delay (or rate) and burst, or this one";
+    (is_set("politeness.delay") && is_set("politeness.burst"))
+        .then(|| ConfigProblem::warning(message, advice, Some(profile.clone())))
 }
 
 /// How long common clients wait for an answer before they give up; curl's limit is the one for CONNECT.

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{
-    Access, AccessLogTarget, Adaptive, Breaker, Config, Fleet, Hosts, Key, Limits, Listen, Log, LogFormat, Metrics,
-    OnUnreachable, OnUntrusted, Pacing, QueryStrings, ResolverChoice, ResponseHeaders, Responses, Robots, State,
-    StateDir, Tls, Tunnel, Upstream,
+    Access, AccessLogTarget, Adaptive, Breaker, Config, Fleet, Hosts, Http2Tunnels, Key, Limits, Listen, Log,
+    LogFormat, Metrics, OnUnreachable, OnUntrusted, Pacing, QueryStrings, ResolverChoice, ResponseHeaders, Responses,
+    Robots, State, StateDir, Tls, Tunnel, Upstream,
 };
 use crate::politeness::pace::Learner;
 use crate::politeness::policy::Policy;
@@ -62,6 +62,7 @@ impl Default for Adaptive {
             successes: 20,
             max_delay: secs(60),
             statuses: vec![429, 503],
+            suspects: vec![403],
             concurrency_step: secs(5),
             retry_after_max: secs(3600),
             ratelimit_fields: true,
@@ -101,7 +102,7 @@ impl Default for Tls {
             min_version: "1.2".to_owned(),
             ca_cert: None,
             ca_key: None,
-            tunnel: Tunnel { pace_requests: true, max_lifetime: secs(600) },
+            tunnel: Tunnel { pace_requests: true, http2: Http2Tunnels::Allow, max_lifetime: secs(600) },
         }
     }
 }
@@ -132,6 +133,7 @@ impl Default for Access {
             allow_destinations: Vec::new(),
             connect_ports: Some(vec![443, 80, 8443]),
             max_client_connections: 4096,
+            admin_hosts: Vec::new(),
             client_rate: None,
             total_rate: None,
         }

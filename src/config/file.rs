@@ -45,12 +45,17 @@ pub(super) fn find(choice: &FileChoice, env: &BTreeMap<String, String>) -> Resul
     }
 }
 
-fn usual_places(env: &BTreeMap<String, String>) -> Vec<PathBuf> {
+/// Returns where the file of this user is, or would be.
+pub fn user_file(env: &BTreeMap<String, String>) -> Option<PathBuf> {
     // The XDG specification says that a relative path must be ignored.
     let absolute = |name: &str| env.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
+    home.map(|home| home.join("curtsy/config.toml"))
+}
+
+fn usual_places(env: &BTreeMap<String, String>) -> Vec<PathBuf> {
     let mut places = vec![PathBuf::from("curtsy.toml")];
-    places.extend(home.map(|home| home.join("curtsy/config.toml")));
+    places.extend(user_file(env));
     places.push(PathBuf::from("/etc/curtsy/config.toml"));
     places
 }
@@ -60,10 +65,24 @@ fn first_of(places: Vec<PathBuf>) -> Result<Option<ConfigSource>, Problems> {
         match read(&path) {
             Ok(source) => return Ok(Some(source)),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+            Err(_) if is_out_of_sight(&path) => return Err(out_of_sight(&path)),
             Err(error) => return Err(unreadable(&path, &error, None)),
         }
     }
     Ok(None)
+}
+
+/// Whether it cannot be known if the file exists, because its folder cannot be entered.
+fn is_out_of_sight(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+}
+
+/// Says why the search ends here: the file that cannot be seen may be the one that the operator means.
+fn out_of_sight(path: &Path) -> Problems {
+    let folder = path.parent().unwrap_or(path).display();
+    let message = format!("curtsy may not look into {folder}, so it cannot know whether its configuration is there");
+    let advice = "start curtsy with its own HOME or XDG_CONFIG_HOME, or name the file with --config";
+    Problems::new(vec![ConfigProblem::error(message, advice, None)])
 }
 
 fn named(path: &Path, place: Option<FilePosition>) -> Result<ConfigSource, Problems> {
@@ -122,6 +141,21 @@ mod tests {
     fn a_file_that_cannot_be_read_is_not_passed_over() {
         let dir = tempfile::tempdir().unwrap();
         assert!(first_of(vec![dir.path().to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_folder_that_may_not_be_entered_is_not_called_an_unreadable_file() {
+        let told = out_of_sight(Path::new("/home/me/.config/curtsy/config.toml")).to_string();
+        assert!(told.contains("may not look into /home/me/.config/curtsy,") && told.contains("--config"), "{told}");
+        let dir = tempfile::tempdir().unwrap();
+        let closed = dir.path().join("closed");
+        std::fs::create_dir(&closed).unwrap();
+        std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let path = closed.join("config.toml");
+        // The superuser may enter every folder.
+        let may_enter = path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        assert_eq!(first_of(vec![path]).is_err(), !may_enter);
+        assert!(!is_out_of_sight(&dir.path().join("missing")));
     }
 
     #[test]

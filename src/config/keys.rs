@@ -18,8 +18,8 @@ use super::texts;
 use super::units;
 use super::values::QuotaRate;
 use super::{
-    Config, HostPattern, HostRule, Key as Paced, LogFormat, Mode, OnUnreachable, OnUntrusted, Order, Profile,
-    QueryStrings, ResponseHeaders, RobotsMode,
+    Config, Counts, HostPattern, HostRule, Http2Tunnels, Key as Paced, LogFormat, Mode, OnUnreachable, OnUntrusted,
+    Order, Profile, QueryStrings, ResponseHeaders, RobotsMode,
 };
 use crate::politeness::pace::Learner;
 
@@ -168,6 +168,7 @@ macro_rules! row {
 }
 
 const MODES: ChoiceKind<Mode> = ChoiceKind(&[("enforce", Mode::Enforce), ("report", Mode::Report), ("off", Mode::Off)]);
+const COUNTS: ChoiceKind<Counts> = ChoiceKind(&[("requests", Counts::Requests), ("pages", Counts::Pages)]);
 const ROBOTS_MODES: ChoiceKind<RobotsMode> =
     ChoiceKind(&[("enforce", RobotsMode::Enforce), ("warn", RobotsMode::Warn), ("off", RobotsMode::Off)]);
 const PROFILES: ChoiceKind<Profile> = ChoiceKind(&[
@@ -204,6 +205,8 @@ fn pacing() -> Vec<KeyRow<Config>> {
         row!("politeness.profile", pacing.profile, or_none("none", PROFILES)),
         row!(politeness.delay, delay()),
         row!("politeness.rate", politeness.delay, rate()),
+        row!(politeness.count, COUNTS),
+        row!(politeness.page_parts, count(1, 1000)),
         row!(politeness.burst, count(1, 1000)),
         row!(politeness.concurrency, count(1, 1000)),
         row!(politeness.jitter, number(0.0, 10.0)),
@@ -221,7 +224,7 @@ fn pacing() -> Vec<KeyRow<Config>> {
 }
 
 fn learning() -> Vec<KeyRow<Config>> {
-    let policies = &[("steps", Learner::Steps), ("off", Learner::Off)];
+    let policies = &[("steps", Learner::Steps), ("auto", Learner::Auto), ("off", Learner::Off)];
     vec![
         row!(adaptive.policy, ChoiceKind(policies)),
         row!(adaptive.step_up, span(MILLISECOND, HOUR)),
@@ -229,6 +232,7 @@ fn learning() -> Vec<KeyRow<Config>> {
         row!(adaptive.successes, count(1, 1_000_000)),
         row!(adaptive.max_delay, span(MILLISECOND, DAY)),
         row!(adaptive.statuses, list(count(400, 999))),
+        row!(adaptive.suspects, list(count(400, 999))),
         row!(adaptive.concurrency_step, span(MILLISECOND, DAY)),
         row!(adaptive.retry_after_max, span(ZERO, YEAR)),
         row!(adaptive.ratelimit_fields, Flag),
@@ -277,6 +281,7 @@ fn tls() -> Vec<KeyRow<Config>> {
         row!(tls.ca_cert, or_none("", file())),
         row!(tls.ca_key, or_none("", file())),
         row!(tls.tunnel.pace_requests, Flag),
+        row!(tls.tunnel.http2, ChoiceKind(&[("allow", Http2Tunnels::Allow), ("refuse", Http2Tunnels::Refuse)])),
         row!(tls.tunnel.max_lifetime, span(SECOND, DAY)),
     ]
 }
@@ -302,6 +307,7 @@ fn connections() -> Vec<KeyRow<Config>> {
         row!(access.allow_destinations, list(text(texts::destination, ToString::to_string))),
         row!(access.connect_ports, or_none("*", list(count(1, u16::MAX)))),
         row!(access.max_client_connections, count(1, 1_000_000)),
+        row!(access.admin_hosts, list(text(texts::admin_host, ToString::to_string))),
         row!(access.client_rate, quota()),
         row!(access.total_rate, quota()),
         row!(limits.head_size, Size(LEAST_HEAD..=LARGEST_HEAD)),
@@ -337,6 +343,8 @@ fn rule_keys() -> Vec<KeyRow<HostRule>> {
         row!(mode, Given(MODES)),
         row!(delay, Given(delay())),
         row!("rate", delay, Given(rate())),
+        row!(count, Given(COUNTS)),
+        row!(page_parts, Given(count(1, 1000))),
         row!(burst, Given(count(1, 1000))),
         row!(concurrency, Given(count(1, 1000))),
         row!(jitter, Given(number(0.0, 10.0))),

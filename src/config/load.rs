@@ -104,6 +104,11 @@ impl ConfigOverrides {
         }
     }
 
+    /// Returns the flags that were given.
+    pub fn flags(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|given| given.flag.as_str())
+    }
+
     fn read(&self, draft: &mut Draft<'_>) {
         for Override { flag, path, value } in &self.0 {
             match keys::find(path) {

@@ -69,6 +69,56 @@ fn the_documented_file_is_the_defaults() {
     assert_eq!(loaded.warnings, []);
 }
 
+/// The file that `config init` writes sets nothing, and has every key with its default in comments.
+#[test]
+fn the_file_to_start_from_sets_nothing() {
+    let loaded = parse(&starter(), Path::new("curtsy.toml")).unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!((loaded.config, loaded.warnings), (Config::default(), vec![]));
+    assert!(KEYS.iter().all(|row| loaded.origins.of(row.path).is_none()));
+    let is_default =
+        |line: &str| TEMPLATE.lines().any(|set| set.split_once("  #").is_some_and(|(set, _)| set.trim_end() == line));
+    let text = starter();
+    let (keys, _) = text.split_once("# [[host]]").expect("an example");
+    let uncommented = keys.lines().map(|line| match line.strip_prefix("# ") {
+        Some(rest) if is_default(rest.split_once("  #").map_or(rest, |(set, _)| set).trim_end()) => {
+            rest.to_owned() + "\n"
+        }
+        _ => line.to_owned() + "\n",
+    });
+    let loaded =
+        parse(&uncommented.collect::<String>(), Path::new("x")).unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!(loaded.config, Config::default());
+    let documented = parse(TEMPLATE, Path::new("config.toml")).unwrap_or_else(|problems| panic!("{problems}")).origins;
+    let is_missing = |path: &&str| documented.of(path).is_some() && loaded.origins.of(path).is_none();
+    let missing: Vec<&str> = KEYS.iter().map(|row| row.path).filter(is_missing).collect();
+    assert_eq!(missing, Vec::<&str>::new());
+    assert!(starter().lines().all(|line| line.chars().count() <= 120));
+}
+
+/// A file with every default as a line of its own gives `profile` nothing to do.
+#[test]
+fn a_profile_without_effect_is_warned_of() {
+    let warnings = |text: &str| parse(text, Path::new("x")).unwrap_or_else(|problems| panic!("{problems}")).warnings;
+    let told = warnings(&TEMPLATE.replace("profile = \"none\"", "profile = \"aggressive\""));
+    assert!(told.len() == 1 && told[0].message.contains("`profile` changes nothing"), "{told:?}");
+    let profile = "[politeness]\nprofile = 'standard'\n";
+    assert_eq!(warnings(&format!("{profile}burst = 2")), []);
+    assert_eq!(warnings(&format!("{profile}delay = '1s'")), []);
+    assert_eq!(warnings(&format!("{profile}rate = '1/s'\nburst = 2")).len(), 1);
+}
+
+#[test]
+fn names_of_the_admin_listener_are_names() {
+    let config = accepted("access.admin_hosts = ['Curtsy.Example.org', 'localhost.']");
+    let names: Vec<String> = config.access.admin_hosts.iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["curtsy.example.org", "localhost"]);
+    for name in ["*", "*.example.org", "curtsy:3129", "http://curtsy", "a/b", ""] {
+        let text = format!("access.admin_hosts = ['{name}']");
+        let report = parse(&text, Path::new("x")).expect_err("an error").to_string();
+        assert!(report.contains("is not a host name") || name.is_empty(), "{report}");
+    }
+}
+
 #[test]
 fn every_key_is_documented() {
     for row in KEYS.iter() {

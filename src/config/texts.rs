@@ -11,6 +11,7 @@ use url::{Host, Url};
 
 use super::values::{AccessLogTarget, BadValue, Destination, Listen, ResolverChoice, StateDir};
 use super::{HostPattern, ParentProxy};
+use crate::politeness::HostKey;
 
 type Read<T> = Result<T, BadValue>;
 
@@ -63,6 +64,15 @@ pub(super) fn host_pattern(text: &str) -> Read<HostPattern> {
         Some(below) => host_name(text, below).map(HostPattern::Below),
         None => host_name(text, text).map(HostPattern::Name),
     }
+}
+
+/// Reads a name of the admin listener. A pattern would accept names of other sites.
+pub(super) fn admin_host(text: &str) -> Read<HostKey> {
+    let is_pattern = text.contains(['*', '/', ':', '@', '?']);
+    HostKey::parse(text).ok().filter(|_| !is_pattern).ok_or_else(|| {
+        let advice = r#"write each name alone, without scheme, port or star, such as "curtsy.example.org""#;
+        BadValue::new(format!("is not a host name: {text:?}"), advice)
+    })
 }
 
 fn host_name(whole: &str, name: &str) -> Read<String> {

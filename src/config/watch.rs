@@ -3,7 +3,7 @@
 //! Compares the content, not times or inodes, so that atomic renames, symlinked ConfigMaps and network disks all work.
 //! A change counts when two checks in a row see the same new content. Otherwise curtsy could read a file that an editor
 //! has emptied and not yet written, and an empty file is valid and sets every default. Never sleeps: the caller checks
-//! about every two seconds.
+//! a few times a second.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 
 use super::disconnects::DisconnectedVisit;
 use super::shared_lane::{SharedLane, ToldChange};
-use super::waiting_list::Label;
+use super::waiting_list::{Label, VisitClient};
 use super::{Gate, now};
 use crate::clock;
 use crate::metrics::DisconnectStage;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{ClientId, Ticket};
+use crate::politeness::visit::Ticket;
 use crate::timer::Timer;
 
 /// The state that is needed only while waiting.
@@ -21,7 +21,7 @@ pub(super) struct InLine {
     gate: Arc<Gate>,
     lane: Arc<SharedLane>,
     ticket: Ticket,
-    peer: ClientId,
+    client: VisitClient,
     pub(super) joined: Timestamp,
     pub(super) expected: Timestamp,
     /// Whether the visit's task waits to be told something. Dropping it then means that the client disconnected.
@@ -37,12 +37,12 @@ impl InLine {
     pub(super) fn new(
         gate: Arc<Gate>,
         lane: Arc<SharedLane>,
-        (ticket, peer): (Ticket, ClientId),
+        (ticket, client): (Ticket, VisitClient),
         joined: Timestamp,
         expected: Timestamp,
     ) -> Self {
         let (timer, asleep, number, withdrawn) = (Timer::default(), false, None, None);
-        InLine { gate, lane, ticket, peer, joined, expected, asleep, number, timer, withdrawn }
+        InLine { gate, lane, ticket, client, joined, expected, asleep, number, timer, withdrawn }
     }
 
     /// Waits for the next instruction of the lane.
@@ -87,7 +87,7 @@ impl InLine {
             return;
         }
         self.gate.waiting.fetch_add(1, Relaxed);
-        self.number = Some(self.gate.line.enter(&self.lane, self.peer, self.joined, self.expected));
+        self.number = Some(self.gate.line.enter(&self.lane, self.client, self.joined, self.expected));
         self.known_as(label());
     }
 
@@ -118,6 +118,7 @@ impl Drop for InLine {
     fn drop(&mut self) {
         if self.asleep && !self.withdrawn.as_ref().is_some_and(|withdrawn| withdrawn.load(Relaxed)) {
             self.gate.metrics.disconnect(DisconnectStage::Queued);
+            self.gate.metrics.clients.waited(self.client.id, now().since(self.joined));
             self.tell_of_leaving();
         }
         self.stop_waiting();

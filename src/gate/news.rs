@@ -1,9 +1,13 @@
 //! Reports what lanes learn: one log line for each change, and the counters.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::view::{Pause, WantedHost};
+use super::waiting_list::{Label, NewWait};
 use super::{Gate, now};
+use crate::events::WAITING;
 use crate::politeness::breaker;
 use crate::politeness::lane::{LaneLesson, View};
 use crate::politeness::pace::{self, Cause, What};
@@ -43,7 +47,7 @@ impl Gate {
             What::Held => "asked to wait",
         };
         let held_s = change.hold.map_or(0.0, |hold| hold.until.since(now).as_secs_f64());
-        if change.before == change.learned && change.what == What::Held {
+        if change.before == change.learned && matches!(change.what, What::Held | What::Slowed) {
             // Hosts that count down a quota ask for this with every answer.
             tracing::debug!(event = "host.held", host, held_s, why, "a host is held");
             if held_s >= NOTABLE {
@@ -111,6 +115,35 @@ impl Gate {
         }
     }
 
+    /// Reports visits that have waited for [`NOTABLE_WAIT`], each once. Call it from time to time while there are
+    /// listeners.
+    pub fn tell_of_waits(&self) {
+        let now = now();
+        for NewWait { waiting, lane, position, for_robots, more } in self.line.new_waits(now - NOTABLE_WAIT, MOST_WAITS)
+        {
+            let waiting = waiting.settled(position - 1, &lane, now);
+            let (delays, why) = lane.look(|state| {
+                let view = state.lane.view(now);
+                (view.delays, if for_robots { "robots-fetch" } else { view.why() })
+            });
+            self.events.tell(WAITING, Some(waiting.host.as_str()), || {
+                let Label { client, method, url, .. } = waiting.label.unwrap_or_default();
+                let expected = (waiting.expected < Timestamp::NEVER).then(|| millis(waiting.expected.since(now)));
+                json!({
+                    "client": client,
+                    "method": method,
+                    "url": url,
+                    "position": position,
+                    "waited_ms": millis(now.since(waiting.since)),
+                    "expected_ms": expected,
+                    "delay_ms": millis(delays.effective()),
+                    "why": why,
+                    "more": more,
+                })
+            });
+        }
+    }
+
     /// Reports that the operator has changed a host.
     pub(super) fn tell_of_steering(&self, host: &HostKey, wanted: &WantedHost, view: &View) {
         let kind = match wanted.pause {
@@ -145,6 +178,11 @@ impl Gate {
         );
     }
 }
+
+/// Shorter waits are what pacing is about; only longer ones make a person wonder.
+const NOTABLE_WAIT: Duration = Duration::from_secs(1);
+/// Waits reported at once. The others are reported a second later.
+const MOST_WAITS: usize = 50;
 
 /// Seconds. Shorter holds are not reported as events: hosts that count down a quota ask for them often.
 const NOTABLE: f64 = 2.0;

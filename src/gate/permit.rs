@@ -9,12 +9,14 @@ use std::time::Duration;
 use super::shared_lane::{LaneState, SharedLane};
 use super::{Gate, now};
 use crate::clock;
+use crate::metrics::A_MOMENT;
 use crate::metrics::tally::TallyRow;
 use crate::politeness::Origin;
+use crate::politeness::fault::HostReply;
 use crate::politeness::lane::{Lane, LaneLesson, Obstacle};
 use crate::politeness::policy::{Delays, Mode};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Ticket, VisitOutcome};
+use crate::politeness::visit::{ClientId, Ticket, VisitOutcome};
 
 /// Permission to make one visit.
 #[derive(Debug)]
@@ -26,6 +28,7 @@ pub(super) struct Stay {
     pub(super) gate: Arc<Gate>,
     pub(super) lane: Arc<SharedLane>,
     pub(super) ticket: Ticket,
+    pub(super) client: ClientId,
     /// How long the visit waited. The time that its connection took does not count.
     pub(super) waited: Duration,
     pub(super) account: Account,
@@ -33,6 +36,8 @@ pub(super) struct Stay {
     pub(super) left: Option<Timestamp>,
     /// A robots.txt fetch that did not have to wait. It is not counted as a visit, and its outcome is not reported.
     pub(super) is_fetch: bool,
+    /// A part of a page, at a host that counts pages.
+    pub(super) is_part: bool,
 }
 
 impl Stay {
@@ -91,6 +96,9 @@ impl Permit {
         if !stay.is_fetch {
             stay.gate.metrics.waited(stay.waited);
             stay.tally(|row| row.visited(stay.waited));
+            if stay.waited >= A_MOMENT {
+                stay.gate.metrics.clients.waited(stay.client, stay.waited);
+            }
         }
         Permit(Some(stay))
     }
@@ -112,7 +120,12 @@ impl Permit {
     pub fn sent(&mut self) -> Timestamp {
         let now = now();
         let Some(stay) = &self.0 else { return now };
-        let breach = stay.lane.with(now, |state| state.lane.sent(stay.ticket, now));
+        let breach = stay.lane.with(now, |state| {
+            if stay.is_part {
+                stay.gate.metrics.part(state.lane.rides(stay.ticket));
+            }
+            state.lane.sent(stay.ticket, now)
+        });
         if let Some(breach) = breach {
             stay.gate.metrics.spacing_violations.inc();
             tracing::error!(event = "spacing.violation", ?breach, "a request started too early; please report this");
@@ -122,15 +135,25 @@ impl Permit {
 
     /// Reports the outcome at the time `now`: the response head has arrived, or never will.
     pub fn report(&mut self, outcome: VisitOutcome, now: Timestamp) {
-        self.report_of(None, outcome, now);
+        self.report_of(None, None, outcome, now);
     }
 
-    /// Like [`report`](Permit::report), and names the origin, so that a failure can be reported with its origin.
-    pub fn report_of(&mut self, origin: Option<&Origin>, outcome: VisitOutcome, now: Timestamp) {
-        let Some(stay) = self.0.as_ref().filter(|stay| !stay.is_fetch) else { return };
+    /// Like [`report`](Permit::report), and says what came back from which origin, so that both can be shown.
+    pub fn report_of(
+        &mut self,
+        origin: Option<&Origin>,
+        reply: Option<HostReply>,
+        outcome: VisitOutcome,
+        now: Timestamp,
+    ) {
+        let Some(stay) = self.0.as_ref() else { return };
         let ticket = stay.ticket;
         // Most answers are as expected and teach nothing.
-        if stay.lane.look(|state| state.lane.takes_for_granted(ticket, outcome, now)) {
+        let is_done = stay.lane.look(|state| {
+            reply.into_iter().for_each(|reply| state.lane.note_reply(reply, now));
+            stay.is_fetch || state.lane.takes_for_granted(ticket, outcome, now)
+        });
+        if is_done {
             return;
         }
         let book = stay.gate.book.load();
@@ -149,6 +172,13 @@ impl Permit {
                 row.would_refuse += u64::from(wait > most);
                 row.would_end = row.would_end.max(Some(end));
             });
+        }
+    }
+
+    /// Notes that the visit is a tunnel that was opened.
+    pub fn opened(&self) {
+        if let Some(stay) = &self.0 {
+            stay.lane.look(|state| state.lane.note_opened());
         }
     }
 

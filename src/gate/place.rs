@@ -10,12 +10,13 @@ use std::time::Duration;
 use super::in_line::InLine;
 use super::permit::{Account, Permit, Stay};
 use super::shared_lane::{Entered, SharedLane, ToldChange};
-use super::waiting_list::Label;
+use super::waiting_list::{Label, VisitClient};
 use super::{Gate, now};
 use crate::politeness::Origin;
-use crate::politeness::policy::Mode;
+use crate::politeness::fault::{HostReply, OriginFault};
+use crate::politeness::policy::{Counts, Mode};
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{LaneRefusal, Purpose, Visit};
+use crate::politeness::visit::{LaneRefusal, PagePart, Purpose, Visit};
 
 /// A visit that has joined the queue of its host.
 #[derive(Debug)]
@@ -60,10 +61,13 @@ impl Place {
         now: Timestamp,
     ) -> Result<Self, LaneRefusal> {
         let is_fetch = visit.purpose == Purpose::RobotsFetch;
-        let (entered, account) = lane.look(|state| {
+        let (entered, account, is_part) = lane.look(|state| {
             state.used(now);
             let ahead = state.lane.queued();
             let entered = state.enter(visit, is_ready, now)?;
+            if visit.tunnelled {
+                state.lane.note_tunnelled();
+            }
             let (delays, mode) = (state.lane.delays_for(visit.crawl_delay, now), state.lane.policy().mode);
             if state.is_new_crawl_delay(visit.crawl_delay) {
                 let others = state.lane.delays_for(Duration::ZERO, now);
@@ -72,16 +76,18 @@ impl Place {
             if entered.told == Some(ToldChange::Start) && !is_fetch {
                 gate.metrics.hosts.visit(&mut state.badge, lane.host(), Duration::ZERO);
             }
-            Ok((entered, Account { delays, obstacle: None, mode, ahead }))
+            let is_part = visit.part != PagePart::No && state.lane.policy().count == Counts::Pages;
+            Ok((entered, Account { delays, obstacle: None, mode, ahead }, is_part))
         })?;
         let Entered { ticket, expected, told, is_free } = entered;
         // Unless the policy is enforced, no fetch waits.
         let is_fetch = is_fetch && (is_free || account.mode != Mode::Enforce);
-        let stay = Stay { gate, lane, ticket, waited: Duration::ZERO, account, left: None, is_fetch };
+        let (client, waited) = (visit.client, Duration::ZERO);
+        let stay = Stay { gate, lane, ticket, client, waited, account, left: None, is_fetch, is_part };
         if told == Some(ToldChange::Start) {
             return Ok(Place(Position::Through(Permit::new(Box::new(stay)))));
         }
-        let line = InLine::new(stay.gate.clone(), stay.lane.clone(), (ticket, visit.peer), now, expected);
+        let line = InLine::new(stay.gate.clone(), stay.lane.clone(), (ticket, VisitClient::of(&visit)), now, expected);
         let mut standing = Box::new(Standing { line, stay });
         if told.is_some() {
             return Ok(Place(Position::Called(Called(standing))));
@@ -132,6 +138,12 @@ impl Called {
     pub(super) fn withdrawn_by(mut self, withdrawn: Option<Arc<AtomicBool>>) -> Self {
         self.0.line.withdrawn = withdrawn;
         self
+    }
+
+    /// Notes how the host failed, to show it.
+    pub(super) fn noted(&self, fault: OriginFault) {
+        let now = now();
+        self.0.stay.lane.look(|state| state.lane.note_reply(HostReply::Fault(fault), now));
     }
 
     /// Reports that the connection to this origin could not be made.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::shared_lane::SharedLane;
-use super::waiting_list::Label;
+use super::waiting_list::{Label, VisitClient};
 use super::{Gate, now, too_many};
 use crate::politeness::HostKey;
 use crate::politeness::visit::{LaneRefusal, Visit};
@@ -52,8 +52,9 @@ impl Gate {
             state.lane.wait_for_robots(&visit, now)
         })?;
         self.waiting.fetch_add(1, Relaxed);
-        let number = self.line.enter(&lane, visit.peer, now, expected);
+        let number = self.line.enter(&lane, VisitClient::of(&visit), now, expected);
         self.line.label(number, label);
+        self.line.waits_for_robots(number);
         let place = WaitingPlace { gate: self.clone(), lane, number };
         if self.is_crowded_for(visit.peer) {
             return Err(too_many(expected, now));

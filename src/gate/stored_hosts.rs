@@ -80,9 +80,8 @@ mod tests {
     use super::*;
     use crate::clock;
     use crate::gate::{Bounds, HostPersistence, WantedHost};
-    use crate::politeness::Origin;
     use crate::politeness::policy::PolicyBook;
-    use crate::politeness::visit::Purpose;
+    use crate::politeness::visit::Visit;
     use crate::store::{Retention, Store, StoredOverrides};
 
     const DAY_US: u64 = 86_400_000_000;
@@ -125,7 +124,7 @@ mod tests {
         let gate = gate(store);
         let at = host("a.test");
         let eight = Duration::from_secs(8);
-        let expected = gate.foresee(&at, &Origin::of_tunnel(at.clone(), 80), Duration::ZERO, Purpose::Page);
+        let expected = gate.foresee(&at, &Visit::new(gate.client("a"), 1));
         assert_eq!(expected.delays.effective(), eight);
         let (forgotten, view) = gate.forget(&at).unwrap();
         assert!(forgotten.learned && view.delays.learned.is_zero());

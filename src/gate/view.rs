@@ -12,11 +12,11 @@ use serde_json::json;
 
 use super::shared_lane::{LaneState, SharedLane};
 use super::{Gate, now};
+use crate::politeness::HostKey;
 use crate::politeness::lane::{BreakerView, Condition, Expectation, Forgotten, View};
 use crate::politeness::policy::{Delays, Mode, Overrides};
 use crate::politeness::time::{Timestamp, millis};
-use crate::politeness::visit::{Purpose, Visit};
-use crate::politeness::{HostKey, Origin};
+use crate::politeness::visit::{ClientId, Visit};
 
 /// Which hosts to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct HostsPage {
 pub enum Sort {
     #[default]
     Host,
-    /// The most queued visits first, then the most in flight.
+    /// The busiest first: the most queued visits, then the most in flight, then the most visits so far.
     Queued,
     InFlight,
     /// The longest delay first.
@@ -156,20 +156,40 @@ impl Gate {
         self.registry.known(host).is_some()
     }
 
-    /// Predicts what a visit to this origin of the host would get now, if robots.txt asked it for this delay.
-    pub fn foresee(&self, host: &HostKey, origin: &Origin, crawl_delay: Duration, purpose: Purpose) -> Expectation {
+    /// Predicts what this visit to the host would get now.
+    pub fn foresee(&self, host: &HostKey, visit: &Visit) -> Expectation {
         let now = now();
-        let stranger = self.client("a client that is not queued");
-        let visit = Visit { origin: self.origin(origin), crawl_delay, purpose, ..Visit::new(stranger, 0) };
         if let Some(lane) = self.registry.known(host) {
-            return lane.look(|state| state.lane.foresee(&visit, now));
+            return lane.look(|state| state.lane.foresee(visit, now));
         }
         let policy = self.policy(host);
         if policy.mode == Mode::Off {
             let delays = Delays { configured: policy.delay, ..Delays::default() };
             return Expectation { delays, why: delays.why(), start: now, objection: None };
         }
-        self.registry.foreseen(host, &self.book.load(), now).foresee(&visit, now)
+        self.registry.foreseen(host, &self.book.load(), now).foresee(visit, now)
+    }
+
+    /// Notes until when requests to this host are refused without trying it, to show it.
+    pub fn note_refused(&self, host: &HostKey, until: Timestamp) {
+        if let Some(lane) = self.registry.known(host) {
+            lane.look(|state| state.lane.note_refused(until));
+        }
+    }
+
+    /// Predicts how long this visit would wait if it came now; forever, if it would be refused.
+    pub fn wait_of(&self, host: &HostKey, visit: &Visit) -> Duration {
+        let now = now();
+        let Some(lane) = self.registry.known(host) else { return Duration::ZERO };
+        let Expectation { start, objection, .. } = lane.look(|state| state.lane.foresee(visit, now));
+        if objection.is_some() { Duration::MAX } else { start.since(now) }
+    }
+
+    /// Returns how long the longest-waiting visit of this client waits for the host.
+    pub fn longest_wait(&self, host: &HostKey, client: ClientId) -> Duration {
+        let now = now();
+        let lane = self.registry.known(host);
+        lane.map_or(Duration::ZERO, |lane| lane.look(|state| state.lane.longest_wait(client, now)))
     }
 
     /// Changes how one host is treated, until the change is taken back.
@@ -250,7 +270,10 @@ impl Sort {
             let lane = &state.lane;
             match self {
                 Sort::Host => 0,
-                Sort::Queued => (number(lane.waiting()) << 32) + number(lane.in_flight()),
+                Sort::Queued => {
+                    let (waiting, flying) = (number(lane.waiting()).min(MANY), number(lane.in_flight()).min(FEW));
+                    (waiting << 44) + (flying << 32) + u64::from(lane.visits())
+                }
                 Sort::InFlight => number(lane.in_flight()),
                 Sort::Delay => micros(lane.delays().effective()),
                 Sort::Wait => micros(lane.next_start(now).since(now)),
@@ -259,6 +282,10 @@ impl Sort {
         })
     }
 }
+
+/// The largest numbers of visits that wait and are in flight that the order of the busiest tells apart.
+const MANY: u64 = (1 << 20) - 1;
+const FEW: u64 = (1 << 12) - 1;
 
 /// Returns the page of hosts with their ranks, in order. Sorts only the hosts on it.
 fn pick(mut found: Vec<(u64, Arc<SharedLane>)>, page: &HostsPage) -> Vec<(u64, Arc<SharedLane>)> {
@@ -290,11 +317,8 @@ mod tests {
     use crate::gate::Bounds;
     use crate::gate::{Apply, HostPersistence};
     use crate::politeness::policy::{Policy, PolicyBook};
+    use crate::politeness::visit::ClientId;
     use crate::store::{Retention, Store};
-
-    fn origin(name: &str) -> Origin {
-        Origin::of_tunnel(host(name), 80)
-    }
 
     fn host(name: &str) -> HostKey {
         HostKey::parse(name).unwrap()
@@ -334,7 +358,7 @@ mod tests {
         let reverse = gate.list(&HostsPage { sort: Sort::Delay, reverse: true, limit: 2, ..HostsPage::default() });
         assert_eq!(names(&reverse), ["h90.test", "h80.test"]);
         let none = gate.list(&HostsPage { condition: Some(Condition::Held), limit: 2, ..HostsPage::default() });
-        assert_eq!((none.total, gate.census().counts), (0, [0, 0, 0, 0, 0, 100]));
+        assert_eq!((none.total, gate.census().counts), (0, [0, 0, 0, 0, 0, 0, 100]));
     }
 
     #[test]
@@ -375,7 +399,7 @@ mod tests {
             counts[view.condition() as usize] += 1;
         }
         let census = gate.census();
-        assert_eq!((census.counts, counts), (counts, [5, 0, 5, 0, 0, 10]));
+        assert_eq!((census.counts, counts), (counts, [5, 0, 5, 0, 0, 0, 10]));
         assert_eq!((census.breakers, census.longest_delay), ([0, 0], Duration::from_secs(19)));
     }
 
@@ -405,7 +429,7 @@ mod tests {
         gate.steer(&host("a.test"), &delay(1)).unwrap();
         assert_eq!(gate.steer(&host("b.test"), &delay(9)), Err(NoRoom));
         assert_eq!(
-            gate.foresee(&host("c.test"), &origin("c.test"), Duration::ZERO, Purpose::Page).delays.effective(),
+            gate.foresee(&host("c.test"), &Visit::new(ClientId(1), 1)).delays.effective(),
             Duration::from_secs(1)
         );
     }
@@ -413,8 +437,26 @@ mod tests {
     #[test]
     fn only_the_policy_can_be_foreseen_for_an_unknown_host() {
         let gate = gate(10);
-        let expected = gate.foresee(&host("a.test"), &origin("a.test"), Duration::from_secs(4), Purpose::Page);
+        let visit = Visit { crawl_delay: Duration::from_secs(4), ..Visit::new(ClientId(1), 1) };
+        let expected = gate.foresee(&host("a.test"), &visit);
         assert_eq!((expected.delays.effective(), expected.objection), (Duration::from_secs(4), None));
         assert_eq!(gate.hosts(), 0, "asking makes no lane");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_wait_of_a_client_and_its_longest_are_known() {
+        let (gate, at) = (Arc::new(gate(10)), host("a.test"));
+        let visits = ["a", "b"].map(|name| Visit::new(gate.client(name), 1));
+        assert_eq!(gate.wait_of(&at, &visits[0]), Duration::ZERO, "the host is not known");
+        let mut sent = gate.join(&at, visits[0]).unwrap().permit().await.unwrap();
+        sent.sent();
+        let _waiting = [(); 3].map(|()| gate.join(&at, visits[0]).unwrap());
+        tokio::time::advance(Duration::from_millis(400)).await;
+        let wait = |visit| gate.wait_of(&at, visit).as_millis();
+        assert_eq!((wait(&visits[0]), wait(&visits[1])), (3_600, 2_600), "clients take turns");
+        let longest = |visit: &Visit| gate.longest_wait(&at, visit.client).as_millis();
+        assert_eq!((longest(&visits[0]), longest(&visits[1])), (400, 0));
+        gate.steer(&at, &WantedHost { pause: Some(Pause::UntilResumed), ..WantedHost::default() }).unwrap();
+        assert_eq!(gate.wait_of(&at, &visits[1]), Duration::MAX, "it would be refused");
     }
 }

@@ -12,6 +12,7 @@ use super::permit::Permit;
 use super::place::{Place, Position, Turn};
 use super::waiting_list::Label;
 use super::{Gate, now};
+use crate::politeness::fault::OriginFault;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{LaneRefusal, Visit};
 use crate::politeness::{HostKey, Origin};
@@ -37,6 +38,11 @@ pub trait Preparation {
 
     /// Returns the origin if this error is its failure, so that the lane learns from it.
     fn blamed(&self, _error: &Self::Error) -> Option<&Origin> {
+        None
+    }
+
+    /// Returns in one word how the host failed, to show it.
+    fn fault(&self, _error: &Self::Error) -> Option<OriginFault> {
         None
     }
 
@@ -90,6 +96,7 @@ impl Place {
             let ready = match preparation.get_ready().await {
                 Ok(ready) => ready,
                 Err(error) => {
+                    preparation.fault(&error).into_iter().for_each(|fault| called.noted(fault));
                     preparation.blamed(&error).into_iter().for_each(|origin| called.failed(origin));
                     return Err(error);
                 }

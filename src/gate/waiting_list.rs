@@ -2,6 +2,7 @@
 //!
 //! Only visits that have to wait are entered, so a free host costs nothing.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::shared_lane::SharedLane;
 use super::{Gate, now};
 use crate::politeness::HostKey;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::ClientId;
+use crate::politeness::visit::{ClientId, Visit};
 
 /// Waiting visits, keyed by a growing number.
 #[derive(Debug, Default)]
@@ -36,13 +37,31 @@ struct WaitingClients {
     most: usize,
 }
 
+/// The client of a visit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct VisitClient {
+    pub(super) id: ClientId,
+    /// Its address alone.
+    peer: ClientId,
+}
+
+impl VisitClient {
+    pub(super) fn of(visit: &Visit) -> Self {
+        VisitClient { id: visit.client, peer: visit.peer }
+    }
+}
+
 #[derive(Debug)]
 struct Waiter {
     lane: Arc<SharedLane>,
-    peer: ClientId,
+    client: VisitClient,
     since: Timestamp,
     expected: Timestamp,
     label: Option<Box<Label>>,
+    /// Whether it waits for robots.txt and not for a turn.
+    for_robots: bool,
+    /// Whether it was reported as waiting.
+    told: bool,
 }
 
 /// What the API and the log show of a visit. Contains no secrets.
@@ -74,10 +93,17 @@ pub struct Backlog {
 }
 
 impl WaitingList {
-    pub(super) fn enter(&self, lane: &Arc<SharedLane>, peer: ClientId, since: Timestamp, expected: Timestamp) -> u64 {
-        let waiter = Waiter { lane: lane.clone(), peer, since, expected, label: None };
+    pub(super) fn enter(
+        &self,
+        lane: &Arc<SharedLane>,
+        client: VisitClient,
+        since: Timestamp,
+        expected: Timestamp,
+    ) -> u64 {
+        let (lane, label, for_robots, told) = (lane.clone(), None, false, false);
+        let waiter = Waiter { lane, client, since, expected, label, for_robots, told };
         let mut waiters = self.0.lock();
-        waiters.clients.enter(peer);
+        waiters.clients.enter(client.peer);
         let number = waiters.next;
         waiters.next += 1;
         waiters.waiting.insert(number, waiter);
@@ -87,6 +113,13 @@ impl WaitingList {
     pub(super) fn label(&self, number: u64, label: Label) {
         if let Some(waiter) = self.0.lock().waiting.get_mut(&number) {
             waiter.label = Some(Box::new(label));
+        }
+    }
+
+    /// Marks a visit that waits for robots.txt.
+    pub(super) fn waits_for_robots(&self, number: u64) {
+        if let Some(waiter) = self.0.lock().waiting.get_mut(&number) {
+            waiter.for_robots = true;
         }
     }
 
@@ -104,7 +137,7 @@ impl WaitingList {
         let mut waiters = self.0.lock();
         let gone = waiters.waiting.remove(&number);
         if let Some(waiter) = &gone {
-            waiters.clients.leave(waiter.peer);
+            waiters.clients.leave(waiter.client.peer);
         }
         drop(waiters);
     }
@@ -114,6 +147,52 @@ impl WaitingList {
         let waiters = self.0.lock();
         let visits = waiters.clients.visits.get(&peer).copied().unwrap_or_default();
         visits > 1 && visits >= waiters.clients.most
+    }
+}
+
+/// A visit that has begun to wait, and was not reported yet.
+pub(super) struct NewWait {
+    pub(super) waiting: Waiting,
+    pub(super) lane: Arc<SharedLane>,
+    /// Its position in the queue of its host, in order of arrival, starting at 1.
+    pub(super) position: u32,
+    pub(super) for_robots: bool,
+    /// How many visits of the same client to the same host have begun to wait, besides this one.
+    pub(super) more: u32,
+}
+
+impl WaitingList {
+    /// Returns visits that began to wait before `since` and were not returned before: for each client and host the
+    /// first. Returns at most `most`; a later call returns the others.
+    pub(super) fn new_waits(&self, since: Timestamp, most: usize) -> Vec<NewWait> {
+        let mut waiters = self.0.lock();
+        let mut before: HashMap<*const SharedLane, u32> = HashMap::new();
+        let mut found: HashMap<(*const SharedLane, ClientId), usize> = HashMap::new();
+        let mut waits: Vec<NewWait> = Vec::new();
+        for waiter in waiters.waiting.values_mut() {
+            let position = before.entry(Arc::as_ptr(&waiter.lane)).or_default();
+            *position += 1;
+            if waiter.told || waiter.since > since || waiter.label.is_none() {
+                continue;
+            }
+            match found.entry((Arc::as_ptr(&waiter.lane), waiter.client.id)) {
+                Entry::Occupied(first) => waits[*first.get()].more += 1,
+                Entry::Vacant(_) if waits.len() >= most => continue,
+                Entry::Vacant(place) => {
+                    place.insert(waits.len());
+                    let (lane, for_robots) = (waiter.lane.clone(), waiter.for_robots);
+                    waits.push(NewWait {
+                        waiting: Waiting::new(waiter),
+                        lane,
+                        position: *position,
+                        for_robots,
+                        more: 0,
+                    });
+                }
+            }
+            waiter.told = true;
+        }
+        waits
     }
 }
 
@@ -187,6 +266,15 @@ impl Gate {
         hosts.into_values().collect()
     }
 
+    /// Returns how many visits of each client wait.
+    pub fn waiting_by_client(&self) -> HashMap<ClientId, usize> {
+        let mut clients = HashMap::new();
+        for waiter in self.line.0.lock().waiting.values() {
+            *clients.entry(waiter.client.id).or_default() += 1;
+        }
+        clients
+    }
+
     /// Returns how late the most overdue lane is: the task that keeps that lane's timer does not run. Zero if no lane
     /// is late.
     pub fn overdue(&self) -> Duration {
@@ -212,7 +300,7 @@ impl Waiting {
     }
 
     /// Estimates the start anew: about one delay per earlier visit, counted from the lane's next turn.
-    fn settled(self, ahead: u32, lane: &SharedLane, now: Timestamp) -> Self {
+    pub(super) fn settled(self, ahead: u32, lane: &SharedLane, now: Timestamp) -> Self {
         let (next, delay) = lane.look(|state| (state.lane.view(now).next_start, state.lane.delays().effective()));
         let then = if next == Timestamp::NEVER { next } else { next + delay.saturating_mul(ahead) };
         Waiting { expected: self.expected.max(then), ..self }
@@ -225,10 +313,10 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
+    use crate::gate::place::Position;
     use crate::gate::visit::Rehearsal;
     use crate::gate::{Bounds, HostPersistence};
     use crate::politeness::policy::{Policy, PolicyBook};
-    use crate::politeness::visit::Visit;
     use crate::store::{Retention, Store};
 
     const DELAY: Duration = Duration::from_secs(5);
@@ -305,6 +393,28 @@ mod tests {
         assert_eq!(gate.backlogs()[0].waiting, 2);
         drop((second, third));
         assert_eq!((gate.queue(None, 0, 9), gate.backlogs()), ((0, vec![]), vec![]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_is_reported_once_and_with_others_of_its_client() {
+        let gate = gate();
+        let at = host("a.test");
+        gate.join(&at, visit(&gate)).unwrap().permit().await.unwrap().sent();
+        let places = ["alice", "alice", "bob", "alice"].map(|name| {
+            let place = gate.join(&at, Visit::new(gate.client(name), 1)).unwrap();
+            let Position::Queued(queued) = place.0 else { panic!("it waits") };
+            queued.known_as(Some(Label { client: name.to_owned(), ..Label::default() }), None)
+        });
+        let told = |most: usize| -> Vec<(String, u32, u32)> {
+            let waits = gate.line.new_waits(now() - Duration::from_secs(1), most).into_iter();
+            waits.map(|wait| (wait.waiting.label.unwrap().client, wait.position, wait.more)).collect()
+        };
+        assert_eq!(told(9), [], "they have just come");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(told(1), [("alice".to_owned(), 1, 2)]);
+        assert_eq!(told(1), [("bob".to_owned(), 3, 0)]);
+        assert_eq!(told(9), []);
+        drop(places);
     }
 
     /// X58: the visit that keeps the timer is not polled, as if its worker hung.

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::*;
 use crate::politeness::policy::Policy;
 use crate::politeness::signals::{PaceSignal, Signals};
-use crate::politeness::visit::{Purpose, VisitOutcome};
+use crate::politeness::visit::{PagePart, Purpose, VisitOutcome};
 use crate::store::{Retention, Store};
 
 const HOSTS: u64 = 4;
@@ -64,7 +64,9 @@ async fn visit(world: Arc<GateWorld>, seed: u64) {
         max_wait: dice.bool().then(|| some(&mut dice, 5_000)),
         crawl_delay: Duration::ZERO,
         denied: false,
+        tunnelled: false,
         purpose: [Purpose::Page, Purpose::RobotsFetch, Purpose::AfterRobotsFetch][dice.usize(..3)],
+        part: PagePart::No,
     };
     let stay = if dice.u8(..4) == 0 { some(&mut dice, 2_000) } else { END };
     let whole = pass(&world, number, &host, visit, dice);

@@ -5,6 +5,7 @@
 //! Values that other modules know anyway are read when metrics are scraped, not counted twice. docs/metrics.md says
 //! what each metric means.
 
+pub mod clients;
 mod codes;
 mod handshakes;
 pub mod hosts;
@@ -24,11 +25,12 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
+use self::clients::ClientTable;
 use self::handshakes::Handshakes;
 use self::hosts::HostSeries;
 use self::lessons::LearningMetrics;
 use self::process::Process;
-use self::register::{count, counter, gauge, put};
+use self::register::{count, counter, gauge, labelled, put};
 use self::requests::RequestMetrics;
 use self::robots::RobotsMetrics;
 use self::scene::Gauges;
@@ -53,10 +55,13 @@ pub struct Metrics {
     store: StoreMetrics,
     process: Process,
     pub spacing_violations: IntCounter,
+    parts: Vec<(&'static str, IntCounter)>,
     /// The busiest hosts, each with its own series.
     pub hosts: HostSeries,
     /// Counters for every host, for a command that wants them.
     pub tally: Tally,
+    /// What each client has asked for.
+    pub clients: ClientTable,
     board: Gauges,
     pub client_connections: IntGauge,
     pub inflight: IntGauge,
@@ -84,6 +89,17 @@ pub enum RequestKind {
     Absolute,
 }
 
+/// What was sent since the start, by how much of its politeness curtsy could take care of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Requests that curtsy saw in full: paced, checked against robots.txt, and their answers heeded.
+    pub full: u64,
+    /// Requests inside tunnels, which were paced and nothing else.
+    pub paced_only: u64,
+    /// Tunnels whose requests were not even paced.
+    pub unpaced_tunnels: u64,
+}
+
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
@@ -106,14 +122,16 @@ pub enum DisconnectStage {
 
 const KINDS: [&str; 4] = ["http", "https", "tunnel", "absolute"];
 const OUTCOMES: [&str; 6] = ["forwarded", "denied", "rejected", "abandoned", "failed", "truncated"];
+const PARTS: [&str; 2] = ["ride", "turn"];
 const STAGES: [&str; 3] = ["queued", "connecting", "response"];
-const REASONS: [&str; 18] = [
+const REASONS: [&str; 19] = [
     "auth_required",
     "bad_request",
     "breaker_open",
     "client_denied",
     "destination_denied",
     "host_cooling",
+    "http2_tunnel",
     "job_stopped",
     "loop",
     "misdirected",
@@ -149,8 +167,16 @@ impl Metrics {
                 "curtsy_spacing_violations_total",
                 "Requests that started too early, as seen at the socket. Must stay 0.",
             ),
+            parts: labelled(
+                &registry,
+                "curtsy_parts_total",
+                "Parts of pages, by whether they rode on the turn of a page or took one.",
+                "result",
+                &PARTS,
+            ),
             hosts: HostSeries::new(&registry, USUAL_SEATS),
             tally: Tally::default(),
+            clients: ClientTable::default(),
             board: Gauges::new(&registry),
             client_connections: gauge(&registry, "curtsy_client_connections", "Open client connections."),
             inflight: gauge(
@@ -206,6 +232,11 @@ impl Metrics {
         self.requests.origin_response.observe(took.as_secs_f64());
     }
 
+    /// Counts a part of a page that was sent.
+    pub fn part(&self, rides: bool) {
+        count(&self.parts, if rides { "ride" } else { "turn" });
+    }
+
     /// Records how long a request was held before its turn.
     pub fn waited(&self, wait: Duration) {
         self.waits.waited(wait);
@@ -236,6 +267,19 @@ impl Metrics {
     /// Returns the number of requests so far of this kind.
     pub fn of_kind(&self, kind: RequestKind) -> u64 {
         self.requests.ended[kind as usize].iter().map(IntCounter::get).sum()
+    }
+
+    /// Returns how polite the traffic was so far.
+    pub fn traffic(&self) -> Traffic {
+        let sent = |kind: RequestKind| {
+            let ended = &self.requests.ended[kind as usize];
+            ended[RequestOutcome::Forwarded as usize].get() + ended[RequestOutcome::Truncated as usize].get()
+        };
+        Traffic {
+            full: sent(RequestKind::Http) + sent(RequestKind::Https) + sent(RequestKind::Absolute),
+            paced_only: self.tunnels.requests.get(),
+            unpaced_tunnels: self.tunnels.unpaced(),
+        }
     }
 
     /// Returns the number of requests so far that had to wait.

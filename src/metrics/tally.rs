@@ -46,12 +46,23 @@ pub struct TallyRow {
     pub failed: u64,
     /// Tunnels whose requests curtsy cannot separate: each counts as one visit, whatever happened inside.
     pub blind: u64,
+    /// A client that rejected curtsy's certificate for this host.
+    pub rejection: Option<TallyRejection>,
     /// In report mode: how long requests would have been held.
     pub would_wait: TallyWaits,
     /// In report mode: requests that would have been refused, because their wait is longer than allowed.
     pub would_refuse: u64,
     /// In report mode: when the last request would have had its response.
     pub would_end: Option<tokio::time::Instant>,
+}
+
+/// A client that rejects curtsy's certificate, so that curtsy cannot read its HTTPS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TallyRejection {
+    /// The program, if it is known.
+    pub program: Option<&'static str>,
+    /// The visits before the first rejection. Later ones went through tunnels.
+    pub visits_before: u64,
 }
 
 /// How long some requests were held.
@@ -105,6 +116,11 @@ impl Tally {
 }
 
 impl TallyRow {
+    /// Returns the visits since a client rejected curtsy's certificate; `None` if none did.
+    pub fn visits_since_rejection(&self) -> Option<u64> {
+        self.rejection.map(|rejection| self.visits - rejection.visits_before)
+    }
+
     /// Returns the number of requests that were meant for the host.
     fn asked(&self) -> u64 {
         self.visits + self.forbidden + self.unknown + self.refused
@@ -113,6 +129,11 @@ impl TallyRow {
     pub fn visited(&mut self, waited: Duration) {
         self.visits += 1;
         self.waits.add(waited);
+    }
+
+    /// Notes the first rejection of curtsy's certificate.
+    pub fn rejected_by(&mut self, program: Option<&'static str>) {
+        self.rejection.get_or_insert(TallyRejection { program, visits_before: self.visits });
     }
 
     pub fn forbidden_by(&mut self, line: u32, text: impl FnOnce() -> String) {
@@ -185,6 +206,16 @@ mod tests {
         let rows = tally.rows();
         assert_eq!((rows.len(), rows[0].0.as_str(), rows[1].0.as_str()), (MOST + 1, "h7.test", OTHERS));
         assert_eq!(rows[1].1.visits, 5);
+    }
+
+    #[test]
+    fn the_first_rejection_counts() {
+        let mut row = TallyRow { visits: 2, ..TallyRow::default() };
+        assert_eq!(row.visits_since_rejection(), None);
+        row.rejected_by(Some("curl"));
+        row.visits += 3;
+        row.rejected_by(None);
+        assert_eq!((row.visits_since_rejection(), row.rejection.unwrap().program), (Some(3), Some("curl")));
     }
 
     #[test]

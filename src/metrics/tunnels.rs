@@ -11,9 +11,12 @@ pub struct Tunnels {
     pacing: Vec<(&'static str, IntCounter)>,
     pub requests: IntCounter,
     pub closed_by_origin: IntCounter,
+    closed_early: Vec<(&'static str, IntCounter)>,
 }
 
-const PACING: [&str; 5] = ["paced", "http2", "websocket", "other", "off"];
+const PACED: &str = "paced";
+const PACING: [&str; 5] = [PACED, "http2", "websocket", "other", "off"];
+const EARLY: [&str; 3] = ["clean", "reused", "cut"];
 
 impl Tunnels {
     pub(super) fn new(registry: &Registry) -> Self {
@@ -36,7 +39,25 @@ impl Tunnels {
                 "curtsy_tunnels_closed_by_origin_total",
                 "Tunnels that an origin closed while a request inside waited its turn.",
             ),
+            closed_early: labelled(
+                registry,
+                "curtsy_tunnels_closed_early_total",
+                "Tunnels that curtsy closed behind an answer because the next request would wait too long inside.",
+                "result",
+                &EARLY,
+            ),
         }
+    }
+
+    /// Returns how many tunnels were not paced inside.
+    pub(super) fn unpaced(&self) -> u64 {
+        self.pacing.iter().filter(|(mode, _)| *mode != PACED).map(|(_, counter)| counter.get()).sum()
+    }
+
+    /// Counts a tunnel that curtsy closed behind an answer: cleanly, before a request that the client sent all the
+    /// same, or in the middle of the answer.
+    pub fn closed_early(&self, result: &str) {
+        count(&self.closed_early, result);
     }
 
     /// Counts a tunnel by how the requests inside it are paced.

@@ -22,6 +22,11 @@ pub enum Breach {
     Held {
         until: Timestamp,
     },
+    /// More parts of pages without a turn than allowed since the last turn.
+    TooManyParts {
+        parts: u32,
+        most: u32,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +38,8 @@ pub(super) struct Audit {
     owed: Owed,
     /// Whether the latest send was a robots.txt fetch that one page may follow at once.
     after_fetch: bool,
+    /// Parts sent without a turn since the last turn that carries some; `None` before there is one.
+    parts: Option<u32>,
 }
 
 /// Gaps are promised to the millisecond.
@@ -65,6 +72,22 @@ impl Audit {
         self.alike = 0;
         self.after_fetch = false;
         self.remember(sent);
+    }
+
+    /// Notes that the latest send carries parts.
+    pub(super) fn turn(&mut self) {
+        self.parts = Some(0);
+    }
+
+    /// Judges a part that was sent without a turn: no more than `most` follow a turn, and none does while the host is
+    /// held.
+    pub(super) fn judge_ride(&mut self, sent: Timestamp, (most, held_until): (u32, Timestamp)) -> Option<Breach> {
+        let parts = self.parts.map_or(u32::MAX, |parts| parts.saturating_add(1));
+        self.parts = self.parts.map(|_| parts);
+        if sent + TOLERANCE < held_until {
+            return Some(Breach::Held { until: held_until });
+        }
+        (parts > most).then_some(Breach::TooManyParts { parts, most })
     }
 
     fn held(&self, sent: Timestamp) -> Option<Breach> {

@@ -225,7 +225,7 @@ impl Breaker {
         match ending.answer {
             PaceSignal::Failed => self.fail(ending.client),
             // The origin answers.
-            PaceSignal::Success | PaceSignal::Neutral => self.close(),
+            PaceSignal::Success | PaceSignal::Neutral | PaceSignal::Suspect => self.close(),
             PaceSignal::Throttled => {
                 (self.failures, self.blame) = (0, Blame::Nobody);
                 self.throttled = self.throttled.saturating_add(ending.at_limit.into());
@@ -262,7 +262,7 @@ impl Breaker {
         now: Timestamp,
     ) -> Option<BreakerChange> {
         match ending.answer {
-            PaceSignal::Success | PaceSignal::Neutral => {
+            PaceSignal::Success | PaceSignal::Neutral | PaceSignal::Suspect => {
                 self.close();
                 Some(BreakerChange::Closed { since: open.since })
             }

@@ -98,7 +98,7 @@ impl Breakers {
     /// Returns the index where an origin's failures are counted. An origin that answers well has none.
     fn index(&mut self, id: OriginId, answer: PaceSignal, now: Timestamp) -> Option<usize> {
         let known = self.failing.iter().position(|failing| failing.id == id);
-        if known.is_some() || matches!(answer, PaceSignal::Success | PaceSignal::Neutral) {
+        if known.is_some() || matches!(answer, PaceSignal::Success | PaceSignal::Neutral | PaceSignal::Suspect) {
             return known;
         }
         if self.failing.len() >= MOST {

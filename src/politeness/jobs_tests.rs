@@ -1,5 +1,7 @@
 //! Tests of what `Jobs` promises, by example.
 
+use proptest::prelude::*;
+
 use super::*;
 
 const ERROR: JobFailure = JobFailure::Status(500);
@@ -187,4 +189,42 @@ fn if_all_are_stopped_no_other_job_is_tracked() {
     }
     assert_eq!(stopped(&jobs, at(0)).len(), MOST);
     assert_eq!(jobs.may_visit(&job(&MOST.to_string(), "h.test"), at(0)), Ok(()));
+}
+
+/// What a link checker or a broken crawler meets: answers, and hosts that do not answer (0).
+fn outcomes() -> impl Strategy<Value = Vec<(usize, u16)>> {
+    prop::collection::vec((0usize..6, prop::sample::select(vec![0u16, 200, 404, 403, 429, 500])), 0..400)
+}
+
+proptest! {
+    /// Compares the stops with a model that remembers only the rows of failures and refusals.
+    #[test]
+    fn a_job_is_stopped_exactly_where_its_row_says_so(outcomes in outcomes()) {
+        let patience = JobPatience { failures: 4, ..PATIENCE };
+        let mut jobs = Jobs::new();
+        let (mut failed, mut refused_by) = ([0u32; 6], Vec::new());
+        for (host, status) in outcomes {
+            let key = job("a", &format!("h{host}.test"));
+            let (stopped_here, stopped_everywhere) = (failed[host] >= 4, refused_by.len() >= 4);
+            let may = jobs.may_visit(&key, at(1));
+            prop_assert_eq!(may.is_err(), stopped_here || stopped_everywhere);
+            prop_assert_eq!(may.err().is_some_and(|stop| !stop.at_host), stopped_everywhere);
+            if stopped_here || stopped_everywhere {
+                continue;
+            }
+            match status {
+                0 => jobs.failed(&key, JobFailure::NoAnswer("a timeout"), &patience, at(1)),
+                status => jobs.answered(&key, status, &patience, at(1)),
+            };
+            let (fails, refuses) = (matches!(status, 0 | 429 | 500), matches!(status, 403 | 429));
+            if refuses && !refused_by.contains(&host) {
+                refused_by.push(host);
+            }
+            if !fails && !refuses {
+                refused_by.clear();
+            }
+            // A stop everywhere comes first: the failure is not counted at the host as well.
+            failed[host] = if fails && refused_by.len() < 4 { failed[host] + 1 } else if fails { failed[host] } else { 0 };
+        }
+    }
 }

@@ -38,6 +38,8 @@ mod fast_path;
 mod holders;
 mod lessons;
 mod memory;
+mod recent;
+mod riding;
 mod robots_wait;
 mod shadow;
 mod steering;
@@ -61,6 +63,7 @@ use super::visit_table::{Phase, VisitTable};
 
 use self::drain::Drain;
 use self::lessons::Learned;
+use self::riding::Riding;
 use self::shadow::Shadow;
 use self::steering::Steering;
 
@@ -68,6 +71,7 @@ pub use self::admission::{Expectation, Joined, Objection};
 pub use self::failing::FailingOrigin;
 pub use self::lessons::LaneLesson;
 pub use self::memory::HostMemory;
+pub use self::recent::Recent;
 pub use self::steering::Forgotten;
 pub use self::steps::LEAD;
 pub use self::view::{BreakerView, Condition, Obstacle, View};
@@ -91,6 +95,8 @@ pub struct Lane {
     lessons: Option<Box<Learned>>,
     /// In report mode: what pacing would have done.
     shadow: Option<Box<Shadow>>,
+    /// If pages are counted: their parts.
+    riding: Option<Box<Riding>>,
     paused: bool,
     /// Requests that wait for robots.txt and join afterwards.
     robots_waits: u32,
@@ -110,6 +116,7 @@ pub struct Lane {
     steering: Option<Box<Steering>>,
     /// When curtsy stops, if that is known.
     drain: Option<Box<Drain>>,
+    recent: Recent,
 }
 
 impl Lane {
@@ -142,13 +149,15 @@ impl Lane {
             drain: None,
             lessons: None,
             shadow: None,
+            recent: Recent::default(),
+            riding: None,
         };
         lane.cast_shadow();
         lane
     }
 
-    /// Reports that a called visit has its connection. Returns whether the visit has its turn already, without a step:
-    /// it may be a robots.txt fetch or a page that waited for one.
+    /// Reports that a called visit has its connection. Returns whether the visit may start already, without a step: it
+    /// may be a robots.txt fetch, a page that waited for one, or a part that rides.
     pub fn ready(&mut self, ticket: Ticket, now: Timestamp) -> bool {
         let entry = self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Preparing);
         let Some(entry) = entry else { return false };
@@ -157,6 +166,9 @@ impl Lane {
         entry.deadline = self.drain.as_ref().map_or(deadline, |drain| drain.before_end(deadline));
         let (deadline, purpose) = (entry.deadline, entry.purpose);
         self.roll.watch(deadline);
+        if let Some(starts) = self.ride_ready(ticket, now) {
+            return starts;
+        }
         purpose != Purpose::Page && self.start_free(ticket, purpose, now)
     }
 
@@ -172,7 +184,7 @@ impl Lane {
     #[must_use]
     pub fn confirm(&mut self, ticket: Ticket, now: Timestamp) -> bool {
         if !self.holds_turn(ticket) {
-            return true;
+            return !self.rides(ticket) || self.confirm_ride(ticket, now);
         }
         self.turns.give_back();
         self.heed(ticket, now);
@@ -191,22 +203,29 @@ impl Lane {
             self.turns.give_back();
             self.turns.taken_elsewhere(until);
             self.put_back(ticket);
+        } else if self.rides(ticket) {
+            self.turns.taken_elsewhere(until);
+            self.lose_ride(ticket);
         }
     }
 
     /// Reports that the head of a visit that was told to start was written at `now`. The caller counts and logs a
     /// breach.
     pub fn sent(&mut self, ticket: Ticket, now: Timestamp) -> Option<Breach> {
-        let entry = self.roll.get_mut(ticket).filter(|entry| entry.phase.has_turn())?;
+        let entry = self.roll.get_mut(ticket).filter(|entry| entry.phase.may_start())?;
         let phase = std::mem::replace(&mut entry.phase, Phase::Started);
         entry.since = now;
-        let (retry, purpose) = (entry.retry, entry.purpose);
-        match purpose {
-            Purpose::RobotsFetch => self.turns.sent_fetch(now),
-            Purpose::Page | Purpose::AfterRobotsFetch => self.turns.sent(now),
+        let (retry, purpose, client, part) = (entry.retry, entry.purpose, entry.client, entry.part);
+        match (phase, purpose) {
+            (Phase::Riding, _) => self.settle_ride(),
+            (_, Purpose::RobotsFetch) => self.turns.sent_fetch(now),
+            (_, Purpose::Page | Purpose::AfterRobotsFetch) => self.turns.sent(now),
         }
         self.shadow_is_sent(ticket, now);
         let breach = self.judge(phase, purpose, now);
+        if phase == Phase::Claimed {
+            self.open_ride(client, purpose, part, now);
+        }
         if let Some(epoch) = self.count_send(retry, now)
             && let Some(entry) = self.roll.get_mut(ticket)
         {
@@ -216,11 +235,14 @@ impl Lane {
     }
 
     fn judge(&mut self, phase: Phase, purpose: Purpose, now: Timestamp) -> Option<Breach> {
-        if phase == Phase::Claimed && self.enforced() {
-            return self.audit.judge(now, purpose, self.turns.owed());
+        match phase {
+            Phase::Riding => self.audit.judge_ride(now, self.ride_owed()),
+            Phase::Claimed if self.enforced() => self.audit.judge(now, purpose, self.turns.owed()),
+            _ => {
+                self.audit.note(now);
+                None
+            }
         }
-        self.audit.note(now);
-        None
     }
 
     /// Removes the visit, whatever its phase. Ignores tickets of visits that have already left.
@@ -231,7 +253,15 @@ impl Lane {
         }
         match entry.phase {
             Phase::Waiting => self.queue.leave(ticket.number),
-            Phase::Preparing | Phase::Ready => self.called.retain(|number| *number != ticket.number),
+            Phase::Parked => self.leave_riding(ticket),
+            Phase::Preparing | Phase::Ready => {
+                self.called.retain(|number| *number != ticket.number);
+                self.leave_riding(ticket);
+            }
+            Phase::Riding => {
+                self.settle_ride();
+                self.flying.retain(|number| *number != ticket.number);
+            }
             Phase::Claimed | Phase::Waved => {
                 self.turns.give_back();
                 self.flying.retain(|number| *number != ticket.number);
@@ -333,7 +363,7 @@ impl Lane {
 
     /// Visits that have not been told to start.
     pub fn queued(&self) -> usize {
-        self.queue.len() + self.called.len()
+        self.queue.len() + self.called.len() + self.riding.as_ref().map_or(0, |riding| riding.waiting())
     }
 
     /// Visits that were told to start and keep a place, without the long transfers that gave theirs back.
@@ -353,7 +383,8 @@ impl Lane {
     fn put_back(&mut self, ticket: Ticket) {
         let Some(entry) = self.roll.get_mut(ticket) else { return };
         (entry.phase, entry.purpose) = (Phase::Ready, Purpose::Page);
-        let deadline = entry.deadline;
+        let deadline = self.drain.as_ref().map_or(entry.deadline, |drain| drain.before_end(entry.deadline));
+        entry.deadline = deadline;
         self.roll.watch(deadline);
         self.flying.retain(|number| *number != ticket.number);
         self.called.insert(0, ticket.number);

@@ -42,6 +42,24 @@ pub enum Order {
     Fifo,
 }
 
+/// What takes a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counts {
+    /// Every request.
+    Requests,
+    /// Every page. The parts of a page ride on its turn ([`rides`](super::rides)).
+    Pages,
+}
+
+impl Counts {
+    pub fn word(self) -> &'static str {
+        match self {
+            Counts::Requests => "requests",
+            Counts::Pages => "pages",
+        }
+    }
+}
+
 /// How robots.txt is applied to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RobotsMode {
@@ -57,6 +75,9 @@ pub enum RobotsMode {
 pub struct Policy {
     pub mode: Mode,
     pub order: Order,
+    pub count: Counts,
+    /// The most parts that ride on one turn, if pages are counted.
+    pub page_parts: u32,
     /// Time between two starts. Zero turns spacing off; holds and concurrency still apply.
     pub delay: Duration,
     /// Starts allowed at once after a quiet time; 0 is read as 1.
@@ -79,6 +100,8 @@ impl Default for Policy {
         Policy {
             mode: Mode::Enforce,
             order: Order::Fair,
+            count: Counts::Requests,
+            page_parts: 100,
             delay: Duration::from_secs(1),
             burst: 1,
             concurrency: 4,
@@ -182,6 +205,8 @@ pub struct PolicyBook {
 pub struct HostRule {
     pub patterns: Vec<HostPattern>,
     pub mode: Option<Mode>,
+    pub count: Option<Counts>,
+    pub page_parts: Option<u32>,
     pub delay: Option<Duration>,
     pub burst: Option<u32>,
     pub concurrency: Option<u32>,
@@ -244,6 +269,8 @@ impl HostRule {
         Policy {
             mode: self.mode.unwrap_or(general.mode),
             order: general.order,
+            count: self.count.unwrap_or(general.count),
+            page_parts: self.page_parts.unwrap_or(general.page_parts),
             delay: self.delay.unwrap_or(general.delay),
             burst: self.burst.unwrap_or(general.burst),
             concurrency: self.concurrency.unwrap_or(general.concurrency),

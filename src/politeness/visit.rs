@@ -51,7 +51,10 @@ pub struct Visit {
     pub crawl_delay: Duration,
     /// robots.txt forbids the visit, but it is let through. If robots.txt were enforced, this visit would not be made.
     pub denied: bool,
+    /// The request is inside a tunnel that curtsy does not look into, or opens it.
+    pub tunnelled: bool,
     pub purpose: Purpose,
+    pub part: PagePart,
 }
 
 /// What a request is for, as far as spacing is concerned: "the first request to a host waits for robots.txt and nothing
@@ -68,6 +71,18 @@ pub enum Purpose {
     AfterRobotsFetch,
 }
 
+/// Whether a request loads a part of a page, as its client labels it. The label counts only where pages are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PagePart {
+    /// A page, or a request without a label.
+    No,
+    /// An image, a style sheet, a script…
+    Resource,
+    /// What a script of the page fetches. Its turn carries no other parts: a program that copies a browser's header
+    /// fields sends nothing else.
+    Data,
+}
+
 /// RFC 9218, section 4.1.
 pub const USUAL_URGENCY: u8 = 3;
 
@@ -75,8 +90,9 @@ impl Visit {
     /// An ordinary visit: usual urgency, not a retry, the policy's longest wait, no crawl delay.
     pub fn new(client: ClientId, url: u64) -> Self {
         let (peer, origin, max_wait, crawl_delay) = (client, OriginId::default(), None, Duration::ZERO);
-        let (urgency, retry, denied, purpose) = (USUAL_URGENCY, false, false, Purpose::Page);
-        Visit { client, peer, origin, url, urgency, retry, max_wait, crawl_delay, denied, purpose }
+        let (urgency, retry, denied, tunnelled) = (USUAL_URGENCY, false, false, false);
+        let (purpose, part) = (Purpose::Page, PagePart::No);
+        Visit { client, peer, origin, url, urgency, retry, max_wait, crawl_delay, denied, tunnelled, purpose, part }
     }
 }
 

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::pace::Epoch;
 use super::time::{Timestamp, whole_millis};
-use super::visit::{ClientId, OriginId, Purpose, Ticket, Visit};
+use super::visit::{ClientId, OriginId, PagePart, Purpose, Ticket, Visit};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VisitEntry {
@@ -24,6 +24,7 @@ pub(super) struct VisitEntry {
     pub(super) retry: bool,
     /// A page, unless the visit found the host free.
     pub(super) purpose: Purpose,
+    pub(super) part: PagePart,
     pub(super) phase: Phase,
     pub(super) transfer: Transfer,
     /// Failures in a row that its response head ended. They count again if its body breaks off.
@@ -38,7 +39,7 @@ pub(super) struct VisitEntry {
 
 impl VisitEntry {
     pub(super) fn new(visit: &Visit, phase: Phase, deadline: Timestamp, now: Timestamp) -> Self {
-        let &Visit { client, origin, url, urgency, retry, purpose, .. } = visit;
+        let &Visit { client, origin, url, urgency, retry, purpose, part, .. } = visit;
         let crawl_delay_ms = whole_millis(visit.crawl_delay);
         let (transfer, forgave, since, epoch) = (Transfer::No, 0, now, None);
         VisitEntry {
@@ -49,6 +50,7 @@ impl VisitEntry {
             urgency,
             retry,
             purpose,
+            part,
             phase,
             transfer,
             forgave,
@@ -67,6 +69,8 @@ impl VisitEntry {
 pub(super) enum Phase {
     /// In the queue.
     Waiting,
+    /// A part of a page that waits for a ride.
+    Parked,
     /// Called: its connection is being made ready.
     Preparing,
     /// Called and ready: needs only its turn.
@@ -75,6 +79,8 @@ pub(super) enum Phase {
     Claimed,
     /// Has a turn that was taken without a check, because pacing is not enforced.
     Waved,
+    /// Was told to start without a turn: a part of a page. Not sent yet.
+    Riding,
     /// Its head was sent.
     Started,
     /// Its head was sent and it has given its place back: a long transfer.
@@ -109,11 +115,16 @@ impl VisitEntry {
 
 impl Phase {
     pub(super) fn waits_for_the_host(self) -> bool {
-        matches!(self, Phase::Waiting | Phase::Ready)
+        matches!(self, Phase::Waiting | Phase::Parked | Phase::Ready)
     }
 
-    pub(super) fn has_turn(self) -> bool {
-        matches!(self, Phase::Claimed | Phase::Waved)
+    /// Told to start and not sent yet.
+    pub(super) fn may_start(self) -> bool {
+        matches!(self, Phase::Claimed | Phase::Waved | Phase::Riding)
+    }
+
+    pub(super) fn is_sent(self) -> bool {
+        matches!(self, Phase::Started | Phase::Lasting)
     }
 }
 
@@ -203,6 +214,11 @@ impl VisitTable {
         slot.entry.as_mut()
     }
 
+    pub(super) fn get(&self, ticket: Ticket) -> Option<&VisitEntry> {
+        let slot = self.slots.get(ticket.number()).filter(|slot| slot.generation == ticket.generation)?;
+        slot.entry.as_ref()
+    }
+
     /// `number` must be on the roll.
     pub(super) fn ticket(&self, number: u32) -> Ticket {
         Ticket { number, generation: self.slots[number as usize].generation }
@@ -226,9 +242,10 @@ impl VisitTable {
         self.first_deadline
     }
 
-    /// Returns a waiting visit that gives up before `start`. The caller removes it and asks again; the search goes on
-    /// where it stopped, so that refusing a crowd looks at each visit once.
-    pub(super) fn hopeless(&mut self, start: Timestamp) -> Option<Ticket> {
+    /// Returns a waiting visit that gives up before `start`, or a parked one that gives up before `now`. The caller
+    /// removes it and asks again; the search goes on where it stopped, so that refusing a crowd looks at each visit
+    /// once.
+    pub(super) fn hopeless(&mut self, start: Timestamp, now: Timestamp) -> Option<Ticket> {
         if self.first_deadline >= start {
             // A search that was under way for a later start is not continued.
             self.start_search();
@@ -236,7 +253,7 @@ impl VisitTable {
         }
         while let Some(slot) = self.slots.get(self.searched) {
             if let Some(entry) = slot.entry.filter(|entry| entry.phase.waits_for_the_host()) {
-                if entry.deadline < start {
+                if entry.deadline < if entry.phase == Phase::Parked { now } else { start } {
                     return Some(Ticket { number: self.searched as u32, generation: slot.generation });
                 }
                 self.passed = self.passed.min(entry.deadline);
@@ -284,6 +301,7 @@ mod tests {
             urgency: 3,
             retry: false,
             purpose: Purpose::Page,
+            part: PagePart::No,
             phase,
             transfer: Transfer::No,
             forgave: 0,
@@ -326,7 +344,7 @@ mod tests {
         roll.enter(entry(5, Phase::Preparing));
         let hopeless = |roll: &mut VisitTable, start: u64| {
             let mut found = Vec::new();
-            while let Some(ticket) = roll.hopeless(Timestamp::from_millis(start)) {
+            while let Some(ticket) = roll.hopeless(Timestamp::from_millis(start), Timestamp::START) {
                 found.push(roll.remove(ticket).unwrap().deadline.as_micros() / 1_000);
             }
             found
@@ -346,8 +364,8 @@ mod tests {
         let mut roll = VisitTable::new();
         let tickets = [50, 10, 30].map(|deadline| roll.enter(entry(deadline, Phase::Waiting)));
         let at = Timestamp::from_millis;
-        assert_eq!(roll.hopeless(at(20)), Some(tickets[1]));
-        assert_eq!(roll.hopeless(at(5)), None);
-        assert_eq!(roll.hopeless(at(60)), Some(tickets[0]), "it was passed in the search before");
+        assert_eq!(roll.hopeless(at(20), at(0)), Some(tickets[1]));
+        assert_eq!(roll.hopeless(at(5), at(0)), None);
+        assert_eq!(roll.hopeless(at(60), at(0)), Some(tickets[0]), "it was passed in the search before");
     }
 }

@@ -20,14 +20,14 @@ mod tunnel;
 /// Waits for the request's turn and sends it.
 mod visit;
 
-use std::borrow::Cow;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 
-use crate::config::{Config, Key};
+use crate::config::{Config, Counts, Key};
 use crate::connections::Connections;
 use crate::events::Events;
 use crate::gate::Gate;
@@ -42,18 +42,21 @@ use crate::shutdown::{Live, Stop};
 use crate::tls::{Leaves, ServerCert};
 use crate::upstream::{CURTSY, Guard, Terms, Trust};
 
+use self::request::page_parts::Browsers;
 use self::request::quotas::Quotas;
 use self::tunnel::ca_rejections::CaRejections;
-use self::tunnel::notes::Notes;
+use self::tunnel::early_closes::EarlyCloses;
+use self::tunnel::notes::{Http2Refusals, Notes};
 use self::visit::hints::Hints;
 
 pub use self::accept::worker::Worker;
 pub use self::answer::failure::BadRequest;
-pub use self::dry_run::{DryRun, Prediction};
+pub use self::dry_run::{Asker, DryRun, Inquiry, Prediction, Unenforced, Via};
 pub use self::request::access_log::AccessLog;
 pub use self::request::identity::Identity;
 pub use self::request::target::Target;
 pub use self::request::users::{BadUsersFile, Users};
+pub use self::tunnel::intercept::NotIntercepted;
 pub use self::visit::stopped_clients::StoppedClients;
 
 #[cfg(any(fuzzing, test))]
@@ -71,6 +74,10 @@ pub struct Shared {
     pub stops: Arc<StoppedClients>,
     /// Hosts with tunnels whose requests cannot be separated.
     unpaced: Notes,
+    /// Clients whose HTTP/2 tunnels were closed.
+    http2_refusals: Http2Refusals,
+    /// Where it does harm to close tunnels behind answers.
+    early_closes: EarlyCloses,
     pub stop: Stop,
     /// Where events are published.
     pub events: Arc<Events>,
@@ -86,6 +93,8 @@ pub struct Shared {
     answers: AtomicU64,
     /// Requests whose client has disconnected and whose answer is still awaited.
     orphans: AtomicUsize,
+    /// Clients whose labels say which requests are parts of pages.
+    browsers: Browsers,
 }
 
 /// What [`Shared`] is made of.
@@ -113,12 +122,14 @@ pub struct Settings {
     pub own: Option<ServerCert>,
     pub users: Option<Arc<Users>>,
     /// The names by which clients look for their group in robots.txt, if not by their own.
-    agents: Option<Agents>,
+    agents: Option<Arc<Agents>>,
     /// How answers are read, and when a request is sent again.
     listening: SignalPolicy,
     retrying: RetryPolicy,
     /// How fast clients may send requests; `None` if there is no limit.
     quotas: Option<Quotas>,
+    /// Whether pages are counted at any host.
+    counts_pages: bool,
     /// Different for every configuration that was loaded; clones keep it.
     generation: u64,
 }
@@ -128,16 +139,19 @@ impl Settings {
     pub fn new(config: Config, guard: Guard, trust: Trust) -> Self {
         static GENERATIONS: AtomicU64 = AtomicU64::new(0);
         let tokens = &config.robots.user_agent;
-        let agents = (!tokens.is_empty()).then(|| Agents::from_tokens(tokens.iter().map(String::as_str)));
+        let agents = (!tokens.is_empty()).then(|| Agents::from_tokens(tokens.iter().map(String::as_str)).into());
         let adaptive = &config.adaptive;
         let listening = SignalPolicy {
             statuses: adaptive.statuses.clone(),
+            suspects: adaptive.suspects.clone(),
             retry_after_max: adaptive.retry_after_max,
             ratelimit_fields: adaptive.ratelimit_fields,
         };
         let retrying = config.retry.clone();
         let quotas = Quotas::new(&config.access, None);
         let generation = GENERATIONS.fetch_add(1, Relaxed);
+        let mut counts = config.host.iter().filter_map(|rule| rule.count).chain([config.politeness.count]);
+        let counts_pages = counts.any(|count| count == Counts::Pages);
         Settings {
             config,
             guard,
@@ -149,6 +163,7 @@ impl Settings {
             listening,
             retrying,
             quotas,
+            counts_pages,
             generation,
         }
     }
@@ -174,11 +189,8 @@ impl Settings {
     }
 
     /// Returns the names by which robots.txt knows a client.
-    fn agents(&self, user_agent: Option<&HeaderValue>) -> Cow<'_, Agents> {
-        match &self.agents {
-            Some(agents) => Cow::Borrowed(agents),
-            None => Cow::Owned(agents_of(user_agent)),
-        }
+    fn agents(&self, user_agent: Option<&HeaderValue>) -> Arc<Agents> {
+        self.agents.clone().unwrap_or_else(|| agents_of(user_agent))
     }
 
     /// Whether the rules of robots.txt apply to this method. Methods are compared without case, although they are
@@ -208,8 +220,21 @@ impl Settings {
     }
 }
 
-fn agents_of(user_agent: Option<&HeaderValue>) -> Agents {
-    user_agent.and_then(|value| value.to_str().ok()).map_or_else(Agents::default, Agents::from_user_agent)
+thread_local! {
+    /// The User-Agent of the last request, and its tokens. Most requests come from the client of the one before, and
+    /// reading the tokens again would take 3 % of a request.
+    static LAST_AGENTS: RefCell<(Box<[u8]>, Arc<Agents>)> = RefCell::default();
+}
+
+fn agents_of(user_agent: Option<&HeaderValue>) -> Arc<Agents> {
+    let value = user_agent.map_or(&b""[..], HeaderValue::as_bytes);
+    LAST_AGENTS.with_borrow_mut(|(last, agents)| {
+        if **last != *value {
+            let text = user_agent.and_then(|value| value.to_str().ok()).unwrap_or_default();
+            (*last, *agents) = (value.into(), Arc::new(Agents::from_user_agent(text)));
+        }
+        agents.clone()
+    })
 }
 
 impl Shared {
@@ -225,6 +250,8 @@ impl Shared {
             robots,
             stops,
             unpaced: Notes::default(),
+            http2_refusals: Http2Refusals::default(),
+            early_closes: EarlyCloses::default(),
             stop,
             events: gate.events().clone(),
             gate,
@@ -234,7 +261,15 @@ impl Shared {
             heavy: AtomicUsize::new(0),
             answers: AtomicU64::new(0),
             orphans: AtomicUsize::new(0),
+            browsers: Browsers::default(),
         }
+    }
+
+    /// For the proxy of `curtsy exec`: counts requests for its summary, and never intercepts a client again that has
+    /// rejected a certificate.
+    pub fn serve_one_command(&self) {
+        self.metrics.tally.begin();
+        self.untrusting.serve_one_command();
     }
 
     /// Counts a request in the summary of `curtsy exec`. With `politeness.key = "domain"` the gate counts visits in

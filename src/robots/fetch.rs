@@ -22,6 +22,7 @@ use super::now;
 use crate::clock;
 use crate::config::Key;
 use crate::gate::{Gate, Permit, Preparation};
+use crate::politeness::fault::{HostReply, OriginFault};
 use crate::politeness::robots::reply::{Fetched, RobotsRecordState, Trail};
 use crate::politeness::robots::{self, Freshness, MAX_BODY};
 use crate::politeness::signals::{self, SignalFields, SignalPolicy};
@@ -89,7 +90,14 @@ async fn follow(
         let hop = match one(&way, &at, hop_kind, std::mem::take(&mut conditions), &mut left).await {
             Ok(hop) => hop,
             Err(HopError::Refused(refusal)) if hop_kind == HopKind::First => return Err(refusal),
-            Err(stopped) => return Ok(FetchResult::nothing(previous, stopped.to_string())),
+            Err(HopError::Refused(_)) => {
+                let text = "its host is held, or too many requests wait for it".to_owned();
+                return Ok(FetchResult::nothing(previous, HopFailure { text, fault: Some(OriginFault::Elsewhere) }));
+            }
+            Err(HopError::Failed(failure)) => {
+                let fault = if hop_kind == HopKind::First { failure.fault } else { Some(OriginFault::Elsewhere) };
+                return Ok(FetchResult::nothing(previous, HopFailure { fault, ..failure }));
+            }
         };
         if !Trail::leads_on(hop.status) {
             return Ok(FetchResult::answer(previous, hop, way.cache_ttl));
@@ -113,21 +121,26 @@ enum HopKind {
 /// Why there is no answer.
 enum HopError {
     Refused(LaneRefusal),
-    Failed(String),
+    Failed(HopFailure),
 }
 
-impl fmt::Display for HopError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            HopError::Refused(_) => "its host is held, or too many requests wait for it",
-            HopError::Failed(error) => error,
-        })
+/// How a request of a fetch failed: for the operator, and in one word.
+struct HopFailure {
+    text: String,
+    /// `None` if the host is not to blame: its address is refused, or too many names are looked up.
+    fault: Option<OriginFault>,
+}
+
+impl From<UpstreamError> for HopError {
+    fn from(error: UpstreamError) -> Self {
+        HopError::Failed(HopFailure { text: error.to_string(), fault: error.fault() })
     }
 }
 
+/// The answer cannot be used, for this reason.
 impl From<String> for HopError {
-    fn from(error: String) -> Self {
-        HopError::Failed(error)
+    fn from(text: String) -> Self {
+        HopError::Failed(HopFailure { text, fault: Some(OriginFault::Garbled) })
     }
 }
 
@@ -158,9 +171,10 @@ async fn one(
 ) -> Result<Hop, HopError> {
     let (ready, mut permit) = take_turn(way, at, kind, left).await?;
     let began = clock::now();
-    let hop = within(*left, exchange(way, ready, at.request(way, conditions)?, permit.as_mut())).await?;
+    let exchange = exchange(way, ready, at.request(way, conditions)?, permit.as_mut());
+    let hop = within(*left, exchange, OriginFault::Silent).await?;
     *left = left.saturating_sub(clock::now() - began);
-    Ok(hop?)
+    hop
 }
 
 /// Opens a connection and waits for the turn, in the lane of the address if lanes are kept per address. No turn and no
@@ -175,7 +189,7 @@ async fn take_turn(
     let Some(Leave { gate, key }) = way.leave else {
         return Ok((request.get_ready().await?, None));
     };
-    let lanes = way.upstream.lanes(way.terms, key, &at.origin.host).await.map_err(|error| error.to_string())?;
+    let lanes = way.upstream.lanes(way.terms, key, &at.origin.host).await?;
     let visit = Visit {
         urgency: 0,
         origin: gate.origin(&at.origin),
@@ -184,7 +198,7 @@ async fn take_turn(
         purpose: if kind == HopKind::First { Purpose::RobotsFetch } else { Purpose::Page },
         ..Visit::new(gate.client("robots.txt"), u64::from(at.origin.port))
     };
-    let mut failure = HopError::Failed("it has no address".to_owned());
+    let mut failure = HopError::from(UpstreamError::Dns("it has no address".to_owned()));
     for lane in lanes {
         request.terms.only = lane.address;
         match gate.visit(&lane.budget, visit, now(), &mut request).await {
@@ -212,9 +226,17 @@ impl Preparation for FetchVisit<'_> {
     async fn get_ready(&mut self) -> Result<Ready, HopError> {
         let began = clock::now();
         // A new connection, because an old one may turn out to be dead, and then this fetch would fail.
-        let ready = within(*self.left, self.way.upstream.ready_new(self.terms, &self.at.origin)).await;
+        let opening = self.way.upstream.ready_new(self.terms, &self.at.origin);
+        let ready = within(*self.left, opening, OriginFault::ConnectTimeout).await;
         *self.left = self.left.saturating_sub(clock::now() - began);
-        Ok(ready?.map_err(|error| error.to_string())?)
+        Ok(ready??)
+    }
+
+    fn fault(&self, error: &HopError) -> Option<OriginFault> {
+        match error {
+            HopError::Failed(failure) => failure.fault,
+            HopError::Refused(_) => None,
+        }
     }
 }
 
@@ -223,7 +245,7 @@ async fn exchange(
     ready: Ready,
     message: Box<Message>,
     mut permit: Option<&mut Permit>,
-) -> Result<Hop, String> {
+) -> Result<Hop, HopError> {
     let sent = || {
         if let Some(permit) = &mut permit {
             permit.sent();
@@ -231,12 +253,17 @@ async fn exchange(
     };
     let answer = way.upstream.send(way.terms, ready, message, sent).await;
     if let Some(permit) = permit {
-        permit.report(outcome(&answer), now());
+        let reply = match &answer {
+            Ok(Answer::Response(response)) => Some(HostReply::Status(response.status().as_u16())),
+            Ok(Answer::Switched(..)) => None,
+            Err(unanswered) => unanswered.error.fault().map(HostReply::Fault),
+        };
+        permit.report_of(None, reply, outcome(&answer), now());
     }
     match answer {
-        Ok(Answer::Response(response)) => Hop::read(response).await,
-        Ok(Answer::Switched(..)) => Err(UpstreamError::Upgrade.to_string()),
-        Err(unanswered) => Err(unanswered.error.to_string()),
+        Ok(Answer::Response(response)) => Ok(Hop::read(response).await?),
+        Ok(Answer::Switched(..)) => Err(UpstreamError::Upgrade.into()),
+        Err(unanswered) => Err(unanswered.error.into()),
     }
 }
 
@@ -254,8 +281,10 @@ fn outcome(answer: &Result<Answer, Unanswered>) -> VisitOutcome {
     }
 }
 
-async fn within<T>(left: Duration, work: impl Future<Output = T>) -> Result<T, String> {
-    tokio::time::timeout(left, work).await.map_err(|_| "it took too long".to_owned())
+/// Does the work in the time that is left; if it takes longer, that is this fault.
+async fn within<T>(left: Duration, work: impl Future<Output = T>, fault: OriginFault) -> Result<T, HopError> {
+    let done = tokio::time::timeout(left, work).await;
+    done.map_err(|_| HopError::Failed(HopFailure { text: "it took too long".to_owned(), fault: Some(fault) }))
 }
 
 /// Conditions that ask for the file only if it has changed.
@@ -398,9 +427,9 @@ impl FetchResult {
         FetchResult { record, status: Some(status), body: Vec::new(), error, trail: Vec::new() }
     }
 
-    fn nothing(previous: Option<&RobotsRecordState>, error: String) -> FetchResult {
-        let record = after(previous, &Fetched::Failed);
-        FetchResult { record, status: None, body: Vec::new(), error: Some(error), trail: Vec::new() }
+    fn nothing(previous: Option<&RobotsRecordState>, HopFailure { text, fault }: HopFailure) -> FetchResult {
+        let record = after(previous, &Fetched::Failed(fault));
+        FetchResult { record, status: None, body: Vec::new(), error: Some(text), trail: Vec::new() }
     }
 }
 

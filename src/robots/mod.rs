@@ -24,8 +24,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::clock;
 use crate::gate::now;
+use crate::politeness::fault::HostReply;
 use crate::politeness::robots::Agents;
-use crate::politeness::robots::reply::{RecordLook, RobotsRecordState, Says, TroubleKind};
+use crate::politeness::robots::reply::{RecordLook, RobotsRecordState, Says, Trouble, TroubleKind};
+use crate::politeness::time::Timestamp;
 use crate::politeness::visit::LaneRefusal;
 use crate::politeness::{HostKey, Origin};
 use crate::store::{ImportFate, RobotsRecord, Skipped, Store};
@@ -75,11 +77,19 @@ impl From<Unknown> for NoVerdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unknown {
     pub kind: TroubleKind,
+    /// How the last fetch failed; `None` if that is not known.
+    pub cause: Option<HostReply>,
     pub retry_after: Duration,
 }
 
+impl Unknown {
+    pub fn new(trouble: &Trouble, now: Timestamp) -> Unknown {
+        Unknown { kind: trouble.kind, cause: trouble.cause, retry_after: trouble.retry_at.since(now) }
+    }
+}
+
 /// The result of a fetch that ended without a record: its worker was stopped in the middle of it.
-const LOST: Unknown = Unknown { kind: TroubleKind::Unreachable, retry_after: Duration::from_secs(5) };
+pub const LOST: Unknown = Unknown { kind: TroubleKind::Unreachable, cause: None, retry_after: Duration::from_secs(5) };
 
 /// The result if the fetch would be one too many.
 const BUSY: Unknown = LOST;
@@ -153,7 +163,7 @@ impl Robots {
                 self.begin(origin, false, fetch);
                 Ok(Ok(says.clone()))
             }
-            RecordLook::Refuse { kind, retry_after } => Ok(Err(Unknown { kind, retry_after }.into())),
+            RecordLook::Refuse { kind, cause, retry_after } => Ok(Err(Unknown { kind, cause, retry_after }.into())),
             RecordLook::MustFetch => Err(fetch),
         }
     }
@@ -186,7 +196,7 @@ impl Robots {
         };
         match ended.map_err(NoVerdict::Refused)?.look(now()) {
             RecordLook::Use(says) | RecordLook::UseAndRefresh(says) => Ok(says.clone()),
-            RecordLook::Refuse { kind, retry_after } => Err(Unknown { kind, retry_after }.into()),
+            RecordLook::Refuse { kind, cause, retry_after } => Err(Unknown { kind, cause, retry_after }.into()),
             RecordLook::MustFetch => Err(LOST.into()),
         }
     }

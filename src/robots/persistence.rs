@@ -1,11 +1,13 @@
 //! Converts a robots.txt record to the form in the store, and back.
 //!
 //! The state is a list of words: the answer (`rules`, `none`, or `unknown`), followed by the trouble since, if there
-//! was any. A state that cannot be read counts as not stored: the origin is asked.
+//! was any: its kind, three numbers, and its cause (a status, or the word of a fault). A state that cannot be read
+//! counts as not stored: the origin is asked.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::politeness::fault::{HostReply, OriginFault};
 use crate::politeness::robots::Rules;
 use crate::politeness::robots::reply::{RobotsAnswer, RobotsRecordState, Says, Trouble, TroubleKind};
 use crate::politeness::time::Timestamp;
@@ -73,19 +75,30 @@ fn trouble_words(trouble: &Trouble) -> String {
         TroubleKind::Throttled => THROTTLED,
         TroubleKind::Unreachable => UNREACHABLE,
     };
-    let Trouble { since, times, retry_at, .. } = trouble;
-    format!(" {kind} {times} {} {}", since.as_micros(), retry_at.as_micros())
+    let Trouble { since, times, retry_at, cause, .. } = trouble;
+    let cause = match cause {
+        Some(HostReply::Status(status)) => format!(" {status}"),
+        Some(HostReply::Fault(fault)) => format!(" {}", fault.word()),
+        None => String::new(),
+    };
+    format!(" {kind} {times} {} {}{cause}", since.as_micros(), retry_at.as_micros())
 }
 
-fn trouble_of<'w>(kind: &str, mut numbers: impl Iterator<Item = &'w str>) -> Option<Trouble> {
+/// Reads the words of the trouble. A cause that this version does not know is left out.
+fn trouble_of<'w>(kind: &str, mut words: impl Iterator<Item = &'w str>) -> Option<Trouble> {
     let kind = match kind {
         THROTTLED => TroubleKind::Throttled,
         UNREACHABLE => TroubleKind::Unreachable,
         _ => return None,
     };
-    let times = numbers.next()?.parse().ok()?;
-    let mut time = || numbers.next()?.parse().ok().map(Timestamp::from_micros);
-    Some(Trouble { kind, times, since: time()?, retry_at: time()? })
+    let times = words.next()?.parse().ok()?;
+    let mut time = || words.next()?.parse().ok().map(Timestamp::from_micros);
+    let (since, retry_at) = (time()?, time()?);
+    let cause = words.next().and_then(|word| match word.parse() {
+        Ok(status) => Some(HostReply::Status(status)),
+        Err(_) => OriginFault::parse(word).map(HostReply::Fault),
+    });
+    Some(Trouble { kind, times, since, retry_at, cause })
 }
 
 #[cfg(test)]
@@ -118,6 +131,10 @@ mod tests {
             let alone = answered(None, status, NOW);
             assert_eq!(there_and_back(&alone, NOW, NOW + HOUR / 2), alone, "{status}");
         }
+        for fault in OriginFault::ALL.into_iter().map(Some).chain([None]) {
+            let failed = RobotsRecordState::after(None, &Fetched::Failed(fault), NOW, 0.5);
+            assert_eq!(there_and_back(&failed, NOW, NOW), failed, "{fault:?}");
+        }
         for status in [503, 429] {
             let record = answered(Some(&rules), status, NOW + HOUR);
             let again = there_and_back(&record, NOW + HOUR, NOW + HOUR);
@@ -133,6 +150,10 @@ mod tests {
         let whole = to_store(&answered(None, 200, NOW), NOW);
         let with = |state: &str| from_store(RobotsRecord { state: state.to_owned(), ..whole.clone() }, NOW);
         assert!(with("rules").is_some());
+        for state in ["unknown unreachable 1 2 3", "unknown unreachable 1 2 3 tired"] {
+            let trouble = with(state).and_then(|record| record.trouble);
+            assert_eq!(trouble.map(|trouble| trouble.cause), Some(None), "stored by another version: {state}");
+        }
         for state in ["", "maybe", "rules late", "rules throttled", "rules throttled 1 2", "rules throttled a 2 3"] {
             assert_eq!(with(state), None, "{state:?}");
         }

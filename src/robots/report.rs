@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fetch::FetchResult;
 use super::question::Question;
+use crate::politeness::fault::{HostReply, OriginFault};
 use crate::politeness::policy::{self, Policy};
 use crate::politeness::robots::reply::{self, RecordLook, RobotsRecordState, Says, TroubleKind};
 use crate::politeness::robots::survey::{self, Survey};
@@ -123,10 +124,16 @@ pub struct FileReport {
     pub error: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TroubleReport {
     /// The origin answered 429.
     pub throttled: bool,
+    /// The status of the last answer; none if there was no answer.
+    #[serde(default)]
+    pub status: Option<u16>,
+    /// Why there was no answer, in one word.
+    #[serde(default)]
+    pub fault: Option<String>,
     pub times: u32,
     pub since_s: u64,
     /// The earliest time of the next fetch.
@@ -310,9 +317,17 @@ impl From<policy::RobotsMode> for ReportMode {
 }
 
 impl TroubleReport {
+    /// The cause for people.
+    pub fn cause(&self) -> Option<String> {
+        let answered = self.status.map(|status| format!("the host answered {status}"));
+        answered.or_else(|| Some(OriginFault::parse(self.fault.as_deref()?)?.text().to_owned()))
+    }
+
     fn at(now: Timestamp, trouble: reply::Trouble) -> TroubleReport {
         TroubleReport {
             throttled: trouble.kind == TroubleKind::Throttled,
+            status: trouble.cause.and_then(HostReply::status),
+            fault: trouble.cause.and_then(HostReply::fault).map(|fault| fault.word().to_owned()),
             times: trouble.times,
             since_s: now.since(trouble.since).as_secs(),
             retry_after_s: trouble.retry_at.since(now).as_secs(),

@@ -4,7 +4,7 @@
 //! (docs/decisions/0001-own-http1-client.md). So a request starts in the very poll in which [`Connection::send`] is
 //! first polled, which is what pacing counts from. If the client disconnects, its task drops the connection.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::Response;
 use http::StatusCode;
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 use super::error::UpstreamError;
 use super::head::{self, Head};
 use super::message::Message;
-use super::orphan::{Awaiting, SendWatch};
+use super::orphan::{Awaiting, InTransit, SendWatch};
 use super::pool::Destination;
 use super::stream::Stream;
 use super::upload::{Upload, UploadError};
@@ -54,6 +55,24 @@ const FIRST_READ: usize = 8 * 1024;
 const LARGEST_READ: usize = 64 * 1024;
 /// Interim responses that are skipped. An origin that sends more fails the request.
 pub(super) const MOST_INTERIM: usize = 20;
+
+/// A connection whose response is awaited.
+struct SentRequest {
+    connection: Box<Connection>,
+    is_head: bool,
+}
+
+impl InTransit for SentRequest {
+    fn has_sent_all(&self) -> bool {
+        self.connection.has_sent_all()
+    }
+
+    async fn into_answer(mut self) -> Result<Response<()>, UpstreamError> {
+        // All of the request is written, so no other time limit begins.
+        let head = poll_fn(|cx| self.connection.poll_exchange(self.is_head, Duration::ZERO, cx)).await;
+        head.map(|head| head.response)
+    }
+}
 
 impl Connection {
     pub(super) fn new(stream: Stream, place: Destination, terms: Terms<'_>) -> Self {
@@ -108,9 +127,9 @@ impl Connection {
         } else {
             self.limit.clear();
         }
-        let mut awaiting = Awaiting::new(self, watch, is_head);
-        let outcome = std::future::poll_fn(|cx| {
-            let (connection, watch) = awaiting.parts();
+        let mut awaiting = Awaiting::new(SentRequest { connection: self, is_head }, watch);
+        let outcome = poll_fn(|cx| {
+            let (SentRequest { connection, .. }, watch) = awaiting.parts();
             let outcome = connection.poll_exchange(is_head, response_timeout, cx);
             if !is_started && connection.upload.is_started() {
                 is_started = true;
@@ -119,7 +138,7 @@ impl Connection {
             outcome
         })
         .await;
-        let mut connection = awaiting.take();
+        let SentRequest { mut connection, .. } = awaiting.take();
         match outcome {
             Ok(head) => {
                 connection.reused = true;

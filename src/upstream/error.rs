@@ -9,6 +9,7 @@ use rustls::InvalidMessage;
 
 use super::guard::Denied;
 use super::tls_fault::{CertificateFault, HandshakeFault, alert_words, of_certificate};
+use crate::politeness::fault::OriginFault;
 
 #[derive(Debug)]
 pub enum UpstreamError {
@@ -66,6 +67,44 @@ impl UpstreamError {
                 | UpstreamError::Parent(_)
                 | UpstreamError::DnsBusy(_)
         )
+    }
+
+    /// The failure in one word; `None` if the origin is not to blame.
+    pub fn fault(&self) -> Option<OriginFault> {
+        Some(match self {
+            UpstreamError::Dns(_) => OriginFault::NoName,
+            UpstreamError::DnsTimeout => OriginFault::LookupTimeout,
+            UpstreamError::Refused => OriginFault::Refused,
+            UpstreamError::Unroutable => OriginFault::NoRoute,
+            UpstreamError::ConnectTimeout => OriginFault::ConnectTimeout,
+            UpstreamError::Connect(_) | UpstreamError::Parent(_) => OriginFault::NotConnected,
+            UpstreamError::Certificate(_) | UpstreamError::Handshake(_) => OriginFault::Tls,
+            UpstreamError::Closed | UpstreamError::Reset => OriginFault::Closed,
+            UpstreamError::WriteTimeout | UpstreamError::ResponseTimeout => OriginFault::Silent,
+            UpstreamError::Upgrade
+            | UpstreamError::HeadTooLarge
+            | UpstreamError::Protocol(_)
+            | UpstreamError::TransferCoding
+            | UpstreamError::Status(_) => OriginFault::Garbled,
+            UpstreamError::DnsBusy(_) | UpstreamError::Denied(_) | UpstreamError::RequestBody(_) => return None,
+        })
+    }
+
+    /// Returns the error that stands for a connection that could not be opened; `None` for other faults.
+    pub fn of_no_connection(fault: OriginFault) -> Option<UpstreamError> {
+        Some(match fault {
+            OriginFault::NoName => UpstreamError::Dns(fault.text().to_owned()),
+            OriginFault::LookupTimeout => UpstreamError::DnsTimeout,
+            OriginFault::Refused => UpstreamError::Refused,
+            OriginFault::NoRoute => UpstreamError::Unroutable,
+            OriginFault::ConnectTimeout => UpstreamError::ConnectTimeout,
+            OriginFault::NotConnected => UpstreamError::Connect(io::Error::other("no connection could be opened")),
+            OriginFault::Tls
+            | OriginFault::Closed
+            | OriginFault::Silent
+            | OriginFault::Garbled
+            | OriginFault::Elsewhere => return None,
+        })
     }
 
     /// Whether no connection to the address could be opened, so that another address may be tried.

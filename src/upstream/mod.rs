@@ -37,11 +37,12 @@ use tokio::time::Instant;
 
 use self::connection::Connection;
 use self::head::Head;
-use self::http2::{Limits, Links, StreamOutcome, StreamSlot};
+use self::http2::{Limits, Link, Links, StreamOutcome, StreamSlot};
 use self::pool::{Destination, Pool};
 use self::reply::Lease;
 
 pub use self::body::RequestBody;
+#[cfg(not(fuzzing))]
 pub(crate) use self::chunked::{Chunks, Piece};
 pub use self::error::{BodyFault, UpstreamError};
 pub use self::guard::{Denied, Guard};
@@ -139,6 +140,24 @@ impl From<UpstreamError> for Unanswered {
     }
 }
 
+/// Follows the first request on a link. The link is for other requests too from the moment it is written.
+struct FirstOnLink<'a, W> {
+    links: &'a Links,
+    link: Arc<Link>,
+    watch: W,
+}
+
+impl<W: SendWatch> SendWatch for FirstOnLink<'_, W> {
+    fn started(&mut self) {
+        self.links.add(self.link.clone());
+        self.watch.started();
+    }
+
+    fn abandoned(&mut self, orphan: Orphan) {
+        self.watch.abandoned(orphan);
+    }
+}
+
 impl Upstream {
     pub fn new(resolver: Arc<Resolver>, metrics: Arc<Metrics>) -> Self {
         Upstream { resolver, pool: Arc::default(), links: Links::default(), metrics }
@@ -232,8 +251,7 @@ impl Upstream {
     }
 
     /// Sends the request and waits for the response head. Calls `watch` when the request's head has been written, and
-    /// passes it what is left if this future is dropped before the response arrives. (Over HTTP/2 the origin is told
-    /// that the request is cancelled, so nothing is left.)
+    /// passes it what is left if this future is dropped before the response arrives.
     ///
     /// If a reused connection turns out to be dead before a byte was written, or an HTTP/2 origin has not processed the
     /// request, the request is returned to be sent [`again`](Unanswered::again). The same happens if it was written and
@@ -248,14 +266,10 @@ impl Upstream {
     ) -> Result<Answer, Unanswered> {
         match ready.0 {
             ReadyKind::Own(connection) => self.exchange(terms, connection, message, &mut watch).await,
-            ReadyKind::Shared(seat) => Box::pin(self.exchange_shared(terms, seat, message, || watch.started())).await,
+            ReadyKind::Shared(seat) => Box::pin(self.exchange_shared(terms, seat, message, &mut watch)).await,
             ReadyKind::First(seat) => {
-                let link = seat.link().clone();
-                let shared = || {
-                    self.links.add(link.clone());
-                    watch.started();
-                };
-                Box::pin(self.exchange_shared(terms, seat, message, shared)).await
+                let mut watch = FirstOnLink { links: &self.links, link: seat.link().clone(), watch };
+                Box::pin(self.exchange_shared(terms, seat, message, &mut watch)).await
             }
         }
     }
@@ -287,11 +301,11 @@ impl Upstream {
         terms: Terms<'_>,
         seat: StreamSlot,
         message: Box<Message>,
-        started: impl FnMut(),
+        watch: &mut impl SendWatch,
     ) -> Result<Answer, Unanswered> {
         let place = seat.place();
         let limits = Limits { response: terms.config.response_timeout, idle: terms.config.idle_timeout };
-        match http2::send(seat, message, limits, started).await {
+        match http2::send(seat, message, limits, watch).await {
             Ok(response) => Ok(Answer::Response(response.map(Reply::shared))),
             Err((unanswered, fate)) => {
                 if fate == StreamOutcome::Misplaced {

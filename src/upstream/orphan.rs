@@ -1,14 +1,15 @@
 //! A request that was sent and whose client no longer waits for the response.
 //!
 //! The origin works on it all the same, and its response may contain rate limit fields that the next requests need to
-//! know. Only the head of the response is read; the connection is closed after it.
+//! know. Only the head of the response is read. After it an HTTP/1.1 connection is closed, and an HTTP/2 stream is
+//! cancelled.
 
-use std::future::poll_fn;
-use std::time::Duration;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 
 use http::Response;
 
-use super::connection::Connection;
 use super::error::UpstreamError;
 
 /// Follows a request that is being sent.
@@ -28,46 +29,55 @@ impl<F: FnMut()> SendWatch for F {
     }
 }
 
-#[derive(Debug)]
-pub struct Orphan {
-    pub(super) connection: Box<Connection>,
-    pub(super) is_head: bool,
-}
+/// The response that no client waits for.
+pub struct Orphan(Pin<Box<dyn Future<Output = Result<Response<()>, UpstreamError>> + Send>>);
 
 impl Orphan {
     /// Returns the head of the response, within the time limit that was set when the request was sent.
     pub async fn answer(self) -> Result<Response<()>, UpstreamError> {
-        let Orphan { mut connection, is_head } = self;
-        // All of the request is written, so no other time limit begins.
-        poll_fn(|cx| connection.poll_exchange(is_head, Duration::ZERO, cx)).await.map(|head| head.response)
+        self.0.await
     }
 }
 
-/// Passes the connection to the watch if it is dropped while the response is awaited.
-pub(super) struct Awaiting<'a, W: SendWatch> {
-    connection: Option<Box<Connection>>,
+impl fmt::Debug for Orphan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Orphan").finish_non_exhaustive()
+    }
+}
+
+/// A request that is being sent, over HTTP/1.1 or HTTP/2.
+pub(super) trait InTransit {
+    /// Whether the origin has all of the request.
+    fn has_sent_all(&self) -> bool;
+
+    /// Waits for the head of the response.
+    fn into_answer(self) -> impl Future<Output = Result<Response<()>, UpstreamError>> + Send + 'static;
+}
+
+/// Passes the response to the watch if it is dropped while the response is awaited.
+pub(super) struct Awaiting<'a, S: InTransit, W: SendWatch> {
+    sending: Option<S>,
     watch: &'a mut W,
-    is_head: bool,
 }
 
-impl<'a, W: SendWatch> Awaiting<'a, W> {
-    pub(super) fn new(connection: Box<Connection>, watch: &'a mut W, is_head: bool) -> Self {
-        Awaiting { connection: Some(connection), watch, is_head }
+impl<'a, S: InTransit, W: SendWatch> Awaiting<'a, S, W> {
+    pub(super) fn new(sending: S, watch: &'a mut W) -> Self {
+        Awaiting { sending: Some(sending), watch }
     }
 
-    pub(super) fn parts(&mut self) -> (&mut Connection, &mut W) {
-        (self.connection.as_mut().expect("it is taken at the end"), self.watch)
+    pub(super) fn parts(&mut self) -> (&mut S, &mut W) {
+        (self.sending.as_mut().expect("it is taken at the end"), self.watch)
     }
 
-    pub(super) fn take(mut self) -> Box<Connection> {
-        self.connection.take().expect("it is taken once")
+    pub(super) fn take(mut self) -> S {
+        self.sending.take().expect("it is taken once")
     }
 }
 
-impl<W: SendWatch> Drop for Awaiting<'_, W> {
+impl<S: InTransit, W: SendWatch> Drop for Awaiting<'_, S, W> {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.take().filter(|connection| connection.has_sent_all()) {
-            self.watch.abandoned(Orphan { connection, is_head: self.is_head });
+        if let Some(sending) = self.sending.take().filter(InTransit::has_sent_all) {
+            self.watch.abandoned(Orphan(Box::pin(sending.into_answer())));
         }
     }
 }

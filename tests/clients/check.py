@@ -20,7 +20,8 @@ import stories
 from curtsy import Curtsy, guarded
 from internet import Certificates, Internet
 
-NAMES = ["*.plain.test", "*.tunnel.test", "*.intercept.test", "*.closed.test", "*.shop.test", "*.exec.test"]
+NAMES = ["*.plain.test", "*.tunnel.test", "*.intercept.test", "*.closed.test", "*.shop.test", "*.exec.test",
+         "*.setup.test", "*.pages.test"]
 AT_ONCE = 5
 
 
@@ -29,6 +30,7 @@ def main():
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="curtsy-clients-") as name:
         folder = Path(name)
+        folder.chmod(0o711)  # LinkChecker becomes another user if it is started by root
         certificates = Certificates(folder, NAMES)
         sites.FILES.update(files.repository(folder) | files.packages(folder) | files.registries())
         internet = Internet(sites.answer, certificates)

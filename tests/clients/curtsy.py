@@ -19,12 +19,16 @@ step_down = "100ms"
 
 [tls]
 intercept = true
-only = ["*.intercept.test", "*.shop.test"]
+only = ["*.intercept.test", "*.shop.test", "*.pages.test"]
 extra_roots = ["{roots}"]
 
 [[host]]
 match = "*.shop.test"
 delay = "100ms"
+
+[[host]]
+match = "*.pages.test"
+count = "pages"
 """
 # Variables of the test run's environment that would affect the clients.
 PRIVATE = ("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "PIP_CERT",
@@ -60,9 +64,13 @@ class Curtsy:
         self.config.write_text(SETTINGS.format(folder=folder, delay=delay_ms, roots=roots) + more)
         # As a variable, so that `more` may contain the section.
         self.variables = {"CURTSY_UPSTREAM__PROXY": f"http://127.0.0.1:{internet.port}", **(variables or {})}
+        self.start([program, "--config", self.config], {**bare_environment(), **self.variables})
+
+    def start(self, command, environment):
+        """Starts it and waits until it is ready."""
         self.log = []
-        self.process = subprocess.Popen([program, "--config", self.config], stderr=subprocess.PIPE, text=True,
-                                        stdout=subprocess.DEVNULL, env={**bare_environment(), **self.variables})
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL,
+                                        env=environment)
         for line in self.process.stderr:
             self.log.append(line)
             event = json.loads(line) if line.startswith("{") else {}
@@ -95,6 +103,12 @@ class Curtsy:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         text = opener.open(f"http://{self.admin}/metrics", timeout=20).read().decode()
         return sum(float(line.split()[-1]) for line in text.splitlines() if line.split("{")[0].split(" ")[0] == name)
+
+    def host(self, name):
+        """What the API says about a host."""
+        import urllib.request
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        return json.load(opener.open(f"http://{self.admin}/api/v1/hosts/{name}", timeout=20))
 
     def requests(self):
         """The access log, if there is one."""

@@ -75,9 +75,9 @@ def apt_options(folder, url, curtsy):
     return [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
 
 
-def chromium(folder, curtsy):
+def chromium(folder, curtsy, name="browser"):
     """A browser that uses curtsy and trusts its CA, with its own home directory."""
-    home = folder / "browser"
+    home = folder / name
     database = home / ".pki/nssdb"
     database.mkdir(parents=True)
     for name, path in (("curtsy", curtsy.ca), ("origins", curtsy.origins)):

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 
 SO_TIMESTAMPNS = 35  # Python has no name for it before 3.14
+IDLE = 5  # seconds that origins keep an idle connection, as Node and Apache do
 
 
 @dataclass
@@ -69,6 +70,7 @@ class Internet:
                     stream.begin_tls_if_asked(self.certificates)
                     continue
                 self._answer(stream, method, self._visit(stream, target, fields, tunnel))
+                connection.settimeout(IDLE)
         except (OSError, ssl.SSLError, ValueError):
             pass  # the client disconnected
         finally:

@@ -2,6 +2,7 @@
 
 import gzip
 import shlex
+import sys
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import Callable
 import files
 import programs
 import recipes
+import setup
 import shops
+import sites
 from curtsy import Curtsy, bare_environment
 from gaps import TOLERANCE, check_gaps, pages_seen
+from internet import IDLE
 
 MODES = {"plain": "http", "tunnel": "https", "intercept": "https"}
 DELAY_MS = 250
@@ -40,12 +44,16 @@ def all_stories():
     yield Story("spider", shops.spider_gets_every_page)
     for client in programs.clients():
         yield Story(client.name, partial(fetch_pages, client))
+    for library in ("requests", "httpx", "aiohttp"):
+        yield Story(f"crowd of {library}", partial(crowd_gets_every_page, library))
     yield Story("wget -r", wget_follows_links)
     yield Story("wget WARC", wget_archives)
     yield Story("git", git_clones)
     yield Story("apt", apt_downloads)
     yield Story("chromium", chromium_loads_pages)
+    yield Story("chromium counts pages", chromium_counts_pages)
     yield Story("exec", exec_tells_clients_all)
+    yield Story("setup", setup.machine_is_set_up_and_back)
     yield Story("recipes left out", recipes.notices_what_is_left_out)
     for section in recipes.all_sections():
         if section.blocks:
@@ -88,6 +96,19 @@ def check_visits(visits, mode, agent):
         assert visit.fields.get("user-agent", "").startswith(agent), visit
         assert ("via" in visit.fields) != hidden, visit
     check_gaps(visits, DELAY_MS / 1000, TUNNEL_TOLERANCE if hidden else TOLERANCE)
+
+
+def crowd_gets_every_page(library, world):
+    """So many requests wait at once that the last ones wait longer than the origin keeps idle connections."""
+    host, at_once = f"crowd-{library}.tunnel.test", int(1.3 * IDLE * 1000 / DELAY_MS)
+    paths = [f"/{number}" for number in range(2 * at_once)]
+    command = [sys.executable, programs.HERE / "crowd.py", library, at_once, *(f"https://{host}{path}" for path in paths)]
+    said = programs.run(command, world.curtsy.environment(), world.folder)
+    lost = [path for path in paths if f"200 {host} {path}\n" not in said]
+    assert not lost, f"{lost} did not arrive:\n{said}"
+    visits = pages_seen(world, host)
+    assert sorted(visit.path for visit in visits) == sorted(paths), f"{host} saw {len(visits)} requests"
+    check_gaps(visits, DELAY_MS / 1000, TUNNEL_TOLERANCE)
 
 
 def wget_follows_links(world):
@@ -173,16 +194,37 @@ def chromium_loads_pages(world):
         browser.close()
 
 
+def chromium_counts_pages(world):
+    """With `count = "pages"` pictures ride on the turn of their page: pages keep their distance, pictures need none."""
+    browser = files.chromium(world.folder, world.curtsy, "pages-browser")
+    host, elsewhere = "chromium.pages.test", "chromium-pictures.pages.test"
+    try:
+        for number in (1, 2, 3):
+            page = browser.page(f"https://{host}/album/{number}")
+            loaded = page.run("[...document.images].filter((image) => image.naturalWidth).length")
+            assert loaded == sites.PICTURES + sites.ELSEWHERE, f"{loaded} pictures at {host}"
+    finally:
+        browser.close()
+    albums = [visit for visit in pages_seen(world, host) if not visit.path.endswith(".svg")]
+    assert [visit.path for visit in albums] == ["/album/1", "/album/2", "/album/3"], albums
+    check_gaps(albums, DELAY_MS / 1000, TOLERANCE)
+    assert world.curtsy.host(host)["parts"] == 3 * sites.PICTURES, world.curtsy.host(host)
+    # At the host that has no pages, the first picture takes a turn, and others if that one carries no more.
+    turns = 3 * sites.ELSEWHERE - world.curtsy.host(elsewhere)["parts"]
+    assert 1 <= turns <= 3, f"{turns} pictures of {elsewhere} took turns"
+
+
 def exec_tells_clients_all(world):
-    """`curtsy exec --intercept`: with its variables alone, each client uses curtsy and trusts its CA."""
+    """`curtsy exec`: with its variables alone, each client uses curtsy and trusts its CA."""
     # Before 22.21 Node itself reads no proxy variables.
     clients = [client for client in programs.clients() if client.name != "node"]
     commands = [client.command([f"https://{client.name}.exec.test/1"], None) for client in clients]
     commands.append(["git", "ls-remote", "https://git.exec.test/repo.git"])
     script = "".join(f"{shlex.join(map(str, command))} &\n" for command in commands) + "wait\n"
     environment = {**bare_environment(), **world.curtsy.variables, "PAGES": "https://scrapy.exec.test/1",
-                   "CURTSY_TLS__EXTRA_ROOTS": str(world.curtsy.origins), "HOME": str(world.folder)}
-    command = [world.curtsy.program, "exec", "--intercept", "--", "bash", "-c", script]
+                   "CURTSY_TLS__EXTRA_ROOTS": str(world.curtsy.origins), "HOME": str(world.folder),
+                   "CURTSY_ADMIN": "off"}
+    command = [world.curtsy.program, "exec", "--", "bash", "-c", script]
     said = programs.run(command, environment, world.folder)
     assert "refs/heads/main" in said, f"git did not get its answer:\n{said}"
     for client in clients:

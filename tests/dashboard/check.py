@@ -21,7 +21,7 @@ def span(ms):
 
 
 def rows(page):
-    cells = "host state delay why queued flight visits".split()
+    cells = "host state delay why queued flight last visits".split()
     return page.run(f"""[...document.querySelectorAll("#rows tr:not(.spacer)")].map((row) =>
         {cells}.map((name) => row.querySelector(`.c-${{name}}`).innerText))""")
 
@@ -30,9 +30,9 @@ WORDS = {"robots": "robots.txt", "retry-after": "Retry-After"}
 
 
 def expected(host):
-    why = host["hold_cause"] or host["why"]
+    why = host["last_error"] or host["hold_cause"] or host["why"]
     return [host["host"], host["state"], span(host["delay_ms"]), WORDS.get(why, why), str(host["queued"]),
-            str(host["in_flight"]), str(host["visits"])]
+            str(host["in_flight"]), str(host["last_status"] or "–"), str(host["visits"])]
 
 
 def is_calm(page):
@@ -75,6 +75,8 @@ def what_it_shows_is_what_the_api_says(browser, curtsy):
                "the refusal to be told")
     page.until(lambda: page.text("[data-tile=denied] .figure") == "1", "the denied request to be counted", 15)
     page.until(lambda: any("held" in line for line in page.texts("#feed .is-news")), "the hold to be told")
+    polite = lambda: f"{curtsy.api('/status')['traffic']['full']} requests fully polite, 0 in tunnels only paced, 0 tunnels not paced"
+    page.until(lambda: page.text("#traffic") == polite(), "how polite it was", 15)
     status = curtsy.api("/status")
     assert page.text("#pulse").startswith("front-desk"), page.text("#pulse")
     assert status["spacing_violations"] == 0 and status["listeners"] == 1
@@ -129,12 +131,16 @@ def a_host_is_shown_and_steered(browser, curtsy):
     page.until(lambda: parts()[:2] == ["configured 1 s", "robots.txt 10 s"], "the parts of the delay")
     assert page.text("#delay-title") == "The delay is 10 s, the largest of"
     assert page.texts(".largest .is-largest") == ["robots.txt 10 s"]
-    page.until(lambda: page.text("#pause") == "Pause", "the button")
+    page.until(lambda: page.text("#pause") == "Pause host", "the button")
+    page.until(lambda: "wait because of: robots.txt." in page.text("[data-show=waits]"), "the reason of the wait")
     page.click("#pause")
-    page.until(lambda: page.text("#pause") == "Resume" and page.text(".title .state") == "paused", "the pause")
+    page.until(lambda: page.text("#pause").startswith("Pause while "), "the question")
+    assert told()["paused"] is False, "one click is not enough while requests wait"
+    page.click("#pause")
+    page.until(lambda: page.text("#pause") == "Resume host" and page.text(".title .state") == "paused", "the pause")
     assert told()["paused"] is True
     page.click("#pause")
-    page.until(lambda: page.text("#pause") == "Pause", "the end of the pause")
+    page.until(lambda: page.text("#pause") == "Pause host", "the end of the pause")
     assert told()["paused"] is False
     page.run("document.getElementById('delay').focus()")
     page.type("15")
@@ -201,6 +207,42 @@ def without_scripts_it_is_a_table(browser, curtsy):
     assert page.text("#delay-title") == "The delay is 10 s, the largest of"
 
 
+def clients_are_shown_and_resumed(browser, curtsy):
+    for path in ("1", "2", "3"):
+        curtsy.fetch(f"http://docs.example.net/{path}", client="crawler")
+    curtsy.fetch("http://10.0.0.1/", client="crawler")
+    curtsy.api("/clients/crawler/stop", "POST", {"until": "1h"})
+
+    def shown(page):
+        cells = page.run("""[...document.querySelectorAll("#users tbody tr")].map((row) => [...row.children]
+            .map((cell) => cell.innerText.trim()))""")
+        return [[row[0].split(" ")[0], *row[2:9]] for row in cells]
+
+    def told():
+        used = [one for one in curtsy.api("/clients")["clients"] if one["usage"]]
+        used.sort(key=lambda one: -one["usage"]["requests"])
+        name = lambda one: (f"{one['name']}@{one['address']}" if one["named"] else one["name"]).split(" ")[0]
+        number = lambda use, field: str(use[field])
+        return [[name(one), number(one["usage"], "requests"), number(one["usage"], "waiting"),
+                 *(span(one["usage"][field]) if one["usage"][field] else "–" for field in ("wait_ms", "longest_wait_ms")),
+                 number(one["usage"], "failed"), number(one["usage"], "gave_up"),
+                 ", ".join(f"{count} {code}" for code, count in one["usage"]["refusals"].items()) or "0"] for one in used]
+
+    page = browser.page(curtsy.url)
+    page.go(page.run("[...document.querySelectorAll('.nav a')].find((link) => link.innerText === 'Clients').href"))
+    page.until(lambda: shown(page) == told() and len(shown(page)) >= 2, "the clients to agree with the API")
+    assert any(row[0].startswith("crawler@") and row[1] == "4" for row in shown(page)), shown(page)
+    page.until(lambda: page.run("document.documentElement.classList.contains('has-script')"), "its script")
+    page.until(lambda: page.run("document.querySelectorAll('[data-resume=crawler]').length") == 1, "the button")
+    page.click("[data-resume=crawler]")
+    page.until(lambda: page.text("#said") == "crawler may continue.", "the confirmation")
+    page.until(lambda: page.run("document.querySelectorAll('[data-resume=crawler]').length") == 0, "the stop to end")
+    assert all(one["stopped"] is None for one in curtsy.api("/clients")["clients"] if one["name"] == "crawler")
+    is_calm(page)
+    page = browser.page(f"{curtsy.url}/clients", script=False)
+    assert shown(page) == told()
+
+
 def a_thousand_hosts_are_drawn_a_few_at_a_time(browser, curtsy):
     for number in range(1_000):
         curtsy.api(f"/hosts/h{number:04}.many.test", "PATCH", {"delay": f"{number % 60}s"})
@@ -226,12 +268,14 @@ def when_curtsy_is_gone_it_says_so(browser, curtsy):
     page.until(lambda: "running" in (page.text("#pulse") or ""), "the line at the top")
     curtsy.close()
     page.until(lambda: page.text("#pulse") == "no answer, trying again", "the loss to be told")
+    assert "What is shown is from then." in page.text("#stale"), page.text("#stale")
+    assert float(page.run("getComputedStyle(document.querySelector('.tiles')).opacity")) < 1, "old numbers look old"
 
 
 STORIES = [
     with_nothing_to_show_it_says_how_to_begin, what_it_shows_is_what_the_api_says, the_keyboard_is_enough,
     a_host_is_shown_and_steered, a_question_is_answered, nothing_foreign_becomes_part_of_the_page,
-    without_scripts_it_is_a_table, a_thousand_hosts_are_drawn_a_few_at_a_time, when_curtsy_is_gone_it_says_so,
+    without_scripts_it_is_a_table, clients_are_shown_and_resumed, a_thousand_hosts_are_drawn_a_few_at_a_time, when_curtsy_is_gone_it_says_so,
 ]
 
 

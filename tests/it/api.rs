@@ -3,6 +3,7 @@
 use curtsy::config::{Config, Mode, RobotsMode};
 use serde_json::{Value, json};
 
+use crate::support::program::run;
 use crate::support::schema::{document, problems};
 use crate::support::{Client, Curtsy, Message, Origin, Program, ms, soon};
 
@@ -194,6 +195,21 @@ fn a_reload_is_asked_for_by_the_api() {
     assert!(refused.text().contains("burst"), "{}", refused.text());
     assert_eq!(json_of(&call(admin, "GET /api/v1/status", ""))["last_reload_successful"], false);
     assert_eq!(call(admin, "POST /api/v1/reload", r#"{"file": "x"}"#).status(), 400);
+}
+
+#[test]
+fn a_reload_is_asked_for_by_the_command() {
+    let program = Program::start("admin = \"127.0.0.1:0\"\nwatch = false", "");
+    let admin = program.event("ready").expect("it is ready")["admin"].as_str().expect("an address").to_owned();
+    let reload = || run(&["reload", "--admin", &admin]);
+    assert_eq!(reload(), (0, "reloaded; nothing changed\n".to_owned()));
+    program.rewrite("admin = \"127.0.0.1:0\"\nwatch = false\npoliteness.burst = 7", "");
+    assert_eq!(reload(), (0, "reloaded:\n  politeness.burst 1 -> 7\n".to_owned()));
+    program.rewrite("admin = \"127.0.0.1:0\"\nwatch = false\npoliteness.burst = 'many'", "");
+    let (code, printed) = reload();
+    assert!(code == 1 && printed.contains("burst") && printed.contains("was not changed"), "{code} {printed}");
+    drop(program);
+    assert_eq!(reload().0, 4);
 }
 
 /// The data of a host's chart exists as soon as a request waits for that host.

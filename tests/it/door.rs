@@ -4,14 +4,16 @@
 use std::net::SocketAddr;
 
 use curtsy::app::{Listeners, Running};
+use curtsy::politeness::HostKey;
 
 use crate::support::curtsy::config;
 use crate::support::{Client, Curtsy, Message};
 
 /// One path of each kind that the admin listener serves.
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 13] = [
     "/",
     "/hosts/a.test",
+    "/clients",
     "/assets/style.css",
     "/assets/app.js",
     "/metrics",
@@ -44,6 +46,16 @@ fn a_strange_name_is_let_in_nowhere() {
         assert_eq!(get(&curtsy, path, &["Host: 10.0.0.1:80"]).status(), 421, "{path}");
     }
     assert_eq!(ask(curtsy.admin(), "POST /login HTTP/1.1", &["Host: evil.test", "Content-Length: 0"]).status(), 421);
+}
+
+/// X57: the operator can list names of the listener, and change the list by a reload.
+#[test]
+fn a_listed_name_is_let_in() {
+    let curtsy = Curtsy::with(|config| config.access.admin_hosts = vec![HostKey::parse("curtsy.test").unwrap()]);
+    let status = |host: &str| get(&curtsy, "/api/v1/status", &[&format!("Host: {host}")]).status();
+    assert_eq!((status("Curtsy.test:3129"), status("a.curtsy.test"), status("evil.test")), (200, 421, 421));
+    curtsy.reload(|config| config.access.admin_hosts = Vec::new());
+    assert_eq!((status("curtsy.test"), status("localhost")), (421, 200));
 }
 
 /// X57: a page of another site gets nothing, but a user may follow a link from there to a page.

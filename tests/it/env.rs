@@ -1,6 +1,7 @@
 //! `curtsy env`: real shells and other readers of such files understand what it prints.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
@@ -23,7 +24,12 @@ impl Scene {
     }
 
     fn proxy(&self) -> String {
-        format!("http://{}", self.program.address())
+        self.proxy_for(self.home.path().file_name().and_then(OsStr::to_str).expect("a name").trim_start_matches('.'))
+    }
+
+    /// The proxy with the name of a client. Without another name it is that of the current folder.
+    fn proxy_for(&self, name: &str) -> String {
+        format!("http://{name}:x@{}", self.program.address())
     }
 
     /// Runs a script in the given shell, with `curtsy` in its path, and returns what the script prints.
@@ -99,7 +105,7 @@ fn files_are_read_as_they_were_meant() {
     let lines = scene.file("docker.env");
     let docker: BTreeMap<&str, &str> = lines.lines().map(|line| line.split_once('=').expect("NAME=value")).collect();
     assert_eq!(docker["no_proxy"], format!("{ODD},localhost,127.0.0.1,::1"));
-    assert_eq!(docker["https_proxy"], scene.proxy().replace("//", "//news:x@"));
+    assert_eq!(docker["https_proxy"], scene.proxy_for("news"));
     let json: BTreeMap<String, String> = serde_json::from_str(&scene.file("vars.json")).expect("JSON");
     assert_eq!(json["NO_PROXY"], docker["NO_PROXY"]);
     let read = |file: &str| scene.shell("sh", &format!("unset no_proxy; set -a; . ./{file}; env | grep ^no_proxy="));
@@ -107,6 +113,71 @@ fn files_are_read_as_they_were_meant() {
     assert_eq!(read(".env"), "no_proxy=a b#\"$c,localhost,127.0.0.1,::1\n");
     let refused = scene.shell("sh", "curtsy env --format dotenv 2>&1 || echo code $?");
     assert!(refused.contains("a quote") && refused.ends_with("code 1\n"), "{refused}");
+}
+
+/// The name of a folder stays on this machine, and is not sent to a curtsy that would take it for a user.
+#[test]
+fn the_default_name_is_that_of_the_folder_unless_it_could_do_harm() {
+    let scene = Scene::new();
+    let plain = format!("http://{}\n", scene.program.address());
+    let show = |options: &str| {
+        scene.shell(
+            "sh",
+            &format!("mkdir -p crawl-news; cd crawl-news; eval \"$(curtsy env {options})\"; echo $https_proxy"),
+        )
+    };
+    assert_eq!(show(""), format!("{}\n", scene.proxy_for("crawl-news")));
+    assert_eq!(show("--as ''"), plain);
+    assert_eq!(show("--proxy http://proxy.test:8"), "http://proxy.test:8\n");
+    assert_eq!(show("--proxy http://proxy.test:8 --as news"), "http://news:x@proxy.test:8\n");
+    let users = scene.home.path().join("users");
+    std::fs::write(&users, "ada:$2b$04$ufPArKFuESnVF8FbP4kRQeIzf5l42dP4D9uq5OaHdD6ce1Lq5JJL2\n")
+        .expect("room for a file");
+    let guarded = Program::start("admin = \"127.0.0.1:0\"", &format!("[access]\nusers_file = {users:?}\n"));
+    let admin = guarded.event("ready").expect("it is ready")["admin"].as_str().expect("an address").to_owned();
+    let told =
+        scene.shell("sh", &format!("curtsy env --format docker --admin {admin} 2>&1 | grep -e users -e ^http_proxy"));
+    assert!(told.starts_with("note: this curtsy wants users"), "{told}");
+    assert!(told.ends_with(&format!("http_proxy=http://{}\n", guarded.address())), "{told}");
+}
+
+/// `curtsy exec` warns about it too.
+#[test]
+fn an_old_node_is_warned_about() {
+    let scene = Scene::new();
+    let told = |version: &str| {
+        let node = format!("printf '#!/bin/sh\\necho {version}\\n' > node; chmod +x node");
+        scene.shell("sh", &format!("{node}; PATH=.:$PATH curtsy env 2>&1 >/dev/null"))
+    };
+    assert!(told("v20.20.2").contains("note: node reads no proxy variables before version 22.21"));
+    assert_eq!(told("v24.1.0"), "");
+}
+
+/// A shell with the variables must not keep trusting a CA that was replaced.
+#[test]
+fn a_replaced_ca_leaves_the_bundle() {
+    let home = tempfile::tempdir().expect("a writable temporary directory");
+    let run = |arguments: &[&str], roots: Option<&str>| {
+        let mut command = curtsy();
+        command.env("HOME", home.path()).env("CURTSY_STATE_DIR", home.path().join("state")).args(arguments);
+        command
+            .env("CURTSY_TLS__INTERCEPT", "true")
+            .env("CURTSY_ADMIN", "off")
+            .envs(roots.map(|file| ("SSL_CERT_FILE", file)));
+        let output = command.output().expect("the built program starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let env = |roots: Option<&str>| -> BTreeMap<String, String> {
+        serde_json::from_str(&run(&["env", "--format", "json"], roots)).expect("JSON")
+    };
+    let old = run(&["ca", "export"], None);
+    let bundle = env(None)["SSL_CERT_FILE"].clone();
+    assert!(std::fs::read_to_string(&bundle).unwrap().ends_with(&old));
+    run(&["ca", "rotate", "--now"], None);
+    assert_eq!(env(Some(&bundle))["SSL_CERT_FILE"], bundle);
+    let (text, new) = (std::fs::read_to_string(&bundle).unwrap(), run(&["ca", "export"], None));
+    assert!(text.ends_with(&new) && !text.contains(&old), "the old CA is still in it");
 }
 
 /// Names the CA of a running curtsy that intercepts. Without a running curtsy, uses the address from `--proxy` and no

@@ -115,6 +115,37 @@ fn what_becomes_of_hosts_and_clients_is_told() {
     assert!(follower.next("config.reloaded").1["changed"].to_string().contains("burst"));
 }
 
+/// A request that has waited for a second is reported while it waits, once.
+#[test]
+fn waiting_requests_are_told_while_they_wait() {
+    let origin = Origin::hello();
+    let curtsy = pacing(|config| {
+        config.politeness.delay = ms(300_000);
+        config.politeness.max_wait = ms(3_000_000);
+    });
+    assert_eq!(curtsy.get(&origin.url("/")).status(), 200);
+    let mut follower = Follower::start(&curtsy, "?kind=request.waiting", "X-None: 1");
+    let wait = |name: &str, path: &str| {
+        let mut client = curtsy.client();
+        client.send_head(&[&origin.get(path), "Host: x", &format!("Curtsy-Client: {name}")]);
+        client
+    };
+    let spider = wait("spider", "/a?key=secret");
+    let (_, told) = follower.next("request.waiting");
+    assert_eq!((&told["host"], &told["client"]), (&json!("127.0.0.1"), &json!("spider")));
+    assert_eq!((&told["method"], &told["url"]), (&json!("GET"), &json!(origin.url("/a?…"))));
+    assert_eq!(
+        (&told["position"], &told["why"], &told["delay_ms"]),
+        (&json!(1), &json!("configured"), &json!(300_000))
+    );
+    let number = |field: &str| told[field].as_u64().expect("a number");
+    assert!(number("waited_ms") >= 1_000 && number("expected_ms") <= 300_000, "{told:#}");
+    let beetle = wait("beetle", "/b");
+    let (_, told) = follower.next("request.waiting");
+    assert_eq!((&told["client"], &told["position"]), (&json!("beetle"), &json!(2)), "the first is not told again");
+    drop((spider, beetle));
+}
+
 #[test]
 fn a_listener_that_reconnects_resumes_where_it_was() {
     let curtsy = pacing(|_| ());

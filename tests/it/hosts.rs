@@ -6,7 +6,7 @@ use curtsy::config::{Config, Mode, RobotsMode};
 use serde_json::{Value, json};
 
 use crate::support::program::run;
-use crate::support::{Client, Curtsy, HELLO, Hole, Message, Origin, Stopwatch, ms};
+use crate::support::{Client, Curtsy, HELLO, Hole, Message, Origin, Stopwatch, ms, soon};
 
 fn pacing(change: impl FnOnce(&mut Config)) -> Curtsy {
     Curtsy::with(|config| {
@@ -226,12 +226,18 @@ fn what_is_wrong_changes_nothing() {
         assert_eq!(curtsy.ask_admin(&[&line, "Host: localhost", "Connection: close"]).status(), 400, "{query}");
     }
     assert_eq!(get(&curtsy, "/api/v1/hosts/127.0.0.1")["overrides"], before);
-    assert_eq!(get(&curtsy, "/api/v1/clients")["clients"], json!([]));
+    assert_eq!(failing(&curtsy), Vec::<Value>::new());
 
     let guarded = Curtsy::with(|config| config.metrics.token = Some("tulip".to_owned()));
     assert_eq!(call(&guarded, path, good).status(), 401);
     let with_token = "Content-Type: application/json\r\nAuthorization: Bearer tulip";
     assert_eq!(call_with(&guarded, path, with_token, good).status(), 200);
+}
+
+/// The clients that fail or are stopped.
+fn failing(curtsy: &Curtsy) -> Vec<Value> {
+    let clients = get(curtsy, "/api/v1/clients")["clients"].as_array().expect("a list").clone();
+    clients.into_iter().filter(|client| client["failures"] != 0 || !client["stopped"].is_null()).collect()
 }
 
 /// A stopped client is refused until the API or a command resumes it.
@@ -241,10 +247,10 @@ fn a_job_is_stopped_by_failures_or_people_and_let_go_on_by_people() {
     let curtsy = Curtsy::with(|config| config.breaker.job_failures = 2);
     let ask = |url: &str, name: &str| curtsy.ask(&[&format!("GET {url} HTTP/1.1"), &format!("Curtsy-Client: {name}")]);
     ask(&hole.url(), "spider");
-    assert_eq!(get(&curtsy, "/api/v1/clients")["clients"][0]["failures"], 1);
+    assert_eq!(failing(&curtsy)[0]["failures"], 1);
     ask(&hole.url(), "spider");
     assert_eq!(ask(&well.url("/"), "spider").refusal(), "job-stopped");
-    let client = get(&curtsy, "/api/v1/clients")["clients"][0].clone();
+    let client = failing(&curtsy).remove(0);
     assert_eq!((&client["name"], &client["failures"]), (&json!("spider"), &json!(2)));
     assert_eq!((&client["address"], &client["host"]), (&json!("127.0.0.1"), &json!("127.0.0.1")));
     assert!(client["stopped"]["reason"].to_string().contains("the last 2 requests to this host failed"), "{client:#}");
@@ -364,6 +370,36 @@ fn a_url_is_explained_before_it_is_asked_for() {
         (&json!(true), &json!("host-cooling"), &json!(null))
     );
     assert_eq!(curtsy.metric("curtsy_queued_requests"), 0, "asking takes no place in the line");
+}
+
+/// Programs on one machine are one client. What is predicted for it counts its own requests that wait; what is
+/// predicted for another client does not.
+#[test]
+fn a_wait_is_predicted_for_the_client_that_asks() {
+    let (origin, curtsy) = (Origin::hello(), pacing(|config| config.politeness.delay = ms(2_000)));
+    assert_eq!(curtsy.get(&origin.url("/")).status(), 200);
+    let mut waiting: Vec<Client> = (0..4).map(|_| curtsy.client()).collect();
+    for (number, client) in waiting.iter_mut().enumerate() {
+        client.send_head(&[&origin.get(&format!("/{number}")), "Host: x"]);
+    }
+    assert!(soon(|| curtsy.metric("curtsy_queued_requests") == 4));
+    let page = origin.url("/page");
+    let wait = |extra: &str| {
+        let told = explain(&curtsy, &format!("{page}{extra}"));
+        (told["client"].as_str().expect("a client").to_owned(), told["wait_ms"].as_u64().expect("a wait"))
+    };
+    let ((other, soonest), (own, behind_all)) = (wait("&client=other"), wait(""));
+    assert_eq!((own.as_str(), other.as_str()), ("127.0.0.1", "other"));
+    // Four turns, two seconds each, are before its own next request; before the other client's at most one.
+    assert!(behind_all >= soonest + 3_000 && soonest <= 4_000, "{behind_all} {soonest}");
+    let since = Stopwatch::start();
+    let mut named = curtsy.client();
+    named.send_head(&[&origin.get("/named"), "Host: x", "Curtsy-Client: other"]);
+    assert_eq!(named.response().status(), 200);
+    assert!(since.elapsed() + ms(200) >= ms(soonest), "{:?} {soonest}", since.elapsed());
+    let (code, printed) = command(&curtsy, &["explain", &page, "--as", "someone@127.0.0.9"]);
+    assert_eq!(code, 0, "{printed}");
+    assert_says(&printed, &["client  someone"]);
 }
 
 #[test]

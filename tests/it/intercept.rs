@@ -70,6 +70,44 @@ fn requests_inside_a_tunnel_are_read_and_forwarded() {
     assert!(soon(|| curtsy.metric("curtsy_client_connections") == 0));
 }
 
+/// A tunnel hides paths, so a rule for one path is not enforced there. The prediction is what then happens, on every
+/// way that a request can take.
+#[test]
+fn an_explanation_is_about_the_way_that_the_request_takes() {
+    let authority = Authority::new();
+    let origin = authority.origin(with_robots("User-agent: *\nDisallow: /private\n"));
+    let curtsy = intercepting(&authority, |config| {
+        config.politeness.robots = RobotsMode::Enforce;
+        config.tls.bypass = vec![name("127.0.0.1")];
+    });
+    let explain = |host: &str, extra: &str| -> serde_json::Value {
+        let line = format!("GET /api/v1/explain?url=https://{host}:{}/private/1{extra} HTTP/1.1", origin.port());
+        serde_json::from_str(&curtsy.ask_admin(&[&line, "Host: localhost", "Connection: close"]).text()).expect("JSON")
+    };
+    let read = explain("localhost", "");
+    assert_eq!((&read["via"], &read["allowed"]), (&"intercepted".into(), &false.into()), "{read:#}");
+    assert_eq!(ask(&curtsy, &origin, "/private/1").status(), 403);
+
+    let hidden = explain("127.0.0.1", "");
+    assert_eq!((&hidden["via"], &hidden["verdict"]), (&"tunnel".into(), &"denied".into()), "{hidden:#}");
+    assert_eq!((&hidden["allowed"], &hidden["refusal"]), (&true.into(), &serde_json::Value::Null), "{hidden:#}");
+    let warning = hidden["warning"].as_str().expect("a warning");
+    for part in ["robots.txt line 2 says Disallow: /private", "cannot see paths in a tunnel", "tls.bypass"] {
+        assert!(warning.contains(part), "{warning}");
+    }
+    let mut client = tunnel(&curtsy, &origin.authority());
+    let roots = fs::read_to_string(authority.file()).expect("PEM");
+    client.seek_tls(&believing_pem(&roots, &[]), HERE[0]).expect("the origin is believed");
+    assert_eq!(get(&mut client, &origin.authority(), "/private/1").status(), 200);
+
+    for (via, allowed) in [("plain", false), ("intercepted", false), ("tunnel", true)] {
+        let told = explain("127.0.0.1", &format!("&via={via}"));
+        assert_eq!((&told["via"], &told["allowed"]), (&via.into(), &allowed.into()), "{told:#}");
+    }
+    let absolute = format!("GET https://{}/private/1 HTTP/1.1", origin.authority());
+    assert_eq!(curtsy.ask(&[&absolute, "Host: x"]).status(), 403);
+}
+
 /// PHP clients send absolute URIs inside a tunnel, too.
 #[test]
 fn the_whole_uri_may_stand_inside() {
@@ -488,6 +526,12 @@ fn an_untrusting_client_is_left_alone_if_the_operator_likes() {
     client.seek_tls(&config, "localhost").expect_err("curtsy is not believed");
     drop(client);
     assert!(soon(|| curtsy.metric("curtsy_tls_handshakes_total{result=\"client_untrusted\",side=\"client\"}") == 1));
+    let explained = |client: &str| {
+        let line = format!("GET /api/v1/explain?url=https://{}/{client} HTTP/1.1", local(&origin));
+        curtsy.ask_admin(&[&line, "Host: localhost", "Connection: close"]).text()
+    };
+    let (own, other) = (explained(""), explained("&client=127.0.0.2"));
+    assert!(own.contains("\"via\":\"tunnel\"") && other.contains("\"via\":\"intercepted\""), "{own}\n{other}");
     let mut client = tunnel(&curtsy, &local(&origin));
     client.seek_tls(&config, "localhost").expect("the origin itself");
     assert_eq!(get(&mut client, &local(&origin), "/").status(), 200);

@@ -11,7 +11,7 @@
 //! | streaming, backpressure and clients that disconnect | `bodies`, `orphans` |
 //! | `Expect`, interim responses and WebSockets | `expect`, `upgrade` |
 //! | CONNECT | `connect` |
-//! | requests inside tunnels | `tunnels`, `tunnel_openings`, `tunnel_ends` |
+//! | requests inside tunnels | `tunnels`, `tunnel_openings`, `tunnel_ends`, `tunnel_closes` |
 //! | intercepted tunnels, with HTTP/2 and with real clients | `intercept`, `intercept_http2`, `intercept_clients` |
 //! | reuse, retry, timeouts and parent proxies | `upstream` |
 //! | `https://` in absolute form, TLS to origins | `https` |
@@ -32,11 +32,13 @@
 //! | the API: its document, events, hosts and clients, configuration | `api`, `events`, `hosts`, `steering` |
 //! | commands that watch and explain | `watching`, `why`, `doctor`, `hints` |
 //! | `curtsy exec` and `curtsy env` | `exec`, `env` |
+//! | `curtsy judge` | `judge` |
 //! | what survives a restart, and the state directory | `restart`, `state` |
 
 mod admin;
 mod api;
 mod bodies;
+mod clients;
 mod connect;
 mod coverage;
 mod differential;
@@ -57,6 +59,7 @@ mod https;
 mod intercept;
 mod intercept_clients;
 mod intercept_http2;
+mod judge;
 mod landing;
 mod learning;
 mod limits;
@@ -66,6 +69,7 @@ mod metrics;
 mod names;
 mod orphans;
 mod pacing;
+mod pages;
 mod places;
 mod poison;
 mod promises;
@@ -81,11 +85,13 @@ mod robots_evasion;
 mod robots_fetches;
 mod robots_learning;
 mod running;
+mod setup;
 mod state;
 mod steering;
 mod stopping;
 mod support;
 mod target;
+mod tunnel_closes;
 mod tunnel_ends;
 mod tunnel_openings;
 mod tunnels;

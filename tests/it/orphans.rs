@@ -1,12 +1,13 @@
 //! Origins that break off an answer, and answers whose client has disconnected.
 
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use curtsy::config::{Config, Mode};
 use serde_json::Value;
 
-use crate::support::{Client, Curtsy, Origin, PATIENCE, Program, ms, soon};
+use crate::support::http2_origin::Call;
+use crate::support::{Authority, Client, Curtsy, Http2Origin, Origin, PATIENCE, Program, ms, soon};
 
 const CUT: &str = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfive!";
 
@@ -78,7 +79,7 @@ fn the_access_log_tells_origins_from_clients() {
 /// An origin that notes each request and answers when the test says so.
 fn slow(answer: &'static str) -> (Origin, mpsc::Sender<()>) {
     let (go, wait) = mpsc::channel::<()>();
-    let wait = std::sync::Mutex::new(wait);
+    let wait = Mutex::new(wait);
     let origin = Origin::scripted(move |visitor| {
         while visitor.request().is_some() {
             let _ = wait.lock().expect("one waits at a time").recv_timeout(PATIENCE);
@@ -110,6 +111,34 @@ fn a_refusal_is_heard_although_its_client_has_left() {
     assert_eq!(refused.refusal(), "host-cooling");
     assert!((25..=31).contains(&refused.value("Retry-After").parse().unwrap_or(0)), "{}", refused.head());
     assert_eq!(origin.count(), 1);
+}
+
+/// The same over HTTP/2: the stream stays open until its answer has come.
+#[test]
+fn a_refusal_over_http2_is_heard_although_its_client_has_left() {
+    let (go, wait) = tokio::sync::oneshot::channel::<()>();
+    let (authority, wait) = (Authority::new(), Mutex::new(Some(wait)));
+    let origin = Http2Origin::new(&authority, move |mut call: Call| {
+        let wait = wait.lock().expect("it is whole").take();
+        async move {
+            if let Some(wait) = wait {
+                let _ = wait.await;
+            }
+            call.begin(503, &[("retry-after", "30")], true);
+        }
+    });
+    let curtsy = pacing(|config| config.tls.extra_roots = vec![authority.file()]);
+    let mut client = curtsy.client();
+    client.send_head(&[&origin.get("/"), "Host: x"]);
+    origin.request();
+    drop(client);
+    assert!(soon(|| curtsy.metric("curtsy_requests_total{kind=\"absolute\",outcome=\"abandoned\"}") == 1));
+    assert_eq!(host(&curtsy)["in_flight"], 1, "the origin is still working on it");
+    go.send(()).expect("the origin waits");
+    assert!(soon(|| host(&curtsy)["in_flight"] == 0));
+    let refused = curtsy.ask(&[&origin.get("/"), "Host: x", "Curtsy-Max-Wait: 1"]);
+    assert_eq!(refused.refusal(), "host-cooling");
+    assert_eq!(origin.arrivals().len(), 1);
 }
 
 /// An origin that never answers an abandoned request has failed.

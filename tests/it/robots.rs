@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use curtsy::config::{Config, Destination, HostPattern, HostRule, Mode, OnUnreachable, RobotsMode};
 
-use crate::support::{Authority, Curtsy, HELLO, Message, Origin, ROOM, Stopwatch, Visitor, ms, pause, soon};
+use serde_json::Value;
+
+use crate::support::{Authority, Curtsy, HELLO, Hole, Message, Origin, ROOM, Stopwatch, Visitor, ms, pause, soon};
 
 /// An origin with pages and a robots.txt that can change.
 struct Site {
@@ -430,4 +432,45 @@ fn a_redirect_to_https_is_followed() {
     let curtsy = obedient(|config| config.tls.extra_roots = vec![authority.file()]);
     assert_eq!(curtsy.get(&plain.url("/x")).status(), 403);
     assert_eq!(curtsy.get(&plain.url("/y")).status(), 200);
+}
+
+/// A host that refuses connections gets the answer that it would get without robots.txt. No page is tried meanwhile,
+/// and every view calls the host unreachable.
+#[test]
+fn a_dead_host_is_called_dead() {
+    let dead = Hole::refusing();
+    let curtsy = obedient(|config| {
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = ms(10);
+    });
+    for attempt in 1..=2 {
+        let answer = curtsy.ask(&[&format!("GET {} HTTP/1.1", dead.url()), "Host: x"]);
+        assert_eq!((answer.status(), answer.value("Curtsy-Error")), (502, "origin-unreachable".to_owned()));
+        assert!(answer.value("Proxy-Status").contains("error=connection_refused"), "{}", answer.head());
+        assert!(answer.text().contains("connection refused"), "{}", answer.text());
+        assert!(answer.value("Retry-After").parse::<u64>().expect("seconds") > 0);
+        let tries = curtsy.metric("curtsy_robots_fetches_total{result=\"unreachable\"}");
+        assert_eq!(tries, 1, "attempt {attempt} does not connect again");
+    }
+    let admin = |path: &str| -> Value {
+        let line = format!("GET {path} HTTP/1.1");
+        serde_json::from_str(&curtsy.ask_admin(&[&line, "Host: localhost", "Connection: close"]).text()).expect("JSON")
+    };
+    let told = admin(&format!("/api/v1/explain?url={}", dead.url()));
+    assert_eq!((&told["allowed"], &told["refusal"]), (&Value::Null, &"origin-unreachable".into()), "{told:#}");
+    assert!(told["trouble"].as_str().is_some_and(|text| text.contains("connection refused")), "{told:#}");
+    let host = admin("/api/v1/hosts/127.0.0.1");
+    assert_eq!((&host["state"], &host["last_error"]), (&"unreachable".into(), &"connection refused".into()));
+    assert!(host["failing_since"].is_string() && host["next_available_s"].as_f64() > Some(1.0), "{host:#}");
+    assert_eq!(admin("/api/v1/hosts?state=unreachable")["total"], 1);
+    assert_eq!(admin("/api/v1/status")["hosts"]["unreachable"], 1);
+    assert_eq!(curtsy.metric("curtsy_origin_errors_total{kind=\"connect\"}"), 2);
+
+    let failing = Site::answering(500);
+    let answer = curtsy.get(&failing.origin.url("/"));
+    assert_eq!((answer.status(), answer.value("Curtsy-Error")), (503, "robots-unreachable".to_owned()));
+    assert!(answer.text().contains("the host answered 500"), "{}", answer.text());
+    assert_eq!(failing.pages(), 0);
+    let host = admin("/api/v1/hosts/127.0.0.1");
+    assert_eq!((&host["state"], &host["last_status"]), (&"idle".into(), &500.into()), "it answers: {host:#}");
 }

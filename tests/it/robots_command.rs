@@ -148,7 +148,7 @@ fn the_exit_code_tells_what_is_wrong() {
     for (arguments, code, said) in [
         (vec![missing.url("/")], 0, "there is no robots.txt, so nothing is forbidden"),
         (vec![missing.url("/robots.txt")], 0, "robots.txt itself may always be fetched"),
-        (vec![ill.url("/")], 4, "robots.txt cannot be fetched (503)"),
+        (vec![ill.url("/")], 4, "robots.txt cannot be fetched: the host answered 503"),
         (vec![nobody.clone()], 4, "robots.txt cannot be fetched: connection refused"),
         (vec!["http://10.0.0.1/".to_owned()], 4, "10.0.0.1"),
         (vec!["ftp://a.test/".to_owned()], 2, "only http:// and https://"),

@@ -76,6 +76,36 @@ fn a_hold_in_the_grace_refuses_requests_that_were_promised_a_turn() {
     assert_eq!((origin.count(), program.wait().code()), (1, Some(0)));
 }
 
+/// The admin listener answers until the last request is over, so that commands can say what curtsy is doing.
+#[test]
+fn while_requests_finish_it_says_that_it_is_stopping() {
+    let (answer, wait) = mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let origin = Origin::scripted(move |visitor| {
+        while visitor.request().is_some() {
+            let _ = wait.lock().expect("one waits at a time").recv_timeout(PATIENCE);
+            visitor.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let mut program = Program::start("admin = \"127.0.0.1:0\"\nshutdown_grace = \"60s\"\n", "");
+    let admin = program.event("ready").expect("it is ready")["admin"].as_str().expect("an address").to_owned();
+    let ask = |path: &str| {
+        let mut client = Client::connect(admin.parse().expect("an address"));
+        client.ask(&[&format!("GET {path} HTTP/1.1"), "Host: localhost", "Connection: close"])
+    };
+    assert_eq!(ask("/readyz").status(), 200);
+    let mut client = program.client();
+    client.send_head(&[&origin.get("/"), "Host: x"]);
+    origin.request();
+    program.signal("TERM");
+    assert!(soon(|| ask("/readyz").status() == 503));
+    assert!(ask("/api/v1/status").text().contains(r#""state":"stopping""#));
+    answer.send(()).unwrap();
+    assert_eq!(client.response().status(), 200);
+    assert_eq!(program.wait().code(), Some(0));
+    assert!(std::net::TcpStream::connect(&admin).is_err());
+}
+
 /// A waiting CONNECT has no answer yet, so it gets a refusal.
 #[test]
 fn a_tunnel_that_waits_to_be_opened_hears_it_too() {

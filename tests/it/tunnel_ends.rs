@@ -1,10 +1,11 @@
-//! Tunnels that end while a request inside waits: the client disconnects or the origin closes.
+//! Tunnels that end: the client disconnects or the origin closes, while a request inside waits or not.
 
 use std::sync::Mutex;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use curtsy::config::{Config, Mode};
+use curtsy::config::Mode;
 use h2::Reason;
 use tokio::sync::oneshot;
 
@@ -14,7 +15,7 @@ use crate::support::proxy_tls::Own;
 use crate::support::{Origin, PATIENCE, soon};
 use crate::tunnels::{
     DELAY, FINISHED, Guestbook, REQUEST, RESPONSE, client_hello, host, outline, pacing, read_record, record, request,
-    server_hello, shake_hands, tunnel,
+    server_hello, shake_hands, slow_down, tunnel,
 };
 
 /// More than curtsy reads from a client whose request waits, and less than the first window of an HTTP/2 stream.
@@ -22,11 +23,8 @@ fn long_request() -> Vec<u8> {
     [outline(23, 16_400), outline(23, 16_400), outline(23, 7_200)].concat()
 }
 
-/// Sets a delay so long that a request that waits from now on gets no turn during the test.
-fn slow(config: &mut Config) {
-    config.politeness.mode = Mode::Enforce;
-    config.politeness.delay = 4 * PATIENCE;
-}
+/// So long that a request that waits from now on gets no turn during the test.
+const LONG: Duration = Duration::from_secs(4 * PATIENCE.as_secs());
 
 /// X37
 #[test]
@@ -34,7 +32,7 @@ fn a_client_that_leaves_with_a_long_request_gives_its_place_back() {
     let (book, curtsy) = (Guestbook::open(), pacing(|_| ()));
     let mut client = tunnel(&curtsy, &book.origin, &["http/1.1"]);
     request(&mut client).expect("an answer");
-    curtsy.reload(slow);
+    slow_down(&curtsy, LONG);
     client.send(long_request());
     assert!(soon(|| host(&curtsy)["queued"] == 1));
     drop(client);
@@ -75,7 +73,8 @@ fn a_stream_that_is_reset_with_a_long_request_gives_its_place_back() {
         slowed.recv_timeout(PATIENCE).expect("an answer");
         curtsy.reload(|config| {
             own.set(config);
-            slow(config);
+            config.politeness.mode = Mode::Enforce;
+            config.politeness.delay = LONG;
         });
         go.send(()).expect("the client waits for it");
         assert!(soon(|| host(&curtsy)["queued"] == 1));
@@ -99,7 +98,7 @@ fn an_origin_that_closes_while_a_request_waits_is_not_a_client_that_left() {
     let curtsy = pacing(|_| ());
     let mut client = tunnel(&curtsy, &origin, &["http/1.1"]);
     request(&mut client).expect("an answer");
-    curtsy.reload(slow);
+    slow_down(&curtsy, LONG);
     client.send(outline(23, REQUEST));
     assert!(soon(|| host(&curtsy)["queued"] == 1));
     close.send(()).unwrap();
@@ -107,4 +106,49 @@ fn an_origin_that_closes_while_a_request_waits_is_not_a_client_that_left() {
     assert!(soon(|| curtsy.metric("curtsy_tunnels_closed_by_origin_total") == 1));
     assert_eq!(curtsy.metric("curtsy_client_disconnects_total{stage=\"queued\"}"), 0);
     assert_eq!(host(&curtsy)["queued"], 0);
+}
+
+/// A client that hears the origin's closing alert may close first.
+#[test]
+fn a_client_that_closes_after_the_alert_of_its_origin_has_not_given_up() {
+    let (close, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let origin = Origin::scripted(move |visitor| {
+        shake_hands(visitor);
+        let _ = read_record(visitor);
+        visitor.send(outline(23, RESPONSE));
+        let _ = wait.lock().expect("one waits at a time").recv_timeout(PATIENCE);
+        visitor.send(outline(23, 19));
+        visitor.linger();
+    });
+    let curtsy = pacing(|_| ());
+    let mut client = tunnel(&curtsy, &origin, &["http/1.1"]);
+    request(&mut client).expect("an answer");
+    slow_down(&curtsy, LONG);
+    client.send(outline(23, REQUEST));
+    assert!(soon(|| host(&curtsy)["queued"] == 1));
+    close.send(()).unwrap();
+    client.read_exactly(5 + 19).expect("an alert");
+    drop(client);
+    assert!(soon(|| curtsy.metric("curtsy_tunnels_closed_by_origin_total") == 1));
+    assert_eq!(curtsy.metric("curtsy_client_disconnects_total{stage=\"queued\"}"), 0);
+}
+
+/// A client must see the end before it sends its next request.
+#[test]
+fn an_origin_that_closes_an_idle_tunnel_closes_it_for_the_client() {
+    let (close, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let origin = Origin::scripted(move |visitor| {
+        shake_hands(visitor);
+        let _ = read_record(visitor);
+        visitor.send(outline(23, RESPONSE));
+        let _ = wait.lock().expect("one waits at a time").recv_timeout(PATIENCE);
+    });
+    let curtsy = pacing(|_| ());
+    let mut client = tunnel(&curtsy, &origin, &["http/1.1"]);
+    request(&mut client).expect("an answer");
+    close.send(()).unwrap();
+    client.expect_end();
+    assert_eq!(curtsy.metric("curtsy_tunnels_closed_by_origin_total"), 0, "no request waited");
 }

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use curtsy::config::{Config, Mode};
+use curtsy::config::{Config, Http2Tunnels, Mode};
 use serde_json::Value;
 
 use crate::support::{Client, Curtsy, End, Origin, PATIENCE, Stopwatch, Visitor, expect_gaps, ms, pause, soon};
@@ -73,7 +73,7 @@ impl Guestbook {
         self.arrivals.lock().expect("no test thread has panicked").clone()
     }
 
-    fn expect_gaps(&self, count: usize) {
+    pub(crate) fn expect_gaps(&self, count: usize) {
         assert!(soon(|| self.times().len() >= count), "{:?}", self.times());
         expect_gaps(&self.times(), DELAY);
     }
@@ -98,6 +98,14 @@ pub(crate) fn pacing(change: impl FnOnce(&mut Config)) -> Curtsy {
         config.politeness.delay = DELAY;
         change(config);
     })
+}
+
+/// Lets the next requests wait for longer. A tunnel whose answer comes after this is closed behind it.
+pub(crate) fn slow_down(curtsy: &Curtsy, delay: Duration) {
+    curtsy.reload(|config| {
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = delay;
+    });
 }
 
 pub(crate) fn connect(curtsy: &Curtsy, authority: &str) -> Client {
@@ -217,10 +225,11 @@ fn a_quiet_tunnel_gives_its_place_back() {
 
 #[test]
 fn a_client_that_leaves_while_its_request_waits_spends_no_turn() {
-    let (book, curtsy) = (Guestbook::open(), pacing(|config| config.politeness.delay = PATIENCE / 2));
+    let (book, curtsy) = (Guestbook::open(), pacing(|_| ()));
     let watch = Stopwatch::start();
     let mut client = tunnel(&curtsy, &book.origin, &[]);
     request(&mut client).expect("an answer");
+    slow_down(&curtsy, PATIENCE / 2);
     client.send(outline(23, REQUEST));
     assert!(soon(|| host(&curtsy)["queued"] == 1));
     drop(client);
@@ -232,9 +241,10 @@ fn a_client_that_leaves_while_its_request_waits_spends_no_turn() {
 /// curtsy stops reading from a client with a long request, so it must notice a disconnect without reading.
 #[test]
 fn a_client_that_leaves_behind_a_long_request_is_noticed() {
-    let (book, curtsy) = (Guestbook::open(), pacing(|config| config.politeness.delay = PATIENCE * 4));
+    let (book, curtsy) = (Guestbook::open(), pacing(|_| ()));
     let mut client = tunnel(&curtsy, &book.origin, &[]);
     request(&mut client).expect("an answer");
+    slow_down(&curtsy, PATIENCE * 4);
     client.send((0..4).flat_map(|_| outline(23, 16_000)).collect::<Vec<u8>>());
     assert!(soon(|| host(&curtsy)["queued"] == 1));
     drop(client);
@@ -243,15 +253,14 @@ fn a_client_that_leaves_behind_a_long_request_is_noticed() {
 
 #[test]
 fn a_request_that_is_refused_closes_its_tunnel_before_any_of_it_has_gone() {
-    let (book, curtsy) = (
-        Guestbook::open(),
-        pacing(|config| {
-            config.politeness.delay = PATIENCE * 10;
-            config.politeness.max_wait = PATIENCE;
-        }),
-    );
+    let (book, curtsy) = (Guestbook::open(), pacing(|config| config.politeness.max_wait = PATIENCE));
     let mut client = tunnel(&curtsy, &book.origin, &[]);
     request(&mut client).expect("an answer");
+    curtsy.reload(|config| {
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = PATIENCE * 10;
+        config.politeness.max_wait = PATIENCE;
+    });
     client.send(outline(23, REQUEST));
     client.expect_end();
     assert_eq!(curtsy.metric("curtsy_rejections_total{reason=\"wait_too_long\"}"), 1);
@@ -263,9 +272,10 @@ fn a_request_that_is_refused_closes_its_tunnel_before_any_of_it_has_gone() {
 /// While a request waits, curtsy reads only a little more from its client.
 #[test]
 fn a_client_cannot_fill_memory_behind_a_request_that_waits() {
-    let (book, curtsy) = (Guestbook::open(), pacing(|config| config.politeness.delay = PATIENCE));
+    let (book, curtsy) = (Guestbook::open(), pacing(|_| ()));
     let mut client = tunnel(&curtsy, &book.origin, &[]);
     request(&mut client).expect("an answer");
+    slow_down(&curtsy, PATIENCE);
     client.patience(ms(300));
     let upload: Vec<u8> = (0..2_000).flat_map(|_| outline(23, 16_000)).collect();
     assert!(!client.send(&upload), "32 MB were taken");
@@ -307,6 +317,41 @@ fn http2_takes_one_turn_and_is_told_about() {
     let shown = host(&curtsy);
     assert_eq!((&shown["in_flight"], &shown["unpaced_tunnels"]["reason"]), (&1.into(), &"http2".into()), "{shown:#}");
     expect_no_breach(&curtsy);
+}
+
+/// The next CONNECT says why, and the one after it may use HTTP/1.1.
+#[test]
+fn http2_inside_a_tunnel_can_be_refused() {
+    let refuse = |config: &mut Config| {
+        config.politeness.delay = ms(1);
+        config.tls.tunnel.http2 = Http2Tunnels::Refuse;
+    };
+    let (book, curtsy) = (Guestbook::open(), pacing(refuse));
+    let mut recognised = tunnel(&curtsy, &book.origin, &["h2", "http/1.1"]);
+    request(&mut recognised).expect("settings");
+    recognised.send(outline(23, 26));
+    recognised.expect_end();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    for opening in [record(22, &client_hello("a.test", &["h2"])), preface] {
+        expect_refusal_of_http2(&curtsy, &book.origin);
+        let mut client = connect(&curtsy, &book.origin.authority());
+        client.send(opening);
+        assert_eq!(client.rest(), b"", "nothing of the origin is passed on");
+    }
+    expect_refusal_of_http2(&curtsy, &book.origin);
+    let mut client = tunnel(&curtsy, &book.origin, &["http/1.1"]);
+    for _ in 0..3 {
+        request(&mut client).expect("an answer");
+    }
+    assert_eq!(book.times().len(), 4, "nothing of the refused ones has gone");
+    assert_eq!(curtsy.metric("curtsy_rejections_total{reason=\"http2_tunnel\"}"), 6);
+    assert_eq!(host(&curtsy)["unpaced_tunnels"], Value::Null, "nothing passed unpaced");
+}
+
+fn expect_refusal_of_http2(curtsy: &Curtsy, origin: &Origin) {
+    let refused = curtsy.ask(&[&format!("CONNECT {} HTTP/1.1", origin.authority()), "Host: x"]);
+    assert_eq!((refused.status(), refused.refusal().as_str()), (403, "http2-tunnel"), "{}", refused.head());
+    assert!(refused.text().contains("--http1.1"), "{}", refused.text());
 }
 
 /// Bytes that are not valid TLS pass unchanged, after one turn for the tunnel.

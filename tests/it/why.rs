@@ -58,7 +58,7 @@ fn expect_all_say(curtsy: &Curtsy, origin: &Origin, why: &str, delay_ms: u64) {
         other => other,
     };
     let seconds = delay_ms as f64 / 1e3;
-    for part in [format!("data-show=\"why\">{words}<"), format!("<b data-show=\"delay\">{seconds} s</b>")] {
+    for part in [format!("because of: {words}."), format!("<b data-show=\"delay\">{seconds} s</b>")] {
         assert!(page.contains(&part), "no {part} in\n{page}");
     }
 

@@ -32,6 +32,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "app.js" SCRIPT,
         "api.js" SCRIPT,
         "chart.js" SCRIPT,
+        "clients.js" SCRIPT,
         "explain.js" SCRIPT,
         "format.js" SCRIPT,
         "host.js" SCRIPT,

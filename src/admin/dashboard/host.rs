@@ -10,7 +10,7 @@ use super::framed;
 use super::html::{Html, fill, span, until};
 use super::overview::why_in_words;
 use crate::admin::Admin;
-use crate::admin::hosts::{HostJson, budget};
+use crate::admin::hosts::{HostJson, budget, in_full};
 use crate::admin::queue::WaitingJson;
 use crate::admin::{segment, time};
 use crate::politeness::HostKey;
@@ -23,7 +23,7 @@ const SHOWN: usize = 20;
 /// `GET /hosts/{host}`
 pub(in crate::admin) async fn host(State(admin): State<Arc<Admin>>, Path(name): Path<String>) -> Response {
     let known = match budget(&admin, &name).await {
-        Ok(host) => admin.desk.view(&host).await.map(|view| (HostJson::new(&host, &view, time::now()), host)),
+        Ok(host) => in_full(&admin, &host).await.map(|known| (known, host)),
         Err(_) => None,
     };
     let Some((host, key)) = known else {
@@ -44,7 +44,9 @@ fn pieces(admin: &Admin, host: &HostJson, key: &HostKey) -> Vec<(&'static str, H
         ("delay", Html::text(&span(host.delay_ms))),
         ("parts", parts(host)),
         ("tunnels", tunnels(admin, key)),
-        ("why", Html::text(why_in_words(&host.why))),
+        ("waits", Html::text(&waits(host))),
+        ("last", last(host)),
+        ("tunnelled", tunnelled(host)),
         ("next", until(host.next_available_s)),
         ("held", host.held_s.map_or(Html::raw("no"), |held| until(Some(held)))),
         ("cause", host.hold_cause.as_deref().map_or(Html::default(), |cause| Html::text(why_in_words(cause)))),
@@ -60,6 +62,35 @@ fn pieces(admin: &Admin, host: &HostJson, key: &HostKey) -> Vec<(&'static str, H
         ("visits", Html::number(host.visits)),
         ("waiting", waiting(admin, key)),
     ]
+}
+
+/// Says what requests wait for; the same as in `web/host.js`.
+fn waits(host: &HostJson) -> String {
+    match (host.state.as_str(), &host.last.last_error, host.queued) {
+        ("unreachable", Some(error), _) => {
+            format!("The host cannot be reached: {error}. Requests are refused until it is tried again.")
+        }
+        ("broken", ..) => "The last requests all failed. Requests are refused until one is tried again.".to_owned(),
+        ("paused", ..) => "The host is paused. It gets no requests until it is resumed.".to_owned(),
+        (_, _, 0) => "No request waits.".to_owned(),
+        (_, _, 1) => format!("1 request waits because of: {}.", why_in_words(&host.why)),
+        (_, _, queued) => format!("{queued} requests wait because of: {}.", why_in_words(&host.why)),
+    }
+}
+
+fn last(host: &HostJson) -> Html {
+    match (&host.last.last_error, host.last.last_status) {
+        (Some(error), _) => Html::text(error),
+        (None, Some(status)) => Html::number(status),
+        (None, None) => Html::raw("–"),
+    }
+}
+
+fn tunnelled(host: &HostJson) -> Html {
+    match host.last.tunnelled {
+        0 => Html::default(),
+        count => fill("{{count}} in tunnels: only paced", &[("count", Html::number(count))]),
+    }
 }
 
 /// Returns "closed", or the origins whose breaker is not.

@@ -11,7 +11,7 @@ use super::html::{Html, fill, span, until};
 use super::{field, framed};
 use crate::admin::Admin;
 use crate::admin::hosts::{self, HostRow};
-use crate::admin::status::{Notice, Status};
+use crate::admin::status::{Notice, Status, TrafficJson};
 use crate::admin::{segment, time};
 use crate::gate::{HostsPage, Listing};
 use crate::politeness::lane::Condition;
@@ -39,11 +39,12 @@ pub(in crate::admin) async fn overview(State(admin): State<Arc<Admin>>, uri: Uri
             ("wait", status.wait_p90_ms.map_or(Html::raw("–"), |ms| Html::text(&span(ms)))),
             ("abandoned", Html::number(status.requests.abandoned)),
             ("denied", Html::number(status.requests.denied)),
+            ("traffic", traffic(&status.traffic)),
             ("notices", notices(&status)),
             ("filter", Html::text(&page.filter)),
             ("states", states(page.condition)),
             ("sort", Html::text(&field(&uri, "sort").unwrap_or_default())),
-            ("rows", rows(&listing)),
+            ("rows", rows(&admin, &listing)),
             ("total", Html::number(listing.total as u64)),
             ("pages", pages(&uri, &page, listing.total)),
             ("setup", setup(&status, &headers)),
@@ -65,6 +66,16 @@ fn wanted(uri: &Uri) -> HostsPage {
     HostsPage { limit: ROWS, ..hosts::page(&query.finish()).map(|asked| asked.page).unwrap_or_default() }
 }
 
+/// Says how polite the traffic was; the same as in `web/overview.js`.
+fn traffic(traffic: &TrafficJson) -> Html {
+    let parts = [
+        ("full", Html::number(traffic.full)),
+        ("paced", Html::number(traffic.paced_only)),
+        ("unpaced", Html::number(traffic.unpaced_tunnels)),
+    ];
+    fill("{{full}} requests fully polite, {{paced}} in tunnels only paced, {{unpaced}} tunnels not paced", &parts)
+}
+
 /// Shows what an operator should know before anything else.
 fn notices(status: &Status) -> Html {
     let notice = |notice: &Notice| {
@@ -83,13 +94,13 @@ fn states(chosen: Option<Condition>) -> Html {
     Condition::ALL.into_iter().map(option).collect()
 }
 
-fn rows(listing: &Listing) -> Html {
+fn rows(admin: &Admin, listing: &Listing) -> Html {
     let now = time::now();
-    listing.hosts.iter().map(|(host, view)| row(&HostRow::new(host, view, now))).collect()
+    listing.hosts.iter().map(|(host, view)| row(&hosts::row(admin, host, view, now))).collect()
 }
 
 fn row(row: &HostRow) -> Html {
-    let why = row.hold_cause.as_ref().unwrap_or(&row.why);
+    let (why, mark) = notable(row);
     fill(
         ROW,
         &[
@@ -98,13 +109,26 @@ fn row(row: &HostRow) -> Html {
             ("host", Html::text(&row.host)),
             ("state", Html::text(&row.state)),
             ("delay", Html::text(&span(row.delay_ms))),
-            ("why", Html::text(why_in_words(why))),
+            ("why", Html::text(why)),
+            ("mark", Html::raw(mark)),
+            ("last", row.last.last_status.map_or(Html::raw("–"), Html::number)),
             ("queued", Html::number(row.queued as u64)),
             ("in_flight", Html::number(row.in_flight as u64)),
             ("next", until(row.next_available_s)),
             ("visits", Html::number(row.visits)),
         ],
     )
+}
+
+/// Returns what a reader should know first about a host, and the class that marks it; the same as in `web/format.js`.
+fn notable(row: &HostRow) -> (&str, &'static str) {
+    match (&row.last.last_error, &row.hold_cause, row.unpaced_tunnels) {
+        (Some(error), ..) => (error, "is-bad"),
+        (None, ..) if row.state == Condition::Broken.word() => ("breaker open", "is-bad"),
+        (None, Some(cause), _) => (why_in_words(cause), ""),
+        (None, None, Some(_)) => ("tunnels not paced", "is-warning"),
+        (None, None, None) => (why_in_words(&row.why), ""),
+    }
 }
 
 /// The same as in `web/format.js`.

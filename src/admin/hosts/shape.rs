@@ -1,10 +1,14 @@
 //! A host as the API returns it.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::admin::time::{millis, moment, seconds};
 use crate::politeness::HostKey;
-use crate::politeness::lane::{self, FailingOrigin, View};
+use crate::politeness::fault::HostReply;
+use crate::politeness::lane::{self, FailingOrigin, Recent, View};
+use crate::politeness::pace::{LimitStage, LimitView};
 use crate::politeness::policy::{self, Delays};
 use crate::politeness::time::Timestamp;
 
@@ -36,18 +40,43 @@ pub struct HostRow {
     pub hold_cause: Option<String>,
     pub error_streak: u16,
     pub last_sent: Option<String>,
+    #[serde(flatten)]
+    pub last: LastReply,
     /// Tunnels of the last hour in which requests were not paced; left out if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpaced_tunnels: Option<u64>,
+}
+
+/// What came back from the host last, and which of its visits curtsy cannot look into.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LastReply {
+    /// None before the first answer, and if the last request got none.
+    #[serde(default)]
+    pub last_status: Option<u16>,
+    /// Why the last request got no answer, for people.
+    #[serde(default)]
+    pub last_error: Option<String>,
+    /// Since when requests get no answer.
+    #[serde(default)]
+    pub failing_since: Option<String>,
+    /// Visits through tunnels, of `visits`: only paced.
+    #[serde(default)]
+    pub tunnelled: u32,
 }
 
 /// A host in full.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostJson {
     pub host: String,
-    /// paused, broken, held, waiting, active or idle: the first that applies.
+    /// paused, broken, held, unreachable, waiting, active or idle: the first that applies.
     pub state: String,
     pub mode: String,
+    /// What takes a turn: requests or pages.
+    #[serde(default)]
+    pub count: String,
+    /// Parts of pages that started without a turn since curtsy has known the host.
+    #[serde(default)]
+    pub parts: u32,
     pub delay_ms: u64,
     pub delay: DelayJson,
     /// What requests wait for: a hold, a pause, `concurrency`, or the largest part of the delay.
@@ -64,6 +93,8 @@ pub struct HostJson {
     pub next_available_s: Option<f64>,
     pub last_sent: Option<String>,
     pub last_success: Option<String>,
+    #[serde(flatten)]
+    pub last: LastReply,
     pub queued: usize,
     pub in_flight: usize,
     /// WebSockets, and bodies that take long: they have a limit of their own, as high as `concurrency`.
@@ -81,6 +112,9 @@ pub struct HostJson {
     pub overrides: OverridesJson,
     /// How many retries the host's retry budget allows now; none while it has needed none.
     pub retries_left: Option<u32>,
+    /// What `adaptive.policy = "auto"` knows about the host's limit.
+    #[serde(default)]
+    pub limit: Option<LimitJson>,
     /// Tunnels of the last hour whose requests could not be separated. Only in `GET /api/v1/hosts/{host}`.
     pub unpaced_tunnels: Option<UnpacedTunnels>,
     /// In responses to changes: why the change is not on disk yet. A restart before it is written forgets it.
@@ -92,6 +126,16 @@ pub struct HostJson {
 pub struct UnpacedTunnels {
     pub count: u64,
     /// The reason of the latest: http2, websocket or other.
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LimitJson {
+    /// Requests that the host allows, as far as measured; none before the first refusal.
+    pub per_second: Option<f64>,
+    /// From 0 to 1: it grows each time a probe finds the limit unchanged.
+    pub confidence: f64,
+    /// Why the pace is what it is.
     pub reason: String,
 }
 
@@ -165,6 +209,7 @@ impl HostRow {
             hold_cause: view.held.map(|(_, held)| held.word().to_owned()),
             error_streak: view.error_streak,
             last_sent: view.last_sent.and_then(moment),
+            last: LastReply::new(&view.recent),
             unpaced_tunnels: None,
         }
     }
@@ -177,6 +222,8 @@ impl HostJson {
             host: host.to_string(),
             state: view.condition().word().to_owned(),
             mode: view.mode.word().to_owned(),
+            count: view.count.word().to_owned(),
+            parts: view.parts,
             delay_ms: millis(view.delays.effective()),
             delay: DelayJson::new(&view.delays),
             why: view.why().to_owned(),
@@ -187,10 +234,11 @@ impl HostJson {
             held_until: view.held.and_then(|(until, _)| moment(until)),
             held_s: view.held.map(|(until, _)| seconds(until.since(now))),
             hold_cause: view.held.map(|(_, held)| held.word().to_owned()),
-            next_available: moment(view.next_start),
+            next_available: moment(starts(view)),
             next_available_s: next(view, now),
             last_sent: view.last_sent.and_then(moment),
             last_success: view.last_success.and_then(moment),
+            last: LastReply::new(&view.recent),
             queued: view.queued,
             in_flight: view.in_flight,
             long_transfers: view.long_transfers,
@@ -203,14 +251,57 @@ impl HostJson {
             paused_until: view.paused_until.and_then(moment),
             overrides: OverridesJson::new(&view.overrides),
             retries_left: view.retries_left,
+            limit: view.limit.map(|limit| LimitJson::new(&limit, view.delays.effective(), now)),
             unpaced_tunnels: None,
             not_kept: None,
         }
     }
 }
 
+impl LastReply {
+    fn new(recent: &Recent) -> LastReply {
+        let Recent { reply, failing_since, tunnelled, .. } = *recent;
+        LastReply {
+            last_status: reply.and_then(HostReply::status),
+            last_error: reply.and_then(HostReply::fault).map(|fault| fault.text().to_owned()),
+            failing_since: failing_since.and_then(moment),
+            tunnelled,
+        }
+    }
+}
+
+impl LimitJson {
+    fn new(view: &LimitView, delay: Duration, now: Timestamp) -> LimitJson {
+        let pace = format!("{}/s", per_second(delay.max(view.pace)));
+        let doing = match view.stage {
+            LimitStage::Starting => format!("speeding up at {pace}: not refused yet"),
+            LimitStage::Refused => "one request at a time".to_owned(),
+            LimitStage::Trying => format!("trying {pace}"),
+            LimitStage::Holding => format!("staying at {pace}"),
+            LimitStage::Slow => format!("slowed to {pace}: answers have become slow"),
+        };
+        let refused = view.refused.map(|(delay, at)| {
+            let ago = now.since(at).as_secs();
+            let ago = if ago < 120 { format!("{ago} s") } else { format!("{} min", ago / 60) };
+            format!("refused at {}/s {ago} ago", per_second(delay))
+        });
+        LimitJson {
+            per_second: view.limit.map(per_second),
+            confidence: view.limit.map_or(0.0, |_| 1.0 - 0.5_f64.powi(i32::from(view.confirmed.min(6)) + 1)),
+            reason: [Some(doing), refused].into_iter().flatten().collect::<Vec<_>>().join(": "),
+        }
+    }
+}
+
+/// Requests per second at this delay, to three digits.
+fn per_second(delay: Duration) -> f64 {
+    let rate = 1.0 / delay.as_secs_f64().max(1e-6);
+    let digits = 10_f64.powi(2 - rate.log10().floor() as i32);
+    (rate * digits).round() / digits
+}
+
 impl UnpacedTunnels {
-    pub(super) fn new((reason, count): (&str, u64)) -> UnpacedTunnels {
+    pub(crate) fn new((reason, count): (&str, u64)) -> UnpacedTunnels {
         UnpacedTunnels { count, reason: reason.to_owned() }
     }
 }
@@ -260,5 +351,16 @@ impl OverridesJson {
 }
 
 fn next(view: &View, now: Timestamp) -> Option<f64> {
-    (view.next_start < Timestamp::NEVER).then(|| seconds(view.next_start.since(now)))
+    let starts = starts(view);
+    (starts < Timestamp::NEVER).then(|| seconds(starts.since(now)))
+}
+
+/// When the next visit can start. Until then the breaker of a broken host refuses visits, and so does curtsy while it
+/// knows that a host is unreachable.
+fn starts(view: &View) -> Timestamp {
+    match view.breaker {
+        lane::BreakerView::Open(refusal) if view.is_broken => view.next_start.max(refusal.time),
+        _ if view.recent.is_unreachable() => view.next_start.max(view.recent.refused_until),
+        _ => view.next_start,
+    }
 }

@@ -166,7 +166,7 @@ pub(super) fn untried(name: &str, scene: &DoctorScene, env: &Env) -> Finding {
         "chromium" | "chromium-browser" | "chrome" | "google-chrome" => {
             let text =
                 format!("{name}: takes the proxy from the desktop's settings or an option, and trusted CAs from NSS");
-            Finding::warn(ABOUT, text, format!("{name} --proxy-server=http://{address} …    (the CA: curtsy ca trust)"))
+            Finding::warn(ABOUT, text, format!("{name} --proxy-server=http://{address} …    (the CA: curtsy setup)"))
         }
         "perl" if env.get("PERL_LWP_ENV_PROXY").is_none_or(|value| value != "1") => {
             let text = "perl: LWP reads the proxy variables only when told to";

@@ -58,8 +58,7 @@ impl EnvFormat {
 
     /// Returns a note for the user about this format, if there is one.
     pub(super) fn note(self, address: &Address) -> Option<&'static str> {
-        let here = address.host.starts_with("127.") || address.host == "[::1]" || address.host == "localhost";
-        (self == EnvFormat::Docker && here).then_some(
+        (self == EnvFormat::Docker && address.is_here()).then_some(
             "in a container 127.0.0.1 is the container: use `docker run --network host`, or name the proxy as the \
              container sees it with --proxy",
         )

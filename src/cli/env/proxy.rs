@@ -16,12 +16,15 @@ use crate::cli::variables::Address;
 use crate::config::{self, Config, Listen, Sources};
 use crate::{store, tls};
 
+#[derive(Debug)]
 pub(in crate::cli) struct Found {
     pub(in crate::cli) address: Address,
     /// The CA that clients have to trust, if the proxy intercepts.
     pub(in crate::cli) pem: Option<String>,
     /// Notes for the user.
     pub(in crate::cli) notes: Vec<String>,
+    /// Whether the proxy wants users and passwords.
+    pub(super) has_users: bool,
 }
 
 /// Returns the proxy of this URL, else the running one, else the configured one.
@@ -42,8 +45,13 @@ pub(in crate::cli) fn running(ask: &AskArgs, sources: &Sources, no_ca: bool) -> 
     let at = RunningCurtsy::find(ask, sources)?;
     let address = reachable(first, at.address.ip());
     let pem = if no_ca { None } else { ca_of(&at)? };
-    Ok(Found { address, pem, notes: Vec::new() })
+    let config = RunningCurtsy::find(ask, sources)?.call(&Call::get("/api/v1/config".to_owned()))?;
+    let has_users = config["access"]["users_file"].as_str().is_some_and(|file| !file.is_empty());
+    let notes = if has_users { vec![USERS.to_owned()] } else { Vec::new() };
+    Ok(Found { address, pem, notes, has_users })
 }
+
+const USERS: &str = "this curtsy wants users (access.users_file): write http://USER:PASSWORD@… into the variables";
 
 pub(in crate::cli) fn status(ask: &AskArgs, sources: &Sources) -> Result<Status, AdminTrouble> {
     let answer = RunningCurtsy::find(ask, sources)?.call(&Call::get("/api/v1/status".to_owned()))?;
@@ -72,8 +80,10 @@ fn configured(sources: &Sources, named: &Option<Address>, no_ca: bool) -> Result
     let certificates = files.map(|files| files.certificates()).transpose();
     let certificates = certificates.map_err(|error| AdminTrouble::failure(error.to_string()))?;
     let pem = certificates.map(|certificates| certificates.iter().map(tls::pem).collect());
-    let notes = vec!["no curtsy runs yet; start one with `curtsy`".to_owned()];
-    Ok(Found { address: reachable(*listen, loopback), pem, notes })
+    let mut notes = vec!["no curtsy runs yet; start one with `curtsy`".to_owned()];
+    let has_users = config.access.users_file.is_some();
+    notes.extend(has_users.then(|| USERS.to_owned()));
+    Ok(Found { address: reachable(*listen, loopback), pem, notes, has_users })
 }
 
 /// Writes the files that the variables name into the state directory, if there is a CA to trust and a directory.

@@ -7,8 +7,9 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -22,7 +23,10 @@ const PASSED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SI
 /// Shells add this to the number of a signal to get the exit code.
 const BY_SIGNAL: i32 = 128;
 
-pub(super) struct ChildProcess {
+/// How long a command has after SIGTERM before it is killed.
+const TO_FINISH: Duration = Duration::from_secs(3);
+
+pub(in crate::cli) struct ChildProcess {
     child: Child,
     /// `None` after the command has ended: another process may have the same number by then.
     pid: Arc<Mutex<Option<Pid>>>,
@@ -30,7 +34,7 @@ pub(super) struct ChildProcess {
 }
 
 impl ChildProcess {
-    pub(super) fn begin(command: &mut Command) -> io::Result<Self> {
+    pub(in crate::cli) fn begin(command: &mut Command) -> io::Result<Self> {
         // This comes first, so that no signal ends us while the command continues to run.
         let mut signals = SignalsInfo::<WithOrigin>::new(PASSED)?;
         let handle = signals.handle();
@@ -52,7 +56,7 @@ impl ChildProcess {
     }
 
     /// Waits for the command, but not for processes that it started. Returns its exit code, as a shell would.
-    pub(super) fn end(mut self) -> io::Result<u8> {
+    pub(in crate::cli) fn end(mut self) -> io::Result<u8> {
         let pid = *self.pid.lock();
         if let Some(pid) = pid {
             // With `NOWAIT` the process is not reaped yet, so its number is not reused.
@@ -63,6 +67,28 @@ impl ChildProcess {
         *self.pid.lock() = None;
         let status = self.child.wait()?;
         Ok(code_of(status))
+    }
+
+    /// Waits for the command as [`end`](Self::end) does, but ends it after `limit`: with SIGTERM, and if it does not
+    /// react, with SIGKILL. Returns its exit code, and whether it had to be ended.
+    pub(in crate::cli) fn end_within(self, limit: Duration) -> io::Result<(u8, bool)> {
+        let (done, ends) = mpsc::channel::<()>();
+        let alive = self.pid.clone();
+        let timer = thread::Builder::new().name("limit".to_owned()).spawn(move || {
+            let mut signalled = false;
+            for (time, signal) in [(limit, Signal::TERM), (TO_FINISH, Signal::KILL)] {
+                if ends.recv_timeout(time) != Err(mpsc::RecvTimeoutError::Timeout) {
+                    break;
+                }
+                if let Some(pid) = *alive.lock() {
+                    signalled = kill_process(pid, signal).is_ok() || signalled;
+                }
+            }
+            signalled
+        })?;
+        let code = self.end();
+        drop(done);
+        Ok((code?, timer.join().unwrap_or(false)))
     }
 }
 

@@ -3,7 +3,7 @@
 //! Escapes everything that comes from the origin, so that it cannot control the terminal.
 
 use crate::cli::terminal::{BOLD, DIM, GREEN, RED, TextStyle, YELLOW, printable, span, time};
-use crate::robots::{AgentsFrom, Reason, Report, ReportMode, ReportNote, ReportVerdict, RuleLine};
+use crate::robots::{AgentsFrom, Reason, Report, ReportMode, ReportNote, ReportVerdict, RuleLine, TroubleReport};
 
 /// How many rules are shown; the deciding rule is always among them.
 const MOST_RULES: usize = 12;
@@ -48,16 +48,16 @@ fn why(report: &Report) -> String {
         (Reason::RobotsTxt, _) => "robots.txt itself may always be fetched".to_owned(),
         (Reason::Throttled, _) => format!("the host answers 429 to requests for robots.txt{}", again(report)),
         (Reason::Unreachable, _) => {
-            let error =
-                report.file.error.as_deref().map_or_else(String::new, |error| format!(": {}", printable(error)));
-            let status = report.file.status.map_or_else(String::new, |status| format!(" ({status})"));
-            format!("robots.txt cannot be fetched{status}{error}{}", again(report))
+            let known = report.trouble.as_ref().and_then(TroubleReport::cause);
+            let why = report.file.error.as_deref().map(printable).or(known).map(|why| format!(": {why}"));
+            format!("robots.txt cannot be fetched{}{}", why.unwrap_or_default(), again(report))
         }
     }
 }
 
 fn again(report: &Report) -> String {
-    report.trouble.map_or_else(String::new, |trouble| format!("; worth another try in {}", span(trouble.retry_after_s)))
+    let again = |trouble: &TroubleReport| format!("; worth another try in {}", span(trouble.retry_after_s));
+    report.trouble.as_ref().map_or_else(String::new, again)
 }
 
 fn group(report: &Report) -> String {
@@ -143,7 +143,7 @@ fn file(report: &Report) -> Vec<String> {
     if !parts.is_empty() {
         lines.push(parts.join(", "));
     }
-    if let (Some(trouble), Some(_)) = (report.trouble, file.exists) {
+    if let (Some(trouble), Some(_)) = (&report.trouble, file.exists) {
         let kind = if trouble.throttled { "throttled" } else { "unreachable" };
         let tries = if trouble.times == 1 { "1 try".to_owned() } else { format!("{} tries", trouble.times) };
         lines.push(format!("{kind} since ({tries}), so this is the last good copy{}", again(report)));

@@ -20,8 +20,12 @@ pub(super) struct TopScreen {
     pub(super) requests: VecDeque<Value>,
     /// The last answer to a question.
     pub(super) explained: Option<Explanation>,
-    /// Requests per second; known after two answers.
+    /// Requests per second over the last [`RATE_SPAN`]; known after two answers.
     pub(super) rate: Option<f64>,
+    /// The time and the number of requests of the answers within that span.
+    samples: VecDeque<(f64, u64)>,
+    /// Whether the user has chosen a host. Until then the first one with waiting requests is shown in full.
+    has_chosen: bool,
     /// Why the data is not up to date.
     pub(super) trouble: Option<String>,
     /// Why the last action failed.
@@ -57,9 +61,13 @@ const PAGE: isize = 10;
 /// How many requests are kept: more than fit on a screen, so that each host has some.
 const MOST_REQUESTS: usize = 500;
 
+/// In seconds: long enough to show one request in two seconds as such.
+const RATE_SPAN: f64 = 10.0;
+
 impl TopScreen {
     pub(super) fn new(mut look: TopLook, seen: TopSeen) -> Self {
         look.chosen = seen.hosts.hosts.first().map(|row| row.host.clone());
+        let samples = VecDeque::from([(seen.status.uptime_s, seen.status.requests.total)]);
         TopScreen {
             look,
             page: TopPage::Hosts,
@@ -67,6 +75,8 @@ impl TopScreen {
             requests: VecDeque::new(),
             explained: None,
             rate: None,
+            samples,
+            has_chosen: false,
             trouble: None,
             refused: None,
             typing: None,
@@ -94,10 +104,10 @@ impl TopScreen {
         self.requests.iter().filter(move |request| request["host"].as_str() == chosen)
     }
 
-    /// Updates the board with news.
-    pub(super) fn learn(&mut self, news: News) {
+    /// Updates the board with news. Returns what to look at from now on, if that has changed.
+    pub(super) fn learn(&mut self, news: News) -> Option<TopAction> {
         match news {
-            News::Seen(Ok(seen)) => self.see(*seen),
+            News::Seen(Ok(seen)) => return self.see(*seen).then(|| self.look()),
             News::Seen(Err(trouble)) => self.trouble = Some(trouble),
             News::Request(request) => {
                 self.requests.truncate(MOST_REQUESTS - 1);
@@ -109,21 +119,41 @@ impl TopScreen {
             }
             News::Refused(why) => self.refused = Some(why),
         }
+        None
     }
 
-    fn see(&mut self, seen: TopSeen) {
-        let (before, now) = (&self.seen.status, &seen.status);
-        let (time, requests) = (now.uptime_s - before.uptime_s, now.requests.total.checked_sub(before.requests.total));
-        if time > 0.2 {
-            self.rate = requests.map(|requests| requests as f64 / time);
-        } else if time < 0.0 {
-            self.rate = None;
-        }
+    /// Returns whether another host is shown in full from now on.
+    fn see(&mut self, seen: TopSeen) -> bool {
+        self.count((seen.status.uptime_s, seen.status.requests.total));
         self.seen = seen;
         self.trouble = None;
-        if self.look.chosen.is_none() {
-            self.look.chosen = self.rows().first().map(|row| row.host.clone());
+        // The selection must not jump while it is looked at, so it leaves only a host where no request waits.
+        let is_kept = match self.chosen_row() {
+            Some(row) => self.has_chosen || row.queued > 0 || self.rows()[0].queued == 0,
+            None => self.has_chosen && self.look.chosen.is_some(),
+        };
+        if is_kept {
+            return false;
         }
+        let first = self.rows().first().map(|row| row.host.clone());
+        let is_another = first != self.look.chosen;
+        self.look.chosen = first;
+        is_another
+    }
+
+    /// Computes the rate from this sample and the first one of the last [`RATE_SPAN`].
+    fn count(&mut self, (time, requests): (f64, u64)) {
+        if self.samples.back().is_some_and(|last| time < last.0 || requests < last.1) {
+            // It was started anew.
+            self.samples.clear();
+        }
+        self.samples.push_back((time, requests));
+        while self.samples.len() > 2 && self.samples[1].0 <= time - RATE_SPAN {
+            self.samples.pop_front();
+        }
+        let (first_time, first_requests) = self.samples[0];
+        let passed = time - first_time;
+        self.rate = (passed > 0.2).then(|| (requests - first_requests) as f64 / passed);
     }
 
     pub(super) fn press(&mut self, key: KeyEvent) -> Option<TopAction> {
@@ -153,12 +183,16 @@ impl TopScreen {
     /// Handles keys on the pages that show hosts.
     fn press_at_hosts(&mut self, key: KeyCode) -> Option<TopAction> {
         match key {
-            KeyCode::Char('p') => return self.pause(),
+            KeyCode::Char('p') => {
+                self.has_chosen = true;
+                return self.pause();
+            }
             KeyCode::Char('d') => {
                 self.typing = self.chosen_row().map(|row| Typing::Delay(row.host.clone(), String::new()));
                 return None;
             }
             KeyCode::Enter if self.chosen().is_some() => {
+                self.has_chosen = true;
                 self.turn_to(TopPage::Host);
                 return None;
             }
@@ -219,6 +253,7 @@ impl TopScreen {
     }
 
     fn go(&mut self, by: isize) {
+        self.has_chosen = true;
         let last = self.rows().len().saturating_sub(1);
         let place = self.chosen().unwrap_or(0).saturating_add_signed(by).min(last);
         self.look.chosen = self.rows().get(place).map(|row| row.host.clone());

@@ -68,9 +68,14 @@ pub(super) fn figures(seen: &TopSeen, rate: Option<f64>) -> String {
     let wait =
         status.wait_p90_ms.map_or_else(String::new, |millis| format!("   wait p90 {:.1} s", millis as f64 / 1e3));
     let rate = rate.map_or_else(String::new, |rate| format!("{rate:.1} req/s   "));
+    let unpaced = match status.traffic.unpaced_tunnels {
+        0 => String::new(),
+        1 => "   1 tunnel not paced".to_owned(),
+        count => format!("   {count} tunnels not paced"),
+    };
     let gave_up = status.requests.abandoned as f64 * 100.0 / status.requests.total.max(1) as f64;
     format!(
-        "{}  {} for {}   {} hosts{}\n{rate}queued {}   in flight {}{wait}   gave up {gave_up:.1} %",
+        "{}  {} for {}   {} hosts{}{unpaced}\n{rate}queued {}   in flight {}{wait}   gave up {gave_up:.1} %",
         printable(&status.name),
         status.state,
         span(status.uptime_s as u64),
@@ -107,7 +112,7 @@ fn draw_hosts(frame: &mut Frame<'_>, area: Rect, board: &mut TopScreen) {
 
 /// Returns as many columns as fit; the name takes the remaining width.
 fn columns(width: u16) -> Vec<Constraint> {
-    const WIDTHS: [u16; 8] = [20, 7, 8, 13, 6, 9, 8, 18];
+    const WIDTHS: [u16; 9] = [16, 11, 7, 18, 6, 9, 7, 4, 18];
     let mut used = 0;
     let fits = WIDTHS.iter().take_while(|column| {
         used += **column + 1;
@@ -123,7 +128,7 @@ fn columns(width: u16) -> Vec<Constraint> {
 
 fn colour(state: &str) -> Style {
     match state {
-        "paused" | "broken" => Style::new().fg(Color::Red),
+        "paused" | "broken" | "unreachable" => Style::new().fg(Color::Red),
         "held" => Style::new().fg(Color::Yellow),
         "waiting" | "active" => Style::new().fg(Color::Green),
         _ => Style::new(),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::board::{TopPage, TopScreen};
 use super::super::watch::{News, TopAction, TopLook, TopSeen};
-use super::draw;
+use super::{draw, figures};
 use crate::cli::hosts::SortArg;
 
 fn row(host: &str, state: &str, queued: usize) -> Value {
@@ -101,12 +101,15 @@ fn everything_fits_on_the_usual_screen() {
 front-desk  ready for 102 s   2 hosts
 2.0 req/s   queued 14   in flight 3   wait p90 6.2 s   gave up 0.5 %
 
-HOST                    STATE      DELAY WHY           QUEUED IN FLIGHT     NEXT
-shop.example.net        held       2.3 s configured         5         1   29.4 s
-a.test                  active     2.3 s configured         0         1   29.4 s
+HOST             STATE         DELAY WHY                QUEUED IN FLIGHT    NEXT
+shop.example.net held          2.3 s configured              5         1  29.4 s
+a.test           active        2.3 s configured              0         1  29.4 s
 ";
     let screen = screen(&mut board, 80, 24);
     assert!(screen.starts_with(expected), "{screen}");
+    let mut unpaced = seen(103, &[]);
+    unpaced.status.traffic.unpaced_tunnels = 3;
+    assert!(figures(&unpaced, None).starts_with("front-desk  ready for 103 s   0 hosts   3 tunnels not paced\n"));
     assert!(screen.ends_with("q end  ? keys  Enter host  t requests  s sort: queued  / filter\n"), "{screen}");
 }
 
@@ -137,6 +140,35 @@ fn keys_choose_sort_pause_and_filter() {
     let Some(TopAction::Look(look)) = press(&mut board, KeyCode::Enter) else { panic!("a filter") };
     assert_eq!(look.filter, "q");
     assert_eq!(press(&mut board, KeyCode::Char('q')), Some(TopAction::Leave));
+}
+
+/// The panel follows the host where requests wait, until the user chooses one.
+#[test]
+fn the_first_host_with_waiting_requests_is_shown_in_full() {
+    let mut board = board(&[row("a.test", "idle", 0), row("b.test", "idle", 0)]);
+    let chosen = |action: Option<TopAction>| match action {
+        Some(TopAction::Look(look)) => look.chosen,
+        _ => None,
+    };
+    let busy = now(101, &[row("b.test", "waiting", 5), row("a.test", "idle", 0)]);
+    assert_eq!(chosen(board.learn(busy)).as_deref(), Some("b.test"));
+    let busier = now(102, &[row("a.test", "waiting", 9), row("b.test", "waiting", 5)]);
+    assert_eq!(chosen(board.learn(busier)), None, "requests wait there, too");
+    press(&mut board, KeyCode::Down);
+    let quiet = now(103, &[row("a.test", "waiting", 9), row("b.test", "idle", 0)]);
+    assert_eq!((chosen(board.learn(quiet)), board.chosen()), (None, Some(1)), "the user has chosen");
+}
+
+/// One request in two seconds is not "0.0 req/s" in every other second.
+#[test]
+fn the_rate_is_that_of_some_seconds() {
+    let mut board = board(&[row("a.test", "active", 0)]);
+    for (second, total) in [(101, 200), (102, 201), (103, 201), (104, 202)] {
+        let mut seen = seen(second, &[row("a.test", "active", 0)]);
+        seen.status.requests.total = total;
+        board.learn(News::Seen(Ok(Box::new(seen))));
+    }
+    assert_eq!(board.rate, Some(0.5));
 }
 
 #[test]

@@ -44,7 +44,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &TopScreen, page: T
         }
         TopPage::Requests => draw_requests(frame, area, "REQUESTS", board.requests.iter()),
         TopPage::Explained => {
-            let told = board.explained.as_ref().map(|told| explain::page(told, TextStyle(false))).unwrap_or_default();
+            let told =
+                board.explained.as_ref().map(|told| explain::page(told, TextStyle(false), None)).unwrap_or_default();
             draw_text(frame, area, &told);
         }
         TopPage::Keys => {
@@ -61,7 +62,7 @@ pub(super) fn draw_chosen(frame: &mut Frame<'_>, area: Rect, board: &TopScreen) 
 
 fn chosen(board: &TopScreen) -> String {
     let text = match &board.seen.chosen {
-        Some(chosen) => host::page(chosen, TextStyle(false)),
+        Some(chosen) => host::page(chosen, TextStyle(false), None),
         None => "this host is no longer known".to_owned(),
     };
     let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();

@@ -13,7 +13,7 @@ use super::{Lane, Obstacle};
 use crate::politeness::policy::{Delays, Order};
 use crate::politeness::queue::Rank;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{ClientId, LaneRefusal, Purpose, Ticket, USUAL_URGENCY, Visit};
+use crate::politeness::visit::{ClientId, LaneRefusal, PagePart, Purpose, Ticket, Visit};
 use crate::politeness::visit_table::{Phase, VisitEntry};
 
 /// An admitted visit.
@@ -23,7 +23,7 @@ pub struct Joined {
     /// When the visit is expected to start; in report mode, when it would have started.
     pub expected: Timestamp,
     /// The visit is called already, without a step: it is a robots.txt fetch or a page that waited for one, and nothing
-    /// may come between.
+    /// may come between; or it is a part that rides.
     pub is_called: bool,
 }
 
@@ -66,6 +66,11 @@ impl Lane {
             self.called.push(ticket.number);
             return Ok(Joined { ticket, expected: now, is_called: true });
         }
+        if visit.part != PagePart::No
+            && let Some(joined) = self.join_part(&visit, now)
+        {
+            return joined;
+        }
         let asked = asked_of(&visit);
         let rank = self.rank(&visit, now);
         // While the lane drains, all clients share one queue.
@@ -81,7 +86,7 @@ impl Lane {
         let (client, urgency) = self.stands_as(visit.client, visit.urgency);
         self.queue.join(ticket.number, line, client, urgency);
         let is_fetch = visit.purpose == Purpose::RobotsFetch;
-        let shadow = if visit.denied || is_fetch { None } else { self.shadow_joins(ticket, now) };
+        let shadow = if visit.denied || is_fetch { None } else { self.shadow_joins(ticket, &visit, now) };
         let expected = shadow.unwrap_or(expected);
         Ok(Joined { ticket, expected, is_called: false })
     }
@@ -167,8 +172,9 @@ impl Lane {
         expected: Timestamp,
         now: Timestamp,
     ) -> Option<Objection> {
-        let at_once = self.queue.is_empty() && self.robots_waits == 0 && expected <= now;
-        let waiting = self.queue.len() + self.robots_waits as usize;
+        let parked = self.riding.as_ref().map_or(0, |riding| riding.parked());
+        let waiting = self.queue.len() + parked + self.robots_waits as usize;
+        let at_once = waiting == 0 && expected <= now;
         if self.paused {
             Some(Objection::Paused)
         } else if self.turns.bars().held_or_closed_until() > now + patience {
@@ -185,20 +191,24 @@ impl Lane {
         too_long.or_else(|| self.is_late(expected).then_some(Objection::Draining))
     }
 
-    /// Predicts what would happen to a newcomer. Uses only the client, the origin, the crawl delay and the purpose of
-    /// the visit. Changes nothing.
+    /// Predicts what would happen to a visit that joined now: the same as [`join`](Lane::join) would decide, for this
+    /// client and its place in the fair queue. Changes nothing.
     pub fn foresee(&self, visit: &Visit, now: Timestamp) -> Expectation {
-        let &Visit { client, origin, crawl_delay, .. } = visit;
+        let &Visit { client, origin, url, urgency, crawl_delay, .. } = visit;
         let delays = self.delays_for(crawl_delay, now);
         let follows = self.may_follow_fetch(visit, now);
-        let expected = || self.expected(Rank::Newcomer, client, USUAL_URGENCY, asked_of(visit), now);
+        let returns = self.returns.as_ref().is_some_and(|returns| returns.is_due(client, url, now));
+        let rank = if returns { Rank::Returning } else { Rank::Newcomer };
+        let line = if self.is_draining() { Rank::Retry } else { rank };
+        let expected = || self.expected(line, client, urgency, asked_of(visit), now);
         let start = if follows { now } else { expected() };
         if !self.enforced() {
             return Expectation { delays, why: delays.why(), start: now, objection: None };
         }
         let why = self.obstacle(now).map_or_else(|| delays.why(), Obstacle::word);
         let patience = self.policy.max_wait;
-        let objection = self.objection(Rank::Newcomer, patience, now + patience, start, now);
+        let deadline = if returns { start.max(now) + patience } else { now + patience };
+        let objection = self.objection(rank, patience, deadline, start, now);
         if let Some(until) = self.refused_by_breaker(origin, client, now).filter(|_| !self.paused) {
             let start = start.max(until);
             return Expectation { delays, why: "breaker", start, objection: Some(Objection::Broken) };

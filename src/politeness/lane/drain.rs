@@ -37,6 +37,7 @@ impl Lane {
     /// Lets no visit start after `end`. Refuses visits that would start later, or would not be finished by then.
     pub fn drain(&mut self, end: Timestamp, now: Timestamp) {
         self.drain = Some(Box::new(Drain { end, refused: Vec::new() }));
+        self.settle_rides(now);
         self.refuse_late(now);
     }
 

@@ -47,6 +47,18 @@ fn visits_that_fit_stay_and_the_others_are_told_their_own_time() {
     assert_eq!(lane.queued(), 3);
 }
 
+/// A visit that loses its turn while curtsy stops waits no longer than the others.
+#[test]
+fn a_visit_that_is_put_back_waits_until_the_end_at_most() {
+    let (mut lane, tickets) = busy(Policy::default(), 1);
+    assert_eq!(lane.next_step(at(500)), Step::Prepare(tickets[0]));
+    lane.ready(tickets[0], at(500));
+    assert_eq!(lane.next_step(at(1_000)), Step::Start(tickets[0]));
+    lane.drain(at(3_500), at(1_000));
+    lane.postpone(tickets[0], at(60_000));
+    assert_eq!(refusals(&mut lane, at(1_100)), [(tickets[0], 59)]);
+}
+
 #[test]
 fn a_hold_in_the_grace_decides_again() {
     let (mut lane, tickets) = busy(Policy::default(), 3);

@@ -28,10 +28,14 @@ impl Lane {
     /// it.
     pub fn unreachable(&mut self, ticket: Ticket, schooling: &LearningPolicy, now: Timestamp) -> Option<LaneLesson> {
         let entry = *self.roll.get_mut(ticket).filter(|entry| entry.phase == Phase::Preparing)?;
+        if self.is_called_to_ride(ticket) {
+            // The spacing is that of the visit whose turn is next, and a part has none.
+            self.heed(ticket, now);
+        }
         self.turns.charge_attempt(entry.since);
         let (began, answer) = (entry.since, PaceSignal::Failed);
         let ending = VisitEnding { ticket, client: entry.client, began, answer, at_limit: false };
-        let lessons = self.lessons_or_new(schooling);
+        let lessons = self.lessons_or_new(schooling, now);
         let breaker = lessons.breakers.heard(entry.origin, ending, &lessons.tolerance, now);
         self.obey_lessons(None, now);
         let limit = self.concurrency();

@@ -8,10 +8,11 @@
 use std::time::Duration;
 
 use super::Lane;
+use super::crawl_delay::asked_of;
 use crate::politeness::breaker::Ruling;
 use crate::politeness::signals::Signals;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Purpose, Ticket, Visit, VisitOutcome};
+use crate::politeness::visit::{PagePart, Purpose, Ticket, Visit, VisitOutcome};
 use crate::politeness::visit_table::{Phase, VisitEntry};
 
 impl Lane {
@@ -19,6 +20,11 @@ impl Lane {
     /// the visit has not entered, and the caller must use [`Lane::join`].
     #[must_use]
     pub fn walk_through(&mut self, visit: &Visit, now: Timestamp) -> Option<Ticket> {
+        if visit.part != PagePart::No
+            && let Some(ticket) = self.ride_through(visit, now)
+        {
+            return Some(ticket);
+        }
         let ticket = self.enter_free(visit, Phase::Claimed, now)?;
         let is_claimed = self.claim_for(visit.purpose, now);
         debug_assert!(is_claimed, "it could be claimed just now");
@@ -96,13 +102,18 @@ impl Lane {
     /// failing.
     fn is_free_for(&self, visit: &Visit, now: Timestamp) -> bool {
         let comes_first = self.called.is_empty() && self.returns.is_none();
-        let has_room = self.has_room() && self.may_hold(visit.client);
+        let has_room = self.has_room() && self.has_place_for(visit, now) && self.may_hold(visit.client);
         comes_first && has_room && self.ruling(visit.origin, visit.client, now) == Ruling::Free
     }
 
     /// Returns whether only the turn can delay a visit that is alone in the lane.
     fn has_room(&self) -> bool {
         self.queue.is_empty() && self.has_place()
+    }
+
+    /// Returns whether there is a place by the crawl delay of this visit: how many places there are depends on it.
+    fn has_place_for(&self, visit: &Visit, now: Timestamp) -> bool {
+        self.lessons.is_none() || self.in_flight() < self.concurrency_for(asked_of(visit), now)
     }
 
     fn has_place(&self) -> bool {

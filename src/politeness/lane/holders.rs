@@ -90,8 +90,9 @@ impl Lane {
     }
 
     /// Returns the number of places that a client's visits have or are about to have.
-    fn holds(&self, client: ClientId) -> usize {
-        let visits = self.flying.iter().chain(&self.called);
+    pub(super) fn holds(&self, client: ClientId) -> usize {
+        let riding = self.riding.as_ref().map_or([].as_slice(), |riding| riding.called());
+        let visits = self.flying.iter().chain(&self.called).chain(riding);
         visits.filter(|&&number| self.roll.entry(number).client == client).count()
     }
 

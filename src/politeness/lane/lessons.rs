@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Held, Lane};
 use crate::politeness::breaker::{self, Tolerance, VisitEnding};
 use crate::politeness::breakers::Breakers;
-use crate::politeness::pace::{self, Cause, Epoch, Hold, Learning, Pace, PaceReport, What};
+use crate::politeness::pace::{self, Cause, Epoch, Hold, Learner, Learning, Pace, PaceLoad, PaceReport, What};
 use crate::politeness::policy::LearningPolicy;
 use crate::politeness::retries::Budget;
 use crate::politeness::signals::{PaceSignal, Signals};
@@ -40,22 +40,19 @@ pub struct LaneLesson {
 }
 
 impl Learned {
-    fn new(schooling: &LearningPolicy) -> Self {
+    fn new(schooling: &LearningPolicy, now: Timestamp) -> Self {
         let LearningPolicy { learning, tolerance, ref retrying } = *schooling;
         let retry_share = retrying.budget;
-        Learned {
-            learning,
-            tolerance,
-            pace: Pace::new(),
-            breakers: Breakers::default(),
-            retries: Budget::new(),
-            retry_share,
-        }
+        let mut pace = Pace::new();
+        pace.follow(&learning, now);
+        Learned { learning, tolerance, pace, breakers: Breakers::default(), retries: Budget::new(), retry_share }
     }
 
     /// Returns whether anything that was learned is still worth keeping.
     fn is_worth_keeping(&self, now: Timestamp) -> bool {
-        !self.breakers.is_empty() || self.pace.memory(now).is_some() || self.pace.held_until() > now
+        // `auto` measures from the first request on.
+        let measures = self.learning.learner == Learner::Auto;
+        measures || !self.breakers.is_empty() || self.pace.memory(now).is_some() || self.pace.held_until() > now
     }
 }
 
@@ -84,7 +81,7 @@ impl Lane {
         };
         let failures = self.failures_of(entry.origin);
         if outcome == VisitOutcome::Truncated && entry.forgave > 0 {
-            self.lessons_or_new(schooling).breakers.take_back(entry.origin, entry.forgave, now);
+            self.lessons_or_new(schooling, now).breakers.take_back(entry.origin, entry.forgave, now);
         }
         let lesson = self.learn(ticket, &entry, signals, schooling, now);
         if let Some(entry) = self.roll.get_mut(ticket) {
@@ -103,7 +100,7 @@ impl Lane {
     /// enforced.
     pub fn may_retry(&mut self, schooling: &LearningPolicy, now: Timestamp) -> bool {
         // Without enforced waits, the second try would follow the refusal at once.
-        self.enforced() && self.lessons_or_new(schooling).retries.take(now)
+        self.enforced() && self.lessons_or_new(schooling, now).retries.take(now)
     }
 
     /// Returns how many retries the host's budget has left; `None` while nothing is kept about the host.
@@ -116,6 +113,16 @@ impl Lane {
         if let Some(lessons) = &mut self.lessons {
             (lessons.learning, lessons.tolerance) = (schooling.learning, schooling.tolerance);
             lessons.retry_share = schooling.retrying.budget;
+            lessons.pace.follow(&schooling.learning, now);
+            self.respace(now);
+        }
+        self.measure(schooling, now);
+    }
+
+    /// Begins to learn before there is anything to learn from, if the policy asks for it.
+    pub(super) fn measure(&mut self, schooling: &LearningPolicy, now: Timestamp) {
+        if schooling.learning.learner == Learner::Auto && self.lessons.is_none() {
+            self.lessons_or_new(schooling, now);
             self.respace(now);
         }
     }
@@ -130,13 +137,21 @@ impl Lane {
         self.places.limit()
     }
 
+    /// Returns how many visits may be in flight if a visit with this crawl delay is next.
+    pub(super) fn concurrency_for(&self, asked: Duration, now: Timestamp) -> usize {
+        let Some(Learned { learning, pace, .. }) = self.lessons.as_deref() else { return self.places.limit() };
+        let base = self.delays.configured.max(asked);
+        pace.concurrency(self.policy.concurrency, base, learning, now).max(1) as usize
+    }
+
     /// Counts a request that is sent. Returns the epoch with which its answer must be reported.
     pub(super) fn count_send(&mut self, retry: bool, now: Timestamp) -> Option<Epoch> {
+        let (load, base) = (self.load(), self.base());
         let lessons = self.lessons.as_mut()?;
         if !retry {
             lessons.retries.sent(lessons.retry_share);
         }
-        let epoch = lessons.pace.sent(now);
+        let epoch = lessons.pace.sent(load, base, &lessons.learning, now);
         self.respace(now);
         Some(epoch)
     }
@@ -153,21 +168,17 @@ impl Lane {
         if self.lessons.is_none() && !teaches {
             return None;
         }
-        let (before, others) = (self.concurrency(), self.in_flight().saturating_sub(1));
-        let base = self.base();
+        let (before, load, base) = (self.concurrency(), self.load(), self.base());
         let last_sent = self.turns.memory().last_sent;
         let is_first = self.lessons.is_none();
-        let lessons = self.lessons_or_new(schooling);
+        let lessons = self.lessons_or_new(schooling, now);
         if let Some(sent) = last_sent.filter(|_| is_first) {
             // The pace has not seen the sends before there was anything to learn.
-            lessons.pace.sent(sent);
+            lessons.pace.sent(load, base, &schooling.learning, sent);
         }
         let change = signals.and_then(|signals| {
-            let heard = PaceReport {
-                epoch: entry.epoch.unwrap_or_default(),
-                signals,
-                in_flight: u32::try_from(others).unwrap_or(u32::MAX),
-            };
+            let epoch = entry.epoch.unwrap_or_default();
+            let heard = PaceReport { epoch, signals, load, took: now.since(entry.since) };
             let learning = lessons.learning;
             lessons.pace.heard(heard, base, &learning, now)
         });
@@ -198,6 +209,12 @@ impl Lane {
         // their epochs.
         let last = self.in_flight() <= 1;
         self.lessons.take_if(|lessons| last && !lessons.is_worth_keeping(now) && lessons.retries.is_whole(now));
+    }
+
+    /// Returns how busy the host is, without the visit that was sent or answered now.
+    fn load(&self) -> PaceLoad {
+        let in_flight = u32::try_from(self.in_flight().saturating_sub(1)).unwrap_or(u32::MAX);
+        PaceLoad { in_flight, places: self.policy.concurrency.max(1) }
     }
 
     /// Returns the delay if nothing had been learned: the longer of the configured delay and the crawl delay.
@@ -235,8 +252,8 @@ impl Lane {
         learned
     }
 
-    pub(super) fn lessons_or_new(&mut self, schooling: &LearningPolicy) -> &mut Learned {
-        self.lessons.get_or_insert_with(|| Box::new(Learned::new(schooling)))
+    pub(super) fn lessons_or_new(&mut self, schooling: &LearningPolicy, now: Timestamp) -> &mut Learned {
+        self.lessons.get_or_insert_with(|| Box::new(Learned::new(schooling, now)))
     }
 }
 

@@ -96,6 +96,24 @@ fn concurrency_falls_with_the_delay_and_comes_back() {
     assert_eq!((lane.delays().learned, lane.concurrency()), (secs(5), 4));
 }
 
+/// How many places there are depends on the crawl delay, so the short path must ask by the delay of its own visit.
+#[test]
+fn the_short_path_counts_places_by_the_crawl_delay_of_the_visit() {
+    let mut lane = lane(Policy { concurrency: 2, ..Policy::default() });
+    let mut now = at(0);
+    for _ in 0..5 {
+        let (ticket, sent) = start(&mut lane, now);
+        now = sent;
+        answer(&mut lane, ticket, PaceSignal::Throttled, now);
+    }
+    let slow = Visit { crawl_delay: secs(6), ..visit(1) };
+    now = now + secs(900);
+    let in_flight = lane.walk_through(&slow, now).expect("free");
+    assert_eq!((lane.sent(in_flight, now), lane.concurrency()), (None, 2));
+    assert_eq!(lane.walk_through(&visit(2), now + secs(60)), None, "only one at a time without that crawl delay");
+    assert!(lane.walk_through(&slow, now + secs(60)).is_some());
+}
+
 #[test]
 fn retry_after_holds_everyone() {
     let mut lane = lane(Policy::default());

@@ -41,6 +41,7 @@ impl Lane {
         lane.set_pause(memory.paused_until);
         lane.unsaved = false;
         lane.recall_pace(&memory, schooling, now);
+        lane.measure(schooling, now);
         lane
     }
 
@@ -112,7 +113,7 @@ impl Lane {
         let Some(pace) = memory.pace.map(|pace| Pace::remembering(&pace, &schooling.learning, now)) else { return };
         let known = self.pace().map(Pace::learned).unwrap_or_default();
         if pace.learned() > known {
-            self.lessons_or_new(schooling).pace = pace;
+            self.lessons_or_new(schooling, now).pace = pace;
             self.respace(now);
         }
     }

@@ -18,7 +18,9 @@ impl Lane {
         let rank = if comes_back { Rank::Returning } else { Rank::Newcomer };
         let asked = asked_of(visit);
         let in_line = self.start_in_line(rank, visit.client, visit.urgency, asked, now);
-        let expected = self.start_behind_more(in_line, self.robots_waits as usize, asked, now);
+        // Parts of a page ride on the turn of the first of them.
+        let ahead = if self.counts_part(visit) { 0 } else { self.robots_waits as usize };
+        let expected = self.start_behind_more(in_line, ahead, asked, now);
         self.admit(visit, rank, expected, now)?;
         self.robots_waits += 1;
         Ok(expected)

@@ -10,9 +10,11 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use super::Lane;
+use crate::politeness::policy::Counts;
+use crate::politeness::rides::RideBook;
 use crate::politeness::time::Timestamp;
 use crate::politeness::turns::Turns;
-use crate::politeness::visit::Ticket;
+use crate::politeness::visit::{PagePart, Ticket, Visit};
 
 #[derive(Debug)]
 pub(super) struct Shadow {
@@ -23,6 +25,8 @@ pub(super) struct Shadow {
     /// places.
     gone: Vec<(u64, Timestamp)>,
     came: u64,
+    /// If pages are counted: on which turns parts would ride.
+    rides: RideBook,
 }
 
 #[derive(Debug)]
@@ -47,13 +51,28 @@ struct Room {
 impl Shadow {
     /// `turns` is a copy of the lane's turns with nothing claimed.
     pub(super) fn new(turns: Turns) -> Self {
-        Shadow { turns, here: Vec::new(), gone: Vec::new(), came: 0 }
+        Shadow { turns, here: Vec::new(), gone: Vec::new(), came: 0, rides: RideBook::default() }
     }
 
-    fn join(&mut self, ticket: Ticket, now: Timestamp) {
-        let turn = self.turns.earliest(now);
-        self.turns.take();
-        self.turns.sent(turn);
+    /// Adds a visit. A part rides on a turn of its client, if there is one that carries up to `parts` of them.
+    fn join(&mut self, ticket: Ticket, visit: &Visit, parts: Option<u32>, now: Timestamp) {
+        let &Visit { client, part, .. } = visit;
+        let ride = parts.filter(|_| part != PagePart::No).and_then(|most| self.rides.since(client, most, now));
+        // A ride from before the end of a hold is over.
+        let turn = match ride.filter(|&since| since >= self.turns.bars().held_until) {
+            Some(since) => {
+                self.rides.ride(client);
+                self.rides.settle();
+                since.max(now)
+            }
+            None => {
+                let turn = self.turns.earliest(now);
+                self.turns.take();
+                self.turns.sent(turn);
+                self.rides.turn(client, part != PagePart::Data, turn);
+                turn
+            }
+        };
         self.here.push(ShadowVisit { ticket, number: self.came, joined: now, sent: None, turn, start: turn });
         self.came += 1;
     }
@@ -130,10 +149,11 @@ impl Lane {
     }
 
     /// Adds the shadow of a visit that joined just now, and returns when it would start.
-    pub(super) fn shadow_joins(&mut self, ticket: Ticket, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn shadow_joins(&mut self, ticket: Ticket, visit: &Visit, now: Timestamp) -> Option<Timestamp> {
         let room = self.room();
+        let parts = self.parts_in_shadow();
         let shadow = self.shadow.as_mut()?;
-        shadow.join(ticket, now);
+        shadow.join(ticket, visit, parts, now);
         shadow.start(ticket, room, now).map(|(_, start)| start)
     }
 
@@ -151,6 +171,12 @@ impl Lane {
         if let Some(shadow) = &mut self.shadow {
             shadow.leave(ticket, room, now);
         }
+    }
+
+    /// Returns how many parts would ride on one turn; `None` if every request would take one.
+    fn parts_in_shadow(&self) -> Option<u32> {
+        let is_slowed = self.delays.learned > self.delays.configured;
+        (self.policy.count == Counts::Pages && !is_slowed && !self.paused).then_some(self.policy.page_parts)
     }
 
     fn room(&self) -> Room {

@@ -83,6 +83,9 @@ impl Lane {
     fn close(&mut self, until: Timestamp) {
         self.unsaved = true;
         self.turns.close(until);
+        if let Some(riding) = &mut self.riding {
+            riding.end();
+        }
         if let Some(shadow) = &mut self.shadow {
             shadow.turns.close(until);
         }

@@ -162,6 +162,48 @@ fn a_view_tells_what_decides() {
     assert_eq!(lane.view(at(1_003)).held, Some((at(9_000), Held::Other)));
 }
 
+/// Whatever waits in the lane, a prediction for a client is what that client then gets: the same start, or a refusal.
+/// Clients differ in how much of them waits already, so the prediction for one is wrong for the others.
+#[test]
+fn what_is_foreseen_for_a_client_is_what_that_client_gets() {
+    let mut dice = 7_u64;
+    let mut roll = |sides: u64| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (dice >> 33) % sides
+    };
+    let (mut lane, mut differ, mut refused) =
+        (Lane::new(Policy { max_wait: secs(40), concurrency: 3, ..Policy::default() }, 1), 0, 0);
+    for step in 0..3_000_u64 {
+        let now = at(step * 400);
+        loop {
+            match lane.next_step(now) {
+                Step::Prepare(ticket) => assert!(!lane.ready(ticket, now)),
+                Step::Start(ticket) => {
+                    assert_eq!(lane.sent(ticket, now), None);
+                    lane.leave(ticket, now);
+                }
+                Step::Refuse(..) => {}
+                Step::Wait(_) => break,
+            }
+        }
+        let visit = Visit { crawl_delay: secs(roll(3)), ..Visit::new(ClientId(roll(4)), roll(30)) };
+        let other = Visit { client: ClientId(99), ..visit };
+        let (foreseen, stranger) = (lane.foresee(&visit, now), lane.foresee(&other, now));
+        differ += usize::from(foreseen.start != stranger.start);
+        match lane.join(visit, now) {
+            Ok(joined) => assert_eq!((joined.expected, None), (foreseen.start, foreseen.objection), "at step {step}"),
+            Err(refusal) => {
+                refused += 1;
+                assert!(foreseen.objection.is_some(), "at step {step}: {refusal:?}");
+            }
+        }
+        if roll(12) == 0 {
+            lane.hold(now + secs(roll(3)), now);
+        }
+    }
+    assert!(differ > 1_000 && refused > 100, "{differ} {refused}");
+}
+
 #[test]
 fn what_is_foreseen_is_what_happens() {
     let mut lane = Lane::new(Policy { max_wait: secs(10), ..Policy::default() }, 1);

@@ -1,7 +1,7 @@
 //! "What next?": the one question a lane answers, and the alarm that says when to ask again.
 //!
-//! The order is: refuse visits that cannot be served in time, start a visit that is ready, call the next visit. Each
-//! step concerns one visit; the caller carries it out and asks again.
+//! The order is: refuse visits that cannot be served in time, start a visit that is ready, call the next visit, then
+//! the next part of a page. Each step concerns one visit; the caller carries it out and asks again.
 
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ impl Lane {
     /// Returns what to do now. Call it after every other call, until it says to wait.
     pub fn next_step(&mut self, now: Timestamp) -> Step {
         // How many places there are depends on the delay too.
+        self.settle_rides(now);
         self.heed_next(now);
         self.set_aside(now);
         self.next_drained()
@@ -30,12 +31,13 @@ impl Lane {
             .or_else(|| self.refuse_broken(now))
             .or_else(|| self.start_one(now))
             .or_else(|| self.call_one(now))
+            .or_else(|| self.ride_one(now))
             .unwrap_or_else(|| Step::Wait(self.alarm(now)))
     }
 
     /// Refuses a waiting visit that can no longer be served in time.
     fn refuse_one(&mut self, now: Timestamp) -> Option<Step> {
-        let ticket = self.roll.hopeless(self.turns.earliest(now))?;
+        let ticket = self.roll.hopeless(self.turns.earliest(now), now)?;
         let entry = *self.roll.get_mut(ticket)?;
         self.leave(ticket, now);
         let expected = self.expected(Rank::Newcomer, entry.client, entry.urgency, entry.crawl_delay(), now);
@@ -110,7 +112,7 @@ impl Lane {
     /// Returns whether no step can follow before the caller reports something, because no visit waits for the host.
     #[inline]
     pub fn rests(&self) -> bool {
-        self.queue.is_empty() && self.first_ready().is_none() && !self.is_draining()
+        self.queue.is_empty() && self.first_ready().is_none() && self.no_part_waits() && !self.is_draining()
     }
 
     pub(super) fn first_ready(&self) -> Option<usize> {
@@ -152,6 +154,7 @@ impl Lane {
         let keeper = ready
             .map(|index| self.called[index])
             .or_else(|| self.queue.next())
+            .or_else(|| self.riding.as_ref()?.keeper())
             .or_else(|| self.called.first().copied())?;
         let give_up = self.roll.first_deadline() + Duration::from_micros(1);
         let call = if self.next_in_line().is_none() { Timestamp::NEVER } else { self.next_call(now) };
@@ -159,7 +162,7 @@ impl Lane {
             Some(_) if self.may_claim() => self.turns.next_claim(now),
             _ => Timestamp::NEVER,
         };
-        let at = give_up.min(call).min(start).min(self.next_set_aside());
+        let at = give_up.min(call).min(start).min(self.next_set_aside()).min(self.next_ride(now));
         (at < Timestamp::NEVER).then(|| Alarm { at, keeper: self.roll.ticket(keeper) })
     }
 }

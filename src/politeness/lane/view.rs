@@ -4,15 +4,19 @@
 
 use std::time::Duration;
 
-use super::{FailingOrigin, Held, Lane};
+use super::{FailingOrigin, Held, Lane, Recent};
 use crate::politeness::breaker::{self, NotUntil};
-use crate::politeness::pace::Pace;
-use crate::politeness::policy::{Delays, Mode, Overrides};
+use crate::politeness::pace::{LimitView, Pace};
+use crate::politeness::policy::{Counts, Delays, Mode, Overrides};
 use crate::politeness::time::Timestamp;
+use crate::politeness::visit::ClientId;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     pub mode: Mode,
+    pub count: Counts,
+    /// Parts of pages that have started without a turn since the lane was created, modulo 2^32.
+    pub parts: u32,
     pub delays: Delays,
     /// A probe below this delay failed not long ago.
     pub floor: Option<Duration>,
@@ -51,6 +55,9 @@ pub struct View {
     pub overrides: Overrides,
     /// See [`Lane::retries_left`].
     pub retries_left: Option<u32>,
+    pub recent: Recent,
+    /// See [`Pace::limit`].
+    pub limit: Option<LimitView>,
 }
 
 /// A visit that starts within this time after it could was not delayed by anything: timers and threads take their time.
@@ -81,20 +88,30 @@ pub enum Condition {
     Paused,
     Broken,
     Held,
+    /// The last connection to the host could not be opened.
+    Unreachable,
     Waiting,
     Active,
     Idle,
 }
 
 impl Condition {
-    pub const ALL: [Condition; 6] =
-        [Condition::Paused, Condition::Broken, Condition::Held, Condition::Waiting, Condition::Active, Condition::Idle];
+    pub const ALL: [Condition; 7] = [
+        Condition::Paused,
+        Condition::Broken,
+        Condition::Held,
+        Condition::Unreachable,
+        Condition::Waiting,
+        Condition::Active,
+        Condition::Idle,
+    ];
 
-    fn of(paused: bool, broken: bool, held: bool, queued: usize, in_flight: usize) -> Condition {
+    fn of([paused, broken, held, unreachable]: [bool; 4], queued: usize, in_flight: usize) -> Condition {
         match () {
             () if paused => Condition::Paused,
             () if broken => Condition::Broken,
             () if held => Condition::Held,
+            () if unreachable => Condition::Unreachable,
             () if queued > 0 => Condition::Waiting,
             () if in_flight > 0 => Condition::Active,
             () => Condition::Idle,
@@ -106,6 +123,7 @@ impl Condition {
             Condition::Paused => "paused",
             Condition::Broken => "broken",
             Condition::Held => "held",
+            Condition::Unreachable => "unreachable",
             Condition::Waiting => "waiting",
             Condition::Active => "active",
             Condition::Idle => "idle",
@@ -116,7 +134,8 @@ impl Condition {
 impl View {
     pub fn condition(&self) -> Condition {
         let in_flight = self.in_flight + self.long_transfers;
-        Condition::of(self.paused_until.is_some(), self.is_broken, self.held.is_some(), self.queued, in_flight)
+        let troubles = [self.paused_until.is_some(), self.is_broken, self.held.is_some(), self.recent.is_unreachable()];
+        Condition::of(troubles, self.queued, in_flight)
     }
 
     /// Returns what visits wait for, in one word: an obstacle, or else the largest part of the delay.
@@ -138,6 +157,8 @@ impl Lane {
         let pace = self.pace();
         View {
             mode: self.policy.mode,
+            count: self.policy.count,
+            parts: self.parts_rode(),
             delays: self.delays,
             floor: pace.and_then(|pace| pace.floor(now)),
             probing: pace.is_some_and(Pace::probing),
@@ -162,6 +183,8 @@ impl Lane {
             failing: self.failing_origins(now),
             overrides: self.overrides(),
             retries_left: self.retries_left(now),
+            recent: self.recent,
+            limit: pace.and_then(Pace::limit),
         }
     }
 
@@ -169,8 +192,8 @@ impl Lane {
     /// thousand lanes.
     pub fn condition(&self, now: Timestamp) -> (Condition, BreakerView) {
         let (breaker, held) = (self.worst_breaker(now), self.held_until() > now);
-        let (paused, broken) = (self.paused_until(now).is_some(), self.is_broken());
-        (Condition::of(paused, broken, held, self.waiting(), self.in_flight() + self.lasting()), breaker)
+        let troubles = [self.paused_until(now).is_some(), self.is_broken(), held, self.recent.is_unreachable()];
+        (Condition::of(troubles, self.waiting(), self.in_flight() + self.lasting()), breaker)
     }
 
     /// Returns what prevents a visit from starting although its turn would allow it.
@@ -207,6 +230,12 @@ impl Lane {
     /// See [`View::next_start`].
     pub fn next_start(&self, now: Timestamp) -> Timestamp {
         if self.paused { Timestamp::NEVER } else { self.turns.earliest(now) }
+    }
+
+    /// Returns how long the longest-waiting visit of this client has waited in the queue.
+    pub fn longest_wait(&self, client: ClientId, now: Timestamp) -> Duration {
+        let waiting = self.queue.in_order().into_iter().map(|number| self.roll.entry(number));
+        waiting.filter(|entry| entry.client == client).map(|entry| now.since(entry.since)).max().unwrap_or_default()
     }
 
     /// See [`View::visits`].

@@ -8,8 +8,9 @@
 
 use std::time::Duration;
 
+use super::auto::Auto;
 use super::steps::{Floor, LONGEST_FLOOR_LIFE, Steps, millis, span};
-use super::{Learning, Pace};
+use super::{Learner, Learning, Pace, PaceState};
 use crate::politeness::time::Timestamp;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,8 +26,11 @@ pub struct PaceMemory {
 impl Pace {
     /// What is worth remembering, if anything.
     pub fn memory(&self, now: Timestamp) -> Option<PaceMemory> {
-        let learned = self.steps.safe();
-        let floor = self.steps.floor();
+        let steps = match &self.state {
+            PaceState::Steps(steps) => steps,
+            PaceState::Auto(auto) => return auto.memory(now),
+        };
+        let (learned, floor) = (steps.safe(), steps.floor());
         (learned > Duration::ZERO).then(|| PaceMemory {
             learned,
             floor: span(floor.delay),
@@ -47,7 +51,11 @@ impl Pace {
         let floor = Floor { delay: millis(memory.floor.min(learning.max_delay)), life_s, until };
         let faded = millis(faded(memory.learned.min(learning.max_delay), age, learning.remember / 4));
         let learned = if now < until { faded.max(floor.delay) } else { faded };
-        Pace { steps: Steps::remembering(learned, floor), ..Pace::new() }
+        let state = match learning.learner {
+            Learner::Auto => PaceState::Auto(Box::new(Auto::remembering(span(learned), &floor, now))),
+            Learner::Steps | Learner::Off => PaceState::Steps(Steps::remembering(learned, floor)),
+        };
+        Pace { state, ..Pace::new() }
     }
 }
 

@@ -17,12 +17,14 @@
 //! what is configured and what robots.txt asks for, is an argument: when it changes, nothing here needs to change.
 
 mod allowance;
+mod auto;
 mod memory;
 mod steps;
 
 use std::time::Duration;
 
 use self::allowance::Allowance;
+use self::auto::{Auto, Moment};
 use self::steps::{Steps, span};
 use super::signals::{PaceSignal, Signals};
 use super::time::Timestamp;
@@ -58,6 +60,8 @@ pub struct Learning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learner {
     Steps,
+    /// Measures the limit of the host and stays just below it.
+    Auto,
     /// No delay is learned. Explicit requests of the host (Retry-After, quotas) still count.
     Off,
 }
@@ -84,9 +88,25 @@ impl Default for Learning {
     }
 }
 
-/// Counts changes of pace. A request keeps the value from when it was sent.
+/// What a request keeps from when it was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Epoch(u32);
+pub struct Epoch {
+    /// Counts changes of pace.
+    number: u32,
+    /// Requests in flight, with this one.
+    in_flight: u8,
+    /// The request was sent when the pace allowed it, not later because none was there.
+    waited: bool,
+}
+
+/// How busy a host is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PaceLoad {
+    /// Other requests in flight.
+    pub in_flight: u32,
+    /// How many may be in flight at most.
+    pub places: u32,
+}
 
 /// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +114,9 @@ pub struct PaceReport {
     /// What [`Pace::sent`] returned for the request.
     pub epoch: Epoch,
     pub signals: Signals,
-    /// Other requests in flight.
-    pub in_flight: u32,
+    pub load: PaceLoad,
+    /// From sending the request to its answer.
+    pub took: Duration,
 }
 
 /// What an answer changed, for the log, the counters and the store.
@@ -140,13 +161,53 @@ pub enum Cause {
     Backoff,
 }
 
+/// What `auto` knows about a host's limit. Rates are written as delays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitView {
+    pub stage: LimitStage,
+    /// The delay at the limit; `None` before the first refusal.
+    pub limit: Option<Duration>,
+    /// The delay in force, as far as it is learned.
+    pub pace: Duration,
+    /// How often the limit was tested and found unchanged.
+    pub confirmed: u8,
+    /// The delay at which the host refused last, and when.
+    pub refused: Option<(Duration, Timestamp)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitStage {
+    /// No refusal yet: faster and faster.
+    Starting,
+    /// The host refuses: one request at a time.
+    Refused,
+    /// A higher pace is on trial.
+    Trying,
+    Holding,
+    /// Slower than the limit, because the answers have become slow.
+    Slow,
+}
+
 /// What is known about one host.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
-    steps: Steps,
+    state: PaceState,
     allowance: Allowance,
     held_until: Timestamp,
     last_success: Timestamp,
+}
+
+/// What a policy has learned.
+#[derive(Clone, Debug)]
+enum PaceState {
+    Steps(Steps),
+    Auto(Box<Auto>),
+}
+
+impl Default for PaceState {
+    fn default() -> Self {
+        PaceState::Steps(Steps::default())
+    }
 }
 
 impl Pace {
@@ -155,22 +216,59 @@ impl Pace {
     }
 
     /// Records that a request starts. Report its answer with the returned epoch.
-    pub fn sent(&mut self, now: Timestamp) -> Epoch {
+    pub fn sent(&mut self, load: PaceLoad, base: Duration, learning: &Learning, now: Timestamp) -> Epoch {
+        let moment = self.moment(load, base, learning, now);
         self.allowance.sent(now);
-        Epoch(self.steps.epoch())
+        match &mut self.state {
+            PaceState::Steps(steps) => Epoch { number: steps.epoch(), ..Epoch::default() },
+            PaceState::Auto(auto) => auto.sent(load.in_flight.saturating_add(1), &moment),
+        }
+    }
+
+    /// Goes on by the policy of these settings. A delay that another policy has learned is where it begins.
+    pub fn follow(&mut self, learning: &Learning, now: Timestamp) {
+        let (learned, epoch) = (self.learned(), self.epoch().wrapping_add(1));
+        self.state = match (learning.learner, &self.state) {
+            (Learner::Steps, PaceState::Auto(_)) => {
+                PaceState::Steps(Steps::starting_with(steps::millis(learned), epoch))
+            }
+            (Learner::Auto, PaceState::Steps(_)) => PaceState::Auto(Box::new(Auto::starting_with(learned, epoch, now))),
+            _ => return,
+        };
+    }
+
+    fn moment(&self, load: PaceLoad, base: Duration, learning: &Learning, now: Timestamp) -> Moment {
+        let rate = |delay: Duration| 1.0 / delay.as_secs_f32().max(0.001);
+        Moment {
+            now: now.as_micros() as f64 / 1e6,
+            fastest: rate(base),
+            slowest: rate(learning.max_delay.max(base)),
+            rate: rate(self.delay(base, learning, now).max(base)),
+            places: load.places,
+            longest_wait: learning.longest_window.max(learning.max_delay).max(base).as_secs_f32(),
+        }
+    }
+
+    fn epoch(&self) -> u32 {
+        match &self.state {
+            PaceState::Steps(steps) => steps.epoch(),
+            PaceState::Auto(auto) => auto.epoch(),
+        }
     }
 
     /// Learns from an answer, or from a missing one.
     pub fn heard(&mut self, heard: PaceReport, base: Duration, learning: &Learning, now: Timestamp) -> Option<Change> {
         let signals = &heard.signals;
         let before = self.learned().min(learning.max_delay.max(base));
-        self.allowance.heard(signals, heard.in_flight, learning.reset_slack, now);
+        let moment = self.moment(heard.load, base, learning, now);
+        self.allowance.heard(signals, heard.load.in_flight, learning.reset_slack, now);
         if signals.answer == PaceSignal::Success {
             self.last_success = now;
         }
-        let step = match learning.learner {
-            Learner::Steps => self.steps.heard(heard.epoch.0, signals.answer, base, learning, now),
-            Learner::Off => None,
+        let step = match (&mut self.state, learning.learner) {
+            (_, Learner::Off) => None,
+            (PaceState::Steps(steps), _) => steps.heard(heard.epoch.number, signals.answer, base, learning, now),
+            (PaceState::Auto(auto), _) => auto.heard(&heard, &moment),
         };
         let hold = self.hold(signals, step.and_then(|step| step.window), learning, now);
         if step.is_none() && hold.is_none() {
@@ -179,7 +277,7 @@ impl Pace {
         Some(Change {
             what: step.map_or(What::Held, |step| step.what),
             before,
-            learned: self.learned(),
+            learned: self.learned().min(learning.max_delay.max(base)),
             floor: self.floor(now),
             hold,
             error_streak: self.error_streak(),
@@ -190,9 +288,12 @@ impl Pace {
     /// `heard`.
     pub fn delay(&self, base: Duration, learning: &Learning, now: Timestamp) -> Duration {
         let longest = learning.max_delay.max(base);
-        let learned = match learning.learner {
-            Learner::Steps => self.steps.learned().min(longest),
-            Learner::Off => Duration::ZERO,
+        let learned = match (&self.state, learning.learner) {
+            (_, Learner::Off) => Duration::ZERO,
+            (PaceState::Steps(steps), _) => steps.learned().min(longest),
+            (PaceState::Auto(auto), _) => {
+                Some(auto.delay()).filter(|delay| *delay > base).unwrap_or_default().min(longest)
+            }
         };
         let Some(told) = self.allowance.interval(longest, now) else { return learned };
         let told = if told > base { told } else { Duration::ZERO };
@@ -201,6 +302,9 @@ impl Pace {
 
     /// How many visits may be in flight: one less for every `concurrency_step` above `base`, but at least one.
     pub fn concurrency(&self, configured: u32, base: Duration, learning: &Learning, now: Timestamp) -> u32 {
+        if let (PaceState::Auto(auto), Learner::Auto) = (&self.state, learning.learner) {
+            return auto.places(configured).max(1);
+        }
         let above = self.delay(base, learning, now).saturating_sub(base);
         let steps = above.as_micros().checked_div(learning.concurrency_step.as_micros()).unwrap_or(0);
         configured.saturating_sub(u32::try_from(steps).unwrap_or(u32::MAX)).max(1)
@@ -208,18 +312,33 @@ impl Pace {
 
     /// The delay learned from refusals; zero if none.
     pub fn learned(&self) -> Duration {
-        self.steps.learned()
+        match &self.state {
+            PaceState::Steps(steps) => steps.learned(),
+            PaceState::Auto(auto) => auto.learned(),
+        }
     }
 
     /// The delay below which a probe failed not long ago.
     pub fn floor(&self, now: Timestamp) -> Option<Duration> {
-        let floor = self.steps.floor();
+        let PaceState::Steps(steps) = &self.state else { return None };
+        let floor = steps.floor();
         (floor.delay > 0 && now < floor.until).then(|| span(floor.delay))
     }
 
     /// Whether the delay is on trial.
     pub fn probing(&self) -> bool {
-        self.steps.probing()
+        match &self.state {
+            PaceState::Steps(steps) => steps.probing(),
+            PaceState::Auto(auto) => auto.probing(),
+        }
+    }
+
+    /// What is known about the host's limit, if it is measured.
+    pub fn limit(&self) -> Option<LimitView> {
+        match &self.state {
+            PaceState::Steps(_) => None,
+            PaceState::Auto(auto) => Some(auto.view()),
+        }
     }
 
     pub fn held_until(&self) -> Timestamp {
@@ -228,18 +347,28 @@ impl Pace {
 
     /// Refusals in a row; a burst counts once.
     pub fn error_streak(&self) -> u16 {
-        self.steps.errors()
+        match &self.state {
+            PaceState::Steps(steps) => steps.errors(),
+            PaceState::Auto(auto) => auto.errors(),
+        }
     }
 
     /// Successes in a row at the present delay.
     pub fn success_streak(&self) -> u16 {
-        self.steps.successes()
+        match &self.state {
+            PaceState::Steps(steps) => steps.successes(),
+            PaceState::Auto(auto) => auto.successes(),
+        }
     }
 
     /// Forgets everything but the hold. Answers to requests in flight then change nothing.
     pub fn forget(&mut self) {
-        let steps = Steps::at_epoch(self.steps.epoch().wrapping_add(1));
-        *self = Pace { steps, held_until: self.held_until, ..Pace::new() };
+        let epoch = self.epoch().wrapping_add(1);
+        let state = match self.state {
+            PaceState::Steps(_) => PaceState::Steps(Steps::at_epoch(epoch)),
+            PaceState::Auto(_) => PaceState::Auto(Box::new(Auto::at_epoch(epoch))),
+        };
+        *self = Pace { state, held_until: self.held_until, ..Pace::new() };
     }
 
     /// Ends a hold early.
@@ -269,15 +398,7 @@ impl Pace {
 }
 
 #[cfg(test)]
-#[allow(clippy::duplicate_mod, reason = "the same dice as in the simulation of lanes, which keeps them to itself")]
-#[path = "../sim/dice.rs"]
-mod dice;
-#[cfg(test)]
 mod properties;
-#[cfg(test)]
-mod servers;
 #[cfg(test)]
 #[path = "pace_tests.rs"]
 mod tests;
-#[cfg(test)]
-mod trials;

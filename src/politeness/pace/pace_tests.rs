@@ -17,6 +17,9 @@ const fn plain(answer: PaceSignal) -> Signals {
     Signals { answer, ..Signals::FAILED }
 }
 
+/// No other request is in flight.
+const ALONE: PaceLoad = PaceLoad { in_flight: 0, places: 8 };
+
 const OK: Signals = plain(PaceSignal::Success);
 const REFUSED: Signals = plain(PaceSignal::Throttled);
 
@@ -52,12 +55,17 @@ impl PacedHost {
     }
 
     fn hear(&mut self, epoch: Epoch, signals: Signals, now: Timestamp) -> Option<Change> {
-        self.pace.heard(PaceReport { epoch, signals, in_flight: 0 }, self.base, &self.learning, now)
+        let heard = PaceReport { epoch, signals, load: ALONE, took: Duration::ZERO };
+        self.pace.heard(heard, self.base, &self.learning, now)
+    }
+
+    fn send(&mut self, now: Timestamp) -> Epoch {
+        self.pace.sent(ALONE, self.base, &self.learning, now)
     }
 
     /// A request that is answered at once.
     fn visit(&mut self, signals: Signals, now: Timestamp) -> Option<Change> {
-        let epoch = self.pace.sent(now);
+        let epoch = self.send(now);
         self.hear(epoch, signals, now)
     }
 
@@ -134,7 +142,7 @@ fn learning_ends_at_the_largest_delay() {
 #[test]
 fn a_burst_of_refusals_counts_once() {
     let mut host = PacedHost::new();
-    let burst: Vec<Epoch> = (0..20).map(|_| host.pace.sent(at(0))).collect();
+    let burst: Vec<Epoch> = (0..20).map(|_| host.send(at(0))).collect();
     assert!(host.hear(burst[0], REFUSED, at(1)).is_some());
     for epoch in &burst[1..] {
         assert_eq!(host.hear(*epoch, REFUSED, at(2)), None);
@@ -145,7 +153,7 @@ fn a_burst_of_refusals_counts_once() {
 #[test]
 fn a_late_refusal_still_holds_the_host_as_long_as_it_asks() {
     let mut host = PacedHost::new();
-    let (first, second) = (host.pace.sent(at(0)), host.pace.sent(at(0)));
+    let (first, second) = (host.send(at(0)), host.send(at(0)));
     host.hear(first, REFUSED, at(1));
     let change = host.hear(second, Signals { retry_after: Some(secs(30)), ..REFUSED }, at(2)).unwrap();
     assert_eq!((change.what, change.hold), (What::Held, Some(Hold { until: at(32), cause: Cause::RetryAfter })));
@@ -234,7 +242,7 @@ fn a_trial_does_not_jump_over_a_floor() {
 #[test]
 fn a_refusal_of_what_left_before_the_trial_makes_the_old_delay_longer() {
     let mut host = PacedHost::taught(5);
-    let early = host.pace.sent(at(0));
+    let early = host.send(at(0));
     host.visits(20, OK, at(1));
     let change = host.hear(early, REFUSED, at(2)).unwrap();
     assert_eq!((change.what, change.learned, change.floor), (What::Slowed, secs(6), None));
@@ -243,7 +251,7 @@ fn a_refusal_of_what_left_before_the_trial_makes_the_old_delay_longer() {
 #[test]
 fn successes_of_what_left_before_prove_nothing() {
     let mut host = PacedHost::taught(5);
-    let early: Vec<Epoch> = (0..40).map(|_| host.pace.sent(at(0))).collect();
+    let early: Vec<Epoch> = (0..40).map(|_| host.send(at(0))).collect();
     for epoch in &early {
         host.hear(*epoch, OK, at(1));
     }
@@ -331,9 +339,9 @@ fn a_quota_is_spent_evenly() {
 fn a_quota_is_counted_down_until_the_host_tells_anew() {
     let mut host = PacedHost::new();
     host.visit(left(2, 30), at(0));
-    let first = host.pace.sent(at(5));
+    let first = host.send(at(5));
     assert_eq!(host.delay(at(5)), Duration::from_millis(14_750));
-    host.pace.sent(at(20));
+    host.send(at(20));
     assert_eq!(host.delay(at(20)), Duration::from_millis(10_100), "nothing is left until 30.1 s");
     host.hear(first, left(5, 10), at(21));
     assert_eq!(host.delay(at(21)), Duration::from_millis(1_900));
@@ -342,8 +350,9 @@ fn a_quota_is_counted_down_until_the_host_tells_anew() {
 #[test]
 fn requests_in_flight_are_subtracted() {
     let mut host = PacedHost::new();
-    let epoch = host.pace.sent(at(0));
-    let heard = PaceReport { epoch, signals: left(10, 60), in_flight: 5 };
+    let epoch = host.send(at(0));
+    let heard =
+        PaceReport { epoch, signals: left(10, 60), load: PaceLoad { in_flight: 5, places: 8 }, took: Duration::ZERO };
     host.pace.heard(heard, BASE, &host.learning, at(0));
     assert_eq!(host.delay(at(0)), Duration::from_millis(11_900));
 }
@@ -354,7 +363,7 @@ fn a_used_up_quota_holds_the_host() {
     let change = host.visit(Signals { used_up: Some(secs(30)), ..OK }, at(0)).unwrap();
     let until = at(30) + Duration::from_millis(100);
     assert_eq!((change.what, change.hold), (What::Held, Some(Hold { until, cause: Cause::Quota })));
-    host.pace.sent(until);
+    host.send(until);
     assert_eq!(host.delay(until), secs(10), "until an answer says how much is left");
     host.visit(OK, until);
     assert_eq!(host.delay(until), Duration::ZERO, "there is no quota any more");

@@ -54,6 +54,11 @@ impl Steps {
         Steps { learned, floor, ..Steps::default() }
     }
 
+    /// A state that begins with a delay, and learns nothing from requests sent before this epoch.
+    pub(super) fn starting_with(learned: u32, epoch: u32) -> Self {
+        Steps { learned, ..Steps::at_epoch(epoch) }
+    }
+
     /// A state that has learned nothing, and learns nothing from requests sent before this epoch.
     pub(super) fn at_epoch(epoch: u32) -> Self {
         Steps { epoch, raised: epoch, ..Steps::default() }
@@ -80,7 +85,7 @@ impl Steps {
                 self.successes = 0;
                 None
             }
-            PaceSignal::Neutral => None,
+            PaceSignal::Neutral | PaceSignal::Suspect => None,
         }
     }
 
@@ -199,7 +204,7 @@ fn longest(base: u32, learning: &Learning) -> u32 {
 }
 
 /// Whether `epoch` came before `other`, across a wrap.
-fn before(epoch: u32, other: u32) -> bool {
+pub(super) fn before(epoch: u32, other: u32) -> bool {
     epoch.wrapping_sub(other).cast_signed() < 0
 }
 

@@ -27,11 +27,17 @@ pub(super) fn of(target: &[u8]) -> Vec<Vec<u8>> {
     readings
 }
 
-/// Whether every server reads the path in the same way.
+/// Whether every server certainly reads the path in the same way. Any escape may be a slash: then the readings decide.
 fn is_plain(path: &[u8]) -> bool {
-    let pair = |pair: &[u8]| pair[0] == b'/' && matches!(pair[1], b'/' | b'.');
-    let odd = |octet: &u8| matches!(octet, b'\\' | b';');
-    !path.windows(2).any(pair) && !path.iter().any(odd) && memchr::memmem::find(path, ESCAPED_SLASH).is_none()
+    let mut after_slash = false;
+    path.iter().all(|octet| match octet {
+        b'\\' | b';' | b'%' => false,
+        b'/' | b'.' if after_slash => false,
+        octet => {
+            after_slash = *octet == b'/';
+            true
+        }
+    })
 }
 
 const ESCAPED_SLASH: &[u8] = b"%2F";

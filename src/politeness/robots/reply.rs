@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::Rules;
 use super::freshness::{self, Freshness};
+use crate::politeness::fault::{HostReply, OriginFault};
 use crate::politeness::time::Timestamp;
 
 /// How a fetch ended.
@@ -20,8 +21,9 @@ pub enum Fetched<'f> {
     Answered(FetchReply<'f>),
     /// Too many redirects, a redirect loop, or a redirect that leads nowhere.
     Lost,
-    /// No answer, or an incomplete one: timeout, DNS, TLS, reset, a body cut short, a destination that is refused.
-    Failed,
+    /// No answer, or an incomplete one: timeout, DNS, TLS, reset, a body cut short; or, without a fault of the origin,
+    /// a destination that is refused.
+    Failed(Option<OriginFault>),
 }
 
 /// The answer at the end of the redirects.
@@ -76,6 +78,8 @@ pub struct Trouble {
     pub times: u32,
     /// No fetch before this time.
     pub retry_at: Timestamp,
+    /// How the last fetch failed; `None` if the origin is not to blame, or an earlier version stored the record.
+    pub cause: Option<HostReply>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +100,7 @@ pub enum RecordLook<'r> {
     /// Nothing is known, and it is too early to fetch.
     Refuse {
         kind: TroubleKind,
+        cause: Option<HostReply>,
         retry_after: Duration,
     },
 }
@@ -135,18 +140,22 @@ impl RobotsRecordState {
         let answer = previous.and_then(|record| record.answer.as_ref());
         match fetched {
             Fetched::Lost => RobotsRecordState::none(NONE_FRESH, STALE, now, dice),
-            Fetched::Failed => RobotsRecordState::troubled(previous, TroubleKind::Unreachable, None, now, dice),
+            Fetched::Failed(fault) => {
+                let cause = fault.map(HostReply::Fault);
+                let spell = Spell { kind: TroubleKind::Unreachable, asked: None, cause };
+                RobotsRecordState::troubled(previous, spell, now, dice)
+            }
             Fetched::Answered(reply) => match (reply.status, answer) {
                 (200..=299, _) => RobotsRecordState::with(RobotsAnswer::of(reply, now, dice)),
                 (304, Some(answer)) if answer.can_be_renewed() => {
                     RobotsRecordState::with(answer.renewed(reply, now, dice))
                 }
                 (401 | 403 | 451, _) => RobotsRecordState::none(FORBIDDEN_FRESH, Duration::ZERO, now, dice),
-                (429, _) => RobotsRecordState::troubled(previous, TroubleKind::Throttled, reply.retry_after, now, dice),
+                (429, _) => RobotsRecordState::troubled(previous, Spell::of(TroubleKind::Throttled, reply), now, dice),
                 // A redirect that is not followed leads nowhere: treated as if there were no file.
                 (300..=303 | 305..=499, _) => RobotsRecordState::none(NONE_FRESH, STALE, now, dice),
                 // Includes what no origin should send: 304 to a request without a condition, 1xx, 600 and above.
-                _ => RobotsRecordState::troubled(previous, TroubleKind::Unreachable, reply.retry_after, now, dice),
+                _ => RobotsRecordState::troubled(previous, Spell::of(TroubleKind::Unreachable, reply), now, dice),
             },
         }
     }
@@ -163,7 +172,8 @@ impl RobotsRecordState {
                 }
             }
             (_, Some(trouble)) if now < trouble.retry_at => {
-                RecordLook::Refuse { kind: trouble.kind, retry_after: trouble.retry_at.since(now) }
+                let Trouble { kind, cause, retry_at, .. } = *trouble;
+                RecordLook::Refuse { kind, cause, retry_after: retry_at.since(now) }
             }
             _ => RecordLook::MustFetch,
         }
@@ -227,8 +237,7 @@ impl RobotsRecordState {
 
     fn troubled(
         previous: Option<&RobotsRecordState>,
-        kind: TroubleKind,
-        asked: Option<Duration>,
+        Spell { kind, asked, cause }: Spell,
         now: Timestamp,
         dice: f64,
     ) -> RobotsRecordState {
@@ -242,8 +251,22 @@ impl RobotsRecordState {
         let since = before.map_or(now, |trouble| trouble.since);
         RobotsRecordState {
             answer: previous.and_then(|record| record.answer.clone()),
-            trouble: Some(Trouble { kind, since, times, retry_at: now + wait }),
+            trouble: Some(Trouble { kind, since, times, retry_at: now + wait, cause }),
         }
+    }
+}
+
+/// A fetch that was inconclusive.
+struct Spell {
+    kind: TroubleKind,
+    /// Retry-After.
+    asked: Option<Duration>,
+    cause: Option<HostReply>,
+}
+
+impl Spell {
+    fn of(kind: TroubleKind, reply: &FetchReply<'_>) -> Spell {
+        Spell { kind, asked: reply.retry_after, cause: Some(HostReply::Status(reply.status)) }
     }
 }
 

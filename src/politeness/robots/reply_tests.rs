@@ -49,7 +49,7 @@ fn look(record: &RobotsRecordState, seconds: u64) -> String {
         RecordLook::Use(said) => format!("use {}", says(said)),
         RecordLook::UseAndRefresh(said) => format!("use {} and refresh", says(said)),
         RecordLook::MustFetch => "fetch".to_owned(),
-        RecordLook::Refuse { kind, retry_after } => format!("refuse {kind:?} {}", retry_after.as_secs()),
+        RecordLook::Refuse { kind, retry_after, .. } => format!("refuse {kind:?} {}", retry_after.as_secs()),
     }
 }
 
@@ -128,14 +128,22 @@ fn forbidden_allows_everything_for_an_hour_only() {
     for forbidden in [401, 403, 451] {
         let record = after(&[(0, status(forbidden))]);
         check(&record, &[(0, "use nothing"), (3_599, "use nothing"), (3_600, "fetch")]);
-        let record = after(&[(0, status(forbidden)), (3_600, Fetched::Failed)]);
+        let record = after(&[(0, status(forbidden)), (3_600, Fetched::Failed(Some(OriginFault::Refused)))]);
         check(&record, &[(3_600, "refuse Unreachable 30")]);
     }
 }
 
 #[test]
 fn no_answer_allows_nothing() {
-    for failed in [status(500), status(502), status(503), status(599), status(600), status(100), Fetched::Failed] {
+    for failed in [
+        status(500),
+        status(502),
+        status(503),
+        status(599),
+        status(600),
+        status(100),
+        Fetched::Failed(Some(OriginFault::Refused)),
+    ] {
         let record = after(&[(0, failed)]);
         check(&record, &[(0, "refuse Unreachable 30"), (29, "refuse Unreachable 1"), (30, "fetch")]);
     }
@@ -149,9 +157,9 @@ fn an_unreachable_origin_is_asked_less_and_less() {
         let trouble = record.trouble.expect("trouble");
         assert_eq!((trouble.times, trouble.since), (times, at(0)));
         assert_eq!(trouble.retry_at, at(fetches[fetches.len() - 1].0 + wait), "after {times}");
-        fetches.push((fetches[fetches.len() - 1].0 + wait, Fetched::Failed));
+        fetches.push((fetches[fetches.len() - 1].0 + wait, Fetched::Failed(Some(OriginFault::Refused))));
     }
-    let many: Vec<_> = (0..100).map(|n| (n, Fetched::Failed)).collect();
+    let many: Vec<_> = (0..100).map(|n| (n, Fetched::Failed(Some(OriginFault::Refused)))).collect();
     assert_eq!(after(&many).trouble.map(|trouble| trouble.retry_at), Some(at(99 + 900)));
 }
 
@@ -174,12 +182,16 @@ fn a_throttled_fetch_waits_as_long_as_it_is_told() {
 
 #[test]
 fn the_last_good_copy_serves_for_thirty_days() {
-    for trouble in [status(500), Fetched::Failed, retry_after(429, 30)] {
+    for trouble in [status(500), Fetched::Failed(Some(OriginFault::Refused)), retry_after(429, 30)] {
         let record = after(&[(0, file(DENY)), (DAY, trouble)]);
         check(&record, &[(DAY, "use /"), (DAY + 29, "use /"), (DAY + 30, "use / and refresh")]);
         check(&record, &[(30 * DAY - 1, "use / and refresh"), (30 * DAY, "fetch")]);
     }
-    let record = after(&[(0, file(DENY)), (DAY, Fetched::Failed), (30 * DAY, Fetched::Failed)]);
+    let record = after(&[
+        (0, file(DENY)),
+        (DAY, Fetched::Failed(Some(OriginFault::Refused))),
+        (30 * DAY, Fetched::Failed(Some(OriginFault::Refused))),
+    ]);
     check(&record, &[(30 * DAY, "refuse Unreachable 60")]);
 }
 
@@ -215,7 +227,7 @@ fn troubles_of_two_kinds_are_counted_apart_but_begun_together() {
 #[test]
 fn chance_spreads_what_the_origin_did_not_say() {
     let wait = |dice: f64| {
-        let record = RobotsRecordState::after(None, &Fetched::Failed, at(0), dice);
+        let record = RobotsRecordState::after(None, &Fetched::Failed(Some(OriginFault::Refused)), at(0), dice);
         record.trouble.map(|trouble| trouble.retry_at.since(at(0)))
     };
     assert_eq!((wait(0.0), wait(1.0)), (Some(secs(27)), Some(secs(33))));

@@ -18,6 +18,10 @@ use super::{canonical, parse};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     stream: Box<[u8]>,
+    /// Whether the file says nothing to any client.
+    is_empty: bool,
+    /// Whether the file asks any client for a delay. Most files do not.
+    asks_delay: bool,
 }
 
 /// Which group applies.
@@ -64,22 +68,28 @@ impl Rule<'_> {
 impl Rules {
     /// Parses a robots.txt. Never fails: unreadable bytes give no rules.
     pub fn parse(body: &[u8]) -> Rules {
-        Rules { stream: parse::parse(body).into() }
+        Rules::of(parse::parse(body).into())
     }
 
     /// Reads what [`Rules::as_bytes`] returned. `None` if the bytes are damaged or of another version: then the file
     /// must be fetched again.
     pub fn from_stored(bytes: &[u8]) -> Option<Rules> {
-        stream::is_sound(bytes).then(|| Rules { stream: bytes.into() })
+        stream::is_sound(bytes).then(|| Rules::of(bytes.into()))
+    }
+
+    fn of(stream: Box<[u8]>) -> Rules {
+        let is_empty = stream::groups(&stream).next().is_none();
+        let asks_delay = stream::groups(&stream).flat_map(|group| group.agents()).any(|agent| agent.delay.is_some());
+        Rules { stream, is_empty, asks_delay }
     }
 
     pub fn as_bytes(&self) -> &[u8] {
         &self.stream
     }
 
-    /// Whether the file says nothing to any client. Costs one look, unlike a verdict.
+    /// Whether the file says nothing to any client.
     pub fn is_empty(&self) -> bool {
-        stream::groups(&self.stream).next().is_none()
+        self.is_empty
     }
 
     /// RFC 9309, section 2.2.2: the longest matching rule decides, and Allow wins over Disallow of the same length;
@@ -139,7 +149,8 @@ impl Rules {
 
     /// The time between requests that the file asks of this client. If there are several, the largest.
     pub fn delay(&self, agents: &Agents) -> Option<Duration> {
-        let choice = self.choice(agents);
+        // Without a delay it does not matter which group applies.
+        let choice = if self.asks_delay { self.choice(agents) } else { return None };
         let names = stream::groups(&self.stream).flat_map(|group| group.agents());
         names.filter(|agent| choice.covers(agents, agent.token)).filter_map(|agent| agent.delay).max()
     }

@@ -23,6 +23,8 @@ pub use self::ratelimit::Quota;
 pub struct SignalPolicy {
     /// Statuses that count as "too fast". A 403 with a Retry-After or a used-up quota always does.
     pub statuses: Vec<u16>,
+    /// Statuses that may mean "too fast", if they come only above a pace.
+    pub suspects: Vec<u16>,
     /// No origin can close itself for longer than this with one answer.
     pub retry_after_max: Duration,
     pub ratelimit_fields: bool,
@@ -32,7 +34,7 @@ impl Default for SignalPolicy {
     fn default() -> Self {
         // GitHub's quotas reset within the hour. An origin that asks for more is tried again once an hour.
         let retry_after_max = Duration::from_secs(3600);
-        SignalPolicy { statuses: vec![429, 503], retry_after_max, ratelimit_fields: true }
+        SignalPolicy { statuses: vec![429, 503], suspects: vec![403], retry_after_max, ratelimit_fields: true }
     }
 }
 
@@ -104,6 +106,8 @@ pub enum PaceSignal {
     Throttled,
     /// Says nothing about the pace: "forbidden" means "not you" far more often than "not so fast".
     Neutral,
+    /// Says nothing about the pace, unless such answers come only above a pace.
+    Suspect,
     /// A server error, or no answer at all.
     Failed,
 }
@@ -129,7 +133,7 @@ impl Signals {
 /// Reads what an answer says. `now` replaces a missing `Date`.
 pub fn read(status: u16, fields: &SignalFields<'_>, listening: &SignalPolicy, now: Timestamp) -> Signals {
     if fields.are_silent() {
-        return Signals { answer: judge(status, false, &listening.statuses), ..Signals::FAILED };
+        return Signals { answer: judge(status, false, listening), ..Signals::FAILED };
     }
     let sent = fields.date.and_then(|date| http_date::robust(date, now)).unwrap_or(now);
     // A stored answer says nothing about the present (draft 11, 7.3).
@@ -144,7 +148,7 @@ pub fn read(status: u16, fields: &SignalFields<'_>, listening: &SignalPolicy, no
         _ => None,
     };
     let limited = retry_after.is_some() || said.spent;
-    let answer = judge(status, limited, &listening.statuses);
+    let answer = judge(status, limited, listening);
     let longest = listening.retry_after_max;
     Signals {
         answer,
@@ -154,11 +158,12 @@ pub fn read(status: u16, fields: &SignalFields<'_>, listening: &SignalPolicy, no
     }
 }
 
-fn judge(status: u16, limited: bool, throttling: &[u16]) -> PaceSignal {
+fn judge(status: u16, limited: bool, listening: &SignalPolicy) -> PaceSignal {
     match status {
-        _ if throttling.contains(&status) => PaceSignal::Throttled,
+        _ if listening.statuses.contains(&status) => PaceSignal::Throttled,
         // GitHub answers limits with 403.
         403 if limited => PaceSignal::Throttled,
+        _ if listening.suspects.contains(&status) => PaceSignal::Suspect,
         // Forbidden, too slow, too early; and "too fast" if 429 is not among the configured statuses.
         403 | 408 | 425 | 429 => PaceSignal::Neutral,
         500.. => PaceSignal::Failed,

@@ -25,9 +25,10 @@ fn a_status_says_what_the_host_thinks_of_the_pace() {
     for status in [101, 200, 204, 301, 304, 400, 401, 404, 405, 410, 451] {
         assert_eq!(hear(status, &[]), plain(PaceSignal::Success), "{status}");
     }
-    for status in [403, 408, 425] {
+    for status in [408, 425] {
         assert_eq!(hear(status, &[]), plain(PaceSignal::Neutral), "{status}");
     }
+    assert_eq!(hear(403, &[]), plain(PaceSignal::Suspect));
     for status in [500, 502, 504, 520, 599] {
         assert_eq!(hear(status, &[]), plain(PaceSignal::Failed), "{status}");
     }
@@ -51,11 +52,11 @@ fn which_statuses_throttle_is_configured() {
 fn a_403_with_a_limit_is_a_limit() {
     assert_eq!(hear(403, &[("retry-after", "9")]).retry_after, Some(secs(9)));
     assert_eq!(hear(403, &[("retry-after", "9")]).answer, PaceSignal::Throttled);
-    assert_eq!(hear(403, &[("retry-after", "0")]).answer, PaceSignal::Neutral);
+    assert_eq!(hear(403, &[("retry-after", "0")]).answer, PaceSignal::Suspect);
     let github = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1790000060")];
     assert_eq!(hear(403, &github), Signals { used_up: Some(secs(60)), ..plain(PaceSignal::Throttled) });
     assert_eq!(hear(403, &[("x-ratelimit-remaining", "0")]), plain(PaceSignal::Throttled));
-    assert_eq!(hear(403, &[("x-ratelimit-remaining", "1")]), plain(PaceSignal::Neutral));
+    assert_eq!(hear(403, &[("x-ratelimit-remaining", "1")]), plain(PaceSignal::Suspect));
 }
 
 /// S64
@@ -100,7 +101,7 @@ fn quotas_can_be_left_unheard() {
     let deaf = SignalPolicy { ratelimit_fields: false, ..SignalPolicy::default() };
     let fields = SignalFields { ratelimit: [Some("a;r=0;t=10"), None, None, None], ..SignalFields::default() };
     assert_eq!(read(200, &fields, &deaf, NOW), plain(PaceSignal::Success));
-    assert_eq!(read(403, &fields, &deaf, NOW), plain(PaceSignal::Neutral));
+    assert_eq!(read(403, &fields, &deaf, NOW), plain(PaceSignal::Suspect));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::politeness::lane::LEAD;
 use crate::politeness::policy::{Mode, Order};
 use crate::politeness::queue::Rank;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Alarm, ClientId, LaneRefusal, Purpose, Visit};
+use crate::politeness::visit::{Alarm, ClientId, LaneRefusal, PagePart, Purpose, Visit};
 
 /// The lane counts whole microseconds, and millionths of a token: 7 us at the longest delay here.
 const ROUNDING: Duration = Duration::from_micros(10);
@@ -182,13 +182,20 @@ impl World {
             return Ok(());
         }
         let order = self.hosts[host].oracle.policy.order;
-        if self.least_concurrency(host) != self.hosts[host].oracle.concurrency() {
+        let (least, most) = self.concurrency_range(host);
+        if least != most {
             // How many places are shared depends on the crawl delay of the visit that is next.
             self.hosts[host].overtaken.clear();
             return Ok(());
         }
         if self.long(host) >= self.hosts[host].oracle.concurrency() {
             // A client that fills all places for long transfers may be passed over.
+            self.hosts[host].overtaken.clear();
+            return Ok(());
+        }
+        let part_waits = self.in_stage(host, SimStage::Waiting).any(|guest| guest.visit.part != PagePart::No);
+        if self.hosts[host].pages.ever && part_waits {
+            // A part joins the queue when it has lost its ride, not when it comes.
             self.hosts[host].overtaken.clear();
             return Ok(());
         }
@@ -307,6 +314,10 @@ impl World {
             return Ok(());
         }
         if sent - long >= places {
+            if places < self.concurrency_range(host).1 {
+                // How many places there are depends on the crawl delay of the visit that is next.
+                return Ok(());
+            }
             let next_long = self.at_host(host).map(|guest| guest.long_from).filter(|&long| long > self.now).min();
             let late = waiting + ready > 0 && next_long.is_some_and(|long| long + ROUNDING < at);
             return if late {
@@ -315,6 +326,7 @@ impl World {
                 Ok(())
             };
         }
+        self.check_parts_wait(host, places)?;
         let free = self.free_at(host, self.now);
         let somebody_could = ready > 0 || (waiting > 0 && preparing == 0);
         if somebody_could && (free + ROUNDING < at || free <= self.now) {

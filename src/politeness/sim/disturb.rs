@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::Flaw;
 use super::oracle::{BrokenPromise, Oracle};
+use super::pages::SimPages;
 use super::world::{SimEvent, SimHost, SimStage, SimTold, World};
 use crate::politeness::lane::Lane;
-use crate::politeness::policy::{Mode, Policy};
+use crate::politeness::policy::{Counts, Mode, Policy};
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::Visit;
 
@@ -20,6 +21,8 @@ impl World {
         Policy {
             mode: if self.dice.chance(6) { Mode::Report } else { Mode::Enforce },
             delay: Duration::from_millis(delay),
+            count: if self.dice.chance(50) { Counts::Pages } else { Counts::Requests },
+            page_parts: 1 + self.dice.below(8) as u32,
             burst: if self.dice.chance(50) { 1 } else { 1 + self.dice.below(5) as u32 },
             concurrency: 1 + self.dice.below(5) as u32,
             jitter: if self.dice.chance(25) { 0.3 } else { 0.0 },
@@ -63,7 +66,7 @@ impl World {
         self.hosts[host].lane.hold(until, self.now);
     }
 
-    fn lift(&mut self, host: usize) {
+    pub(super) fn lift(&mut self, host: usize) {
         self.hosts[host].oracle.lift(self.now);
         self.hosts[host].lane.lift(self.now);
         self.hosts[host].origins = Default::default();
@@ -71,6 +74,7 @@ impl World {
 
     fn pause(&mut self, host: usize) {
         self.hosts[host].oracle.paused = true;
+        self.hosts[host].pages.end();
         self.hosts[host].lane.pause();
         let rest = self.dice.up_to(Duration::from_secs(6));
         self.after(rest, SimEvent::Resume(host));
@@ -78,6 +82,7 @@ impl World {
 
     pub(super) fn resume(&mut self, host: usize) -> Result<(), BrokenPromise> {
         self.hosts[host].oracle.paused = false;
+        self.hosts[host].pages.end();
         self.hosts[host].lane.resume();
         self.steps(host)
     }
@@ -92,6 +97,7 @@ impl World {
         let at = &mut self.hosts[host];
         at.most_waiting = at.most_waiting.max(at.oracle.policy.max_queue);
         at.most_places = at.most_places.max(policy.concurrency as usize);
+        at.pages.ever |= policy.count == Counts::Pages;
         at.lane.change(policy, now);
         at.oracle.change(now, |oracle| {
             if policy.delay_factor != oracle.policy.delay_factor {
@@ -126,6 +132,11 @@ impl World {
 
     /// Returns how many visits may be in flight, whichever waiting visit is next.
     pub(super) fn least_concurrency(&self, host: usize) -> usize {
+        self.concurrency_range(host).0
+    }
+
+    /// Returns how many visits may be in flight, depending on which waiting visit is next: the fewest and the most.
+    pub(super) fn concurrency_range(&self, host: usize) -> (usize, usize) {
         let mut oracle = self.hosts[host].oracle.clone();
         let here = self.guests.values().filter(|guest| guest.host == host);
         let limit = |robots| {
@@ -133,7 +144,8 @@ impl World {
             oracle.concurrency()
         };
         let usual = self.hosts[host].oracle.concurrency();
-        here.map(|guest| guest.visit.crawl_delay).map(limit).fold(usual, usize::min)
+        let limits = here.map(|guest| guest.visit.crawl_delay).map(limit);
+        limits.fold((usual, usual), |(least, most), limit| (least.min(limit), most.max(limit)))
     }
 
     /// Returns what the host is owed by the visit with the longest crawl delay.
@@ -228,6 +240,7 @@ impl SimHost {
             slowed: Timestamp::START,
             elsewhere: Timestamp::START,
             origins: Default::default(),
+            pages: SimPages::new(policy.count == Counts::Pages),
             charged: Timestamp::START,
             asked: Duration::ZERO,
             asked_of_few: Duration::ZERO,
@@ -254,6 +267,7 @@ impl SimHost {
         }
         self.elsewhere = Timestamp::START;
         self.origins = Default::default();
+        self.pages.end();
         self.charged = Timestamp::START;
         self.told.clear();
         self.just_told.clear();

@@ -6,13 +6,16 @@ use std::time::Duration;
 use super::Flaw;
 use super::oracle::{BrokenPromise, Promise, broken};
 use super::world::{SimEvent, SimStage, World};
-use crate::politeness::visit::{Purpose, Ticket, Visit};
+use crate::politeness::visit::{PagePart, Purpose, Ticket, Visit};
 use crate::politeness::visit_table::LONG_TRANSFER;
 
 impl World {
     pub(super) fn prepare(&mut self, host: usize, ticket: Ticket) -> Result<(), BrokenPromise> {
         let id = self.hosts[host].by_ticket[&ticket];
-        self.check_order(host, id)?;
+        // A part that rides overtakes no visit: it takes no turn.
+        if !self.hosts[host].lane.is_called_to_ride(ticket) {
+            self.check_order(host, id)?;
+        }
         self.check_called(host, id)?;
         self.connect(id);
         Ok(())
@@ -21,7 +24,9 @@ impl World {
     /// Starts a guest that already has its connection.
     pub(super) fn start_at_once(&mut self, host: usize, ticket: Ticket) -> Result<(), BrokenPromise> {
         let (id, now) = (self.hosts[host].by_ticket[&ticket], self.now);
-        self.check_order(host, id)?;
+        if !self.hosts[host].lane.is_called_to_ride(ticket) {
+            self.check_order(host, id)?;
+        }
         self.check_called(host, id)?;
         let guest = self.guests.get_mut(&id).expect("a guest");
         guest.stage = SimStage::Ready;
@@ -82,7 +87,11 @@ impl World {
     pub(super) fn start(&mut self, host: usize, ticket: Ticket) -> Result<(), BrokenPromise> {
         let id = self.hosts[host].by_ticket[&ticket];
         let (now, asked) = (self.now, self.guests[&id].visit.crawl_delay);
-        self.hosts[host].oracle.change(now, |oracle| oracle.robots = asked);
+        if self.hosts[host].lane.rides(ticket) {
+            self.check_ride(host, id)?;
+        } else {
+            self.hosts[host].oracle.change(now, |oracle| oracle.robots = asked);
+        }
         self.check_start(host, id)?;
         self.tally.made_room += u64::from(self.in_flight(host) >= self.hosts[host].oracle.concurrency());
         let terms = self.hosts[host].oracle.terms();
@@ -128,6 +137,7 @@ impl World {
         self.tally.put_back += 1;
         let guest = self.guests.get_mut(&id).expect("a guest");
         guest.stage = SimStage::Ready;
+        guest.rides_with = None;
         // The time that the ledger took does not count as waiting for the lane.
         guest.prepared_for += self.now.since(guest.preparing_since);
         self.foresee_nothing(host);
@@ -139,9 +149,16 @@ impl World {
         guest.stage = SimStage::Sent;
         guest.sent = now;
         self.tally.sent += 1;
-        let (host, ticket, terms, purpose) = (guest.host, guest.ticket, guest.terms, guest.visit.purpose);
+        let (host, ticket, terms, visit, rides) =
+            (guest.host, guest.ticket, guest.terms, guest.visit, guest.rides_with);
         self.tally.sent_in_grace += u64::from(self.hosts[host].drain_end.is_some());
-        self.tally.followed += u64::from(self.hosts[host].oracle.send(terms, purpose, now)?);
+        if let Some(most) = rides {
+            self.hosts[host].oracle.send_part(terms, now)?;
+            self.check_ride_sent(host, most)?;
+        } else {
+            self.tally.followed += u64::from(self.hosts[host].oracle.send(terms, visit.purpose, now)?);
+            self.turn_sent(host, &visit);
+        }
         if !self.flawed(Flaw::CountsTheGrant) {
             let breach = self.hosts[host].lane.sent(ticket, now);
             if let Some(breach) = breach {
@@ -157,7 +174,8 @@ impl World {
     pub(super) fn answered(&mut self, id: u64) -> Result<(), BrokenPromise> {
         let now = self.now;
         let Some(guest) = self.guests.get(&id) else { return Ok(()) };
-        let (host, retry, purpose) = (guest.host, guest.visit.retry, guest.visit.purpose);
+        let (host, visit) = (guest.host, guest.visit);
+        let (retry, purpose) = (visit.retry, visit.purpose);
         let took = now.since(guest.sent);
         let answered = self.dice.chance(90);
         if answered {
@@ -172,8 +190,8 @@ impl World {
         self.steps(host)?;
         if purpose == Purpose::RobotsFetch {
             self.leave(id)?;
-            let page = Visit { purpose: Purpose::AfterRobotsFetch, ..self.visit(false) };
-            return self.join(host, page);
+            let page = self.visit(true);
+            return self.join(host, Visit { purpose: Purpose::AfterRobotsFetch, retry: false, ..page });
         }
         if !retry && self.dice.chance(5) {
             self.leave(id)?;
@@ -181,6 +199,9 @@ impl World {
             self.foresee_nothing(host);
             let again = self.visit(true);
             return self.join(host, again);
+        }
+        if visit.part == PagePart::No && self.enforced(host) && self.dice.chance(30) {
+            self.load_parts(host, &visit)?;
         }
         let longest = if self.dice.chance(6) { self.begin_transfer(id) } else { Duration::from_millis(500) };
         let body = self.dice.up_to(longest);

@@ -38,6 +38,8 @@ pub(super) enum Promise {
     Learning,
     /// 5: an origin that fails is given up alone, is tried one visit at a time, and its failures cost turns.
     Origin,
+    /// Parts of pages start without a turn only on a turn of their client, so many on each, and never while held.
+    Rides,
     /// The run-time audit agrees.
     Audit,
 }
@@ -188,6 +190,14 @@ impl Oracle {
             return broken(Promise::Spacing, format!("sent at {now:?} with {tokens} tokens"));
         }
         Ok(fetched.is_some() && latest.is_some_and(|latest| now.since(latest) < terms.delay))
+    }
+
+    /// A part reached the origin without a turn.
+    pub(super) fn send_part(&self, terms: VisitTerms, now: Timestamp) -> Result<(), BrokenPromise> {
+        if terms.enforced && now < terms.held_until {
+            return broken(Promise::Hold, format!("a part sent at {now:?}, held until {:?}", terms.held_until));
+        }
+        Ok(())
     }
 
     /// Returns the latest time by which a ready visit must have started, if there is a place and no turn is unsent.

@@ -8,14 +8,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::Flaw;
-use super::dice::Dice;
 use super::failing::{ORIGINS, SimOrigins};
 use super::oracle::{BrokenPromise, Oracle, Promise, VisitTerms, broken};
+use super::pages::SimPages;
+use crate::politeness::lab::Dice;
 use crate::politeness::lane::Lane;
 use crate::politeness::policy::{Mode, Order, Policy};
 use crate::politeness::queue::Rank;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Alarm, ClientId, LaneRefusal, Purpose, Step, Ticket, Visit};
+use crate::politeness::visit::{Alarm, ClientId, LaneRefusal, PagePart, Purpose, Step, Ticket, Visit};
 
 pub(super) struct World {
     pub(super) dice: Dice,
@@ -27,6 +28,8 @@ pub(super) struct World {
     pub(super) tally: SimTally,
     /// Prints every event and step.
     aloud: bool,
+    /// Labels every request as a part of a page.
+    all_parts: bool,
     events: BTreeMap<(Timestamp, u64), SimEvent>,
     next_id: u64,
     closing: Timestamp,
@@ -40,6 +43,7 @@ pub(super) struct SimHost {
     /// Until when a shared ledger or failed connection attempts have taken the turns.
     pub(super) elsewhere: Timestamp,
     pub(super) origins: [SimOrigins; ORIGINS as usize],
+    pub(super) pages: SimPages,
     /// What robots.txt asks of most clients, and of a few besides.
     pub(super) asked: Duration,
     pub(super) asked_of_few: Duration,
@@ -82,6 +86,8 @@ pub(super) struct SimVisit {
     pub(super) sent: Timestamp,
     /// From when on it is a long transfer.
     pub(super) long_from: Timestamp,
+    /// Told to start without a turn: the most parts that may ride with it.
+    pub(super) rides_with: Option<u32>,
 }
 
 impl SimVisit {
@@ -132,6 +138,9 @@ pub(super) struct SimTally {
     pub(super) made_room: u64,
     /// Pages that came right after the fetch of their robots.txt.
     pub(super) followed: u64,
+    /// Parts of pages that started without a turn, and parts that waited for that.
+    pub(super) rode: u64,
+    pub(super) parked: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -166,6 +175,7 @@ impl World {
             guests: BTreeMap::new(),
             tally: SimTally::default(),
             aloud: false,
+            all_parts: false,
             events: BTreeMap::new(),
             next_id: 0,
             closing: Timestamp::NEVER,
@@ -189,6 +199,11 @@ impl World {
 
     pub(super) fn aloud(mut self) -> Self {
         self.aloud = true;
+        self
+    }
+
+    pub(super) fn all_parts(mut self) -> Self {
+        self.all_parts = true;
         self
     }
 
@@ -270,6 +285,9 @@ impl World {
         // Six clients: two names at each of three addresses.
         let number = self.dice.below(6);
         let client = ClientId((number / 2) << 32 | number);
+        let purpose = if !retry && self.dice.chance(15) { Purpose::RobotsFetch } else { Purpose::Page };
+        // Fetches of robots.txt have a client of their own, which loads no pages.
+        let client = if purpose == Purpose::RobotsFetch { ClientId(9 << 32) } else { client };
         Visit {
             client,
             peer: client,
@@ -280,7 +298,18 @@ impl World {
             max_wait,
             crawl_delay: Duration::ZERO,
             denied: false,
-            purpose: if !retry && self.dice.chance(15) { Purpose::RobotsFetch } else { Purpose::Page },
+            tunnelled: false,
+            purpose,
+            part: if purpose == Purpose::RobotsFetch { PagePart::No } else { self.part() },
+        }
+    }
+
+    fn part(&mut self) -> PagePart {
+        match self.dice.below(10) {
+            0..=3 => PagePart::Resource,
+            4 => PagePart::Data,
+            _ if self.all_parts => PagePart::Resource,
+            _ => PagePart::No,
         }
     }
 
@@ -351,7 +380,9 @@ impl World {
             terms: oracle.terms(),
             sent: Timestamp::NEVER,
             long_from: Timestamp::NEVER,
+            rides_with: None,
         };
+        self.tally.parked += u64::from(self.hosts[host].lane.is_parked(ticket));
         self.hosts[host].by_ticket.insert(ticket, id);
         self.guests.insert(id, guest);
         if self.dice.chance(20) {
@@ -459,5 +490,7 @@ impl SimTally {
         self.given_up += other.given_up;
         self.made_room += other.made_room;
         self.followed += other.followed;
+        self.rode += other.rode;
+        self.parked += other.parked;
     }
 }

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::clock;
 use crate::connections::OpenConnection;
-use crate::politeness::Origin;
 use crate::politeness::visit::ClientId;
+use crate::politeness::{Origin, Scheme};
 use crate::proxy::Shared;
 use crate::timeout_stream::Deadline;
 
@@ -31,6 +31,8 @@ pub(crate) struct Client {
     /// Whether only the end of the connection marks the end of the answer.
     ends_by_close: AtomicBool,
     inside: Option<Inside>,
+    /// The client that the table of clients has met on this connection: its number, or 0.
+    met: AtomicU64,
     /// Bytes of large request heads that wait.
     pub(crate) heavy: AtomicUsize,
     /// Since when each answer waits for the client to take more of it. Used only where many requests run at once: there
@@ -55,13 +57,14 @@ impl Client {
     pub(crate) fn new(shared: &Shared, peer: SocketAddr, limit: Arc<Deadline>, open: Arc<OpenClient>) -> Self {
         Client {
             peer,
-            id: shared.gate.client(peer.ip()),
+            id: shared.gate.client(peer.ip().to_canonical()),
             limit,
             many_at_once: false,
             busy: AtomicUsize::new(0),
             asked: AtomicU64::new(0),
             ends_by_close: AtomicBool::new(false),
             inside: None,
+            met: AtomicU64::new(0),
             heavy: AtomicUsize::new(0),
             untaken: Mutex::default(),
             open,
@@ -86,6 +89,7 @@ impl Client {
             asked: AtomicU64::new(0),
             ends_by_close: AtomicBool::new(false),
             inside: Some(inside),
+            met: AtomicU64::new(0),
             heavy: AtomicUsize::new(0),
             untaken: Mutex::default(),
             open: self.open.clone(),
@@ -96,8 +100,28 @@ impl Client {
         self.inside.as_ref()
     }
 
+    /// Whether this client was not met on this connection before. Then it is from now on.
+    pub(crate) fn is_met_first(&self, id: ClientId) -> bool {
+        let is_first = self.met.load(Relaxed) != id.0;
+        if is_first {
+            self.met.store(id.0, Relaxed);
+        }
+        is_first
+    }
+
+    /// Notes that the table of clients has forgotten the client.
+    pub(crate) fn is_forgotten(&self) {
+        self.met.store(0, Relaxed);
+    }
+
     pub(crate) fn has_one_at_a_time(&self) -> bool {
         !self.many_at_once
+    }
+
+    /// Returns the origin of an intercepted tunnel if the request that has just begun is the first inside it.
+    pub(crate) fn first_asked_inside(&self) -> Option<&Origin> {
+        let origin = &self.inside.as_ref()?.origin;
+        (origin.scheme == Scheme::Https && self.asked.load(Relaxed) == 1).then_some(origin)
     }
 
     pub(crate) fn has_asked(&self) -> bool {

@@ -74,6 +74,14 @@ impl ClientStream {
         }
     }
 
+    /// Lets the end of the connection travel in one packet with the bytes that are written from now on: a client that
+    /// sees the bytes sees the end. Without TCP there is nothing to be done.
+    pub(crate) fn join_end_to_bytes(&self) {
+        if let Some(tcp) = self.tcp() {
+            let _ = SockRef::from(tcp).set_tcp_cork(true);
+        }
+    }
+
     fn tcp(&self) -> Option<&TcpStream> {
         match &self.wire {
             Wire::Plain(tcp) => Some(tcp),

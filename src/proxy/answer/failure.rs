@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::politeness::fault::OriginFault;
 use crate::politeness::jobs::JobStop;
 use crate::politeness::{BadHost, HostKey, Origin, visit};
 use crate::proxy::request::quotas::Exceeded;
@@ -90,6 +91,8 @@ pub(crate) enum Refusal {
         left: Duration,
     },
     AuthRequired,
+    /// The client's last tunnel to this host had HTTP/2 inside, which `tls.tunnel.http2` refuses.
+    Http2Tunnel,
     /// An HTTPS probe while interception is off.
     NotIntercepted,
 }
@@ -113,6 +116,14 @@ impl Failure {
     /// Whether the host failed, and not the client or the operator's rules.
     pub(crate) fn blames_the_origin(&self) -> bool {
         matches!(self, Failure::Upstream(error) if error.blames_the_origin())
+    }
+
+    /// How the origin failed, in one word.
+    pub(crate) fn fault(&self) -> Option<OriginFault> {
+        match self {
+            Failure::Upstream(error) => error.fault(),
+            Failure::Bad(_) | Failure::Refused(_) => None,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use super::body::Body;
 use super::texts::RefusalText;
 use crate::config::Responses;
 use crate::proxy::request::identity::Identity;
+use crate::telemetry::wrapped;
 
 /// The parts of a request that an answer needs.
 #[derive(Debug)]
@@ -107,8 +108,10 @@ const FORMS: [(&str, Form); 5] = [
     ("text/plain", Form::Text),
 ];
 
+/// Returns the body as text for a terminal of 80 columns. The URL and lines of TOML stay whole.
 fn text(words: &RefusalText, asked: &AnsweredRequest<'_>, contact: &str) -> Bytes {
-    let mut text = format!("curtsy: {}\n\n  {}\n  {}\n", lower_first(words.title), asked.url, words.detail);
+    let detail = wrapped(&words.detail, 2, COLUMNS);
+    let mut text = format!("curtsy: {}\n\n  {}\n  {detail}\n", lower_first(words.title), asked.url);
     let mut notes = Vec::new();
     if !words.advice.is_empty() {
         notes.push(("fix", words.advice.as_str()));
@@ -120,7 +123,7 @@ fn text(words: &RefusalText, asked: &AnsweredRequest<'_>, contact: &str) -> Byte
         text.push('\n');
     }
     for (label, note) in notes {
-        text.push_str(&format!("  {label:<9}{note}\n"));
+        text.push_str(&format!("  {label:<9}{}\n", wrapped(note, 11, COLUMNS)));
         if label == "fix" && !words.toml.is_empty() {
             // TOML may be indented, so these lines can be pasted as they are.
             let lines = words.toml.lines().map(|line| format!("           {line}\n"));
@@ -129,6 +132,9 @@ fn text(words: &RefusalText, asked: &AnsweredRequest<'_>, contact: &str) -> Byte
     }
     text.into()
 }
+
+/// The width of a terminal.
+const COLUMNS: usize = 80;
 
 fn html(words: &RefusalText, asked: &AnsweredRequest<'_>, contact: &str) -> Bytes {
     let paragraph = |text: &str| if text.is_empty() { String::new() } else { format!("<p>{}</p>\n", escaped(text)) };
@@ -180,8 +186,13 @@ pub(crate) fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
-    use crate::proxy::answer::failure::{BadRequest, Failure};
+    use crate::config;
+    use crate::politeness::HostKey;
+    use crate::proxy::answer::failure::{BadRequest, Failure, Forbidden, Refusal};
+    use crate::upstream::Denied;
 
     #[test]
     fn the_form_follows_accept() {
@@ -193,6 +204,41 @@ mod tests {
         assert_eq!(form("text/plain, text/html"), Form::Text);
         assert_eq!(form("text/html;q=0.1, application/problem+json"), Form::Problem);
         assert_eq!(preferred(None), Form::Text);
+    }
+
+    /// What a body offers to paste is the same valid configuration in every form, and text fits a terminal.
+    #[test]
+    fn every_form_has_the_lines_to_paste_as_they_are() {
+        let host = HostKey::parse("news.test").unwrap();
+        let forbidden = Forbidden {
+            host,
+            rule: Some((2, "Disallow: /private/".to_owned())),
+            group: "*".to_owned(),
+            everything: true,
+        };
+        let port = Failure::Refused(Refusal::Destination(Denied::ConnectPort(22)));
+        for failure in
+            [Failure::Refused(Refusal::Robots(Box::new(forbidden))), Failure::Refused(Refusal::ClientDenied), port]
+        {
+            let words = failure.words();
+            let asked =
+                AnsweredRequest { url: "http://news.test/", host: None, form: Form::Text, is_connect: false, id: 1 };
+            let text = String::from_utf8(text(&words, &asked, "ops@example.org").to_vec()).unwrap();
+            assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
+            let fix = text.split("\n\n").last().unwrap();
+            let pasted: String = fix.lines().take(words.toml.lines().count()).map(|line| format!("{line}\n")).collect();
+            let identity = Identity::new("desk");
+            let problem: serde_json::Value = serde_json::from_slice(&problem(&words, &asked, &identity)).unwrap();
+            let page = String::from_utf8(html(&words, &asked, "").to_vec()).unwrap();
+            let page = page.split_once("<pre>").unwrap().1.split_once("</pre>").unwrap().0.replace("&quot;", "\"");
+            for lines in [pasted.as_str(), problem["toml"].as_str().unwrap(), &page] {
+                let trimmed: String = lines.lines().map(|line| format!("{}\n", line.trim_start())).collect();
+                assert_eq!(trimmed, words.toml, "{lines}");
+                if let Err(problems) = config::parse(lines, Path::new("curtsy.toml")) {
+                    panic!("{lines}\n{problems}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -8,13 +8,14 @@ use http::StatusCode;
 
 use super::failure::{BadRequest, Failure, Forbidden, Refusal};
 use crate::metrics::RequestOutcome;
+use crate::politeness::fault::HostReply;
 use crate::politeness::jobs::JobStop;
 use crate::politeness::robots::reply::TroubleKind;
 use crate::politeness::time::Timestamp;
 use crate::politeness::{HostKey, visit};
 use crate::proxy::request::quotas::{Exceeded, Whose};
 use crate::robots::Unknown;
-use crate::upstream::{BodyFault, Denied};
+use crate::upstream::{BodyFault, Denied, UpstreamError};
 
 /// The text about one failure, and the status and fields of its answer.
 #[derive(Debug)]
@@ -42,6 +43,22 @@ impl Failure {
             Failure::Bad(bad) => bad_request(*bad),
             Failure::Refused(refusal) => refused(refusal),
             Failure::Upstream(error) => origin::unreachable(error),
+        }
+    }
+}
+
+impl RefusalText {
+    /// Names the limit that a request would have waited longer than: the operator's, or the client's own.
+    pub(crate) fn name_limit(&mut self, max_wait: Duration) {
+        let Some(seconds) = self.retry_after else { return };
+        let limit = humantime::format_duration(max_wait);
+        if u64::from(seconds) > max_wait.as_secs() {
+            self.detail = format!("this request would wait about {seconds} s; politeness.max_wait is {limit}");
+        } else {
+            self.detail = format!(
+                "this request would wait about {seconds} s, which is longer than its client allows \
+                                   (Curtsy-Max-Wait, Prefer: wait); politeness.max_wait is {limit}"
+            );
         }
     }
 }
@@ -147,6 +164,7 @@ fn refused(refusal: &Refusal) -> RefusalText {
             "a user name and password are needed, or those given are wrong",
             "put them into the proxy URL: http://user:password@host:3128",
         ),
+        Refusal::Http2Tunnel => http2_tunnel(),
         Refusal::NotIntercepted => not_intercepted(),
     }
 }
@@ -161,6 +179,22 @@ fn client_denied() -> RefusalText {
             "http_request_denied",
             "your address may not use this proxy",
             "add your network to `allow` in the proxy's configuration file, for example",
+        )
+    }
+}
+
+fn http2_tunnel() -> RefusalText {
+    RefusalText {
+        toml: "[tls]\nintercept = true\n".to_owned(),
+        ..words(
+            StatusCode::FORBIDDEN,
+            "HTTP/2 inside a tunnel",
+            "http2-tunnel",
+            "http_request_denied",
+            "your last tunnel to this host had HTTP/2 inside, and curtsy closed it: it cannot pace requests that it \
+             cannot see, and tls.tunnel.http2 is \"refuse\"",
+            "use HTTP/1.1 (curl --http1.1), which is paced: the next tunnel is opened again; or let curtsy decrypt \
+             HTTPS with the local CA: set in the configuration file",
         )
     }
 }
@@ -257,16 +291,28 @@ fn by_robots(forbidden: &Forbidden) -> RefusalText {
     }
 }
 
+/// If no connection could be opened for robots.txt, the answer is the one that a page would get.
 fn by_missing_robots(host: &HostKey, unknown: Unknown) -> RefusalText {
+    let retry_after = Some(whole_seconds(unknown.retry_after));
+    let dead = unknown.cause.and_then(HostReply::no_connection).and_then(UpstreamError::of_no_connection);
+    if let Some(error) = dead {
+        let words = origin::unreachable(&error);
+        let detail = format!("{}, when curtsy asked {host} for robots.txt", words.detail);
+        let advice = format!(
+            "curtsy tries {host} again in {} s; until then requests get this answer",
+            whole_seconds(unknown.retry_after)
+        );
+        return RefusalText { retry_after, detail, advice, ..words };
+    }
     RefusalText {
-        retry_after: Some(whole_seconds(unknown.retry_after)),
+        retry_after,
         toml: robots_off(host),
         ..words(
             StatusCode::SERVICE_UNAVAILABLE,
             "robots.txt unreachable",
             "robots-unreachable",
             "destination_unavailable",
-            &not_told_by_robots(host, unknown.kind),
+            &not_told_by_robots(host, unknown),
             IGNORE_ROBOTS,
         )
     }
@@ -281,12 +327,18 @@ fn told_by_robots(forbidden: &Forbidden) -> String {
     }
 }
 
-fn not_told_by_robots(host: &HostKey, kind: TroubleKind) -> String {
-    let why = match kind {
-        TroubleKind::Unreachable => "could not be fetched",
-        TroubleKind::Throttled => "may not be fetched now: the host has had too many requests",
+fn not_told_by_robots(host: &HostKey, unknown: Unknown) -> String {
+    let why = match (unknown.kind, unknown.cause) {
+        (TroubleKind::Throttled, _) => "may not be fetched now: the host has had too many requests".to_owned(),
+        (TroubleKind::Unreachable, Some(HostReply::Status(status))) => {
+            format!("could not be fetched: the host answered {status}")
+        }
+        (TroubleKind::Unreachable, Some(HostReply::Fault(fault))) => {
+            format!("could not be fetched: {}", fault.text())
+        }
+        (TroubleKind::Unreachable, None) => "could not be fetched".to_owned(),
     };
-    format!("robots.txt of {host} {why}, so curtsy cannot tell what is allowed (RFC 9309)")
+    format!("robots.txt of {host} {why}. curtsy cannot tell what is allowed (RFC 9309)")
 }
 
 const IGNORE_ROBOTS: &str = "if the host's owner agrees, add to the end of the configuration file";
@@ -401,7 +453,6 @@ mod tests {
     use super::*;
     use crate::config::{self, FileChoice, Sources};
     use crate::politeness::jobs;
-    use crate::upstream::UpstreamError;
 
     fn host() -> HostKey {
         HostKey::parse("news.test").unwrap()
@@ -416,7 +467,8 @@ mod tests {
             group: "*".to_owned(),
             everything: true,
         };
-        let unknown = Unknown { kind: TroubleKind::Unreachable, retry_after: Duration::from_secs(1) };
+        let cause = Some(HostReply::Status(500));
+        let unknown = Unknown { kind: TroubleKind::Unreachable, cause, retry_after: Duration::from_secs(1) };
         let denied = |ip: &str| Denied::Address { ip: ip.parse().unwrap(), kind: "private" };
         let stop = jobs::JobStop {
             last: Some(jobs::JobFailure::Status(503)),
@@ -433,6 +485,7 @@ mod tests {
             Refusal::RobotsUnknown { host: host(), unknown },
             Refusal::RobotsUnknown { host: HostKey::parse("[::1]").unwrap(), unknown },
             Refusal::ClientDenied,
+            Refusal::Http2Tunnel,
             Refusal::NotIntercepted,
             Refusal::JobStopped { stop, left: Duration::ZERO },
         ];
@@ -456,9 +509,13 @@ mod tests {
             (port.title, port.proxy_error, port.code),
             ("Port not allowed", "http_request_denied", "destination-denied")
         );
-        let dns = |text: &str| Failure::Upstream(UpstreamError::Dns(text.to_owned())).words().title;
-        assert_eq!(dns("Temporary failure in name resolution"), "Origin unreachable: temporary DNS failure");
-        assert_eq!(dns("Name or service not known"), "Origin unreachable: no such name");
+        let dns = |text: &str| {
+            let words = Failure::Upstream(UpstreamError::Dns(text.to_owned())).words();
+            (words.status.as_u16(), words.title, words.retry_after.is_some())
+        };
+        let temporary = (503, "Origin unreachable: temporary DNS failure", true);
+        assert_eq!(dns("Temporary failure in name resolution"), temporary);
+        assert_eq!(dns("Name or service not known"), (502, "Origin unreachable: no such name", false));
         let own = Failure::from(UpstreamError::Denied(Denied::Own)).words();
         assert!(own.code == "loop" && own.detail.contains("admin port"), "{own:?}");
     }

@@ -27,7 +27,7 @@ use crate::robots::{AgentsFrom, Facts, Question, Report};
 use crate::tls;
 use crate::upstream::Resolver;
 
-pub use self::prediction::Prediction;
+pub use self::prediction::{Asker, Inquiry, Prediction, Unenforced, Via};
 
 #[derive(Debug)]
 pub struct DryRun {

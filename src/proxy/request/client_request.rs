@@ -4,15 +4,18 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{HeaderMap, Response};
+use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderValue, Response};
 
 use super::access_log::LogEntry;
 use super::in_flight::InFlight;
-use super::label::ClientName;
+use super::label::{self, ClientName};
 use super::options::{self, Peer};
 use crate::gate::Permit;
+use crate::metrics::clients::ClientIdentity;
 use crate::metrics::{RequestKind, RequestOutcome};
 use crate::politeness::HostKey;
+use crate::politeness::visit::ClientId;
 use crate::proxy::accept::client::Client;
 use crate::proxy::answer::body::Body;
 use crate::proxy::answer::failure::Refusal;
@@ -41,6 +44,9 @@ impl ClientRequest {
         entry: Option<Box<LogEntry>>,
     ) -> Self {
         let in_flight = InFlight::begin(worker.shared.clone(), client.clone(), &settings.config.limits, kind, entry);
+        if let Some(origin) = client.first_asked_inside() {
+            worker.shared.untrusting.note_trust(client.peer.ip(), &origin.host);
+        }
         ClientRequest { worker, settings, client, user: None, host: None, in_flight: Some(in_flight) }
     }
 
@@ -76,7 +82,26 @@ impl ClientRequest {
     pub(crate) fn take_quota(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let Some(quotas) = &self.settings.quotas else { return Ok(()) };
         let client = options::client(&self.shared().gate, headers, self.user.as_deref(), self.peer());
-        quotas.take(client).map_err(Refusal::Quota)
+        quotas.take(client).map_err(Refusal::Quota).inspect_err(|_| self.counts_for(headers))
+    }
+
+    /// Notes which client the request is counted for, if only its head is known.
+    pub(crate) fn counts_for(&self, headers: &HeaderMap) {
+        let name = self.name(headers);
+        self.counts_for_client(self.peer().named(&self.shared().gate, name), name, headers);
+    }
+
+    /// Notes which client the request is counted for.
+    pub(crate) fn counts_for_client(&self, id: ClientId, name: Option<&str>, headers: &HeaderMap) {
+        if self.client.is_met_first(id) {
+            let agent = headers.get(USER_AGENT).map_or(&b""[..], HeaderValue::as_bytes);
+            let logs_in = self.settings.users.is_some();
+            let who = ClientIdentity { id, name, logs_in, address: self.address(), agent };
+            self.shared().metrics.clients.meet(&who, label::program);
+        }
+        if let Some(in_flight) = &self.in_flight {
+            in_flight.is_of(id);
+        }
     }
 
     /// Notes the user that was admitted.
@@ -94,8 +119,8 @@ impl ClientRequest {
     /// Notes the host that the request is for.
     pub(crate) fn asks_for(&mut self, host: &HostKey) {
         self.host = Some(host.clone());
-        if let Some(entry) = self.entry() {
-            entry.host = Some(host.clone());
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.asks_for(host);
         }
     }
 
@@ -108,6 +133,13 @@ impl ClientRequest {
     pub(crate) fn answered(&mut self, status: u16, outcome: RequestOutcome) {
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.answered(status, outcome);
+        }
+    }
+
+    /// Notes that curtsy answers with a refusal.
+    pub(crate) fn refused(&mut self, status: u16, outcome: RequestOutcome, code: &'static str) {
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.refused(status, outcome, code);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::config::ResponseHeaders;
 use crate::gate::Permit;
 use crate::metrics::RequestOutcome;
 use crate::politeness::Origin;
-use crate::politeness::visit::Visit;
+use crate::politeness::visit::{ClientId, PagePart, Visit};
 use crate::proxy::accept::upgrade::Upgrade;
 use crate::proxy::answer::body::Body;
 use crate::proxy::answer::failure::{BadRequest, Failure, Refusal};
@@ -47,8 +47,10 @@ pub(crate) async fn forward(
     }
     let wish = RequestOptions::of(&parts.headers, request.user.as_deref());
     let who = ClientName { name: wish.name(), address: request.address() };
-    let job = Job::begin(request.shared(), &request.settings, who, &origin.host)?;
     let visit = wish.visit(&request.shared().gate, origin, &parts.uri, request.peer());
+    let visit = Visit { part: page_part(request, &parts, visit.client), ..visit };
+    request.counts_for_client(visit.client, who.name, &parts.headers);
+    let job = Job::begin(request.shared(), &request.settings, who, &origin.host)?;
     let heard = ask_robots(request, origin, &parts, &visit, &job).await?;
     let (may_teach, upgrade) = (capture::may_come(&parts), take_upgrade(&mut parts));
     let outgoing = prepare(request, origin, parts, incoming, upgrade.is_some());
@@ -60,6 +62,11 @@ pub(crate) async fn forward(
     }
     job.answered(request.shared(), &request.settings, status.as_u16());
     pass_back(request, origin, sent, Expected { may_teach, upgrade, warning: heard.warning })
+}
+
+/// Returns whether the request loads a part of a page. Reads no header field where requests are counted.
+fn page_part(request: &ClientRequest, parts: &Parts, client: ClientId) -> PagePart {
+    if request.settings.counts_pages { request.shared().browsers.part(client, &parts.headers) } else { PagePart::No }
 }
 
 async fn ask_robots(

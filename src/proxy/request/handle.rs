@@ -13,6 +13,7 @@ use super::client_request::ClientRequest;
 use super::target::Target;
 use super::{forward, target, users};
 use crate::metrics::RequestKind;
+use crate::politeness::visit::LaneRefusal;
 use crate::politeness::{HostKey, Origin, Scheme};
 use crate::proxy::accept::client::{Client, Inside};
 use crate::proxy::accept::upgrade::Upgrade;
@@ -95,6 +96,7 @@ fn own_page(request: &ClientRequest, origin: &Origin, parts: &Parts) -> Option<R
 }
 
 async fn tunnel(request: &mut ClientRequest, mut wanted: WantedTunnel) -> Result<Response<Body>, Failure> {
+    request.counts_for(&wanted.parts.headers);
     connect::check(request, &wanted)?;
     if intercept::looks_into(request, &wanted.host, wanted.port) {
         return Box::pin(intercept::begin(request, wanted)).await;
@@ -124,9 +126,12 @@ async fn admit(settings: &Settings, client: &Client, parts: &Parts) -> Result<Op
 }
 
 fn refuse(request: &mut ClientRequest, asked: &RequestSummary, failure: &Failure) -> Response<Body> {
-    let words = failure.words();
+    let mut words = failure.words();
     let (worker, settings) = (request.worker.clone(), request.settings.clone());
     let shared = &worker.shared;
+    if let (Failure::Refused(Refusal::Lane(LaneRefusal::WaitTooLong { .. })), Some(host)) = (failure, &request.host) {
+        words.name_limit(shared.gate.policy(host).max_wait);
+    }
     let id = shared.answers.fetch_add(1, Relaxed);
     shared.metrics.rejection(words.code);
     if let Some(kind) = failure.origin_error() {
@@ -140,10 +145,7 @@ fn refuse(request: &mut ClientRequest, asked: &RequestSummary, failure: &Failure
         url = %shown(&asked.url, settings.config.log.query_strings),
         detail = words.detail
     );
-    request.answered(words.status.as_u16(), words.outcome);
-    if let Some(entry) = request.entry() {
-        entry.error = Some(words.code);
-    }
+    request.refused(words.status.as_u16(), words.outcome, words.code);
     let (host, is_connect) = (request.host.as_ref().map(HostKey::as_str), asked.method == Method::CONNECT);
     let asked = AnsweredRequest { url: &asked.url, host, form: asked.form, is_connect, id };
     response::respond(&words, &asked, &shared.identity, &settings.config.responses)

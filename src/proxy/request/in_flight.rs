@@ -4,6 +4,7 @@
 //! panic.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -13,9 +14,10 @@ use super::label;
 use crate::clock;
 use crate::events::REQUEST;
 use crate::gate::{Account, Permit, at, now};
+use crate::metrics::clients::{ClientEnding, ClientIdentity};
 use crate::metrics::{DisconnectStage, RequestKind, RequestOutcome};
 use crate::politeness::HostKey;
-use crate::politeness::visit;
+use crate::politeness::visit::{self, ClientId};
 use crate::proxy::Shared;
 use crate::proxy::accept::client::Client;
 use crate::upstream::Broken;
@@ -37,6 +39,11 @@ pub(crate) struct InFlight {
     entry: Option<(Box<LogEntry>, Instant)>,
     /// Settled when the request ends.
     permit: Option<Permit>,
+    /// The Curtsy-Error code, if curtsy refused the request.
+    code: Option<&'static str>,
+    /// The number of the client that it is counted for; 0 until its name is known.
+    counted_for: AtomicU64,
+    host: Option<HostKey>,
     /// Distinguishes the answers on one connection.
     number: u64,
     /// Other requests are counted and logged instead of this one.
@@ -65,6 +72,9 @@ impl InFlight {
             bytes: 0,
             entry: entry.map(|entry| (entry, clock::now())),
             permit: None,
+            code: None,
+            counted_for: AtomicU64::new(0),
+            host: None,
             number,
             replaced: false,
             shared,
@@ -92,6 +102,27 @@ impl InFlight {
     pub(crate) fn answered(&mut self, status: u16, outcome: RequestOutcome) {
         self.status = status;
         self.outcome = Some(outcome);
+    }
+
+    pub(crate) fn refused(&mut self, status: u16, outcome: RequestOutcome, code: &'static str) {
+        self.answered(status, outcome);
+        self.code = Some(code);
+        if let Some(entry) = self.entry() {
+            entry.error = Some(code);
+        }
+    }
+
+    /// Notes the client that the request is counted for.
+    pub(crate) fn is_of(&self, client: ClientId) {
+        self.counted_for.store(client.0, Relaxed);
+    }
+
+    /// Notes the host that the request is for.
+    pub(crate) fn asks_for(&mut self, host: &HostKey) {
+        self.host = Some(host.clone());
+        if let Some(entry) = self.entry() {
+            entry.host = Some(host.clone());
+        }
     }
 
     pub(crate) fn entry(&mut self) -> Option<&mut LogEntry> {
@@ -153,6 +184,22 @@ impl InFlight {
         }
     }
 
+    /// Counts the request for its client; for its address, if it was refused before its name was known.
+    fn count_for_client(&self, outcome: RequestOutcome, now: Instant) {
+        let clients = &self.shared.metrics.clients;
+        let mut id = ClientId(self.counted_for.load(Relaxed));
+        if id == ClientId(0) {
+            id = self.client.id;
+            let address = self.client.peer.ip();
+            let who = ClientIdentity { id, name: None, logs_in: false, address, agent: b"" };
+            clients.meet(&who, |_| String::new());
+        }
+        let (host, code) = (self.host.as_ref(), self.code);
+        if !clients.ended(id, &ClientEnding { host, kind: self.kind, outcome, code, bytes: self.bytes, now }) {
+            self.client.is_forgotten();
+        }
+    }
+
     /// Ends a tunnel that curtsy looks into: the requests inside are counted instead.
     #[expect(clippy::boxed_local, reason = "this consumes the value, which every caller has in a box")]
     pub(crate) fn replaced(mut self: Box<Self>) {
@@ -197,10 +244,9 @@ impl Drop for InFlight {
         if self.replaced {
             return;
         }
-        match self.outcome {
-            Some(outcome) => metrics.request(self.kind, outcome),
-            None => metrics.request(self.kind, RequestOutcome::Abandoned),
-        }
+        let outcome = self.outcome.unwrap_or(RequestOutcome::Abandoned);
+        metrics.request(self.kind, outcome);
+        self.count_for_client(outcome, now);
         if self.outcome == Some(RequestOutcome::Forwarded) && !self.complete {
             metrics.disconnect(DisconnectStage::Response);
         }

@@ -12,6 +12,7 @@ use http::request::Parts;
 
 use crate::gate::Label;
 use crate::politeness::{HostKey, Origin};
+use crate::programs;
 use crate::upstream::Message;
 
 /// The client of a request, as people know it.
@@ -31,6 +32,7 @@ impl ClientName<'_> {
 const LONGEST_URL: usize = 512;
 const LONGEST_NAME: usize = 100;
 const LONGEST_AGENT: usize = 200;
+const LONGEST_PROGRAM: usize = 40;
 
 /// Returns the label of a request that waits to be sent.
 pub(crate) fn of(who: ClientName<'_>, origin: &Origin, message: &Message) -> Label {
@@ -59,6 +61,15 @@ fn agent(headers: &HeaderMap) -> String {
     cut(agent, LONGEST_AGENT).into_owned()
 }
 
+/// Returns the name of the program that sends this User-Agent, or the first word of it.
+pub(crate) fn program(agent: &[u8]) -> String {
+    let agent = String::from_utf8_lossy(agent);
+    match programs::of_user_agent(&agent) {
+        Some(program) => program.name.to_owned(),
+        None => cut(agent.split(['/', ' ']).next().unwrap_or_default(), LONGEST_PROGRAM).into_owned(),
+    }
+}
+
 /// Returns a URL that may be shown.
 pub(crate) fn without_query(url: &str) -> Cow<'_, str> {
     match url.split_once('?') {
@@ -77,6 +88,13 @@ fn cut(text: &str, longest: usize) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_is_known_by_its_user_agent() {
+        assert_eq!(program(b"python-requests/2.34"), "requests");
+        assert_eq!(program(b"FooBot/1.0 (+https://example.org)"), "FooBot");
+        assert_eq!(program("é".repeat(99).as_bytes()).chars().count(), LONGEST_PROGRAM + 1);
+    }
 
     #[test]
     fn what_is_shown_is_short_and_has_no_query() {

@@ -12,6 +12,7 @@ pub(crate) mod label;
 mod large_heads;
 mod max_forwards;
 pub(crate) mod options;
+pub(crate) mod page_parts;
 pub(crate) mod quotas;
 pub(crate) mod target;
 pub(crate) mod users;

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use crate::clock;
 use crate::config::OnUnreachable;
 use crate::gate::Label;
+use crate::politeness::fault::HostReply;
 use crate::politeness::policy::{self, Policy};
 use crate::politeness::robots::reply::{RobotsRecordState, Says, TroubleKind};
 use crate::politeness::robots::{Agents, Choice, Rule, Rules};
@@ -104,14 +105,17 @@ impl<'a> RobotsQuestion<'a> {
         }
         let robots = &worker.shared.robots;
         if let Some((says, is_new)) = robots.at_hand(origin, self.fetching(visit.client)) {
-            let heard = self.weigh(says, &policy).await?;
+            let heard = match says {
+                Ok(says) => self.weigh(&says, &policy)?,
+                Err(reason) => Box::pin(self.without_verdict(reason, &policy)).await?,
+            };
             return Ok(RobotsVerdict { follows_fetch: is_new && !settings.config.robots.takes_turn, ..heard });
         }
         // Boxed, because it is rare and its space would be part of every request.
         if let RobotsSubject::RobotsTxt = about {
             let record = Box::pin(robots.known(origin)).await;
             let says = record.and_then(|record| record.answer.as_ref().map(|answer| answer.says.clone()));
-            return self.weigh(Ok(says.unwrap_or(Says::Nothing)), &policy).await;
+            return self.weigh(&says.unwrap_or(Says::Nothing), &policy);
         }
         Box::pin(self.wait(visit, label(), &policy)).await
     }
@@ -129,21 +133,26 @@ impl<'a> RobotsQuestion<'a> {
         let says = timeout(longest, worker.shared.robots.find_out(origin, fetch)).await;
         let says = says.unwrap_or_else(|_| Err(NoVerdict::Refused(place.too_long())));
         drop(place);
-        let heard = self.weigh(says, policy).await?;
+        let heard = match says {
+            Ok(says) => self.weigh(&says, policy)?,
+            Err(reason) => self.without_verdict(reason, policy).await?,
+        };
         let patience_left = Some(patience.saturating_sub(clock::now() - began));
         Ok(RobotsVerdict { patience_left, follows_fetch: !settings.config.robots.takes_turn, ..heard })
     }
 
-    async fn weigh(self, says: Result<Says, NoVerdict>, policy: &Policy) -> Result<RobotsVerdict, Failure> {
+    fn weigh(self, says: &Says, policy: &Policy) -> Result<RobotsVerdict, Failure> {
         match says {
-            Ok(Says::Nothing) => Ok(RobotsVerdict::default()),
-            Ok(Says::Rules(rules)) if rules.is_empty() => Ok(RobotsVerdict::default()),
-            Ok(Says::Rules(rules)) => self.weigh_rules(&rules, policy),
-            Err(_) if matches!(self.about, RobotsSubject::Delay | RobotsSubject::RobotsTxt) => {
-                Ok(RobotsVerdict::default())
-            }
-            Err(NoVerdict::Refused(refusal)) => Err(refusal.into()),
-            Err(NoVerdict::Unknown(unknown)) => Box::pin(self.not_known(unknown, policy)).await,
+            Says::Rules(rules) if !rules.is_empty() => self.weigh_rules(rules, policy),
+            Says::Rules(_) | Says::Nothing => Ok(RobotsVerdict::default()),
+        }
+    }
+
+    async fn without_verdict(self, reason: NoVerdict, policy: &Policy) -> Result<RobotsVerdict, Failure> {
+        match reason {
+            _ if matches!(self.about, RobotsSubject::Delay | RobotsSubject::RobotsTxt) => Ok(RobotsVerdict::default()),
+            NoVerdict::Refused(refusal) => Err(refusal.into()),
+            NoVerdict::Unknown(unknown) => self.not_known(unknown, policy).await,
         }
     }
 
@@ -202,7 +211,9 @@ impl<'a> RobotsQuestion<'a> {
             return Err(UpstreamError::Certificate(fault).into());
         }
         let denies = settings.config.robots.on_unreachable == OnUnreachable::Deny;
-        if denies {
+        // A request to a dead host counts as failed when it ends.
+        let is_dead = unknown.cause.and_then(HostReply::no_connection).is_some();
+        if denies && !is_dead {
             worker.shared.count_in_tally(&origin.host, |row| row.unknown += 1);
         }
         if denies && policy.robots == policy::RobotsMode::Enforce {
@@ -262,10 +273,19 @@ pub(crate) async fn fetch(
         Some(origin.host.as_str()),
         || json!({ "origin": origin.to_string(), "result": result(&seen), "status": seen.status, "why": seen.error }),
     );
-    let throttled = seen.record.trouble.filter(|trouble| trouble.kind == TroubleKind::Throttled);
-    if let (Some(trouble), Ok(budget)) = (throttled, way.upstream.budget(way.terms, key, &origin.host).await) {
-        // A host that throttles requests for robots.txt throttles those for pages too.
-        gate.hold(&budget, trouble.retry_at);
+    if let Some(trouble) = seen.record.trouble
+        && let Ok(budget) = way.upstream.budget(way.terms, key, &origin.host).await
+    {
+        match trouble.kind {
+            // A host that throttles requests for robots.txt throttles those for pages too.
+            TroubleKind::Throttled => gate.hold(&budget, trouble.retry_at),
+            TroubleKind::Unreachable => {
+                let denies = config.on_unreachable == OnUnreachable::Deny && seen.record.answer.is_none();
+                if denies && gate.policy(&origin.host).robots == policy::RobotsMode::Enforce {
+                    gate.note_refused(&budget, trouble.retry_at);
+                }
+            }
+        }
     }
     tell_of_cap(worker, settings, origin, user_agent, &seen.record);
     Ok(seen)

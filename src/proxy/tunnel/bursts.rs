@@ -23,6 +23,7 @@
 //! Bytes that are not TLS, that are HTTP/2, that are sent both ways at once or in messages too short for HTTP (a
 //! WebSocket) pass freely after their first turn. The caller makes a note of that.
 
+use super::answer_end::AnswerEnd;
 use super::hello::{ChosenProtocol, Hello, Offer};
 use super::records::{self, APPLICATION, HANDSHAKE, HEADER, LONGEST_PIECE, Records, TlsRecord};
 
@@ -56,6 +57,7 @@ pub(crate) struct Bursts {
     client_hello: Hello,
     server_hello: Hello,
     name: Option<String>,
+    program: u64,
     may_be_http2: bool,
     shape: Shape,
     /// No more handshake messages are expected from the client.
@@ -81,6 +83,7 @@ pub(crate) struct Bursts {
     told: usize,
     /// How many things have happened that do not happen in HTTP/1.1.
     oddities: u8,
+    answer_end: AnswerEnd,
     unpaced: Option<Unpaced>,
 }
 
@@ -118,6 +121,7 @@ impl Bursts {
             client_hello: Hello::new(),
             server_hello: Hello::new(),
             name: None,
+            program: 0,
             may_be_http2: true,
             shape: Shape { overhead: 16, finished: None },
             finished: false,
@@ -132,6 +136,7 @@ impl Bursts {
             asked: 0,
             told: 0,
             oddities: 0,
+            answer_end: AnswerEnd::default(),
             unpaced: None,
         }
     }
@@ -155,9 +160,38 @@ impl Bursts {
         self.name.as_deref()
     }
 
+    /// A hash of what does not change in the hellos of a program; zero before the hello is read.
+    pub(crate) fn program(&self) -> u64 {
+        self.program
+    }
+
     /// Whether a request has begun, and the origin has said nothing since.
     pub(crate) fn owes_answer(&self) -> bool {
         self.begun && !self.answered
+    }
+
+    /// Whether what the origin has sent so far may be all of its answer. False if that is wrong or in doubt: a record
+    /// is incomplete or full, only session tickets have come, or this may be HTTP/2.
+    pub(crate) fn may_be_answered(&self) -> bool {
+        let is_between_records = self.down.left() == 0 && !self.down.is_in_header();
+        let is_http1 = !self.may_be_http2 || self.answer_end.is_second_request();
+        let is_exchange = self.unpaced.is_none() && self.begun && self.answered && is_http1;
+        is_exchange && is_between_records && self.answer_end.is_possible()
+    }
+
+    /// Whether the origin has said last that it closes the connection.
+    pub(crate) fn is_origin_closing(&self) -> bool {
+        self.answer_end.is_alert()
+    }
+
+    /// How many bytes of the answer have come, at most.
+    pub(crate) fn told(&self) -> usize {
+        self.told
+    }
+
+    /// How many bytes of the origin's last record have come, its header included.
+    pub(crate) fn last_record(&self) -> usize {
+        self.answer_end.last_record()
     }
 
     /// Notes that the request that needed a turn has it.
@@ -215,10 +249,17 @@ impl Bursts {
             if inside > 0 {
                 self.origin_says(&bytes[..inside]);
                 self.down.pass(inside);
+                self.answer_end.take(inside);
                 bytes = &bytes[inside..];
                 continue;
             }
-            match self.down.next(&mut bytes) {
+            if !self.down.is_in_header() {
+                self.answer_end.begin_record();
+            }
+            let before = bytes.len();
+            let next = self.down.next(&mut bytes);
+            self.answer_end.take(before - bytes.len());
+            match next {
                 Some(Ok(record)) => self.hear(record),
                 Some(Err(_)) => return self.give_up(Unpaced::Other),
                 None => return,
@@ -236,6 +277,7 @@ impl Bursts {
             return false;
         }
         self.judge_exchange();
+        self.answer_end.begin_request(self.begun);
         self.begun = true;
         // With early data, the handshake has yet to end.
         self.finished |= self.shape.finished.is_some();
@@ -311,6 +353,7 @@ impl Bursts {
     fn hear(&mut self, record: TlsRecord) {
         let handshaking = self.shape.finished.is_some() && !self.finished;
         let inside = self.inside(record);
+        self.answer_end.hear(record, inside);
         if record.kind != APPLICATION || handshaking || inside <= SLIGHT || (self.begun && self.is_continue(record)) {
             return;
         }
@@ -320,6 +363,7 @@ impl Bursts {
         }
         self.answered = true;
         self.told = self.told.saturating_add(inside);
+        self.answer_end.hear_answer(record);
     }
 
     fn is_continue(&self, record: TlsRecord) -> bool {
@@ -354,6 +398,7 @@ impl Bursts {
         let Some(offer) = Offer::read(&message) else { return };
         self.may_be_http2 = offer.http2;
         self.name = offer.name;
+        self.program = offer.program;
         if !offer.http1 {
             self.give_up(if offer.http2 { Unpaced::Http2 } else { Unpaced::Other });
         }
@@ -365,6 +410,7 @@ impl Bursts {
         self.shape = Shape::of(choice);
         if !choice.tls13 {
             self.may_be_http2 = false;
+            self.answer_end.without_tickets();
             if choice.http2 {
                 self.give_up(Unpaced::Http2);
             }

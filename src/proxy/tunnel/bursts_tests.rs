@@ -361,3 +361,59 @@ fn replay(recording: &str) -> BurstScene {
     }
     scene
 }
+
+#[test]
+fn an_answer_may_have_ended_after_a_record_that_is_whole_and_not_full() {
+    for mut scene in [BurstScene::tls13(&["http/1.1"]), BurstScene::tls12()] {
+        assert!(!scene.bursts.may_be_answered());
+        scene.client(&[(23, REQUEST)]);
+        assert!(!scene.bursts.may_be_answered());
+        scene.origin(&[(23, 400), (23, RESPONSE)]);
+        assert_eq!((scene.bursts.may_be_answered(), scene.bursts.last_record()), (true, RESPONSE + 5));
+        let next = record(23, &[0; RESPONSE]);
+        for (piece, last, may_be) in [(0..3, 3, false), (3..200, 200, false), (200..905, 905, true)] {
+            scene.bursts.origin_sends(&next[piece]);
+            assert_eq!((scene.bursts.may_be_answered(), scene.bursts.last_record()), (may_be, last));
+        }
+        scene.origin(&[(23, LONGEST_PIECE + 17)]);
+        assert!(!scene.bursts.may_be_answered(), "more follows a full record");
+        scene.origin(&[(23, 22)]);
+        assert!(scene.bursts.may_be_answered(), "the end of a chunked body is as short as an alert");
+        scene.client(&[(23, REQUEST)]);
+        assert!(!scene.bursts.may_be_answered());
+    }
+}
+
+/// Tickets are as long as each other. A single record may be a ticket or a short answer.
+#[test]
+fn tickets_are_no_answer() {
+    let mut scene = BurstScene::tls13(&["http/1.1"]);
+    scene.client(&[(23, REQUEST)]);
+    for _ in 0..MOST_TICKETS_SEEN {
+        scene.origin(&[(23, 255)]);
+        assert!(!scene.bursts.may_be_answered());
+    }
+    scene.origin(&[(23, RESPONSE)]);
+    assert!(scene.bursts.may_be_answered());
+    scene.client(&[(23, REQUEST)]).origin(&[(23, 255)]);
+    assert!(scene.bursts.may_be_answered(), "no tickets come later");
+
+    let mut scene = BurstScene::tls13(&["http/1.1"]);
+    scene.origin(&[(23, 255)]).client(&[(23, REQUEST)]).origin(&[(23, 255)]);
+    assert!(scene.bursts.may_be_answered(), "the ticket came before");
+}
+
+/// OpenSSL sends two.
+const MOST_TICKETS_SEEN: usize = 2;
+
+/// HTTP/2 shows when the client acknowledges the origin's settings. Until then its first answer may be of HTTP/2.
+#[test]
+fn what_may_be_http2_has_not_ended() {
+    let mut scene = BurstScene::tls13(&["h2", "http/1.1"]);
+    scene.client(&[(23, REQUEST)]).origin(&[(23, 255), (23, RESPONSE)]);
+    assert!(!scene.bursts.may_be_answered());
+    scene.client(&[(23, REQUEST)]).origin(&[(23, RESPONSE)]);
+    assert!(scene.bursts.may_be_answered());
+    scene.client(&[(23, 26)]);
+    assert!(!scene.bursts.may_be_answered());
+}

@@ -4,6 +4,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
@@ -12,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::clock;
 use crate::politeness::HostKey;
-use crate::programs;
+use crate::programs::{self, TrustWay};
 use crate::telemetry::LogLimiter;
 
 /// How long such a client's tunnels to the host are not intercepted. Long enough for a crawl to go on, short enough
@@ -23,31 +24,58 @@ const MOST: usize = 4096;
 /// Logged at most once in this time for each client, and each of its programs.
 const REPEAT: Duration = Duration::from_secs(60 * 60);
 
-/// Which clients are not intercepted, and for which hosts; and what was logged about which client.
+/// Which clients have rejected our certificate, and for which hosts; and what was logged about which client.
 #[derive(Debug)]
 pub(crate) struct CaRejections {
     left_alone: Cache<(IpAddr, HostKey), Instant>,
+    /// In `curtsy exec`: clients that have sent a request in an intercepted tunnel to the host.
+    trusting: Cache<(IpAddr, HostKey), ()>,
+    /// In `curtsy exec`: tunnels are left alone as long as this proxy runs, and the advice is about its options.
+    for_one_command: AtomicBool,
     /// By address and name of the program.
     said: Cache<(IpAddr, &'static str), Arc<LogLimiter>>,
 }
 
 impl Default for CaRejections {
     fn default() -> Self {
-        CaRejections { left_alone: Cache::new(MOST), said: Cache::new(MOST) }
+        let (left_alone, trusting, said) = (Cache::new(MOST), Cache::new(MOST), Cache::new(MOST));
+        CaRejections { left_alone, trusting, for_one_command: AtomicBool::new(false), said }
     }
 }
 
 impl CaRejections {
-    pub(crate) fn note(&self, client: IpAddr, host: &HostKey) {
+    /// For the proxy of one command, which ends before a client could be fixed.
+    pub(crate) fn serve_one_command(&self) {
+        self.for_one_command.store(true, Relaxed);
+    }
+
+    /// Notes a rejection. Returns whether it is the first of this client for the host in a while.
+    fn note(&self, client: IpAddr, host: &HostKey) -> bool {
+        let first = !self.knows(client, host);
         self.left_alone.insert((client, host.clone()), clock::now() + LEFT_ALONE);
+        first
     }
 
     pub(crate) fn knows(&self, client: IpAddr, host: &HostKey) -> bool {
-        self.left_alone.get(&(client, host.clone())).is_some_and(|until| clock::now() < until)
+        let until = self.left_alone.get(&(client, host.clone()));
+        until.is_some_and(|until| self.for_one_command.load(Relaxed) || clock::now() < until)
     }
 
-    /// Logs the client and what it needs.
-    pub(crate) fn tell(
+    /// Notes that the client has sent a request to this host in an intercepted tunnel. Only for one command: in a proxy
+    /// that runs for long, a client may lose its trust when the CA is replaced.
+    pub(crate) fn note_trust(&self, client: IpAddr, host: &HostKey) {
+        if self.for_one_command.load(Relaxed) && !self.trusts(client, host) {
+            self.trusting.insert((client, host.clone()), ());
+        }
+    }
+
+    /// Whether the client has trusted our certificate for this host before, so that leaving early is no rejection.
+    pub(crate) fn trusts(&self, client: IpAddr, host: &HostKey) -> bool {
+        self.trusting.get(&(client, host.clone())).is_some()
+    }
+
+    /// Notes that a client has rejected our certificate, and logs the client and what it needs.
+    pub(crate) fn note_and_tell(
         &self,
         client: IpAddr,
         host: &HostKey,
@@ -56,6 +84,13 @@ impl CaRejections {
         tunnels: bool,
     ) {
         let program = programs::of_user_agent(agent.unwrap_or_default());
+        let first = self.note(client, host);
+        if self.for_one_command.load(Relaxed) {
+            if first {
+                tell_user(host, program, rejection, tunnels);
+            }
+            return;
+        }
         let Some(more) = self.may_speak(client, program.map_or("", |program| program.name)) else { return };
         let trust = program.map_or_else(|| programs::USUAL_TRUST.to_owned(), |program| program.trust.words());
         let then = if tunnels { "; its tunnels to this host are not intercepted for 10 minutes" } else { "" };
@@ -77,6 +112,20 @@ impl CaRejections {
         });
         seldom.may_speak(REPEAT)
     }
+}
+
+/// Tells the user of `curtsy exec`, once for each host. Variables that make clients trust the CA are set already.
+fn tell_user(host: &HostKey, program: Option<&programs::Program>, rejection: Rejection, tunnels: bool) {
+    let (how, name) = (rejection.words(), program.map_or("the command", |program| program.name));
+    let then = match tunnels {
+        true => format!("HTTPS to it is tunnelled from now on, unread; --bypass {host} does so from the start"),
+        false => format!("--bypass {host} tunnels HTTPS to it, unread"),
+    };
+    let trust = match program.map(|program| program.trust) {
+        Some(TrustWay::Other(words)) => format!(". To have it read: {words}; the files are beside $SSL_CERT_FILE"),
+        _ => String::new(),
+    };
+    tracing::warn!(event = "client.untrusting", %host, "{name} rejected curtsy's certificate for {host}: {how}. {then}{trust}");
 }
 
 /// How a client shows that it does not trust a certificate.
@@ -151,6 +200,17 @@ mod tests {
         assert!(!untrusting.knows(IpAddr::from([127, 0, 0, 2]), &a));
         tokio::time::advance(LEFT_ALONE).await;
         assert!(!untrusting.knows(client, &a));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_proxy_of_one_command_leaves_it_alone_to_the_end() {
+        let (untrusting, client) = (CaRejections::default(), IpAddr::from([127, 0, 0, 1]));
+        let [a, b] = ["a.test", "b.test"].map(|name| HostKey::parse(name).unwrap());
+        untrusting.serve_one_command();
+        untrusting.note(client, &a);
+        tokio::time::advance(100 * LEFT_ALONE).await;
+        assert!(untrusting.knows(client, &a) && !untrusting.knows(client, &b));
+        assert!(!untrusting.note(client, &a) && untrusting.note(client, &b), "each host is reported once");
     }
 
     #[tokio::test(start_paused = true)]

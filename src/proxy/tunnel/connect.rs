@@ -15,8 +15,10 @@ use hyper::ext::ReasonPhrase;
 use super::join;
 use super::join::Ends;
 use super::pacer::PacedTunnel;
+use crate::config::Http2Tunnels;
 use crate::gate::{Label, Permit, Preparation, now};
 use crate::metrics::{Handshake, RequestOutcome};
+use crate::politeness::fault::OriginFault;
 use crate::politeness::visit::Visit;
 use crate::politeness::{HostKey, Origin, Scheme};
 use crate::proxy::Worker;
@@ -110,6 +112,10 @@ pub(crate) async fn open_in_turn(
     let origin = Origin::of_tunnel(host.clone(), *port);
     let wish = RequestOptions::of(&parts.headers, request.user.as_deref());
     let (peer, who) = (request.peer(), ClientName { name: wish.name(), address: request.address() });
+    let refuses_http2 = settings.config.tls.tunnel.http2 == Http2Tunnels::Refuse;
+    if refuses_http2 && worker.shared.http2_refusals.take(peer.id, host) {
+        return Err(Refusal::Http2Tunnel.into());
+    }
     let job = Job::begin(&worker.shared, settings, who, host)?;
     let terms = settings.terms().of(wish.client(&worker.shared.gate, peer));
     let lanes = worker.upstream.lanes(terms, settings.config.pacing.key, host).await?;
@@ -119,13 +125,14 @@ pub(crate) async fn open_in_turn(
     let asking = RobotsQuestion { request, origin: &origin, user_agent, about: RobotsSubject::Everything };
     let heard = asking.ask(&visit, label).await;
     let heard = heard.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
-    let visit = heard.apply(visit);
+    let visit = Visit { tunnelled: true, ..heard.apply(visit) };
     // The tunnel is open at its turn, and no bytes of the client go into it before. The turn is charged when the first
     // request passes.
     let tunnel = TunnelVisit { worker, terms, origin: &origin, label, withdrawn };
     let opened = tunnel.open(lanes, visit).await;
     let ((stream, early), permit, budget) =
         opened.inspect_err(|failure| job.ended(&worker.shared, settings, failure))?;
+    permit.opened();
     job.answered(&worker.shared, settings, 200);
     let (label, client) = (Arc::new(label()), Arc::new(wanted.inside(request, Scheme::Http, false)));
     let passage = PacedTunnel { host: host.clone(), budget, visit, job, label, client };
@@ -183,6 +190,10 @@ impl<L: Fn() -> Label + Send + Sync> Preparation for TunnelVisit<'_, L> {
 
     fn blamed(&self, error: &Failure) -> Option<&Origin> {
         error.blames_the_origin().then_some(self.origin)
+    }
+
+    fn fault(&self, error: &Failure) -> Option<OriginFault> {
+        error.fault()
     }
 
     fn label(&self) -> Option<Label> {

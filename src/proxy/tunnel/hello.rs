@@ -4,6 +4,8 @@
 //! A hello that is cut short, too long or not understood tells nothing; nothing is ever guessed. What is gathered is
 //! bounded, and freed as soon as it is read.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
 /// The first message of either side, gathered from one or more records.
 #[derive(Debug)]
 pub(crate) struct Hello {
@@ -20,6 +22,8 @@ pub(crate) struct Offer {
     pub(crate) http2: bool,
     pub(crate) http1: bool,
     pub(crate) other: bool,
+    /// A hash of the ciphers, whose list differs between programs.
+    pub(crate) program: u64,
 }
 
 /// What the origin chose.
@@ -79,9 +83,10 @@ impl Offer {
         }
         rest.skip(3 + 2 + 32)?;
         rest.short_list()?;
-        rest.list()?;
+        let ciphers = rest.list()?;
         rest.short_list()?;
-        let mut offer = Offer::default();
+        let program = BuildHasherDefault::<DefaultHasher>::default().hash_one(ciphers.0);
+        let mut offer = Offer { program, ..Offer::default() };
         each_extension(rest, |kind, body| match kind {
             SERVER_NAME => offer.name = server_name(body),
             ALPN => offer.read_protocols(body),
@@ -225,7 +230,9 @@ mod tests {
     #[test]
     fn what_a_client_offers_is_read() {
         let offer = |protocols: &[&str]| Offer::read(&samples::client("A.Test", protocols)).unwrap();
-        let plain = Offer { name: Some("a.test".to_owned()), http1: true, ..Offer::default() };
+        let program = offer(&[]).program;
+        assert_ne!(program, 0);
+        let plain = Offer { name: Some("a.test".to_owned()), http1: true, program, ..Offer::default() };
         assert_eq!(offer(&[]), plain);
         assert_eq!(offer(&["http/1.1"]), plain);
         assert_eq!(offer(&["\x1a\x1a", "h2", "http/1.1"]), Offer { http2: true, ..plain.clone() });

@@ -6,6 +6,7 @@
 //! only for a host that may be visited: that is checked first.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -23,10 +24,10 @@ use tokio_rustls::server::TlsStream;
 use super::ca_rejections::Rejection;
 use super::connect::{self, OpenedTunnel, WantedTunnel};
 use crate::clock;
-use crate::config::OnUntrusted;
+use crate::config::{HostPattern, OnUntrusted};
 use crate::metrics::Handshake;
 use crate::politeness::{HostKey, Origin, Scheme};
-use crate::proxy::Worker;
+use crate::programs;
 use crate::proxy::accept::client::Client;
 use crate::proxy::accept::client_stream::ClientStream;
 use crate::proxy::accept::first_bytes::FirstBytes;
@@ -37,6 +38,7 @@ use crate::proxy::answer::failure::Failure;
 use crate::proxy::pages::{help, probe};
 use crate::proxy::request::client_request::ClientRequest;
 use crate::proxy::request::options;
+use crate::proxy::{Settings, Shared, Worker};
 use crate::tls::Leaves;
 
 /// Clients send plain HTTP through tunnels to this port.
@@ -45,6 +47,9 @@ const HTTP: u16 = 80;
 /// rejected it: browsers keep spare connections open for longer. And a client that sends nothing for this long after
 /// its CONNECT was answered may wait for the origin to speak: TLS and HTTP clients speak at once.
 const AT_ONCE: Duration = Duration::from_secs(1);
+/// How long a client that only looked at the handshake may take to send its request over another connection. Crawlee
+/// takes a few milliseconds. Shorter than the time that `curtsy exec` gives the last requests of its command.
+const SECOND_CONNECTION: Duration = Duration::from_millis(300);
 /// Larger than most greetings of origins that speak first.
 const FIRST_WORD: usize = 1024;
 
@@ -55,12 +60,42 @@ pub(crate) fn looks_into(request: &ClientRequest, host: &HostKey, port: u16) -> 
 
 /// The certificates that a client is shown, if its tunnels to this host are intercepted.
 fn leaves<'a>(request: &'a ClientRequest, host: &HostKey) -> Option<&'a Arc<Leaves>> {
-    let (leaves, tls) = (request.settings.leaves.as_ref()?, &request.settings.config.tls);
-    let listed = tls.only.is_empty() || tls.only.iter().any(|pattern| pattern.matches(host.as_str()));
-    let meant = help::is_meant(host) || listed && !tls.bypass.iter().any(|pattern| pattern.matches(host.as_str()));
-    let left_alone =
-        tls.on_untrusted == OnUntrusted::Tunnel && request.shared().untrusting.knows(request.address(), host);
-    (probe::is_meant(host) || meant && !left_alone).then_some(leaves)
+    certificates(&request.settings, request.shared(), request.address(), host).ok()
+}
+
+/// Why tunnels of a client to a host are not intercepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotIntercepted {
+    /// `tls.intercept` is off.
+    Off,
+    /// `tls.only` lists other hosts.
+    NotListed,
+    /// `tls.bypass` lists the host.
+    Bypassed,
+    /// The client has rejected curtsy's certificate for this host lately.
+    Untrusting,
+}
+
+/// Returns the certificates that a client at this address is shown, or why its tunnels to this host are not
+/// intercepted.
+pub(crate) fn certificates<'a>(
+    settings: &'a Settings,
+    shared: &Shared,
+    client: IpAddr,
+    host: &HostKey,
+) -> Result<&'a Arc<Leaves>, NotIntercepted> {
+    let (leaves, tls) = (settings.leaves.as_ref().ok_or(NotIntercepted::Off)?, &settings.config.tls);
+    let matches = |patterns: &[HostPattern]| patterns.iter().any(|pattern| pattern.matches(host.as_str()));
+    let is_own = help::is_meant(host);
+    match () {
+        () if probe::is_meant(host) => Ok(leaves),
+        () if !is_own && !tls.only.is_empty() && !matches(&tls.only) => Err(NotIntercepted::NotListed),
+        () if !is_own && matches(&tls.bypass) => Err(NotIntercepted::Bypassed),
+        () if tls.on_untrusted == OnUntrusted::Tunnel && shared.untrusting.knows(client, host) => {
+            Err(NotIntercepted::Untrusting)
+        }
+        () => Ok(leaves),
+    }
 }
 
 /// Answers the client, and looks at its first bytes in a separate task.
@@ -235,6 +270,7 @@ impl PendingTunnel {
                 self.serve(tls).await;
             }
             Ok(Err(error)) => match Rejection::in_handshake(&error) {
+                Some(Rejection::Closed) => self.closed_silently(Rejection::Closed).await,
                 Some(rejection) => rejected(&self.request, &self.wanted, rejection),
                 None => {
                     tracing::debug!(event = "client.tls", %client, %host, %error, "a handshake failed");
@@ -255,7 +291,16 @@ impl PendingTunnel {
             serve::http1(worker.clone(), tls.into(), client.clone()).await;
         }
         if !client.has_asked() && clock::now() - began < AT_ONCE && !worker.shared.stop.is_requested() {
-            rejected(&self.request, &self.wanted, Rejection::Left);
+            self.closed_silently(Rejection::Left).await;
+        }
+    }
+
+    /// Handles a client that closes without an alert: it rejects the certificate, unless it sends a request over
+    /// another connection. Some clients open one only to learn whether the origin speaks HTTP/2 (got, Crawlee).
+    async fn closed_silently(&self, rejection: Rejection) {
+        tokio::time::sleep(SECOND_CONNECTION).await;
+        if !self.request.shared().untrusting.trusts(self.request.address(), &self.wanted.host) {
+            rejected(&self.request, &self.wanted, rejection);
         }
     }
 }
@@ -269,9 +314,8 @@ fn rejected(request: &ClientRequest, wanted: &WantedTunnel, rejection: Rejection
     }
     shared.metrics.handshake(Handshake::ClientUntrusted);
     let tunnels = request.settings.config.tls.on_untrusted == OnUntrusted::Tunnel;
-    if tunnels {
-        shared.untrusting.note(client, host);
-    }
     let agent = wanted.parts.headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
-    shared.untrusting.tell(client, host, agent, rejection, tunnels);
+    shared.untrusting.note_and_tell(client, host, agent, rejection, tunnels);
+    let program = programs::of_user_agent(agent.unwrap_or_default()).map(|program| program.name);
+    shared.count_in_tally(host, |row| row.rejected_by(program));
 }

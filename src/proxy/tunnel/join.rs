@@ -8,12 +8,13 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{Response, StatusCode};
+use tokio::io::AsyncWrite;
 use tokio::time::Sleep;
 
 use crate::clock;
@@ -30,7 +31,7 @@ use crate::timeout_stream::{Deadline, TimeoutStream};
 use crate::upstream::Stream;
 
 use super::pacer::{PacedTunnel, Pacer};
-use super::pipe::Pipe;
+use super::pipe::{self, Pipe};
 
 /// The two ends of a tunnel.
 pub(crate) struct Ends {
@@ -67,12 +68,13 @@ pub(crate) fn join(request: &mut ClientRequest, ends: Ends, passage: Option<Pace
         drop(settings);
         let mut tunnel = Tunnel {
             up: Pipe::with(Vec::new(), near.most_waiting()),
-            down: Pipe::with(early.into(), 0),
+            down: Pipe::with(early.into(), MOST_HELD),
             near: TimeoutStream::new(near, limit.clone(), idle, idle),
             far: TimeoutStream::new(origin, limit, idle, idle),
             pacer,
             counted: (0, 0),
             look: None,
+            farewell: None,
         };
         shared.metrics.tunnels.open.inc();
         // An error is ignored: no side is to blame for how a tunnel ends, and everything that has moved counts.
@@ -129,7 +131,17 @@ struct Tunnel {
     counted: (u64, u64),
     /// When to check whether a client from which nothing more is read is still connected.
     look: Option<Pin<Box<Sleep>>>,
+    /// Until when both sides are watched after the client was sent the end.
+    farewell: Option<Pin<Box<Sleep>>>,
 }
+
+/// How much of an answer is kept while its last record is held back: a record, and as much again, which shows that it
+/// was not the last.
+const MOST_HELD: usize = 36 * 1024;
+
+/// How long both sides are watched after the client was sent the end, to see whether the end cut something short. Most
+/// clients close their side at once, or with their next request.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// A client that disconnects must give its place in the queue back within 100 ms (docs/https.md).
 const LOOK: Duration = Duration::from_millis(50);
@@ -137,14 +149,24 @@ const LOOK: Duration = Duration::from_millis(50);
 impl Tunnel {
     /// Moves what can be moved, both ways; ready when the tunnel is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Tunnel { near, far, up, down, pacer, counted: _, look } = self;
+        if self.farewell.is_some() {
+            return self.poll_farewell(cx);
+        }
         // Bytes from the origin move before the client's next ones.
-        let heard = down.poll_move(cx, far, near, |_, bytes| {
-            if let Some(pacer) = pacer.as_mut() {
-                pacer.origin_sends(bytes);
-            }
-            Poll::Ready(Ok(bytes.len()))
-        })?;
+        let mut heard = self.poll_down(cx)?;
+        if self.down.has_ended() && self.down.is_held() {
+            self.pacer.iter_mut().for_each(Pacer::origin_ended);
+            heard = self.poll_down(cx)?;
+        }
+        if self.pacer.as_ref().is_some_and(Pacer::is_closing) {
+            self.near.get_mut().join_end_to_bytes();
+            heard = self.poll_down(cx)?;
+            return if heard.is_pending() && self.down.is_empty() { self.poll_farewell(cx) } else { heard.map(Ok) };
+        }
+        let Tunnel { near, far, up, pacer, look, .. } = self;
+        if let Some(pacer) = pacer {
+            pacer.check_http2()?;
+        }
         let asked = up.poll_move(cx, near, far, |cx, bytes| match pacer.as_mut() {
             Some(pacer) => pacer.poll_pass(cx, bytes),
             None => Poll::Ready(Ok(bytes.len())),
@@ -154,7 +176,8 @@ impl Tunnel {
         }
         // A request whose client or origin has disconnected does not wait any longer.
         let left = up.has_ended() || (up.is_full() && poll_left(look, near.get_mut(), cx));
-        if up.is_held() && !left && heard.is_ready() {
+        let is_announced = left && pacer.as_ref().is_some_and(Pacer::is_origin_closing);
+        if up.is_held() && (heard.is_ready() || is_announced) {
             pacer.iter_mut().for_each(Pacer::origin_closed);
         }
         let in_vain = up.is_held() && (left || heard.is_ready());
@@ -162,9 +185,42 @@ impl Tunnel {
             return Poll::Ready(Ok(()));
         }
         match pacer {
-            Some(pacer) => pacer.poll_look(cx, up.moved() + down.moved()).map(Ok),
+            Some(pacer) => pacer.poll_look(cx, up.moved() + self.down.moved()).map(Ok),
             None => Poll::Pending,
         }
+    }
+
+    fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Tunnel { near, far, down, pacer, .. } = self;
+        down.poll_move(cx, far, near, |cx, bytes| match pacer.as_mut() {
+            Some(pacer) => pacer.poll_answer(cx, bytes).map(Ok),
+            None => Poll::Ready(Ok(bytes.len())),
+        })
+    }
+
+    /// Sends the client the end of a tunnel that curtsy closes, and watches both sides for a moment.
+    fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Tunnel { near, far, pacer, farewell, .. } = self;
+        let Some(pacer) = pacer else { return Poll::Ready(Ok(())) };
+        if farewell.is_none() {
+            ready!(Pin::new(&mut *near).poll_shutdown(cx))?;
+            pacer.has_closed();
+        }
+        let alarm = farewell.get_or_insert_with(|| Box::pin(tokio::time::sleep(FAREWELL)));
+        let mut room = [0; 1024];
+        if let Poll::Ready(count) = pipe::poll_read(cx, far, &mut room) {
+            let is_cut = pacer.hears_after_end(&room[..count.unwrap_or(0)]);
+            if is_cut {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        if let Poll::Ready(count) = pipe::poll_read(cx, near, &mut room) {
+            pacer.is_sent_after_end(&room[..count.unwrap_or(0)]);
+            return Poll::Ready(Ok(()));
+        }
+        ready!(alarm.as_mut().poll(cx));
+        pacer.is_sent_after_end(&[]);
+        Poll::Ready(Ok(()))
     }
 
     fn has_found_http(&self) -> bool {

@@ -1,8 +1,10 @@
 //! CONNECT and WebSocket: tunnels that are opened, looked into, paced and joined.
 
+mod answer_end;
 mod bursts;
 pub(crate) mod ca_rejections;
 pub(crate) mod connect;
+pub(crate) mod early_closes;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod hello;
@@ -12,3 +14,4 @@ pub(crate) mod notes;
 mod pacer;
 mod pipe;
 mod records;
+mod tail;

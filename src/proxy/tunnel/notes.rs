@@ -1,4 +1,5 @@
-//! Remembers hosts whose tunnels are not paced inside, for the log (at most once an hour for each) and for the API.
+//! Remembers hosts whose tunnels are not paced inside, for the log (at most once an hour for each) and for the API; and
+//! clients whose tunnels were closed because of that, for the answer to their next CONNECT.
 //!
 //! Bounded: if there are more hosts than room, only the metrics count the rest.
 
@@ -6,11 +7,13 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use quick_cache::sync::Cache;
 use tokio::time::Instant;
 
 use super::bursts::Unpaced;
 use crate::clock;
 use crate::politeness::HostKey;
+use crate::politeness::visit::ClientId;
 
 /// How often a host is logged, and for how long it is remembered.
 const EVERY: Duration = Duration::from_secs(3600);
@@ -43,7 +46,7 @@ impl Notes {
         if notes.len() < MOST {
             notes.insert(host.clone(), UnpacedNote { since: now, last: why, tunnels: 1 });
             drop(notes);
-            tracing::info!(event = "tunnel.unpaced", %host, reason = why.label(), "{}", why.advice());
+            tracing::warn!(event = "tunnel.unpaced", %host, reason = why.label(), "{}", why.advice());
         }
     }
 
@@ -51,6 +54,31 @@ impl Notes {
     pub(crate) fn of(&self, host: &HostKey) -> Option<(&'static str, u64)> {
         let now = clock::now();
         self.0.lock().get(host).filter(|note| note.is_fresh(now)).map(|note| (note.last.label(), note.tunnels))
+    }
+}
+
+/// Clients whose tunnel to a host had HTTP/2 inside and was closed.
+#[derive(Debug)]
+pub(crate) struct Http2Refusals(Cache<(ClientId, HostKey), Instant>);
+
+/// A client that comes later asks for something else.
+const REFUSED_FOR: Duration = Duration::from_secs(10 * 60);
+
+impl Default for Http2Refusals {
+    fn default() -> Self {
+        Http2Refusals(Cache::new(MOST))
+    }
+}
+
+impl Http2Refusals {
+    pub(crate) fn note(&self, client: ClientId, host: &HostKey) {
+        self.0.insert((client, host.clone()), clock::now() + REFUSED_FOR);
+    }
+
+    /// Whether the next tunnel of this client to the host is refused. True once for each tunnel that was closed: a
+    /// client that uses HTTP/1.1 afterwards gets through.
+    pub(crate) fn take(&self, client: ClientId, host: &HostKey) -> bool {
+        self.0.remove(&(client, host.clone())).is_some_and(|(_, until)| clock::now() < until)
     }
 }
 
@@ -73,9 +101,19 @@ impl Unpaced {
 
     fn advice(self) -> &'static str {
         match self {
-            Unpaced::Http2 => "requests inside an HTTP/2 tunnel cannot be separated: the tunnel takes one turn",
-            Unpaced::WebSocket => "a tunnel carries no requests and answers (probably a WebSocket): it takes one turn",
-            Unpaced::Other => "a tunnel carries something other than HTTP over TLS: it takes one turn",
+            Unpaced::Http2 => {
+                "requests to this host are not paced: they are inside an HTTP/2 tunnel, and only the opening of the \
+                 tunnel waited for a turn; turn on interception (curtsy --intercept), let the client use HTTP/1.1 (curl \
+                 --http1.1), or set tls.tunnel.http2 = \"refuse\""
+            }
+            Unpaced::WebSocket => {
+                "what this host is sent is not paced: a tunnel carries no requests and answers (probably a WebSocket), \
+                 and only its opening waited for a turn; turn on interception (curtsy --intercept) to pace requests"
+            }
+            Unpaced::Other => {
+                "what this host is sent is not paced: a tunnel carries something other than HTTP over TLS, and only its \
+                 opening waited for a turn; if it should not, leave its port out of access.connect_ports"
+            }
             Unpaced::Off => "requests inside tunnels are not paced: tls.tunnel.pace_requests is off",
         }
     }
@@ -111,5 +149,16 @@ mod tests {
         tokio::time::advance(EVERY).await;
         notes.note(&host("late.test"), Unpaced::Other);
         assert_eq!(notes.0.lock().len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_is_refused_once_for_each_tunnel() {
+        let (refusals, at) = (Http2Refusals::default(), host("a.test"));
+        refusals.note(ClientId(1), &at);
+        assert!(!refusals.take(ClientId(2), &at) && !refusals.take(ClientId(1), &host("b.test")));
+        assert!(refusals.take(ClientId(1), &at) && !refusals.take(ClientId(1), &at));
+        refusals.note(ClientId(1), &at);
+        tokio::time::advance(REFUSED_FOR).await;
+        assert!(!refusals.take(ClientId(1), &at));
     }
 }

@@ -8,10 +8,16 @@
 //! - The tunnel has a place while a request is under way in it. Before a request joins the queue again, the tunnel
 //!   gives its place up, so that it does not wait for itself. A tunnel that has been quiet for a moment gives it up,
 //!   too, so that it holds up no other request. A tunnel that is not paced keeps its place for as long as it lasts.
+//! - A request does not wait inside for longer than origins keep idle connections (`early_close.rs`). If the next one
+//!   would have to, curtsy closes the tunnel together with the last bytes of the answer: the client opens another one,
+//!   and waits in CONNECT, where no connection can time out. A request that is inside already goes before the other
+//!   requests of its client.
 //! - A request that is refused cannot be answered inside the tunnel: curtsy closes the tunnel before any of the request
 //!   has gone. The client's next CONNECT gets the reason.
 //! - A tunnel that is too old ends when it is next quiet. It is not cut off in mid-transfer, unless requests inside are
 //!   not paced and it is twice as old.
+
+mod early_close;
 
 use std::future::Future;
 use std::io;
@@ -24,20 +30,24 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 use super::bursts::{BurstVerdict, Bursts, Unpaced};
+use super::tail::Tail;
 use crate::clock;
+use crate::config::Http2Tunnels;
 use crate::gate::{Label, Permit, Preparation, now};
 use crate::politeness::HostKey;
 use crate::politeness::lane::LEAD;
 use crate::politeness::policy::Mode;
 use crate::politeness::visit::{Purpose, Visit, VisitOutcome};
+use crate::programs;
 use crate::proxy::accept::client::Client;
 use crate::proxy::accept::first_bytes::{self, FirstBytes};
-use crate::proxy::answer::failure::Failure;
+use crate::proxy::answer::failure::{Failure, Refusal};
 use crate::proxy::request::in_flight::InFlight;
 use crate::proxy::visit::job::Job;
 use crate::proxy::{Settings, Shared};
 use crate::telemetry::{LogLimiter, REPEAT};
 use crate::timeout_stream::Deadline;
+use early_close::LONGEST_WAIT_INSIDE;
 
 /// What the requests of a tunnel need to claim their turns.
 pub(crate) struct PacedTunnel {
@@ -57,6 +67,9 @@ pub(crate) struct PacedTunnel {
 /// A tunnel is quiet if nothing has moved for this long, which is longer than most pauses within an answer.
 const QUIET: Duration = Duration::from_secs(1);
 
+/// The urgency of a request that goes before the others of its client (RFC 9218, section 4.1).
+const FIRST: u8 = 0;
+
 pub(crate) struct Pacer {
     shared: Arc<Shared>,
     passage: PacedTunnel,
@@ -74,6 +87,8 @@ pub(crate) struct Pacer {
     found_http: bool,
     /// It has been noted that the tunnel is not paced.
     noted: bool,
+    /// A tunnel with HTTP/2 inside is closed.
+    refuses_http2: bool,
     /// The name in the client's hello has been checked.
     named: bool,
     /// The claim of the request that waits.
@@ -81,6 +96,13 @@ pub(crate) struct Pacer {
     /// Set when the request stops waiting although its client is still connected.
     withdrawn: Arc<AtomicBool>,
     watch: TunnelWatch,
+    /// When the origin last sent something.
+    heard_at: Instant,
+    tail: Tail,
+    /// The client is known to use tunnels that are closed.
+    reuses_closed: bool,
+    /// The tunnel ends as soon as the client has what the origin has sent.
+    closing: bool,
 }
 
 type Claim = Pin<Box<dyn Future<Output = Result<Permit, Failure>> + Send>>;
@@ -103,6 +125,7 @@ impl Pacer {
         limit: Arc<Deadline>,
     ) -> Self {
         let (tunnel, opened) = (&settings.config.tls.tunnel, clock::now());
+        let reuses_closed = programs::reuses_closed(&passage.label.agent);
         let watched = tunnel.pace_requests && shared.gate.policy(&passage.budget).mode != Mode::Off;
         Pacer {
             shared,
@@ -116,6 +139,7 @@ impl Pacer {
             undecided: true,
             found_http: false,
             noted: false,
+            refuses_http2: tunnel.http2 == Http2Tunnels::Refuse,
             named: false,
             claim: None,
             withdrawn: Arc::default(),
@@ -125,6 +149,10 @@ impl Pacer {
                 max_lifetime: tunnel.max_lifetime,
                 moved: 0,
             },
+            heard_at: opened,
+            reuses_closed,
+            tail: Tail::default(),
+            closing: false,
         }
     }
 
@@ -143,6 +171,7 @@ impl Pacer {
             self.undecided = false;
         }
         loop {
+            self.check_http2()?;
             if self.claim.is_some() {
                 ready!(self.poll_claim(cx))?;
             }
@@ -153,6 +182,7 @@ impl Pacer {
             match self.bursts.client_sends(bytes) {
                 BurstVerdict::Pass(count) => {
                     self.note();
+                    self.check_http2()?;
                     return Poll::Ready(Ok(count));
                 }
                 BurstVerdict::More => return Poll::Ready(Ok(0)),
@@ -178,8 +208,15 @@ impl Pacer {
         self.passage.client
     }
 
-    pub(crate) fn origin_sends(&mut self, bytes: &[u8]) {
+    /// The visit of a request inside. A client whose own limit is shorter than the host's disconnects, which gives its
+    /// place in the queue back.
+    fn inner_visit(&self) -> Visit {
+        Visit { max_wait: None, purpose: Purpose::Page, ..self.passage.visit }
+    }
+
+    fn origin_sends(&mut self, bytes: &[u8]) {
         self.undecided = false;
+        self.heard_at = clock::now();
         self.bursts.origin_sends(bytes);
         self.note();
         if self.unheard && !self.unsent && !self.bursts.owes_answer() {
@@ -192,6 +229,10 @@ impl Pacer {
         loop {
             ready!(self.watch.alarm.as_mut().poll(cx));
             let Some(next) = self.look(moved, clock::now()) else { return Poll::Ready(()) };
+            if self.should_close_idle() {
+                self.closing = true;
+                cx.waker().wake_by_ref();
+            }
             self.watch.alarm.as_mut().reset(next);
         }
     }
@@ -207,6 +248,11 @@ impl Pacer {
         }
         self.in_flight.moved(to_client);
         self.in_flight.completed();
+    }
+
+    /// Whether the origin has announced that it closes. Some clients then close first.
+    pub(crate) fn is_origin_closing(&self) -> bool {
+        self.bursts.is_origin_closing()
     }
 
     /// Notes that the origin has closed the tunnel while a request in it waits. The request cannot be sent, and its
@@ -237,8 +283,9 @@ impl Pacer {
         self.in_flight.release();
         self.limit.clear();
         self.watch.alarm.as_mut().reset(clock::now() + QUIET);
-        // A client whose own limit is shorter than the host's disconnects, which gives its place in the queue back.
-        let visit = Visit { max_wait: None, purpose: Purpose::Page, ..self.passage.visit };
+        let visit = self.inner_visit();
+        let urgency = if self.would_wait_too_long() { FIRST } else { visit.urgency };
+        let visit = Visit { urgency, ..visit };
         let (gate, budget) = (self.shared.gate.clone(), self.passage.budget.clone());
         let mut request = InnerRequest { label: self.passage.label.clone(), withdrawn: self.withdrawn.clone() };
         self.claim = Some(Box::pin(async move {
@@ -301,6 +348,15 @@ impl Pacer {
         io::Error::other(words.code)
     }
 
+    /// Closes the tunnel if HTTP/2 is inside and refused. The client's next CONNECT gets the reason.
+    pub(crate) fn check_http2(&self) -> io::Result<()> {
+        if !self.refuses_http2 || self.bursts.unpaced() != Some(Unpaced::Http2) {
+            return Ok(());
+        }
+        self.shared.http2_refusals.note(self.passage.visit.peer, &self.passage.host);
+        Err(self.turned_away(&Refusal::Http2Tunnel.into()))
+    }
+
     /// Notes once that the tunnel is not paced, and once that the client's hello names another host than the tunnel
     /// goes to. The latter may be right (an address as the target, an encrypted hello), and changes neither where the
     /// tunnel goes nor whose turns it takes.
@@ -313,6 +369,9 @@ impl Pacer {
         }
         let Some(why) = self.bursts.unpaced().filter(|_| !self.noted) else { return };
         self.noted = true;
+        if why == Unpaced::Http2 && self.refuses_http2 {
+            return;
+        }
         self.shared.metrics.tunnels.pacing(why.label());
         self.shared.metrics.tally.count(self.passage.budget.as_str(), |row| row.blind += 1);
         if why != Unpaced::Off {
@@ -338,7 +397,8 @@ impl Pacer {
         }
         let at_rest = !paced || self.in_flight.permit().is_none();
         Some(if at_rest && !old && self.claim.is_none() {
-            self.watch.opened + self.watch.max_lifetime
+            let idle = self.heard_at + LONGEST_WAIT_INSIDE;
+            if paced && now < idle { idle } else { self.watch.opened + self.watch.max_lifetime }
         } else {
             now + QUIET
         })

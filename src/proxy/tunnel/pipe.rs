@@ -89,6 +89,11 @@ impl Pipe {
         self.ended
     }
 
+    /// Whether all that was read has passed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
     /// Whether what was read may not pass at present.
     pub(crate) fn is_held(&self) -> bool {
         self.held
@@ -219,7 +224,11 @@ impl Pipe {
     }
 }
 
-fn poll_read<R: AsyncRead + Unpin>(cx: &mut Context<'_>, from: &mut R, room: &mut [u8]) -> Poll<io::Result<usize>> {
+pub(crate) fn poll_read<R: AsyncRead + Unpin>(
+    cx: &mut Context<'_>,
+    from: &mut R,
+    room: &mut [u8],
+) -> Poll<io::Result<usize>> {
     let mut room = ReadBuf::new(room);
     ready!(Pin::new(from).poll_read(cx, &mut room))?;
     Poll::Ready(Ok(room.filled().len()))

@@ -6,6 +6,7 @@
 /// The length of the header before each record: its kind, a version that means nothing any more, and its length.
 pub(crate) const HEADER: usize = 5;
 
+pub(crate) const ALERT: u8 = 21;
 pub(crate) const HANDSHAKE: u8 = 22;
 pub(crate) const APPLICATION: u8 = 23;
 /// From "change cipher spec" to "heartbeat".

@@ -16,6 +16,7 @@ use super::orphans;
 use super::signals::signals;
 use crate::clock;
 use crate::gate::{Gate, Label, Permit, Preparation, at, now};
+use crate::politeness::fault::{HostReply, OriginFault};
 use crate::politeness::retries::may_retry;
 use crate::politeness::time::Timestamp;
 use crate::politeness::visit::{Purpose, Visit, VisitOutcome};
@@ -42,7 +43,6 @@ pub(crate) fn may_take_long(body: &impl Body) -> bool {
 }
 
 /// One request on its way to its origin.
-#[derive(Clone, Copy)]
 pub(crate) struct Delivery<'a> {
     pub(crate) worker: &'a Worker,
     pub(crate) settings: &'a Settings,
@@ -74,10 +74,10 @@ type OneTry = Result<(Sent, Option<Box<Message>>), Failure>;
 
 impl<'a> Delivery<'a> {
     /// Waits for the request's turn and sends it.
-    pub(crate) async fn send(self, message: Box<Message>) -> Result<Sent, Failure> {
+    pub(crate) async fn send(&'a self, message: Box<Message>) -> Result<Sent, Failure> {
         let arrived = clock::now();
         let (joined, via) = (at(arrived), Via::AtHand(arrived));
-        let mut attempt = Attempt { delivery: self, message, number: 1, joined, via };
+        let mut attempt = Attempt { delivery: self, lanes: self.lanes, message, number: 1, joined, via };
         let turn = self.gate().visit(self.budget(), self.visit, joined, &mut attempt).await;
         let (sent, again) = attempt.make(turn).await?;
         match again {
@@ -87,46 +87,44 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// Returns the same delivery for the next address of its host.
-    fn elsewhere(&self) -> Option<Self> {
-        let lanes = self.lanes.get(1..).filter(|lanes| !lanes.is_empty())?;
-        Some(Delivery { lanes, ..*self })
-    }
-
     fn gate(&self) -> &'a Arc<Gate> {
         &self.worker.shared.gate
     }
 
+    /// The host whose turns it takes first.
     fn budget(&self) -> &'a HostKey {
         &self.lanes[0].budget
     }
 
-    fn terms(&self) -> Terms<'_> {
+    fn terms(&self, lane: &LaneAddress) -> Terms<'_> {
         let terms = self.settings.terms().of(self.visit.client);
-        Terms { http2: terms.http2 && !self.upgrade, only: self.lanes[0].address, ..terms }
+        Terms { http2: terms.http2 && !self.upgrade, only: lane.address, ..terms }
     }
 
     async fn exchange(
         &self,
+        lane: &LaneAddress,
         ready: Ready,
         message: Box<Message>,
         permit: &mut Permit,
     ) -> Result<(Answer, Duration), Unanswered> {
         let uploads = may_take_long(message.body());
-        let (shared, budget) = (&self.worker.shared, self.budget());
+        let (shared, budget) = (&self.worker.shared, &lane.budget);
         let mut sending = Sending { shared, budget, permit, uploads, sent: None };
-        let outcome = self.worker.upstream.send(self.terms(), ready, message, &mut sending).await;
+        let outcome = self.worker.upstream.send(self.terms(lane), ready, message, &mut sending).await;
         let Sending { permit, sent, .. } = sending;
         let heard = now();
         match &outcome {
             Ok(Answer::Response(response)) => {
                 let signals = signals(shared, self.settings, budget, response, heard);
-                permit.report_of(Some(self.origin), VisitOutcome::Heard(signals), heard);
+                let reply = Some(HostReply::Status(response.status().as_u16()));
+                permit.report_of(Some(self.origin), reply, VisitOutcome::Heard(signals), heard);
             }
             Ok(Answer::Switched(..)) => permit.report(VisitOutcome::Opened, heard),
             // A request that can be sent again has not failed yet.
             Err(Unanswered { error, again: None }) if error.blames_the_origin() => {
-                permit.report_of(Some(self.origin), VisitOutcome::Failed, heard);
+                let reply = error.fault().map(HostReply::Fault);
+                permit.report_of(Some(self.origin), reply, VisitOutcome::Failed, heard);
             }
             Err(_) => {}
         }
@@ -141,23 +139,24 @@ impl<'a> Delivery<'a> {
     }
 
     /// The same visit again, with what is left of the client's patience.
-    fn once_more(&self, joined: Timestamp) -> Visit {
-        let most = self.gate().policy(self.budget()).max_wait;
+    fn once_more(&self, budget: &HostKey, joined: Timestamp) -> Visit {
+        let most = self.gate().policy(budget).max_wait;
         let most = most.min(self.visit.max_wait.unwrap_or(Duration::MAX));
         let max_wait = Some(most.saturating_sub(now().since(joined)));
         Visit { retry: true, max_wait, purpose: Purpose::Page, ..self.visit }
     }
 
     /// Sends the request again for as long as that may help.
-    async fn retry(&self, mut sent: Sent, mut message: Box<Message>, joined: Timestamp) -> Result<Sent, Failure> {
+    async fn retry(&'a self, mut sent: Sent, mut message: Box<Message>, joined: Timestamp) -> Result<Sent, Failure> {
         while self.wants_retry(&sent) && sent.permit.may_retry() {
             // A request that cannot be sent in time keeps the answer it has.
-            let Ok(place) = self.gate().join(self.budget(), self.once_more(joined)) else { break };
+            let visit = self.once_more(self.budget(), joined);
+            let Ok(place) = self.gate().join(self.budget(), visit) else { break };
             let number = sent.attempts + 1;
             drop(sent);
             self.worker.shared.metrics.lessons.retries.inc();
             self.worker.shared.metrics.tally.count(self.budget().as_str(), |row| row.retried += 1);
-            let mut attempt = Attempt { delivery: *self, message, number, joined, via: Via::Any };
+            let mut attempt = Attempt { delivery: self, lanes: self.lanes, message, number, joined, via: Via::Any };
             let turn = place.pass(&mut attempt).await;
             match attempt.make(turn).await? {
                 (next, Some(spare)) => (sent, message) = (next, spare),
@@ -170,7 +169,9 @@ impl<'a> Delivery<'a> {
 
 /// One attempt to send a request.
 struct Attempt<'a> {
-    delivery: Delivery<'a>,
+    delivery: &'a Delivery<'a>,
+    /// The lanes that are left to try.
+    lanes: &'a [LaneAddress],
     message: Box<Message>,
     number: u32,
     /// When the request joined the queue for the first time.
@@ -191,42 +192,62 @@ enum Via {
 impl<'a> Attempt<'a> {
     /// Sends the request in its turn; at the next address of its host, if this one cannot be reached. Also returns the
     /// request if it may be repeated.
-    async fn make(mut self, mut turn: Result<(Ready, Permit), Failure>) -> OneTry {
-        while let Err(Failure::Upstream(error)) = &turn
-            && error.is_unreachable()
-            && let Some(next) = self.delivery.elsewhere()
-        {
-            let visit = Visit { retry: next.visit.retry, ..next.once_more(self.joined) };
-            (self.delivery, self.via) = (next, Via::Any);
-            turn = Box::pin(next.gate().visit(next.budget(), visit, now(), &mut self)).await;
-        }
-        let ((ready, mut permit), delivery) = (turn?, self.delivery);
-        let spare = if delivery.safe { self.message.again() } else { None };
-        match delivery.exchange(ready, self.message, &mut permit).await {
-            Ok((answer, took)) => Ok((Sent { answer, permit, took, attempts: self.number }, spare)),
+    async fn make(mut self, turn: Result<(Ready, Permit), Failure>) -> OneTry {
+        let (ready, mut permit) = match turn {
+            Ok(turn) => turn,
+            // Boxed, because it is rare and its space would be part of every request.
+            Err(failure) => Box::pin(self.turn_elsewhere(failure)).await?,
+        };
+        let Attempt { delivery, lanes, message, number, joined, .. } = self;
+        let spare = if delivery.safe { message.again() } else { None };
+        match delivery.exchange(&lanes[0], ready, message, &mut permit).await {
+            Ok((answer, took)) => Ok((Sent { answer, permit, took, attempts: number }, spare)),
             Err(Unanswered { error, again: None }) => Err(error.into()),
             Err(Unanswered { again: Some(message), .. }) => {
                 drop(permit);
-                let again = Attempt { message, via: Via::Alone, ..self };
+                let again = Attempt { delivery, lanes, message, number, joined, via: Via::Alone };
                 Ok((Box::pin(again.resend()).await?, spare))
             }
         }
     }
 
+    /// Takes the turn at the next address of the host that can be reached, if there is one.
+    async fn turn_elsewhere(&mut self, mut failure: Failure) -> Result<(Ready, Permit), Failure> {
+        while let Failure::Upstream(error) = &failure
+            && error.is_unreachable()
+            && let [_, next @ ..] = self.lanes
+            && let [lane, ..] = next
+        {
+            (self.lanes, self.via) = (next, Via::Any);
+            let delivery = self.delivery;
+            let visit = Visit { retry: delivery.visit.retry, ..delivery.once_more(&lane.budget, self.joined) };
+            match delivery.gate().visit(&lane.budget, visit, now(), self).await {
+                Ok(turn) => return Ok(turn),
+                Err(next) => failure = next,
+            }
+        }
+        Err(failure)
+    }
+
+    fn terms(&self) -> Terms<'_> {
+        self.delivery.terms(&self.lanes[0])
+    }
+
     /// Sends the request over another connection, at the front of the queue: its own was dead, or the origin closed it.
     async fn resend(mut self) -> Result<Sent, Failure> {
-        let delivery = self.delivery;
+        let (delivery, lane) = (self.delivery, &self.lanes[0]);
         let mut connections = 0;
         loop {
-            let visit = delivery.once_more(self.joined);
-            let (ready, mut permit) = delivery.gate().visit(delivery.budget(), visit, now(), &mut self).await?;
+            let visit = delivery.once_more(&lane.budget, self.joined);
+            let (ready, mut permit) = delivery.gate().visit(&lane.budget, visit, now(), &mut self).await?;
             connections += 1;
-            match delivery.exchange(ready, self.message, &mut permit).await {
+            match delivery.exchange(lane, ready, self.message, &mut permit).await {
                 Ok((answer, took)) => return Ok(Sent { answer, permit, took, attempts: self.number }),
                 Err(Unanswered { again: Some(again), .. }) if connections < MOST_CONNECTIONS => self.message = again,
                 Err(Unanswered { error, again }) => {
                     if again.is_some() {
-                        permit.report_of(Some(delivery.origin), VisitOutcome::Failed, now());
+                        let reply = error.fault().map(HostReply::Fault);
+                        permit.report_of(Some(delivery.origin), reply, VisitOutcome::Failed, now());
                     }
                     return Err(error.into());
                 }
@@ -240,33 +261,37 @@ impl Preparation for Attempt<'_> {
     type Error = Failure;
 
     async fn get_ready(&mut self) -> Result<Ready, Failure> {
-        let Delivery { worker, origin, keep_body, .. } = self.delivery;
+        let &Delivery { worker, origin, keep_body, .. } = self.delivery;
         if let Via::Alone = self.via {
-            return Ok(worker.upstream.ready_alone(self.delivery.terms(), origin).await?);
+            return Ok(worker.upstream.ready_alone(self.terms(), origin).await?);
         }
         if keep_body {
             self.message.keep_body(KEPT_BODY).await?;
         }
-        Ok(worker.upstream.ready(self.delivery.terms(), origin).await?)
+        Ok(worker.upstream.ready(self.terms(), origin).await?)
     }
 
     /// Most requests find their host free and a connection in the pool. A body that is kept must be read first.
     fn at_hand(&mut self) -> Result<Option<Ready>, Failure> {
-        let Delivery { worker, origin, keep_body, .. } = self.delivery;
+        let &Delivery { worker, origin, keep_body, .. } = self.delivery;
         match self.via {
             Via::AtHand(now) if !keep_body || self.message.has_no_body() => {
-                Ok(worker.upstream.at_hand(self.delivery.terms(), origin, now)?)
+                Ok(worker.upstream.at_hand(self.terms(), origin, now)?)
             }
             _ => Ok(None),
         }
     }
 
     fn put_back(&mut self, ready: Ready) {
-        self.delivery.worker.upstream.put_back(self.delivery.terms(), ready);
+        self.delivery.worker.upstream.put_back(self.terms(), ready);
     }
 
     fn blamed(&self, error: &Failure) -> Option<&Origin> {
         error.blames_the_origin().then_some(self.delivery.origin)
+    }
+
+    fn fault(&self, error: &Failure) -> Option<OriginFault> {
+        error.fault()
     }
 
     fn label(&self) -> Option<Label> {

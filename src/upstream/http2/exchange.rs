@@ -24,6 +24,7 @@ use crate::upstream::connection::MOST_INTERIM;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::head;
 use crate::upstream::message::Message;
+use crate::upstream::orphan::{Awaiting, InTransit, SendWatch};
 
 #[derive(Clone, Copy, Debug)]
 pub(in crate::upstream) struct Limits {
@@ -47,12 +48,13 @@ struct Exchange {
 /// Why there is no response, and what the origin did with the request.
 type Failed = (UpstreamError, StreamOutcome);
 
-/// Sends the request and waits for the head of the final response. Calls `started` when the request's head has left.
+/// Sends the request and waits for the head of the final response. Calls `watch` when the request's head has left, and
+/// passes it what is left if this future is dropped before the response arrives.
 pub(in crate::upstream) async fn send(
     seat: StreamSlot,
     mut message: Box<Message>,
     limits: Limits,
-    mut started: impl FnMut(),
+    watch: &mut impl SendWatch,
 ) -> Result<Response<StreamReply>, (Unanswered, StreamOutcome)> {
     let (request, kept) =
         read_back(&message).map_err(|error| (Unanswered { error, again: None }, StreamOutcome::Dealt))?;
@@ -62,7 +64,7 @@ pub(in crate::upstream) async fn send(
     };
     let passage = StreamGuard::new(seat, stream.stream_id().as_u32());
     let body = std::mem::replace(&mut message.body, RequestBody::Empty);
-    let mut exchange = Exchange {
+    let exchange = Exchange {
         response,
         upload: StreamUpload::new(stream, kept, body),
         passage,
@@ -71,7 +73,14 @@ pub(in crate::upstream) async fn send(
         due: clock::now() + limits.response,
         alarm: StreamTimeout::default(),
     };
-    let failed = match poll_fn(|cx| exchange.poll(cx, &mut started)).await {
+    let mut awaiting = Awaiting::new(exchange, watch);
+    let outcome = poll_fn(|cx| {
+        let (exchange, watch) = awaiting.parts();
+        exchange.poll(cx, &mut || watch.started())
+    })
+    .await;
+    let exchange = awaiting.take();
+    let failed = match outcome {
         Ok(mut response) => match check(&mut response) {
             Ok(length) => return Ok(exchange.into_reply(response, length, message.is_head)),
             Err(error) => (error, StreamOutcome::Dealt),
@@ -152,6 +161,17 @@ impl Exchange {
                 StreamReply::default()
             }
         })
+    }
+}
+
+impl InTransit for Exchange {
+    fn has_sent_all(&self) -> bool {
+        self.passage.has_started() && !self.upload.is_live()
+    }
+
+    async fn into_answer(mut self) -> Result<Response<()>, UpstreamError> {
+        let outcome = poll_fn(|cx| self.poll(cx, &mut || ())).await;
+        outcome.map(|response| response.map(drop)).map_err(|(error, _)| error)
     }
 }
 

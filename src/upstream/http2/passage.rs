@@ -36,6 +36,11 @@ impl StreamGuard {
         self.started
     }
 
+    /// Whether the head is known to have left.
+    pub(super) fn has_started(&self) -> bool {
+        self.started
+    }
+
     /// Whether the head may have left, now that the connection is over. Returns true at most once.
     pub(super) fn may_have_started(&mut self) -> bool {
         let before = std::mem::replace(&mut self.started, true);

@@ -1,6 +1,7 @@
 // Starts the script of the present page, and what all pages have in common.
 
-import { seconds } from "./format.js";
+import { clients } from "./clients.js";
+import { clock, seconds } from "./format.js";
 import { help, keys, theme } from "./keys.js";
 import { host } from "./host.js";
 import { overview } from "./overview.js";
@@ -19,10 +20,10 @@ const pulse = {
     this.draw();
   },
   heard() {
-    if (this.gone) (this.gone = false), this.draw();
+    if (this.gone) (this.gone = null), this.draw();
   },
   lost() {
-    this.gone = true;
+    this.gone ??= new Date();
     this.draw();
   },
   draw() {
@@ -30,11 +31,14 @@ const pulse = {
     this.element.className = `pulse ${this.gone ? "is-gone" : this.state === "ready" ? "is-ready" : "is-bad"}`;
     const words = this.gone ? "no answer, trying again" : this.name ? `${this.name} · ${this.state === "ready" ? "running" : this.state} ${up}` : "";
     if (this.element.textContent !== words) this.element.textContent = words;
+    // The numbers stay, marked as old: they are the last that is known.
+    document.body.classList.toggle("is-stale", Boolean(this.gone));
+    document.getElementById("stale").textContent = this.gone ? `curtsy has not answered since ${clock(this.gone)}. What is shown is from then.` : "";
   },
 };
 setInterval(() => pulse.draw(), 10_000);
 
-const pages = { overview, host };
+const pages = { overview, host, clients };
 const page = pages[document.body.dataset.page];
 if (page) page({ pulse, openHelp });
 else keys({ u: () => location.assign("/"), "?": openHelp });

@@ -30,7 +30,11 @@ function line(name, text, className = "") {
 
 function say(told) {
   const lines = [verdict(told)];
+  if (told.warning) lines.push(line("p", capital(told.warning), "notice"));
   if (told.rule) lines.push(line("p", `robots.txt line ${told.rule.line}, for ${told.group ?? "*"}: ${told.rule.rule}`, "code"));
+  lines.push(line("p", `For client ${told.client}, ${WAYS[told.via] ?? told.via}.`, "muted"));
+  const unpaced = told.via === "tunnel" ? told.known?.unpaced_tunnels?.count : 0;
+  if (unpaced) lines.push(line("p", `${unpaced} of the last hour's tunnels to this host were not paced inside.`, "notice"));
   if (told.delay) {
     lines.push(line("p", `The delay is ${span(told.delay_ms)}, the largest of`));
     lines.push(largest(told.delay));
@@ -39,11 +43,17 @@ function say(told) {
   return lines;
 }
 
+// What curtsy sees of the request.
+const WAYS = { plain: "sent plain", tunnel: "through a tunnel: paths are hidden", intercepted: "through a tunnel that curtsy decrypts" };
+
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+
 function verdict(told) {
   const paragraph = document.createElement("p");
   const [word, kind, rest] = (() => {
-    if (told.allowed === false) return ["denied", "bad", `: ${refusal(told.refusal)}`];
-    if (told.allowed == null) return ["unknown", "wait", ": robots.txt could not be had in time"];
+    if (told.allowed === false) return ["denied", "bad", `: ${told.trouble ?? refusal(told.refusal)}`];
+    if (told.allowed == null && told.refusal?.startsWith("origin-")) return ["unreachable", "bad", `: ${told.trouble}`];
+    if (told.allowed == null) return ["unknown", "wait", `: ${told.trouble ?? "robots.txt could not be fetched in time"}`];
     if (told.refusal) return ["not now", "wait", `: ${refusal(told.refusal)}`];
     if (told.wait_ms > 0) return ["allowed", "good", `, and would start in ${span(told.wait_ms)}: it waits for ${words(told.why)}`];
     return ["allowed", "good", ", and would start at once"];

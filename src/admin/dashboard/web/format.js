@@ -22,13 +22,22 @@ export function clock(moment) {
   return [at.getHours(), at.getMinutes(), at.getSeconds()].map((n) => String(n).padStart(2, "0")).join(":");
 }
 
-const WORDS = { robots: "robots.txt", "response-time": "response time", "retry-after": "Retry-After" };
+const WORDS = { robots: "robots.txt", "response-time": "response time", "retry-after": "Retry-After", "robots-fetch": "robots.txt is being fetched" };
 export const words = (why) => WORDS[why] ?? why;
+
+// What a reader should know first about a host, and the class that marks it.
+export function notable(host) {
+  if (host.last_error) return [host.last_error, "is-bad"];
+  if (host.state === "broken") return ["breaker open", "is-bad"];
+  if (host.hold_cause) return [words(host.hold_cause), ""];
+  if (host.unpaced_tunnels) return ["tunnels not paced", "is-warning"];
+  return [words(host.why), ""];
+}
 
 // What a refusal means, shorter than in its response.
 const REFUSALS = {
   "robots-denied": "robots.txt forbids it",
-  "robots-unreachable": "robots.txt cannot be had",
+  "robots-unreachable": "robots.txt cannot be fetched",
   "destination-denied": "not a public address",
   "client-denied": "this client is not allowed",
   "auth-required": "no password",
@@ -37,6 +46,7 @@ const REFUSALS = {
   "wait-too-long": "it would wait too long",
   "host-cooling": "the host is held",
   "breaker-open": "the origin only fails",
+  "http2-tunnel": "HTTP/2 inside a tunnel",
   "job-stopped": "the client is stopped",
   "shutting-down": "curtsy is stopping",
   "origin-unreachable": "the origin cannot be reached",

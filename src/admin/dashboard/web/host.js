@@ -17,6 +17,7 @@ export function host({ pulse, openHelp }) {
   let known = null;
   let until = null;
   let ends = null; // when the hold ends
+  let asked = null; // the time for the second click on "Pause host"
 
   function show(told) {
     known = told;
@@ -27,7 +28,9 @@ export function host({ pulse, openHelp }) {
     put("delay", span(told.delay_ms));
     document.querySelector('[data-show="parts"]').replaceChildren(...parts(told.delay));
     put("note", note(told));
-    put("why", words(told.why));
+    put("waits", waits(told));
+    put("last", told.last_error ?? (told.last_status == null ? "–" : String(told.last_status)));
+    put("tunnelled", told.tunnelled ? `${number(told.tunnelled)} in tunnels: only paced` : "");
     ends = told.held_s == null || told.paused ? null : performance.now() + told.held_s * 1_000;
     put("held", held);
     put("cause", told.hold_cause ? words(told.hold_cause) : "");
@@ -39,7 +42,7 @@ export function host({ pulse, openHelp }) {
     put("breaker", open.join(", ") || told.breaker.state);
     ["queued", "in_flight", "burst", "burst_left", "visits"].forEach((field) => put(field, number(told[field])));
     put("mode", told.mode);
-    byId("pause").textContent = told.paused ? "Resume" : "Pause";
+    if (!asked) byId("pause").textContent = told.paused ? "Resume host" : "Pause host";
     byId("toml").textContent = toml(told);
     tick();
   }
@@ -92,6 +95,14 @@ export function host({ pulse, openHelp }) {
 
   byId("pause").addEventListener("click", () => {
     const paused = !known?.paused;
+    // A pause stops a crawl, so it takes a second click while requests wait.
+    if (paused && known?.queued > 0 && !asked) {
+      asked = setTimeout(() => ((asked = null), show(known)), 4_000);
+      byId("pause").textContent = `Pause while ${number(known.queued)} wait?`;
+      return;
+    }
+    clearTimeout(asked);
+    asked = null;
     steer("PATCH", { paused }, paused ? "Paused: new requests are refused until you resume it." : "Resumed.");
   });
   byId("set-delay").addEventListener("submit", (event) => {
@@ -128,6 +139,16 @@ const put = (field, text) => document.querySelectorAll(`[data-show="${field}"]`)
 function say(text, bad = false) {
   byId("said").textContent = text;
   byId("said").classList.toggle("is-bad", bad);
+}
+
+// What requests wait for, as a sentence; the same as in src/admin/dashboard/host.rs.
+function waits(told) {
+  if (told.last_error && told.state === "unreachable") return `The host cannot be reached: ${told.last_error}. Requests are refused until it is tried again.`;
+  if (told.state === "broken") return "The last requests all failed. Requests are refused until one is tried again.";
+  if (told.paused) return "The host is paused. It gets no requests until it is resumed.";
+  if (told.queued === 0) return "No request waits.";
+  const one = told.queued === 1;
+  return `${one ? "1 request waits" : `${number(told.queued)} requests wait`} because of: ${words(told.why)}.`;
 }
 
 function note(told) {

@@ -14,7 +14,7 @@ export class Feed {
     pause.addEventListener("click", () => {
       this.#paused = !this.#paused;
       pause.setAttribute("aria-pressed", this.#paused);
-      pause.textContent = this.#paused ? "Resume" : "Pause";
+      pause.textContent = this.#paused ? "Continue the list" : "Stop the list";
       this.#schedule();
     });
     onlyRefused.addEventListener("change", () => list.classList.toggle("only-refused", onlyRefused.checked));
@@ -73,6 +73,7 @@ function outcome(event) {
 }
 
 const NEWS = {
+  "request.waiting": (e) => `${e.method} ${e.url.replace(/^http:\/\//, "")} of ${e.client} waits, ${e.expected_ms == null ? "until the host is resumed" : `about ${span(e.expected_ms)} more`}: ${words(e.why)}${e.more ? `; ${number(e.more)} more like it` : ""}`,
   "host.slowed": (e) => `slowed to ${span(e.delay_ms)}: ${e.why}${e.held_s >= 1 ? `; held ${seconds(e.held_s)}` : ""}`,
   "host.recovered": (e) => `down to ${span(e.delay_ms)}: ${e.why}`,
   "host.held": (e) => `held ${seconds(e.held_s)}: ${e.why}`,

@@ -43,6 +43,7 @@ export function overview({ pulse, openHelp }) {
       pulse.show(status);
       page.classList.toggle("is-fresh", status.hosts.known === 0);
       notices(status);
+      byId("traffic").textContent = traffic(status.traffic);
       stale = tiles(status, history);
     } catch {
       stale = true;
@@ -123,6 +124,10 @@ const put = (tile, text) => {
   const figure = document.querySelector(`[data-tile="${tile}"] .figure`);
   if (figure.textContent !== text) figure.textContent = text;
 };
+
+// How polite the traffic was; the same as in src/admin/dashboard/overview.rs.
+const traffic = ({ full, paced_only, unpaced_tunnels }) =>
+  `${number(full)} requests fully polite, ${number(paced_only)} in tunnels only paced, ${number(unpaced_tunnels)} tunnels not paced`;
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 

@@ -2,7 +2,7 @@
 // changed are updated.
 
 import { get } from "./api.js";
-import { number, seconds, span, words } from "./format.js";
+import { notable, number, seconds, span } from "./format.js";
 
 const AHEAD = 12; // rows above and below the visible ones
 const SOONEST = 1_000; // ms between two requests
@@ -117,7 +117,7 @@ class Row {
     this.state = document.createElement("span");
     this.bar = document.createElement("i");
     this.cells = {};
-    for (const name of ["host", "state", "delay", "why", "queued", "flight", "next", "visits"]) {
+    for (const name of ["host", "state", "delay", "why", "queued", "flight", "next", "last", "visits"]) {
       const cell = document.createElement(name === "host" ? "th" : "td");
       cell.className = `c-${name}${["host", "state", "why"].includes(name) ? "" : " num"}`;
       this.cells[name] = cell;
@@ -142,7 +142,12 @@ class Row {
     put(this.state, host.state);
     this.state.className = `state is-${host.state}`;
     put(this.cells.delay, span(host.delay_ms));
-    put(this.cells.why, words(host.hold_cause ?? host.why));
+    const [why, mark] = notable(host);
+    put(this.cells.why, why);
+    this.cells.why.className = `c-why ${mark}`;
+    this.cells.why.title = host.unpaced_tunnels ? `${host.unpaced_tunnels} tunnels of the last hour were not paced inside` : "";
+    put(this.cells.last, host.last_status == null ? "–" : String(host.last_status));
+    this.cells.visits.title = host.tunnelled ? `${host.tunnelled} of them in tunnels: only paced` : "";
     put(this.count, number(host.queued));
     this.bar.style.inlineSize = `${Math.min(host.queued, 20) * 5}%`;
     put(this.cells.flight, number(host.in_flight));
@@ -172,7 +177,7 @@ function spacer() {
   row.className = "spacer";
   row.setAttribute("aria-hidden", "true");
   const cell = document.createElement("td");
-  cell.colSpan = 8;
+  cell.colSpan = 9;
   row.append(cell);
   return row;
 }

@@ -2,14 +2,22 @@
 
 use http::StatusCode;
 
-use super::{Failure, RefusalText};
+use super::{Failure, Refusal, RefusalText};
 use crate::metrics::RequestOutcome;
 use crate::upstream::{HandshakeFault, UpstreamError};
 
 impl Failure {
     /// The kind of origin error that metrics count.
     pub(crate) fn origin_error(&self) -> Option<&'static str> {
-        let Failure::Upstream(error) = self else { return None };
+        let known_dead;
+        let error = match self {
+            Failure::Upstream(error) => error,
+            Failure::Refused(Refusal::RobotsUnknown { unknown, .. }) => {
+                known_dead = UpstreamError::of_no_connection(unknown.cause?.no_connection()?)?;
+                &known_dead
+            }
+            Failure::Bad(_) | Failure::Refused(_) => return None,
+        };
         Some(match error {
             UpstreamError::Dns(_) | UpstreamError::DnsTimeout => "dns",
             UpstreamError::Refused
@@ -35,7 +43,7 @@ pub(super) fn unreachable(error: &UpstreamError) -> RefusalText {
     const TIMEOUT: StatusCode = StatusCode::GATEWAY_TIMEOUT;
     let (status, title, proxy_error) = match error {
         UpstreamError::Dns(text) if is_temporary(text) => {
-            (GATEWAY, "Origin unreachable: temporary DNS failure", "dns_error")
+            (StatusCode::SERVICE_UNAVAILABLE, "Origin unreachable: temporary DNS failure", "dns_error")
         }
         UpstreamError::Dns(_) => (GATEWAY, "Origin unreachable: no such name", "dns_error"),
         UpstreamError::DnsTimeout => (TIMEOUT, "Origin timed out: name look-up", "dns_timeout"),
@@ -86,10 +94,13 @@ pub(super) fn unreachable(error: &UpstreamError) -> RefusalText {
             _ => String::new(),
         },
         toml: String::new(),
-        retry_after: None,
+        retry_after: matches!(error, UpstreamError::Dns(text) if is_temporary(text)).then_some(RESOLVER_TIMEOUT),
         close: false,
     }
 }
+
+/// Seconds that resolvers wait for a name server before they try again (resolv.conf(5), `timeout`).
+const RESOLVER_TIMEOUT: u32 = 5;
 
 /// What getaddrinfo says for EAI_AGAIN: glibc's words, and musl's.
 fn is_temporary(text: &str) -> bool {

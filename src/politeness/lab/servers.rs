@@ -1,34 +1,36 @@
-//! Simulated hosts with rate limits as real origins build them, for trials on a virtual clock.
+//! Simulated hosts with rate limits as real origins build them, for trials in virtual time.
 //!
 //! Time is in seconds. A limit sees requests in the order of arrival and decides about each. What the host then writes
 //! into its answer, true or not, is up to the [`Server`].
 
 use std::collections::VecDeque;
-use std::f64::consts::TAU;
+use std::fmt::Debug;
 
 use super::dice::Dice;
 
 /// What a limit does with a request.
-#[derive(Clone, Copy)]
-pub(super) struct ServerTaken {
-    pub(super) served: bool,
+#[derive(Clone, Copy, Debug)]
+pub struct ServerTaken {
+    pub served: bool,
     /// If refused: how long until a request would be served.
-    pub(super) wait: f64,
+    pub wait: f64,
     /// Requests left, and the seconds for which they must last.
-    pub(super) left: Option<(u32, f64)>,
+    pub left: Option<(u32, f64)>,
+    /// How long the answer takes, if not as long as others.
+    pub queued: Option<f64>,
 }
 
 impl ServerTaken {
     fn served(left: Option<(u32, f64)>) -> Self {
-        ServerTaken { served: true, wait: 0.0, left }
+        ServerTaken { served: true, wait: 0.0, left, queued: None }
     }
 
     fn refused(wait: f64) -> Self {
-        ServerTaken { served: false, wait, left: Some((0, wait)) }
+        ServerTaken { served: false, wait, left: Some((0, wait)), queued: None }
     }
 }
 
-pub(super) trait ServerLimit {
+pub trait ServerLimit: Debug {
     /// `work` is how long the request takes if it is served.
     fn take(&mut self, at: f64, work: f64, dice: &mut Dice) -> ServerTaken;
 
@@ -41,16 +43,29 @@ pub(super) trait ServerLimit {
     }
 }
 
-/// A number that changes: each value applies from its time on.
-type Plan = Vec<(f64, f64)>;
+/// A number that changes: its first value, and later ones with the times from which they apply.
+#[derive(Clone, Debug)]
+pub struct ServerPlan {
+    pub first: f64,
+    pub later: Vec<(f64, f64)>,
+}
 
-fn planned(plan: &Plan, at: f64) -> f64 {
-    plan.iter().rev().find(|(from, _)| at >= *from).unwrap_or(&plan[0]).1
+impl ServerPlan {
+    fn at(&self, at: f64) -> f64 {
+        self.later.iter().rev().find(|(from, _)| at >= *from).map_or(self.first, |(_, value)| *value)
+    }
+}
+
+impl From<f64> for ServerPlan {
+    fn from(first: f64) -> Self {
+        ServerPlan { first, later: Vec::new() }
+    }
 }
 
 /// A quota for each window. Windows begin by the host's own clock.
-pub(super) struct FixedWindow {
-    quota: Plan,
+#[derive(Debug)]
+pub struct FixedWindow {
+    quota: ServerPlan,
     seconds: f64,
     phase: f64,
     window: f64,
@@ -58,12 +73,8 @@ pub(super) struct FixedWindow {
 }
 
 impl FixedWindow {
-    pub(super) fn new(quota: u32, seconds: f64, dice: &mut Dice) -> Self {
-        FixedWindow::changing(vec![(0.0, quota.into())], seconds, dice)
-    }
-
-    pub(super) fn changing(quota: Plan, seconds: f64, dice: &mut Dice) -> Self {
-        FixedWindow { quota, seconds, phase: unit(dice) * seconds, window: -1.0, count: 0 }
+    pub fn new(quota: impl Into<ServerPlan>, seconds: f64, dice: &mut Dice) -> Self {
+        FixedWindow { quota: quota.into(), seconds, phase: dice.unit() * seconds, window: -1.0, count: 0 }
     }
 }
 
@@ -74,7 +85,7 @@ impl ServerLimit for FixedWindow {
             (self.window, self.count) = (window, 0);
         }
         let reset = (window + 1.0) * self.seconds - self.phase - at;
-        let quota = planned(&self.quota, at) as u32;
+        let quota = self.quota.at(at) as u32;
         if self.count >= quota {
             return ServerTaken::refused(reset);
         }
@@ -83,12 +94,13 @@ impl ServerLimit for FixedWindow {
     }
 
     fn rate(&self, at: f64) -> f64 {
-        planned(&self.quota, at) / self.seconds
+        self.quota.at(at) / self.seconds
     }
 }
 
 /// A quota for any stretch of time. Refused requests may count, too.
-pub(super) struct SlidingLog {
+#[derive(Debug)]
+pub struct SlidingLog {
     quota: usize,
     seconds: f64,
     refusals_count: bool,
@@ -96,7 +108,7 @@ pub(super) struct SlidingLog {
 }
 
 impl SlidingLog {
-    pub(super) fn new(quota: usize, seconds: f64, refusals_count: bool) -> Self {
+    pub fn new(quota: usize, seconds: f64, refusals_count: bool) -> Self {
         SlidingLog { quota, seconds, refusals_count, log: VecDeque::new() }
     }
 
@@ -129,7 +141,8 @@ impl ServerLimit for SlidingLog {
 }
 
 /// Two limits at once.
-pub(super) struct Both(pub(super) SlidingLog, pub(super) SlidingLog);
+#[derive(Debug)]
+pub struct Both(pub SlidingLog, pub SlidingLog);
 
 impl ServerLimit for Both {
     fn take(&mut self, at: f64, work: f64, dice: &mut Dice) -> ServerTaken {
@@ -147,8 +160,9 @@ impl ServerLimit for Both {
 }
 
 /// Tokens arrive at a rate and are saved up. Other clients may take some.
-pub(super) struct TokenBucket {
-    rate: Plan,
+#[derive(Debug)]
+pub struct TokenBucket {
+    rate: ServerPlan,
     size: f64,
     tokens: f64,
     counted: f64,
@@ -157,28 +171,25 @@ pub(super) struct TokenBucket {
 }
 
 impl TokenBucket {
-    pub(super) fn new(rate: f64, size: f64) -> Self {
-        TokenBucket::changing(vec![(0.0, rate)], size)
+    pub fn new(rate: impl Into<ServerPlan>, size: f64) -> Self {
+        TokenBucket { rate: rate.into(), size, tokens: size, counted: 0.0, others: None }
     }
 
-    pub(super) fn changing(rate: Plan, size: f64) -> Self {
-        TokenBucket { rate, size, tokens: size, counted: 0.0, others: None }
-    }
-
-    pub(super) fn shared(rate: f64, size: f64, others: f64) -> Self {
-        TokenBucket { others: Some((others, 0.0)), ..TokenBucket::new(rate, size) }
+    /// Other clients take this many requests a second.
+    pub fn shared(self, others: Option<f64>) -> Self {
+        TokenBucket { others: others.map(|rate| (rate, 0.0)), ..self }
     }
 
     fn fill(&mut self, at: f64) {
-        self.tokens = self.size.min(self.tokens + (at - self.counted) * planned(&self.rate, at));
+        self.tokens = self.size.min(self.tokens + (at - self.counted) * self.rate.at(at));
         self.counted = at;
     }
 
     fn serve_others(&mut self, at: f64, dice: &mut Dice) {
         while let Some((rate, next)) = self.others.filter(|(_, next)| *next <= at) {
             self.fill(next);
-            self.tokens = (self.tokens - 1.0).max(0.0);
-            self.others = Some((rate, next - (1.0 - unit(dice)).ln() / rate));
+            self.tokens -= if self.tokens >= 1.0 { 1.0 } else { 0.0 };
+            self.others = Some((rate, next + dice.gap(rate)));
         }
     }
 }
@@ -187,7 +198,7 @@ impl ServerLimit for TokenBucket {
     fn take(&mut self, at: f64, _: f64, dice: &mut Dice) -> ServerTaken {
         self.serve_others(at, dice);
         self.fill(at);
-        let rate = planned(&self.rate, at);
+        let rate = self.rate.at(at);
         if self.tokens < 1.0 {
             return ServerTaken::refused((1.0 - self.tokens) / rate);
         }
@@ -197,7 +208,7 @@ impl ServerLimit for TokenBucket {
     }
 
     fn rate(&self, at: f64) -> f64 {
-        planned(&self.rate, at) - self.others.map_or(0.0, |(rate, _)| rate)
+        self.rate.at(at) - self.others.map_or(0.0, |(rate, _)| rate)
     }
 
     fn burst(&self) -> f64 {
@@ -206,14 +217,15 @@ impl ServerLimit for TokenBucket {
 }
 
 /// A leaky bucket as a meter: requests must keep their distance, with some tolerance.
-pub(super) struct GcraServer {
+#[derive(Debug)]
+pub struct GcraServer {
     rate: f64,
     burst: f64,
     due: f64,
 }
 
 impl GcraServer {
-    pub(super) fn new(rate: f64, burst: f64) -> Self {
+    pub fn new(rate: f64, burst: f64) -> Self {
         GcraServer { rate, burst, due: 0.0 }
     }
 }
@@ -238,14 +250,15 @@ impl ServerLimit for GcraServer {
 }
 
 /// A limit on requests at the same time.
-pub(super) struct Crowded {
+#[derive(Debug)]
+pub struct Crowded {
     places: usize,
     work: f64,
     busy: Vec<f64>,
 }
 
 impl Crowded {
-    pub(super) fn new(places: usize, work: f64) -> Self {
+    pub fn new(places: usize, work: f64) -> Self {
         Crowded { places, work, busy: Vec::new() }
     }
 }
@@ -265,12 +278,13 @@ impl ServerLimit for Crowded {
     }
 }
 
-/// No limit, but one in a hundred requests is refused at random.
-pub(super) struct Moody;
+/// No limit, but a share of the requests is refused at random.
+#[derive(Debug)]
+pub struct Moody(pub f64);
 
 impl ServerLimit for Moody {
     fn take(&mut self, _: f64, _: f64, dice: &mut Dice) -> ServerTaken {
-        if dice.chance(1) { ServerTaken::refused(1.0) } else { ServerTaken::served(None) }
+        if dice.unit() < self.0 { ServerTaken::refused(1.0) } else { ServerTaken::served(None) }
     }
 
     fn rate(&self, _: f64) -> f64 {
@@ -279,19 +293,20 @@ impl ServerLimit for Moody {
 }
 
 /// A client that exceeds the limit is banned, and every request during the ban renews it.
-pub(super) struct PenaltyBox {
+#[derive(Debug)]
+pub struct PenaltyBox {
     bucket: TokenBucket,
     ban: f64,
     until: f64,
 }
 
 impl PenaltyBox {
-    pub(super) fn new(rate: f64, size: f64, ban: f64) -> Self {
+    pub fn new(rate: f64, size: f64, ban: f64) -> Self {
         PenaltyBox { bucket: TokenBucket::new(rate, size), ban, until: -1.0 }
     }
 
     /// Every client is banned at the start.
-    pub(super) fn shut(ban: f64) -> Self {
+    pub fn shut(ban: f64) -> Self {
         PenaltyBox { until: ban, ..PenaltyBox::new(1.0, 10.0, ban) }
     }
 }
@@ -314,9 +329,37 @@ impl ServerLimit for PenaltyBox {
     }
 }
 
+/// No limit, but one worker that takes requests one after the other: answers become slow before any is refused.
+#[derive(Debug)]
+pub struct OneWorker {
+    rate: f64,
+    free: f64,
+}
+
+impl OneWorker {
+    pub fn new(rate: f64) -> Self {
+        OneWorker { rate, free: 0.0 }
+    }
+}
+
+impl ServerLimit for OneWorker {
+    fn take(&mut self, at: f64, _: f64, dice: &mut Dice) -> ServerTaken {
+        let done = self.free.max(at) + dice.gap(self.rate);
+        if done - at > 30.0 {
+            return ServerTaken::refused(done - at);
+        }
+        self.free = done;
+        ServerTaken { queued: Some(done - at), ..ServerTaken::served(None) }
+    }
+
+    fn rate(&self, _: f64) -> f64 {
+        self.rate
+    }
+}
+
 /// What the host says in its answers.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum ServerSays {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ServerSays {
     Nothing,
     /// Retry-After: the truth.
     Wait,
@@ -328,28 +371,42 @@ pub(super) enum ServerSays {
     LeftAnd(u32),
 }
 
-pub(super) struct Server {
-    pub(super) limit: Box<dyn ServerLimit>,
-    pub(super) says: ServerSays,
+#[derive(Debug)]
+pub struct Server {
+    pub limit: Box<dyn ServerLimit>,
+    pub says: ServerSays,
     /// How long a request takes on average.
-    pub(super) work: f64,
+    pub work: f64,
+    /// The status of a refusal.
+    pub refusal: u16,
+    /// The share of pages that are forbidden whatever the pace: they get 403 and count for the limit.
+    pub forbidden: f64,
 }
 
 /// A status, the field that goes with it, and the time the answer takes.
-pub(super) struct ServerReply {
-    pub(super) status: u16,
-    pub(super) field: Option<(&'static str, String)>,
-    pub(super) after: f64,
+#[derive(Debug)]
+pub struct ServerReply {
+    pub status: u16,
+    pub field: Option<(&'static str, String)>,
+    pub after: f64,
+    /// Whether the limit let the request through.
+    pub served: bool,
 }
 
 impl Server {
-    pub(super) fn answer(&mut self, at: f64, dice: &mut Dice) -> ServerReply {
-        let work = self.work * (0.3 * normal(dice) - 0.045).exp();
+    pub fn new(limit: impl ServerLimit + 'static) -> Self {
+        Server { limit: Box::new(limit), says: ServerSays::Nothing, work: 0.15, refusal: 429, forbidden: 0.0 }
+    }
+
+    pub fn answer(&mut self, at: f64, dice: &mut Dice) -> ServerReply {
+        let work = self.work * (0.3 * dice.normal() - 0.045).exp();
         let taken = self.limit.take(at, work, dice);
         let field = self.field(&taken);
+        let forbidden = self.forbidden > 0.0 && dice.unit() < self.forbidden;
         match taken.served {
-            true => ServerReply { status: 200, field, after: work },
-            false => ServerReply { status: 429, field, after: 0.03 },
+            true if forbidden => ServerReply { status: 403, field, after: work, served: true },
+            true => ServerReply { status: 200, field, after: taken.queued.unwrap_or(work), served: true },
+            false => ServerReply { status: self.refusal, field, after: 0.03, served: false },
         }
     }
 
@@ -366,14 +423,4 @@ impl Server {
             ServerSays::Nothing | ServerSays::Wait | ServerSays::Always(_) => None,
         }
     }
-}
-
-/// From 0 up to but not including 1.
-pub(super) fn unit(dice: &mut Dice) -> f64 {
-    (dice.next() >> 11) as f64 / (1_u64 << 53) as f64
-}
-
-/// Box and Muller.
-fn normal(dice: &mut Dice) -> f64 {
-    (-2.0 * (1.0 - unit(dice)).ln()).sqrt() * (TAU * unit(dice)).cos()
 }

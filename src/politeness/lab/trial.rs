@@ -1,0 +1,335 @@
+//! A trial: one host with a limit that the lane does not know, one client that always wants the next page.
+//!
+//! The client sends a refused request again as the proxy does: up to three times, if the host's budget allows it. The
+//! result is what the host served, compared with what it would have served at its limit, and how often it refused.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use super::Dice;
+use super::servers::{Server, ServerReply};
+use crate::politeness::lane::{HostMemory, Lane};
+use crate::politeness::pace::{Learner, Learning};
+use crate::politeness::policy::{LearningPolicy, Overrides, Policy};
+use crate::politeness::retries::may_retry;
+use crate::politeness::signals::{self, PaceSignal, SignalFields, SignalPolicy, Signals};
+use crate::politeness::time::Timestamp;
+use crate::politeness::visit::{ClientId, Step, Ticket, Visit, VisitOutcome};
+
+/// Where the virtual clock begins.
+const BEGIN: Timestamp = Timestamp::from_millis(1_790_000_000_000);
+/// Longer than any trial: clients here have patience.
+const PATIENCE: Duration = Duration::from_secs(10_000_000);
+
+/// How the pace is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrialPolicy {
+    Steps,
+    Auto,
+    /// The configured delay, and nothing learned.
+    Fixed,
+    /// For comparison only: a tenth of a request per second more for each second with a success, half after a refusal.
+    Aimd,
+}
+
+impl TrialPolicy {
+    pub const ALL: [TrialPolicy; 4] = [TrialPolicy::Steps, TrialPolicy::Auto, TrialPolicy::Fixed, TrialPolicy::Aimd];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            TrialPolicy::Steps => "steps",
+            TrialPolicy::Auto => "auto",
+            TrialPolicy::Fixed => "fixed",
+            TrialPolicy::Aimd => "aimd",
+        }
+    }
+
+    fn learner(self) -> Learner {
+        match self {
+            TrialPolicy::Steps => Learner::Steps,
+            TrialPolicy::Auto => Learner::Auto,
+            TrialPolicy::Fixed | TrialPolicy::Aimd => Learner::Off,
+        }
+    }
+}
+
+/// The settings of a trial.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TrialSettings {
+    pub policy: TrialPolicy,
+    pub learning: Learning,
+    pub base: Duration,
+    pub concurrency: u32,
+    pub seconds: f64,
+    /// If the client does not always want the next page: the mean time between bursts, and their mean size.
+    pub bursts: Option<(f64, f64)>,
+    pub seed: u64,
+}
+
+impl TrialSettings {
+    pub fn new(policy: TrialPolicy, seed: u64) -> Self {
+        let (base, learning) = (Duration::from_millis(50), Learning::default());
+        TrialSettings { policy, learning, base, concurrency: 8, seconds: 3600.0, bursts: None, seed }
+    }
+}
+
+/// What a trial measured. Times are seconds since its beginning.
+#[derive(Debug, Default)]
+pub struct TrialResult {
+    pub sent: u32,
+    /// Requests that the client saw refused, after all retries.
+    pub failed: u32,
+    pub wanted: u32,
+    pub served_at: Vec<f64>,
+    pub refused_at: Vec<f64>,
+    /// The pace in force, in requests per second, each time that it changed.
+    pub paces: Vec<(f64, f64)>,
+    /// The limit of the host or of the settings, second by second.
+    pub limits: Vec<f64>,
+    burst: f64,
+    fastest: f64,
+}
+
+#[derive(Debug)]
+pub struct Trial {
+    settings: TrialSettings,
+    server: Server,
+    dice: Dice,
+    lane: Lane,
+    schooling: LearningPolicy,
+    listening: SignalPolicy,
+    events: BinaryHeap<Reverse<(Timestamp, usize)>>,
+    what: Vec<TrialEvent>,
+    alarm: Timestamp,
+    /// How often the request of each visit in the lane was sent, by the visit's number.
+    tries: Vec<u32>,
+    aimd: Aimd,
+    result: TrialResult,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum TrialEvent {
+    Wake,
+    Wanted,
+    Arrival(Ticket),
+    Answer(Ticket, u16, Signals),
+}
+
+impl Trial {
+    pub fn new(server: Server, settings: TrialSettings) -> Self {
+        let TrialSettings { policy, learning, base, concurrency, .. } = settings;
+        let learning = Learning { learner: policy.learner(), ..learning };
+        let schooling = LearningPolicy { learning, ..LearningPolicy::default() };
+        let lane_policy = Policy { delay: base, concurrency, max_wait: PATIENCE, ..Policy::default() };
+        Trial {
+            lane: Lane::remembering(lane_policy, &HostMemory::default(), &schooling, settings.seed, BEGIN),
+            server,
+            dice: Dice(settings.seed),
+            schooling,
+            listening: SignalPolicy::default(),
+            events: BinaryHeap::new(),
+            what: Vec::new(),
+            alarm: Timestamp::NEVER,
+            tries: Vec::new(),
+            aimd: Aimd { rate: 1.0 / base.as_secs_f64(), raised: BEGIN, halved: BEGIN },
+            result: TrialResult::default(),
+            settings,
+        }
+    }
+
+    pub fn run(mut self) -> TrialResult {
+        self.want_bursts();
+        self.drive(BEGIN);
+        while let Some(Reverse((now, number))) = self.events.pop() {
+            if since_begin(now) > self.settings.seconds {
+                break;
+            }
+            match self.what[number] {
+                TrialEvent::Arrival(ticket) => {
+                    self.arrive(ticket, now);
+                    continue;
+                }
+                TrialEvent::Answer(ticket, status, signals) => self.hear(ticket, status, signals, now),
+                TrialEvent::Wanted => self.join(Visit::new(ClientId(1), 0), 1, now),
+                TrialEvent::Wake if now == self.alarm => self.alarm = Timestamp::NEVER,
+                TrialEvent::Wake => continue,
+            }
+            self.drive(now);
+        }
+        self.close()
+    }
+
+    /// What the lane shows of its host.
+    pub fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    fn want_bursts(&mut self) {
+        let Some((every, size)) = self.settings.bursts else { return };
+        let mut at = self.dice.gap(1.0 / every);
+        while at < self.settings.seconds {
+            for _ in 0..1 + self.dice.gap(1.0 / size) as u32 {
+                self.plan(BEGIN + Duration::from_secs_f64(at), TrialEvent::Wanted);
+            }
+            at += self.dice.gap(1.0 / every);
+        }
+    }
+
+    fn plan(&mut self, at: Timestamp, event: TrialEvent) {
+        self.events.push(Reverse((at, self.what.len())));
+        self.what.push(event);
+    }
+
+    fn join(&mut self, visit: Visit, tries: u32, now: Timestamp) {
+        self.result.wanted += u32::from(tries == 1);
+        let Ok(joined) = self.lane.join(visit, now) else {
+            self.result.failed += 1;
+            return;
+        };
+        let number = joined.ticket.number();
+        self.tries.resize(self.tries.len().max(number + 1), 0);
+        self.tries[number] = tries;
+    }
+
+    /// Carries out the lane's steps until it waits.
+    fn drive(&mut self, now: Timestamp) {
+        loop {
+            if self.settings.bursts.is_none() && self.lane.queued() == 0 {
+                self.join(Visit::new(ClientId(1), 0), 1, now);
+            }
+            match self.lane.next_step(now) {
+                Step::Prepare(ticket) => {
+                    self.lane.ready(ticket, now);
+                }
+                Step::Start(ticket) => self.send(ticket, now),
+                Step::Refuse(..) => self.result.failed += 1,
+                Step::Wait(alarm) => {
+                    let at = alarm.map_or(Timestamp::NEVER, |alarm| alarm.at);
+                    if at < Timestamp::NEVER && at != self.alarm {
+                        self.alarm = at;
+                        self.plan(at, TrialEvent::Wake);
+                    }
+                    break;
+                }
+            }
+        }
+        let rate = 1.0 / self.lane.delays().effective().as_secs_f64().max(1e-6);
+        if self.result.paces.last().is_none_or(|(_, last)| *last != rate) {
+            self.result.paces.push((since_begin(now), rate));
+        }
+    }
+
+    fn send(&mut self, ticket: Ticket, now: Timestamp) {
+        self.lane.sent(ticket, now);
+        self.result.sent += 1;
+        let arrival = now + self.network();
+        self.plan(arrival, TrialEvent::Arrival(ticket));
+    }
+
+    fn arrive(&mut self, ticket: Ticket, now: Timestamp) {
+        let at = since_begin(now);
+        let ServerReply { status, field, after, served } = self.server.answer(at, &mut self.dice);
+        if served { &mut self.result.served_at } else { &mut self.result.refused_at }.push(at);
+        let answered = now + Duration::from_secs_f64(after) + self.network();
+        let fields = SignalFields::of(field.as_ref().map(|(name, value)| (*name, value.as_bytes())));
+        let signals = signals::read(status, &fields, &self.listening, answered);
+        self.plan(answered, TrialEvent::Answer(ticket, status, signals));
+    }
+
+    fn hear(&mut self, ticket: Ticket, status: u16, signals: Signals, now: Timestamp) {
+        let outcome = VisitOutcome::Heard(signals);
+        if !self.lane.takes_for_granted(ticket, outcome, now) {
+            self.lane.report(ticket, outcome, &self.schooling, now);
+        }
+        self.lane.leave(ticket, now);
+        if self.settings.policy == TrialPolicy::Aimd {
+            self.aimd.heard(&mut self.lane, signals.answer, self.settings.base, now);
+        }
+        let tries = self.tries[ticket.number()];
+        if status == self.server.refusal && signals.answer != PaceSignal::Success {
+            if may_retry(tries, status, &self.schooling.retrying) && self.lane.may_retry(&self.schooling, now) {
+                self.join(Visit { retry: true, ..Visit::new(ClientId(1), 0) }, tries + 1, now);
+            } else {
+                self.result.failed += 1;
+            }
+        }
+    }
+
+    fn network(&mut self) -> Duration {
+        Duration::from_secs_f64(0.005 + 0.02 * self.dice.unit())
+    }
+
+    fn close(mut self) -> TrialResult {
+        let fastest = 1.0 / self.settings.base.as_secs_f64().max(1e-3);
+        let seconds = 0..self.settings.seconds as u32;
+        self.result.limits = seconds.map(|second| self.server.limit.rate(second.into()).min(fastest)).collect();
+        (self.result.burst, self.result.fastest) = (self.server.limit.burst(), fastest);
+        self.result
+    }
+}
+
+/// The well-known controller, on a lane that learns nothing by itself.
+#[derive(Debug)]
+struct Aimd {
+    rate: f64,
+    raised: Timestamp,
+    halved: Timestamp,
+}
+
+impl Aimd {
+    fn heard(&mut self, lane: &mut Lane, answer: PaceSignal, base: Duration, now: Timestamp) {
+        if answer == PaceSignal::Throttled && now.since(self.halved) > Duration::from_secs_f64(1.0 / self.rate) {
+            self.rate = (self.rate / 2.0).max(1.0 / 60.0);
+            (self.raised, self.halved) = (now, now);
+            lane.hold(now + Duration::from_secs_f64(1.0 / self.rate), now);
+        } else if answer == PaceSignal::Success && now.since(self.raised) >= Duration::from_secs(1) {
+            self.rate += 0.1;
+            self.raised = now;
+        }
+        let delay = Duration::from_secs_f64(1.0 / self.rate).max(base);
+        lane.steer(Overrides { delay: Some(delay), ..Overrides::default() }, now);
+    }
+}
+
+impl TrialResult {
+    /// Requests served, in percent of what the host would have served at the configured delay; of what was asked for,
+    /// if the client did not always want more.
+    pub fn goodput(&self) -> f64 {
+        let most = (self.limits.iter().sum::<f64>() + self.burst).min(self.limits.len() as f64 * self.fastest);
+        100.0 * self.served_at.len() as f64 / most
+    }
+
+    pub fn refused_per_1000(&self) -> f64 {
+        1000.0 * self.refused_at.len() as f64 / f64::from(self.sent.max(1))
+    }
+
+    pub fn failed_per_1000(&self) -> f64 {
+        let served = self.served_at.len() as f64;
+        1000.0 * f64::from(self.failed) / (served + f64::from(self.failed)).max(1.0)
+    }
+
+    /// How long it took from `from` on until the host was used at 90 % of its limit, over the 5 minutes or 60 requests
+    /// that followed. `None` if it never was before `to`.
+    pub fn time_to_90(&self, from: f64, to: f64) -> Option<f64> {
+        let limit = *self.limits.get(((from + to) / 2.0) as usize)?;
+        let span = 300.0_f64.max(60.0 / limit).min((to - from) / 2.0);
+        let step = (span / 240.0).max(0.5);
+        let served = |from: f64, to: f64| {
+            self.served_at.partition_point(|at| *at <= to) - self.served_at.partition_point(|at| *at < from)
+        };
+        let starts = (0..).map(|number| from + f64::from(number) * step).take_while(|start| start + span <= to);
+        let mut good = starts.filter(|start| served(*start, start + span) as f64 >= 0.9 * limit * span - 1.0);
+        good.next().map(|start| start - from)
+    }
+
+    /// The times at which the limit of the host changes.
+    pub fn changes(&self) -> Vec<f64> {
+        let changed = |pair: (usize, &[f64])| (pair.1[0] != pair.1[1]).then_some(pair.0 as f64 + 1.0);
+        self.limits.windows(2).enumerate().filter_map(changed).collect()
+    }
+}
+
+fn since_begin(now: Timestamp) -> f64 {
+    now.since(BEGIN).as_secs_f64()
+}

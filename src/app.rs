@@ -193,12 +193,14 @@ impl Running {
         for number in 0..workers {
             let (plain, tls) = (cloned(&listeners.proxy)?, cloned(&listeners.tls)?);
             let (shared, resolver) = (self.shared.clone(), resolver.clone());
+            // The sockets listen already, so curtsy is ready before the thread has begun to accept.
+            let listening = shared.listening.begin();
             self.spawn(format!("worker-{number}"), async move || {
                 if let Err(error) = timer::install_bell() {
                     tracing::warn!(event = "timer.error", %error, "gaps will be a millisecond longer than needed");
                 }
                 let worker = Arc::new(Worker::new(shared, resolver));
-                if let Err(error) = worker.run(plain, tls).await {
+                if let Err(error) = worker.run(plain, tls, listening).await {
                     tracing::error!(event = "worker.error", %error, "a worker cannot take connections");
                 }
             })?;

@@ -15,7 +15,7 @@ use super::client::{Client, OpenClient};
 use super::handshake::{self, ListenerProtocol};
 use crate::connections::GivesWay;
 use crate::proxy::Shared;
-use crate::shutdown::Live;
+use crate::shutdown::{Live, Working};
 use crate::telemetry::{LogLimiter, REPEAT};
 use crate::timeout_stream::Deadline;
 use crate::upstream::{Resolver, Upstream};
@@ -47,18 +47,21 @@ impl Worker {
         Worker { shared, upstream, live: Live::default() }
     }
 
-    /// Accepts until told to stop, then waits for requests in flight, at most `shutdown_grace`.
+    /// Accepts until told to stop, then waits for requests in flight, at most `shutdown_grace`. `starting` counts as
+    /// listening until the accept loops do.
     pub async fn run(
         self: Arc<Self>,
         plain: Vec<std::net::TcpListener>,
         tls: Vec<std::net::TcpListener>,
+        starting: Working,
     ) -> io::Result<()> {
         let mut stop = self.shared.stop.clone();
         let plain = plain.into_iter().map(|listener| (listener, ListenerProtocol::Plain));
         for (listener, door) in plain.chain(tls.into_iter().map(|listener| (listener, ListenerProtocol::Tls))) {
             let listener = TcpListener::from_std(listener)?;
-            tokio::spawn(accept_loop(self.clone(), listener, door));
+            tokio::spawn(accept_loop(self.clone(), listener, door, self.shared.listening.begin()));
         }
+        drop(starting);
         tokio::spawn(sweep_loop(self.clone()));
         stop.requested().await;
         let grace = self.shared.settings.load().config.shutdown_grace;
@@ -67,8 +70,7 @@ impl Worker {
     }
 }
 
-async fn accept_loop(worker: Arc<Worker>, listener: TcpListener, door: ListenerProtocol) {
-    let _listening = worker.shared.listening.begin();
+async fn accept_loop(worker: Arc<Worker>, listener: TcpListener, door: ListenerProtocol, _listening: Working) {
     let mut stop = worker.shared.stop.clone();
     loop {
         let accepted = tokio::select! {

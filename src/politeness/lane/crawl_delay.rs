@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::Lane;
+use super::{LEAD, Lane};
 use crate::politeness::policy::Delays;
 use crate::politeness::queue::Rank;
 use crate::politeness::time::{Timestamp, whole_millis};
@@ -15,13 +15,18 @@ use crate::politeness::turns::Turns;
 use crate::politeness::visit::{ClientId, Purpose, Ticket, Visit};
 
 impl Lane {
-    /// Sets the lane's spacing for the visit that starts next.
+    /// Sets the lane's spacing for the visit that starts next. A called visit that takes longer than its lead to get
+    /// ready gives way: its delay, if it is long, must not delay the visits that are called beside it.
     pub(super) fn heed_next(&mut self, now: Timestamp) {
         if !self.mixed {
             return;
         }
         let ready = self.first_ready().map(|index| self.called[index]);
-        let next = ready.or_else(|| self.called.first().copied()).or_else(|| self.next_in_line());
+        let in_time = |&&number: &&u32| self.roll.entry(number).since + LEAD > now;
+        let next = ready
+            .or_else(|| self.called.iter().find(in_time).copied())
+            .or_else(|| self.next_in_line())
+            .or_else(|| self.called.first().copied());
         if let Some(next) = next {
             self.heed(self.roll.ticket(next), now);
         }

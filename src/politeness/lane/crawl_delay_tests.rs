@@ -107,3 +107,17 @@ fn a_visit_that_comes_alone_is_let_in_by_its_own_delay() {
     let quick = lane.walk_through(&visit(2, 0), at(100)).unwrap();
     assert_eq!(lane.sent(quick, at(100)), None);
 }
+
+/// A connection that hangs must not make the visits behind it keep its crawl delay.
+#[test]
+fn a_slow_visit_that_hangs_lends_its_delay_to_no_other_visit() {
+    let mut lane = lane();
+    lane.join(visit(1, 0), at(0)).unwrap();
+    starts(&mut lane, at(0));
+    lane.join(visit(2, 5_000), at(0)).unwrap();
+    let Step::Prepare(hangs) = lane.next_step(at(4_000)) else { panic!("the slow visit is called before its turn") };
+    lane.join(visit(3, 0), at(5_000)).unwrap();
+    lane.join(visit(4, 0), at(5_000)).unwrap();
+    assert_eq!(starts(&mut lane, at(5_000)), [(3, 5_000), (4, 5_100)]);
+    lane.leave(hangs, at(5_200));
+}

@@ -107,7 +107,7 @@ use world::{SimTally, World};
 pub(super) enum Flaw {
     /// Reports the send when the turn is given, not when the head is written.
     CountsTheGrant,
-    /// Evicts lanes that still owe something.
+    /// Evicts lanes that still owe something, and keeps nothing of them.
     ForgetsWithoutAsking,
     /// Does not tell the lane when a client leaves between turn and send.
     KeepsTheTurnOfALeaver,

@@ -29,6 +29,8 @@ impl World {
             delay_factor: if self.dice.chance(15) { 1.5 } else { 0.0 },
             max_wait: Duration::from_secs(waits[self.dice.below(4) as usize]),
             max_queue: queues[self.dice.below(5) as usize],
+            // As much as robots.txt asks for here, so that lanes are forgotten for good after a few seconds.
+            max_crawl_delay: Duration::from_secs(8),
             ..Policy::default()
         }
     }
@@ -218,8 +220,8 @@ impl World {
 
 impl World {
     fn forget_lane(&mut self, host: usize) -> Result<(), BrokenPromise> {
-        if !self.hosts[host].lane.delays().learned.is_zero() {
-            // What was learned is worth remembering, so the next lane starts from it.
+        if self.hosts[host].lane.is_memorable(self.now) && !self.flawed(Flaw::ForgetsWithoutAsking) {
+            // The gate saves it, so the next lane starts from it.
             return self.restart(host);
         }
         self.hosts[host].oracle.forgotten(self.now);

@@ -122,8 +122,9 @@ impl World {
         let most = self.asking_most(host);
         let at = &mut self.hosts[host];
         at.charged = at.charged.max(began) + at.oracle.policy.delay;
-        // The lane counts whole microseconds.
-        at.elsewhere = most.free_at(now).max(at.elsewhere) + most.delay() + Duration::from_micros(2);
+        // The lane counts whole microseconds, and may know of no token that was saved up.
+        let free = if most.sparing() { most.free_at(now).max(now + most.longest_gap()) } else { most.free_at(now) };
+        at.elsewhere = free.max(at.elsewhere) + most.delay() + Duration::from_micros(2);
         let opened = at.origins[visit.origin.0 as usize].fail(id, visit.client.0, began, now);
         let lesson = at.lane.unreachable(ticket, &schooling(), now);
         let enforced = self.enforced(host);

@@ -200,10 +200,14 @@ impl Oracle {
         Ok(())
     }
 
+    /// Returns the delay with all the jitter it can have.
+    pub(super) fn longest_gap(&self) -> Duration {
+        self.delay() + self.delay().mul_f64(self.policy.jitter)
+    }
+
     /// Returns the latest time by which a ready visit must have started, if there is a place and no turn is unsent.
     pub(super) fn free_at(&self, now: Timestamp) -> Timestamp {
-        let delay = self.delay();
-        let longest = delay + delay.mul_f64(self.policy.jitter);
+        let (delay, longest) = (self.delay(), self.longest_gap());
         let held = self.held_until.max(now);
         if delay.is_zero() {
             return held;

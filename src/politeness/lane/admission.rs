@@ -132,8 +132,11 @@ impl Lane {
         }
         let patience = self.policy.max_wait.min(visit.max_wait.unwrap_or(Duration::MAX));
         let deadline = match rank {
-            // The client was told to come now, so its own shorter `max_wait` does not count against it.
-            Rank::Returning => expected.max(now) + self.policy.max_wait,
+            // The client was told to come now, so its own shorter `max_wait` does not count against it, and neither do
+            // turns that were not foreseen.
+            Rank::Returning => {
+                expected.max(now) + self.policy.max_wait + self.turns_for_lost_rides(asked_of(visit), now)
+            }
             Rank::Retry | Rank::Newcomer => now + patience,
         };
         if let Some(until) = self.refused_by_breaker(visit.origin, visit.client, now).filter(|_| !self.paused) {

@@ -111,7 +111,7 @@ impl Lane {
     }
 
     /// Returns the longest gap before a visit with this crawl delay.
-    fn gap(&self, asked: Duration, now: Timestamp) -> Duration {
+    pub(super) fn gap(&self, asked: Duration, now: Timestamp) -> Duration {
         let delay = self.delays_for(asked, now).effective();
         delay.saturating_add(delay.mul_f64(self.policy.jitter.max(0.0)))
     }

@@ -7,6 +7,8 @@
 //! Rides are over while the host is held, paused or has taught a longer delay than the configured one, and while curtsy
 //! stops. Then every parked part joins the queue and waits for a turn of its own.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::crawl_delay::asked_of;
@@ -233,6 +235,13 @@ impl Lane {
         self.mix(asked.unwrap_or_default());
     }
 
+    /// Returns how long the turns of parts that lose their ride can take: one part at each place, and each takes its
+    /// turn before the visits that are not called yet.
+    pub(super) fn turns_for_lost_rides(&self, asked: Duration, now: Timestamp) -> Duration {
+        let parts = if self.policy.count == Counts::Pages { self.policy.concurrency } else { 0 };
+        self.gap(asked, now).saturating_mul(parts)
+    }
+
     /// Returns whether rides are on at the moment.
     fn still_rides(&self, now: Timestamp) -> bool {
         !self.rides_are_over(now) && self.turns.bars().until() <= now
@@ -269,7 +278,7 @@ impl Lane {
         if !self.has_place_to_ride(client) {
             return None;
         }
-        let deadline = now + self.policy.max_wait.min(visit.max_wait.unwrap_or(std::time::Duration::MAX));
+        let deadline = now + self.policy.max_wait.min(visit.max_wait.unwrap_or(Duration::MAX));
         Some(self.roll.enter(VisitEntry::new(visit, phase, deadline, now)))
     }
 

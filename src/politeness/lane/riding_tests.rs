@@ -309,3 +309,27 @@ fn the_shadow_of_a_part_rides_too() {
     assert_eq!(would_wait(&part(OTHER, 5), at(10)), 1_990, "it has no page");
     assert_eq!(would_wait(&part(BROWSER, 6), at(10)), 990, "it rides on the turn of the fourth");
 }
+
+/// A client that comes when told is not refused because a part loses its ride and takes the turn before it.
+#[test]
+fn a_part_that_loses_its_ride_costs_no_returning_client_its_visit() {
+    let mut lane = Lane::new(Policy { page_parts: 1, max_wait: Duration::from_millis(500), ..policy() }, 7);
+    assert!(visit(&mut lane, &page(BROWSER), at(0)));
+    let told = lane.join(page(OTHER), at(0)).unwrap_err().retry_after();
+    assert_eq!(told, Some(Duration::from_secs(1)));
+    let next = lane.join(page(BROWSER), at(1_000)).unwrap().ticket;
+    assert_eq!(starts(&mut lane, at(1_000)), [next]);
+    lane.sent(next, at(1_000));
+    lane.leave(next, at(1_010));
+    let [rides, loses] = [1, 2].map(|url| lane.join(part(BROWSER, url), at(1_050)).unwrap().ticket);
+    assert!(lane.ready(rides, at(1_060)));
+    lane.sent(rides, at(1_060));
+    lane.leave(rides, at(1_090));
+    let returns = lane.join(page(OTHER), at(1_100)).unwrap();
+    assert_eq!(returns.expected, at(2_000));
+    assert_eq!(starts(&mut lane, at(1_100)), []);
+    assert!(!lane.ready(loses, at(1_900)));
+    assert_eq!(starts(&mut lane, at(2_000)), [loses]);
+    lane.sent(loses, at(2_000));
+    assert_eq!(starts(&mut lane, at(3_000)), [returns.ticket]);
+}

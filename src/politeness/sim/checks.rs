@@ -129,8 +129,10 @@ impl World {
         let alone = self.at_host(host).count() == 1;
         let free = self.free_at(host, self.now);
         let kept = self.hosts[host].lane.places_kept();
+        // The time that a ledger takes does not count as waiting, but the lane prolongs no deadline for it.
+        let waited_for_ledger = guest.stage == SimStage::Ready && self.now > guest.joined + guest.limit;
         // A lane that was created again may know of fewer tokens than there are.
-        let excused = self.hosts[host].oracle.paused || self.hosts[host].oracle.sparing();
+        let excused = self.hosts[host].oracle.paused || self.hosts[host].oracle.sparing() || waited_for_ledger;
         if alone && !excused && free <= self.now && self.now + kept < end {
             return broken(Promise::Answer, format!("refused at {:?} although free, end {end:?}", self.now));
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Flaw;
 use super::oracle::{BrokenPromise, Promise, broken};
 use super::world::{SimEvent, SimStage, World};
+use crate::politeness::lane::LEAD;
 use crate::politeness::visit::{PagePart, Purpose, Ticket, Visit};
 use crate::politeness::visit_table::LONG_TRANSFER;
 
@@ -62,8 +63,13 @@ impl World {
             return Ok(());
         };
         guest.stage = SimStage::Ready;
-        guest.prepared_for += now.since(guest.preparing_since);
+        let took = now.since(guest.preparing_since);
+        guest.prepared_for += took;
         let (host, ticket) = (guest.host, guest.ticket);
+        if took > LEAD && self.hosts[host].oracle.mixed {
+            // Other visits were called beside it, and its start begins their crawl delays anew.
+            self.foresee_nothing(host);
+        }
         if self.hosts[host].lane.ready(ticket, now) {
             self.tally.started_at_once += 1;
             self.start(host, ticket)?;

@@ -80,6 +80,8 @@ impl World {
 
     /// A part is sent without a turn, at the origin's side.
     pub(super) fn check_ride_sent(&mut self, host: usize, most: u32) -> Result<(), BrokenPromise> {
+        // The number may have been raised since the part was told to start.
+        let most = most.max(self.hosts[host].oracle.policy.page_parts);
         let pages = &mut self.hosts[host].pages;
         pages.sent += 1;
         if pages.sent > most {
@@ -94,7 +96,9 @@ impl World {
         let told = self.guests.values().filter(|guest| guest.host == host && guest.stage == SimStage::Told);
         let unsent = told.filter(|guest| guest.rides_with.is_some()).count() as u32;
         let at = &mut self.hosts[host];
-        (at.pages.sent, at.pages.told) = (0, unsent);
+        at.pages.sent = 0;
+        // A fetch of robots.txt that found the host free carries no parts, so it does not begin a new count.
+        at.pages.told = if visit.purpose == Purpose::RobotsFetch { at.pages.told } else { unsent };
         if enforced && at.oracle.policy.count == Counts::Pages {
             at.pages.turn(visit, now);
         }

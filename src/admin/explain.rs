@@ -108,7 +108,7 @@ pub(super) async fn explain(State(admin): State<Arc<Admin>>, parts: Parts) -> Re
     let inquiry = asked.about(&url, listener::peer(&parts.extensions)).map_err(ApiProblem::bad_request)?;
     let foresight = admin.desk.foresee(&inquiry, PATIENCE).await;
     let known = match &foresight.host {
-        Some(host) => hosts::in_full(&admin, host).await,
+        Some(host) => hosts::in_full(&admin, host, inquiry.question.origin.host.as_str()).await,
         None => None,
     };
     Ok(fresh(Explanation { known, ..Explanation::new(&inquiry, foresight, time::now()) }))

@@ -54,9 +54,9 @@ async fn list_remembered(admin: &Admin, page: HostsPage) -> Result<Listing, ApiP
 }
 
 /// `GET /api/v1/hosts/{host}`
-pub(super) async fn show(State(admin): State<Arc<Admin>>, Path(host): Path<String>) -> Result<Response, ApiProblem> {
-    let host = budget(&admin, &host).await?;
-    Ok(fresh(in_full(&admin, &host).await.ok_or_else(|| unknown(&host))?))
+pub(super) async fn show(State(admin): State<Arc<Admin>>, Path(asked): Path<String>) -> Result<Response, ApiProblem> {
+    let host = budget(&admin, &asked).await?;
+    Ok(fresh(in_full(&admin, &host, &asked).await.ok_or_else(|| unknown(&host))?))
 }
 
 /// Returns a host in short, with what other parts than its lane know.
@@ -65,9 +65,11 @@ pub(super) fn row(admin: &Admin, host: &HostKey, view: &View, now: Timestamp) ->
     HostRow { unpaced_tunnels, ..HostRow::new(host, view, now) }
 }
 
-/// Returns a host in full, with what other parts than its lane know; None if nothing is known.
-pub(super) async fn in_full(admin: &Admin, host: &HostKey) -> Option<HostJson> {
-    let view = admin.desk.view(host).await?;
+/// Returns a host in full, with what other parts than its lane know; None if nothing is known. `asked` is the name by
+/// which the host is meant.
+pub(super) async fn in_full(admin: &Admin, host: &HostKey, asked: &str) -> Option<HostJson> {
+    let asked = HostKey::parse(asked).unwrap_or_else(|_| host.clone());
+    let view = admin.desk.view(host, &asked).await?;
     let unpaced_tunnels = admin.desk.unpaced_tunnels(host).map(UnpacedTunnels::new);
     Some(HostJson { unpaced_tunnels, ..HostJson::new(host, &view, time::now()) })
 }

@@ -417,6 +417,25 @@ fn a_crawl_delay_counts_after_a_restart_for_every_method() {
     program.stop();
 }
 
+fn api(program: &Program, path: &str) -> serde_json::Value {
+    let answer = Client::connect(program.admin()).ask(&[&format!("GET {path} HTTP/1.1"), "Host: localhost"]);
+    serde_json::from_str(&answer.text()).unwrap_or_else(|error| panic!("{path}: {error}: {}", answer.text()))
+}
+
+/// With `key = "ip"` the host is shown by the robots.txt of the name that is asked for.
+#[test]
+fn a_host_behind_an_address_is_shown_by_the_robots_txt_of_its_name() {
+    let (origin, state) = (Origin::with_robots(SLOWLY.replace("1.5", "9.5")), directory());
+    let by_address = format!("{PACED}\npoliteness.key = \"ip\"");
+    let program = start(state.path(), &by_address);
+    assert_eq!(program.get(&format!("http://localhost:{}/1", origin.port())).status(), 200);
+    program.stop();
+    let program = start(state.path(), &by_address);
+    let host = api(&program, "/api/v1/hosts/localhost");
+    assert_eq!((&host["host"], &host["delay_ms"]), (&"127.0.0.1".into(), &9_500.into()), "{host:#}");
+    program.stop();
+}
+
 /// Before the first visit after a restart, the API shows the delay and the wait that the visit will have.
 #[test]
 fn a_host_is_shown_as_it_will_be_treated_before_its_first_visit() {
@@ -429,20 +448,14 @@ fn a_host_is_shown_as_it_will_be_treated_before_its_first_visit() {
         }
         end(program, killed);
         let program = start(state.path(), PACED);
-        let json = |path: &str| -> serde_json::Value {
-            let ready = program.event("ready").expect("it is ready");
-            let admin: SocketAddr = ready["admin"].as_str().expect("an address").parse().expect("an address");
-            let answer = Client::connect(admin).ask(&[&format!("GET {path} HTTP/1.1"), "Host: localhost"]);
-            serde_json::from_str(&answer.text()).unwrap_or_else(|error| panic!("{path}: {error}: {}", answer.text()))
-        };
-        let explained = json(&format!("/api/v1/explain?url={}", origin.url("/2")));
+        let explained = api(&program, &format!("/api/v1/explain?url={}", origin.url("/2")));
         assert_eq!(explained["delay_ms"], 9_500, "killed: {killed}: {explained:#}");
         assert!(explained["wait_ms"].as_u64() > Some(1_000), "killed: {killed}: {explained:#}");
         if killed {
             // curtsy learned nothing about the host, so only its robots.txt was stored.
             continue;
         }
-        let host = json("/api/v1/hosts/127.0.0.1");
+        let host = api(&program, "/api/v1/hosts/127.0.0.1");
         assert_eq!(host["delay_ms"], 9_500, "killed: {killed}: {host:#}");
         assert_eq!(host["delay"]["robots_ms"], 9_500, "killed: {killed}: {host:#}");
         program.stop();

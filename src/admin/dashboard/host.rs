@@ -23,7 +23,7 @@ const SHOWN: usize = 20;
 /// `GET /hosts/{host}`
 pub(in crate::admin) async fn host(State(admin): State<Arc<Admin>>, Path(name): Path<String>) -> Response {
     let known = match budget(&admin, &name).await {
-        Ok(host) => in_full(&admin, &host).await.map(|known| (known, host)),
+        Ok(host) => in_full(&admin, &host, &name).await.map(|known| (known, host)),
         Err(_) => None,
     };
     let Some((host, key)) = known else {

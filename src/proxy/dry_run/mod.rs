@@ -68,16 +68,20 @@ impl DryRun {
     }
 
     /// Returns what people see of a host; `None` if nothing is known about it. For a host that was not visited since
-    /// curtsy started, the stored robots.txt is read for the delay that it asks of clients without a name.
-    pub async fn view(&self, host: &HostKey) -> Option<View> {
+    /// curtsy started, the stored robots.txt is read for the delay that it asks of clients without a name. `asked` is
+    /// the name by which the host is meant, which has a robots.txt of its own if `politeness.key` is not `"host"`.
+    pub async fn view(&self, host: &HostKey, asked: &HostKey) -> Option<View> {
         let (shared, settings) = (&self.worker.shared, self.worker.shared.settings.load_full());
         let policy = shared.gate.policy(host);
         let is_obeyed = settings.config.robots.crawl_delay && policy.robots != policy::RobotsMode::Off;
         if !is_obeyed || shared.gate.has_lane(host) {
             return shared.gate.view(host);
         }
-        let asked = shared.robots.kept_delay(host, &settings.agents(None)).await;
-        shared.gate.view_expecting(host, asked.min(policy.max_crawl_delay))
+        let mut delay = shared.robots.kept_delay(host, &settings.agents(None)).await;
+        if asked != host {
+            delay = delay.max(shared.robots.kept_delay(asked, &settings.agents(None)).await);
+        }
+        shared.gate.view_expecting(host, delay.min(policy.max_crawl_delay))
     }
 
     /// What all workers share.

@@ -116,8 +116,8 @@ pub enum RequestOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisconnectStage {
     Queued,
-    Connecting,
-    Response,
+    /// The stage between these two, `connecting`, is what is left of all that disconnected.
+    Response = 2,
 }
 
 const KINDS: [&str; 4] = ["http", "https", "tunnel", "absolute"];

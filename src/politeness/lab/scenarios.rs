@@ -60,10 +60,6 @@ const LIMITERS_AT_1_S: &[(&str, f64)] = &[
 
 const LIMITERS_AT_5_MS: &[(&str, f64)] = &[("bucket 100/s 100", 600.0), ("window 3000/60s", 900.0)];
 
-/// Hosts without a limit, or clients that do not always want more.
-const OTHERS: &[(&str, f64)] = &[("none", 900.0), ("random 1%", 1200.0), ("worker 10/s", 1200.0)];
-const BURSTY: &[(&str, f64)] = &[("bucket 0.75/s 10", 3600.0), ("window 45/60s", 3600.0)];
-
 fn scenario(&(server, seconds): &(&str, f64), base: u64, concurrency: u32) -> Scenario {
     let base = Duration::from_millis(base);
     Scenario { server: server.to_owned(), base, concurrency, seconds, bursts: None }
@@ -75,14 +71,6 @@ pub fn limiters() -> Vec<Scenario> {
     let slow = LIMITERS_AT_1_S.iter().map(|row| scenario(row, 1_000, 8));
     let fast = LIMITERS_AT_5_MS.iter().map(|row| scenario(row, 5, 64));
     usual.chain(slow).chain(fast).collect()
-}
-
-/// Hosts for which goodput is not the only question.
-pub fn others() -> Vec<Scenario> {
-    let usual = OTHERS.iter().map(|row| scenario(row, 50, 8));
-    let slow = ["none", "random 1%"].map(|server| scenario(&(server, 3600.0), 1_000, 8));
-    let bursty = BURSTY.iter().map(|row| Scenario { bursts: Some((60.0, 25.0)), ..scenario(row, 50, 8) });
-    usual.chain(slow).chain(bursty).collect()
 }
 
 /// A host that was not chosen by hand: any kind of limit, 0.05 to 15 requests a second, any Retry-After.

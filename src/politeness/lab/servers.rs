@@ -304,11 +304,6 @@ impl PenaltyBox {
     pub fn new(rate: f64, size: f64, ban: f64) -> Self {
         PenaltyBox { bucket: TokenBucket::new(rate, size), ban, until: -1.0 }
     }
-
-    /// Every client is banned at the start.
-    pub fn shut(ban: f64) -> Self {
-        PenaltyBox { until: ban, ..PenaltyBox::new(1.0, 10.0, ban) }
-    }
 }
 
 impl ServerLimit for PenaltyBox {

@@ -160,11 +160,6 @@ impl Trial {
         self.close()
     }
 
-    /// What the lane shows of its host.
-    pub fn lane(&self) -> &Lane {
-        &self.lane
-    }
-
     fn want_bursts(&mut self) {
         let Some((every, size)) = self.settings.bursts else { return };
         let mut at = self.dice.gap(1.0 / every);
@@ -321,12 +316,6 @@ impl TrialResult {
         let starts = (0..).map(|number| from + f64::from(number) * step).take_while(|start| start + span <= to);
         let mut good = starts.filter(|start| served(*start, start + span) as f64 >= 0.9 * limit * span - 1.0);
         good.next().map(|start| start - from)
-    }
-
-    /// The times at which the limit of the host changes.
-    pub fn changes(&self) -> Vec<f64> {
-        let changed = |pair: (usize, &[f64])| (pair.1[0] != pair.1[1]).then_some(pair.0 as f64 + 1.0);
-        self.limits.windows(2).enumerate().filter_map(changed).collect()
     }
 }
 

@@ -54,10 +54,6 @@ impl Lane {
     pub fn note_tunnelled(&mut self) {
         self.recent.tunnelled = self.recent.tunnelled.wrapping_add(1);
     }
-
-    pub fn recent(&self) -> Recent {
-        self.recent
-    }
 }
 
 #[cfg(test)]
@@ -81,12 +77,12 @@ mod tests {
             (lane.view(at(30)).condition(), lane.condition(at(30)).0),
             (Condition::Unreachable, Condition::Unreachable)
         );
-        assert_eq!(lane.recent().failing_since, Some(at(10)));
+        assert_eq!(lane.recent.failing_since, Some(at(10)));
         lane.note_reply(HostReply::Status(404), at(40));
-        assert_eq!((lane.view(at(50)).condition(), lane.recent().failing_since), (Condition::Idle, None));
+        assert_eq!((lane.view(at(50)).condition(), lane.recent.failing_since), (Condition::Idle, None));
         lane.note_reply(HostReply::Fault(OriginFault::Closed), at(60));
         assert_eq!(lane.view(at(70)).condition(), Condition::Idle, "it could be reached");
         lane.note_opened();
-        assert_eq!(lane.recent(), Recent::default());
+        assert_eq!(lane.recent, Recent::default());
     }
 }

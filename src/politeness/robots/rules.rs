@@ -198,6 +198,7 @@ impl Choice<'_> {
     }
 }
 
+#[cfg(test)]
 impl Rule<'_> {
     /// The path of the rule in canonical spelling, ASCII without control characters.
     pub fn pattern(&self) -> String {

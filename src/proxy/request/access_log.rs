@@ -119,11 +119,6 @@ impl AccessLog {
         self.lines.is_some()
     }
 
-    /// Returns how many lines were dropped because the writer was too slow.
-    pub fn lost(&self) -> u64 {
-        self.lost.load(Relaxed)
-    }
-
     pub(crate) fn write(&self, entry: &LogEntry, status: u16, bytes: u64, took: Duration, cut_by: Option<CutBy>) {
         let Some(lines) = &self.lines else { return };
         let line = if self.json {

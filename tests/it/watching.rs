@@ -195,7 +195,8 @@ fn tail_knows_clients_by_name() {
 /// `tail` reconnects when curtsy is back.
 #[test]
 fn tail_waits_for_a_curtsy_that_went_away() {
-    let curtsy = pacing(|_| ());
+    // Connections of other tests come from 127.0.0.1, so none of them takes this port before it is used again.
+    let curtsy = pacing(|config| config.admin = Some(SocketAddr::from(([127, 0, 9, 77], 0))));
     let (address, admin) = (curtsy.admin(), url(curtsy.admin()));
     let tail = Watcher::curtsy(&["tail", "--admin", &admin]);
     assert!(soon(|| listeners(&admin) == 1));

@@ -252,6 +252,18 @@ fn a_field_name_is_a_token_and_a_value_has_no_control_characters() {
     }
 }
 
+/// S84
+#[test]
+fn a_line_of_the_proxy_protocol_is_no_request() {
+    let (origin, curtsy) = (Origin::hello(), Curtsy::start());
+    let mut client = curtsy.client();
+    let line = origin.get("/");
+    client.send(format!("PROXY TCP4 192.0.2.1 127.0.0.1 4000 3128\r\n{line}\r\nHost: x\r\n\r\n"));
+    assert_eq!(client.response_head().status(), 400);
+    client.rest();
+    origin.expect_untouched();
+}
+
 /// S36
 #[test]
 fn the_first_field_must_not_be_indented() {

@@ -221,3 +221,17 @@ fn curtsy_fields_do_not_cross_as_trailers_either() {
         assert_eq!(message.trailers.len(), 1, "{:?}", message.trailers);
     }
 }
+
+/// S69
+#[test]
+fn rate_limit_fields_of_an_origin_arrive_unchanged() {
+    let fields = [
+        ("RateLimit-Policy", "\"burst\";q=100;w=60"),
+        ("RateLimit", "\"burst\";r=42;t=30"),
+        ("X-RateLimit-Remaining", "42"),
+    ];
+    let response = returned(&fields.map(|(name, value)| format!("{name}: {value}")).each_ref().map(String::as_str));
+    for (name, value) in fields {
+        assert_eq!(response.value(name), value, "{}", response.head());
+    }
+}

@@ -638,3 +638,13 @@ fn a_client_that_leaves_while_it_waits_costs_no_turn() {
     let lines: Vec<String> = origin.requests(2).iter().map(Message::line).collect();
     assert_eq!(lines, ["GET /first HTTP/1.1", "GET /second HTTP/1.1"]);
 }
+
+/// X51
+#[test]
+fn no_setting_writes_tls_keys_to_a_file() {
+    let settings = curtsy::config::schema().to_string().to_ascii_lowercase();
+    assert!(settings.contains("intercept"), "{settings}");
+    for name in ["keylog", "key_log", "secrets"] {
+        assert!(!settings.contains(name), "{name} in {settings}");
+    }
+}

@@ -230,6 +230,17 @@ fn prefer_wait_bounds_the_wait_too() {
     assert_eq!(curtsy.ask(&[&origin.get("/"), "Host: x", "Prefer: wait=2"]).refusal(), "wait-too-long");
 }
 
+/// S70
+#[test]
+fn a_refusal_says_when_to_come_back_and_nothing_about_quotas() {
+    let curtsy = paced(ms(60_000), |_| {});
+    let origin = Origin::hello();
+    curtsy.get(&origin.url("/"));
+    let refusal = curtsy.ask(&[&origin.get("/"), "Host: x", "Prefer: wait=2"]);
+    assert!(refusal.value("Retry-After").parse::<u64>().is_ok_and(|seconds| seconds > 50), "{}", refusal.head());
+    assert!(!refusal.head().to_ascii_lowercase().contains("ratelimit"), "{}", refusal.head());
+}
+
 /// X41
 #[test]
 fn a_full_queue_refuses_the_next() {

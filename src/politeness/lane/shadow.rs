@@ -21,8 +21,8 @@ pub(super) struct Shadow {
     pub(super) turns: Turns,
     /// Visits that have not left, in the order they came.
     here: Vec<ShadowVisit>,
-    /// When the others would have left, in the order they came. Only the latest matter, and no more than there are
-    /// places.
+    /// When the others would have left, in the order they came. Between two visits that are still here only the
+    /// latest matter, and no more than there are places.
     gone: Vec<(u64, Timestamp)>,
     came: u64,
     /// If pages are counted: on which turns parts would ride.
@@ -88,11 +88,17 @@ impl Shadow {
         let Some(index) = self.here.iter().position(|guest| guest.ticket == ticket) else { return };
         let ShadowVisit { number, sent, start, .. } = self.here.remove(index);
         let Some(sent) = sent else { return };
-        let index = self.gone.partition_point(|(other, _)| *other < number);
-        self.gone.insert(index, (number, start + now.since(sent)));
-        while self.gone.len() > room.places {
-            let first = (0..self.gone.len()).min_by_key(|&index| self.gone[index].1);
+        let position = self.gone.partition_point(|(other, _)| *other < number);
+        self.gone.insert(position, (number, start + now.since(sent)));
+        // A visit that is still here may have come before others that are gone: it must not lose those before it.
+        let oldest = index.checked_sub(1).map_or(0, |before| self.here[before].number);
+        let newest = self.here.get(index).map_or(u64::MAX, |after| after.number);
+        let from = self.gone.partition_point(|(other, _)| *other < oldest);
+        let mut to = self.gone.partition_point(|(other, _)| *other < newest);
+        while to - from > room.places {
+            let first = (from..to).min_by_key(|&index| self.gone[index].1);
             first.map(|index| self.gone.remove(index));
+            to -= 1;
         }
     }
 

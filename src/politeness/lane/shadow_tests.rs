@@ -50,6 +50,17 @@ fn a_place_that_is_taken_is_waited_for() {
     assert_eq!(would_wait(&mut lane, late, 1_100), 200, "the third would have left at 1 200");
 }
 
+/// The third answer comes first, then the first: the second visit has waited for the first all the same.
+#[test]
+fn a_visit_that_ends_late_has_waited_for_those_before_it() {
+    let mut lane = reporting(Duration::ZERO, 1);
+    let [first, second, third] = [0, 1, 2].map(|_| send(&mut lane, 0));
+    for ticket in [third, first] {
+        lane.leave(ticket, at(400));
+    }
+    assert_eq!(would_wait(&mut lane, second, 400), 400);
+}
+
 #[test]
 fn turns_and_places_are_both_waited_for() {
     let mut lane = reporting(ms(100), 2);

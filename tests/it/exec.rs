@@ -332,10 +332,9 @@ fn a_report_tells_what_would_have_been() {
     let cells: Vec<&str> = row.split_whitespace().collect();
     // Two of three visits would have waited, nearly 20 and 40 s; the denied one would not have been sent.
     assert_eq!((cells[2], cells[3]), ("4", "2"), "{row}");
-    let in_all: f64 = cells[4].parse().expect("a number of seconds");
-    let longest: f64 = cells[6].parse().expect("a number of seconds");
-    assert!((50.0..=60.0).contains(&in_all) && (35.0..=40.0).contains(&longest), "{row}");
-    assert_eq!((cells[8], cells[9]), ("1", "0"), "{row}");
+    let longest: f64 = cells[4].parse().expect("a number of seconds");
+    assert!((35.0..=40.0).contains(&longest), "{row}");
+    assert_eq!(cells[6], "1", "{row}");
     let verdict = done.err.lines().find(|line| line.contains("would have waited")).expect("a verdict");
     let polite: f64 =
         verdict.split("at least ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().parse().unwrap();

@@ -77,6 +77,7 @@ pub(super) fn closing(ended: &Ended) -> String {
         page.push_str(&of_host(counted));
     }
     page.push_str(&and_more(&ended.hosts));
+    page.push_str(&about_addresses(&ended.hosts));
     page.push_str(&about_tunnels(ended, &sum));
     page
 }
@@ -87,7 +88,11 @@ pub(super) fn report(ended: &Ended, brush: TextStyle) -> String {
         return nothing(ended);
     }
     let sum = sum(&ended.hosts);
-    let mut page = format!("{} in {}; nothing was held or denied\n", visits(&ended.hosts), long(ended.took));
+    let held = match sum.refused {
+        0 => "nothing was held or denied".to_owned(),
+        refused => format!("nothing was held; {refused} refused"),
+    };
+    let mut page = format!("{} in {}; {held}\n", visits(&ended.hosts), long(ended.took));
     page.push_str("what curtsy would have done:\n");
     page.push_str(&report_table(&ended.hosts, brush));
     page.push_str(&and_more(&ended.hosts));
@@ -95,6 +100,7 @@ pub(super) fn report(ended: &Ended, brush: TextStyle) -> String {
     for line in verdict(ended, &sum).lines() {
         page.push_str(&(brush.stroke(BOLD, line) + "\n"));
     }
+    page.push_str(&about_addresses(&ended.hosts));
     page.push_str(&about_tunnels(ended, &sum));
     page
 }
@@ -130,6 +136,7 @@ fn sum(hosts: &[CountedHost]) -> TallyRow {
         rules: Vec::new(),
         unknown: sum.unknown + row.unknown,
         refused: sum.refused + row.refused,
+        not_allowed: sum.not_allowed + row.not_allowed,
         gave_up: sum.gave_up + row.gave_up,
         failed: sum.failed + row.failed,
         blind: sum.blind + row.blind,
@@ -224,6 +231,21 @@ fn and_more(hosts: &[CountedHost]) -> String {
         0 => String::new(),
         more => format!("  and {}\n", counted(more as u64, "more host")),
     }
+}
+
+/// Says how to allow addresses that requests were refused for. curtsy dials public ones only, unless told otherwise.
+fn about_addresses(hosts: &[CountedHost]) -> String {
+    let refused = hosts.iter().filter(|counted| counted.row.not_allowed > 0).take(MOST_HOSTS);
+    let names: Vec<String> = refused.map(|counted| printable(&counted.host)).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    let are = if names.len() == 1 { "is no public address" } else { "are no public addresses" };
+    format!(
+        "{} {are}; to allow it:\n  export CURTSY_ACCESS__ALLOW_DESTINATIONS={}\n",
+        names.join(", "),
+        names.join(",")
+    )
 }
 
 /// Describes tunnels whose requests curtsy could not see.
@@ -429,6 +451,19 @@ b.test: Chromium rejected curtsy's certificate; no request came after that
         config.tls.intercept = false;
         assert!(greeting(&config, address, false, Some("x")).ends_with("\nHTTPS is tunnelled, unread: x"));
         assert_eq!(greeting(&config, address, false, None).lines().count(), 1);
+    }
+
+    #[test]
+    fn a_refused_address_comes_with_the_line_that_allows_it() {
+        let row = TallyRow { refused: 2, not_allowed: 2, ..TallyRow::default() };
+        let ended = ended(vec![("127.0.0.2", row)]);
+        for page in [closing(&ended), report(&ended, TextStyle(false))] {
+            assert!(page.contains("2 refused") && !page.contains("nothing was held or denied"), "{page}");
+            assert!(
+                page.contains("127.0.0.2 is no public address; to allow it:\n  export CURTSY_ACCESS__ALLOW_DESTINATIONS=127.0.0.2\n"),
+                "{page}"
+            );
+        }
     }
 
     #[test]

@@ -341,6 +341,20 @@ fn a_report_tells_what_would_have_been() {
     assert!(verdict.contains("2 of 4 requests") && (39.0..=42.0).contains(&polite), "{verdict}");
 }
 
+/// A user who tries curtsy against a server on this machine is told which line allows it, and the next run works.
+#[test]
+fn an_address_that_is_not_public_is_named_with_the_line_that_allows_it() {
+    let (home, origin) = (Home::new(), with_rules());
+    let url = origin.url("/a");
+    let mut first = home.exec("");
+    first.env_remove("CURTSY_ACCESS__ALLOW_DESTINATIONS").args(["--", "curl", "-sS", &url]);
+    let refused = Done::of(first.output().expect("the built program starts"));
+    refused.says("127.0.0.2 is no public address; to allow it:\n");
+    refused.says("  export CURTSY_ACCESS__ALLOW_DESTINATIONS=127.0.0.2\n");
+    let allowed = home.run("", &["curl", "-sS", &url]);
+    assert_eq!(allowed.out, "hello", "its robots.txt is not remembered as unreachable: {}", allowed.err);
+}
+
 /// The next run knows what the last one learned. A run that finds the state directory in use says so and keeps nothing.
 #[test]
 fn learning_is_shared_one_after_the_other() {

@@ -15,4 +15,5 @@ mod web;
 pub use self::card::{ScoreCard, ScoredRule};
 pub use self::rules::{Arrival, AskedWait};
 pub use self::server::{WebAccess, WebRecord, WebServer};
+pub use self::stamps::StampedStream;
 pub use self::web::SyntheticWeb;

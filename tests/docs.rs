@@ -153,18 +153,20 @@ fn documents() -> Vec<PathBuf> {
     ours.chain(["README.md".into()]).map(|page| root.join(page)).collect()
 }
 
-/// `scripts/judge-clients` stores its scores beside the charts that it draws of them.
+/// `scripts/judge-clients` and `scripts/pictures` store what they measured and recorded beside the pictures of it.
 #[test]
-fn charts_are_drawn_from_their_data() {
+fn pictures_are_drawn_from_their_data() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().expect("a writable temporary directory");
-    let mut draw = Command::new("python3");
-    draw.arg(root.join("scripts/judge-clients")).arg("--draw").arg(folder.path());
-    assert!(draw.status().expect("python3 is there").success());
-    for name in ["judge.svg", "judge-gaps.svg"] {
-        let stored = std::fs::read_to_string(root.join("docs/images").join(name)).expect("a chart in docs/images");
-        let drawn = std::fs::read_to_string(folder.path().join(name)).expect("the script drew it");
-        assert!(stored == drawn, "{name} is not drawn from judge.json: run scripts/judge-clients --draw docs/images");
+    for (script, names) in [("judge-clients", &["judge.svg", "judge-gaps.svg"][..]), ("pictures", &["terminal.svg"])] {
+        let mut draw = Command::new("python3");
+        draw.arg(root.join("scripts").join(script)).arg("--draw").arg(folder.path());
+        assert!(draw.status().expect("python3 is there").success());
+        for name in names {
+            let stored = std::fs::read_to_string(root.join("docs/images").join(name)).expect("a file in docs/images");
+            let drawn = std::fs::read_to_string(folder.path().join(name)).expect("the script drew it");
+            assert!(stored == drawn, "{name} is out of date: run scripts/{script} --draw docs/images");
+        }
     }
 }
 

@@ -25,8 +25,8 @@ use crate::politeness::lane::{Condition, View};
 use crate::politeness::time::Timestamp;
 
 pub use self::shape::{
-    BreakerJson, Concurrency, DelayJson, ForgottenJson, HostJson, HostRow, HostsJson, LastReply, LimitJson,
-    OverridesJson, UnpacedTunnels,
+    BreakerJson, Concurrency, DelayJson, ForgottenJson, HoldJson, HostJson, HostRow, HostsJson, LastReply, LimitJson,
+    OverridesJson, TimelineJson, UnpacedTunnels,
 };
 pub(super) use self::steer::{forget, steer};
 
@@ -71,7 +71,9 @@ pub(super) async fn in_full(admin: &Admin, host: &HostKey, asked: &str) -> Optio
     let asked = HostKey::parse(asked).unwrap_or_else(|_| host.clone());
     let view = admin.desk.view(host, &asked).await?;
     let unpaced_tunnels = admin.desk.unpaced_tunnels(host).map(UnpacedTunnels::new);
-    Some(HostJson { unpaced_tunnels, ..HostJson::new(host, &view, time::now()) })
+    let now = time::now();
+    let timeline = Some(TimelineJson::new(&admin.gate.timeline(host), now));
+    Some(HostJson { unpaced_tunnels, timeline, ..HostJson::new(host, &view, now) })
 }
 
 /// Returns the host whose budget visits to this one use: depending on `politeness.key` it has another name.

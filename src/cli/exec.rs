@@ -209,7 +209,7 @@ impl Voice<'_, '_> {
 }
 
 /// Creates a folder for the files of this run. Other users cannot read it. Dropping it removes it, also in a panic.
-fn folder() -> io::Result<TempDir> {
+pub(super) fn folder() -> io::Result<TempDir> {
     tempfile::Builder::new().prefix("curtsy-").permissions(Permissions::from_mode(0o700)).tempdir()
 }
 

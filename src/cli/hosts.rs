@@ -143,7 +143,7 @@ fn why(row: &HostRow) -> String {
 
 pub(super) const HEAD: [&str; 9] = ["HOST", "STATE", "DELAY", "WHY", "QUEUED", "IN FLIGHT", "NEXT", "LAST", "HELD"];
 /// The columns that a narrow terminal does without.
-const IN_FLIGHT: usize = 5;
+pub(super) const IN_FLIGHT: usize = 5;
 const LAST: usize = 7;
 const HELD: usize = 8;
 /// Columns are left out until names have this much room.

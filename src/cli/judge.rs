@@ -3,6 +3,7 @@
 //! The command reaches the web through its proxy variables, or with `--direct` by addresses in the URL. Nothing leaves
 //! this machine: the proxy answers for the hosts of the web and for no other.
 
+mod ca;
 mod page;
 mod report;
 
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use self::ca::JudgeCa;
 use self::report::{JudgeReport, JudgedRun, count};
 use super::admin::AdminTrouble;
 use super::config::Streams;
@@ -24,10 +26,11 @@ use super::exec::child::ChildProcess;
 use super::exec::private::for_one_command;
 use super::exec::{NOT_FOUND, NOT_RUNNABLE};
 use super::terminal::{TextStyle, printable};
+use super::trust::TrustFiles;
 use super::variables::{self, Address, WantedProxy};
 use crate::app::{Listeners, Running};
 use crate::config::{self, Sources, StateDir};
-use crate::judge::{ScoreCard, SyntheticWeb, WebRecord, WebServer};
+use crate::judge::{ScoreCard, SyntheticWeb, WebAccess, WebRecord, WebServer};
 use crate::telemetry;
 
 /// Stands for the URL of the first page in the arguments of the command.
@@ -52,6 +55,7 @@ Examples:
   curtsy judge -- wget -r -H --delete-after -nd http://news.test/
   curtsy judge --with-curtsy -- scrapy runspider spider.py
   curtsy judge --direct -- ./crawler {seed}       for programs that ignore proxy variables
+  curtsy judge --https --with-curtsy -- wget -r -H --delete-after -nd {seed}
   curtsy judge --again -- ./reader feeds.opml     does the second run ask conditionally?
   curtsy judge --json -- ./crawler | jq .runs[0].score"
 )]
@@ -62,6 +66,9 @@ pub(super) struct JudgeArgs {
     /// Replace {seed} by a URL with an address, for a command that uses no proxy
     #[arg(long)]
     direct: bool,
+    /// Serve the web by HTTPS, with a CA that only the command trusts
+    #[arg(long, conflicts_with = "direct")]
+    https: bool,
     /// Run the command twice in a row: does the second run ask conditionally?
     #[arg(long)]
     again: bool,
@@ -126,12 +133,23 @@ fn judge(args: &JudgeArgs, sources: &Sources, streams: &mut Streams<'_>) -> Resu
 /// Runs the command against a new web, with `sources` behind a curtsy that has this configuration.
 fn run_once(args: &JudgeArgs, sources: Option<&Sources>, streams: &mut Streams<'_>) -> Result<JudgedRun, AdminTrouble> {
     let failed = |error: io::Error| AdminTrouble::failure(format!("the synthetic web cannot be served: {error}"));
-    let server = WebServer::start(SyntheticWeb::new(args.seed), args.direct).map_err(failed)?;
-    let curtsy = sources.map(|sources| start_curtsy(sources, server.address(), streams.paint)).transpose()?;
+    let https = args.https.then(JudgeCa::make).transpose().map_err(failed)?;
+    let web = SyntheticWeb::new(args.seed);
+    let access = match &https {
+        Some(ca) => ca.access(&web),
+        None if args.direct => WebAccess::Direct,
+        None => WebAccess::Proxy,
+    };
+    let server = WebServer::start(web, access).map_err(failed)?;
+    let web = (server.address(), https.as_ref());
+    let curtsy = sources.map(|sources| start_curtsy(sources, web, streams.paint)).transpose()?;
     let proxy = curtsy.as_ref().map_or_else(|| server.address(), Running::proxy_address);
+    // The command trusts what it connects to: curtsy, or the web itself.
+    let seen = |ca: &JudgeCa| ca.trust(curtsy.as_ref().and_then(Running::ca_pem));
+    let trust = https.as_ref().map(seen).transpose().map_err(failed)?;
     let mut ended = (0, false);
     for _ in 0..if args.again { 2 } else { 1 } {
-        ended = accompany(args, &server, proxy, curtsy.is_some())?;
+        ended = accompany(args, command(args, &server, proxy, trust.as_ref()), &server, curtsy.is_some())?;
     }
     if let Some(curtsy) = curtsy {
         curtsy.stop();
@@ -146,12 +164,21 @@ fn run_once(args: &JudgeArgs, sources: Option<&Sources>, streams: &mut Streams<'
 }
 
 /// Starts a proxy that sends everything to the synthetic web and stores nothing.
-fn start_curtsy(sources: &Sources, web: SocketAddr, paint: bool) -> Result<Running, AdminTrouble> {
+fn start_curtsy(
+    sources: &Sources,
+    (web, https): (SocketAddr, Option<&JudgeCa>),
+    paint: bool,
+) -> Result<Running, AdminTrouble> {
     let mut sources = sources.clone();
     sources.overrides.add("judge", "upstream.proxy", &format!("http://{web}"));
     let loaded = config::load(&sources).map_err(|problems| AdminTrouble::failure(problems.paint(paint).to_string()))?;
     let mut config = for_one_command(loaded.config);
     config.state_dir = StateDir::Memory;
+    if let Some(ca) = https {
+        // As in `curtsy exec`: the command trusts curtsy's CA, and curtsy that of the web.
+        config.tls.intercept = true;
+        config.tls.extra_roots.push(ca.file());
+    }
     config.log.level = "error".to_owned();
     telemetry::start(&config.log, paint);
     let start = || Running::start_private(config.clone(), Listeners::bind(&config)?, None);
@@ -161,11 +188,11 @@ fn start_curtsy(sources: &Sources, web: SocketAddr, paint: bool) -> Result<Runni
 /// Runs the command once and shows the progress. Returns its exit code, and whether its time was over.
 fn accompany(
     args: &JudgeArgs,
+    mut command: Command,
     server: &WebServer,
-    proxy: SocketAddr,
     with_curtsy: bool,
 ) -> Result<(u8, bool), AdminTrouble> {
-    let child = ChildProcess::begin(&mut command(args, server, proxy)).map_err(|error| {
+    let child = ChildProcess::begin(&mut command).map_err(|error| {
         let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUNNABLE };
         let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
         AdminTrouble { code, text: format!("{program} cannot be run: {error}") }
@@ -182,7 +209,7 @@ fn accompany(
     ended.map_err(|error| AdminTrouble::failure(error.to_string()))
 }
 
-fn command(args: &JudgeArgs, server: &WebServer, proxy: SocketAddr) -> Command {
+fn command(args: &JudgeArgs, server: &WebServer, proxy: SocketAddr, trust: Option<&TrustFiles>) -> Command {
     let seed = server.seed();
     let mut parts = args.command.iter().map(|part| match part.to_str() {
         Some(text) => OsString::from(text.replace(SEED, &seed)),
@@ -200,7 +227,7 @@ fn command(args: &JudgeArgs, server: &WebServer, proxy: SocketAddr) -> Command {
     }
     if !args.direct {
         let address = Address { host: proxy.ip().to_string(), port: proxy.port(), name: None };
-        let wanted = WantedProxy { proxy: &address, trust: None, java: false };
+        let wanted = WantedProxy { proxy: &address, trust, java: false };
         command.envs(variables::variables(&wanted, |_| None));
     }
     command
@@ -223,6 +250,7 @@ fn show_progress(args: &JudgeArgs, server: &WebServer, with_curtsy: bool, ends: 
 /// Says why there is nothing to judge, and what to try.
 fn nothing(args: &JudgeArgs, tunnels: usize, code: u8) -> AdminTrouble {
     let why = match (tunnels, args.direct) {
+        (0, false) if args.https => "the command made no request; does it trust the CA of this run?".to_owned(),
         (0, false) if args.has_seed() => {
             "the command made no request through the proxy; if it ignores proxy variables, add --direct".to_owned()
         }
@@ -230,7 +258,7 @@ fn nothing(args: &JudgeArgs, tunnels: usize, code: u8) -> AdminTrouble {
         (0, true) => "the command made no request to the address that {seed} stands for".to_owned(),
         (tunnels, _) => {
             let tunnels = count(tunnels, "tunnel");
-            format!("the command asked only for {tunnels}; judge speaks plain HTTP, so use http:// URLs")
+            format!("the command asked only for {tunnels}; use http:// URLs, or --https")
         }
     };
     let program = args.command.first().map(|program| printable(&program.to_string_lossy())).unwrap_or_default();
@@ -257,8 +285,9 @@ mod tests {
     fn the_seed_stands_for_a_name_or_an_address() {
         let url = |line: &str, direct| {
             let args = read(line).unwrap();
-            let server = WebServer::start(SyntheticWeb::new(args.seed), direct).unwrap();
-            let command = command(&args, &server, server.address());
+            let access = if direct { WebAccess::Direct } else { WebAccess::Proxy };
+            let server = WebServer::start(SyntheticWeb::new(args.seed), access).unwrap();
+            let command = command(&args, &server, server.address(), None);
             let proxies = command.get_envs().filter(|(name, value)| *name == "http_proxy" && value.is_some()).count();
             (command.get_args().next().unwrap().to_string_lossy().into_owned(), proxies)
         };
@@ -270,7 +299,14 @@ mod tests {
 
     #[test]
     fn arguments_that_make_no_sense_are_refused() {
-        for line in ["", "--pass 101 -- x", "--time soon -- x", "--direct --with-curtsy -- x {seed}", "x"] {
+        for line in [
+            "",
+            "--pass 101 -- x",
+            "--time soon -- x",
+            "--direct --with-curtsy -- x {seed}",
+            "--direct --https -- x {seed}",
+            "x",
+        ] {
             assert!(read(line).is_err(), "{line}");
         }
         assert_eq!(read("--time 1m30s -- x").unwrap().time, Duration::from_secs(90));

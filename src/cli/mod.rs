@@ -5,6 +5,7 @@ mod ca;
 mod client;
 mod completions;
 pub mod config;
+mod docs;
 mod doctor;
 mod env;
 mod exec;
@@ -121,6 +122,8 @@ enum Command {
     Health(health::HealthArgs),
     /// Print the script that completes commands and options in a shell
     Completions(completions::CompletionsArgs),
+    /// Say where the documentation is
+    Docs(docs::DocsArgs),
     /// Show the manual, or write its pages into a folder
     Man(man::ManArgs),
 }
@@ -266,6 +269,7 @@ pub fn main() -> ExitCode {
         Some(Command::Judge(args)) => judge::run(args, &sources, paint_page, &mut streams),
         Some(Command::Health(args)) => health::run(args, &sources, streams.err),
         Some(Command::Completions(args)) => completions::run(args, Cli::command(), streams.out),
+        Some(Command::Docs(_)) => docs::run(&mut streams),
         Some(Command::Man(args)) => man::run(args, Cli::command(), io::stdout().is_terminal(), &mut streams),
     };
     match result {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::terminal::{BOLD, TextStyle, printable, table};
+use super::terminal::{BOLD, TextStyle, cut, printable, table};
 use crate::admin::status::RequestsJson;
 use crate::app::{CountedHost, TallyRow, TallyWaits};
 use crate::config::{Config, Mode, RobotsMode};
@@ -53,7 +53,11 @@ pub(super) fn greeting(config: &Config, address: SocketAddr, is_set_up: bool, tu
         (false, Some(why)) => format!("\nHTTPS is tunnelled, unread: {why}"),
         (false, None) => String::new(),
     };
-    format!("proxy for this command: {address}, {pace}, {robots}{https}")
+    let what = match (config.politeness.mode, config.politeness.robots) {
+        (Mode::Report, RobotsMode::Warn) => "only reports".to_owned(),
+        _ => format!("{pace}, {robots}"),
+    };
+    format!("proxy for this command: {address}, {what}{https}")
 }
 
 /// What interception is for, and how to do without.
@@ -73,6 +77,7 @@ pub(super) fn closing(ended: &Ended) -> String {
         page.push_str(&of_host(counted));
     }
     page.push_str(&and_more(&ended.hosts));
+    page.push_str(&about_addresses(&ended.hosts));
     page.push_str(&about_tunnels(ended, &sum));
     page
 }
@@ -83,7 +88,11 @@ pub(super) fn report(ended: &Ended, brush: TextStyle) -> String {
         return nothing(ended);
     }
     let sum = sum(&ended.hosts);
-    let mut page = format!("{} in {}; nothing was held or denied\n", visits(&ended.hosts), long(ended.took));
+    let held = match sum.refused {
+        0 => "nothing was held or denied".to_owned(),
+        refused => format!("nothing was held; {refused} refused"),
+    };
+    let mut page = format!("{} in {}; {held}\n", visits(&ended.hosts), long(ended.took));
     page.push_str("what curtsy would have done:\n");
     page.push_str(&report_table(&ended.hosts, brush));
     page.push_str(&and_more(&ended.hosts));
@@ -91,6 +100,7 @@ pub(super) fn report(ended: &Ended, brush: TextStyle) -> String {
     for line in verdict(ended, &sum).lines() {
         page.push_str(&(brush.stroke(BOLD, line) + "\n"));
     }
+    page.push_str(&about_addresses(&ended.hosts));
     page.push_str(&about_tunnels(ended, &sum));
     page
 }
@@ -126,6 +136,7 @@ fn sum(hosts: &[CountedHost]) -> TallyRow {
         rules: Vec::new(),
         unknown: sum.unknown + row.unknown,
         refused: sum.refused + row.refused,
+        not_allowed: sum.not_allowed + row.not_allowed,
         gave_up: sum.gave_up + row.gave_up,
         failed: sum.failed + row.failed,
         blind: sum.blind + row.blind,
@@ -192,6 +203,9 @@ fn of_host(counted: &CountedHost) -> String {
 /// The width of a terminal, without the "curtsy: " before each line.
 const WIDTH: usize = 80 - "curtsy: ".len();
 
+/// The longest name that leaves room for the numbers of a report.
+const LONGEST_NAME: usize = 28;
+
 /// Joins the parts in lines that fit into a terminal. A part is never split; further lines are indented more.
 fn wrapped(parts: &[String], separator: &str, indent: &str) -> String {
     let length = |text: &str| text.chars().count();
@@ -217,6 +231,21 @@ fn and_more(hosts: &[CountedHost]) -> String {
         0 => String::new(),
         more => format!("  and {}\n", counted(more as u64, "more host")),
     }
+}
+
+/// Says how to allow addresses that requests were refused for. curtsy dials public ones only, unless told otherwise.
+fn about_addresses(hosts: &[CountedHost]) -> String {
+    let refused = hosts.iter().filter(|counted| counted.row.not_allowed > 0).take(MOST_HOSTS);
+    let names: Vec<String> = refused.map(|counted| printable(&counted.host)).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    let are = if names.len() == 1 { "is no public address" } else { "are no public addresses" };
+    format!(
+        "{} {are}; to allow it:\n  export CURTSY_ACCESS__ALLOW_DESTINATIONS={}\n",
+        names.join(", "),
+        names.join(",")
+    )
 }
 
 /// Describes tunnels whose requests curtsy could not see.
@@ -249,22 +278,28 @@ fn about_rejection(ended: &Ended, counted: &CountedHost) -> Option<String> {
 }
 
 fn report_table(hosts: &[CountedHost], brush: TextStyle) -> String {
-    let head = ["  HOST", "REQUESTS", "DELAYED", "IN ALL", "LONGEST", "DENIED", "REFUSED", "DELAY"];
+    let mut head = vec!["  HOST", "REQUESTS", "DELAYED", "LONGEST", "DENIED", "REFUSED", "DELAY"];
     let row = |counted: &CountedHost| {
         let row = &counted.row;
         vec![
-            format!("  {}", counted.host),
+            format!("  {}", cut(&counted.host, LONGEST_NAME)),
             row.visits.to_string(),
             row.would_wait.count.to_string(),
-            long(row.would_wait.total),
             long(row.would_wait.longest),
             (row.forbidden + row.unknown).to_string(),
             (row.would_refuse + row.refused).to_string(),
             delay(counted).unwrap_or_default(),
         ]
     };
-    let rows: Vec<Vec<String>> = hosts.iter().take(MOST_HOSTS).map(row).collect();
-    table(&head, &rows, &[1, 2, 3, 4, 5, 6], brush)
+    let mut rows: Vec<Vec<String>> = hosts.iter().take(MOST_HOSTS).map(row).collect();
+    // Long waits are rare, and the column would not fit into a terminal.
+    let refused = head.len() - 2;
+    if rows.iter().all(|row| row[refused] == "0") {
+        head.remove(refused);
+        rows.iter_mut().for_each(|row| drop(row.remove(refused)));
+    }
+    let numbers: Vec<usize> = (1..head.len() - 1).collect();
+    table(&head, &rows, &numbers, brush)
 }
 
 /// Lists the rules that would have denied requests.
@@ -289,9 +324,8 @@ fn verdict(ended: &Ended, sum: &TallyRow) -> String {
     let mut page = match sum.would_wait.count {
         0 => "none would have had to wait\n".to_owned(),
         count => format!(
-            "{count} of {} would have waited, {} in all: at least {} instead of {}\n",
+            "{count} of {} would have waited: at least {} instead of {}\n",
             counted(sum.visits, "request"),
-            long(sum.would_wait.total),
             long(polite),
             long(ended.took)
         ),
@@ -409,9 +443,27 @@ b.test: Chromium rejected curtsy's certificate; no request came after that
         let told = greeting(&config, address, false, None);
         assert!(told.lines().all(|line| "curtsy: ".len() + line.chars().count() <= 80), "{told}");
         assert_eq!(told.lines().count(), 3, "two of them about HTTPS");
+        (config.politeness.mode, config.politeness.robots) = (Mode::Report, RobotsMode::Warn);
+        assert!(
+            greeting(&config, address, false, None)
+                .starts_with("proxy for this command: 127.0.0.1:41873, only reports\n")
+        );
         config.tls.intercept = false;
         assert!(greeting(&config, address, false, Some("x")).ends_with("\nHTTPS is tunnelled, unread: x"));
         assert_eq!(greeting(&config, address, false, None).lines().count(), 1);
+    }
+
+    #[test]
+    fn a_refused_address_comes_with_the_line_that_allows_it() {
+        let row = TallyRow { refused: 2, not_allowed: 2, ..TallyRow::default() };
+        let ended = ended(vec![("127.0.0.2", row)]);
+        for page in [closing(&ended), report(&ended, TextStyle(false))] {
+            assert!(page.contains("2 refused") && !page.contains("nothing was held or denied"), "{page}");
+            assert!(
+                page.contains("127.0.0.2 is no public address; to allow it:\n  export CURTSY_ACCESS__ALLOW_DESTINATIONS=127.0.0.2\n"),
+                "{page}"
+            );
+        }
     }
 
     #[test]
@@ -429,13 +481,14 @@ b.test: Chromium rejected curtsy's certificate; no request came after that
         ended.hosts[0].row.would_end = Some(ended.began + Duration::from_millis(4_500));
         let page = report(&ended, TextStyle(false));
         assert!(
-            page.contains("  a.test         4        3   6.0 s    3.0 s       1        0  1.0 s (configured)\n"),
+            page.contains("  HOST    REQUESTS  DELAYED  LONGEST  DENIED  DELAY\n")
+                && page.contains("  a.test         4        3    3.0 s       1  1.0 s (configured)\n"),
             "{page}"
         );
         assert!(page.contains("denied once: a.test/robots.txt line 2, Disallow: /\\u{1b}[31mx\n"), "{page}");
-        assert!(
-            page.contains("3 of 4 requests would have waited, 6.0 s in all: at least 4.5 s instead of 1.5 s"),
-            "{page}"
-        );
+        assert!(page.contains("3 of 4 requests would have waited: at least 4.5 s instead of 1.5 s"), "{page}");
+        ended.hosts[0].row.would_refuse = 2;
+        let page = report(&ended, TextStyle(false));
+        assert!(page.contains("DENIED  REFUSED  DELAY") && page.contains("       1        2  1.0 s"), "{page}");
     }
 }

@@ -5,6 +5,7 @@
 
 mod board;
 mod draw;
+mod host_page;
 mod pages;
 mod watch;
 

@@ -265,7 +265,7 @@ impl Registry {
     pub(super) fn sweep(&self, now: Timestamp) {
         let idle = self.bounds.read().idle;
         self.forget(now, |state| {
-            state.lane.give_back_room();
+            state.lane.give_back_room(now);
             let policy = state.lane.policy();
             let needed = idle.max(policy.delay.saturating_mul(policy.burst));
             now.since(state.last_used()) >= needed

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::shared_lane::{LaneState, SharedLane};
 use super::{Gate, now};
 use crate::politeness::HostKey;
-use crate::politeness::lane::{BreakerView, Condition, Expectation, Forgotten, View};
+use crate::politeness::lane::{BreakerView, Condition, Expectation, Forgotten, Timeline, View};
 use crate::politeness::policy::{Delays, Mode, Overrides};
 use crate::politeness::time::{Timestamp, millis};
 use crate::politeness::visit::{ClientId, Visit};
@@ -137,6 +137,12 @@ impl Gate {
             Some(lane) => Some(lane.look(|state| state.lane.view(now))),
             None => self.registry.remembered(host, &self.book.load(), now).map(|lane| lane.view(now)),
         }
+    }
+
+    /// Returns the latest starts and holds of a host; none if it was not visited lately.
+    pub fn timeline(&self, host: &HostKey) -> Timeline {
+        let (now, lane) = (now(), self.registry.known(host));
+        lane.map_or_else(Timeline::default, |lane| lane.look(|state| state.lane.timeline(now)))
     }
 
     /// Like [`view`](Gate::view), for a host that may not have been visited since curtsy started. `crawl_delay` is what

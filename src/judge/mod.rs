@@ -14,5 +14,6 @@ mod web;
 
 pub use self::card::{ScoreCard, ScoredRule};
 pub use self::rules::{Arrival, AskedWait};
-pub use self::server::{WebRecord, WebServer};
+pub use self::server::{WebAccess, WebRecord, WebServer};
+pub use self::stamps::StampedStream;
 pub use self::web::SyntheticWeb;

@@ -1,7 +1,7 @@
 //! Serves the synthetic web on loopback and records what arrives.
 //!
-//! Clients that use a proxy get one that *is* the web: it answers for every host itself and leads nowhere else. For
-//! clients that use none, each host listens at its own loopback address.
+//! Clients that use a proxy get one that *is* the web: it answers for every host itself, also by TLS inside tunnels,
+//! and leads nowhere else. For clients that use none, each host listens at its own loopback address.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -20,9 +20,11 @@ use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
 
 use super::answers::{HostMemory, WebAnswer, WebQuestion};
 use super::rules::Arrival;
@@ -35,6 +37,17 @@ use crate::clock;
 const MOST_ARRIVALS: usize = 5_000;
 /// The most other hosts that are named in the report.
 const MOST_ELSEWHERE: usize = 20;
+
+/// How clients reach the web.
+#[derive(Debug)]
+pub enum WebAccess {
+    /// By plain HTTP through a proxy.
+    Proxy,
+    /// By HTTPS through a proxy, with the settings of each host's TLS.
+    Https(Vec<Arc<ServerConfig>>),
+    /// By plain HTTP, each host at its own address.
+    Direct,
+}
 
 /// A running web. Dropping it stops it.
 #[derive(Debug)]
@@ -49,7 +62,7 @@ pub struct WebServer {
 #[derive(Clone, Debug, Default)]
 pub struct WebRecord {
     pub arrivals: Vec<Arrival>,
-    /// Requests for tunnels that were refused: the web speaks no TLS.
+    /// Requests for tunnels that were refused: to hosts outside the web, or for TLS that it does not speak.
     pub tunnels: usize,
     /// Hosts outside the web that were asked for.
     pub elsewhere: BTreeSet<String>,
@@ -58,14 +71,20 @@ pub struct WebRecord {
 #[derive(Debug)]
 struct WebState {
     web: SyntheticWeb,
+    /// Of each host; empty if the web speaks no TLS.
+    tls: Vec<Arc<ServerConfig>>,
     began: Instant,
     memories: Mutex<Vec<HostMemory>>,
     record: Mutex<WebRecord>,
 }
 
 impl WebServer {
-    /// Starts the web behind a proxy, or, if `direct`, with an address for each host.
-    pub fn start(web: SyntheticWeb, direct: bool) -> io::Result<WebServer> {
+    pub fn start(web: SyntheticWeb, access: WebAccess) -> io::Result<WebServer> {
+        let (web, tls, direct) = match access {
+            WebAccess::Proxy => (web, Vec::new(), false),
+            WebAccess::Https(tls) => (web.by_https(), tls, false),
+            WebAccess::Direct => (web, Vec::new(), true),
+        };
         let count = if direct { web.hosts.len() } else { 1 };
         let place = |number: usize| if direct { Ipv4Addr::from(FIRST + number as u32) } else { Ipv4Addr::LOCALHOST };
         let listeners =
@@ -75,7 +94,7 @@ impl WebServer {
         let address = addresses[0];
         let web = if direct { web.at(addresses) } else { web };
         let memories = Mutex::new(vec![HostMemory::default(); web.hosts.len()]);
-        let state = Arc::new(WebState { web, began: clock::now(), memories, record: Mutex::default() });
+        let state = Arc::new(WebState { web, tls, began: clock::now(), memories, record: Mutex::default() });
         let (stop, stopped) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let serving = state.clone();
@@ -147,8 +166,8 @@ async fn serve(state: Arc<WebState>, stream: TcpStream, host: Option<usize>) {
         let (state, arrived) = (state.clone(), arrived.clone());
         async move {
             let at = *arrived.lock();
-            let Some(host) = state.tunnel(&request) else { return Ok(state.answer(&request, host, at).await) };
-            tokio::spawn(serve_tunnel(state, hyper::upgrade::on(&mut request), arrived, host));
+            let Some(tunnel) = state.tunnel(&request) else { return Ok(state.answer(&request, host, at).await) };
+            tokio::spawn(serve_tunnel(state, hyper::upgrade::on(&mut request), arrived, tunnel));
             Ok::<_, Infallible>(Response::new(Body::empty()))
         }
     });
@@ -156,9 +175,32 @@ async fn serve(state: Arc<WebState>, stream: TcpStream, host: Option<usize>) {
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).with_upgrades().await;
 }
 
-/// Serves plain HTTP inside a tunnel: some clients open one for every host.
-async fn serve_tunnel(state: Arc<WebState>, tunnel: OnUpgrade, arrived: Arc<Mutex<Instant>>, host: usize) {
+/// Serves HTTP inside a tunnel, by TLS if it leads to port 443. Some clients open a tunnel for plain HTTP, too.
+async fn serve_tunnel(
+    state: Arc<WebState>,
+    tunnel: OnUpgrade,
+    arrived: Arc<Mutex<Instant>>,
+    (host, is_tls): WebTunnel,
+) {
     let Ok(stream) = tunnel.await else { return };
+    match state.tls.get(host).filter(|_| is_tls) {
+        None => serve_host(state, stream, arrived, host).await,
+        Some(tls) => {
+            let acceptor = TlsAcceptor::from(tls.clone());
+            // A client that does not trust the certificate goes away; the report says that nothing was asked.
+            if let Ok(stream) = acceptor.accept(TokioIo::new(stream)).await {
+                serve_host(state, TokioIo::new(stream), arrived, host).await;
+            }
+        }
+    }
+}
+
+async fn serve_host(
+    state: Arc<WebState>,
+    stream: impl hyper::rt::Read + hyper::rt::Write + Unpin,
+    arrived: Arc<Mutex<Instant>>,
+    host: usize,
+) {
     let service = service_fn(|request: Request<Incoming>| {
         let (state, at) = (state.clone(), *arrived.lock());
         async move { Ok::<_, Infallible>(state.answer(&request, Some(host), at).await) }
@@ -166,11 +208,19 @@ async fn serve_tunnel(state: Arc<WebState>, tunnel: OnUpgrade, arrived: Arc<Mute
     let _ = http1::Builder::new().serve_connection(stream, service).await;
 }
 
+/// The host that a tunnel leads to, and whether TLS is spoken inside.
+type WebTunnel = (usize, bool);
+
 impl WebState {
-    /// The host of the web to which this request opens a tunnel for plain HTTP.
-    fn tunnel(&self, request: &Request<Incoming>) -> Option<usize> {
-        let is_plain = request.method() == Method::CONNECT && request.uri().port_u16() == Some(80);
-        request.uri().host().filter(|_| is_plain).and_then(|name| self.web.find(name))
+    /// Where in the web this request opens a tunnel to.
+    fn tunnel(&self, request: &Request<Incoming>) -> Option<WebTunnel> {
+        let is_tls = match request.uri().port_u16() {
+            Some(80) => false,
+            Some(443) if !self.tls.is_empty() => true,
+            _ => return None,
+        };
+        let name = request.uri().host().filter(|_| request.method() == Method::CONNECT)?;
+        Some((self.web.find(name)?, is_tls))
     }
 
     async fn answer(&self, request: &Request<Incoming>, host: Option<usize>, at: Instant) -> Response<Body> {
@@ -178,7 +228,7 @@ impl WebState {
             self.record.lock().tunnels += 1;
             return words(
                 StatusCode::NOT_IMPLEMENTED,
-                "curtsy judge speaks plain HTTP only; begin with an http:// URL\n",
+                "curtsy judge speaks no TLS here; begin with an http:// URL, or use --https\n",
             );
         }
         let named = || request.uri().host().map(str::to_owned).or_else(|| field(request, HOST).map(str::to_owned));

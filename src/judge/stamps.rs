@@ -28,19 +28,19 @@ pub(super) fn keep_time(socket: &impl AsFd) {
 }
 
 #[derive(Debug)]
-pub(super) struct StampedStream {
+pub struct StampedStream {
     stream: TcpStream,
     arrived: Arc<Mutex<Instant>>,
 }
 
 impl StampedStream {
     /// Takes a connection of a listener that keeps the time.
-    pub(super) fn new(stream: TcpStream) -> StampedStream {
+    pub fn new(stream: TcpStream) -> StampedStream {
         StampedStream { stream, arrived: Arc::new(Mutex::new(clock::now())) }
     }
 
     /// A handle that says when the bytes that were read last had arrived.
-    pub(super) fn arrived(&self) -> Arc<Mutex<Instant>> {
+    pub fn arrived(&self) -> Arc<Mutex<Instant>> {
         self.arrived.clone()
     }
 }

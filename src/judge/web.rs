@@ -97,6 +97,8 @@ pub(super) struct SyntheticHost {
 pub struct SyntheticWeb {
     pub(super) hosts: Vec<SyntheticHost>,
     addresses: Vec<SocketAddr>,
+    /// Of the links by name.
+    scheme: &'static str,
 }
 
 impl SyntheticWeb {
@@ -117,7 +119,7 @@ impl SyntheticWeb {
             first.links.extend(more);
             dice.shuffle(&mut first.links);
         }
-        SyntheticWeb { hosts, addresses: Vec::new() }
+        SyntheticWeb { hosts, addresses: Vec::new(), scheme: "http" }
     }
 
     /// The same web with links to these addresses, one for each host, for clients that use no proxy.
@@ -126,16 +128,27 @@ impl SyntheticWeb {
         SyntheticWeb { addresses, ..self }
     }
 
+    /// The same web with `https://` links.
+    #[must_use]
+    pub(super) fn by_https(self) -> SyntheticWeb {
+        SyntheticWeb { scheme: "https", ..self }
+    }
+
     pub(super) fn url(&self, (host, path): &PageLink) -> String {
         match self.addresses.get(*host) {
             Some(address) => format!("http://{address}{path}"),
-            None => format!("http://{}{path}", self.hosts[*host].name),
+            None => format!("{}://{}{path}", self.scheme, self.hosts[*host].name),
         }
     }
 
     /// The number of the host with this name.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.hosts.iter().position(|host| host.name.eq_ignore_ascii_case(name))
+    }
+
+    /// The names of all hosts, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.hosts.iter().map(|host| host.name)
     }
 
     pub fn name(&self, host: usize) -> &'static str {

@@ -40,6 +40,8 @@ pub struct TallyRow {
     pub unknown: u64,
     /// Requests that curtsy refused for any other reason, including those that would have waited too long.
     pub refused: u64,
+    /// Those of them that were meant for an address which `access` does not allow.
+    pub not_allowed: u64,
     /// Clients that disconnected before their response.
     pub gave_up: u64,
     /// Requests that the host did not answer.
@@ -152,6 +154,7 @@ impl TallyRow {
             RequestOutcome::Denied | RequestOutcome::Rejected => {
                 let by_robots = matches!(code, Some("robots-denied" | "robots-unreachable"));
                 self.refused += u64::from(!by_robots);
+                self.not_allowed += u64::from(code == Some("destination-denied"));
             }
             RequestOutcome::Abandoned => self.gave_up += 1,
             RequestOutcome::Failed | RequestOutcome::Truncated => self.failed += 1,
@@ -227,7 +230,8 @@ mod tests {
         row.ended(RequestOutcome::Abandoned, None);
         row.ended(RequestOutcome::Failed, Some("origin-unreachable"));
         row.ended(RequestOutcome::Forwarded, None);
-        assert_eq!((row.forbidden, row.refused, row.gave_up, row.failed), (1, 1, 1, 1));
+        row.ended(RequestOutcome::Denied, Some("destination-denied"));
+        assert_eq!((row.forbidden, row.refused, row.not_allowed, row.gave_up, row.failed), (1, 2, 1, 1, 1));
         (4..40).for_each(|line| row.forbidden_by(line, String::new));
         row.forbidden_by(3, String::new);
         assert_eq!((row.forbidden, row.rules.len(), row.rules[0].count), (38, MOST_RULES, 2));

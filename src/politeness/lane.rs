@@ -44,6 +44,7 @@ mod robots_wait;
 mod shadow;
 mod steering;
 mod steps;
+mod timeline;
 mod view;
 
 use std::sync::Arc;
@@ -74,6 +75,7 @@ pub use self::memory::HostMemory;
 pub use self::recent::Recent;
 pub use self::steering::Forgotten;
 pub use self::steps::LEAD;
+pub use self::timeline::{HoldSpan, Timeline};
 pub use self::view::{BreakerView, Condition, Obstacle, View};
 pub use super::bars::Held;
 
@@ -117,6 +119,8 @@ pub struct Lane {
     /// When curtsy stops, if that is known.
     drain: Option<Box<Drain>>,
     recent: Recent,
+    /// `None` for hosts that were visited once, and for quiet ones.
+    timeline: Option<Box<Timeline>>,
 }
 
 impl Lane {
@@ -150,6 +154,7 @@ impl Lane {
             lessons: None,
             shadow: None,
             recent: Recent::default(),
+            timeline: None,
             riding: None,
         };
         lane.cast_shadow();
@@ -216,6 +221,7 @@ impl Lane {
         let phase = std::mem::replace(&mut entry.phase, Phase::Started);
         entry.since = now;
         let (retry, purpose, client, part) = (entry.retry, entry.purpose, entry.client, entry.part);
+        self.note_start(phase, purpose, now);
         match (phase, purpose) {
             (Phase::Riding, _) => self.settle_ride(),
             (_, Purpose::RobotsFetch) => self.turns.sent_fetch(now),
@@ -276,8 +282,9 @@ impl Lane {
     }
 
     /// Frees the memory of past visits if the lane is empty. Call it now and then, when no visit has come for a while.
-    pub fn give_back_room(&mut self) {
+    pub fn give_back_room(&mut self, now: Timestamp) {
         self.roll.give_back_room();
+        self.forget_old_timeline(now);
     }
 
     /// Replaces the policy, also for visits that already wait. Grants no fresh burst. Keeps what an operator set for
@@ -315,6 +322,7 @@ impl Lane {
 
     fn hold_for(&mut self, cause: Held, until: Timestamp, now: Timestamp) {
         self.unsaved |= self.turns.hold(until, cause, now);
+        self.note_hold(cause, until, now);
         if let Some(shadow) = &mut self.shadow {
             shadow.turns.hold(until, cause, now);
         }
@@ -326,6 +334,7 @@ impl Lane {
         self.lift_lessons(now);
         self.unsaved = true;
         self.turns.lift(now);
+        self.note_lift(now);
         if let Some(shadow) = &mut self.shadow {
             shadow.turns.lift(now);
         }

@@ -289,8 +289,13 @@ impl Robots {
         self.keep(origin, Arc::new(record));
     }
 
+    /// Keeps a record. It outlives the process unless it says only that curtsy itself refused the fetch: the next
+    /// process may allow the destination.
     fn keep(&self, origin: &Origin, record: Arc<RobotsRecordState>) {
-        self.store.put_robots(&origin.to_string(), persistence::to_store(&record, now()));
+        let is_own_refusal = record.answer.is_none() && record.trouble.is_some_and(|trouble| trouble.cause.is_none());
+        if !is_own_refusal {
+            self.store.put_robots(&origin.to_string(), persistence::to_store(&record, now()));
+        }
         self.records.insert(origin.clone(), record);
     }
 

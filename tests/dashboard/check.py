@@ -158,6 +158,11 @@ def a_host_is_shown_and_steered(browser, curtsy):
     assert told()["overrides"]["delay_ms"] is None
     page.until(lambda: page.run("document.querySelectorAll('.chart .series').length") == 3, "the charts", 15)
     assert page.run("[...document.querySelectorAll('.chart .series')].every((line) => line.getAttribute('d').length > 8)")
+    ticks = lambda: page.run("document.querySelectorAll('#timeline .tick').length")
+    page.until(lambda: ticks() == len(told()["timeline"]["starts_ms"]) > 1, "a tick for each start")
+    page.go(f"{curtsy.url}/hosts/shop.example.net")
+    page.until(lambda: page.run("document.querySelectorAll('#timeline .hold').length") == 1, "a bar for the hold")
+    page.go(f"{curtsy.url}/hosts/example.com")
     waiting = lambda: [one["url"].split("example.com")[1] for one in curtsy.api("/queue?host=example.com")["waiting"]]
     shown = lambda: [text.split(" ")[-1] for text in page.texts("#queue .url")]
     page.until(lambda: shown() == waiting() and len(shown()) > 0, "those who wait")
@@ -260,6 +265,10 @@ def a_thousand_hosts_are_drawn_a_few_at_a_time(browser, curtsy):
     page.until(lambda: "h0500.many.test" in names(), "those in the middle")
     page.click("[data-sort=delay]")
     page.until(lambda: names()[:1] == ["h0059.many.test"], "the longest delay first")
+    # On a phone the columns that are left fill the width, and names stay readable.
+    page.size(390, 844)
+    page.until(lambda: page.run("document.querySelector('#rows .c-host').clientWidth") > 150, "room for names")
+    assert page.run("document.documentElement.scrollWidth") <= 390, "nothing is wider than the screen"
     is_calm(page)
 
 

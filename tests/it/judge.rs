@@ -63,6 +63,19 @@ fn a_polite_client_passes() {
     assert!(run["hosts"][0]["arrivals"][2].as_f64().expect("a time") >= 2.0, "{run}");
 }
 
+/// By HTTPS the same counts: curl trusts the CA of the run, and with curtsy between them curtsy's.
+#[test]
+fn https_is_judged_without_and_with_curtsy() {
+    let urls = "for page in '' drafts/1 report.pdf; do curl -sS -w '%{scheme}' {seed}$page; done";
+    let Judged(_, out, err) = judge(folder().path(), "--json --https --with-curtsy --pass 0", &["sh", "-c", urls]);
+    let report: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
+    assert!(err.matches("HTTPS").count() >= 6, "three requests in each of two runs: {err}");
+    let [without, with] = [0, 1].map(|run| &report["runs"][run]);
+    assert_eq!((&without["tunnels"], &with["tunnels"]), (&0.into(), &0.into()), "{out}");
+    let requests = |run: &Value| run["hosts"][0]["arrivals"].as_array().map(Vec::len);
+    assert_eq!((requests(without), requests(with)), (Some(3), Some(2)), "robots.txt and one page with curtsy: {out}");
+}
+
 /// The same client with curtsy: robots.txt is obeyed and requests are a second apart.
 #[test]
 fn curtsy_makes_the_same_client_polite() {
@@ -109,7 +122,7 @@ fn commands_that_cannot_be_judged_say_why() {
     let Judged(code, _, err) = judge(folder.path(), "", &["echo", "{seed}"]);
     assert!(code == 4 && err.starts_with("http://news.test/\n") && err.contains("add --direct"), "{code} {err}");
     let Judged(code, _, err) = judge(folder.path(), "", &["curl", "-sS", "https://news.test/"]);
-    assert!(code == 4 && err.contains("1 tunnel; judge speaks plain HTTP"), "{code} {err}");
+    assert!(code == 4 && err.contains("1 tunnel; use http:// URLs, or --https"), "{code} {err}");
     let Judged(code, _, err) = judge(folder.path(), "--time soon", &["true"]);
     assert!(code == 2 && err.contains("--time"), "{code} {err}");
 }

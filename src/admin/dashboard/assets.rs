@@ -40,6 +40,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "live.js" SCRIPT,
         "overview.js" SCRIPT,
         "table.js" SCRIPT,
+        "timeline.js" SCRIPT,
     ]
 });
 

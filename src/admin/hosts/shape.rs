@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::admin::time::{millis, moment, seconds};
 use crate::politeness::HostKey;
 use crate::politeness::fault::HostReply;
-use crate::politeness::lane::{self, FailingOrigin, Recent, View};
+use crate::politeness::lane::{self, FailingOrigin, HoldSpan, Recent, Timeline, View};
 use crate::politeness::pace::{LimitStage, LimitView};
 use crate::politeness::policy::{self, Delays};
 use crate::politeness::time::Timestamp;
@@ -117,6 +117,9 @@ pub struct HostJson {
     pub limit: Option<LimitJson>,
     /// Tunnels of the last hour whose requests could not be separated. Only in `GET /api/v1/hosts/{host}`.
     pub unpaced_tunnels: Option<UnpacedTunnels>,
+    /// The latest starts and holds. Only in `GET /api/v1/hosts/{host}`.
+    #[serde(default)]
+    pub timeline: Option<TimelineJson>,
     /// In responses to changes: why the change is not on disk yet. A restart before it is written forgets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_kept: Option<String>,
@@ -127,6 +130,21 @@ pub struct UnpacedTunnels {
     pub count: u64,
     /// The reason of the latest: http2, websocket or other.
     pub reason: String,
+}
+
+/// Times in milliseconds from now; the past is negative.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimelineJson {
+    /// When the latest requests started, oldest first. Parts of pages are left out.
+    pub starts_ms: Vec<i64>,
+    pub holds: Vec<HoldJson>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldJson {
+    pub from_ms: i64,
+    pub until_ms: i64,
+    pub cause: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -253,7 +271,26 @@ impl HostJson {
             retries_left: view.retries_left,
             limit: view.limit.map(|limit| LimitJson::new(&limit, view.delays.effective(), now)),
             unpaced_tunnels: None,
+            timeline: None,
             not_kept: None,
+        }
+    }
+}
+
+impl TimelineJson {
+    pub(crate) fn new(timeline: &Timeline, now: Timestamp) -> TimelineJson {
+        let from_now = |at: Timestamp| match at > now {
+            true => i64::try_from(millis(at.since(now))).unwrap_or(i64::MAX),
+            false => i64::try_from(millis(now.since(at))).map_or(i64::MIN, |ago| -ago),
+        };
+        let hold = |hold: &HoldSpan| HoldJson {
+            from_ms: from_now(hold.from),
+            until_ms: from_now(hold.until),
+            cause: hold.cause.word().to_owned(),
+        };
+        TimelineJson {
+            starts_ms: timeline.starts.iter().map(|start| from_now(*start)).collect(),
+            holds: timeline.holds.iter().map(hold).collect(),
         }
     }
 }

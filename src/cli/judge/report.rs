@@ -89,7 +89,7 @@ impl JudgedRun {
         let agents: Vec<String> = card.user_agents.iter().map(|agent| printable(agent)).collect();
         text += &format!("; User-Agent {}", agents.join(", "));
         if self.tunnels > 0 {
-            text += &format!("; {} refused: judge speaks plain HTTP only", count(self.tunnels, "tunnel"));
+            text += &format!("; {} refused (--https serves some)", count(self.tunnels, "tunnel"));
         }
         if !self.elsewhere.is_empty() {
             let hosts: Vec<String> = self.elsewhere.iter().map(|host| printable(host)).collect();

@@ -15,6 +15,8 @@ use crate::cli::hosts::SortArg;
 pub(super) struct TopScreen {
     look: TopLook,
     pub(super) page: TopPage,
+    /// The page of hosts or of one host that Esc returns to.
+    below: TopPage,
     pub(super) seen: TopSeen,
     /// Requests that have ended, the latest first.
     pub(super) requests: VecDeque<Value>,
@@ -71,6 +73,7 @@ impl TopScreen {
         TopScreen {
             look,
             page: TopPage::Hosts,
+            below: TopPage::Hosts,
             seen,
             requests: VecDeque::new(),
             explained: None,
@@ -115,7 +118,7 @@ impl TopScreen {
             }
             News::Explained(explained) => {
                 self.explained = Some(*explained);
-                self.page = TopPage::Explained;
+                self.open(TopPage::Explained);
             }
             News::Refused(why) => self.refused = Some(why),
         }
@@ -170,7 +173,7 @@ impl TopScreen {
         match key.code {
             KeyCode::Char('q') => return Some(TopAction::Leave),
             KeyCode::Esc if self.page == TopPage::Hosts => return Some(TopAction::Leave),
-            KeyCode::Esc | KeyCode::Backspace => self.page = TopPage::Hosts,
+            KeyCode::Esc | KeyCode::Backspace => self.go_back(),
             KeyCode::Char('?') => self.turn_to(TopPage::Keys),
             KeyCode::Char('t') => self.turn_to(TopPage::Requests),
             KeyCode::Char('e') => self.typing = Some(Typing::Url(self.likely_url())),
@@ -214,9 +217,20 @@ impl TopScreen {
         Some(self.look())
     }
 
-    /// Opens a page, or returns to the hosts if it is already open.
+    /// Opens a page, or goes back if it is already open.
     fn turn_to(&mut self, page: TopPage) {
-        self.page = if self.page == page { TopPage::Hosts } else { page };
+        if self.page == page { self.go_back() } else { self.open(page) }
+    }
+
+    fn open(&mut self, page: TopPage) {
+        if matches!(self.page, TopPage::Hosts | TopPage::Host) {
+            self.below = self.page;
+        }
+        self.page = page;
+    }
+
+    fn go_back(&mut self) {
+        self.page = if self.page == TopPage::Host { TopPage::Hosts } else { self.below };
     }
 
     /// Handles a key while the user is typing.

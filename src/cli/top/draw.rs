@@ -10,17 +10,20 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
 use super::board::{TopPage, TopScreen};
-use super::pages::{self, DIM};
+use super::host_page;
+use super::pages::{self, DIM, Listed};
 use super::watch::TopSeen;
-use crate::cli::hosts::{self, HEAD, RIGHT};
-use crate::cli::terminal::{printable, span};
+use crate::cli::hosts::{self, HEAD, IN_FLIGHT, RIGHT};
+use crate::cli::terminal::{cut, printable, span};
 
 /// Lines of the chosen host, and the screen height that has room for them.
-const CHOSEN_LINES: u16 = 9;
+const CHOSEN_LINES: u16 = 10;
 const ROOMY: u16 = 22;
 /// Lines of its requests, and the screen height that has room for them.
 const REQUEST_LINES: u16 = 7;
 const ROOMIER: u16 = 34;
+/// The screen width that has room for names and all numbers.
+const WIDE: u16 = 100;
 pub(super) const ALARM: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 
 pub(super) fn draw(frame: &mut Frame<'_>, board: &mut TopScreen) {
@@ -29,7 +32,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &mut TopScreen) {
     draw_figures(frame, above, board);
     match board.page {
         TopPage::Hosts => draw_overview(frame, middle, board),
-        page => pages::draw(frame, middle, board, page),
+        TopPage::Host => host_page::draw(frame, middle, board),
+        TopPage::Requests => pages::draw_requests(frame, middle, Listed::OfAllHosts, board.requests.iter()),
+        TopPage::Explained => pages::draw_explained(frame, middle, board),
+        TopPage::Keys => pages::draw_keys(frame, middle),
     }
     let bottom = match &board.refused {
         Some(why) => Paragraph::new(printable(why)).style(ALARM),
@@ -46,10 +52,10 @@ fn draw_overview(frame: &mut Frame<'_>, area: Rect, board: &mut TopScreen) {
     let [hosts, chosen, requests] = Layout::vertical(parts).areas(area);
     draw_hosts(frame, hosts, board);
     if chosen_lines > 0 {
-        pages::draw_chosen(frame, chosen, board);
+        host_page::draw_chosen(frame, chosen, board);
     }
     if request_lines > 0 {
-        pages::draw_requests(frame, requests, "RECENT", board.its_requests());
+        pages::draw_requests(frame, requests, Listed::OfOneHost, board.its_requests());
     }
 }
 
@@ -92,38 +98,40 @@ fn draw_hosts(frame: &mut Frame<'_>, area: Rect, board: &mut TopScreen) {
         return frame.render_widget(Paragraph::new(text).style(DIM), area);
     }
     let columns = columns(area.width);
-    let pick = |cells: Vec<String>| {
-        let cells = cells.into_iter().enumerate().take(columns.len());
-        Row::new(cells.map(|(column, text)| {
-            let line = if RIGHT.contains(&column) { Line::raw(text).right_aligned() } else { Line::raw(text) };
-            Cell::from(line)
+    let name_width = usize::from(columns[0].1);
+    let pick = |mut cells: Vec<String>| {
+        cells[0] = cut(&cells[0], name_width);
+        Row::new(columns.iter().map(|(column, _)| {
+            let line = Line::raw(std::mem::take(&mut cells[*column]));
+            Cell::from(if RIGHT.contains(column) { line.right_aligned() } else { line })
         }))
     };
     let rows: Vec<Row<'_>> = board.rows().iter().map(|row| pick(hosts::row(row)).style(colour(&row.state))).collect();
     let mut state = TableState::new().with_offset(board.offset).with_selected(board.chosen());
     let stale = if board.trouble.is_some() { DIM } else { Style::new() };
-    let table = Table::new(rows, columns.clone())
-        .header(pick(HEAD.map(str::to_owned).to_vec()).style(DIM))
+    let head = pick(HEAD.map(str::to_owned).to_vec()).style(DIM);
+    let table = Table::new(rows, columns.iter().map(|(_, width)| Constraint::Length(*width)))
+        .header(head)
         .row_highlight_style(Modifier::REVERSED)
         .style(stale);
     frame.render_stateful_widget(table, area, &mut state);
     board.offset = state.offset();
 }
 
-/// Returns as many columns as fit; the name takes the remaining width.
-fn columns(width: u16) -> Vec<Constraint> {
-    const WIDTHS: [u16; 9] = [16, 11, 7, 18, 6, 9, 7, 4, 18];
+/// Returns as many columns as fit, each with its width. The name takes the remaining width.
+fn columns(width: u16) -> Vec<(usize, u16)> {
+    const WIDTHS: [u16; 9] = [22, 11, 7, 18, 6, 9, 7, 4, 18];
+    // Whether the host is busy is in the state already.
+    let all = (0..WIDTHS.len()).filter(|column| *column != IN_FLIGHT || width >= WIDE);
     let mut used = 0;
-    let fits = WIDTHS.iter().take_while(|column| {
-        used += **column + 1;
-        used <= width + 1
+    let fits = all.take_while(|column| {
+        used += WIDTHS[*column] + 1;
+        used <= width + 1 || *column < 2
     });
-    let fits = fits.count().max(2);
-    let constraint = |(column, width): (usize, &u16)| match column {
-        0 => Constraint::Min(*width),
-        _ => Constraint::Length(*width),
-    };
-    WIDTHS.iter().take(fits).enumerate().map(constraint).collect()
+    let mut columns: Vec<(usize, u16)> = fits.map(|column| (column, WIDTHS[column])).collect();
+    let others: u16 = columns[1..].iter().map(|(_, width)| width + 1).sum();
+    columns[0].1 = width.saturating_sub(others).max(WIDTHS[0]);
+    columns
 }
 
 fn colour(state: &str) -> Style {

@@ -35,6 +35,7 @@ fn seen(total: u64, rows: &[Value]) -> TopSeen {
         status: serde_json::from_value(status).expect("a status"),
         hosts: serde_json::from_value(hosts).expect("hosts"),
         chosen: None,
+        queue: Vec::new(),
     }
 }
 
@@ -58,7 +59,7 @@ fn host(name: &str) -> Value {
            "concurrency": {"effective": 4, "configured": 4}, "burst": 1, "burst_left": 1,
            "breaker": {"state": "closed", "failures": 0, "until": null}, "paused": false, "paused_until": null,
            "overrides": {"delay_ms": null, "burst": null, "concurrency": null}, "retries_left": null,
-           "unpaced_tunnels": null})
+           "timeline": {"starts_ms": [-12_000, -2_000], "holds": []}, "unpaced_tunnels": null})
 }
 
 /// Returns a board with the first host in full, and requests to it and to another host.
@@ -67,6 +68,9 @@ fn lively() -> TopScreen {
     let mut board = board(&rows);
     let mut seen = seen(102, &rows);
     seen.chosen = Some(serde_json::from_value(host("a.test")).expect("a host"));
+    let waiting = json!({"host": "a.test", "client": "spider", "method": "GET", "url": "http://a.test/next", "since": null,
+                         "waited_ms": 1500, "expected_ms": 3800});
+    seen.queue = vec![serde_json::from_value(waiting).expect("a waiting request")];
     board.learn(News::Seen(Ok(Box::new(seen))));
     for told in
         [request("a.test", "/old", 200, 0), request("b.test", "/b", 403, 0), request("a.test", "/new", 200, 900)]
@@ -101,9 +105,9 @@ fn everything_fits_on_the_usual_screen() {
 front-desk  ready for 102 s   2 hosts
 2.0 req/s   queued 14   in flight 3   wait p90 6.2 s   gave up 0.5 %
 
-HOST             STATE         DELAY WHY                QUEUED IN FLIGHT    NEXT
-shop.example.net held          2.3 s configured              5         1  29.4 s
-a.test           active        2.3 s configured              0         1  29.4 s
+HOST                       STATE         DELAY WHY                QUEUED    NEXT
+shop.example.net           held          2.3 s configured              5  29.4 s
+a.test                     active        2.3 s configured              0  29.4 s
 ";
     let screen = screen(&mut board, 80, 24);
     assert!(screen.starts_with(expected), "{screen}");
@@ -187,13 +191,23 @@ fn the_page_of_a_host_has_its_delay_and_its_requests() {
     let mut board = lively();
     assert_eq!(press(&mut board, KeyCode::Enter), None);
     let told = screen(&mut board, 80, 24);
-    for part in ["delay     10 s = the largest of configured 1 s, robots.txt 10 s <-", "2 waiting, 1 in flight of 4"] {
+    for part in [
+        "delay     10 s = the largest of configured 1 s, robots.txt 10 s <-",
+        "2 waiting, 1 in flight of 4",
+        "spider            1.5 s     3.8 s  GET /next",
+        "starts    ",
+    ] {
         assert!(told.contains(part), "no {part} in\n{told}");
     }
-    let recent = "14:02:12    200   0.9 s   4.2 s robots        GET http://a.test/new\n 14:02:12    200       -";
+    let recent = "14:02:12    200   0.9 s   4.2 s robots        GET /new\n 14:02:12    200       -";
     assert!(told.contains(recent) && !told.contains("b.test"), "{told}");
     press(&mut board, KeyCode::Esc);
     assert_eq!(board.page, TopPage::Hosts);
+    for key in [KeyCode::Enter, KeyCode::Char('t'), KeyCode::Char('?'), KeyCode::Esc] {
+        press(&mut board, key);
+    }
+    assert_eq!(board.page, TopPage::Host, "Esc leads back to where the other pages were opened");
+    press(&mut board, KeyCode::Esc);
     let large = screen(&mut board, 120, 40);
     assert!(large.contains("RECENT") && large.contains("b.test") && !large.contains("/b"), "{large}");
 }

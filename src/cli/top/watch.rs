@@ -10,6 +10,7 @@ use url::form_urlencoded;
 
 use crate::admin::explain::Explanation;
 use crate::admin::hosts::{HostJson, HostsJson};
+use crate::admin::queue::{QueueJson, WaitingJson};
 use crate::admin::status::Status;
 use crate::cli::admin::{AdminTrouble, AskArgs, Call, RunningCurtsy, segment};
 use crate::cli::hosts::SortArg;
@@ -20,6 +21,8 @@ use crate::config::Sources;
 const PERIOD: Duration = Duration::from_secs(1);
 /// How many hosts are fetched: more than fit on a screen; a filter finds the others.
 const MOST_HOSTS: usize = 200;
+/// Waiting requests of the chosen host that are fetched.
+const MOST_WAITING: usize = 8;
 /// How many past requests are fetched at the start.
 const RECENT: usize = 200;
 
@@ -56,6 +59,8 @@ pub(super) struct TopSeen {
     pub(super) status: Status,
     pub(super) hosts: HostsJson,
     pub(super) chosen: Option<HostJson>,
+    /// Requests that wait for the chosen host.
+    pub(super) queue: Vec<WaitingJson>,
 }
 
 /// A message to the thread that draws.
@@ -132,11 +137,14 @@ pub(super) fn see(ask: &AskArgs, sources: &Sources, look: &TopLook) -> Result<To
         query.append_pair("order", "reverse");
     }
     // It is no error if the host was forgotten meanwhile.
-    let chosen = look.chosen.as_ref().and_then(|host| get(ask, sources, path(host)).ok());
+    let chosen: Option<HostJson> = look.chosen.as_ref().and_then(|host| get(ask, sources, path(host)).ok());
+    let queued = chosen.as_ref().filter(|host| host.queued > 0);
+    let queue = queued.and_then(|host| get(ask, sources, queue_of(&host.host)).ok());
     Ok(TopSeen {
         status: get(ask, sources, status::PATH.to_owned())?,
         hosts: get(ask, sources, format!("/api/v1/hosts?{}", query.finish()))?,
         chosen,
+        queue: queue.map_or_else(Vec::new, |queue: QueueJson| queue.waiting),
     })
 }
 
@@ -144,6 +152,12 @@ fn get<T: DeserializeOwned>(ask: &AskArgs, sources: &Sources, path: String) -> R
     let told = RunningCurtsy::find(ask, sources)?.call(&Call::get(path))?;
     serde_json::from_value(told)
         .map_err(|error| AdminTrouble::failure(format!("that is not a known version of curtsy: {error}")))
+}
+
+fn queue_of(host: &str) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("host", host).append_pair("limit", &MOST_WAITING.to_string());
+    format!("/api/v1/queue?{}", query.finish())
 }
 
 fn path(host: &str) -> String {

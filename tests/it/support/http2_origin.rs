@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use curtsy::judge::StampedStream;
 use h2::server::{Builder, SendResponse};
 use h2::{RecvStream, SendStream};
 use http::request::Parts;
@@ -18,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::deadline::{Stopwatch, soon};
 use super::origin::{Origin, Visitor};
-use super::socket::{TaskSocket, keep_time};
+use super::socket::keep_time;
 use super::tls_origin::{Authority, origin};
 
 /// One request, as it arrived.
@@ -196,13 +197,13 @@ async fn serve(
         *record.connections.lock().expect("no thread has panicked") += 1;
         tokio::spawn(async move {
             stream.set_nodelay(true).expect("a fresh socket takes options");
-            let stream = TaskSocket::new(stream);
+            let stream = StampedStream::new(stream);
             let arrived = stream.arrived();
             let _end = Ending(record.clone());
             let Ok(tls) = acceptor.accept(stream).await else { return };
             let Ok(mut link) = builder.handshake::<_, Bytes>(tls).await else { return };
             while let Some(Ok((request, respond))) = link.accept().await {
-                let at = watch.at(*arrived.lock().expect("no thread has panicked"));
+                let at = watch.at(arrived.lock().into_std());
                 let (head, body) = request.into_parts();
                 let head = Arc::new(head);
                 let arrival = Arrival { at, head: head.clone() };

@@ -7,15 +7,11 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd};
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use nix::cmsg_space;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt::ReceiveTimestampns};
 use nix::sys::time::TimeSpec;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 use super::deadline::{moment, now};
 
@@ -36,7 +32,7 @@ fn receive(stream: &impl AsRawFd, buffer: &mut [u8]) -> io::Result<(usize, Insta
     Ok((received.bytes, stamp.map_or_else(now, moment)))
 }
 
-/// A blocking socket, for threads.
+/// A blocking socket, for threads. Tasks use the stream of `curtsy judge`.
 pub(crate) struct Socket {
     stream: TcpStream,
     arrived: Instant,
@@ -81,57 +77,6 @@ impl Write for Socket {
 
     fn flush(&mut self) -> io::Result<()> {
         self.stream.flush()
-    }
-}
-
-/// An asynchronous socket, for tasks.
-pub(crate) struct TaskSocket {
-    stream: tokio::net::TcpStream,
-    arrived: Arc<Mutex<Instant>>,
-}
-
-impl TaskSocket {
-    pub(crate) fn new(stream: tokio::net::TcpStream) -> Self {
-        keep_time(&stream);
-        TaskSocket { stream, arrived: Arc::new(Mutex::new(now())) }
-    }
-
-    /// A handle that reports when the bytes that were read last had arrived, for code that cannot reach the socket
-    /// itself.
-    pub(crate) fn arrived(&self) -> Arc<Mutex<Instant>> {
-        self.arrived.clone()
-    }
-}
-
-impl AsyncRead for TaskSocket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.stream.poll_read_ready(cx))?;
-            let read = || receive(&self.stream, buffer.initialize_unfilled());
-            match self.stream.try_io(Interest::READABLE, read) {
-                Ok((count, arrived)) => {
-                    buffer.advance(count);
-                    *self.arrived.lock().expect("no thread has panicked") = arrived;
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-    }
-}
-
-impl AsyncWrite for TaskSocket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

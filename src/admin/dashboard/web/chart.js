@@ -2,7 +2,7 @@
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
 
-function svg(name, attributes, children = []) {
+export function svg(name, attributes, children = []) {
   const element = document.createElementNS(NAMESPACE, name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
   element.append(...children);
@@ -72,7 +72,7 @@ export function chart(series, { say, every, points, width, label }) {
   return [drawn, legend];
 }
 
-function text(x, y, words, anchor) {
+export function text(x, y, words, anchor) {
   return svg("text", { x, y, "text-anchor": anchor }, [words]);
 }
 

@@ -1,4 +1,4 @@
-// The page of one host: the parts of its delay, two charts, the waiting requests, and the controls.
+// The page of one host: the parts of its delay, its starts, two charts, the waiting requests, and the controls.
 
 import { follow, get, hostPath, send } from "./api.js";
 import { chart } from "./chart.js";
@@ -6,6 +6,7 @@ import { parts } from "./explain.js";
 import { number, seconds, span, words } from "./format.js";
 import { copies, keys } from "./keys.js";
 import { Feed } from "./live.js";
+import { timeline } from "./timeline.js";
 
 const byId = (id) => document.getElementById(id);
 const BEAT = 5_000; // ms between two points of the charts
@@ -44,6 +45,8 @@ export function host({ pulse, openHelp }) {
     put("mode", told.mode);
     if (!asked) byId("pause").textContent = told.paused ? "Resume host" : "Pause host";
     byId("toml").textContent = toml(told);
+    // Answers to changes have no timeline; the next answer has one.
+    if (told.timeline) byId("timeline").replaceChildren(...timeline(told.timeline, { delay: told.delay_ms, width: byId("timeline").clientWidth }));
     tick();
   }
 

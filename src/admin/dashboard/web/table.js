@@ -177,7 +177,6 @@ function spacer() {
   row.className = "spacer";
   row.setAttribute("aria-hidden", "true");
   const cell = document.createElement("td");
-  cell.colSpan = 9;
   row.append(cell);
   return row;
 }

@@ -15,8 +15,9 @@ use super::config::Streams;
 use super::terminal::about;
 use crate::app;
 use crate::config::{self, Sources};
+use crate::politeness::lab::policies::TrialPolicy;
 use crate::politeness::lab::spec::{self, OPTIONS, SERVERS};
-use crate::politeness::lab::trial::{Trial, TrialPolicy, TrialResult, TrialSettings};
+use crate::politeness::lab::trial::{Trial, TrialResult, TrialSettings};
 use crate::politeness::pace::Learning;
 
 #[derive(Args, Clone, Debug)]
@@ -38,7 +39,7 @@ pub(super) struct SimulateArgs {
     /// List the hosts that can be simulated
     #[arg(long)]
     list_servers: bool,
-    /// Policies to compare: steps, auto, fixed, aimd
+    /// Policies to compare: steps, auto, fixed, and for comparison aimd, cubic, autothrottle, sre
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "steps,auto,fixed")]
     policy: Vec<String>,
     /// The configured delay
@@ -108,8 +109,8 @@ pub(super) fn run(args: &SimulateArgs, sources: &Sources, streams: &mut Streams<
 
 fn policies(names: &[String]) -> Result<Vec<TrialPolicy>, String> {
     let known = |name: &String| TrialPolicy::ALL.into_iter().find(|policy| policy.word() == name.trim());
-    let named =
-        |name| known(name).ok_or_else(|| format!("no policy is called {name:?}; there are steps, auto, fixed, aimd"));
+    let words = TrialPolicy::ALL.map(TrialPolicy::word).join(", ");
+    let named = |name| known(name).ok_or_else(|| format!("no policy is called {name:?}; there are {words}"));
     names.iter().map(named).collect()
 }
 
@@ -185,7 +186,7 @@ mod tests {
 
     #[test]
     fn an_unknown_policy_is_answered_with_those_that_exist() {
-        let error = policies(&["steps".to_owned(), "cubic".to_owned()]).unwrap_err();
-        assert!(error.contains("\"cubic\"") && error.contains("steps, auto, fixed, aimd"), "{error}");
+        let error = policies(&["steps".to_owned(), "cubist".to_owned()]).unwrap_err();
+        assert!(error.contains("\"cubist\"") && error.contains("steps, auto, fixed, aimd, cubic"), "{error}");
     }
 }

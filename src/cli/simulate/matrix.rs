@@ -3,8 +3,9 @@
 use std::io;
 
 use super::Streams;
+use crate::politeness::lab::policies::TrialPolicy;
 use crate::politeness::lab::scenarios::{self, Scenario};
-use crate::politeness::lab::trial::{TrialPolicy, TrialResult};
+use crate::politeness::lab::trial::TrialResult;
 
 const RANDOM_HOSTS: u64 = 60;
 
@@ -29,7 +30,7 @@ impl Means {
 pub(super) fn run(seeds: u64, streams: &mut Streams<'_>) -> io::Result<u8> {
     writeln!(streams.out, "Goodput in percent of the limit / refusals per 1000, means of {seeds} seeds\n")?;
     writeln!(streams.out, "| host | delay | {} |", TrialPolicy::ALL.map(TrialPolicy::word).join(" | "))?;
-    writeln!(streams.out, "|---|---|---|---|---|---|")?;
+    writeln!(streams.out, "|---|---|{}", "---|".repeat(TrialPolicy::ALL.len()))?;
     let scenarios = scenarios::limiters();
     let mut rows = Vec::new();
     for scenario in &scenarios {

@@ -1,8 +1,9 @@
 //! What the policies reach against simulated hosts, in a few seeds. `curtsy simulate --matrix` runs more.
 
+use super::policies::TrialPolicy;
 use super::scenarios::{self, Scenario};
 use super::spec;
-use super::trial::{Trial, TrialPolicy, TrialResult, TrialSettings};
+use super::trial::{Trial, TrialResult, TrialSettings};
 use std::time::Duration;
 
 const SEEDS: u64 = 2;

@@ -5,7 +5,7 @@
 mod matrix;
 mod plot;
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -96,15 +96,34 @@ pub(super) fn run(args: &SimulateArgs, sources: &Sources, streams: &mut Streams<
     let trial = |policy: TrialPolicy| {
         let server = spec::server(&args.server, args.seed).map_err(io::Error::other)?;
         let result = Trial::new(server, TrialSettings { policy, ..settings }).run();
-        Ok(Simulated { policy, result })
+        io::Result::Ok(Simulated { policy, result })
     };
-    let simulated = policies.into_iter().map(trial).collect::<io::Result<Vec<_>>>()?;
+    let mut simulated = Vec::new();
+    for (number, policy) in policies.iter().enumerate() {
+        progress(streams, number, policies.len())?;
+        simulated.push(trial(*policy)?);
+    }
+    clear(streams)?;
     write!(streams.out, "{}", page(&args.server, &settings, &simulated))?;
     if let Some(file) = &args.plot {
         std::fs::write(file, plot::svg(&args.server, &settings, &simulated))
             .map_err(|error| io::Error::new(error.kind(), format!("cannot write {}: {error}", file.display())))?;
     }
     Ok(0)
+}
+
+/// Shows how far a long run is, on a terminal. The line is rewritten until [`clear`].
+fn progress(streams: &mut Streams<'_>, done: usize, all: usize) -> io::Result<()> {
+    if !io::stderr().is_terminal() {
+        return Ok(());
+    }
+    let bar: String = (0..all).map(|number| if number < done { '█' } else { '░' }).collect();
+    write!(streams.err, "\r\x1b[K{bar} {done} of {all}")?;
+    streams.err.flush()
+}
+
+fn clear(streams: &mut Streams<'_>) -> io::Result<()> {
+    if io::stderr().is_terminal() { write!(streams.err, "\r\x1b[K") } else { Ok(()) }
 }
 
 fn policies(names: &[String]) -> Result<Vec<TrialPolicy>, String> {
@@ -142,11 +161,11 @@ fn servers() -> String {
 fn page(server: &str, settings: &TrialSettings, simulated: &[Simulated]) -> String {
     let (minutes, base) = (settings.seconds / 60.0, settings.base.as_secs_f64());
     let mut page = format!("{server}: {minutes} min, a delay of {base} s, {} in flight\n\n", settings.concurrency);
-    page += "policy  goodput  refused/1000  failed/1000  to 90 %\n";
+    page += "policy        goodput  refused/1000  failed/1000  to 90 %\n";
     for Simulated { policy, result } in simulated {
         let reached = result.time_to_90(0.0, settings.seconds).map_or("never".to_owned(), about);
         page += &format!(
-            "{:6}  {:5.1} %  {:12.1}  {:11.1}  {reached}\n",
+            "{:12}  {:5.1} %  {:12.1}  {:11.1}  {reached}\n",
             policy.word(),
             result.goodput(),
             result.refused_per_1000(),
@@ -170,7 +189,7 @@ mod tests {
     fn the_page_has_a_row_and_a_picture_for_each_policy() {
         let (settings, one) = simulated("bucket 5/s 10", TrialPolicy::Auto);
         let page = page("bucket 5/s 10", &settings, &[one]);
-        assert!(page.contains("\nauto    ") && page.contains("to 90 %"), "{page}");
+        assert!(page.contains("\nauto          ") && page.contains("to 90 %"), "{page}");
         assert!(page.contains("limit 5"), "{page}");
     }
 

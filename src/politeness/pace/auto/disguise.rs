@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use crate::politeness::signals::PaceSignal;
 
-/// Successes in a row, and 403 among the answers that follow: all of six, or half of sixteen. Pages that are forbidden
-/// here and there, whatever their share, lead to this once in some hundred thousand requests.
-const SERVED: u8 = 60;
-const SOME: (u8, u8) = (6, 16);
+/// Successes in a row, at first contact and later; and 403 among the answers that follow: all of six, or half of 32.
+/// Pages that are forbidden here and there, whatever their share, lead to this at one in 2500 hosts at first contact,
+/// and once in ten million requests later.
+const SERVED: (u8, u8) = (12, 30);
+const SOME: (u8, u8) = (6, 32);
 /// Pauses of a test, in seconds. Bans of limiters that answer 403 last 10 s (Apache's mod_evasive) to a minute. After
 /// each the pace is half as high.
 const PAUSES: [u64; 3] = [2, 12, 61];
@@ -34,6 +35,8 @@ pub(super) struct Disguise {
     /// Pauses of the present test; zero if there is none.
     pauses: u8,
     proofs: u8,
+    /// There were 403 that led to no test.
+    is_usual: bool,
     /// In a test, the end of its pause; else when the first request watched was sent, or no test begins before.
     until: f64,
 }
@@ -66,6 +69,7 @@ impl Disguise {
             self.served = self.row;
         } else if self.row >= ROW {
             self.proofs += u8::from(self.pauses > 0 && self.proofs < PROOFS);
+            self.is_usual |= self.pauses == 0;
             (self.pauses, self.watched, self.forbidden, self.served) = (0, 0, 0, self.row);
         } else {
             self.watched = self.watched.saturating_add(1);
@@ -85,16 +89,21 @@ impl Disguise {
         }
         let is_row = self.forbidden == self.watched && self.forbidden >= SOME.0;
         let is_half = self.watched >= SOME.1 && 2 * self.forbidden >= self.watched;
-        let served = self.served >= if self.proofs > 0 { ROW } else { SERVED };
+        let served = self.served
+            >= match (self.proofs, self.is_usual) {
+                (0, true) => SERVED.1,
+                (0, false) => SERVED.0,
+                _ => ROW,
+            };
         let begins = self.pauses == 0 && served && (is_row || is_half) && now >= self.until;
         if !begins && (self.pauses == 0 || sent < self.until) {
             if self.pauses == 0 && self.watched >= SOME.1 {
-                (self.served, self.watched, self.forbidden) = (0, 0, 0);
+                (self.served, self.watched, self.forbidden, self.is_usual) = (0, 0, 0, true);
             }
             return (PaceSignal::Neutral, None);
         }
         let Some(seconds) = PAUSES.get(usize::from(self.pauses)) else {
-            *self = Disguise { until: now + NOT_AGAIN, proofs: self.proofs, ..Disguise::default() };
+            *self = Disguise { until: now + NOT_AGAIN, is_usual: true, ..Disguise::default() };
             return (PaceSignal::Neutral, None);
         };
         self.pauses += 1;

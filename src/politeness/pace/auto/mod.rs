@@ -284,7 +284,8 @@ impl Auto {
         if self.bans > 0 || self.shut <= SHORT || !gives_more || open >= 0.9 * self.shut {
             return false;
         }
-        (self.bans, self.shut, self.window) = (1, 0.0, 0.0);
+        (self.bans, self.recovery) = (1, self.recovery.max(self.shut));
+        (self.shut, self.window) = (0.0, 0.0);
         if self.phase == AutoPhase::Check {
             self.set_limit(self.limit.max((self.given - self.gave) as f32 / open), m);
             self.credit = self.credit.max(self.gave as f32).min(200.0);
@@ -310,7 +311,8 @@ impl Auto {
 
     fn is_worth_halving(&self, now: f64) -> bool {
         // The costlier a refusal, the less a few percent are worth one.
-        let tight = 1.0 + (self.cost / 1000.0).clamp(0.02, 0.6);
+        let worth = if self.bans > 0 { 700.0 } else { 1000.0 };
+        let tight = 1.0 + (self.cost / worth).clamp(0.02, 0.6);
         self.knows_refused(now) && self.refused_rate > tight * self.limit
     }
 

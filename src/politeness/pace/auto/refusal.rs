@@ -45,7 +45,9 @@ impl Auto {
         } else {
             let wait = match self.phase {
                 AutoPhase::Start => (1.0 / m.rate).max(1.0),
-                _ => (1.0 / m.fastest).max(2.0 / self.limit.min(m.rate)).max(0.2 * self.recovery),
+                _ => (1.0 / m.fastest)
+                    .max(2.0 / self.limit.min(m.rate))
+                    .max(self.recovery * if self.bans > 0 { 1.0 } else { 0.2 }),
             };
             let (in_flight, rate, after) = (epoch.in_flight, m.rate, self.given);
             let (wait, since) = (wait.min(m.longest_wait), m.now);
@@ -82,7 +84,8 @@ impl Auto {
         let run = self.run;
         let shut = (m.now - run.since) as f32;
         let slow = SHORT + 3.0 * run.first_wait;
-        let (short, long) = (run.canaries == 1 && shut <= slow, run.canaries >= 2 && shut > SHORT || shut > slow);
+        let long = (run.canaries >= 2 || self.bans > 0) && shut > SHORT || shut > slow;
+        let short = run.canaries == 1 && !long;
         if long {
             self.cost = shut;
             self.window = if shut > 1.1 * self.window { 0.0 } else { self.window };
@@ -97,7 +100,7 @@ impl Auto {
         }
         if run.canaries == 2 && run.wait == self.recovery {
             self.recovery *= 0.5;
-        } else if run.canaries >= 2 && self.phase != AutoPhase::Start {
+        } else if run.canaries >= 2 {
             self.recovery = run.wait;
         }
         self.run.is_on = false;
@@ -188,7 +191,8 @@ impl Auto {
         let (accepted, rate) = (self.accepted as f32, self.run.rate);
         self.confirmed = 0;
         self.note_refused(rate, (m.now - self.run.since) as f32, m.now);
-        self.set_limit((0.7 * rate).min(accepted / time), m);
+        let least = if long { 0.0 } else { 0.35 * rate };
+        self.set_limit((0.7 * rate).min((accepted / time).max(least)), m);
         self.gave = self.accepted;
         // After a long time shut: a window gives as much again and no more, and a host that bans gives more.
         let look = self.limit.max((2.0 * accepted + 2.0) / (0.5 * time)).min(0.5 * rate);

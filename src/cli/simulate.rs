@@ -4,6 +4,7 @@
 
 mod matrix;
 mod plot;
+mod png;
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -57,7 +58,7 @@ pub(super) struct SimulateArgs {
     /// Take the delay, the concurrency and the settings of learning for this host from the configuration
     #[arg(long, value_name = "HOST")]
     from_config: Option<String>,
-    /// Draw the paces into an SVG file
+    /// Draw the paces into a file: a PNG if its name ends so, else an SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Run all policies against 36 kinds of limits and against random hosts instead
@@ -106,7 +107,10 @@ pub(super) fn run(args: &SimulateArgs, sources: &Sources, streams: &mut Streams<
     clear(streams)?;
     write!(streams.out, "{}", page(&args.server, &settings, &simulated))?;
     if let Some(file) = &args.plot {
-        std::fs::write(file, plot::svg(&args.server, &settings, &simulated))
+        let picture = plot::picture(&args.server, &settings, &simulated);
+        let is_png = file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png"));
+        let drawn = if is_png { png::png(&picture) } else { plot::svg(&picture).into_bytes() };
+        std::fs::write(file, drawn)
             .map_err(|error| io::Error::new(error.kind(), format!("cannot write {}: {error}", file.display())))?;
     }
     Ok(0)
@@ -197,9 +201,11 @@ mod tests {
     fn the_picture_is_an_svg_with_a_line_for_each_policy() {
         let (settings, auto) = simulated("window 45/60s", TrialPolicy::Auto);
         let (_, steps) = simulated("window 45/60s", TrialPolicy::Steps);
-        let svg = plot::svg("window <45>/60s", &settings, &[steps, auto]);
+        let picture = plot::picture("window <45>/60s", &settings, &[steps, auto]);
+        let svg = plot::svg(&picture);
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
-        assert_eq!(svg.matches("<polyline").count(), 2);
+        assert_eq!(svg.matches("<polyline").count(), 4, "axes, limit, two policies");
+        assert!(png::png(&picture).starts_with(b"\x89PNG\r\n\x1a\n"));
         assert!(svg.contains("window &lt;45&gt;/60s"), "text is escaped");
     }
 

@@ -317,7 +317,9 @@ impl Auto {
     }
 
     fn hold_time(&self) -> f32 {
-        (1.1 * self.cycle()).clamp(HELD_AFTER.1, 300.0)
+        // Far below a refused pace, half of the time is enough.
+        let least = if self.refused_rate > 2.0 * self.limit { 10.0 } else { HELD_AFTER.1 };
+        (1.1 * self.cycle()).clamp(least, 300.0)
     }
 
     /// Sends above the limit that prove nothing: saved-up credit, or what a window gives before it is used up.

@@ -38,7 +38,6 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::politeness::HostKey;
-use crate::politeness::pace::Learner;
 use crate::politeness::policy::Policy;
 use crate::politeness::retries::RetryPolicy;
 
@@ -154,7 +153,6 @@ pub struct State {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adaptive {
-    pub policy: Learner,
     pub step_up: Duration,
     pub step_down: Duration,
     pub successes: u32,

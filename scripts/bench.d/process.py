@@ -21,7 +21,7 @@ class Failure(Exception):
 
 
 @contextlib.contextmanager
-def running(argv, log_path, port, core=None, env=None):
+def running(argv, log_path, port, core=None, env=None, address="127.0.0.1"):
     """Run `argv` until the block ends; yields its process id once `port` accepts connections."""
     pinned = ["taskset", "--cpu-list", str(core)] if core is not None else []
     with open(log_path, "wb") as log:
@@ -35,26 +35,26 @@ def running(argv, log_path, port, core=None, env=None):
             start_new_session=True,
         )
     try:
-        wait_until_open(process, port, log_path)
+        wait_until_open(process, (address, port), log_path)
         yield process.pid
     finally:
         end(process)
 
 
-def wait_until_open(process, port, log_path):
+def wait_until_open(process, place, log_path):
     deadline = time.monotonic() + START_LIMIT_S
-    while not accepts(port):
+    while not accepts(place):
         if process.poll() is not None:
             raise Failure(f"it ended with status {process.returncode}: {tail(log_path)}")
         if time.monotonic() > deadline:
-            raise Failure(f"nothing accepts on port {port} after {START_LIMIT_S} s: {tail(log_path)}")
+            raise Failure(f"nothing accepts on {place[0]}:{place[1]} after {START_LIMIT_S} s: {tail(log_path)}")
         time.sleep(0.02)
 
 
-def accepts(port):
+def accepts(place):
     with socket.socket() as probe:
         probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex(place) == 0
 
 
 def tail(path, lines=5):

@@ -57,6 +57,8 @@ class Plan:
     long_body: int
     pairs: int  # for `pacing`
     backlog_seconds: int
+    limiter_seconds: int
+    no_install: bool
 
 
 class Bench:

@@ -15,7 +15,6 @@ fn schooling(config: &Config) -> LearningPolicy {
     let (adaptive, breaker) = (&config.adaptive, &config.breaker);
     LearningPolicy {
         learning: Learning {
-            learner: adaptive.policy,
             step_up: adaptive.step_up,
             step_down: adaptive.step_down,
             successes: u16::try_from(adaptive.successes).unwrap_or(u16::MAX),

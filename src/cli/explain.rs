@@ -170,6 +170,7 @@ pub(super) fn page(told: &Explanation, brush: TextStyle, columns: Option<usize>)
         ("via", via(told)),
         ("wait", (told.allowed == Some(true)).then(|| wait(told))),
         ("delay", delay(told)),
+        ("limit", told.known.as_ref().and_then(|host| host.limit.as_ref()).map(host::limit)),
         ("client", (!told.client.is_empty()).then(|| printable(&told.client))),
         (
             "host",

@@ -187,9 +187,8 @@ fn learning(host: &HostJson) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-fn limit(limit: &LimitJson) -> String {
-    let measured = limit.per_second.map(|rate| format!("{rate}/s, {:.0} % sure; ", 100.0 * limit.confidence));
-    measured.unwrap_or_default() + &printable(&limit.reason)
+pub(super) fn limit(limit: &LimitJson) -> String {
+    printable(&limit.text())
 }
 
 fn times(number: u16) -> String {

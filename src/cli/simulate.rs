@@ -4,8 +4,9 @@
 
 mod matrix;
 mod plot;
+mod png;
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,8 +16,9 @@ use super::config::Streams;
 use super::terminal::about;
 use crate::app;
 use crate::config::{self, Sources};
+use crate::politeness::lab::policies::TrialPolicy;
 use crate::politeness::lab::spec::{self, OPTIONS, SERVERS};
-use crate::politeness::lab::trial::{Trial, TrialPolicy, TrialResult, TrialSettings};
+use crate::politeness::lab::trial::{Trial, TrialResult, TrialSettings};
 use crate::politeness::pace::Learning;
 
 #[derive(Args, Clone, Debug)]
@@ -38,7 +40,7 @@ pub(super) struct SimulateArgs {
     /// List the hosts that can be simulated
     #[arg(long)]
     list_servers: bool,
-    /// Policies to compare: steps, auto, fixed, aimd
+    /// Policies to compare: steps, auto, fixed, and for comparison aimd, cubic, autothrottle, sre
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "steps,auto,fixed")]
     policy: Vec<String>,
     /// The configured delay
@@ -56,7 +58,7 @@ pub(super) struct SimulateArgs {
     /// Take the delay, the concurrency and the settings of learning for this host from the configuration
     #[arg(long, value_name = "HOST")]
     from_config: Option<String>,
-    /// Draw the paces into an SVG file
+    /// Draw the paces into a file: a PNG if its name ends so, else an SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Run all policies against 36 kinds of limits and against random hosts instead
@@ -95,21 +97,43 @@ pub(super) fn run(args: &SimulateArgs, sources: &Sources, streams: &mut Streams<
     let trial = |policy: TrialPolicy| {
         let server = spec::server(&args.server, args.seed).map_err(io::Error::other)?;
         let result = Trial::new(server, TrialSettings { policy, ..settings }).run();
-        Ok(Simulated { policy, result })
+        io::Result::Ok(Simulated { policy, result })
     };
-    let simulated = policies.into_iter().map(trial).collect::<io::Result<Vec<_>>>()?;
+    let mut simulated = Vec::new();
+    for (number, policy) in policies.iter().enumerate() {
+        progress(streams, number, policies.len())?;
+        simulated.push(trial(*policy)?);
+    }
+    clear(streams)?;
     write!(streams.out, "{}", page(&args.server, &settings, &simulated))?;
     if let Some(file) = &args.plot {
-        std::fs::write(file, plot::svg(&args.server, &settings, &simulated))
+        let picture = plot::picture(&args.server, &settings, &simulated);
+        let is_png = file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png"));
+        let drawn = if is_png { png::png(&picture) } else { plot::svg(&picture).into_bytes() };
+        std::fs::write(file, drawn)
             .map_err(|error| io::Error::new(error.kind(), format!("cannot write {}: {error}", file.display())))?;
     }
     Ok(0)
 }
 
+/// Shows how far a long run is, on a terminal. The line is rewritten until [`clear`].
+fn progress(streams: &mut Streams<'_>, done: usize, all: usize) -> io::Result<()> {
+    if !io::stderr().is_terminal() {
+        return Ok(());
+    }
+    let bar: String = (0..all).map(|number| if number < done { '█' } else { '░' }).collect();
+    write!(streams.err, "\r\x1b[K{bar} {done} of {all}")?;
+    streams.err.flush()
+}
+
+fn clear(streams: &mut Streams<'_>) -> io::Result<()> {
+    if io::stderr().is_terminal() { write!(streams.err, "\r\x1b[K") } else { Ok(()) }
+}
+
 fn policies(names: &[String]) -> Result<Vec<TrialPolicy>, String> {
     let known = |name: &String| TrialPolicy::ALL.into_iter().find(|policy| policy.word() == name.trim());
-    let named =
-        |name| known(name).ok_or_else(|| format!("no policy is called {name:?}; there are steps, auto, fixed, aimd"));
+    let words = TrialPolicy::ALL.map(TrialPolicy::word).join(", ");
+    let named = |name| known(name).ok_or_else(|| format!("no policy is called {name:?}; there are {words}"));
     names.iter().map(named).collect()
 }
 
@@ -141,11 +165,11 @@ fn servers() -> String {
 fn page(server: &str, settings: &TrialSettings, simulated: &[Simulated]) -> String {
     let (minutes, base) = (settings.seconds / 60.0, settings.base.as_secs_f64());
     let mut page = format!("{server}: {minutes} min, a delay of {base} s, {} in flight\n\n", settings.concurrency);
-    page += "policy  goodput  refused/1000  failed/1000  to 90 %\n";
+    page += "policy        goodput  refused/1000  failed/1000  to 90 %\n";
     for Simulated { policy, result } in simulated {
         let reached = result.time_to_90(0.0, settings.seconds).map_or("never".to_owned(), about);
         page += &format!(
-            "{:6}  {:5.1} %  {:12.1}  {:11.1}  {reached}\n",
+            "{:12}  {:5.1} %  {:12.1}  {:11.1}  {reached}\n",
             policy.word(),
             result.goodput(),
             result.refused_per_1000(),
@@ -169,7 +193,7 @@ mod tests {
     fn the_page_has_a_row_and_a_picture_for_each_policy() {
         let (settings, one) = simulated("bucket 5/s 10", TrialPolicy::Auto);
         let page = page("bucket 5/s 10", &settings, &[one]);
-        assert!(page.contains("\nauto    ") && page.contains("to 90 %"), "{page}");
+        assert!(page.contains("\nauto          ") && page.contains("to 90 %"), "{page}");
         assert!(page.contains("limit 5"), "{page}");
     }
 
@@ -177,15 +201,17 @@ mod tests {
     fn the_picture_is_an_svg_with_a_line_for_each_policy() {
         let (settings, auto) = simulated("window 45/60s", TrialPolicy::Auto);
         let (_, steps) = simulated("window 45/60s", TrialPolicy::Steps);
-        let svg = plot::svg("window <45>/60s", &settings, &[steps, auto]);
+        let picture = plot::picture("window <45>/60s", &settings, &[steps, auto]);
+        let svg = plot::svg(&picture);
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
-        assert_eq!(svg.matches("<polyline").count(), 2);
+        assert_eq!(svg.matches("<polyline").count(), 4, "axes, limit, two policies");
+        assert!(png::png(&picture).starts_with(b"\x89PNG\r\n\x1a\n"));
         assert!(svg.contains("window &lt;45&gt;/60s"), "text is escaped");
     }
 
     #[test]
     fn an_unknown_policy_is_answered_with_those_that_exist() {
-        let error = policies(&["steps".to_owned(), "cubic".to_owned()]).unwrap_err();
-        assert!(error.contains("\"cubic\"") && error.contains("steps, auto, fixed, aimd"), "{error}");
+        let error = policies(&["steps".to_owned(), "cubist".to_owned()]).unwrap_err();
+        assert!(error.contains("\"cubist\"") && error.contains("steps, auto, fixed, aimd, cubic"), "{error}");
     }
 }

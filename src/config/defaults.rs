@@ -8,7 +8,6 @@ use super::{
     LogFormat, Metrics, OnUnreachable, OnUntrusted, Pacing, QueryStrings, ResolverChoice, ResponseHeaders, Responses,
     Robots, State, StateDir, Tls, Tunnel, Upstream,
 };
-use crate::politeness::pace::Learner;
 use crate::politeness::policy::Policy;
 use crate::politeness::retries::RetryPolicy;
 
@@ -56,7 +55,6 @@ impl Default for Config {
 impl Default for Adaptive {
     fn default() -> Self {
         Adaptive {
-            policy: Learner::Steps,
             step_up: secs(1),
             step_down: secs(1),
             successes: 20,

@@ -171,6 +171,8 @@ const MODES: ChoiceKind<Mode> = ChoiceKind(&[("enforce", Mode::Enforce), ("repor
 const COUNTS: ChoiceKind<Counts> = ChoiceKind(&[("requests", Counts::Requests), ("pages", Counts::Pages)]);
 const ROBOTS_MODES: ChoiceKind<RobotsMode> =
     ChoiceKind(&[("enforce", RobotsMode::Enforce), ("warn", RobotsMode::Warn), ("off", RobotsMode::Off)]);
+const LEARNERS: ChoiceKind<Learner> =
+    ChoiceKind(&[("steps", Learner::Steps), ("auto", Learner::Auto), ("off", Learner::Off)]);
 const PROFILES: ChoiceKind<Profile> = ChoiceKind(&[
     ("conservative", Profile::Conservative),
     ("standard", Profile::Standard),
@@ -224,9 +226,8 @@ fn pacing() -> Vec<KeyRow<Config>> {
 }
 
 fn learning() -> Vec<KeyRow<Config>> {
-    let policies = &[("steps", Learner::Steps), ("auto", Learner::Auto), ("off", Learner::Off)];
     vec![
-        row!(adaptive.policy, ChoiceKind(policies)),
+        row!("adaptive.policy", politeness.learner, LEARNERS),
         row!(adaptive.step_up, span(MILLISECOND, HOUR)),
         row!(adaptive.step_down, span(MILLISECOND, HOUR)),
         row!(adaptive.successes, count(1, 1_000_000)),
@@ -351,6 +352,7 @@ fn rule_keys() -> Vec<KeyRow<HostRule>> {
         row!(delay_factor, Given(number(0.0, 100.0))),
         row!(max_wait, Given(span(ZERO, DAY))),
         row!(max_queue, Given(count(0, 1_000_000))),
+        row!("adaptive", learner, Given(LEARNERS)),
         row!(robots, Given(ROBOTS_MODES)),
         row!(max_crawl_delay, Given(span(ZERO, DAY))),
         row!(note, text(texts::one_line, Clone::clone)),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::breaker::Tolerance;
-use super::pace::Learning;
+use super::pace::{Learner, Learning};
 use super::retries::RetryPolicy;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +90,8 @@ pub struct Policy {
     pub delay_factor: f64,
     pub max_wait: Duration,
     pub max_queue: usize,
+    /// How the pace is learned.
+    pub learner: Learner,
     pub robots: RobotsMode,
     /// The longest delay that robots.txt may ask for.
     pub max_crawl_delay: Duration,
@@ -109,6 +111,7 @@ impl Default for Policy {
             delay_factor: 0.0,
             max_wait: Duration::from_secs(150),
             max_queue: 1000,
+            learner: Learner::Steps,
             robots: RobotsMode::Enforce,
             max_crawl_delay: Duration::from_secs(60),
         }
@@ -183,7 +186,7 @@ impl Policy {
 /// Heritrix's `maxDelayMs`: one stuck answer must not close a host for an hour.
 const LONGEST_RESPONSE_DELAY: Duration = Duration::from_secs(30);
 
-/// Settings for learning, which are the same for every host.
+/// Settings for learning, which are the same for every host, except for [`Policy::learner`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LearningPolicy {
     pub learning: Learning,
@@ -214,6 +217,7 @@ pub struct HostRule {
     pub delay_factor: Option<f64>,
     pub max_wait: Option<Duration>,
     pub max_queue: Option<usize>,
+    pub learner: Option<Learner>,
     pub robots: Option<RobotsMode>,
     pub max_crawl_delay: Option<Duration>,
     /// A note of the operator. It has no effect.
@@ -278,6 +282,7 @@ impl HostRule {
             delay_factor: self.delay_factor.unwrap_or(general.delay_factor),
             max_wait: self.max_wait.unwrap_or(general.max_wait),
             max_queue: self.max_queue.unwrap_or(general.max_queue),
+            learner: self.learner.unwrap_or(general.learner),
             robots: self.robots.unwrap_or(general.robots),
             max_crawl_delay: self.max_crawl_delay.unwrap_or(general.max_crawl_delay),
         }
@@ -365,12 +370,16 @@ mod tests {
 
     #[test]
     fn per_host_override_beats_global() {
-        let slow =
-            HostRule { patterns: vec![HostPattern::Name("a.org".into())], delay: Some(secs(9)), ..HostRule::default() };
+        let slow = HostRule {
+            patterns: vec![HostPattern::Name("a.org".into())],
+            delay: Some(secs(9)),
+            learner: Some(Learner::Auto),
+            ..HostRule::default()
+        };
         let general = Policy { burst: 3, ..Policy::default() };
         let book = PolicyBook::new(general, vec![slow], LearningPolicy::default());
         let policy = book.policy("a.org");
-        assert_eq!((policy.delay, policy.burst), (secs(9), 3));
+        assert_eq!((policy.delay, policy.burst, policy.learner), (secs(9), 3, Learner::Auto));
         assert_eq!(**book.policy("b.org"), general);
     }
 

@@ -5,6 +5,8 @@ use std::sync::mpsc;
 use std::thread;
 
 use curtsy::config::{Config, Mode, RobotsMode};
+use curtsy::politeness::pace::Learner;
+use curtsy::politeness::policy::{HostPattern, HostRule};
 use serde_json::Value;
 
 use crate::support::program::run;
@@ -138,4 +140,31 @@ fn the_reason_for_a_wait_is_the_same_everywhere() {
             scope.spawn(story);
         }
     });
+}
+
+/// With `auto`, every view says what the measured limit is and why the pace is what it is. A rule chooses the policy.
+#[test]
+fn a_measured_limit_is_explained_everywhere() {
+    let origin = Origin::scripted(|visitor| {
+        while visitor.request().is_some() {
+            let refuses = visitor.request_count() == 3;
+            visitor.send(if refuses { TOO_FAST } else { HELLO });
+        }
+    });
+    let curtsy = pacing(|config| {
+        config.politeness.delay = ms(20);
+        let patterns = vec![HostPattern::Name("127.0.0.1".to_owned())];
+        config.host.push(HostRule { patterns, learner: Some(Learner::Auto), ..HostRule::default() });
+    });
+    for status in [200, 200, 429, 200] {
+        assert_eq!(curtsy.get(&origin.url("/")).status(), status);
+    }
+    let told: Value = serde_json::from_str(&admin(&curtsy, "/api/v1/hosts/127.0.0.1")).expect("JSON");
+    let reason = told["limit"]["reason"].as_str().unwrap_or_else(|| panic!("{told:#}"));
+    assert!(reason.starts_with("trying ") && reason.contains(": refused at 2/s "), "{reason}");
+    let limit = told["limit"]["per_second"].as_f64().expect("a limit");
+    let says = format!("{limit}/s, 50 % sure; trying ");
+    assert!(admin(&curtsy, "/hosts/127.0.0.1").contains(&says), "the page says {says}");
+    let (_, printed) = run(&["explain", &origin.url("/"), "--admin", &format!("http://{}", curtsy.admin())]);
+    assert!(printed.contains(&says), "{printed}");
 }

@@ -56,6 +56,7 @@ fn pieces(admin: &Admin, host: &HostJson, key: &HostKey) -> Vec<(&'static str, H
         ("burst", Html::number(host.burst)),
         ("burst_left", Html::number(host.burst_left)),
         ("floor", floor),
+        ("limit", host.limit.as_ref().map_or(Html::raw("not measured"), |limit| Html::text(&limit.text()))),
         ("errors", Html::number(host.error_streak)),
         ("successes", Html::number(host.success_streak)),
         ("breaker", Html::text(&breaker(host))),

@@ -328,6 +328,12 @@ impl LimitJson {
             reason: [Some(doing), refused].into_iter().flatten().collect::<Vec<_>>().join(": "),
         }
     }
+
+    /// Says it in one line; the same as in `dashboard/web/host.js`.
+    pub fn text(&self) -> String {
+        let measured = self.per_second.map(|rate| format!("{rate}/s, {:.0} % sure; ", 100.0 * self.confidence));
+        measured.unwrap_or_default() + &self.reason
+    }
 }
 
 /// Requests per second at this delay, to three digits.

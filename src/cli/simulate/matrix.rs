@@ -2,9 +2,10 @@
 
 use std::io;
 
-use super::Streams;
+use super::{Streams, clear, progress};
+use crate::politeness::lab::policies::TrialPolicy;
 use crate::politeness::lab::scenarios::{self, Scenario};
-use crate::politeness::lab::trial::{TrialPolicy, TrialResult};
+use crate::politeness::lab::trial::TrialResult;
 
 const RANDOM_HOSTS: u64 = 60;
 
@@ -29,10 +30,11 @@ impl Means {
 pub(super) fn run(seeds: u64, streams: &mut Streams<'_>) -> io::Result<u8> {
     writeln!(streams.out, "Goodput in percent of the limit / refusals per 1000, means of {seeds} seeds\n")?;
     writeln!(streams.out, "| host | delay | {} |", TrialPolicy::ALL.map(TrialPolicy::word).join(" | "))?;
-    writeln!(streams.out, "|---|---|---|---|---|---|")?;
+    writeln!(streams.out, "|---|---|{}", "---|".repeat(TrialPolicy::ALL.len()))?;
     let scenarios = scenarios::limiters();
     let mut rows = Vec::new();
-    for scenario in &scenarios {
+    for (number, scenario) in scenarios.iter().enumerate() {
+        progress(streams, number, scenarios.len() + 1)?;
         let run = |policy| {
             let results = (1..=seeds).map(|seed| scenario.run(policy, seed)).collect::<Result<Vec<_>, _>>();
             results.map(|results| Means::of(&results)).map_err(io::Error::other)
@@ -40,6 +42,7 @@ pub(super) fn run(seeds: u64, streams: &mut Streams<'_>) -> io::Result<u8> {
         let means = TrialPolicy::ALL.into_iter().map(run).collect::<io::Result<Vec<_>>>()?;
         let cells: Vec<String> =
             means.iter().map(|mean| format!("{:.1} / {:.1}", mean.goodput, mean.refused)).collect();
+        clear(streams)?;
         writeln!(streams.out, "| {} | {:?} | {} |", scenario.server, scenario.base, cells.join(" | "))?;
         rows.push(means);
     }
@@ -48,8 +51,10 @@ pub(super) fn run(seeds: u64, streams: &mut Streams<'_>) -> io::Result<u8> {
     writeln!(streams.out, "| **mean** | | {} |", cells(&columns, summary))?;
     writeln!(streams.out, "| **worst tenth** | | {} |", cells(&columns, tenth))?;
     writeln!(streams.out, "| **failures per 1000** | | {} |", cells(&columns, failures))?;
+    progress(streams, scenarios.len(), scenarios.len() + 1)?;
     let random = |policy| random(policy, 1_000_000 * seeds);
     let random = TrialPolicy::ALL.into_iter().map(random).collect::<io::Result<Vec<_>>>()?;
+    clear(streams)?;
     writeln!(streams.out, "| **{RANDOM_HOSTS} random hosts** | | {} |", random.join(" | "))?;
     Ok(0)
 }

@@ -1,4 +1,4 @@
-//! Draws the pace over time: as text for the terminal, and as SVG.
+//! Draws the pace over time: as text for the terminal, and as shapes for an SVG or a PNG.
 //!
 //! The SVG is written by hand: it is a frame, a few lines and some dots, which takes fewer lines than configuring a
 //! plotting library would, and adds no dependency.
@@ -65,59 +65,114 @@ fn eighths(share: f64, rows: usize) -> usize {
     (share.clamp(0.0, 1.0) * 8.0 * rows as f64).round() as usize
 }
 
-pub(super) fn svg(server: &str, settings: &TrialSettings, simulated: &[Simulated]) -> String {
+/// A picture: its size, and what is drawn on white.
+pub(super) struct Picture {
+    pub(super) size: (f64, f64),
+    pub(super) shapes: Vec<Shape>,
+}
+
+pub(super) enum Shape {
+    Line {
+        points: Vec<(f64, f64)>,
+        dashed: bool,
+        colour: &'static str,
+    },
+    Dot {
+        at: (f64, f64),
+        colour: &'static str,
+    },
+    /// `anchor` is the share of the text that is left of its place.
+    Text {
+        at: (f64, f64),
+        anchor: f64,
+        text: String,
+        colour: &'static str,
+    },
+}
+
+impl Shape {
+    pub(super) fn colour(&self) -> &'static str {
+        match self {
+            Shape::Line { colour, .. } | Shape::Dot { colour, .. } | Shape::Text { colour, .. } => colour,
+        }
+    }
+}
+
+/// Draws the limit, and the pace and the refusals of each policy.
+pub(super) fn picture(server: &str, settings: &TrialSettings, simulated: &[Simulated]) -> Picture {
     let results: Vec<&TrialResult> = simulated.iter().map(|one| &one.result).collect();
     let (top, seconds) = (top(&results), settings.seconds);
     let (left, above, right, below) = FRAME;
     let x = |at: f64| left + (right - left) * at / seconds;
     let y = |rate: f64| below - (below - above) * (rate / top).clamp(0.0, 1.0);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" font-size=\"11\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
-         <text x=\"{left}\" y=\"16\">{}</text>\n\
-         <path d=\"M{left} {above}V{below}H{right}\" fill=\"none\" stroke=\"#555\"/>\n",
-        SIZE.0,
-        SIZE.1,
-        escaped(server),
-    );
-    for (rate, share) in [(0.0, 0.0), (top / 2.0, 0.5), (top, 1.0)] {
-        let at = below - (below - above) * share;
-        let _ =
-            writeln!(svg, "<text x=\"{}\" y=\"{:.0}\" text-anchor=\"end\">{rate:.2}/s</text>", left - 4.0, at + 4.0);
-    }
-    for share in [0.0, 0.5, 1.0] {
-        let (minutes, at) = (seconds * share / 60.0, x(seconds * share));
-        let _ =
-            writeln!(svg, "<text x=\"{at:.0}\" y=\"{}\" text-anchor=\"middle\">{minutes:.0} min</text>", below + 14.0);
-    }
+    let mut shapes = frame(server, top, seconds);
     if let Some(result) = results.first() {
-        let points = steps(result.limits.iter().enumerate().map(|(second, limit)| (second as f64, *limit)), seconds);
-        let path: Vec<String> = points.iter().map(|(at, rate)| format!("{:.1} {:.1}", x(*at), y(*rate))).collect();
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{}\" fill=\"none\" stroke=\"#2ecc71\" stroke-dasharray=\"4 3\"/>",
-            path.join("L")
-        );
+        let limits = result.limits.iter().enumerate().map(|(second, limit)| (second as f64, *limit));
+        let points = steps(limits, seconds).iter().map(|(at, rate)| (x(*at), y(*rate))).collect();
+        shapes.push(Shape::Line { points, dashed: true, colour: "#2ecc71" });
     }
     for (number, one) in simulated.iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
         let points = steps(one.result.paces.iter().copied(), seconds);
-        let line: Vec<String> = points.iter().map(|(at, rate)| format!("{:.1},{:.1}", x(*at), y(*rate))).collect();
-        let _ = writeln!(svg, "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\"/>", line.join(" "));
+        let points = points.iter().map(|(at, rate)| (x(*at), y(*rate))).collect();
+        shapes.push(Shape::Line { points, dashed: false, colour });
         let mut dots: Vec<i64> = one.result.refused_at.iter().map(|at| x(*at).round() as i64).collect();
         dots.dedup();
         let height = below + 20.0 + 4.0 * number as f64;
-        for dot in dots {
-            let _ = writeln!(svg, "<circle cx=\"{dot}\" cy=\"{height}\" r=\"1.5\" fill=\"{colour}\"/>");
-        }
-        let (name, at) = (one.policy.word(), right - 60.0 * (simulated.len() - number) as f64);
-        let _ = writeln!(svg, "<text x=\"{at:.0}\" y=\"16\" fill=\"{colour}\">{name}</text>");
+        shapes.extend(dots.iter().map(|dot| Shape::Dot { at: (*dot as f64, height), colour }));
+        let at = (right - 60.0 * (simulated.len() - number) as f64, 16.0);
+        shapes.push(Shape::Text { at, anchor: 0.0, text: one.policy.word().to_owned(), colour });
     }
-    let _ = writeln!(
-        svg,
-        "<text x=\"{left}\" y=\"{}\" fill=\"#555\">dashes: the limit; dots: refused</text>",
-        SIZE.1 - 3.0
+    Picture { size: SIZE, shapes }
+}
+
+/// The axes, their numbers, the title and the legend.
+fn frame(server: &str, top: f64, seconds: f64) -> Vec<Shape> {
+    let (left, above, right, below) = FRAME;
+    let text = |at, anchor, text| Shape::Text { at, anchor, text, colour: "#000000" };
+    let axes = vec![(left, above), (left, below), (right, below)];
+    let legend = "dashes: the limit; dots: refused".to_owned();
+    let mut shapes = vec![
+        text((left, 16.0), 0.0, server.to_owned()),
+        Shape::Line { points: axes, dashed: false, colour: "#555555" },
+        Shape::Text { at: (left, SIZE.1 - 3.0), anchor: 0.0, text: legend, colour: "#555555" },
+    ];
+    for share in [0.0, 0.5, 1.0] {
+        let height = below - (below - above) * share + 4.0;
+        shapes.push(text((left - 4.0, height), 1.0, format!("{:.2}/s", top * share)));
+        let at = (left + (right - left) * share, below + 14.0);
+        shapes.push(text(at, 0.5, format!("{:.0} min", seconds * share / 60.0)));
+    }
+    shapes
+}
+
+pub(super) fn svg(picture: &Picture) -> String {
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" font-size=\"11\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+        picture.size.0, picture.size.1,
     );
+    for shape in &picture.shapes {
+        let _ = match shape {
+            Shape::Line { points, dashed, colour } => {
+                let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+                let dashes = if *dashed { " stroke-dasharray=\"4 3\"" } else { "" };
+                let points = points.join(" ");
+                writeln!(svg, "<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\"{dashes}/>")
+            }
+            Shape::Dot { at: (x, y), colour } => {
+                writeln!(svg, "<circle cx=\"{x}\" cy=\"{y}\" r=\"1.5\" fill=\"{colour}\"/>")
+            }
+            Shape::Text { at: (x, y), anchor, text, colour } => {
+                let anchor = ["start", "middle", "end"][(2.0 * anchor) as usize];
+                let text = escaped(text);
+                writeln!(
+                    svg,
+                    "<text x=\"{x:.0}\" y=\"{y:.0}\" text-anchor=\"{anchor}\" fill=\"{colour}\">{text}</text>"
+                )
+            }
+        };
+    }
     svg + "</svg>\n"
 }
 

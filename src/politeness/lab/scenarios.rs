@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::Dice;
+use super::policies::TrialPolicy;
 use super::spec;
-use super::trial::{Trial, TrialPolicy, TrialResult, TrialSettings};
+use super::trial::{Trial, TrialResult, TrialSettings};
 
 /// One row of the matrix.
 #[derive(Clone, Debug)]

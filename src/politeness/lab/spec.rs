@@ -17,6 +17,7 @@ pub const SERVERS: &[(&str, &str)] = &[
     ("concurrency 4", "4 requests at the same time"),
     ("two 5/1s 100/60s", "two limits at once, each for any stretch of time"),
     ("ban 0.75/s 10 60s", "a bucket; who exceeds it is refused for 60 s, and every request meanwhile renews that"),
+    ("ban 10s over 12/s", "the same, with a ban of 10 s and as much saved up as the limit allows in its time"),
     ("random 1%", "no limit, but 1 % of the requests are refused at random"),
     ("worker 10/s", "no limit, but one worker: answers become slow before any is refused"),
     ("none", "no limit"),
@@ -86,6 +87,10 @@ impl Draft<'_> {
             }
             ("gcra", [rate, burst]) => Box::new(GcraServer::new(self.rate(rate)?, self.number(burst)?)),
             ("concurrency", [places]) => Box::new(Crowded::new(self.number(places)? as usize, work)),
+            ("ban", [ban, "over", quota]) => {
+                let (number, seconds) = self.quota(quota)?;
+                Box::new(PenaltyBox::new(number / seconds, number, self.seconds(ban)?))
+            }
             ("ban", [rate, size, ban]) => {
                 Box::new(PenaltyBox::new(self.rate(rate)?, self.number(size)?, self.seconds(ban)?))
             }

@@ -1,8 +1,9 @@
 //! What the policies reach against simulated hosts, in a few seeds. `curtsy simulate --matrix` runs more.
 
+use super::policies::TrialPolicy;
 use super::scenarios::{self, Scenario};
 use super::spec;
-use super::trial::{Trial, TrialPolicy, TrialResult, TrialSettings};
+use super::trial::{Trial, TrialResult, TrialSettings};
 use std::time::Duration;
 
 const SEEDS: u64 = 2;
@@ -139,7 +140,8 @@ fn every_example_can_be_read_and_nonsense_is_explained() {
 /// Refusals with 403 that come only above a pace are learned.
 #[test]
 fn a_limiter_that_answers_403_is_obeyed() {
-    for server in ["window 40/5s, status=403", "ban 8/s 30 10s, status=403"] {
+    // The last one refuses every other request, and never a row.
+    for server in ["window 40/5s, status=403", "ban 8/s 30 10s, status=403", "gcra 8/s 1, status=403"] {
         let trial = run(server, TrialPolicy::Auto, 3600.0, 1);
         let late = trial.refused_at.iter().filter(|at| **at > 1800.0).count();
         assert!(trial.goodput() > 70.0, "{server}: {}", trial.goodput());

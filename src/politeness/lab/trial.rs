@@ -8,9 +8,10 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use super::Dice;
+use super::policies::{Rival, TrialPolicy};
 use super::servers::{Server, ServerReply};
 use crate::politeness::lane::{HostMemory, Lane};
-use crate::politeness::pace::{Learner, Learning};
+use crate::politeness::pace::Learning;
 use crate::politeness::policy::{LearningPolicy, Overrides, Policy};
 use crate::politeness::retries::may_retry;
 use crate::politeness::signals::{self, PaceSignal, SignalFields, SignalPolicy, Signals};
@@ -21,38 +22,6 @@ use crate::politeness::visit::{ClientId, Step, Ticket, Visit, VisitOutcome};
 const BEGIN: Timestamp = Timestamp::from_millis(1_790_000_000_000);
 /// Longer than any trial: clients here have patience.
 const PATIENCE: Duration = Duration::from_secs(10_000_000);
-
-/// How the pace is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TrialPolicy {
-    Steps,
-    Auto,
-    /// The configured delay, and nothing learned.
-    Fixed,
-    /// For comparison only: a tenth of a request per second more for each second with a success, half after a refusal.
-    Aimd,
-}
-
-impl TrialPolicy {
-    pub const ALL: [TrialPolicy; 4] = [TrialPolicy::Steps, TrialPolicy::Auto, TrialPolicy::Fixed, TrialPolicy::Aimd];
-
-    pub fn word(self) -> &'static str {
-        match self {
-            TrialPolicy::Steps => "steps",
-            TrialPolicy::Auto => "auto",
-            TrialPolicy::Fixed => "fixed",
-            TrialPolicy::Aimd => "aimd",
-        }
-    }
-
-    fn learner(self) -> Learner {
-        match self {
-            TrialPolicy::Steps => Learner::Steps,
-            TrialPolicy::Auto => Learner::Auto,
-            TrialPolicy::Fixed | TrialPolicy::Aimd => Learner::Off,
-        }
-    }
-}
 
 /// The settings of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,7 +73,7 @@ pub struct Trial {
     alarm: Timestamp,
     /// How often the request of each visit in the lane was sent, by the visit's number.
     tries: Vec<u32>,
-    aimd: Aimd,
+    rival: Option<Rival>,
     result: TrialResult,
 }
 
@@ -112,16 +81,17 @@ pub struct Trial {
 enum TrialEvent {
     Wake,
     Wanted,
-    Arrival(Ticket),
-    Answer(Ticket, u16, Signals),
+    /// With the time at which the request was sent.
+    Arrival(Ticket, Timestamp),
+    Answer(Ticket, (u16, Timestamp), Signals),
 }
 
 impl Trial {
     pub fn new(server: Server, settings: TrialSettings) -> Self {
         let TrialSettings { policy, learning, base, concurrency, .. } = settings;
-        let learning = Learning { learner: policy.learner(), ..learning };
         let schooling = LearningPolicy { learning, ..LearningPolicy::default() };
-        let lane_policy = Policy { delay: base, concurrency, max_wait: PATIENCE, ..Policy::default() };
+        let learner = policy.learner();
+        let lane_policy = Policy { learner, delay: base, concurrency, max_wait: PATIENCE, ..Policy::default() };
         Trial {
             lane: Lane::remembering(lane_policy, &HostMemory::default(), &schooling, settings.seed, BEGIN),
             server,
@@ -132,7 +102,7 @@ impl Trial {
             what: Vec::new(),
             alarm: Timestamp::NEVER,
             tries: Vec::new(),
-            aimd: Aimd { rate: 1.0 / base.as_secs_f64(), raised: BEGIN, halved: BEGIN },
+            rival: Rival::of(policy, base, BEGIN),
             result: TrialResult::default(),
             settings,
         }
@@ -146,11 +116,11 @@ impl Trial {
                 break;
             }
             match self.what[number] {
-                TrialEvent::Arrival(ticket) => {
-                    self.arrive(ticket, now);
+                TrialEvent::Arrival(ticket, sent) => {
+                    self.arrive(ticket, sent, now);
                     continue;
                 }
-                TrialEvent::Answer(ticket, status, signals) => self.hear(ticket, status, signals, now),
+                TrialEvent::Answer(ticket, answer, signals) => self.hear(ticket, answer, signals, now),
                 TrialEvent::Wanted => self.join(Visit::new(ClientId(1), 0), 1, now),
                 TrialEvent::Wake if now == self.alarm => self.alarm = Timestamp::NEVER,
                 TrialEvent::Wake => continue,
@@ -219,28 +189,26 @@ impl Trial {
         self.lane.sent(ticket, now);
         self.result.sent += 1;
         let arrival = now + self.network();
-        self.plan(arrival, TrialEvent::Arrival(ticket));
+        self.plan(arrival, TrialEvent::Arrival(ticket, now));
     }
 
-    fn arrive(&mut self, ticket: Ticket, now: Timestamp) {
+    fn arrive(&mut self, ticket: Ticket, sent: Timestamp, now: Timestamp) {
         let at = since_begin(now);
         let ServerReply { status, field, after, served } = self.server.answer(at, &mut self.dice);
         if served { &mut self.result.served_at } else { &mut self.result.refused_at }.push(at);
         let answered = now + Duration::from_secs_f64(after) + self.network();
         let fields = SignalFields::of(field.as_ref().map(|(name, value)| (*name, value.as_bytes())));
         let signals = signals::read(status, &fields, &self.listening, answered);
-        self.plan(answered, TrialEvent::Answer(ticket, status, signals));
+        self.plan(answered, TrialEvent::Answer(ticket, (status, sent), signals));
     }
 
-    fn hear(&mut self, ticket: Ticket, status: u16, signals: Signals, now: Timestamp) {
+    fn hear(&mut self, ticket: Ticket, (status, sent): (u16, Timestamp), signals: Signals, now: Timestamp) {
         let outcome = VisitOutcome::Heard(signals);
         if !self.lane.takes_for_granted(ticket, outcome, now) {
             self.lane.report(ticket, outcome, &self.schooling, now);
         }
         self.lane.leave(ticket, now);
-        if self.settings.policy == TrialPolicy::Aimd {
-            self.aimd.heard(&mut self.lane, signals.answer, self.settings.base, now);
-        }
+        self.follow_rival(signals.answer, now.since(sent), now);
         let tries = self.tries[ticket.number()];
         if status == self.server.refusal && signals.answer != PaceSignal::Success {
             if may_retry(tries, status, &self.schooling.retrying) && self.lane.may_retry(&self.schooling, now) {
@@ -249,6 +217,16 @@ impl Trial {
                 self.result.failed += 1;
             }
         }
+    }
+
+    /// Lets a rival choose the delay.
+    fn follow_rival(&mut self, answer: PaceSignal, took: Duration, now: Timestamp) {
+        let Some(rival) = &mut self.rival else { return };
+        let (delay, hold) = rival.heard(answer, took, self.settings.base, now);
+        if let Some(hold) = hold {
+            self.lane.hold(now + hold, now);
+        }
+        self.lane.steer(Overrides { delay: Some(delay), ..Overrides::default() }, now);
     }
 
     fn network(&mut self) -> Duration {
@@ -261,29 +239,6 @@ impl Trial {
         self.result.limits = seconds.map(|second| self.server.limit.rate(second.into()).min(fastest)).collect();
         (self.result.burst, self.result.fastest) = (self.server.limit.burst(), fastest);
         self.result
-    }
-}
-
-/// The well-known controller, on a lane that learns nothing by itself.
-#[derive(Debug)]
-struct Aimd {
-    rate: f64,
-    raised: Timestamp,
-    halved: Timestamp,
-}
-
-impl Aimd {
-    fn heard(&mut self, lane: &mut Lane, answer: PaceSignal, base: Duration, now: Timestamp) {
-        if answer == PaceSignal::Throttled && now.since(self.halved) > Duration::from_secs_f64(1.0 / self.rate) {
-            self.rate = (self.rate / 2.0).max(1.0 / 60.0);
-            (self.raised, self.halved) = (now, now);
-            lane.hold(now + Duration::from_secs_f64(1.0 / self.rate), now);
-        } else if answer == PaceSignal::Success && now.since(self.raised) >= Duration::from_secs(1) {
-            self.rate += 0.1;
-            self.raised = now;
-        }
-        let delay = Duration::from_secs_f64(1.0 / self.rate).max(base);
-        lane.steer(Overrides { delay: Some(delay), ..Overrides::default() }, now);
     }
 }
 

@@ -40,8 +40,8 @@ pub struct LaneLesson {
 }
 
 impl Learned {
-    fn new(schooling: &LearningPolicy, now: Timestamp) -> Self {
-        let LearningPolicy { learning, tolerance, ref retrying } = *schooling;
+    fn new(learning: Learning, schooling: &LearningPolicy, now: Timestamp) -> Self {
+        let LearningPolicy { tolerance, ref retrying, .. } = *schooling;
         let retry_share = retrying.budget;
         let mut pace = Pace::new();
         pace.follow(&learning, now);
@@ -110,18 +110,24 @@ impl Lane {
 
     /// Sets the rules to learn by from now on.
     pub fn school(&mut self, schooling: &LearningPolicy, now: Timestamp) {
+        let learning = self.learning(schooling);
         if let Some(lessons) = &mut self.lessons {
-            (lessons.learning, lessons.tolerance) = (schooling.learning, schooling.tolerance);
+            (lessons.learning, lessons.tolerance) = (learning, schooling.tolerance);
             lessons.retry_share = schooling.retrying.budget;
-            lessons.pace.follow(&schooling.learning, now);
+            lessons.pace.follow(&learning, now);
             self.respace(now);
         }
         self.measure(schooling, now);
     }
 
+    /// Returns the settings by which this host learns.
+    pub(super) fn learning(&self, schooling: &LearningPolicy) -> Learning {
+        Learning { learner: self.policy.learner, ..schooling.learning }
+    }
+
     /// Begins to learn before there is anything to learn from, if the policy asks for it.
     pub(super) fn measure(&mut self, schooling: &LearningPolicy, now: Timestamp) {
-        if schooling.learning.learner == Learner::Auto && self.lessons.is_none() {
+        if self.policy.learner == Learner::Auto && self.lessons.is_none() {
             self.lessons_or_new(schooling, now);
             self.respace(now);
         }
@@ -174,7 +180,7 @@ impl Lane {
         let lessons = self.lessons_or_new(schooling, now);
         if let Some(sent) = last_sent.filter(|_| is_first) {
             // The pace has not seen the sends before there was anything to learn.
-            lessons.pace.sent(load, base, &schooling.learning, sent);
+            lessons.pace.sent(load, base, &lessons.learning, sent);
         }
         let change = signals.and_then(|signals| {
             let epoch = entry.epoch.unwrap_or_default();
@@ -253,7 +259,8 @@ impl Lane {
     }
 
     pub(super) fn lessons_or_new(&mut self, schooling: &LearningPolicy, now: Timestamp) -> &mut Learned {
-        self.lessons.get_or_insert_with(|| Box::new(Learned::new(schooling, now)))
+        let learning = self.learning(schooling);
+        self.lessons.get_or_insert_with(|| Box::new(Learned::new(learning, schooling, now)))
     }
 }
 

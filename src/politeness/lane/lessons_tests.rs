@@ -158,9 +158,8 @@ fn nothing_is_sent_again_where_pacing_is_not_enforced() {
 /// A host from which nothing else is learned does not refill the budget for second tries.
 #[test]
 fn a_spent_budget_is_not_forgotten() {
-    let mut lane = lane(Policy::default());
-    let mut schooling = LearningPolicy::default();
-    schooling.learning.learner = pace::Learner::Off;
+    let mut lane = lane(Policy { learner: pace::Learner::Off, ..Policy::default() });
+    let schooling = LearningPolicy::default();
     let (mut now, mut taken) = (at(0), 0);
     for _ in 0..40 {
         let (ticket, sent) = start(&mut lane, now);
@@ -233,4 +232,25 @@ fn a_whole_answer_ends_a_row_of_broken_ones() {
         }
         lane.leave(ticket, now);
     }
+}
+
+/// A host's policy can differ from the others', and a change of it by a reload keeps the learned delay.
+#[test]
+fn a_change_of_policy_keeps_the_learned_delay() {
+    let schooling = LearningPolicy::default();
+    let policy = |learner| Policy { learner, ..Policy::default() };
+    let mut lane = lane(policy(pace::Learner::Steps));
+    let (ticket, now) = start(&mut lane, at(0));
+    let refused = Signals { answer: PaceSignal::Throttled, ..Signals::SERVED };
+    lane.report(ticket, VisitOutcome::Heard(refused), &schooling, now);
+    lane.leave(ticket, now);
+    assert_eq!((lane.delays().learned, lane.pace().unwrap().limit()), (secs(2), None));
+    for learner in [pace::Learner::Auto, pace::Learner::Steps, pace::Learner::Auto] {
+        lane.change(policy(learner), now);
+        lane.school(&schooling, now);
+        assert_eq!(lane.delays().learned, secs(2), "{learner:?}");
+        assert_eq!(lane.pace().unwrap().limit().is_some(), learner == pace::Learner::Auto, "{learner:?}");
+    }
+    lane.report(ticket, VisitOutcome::Heard(refused), &schooling, now);
+    assert_eq!(lane.delays().learned, secs(2), "an answer to a request of before the change");
 }

@@ -110,7 +110,8 @@ impl Lane {
     }
 
     fn recall_pace(&mut self, memory: &HostMemory, schooling: &LearningPolicy, now: Timestamp) {
-        let Some(pace) = memory.pace.map(|pace| Pace::remembering(&pace, &schooling.learning, now)) else { return };
+        let learning = self.learning(schooling);
+        let Some(pace) = memory.pace.map(|pace| Pace::remembering(&pace, &learning, now)) else { return };
         let known = self.pace().map(Pace::learned).unwrap_or_default();
         if pace.learned() > known {
             self.lessons_or_new(schooling, now).pace = pace;

@@ -37,6 +37,7 @@ export function host({ pulse, openHelp }) {
     put("cause", told.hold_cause ? words(told.hold_cause) : "");
     put("concurrency", number(told.concurrency.effective));
     put("floor", span(told.floor_ms));
+    put("limit", limit(told.limit));
     put("errors", number(told.error_streak));
     put("successes", number(told.success_streak));
     const open = told.breaker.origins.filter((at) => at.state !== "closed").map((at) => `${at.origin}: ${at.state}`);
@@ -152,6 +153,13 @@ function waits(told) {
   if (told.queued === 0) return "No request waits.";
   const one = told.queued === 1;
   return `${one ? "1 request waits" : `${number(told.queued)} requests wait`} because of: ${words(told.why)}.`;
+}
+
+// The same words as those of the page as served.
+function limit(told) {
+  if (!told) return "not measured";
+  const measured = told.per_second == null ? "" : `${told.per_second}/s, ${Math.round(100 * told.confidence)} % sure; `;
+  return measured + told.reason;
 }
 
 function note(told) {

@@ -4,8 +4,7 @@
 //! accepted requests by the time is the limit: two refusals measure it. Around this idea:
 //! - **Start**: two requests a second, doubled while all goes well, until the first refusal.
 //! - **Refused**: one request at a time is a canary, after waits that fit what people configure (`refusal`).
-//! - **Try**: a higher pace counts once it has held for a while (`tries`); then the next one, or half-way to one that
-//!   was refused.
+//! - **Try**: a higher pace counts once it has held for a while; then the next one, or half-way to a refused one.
 //! - **Hold**: just below the limit, with rare probes whether it has risen.
 //! - A refusal is not always about pace: it may be about requests at the same time (`places`), or noise (`noise`).
 //! - Slow answers lower the pace before a refusal does (`latency`), and some refusals are in disguise (`disguise`).
@@ -19,7 +18,6 @@ mod latency;
 mod noise;
 mod places;
 mod refusal;
-mod tries;
 
 use std::time::Duration;
 
@@ -27,31 +25,31 @@ use self::disguise::Disguise;
 use self::latency::LatencyGuard;
 use self::noise::NoiseGuard;
 use self::places::PlaceGuard;
-use self::refusal::{KnownWindow, RefusalRun};
-use self::tries::{Attempt, PROBE};
+use self::refusal::RefusalRun;
 use super::steps::{Floor, PaceStep, before};
 use super::{Epoch, LimitStage, LimitView, PaceMemory, PaceReport, What};
 use crate::politeness::signals::PaceSignal;
 use crate::politeness::time::Timestamp;
 
-/// The first pace: half a second apart, as careful clients do it.
+/// The first pace: half a second apart, as careful clients do it. Doubled after this many successes and seconds.
 const FIRST_RATE: f32 = 2.0;
-/// A pace is doubled after this many successes and seconds.
 const DOUBLED_AFTER: (u16, f64) = (5, 1.0);
-/// Stays this far below the limit: BBR leaves a policer 1 %; half as many refusals with 2 %.
-const MARGIN: f32 = 0.02;
-/// A ban widens the margin by this much, up to ten times.
+/// Stays this far below the limit (BBR leaves a policer 1 %; with that, there were a fifth more refusals), and this
+/// much more for each ban, up to ten times.
+const MARGIN: f32 = 0.017;
 const MARGIN_OF_BAN: f32 = 0.01;
 /// A refused pace is remembered for half an hour: hosts change their limits.
 const REFUSED_FOR: f32 = 1800.0;
-/// Requests between two probes: the first number, doubled with each probe that finds nothing, up to the second.
-const PROBE_AFTER: (f32, f32) = (80.0, 500.0);
-/// The latest probe: after this many seconds and requests.
-const PROBE_LATEST: (f32, f32) = (1800.0, 200.0);
+/// Requests between two probes: the first number, doubled with each probe that finds nothing, up to the second; but no
+/// more than half an hour or the third number.
+const PROBE_AFTER: (f32, f32, f32) = (80.0, 600.0, 200.0);
+/// The factor from one try to the next, and that of a probe. A larger probe is refused as often and lasts shorter.
+const UP: f32 = 1.5;
+const PROBE: f32 = 1.35;
+/// A pace has held after this many sends and this time, or a little more than the host's cycle.
+const HELD_AFTER: (u16, f32) = (12, 20.0);
 /// Being shut for longer than this shows a window or a ban, not a bucket that fills.
 const SHORT: f32 = 3.0;
-/// A try that needs no more sends than others.
-const NOTHING: f32 = -1e9;
 
 /// The numbers of one moment.
 #[derive(Clone, Copy, Debug)]
@@ -72,24 +70,22 @@ enum AutoPhase {
     #[default]
     Start,
     Hold,
-    Try(Aim),
+    /// Tries whether an estimate holds; after a long time shut also whether the host bans.
+    Check,
+    /// Tries a higher pace, up to one that was refused.
+    Climb,
+    /// Tries whether the limit has risen.
+    Probe,
 }
 
-/// What a try is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Aim {
-    /// Whether the first estimate holds.
-    First,
-    /// Whether a host that shut for long has a window, which gives as much again and no more, or bans.
-    Look,
-    /// The next higher pace, while none was refused.
-    Up,
-    /// Between the limit and a pace that was refused.
-    Between,
-    /// Whether the limit has risen.
-    Rise,
-    /// Whether the limit is a little higher than measured.
-    Nudge,
+/// A pace on trial.
+#[derive(Clone, Copy, Debug, Default)]
+struct Attempt {
+    sends: u16,
+    seconds: f32,
+    /// Sends more than the limit would have made, and how many it takes to prove anything.
+    excess: f32,
+    needed: f32,
 }
 
 /// What is known about one host: at most 320 bytes.
@@ -105,46 +101,34 @@ pub(super) struct Auto {
     /// The pace above the limit that was refused last, and until when this counts.
     refused_rate: f32,
     refused_until: f64,
-    /// Start: successes at this pace.
-    successes: u16,
     last_sent: f64,
-    /// Requests accepted since the last refusal, and the time without any to send.
+    /// Requests accepted since the last refusal. Time without any to send does not count.
     measured_from: f64,
     accepted: u32,
-    idle: f32,
     /// Requests accepted since the host reopened, and in the two openings before.
     opened_at: f64,
     given: u32,
-    gave: u16,
-    gave_before: u16,
+    gave: u32,
+    gave_before: u32,
     attempt: Attempt,
     /// Hold: when the next probe is due. Start: when the pace may be doubled.
-    probe_after: f32,
-    probe_from: f64,
-    probe_by: f64,
-    sent: u16,
-    /// Probes that found nothing since the limit last changed.
-    confirmed: u8,
-    probes: u8,
-    /// The first estimate rests on next to nothing.
-    far: bool,
-    /// The host bans: it shuts for longer than the excess takes.
-    bans: bool,
-    ban_count: u8,
+    next_at: f64,
+    /// Probes that found nothing since the limit last changed. Start: successes at this pace.
+    confirmed: u16,
+    /// The limit was raised since it was last refused.
+    raised: bool,
+    /// The host bans: it shuts for longer than the excess takes. Zero if not known, else one more than bans since.
+    bans: u8,
     /// Requests that the host grants at once after a quiet time.
     credit: f32,
-    /// The limit before it was last raised, with the excess that raised it and the confirmations it had.
-    raised_from: f32,
-    raised_excess: f32,
-    raised_confirmed: u8,
     run: RefusalRun,
     /// How long the host was shut: the longest time and the last long time, both fading.
     shut: f32,
+    /// The length of the host's windows; zero if it is not known.
+    window: f32,
     cost: f32,
-    /// The wait that ended the last refusals, and how uncertain their end is.
+    /// The wait that ended the last refusals.
     recovery: f32,
-    unsure: f32,
-    window: KnownWindow,
     noise: NoiseGuard,
     places: PlaceGuard,
     latency: LatencyGuard,
@@ -165,8 +149,8 @@ impl Auto {
             return auto;
         }
         let (rate, now) = (1.0 / learned.as_secs_f32(), seconds(now));
-        let (phase, probe_by) = (AutoPhase::Hold, now + f64::from(PROBE_LATEST.0));
-        Auto { phase, rate, limit: rate, probe_after: PROBE_AFTER.0, probe_from: now + 30.0, probe_by, ..auto }
+        let next_at = now + f64::from((PROBE_AFTER.0 / rate).clamp(30.0, REFUSED_FOR));
+        Auto { phase: AutoPhase::Hold, rate, limit: rate, next_at, ..auto }
     }
 
     /// The floor is the delay that was refused.
@@ -196,9 +180,9 @@ impl Auto {
         let (delay, gap) = (1.0 / m.rate, (m.now - self.last_sent) as f32);
         let waited = gap <= 1.25 * delay + 0.01 || in_flight >= self.places(m.places);
         if self.measured_from == 0.0 {
-            (self.measured_from, self.probe_from) = (m.now, m.now + DOUBLED_AFTER.1);
+            (self.measured_from, self.next_at) = (m.now, self.next_at.max(m.now + DOUBLED_AFTER.1));
         } else if !self.run.is_on && !waited {
-            self.idle += gap - delay;
+            self.measured_from += f64::from(gap - delay);
         } else if !self.run.is_on && self.probing() {
             let gap = gap.min(2.0 * delay);
             self.attempt.sends = self.attempt.sends.saturating_add(1);
@@ -206,7 +190,6 @@ impl Auto {
             self.attempt.excess += 1.0 - self.limit * gap;
         }
         self.last_sent = m.now;
-        self.sent = self.sent.saturating_add(1);
         self.places.count();
         Epoch { number: self.epoch, in_flight: u8::try_from(in_flight).unwrap_or(u8::MAX), waited }
     }
@@ -230,7 +213,6 @@ impl Auto {
         self.noise.heard(0.0);
         self.accepted += 1;
         self.given += 1;
-        self.window.count(m.now, self.run.is_on);
         self.places.accepted(epoch.in_flight);
         if self.run.is_on {
             if !before(epoch.number, self.refused_epoch) {
@@ -239,70 +221,150 @@ impl Auto {
             return;
         }
         self.latency.heard(took, self.rate);
-        self.places.widen(m.places);
-        if self.places.is_useless(epoch.waited, self.phase != AutoPhase::Start, m.now) {
-            self.set_limit(self.places.pace_before(), m);
-            self.refused_rate = f32::INFINITY;
-            self.schedule(1, 0.0, m);
-        }
+        self.judge_places(epoch.waited, m);
         match self.phase {
             AutoPhase::Start => self.double(epoch, m),
-            AutoPhase::Hold => self.probe_if_due(m),
-            AutoPhase::Try(aim) => self.prove(aim, m),
+            AutoPhase::Hold if m.now >= self.next_at && self.rate < m.fastest => self.probe(m),
+            AutoPhase::Hold => {}
+            AutoPhase::Check | AutoPhase::Climb | AutoPhase::Probe => self.prove(m),
         }
     }
 
     fn double(&mut self, epoch: Epoch, m: &Moment) {
-        self.successes += u16::from(epoch.waited && epoch.number == self.epoch);
-        if self.successes >= DOUBLED_AFTER.0 && m.now >= self.probe_from {
-            (self.successes, self.probe_from) = (0, m.now + DOUBLED_AFTER.1);
+        self.confirmed += u16::from(epoch.waited && epoch.number == self.epoch);
+        if self.confirmed >= DOUBLED_AFTER.0 && m.now >= self.next_at {
+            (self.confirmed, self.next_at) = (0, m.now + DOUBLED_AFTER.1);
             self.epoch = self.epoch.wrapping_add(1);
             self.rate = if self.latency.is_quiet() { (2.0 * self.rate).min(m.fastest) } else { self.rate };
         }
     }
 
-    fn probe_if_due(&mut self, m: &Moment) {
-        let due = f32::from(self.sent) >= self.probe_after && m.now >= self.probe_from || m.now >= self.probe_by;
-        if !due || self.rate >= m.fastest {
+    fn probe(&mut self, m: &Moment) {
+        if self.is_worth_halving(m.now) {
+            let rate = (self.limit * self.refused_rate).sqrt();
+            self.attempt(AutoPhase::Climb, rate, (1.3 * self.credit).min(40.0) + 1.0, m);
+        } else if self.bans == 0 || !self.knows_refused(m.now) {
+            self.attempt(AutoPhase::Probe, self.limit * PROBE, self.free_excess(), m);
+        }
+    }
+
+    fn attempt(&mut self, phase: AutoPhase, rate: f32, needed: f32, m: &Moment) {
+        (self.phase, self.rate) = (phase, rate.min(m.fastest));
+        self.attempt = Attempt { needed, ..Attempt::default() };
+    }
+
+    /// Ends a try that has held for long enough.
+    fn prove(&mut self, m: &Moment) {
+        let Attempt { sends, seconds, excess, needed } = self.attempt;
+        if self.sees_ban(m) || sends < HELD_AFTER.0 || seconds < self.hold_time() || excess < needed {
             return;
         }
-        self.attempt.rungs = 0;
-        if self.is_worth_halving(m.now) {
-            self.attempt(Aim::Between, (self.limit * self.refused_rate).sqrt(), (1.3 * self.credit).min(40.0) + 1.0, m);
-        } else if !(self.bans && self.knows_refused(m.now)) {
-            self.probes = self.probes.wrapping_add(1);
-            self.attempt(Aim::Rise, self.limit * PROBE, self.free_excess(), m);
+        // A check may be faster than the estimate, to look for bans; then it proves less.
+        let checks = self.phase == AutoPhase::Check;
+        let rate = self.limit.max(if checks { 0.7 * self.rate } else { self.rate });
+        if rate >= 0.999 * self.refused_rate {
+            self.refused_rate = f32::INFINITY;
+        }
+        if rate > 1.03 * self.limit {
+            (self.confirmed, self.raised) = (0, true);
+        }
+        if rate >= m.fastest {
+            self.set_limit(rate / (1.0 - MARGIN), m);
+            self.schedule(1, 0.0, m);
+        } else {
+            self.set_limit(rate, m);
+            self.climb(m);
+        }
+    }
+
+    /// Whether the host gives far more than before within the time that it was shut: then it was a ban, not a window.
+    fn sees_ban(&mut self, m: &Moment) -> bool {
+        let open = (m.now - self.opened_at) as f32;
+        let gives_more = self.gave > 0 && self.given >= 2 * self.gave + 2;
+        if self.bans > 0 || self.shut <= SHORT || !gives_more || open >= 0.9 * self.shut {
+            return false;
+        }
+        (self.bans, self.recovery) = (1, self.recovery.max(self.shut));
+        (self.shut, self.window) = (0.0, 0.0);
+        if self.phase == AutoPhase::Check {
+            self.set_limit(self.limit.max((self.given - self.gave) as f32 / open), m);
+            self.credit = self.credit.max(self.gave as f32).min(200.0);
+            self.climb(m);
+        }
+        true
+    }
+
+    /// Tries the next higher pace, if that is worth a refusal.
+    fn climb(&mut self, m: &Moment) {
+        let step = match () {
+            () if self.bans > 0 && self.refused_rate > 3.0 * self.limit => 2.0,
+            () => UP,
+        };
+        if !self.knows_refused(m.now) {
+            self.refused_rate = f32::INFINITY;
+        } else if !self.is_worth_halving(m.now) {
+            return self.schedule(1, self.cost, m);
+        }
+        let step = (self.refused_rate / self.limit).sqrt().min(step);
+        self.attempt(AutoPhase::Climb, self.limit * step, f32::NEG_INFINITY, m);
+    }
+
+    fn is_worth_halving(&self, now: f64) -> bool {
+        // The costlier a refusal, the less a few percent are worth one.
+        let worth = if self.bans > 0 { 700.0 } else { 1000.0 };
+        let tight = 1.0 + (self.cost / worth).clamp(0.02, 0.6);
+        self.knows_refused(now) && self.refused_rate > tight * self.limit
+    }
+
+    fn hold_time(&self) -> f32 {
+        // Far below a refused pace, half of the time is enough.
+        let least = if self.refused_rate > 2.0 * self.limit { 10.0 } else { HELD_AFTER.1 };
+        (1.1 * self.cycle()).clamp(least, 300.0)
+    }
+
+    /// Sends above the limit that prove nothing: saved-up credit, or what a window gives before it is used up.
+    fn free_excess(&self) -> f32 {
+        (1.3 * self.credit + 3.0).max(0.75 * self.limit * self.cycle().min(300.0))
+    }
+
+    /// The time after which the host gives again what it gave; zero if it only fills a bucket.
+    fn cycle(&self) -> f32 {
+        if self.window > 0.0 {
+            self.window
+        } else if self.shut > SHORT {
+            self.shut
+        } else {
+            0.0
         }
     }
 
     fn set_limit(&mut self, limit: f32, m: &Moment) {
         self.limit = limit.max(m.slowest).min(m.fastest / (1.0 - MARGIN));
         self.phase = AutoPhase::Hold;
-        self.rate = self.limit * (1.0 - MARGIN - MARGIN_OF_BAN * f32::from(self.ban_count.min(10)));
+        self.rate = self.limit * (1.0 - MARGIN - MARGIN_OF_BAN * f32::from(self.bans.saturating_sub(1).min(10)));
     }
 
     /// Holds the limit, and says when to probe again: later after each probe in vain, and after costly refusals.
     fn schedule(&mut self, refusals: u16, shut: f32, m: &Moment) {
         self.set_limit(self.limit, m);
         let doubled = PROBE_AFTER.0 * 2_f32.powi(i32::from(self.confirmed.min(8)));
-        self.probe_after = (doubled * (f32::from(refusals) / 2.0).max(1.0)).min(PROBE_AFTER.1);
+        let requests = (doubled * (f32::from(refusals) / 2.0).max(1.0)).min(PROBE_AFTER.1);
+        let latest = REFUSED_FOR.max(PROBE_AFTER.2 / self.limit);
         let rest = shut * if self.confirmed == 0 { 10.0 } else { 40.0 };
         // After a short time shut, a rise is noticed within ten minutes.
         let rest = if shut < 120.0 { rest.min(500.0) } else { rest };
-        self.sent = 0;
-        self.probe_from = m.now + f64::from(rest.max(30.0));
-        self.probe_by = m.now + f64::from(PROBE_LATEST.0.max(PROBE_LATEST.1 / self.limit).max(rest));
+        let mut wait = (requests / self.limit).min(latest).max(rest).max(30.0);
         if self.is_worth_halving(m.now) {
-            self.probe_after = if shut > 5.0 { 3.0 * shut * self.limit } else { 0.0 };
             // Until then, what was saved up is spent and what still counts is forgotten.
-            self.probe_from = m.now + f64::from(self.hold_time());
+            wait = self.hold_time().max(if shut > 5.0 { 2.0 * shut } else { 0.0 });
         }
+        self.next_at = m.now + f64::from(wait);
     }
 
     fn note_refused(&mut self, rate: f32, shut: f32, now: f64) {
         // A ban is not provoked again at the same rate for twice as long as the last time.
-        let doubled = 2_f32.powi(i32::from(self.ban_count.min(6)));
-        let life = ((12.0 * shut).max(REFUSED_FOR) * doubled).max(2.0 * PROBE_LATEST.1 / self.limit);
+        let doubled = 2_f32.powi(i32::from(self.bans.saturating_sub(1).min(6)));
+        let life = ((12.0 * shut).max(REFUSED_FOR) * doubled).max(2.0 * PROBE_AFTER.2 / self.limit);
         (self.refused_rate, self.refused_until) = (rate, now + f64::from(life));
     }
 
@@ -311,7 +373,7 @@ impl Auto {
     }
 
     fn rate(&self) -> f32 {
-        self.latency.bound(self.rate)
+        self.latency.bound(self.rate) / self.disguise.slowdown()
     }
 
     pub(super) fn view(&self) -> LimitView {
@@ -320,14 +382,14 @@ impl Auto {
             _ if self.rate() < self.rate => LimitStage::Slow,
             AutoPhase::Start => LimitStage::Starting,
             AutoPhase::Hold => LimitStage::Holding,
-            AutoPhase::Try(_) => LimitStage::Trying,
+            AutoPhase::Check | AutoPhase::Climb | AutoPhase::Probe => LimitStage::Trying,
         };
         let refused_at = Timestamp::from_micros((self.run.since * 1e6) as u64);
         LimitView {
             stage,
             limit: (self.limit < f32::INFINITY).then(|| delay(self.limit)),
             pace: self.delay(),
-            confirmed: self.confirmed,
+            confirmed: u8::try_from(self.confirmed).unwrap_or(u8::MAX),
             refused: (self.run.since > 0.0).then(|| (delay(self.run.rate), refused_at)),
         }
     }
@@ -351,7 +413,7 @@ impl Auto {
     }
 
     pub(super) fn probing(&self) -> bool {
-        matches!(self.phase, AutoPhase::Try(_))
+        matches!(self.phase, AutoPhase::Check | AutoPhase::Climb | AutoPhase::Probe)
     }
 
     pub(super) fn errors(&self) -> u16 {

@@ -1,17 +1,15 @@
 //! Limits on requests at the same time.
 //!
 //! If refusals come only while unusually many requests are in flight, and end at once, the host may limit those and
-//! not the pace. Then fewer are in flight, and one more is tried now and then. If the host turns out to be used less
-//! than before, the guess was wrong.
+//! not the pace. Then fewer are in flight, and one more is tried now and then. If the host refuses even so, the guess
+//! was wrong.
 
-use super::{Aim, Auto, AutoPhase, Moment};
+use super::{Auto, AutoPhase, Moment};
 
 /// In flight when a request was refused: only this share of the accepted requests had as many.
 const RARE: f32 = 0.15;
 /// Requests until one more place is tried, doubled after each failure; and until the next one after a success.
 const MORE_AFTER: (u32, u32) = (500, 300);
-/// More than this many in flight count as this many.
-const MOST: usize = 14;
 /// A wrong guess is not repeated for this long.
 const NOT_AGAIN: f64 = 1800.0;
 /// Requests after which a guess is judged by the pace that it allows.
@@ -21,7 +19,6 @@ const JUDGED_AFTER: u32 = 60;
 pub(super) struct PlaceGuard {
     /// The places allowed; zero if there is no limit.
     limit: u8,
-    is_trial: bool,
     failures: u8,
     /// Refusals in a row that look like this limit, with the fewest in flight and the highest pace of them.
     votes: u8,
@@ -33,8 +30,8 @@ pub(super) struct PlaceGuard {
     pace_before: f32,
     judged_sent: u32,
     from: f64,
-    /// Accepted requests by the number in flight, halved when they are many.
-    seen: [u8; MOST + 1],
+    /// Requests in flight with accepted ones: more than this are rare.
+    usual: f32,
 }
 
 impl PlaceGuard {
@@ -42,20 +39,9 @@ impl PlaceGuard {
         self.sent = self.sent.wrapping_add(1);
     }
 
+    /// Moves the quantile by small steps, up or down by how rare that is.
     pub(super) fn accepted(&mut self, in_flight: u8) {
-        self.seen[usize::from(in_flight).min(MOST)] += 1;
-        if self.seen_from(0) >= 200 {
-            self.seen.iter_mut().for_each(|count| *count >>= 1);
-        }
-    }
-
-    fn seen_from(&self, in_flight: u8) -> u32 {
-        self.seen[usize::from(in_flight).min(MOST)..].iter().map(|count| u32::from(*count)).sum()
-    }
-
-    /// The share of accepted requests with at least as many in flight.
-    pub(super) fn share_from(&self, in_flight: u8) -> f32 {
-        self.seen_from(in_flight) as f32 / self.seen_from(0).max(1) as f32
+        self.usual += 0.3 * if f32::from(in_flight) > self.usual { 1.0 - RARE } else { -RARE };
     }
 
     pub(super) fn bound(&self, configured: u32) -> u32 {
@@ -63,47 +49,33 @@ impl PlaceGuard {
     }
 
     /// Tries one more place, if it is time.
-    pub(super) fn widen(&mut self, configured: u32) {
+    fn widen(&mut self, configured: u32) {
         if self.limit > 0 && self.sent.wrapping_sub(self.more_at).cast_signed() >= 0 {
-            self.failures = if self.is_trial { 0 } else { self.failures };
-            self.is_trial = true;
             self.more_at = self.sent.wrapping_add(MORE_AFTER.1);
-            (self.limit, self.from) = match u32::from(self.limit) + 1 < configured {
-                true => (self.limit + 1, self.from),
-                false => (0, 0.0),
-            };
+            self.limit = if u32::from(self.limit) + 1 < configured { self.limit + 1 } else { 0 };
         }
     }
 
     /// Whether the limit costs more than it can be worth. Then it is gone.
-    pub(super) fn is_useless(&mut self, waited: bool, measured: bool, now: f64) -> bool {
+    fn is_useless(&mut self, waited: bool, now: f64) -> bool {
         if self.limit == 0 || self.sent.wrapping_sub(self.judged_sent) < JUDGED_AFTER {
             return false;
         }
         let rate = JUDGED_AFTER as f32 / ((now - self.from) as f32).max(1e-3);
         (self.judged_sent, self.from) = (self.sent, now);
-        let useless = waited && measured && rate < 0.9 * self.pace_before;
+        let useless = waited && rate < 0.9 * self.pace_before;
         if useless {
             (self.limit, self.votes, self.from) = (0, 0, now + NOT_AGAIN);
         }
         useless
     }
 
-    pub(super) fn pace_before(&self) -> f32 {
-        self.pace_before
-    }
-
     /// A refusal within the limit: takes a place back. Returns false if that does not explain it.
     fn narrow(&mut self, short: bool, in_flight: u8, now: f64) -> bool {
-        if short && self.is_trial && in_flight >= self.limit {
-            (self.limit, self.is_trial) = (self.limit.saturating_sub(1).max(1), false);
+        if short && in_flight >= self.limit.max(2) {
+            self.limit -= 1;
             self.failures = (self.failures + 1).min(4);
             self.more_at = self.sent.wrapping_add(MORE_AFTER.0 << self.failures);
-            return true;
-        }
-        if short && in_flight >= self.limit && self.limit >= 2 && self.votes < 6 {
-            self.limit -= 1;
-            self.votes += 1;
             return true;
         }
         (self.limit, self.votes, self.from) = (0, 0, now + NOT_AGAIN);
@@ -118,13 +90,23 @@ impl PlaceGuard {
         if self.votes < 2 {
             return None;
         }
-        (self.limit, self.votes) = (self.fewest.saturating_sub(1).max(1), 0);
-        (self.is_trial, self.failures, self.more_at) = (false, 0, self.sent.wrapping_add(MORE_AFTER.0));
+        (self.limit, self.votes, self.failures) = (self.fewest - 1, 0, 0);
+        self.more_at = self.sent.wrapping_add(MORE_AFTER.0);
         Some(self.rate)
     }
 }
 
 impl Auto {
+    /// Tries one more place if it is time, and gives up a limit that costs more than it can be worth.
+    pub(super) fn judge_places(&mut self, waited: bool, m: &Moment) {
+        self.places.widen(m.places);
+        if self.places.is_useless(waited, m.now) {
+            self.set_limit(self.places.pace_before, m);
+            self.refused_rate = f32::INFINITY;
+            self.schedule(1, 0.0, m);
+        }
+    }
+
     /// Whether the refusals that have just ended were about requests at the same time.
     pub(super) fn is_about_places(&mut self, short: bool, m: &Moment) -> bool {
         let (in_flight, rate) = (self.run.in_flight, self.run.rate);
@@ -132,10 +114,8 @@ impl Auto {
         if places.limit > 0 {
             return places.narrow(short, in_flight, m.now);
         }
-        if self.phase == AutoPhase::Try(Aim::Rise) && u32::from(self.attempt.sends) < JUDGED_AFTER {
-            return false;
-        }
-        if !short || in_flight < 2 || self.run.share >= RARE || m.now <= places.from {
+        let rare = in_flight >= 2 && f32::from(in_flight) > places.usual;
+        if !short || !rare || m.now <= places.from || self.phase == AutoPhase::Probe {
             places.votes = 0;
             return false;
         }
@@ -145,7 +125,7 @@ impl Auto {
         (places.judged_sent, places.from) = (places.sent, self.last_sent);
         self.set_limit(innocent, m);
         self.refused_rate = f32::INFINITY;
-        self.go_on(m);
+        self.climb(m);
         true
     }
 }

@@ -12,7 +12,7 @@ use crate::politeness::lab::trial::{TrialResult, TrialSettings};
 const TEXT: (usize, usize) = (72, 8);
 /// The SVG's size, and the frame inside it.
 const SIZE: (f64, f64) = (656.0, 276.0);
-const FRAME: (f64, f64, f64, f64) = (48.0, 28.0, 624.0, 228.0);
+const FRAME: (f64, f64, f64, f64) = (64.0, 28.0, 624.0, 228.0);
 const COLOURS: [&str; 4] = ["#c0392b", "#2471a3", "#7f8c8d", "#b7950b"];
 
 /// The highest pace that is drawn: a little above the limit, because the beginning is often far above it.

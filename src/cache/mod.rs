@@ -3,6 +3,7 @@
 //! This module keeps answers and finds them; `politeness/reuse` decides which may be stored and used. Memory is
 //! bounded by `cache.memory`.
 
+pub mod disk;
 mod entry;
 mod key;
 mod memory;

@@ -107,12 +107,7 @@ impl Catalogue {
     }
 
     /// Returns the rows of a segment that has rows from `first` to `last`.
-    pub(super) fn rows_of(
-        &self,
-        segment: SegmentName,
-        first: u64,
-        last: u64,
-    ) -> rusqlite::Result<Vec<CatalogueRow>> {
+    pub(super) fn rows_of(&self, segment: SegmentName, first: u64, last: u64) -> rusqlite::Result<Vec<CatalogueRow>> {
         let sql = format!("SELECT {COLUMNS} FROM entry WHERE id BETWEEN ?1 AND ?2 AND segment = ?3 ORDER BY id");
         let mut statement = self.connection.prepare_cached(&sql)?;
         let rows = statement.query_map(params![stored(first), stored(last), segment.number], read)?;
@@ -140,7 +135,16 @@ impl Catalogue {
                 let head = row.head_length;
                 let (url, partition) = (&row.url, &row.partition);
                 add.execute(params![
-                    stored(row.id), number, is_large, row.offset, length, head, row.variant, url, partition, received
+                    stored(row.id),
+                    number,
+                    is_large,
+                    row.offset,
+                    length,
+                    head,
+                    row.variant,
+                    url,
+                    partition,
+                    received
                 ])?;
             }
             let mut revise =

@@ -78,7 +78,8 @@ impl DiskWriter {
         for row in used {
             let Some(left) = room.checked_sub(row.length) else { continue };
             let mut bytes = vec![0; usize::try_from(row.length).unwrap_or(0)];
-            let is_good = file.read_exact_at(&mut bytes, row.offset.into()).is_ok() && record::read_whole(&bytes).is_ok();
+            let is_good =
+                file.read_exact_at(&mut bytes, row.offset.into()).is_ok() && record::read_whole(&bytes).is_ok();
             if is_good {
                 room = left;
                 let revision = self.folder.catalogue.revision(row.id).ok().flatten();

@@ -31,7 +31,11 @@ pub(super) enum DiskJob {
     Abandon(u64),
     /// Deletes responses that are no longer in the index.
     Delete(SmallVec<[DiskPlace; 1]>),
-    Revise { url: UrlHash, id: u64, revision: Revision },
+    Revise {
+        url: UrlHash,
+        id: u64,
+        revision: Revision,
+    },
     Purge(Purge, oneshot::Sender<u64>),
     /// Writes every row to the catalogue.
     Flush(oneshot::Sender<()>),
@@ -40,7 +44,10 @@ pub(super) enum DiskJob {
 /// What the writer does next.
 #[derive(Debug)]
 pub(super) enum DiskTask {
-    Job { number: u64, job: DiskJob },
+    Job {
+        number: u64,
+        job: DiskJob,
+    },
     /// Nothing to do until the given time.
     Idle,
     End,
@@ -119,20 +126,9 @@ impl DiskQueue {
     }
 
     /// Waits until `until` or until the queue is closed. Returns true if it is closed.
-    pub(super) fn wait_for_close(&self, until: Option<Instant>) -> bool {
+    pub(super) fn wait_for_close(&self, until: Instant) -> bool {
         let mut state = self.state.lock();
-        while !state.is_closing {
-            let late = match until {
-                Some(until) => self.changed.wait_until(&mut state, until.into_std()).timed_out(),
-                None => {
-                    self.changed.wait(&mut state);
-                    false
-                }
-            };
-            if late {
-                break;
-            }
-        }
+        while !state.is_closing && !self.changed.wait_until(&mut state, until.into_std()).timed_out() {}
         state.is_closing
     }
 

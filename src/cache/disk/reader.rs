@@ -112,13 +112,16 @@ pub(super) fn copy(
     place: DiskPlace,
     (url, partition): (&str, &str),
 ) -> Option<DiskCopy> {
-    let read = || -> Result<(WarcHeader, Bytes, Option<LargeBody>), ReadFault> {
-        let file = files::open_to_read(&place.segment().path(&shared.directory)).map_err(|_| ReadFault::Gone)?;
-        if place.is_large { read_large(shared, file, &place) } else { read_small(&file, &place) }
-    };
     let hash = shared.index.hash(url, partition);
-    let (header, block, body) = match read() {
-        Ok(read) => read,
+    match read(shared, catalogue, &place, (url, partition)) {
+        Ok(copy) => {
+            shared.index.change(hash, place.id, |place| {
+                place.hits = place.hits.saturating_add(1);
+                place.is_checked = true;
+            });
+            count(&shared.counters.read);
+            Some(copy)
+        }
         Err(fault) => {
             // The segment may have been evicted since the look-up.
             let is_current = shared.index.get(hash).iter().any(|now| now.id == place.id);
@@ -130,19 +133,25 @@ pub(super) fn copy(
                     "a stored answer is not as it was written: it was deleted"
                 );
             }
-            return None;
+            None
         }
-    };
-    if header.url != url || header.partition != partition {
-        return None;
     }
-    let entry = entry(shared, catalogue, &place, &header, block)?;
-    shared.index.change(hash, place.id, |place| {
-        place.hits = place.hits.saturating_add(1);
-        place.is_checked = true;
-    });
-    count(&shared.counters.read);
-    Some(match body {
+}
+
+fn read(
+    shared: &DiskShared,
+    catalogue: &mut Option<Catalogue>,
+    place: &DiskPlace,
+    asked: (&str, &str),
+) -> Result<DiskCopy, ReadFault> {
+    let file = files::open_to_read(&place.segment().path(&shared.directory)).map_err(|_| ReadFault::Gone)?;
+    let (header, block, body) =
+        if place.is_large { read_large(shared, file, place)? } else { read_small(&file, place)? };
+    if asked != (&header.url, &header.partition) {
+        return Err(ReadFault::Other);
+    }
+    let entry = entry(shared, catalogue, place, &header, block).ok_or(ReadFault::Bad(BadRecord::Malformed))?;
+    Ok(match body {
         Some(body) => DiskCopy::Large(entry, body),
         None => DiskCopy::Whole(entry),
     })
@@ -154,12 +163,15 @@ enum ReadFault {
     /// The file does not exist, or is too short.
     Gone,
     Bad(BadRecord),
+    /// The record is for another URL.
+    Other,
 }
 
 impl std::fmt::Display for ReadFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             ReadFault::Gone => "the file is missing or too short",
+            ReadFault::Other => "it is the answer for another URL",
             ReadFault::Bad(BadRecord::Cut | BadRecord::Malformed) => "the header is damaged",
             ReadFault::Bad(BadRecord::Length) => "the length is wrong",
             ReadFault::Bad(BadRecord::Digest) => "the digest is wrong",
@@ -274,7 +286,8 @@ impl LargeBody {
             return Poll::Ready(Some(Err(io::ErrorKind::ResourceBusy.into())));
         }
         let Some((answer, length)) = &mut self.ahead else { return Poll::Ready(None) };
-        let read = ready!(std::pin::Pin::new(answer).poll(cx)).unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
+        let read =
+            ready!(std::pin::Pin::new(answer).poll(cx)).unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
         self.at += *length;
         self.ahead = None;
         if read.is_ok() && self.at < self.end {

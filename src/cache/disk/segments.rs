@@ -54,12 +54,7 @@ pub(super) struct LargeFile {
 impl Segments {
     /// Takes over the files that the catalogue knows. `last` is the segment that may be continued, with the end of its
     /// last record.
-    pub(super) fn new(
-        directory: &Path,
-        limit: u64,
-        all: BTreeMap<u32, SegmentState>,
-        next: u32,
-    ) -> Segments {
+    pub(super) fn new(directory: &Path, limit: u64, all: BTreeMap<u32, SegmentState>, next: u32) -> Segments {
         let bytes = all.values().map(|segment| segment.bytes).sum();
         Segments { directory: directory.to_owned(), full: full_size(limit), all, open: None, next, bytes }
     }

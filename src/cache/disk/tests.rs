@@ -77,9 +77,10 @@ fn close(tier: &DiskTier) {
 /// Reads without a deadline, so that a slow machine does not make it a miss.
 fn read(tier: &DiskTier, key: &CacheKey) -> Option<DiskCopy> {
     let key = key.borrowed();
-    let copies = tier.find(&key).into_iter().filter_map(|place| {
-        reader::copy(&tier.shared, &mut None, place, (&url(&key), key.partition))
-    });
+    let copies = tier
+        .find(&key)
+        .into_iter()
+        .filter_map(|place| reader::copy(&tier.shared, &mut None, place, (&url(&key), key.partition)));
     copies.into_iter().next()
 }
 

@@ -77,11 +77,10 @@ fn open_patiently(shared: &DiskShared) -> Option<CacheFolder> {
         }
         count(&shared.counters.write_failures);
         shared.queue.take_bodies(false);
-        let until = (!trouble.is_final()).then(|| clock::now() + pause(in_a_row));
-        in_a_row += 1;
-        if shared.queue.wait_for_close(until) {
+        if trouble.is_final() || shared.queue.wait_for_close(clock::now() + pause(in_a_row)) {
             return None;
         }
+        in_a_row += 1;
     }
 }
 
@@ -113,8 +112,9 @@ impl DiskWriter {
             failing: None,
         };
         writer.measure();
-        if let Err(trouble) = writer.make_room(0) {
-            writer.failed(trouble);
+        match writer.make_room(0) {
+            Ok(()) => writer.publish(),
+            Err(trouble) => writer.failed(trouble),
         }
         writer.shared.counters.is_loaded.store(true, Relaxed);
         writer
@@ -208,13 +208,7 @@ impl DiskWriter {
         self.make_room(length)?;
         let (segment, offset) = self.folder.segments.append(&record).map_err(|error| open::io_trouble(&error))?;
         let head_length = (text.len() + entry.head().len()) as u32;
-        self.add(number, header, CatalogueRow {
-            segment,
-            offset,
-            length,
-            head_length,
-            ..self.row(entry)
-        });
+        self.add(number, header, CatalogueRow { segment, offset, length, head_length, ..self.row(entry) });
         self.succeeded();
         Ok(())
     }
@@ -278,8 +272,7 @@ impl DiskWriter {
             }
         };
         self.folder.catalogue.each(matching).map_err(|error| open::trouble(&error))?;
-        let places: Vec<DiskPlace> =
-            found.iter().filter_map(|(url, id)| self.shared.index.remove(*url, *id)).collect();
+        let places: Vec<DiskPlace> = found.iter().filter_map(|(url, id)| self.shared.index.remove(*url, *id)).collect();
         places.iter().for_each(|place| self.forget_row(place));
         if *purge == Purge::All {
             // The segment that is written, too: its bytes shall be gone.

@@ -176,7 +176,8 @@ fn other_users_can_read_nothing() {
     settle(&tier);
     let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&directory), mode(&directory.join("large"))), (0o700, 0o700));
-    let in_folder = |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    let in_folder =
+        |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
     let all = [in_folder(&directory), in_folder(&directory.join("large"))].concat();
     let files: Vec<_> = all.iter().filter(|path| path.is_file()).collect();
     assert!(files.len() >= 5, "{files:?}");

@@ -71,5 +71,6 @@ fn check(directory: &Path) -> usize {
     }
     // A kill leaves whole bytes and whole rows behind, in this order.
     assert_eq!(tier.status().counts.damaged, 0);
+    close(&tier);
     found
 }

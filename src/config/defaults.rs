@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{
-    Access, AccessLogTarget, Adaptive, Breaker, CacheStorage, Config, Fleet, Hosts, Http2Tunnels, Key, Limits, Listen, Log,
-    LogFormat, Metrics, OnUnreachable, OnUntrusted, Pacing, Partition, QueryStrings, ResolverChoice, ResponseHeaders, Responses,
-    Robots, State, StateDir, Tls, Tunnel, Upstream,
+    Access, AccessLogTarget, Adaptive, Breaker, CacheStorage, Config, Fleet, Hosts, Http2Tunnels, Key, Limits, Listen,
+    Log, LogFormat, Metrics, OnUnreachable, OnUntrusted, Pacing, Partition, QueryStrings, ResolverChoice,
+    ResponseHeaders, Responses, Robots, State, StateDir, Tls, Tunnel, Upstream,
 };
 use crate::politeness::pace::Learner;
 use crate::politeness::policy::Policy;

@@ -210,7 +210,10 @@ mod tests {
         assert_eq!(framing("Content-Length: 5\r\n"), (Framing::Length(5), true));
         assert_eq!(framing("Content-Length: 5\r\nContent-Length: 5\r\n"), (Framing::Length(5), true));
         assert_eq!(framing("Transfer-Encoding: Chunked\r\n"), (Framing::Chunked, true));
-        assert_eq!(framing("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"), (Framing::ChunkedDespiteLength, false));
+        assert_eq!(
+            framing("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"),
+            (Framing::ChunkedDespiteLength, false)
+        );
         assert_eq!(framing(""), (Framing::UntilClose, false));
         assert_eq!(framing("Content-Length: 5\r\nConnection: x, Close\r\n"), (Framing::Length(5), false));
     }

@@ -5,11 +5,23 @@
 //! is an argument. Header fields are pairs of a lower-case name and a value, because this module must not know the HTTP
 //! library.
 //!
-//! In reading order: [`policy`] is what is kept about a stored answer, and its age; [`selecting`] which requests it
-//! answers.
+//! In reading order: [`directives`] reads Cache-Control; [`request`] and [`response`] are what matters of either side;
+//! [`policy`] is what is kept about a stored answer; [`storing`] decides whether to store, [`selecting`] for which
+//! requests, [`reusing`] whether to use it now, [`conditions`] how much of it; [`updating`] what later answers change.
 
+pub mod conditions;
+pub mod directives;
+mod harmless;
 pub mod policy;
+pub mod request;
+pub mod response;
+pub mod reusing;
 pub mod selecting;
+pub mod storing;
+pub mod updating;
+
+#[cfg(test)]
+mod rules_tests;
 
 /// One header field: its lower-case name and its value.
 pub type Field<'a> = (&'a str, &'a [u8]);

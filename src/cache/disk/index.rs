@@ -130,6 +130,12 @@ impl DiskIndex {
         }
     }
 
+    /// Whether there is a large response whose digest was never checked.
+    pub(super) fn has_unchecked_large(&self) -> bool {
+        let is_unchecked = |place: &DiskPlace| place.is_large && !place.is_checked;
+        self.shards.iter().any(|shard| shard.lock().places.values().flatten().any(is_unchecked))
+    }
+
     pub(super) fn clear(&self) {
         for shard in &self.shards {
             shard.lock().places.clear();

@@ -79,6 +79,11 @@ impl DiskTier {
         self.shared.index.get(self.hash(key))
     }
 
+    /// Whether a variant is still there.
+    pub fn has(&self, key: &CacheKeyRef<'_>, place: DiskPlace) -> bool {
+        self.find(key).iter().any(|now| now.id == place.id)
+    }
+
     /// Reads a variant. None if it is gone, damaged, or not there in time.
     pub async fn read(&self, key: &CacheKeyRef<'_>, place: DiskPlace) -> Option<DiskCopy> {
         let (answer, answered) = oneshot::channel();
@@ -98,6 +103,10 @@ impl DiskTier {
 
     /// Stores a whole entry, later. If the writer is behind, the entry is skipped.
     pub fn put(&self, key: CacheKey, entry: Arc<Entry>) {
+        if entry.large().is_some() {
+            // It is on disk already, or was until it was evicted.
+            return;
+        }
         if !self.shared.queue.push(DiskJob::Put(key, entry)) {
             count(&self.shared.counters.skipped);
         }

@@ -31,8 +31,8 @@ use crate::cache::Entry;
 #[derive(Debug)]
 pub enum DiskCopy {
     Whole(Entry),
-    /// The entry has the head and no body.
-    Large(Entry, LargeBody),
+    /// The body is read in pieces.
+    Large(Entry),
 }
 
 /// What a reader is asked for.
@@ -152,7 +152,7 @@ fn read(
     }
     let entry = entry(shared, catalogue, place, &header, block).ok_or(ReadFault::Bad(BadRecord::Malformed))?;
     Ok(match body {
-        Some(body) => DiskCopy::Large(entry, body),
+        Some(body) => DiskCopy::Large(entry.with_large_body(body)),
         None => DiskCopy::Whole(entry),
     })
 }
@@ -254,7 +254,10 @@ pub struct LargeBody {
     file: Arc<File>,
     /// Where the body begins in the file.
     start: u64,
+    /// Where it ends.
+    whole_end: u64,
     at: u64,
+    /// Where reading ends.
     end: u64,
     /// The piece that is being read, with its length.
     ahead: Option<(oneshot::Receiver<io::Result<Bytes>>, u64)>,
@@ -262,7 +265,12 @@ pub struct LargeBody {
 
 impl LargeBody {
     fn new(readers: Readers, file: Arc<File>, start: u64, end: u64) -> LargeBody {
-        LargeBody { readers, file, start, at: start, end, ahead: None }
+        LargeBody { readers, file, start, whole_end: end, at: start, end, ahead: None }
+    }
+
+    /// The whole body once more, for another reader.
+    pub fn again(&self) -> LargeBody {
+        LargeBody::new(self.readers.clone(), self.file.clone(), self.start, self.whole_end)
     }
 
     /// Bytes that are left to read.

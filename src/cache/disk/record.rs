@@ -50,8 +50,8 @@ impl WarcHeader {
     /// Returns the header as text, up to and including the empty line. None if a value does not fit on a line or is too
     /// long: such a response is not stored.
     pub fn write(&self) -> Option<String> {
-        let fits = |text: &str| text.bytes().all(|byte| byte > b' ' && byte != 0x7f);
-        if self.url.is_empty() || !fits(&self.url) || !fits(&self.partition) {
+        let fits = |text: &str| text.bytes().all(|byte| byte >= b' ' && byte != 0x7f);
+        if self.url.is_empty() || self.url.contains(' ') || !fits(&self.url) || !fits(&self.partition) {
             return None;
         }
         let mut text = String::with_capacity(400 + self.url.len() + 2 * self.note.len());
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for (address, partition) in [(None, ""), (Some("::1".parse().unwrap()), "client-7")] {
+        for (address, partition) in [(None, ""), (Some("::1".parse().unwrap()), "user ada")] {
             let wanted = WarcHeader { address, partition: partition.to_owned(), ..header(BLOCK) };
             let bytes = [wanted.write().unwrap().as_bytes(), BLOCK, END].concat();
             let (found, at) = read_whole(&bytes).unwrap();

@@ -156,7 +156,10 @@ impl DiskWriter {
             self.abandon(&draft);
         }
         self.commit_or_fail();
-        let is_settled = self.batch.is_empty() && self.folder.catalogue.settle().is_ok();
+        // After a kill, large responses that were not read stay doubtful for the next process, too.
+        let is_settled = self.batch.is_empty()
+            && self.folder.catalogue.settle().is_ok()
+            && !self.shared.index.has_unchecked_large();
         let CacheFolder { lock, catalogue, .. } = self.folder;
         drop(catalogue);
         if is_settled && let Err(error) = lock.settle() {

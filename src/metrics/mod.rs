@@ -5,6 +5,7 @@
 //! Values that other modules know anyway are read when metrics are scraped, not counted twice. docs/metrics.md says
 //! what each metric means.
 
+mod cache;
 pub mod clients;
 mod codes;
 mod handshakes;
@@ -25,6 +26,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
+use self::cache::CacheMetrics;
 use self::clients::ClientTable;
 use self::handshakes::Handshakes;
 use self::hosts::HostSeries;
@@ -51,6 +53,7 @@ pub struct Metrics {
     requests: RequestMetrics,
     waits: Waits,
     pub robots: RobotsMetrics,
+    pub cache: CacheMetrics,
     pub lessons: LearningMetrics,
     store: StoreMetrics,
     process: Process,
@@ -110,6 +113,8 @@ pub enum RequestOutcome {
     Failed,
     /// The origin closed the connection in the middle of its response.
     Truncated,
+    /// Answered from the cache.
+    Cached,
 }
 
 /// When the client disconnected: while queued, before its response began, or in the middle of it.
@@ -121,10 +126,10 @@ pub enum DisconnectStage {
 }
 
 const KINDS: [&str; 4] = ["http", "https", "tunnel", "absolute"];
-const OUTCOMES: [&str; 6] = ["forwarded", "denied", "rejected", "abandoned", "failed", "truncated"];
+const OUTCOMES: [&str; 7] = ["forwarded", "denied", "rejected", "abandoned", "failed", "truncated", "cached"];
 const PARTS: [&str; 2] = ["ride", "turn"];
 const STAGES: [&str; 3] = ["queued", "connecting", "response"];
-const REASONS: [&str; 19] = [
+const REASONS: [&str; 20] = [
     "auth_required",
     "bad_request",
     "breaker_open",
@@ -135,6 +140,7 @@ const REASONS: [&str; 19] = [
     "job_stopped",
     "loop",
     "misdirected",
+    "not_cached",
     "origin_timeout",
     "origin_unreachable",
     "queue_full",
@@ -159,6 +165,7 @@ impl Metrics {
             requests: RequestMetrics::new(&registry),
             waits: Waits::new(&registry),
             robots: RobotsMetrics::new(&registry),
+            cache: CacheMetrics::new(&registry),
             lessons: LearningMetrics::new(&registry),
             store: StoreMetrics::new(&registry),
             process: Process::new(&registry),
@@ -259,7 +266,8 @@ impl Metrics {
         }
     }
 
-    /// Returns the number of requests so far, by outcome: forwarded, denied, rejected, abandoned, failed, truncated.
+    /// Returns the number of requests so far, by outcome: forwarded, denied, rejected, abandoned, failed, truncated,
+    /// cached.
     pub fn outcomes(&self) -> [u64; OUTCOMES.len()] {
         std::array::from_fn(|outcome| self.requests.ended.iter().map(|kind| kind[outcome].get()).sum())
     }
@@ -326,7 +334,7 @@ impl Metrics {
     /// Clients that disconnected without a response and were not queued were connecting.
     fn count_those_on_the_way(&self) {
         let [queued, connecting, _] = &self.requests.disconnects;
-        let [.., abandoned, _failed, _truncated] = self.outcomes();
+        let [.., abandoned, _failed, _truncated, _cached] = self.outcomes();
         connecting.inc_by(abandoned.saturating_sub(queued.get() + connecting.get()));
     }
 }

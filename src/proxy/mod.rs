@@ -7,6 +7,8 @@
 mod accept;
 /// Turns what came back, or a failure, into the answer.
 mod answer;
+/// Answers requests from stored answers.
+mod cached;
 /// Says what would happen to a request, without sending it.
 mod dry_run;
 /// Pages that curtsy answers itself.
@@ -27,6 +29,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 
+use crate::cache::Cache;
 use crate::config::{Config, Counts, Key};
 use crate::connections::Connections;
 use crate::events::Events;
@@ -34,6 +37,7 @@ use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::metrics::tally::TallyRow;
 use crate::politeness::HostKey;
+use crate::politeness::policy::{LearningPolicy, PolicyBook};
 use crate::politeness::retries::RetryPolicy;
 use crate::politeness::robots::Agents;
 use crate::politeness::signals::SignalPolicy;
@@ -42,6 +46,7 @@ use crate::shutdown::{Live, Stop};
 use crate::tls::{Leaves, ServerCert};
 use crate::upstream::{CURTSY, Guard, Terms, Trust};
 
+use self::cached::Refreshes;
 use self::request::page_parts::Browsers;
 use self::request::quotas::Quotas;
 use self::tunnel::ca_rejections::CaRejections;
@@ -71,7 +76,10 @@ pub struct Shared {
     pub access_log: AccessLog,
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
+    pub cache: Arc<Cache>,
     pub stops: Arc<StoppedClients>,
+    /// Stored answers that are being asked for again.
+    refreshes: Refreshes,
     /// Hosts with tunnels whose requests cannot be separated.
     unpaced: Notes,
     /// Clients whose HTTP/2 tunnels were closed.
@@ -106,6 +114,7 @@ pub struct SharedParts {
     pub access_log: AccessLog,
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
+    pub cache: Arc<Cache>,
     pub stops: Arc<StoppedClients>,
     pub stop: Stop,
 }
@@ -130,6 +139,8 @@ pub struct Settings {
     quotas: Option<Quotas>,
     /// Whether pages are counted at any host.
     counts_pages: bool,
+    /// Which host is treated how; for what lanes do not know.
+    policies: Arc<PolicyBook>,
     /// Different for every configuration that was loaded; clones keep it.
     generation: u64,
 }
@@ -151,6 +162,7 @@ impl Settings {
         let quotas = Quotas::new(&config.access, None);
         let generation = GENERATIONS.fetch_add(1, Relaxed);
         let mut counts = config.host.iter().filter_map(|rule| rule.count).chain([config.politeness.count]);
+        let policies = PolicyBook::new(config.politeness, config.host.clone(), LearningPolicy::default());
         let counts_pages = counts.any(|count| count == Counts::Pages);
         Settings {
             config,
@@ -164,6 +176,7 @@ impl Settings {
             retrying,
             quotas,
             counts_pages,
+            policies: Arc::new(policies),
             generation,
         }
     }
@@ -239,7 +252,7 @@ fn agents_of(user_agent: Option<&HeaderValue>) -> Arc<Agents> {
 
 impl Shared {
     pub fn new(parts: SharedParts) -> Self {
-        let SharedParts { settings, metrics, identity, access_log, gate, robots, stops, stop } = parts;
+        let SharedParts { settings, metrics, identity, access_log, gate, robots, cache, stops, stop } = parts;
         let hints = Hints::new(gate.events().clone(), stop.clone());
         gate.on_leaving(move |leaving| hints.tell(leaving));
         Shared {
@@ -248,7 +261,9 @@ impl Shared {
             identity,
             access_log,
             robots,
+            cache,
             stops,
+            refreshes: Refreshes::default(),
             unpaced: Notes::default(),
             http2_refusals: Http2Refusals::default(),
             early_closes: EarlyCloses::default(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::header::{EXPECT, USER_AGENT};
 use http::request::Parts;
 use http::{Response, StatusCode, Uri, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
@@ -22,6 +23,7 @@ use crate::proxy::accept::upgrade::Upgrade;
 use crate::proxy::answer::body::Body;
 use crate::proxy::answer::failure::{BadRequest, Failure, Refusal};
 use crate::proxy::answer::fields;
+use crate::proxy::cached::{self, CacheStep, Confirmation, Looked, Passing};
 use crate::proxy::robots::ask::{RobotsQuestion, RobotsSubject, RobotsVerdict, Warning};
 use crate::proxy::robots::capture::{self, RobotsCapture};
 use crate::proxy::tunnel::join;
@@ -29,6 +31,7 @@ use crate::proxy::tunnel::join::Ends;
 use crate::proxy::visit::job::Job;
 use crate::proxy::visit::send::may_take_long;
 use crate::proxy::visit::send::{Delivery, Sent};
+use crate::proxy::{Settings, Shared};
 use crate::upstream::{Answer, Message, RequestBody, UpstreamError};
 
 /// No registered method is longer than 17 characters; a longer one is an attempt at something else.
@@ -52,16 +55,51 @@ pub(crate) async fn forward(
     request.counts_for_client(visit.client, who.name, &parts.headers);
     let job = Job::begin(request.shared(), &request.settings, who, &origin.host)?;
     let heard = ask_robots(request, origin, &parts, &visit, &job).await?;
+    let visit = heard.apply(visit);
+    let mut step = match cached::look(request, &visit, origin, &parts, !incoming.is_end_stream())? {
+        Looked::Answer(response) => return Ok(warned(request, response, heard.warning)),
+        Looked::Ask(step) => step,
+    };
     let (may_teach, upgrade) = (capture::may_come(&parts), take_upgrade(&mut parts));
-    let outgoing = prepare(request, origin, parts, incoming, upgrade.is_some());
-    let sent = send(request, origin, heard.apply(visit), &job, outgoing).await?;
+    let plain = step.set_conditions(&mut parts);
+    let body = client_body(request, incoming);
+    let outgoing = prepare(request, origin, parts, body, upgrade.is_some());
+    let plain = plain.map(|plain| prepare(request, origin, plain, RequestBody::Empty, false));
+    let mut sent = match send(request, origin, visit, &job, outgoing).await {
+        Ok(sent) => sent,
+        Err(failure) => return cached::instead_of(&failure, &step, request).ok_or(failure),
+    };
+    if let (Answer::Response(response), Some(plain)) = (&sent.answer, plain)
+        && let Confirmation::Contradicts = cached::confirmed(&step, response)
+    {
+        drop(sent);
+        step.is_plain_again();
+        sent = Box::pin(send(request, origin, visit, &job, plain)).await?;
+    }
     let status = status(&sent.answer);
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
         // If this were passed on, the client would show its curtsy password to another proxy.
         return Err(UpstreamError::Parent(status.as_u16()).into());
     }
     job.answered(request.shared(), &request.settings, status.as_u16());
-    pass_back(request, origin, sent, Expected { may_teach, upgrade, warning: heard.warning })
+    if let Some(response) = cached::replaces_error(status, &step, request) {
+        keep(request, sent.permit, sent.took);
+        return Ok(response);
+    }
+    pass_back(request, origin, sent, Expected { may_teach, upgrade, warning: heard.warning, step })
+}
+
+/// Adds the objection of robots.txt to an answer from the cache.
+fn warned(request: &ClientRequest, mut response: Response<Body>, warning: Option<Warning>) -> Response<Body> {
+    if let (Some(warning), ResponseHeaders::Full) = (warning, request.settings.config.responses.headers) {
+        fields::warn(response.headers_mut(), warning);
+    }
+    response
+}
+
+fn client_body(request: &ClientRequest, incoming: Incoming) -> RequestBody {
+    let stall = request.settings.config.limits.client_stall;
+    RequestBody::new(incoming, request.limit(), stall, &request.shared().metrics)
 }
 
 /// Returns whether the request loads a part of a page. Reads no header field where requests are counted.
@@ -96,7 +134,7 @@ fn prepare(
     request: &ClientRequest,
     origin: &Origin,
     mut parts: Box<Parts>,
-    incoming: Incoming,
+    body: RequestBody,
     upgrade: bool,
 ) -> Outgoing {
     let (settings, received, safe) = (&request.settings, parts.version, parts.method.is_safe());
@@ -106,8 +144,6 @@ fn prepare(
     if settings.config.upstream.proxy.is_some() {
         parts.uri = canonical(origin, parts.uri);
     }
-    let stall = settings.config.limits.client_stall;
-    let body = RequestBody::new(incoming, request.limit(), stall, &request.shared().metrics);
     Outgoing { message: Message::new(&parts, body, &settings.config.upstream), safe, keep_body, upgrade }
 }
 
@@ -136,6 +172,8 @@ struct Expected {
     /// The client's side of the connection, if it asked for a WebSocket.
     upgrade: Option<OnUpgrade>,
     warning: Option<Warning>,
+    /// How the cache is concerned.
+    step: CacheStep,
 }
 
 /// Turns the origin's answer into the one for the client.
@@ -156,6 +194,13 @@ fn pass_back(
                 expected.may_teach.then(|| RobotsCapture::begin(shared, settings, origin, &response)).flatten();
             let version = response.version();
             headers::incoming(response.headers_mut(), identity(request), version);
+            if let Confirmation::Yes = cached::confirmed(&expected.step, &response)
+                && let Some(stored) = expected.step.answer_confirmed(request, response.headers(), took)
+            {
+                keep(request, permit, took);
+                return Ok(stored);
+            }
+            let passing = Passing::begin(&expected.step, request, &mut response, took);
             if request.settings.config.responses.headers == ResponseHeaders::Full {
                 let identity = &request.shared().identity;
                 if let Some(warning) = expected.warning {
@@ -169,7 +214,7 @@ fn pass_back(
             keep(request, permit, took);
             // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
             *response.version_mut() = Version::HTTP_11;
-            Ok(response.map(|reply| Body::passing(reply).teaching(lesson)))
+            Ok(response.map(|reply| Body::passing(reply).teaching(lesson).storing(passing.tap)))
         }
         (Answer::Switched(response, stream, early), Some(upgrade)) if headers::is_websocket(response.headers()) => {
             permit.stays_open();
@@ -182,8 +227,13 @@ fn pass_back(
 }
 
 /// The name by which curtsy signs messages, if it does.
-fn identity(request: &ClientRequest) -> Option<&Identity> {
-    request.settings.config.upstream.via.then_some(&request.shared().identity)
+pub(crate) fn identity(request: &ClientRequest) -> Option<&Identity> {
+    signature(&request.settings, request.shared())
+}
+
+/// The same, for a request of curtsy's own.
+pub(crate) fn signature<'a>(settings: &Settings, shared: &'a Shared) -> Option<&'a Identity> {
+    settings.config.upstream.via.then_some(&shared.identity)
 }
 
 /// Takes the client's side of the connection, if it asks for a WebSocket.

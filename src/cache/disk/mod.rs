@@ -253,6 +253,16 @@ impl Drop for LargeWrite {
     }
 }
 
+/// Returns the folder that `cache.dir = "auto"` means: a service manager's choice, then the user's own folder, then the
+/// system's (XDG base directories).
+pub fn auto_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
+    let absolute = |name: &str| variable(name).filter(|path| path.is_absolute());
+    absolute("CACHE_DIRECTORY")
+        .or_else(|| absolute("XDG_CACHE_HOME").map(|home| home.join("curtsy")))
+        .or_else(|| absolute("HOME").map(|home| home.join(".cache/curtsy")))
+        .unwrap_or_else(|| PathBuf::from("/var/cache/curtsy"))
+}
+
 fn url(key: &CacheKeyRef<'_>) -> String {
     format!("{}{}", key.origin, key.path)
 }

@@ -105,7 +105,7 @@ pub(super) fn refreshed(
             if fresh.terms.selecting != entry.terms.selecting {
                 shared.cache.remove_entry(&plan.key.borrowed(), entry);
             }
-            shared.cache.store(plan.key.clone(), fresh.clone());
+            shared.cache.refresh(plan.key.clone(), fresh.clone());
             fresh
         }
         Err(reason) => {

@@ -1,9 +1,10 @@
 //! Answers requests from stored answers, and stores what comes back. `politeness/reuse` decides; this obeys.
 //!
-//! In the order of a request: [`look`] looks for a stored answer before the request takes a turn; [`plan`] is what the
+//! In the order of a request: [`disk`] fetches what memory does not have; [`look`] looks for a stored answer before the request takes a turn; [`plan`] is what the
 //! request remembers while it waits; [`heard`] decides what the origin's answer means for what is stored; [`respond`]
 //! makes a response of a stored answer; [`refresh`] asks again for an answer that was given while stale.
 
+mod disk;
 mod heard;
 mod kept;
 mod look;
@@ -12,6 +13,7 @@ mod refresh;
 mod respond;
 mod tap;
 
+pub(crate) use self::disk::from_disk;
 pub(crate) use self::heard::{Confirmation, Passing, confirmed, instead_of, replaces_error};
 pub(crate) use self::look::{Looked, look};
 pub(crate) use self::plan::CacheStep;

@@ -2,8 +2,8 @@
 //! replace, and stops them.
 
 mod book;
-mod cache;
 mod ca;
+mod cache;
 mod offline;
 mod server_cert;
 mod standalone;

@@ -8,6 +8,7 @@ mod entry;
 mod filling;
 mod key;
 mod memory;
+mod view;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -18,8 +19,9 @@ pub use self::entry::{Entry, EntryTerms, Pieces, head_length, write_head};
 pub use self::filling::Filling;
 pub use self::key::{CacheKey, CacheKeyRef};
 pub use self::memory::{MOST_VARIANTS, Memory, Variants};
+pub use self::view::{AnswerFacts, StoredAnswer};
 
-use self::disk::{DiskCopy, DiskTier};
+use self::disk::DiskTier;
 use crate::clock;
 use crate::politeness::reuse::policy::CacheTime;
 use crate::politeness::time::Timestamp;
@@ -58,15 +60,8 @@ impl Cache {
     pub async fn from_disk(&self, key: &CacheKeyRef<'_>, suits: impl Fn(&Entry) -> bool) -> Option<Arc<Variants>> {
         let disk = self.disk.as_ref()?;
         for place in disk.find(key) {
-            let Some(copy) = disk.read(key, place).await else { continue };
-            let (entry, is_whole) = match copy {
-                DiskCopy::Whole(entry) => (Arc::new(entry), true),
-                DiskCopy::Large(entry) => (Arc::new(entry), false),
-            };
-            if !suits(&entry) {
-                continue;
-            }
-            if is_whole {
+            let Some(entry) = disk.read(key, place).await.filter(&suits).map(Arc::new) else { continue };
+            if entry.large().is_none() {
                 self.memory.store(key.to_key(), entry.clone());
             }
             // It may have been forgotten while it was read. Then it must not stay in memory.

@@ -54,6 +54,11 @@ impl CacheMetrics {
         count(&self.requests, result);
     }
 
+    /// Returns how many requests had which result.
+    pub fn results(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.requests.iter().map(|(result, count)| (*result, count.get()))
+    }
+
     /// Counts an answer that is not stored.
     pub fn not_stored(&self, reason: &str) {
         count(&self.not_stored, reason);

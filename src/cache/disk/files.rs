@@ -55,6 +55,11 @@ pub(super) fn prepare(directory: &Path) -> io::Result<()> {
     make(&directory.join(LARGE))
 }
 
+/// Whether a folder has stored responses.
+pub fn is_folder(directory: &Path) -> bool {
+    directory.join(CATALOGUE).exists()
+}
+
 /// Lists the files with responses, with their lengths, in no order.
 pub(super) fn segments(directory: &Path) -> io::Result<Vec<(SegmentName, u64)>> {
     let mut found = Vec::new();

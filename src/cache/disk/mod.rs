@@ -19,6 +19,7 @@ mod purge;
 mod queue;
 mod reader;
 pub mod record;
+mod rows;
 mod segments;
 mod status;
 mod writer;
@@ -32,9 +33,11 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
+pub use self::files::is_folder;
 pub use self::index::DiskPlace;
 pub use self::purge::Purge;
-pub use self::reader::{DiskCopy, LargeBody};
+pub use self::reader::LargeBody;
+pub use self::rows::{DiskRow, VerifyReport, verify};
 pub use self::status::{DiskCounts, DiskStatus, DiskTrouble};
 
 use self::catalogue::Revision;
@@ -84,8 +87,9 @@ impl DiskTier {
         self.find(key).iter().any(|now| now.id == place.id)
     }
 
-    /// Reads a variant. None if it is gone, damaged, or not there in time.
-    pub async fn read(&self, key: &CacheKeyRef<'_>, place: DiskPlace) -> Option<DiskCopy> {
+    /// Reads a variant. None if it is gone, damaged, or not there in time. The body of a large one is read later, in
+    /// pieces.
+    pub async fn read(&self, key: &CacheKeyRef<'_>, place: DiskPlace) -> Option<Entry> {
         let (answer, answered) = oneshot::channel();
         let job = ReadJob::Copy { place, url: url(key), partition: key.partition.to_owned(), answer };
         if !self.shared.readers.ask(job) {

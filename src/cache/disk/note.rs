@@ -54,7 +54,7 @@ pub fn read(note: &[u8], address: Option<IpAddr>) -> Option<EntryTerms> {
 }
 
 /// Returns a hash of what distinguishes the variants of a URL. The same in every process.
-pub(super) fn variant(terms: &EntryTerms) -> u32 {
+pub fn variant(terms: &EntryTerms) -> u32 {
     let mut hasher = FnvHasher::default();
     hasher.write(terms.selecting.vary.as_bytes());
     hasher.write(&[0xff, u8::from(terms.head_only)]);

@@ -27,18 +27,10 @@ use super::status::count;
 use super::{DiskShared, note};
 use crate::cache::Entry;
 
-/// A response from disk.
-#[derive(Debug)]
-pub enum DiskCopy {
-    Whole(Entry),
-    /// The body is read in pieces.
-    Large(Entry),
-}
-
 /// What a reader is asked for.
 #[derive(Debug)]
 pub(super) enum ReadJob {
-    Copy { place: DiskPlace, url: String, partition: String, answer: oneshot::Sender<Option<DiskCopy>> },
+    Copy { place: DiskPlace, url: String, partition: String, answer: oneshot::Sender<Option<Entry>> },
     Piece { file: Arc<File>, at: u64, length: usize, answer: oneshot::Sender<io::Result<Bytes>> },
 }
 
@@ -111,7 +103,7 @@ pub(super) fn copy(
     catalogue: &mut Option<Catalogue>,
     place: DiskPlace,
     (url, partition): (&str, &str),
-) -> Option<DiskCopy> {
+) -> Option<Entry> {
     let hash = shared.index.hash(url, partition);
     match read(shared, catalogue, &place, (url, partition)) {
         Ok(copy) => {
@@ -143,7 +135,7 @@ fn read(
     catalogue: &mut Option<Catalogue>,
     place: &DiskPlace,
     asked: (&str, &str),
-) -> Result<DiskCopy, ReadFault> {
+) -> Result<Entry, ReadFault> {
     let file = files::open_to_read(&place.segment().path(&shared.directory)).map_err(|_| ReadFault::Gone)?;
     let (header, block, body) =
         if place.is_large { read_large(shared, file, place)? } else { read_small(&file, place)? };
@@ -152,14 +144,14 @@ fn read(
     }
     let entry = entry(shared, catalogue, place, &header, block).ok_or(ReadFault::Bad(BadRecord::Malformed))?;
     Ok(match body {
-        Some(body) => DiskCopy::Large(entry.with_large_body(body)),
-        None => DiskCopy::Whole(entry),
+        Some(body) => entry.with_large_body(body),
+        None => entry,
     })
 }
 
 /// Why a response cannot be read.
 #[derive(Debug)]
-enum ReadFault {
+pub(super) enum ReadFault {
     /// The file does not exist, or is too short.
     Gone,
     Bad(BadRecord),
@@ -208,7 +200,7 @@ fn read_large(
 }
 
 /// Reads a block in pieces and compares its digest.
-fn check(file: &File, mut at: u64, end: u64, header: &WarcHeader) -> Result<(), ReadFault> {
+pub(super) fn check(file: &File, mut at: u64, end: u64, header: &WarcHeader) -> Result<(), ReadFault> {
     let mut digest = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
     let mut buffer = vec![0; PIECE];
     while at < end {

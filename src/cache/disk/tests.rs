@@ -75,7 +75,7 @@ fn close(tier: &DiskTier) {
 }
 
 /// Reads without a deadline, so that a slow machine does not make it a miss.
-fn read(tier: &DiskTier, key: &CacheKey) -> Option<DiskCopy> {
+fn read(tier: &DiskTier, key: &CacheKey) -> Option<Entry> {
     let key = key.borrowed();
     let copies = tier
         .find(&key)
@@ -85,10 +85,7 @@ fn read(tier: &DiskTier, key: &CacheKey) -> Option<DiskCopy> {
 }
 
 fn whole(tier: &DiskTier, key: &CacheKey) -> Option<Entry> {
-    read(tier, key).map(|copy| match copy {
-        DiskCopy::Whole(entry) => entry,
-        DiskCopy::Large(..) => panic!("it is large"),
-    })
+    read(tier, key).inspect(|entry| assert!(entry.large().is_none(), "it is large"))
 }
 
 fn body(tier: &DiskTier, key: &CacheKey) -> Option<Vec<u8>> {
@@ -126,7 +123,7 @@ async fn requests_read_through_a_thread() {
     loop {
         let place = tier.find(&key.borrowed())[0];
         // A busy machine may make it late, and a late copy is a miss.
-        if let Some(DiskCopy::Whole(entry)) = tier.read(&key.borrowed(), place).await {
+        if let Some(entry) = tier.read(&key.borrowed(), place).await {
             assert_eq!(entry.body().concat(), b"hello");
             break;
         }

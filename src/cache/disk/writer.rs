@@ -157,9 +157,8 @@ impl DiskWriter {
         }
         self.commit_or_fail();
         // After a kill, large responses that were not read stay doubtful for the next process, too.
-        let is_settled = self.batch.is_empty()
-            && self.folder.catalogue.settle().is_ok()
-            && !self.shared.index.has_unchecked_large();
+        let is_settled =
+            self.batch.is_empty() && self.folder.catalogue.settle().is_ok() && !self.shared.index.has_unchecked_large();
         let CacheFolder { lock, catalogue, .. } = self.folder;
         drop(catalogue);
         if is_settled && let Err(error) = lock.settle() {

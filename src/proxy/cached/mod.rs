@@ -2,8 +2,10 @@
 //!
 //! In the order of a request: [`look`] looks for a stored answer before the request takes a turn; [`plan`] is what the
 //! request remembers while it waits; [`heard`] decides what the origin's answer means for what is stored; [`respond`]
-//! makes a response of a stored answer; [`refresh`] asks again for an answer that was given while stale.
+//! makes a response of a stored answer; [`refresh`] asks again for an answer that was given while stale. [`forecast`]
+//! says beforehand what would happen.
 
+mod forecast;
 mod heard;
 mod kept;
 mod look;
@@ -12,8 +14,10 @@ mod refresh;
 mod respond;
 mod tap;
 
+pub use self::forecast::CacheForecast;
+pub(crate) use self::forecast::{ForecastRequest, forecast};
 pub(crate) use self::heard::{Confirmation, Passing, confirmed, instead_of, replaces_error};
-pub(crate) use self::look::{Looked, look};
+pub(crate) use self::look::{Looked, look, partition_of};
 pub(crate) use self::plan::CacheStep;
 pub(crate) use self::refresh::Refreshes;
 pub(crate) use self::tap::StoreTap;

@@ -22,6 +22,7 @@ use crate::proxy::Settings;
 use crate::proxy::answer::body::Body;
 use crate::proxy::answer::failure::{Failure, Refusal};
 use crate::proxy::request::client_request::ClientRequest;
+use crate::proxy::request::label::ClientName;
 
 /// What the cache has for a request.
 pub(crate) enum Looked {
@@ -83,13 +84,13 @@ pub(crate) fn look(
 }
 
 /// What is stored for a request, and what may be done with it.
-enum Judged {
+pub(super) enum Judged {
     Use(Arc<Entry>, How),
     Validate(Arc<Entry>, ForwardReason),
     Miss(ForwardReason),
 }
 
-fn judge(
+pub(super) fn judge(
     settings: &Settings,
     origin: &Origin,
     variants: Option<&Variants>,
@@ -130,10 +131,17 @@ pub(super) fn suits(entry: &Entry, asked: &CacheRequest<'_>) -> bool {
 /// Whose answers the request may get, if clients share none: its user, or its address and the name that it gives
 /// itself.
 pub(super) fn partition(request: &ClientRequest, settings: &Settings, headers: &http::HeaderMap) -> SmolStr {
+    match settings.config.cache.partition {
+        Partition::Shared => SmolStr::default(),
+        Partition::Client => partition_of(settings, request.who(headers)),
+    }
+}
+
+/// The same, for a client that is known by name and address.
+pub(crate) fn partition_of(settings: &Settings, who: ClientName<'_>) -> SmolStr {
     if settings.config.cache.partition == Partition::Shared {
         return SmolStr::default();
     }
-    let who = request.who(headers);
     match (who.name, settings.users.is_some()) {
         (Some(user), true) => format_smolstr!("user {user}"),
         (Some(name), false) => format_smolstr!("{} {name}", who.address),

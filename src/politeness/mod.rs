@@ -27,6 +27,7 @@ pub mod policy;
 pub mod queue;
 pub mod retries;
 mod retry_promises;
+pub mod reuse;
 mod rides;
 pub mod robots;
 pub mod signals;

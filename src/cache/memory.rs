@@ -31,8 +31,6 @@ pub struct Memory {
     capacity: u64,
     /// The largest entry it takes.
     largest: u64,
-    /// Entries that were stored, for the count of evictions.
-    stored: AtomicU64,
 }
 
 /// More than the number of workers that store at the same moment.
@@ -55,7 +53,6 @@ impl Memory {
             hasher,
             capacity: bytes,
             largest: (bytes / LARGEST_SHARE).min(bytes / shards as u64 / 2),
-            stored: AtomicU64::new(0),
         }
     }
 
@@ -90,7 +87,6 @@ impl Memory {
         while variants.len() > 1 && variants.iter().map(|entry| entry.weight()).sum::<u64>() > self.largest {
             variants.pop();
         }
-        self.stored.fetch_add(1, Relaxed);
         self.entries.insert(key, Arc::new(variants));
         true
     }

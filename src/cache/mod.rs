@@ -4,12 +4,15 @@
 //! bounded by `cache.memory`.
 
 mod entry;
+mod filling;
 mod key;
 mod memory;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 pub use self::entry::{Entry, EntryTerms, Pieces, head_length, write_head};
+pub use self::filling::Filling;
 pub use self::key::{CacheKey, CacheKeyRef};
 pub use self::memory::{MOST_VARIANTS, Memory, Variants};
 
@@ -22,12 +25,19 @@ use crate::politeness::time::Timestamp;
 #[derive(Debug)]
 pub struct Cache {
     pub memory: Memory,
+    /// The bytes that bodies which are being stored have reserved, and the most that they may.
+    filling: AtomicU64,
+    filling_most: u64,
 }
+
+/// Bodies that are being stored may take this part of the memory; the rest is for stored answers.
+const FILLING_SHARE: u64 = 8;
 
 impl Cache {
     /// A cache that keeps at most this many bytes in memory.
     pub fn new(memory: u64) -> Self {
-        Cache { memory: Memory::new(memory) }
+        let filling_most = memory / FILLING_SHARE;
+        Cache { memory: Memory::new(memory - filling_most), filling: AtomicU64::new(0), filling_most }
     }
 
     /// Returns what memory has for a URL.

@@ -6,6 +6,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -42,6 +43,8 @@ pub(super) struct Connection {
     /// The request body. An origin may respond while it is still being sent.
     upload: Upload,
     place: Destination,
+    /// The address of the origin; `None` if a parent proxy is in between.
+    peer: Option<IpAddr>,
     /// Generation of the rules by which the guard judged the address.
     generation: u64,
     reused: bool,
@@ -78,6 +81,7 @@ impl Connection {
     pub(super) fn new(stream: Stream, place: Destination, terms: Terms<'_>) -> Self {
         let limit = Arc::new(Deadline::none());
         let idle = terms.config.idle_timeout;
+        let peer = if terms.config.proxy.is_none() { stream.peer() } else { None };
         Connection {
             stream: TimeoutStream::new(stream, limit.clone(), idle, idle),
             limit,
@@ -88,6 +92,7 @@ impl Connection {
             interim: 0,
             upload: Upload::done(),
             place,
+            peer,
             generation: terms.generation,
             reused: false,
             idle_since: clock::now(),
@@ -96,6 +101,10 @@ impl Connection {
 
     pub(super) fn place(&self) -> &Destination {
         &self.place
+    }
+
+    pub(super) fn peer(&self) -> Option<IpAddr> {
+        self.peer
     }
 
     pub(super) fn generation(&self) -> u64 {

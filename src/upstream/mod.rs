@@ -303,10 +303,10 @@ impl Upstream {
         message: Box<Message>,
         watch: &mut impl SendWatch,
     ) -> Result<Answer, Unanswered> {
-        let place = seat.place();
+        let (place, peer) = (seat.place(), seat.link().peer());
         let limits = Limits { response: terms.config.response_timeout, idle: terms.config.idle_timeout };
         match http2::send(seat, message, limits, watch).await {
-            Ok(response) => Ok(Answer::Response(response.map(Reply::shared))),
+            Ok(response) => Ok(Answer::Response(response.map(|reply| Reply::shared(reply, peer)))),
             Err((unanswered, fate)) => {
                 if fate == StreamOutcome::Misplaced {
                     self.links.give_up(&place);

@@ -147,6 +147,14 @@ impl Flight {
         self.members.iter().any(|(other, _)| *other != member)
     }
 
+    pub fn is_member(&self, member: Member) -> bool {
+        self.members().any(|other| other == member)
+    }
+
+    pub fn members(&self) -> impl Iterator<Item = Member> {
+        self.members.iter().map(|(member, _)| *member)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }

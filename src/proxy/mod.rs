@@ -15,6 +15,8 @@ mod pages;
 mod request;
 /// Asks robots.txt about the request.
 mod robots;
+/// Lets requests for the same URL share one answer.
+mod sharing;
 /// Opens tunnels, looks into them and paces what is inside.
 mod tunnel;
 /// Waits for the request's turn and sends it.
@@ -35,6 +37,7 @@ use crate::metrics::Metrics;
 use crate::metrics::tally::TallyRow;
 use crate::politeness::HostKey;
 use crate::politeness::retries::RetryPolicy;
+use crate::politeness::reuse::storing::CacheRules;
 use crate::politeness::robots::Agents;
 use crate::politeness::signals::SignalPolicy;
 use crate::robots::Robots;
@@ -44,6 +47,7 @@ use crate::upstream::{CURTSY, Guard, Terms, Trust};
 
 use self::request::page_parts::Browsers;
 use self::request::quotas::Quotas;
+use self::sharing::flights::Flights;
 use self::tunnel::ca_rejections::CaRejections;
 use self::tunnel::early_closes::EarlyCloses;
 use self::tunnel::notes::{Http2Refusals, Notes};
@@ -95,6 +99,8 @@ pub struct Shared {
     orphans: AtomicUsize,
     /// Clients whose labels say which requests are parts of pages.
     browsers: Browsers,
+    /// Requests that share answers.
+    flights: Arc<Flights>,
 }
 
 /// What [`Shared`] is made of.
@@ -206,6 +212,17 @@ impl Settings {
             && agents_of(user_agent).tokens().any(|token| exempt.iter().any(|name| name.eq_ignore_ascii_case(token)))
     }
 
+    /// The name by which curtsy signs messages, if it does.
+    fn signature<'a>(&self, shared: &'a Shared) -> Option<&'a Identity> {
+        self.config.upstream.via.then_some(&shared.identity)
+    }
+
+    /// The rules by which answers are shared.
+    fn cache_rules(&self) -> CacheRules {
+        // The key is checked to be between 0 and 1.
+        CacheRules { heuristic: (self.config.cache.heuristic * 1_000.0) as u16, stale: 0, min_refresh: 0 }
+    }
+
     fn terms(&self) -> Terms<'_> {
         Terms {
             config: &self.config.upstream,
@@ -244,6 +261,7 @@ impl Shared {
         gate.on_leaving(move |leaving| hints.tell(leaving));
         Shared {
             settings: ArcSwap::from_pointee(settings),
+            flights: Flights::new(metrics.clone()),
             metrics,
             identity,
             access_log,

@@ -8,6 +8,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use crate::proxy::request::in_flight::InFlight;
 use crate::proxy::robots::capture::RobotsCapture;
+use crate::proxy::sharing::body::BodyReader;
 use crate::upstream::{Broken, Reply};
 
 #[derive(Debug)]
@@ -25,11 +26,18 @@ pub(crate) struct Body {
 enum Content {
     Own(Bytes),
     Passing(Reply),
+    /// An origin's body that several clients read; whether this one's request was the one that was sent.
+    Shared(BodyReader, bool),
 }
 
 impl Body {
     pub(crate) fn passing(reply: Reply) -> Self {
         Body { content: Content::Passing(reply), in_flight: None, lesson: None, broken: None }
+    }
+
+    /// A body that several clients read. `leads` says that this client's request was the one that was sent.
+    pub(crate) fn shared(reader: BodyReader, leads: bool) -> Self {
+        Body { content: Content::Shared(reader, leads), in_flight: None, lesson: None, broken: None }
     }
 
     pub(crate) fn teaching(mut self, lesson: Option<Box<RobotsCapture>>) -> Self {
@@ -78,13 +86,14 @@ impl HttpBody for Body {
             Content::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Content::Passing(reply) => Pin::new(reply).poll_frame(cx),
+            Content::Shared(reader, _) => reader.poll_frame(cx),
         };
         match &frame {
             Poll::Ready(Some(Ok(frame))) => {
                 if let (Some(in_flight), Some(bytes)) = (&mut this.in_flight, frame.data_ref()) {
                     match &this.content {
-                        Content::Own(_) => in_flight.said(bytes.len()),
-                        Content::Passing(_) => in_flight.passed(bytes.len()),
+                        Content::Own(_) | Content::Shared(_, false) => in_flight.said(bytes.len()),
+                        Content::Passing(_) | Content::Shared(_, true) => in_flight.passed(bytes.len()),
                     }
                 }
                 if let (Some(lesson), Some(bytes)) = (&mut this.lesson, frame.data_ref()) {
@@ -118,6 +127,7 @@ impl HttpBody for Body {
         match &self.content {
             Content::Own(bytes) => bytes.is_empty(),
             Content::Passing(reply) => reply.is_end_stream(),
+            Content::Shared(reader, _) => reader.is_end_stream(),
         }
     }
 
@@ -125,6 +135,7 @@ impl HttpBody for Body {
         match &self.content {
             Content::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Content::Passing(reply) => reply.size_hint(),
+            Content::Shared(reader, _) => reader.size_hint(),
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{EXPECT, USER_AGENT};
 use http::request::Parts;
-use http::{Response, StatusCode, Uri, Version};
+use http::{Method, Response, StatusCode, Uri, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
@@ -13,7 +15,8 @@ use super::identity::Identity;
 use super::label::ClientName;
 use super::options::RequestOptions;
 use super::{headers, label, large_heads, max_forwards};
-use crate::config::ResponseHeaders;
+use crate::cache::CacheKey;
+use crate::config::{Partition, ResponseHeaders};
 use crate::gate::Permit;
 use crate::metrics::RequestOutcome;
 use crate::politeness::Origin;
@@ -24,11 +27,14 @@ use crate::proxy::answer::failure::{BadRequest, Failure, Refusal};
 use crate::proxy::answer::fields;
 use crate::proxy::robots::ask::{RobotsQuestion, RobotsSubject, RobotsVerdict, Warning};
 use crate::proxy::robots::capture::{self, RobotsCapture};
+use crate::proxy::sharing::answer::Share;
+use crate::proxy::sharing::flights::{FlightRequest, Membership};
+use crate::proxy::sharing::landing;
 use crate::proxy::tunnel::join;
 use crate::proxy::tunnel::join::Ends;
 use crate::proxy::visit::job::Job;
 use crate::proxy::visit::send::may_take_long;
-use crate::proxy::visit::send::{Delivery, Sent};
+use crate::proxy::visit::send::{Delivered, Delivery, Sent};
 use crate::upstream::{Answer, Message, RequestBody, UpstreamError};
 
 /// No registered method is longer than 17 characters; a longer one is an attempt at something else.
@@ -53,15 +59,20 @@ pub(crate) async fn forward(
     let job = Job::begin(request.shared(), &request.settings, who, &origin.host)?;
     let heard = ask_robots(request, origin, &parts, &visit, &job).await?;
     let (may_teach, upgrade) = (capture::may_come(&parts), take_upgrade(&mut parts));
+    let is_head = parts.method == Method::HEAD;
+    let member = join_flight(request, origin, &parts, &incoming, visit.client).filter(|_| !may_teach);
     let outgoing = prepare(request, origin, parts, incoming, upgrade.is_some());
-    let sent = send(request, origin, heard.apply(visit), &job, outgoing).await?;
+    let sent = match send(request, origin, heard.apply(visit), &job, outgoing, member.as_ref()).await? {
+        Delivered::Sent(sent) => sent,
+        Delivered::Shared(share) => return Ok(pass_share(request, share, is_head, heard.warning)),
+    };
     let status = status(&sent.answer);
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
         // If this were passed on, the client would show its curtsy password to another proxy.
         return Err(UpstreamError::Parent(status.as_u16()).into());
     }
     job.answered(request.shared(), &request.settings, status.as_u16());
-    pass_back(request, origin, sent, Expected { may_teach, upgrade, warning: heard.warning })
+    pass_back(request, origin, sent, Expected { may_teach, upgrade, warning: heard.warning, member })
 }
 
 /// Returns whether the request loads a part of a page. Reads no header field where requests are counted.
@@ -118,14 +129,15 @@ async fn send(
     visit: Visit,
     job: &Job,
     outgoing: Outgoing,
-) -> Result<Sent, Failure> {
+    member: Option<&Membership>,
+) -> Result<Delivered, Failure> {
     let Outgoing { message, safe, keep_body, upgrade } = outgoing;
     let (worker, settings) = (&request.worker, &request.settings);
     let _heavy = large_heads::weigh(request.shared(), &request.client, message.head_size())?;
     let (terms, key) = (settings.terms().of(visit.client), settings.config.pacing.key);
     let lanes = worker.upstream.lanes(terms, key, &origin.host).await?;
     let who = ClientName { name: job.name(), address: request.address() };
-    let delivery = Delivery { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade };
+    let delivery = Delivery { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade, member };
     delivery.send(message).await.inspect_err(|failure| job.ended(request.shared(), settings, failure))
 }
 
@@ -136,6 +148,8 @@ struct Expected {
     /// The client's side of the connection, if it asked for a WebSocket.
     upgrade: Option<OnUpgrade>,
     warning: Option<Warning>,
+    /// Its part in a flight.
+    member: Option<Membership>,
 }
 
 /// Turns the origin's answer into the one for the client.
@@ -156,6 +170,10 @@ fn pass_back(
                 expected.may_teach.then(|| RobotsCapture::begin(shared, settings, origin, &response)).flatten();
             let version = response.version();
             headers::incoming(response.headers_mut(), identity(request), version);
+            // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
+            *response.version_mut() = Version::HTTP_11;
+            let rules = request.settings.cache_rules();
+            let share = expected.member.and_then(|member| landing::land(&member, rules, &response, took));
             if request.settings.config.responses.headers == ResponseHeaders::Full {
                 let identity = &request.shared().identity;
                 if let Some(warning) = expected.warning {
@@ -166,9 +184,13 @@ fn pass_back(
             if may_take_long(response.body()) {
                 permit.transfers();
             }
+            if let Some(share) = share {
+                note_times(request, &permit, took);
+                let (head, reply) = response.into_parts();
+                landing::fill(&share, reply, permit);
+                return Ok(Response::from_parts(head, Body::shared(share.reader, true)));
+            }
             keep(request, permit, took);
-            // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
-            *response.version_mut() = Version::HTTP_11;
             Ok(response.map(|reply| Body::passing(reply).teaching(lesson)))
         }
         (Answer::Switched(response, stream, early), Some(upgrade)) if headers::is_websocket(response.headers()) => {
@@ -201,11 +223,54 @@ fn status(answer: &Answer) -> StatusCode {
 
 /// Keeps the permit until the request is over.
 fn keep(request: &mut ClientRequest, permit: Permit, took: Duration) {
+    note_times(request, &permit, took);
+    request.keep(permit);
+}
+
+fn note_times(request: &mut ClientRequest, permit: &Permit, took: Duration) {
     let waited = permit.waited();
     if let Some(entry) = request.entry() {
         (entry.origin, entry.wait) = (Some(took), waited);
     }
-    request.keep(permit);
+}
+
+/// Joins the requests for the same thing that are under way, if this one may share their answer.
+fn join_flight(
+    request: &ClientRequest,
+    origin: &Origin,
+    parts: &Parts,
+    incoming: &Incoming,
+    client: ClientId,
+) -> Option<Membership> {
+    let config = &request.settings.config.cache;
+    if !config.collapse || !incoming.is_end_stream() {
+        return None;
+    }
+    let partition = match config.partition {
+        Partition::Shared => String::new(),
+        Partition::Client => client.0.to_string(),
+    };
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let url = CacheKey { origin: origin.clone(), path: path.into(), partition: partition.into() };
+    let (method, headers, unkeyed) = (&parts.method, &parts.headers, &config.unkeyed[..]);
+    request.shared().flights.join(FlightRequest { url, method, headers, unkeyed })
+}
+
+/// Answers with the answer to another client's request.
+fn pass_share(request: &mut ClientRequest, share: Share, is_head: bool, warning: Option<Warning>) -> Response<Body> {
+    let Share { answer, reader } = share;
+    let mut head = answer.head();
+    request.answered(head.status().as_u16(), RequestOutcome::Forwarded);
+    if let Some(entry) = request.entry() {
+        entry.origin = Some(answer.took);
+    }
+    if request.settings.config.responses.headers == ResponseHeaders::Full {
+        if let Some(warning) = warning {
+            fields::warn(head.headers_mut(), warning);
+        }
+        fields::tell_of_sharing(head.headers_mut(), &request.shared().identity);
+    }
+    head.map(|()| if is_head { Body::from(Bytes::new()) } else { Body::shared(reader, false) })
 }
 
 /// A parent proxy must read the same host as curtsy did, so it gets the canonical spelling.

@@ -22,6 +22,7 @@ use socket2::{Domain, Socket, Type};
 use tokio::sync::mpsc;
 
 use crate::admin::{self, Admin};
+use crate::cache::Cache;
 use crate::clock;
 use crate::config::{Config, Listen};
 use crate::gate::{Gate, HostPersistence};
@@ -143,6 +144,7 @@ impl Running {
         let (book, bounds) = (book::book(&config), book::bounds(&config));
         let gate = Arc::new(Gate::new(book, bounds, most_waiting, memories, metrics.clone()));
         let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()));
+        let cache = Arc::new(Cache::new(config.cache.memory as u64));
         let stops = Arc::new(StoppedClients::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros())));
         let (workers, token) = (config.workers, config.metrics.token.clone());
         let own: Vec<SocketAddr> = proxy.iter().chain(&tls).copied().chain(admin).collect();
@@ -153,6 +155,7 @@ impl Running {
             access_log: access_log.map_err(StartError::AccessLog)?,
             gate: gate.clone(),
             robots: robots.clone(),
+            cache,
             stops,
             stop: stop.clone(),
         }));

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use foldhash::quality::RandomState;
 use parking_lot::{Mutex, MutexGuard};
-use quick_cache::sync::{Cache as QuickCache, DefaultLifecycle};
-use quick_cache::{OptionsBuilder, Weighter};
+use quick_cache::sync::Cache as QuickCache;
+use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use smallvec::{SmallVec, smallvec};
 
 use super::entry::Entry;
@@ -23,7 +23,8 @@ pub type Variants = SmallVec<[Arc<Entry>; 1]>;
 /// Stored answers in memory.
 #[derive(Debug)]
 pub struct Memory {
-    entries: QuickCache<CacheKey, Arc<Variants>, EntryWeight, RandomState>,
+    entries: QuickCache<CacheKey, Arc<Variants>, EntryWeight, RandomState, EvictionCount>,
+    evictions: Arc<AtomicU64>,
     /// Locks for changes of a URL's variants: a change reads, then writes.
     changes: [Mutex<()>; CHANGES],
     hasher: RandomState,
@@ -46,9 +47,10 @@ impl Memory {
             .shards(shards)
             .build()
             .expect("both capacities are given");
-        let hasher = RandomState::default();
+        let (hasher, evictions) = (RandomState::default(), EvictionCount::default());
         Memory {
-            entries: QuickCache::with_options(options, EntryWeight, hasher.clone(), DefaultLifecycle::default()),
+            evictions: evictions.0.clone(),
+            entries: QuickCache::with_options(options, EntryWeight, hasher.clone(), evictions),
             changes: Default::default(),
             hasher,
             capacity: bytes,
@@ -141,6 +143,11 @@ impl Memory {
         self.entries.weight()
     }
 
+    /// The URLs that made room for others so far.
+    pub fn evictions(&self) -> u64 {
+        self.evictions.load(Relaxed)
+    }
+
     /// The URLs it holds answers for.
     pub fn urls(&self) -> usize {
         self.entries.len()
@@ -164,6 +171,18 @@ const LEAST_SHARD: u64 = 16 << 20;
 const MOST_SHARDS: u64 = 16;
 /// A page of 20 KiB and a small object, halfway.
 const USUAL_ENTRY: u64 = 8 << 10;
+
+/// Counts evictions.
+#[derive(Clone, Debug, Default)]
+struct EvictionCount(Arc<AtomicU64>);
+
+impl Lifecycle<CacheKey, Arc<Variants>> for EvictionCount {
+    type RequestState = ();
+
+    fn on_evict(&self, (): &mut (), _key: CacheKey, _variants: Arc<Variants>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
 
 #[derive(Clone, Debug)]
 struct EntryWeight;

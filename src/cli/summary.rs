@@ -128,6 +128,7 @@ fn sum(hosts: &[CountedHost]) -> TallyRow {
         refused: sum.refused + row.refused,
         gave_up: sum.gave_up + row.gave_up,
         failed: sum.failed + row.failed,
+        cached: sum.cached + row.cached,
         blind: sum.blind + row.blind,
         rejection: None,
         would_wait: sum.would_wait.and(row.would_wait),

@@ -5,6 +5,7 @@
 //! Values that other modules know anyway are read when metrics are scraped, not counted twice. docs/metrics.md says
 //! what each metric means.
 
+mod cache;
 pub mod clients;
 mod codes;
 mod collapsed;
@@ -26,6 +27,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
+use self::cache::CacheMetrics;
 use self::clients::ClientTable;
 use self::collapsed::CollapsedMetrics;
 use self::handshakes::Handshakes;
@@ -54,6 +56,7 @@ pub struct Metrics {
     requests: RequestMetrics,
     waits: Waits,
     pub robots: RobotsMetrics,
+    pub cache: CacheMetrics,
     pub lessons: LearningMetrics,
     collapsed: CollapsedMetrics,
     store: StoreMetrics,
@@ -114,6 +117,8 @@ pub enum RequestOutcome {
     Failed,
     /// The origin closed the connection in the middle of its response.
     Truncated,
+    /// Answered from the cache.
+    Cached,
 }
 
 /// When the client disconnected: while queued, before its response began, or in the middle of it.
@@ -125,10 +130,10 @@ pub enum DisconnectStage {
 }
 
 const KINDS: [&str; 4] = ["http", "https", "tunnel", "absolute"];
-const OUTCOMES: [&str; 6] = ["forwarded", "denied", "rejected", "abandoned", "failed", "truncated"];
+const OUTCOMES: [&str; 7] = ["forwarded", "denied", "rejected", "abandoned", "failed", "truncated", "cached"];
 const PARTS: [&str; 2] = ["ride", "turn"];
 const STAGES: [&str; 3] = ["queued", "connecting", "response"];
-const REASONS: [&str; 19] = [
+const REASONS: [&str; 20] = [
     "auth_required",
     "bad_request",
     "breaker_open",
@@ -139,6 +144,7 @@ const REASONS: [&str; 19] = [
     "job_stopped",
     "loop",
     "misdirected",
+    "not_cached",
     "origin_timeout",
     "origin_unreachable",
     "queue_full",
@@ -163,6 +169,7 @@ impl Metrics {
             requests: RequestMetrics::new(&registry),
             waits: Waits::new(&registry),
             robots: RobotsMetrics::new(&registry),
+            cache: CacheMetrics::new(&registry),
             lessons: LearningMetrics::new(&registry),
             collapsed: CollapsedMetrics::new(&registry),
             store: StoreMetrics::new(&registry),
@@ -264,7 +271,8 @@ impl Metrics {
         }
     }
 
-    /// Returns the number of requests so far, by outcome: forwarded, denied, rejected, abandoned, failed, truncated.
+    /// Returns the number of requests so far, by outcome: forwarded, denied, rejected, abandoned, failed, truncated,
+    /// cached.
     pub fn outcomes(&self) -> [u64; OUTCOMES.len()] {
         std::array::from_fn(|outcome| self.requests.ended.iter().map(|kind| kind[outcome].get()).sum())
     }
@@ -331,7 +339,7 @@ impl Metrics {
     /// Clients that disconnected without a response and were not queued were connecting.
     fn count_those_on_the_way(&self) {
         let [queued, connecting, _] = &self.requests.disconnects;
-        let [.., abandoned, _failed, _truncated] = self.outcomes();
+        let [.., abandoned, _failed, _truncated, _cached] = self.outcomes();
         connecting.inc_by(abandoned.saturating_sub(queued.get() + connecting.get()));
     }
 }

@@ -7,6 +7,8 @@
 mod accept;
 /// Turns what came back, or a failure, into the answer.
 mod answer;
+/// Answers requests from stored answers.
+mod cached;
 /// Says what would happen to a request, without sending it.
 mod dry_run;
 /// Pages that curtsy answers itself.
@@ -29,6 +31,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 
+use crate::cache::Cache;
 use crate::config::{Config, Counts, Key};
 use crate::connections::Connections;
 use crate::events::Events;
@@ -36,8 +39,8 @@ use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::metrics::tally::TallyRow;
 use crate::politeness::HostKey;
+use crate::politeness::policy::{LearningPolicy, PolicyBook};
 use crate::politeness::retries::RetryPolicy;
-use crate::politeness::reuse::storing::CacheRules;
 use crate::politeness::robots::Agents;
 use crate::politeness::signals::SignalPolicy;
 use crate::robots::Robots;
@@ -45,6 +48,7 @@ use crate::shutdown::{Live, Stop};
 use crate::tls::{Leaves, ServerCert};
 use crate::upstream::{CURTSY, Guard, Terms, Trust};
 
+use self::cached::Refreshes;
 use self::request::page_parts::Browsers;
 use self::request::quotas::Quotas;
 use self::sharing::flights::Flights;
@@ -75,7 +79,10 @@ pub struct Shared {
     pub access_log: AccessLog,
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
+    pub cache: Arc<Cache>,
     pub stops: Arc<StoppedClients>,
+    /// Stored answers that are being asked for again.
+    refreshes: Refreshes,
     /// Hosts with tunnels whose requests cannot be separated.
     unpaced: Notes,
     /// Clients whose HTTP/2 tunnels were closed.
@@ -112,6 +119,7 @@ pub struct SharedParts {
     pub access_log: AccessLog,
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
+    pub cache: Arc<Cache>,
     pub stops: Arc<StoppedClients>,
     pub stop: Stop,
 }
@@ -136,6 +144,8 @@ pub struct Settings {
     quotas: Option<Quotas>,
     /// Whether pages are counted at any host.
     counts_pages: bool,
+    /// Which host is treated how; for what lanes do not know.
+    policies: Arc<PolicyBook>,
     /// Different for every configuration that was loaded; clones keep it.
     generation: u64,
 }
@@ -157,6 +167,7 @@ impl Settings {
         let quotas = Quotas::new(&config.access, None);
         let generation = GENERATIONS.fetch_add(1, Relaxed);
         let mut counts = config.host.iter().filter_map(|rule| rule.count).chain([config.politeness.count]);
+        let policies = PolicyBook::new(config.politeness, config.host.clone(), LearningPolicy::default());
         let counts_pages = counts.any(|count| count == Counts::Pages);
         Settings {
             config,
@@ -170,6 +181,7 @@ impl Settings {
             retrying,
             quotas,
             counts_pages,
+            policies: Arc::new(policies),
             generation,
         }
     }
@@ -212,17 +224,6 @@ impl Settings {
             && agents_of(user_agent).tokens().any(|token| exempt.iter().any(|name| name.eq_ignore_ascii_case(token)))
     }
 
-    /// The name by which curtsy signs messages, if it does.
-    fn signature<'a>(&self, shared: &'a Shared) -> Option<&'a Identity> {
-        self.config.upstream.via.then_some(&shared.identity)
-    }
-
-    /// The rules by which answers are shared.
-    fn cache_rules(&self) -> CacheRules {
-        // The key is checked to be between 0 and 1.
-        CacheRules { heuristic: (self.config.cache.heuristic * 1_000.0) as u16, stale: 0, min_refresh: 0 }
-    }
-
     fn terms(&self) -> Terms<'_> {
         Terms {
             config: &self.config.upstream,
@@ -256,17 +257,19 @@ fn agents_of(user_agent: Option<&HeaderValue>) -> Arc<Agents> {
 
 impl Shared {
     pub fn new(parts: SharedParts) -> Self {
-        let SharedParts { settings, metrics, identity, access_log, gate, robots, stops, stop } = parts;
+        let SharedParts { settings, metrics, identity, access_log, gate, robots, cache, stops, stop } = parts;
         let hints = Hints::new(gate.events().clone(), stop.clone());
         gate.on_leaving(move |leaving| hints.tell(leaving));
         Shared {
             settings: ArcSwap::from_pointee(settings),
-            flights: Flights::new(metrics.clone()),
+            flights: Flights::new(cache.clone(), metrics.clone()),
             metrics,
             identity,
             access_log,
             robots,
+            cache,
             stops,
+            refreshes: Refreshes::default(),
             unpaced: Notes::default(),
             http2_refusals: Http2Refusals::default(),
             early_closes: EarlyCloses::default(),

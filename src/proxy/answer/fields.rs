@@ -15,7 +15,6 @@ use crate::proxy::robots::ask::Warning;
 
 const CURTSY: HeaderName = HeaderName::from_static("curtsy");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
 /// Adds the objection of robots.txt.
@@ -33,11 +32,6 @@ pub(crate) fn tell(headers: &mut HeaderMap, permit: &Permit, origin: Duration, a
     if waited >= A_MOMENT {
         tell_of_waiting(headers, waited, origin, identity);
     }
-}
-
-/// Says that another client's request was used (RFC 9211, section 2.6).
-pub(crate) fn tell_of_sharing(headers: &mut HeaderMap, identity: &Identity) {
-    put(headers, CACHE_STATUS, format!("{}; fwd=uri-miss; collapsed", identity.status_name()).into_bytes());
 }
 
 /// The content of the `Curtsy` field.

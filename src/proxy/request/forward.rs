@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{EXPECT, USER_AGENT};
 use http::request::Parts;
-use http::{Method, Response, StatusCode, Uri, Version};
+use http::{Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -15,8 +15,7 @@ use super::identity::Identity;
 use super::label::ClientName;
 use super::options::RequestOptions;
 use super::{headers, label, large_heads, max_forwards};
-use crate::cache::CacheKey;
-use crate::config::{Partition, ResponseHeaders};
+use crate::config::ResponseHeaders;
 use crate::gate::Permit;
 use crate::metrics::RequestOutcome;
 use crate::politeness::Origin;
@@ -25,6 +24,7 @@ use crate::proxy::accept::upgrade::Upgrade;
 use crate::proxy::answer::body::Body;
 use crate::proxy::answer::failure::{BadRequest, Failure, Refusal};
 use crate::proxy::answer::fields;
+use crate::proxy::cached::{self, CacheStep, Confirmation, Looked, Passing};
 use crate::proxy::robots::ask::{RobotsQuestion, RobotsSubject, RobotsVerdict, Warning};
 use crate::proxy::robots::capture::{self, RobotsCapture};
 use crate::proxy::sharing::answer::Share;
@@ -35,6 +35,7 @@ use crate::proxy::tunnel::join::Ends;
 use crate::proxy::visit::job::Job;
 use crate::proxy::visit::send::may_take_long;
 use crate::proxy::visit::send::{Delivered, Delivery, Sent};
+use crate::proxy::{Settings, Shared};
 use crate::upstream::{Answer, Message, RequestBody, UpstreamError};
 
 /// No registered method is longer than 17 characters; a longer one is an attempt at something else.
@@ -58,21 +59,57 @@ pub(crate) async fn forward(
     request.counts_for_client(visit.client, who.name, &parts.headers);
     let job = Job::begin(request.shared(), &request.settings, who, &origin.host)?;
     let heard = ask_robots(request, origin, &parts, &visit, &job).await?;
-    let (may_teach, upgrade) = (capture::may_come(&parts), take_upgrade(&mut parts));
-    let is_head = parts.method == Method::HEAD;
-    let member = join_flight(request, origin, &parts, &incoming, visit.client).filter(|_| !may_teach);
-    let outgoing = prepare(request, origin, parts, incoming, upgrade.is_some());
-    let sent = match send(request, origin, heard.apply(visit), &job, outgoing, member.as_ref()).await? {
-        Delivered::Sent(sent) => sent,
-        Delivered::Shared(share) => return Ok(pass_share(request, share, is_head, heard.warning)),
+    let visit = heard.apply(visit);
+    let mut step = match cached::look(request, &visit, origin, &parts, !incoming.is_end_stream())? {
+        Looked::Answer(response) => return Ok(warned(request, response, heard.warning)),
+        Looked::Ask(step) => step,
     };
+    let (may_teach, upgrade) = (capture::may_come(&parts), take_upgrade(&mut parts));
+    let member = join_flight(request, &step, &parts).filter(|_| !may_teach);
+    let plain = step.set_conditions(&mut parts);
+    let body = client_body(request, incoming);
+    let outgoing = prepare(request, origin, parts, body, upgrade.is_some());
+    let plain = plain.map(|plain| prepare(request, origin, plain, RequestBody::Empty, false));
+    let mut sent = match send(request, origin, visit, &job, outgoing, member.as_ref()).await {
+        Ok(Delivered::Sent(sent)) => sent,
+        Ok(Delivered::Shared(share)) => return Ok(pass_share(request, share, &step, heard.warning)),
+        Err(failure) => return cached::instead_of(&failure, &step, request).ok_or(failure),
+    };
+    if let (Answer::Response(response), Some(plain)) = (&sent.answer, plain)
+        && let Confirmation::Contradicts = cached::confirmed(&step, response)
+    {
+        drop(sent);
+        step.is_plain_again();
+        member.iter().for_each(Membership::retries);
+        sent = match Box::pin(send(request, origin, visit, &job, plain, member.as_ref())).await? {
+            Delivered::Sent(sent) => sent,
+            Delivered::Shared(share) => return Ok(pass_share(request, share, &step, heard.warning)),
+        };
+    }
     let status = status(&sent.answer);
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
         // If this were passed on, the client would show its curtsy password to another proxy.
         return Err(UpstreamError::Parent(status.as_u16()).into());
     }
     job.answered(request.shared(), &request.settings, status.as_u16());
-    pass_back(request, origin, sent, Expected { may_teach, upgrade, warning: heard.warning, member })
+    if let Some(response) = cached::replaces_error(status, &step, request) {
+        keep(request, sent.permit, sent.took);
+        return Ok(response);
+    }
+    pass_back(request, origin, sent, Expected { may_teach, upgrade, warning: heard.warning, step, member })
+}
+
+/// Adds the objection of robots.txt to an answer from the cache.
+fn warned(request: &ClientRequest, mut response: Response<Body>, warning: Option<Warning>) -> Response<Body> {
+    if let (Some(warning), ResponseHeaders::Full) = (warning, request.settings.config.responses.headers) {
+        fields::warn(response.headers_mut(), warning);
+    }
+    response
+}
+
+fn client_body(request: &ClientRequest, incoming: Incoming) -> RequestBody {
+    let stall = request.settings.config.limits.client_stall;
+    RequestBody::new(incoming, request.limit(), stall, &request.shared().metrics)
 }
 
 /// Returns whether the request loads a part of a page. Reads no header field where requests are counted.
@@ -107,7 +144,7 @@ fn prepare(
     request: &ClientRequest,
     origin: &Origin,
     mut parts: Box<Parts>,
-    incoming: Incoming,
+    body: RequestBody,
     upgrade: bool,
 ) -> Outgoing {
     let (settings, received, safe) = (&request.settings, parts.version, parts.method.is_safe());
@@ -117,8 +154,6 @@ fn prepare(
     if settings.config.upstream.proxy.is_some() {
         parts.uri = canonical(origin, parts.uri);
     }
-    let stall = settings.config.limits.client_stall;
-    let body = RequestBody::new(incoming, request.limit(), stall, &request.shared().metrics);
     Outgoing { message: Message::new(&parts, body, &settings.config.upstream), safe, keep_body, upgrade }
 }
 
@@ -148,6 +183,8 @@ struct Expected {
     /// The client's side of the connection, if it asked for a WebSocket.
     upgrade: Option<OnUpgrade>,
     warning: Option<Warning>,
+    /// How the cache is concerned.
+    step: CacheStep,
     /// Its part in a flight.
     member: Option<Membership>,
 }
@@ -172,8 +209,15 @@ fn pass_back(
             headers::incoming(response.headers_mut(), identity(request), version);
             // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
             *response.version_mut() = Version::HTTP_11;
-            let rules = request.settings.cache_rules();
-            let share = expected.member.and_then(|member| landing::land(&member, rules, &response, took));
+            if let Confirmation::Yes = cached::confirmed(&expected.step, &response)
+                && let Some(stored) = expected.step.answer_confirmed(request, response.headers(), took)
+            {
+                expected.member.iter().for_each(Membership::share_stored);
+                keep(request, permit, took);
+                return Ok(stored);
+            }
+            let share = expected.member.and_then(|member| landing::land(&member, &response, took));
+            let passing = Passing::begin(&expected.step, request, &mut response, took);
             if request.settings.config.responses.headers == ResponseHeaders::Full {
                 let identity = &request.shared().identity;
                 if let Some(warning) = expected.warning {
@@ -184,14 +228,14 @@ fn pass_back(
             if may_take_long(response.body()) {
                 permit.transfers();
             }
-            if let Some(share) = share {
+            if let Some(Share::Coming(answer, reader)) = share {
                 note_times(request, &permit, took);
                 let (head, reply) = response.into_parts();
-                landing::fill(&share, reply, permit);
-                return Ok(Response::from_parts(head, Body::shared(share.reader, true)));
+                landing::fill(&answer, Body::passing(reply).storing(passing.tap), permit);
+                return Ok(Response::from_parts(head, Body::shared(reader, true)));
             }
             keep(request, permit, took);
-            Ok(response.map(|reply| Body::passing(reply).teaching(lesson)))
+            Ok(response.map(|reply| Body::passing(reply).teaching(lesson).storing(passing.tap)))
         }
         (Answer::Switched(response, stream, early), Some(upgrade)) if headers::is_websocket(response.headers()) => {
             permit.stays_open();
@@ -204,8 +248,13 @@ fn pass_back(
 }
 
 /// The name by which curtsy signs messages, if it does.
-fn identity(request: &ClientRequest) -> Option<&Identity> {
-    request.settings.config.upstream.via.then_some(&request.shared().identity)
+pub(crate) fn identity(request: &ClientRequest) -> Option<&Identity> {
+    signature(&request.settings, request.shared())
+}
+
+/// The same, for a request of curtsy's own.
+pub(crate) fn signature<'a>(settings: &Settings, shared: &'a Shared) -> Option<&'a Identity> {
+    settings.config.upstream.via.then_some(&shared.identity)
 }
 
 /// Takes the client's side of the connection, if it asks for a WebSocket.
@@ -235,42 +284,26 @@ fn note_times(request: &mut ClientRequest, permit: &Permit, took: Duration) {
 }
 
 /// Joins the requests for the same thing that are under way, if this one may share their answer.
-fn join_flight(
-    request: &ClientRequest,
-    origin: &Origin,
-    parts: &Parts,
-    incoming: &Incoming,
-    client: ClientId,
-) -> Option<Membership> {
+fn join_flight(request: &ClientRequest, step: &CacheStep, parts: &Parts) -> Option<Membership> {
     let config = &request.settings.config.cache;
-    if !config.collapse || !incoming.is_end_stream() {
-        return None;
-    }
-    let partition = match config.partition {
-        Partition::Shared => String::new(),
-        Partition::Client => client.0.to_string(),
-    };
-    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let url = CacheKey { origin: origin.clone(), path: path.into(), partition: partition.into() };
+    let (url, rules) = step.shareable().filter(|_| config.collapse)?;
     let (method, headers, unkeyed) = (&parts.method, &parts.headers, &config.unkeyed[..]);
-    request.shared().flights.join(FlightRequest { url, method, headers, unkeyed })
+    request.shared().flights.join(FlightRequest { url, method, headers, unkeyed, rules })
 }
 
 /// Answers with the answer to another client's request.
-fn pass_share(request: &mut ClientRequest, share: Share, is_head: bool, warning: Option<Warning>) -> Response<Body> {
-    let Share { answer, reader } = share;
-    let mut head = answer.head();
-    request.answered(head.status().as_u16(), RequestOutcome::Forwarded);
-    if let Some(entry) = request.entry() {
-        entry.origin = Some(answer.took);
-    }
-    if request.settings.config.responses.headers == ResponseHeaders::Full {
-        if let Some(warning) = warning {
-            fields::warn(head.headers_mut(), warning);
+fn pass_share(request: &mut ClientRequest, share: Share, step: &CacheStep, warning: Option<Warning>) -> Response<Body> {
+    let response = match share {
+        Share::Stored(entry) => step.answer_shared(request, &entry),
+        Share::Coming(answer, reader) => {
+            if let Some(entry) = request.entry() {
+                entry.origin = Some(answer.took);
+            }
+            let response = step.pass_shared(request, answer.head());
+            response.map(|is_head| if is_head { Body::from(Bytes::new()) } else { Body::shared(reader, false) })
         }
-        fields::tell_of_sharing(head.headers_mut(), &request.shared().identity);
-    }
-    head.map(|()| if is_head { Body::from(Bytes::new()) } else { Body::shared(reader, false) })
+    };
+    warned(request, response, warning)
 }
 
 /// A parent proxy must read the same host as curtsy did, so it gets the canonical spelling.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{HeaderMap, Response};
 
 use super::body::{BodyReader, SharedBody};
-use crate::cache;
+use crate::cache::{self, Entry};
 use crate::politeness::reuse::Field;
 use crate::politeness::reuse::policy::ReusePolicy;
 use crate::politeness::reuse::request::CacheRequest;
@@ -110,11 +110,23 @@ impl SharedAnswer {
     }
 }
 
-/// A shared answer, and one client's view of its body.
+/// What a request gets from its flight.
 #[derive(Debug)]
-pub(crate) struct Share {
-    pub(crate) answer: Arc<SharedAnswer>,
-    pub(crate) reader: BodyReader,
+pub(crate) enum Share {
+    /// An answer, and this client's view of its body.
+    Coming(Arc<SharedAnswer>, BodyReader),
+    /// A stored answer that the origin has confirmed.
+    Stored(Arc<Entry>),
+}
+
+/// Whether a stored answer that the origin has just confirmed is for a request with these fields.
+pub(super) fn is_stored_for(entry: &Entry, headers: &HeaderMap, unkeyed: &[String], wants: (CacheRules, bool)) -> bool {
+    let (rules, wants_newest) = wants;
+    let asked = fields(headers);
+    let request = CacheRequest::read(false, &asked, unkeyed);
+    let policy = &entry.terms.policy;
+    let is_fresh = wants_newest || reuse(policy, &request, &rules, cache::now()) == Reuse::Fresh;
+    !entry.terms.head_only && is_fresh && entry.terms.selecting.matches(&request, policy.flags.ignores_cookie)
 }
 
 pub(super) fn fields(headers: &HeaderMap) -> Vec<Field<'_>> {

@@ -13,15 +13,16 @@ use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::answer::{Share, SharedAnswer, fields};
+use super::answer::{Share, SharedAnswer, fields, is_stored_for};
 use super::body::BodyReader;
 use super::unshareable::Unshareable;
-use crate::cache::CacheKey;
+use crate::cache::{Cache, CacheKey, Entry};
 use crate::gate::Follower;
 use crate::metrics::{Collapsed, Metrics};
 use crate::politeness::flight::{CallReply, Flight, Following, Member, Round};
 use crate::politeness::reuse::request::{CacheRequest, bypasses};
 use crate::politeness::reuse::selecting::Selecting;
+use crate::politeness::reuse::storing::CacheRules;
 
 /// What the members of a flight have in common: the URL, and the request fields that choose an answer whatever Vary
 /// says.
@@ -40,6 +41,7 @@ pub(crate) struct Flights {
     /// What all shared bodies keep, in bytes.
     pub(crate) kept: Arc<AtomicUsize>,
     metrics: Arc<Metrics>,
+    cache: Arc<Cache>,
 }
 
 /// More than there are workers that look for a flight at the same moment.
@@ -65,6 +67,8 @@ struct Aloft {
 #[derive(Debug)]
 enum Landing {
     Shared(Arc<SharedAnswer>),
+    /// The origin has confirmed what is stored: each member looks there.
+    Stored,
     Private,
 }
 
@@ -75,6 +79,8 @@ pub(crate) struct FlightRequest<'a> {
     pub(crate) headers: &'a HeaderMap,
     /// Request fields that never change an answer.
     pub(crate) unkeyed: &'a [String],
+    /// The rules for its host.
+    pub(crate) rules: CacheRules,
 }
 
 /// Returns how a request takes part in flights, and the fields that all members must have in common; `None` if it does
@@ -103,10 +109,11 @@ fn terms(method: &Method, headers: &HeaderMap, unkeyed: &[String]) -> Option<(Fo
 }
 
 impl Flights {
-    pub(crate) fn new(metrics: Arc<Metrics>) -> Arc<Self> {
+    pub(crate) fn new(cache: Arc<Cache>, metrics: Arc<Metrics>) -> Arc<Self> {
         let hasher = RandomState::default();
         let shards = std::array::from_fn(|_| Mutex::new(HashMap::with_hasher(hasher.clone())));
-        Arc::new(Flights { shards, hasher, unshareable: Unshareable::default(), kept: Arc::default(), metrics })
+        let (unshareable, kept) = (Unshareable::default(), Arc::default());
+        Arc::new(Flights { shards, hasher, unshareable, kept, metrics, cache })
     }
 
     /// Joins the flight for the same thing, or begins one. `None` if the request is better sent alone.
@@ -134,7 +141,8 @@ impl Flights {
         let (headers, unkeyed) = (request.headers.clone(), request.unkeyed.to_vec());
         let wants_newest = following == Following::Newest;
         let is_void = AtomicBool::new(false);
-        Some(Membership { flights: self.clone(), cell, member, headers, unkeyed, wants_newest, is_void })
+        let (flights, rules) = (self.clone(), request.rules);
+        Some(Membership { flights, cell, member, headers, unkeyed, rules, wants_newest, is_void })
     }
 
     fn shard(&self, hash: u64) -> &Mutex<HashMap<FlightKey, Arc<FlightCell>, RandomState>> {
@@ -159,6 +167,7 @@ pub(crate) struct Membership {
     member: Member,
     headers: HeaderMap,
     unkeyed: Vec<String>,
+    rules: CacheRules,
     wants_newest: bool,
     /// It has left, or another task has taken its part.
     is_void: AtomicBool,
@@ -171,6 +180,10 @@ impl Membership {
 
     pub(crate) fn unkeyed(&self) -> &[String] {
         &self.unkeyed
+    }
+
+    pub(crate) fn rules(&self) -> CacheRules {
+        self.rules
     }
 
     pub(crate) fn flights(&self) -> &Arc<Flights> {
@@ -207,6 +220,7 @@ impl Membership {
             member: self.member,
             headers: self.headers.clone(),
             unkeyed: self.unkeyed.clone(),
+            rules: self.rules,
             wants_newest: self.wants_newest,
             is_void: AtomicBool::new(false),
         }
@@ -224,7 +238,12 @@ impl Membership {
         drop(aloft);
         self.cell.news.notify_waiters();
         let reader = answer.body().reader();
-        Share { answer, reader }
+        Share::Coming(answer, reader)
+    }
+
+    /// Ends the flight: the origin has confirmed the stored answer, in which the members find theirs.
+    pub(crate) fn share_stored(&self) {
+        self.land(Landing::Stored);
     }
 
     /// Ends the flight: the answer is for the leader alone, and later requests need not wait for one.
@@ -235,25 +254,49 @@ impl Membership {
 
     /// Ends the flight without an answer to share.
     pub(crate) fn land_alone(&self) {
+        self.land(Landing::Private);
+    }
+
+    fn land(&self, landing: Landing) {
+        if !self.leads() {
+            return;
+        }
         self.flights.forget(&self.cell, |_| true);
         let mut aloft = self.cell.aloft.lock();
         aloft.flight.landed(self.member);
-        aloft.landed = Some(Landing::Private);
+        aloft.landed = Some(landing);
         drop(aloft);
         self.cell.news.notify_waiters();
     }
 
     /// Returns this member's share of the answer, once there is one and it is for this request.
     fn take_share(&self, aloft: &mut Aloft) -> Option<Share> {
-        let Some(Landing::Shared(answer)) = &aloft.landed else { return None };
-        let index = aloft.seats.iter().position(|(member, _)| *member == self.member)?;
-        if self.is_void.load(Relaxed) || !answer.is_for(&self.headers, &self.unkeyed, self.wants_newest) {
+        if self.is_void.load(Relaxed) || !aloft.flight.is_member(self.member) {
             return None;
         }
-        let answer = answer.clone();
-        let (_, reader) = aloft.seats.swap_remove(index);
+        let share = match aloft.landed.as_ref()? {
+            Landing::Private => return None,
+            Landing::Stored => Share::Stored(self.stored()?),
+            Landing::Shared(answer) => {
+                let index = aloft.seats.iter().position(|(member, _)| *member == self.member)?;
+                let answer = answer.clone();
+                if !answer.is_for(&self.headers, &self.unkeyed, self.wants_newest) {
+                    return None;
+                }
+                Share::Coming(answer, aloft.seats.swap_remove(index).1)
+            }
+        };
+        aloft.flight.leave(self.member);
+        self.is_void.store(true, Relaxed);
         self.flights.metrics.collapsed(Collapsed::Shared);
-        Some(Share { answer, reader })
+        Some(share)
+    }
+
+    /// Returns the stored answer for this request, which the origin has just confirmed.
+    fn stored(&self) -> Option<Arc<Entry>> {
+        let variants = self.flights.cache.at_hand(&self.cell.key.url.borrowed())?;
+        let wants = (self.rules, self.wants_newest);
+        variants.iter().find(|entry| is_stored_for(entry, &self.headers, &self.unkeyed, wants)).cloned()
     }
 
     async fn until<T>(&self, found: impl Fn(&mut Aloft) -> Option<T>) -> T {

@@ -16,7 +16,8 @@ use super::signals::signals;
 use crate::gate::{Permit, now};
 use crate::politeness::HostKey;
 use crate::politeness::visit::VisitOutcome;
-use crate::proxy::request::headers;
+use crate::proxy::answer::body::Body;
+use crate::proxy::request::{forward, headers};
 use crate::proxy::sharing::answer::Share;
 use crate::proxy::sharing::flights::Membership;
 use crate::proxy::sharing::landing;
@@ -81,10 +82,12 @@ async fn share(
     took: Duration,
 ) {
     let version = response.version();
-    headers::incoming(response.headers_mut(), settings.signature(shared), version);
-    let Some(Share { answer, reader }) = landing::land(member, settings.cache_rules(), &response, took) else { return };
-    drop(reader);
-    landing::fill_here(&answer, response.into_body(), permit).await;
+    headers::incoming(response.headers_mut(), forward::signature(settings, shared), version);
+    // The answer is not stored: what the cache needs for that has gone with the client.
+    if let Some(Share::Coming(answer, reader)) = landing::land(member, &response, took) {
+        drop(reader);
+        landing::fill_here(&answer, Body::passing(response.into_body()), permit).await;
+    }
 }
 
 /// Counts one waiting answer while it lives.

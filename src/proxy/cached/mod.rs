@@ -1,0 +1,21 @@
+//! Answers requests from stored answers, and stores what comes back. `politeness/reuse` decides; this obeys.
+//!
+//! In the order of a request: [`look`] looks for a stored answer before the request takes a turn; [`plan`] is what the
+//! request remembers while it waits; [`heard`] decides what the origin's answer means for what is stored; [`respond`]
+//! makes a response of a stored answer; [`refresh`] asks again for an answer that was given while stale; [`share`] says what
+//! may be shared with requests at the same time.
+
+mod heard;
+mod kept;
+mod look;
+mod plan;
+mod refresh;
+mod respond;
+mod share;
+mod tap;
+
+pub(crate) use self::heard::{Confirmation, Passing, confirmed, instead_of, replaces_error};
+pub(crate) use self::look::{Looked, look};
+pub(crate) use self::plan::CacheStep;
+pub(crate) use self::refresh::Refreshes;
+pub(crate) use self::tap::StoreTap;

@@ -39,6 +39,7 @@ mod admin;
 mod api;
 mod bodies;
 mod clients;
+mod collapsing;
 mod connect;
 mod coverage;
 mod differential;

@@ -41,6 +41,7 @@ mod bodies;
 mod cache;
 mod cache_validation;
 mod clients;
+mod collapsing;
 mod connect;
 mod coverage;
 mod differential;

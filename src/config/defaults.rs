@@ -95,7 +95,7 @@ impl Default for CacheStorage {
             disk: 0,
             dir: None,
             max_object: 256 * 1024 * 1024,
-            collapse: false,
+            collapse: true,
             heuristic: 0.1,
             partition: Partition::Shared,
             unkeyed: Vec::new(),

@@ -6,7 +6,7 @@ use super::register::{count, counter, counters, labelled, put};
 use crate::politeness::reuse::storing::NotStored;
 
 /// What the cache did for a request.
-const RESULTS: [&str; 7] = ["hit", "stale", "validated", "changed", "miss", "bypass", "would_hit"];
+const RESULTS: [&str; 8] = ["hit", "stale", "validated", "changed", "miss", "shared", "bypass", "would_hit"];
 
 #[derive(Debug)]
 pub struct CacheMetrics {

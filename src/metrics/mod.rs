@@ -8,6 +8,7 @@
 mod cache;
 pub mod clients;
 mod codes;
+mod collapsed;
 mod handshakes;
 pub mod hosts;
 mod lessons;
@@ -29,6 +30,7 @@ use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 use self::cache::CacheMetrics;
 pub use self::cache::DiskCensus;
 use self::clients::ClientTable;
+use self::collapsed::CollapsedMetrics;
 use self::handshakes::Handshakes;
 use self::hosts::HostSeries;
 use self::lessons::LearningMetrics;
@@ -44,6 +46,7 @@ use self::tunnels::Tunnels;
 use self::waits::Waits;
 use crate::clock;
 
+pub use self::collapsed::Collapsed;
 pub use self::handshakes::Handshake;
 pub use self::scene::GaugeSources;
 pub use self::waits::WAIT_BUCKETS;
@@ -56,6 +59,7 @@ pub struct Metrics {
     pub robots: RobotsMetrics,
     pub cache: CacheMetrics,
     pub lessons: LearningMetrics,
+    collapsed: CollapsedMetrics,
     store: StoreMetrics,
     process: Process,
     pub spacing_violations: IntCounter,
@@ -168,6 +172,7 @@ impl Metrics {
             robots: RobotsMetrics::new(&registry),
             cache: CacheMetrics::new(&registry),
             lessons: LearningMetrics::new(&registry),
+            collapsed: CollapsedMetrics::new(&registry),
             store: StoreMetrics::new(&registry),
             process: Process::new(&registry),
             spacing_violations: counter(

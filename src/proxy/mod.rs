@@ -17,6 +17,8 @@ mod pages;
 mod request;
 /// Asks robots.txt about the request.
 mod robots;
+/// Lets requests for the same URL share one answer.
+mod sharing;
 /// Opens tunnels, looks into them and paces what is inside.
 mod tunnel;
 /// Waits for the request's turn and sends it.
@@ -49,6 +51,7 @@ use crate::upstream::{CURTSY, Guard, Terms, Trust};
 use self::cached::Refreshes;
 use self::request::page_parts::Browsers;
 use self::request::quotas::Quotas;
+use self::sharing::flights::Flights;
 use self::tunnel::ca_rejections::CaRejections;
 use self::tunnel::early_closes::EarlyCloses;
 use self::tunnel::notes::{Http2Refusals, Notes};
@@ -104,6 +107,8 @@ pub struct Shared {
     orphans: AtomicUsize,
     /// Clients whose labels say which requests are parts of pages.
     browsers: Browsers,
+    /// Requests that share answers.
+    flights: Arc<Flights>,
 }
 
 /// What [`Shared`] is made of.
@@ -258,6 +263,7 @@ impl Shared {
         gate.on_leaving(move |leaving| hints.tell(leaving));
         Shared {
             settings: ArcSwap::from_pointee(settings),
+            flights: Flights::new(cache.clone(), metrics.clone()),
             metrics,
             identity,
             access_log,

@@ -43,6 +43,7 @@ mod cache;
 mod cache_disk;
 mod cache_validation;
 mod clients;
+mod collapsing;
 mod connect;
 mod coverage;
 mod differential;

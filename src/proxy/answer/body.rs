@@ -12,6 +12,7 @@ use crate::politeness::reuse::storing::NotStored;
 use crate::proxy::cached::StoreTap;
 use crate::proxy::request::in_flight::InFlight;
 use crate::proxy::robots::capture::RobotsCapture;
+use crate::proxy::sharing::body::BodyReader;
 use crate::upstream::{Broken, Reply};
 
 #[derive(Debug)]
@@ -35,6 +36,8 @@ enum Content {
     Stored(smallvec::IntoIter<[Bytes; 1]>, u64),
     /// A stored answer that is read from disk in pieces.
     OnDisk(LargeBody),
+    /// An origin's body that several clients read; whether this one's request was the one that was sent.
+    Shared(BodyReader, bool),
 }
 
 impl Body {
@@ -60,6 +63,11 @@ impl Body {
     pub(crate) fn storing(mut self, store: Option<Box<StoreTap>>) -> Self {
         self.store = store;
         self
+    }
+
+    /// A body that several clients read. `leads` says that this client's request was the one that was sent.
+    pub(crate) fn shared(reader: BodyReader, leads: bool) -> Self {
+        Body::of(Content::Shared(reader, leads))
     }
 
     pub(crate) fn teaching(mut self, lesson: Option<Box<RobotsCapture>>) -> Self {
@@ -116,14 +124,17 @@ impl HttpBody for Body {
                 Ok(Frame::data(piece))
             })),
             Content::OnDisk(body) => body.poll_piece(cx).map(|piece| piece.map(from_disk)),
+            Content::Shared(reader, _) => reader.poll_frame(cx),
         };
         match &frame {
             Poll::Ready(Some(Ok(frame))) => {
                 if let (Some(in_flight), Some(bytes)) = (&mut this.in_flight, frame.data_ref()) {
                     match &this.content {
                         Content::Own(_) => in_flight.said(bytes.len()),
-                        Content::Passing(_) => in_flight.passed(bytes.len()),
-                        Content::Stored(..) | Content::OnDisk(_) => in_flight.served(bytes.len()),
+                        Content::Passing(_) | Content::Shared(_, true) => in_flight.passed(bytes.len()),
+                        Content::Stored(..) | Content::OnDisk(_) | Content::Shared(_, false) => {
+                            in_flight.served(bytes.len());
+                        }
                     }
                 }
                 if let Some(store) = &mut this.store {
@@ -166,6 +177,7 @@ impl HttpBody for Body {
             Content::Passing(reply) => reply.is_end_stream(),
             Content::Stored(_, left) => *left == 0,
             Content::OnDisk(body) => body.left() == 0,
+            Content::Shared(reader, _) => reader.is_end_stream(),
         }
     }
 
@@ -175,6 +187,7 @@ impl HttpBody for Body {
             Content::Passing(reply) => reply.size_hint(),
             Content::Stored(_, left) => SizeHint::with_exact(*left),
             Content::OnDisk(body) => SizeHint::with_exact(body.left()),
+            Content::Shared(reader, _) => reader.size_hint(),
         }
     }
 }

@@ -3,7 +3,8 @@
 //! In the order of a request: [`disk`] fetches what memory does not have; [`look`] looks for a stored answer before the
 //! request takes a turn; [`plan`] is what the request remembers while it waits; [`heard`] decides what the origin's
 //! answer means for what is stored; [`respond`] makes a response of a stored answer; [`refresh`] asks again for an
-//! answer that was given while stale. [`forecast`] says beforehand what would happen.
+//! answer that was given while stale. [`share`] says what may be shared with requests at the same time,
+//! [`forecast`] what would happen.
 
 mod disk;
 mod forecast;
@@ -13,6 +14,7 @@ mod look;
 mod plan;
 mod refresh;
 mod respond;
+mod share;
 mod tap;
 
 pub(crate) use self::disk::from_disk;

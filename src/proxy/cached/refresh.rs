@@ -25,7 +25,7 @@ use crate::proxy::answer::body::Body;
 use crate::proxy::request::client_request::ClientRequest;
 use crate::proxy::request::label::ClientName;
 use crate::proxy::request::{forward, headers};
-use crate::proxy::visit::send::{Delivery, Sent};
+use crate::proxy::visit::send::{Delivered, Delivery, Sent};
 use crate::proxy::{Settings, Shared, Worker};
 use crate::upstream::{Answer, CURTSY, Message, RequestBody};
 
@@ -111,8 +111,9 @@ impl Refresh {
             safe,
             keep_body,
             upgrade,
+            member: None,
         };
-        if let Ok(sent) = delivery.send(message).await {
+        if let Ok(Delivered::Sent(sent)) = delivery.send(message).await {
             hear(&place.shared, &settings, &step, sent).await;
         }
     }

@@ -25,6 +25,8 @@ pub(crate) enum How {
     Stale(&'static str),
     /// The origin confirmed it.
     Validated(ForwardReason),
+    /// The origin confirmed it when another client asked.
+    Shared(ForwardReason),
 }
 
 impl How {
@@ -34,6 +36,7 @@ impl How {
             How::Fresh => "hit",
             How::Stale(_) => "stale",
             How::Validated(_) => "validated",
+            How::Shared(_) => "shared",
         }
     }
 }
@@ -57,7 +60,7 @@ pub(super) fn respond(
     request.cached(how.word());
     let outcome = match how {
         How::Validated(_) => RequestOutcome::Forwarded,
-        How::Fresh | How::Stale(_) => RequestOutcome::Cached,
+        How::Fresh | How::Stale(_) | How::Shared(_) => RequestOutcome::Cached,
     };
     request.answered(response.status().as_u16(), outcome);
     response
@@ -159,6 +162,7 @@ fn tell(headers: &mut HeaderMap, name: &str, how: How, ttl: i64) {
         How::Fresh => format!("{name}; hit; ttl={ttl}"),
         How::Stale(detail) => format!("{name}; hit; ttl={ttl}; detail={detail}"),
         How::Validated(why) => format!("{name}; fwd={}; fwd-status=304; stored", why.word()),
+        How::Shared(why) => format!("{name}; fwd={}; fwd-status=304; collapsed; stored", why.word()),
     };
     headers.append(CACHE_STATUS, text(status));
     if let How::Stale(why) = how {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{EXPECT, USER_AGENT};
 use http::request::Parts;
 use http::{Response, StatusCode, Uri, Version};
@@ -26,11 +27,14 @@ use crate::proxy::answer::fields;
 use crate::proxy::cached::{self, CacheStep, Confirmation, Looked, Passing};
 use crate::proxy::robots::ask::{RobotsQuestion, RobotsSubject, RobotsVerdict, Warning};
 use crate::proxy::robots::capture::{self, RobotsCapture};
+use crate::proxy::sharing::answer::Share;
+use crate::proxy::sharing::flights::{FlightRequest, Membership};
+use crate::proxy::sharing::landing;
 use crate::proxy::tunnel::join;
 use crate::proxy::tunnel::join::Ends;
 use crate::proxy::visit::job::Job;
 use crate::proxy::visit::send::may_take_long;
-use crate::proxy::visit::send::{Delivery, Sent};
+use crate::proxy::visit::send::{Delivered, Delivery, Sent};
 use crate::proxy::{Settings, Shared};
 use crate::upstream::{Answer, Message, RequestBody, UpstreamError};
 
@@ -62,12 +66,14 @@ pub(crate) async fn forward(
         Looked::Ask(step) => step,
     };
     let (may_teach, upgrade) = (capture::may_come(&parts), take_upgrade(&mut parts));
+    let member = join_flight(request, &step, &parts).filter(|_| !may_teach);
     let plain = step.set_conditions(&mut parts);
     let body = client_body(request, incoming);
     let outgoing = prepare(request, origin, parts, body, upgrade.is_some());
     let plain = plain.map(|plain| prepare(request, origin, plain, RequestBody::Empty, false));
-    let mut sent = match send(request, origin, visit, &job, outgoing).await {
-        Ok(sent) => sent,
+    let mut sent = match send(request, origin, visit, &job, outgoing, member.as_ref()).await {
+        Ok(Delivered::Sent(sent)) => sent,
+        Ok(Delivered::Shared(share)) => return Ok(pass_share(request, share, &step, heard.warning)),
         Err(failure) => return cached::instead_of(&failure, &step, request).ok_or(failure),
     };
     if let (Answer::Response(response), Some(plain)) = (&sent.answer, plain)
@@ -75,7 +81,11 @@ pub(crate) async fn forward(
     {
         drop(sent);
         step.is_plain_again();
-        sent = Box::pin(send(request, origin, visit, &job, plain)).await?;
+        member.iter().for_each(Membership::retries);
+        sent = match Box::pin(send(request, origin, visit, &job, plain, member.as_ref())).await? {
+            Delivered::Sent(sent) => sent,
+            Delivered::Shared(share) => return Ok(pass_share(request, share, &step, heard.warning)),
+        };
     }
     let status = status(&sent.answer);
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
@@ -87,7 +97,7 @@ pub(crate) async fn forward(
         keep(request, sent.permit, sent.took);
         return Ok(response);
     }
-    pass_back(request, origin, sent, Expected { may_teach, upgrade, warning: heard.warning, step })
+    pass_back(request, origin, sent, Expected { may_teach, upgrade, warning: heard.warning, step, member })
 }
 
 /// Adds the objection of robots.txt to an answer from the cache.
@@ -155,14 +165,15 @@ async fn send(
     visit: Visit,
     job: &Job,
     outgoing: Outgoing,
-) -> Result<Sent, Failure> {
+    member: Option<&Membership>,
+) -> Result<Delivered, Failure> {
     let Outgoing { message, safe, keep_body, upgrade } = outgoing;
     let (worker, settings) = (&request.worker, &request.settings);
     let _heavy = large_heads::weigh(request.shared(), &request.client, message.head_size())?;
     let (terms, key) = (settings.terms().of(visit.client), settings.config.pacing.key);
     let lanes = worker.upstream.lanes(terms, key, &origin.host).await?;
     let who = ClientName { name: job.name(), address: request.address() };
-    let delivery = Delivery { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade };
+    let delivery = Delivery { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade, member };
     delivery.send(message).await.inspect_err(|failure| job.ended(request.shared(), settings, failure))
 }
 
@@ -175,6 +186,8 @@ struct Expected {
     warning: Option<Warning>,
     /// How the cache is concerned.
     step: CacheStep,
+    /// Its part in a flight.
+    member: Option<Membership>,
 }
 
 /// Turns the origin's answer into the one for the client.
@@ -195,12 +208,16 @@ fn pass_back(
                 expected.may_teach.then(|| RobotsCapture::begin(shared, settings, origin, &response)).flatten();
             let version = response.version();
             headers::incoming(response.headers_mut(), identity(request), version);
+            // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
+            *response.version_mut() = Version::HTTP_11;
             if let Confirmation::Yes = cached::confirmed(&expected.step, &response)
                 && let Some(stored) = expected.step.answer_confirmed(request, response.headers(), took)
             {
+                expected.member.iter().for_each(Membership::share_stored);
                 keep(request, permit, took);
                 return Ok(stored);
             }
+            let share = expected.member.and_then(|member| landing::land(&member, &response, took));
             let passing = Passing::begin(&expected.step, request, &mut response, took);
             if request.settings.config.responses.headers == ResponseHeaders::Full {
                 let identity = &request.shared().identity;
@@ -212,9 +229,13 @@ fn pass_back(
             if may_take_long(response.body()) {
                 permit.transfers();
             }
+            if let Some(Share::Coming(answer, reader)) = share {
+                note_times(request, &permit, took);
+                let (head, reply) = response.into_parts();
+                landing::fill(&answer, Body::passing(reply).storing(passing.tap), permit);
+                return Ok(Response::from_parts(head, Body::shared(reader, true)));
+            }
             keep(request, permit, took);
-            // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
-            *response.version_mut() = Version::HTTP_11;
             Ok(response.map(|reply| Body::passing(reply).teaching(lesson).storing(passing.tap)))
         }
         (Answer::Switched(response, stream, early), Some(upgrade)) if headers::is_websocket(response.headers()) => {
@@ -252,11 +273,38 @@ fn status(answer: &Answer) -> StatusCode {
 
 /// Keeps the permit until the request is over.
 fn keep(request: &mut ClientRequest, permit: Permit, took: Duration) {
+    note_times(request, &permit, took);
+    request.keep(permit);
+}
+
+fn note_times(request: &mut ClientRequest, permit: &Permit, took: Duration) {
     let waited = permit.waited();
     if let Some(entry) = request.entry() {
         (entry.origin, entry.wait) = (Some(took), waited);
     }
-    request.keep(permit);
+}
+
+/// Joins the requests for the same thing that are under way, if this one may share their answer.
+fn join_flight(request: &ClientRequest, step: &CacheStep, parts: &Parts) -> Option<Membership> {
+    let config = &request.settings.config.cache;
+    let (url, rules) = step.shareable().filter(|_| config.collapse)?;
+    let (method, headers, unkeyed) = (&parts.method, &parts.headers, &config.unkeyed[..]);
+    request.shared().flights.join(FlightRequest { url, method, headers, unkeyed, rules })
+}
+
+/// Answers with the answer to another client's request.
+fn pass_share(request: &mut ClientRequest, share: Share, step: &CacheStep, warning: Option<Warning>) -> Response<Body> {
+    let response = match share {
+        Share::Stored(entry) => step.answer_shared(request, &entry),
+        Share::Coming(answer, reader) => {
+            if let Some(entry) = request.entry() {
+                entry.origin = Some(answer.took);
+            }
+            let response = step.pass_shared(request, answer.head());
+            response.map(|is_head| if is_head { Body::from(Bytes::new()) } else { Body::shared(reader, false) })
+        }
+    };
+    warned(request, response, warning)
 }
 
 /// A parent proxy must read the same host as curtsy did, so it gets the canonical spelling.

@@ -15,6 +15,7 @@ mod share;
 mod tap;
 
 pub(crate) use self::heard::{Confirmation, Passing, confirmed, instead_of, replaces_error};
+pub(crate) use self::kept::{KeptRequest, list};
 pub(crate) use self::look::{Looked, look};
 pub(crate) use self::plan::CacheStep;
 pub(crate) use self::refresh::Refreshes;

@@ -3,6 +3,7 @@
 
 mod book;
 mod ca;
+mod cache;
 mod offline;
 mod server_cert;
 mod standalone;
@@ -22,7 +23,6 @@ use socket2::{Domain, Socket, Type};
 use tokio::sync::mpsc;
 
 use crate::admin::{self, Admin};
-use crate::cache::Cache;
 use crate::clock;
 use crate::config::{Config, Listen};
 use crate::gate::{Gate, HostPersistence};
@@ -45,6 +45,7 @@ use self::steering::LiveSettings;
 
 pub use self::book::book as policy_book;
 pub use self::ca::files as ca_files;
+pub use self::cache::cache_directory;
 pub use self::offline::{Offline, OfflineError};
 pub use self::standalone::ask_about_robots;
 pub use self::steering::Reload;
@@ -144,7 +145,7 @@ impl Running {
         let (book, bounds) = (book::book(&config), book::bounds(&config));
         let gate = Arc::new(Gate::new(book, bounds, most_waiting, memories, metrics.clone()));
         let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()));
-        let cache = Arc::new(Cache::new(config.cache.memory as u64));
+        let cache = cache::open(&config.cache).map_err(StartError::Thread)?;
         let stops = Arc::new(StoppedClients::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros())));
         let (workers, token) = (config.workers, config.metrics.token.clone());
         let own: Vec<SocketAddr> = proxy.iter().chain(&tls).copied().chain(admin).collect();
@@ -339,6 +340,7 @@ impl Running {
         }
         self.shared.gate.keep_all();
         state::close(&self.store);
+        cache::close(&self.shared.cache);
     }
 }
 

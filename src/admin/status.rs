@@ -78,6 +78,7 @@ pub struct RequestsJson {
     pub abandoned: u64,
     pub failed: u64,
     /// Answered from the cache, without a request to the origin.
+    #[serde(default)]
     pub cached: u64,
     /// Requests that had to wait.
     pub waited: u64,

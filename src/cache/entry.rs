@@ -15,6 +15,7 @@ use http::{HeaderMap, StatusCode};
 use memchr::{memchr, memmem};
 use smallvec::{SmallVec, smallvec};
 
+use super::disk::LargeBody;
 use crate::politeness::reuse::Field;
 use crate::politeness::reuse::policy::ReusePolicy;
 use crate::politeness::reuse::selecting::Selecting;
@@ -41,6 +42,8 @@ pub struct Entry {
     /// From `HTTP/1.1` to the empty line, inclusive.
     head: Bytes,
     body: Pieces,
+    /// The body, if it is so large that it is read from disk in pieces.
+    large: Option<LargeBody>,
     length: u64,
     hits: AtomicU32,
 }
@@ -64,7 +67,13 @@ impl Entry {
     /// An entry with a body in several pieces, and a head that [`write_head`] wrote.
     pub fn in_pieces(status: StatusCode, head: Bytes, body: Pieces, terms: EntryTerms) -> Self {
         let length = body.iter().map(|piece| piece.len() as u64).sum();
-        Entry { terms, status, head, body, length, hits: AtomicU32::new(0) }
+        Entry { terms, status, head, body, large: None, length, hits: AtomicU32::new(0) }
+    }
+
+    /// The same head with a body that is read from disk in pieces.
+    #[must_use]
+    pub fn with_large_body(self, body: LargeBody) -> Self {
+        Entry { length: body.left(), body: Pieces::new(), large: Some(body), ..self }
     }
 
     /// Reads an entry from the bytes of a file: a head, and the body behind it. `None` if the head is not one that
@@ -87,7 +96,10 @@ impl Entry {
         write_head(&mut block, self.status, headers);
         let entry = Entry::in_pieces(self.status, block.freeze(), self.body.clone(), terms);
         entry.hits.store(self.hits(), Relaxed);
-        entry
+        match &self.large {
+            Some(body) => entry.with_large_body(body.again()),
+            None => entry,
+        }
     }
 
     pub fn status(&self) -> StatusCode {
@@ -140,6 +152,11 @@ impl Entry {
 
     pub fn body(&self) -> &Pieces {
         &self.body
+    }
+
+    /// The body from its beginning, if it is read from disk in pieces; [`Entry::body`] is empty then.
+    pub fn large(&self) -> Option<LargeBody> {
+        self.large.as_ref().map(LargeBody::again)
     }
 
     /// The length of the body.

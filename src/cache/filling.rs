@@ -3,6 +3,8 @@
 //! The bytes are copied: a slice would keep the connection's whole buffer alive. A short body of known length is written
 //! once, behind its head, into the allocation that it stays in; any other is collected in pieces.
 //!
+//! A body that is longer than a segment of the disk takes goes to disk while it passes, and not into memory.
+//!
 //! Promises: only [`Filling::end`] stores anything, and only if the body has its announced length. All fillings
 //! together reserve no more than their share of `cache.memory`.
 
@@ -13,6 +15,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 
 use super::Cache;
+use super::disk::{LARGEST_IN_SEGMENT, LargeWrite};
 use super::entry::{Entry, EntryTerms, Pieces, head_length, write_head};
 use super::key::CacheKey;
 use crate::politeness::reuse::storing::NotStored;
@@ -40,6 +43,8 @@ pub struct Filling {
     last: BytesMut,
     came: u64,
     reserved: u64,
+    /// Where a large body goes.
+    large: Option<(Arc<Entry>, LargeWrite)>,
 }
 
 impl Filling {
@@ -53,7 +58,7 @@ impl Filling {
         most: u64,
         terms: EntryTerms,
     ) -> Result<Box<Self>, NotStored> {
-        let most = most.min(cache.memory.largest());
+        let most = if cache.disk.is_some() { most } else { most.min(cache.memory.largest()) };
         let head = head_length(headers);
         if length.unwrap_or(0) + head as u64 > most {
             return Err(NotStored::TooLarge);
@@ -72,12 +77,32 @@ impl Filling {
             last: BytesMut::new(),
             came: 0,
             reserved: 0,
+            large: None,
         });
-        filling.reserve(head as u64 + length.unwrap_or(PIECE as u64))?;
+        let is_large = cache.disk.is_some() && length.is_some_and(|length| length > LARGEST_IN_SEGMENT);
+        filling.reserve(head as u64 + if is_large { 0 } else { length.unwrap_or(PIECE as u64) })?;
         filling.block.reserve(head + body as usize);
         write_head(&mut filling.block, status, headers);
         filling.head_length = filling.block.len();
+        if is_large {
+            filling.spill()?;
+        }
         Ok(filling)
+    }
+
+    /// Sends a body to disk from now on, with what has come so far, and gives its memory back.
+    fn spill(&mut self) -> Result<(), NotStored> {
+        let head = Entry::in_pieces(self.status, self.block.clone().freeze(), Pieces::new(), self.terms.clone());
+        let disk = self.cache.disk.as_ref().ok_or(NotStored::TooLarge)?;
+        let head = Arc::new(head);
+        let mut large = disk.begin(self.key.clone(), head.clone()).ok_or(NotStored::Busy)?;
+        self.finish_piece();
+        if !std::mem::take(&mut self.pieces).into_iter().all(|piece| large.push(piece)) {
+            return Err(NotStored::Busy);
+        }
+        self.large = Some((head, large));
+        self.cache.filling.fetch_sub(std::mem::take(&mut self.reserved), Relaxed);
+        Ok(())
     }
 
     fn reserve(&mut self, bytes: u64) -> Result<(), NotStored> {
@@ -107,6 +132,12 @@ impl Filling {
         if self.came > self.most {
             return Err(NotStored::TooLarge);
         }
+        if self.large.is_none() && self.cache.disk.is_some() && self.came > LARGEST_IN_SEGMENT {
+            self.spill()?;
+        }
+        if let Some((_, large)) = &mut self.large {
+            return if large.push(Bytes::copy_from_slice(bytes)) { Ok(()) } else { Err(NotStored::Busy) };
+        }
         while self.came + self.head_length as u64 > self.reserved {
             self.reserve(PIECE as u64)?;
         }
@@ -133,6 +164,11 @@ impl Filling {
     pub fn end(mut self: Box<Self>) -> Result<(), NotStored> {
         if self.length.is_some_and(|length| self.came != length) {
             return Err(NotStored::Incomplete);
+        }
+        if let Some((head, large)) = self.large.take() {
+            large.finish();
+            self.cache.memory.remove_like(&self.key.borrowed(), &head);
+            return Ok(());
         }
         let terms = std::mem::take(&mut self.terms);
         let block = std::mem::take(&mut self.block);

@@ -94,7 +94,7 @@ impl Memory {
     }
 
     /// Removes the entry with the same selecting fields.
-    fn remove_like(&self, key: &CacheKeyRef<'_>, entry: &Entry) {
+    pub(super) fn remove_like(&self, key: &CacheKeyRef<'_>, entry: &Entry) {
         self.retain(key, |other| !replaces(entry, other));
     }
 

@@ -65,7 +65,9 @@ pub(super) fn closing(ended: &Ended) -> String {
         return nothing(ended);
     }
     let sum = sum(&ended.hosts);
-    let mut parts = vec![format!("{} in {}", visits(&ended.hosts), long(ended.took)), waited(&sum.waits)];
+    let mut parts = vec![format!("{} in {}", visits(&ended.hosts), long(ended.took))];
+    parts.extend(not_sent(&sum));
+    parts.push(waited(&sum.waits));
     parts.extend(denials(&sum));
     parts.extend(troubles(&sum));
     let mut page = wrapped(&parts, "; ", "");
@@ -129,6 +131,7 @@ fn sum(hosts: &[CountedHost]) -> TallyRow {
         gave_up: sum.gave_up + row.gave_up,
         failed: sum.failed + row.failed,
         cached: sum.cached + row.cached,
+        unchanged: sum.unchanged + row.unchanged,
         blind: sum.blind + row.blind,
         rejection: None,
         would_wait: sum.would_wait.and(row.would_wait),
@@ -141,6 +144,19 @@ fn visits(hosts: &[CountedHost]) -> String {
     let visits = hosts.iter().map(|counted| counted.row.visits).sum();
     let visited = hosts.iter().filter(|counted| counted.row.visits > 0).count() as u64;
     format!("{} to {}", counted(visits, "request"), counted(visited, "host"))
+}
+
+/// Describes the requests that did not load the site, or little.
+fn not_sent(row: &TallyRow) -> Option<String> {
+    let mut parts = Vec::new();
+    if row.cached > 0 {
+        let were = if row.cached == 1 { "was" } else { "were" };
+        parts.push(format!("{0} {were} not sent ({0} from the cache)", row.cached));
+    }
+    if row.unchanged > 0 {
+        parts.push(format!("{} unchanged (304)", row.unchanged));
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn waited(waits: &TallyWaits) -> String {
@@ -175,6 +191,9 @@ fn troubles(row: &TallyRow) -> Vec<String> {
 fn of_host(counted: &CountedHost) -> String {
     let row = &counted.row;
     let mut parts = vec![counted.host.clone(), self::counted(row.visits, "request")];
+    if row.cached > 0 {
+        parts.push(format!("{} not sent", row.cached));
+    }
     parts.extend(delay(counted).map(|delay| format!("delay {delay}")));
     if row.waits.count > 0 {
         parts.push(format!("waited {}", long(row.waits.total)));

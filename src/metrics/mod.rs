@@ -28,6 +28,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
 use self::cache::CacheMetrics;
+pub use self::cache::DiskCensus;
 use self::clients::ClientTable;
 use self::collapsed::CollapsedMetrics;
 use self::handshakes::Handshakes;

@@ -59,6 +59,7 @@ use self::visit::hints::Hints;
 
 pub use self::accept::worker::Worker;
 pub use self::answer::failure::BadRequest;
+pub use self::cached::CacheForecast;
 pub use self::dry_run::{Asker, DryRun, Inquiry, Prediction, Unenforced, Via};
 pub use self::request::access_log::AccessLog;
 pub use self::request::identity::Identity;

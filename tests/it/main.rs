@@ -38,6 +38,8 @@
 mod admin;
 mod api;
 mod bodies;
+mod cache;
+mod cache_validation;
 mod clients;
 mod collapsing;
 mod connect;

@@ -22,6 +22,8 @@ pub mod updating;
 
 #[cfg(test)]
 mod rules_tests;
+#[cfg(test)]
+mod sim;
 
 /// One header field: its lower-case name and its value.
 pub type Field<'a> = (&'a str, &'a [u8]);

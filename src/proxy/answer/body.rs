@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use crate::cache::Pieces;
+use crate::cache::disk::LargeBody;
 use crate::politeness::reuse::storing::NotStored;
 use crate::proxy::cached::StoreTap;
 use crate::proxy::request::in_flight::InFlight;
@@ -33,6 +34,8 @@ enum Content {
     Passing(Reply),
     /// The rest of a stored answer, and its length.
     Stored(smallvec::IntoIter<[Bytes; 1]>, u64),
+    /// A stored answer that is read from disk in pieces.
+    OnDisk(LargeBody),
     /// An origin's body that several clients read; whether this one's request was the one that was sent.
     Shared(BodyReader, bool),
 }
@@ -46,6 +49,11 @@ impl Body {
     pub(crate) fn stored(pieces: Pieces) -> Self {
         let length = pieces.iter().map(|piece| piece.len() as u64).sum();
         Body::of(Content::Stored(pieces.into_iter(), length))
+    }
+
+    /// A body that is read from disk in pieces.
+    pub(crate) fn on_disk(body: LargeBody) -> Self {
+        Body::of(Content::OnDisk(body))
     }
 
     fn of(content: Content) -> Self {
@@ -115,6 +123,7 @@ impl HttpBody for Body {
                 *left -= piece.len() as u64;
                 Ok(Frame::data(piece))
             })),
+            Content::OnDisk(body) => body.poll_piece(cx).map(|piece| piece.map(from_disk)),
             Content::Shared(reader, _) => reader.poll_frame(cx),
         };
         match &frame {
@@ -123,7 +132,9 @@ impl HttpBody for Body {
                     match &this.content {
                         Content::Own(_) => in_flight.said(bytes.len()),
                         Content::Passing(_) | Content::Shared(_, true) => in_flight.passed(bytes.len()),
-                        Content::Stored(..) | Content::Shared(_, false) => in_flight.served(bytes.len()),
+                        Content::Stored(..) | Content::OnDisk(_) | Content::Shared(_, false) => {
+                            in_flight.served(bytes.len());
+                        }
                     }
                 }
                 if let Some(store) = &mut this.store {
@@ -165,6 +176,7 @@ impl HttpBody for Body {
             Content::Own(bytes) => bytes.is_empty(),
             Content::Passing(reply) => reply.is_end_stream(),
             Content::Stored(_, left) => *left == 0,
+            Content::OnDisk(body) => body.left() == 0,
             Content::Shared(reader, _) => reader.is_end_stream(),
         }
     }
@@ -175,6 +187,18 @@ impl HttpBody for Body {
             Content::Passing(reply) => reply.size_hint(),
             Content::Stored(_, left) => SizeHint::with_exact(*left),
             Content::Shared(reader, _) => reader.size_hint(),
+            Content::OnDisk(body) => SizeHint::with_exact(body.left()),
+        }
+    }
+}
+
+/// A disk that fails in the middle of a body is like an origin that does: the client sees that the body is cut off.
+fn from_disk(piece: std::io::Result<Bytes>) -> Result<Frame<Bytes>, Broken> {
+    match piece {
+        Ok(piece) => Ok(Frame::data(piece)),
+        Err(error) => {
+            tracing::warn!(event = "cache.unread", %error, "cannot read the rest of a stored answer from disk");
+            Err(Broken::Truncated)
         }
     }
 }

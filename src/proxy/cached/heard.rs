@@ -62,6 +62,7 @@ impl CacheStep {
         let entry = plan.entry.as_ref()?;
         let settings = request.settings.clone();
         let entry = refreshed(request.shared(), &settings, plan, entry, fields, took);
+        request.shared().count_in_tally(&plan.key.origin.host, |row| row.unchanged += 1);
         let why = plan.why;
         plan.with_request(&settings, |asked| {
             let mut response = respond::respond(request, &entry, asked, How::Validated(why));
@@ -105,7 +106,7 @@ pub(super) fn refreshed(
             if fresh.terms.selecting != entry.terms.selecting {
                 shared.cache.remove_entry(&plan.key.borrowed(), entry);
             }
-            shared.cache.store(plan.key.clone(), fresh.clone());
+            shared.cache.refresh(plan.key.clone(), fresh.clone());
             fresh
         }
         Err(reason) => {

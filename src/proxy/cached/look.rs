@@ -22,6 +22,7 @@ use crate::proxy::Settings;
 use crate::proxy::answer::body::Body;
 use crate::proxy::answer::failure::{Failure, Refusal};
 use crate::proxy::request::client_request::ClientRequest;
+use crate::proxy::request::label::ClientName;
 
 /// What the cache has for a request.
 pub(crate) enum Looked {
@@ -29,13 +30,14 @@ pub(crate) enum Looked {
     Ask(CacheStep),
 }
 
-/// Looks for a stored answer to a request.
+/// Looks for a stored answer to a request. `on_disk` is what was found there, if memory had nothing.
 pub(crate) fn look(
     request: &mut ClientRequest,
     visit: &Visit,
     origin: &Origin,
     parts: &Parts,
     has_body: bool,
+    on_disk: Option<Arc<Variants>>,
 ) -> Result<Looked, Failure> {
     let settings = request.settings.clone();
     let host = HostCache::of(&settings, settings.policies.policy(origin.host.as_str()));
@@ -58,7 +60,7 @@ pub(crate) fn look(
         return Ok(Looked::Ask(CacheStep::Forward(ForwardReason::Bypass)));
     }
     let asked = CacheRequest::read(is_head, &fields, &settings.config.cache.unkeyed);
-    let variants = request.shared().cache.at_hand(&key);
+    let variants = on_disk.or_else(|| request.shared().cache.at_hand(&key));
     let (why, entry) = match judge(&settings, origin, variants.as_deref(), &asked, host) {
         Judged::Use(entry, how) if !host.report => {
             if how == How::Stale(StaleReason::WhileRevalidate.word()) {
@@ -82,13 +84,13 @@ pub(crate) fn look(
 }
 
 /// What is stored for a request, and what may be done with it.
-enum Judged {
+pub(super) enum Judged {
     Use(Arc<Entry>, How),
     Validate(Arc<Entry>, ForwardReason),
     Miss(ForwardReason),
 }
 
-fn judge(
+pub(super) fn judge(
     settings: &Settings,
     origin: &Origin,
     variants: Option<&Variants>,
@@ -116,21 +118,30 @@ fn judge(
 
 /// The newest stored answer that is for this request. A HEAD is answered from a GET rather than from another HEAD.
 pub(super) fn select<'a>(variants: &'a Variants, asked: &CacheRequest<'_>) -> Option<&'a Arc<Entry>> {
-    let suits = |entry: &&Arc<Entry>| {
-        let terms = &entry.terms;
-        terms.selecting.matches(asked, terms.policy.flags.ignores_cookie)
-    };
-    let whole = variants.iter().filter(|entry| !entry.terms.head_only).find(suits);
-    whole.or_else(|| variants.iter().filter(|_| asked.is_head).find(suits))
+    let whole = variants.iter().find(|entry| !entry.terms.head_only && suits(entry, asked));
+    whole.or_else(|| variants.iter().find(|entry| suits(entry, asked)))
+}
+
+/// Whether a stored answer is for this request.
+pub(super) fn suits(entry: &Entry, asked: &CacheRequest<'_>) -> bool {
+    let terms = &entry.terms;
+    (asked.is_head || !terms.head_only) && terms.selecting.matches(asked, terms.policy.flags.ignores_cookie)
 }
 
 /// Whose answers the request may get, if clients share none: its user, or its address and the name that it gives
 /// itself.
-fn partition(request: &ClientRequest, settings: &Settings, headers: &http::HeaderMap) -> SmolStr {
+pub(super) fn partition(request: &ClientRequest, settings: &Settings, headers: &http::HeaderMap) -> SmolStr {
+    match settings.config.cache.partition {
+        Partition::Shared => SmolStr::default(),
+        Partition::Client => partition_of(settings, request.who(headers)),
+    }
+}
+
+/// The same, for a client that is known by name and address.
+pub(crate) fn partition_of(settings: &Settings, who: ClientName<'_>) -> SmolStr {
     if settings.config.cache.partition == Partition::Shared {
         return SmolStr::default();
     }
-    let who = request.who(headers);
     match (who.name, settings.users.is_some()) {
         (Some(user), true) => format_smolstr!("user {user}"),
         (Some(name), false) => format_smolstr!("{} {name}", who.address),

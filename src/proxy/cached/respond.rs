@@ -78,27 +78,27 @@ fn portioned(entry: &Entry, asked: &CacheRequest<'_>, now: CacheTime) -> Respons
     let (status, body) = match portion {
         Portion::NotModified => {
             headers = not_modified(&headers);
-            (StatusCode::NOT_MODIFIED, Pieces::new())
+            (StatusCode::NOT_MODIFIED, Body::stored(Pieces::new()))
         }
         Portion::OutOfRange => {
             headers = not_modified(&headers);
             headers.insert(header::CONTENT_RANGE, text(format!("bytes */{}", entry.length())));
-            (StatusCode::RANGE_NOT_SATISFIABLE, Pieces::new())
+            (StatusCode::RANGE_NOT_SATISFIABLE, Body::stored(Pieces::new()))
         }
         Portion::Range(first, last) => {
             headers.remove(header::CONTENT_LENGTH);
             headers.insert(header::CONTENT_RANGE, text(format!("bytes {first}-{last}/{}", entry.length())));
-            (StatusCode::PARTIAL_CONTENT, cut(entry.body(), first, last))
+            (StatusCode::PARTIAL_CONTENT, range(entry, first, last))
         }
         Portion::Whole if asked.is_head => {
             if !entry.terms.head_only && !headers.contains_key(header::CONTENT_LENGTH) {
                 headers.insert(header::CONTENT_LENGTH, HeaderValue::from(entry.length()));
             }
-            (entry.status(), Pieces::new())
+            (entry.status(), Body::stored(Pieces::new()))
         }
-        Portion::Whole => (entry.status(), entry.body().clone()),
+        Portion::Whole => (entry.status(), whole(entry)),
     };
-    let mut response = Response::new(Body::stored(body));
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response
@@ -123,6 +123,23 @@ fn not_modified(headers: &HeaderMap) -> HeaderMap {
         fields.append(name, value.clone());
     });
     fields
+}
+
+fn whole(entry: &Entry) -> Body {
+    match entry.large() {
+        Some(large) => Body::on_disk(large),
+        None => Body::stored(entry.body().clone()),
+    }
+}
+
+fn range(entry: &Entry, first: u64, last: u64) -> Body {
+    match entry.large() {
+        Some(mut large) => {
+            large.select(first, last - first + 1);
+            Body::on_disk(large)
+        }
+        None => Body::stored(cut(entry.body(), first, last)),
+    }
 }
 
 /// The bytes from `first` to `last`, inclusive.

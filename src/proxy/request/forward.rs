@@ -60,7 +60,8 @@ pub(crate) async fn forward(
     let job = Job::begin(request.shared(), &request.settings, who, &origin.host)?;
     let heard = ask_robots(request, origin, &parts, &visit, &job).await?;
     let visit = heard.apply(visit);
-    let mut step = match cached::look(request, &visit, origin, &parts, !incoming.is_end_stream())? {
+    let on_disk = cached::from_disk(request, origin, &parts).await;
+    let mut step = match cached::look(request, &visit, origin, &parts, !incoming.is_end_stream(), on_disk)? {
         Looked::Answer(response) => return Ok(warned(request, response, heard.warning)),
         Looked::Ask(step) => step,
     };

@@ -20,7 +20,6 @@ pub mod cli;
 
 #[cfg(not(fuzzing))]
 pub mod app;
-#[cfg(not(fuzzing))]
 pub mod cache;
 pub mod config;
 pub mod connections;

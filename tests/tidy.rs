@@ -28,19 +28,25 @@ use source::Source;
 const MAY_USE: &[(&str, &str)] = &[
     ("main", "cli"),
     ("lib", ""),
-    ("cli", "admin app clock config judge notify politeness programs robots shutdown store telemetry tls upstream"),
+    (
+        "cli",
+        "admin app cache clock config judge notify politeness programs robots shutdown store telemetry tls upstream",
+    ),
     (
         "app",
         "admin cache clock config gate metrics politeness proxy robots shutdown store telemetry timer tls upstream",
     ),
-    ("admin", "clock config connections events gate metrics timeout_stream politeness proxy robots shutdown store"),
+    (
+        "admin",
+        "cache clock config connections events gate metrics timeout_stream politeness proxy robots shutdown store",
+    ),
     ("judge", "clock politeness"),
     (
         "proxy",
         "cache clock config connections events frames gate metrics timeout_stream politeness programs robots shutdown store telemetry tls upstream",
     ),
     ("robots", "clock config gate politeness store upstream"),
-    ("cache", "clock politeness"),
+    ("cache", "clock politeness store"),
     ("gate", "clock events metrics politeness store timer"),
     ("store", "clock config politeness"),
     ("tls", "clock config politeness"),

@@ -1,14 +1,17 @@
 //! Requests for the same URL at the same time: one is sent, and the others share its answer or lose nothing.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use curtsy::config::{Config, Mode, ResponseHeaders};
 use serde_json::Value;
 
-use crate::support::{Client, Curtsy, Message, Origin, Stopwatch, expect_gaps, ms, soon};
+use crate::proxy_tls_http2::{connect, get, run};
+use crate::support::http2_origin::Call;
+use crate::support::proxy_tls::Own;
+use crate::support::{Authority, Client, Curtsy, Http2Origin, Message, Origin, Stopwatch, expect_gaps, ms, soon};
 
 const DELAY: Duration = ms(300);
 
@@ -55,6 +58,7 @@ fn paced(delay: Duration, change: impl FnOnce(&mut Config)) -> Curtsy {
         config.politeness.mode = Mode::Enforce;
         config.politeness.delay = delay;
         config.responses.headers = ResponseHeaders::Full;
+        config.cache.collapse = true;
         config.breaker.failures = 0;
         config.retry.max = 0;
         change(config);
@@ -126,7 +130,7 @@ fn two_hundred_at_once_are_one_visit() {
 #[test]
 fn requests_to_a_host_that_is_not_paced_share_too() {
     let shut = Shut::with(FRESH);
-    let curtsy = Curtsy::start();
+    let curtsy = Curtsy::with(|config| config.cache.collapse = true);
     let leader = lead(&curtsy, &shut, "/");
     let follower = ask(&curtsy, &shut.origin.get("/"), &[]);
     assert!(soon(|| curtsy.metric("curtsy_inflight_requests") == 2));
@@ -471,4 +475,63 @@ fn clients_share_nothing_if_each_has_its_own_part_of_the_cache() {
     assert!(soon(|| shut.origin.count() == 2));
     shut.open();
     expect_hello(&answers(asked));
+}
+
+/// C48: followers over HTTP/2, on one connection.
+#[test]
+fn requests_over_http2_share_too() {
+    let (own, shut) = (Own::new(), Shut::with(PLAIN));
+    let curtsy = own.curtsy(|config| {
+        config.cache.collapse = true;
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = DELAY;
+    });
+    let leader = lead(&curtsy, &shut, "/");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            expect_waiting(&curtsy, 20);
+            shut.open();
+        });
+        run(async {
+            let send = connect(&own, &curtsy).await;
+            let mut streams = tokio::task::JoinSet::new();
+            for _ in 0..20 {
+                let (send, url) = (send.clone(), shut.origin.url("/"));
+                streams.spawn(async move { get(&send, &url).await });
+            }
+            for (status, _, body) in streams.join_all().await {
+                assert_eq!((status.as_u16(), body.as_slice()), (200, &b"hello"[..]));
+            }
+        });
+    });
+    expect_hello(&[leader.join().expect("an answer")]);
+    assert_eq!((shut.origin.count(), collapsed(&curtsy, "shared")), (1, 20));
+}
+
+/// C40: the same over HTTP/2 to the origin.
+#[test]
+fn a_leader_that_disconnects_leaves_its_stream_to_the_others() {
+    let authority = Authority::new();
+    let (go, wait) = tokio::sync::oneshot::channel::<()>();
+    let wait = Mutex::new(Some(wait));
+    let origin = Http2Origin::new(&authority, move |call: Call| {
+        let wait = wait.lock().expect("it is whole").take();
+        async move {
+            if let Some(wait) = wait {
+                let _ = wait.await;
+            }
+            call.answer(200, "hello");
+        }
+    });
+    let curtsy = paced(DELAY, |config| config.tls.extra_roots = vec![authority.file()]);
+    let mut leader = curtsy.client();
+    leader.send_head(&[&origin.get("/")]);
+    origin.request();
+    let follower = ask(&curtsy, &origin.get("/"), &[]);
+    expect_waiting(&curtsy, 1);
+    drop(leader);
+    assert!(soon(|| curtsy.metric("curtsy_client_disconnects_total{stage=\"connecting\"}") == 1));
+    go.send(()).expect("the origin waits");
+    expect_hello(&[follower.join().expect("an answer")]);
+    assert_eq!((origin.arrivals().len(), collapsed(&curtsy, "shared")), (1, 1));
 }

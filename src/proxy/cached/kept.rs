@@ -11,17 +11,17 @@ use crate::politeness::reuse::Field;
 /// As many fields as most messages have.
 const USUAL_FIELDS: usize = 24;
 
-pub(super) type FieldList<'a> = SmallVec<[Field<'a>; USUAL_FIELDS]>;
+pub(crate) type FieldList<'a> = SmallVec<[Field<'a>; USUAL_FIELDS]>;
 
 /// Returns the fields as pairs.
-pub(super) fn list(headers: &HeaderMap) -> FieldList<'_> {
+pub(crate) fn list(headers: &HeaderMap) -> FieldList<'_> {
     headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect()
 }
 
 /// The fields of a request that waits for its answer. One allocation, without secrets that no rule needs.
-#[derive(Debug)]
-pub(super) struct KeptRequest {
-    pub(super) is_head: bool,
+#[derive(Clone, Debug)]
+pub(crate) struct KeptRequest {
+    pub(crate) is_head: bool,
     /// Length of name and value, name, value; and so on.
     text: Bytes,
 }
@@ -43,7 +43,7 @@ impl KeptRequest {
         KeptRequest { is_head, text: text.into() }
     }
 
-    pub(super) fn fields(&self) -> FieldList<'_> {
+    pub(crate) fn fields(&self) -> FieldList<'_> {
         let mut rest = &self.text[..];
         std::iter::from_fn(|| {
             let (lengths, behind) = rest.split_first_chunk::<8>()?;

@@ -2,7 +2,8 @@
 
 use http::Response;
 
-use super::plan::CacheStep;
+use super::kept::KeptRequest;
+use super::plan::{CacheStep, ForwardReason};
 use super::respond::{self, CACHE_STATUS, How};
 use crate::cache::{CacheKey, Entry};
 use crate::config::ResponseHeaders;
@@ -12,16 +13,14 @@ use crate::politeness::reuse::storing::CacheRules;
 use crate::proxy::answer::body::Body;
 use crate::proxy::request::client_request::ClientRequest;
 
-use super::plan::ForwardReason;
-
 /// The word of metrics and of the access log.
 const SHARED: &str = "shared";
 
 impl CacheStep {
-    /// Returns what a request for this URL may share by which rules; `None` if its answer is its own in any case.
-    pub(crate) fn shareable(&self) -> Option<(CacheKey, CacheRules)> {
+    /// Returns the plan of a request that may share answers; `None` if its answer is its own in any case.
+    pub(crate) fn shareable(&self) -> Option<(&CacheKey, &KeptRequest, CacheRules)> {
         match self {
-            CacheStep::Plan(plan) if !plan.host.report => Some((plan.key.clone(), plan.host.rules)),
+            CacheStep::Plan(plan) if !plan.host.report => Some((&plan.key, &plan.request, plan.host.rules)),
             _ => None,
         }
     }

@@ -28,7 +28,7 @@ use crate::proxy::cached::{self, CacheStep, Confirmation, Looked, Passing};
 use crate::proxy::robots::ask::{RobotsQuestion, RobotsSubject, RobotsVerdict, Warning};
 use crate::proxy::robots::capture::{self, RobotsCapture};
 use crate::proxy::sharing::answer::Share;
-use crate::proxy::sharing::flights::{FlightRequest, Membership};
+use crate::proxy::sharing::flights::Membership;
 use crate::proxy::sharing::landing;
 use crate::proxy::tunnel::join;
 use crate::proxy::tunnel::join::Ends;
@@ -66,7 +66,7 @@ pub(crate) async fn forward(
         Looked::Ask(step) => step,
     };
     let (may_teach, upgrade) = (capture::may_come(&parts), take_upgrade(&mut parts));
-    let member = join_flight(request, &step, &parts).filter(|_| !may_teach);
+    let member = join_flight(request, &step).filter(|_| !may_teach);
     let plain = step.set_conditions(&mut parts);
     let body = client_body(request, incoming);
     let outgoing = prepare(request, origin, parts, body, upgrade.is_some());
@@ -285,11 +285,9 @@ fn note_times(request: &mut ClientRequest, permit: &Permit, took: Duration) {
 }
 
 /// Joins the requests for the same thing that are under way, if this one may share their answer.
-fn join_flight(request: &ClientRequest, step: &CacheStep, parts: &Parts) -> Option<Membership> {
-    let config = &request.settings.config.cache;
-    let (url, rules) = step.shareable().filter(|_| config.collapse)?;
-    let (method, headers, unkeyed) = (&parts.method, &parts.headers, &config.unkeyed[..]);
-    request.shared().flights.join(FlightRequest { url, method, headers, unkeyed, rules })
+fn join_flight(request: &ClientRequest, step: &CacheStep) -> Option<Membership> {
+    let (url, kept, rules) = step.shareable().filter(|_| request.settings.config.cache.collapse)?;
+    request.shared().flights.join(url, kept, rules, &request.settings)
 }
 
 /// Answers with the answer to another client's request.

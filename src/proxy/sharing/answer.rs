@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use http::{HeaderMap, Response};
+use http::Response;
 
 use super::body::{BodyReader, SharedBody};
 use crate::cache::{self, Entry};
-use crate::politeness::reuse::Field;
 use crate::politeness::reuse::policy::ReusePolicy;
 use crate::politeness::reuse::request::CacheRequest;
 use crate::politeness::reuse::response::CacheResponse;
 use crate::politeness::reuse::reusing::{Reuse, reuse};
 use crate::politeness::reuse::selecting::Selecting;
 use crate::politeness::reuse::storing::{CacheRules, NotStored, is_heuristic, may_store};
+use crate::proxy::Settings;
+use crate::proxy::cached::{KeptRequest, list};
 use crate::upstream::Reply;
 
 /// What becomes of the answer to a request that leads.
@@ -33,7 +34,6 @@ pub(crate) struct ShareTerms {
     selecting: Selecting,
     /// `None` if the origin says nothing about caching: then it is for those who asked before its head came.
     policy: Option<ReusePolicy>,
-    rules: CacheRules,
 }
 
 /// Statuses that say that the origin cannot answer now: no answer that another client would be glad of.
@@ -41,22 +41,55 @@ fn is_failure(status: u16) -> bool {
     matches!(status, 408 | 429 | 500..=599)
 }
 
-/// Decides whether the answer to a request may be shared. `headers` are those of the request, `took` is the time to the
-/// head.
-pub(crate) fn judge(
-    headers: &HeaderMap,
-    unkeyed: &[String],
+/// A request as the rules see it.
+#[derive(Debug)]
+pub(crate) struct SharingRequest {
+    pub(crate) kept: KeptRequest,
+    pub(crate) settings: Arc<Settings>,
+    /// The rules for its host.
+    pub(crate) rules: CacheRules,
+    /// It does not share an answer that was asked for before it came.
+    pub(crate) wants_newest: bool,
+}
+
+impl SharingRequest {
+    /// Reads the request for the rules.
+    fn with<T>(&self, read: impl FnOnce(&CacheRequest<'_>) -> T) -> T {
+        let fields = self.kept.fields();
+        read(&CacheRequest::read(self.kept.is_head, &fields, &self.settings.config.cache.unkeyed))
+    }
+
+    /// Whether an answer is fresh enough. One that was asked for after this request came always is.
+    fn accepts(&self, policy: &ReusePolicy, request: &CacheRequest<'_>) -> bool {
+        self.wants_newest || reuse(policy, request, &self.rules, cache::now()) == Reuse::Fresh
+    }
+
+    /// Whether a stored answer that the origin has just confirmed is for this request.
+    pub(super) fn may_have(&self, entry: &Entry) -> bool {
+        let policy = &entry.terms.policy;
+        let suits = |request: &CacheRequest<'_>| {
+            entry.terms.selecting.matches(request, policy.flags.ignores_cookie) && self.accepts(policy, request)
+        };
+        !entry.terms.head_only && self.with(suits)
+    }
+}
+
+/// Decides whether the answer to a request may be shared. `took` is the time to its head.
+pub(crate) fn judge(asking: &SharingRequest, response: &Response<Reply>, took: Duration) -> ShareVerdict {
+    asking.with(|request| judge_by(request, &asking.rules, response, took))
+}
+
+fn judge_by(
+    request: &CacheRequest<'_>,
+    rules: &CacheRules,
     response: &Response<Reply>,
-    rules: CacheRules,
     took: Duration,
 ) -> ShareVerdict {
     let (now, status) = (cache::now(), response.status().as_u16());
-    let (asked, answered) = (fields(headers), fields(response.headers()));
-    let request = CacheRequest::read(false, &asked, unkeyed);
-    let answer = CacheResponse::read(status, &answered, now);
+    let answer = CacheResponse::read(status, &list(response.headers()), now);
     let took = u32::try_from(took.as_secs()).unwrap_or(u32::MAX);
     let is_new = answer.says_nothing() && is_heuristic(status);
-    let policy = match may_store(&request, &answer, &rules, took, now) {
+    let policy = match may_store(request, &answer, rules, took, now) {
         Ok(policy) if policy.ttl(now) > 0 && !policy.flags.no_cache => Some(policy),
         Ok(_) | Err(NotStored::NoLifetime) if is_new => None,
         _ if is_failure(status) => return ShareVerdict::Failure,
@@ -64,18 +97,7 @@ pub(crate) fn judge(
     };
     // The cookies of all members agree, so they need not be compared.
     let Some(vary) = answer.vary else { return ShareVerdict::Private };
-    ShareVerdict::Share(ShareTerms { selecting: Selecting::of(&request, vary, true), policy, rules })
-}
-
-impl ShareTerms {
-    /// Whether the answer is for a request with these fields, which asked before the head came. A request that wants
-    /// the newest answer asked before this one was sent, so nothing newer could be had.
-    fn are_met_by(&self, headers: &HeaderMap, unkeyed: &[String], wants_newest: bool) -> bool {
-        let asked = fields(headers);
-        let request = CacheRequest::read(false, &asked, unkeyed);
-        let is_fresh = |policy: &ReusePolicy| reuse(policy, &request, &self.rules, cache::now()) == Reuse::Fresh;
-        self.selecting.matches(&request, true) && (wants_newest || self.policy.as_ref().is_none_or(is_fresh))
-    }
+    ShareVerdict::Share(ShareTerms { selecting: Selecting::of(request, vary, true), policy })
 }
 
 /// An answer that several clients get.
@@ -105,8 +127,14 @@ impl SharedAnswer {
         &self.body
     }
 
-    pub(super) fn is_for(&self, headers: &HeaderMap, unkeyed: &[String], wants_newest: bool) -> bool {
-        self.terms.are_met_by(headers, unkeyed, wants_newest)
+    /// Whether the answer is for a request that came before its head.
+    pub(super) fn is_for(&self, asking: &SharingRequest) -> bool {
+        let ShareTerms { selecting, policy } = &self.terms;
+        asking.with(|request| {
+            // The cookies of all members agree.
+            let suits = selecting.matches(request, true);
+            suits && policy.as_ref().is_none_or(|policy| asking.accepts(policy, request))
+        })
     }
 }
 
@@ -117,18 +145,4 @@ pub(crate) enum Share {
     Coming(Arc<SharedAnswer>, BodyReader),
     /// A stored answer that the origin has confirmed.
     Stored(Arc<Entry>),
-}
-
-/// Whether a stored answer that the origin has just confirmed is for a request with these fields.
-pub(super) fn is_stored_for(entry: &Entry, headers: &HeaderMap, unkeyed: &[String], wants: (CacheRules, bool)) -> bool {
-    let (rules, wants_newest) = wants;
-    let asked = fields(headers);
-    let request = CacheRequest::read(false, &asked, unkeyed);
-    let policy = &entry.terms.policy;
-    let is_fresh = wants_newest || reuse(policy, &request, &rules, cache::now()) == Reuse::Fresh;
-    !entry.terms.head_only && is_fresh && entry.terms.selecting.matches(&request, policy.flags.ignores_cookie)
-}
-
-pub(super) fn fields(headers: &HeaderMap) -> Vec<Field<'_>> {
-    headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect()
 }

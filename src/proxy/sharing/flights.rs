@@ -9,20 +9,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use foldhash::quality::RandomState;
-use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::answer::{Share, SharedAnswer, fields, is_stored_for};
+use super::answer::{Share, SharedAnswer, SharingRequest};
 use super::body::BodyReader;
 use super::unshareable::Unshareable;
 use crate::cache::{Cache, CacheKey, Entry};
 use crate::gate::Follower;
 use crate::metrics::{Collapsed, Metrics};
 use crate::politeness::flight::{CallReply, Flight, Following, Member, Round};
-use crate::politeness::reuse::request::{CacheRequest, bypasses};
+use crate::politeness::reuse::request::CacheRequest;
 use crate::politeness::reuse::selecting::Selecting;
 use crate::politeness::reuse::storing::CacheRules;
+use crate::proxy::Settings;
+use crate::proxy::cached::KeptRequest;
 
 /// What the members of a flight have in common: the URL, and the request fields that choose an answer whatever Vary
 /// says.
@@ -35,7 +36,7 @@ struct FlightKey {
 /// The flights of all workers.
 #[derive(Debug)]
 pub(crate) struct Flights {
-    shards: [Mutex<HashMap<FlightKey, Arc<FlightCell>, RandomState>>; SHARDS],
+    shards: [Mutex<FlightTable>; SHARDS],
     hasher: RandomState,
     unshareable: Unshareable,
     /// What all shared bodies keep, in bytes.
@@ -44,13 +45,15 @@ pub(crate) struct Flights {
     cache: Arc<Cache>,
 }
 
+type FlightTable = HashMap<Arc<FlightKey>, Arc<FlightCell>, RandomState>;
+
 /// More than there are workers that look for a flight at the same moment.
 const SHARDS: usize = 16;
 
 /// One flight, for its members.
 #[derive(Debug)]
 struct FlightCell {
-    key: FlightKey,
+    key: Arc<FlightKey>,
     hash: u64,
     aloft: Mutex<Aloft>,
     news: Notify,
@@ -72,34 +75,19 @@ enum Landing {
     Private,
 }
 
-/// A request that may take part in a flight.
-pub(crate) struct FlightRequest<'a> {
-    pub(crate) url: CacheKey,
-    pub(crate) method: &'a Method,
-    pub(crate) headers: &'a HeaderMap,
-    /// Request fields that never change an answer.
-    pub(crate) unkeyed: &'a [String],
-    /// The rules for its host.
-    pub(crate) rules: CacheRules,
-}
-
 /// Returns how a request takes part in flights, and the fields that all members must have in common; `None` if it does
 /// not. Ranges and conditions are answered for their own client, Authorization is, and `max-stale` or `no-store` make
 /// the answer useless for others.
-fn terms(method: &Method, headers: &HeaderMap, unkeyed: &[String]) -> Option<(Following, Box<[u8]>)> {
-    let is_head = method == Method::HEAD;
-    let all = fields(headers);
-    if !(is_head || method == Method::GET) || bypasses(&all) {
-        return None;
-    }
-    let request = CacheRequest::read(is_head, &all, unkeyed);
+fn terms(kept: &KeptRequest, unkeyed: &[String]) -> Option<(Following, Box<[u8]>)> {
+    let fields = kept.fields();
+    let request = CacheRequest::read(kept.is_head, &fields, unkeyed);
     let directives = &request.directives;
     let is_private = request.has_authorization || directives.no_store || directives.max_stale.is_some();
     if is_private || directives.only_if_cached || !request.conditions.are_none() {
         return None;
     }
     let wants_newest = directives.no_cache || directives.max_age.is_some() || directives.min_fresh.is_some();
-    let following = match (is_head, wants_newest) {
+    let following = match (kept.is_head, wants_newest) {
         (true, true) => return None,
         (true, false) => Following::HeadOnly,
         (false, true) => Following::Newest,
@@ -117,9 +105,15 @@ impl Flights {
     }
 
     /// Joins the flight for the same thing, or begins one. `None` if the request is better sent alone.
-    pub(crate) fn join(self: &Arc<Self>, request: FlightRequest<'_>) -> Option<Membership> {
-        let (following, selecting) = terms(request.method, request.headers, request.unkeyed)?;
-        let key = FlightKey { url: request.url, selecting };
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        url: &CacheKey,
+        kept: &KeptRequest,
+        rules: CacheRules,
+        settings: &Arc<Settings>,
+    ) -> Option<Membership> {
+        let (following, selecting) = terms(kept, &settings.config.cache.unkeyed)?;
+        let key = FlightKey { url: url.clone(), selecting };
         let hash = self.hasher.hash_one(&key);
         if self.unshareable.has(hash) {
             return None;
@@ -130,6 +124,7 @@ impl Flights {
             // A HEAD leads no flight.
             None if following == Following::HeadOnly => return None,
             None => {
+                let key = Arc::new(key);
                 let (aloft, news) = (Mutex::default(), Notify::new());
                 let cell = Arc::new(FlightCell { key: key.clone(), hash, aloft, news });
                 shard.insert(key, cell.clone());
@@ -138,14 +133,12 @@ impl Flights {
         };
         let member = cell.aloft.lock().flight.join(following)?;
         drop(shard);
-        let (headers, unkeyed) = (request.headers.clone(), request.unkeyed.to_vec());
-        let wants_newest = following == Following::Newest;
-        let is_void = AtomicBool::new(false);
-        let (flights, rules) = (self.clone(), request.rules);
-        Some(Membership { flights, cell, member, headers, unkeyed, rules, wants_newest, is_void })
+        let (kept, settings, wants_newest) = (kept.clone(), settings.clone(), following == Following::Newest);
+        let request = Arc::new(SharingRequest { kept, settings, rules, wants_newest });
+        Some(Membership { flights: self.clone(), cell, member, request, is_void: AtomicBool::new(false) })
     }
 
-    fn shard(&self, hash: u64) -> &Mutex<HashMap<FlightKey, Arc<FlightCell>, RandomState>> {
+    fn shard(&self, hash: u64) -> &Mutex<FlightTable> {
         &self.shards[(hash >> 32) as usize % SHARDS]
     }
 
@@ -165,25 +158,14 @@ pub(crate) struct Membership {
     flights: Arc<Flights>,
     cell: Arc<FlightCell>,
     member: Member,
-    headers: HeaderMap,
-    unkeyed: Vec<String>,
-    rules: CacheRules,
-    wants_newest: bool,
+    request: Arc<SharingRequest>,
     /// It has left, or another task has taken its part.
     is_void: AtomicBool,
 }
 
 impl Membership {
-    pub(crate) fn headers(&self) -> &HeaderMap {
-        &self.headers
-    }
-
-    pub(crate) fn unkeyed(&self) -> &[String] {
-        &self.unkeyed
-    }
-
-    pub(crate) fn rules(&self) -> CacheRules {
-        self.rules
+    pub(crate) fn request(&self) -> &SharingRequest {
+        &self.request
     }
 
     pub(crate) fn flights(&self) -> &Arc<Flights> {
@@ -218,10 +200,7 @@ impl Membership {
             flights: self.flights.clone(),
             cell: self.cell.clone(),
             member: self.member,
-            headers: self.headers.clone(),
-            unkeyed: self.unkeyed.clone(),
-            rules: self.rules,
-            wants_newest: self.wants_newest,
+            request: self.request.clone(),
             is_void: AtomicBool::new(false),
         }
     }
@@ -280,7 +259,7 @@ impl Membership {
             Landing::Shared(answer) => {
                 let index = aloft.seats.iter().position(|(member, _)| *member == self.member)?;
                 let answer = answer.clone();
-                if !answer.is_for(&self.headers, &self.unkeyed, self.wants_newest) {
+                if !answer.is_for(&self.request) {
                     return None;
                 }
                 Share::Coming(answer, aloft.seats.swap_remove(index).1)
@@ -295,8 +274,7 @@ impl Membership {
     /// Returns the stored answer for this request, which the origin has just confirmed.
     fn stored(&self) -> Option<Arc<Entry>> {
         let variants = self.flights.cache.at_hand(&self.cell.key.url.borrowed())?;
-        let wants = (self.rules, self.wants_newest);
-        variants.iter().find(|entry| is_stored_for(entry, &self.headers, &self.unkeyed, wants)).cloned()
+        variants.iter().find(|entry| self.request.may_have(entry)).cloned()
     }
 
     async fn until<T>(&self, found: impl Fn(&mut Aloft) -> Option<T>) -> T {

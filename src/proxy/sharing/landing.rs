@@ -15,15 +15,16 @@ use crate::upstream::Reply;
 /// Decides who gets the answer, whose head is as it goes to clients. Returns the leader's share if others get it too;
 /// then the caller must [`fill`] the body.
 pub(crate) fn land(member: &Membership, response: &Response<Reply>, took: Duration) -> Option<Share> {
-    if !member.leads() {
+    if !member.leads_others() {
+        // The usual case, for which nothing needs to be judged.
+        member.land_alone();
         return None;
     }
-    match judge(member.headers(), member.unkeyed(), response, member.rules(), took) {
-        ShareVerdict::Share(terms) if member.leads_others() => {
+    match judge(member.request(), response, took) {
+        ShareVerdict::Share(terms) => {
             let kept = member.flights().kept.clone();
             return Some(member.share(SharedAnswer::new(response, terms, kept, took)));
         }
-        ShareVerdict::Share(_) => member.land_alone(),
         ShareVerdict::Private => member.keep_private(),
         ShareVerdict::Failure => member.leave(),
     }

@@ -148,7 +148,7 @@ fn visits(hosts: &[CountedHost]) -> String {
 }
 
 /// Describes the requests that did not load the site, or little.
-fn not_sent(row: &TallyRow) -> Option<String> {
+fn not_sent(row: &TallyRow) -> Vec<String> {
     let mut parts = Vec::new();
     if row.cached > 0 {
         let were = if row.cached == 1 { "was" } else { "were" };
@@ -159,7 +159,7 @@ fn not_sent(row: &TallyRow) -> Option<String> {
     if row.unchanged > 0 {
         parts.push(format!("{} unchanged (304)", row.unchanged));
     }
-    (!parts.is_empty()).then(|| parts.join(", "))
+    parts
 }
 
 fn waited(waits: &TallyWaits) -> String {
@@ -401,7 +401,7 @@ mod tests {
     fn the_end_tells_what_was_not_sent() {
         let row = TallyRow { visits: 488, cached: 412, shared: 32, unchanged: 96, ..TallyRow::default() };
         let page = closing(&ended(vec![("a.test", row)]));
-        assert!(page.contains("412 were not sent (380 from the cache, 32 shared), 96 unchanged (304)"), "{page}");
+        assert!(page.contains("412 were not sent (380 from the cache, 32 shared); 96 unchanged (304)"), "{page}");
         assert!(page.contains("a.test  488 requests  412 not sent"), "{page}");
         assert!(page.lines().all(|line| line.len() <= WIDTH), "{page}");
         let row = TallyRow { cached: 1, ..TallyRow::default() };

@@ -276,14 +276,15 @@ fn exec_keeps_answers_for_the_next_run() {
         command.args(["exec", "--delay", "0s"]).args(arguments).arg("--");
         command.args(["curl", "-sS", &origin.url("/fresh"), &origin.url("/checked")]);
         let output = command.output().expect("the built program starts");
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "hellohello");
-        String::from_utf8_lossy(&output.stderr).into_owned()
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "hellohello", "{arguments:?}: {told}");
+        told
     };
     let pages = || origin.requests(0).iter().filter(|request| path(request) != "/robots.txt").count();
     assert!(!exec(&[]).contains("not sent"));
     assert_eq!(pages(), 2);
     let told = exec(&[]);
-    assert!(told.contains("1 was not sent (1 from the cache), 1 unchanged (304)"), "{told}");
+    assert!(told.contains("1 was not sent (1 from the cache); 1 unchanged (304)"), "{told}");
     assert_eq!(pages(), 3);
     assert!(folder.path().join("curtsy/cache.db").exists());
     assert!(!exec(&["--no-cache"]).contains("not sent"));

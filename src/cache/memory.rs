@@ -8,7 +8,7 @@ use foldhash::quality::RandomState;
 use parking_lot::{Mutex, MutexGuard};
 use quick_cache::sync::Cache as QuickCache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::entry::Entry;
 use super::key::{CacheKey, CacheKeyRef};
@@ -80,11 +80,12 @@ impl Memory {
             return false;
         }
         let _change = self.change(&key.borrowed());
-        let mut variants: Variants = smallvec![entry.clone()];
+        let mut variants = Variants::new();
         if let Some(before) = self.entries.peek(&key.borrowed()) {
             let others = before.iter().filter(|other| !replaces(&entry, other));
             variants.extend(others.take(MOST_VARIANTS - 1).cloned());
         }
+        variants.insert(0, entry);
         // All variants of a URL are weighed together; the oldest go if they would not fit.
         while variants.len() > 1 && variants.iter().map(|entry| entry.weight()).sum::<u64>() > self.largest {
             variants.pop();

@@ -48,8 +48,8 @@ struct Failing {
 }
 
 /// Opens the folder and writes until the queue is closed.
-pub(super) fn run(shared: Arc<DiskShared>) {
-    if let Some(folder) = open_patiently(&shared) {
+pub(super) fn run(shared: &Arc<DiskShared>) {
+    if let Some(folder) = open_patiently(shared) {
         DiskWriter::new(shared.clone(), folder).run();
     }
     shared.queue.set_ended();
@@ -233,10 +233,10 @@ impl DiskWriter {
     }
 
     /// Adds a written response to the index, and to the next transaction.
-    pub(super) fn add(&mut self, number: u64, header: WarcHeader, row: CatalogueRow) {
+    pub(super) fn add(&mut self, number: u64, header: WarcHeader, mut row: CatalogueRow) {
         let id = self.folder.next_id;
         self.folder.next_id += 1;
-        let row = CatalogueRow { id, url: header.url, partition: header.partition, ..row };
+        (row.id, row.url, row.partition) = (id, header.url, header.partition);
         self.folder.segments.added(row.segment.number, id);
         let url = self.shared.index.hash(&row.url, &row.partition);
         let place = DiskPlace::from(&row);

@@ -99,8 +99,9 @@ pub(super) fn refreshed(
         }
     }
     let status = entry.status();
-    match plan.terms(settings, status, &mut headers, took, entry.terms.address) {
+    match plan.terms(settings, status, &headers, took, entry.terms.address) {
         Ok(mut terms) => {
+            dress(&mut headers);
             terms.head_only = entry.terms.head_only;
             let fresh = Arc::new(entry.refreshed(&headers, terms));
             if fresh.terms.selecting != entry.terms.selecting {
@@ -118,30 +119,32 @@ pub(super) fn refreshed(
 }
 
 impl CachePlan {
-    /// Decides whether an answer may be stored, and prepares its head for that.
+    /// Decides whether an answer may be stored, and for which requests.
     fn terms(
         &self,
         settings: &Settings,
         status: StatusCode,
-        headers: &mut HeaderMap,
+        headers: &HeaderMap,
         took: Duration,
         address: Option<IpAddr>,
     ) -> Result<EntryTerms, NotStored> {
         let now = cache::now();
         let took = u32::try_from(took.as_secs()).unwrap_or(u32::MAX);
         let response = CacheResponse::read(status.as_u16(), &list(headers), now);
-        let terms = self.with_request(settings, |asked| {
+        self.with_request(settings, |asked| {
             let policy = may_store(asked, &response, &self.host.rules, took, now)?;
             let vary = response.vary.clone().unwrap_or_default();
             let selecting = Selecting::of(asked, vary, policy.flags.ignores_cookie);
             Ok(EntryTerms { policy, selecting, address, head_only: asked.is_head })
-        })?;
-        headers.remove(AGE);
-        if !headers.contains_key(DATE) {
-            // RFC 9110, section 6.6.1.
-            headers.insert(DATE, respond::text(httpdate::fmt_http_date(clock::wall())));
-        }
-        Ok(terms)
+        })
+    }
+}
+
+/// Prepares a head for storing: its age is counted elsewhere, and its date must be known (RFC 9110, section 6.6.1).
+fn dress(headers: &mut HeaderMap) {
+    headers.remove(AGE);
+    if !headers.contains_key(DATE) {
+        headers.insert(DATE, respond::text(httpdate::fmt_http_date(clock::wall())));
     }
 }
 
@@ -227,8 +230,9 @@ impl CachePlan {
         if self.request.is_head && self.updates_by_head(shared, settings, response, took) {
             return Ok(None);
         }
+        let terms = self.terms(settings, status, response.headers(), took, address)?;
         let mut headers = response.headers().clone();
-        let terms = self.terms(settings, status, &mut headers, took, address)?;
+        dress(&mut headers);
         if self.request.is_head {
             let entry = Entry::new(status, &headers, b"", terms);
             shared.cache.store(self.key.clone(), Arc::new(entry));

@@ -26,7 +26,7 @@ use crate::proxy::request::label::ClientName;
 
 /// What the cache has for a request.
 pub(crate) enum Looked {
-    Answer(Response<Body>),
+    Answer(Box<Response<Body>>),
     Ask(CacheStep),
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn look(
             if how == How::Stale(StaleReason::WhileRevalidate.word()) {
                 refresh::begin(request, visit, parts, &key, &entry);
             }
-            return Ok(Looked::Answer(respond::respond(request, &entry, &asked, how)));
+            return Ok(Looked::Answer(Box::new(respond::respond(request, &entry, &asked, how))));
         }
         Judged::Use(..) => {
             request.shared().metrics.cache.request("would_hit");

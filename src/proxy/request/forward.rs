@@ -62,7 +62,7 @@ pub(crate) async fn forward(
     let visit = heard.apply(visit);
     let on_disk = cached::from_disk(request, origin, &parts).await;
     let mut step = match cached::look(request, &visit, origin, &parts, !incoming.is_end_stream(), on_disk)? {
-        Looked::Answer(response) => return Ok(warned(request, response, heard.warning)),
+        Looked::Answer(response) => return Ok(warned(request, *response, heard.warning)),
         Looked::Ask(step) => step,
     };
     let (may_teach, upgrade) = (capture::may_come(&parts), take_upgrade(&mut parts));

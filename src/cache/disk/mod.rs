@@ -74,7 +74,7 @@ impl DiskTier {
         let (shared, start) = DiskShared::new(directory, limit)?;
         start.run(&shared)?;
         let writer = shared.clone();
-        std::thread::Builder::new().name("cache-writer".to_owned()).spawn(move || writer::run(writer))?;
+        std::thread::Builder::new().name("cache-writer".to_owned()).spawn(move || writer::run(&writer))?;
         Ok(DiskTier { shared, next_draft: AtomicU64::new(1) })
     }
 

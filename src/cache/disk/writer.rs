@@ -48,8 +48,8 @@ struct Failing {
 }
 
 /// Opens the folder and writes until the queue is closed.
-pub(super) fn run(shared: Arc<DiskShared>) {
-    if let Some(folder) = open_patiently(&shared) {
+pub(super) fn run(shared: &Arc<DiskShared>) {
+    if let Some(folder) = open_patiently(shared) {
         DiskWriter::new(shared.clone(), folder).run();
     }
     shared.queue.set_ended();
@@ -210,7 +210,7 @@ impl DiskWriter {
         self.make_room(length)?;
         let (segment, offset) = self.folder.segments.append(&record).map_err(|error| open::io_trouble(&error))?;
         let head_length = (text.len() + entry.head().len()) as u32;
-        self.add(number, header, CatalogueRow { segment, offset, length, head_length, ..self.row(entry) });
+        self.add(number, header, &CatalogueRow { segment, offset, length, head_length, ..self.row(entry) });
         self.succeeded();
         Ok(())
     }
@@ -233,10 +233,10 @@ impl DiskWriter {
     }
 
     /// Adds a written response to the index, and to the next transaction.
-    pub(super) fn add(&mut self, number: u64, header: WarcHeader, row: CatalogueRow) {
+    pub(super) fn add(&mut self, number: u64, header: WarcHeader, row: &CatalogueRow) {
         let id = self.folder.next_id;
         self.folder.next_id += 1;
-        let row = CatalogueRow { id, url: header.url, partition: header.partition, ..row };
+        let row = CatalogueRow { id, url: header.url, partition: header.partition, ..*row };
         self.folder.segments.added(row.segment.number, id);
         let url = self.shared.index.hash(&row.url, &row.partition);
         let place = DiskPlace::from(&row);

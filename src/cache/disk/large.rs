@@ -82,7 +82,7 @@ impl DiskWriter {
             return Err(open::io_trouble(&error));
         }
         let length = u64::from(row.head_length) + body_length + record::END.len() as u64;
-        self.add(number, header, CatalogueRow { length, ..row });
+        self.add(number, header, &CatalogueRow { length, ..row });
         self.succeeded();
         Ok(())
     }

@@ -210,7 +210,7 @@ impl DiskWriter {
         self.make_room(length)?;
         let (segment, offset) = self.folder.segments.append(&record).map_err(|error| open::io_trouble(&error))?;
         let head_length = (text.len() + entry.head().len()) as u32;
-        self.add(number, header, CatalogueRow { segment, offset, length, head_length, ..self.row(entry) });
+        self.add(number, header, &CatalogueRow { segment, offset, length, head_length, ..self.row(entry) });
         self.succeeded();
         Ok(())
     }
@@ -233,10 +233,10 @@ impl DiskWriter {
     }
 
     /// Adds a written response to the index, and to the next transaction.
-    pub(super) fn add(&mut self, number: u64, header: WarcHeader, mut row: CatalogueRow) {
+    pub(super) fn add(&mut self, number: u64, header: WarcHeader, row: &CatalogueRow) {
         let id = self.folder.next_id;
         self.folder.next_id += 1;
-        (row.id, row.url, row.partition) = (id, header.url, header.partition);
+        let row = CatalogueRow { id, url: header.url, partition: header.partition, ..*row };
         self.folder.segments.added(row.segment.number, id);
         let url = self.shared.index.hash(&row.url, &row.partition);
         let place = DiskPlace::from(&row);

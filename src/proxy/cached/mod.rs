@@ -2,9 +2,9 @@
 //!
 //! In the order of a request: [`disk`] fetches what memory does not have; [`look`] looks for a stored answer before the
 //! request takes a turn; [`plan`] is what the request remembers while it waits; [`heard`] decides what the origin's
-//! answer means for what is stored; [`respond`] makes a response of a stored answer; [`share`] says what requests at the
-//! same time may share; [`refresh`] asks again for an answer that was given while stale. [`forecast`] says beforehand
-//! what would happen.
+//! answer means for what is stored; [`respond`] makes a response of a stored answer; [`share`] says what requests at
+//! the same time may share; [`refresh`] asks again for an answer that was given while stale. [`forecast`] says
+//! beforehand what would happen.
 
 mod disk;
 mod forecast;

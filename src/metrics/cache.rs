@@ -2,6 +2,7 @@
 
 use prometheus::{IntCounter, IntGauge, IntGaugeVec, Opts, Registry};
 
+use super::collapsed::CollapsedMetrics;
 use super::register::{count, counter, counters, labelled, put};
 use crate::politeness::reuse::storing::NotStored;
 
@@ -20,6 +21,7 @@ pub struct CacheMetrics {
     disk_skipped: IntCounter,
     disk_reads: Vec<(&'static str, IntCounter)>,
     pub served_bytes: IntCounter,
+    pub(super) collapsed: CollapsedMetrics,
 }
 
 /// What the disk tier has counted so far.
@@ -43,6 +45,7 @@ impl CacheMetrics {
         let evictions =
             counters(registry, "curtsy_cache_evictions_total", "URLs that made room for others.", &["tier"]);
         CacheMetrics {
+            collapsed: CollapsedMetrics::new(registry),
             requests: labelled(
                 registry,
                 "curtsy_cache_requests_total",

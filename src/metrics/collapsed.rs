@@ -32,6 +32,6 @@ impl CollapsedMetrics {
 impl Metrics {
     /// Counts a request that waited for the answer to another one.
     pub fn collapsed(&self, result: Collapsed) {
-        self.collapsed.0[result as usize].inc();
+        self.cache.collapsed.0[result as usize].inc();
     }
 }

@@ -30,7 +30,6 @@ use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 use self::cache::CacheMetrics;
 pub use self::cache::DiskCensus;
 use self::clients::ClientTable;
-use self::collapsed::CollapsedMetrics;
 use self::handshakes::Handshakes;
 use self::hosts::HostSeries;
 use self::lessons::LearningMetrics;
@@ -59,7 +58,6 @@ pub struct Metrics {
     pub robots: RobotsMetrics,
     pub cache: CacheMetrics,
     pub lessons: LearningMetrics,
-    collapsed: CollapsedMetrics,
     store: StoreMetrics,
     process: Process,
     pub spacing_violations: IntCounter,
@@ -172,7 +170,6 @@ impl Metrics {
             robots: RobotsMetrics::new(&registry),
             cache: CacheMetrics::new(&registry),
             lessons: LearningMetrics::new(&registry),
-            collapsed: CollapsedMetrics::new(&registry),
             store: StoreMetrics::new(&registry),
             process: Process::new(&registry),
             spacing_violations: counter(

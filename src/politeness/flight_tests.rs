@@ -15,7 +15,6 @@
 //! | leave: the leader's place is not given up | aside without a leader |
 //! | leave: the members that are aside are not released | aside without a leader |
 //! | leave: the member stays | the flight is not empty |
-//! | landed: the leader leads on | the flight is led in the end |
 //! | release: the flight counts as sent for ever | a member could not join an unsent flight |
 
 use std::collections::HashSet;

@@ -80,8 +80,18 @@
 //! | riding: parts ride, or are called, without places | Concurrency |
 //! | riding: a part moves the next turn | Idle |
 //! | riding: no part takes a turn for the parked ones | Idle |
+//! | aside: a visit that steps aside stays among the called ones | Idle |
+//! | aside: a visit steps back to the end of the queue | Order |
+//! | aside: visits step back in another order than they were called in | Order |
+//! | aside: a visit steps back behind retries | Order |
+//! | aside: a visit that steps back has no deadline | Answer |
+//! | aside: a visit without time to spare steps aside | Answer |
+//! | aside: a part that others wait for steps aside | Idle |
+//! | aside: a visit that steps back goes before turns that were promised until the end | Answer |
+//! | lane: a visit that leaves while it is aside is still counted | Bounds |
 //!
-//! No unit test had caught three of these (a pause, a new concurrency, getting ready); now there is one for each.
+//! No unit test had caught three of these (a pause, a new concurrency, getting ready); now there is one for each. The
+//! simulation does not see that a visit aside keeps the trial of a failing origin; a unit test does.
 //!
 //! Writing and running the simulation also found real bugs: the queue's bound did not hold if there was no delay and
 //! nothing was known about places; jitter drawn for a long delay outlived a change to a short one; sends while the

@@ -154,7 +154,7 @@ fn a_private_answer_is_for_one_and_the_others_take_their_turns() {
     expect_gaps(&shut.times(watch), DELAY);
     assert_eq!(curtsy.metric("curtsy_spacing_violations_total"), 0);
     assert_eq!(collapsed(&curtsy, "released"), 5);
-    // It is known by now, so nobody waits for it.
+    // It is known by now, so the next request does not wait for it.
     assert_eq!(curtsy.get(&shut.origin.url("/")).status(), 200);
     assert_eq!(collapsed(&curtsy, "released"), 5);
 }

@@ -317,6 +317,7 @@ impl World {
             crawl_delay: Duration::ZERO,
             denied: false,
             tunnelled: false,
+            may_share: false,
             purpose,
             part: if purpose == Purpose::RobotsFetch { PagePart::No } else { self.part() },
         }

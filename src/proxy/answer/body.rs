@@ -84,6 +84,28 @@ impl Body {
         self
     }
 
+    /// Counts a piece that goes to the client, and lets others read along.
+    fn came(&mut self, frame: &Frame<Bytes>) {
+        if let (Some(in_flight), Some(bytes)) = (&mut self.in_flight, frame.data_ref()) {
+            match &self.content {
+                Content::Own(_) => in_flight.said(bytes.len()),
+                Content::Passing(_) | Content::Shared(_, true) => in_flight.passed(bytes.len()),
+                Content::Stored(..) | Content::OnDisk(_) | Content::Shared(_, false) => {
+                    in_flight.served(bytes.len());
+                }
+            }
+        }
+        if let Some(store) = &mut self.store {
+            match frame.data_ref() {
+                Some(bytes) => store.read(bytes),
+                None => store.give_up(NotStored::Undelimited),
+            }
+        }
+        if let (Some(lesson), Some(bytes)) = (&mut self.lesson, frame.data_ref()) {
+            lesson.read(bytes);
+        }
+    }
+
     fn finished(&mut self) {
         if let Some(lesson) = self.lesson.take() {
             (*lesson).end();
@@ -134,24 +156,7 @@ impl HttpBody for Body {
         let frame = this.content.poll_frame(cx);
         match &frame {
             Poll::Ready(Some(Ok(frame))) => {
-                if let (Some(in_flight), Some(bytes)) = (&mut this.in_flight, frame.data_ref()) {
-                    match &this.content {
-                        Content::Own(_) => in_flight.said(bytes.len()),
-                        Content::Passing(_) | Content::Shared(_, true) => in_flight.passed(bytes.len()),
-                        Content::Stored(..) | Content::OnDisk(_) | Content::Shared(_, false) => {
-                            in_flight.served(bytes.len());
-                        }
-                    }
-                }
-                if let Some(store) = &mut this.store {
-                    match frame.data_ref() {
-                        Some(bytes) => store.read(bytes),
-                        None => store.give_up(NotStored::Undelimited),
-                    }
-                }
-                if let (Some(lesson), Some(bytes)) = (&mut this.lesson, frame.data_ref()) {
-                    lesson.read(bytes);
-                }
+                this.came(frame);
                 if this.is_end_stream() {
                     this.finished();
                 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{EXPECT, USER_AGENT};
 use http::request::Parts;
-use http::{Response, StatusCode, Uri, Version};
+use http::{Method, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -55,7 +55,8 @@ pub(crate) async fn forward(
     let wish = RequestOptions::of(&parts.headers, request.user.as_deref());
     let who = ClientName { name: wish.name(), address: request.address() };
     let visit = wish.visit(&request.shared().gate, origin, &parts.uri, request.peer());
-    let visit = Visit { part: page_part(request, &parts, visit.client), ..visit };
+    let may_share = request.settings.config.cache.collapse && parts.method == Method::GET;
+    let visit = Visit { part: page_part(request, &parts, visit.client), may_share, ..visit };
     request.counts_for_client(visit.client, who.name, &parts.headers);
     let job = Job::begin(request.shared(), &request.settings, who, &origin.host)?;
     let heard = ask_robots(request, origin, &parts, &visit, &job).await?;

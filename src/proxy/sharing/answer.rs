@@ -32,7 +32,7 @@ pub(crate) enum ShareVerdict {
 #[derive(Debug)]
 pub(crate) struct ShareTerms {
     selecting: Selecting,
-    /// `None` if the origin says nothing about caching: then it is for those who asked before its head came.
+    /// `None` if the origin says nothing about caching: then it is for requests that came before its head.
     policy: Option<ReusePolicy>,
 }
 

@@ -11,8 +11,8 @@ use crate::clock;
 const SLOTS: usize = 16_384;
 /// How long a note counts, in seconds. Sites change what they say about caching rarely, and with a release.
 const REMEMBERED: u64 = 600;
-/// Seconds fit into this many bits for 34 years.
-const SECONDS: u32 = 30;
+/// Unix time in seconds fits into this many bits until 2106.
+const SECONDS: u32 = 32;
 
 #[derive(Debug)]
 pub(super) struct Unshareable(Box<[AtomicU64]>);

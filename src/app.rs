@@ -3,6 +3,7 @@
 
 mod book;
 mod ca;
+mod cache;
 mod offline;
 mod server_cert;
 mod standalone;
@@ -44,6 +45,7 @@ use self::steering::LiveSettings;
 
 pub use self::book::book as policy_book;
 pub use self::ca::files as ca_files;
+pub use self::cache::cache_directory;
 pub use self::offline::{Offline, OfflineError};
 pub use self::standalone::ask_about_robots;
 pub use self::steering::Reload;
@@ -143,6 +145,7 @@ impl Running {
         let (book, bounds) = (book::book(&config), book::bounds(&config));
         let gate = Arc::new(Gate::new(book, bounds, most_waiting, memories, metrics.clone()));
         let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()));
+        let cache = cache::open(&config.cache).map_err(StartError::Thread)?;
         let stops = Arc::new(StoppedClients::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros())));
         let (workers, token) = (config.workers, config.metrics.token.clone());
         let own: Vec<SocketAddr> = proxy.iter().chain(&tls).copied().chain(admin).collect();
@@ -153,6 +156,7 @@ impl Running {
             access_log: access_log.map_err(StartError::AccessLog)?,
             gate: gate.clone(),
             robots: robots.clone(),
+            cache,
             stops,
             stop: stop.clone(),
         }));
@@ -336,6 +340,7 @@ impl Running {
         }
         self.shared.gate.keep_all();
         state::close(&self.store);
+        cache::close(&self.shared.cache);
     }
 }
 

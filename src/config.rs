@@ -52,7 +52,7 @@ pub use self::values::{
     AccessLogTarget, AddressSpan, BadValue, Destination, Listen, QuotaRate, Rate, ResolverChoice, StateDir,
 };
 pub use self::watch::ConfigWatch;
-pub use crate::politeness::policy::{Counts, HostPattern, HostRule, Mode, Order, RobotsMode};
+pub use crate::politeness::policy::{CacheMode, Counts, HostPattern, HostRule, Mode, Order, RobotsMode};
 
 /// The documented file: every key with its default.
 pub const TEMPLATE: &str = include_str!("../config.toml");
@@ -101,6 +101,7 @@ pub struct Config {
     pub retry: RetryPolicy,
     pub breaker: Breaker,
     pub robots: Robots,
+    pub cache: CacheStorage,
     pub tls: Tls,
     pub upstream: Upstream,
     pub access: Access,
@@ -192,6 +193,35 @@ pub struct Robots {
     pub takes_turn: bool,
     pub apply_to: Vec<String>,
     pub exempt_user_agents: Vec<String>,
+}
+
+/// The keys of `[cache]` that concern all hosts together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CacheStorage {
+    /// Bytes. Needs a restart.
+    pub memory: usize,
+    /// Bytes; 0 = nothing on disk. Needs a restart.
+    pub disk: usize,
+    /// `None` = the cache folder of the user. Needs a restart.
+    pub dir: Option<PathBuf>,
+    /// Bytes. A larger body is passed on and not stored.
+    pub max_object: usize,
+    /// Whether requests for the same URL at the same time share one answer.
+    pub collapse: bool,
+    /// An answer without a lifetime counts as fresh for this share of its age.
+    pub heuristic: f64,
+    pub partition: Partition,
+    /// Request fields that never change an answer, in lower case.
+    pub unkeyed: Vec<String>,
+}
+
+/// Who shares stored answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Partition {
+    /// All clients.
+    Shared,
+    /// Each client has its own.
+    Client,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

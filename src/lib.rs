@@ -20,6 +20,7 @@ pub mod cli;
 
 #[cfg(not(fuzzing))]
 pub mod app;
+pub mod cache;
 pub mod config;
 pub mod connections;
 

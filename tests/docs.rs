@@ -307,7 +307,7 @@ fn number(value: &toml::Value) -> Option<String> {
         toml::Value::Integer(_) | toml::Value::Float(_) => Some(value.to_string()),
         toml::Value::String(text) => {
             let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
-            let units = ["ms", "s", "m", "h", "d", "KiB", "MiB", "GiB"];
+            let units = ["ms", "s", "m", "h", "d", "B", "KiB", "MiB", "GiB"];
             (unit.len() < text.len() && units.contains(&unit)).then(|| text.clone())
         }
         toml::Value::Array(list) if !list.is_empty() => {

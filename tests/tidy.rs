@@ -28,15 +28,25 @@ use source::Source;
 const MAY_USE: &[(&str, &str)] = &[
     ("main", "cli"),
     ("lib", ""),
-    ("cli", "admin app clock config judge notify politeness programs robots shutdown store telemetry tls upstream"),
-    ("app", "admin clock config gate metrics politeness proxy robots shutdown store telemetry timer tls upstream"),
-    ("admin", "clock config connections events gate metrics timeout_stream politeness proxy robots shutdown store"),
+    (
+        "cli",
+        "admin app cache clock config judge notify politeness programs robots shutdown store telemetry tls upstream",
+    ),
+    (
+        "app",
+        "admin cache clock config gate metrics politeness proxy robots shutdown store telemetry timer tls upstream",
+    ),
+    (
+        "admin",
+        "cache clock config connections events gate metrics timeout_stream politeness proxy robots shutdown store",
+    ),
     ("judge", "clock politeness"),
     (
         "proxy",
-        "clock config connections events frames gate metrics timeout_stream politeness programs robots shutdown store telemetry tls upstream",
+        "cache clock config connections events frames gate metrics timeout_stream politeness programs robots shutdown store telemetry tls upstream",
     ),
     ("robots", "clock config gate politeness store upstream"),
+    ("cache", "clock politeness store"),
     ("gate", "clock events metrics politeness store timer"),
     ("store", "clock config politeness"),
     ("tls", "clock config politeness"),

@@ -27,7 +27,7 @@ use crate::clock;
 use crate::politeness::Scheme;
 use crate::politeness::lane::Objection;
 use crate::politeness::time::Timestamp;
-use crate::proxy::{Asker, Inquiry, NotIntercepted, Prediction, Unenforced, Via};
+use crate::proxy::{Asker, CacheForecast, Inquiry, NotIntercepted, Prediction, Unenforced, Via};
 use crate::robots::{Question, Reason, ReportVerdict, RuleLine};
 
 /// What is known about one URL.
@@ -65,8 +65,21 @@ pub struct Explanation {
     /// What fails on the way to the origin or to its robots.txt, or why the request may not go there.
     #[serde(default)]
     pub trouble: Option<String>,
+    /// What the cache would do; none if the request is hidden in a tunnel, or fails before.
+    #[serde(default)]
+    pub cache: Option<CachedJson>,
     /// What is known about the host; none in answers about many URLs.
     pub known: Option<HostJson>,
+}
+
+/// What the cache would do for a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CachedJson {
+    /// `off`, `miss`, `fresh`, `stale` (given although stale) or `validate`.
+    pub state: String,
+    /// For how long the stored answer is still fresh; negative if it is stale.
+    pub ttl_s: Option<i64>,
+    pub age_s: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -153,7 +166,8 @@ async fn check_all(admin: &Arc<Admin>, inquiries: Vec<Inquiry>) -> Vec<Explanati
 impl Explanation {
     fn new(inquiry: &Inquiry, foresight: Prediction, now: Timestamp) -> Explanation {
         let warning = warning(&foresight);
-        let Prediction { via, host, report, asks_robots, expected, refusal, trouble, allowed, .. } = foresight;
+        let Prediction { via, host, report, asks_robots, expected, refusal, trouble, allowed, cache, .. } = foresight;
+        let is_answered = allowed == Some(true) && cache.is_some_and(|cache| cache.answers());
         let verdict = match &report {
             Some(report) => report.verdict,
             None if asks_robots || allowed.is_none() => ReportVerdict::Unknown,
@@ -175,9 +189,17 @@ impl Explanation {
             delay_ms: expected.map(|expected| millis(expected.delays.effective())),
             delay: expected.map(|expected| DelayJson::new(&expected.delays)),
             why: expected.map(|expected| expected.why.to_owned()),
-            wait_ms: tellable.map(|expected| millis(expected.start.since(now))),
+            wait_ms: match is_answered {
+                true => Some(0),
+                false => tellable.map(|expected| millis(expected.start.since(now))),
+            },
             refusal: refusal.map(str::to_owned),
             trouble,
+            cache: cache.map(|CacheForecast { state, ttl, age }| CachedJson {
+                state: state.to_owned(),
+                ttl_s: ttl,
+                age_s: age,
+            }),
             known: None,
         }
     }

@@ -5,6 +5,7 @@
 
 mod auth;
 mod body;
+pub mod cache;
 pub mod clients;
 mod config;
 mod dashboard;
@@ -137,6 +138,9 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/api/v1/clients", get(clients::list))
         .route("/api/v1/clients/{name}/stop", post(clients::stop).route_layer(json()))
         .route("/api/v1/clients/{name}/resume", post(clients::resume).route_layer(json()))
+        .route("/api/v1/cache", get(cache::show).delete(cache::purge).route_layer(json()))
+        .route("/api/v1/cache/entries", get(cache::list))
+        .route("/api/v1/cache/entry", get(cache::one))
         .route("/api/v1/explain", get(explain::explain))
         .route("/api/v1/check", post(explain::check).route_layer(json()))
         .route("/api/v1/config", get(config::show).patch(config::change).route_layer(json()))

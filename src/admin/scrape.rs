@@ -13,14 +13,32 @@ use axum::response::IntoResponse;
 
 use super::Admin;
 use super::status::LastCensus;
-use crate::metrics::GaugeSources;
+use crate::cache::disk::DiskStatus;
 use crate::metrics::hosts::Present;
+use crate::metrics::{DiskCensus, GaugeSources};
 
 pub(super) async fn metrics(State(admin): State<Arc<Admin>>) -> impl IntoResponse {
     admin.gate.measure_store();
+    let cache = &admin.desk.shared().cache;
+    admin.metrics.cache.measure(cache.memory.bytes(), cache.memory.urls(), cache.memory.evictions());
+    if let Some(disk) = &cache.disk {
+        admin.metrics.cache.measure_disk(&census(&disk.status()));
+    }
     let ca_ends = admin.desk.ca_ends().and_then(|ends| ends.duration_since(UNIX_EPOCH).ok());
     admin.metrics.ca_expiry.set(ca_ends.map_or(0, |ends| i64::try_from(ends.as_secs()).unwrap_or(i64::MAX)));
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.metrics.render(&scene(&admin)))
+}
+
+fn census(status: &DiskStatus) -> DiskCensus {
+    let counts = status.counts;
+    DiskCensus {
+        bytes: status.bytes,
+        objects: status.objects,
+        evictions: counts.evicted,
+        write_failures: counts.write_failures,
+        skipped: counts.skipped,
+        reads: [counts.read, counts.late, counts.damaged],
+    }
 }
 
 fn scene(admin: &Arc<Admin>) -> GaugeSources {

@@ -77,6 +77,9 @@ pub struct RequestsJson {
     /// The client disconnected first.
     pub abandoned: u64,
     pub failed: u64,
+    /// Answered from the cache, without a request to the origin.
+    #[serde(default)]
+    pub cached: u64,
     /// Requests that had to wait.
     pub waited: u64,
 }
@@ -174,10 +177,10 @@ impl Status {
 
 impl RequestsJson {
     fn of(admin: &Admin) -> RequestsJson {
-        let [forwarded, denied, rejected, abandoned, failed, truncated] = admin.metrics.outcomes();
+        let [forwarded, denied, rejected, abandoned, failed, truncated, cached] = admin.metrics.outcomes();
         let failed = failed + truncated;
-        let total = forwarded + denied + rejected + abandoned + failed;
-        RequestsJson { total, forwarded, denied, rejected, abandoned, failed, waited: admin.metrics.waits() }
+        let total = forwarded + denied + rejected + abandoned + failed + cached;
+        RequestsJson { total, forwarded, denied, rejected, abandoned, failed, cached, waited: admin.metrics.waits() }
     }
 }
 

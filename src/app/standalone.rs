@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::ca::CaLocation;
 use super::{StartError, book, settings};
+use crate::cache::Cache;
 use crate::clock;
 use crate::config::{AccessLogTarget, Config, Listen};
 use crate::gate::{Gate, HostPersistence};
@@ -46,10 +47,13 @@ pub(super) fn parts(
         access_log: proxy::AccessLog::open(&AccessLogTarget::Off, false).map_err(StartError::AccessLog)?,
         gate: Arc::new(Gate::new(book, bounds, most_waiting, HostPersistence::new(store.clone(), None), metrics)),
         robots: Arc::new(Robots::new(ONE_FILE, store.clone())),
+        cache: Arc::new(Cache::new(LITTLE_CACHE)),
         stops: Arc::new(StoppedClients::new(store.clone(), jobs, Timestamp::from_micros(clock::micros()))),
         stop,
     }))
 }
 
+/// Nothing is stored without a listener.
+const LITTLE_CACHE: u64 = 1 << 20;
 /// Cache size in bytes: enough for the rules of the longest robots.txt.
 const ONE_FILE: usize = 4 << 20;

@@ -37,7 +37,7 @@ use crate::app::WaitingHost;
 use crate::config::{ConfigOverrides, Sources};
 
 /// Options for a proxy of its own.
-const OWN_ONLY: [&str; 11] = [
+const OWN_ONLY: [&str; 13] = [
     "own",
     "intercept",
     "no_intercept",
@@ -49,6 +49,8 @@ const OWN_ONLY: [&str; 11] = [
     "max_wait",
     "robots",
     "state_dir",
+    "cache",
+    "no_cache",
 ];
 
 #[derive(Args, Clone, Debug)]
@@ -60,6 +62,7 @@ Examples:
   curtsy exec --delay 5s --as archive -- python crawl.py
   curtsy exec --report -- ./crawler        what would have been delayed and denied?
   curtsy exec --bypass '*.bank.test' -- …  tunnel HTTPS to these hosts, unread
+  curtsy exec --cache .cache -- lychee .   what is stored survives a CI job with this folder
   curtsy exec --isolate -- ./crawler       it cannot bypass the proxy"
 )]
 pub(super) struct ExecArgs {
@@ -89,6 +92,12 @@ pub(super) struct ExecArgs {
     name: Option<String>,
     #[command(flatten)]
     manners: PolitenessFlags,
+    /// Folder of stored answers; default: one for all commands of this user
+    #[arg(long, value_name = "DIR", conflicts_with = "no_cache")]
+    cache: Option<String>,
+    /// Store no answers, and use none
+    #[arg(long)]
+    no_cache: bool,
     /// Set JAVA_TOOL_OPTIONS too; every JVM prints a line about it
     #[arg(long)]
     java: bool,
@@ -114,6 +123,12 @@ impl ExecArgs {
         }
         if self.no_intercept {
             overrides.add("--no-intercept", "tls.intercept", "false");
+        }
+        if let Some(folder) = &self.cache {
+            overrides.add("--cache", "cache.dir", folder);
+        }
+        if self.no_cache {
+            overrides.add("--no-cache", "cache.mode", "off");
         }
     }
 

@@ -168,6 +168,7 @@ pub(super) fn page(told: &Explanation, brush: TextStyle, columns: Option<usize>)
         ("why", Some(why(told))),
         ("but", told.warning.as_deref().map(harmless)),
         ("via", via(told)),
+        ("cache", (told.allowed == Some(true)).then(|| cached(told)).flatten()),
         ("wait", (told.allowed == Some(true)).then(|| wait(told))),
         ("delay", delay(told)),
         ("limit", told.known.as_ref().and_then(|host| host.limit.as_ref()).map(host::limit)),
@@ -218,6 +219,9 @@ fn via(told: &Explanation) -> Option<String> {
 fn wait(told: &Explanation) -> String {
     let starts = match told.wait_ms {
         None => "until the pause is ended".to_owned(),
+        Some(0) if told.cache.as_ref().is_some_and(|cache| matches!(cache.state.as_str(), "fresh" | "stale")) => {
+            "none: it would be answered from the cache".to_owned()
+        }
         Some(0) => "none: it would start now".to_owned(),
         Some(millis) => match told.why.as_deref() {
             Some(why) => format!("{} ({why})", time(millis)),
@@ -230,6 +234,20 @@ fn wait(told: &Explanation) -> String {
         Some(_) => format!("{starts}; refused for now, because the wait is too long"),
         None => starts,
     }
+}
+
+/// Says what the cache would do, if there is something to say.
+fn cached(told: &Explanation) -> Option<String> {
+    let cache = told.cache.as_ref()?;
+    let ttl = cache.ttl_s?;
+    let span = time(ttl.unsigned_abs().saturating_mul(1_000));
+    Some(match (cache.state.as_str(), ttl > 0) {
+        ("fresh", _) => format!("would be answered from the cache, fresh for {span}"),
+        ("stale", _) => format!("would be answered from the cache, although it expired {span} ago"),
+        ("validate", true) => "would be asked: the copy must be validated".to_owned(),
+        ("validate", false) => format!("would be asked: the copy expired {span} ago"),
+        _ => return None,
+    })
 }
 
 fn delay(told: &Explanation) -> Option<String> {

@@ -2,6 +2,7 @@
 
 mod admin;
 mod ca;
+mod cache;
 mod client;
 mod completions;
 pub mod config;
@@ -110,6 +111,8 @@ enum Command {
     Client(client::ClientArgs),
     /// Export and import what survives a restart
     State(state::StateArgs),
+    /// Show, forget and verify stored answers
+    Cache(cache::CacheArgs),
     /// Show, export, trust and replace the local CA for interception
     Ca(ca::CaArgs),
     /// Show what each policy of learning would do to a host, in virtual time
@@ -263,6 +266,7 @@ pub fn main() -> ExitCode {
         Some(Command::Clients(args)) => client::list(args, &sources, paint_page, &mut streams),
         Some(Command::Client(args)) => client::steer(args, &sources, &mut streams),
         Some(Command::State(args)) => state::run(args, &sources, &mut streams),
+        Some(Command::Cache(args)) => cache::run(args, &sources, &mut streams),
         Some(Command::Ca(args)) => ca::run(args, &sources, &mut streams),
         Some(Command::Simulate(args)) => simulate::run(args, &sources, &mut streams),
         Some(Command::Doctor(args)) => doctor::run(args, &sources, paint_page, &mut streams),

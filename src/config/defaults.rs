@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{
-    Access, AccessLogTarget, Adaptive, Breaker, Config, Fleet, Hosts, Http2Tunnels, Key, Limits, Listen, Log,
-    LogFormat, Metrics, OnUnreachable, OnUntrusted, Pacing, QueryStrings, ResolverChoice, ResponseHeaders, Responses,
-    Robots, State, StateDir, Tls, Tunnel, Upstream,
+    Access, AccessLogTarget, Adaptive, Breaker, CacheStorage, Config, Fleet, Hosts, Http2Tunnels, Key, Limits, Listen,
+    Log, LogFormat, Metrics, OnUnreachable, OnUntrusted, Pacing, Partition, QueryStrings, ResolverChoice,
+    ResponseHeaders, Responses, Robots, State, StateDir, Tls, Tunnel, Upstream,
 };
 use crate::politeness::policy::Policy;
 use crate::politeness::retries::RetryPolicy;
@@ -29,6 +29,7 @@ impl Default for Config {
             retry: RetryPolicy::default(),
             breaker: Breaker { failures: 10, cooldown: secs(30), throttled: 0, job_failures: 20 },
             robots: Robots::default(),
+            cache: CacheStorage::default(),
             tls: Tls::default(),
             upstream: Upstream::default(),
             access: Access::default(),
@@ -81,6 +82,21 @@ impl Default for Robots {
             takes_turn: false,
             apply_to: vec!["GET".to_owned(), "HEAD".to_owned()],
             exempt_user_agents: Vec::new(),
+        }
+    }
+}
+
+impl Default for CacheStorage {
+    fn default() -> Self {
+        CacheStorage {
+            memory: 64 * 1024 * 1024,
+            disk: 0,
+            dir: None,
+            max_object: 256 * 1024 * 1024,
+            collapse: true,
+            heuristic: 0.1,
+            partition: Partition::Shared,
+            unkeyed: Vec::new(),
         }
     }
 }

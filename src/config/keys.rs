@@ -18,8 +18,8 @@ use super::texts;
 use super::units;
 use super::values::QuotaRate;
 use super::{
-    Config, Counts, HostPattern, HostRule, Http2Tunnels, Key as Paced, LogFormat, Mode, OnUnreachable, OnUntrusted,
-    Order, Profile, QueryStrings, ResponseHeaders, RobotsMode,
+    CacheMode, Config, Counts, HostPattern, HostRule, Http2Tunnels, Key as Paced, LogFormat, Mode, OnUnreachable,
+    OnUntrusted, Order, Partition, Profile, QueryStrings, ResponseHeaders, RobotsMode,
 };
 use crate::politeness::pace::Learner;
 
@@ -173,6 +173,7 @@ const ROBOTS_MODES: ChoiceKind<RobotsMode> =
     ChoiceKind(&[("enforce", RobotsMode::Enforce), ("warn", RobotsMode::Warn), ("off", RobotsMode::Off)]);
 const LEARNERS: ChoiceKind<Learner> =
     ChoiceKind(&[("steps", Learner::Steps), ("auto", Learner::Auto), ("off", Learner::Off)]);
+const CACHE_MODES: ChoiceKind<CacheMode> = ChoiceKind(&[("shared", CacheMode::Shared), ("off", CacheMode::Off)]);
 const PROFILES: ChoiceKind<Profile> = ChoiceKind(&[
     ("conservative", Profile::Conservative),
     ("standard", Profile::Standard),
@@ -180,7 +181,7 @@ const PROFILES: ChoiceKind<Profile> = ChoiceKind(&[
 ]);
 
 fn keys() -> Vec<KeyRow<Config>> {
-    [general(), pacing(), learning(), robots(), tls(), connections(), people()].into_iter().flatten().collect()
+    [general(), pacing(), learning(), robots(), cache(), tls(), connections(), people()].into_iter().flatten().collect()
 }
 
 fn general() -> Vec<KeyRow<Config>> {
@@ -262,6 +263,23 @@ fn robots() -> Vec<KeyRow<Config>> {
         row!(robots.takes_turn, Flag),
         row!(robots.apply_to, list(token())),
         row!(robots.exempt_user_agents, list(token())),
+    ]
+}
+
+fn cache() -> Vec<KeyRow<Config>> {
+    let partitions = &[("shared", Partition::Shared), ("client", Partition::Client)];
+    vec![
+        row!("cache.mode", politeness.cache, CACHE_MODES),
+        restart(row!(cache.memory, Size(MEBI..=1024 * 1024 * MEBI))),
+        restart(row!(cache.disk, Size(0..=1024 * 1024 * MEBI))),
+        restart(row!(cache.dir, or_none("auto", text(texts::file_path, |path| texts::write_path(path))))),
+        row!(cache.max_object, Size(KIBI..=1024 * 1024 * MEBI)),
+        row!(cache.collapse, Flag),
+        row!("cache.stale", politeness.stale, span(ZERO, YEAR)),
+        row!("cache.min_refresh", politeness.min_refresh, span(ZERO, YEAR)),
+        row!(cache.heuristic, number(0.0, 1.0)),
+        row!(cache.partition, ChoiceKind(partitions)),
+        row!(cache.unkeyed, list(text(texts::field_name, Clone::clone))),
     ]
 }
 
@@ -355,6 +373,9 @@ fn rule_keys() -> Vec<KeyRow<HostRule>> {
         row!("adaptive", learner, Given(LEARNERS)),
         row!(robots, Given(ROBOTS_MODES)),
         row!(max_crawl_delay, Given(span(ZERO, DAY))),
+        row!(cache, Given(CACHE_MODES)),
+        row!(stale, Given(span(ZERO, YEAR))),
+        row!(min_refresh, Given(span(ZERO, YEAR))),
         row!(note, text(texts::one_line, Clone::clone)),
     ]
 }
@@ -386,6 +407,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const TEN_MILLISECONDS: Duration = Duration::from_millis(10);
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 /// Bytes.
+const KIBI: usize = 1024;
 const MEBI: usize = 1024 * 1024;
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);

@@ -641,9 +641,21 @@ fn differences_are_told_in_words() {
 }
 
 #[test]
-fn eight_keys_need_a_restart() {
+fn some_keys_need_a_restart() {
     let restart: Vec<&str> = KEYS.iter().filter(|row| row.needs_restart).map(|row| row.path).collect();
-    let known = ["listen", "admin", "state_dir", "name", "workers", "state.hosts", "state.robots", "tls.listen"];
+    let known = [
+        "listen",
+        "admin",
+        "state_dir",
+        "name",
+        "workers",
+        "state.hosts",
+        "state.robots",
+        "cache.memory",
+        "cache.disk",
+        "cache.dir",
+        "tls.listen",
+    ];
     assert_eq!(restart, known);
 }
 

@@ -220,6 +220,11 @@ pub(super) fn token(text: &str) -> Read<String> {
     Err(BadValue::new(format!("is not a single word: {text:?}"), "letters, digits and dashes, without spaces"))
 }
 
+/// Reads the name of a header field, in lower case.
+pub(super) fn field_name(text: &str) -> Read<String> {
+    token(text).map(|name| name.to_ascii_lowercase())
+}
+
 /// Reads a token that a client can send in an Authorization field.
 pub(super) fn bearer(text: &str) -> Read<String> {
     if !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic()) {

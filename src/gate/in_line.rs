@@ -53,6 +53,11 @@ impl InLine {
         told
     }
 
+    /// Marks the visit as waiting for something other than an instruction of the lane.
+    pub(super) fn doze(&mut self) {
+        self.asleep = true;
+    }
+
     fn poll_told(&mut self, cx: &mut Context<'_>) -> Poll<ToldChange> {
         loop {
             let now = now();

@@ -6,6 +6,7 @@
 
 mod busiest;
 mod disconnects;
+mod follow;
 mod in_line;
 mod news;
 mod permit;
@@ -41,6 +42,7 @@ use self::registry::Registry;
 use self::waiting_list::WaitingList;
 
 pub use self::disconnects::DisconnectedVisit;
+pub use self::follow::{Follower, Passage};
 pub use self::permit::{Account, Permit};
 pub use self::persistence::HostPersistence;
 pub use self::place::Place;

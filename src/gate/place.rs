@@ -38,6 +38,10 @@ pub(super) struct Queued(Box<Standing>);
 #[derive(Debug)]
 pub(super) struct Called(Box<Standing>);
 
+/// A visit that was called and waits for the answer to another request.
+#[derive(Debug)]
+pub(super) struct Aside(Box<Standing>);
+
 /// What became of a visit that was ready for its turn.
 pub(super) enum Turn {
     Given(Permit),
@@ -96,6 +100,14 @@ impl Place {
         Ok(Place(Position::Queued(Queued(standing))))
     }
 
+    /// Whether the policy of its host is enforced; `None` if no host is paced.
+    pub(super) fn mode(&self) -> Option<Mode> {
+        match &self.0 {
+            Position::Through(permit) => permit.account().map(|account| account.mode),
+            Position::Called(Called(standing)) | Position::Queued(Queued(standing)) => Some(standing.stay.account.mode),
+        }
+    }
+
     /// The expected start of a visit that was not called at once.
     pub(super) fn waits_until(&self) -> Option<Timestamp> {
         match &self.0 {
@@ -138,6 +150,18 @@ impl Called {
     pub(super) fn withdrawn_by(mut self, withdrawn: Option<Arc<AtomicBool>>) -> Self {
         self.0.line.withdrawn = withdrawn;
         self
+    }
+
+    /// Steps aside, if the lane allows it. Labels the visit if it was not known that it has to wait.
+    pub(super) fn step_aside(mut self, label: impl FnOnce() -> Option<Label>) -> Result<Aside, Called> {
+        let Standing { line, stay } = &mut *self.0;
+        let now = now();
+        if !stay.lane.with(now, |state| state.lane.step_aside(stay.ticket, now)) {
+            return Err(self);
+        }
+        line.start_waiting(label);
+        line.doze();
+        Ok(Aside(self.0))
     }
 
     /// Notes how the host failed, to show it.
@@ -186,5 +210,15 @@ impl Called {
             stay.account.obstacle = stay.lane.look(|state| state.lane.overcome(now()));
         }
         Ok(Turn::Given(Permit::new(Box::new(self.0.stay))))
+    }
+}
+
+impl Aside {
+    /// Waits for its turn again, at the front of the queue.
+    pub(super) fn step_back(self) -> Queued {
+        let Standing { stay, .. } = &*self.0;
+        let now = now();
+        stay.lane.with(now, |state| state.lane.step_back(stay.ticket, now));
+        Queued(self.0)
     }
 }

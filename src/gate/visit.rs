@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::permit::Permit;
-use super::place::{Place, Position, Turn};
+use super::place::{Called, Place, Position, Turn};
 use super::waiting_list::Label;
 use super::{Gate, now};
 use crate::politeness::fault::OriginFault;
@@ -93,14 +93,7 @@ impl Place {
             Position::Queued(queued) => queued.known_as(preparation.label(), preparation.withdrawn()).called().await?,
         };
         loop {
-            let ready = match preparation.get_ready().await {
-                Ok(ready) => ready,
-                Err(error) => {
-                    preparation.fault(&error).into_iter().for_each(|fault| called.noted(fault));
-                    preparation.blamed(&error).into_iter().for_each(|origin| called.failed(origin));
-                    return Err(error);
-                }
-            };
+            let ready = make_ready(&called, preparation).await?;
             match called.turn(|| preparation.label()).await? {
                 Turn::Given(permit) => return Ok((ready, permit)),
                 Turn::Lost(again) => {
@@ -110,6 +103,14 @@ impl Place {
             }
         }
     }
+}
+
+/// Makes a called visit ready. Reports to the lane if its origin fails.
+pub(super) async fn make_ready<P: Preparation>(called: &Called, preparation: &mut P) -> Result<P::Ready, P::Error> {
+    preparation.get_ready().await.inspect_err(|error| {
+        preparation.fault(error).into_iter().for_each(|fault| called.noted(fault));
+        preparation.blamed(error).into_iter().for_each(|origin| called.failed(origin));
+    })
 }
 
 /// A visit of a test.

@@ -65,6 +65,7 @@ async fn visit(world: Arc<GateWorld>, seed: u64) {
         crawl_delay: Duration::ZERO,
         denied: false,
         tunnelled: false,
+        may_share: false,
         purpose: [Purpose::Page, Purpose::RobotsFetch, Purpose::AfterRobotsFetch][dice.usize(..3)],
         part: PagePart::No,
     };

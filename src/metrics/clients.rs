@@ -166,7 +166,7 @@ impl ClientRow {
             self.hosts.count(host);
         }
         match ending.outcome {
-            RequestOutcome::Forwarded => {}
+            RequestOutcome::Forwarded | RequestOutcome::Cached => {}
             RequestOutcome::Denied | RequestOutcome::Rejected => {
                 ending.code.into_iter().for_each(|code| self.refused(code));
             }

@@ -5,8 +5,10 @@
 //! Values that other modules know anyway are read when metrics are scraped, not counted twice. docs/metrics.md says
 //! what each metric means.
 
+mod cache;
 pub mod clients;
 mod codes;
+mod collapsed;
 mod handshakes;
 pub mod hosts;
 mod lessons;
@@ -25,6 +27,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
+use self::cache::CacheMetrics;
+pub use self::cache::DiskCensus;
 use self::clients::ClientTable;
 use self::handshakes::Handshakes;
 use self::hosts::HostSeries;
@@ -41,6 +45,7 @@ use self::tunnels::Tunnels;
 use self::waits::Waits;
 use crate::clock;
 
+pub use self::collapsed::Collapsed;
 pub use self::handshakes::Handshake;
 pub use self::scene::GaugeSources;
 pub use self::waits::WAIT_BUCKETS;
@@ -51,6 +56,7 @@ pub struct Metrics {
     requests: RequestMetrics,
     waits: Waits,
     pub robots: RobotsMetrics,
+    pub cache: CacheMetrics,
     pub lessons: LearningMetrics,
     store: StoreMetrics,
     process: Process,
@@ -110,6 +116,8 @@ pub enum RequestOutcome {
     Failed,
     /// The origin closed the connection in the middle of its response.
     Truncated,
+    /// Answered from the cache.
+    Cached,
 }
 
 /// When the client disconnected: while queued, before its response began, or in the middle of it.
@@ -121,10 +129,10 @@ pub enum DisconnectStage {
 }
 
 const KINDS: [&str; 4] = ["http", "https", "tunnel", "absolute"];
-const OUTCOMES: [&str; 6] = ["forwarded", "denied", "rejected", "abandoned", "failed", "truncated"];
+const OUTCOMES: [&str; 7] = ["forwarded", "denied", "rejected", "abandoned", "failed", "truncated", "cached"];
 const PARTS: [&str; 2] = ["ride", "turn"];
 const STAGES: [&str; 3] = ["queued", "connecting", "response"];
-const REASONS: [&str; 19] = [
+const REASONS: [&str; 20] = [
     "auth_required",
     "bad_request",
     "breaker_open",
@@ -135,6 +143,7 @@ const REASONS: [&str; 19] = [
     "job_stopped",
     "loop",
     "misdirected",
+    "not_cached",
     "origin_timeout",
     "origin_unreachable",
     "queue_full",
@@ -159,6 +168,7 @@ impl Metrics {
             requests: RequestMetrics::new(&registry),
             waits: Waits::new(&registry),
             robots: RobotsMetrics::new(&registry),
+            cache: CacheMetrics::new(&registry),
             lessons: LearningMetrics::new(&registry),
             store: StoreMetrics::new(&registry),
             process: Process::new(&registry),
@@ -259,7 +269,8 @@ impl Metrics {
         }
     }
 
-    /// Returns the number of requests so far, by outcome: forwarded, denied, rejected, abandoned, failed, truncated.
+    /// Returns the number of requests so far, by outcome: forwarded, denied, rejected, abandoned, failed, truncated,
+    /// cached.
     pub fn outcomes(&self) -> [u64; OUTCOMES.len()] {
         std::array::from_fn(|outcome| self.requests.ended.iter().map(|kind| kind[outcome].get()).sum())
     }
@@ -326,7 +337,7 @@ impl Metrics {
     /// Clients that disconnected without a response and were not queued were connecting.
     fn count_those_on_the_way(&self) {
         let [queued, connecting, _] = &self.requests.disconnects;
-        let [.., abandoned, _failed, _truncated] = self.outcomes();
+        let [.., abandoned, _failed, _truncated, _cached] = self.outcomes();
         connecting.inc_by(abandoned.saturating_sub(queued.get() + connecting.get()));
     }
 }

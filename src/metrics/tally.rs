@@ -46,6 +46,12 @@ pub struct TallyRow {
     pub gave_up: u64,
     /// Requests that the host did not answer.
     pub failed: u64,
+    /// Requests that were answered from the cache and not sent.
+    pub cached: u64,
+    /// Those among them that shared the answer to another client's request.
+    pub shared: u64,
+    /// Requests that their origin answered with "not modified": the body came from the cache.
+    pub unchanged: u64,
     /// Tunnels whose requests curtsy cannot separate: each counts as one visit, whatever happened inside.
     pub blind: u64,
     /// A client that rejected curtsy's certificate for this host.
@@ -151,6 +157,7 @@ impl TallyRow {
     pub fn ended(&mut self, outcome: RequestOutcome, code: Option<&str>) {
         match outcome {
             RequestOutcome::Forwarded => {}
+            RequestOutcome::Cached => self.cached += 1,
             RequestOutcome::Denied | RequestOutcome::Rejected => {
                 let by_robots = matches!(code, Some("robots-denied" | "robots-unreachable"));
                 self.refused += u64::from(!by_robots);

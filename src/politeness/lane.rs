@@ -31,6 +31,7 @@
 //! calls [`Lane::postpone`]. If it agrees but took time, [`Lane::confirm`] says whether the turn is still valid.
 
 mod admission;
+mod aside;
 mod crawl_delay;
 mod drain;
 mod failing;
@@ -102,6 +103,9 @@ pub struct Lane {
     paused: bool,
     /// Requests that wait for robots.txt and join afterwards.
     robots_waits: u32,
+    /// Visits that stepped aside, and the number of the last call that was counted.
+    aside: u32,
+    calls: u32,
     /// Whether visits that wait may have different crawl delays.
     mixed: bool,
     /// The memory holds something that is not saved yet.
@@ -146,6 +150,8 @@ impl Lane {
             audit: Audit::default(),
             paused: false,
             robots_waits: 0,
+            aside: 0,
+            calls: 0,
             unsaved: false,
             mixed: false,
             last_success: Timestamp::START,
@@ -259,6 +265,7 @@ impl Lane {
         }
         match entry.phase {
             Phase::Waiting => self.queue.leave(ticket.number),
+            Phase::Aside => self.aside -= 1,
             Phase::Parked => self.leave_riding(ticket),
             Phase::Preparing | Phase::Ready => {
                 self.called.retain(|number| *number != ticket.number);
@@ -372,7 +379,8 @@ impl Lane {
 
     /// Visits that have not been told to start.
     pub fn queued(&self) -> usize {
-        self.queue.len() + self.called.len() + self.riding.as_ref().map_or(0, |riding| riding.waiting())
+        let riding = self.riding.as_ref().map_or(0, |riding| riding.waiting());
+        self.queue.len() + self.called.len() + riding + self.aside()
     }
 
     /// Visits that were told to start and keep a place, without the long transfers that gave theirs back.

@@ -8,6 +8,7 @@
 //! numbers; [`turns`] decides when (with [`bars`], which say until when not), [`queue`] which visit; [`signals`] reads
 //! what an answer says about time, and [`pace`] learns from it; [`breaker`] (one for each failing origin, in
 //! `breakers`), [`jobs`] and [`retries`] say when to stop trying; [`lane`] combines them and answers "what next?";
+//! [`flight`] lets requests for the same URL share one answer;
 //! [`audit`] checks the sends.
 
 pub mod audit;
@@ -15,6 +16,7 @@ pub mod bars;
 pub mod breaker;
 mod breakers;
 pub mod fault;
+pub mod flight;
 mod host;
 pub mod jobs;
 pub mod lab;
@@ -25,6 +27,7 @@ pub mod policy;
 pub mod queue;
 pub mod retries;
 mod retry_promises;
+pub mod reuse;
 mod rides;
 pub mod robots;
 pub mod signals;

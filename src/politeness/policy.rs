@@ -70,6 +70,15 @@ pub enum RobotsMode {
     Off,
 }
 
+/// Whether answers of a host are stored and used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheMode {
+    /// Nothing is stored, served or shared.
+    Off,
+    /// By the rules of a shared cache ([`reuse`](super::reuse)).
+    Shared,
+}
+
 /// How one host is treated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
@@ -95,6 +104,11 @@ pub struct Policy {
     pub robots: RobotsMode,
     /// The longest delay that robots.txt may ask for.
     pub max_crawl_delay: Duration,
+    pub cache: CacheMode,
+    /// While the host must be left alone: how long past its lifetime a stored answer is still given.
+    pub stale: Duration,
+    /// A stored URL is asked for no sooner than this.
+    pub min_refresh: Duration,
 }
 
 impl Default for Policy {
@@ -114,6 +128,9 @@ impl Default for Policy {
             learner: Learner::Steps,
             robots: RobotsMode::Enforce,
             max_crawl_delay: Duration::from_secs(60),
+            cache: CacheMode::Shared,
+            stale: Duration::from_secs(3600),
+            min_refresh: Duration::ZERO,
         }
     }
 }
@@ -220,6 +237,9 @@ pub struct HostRule {
     pub learner: Option<Learner>,
     pub robots: Option<RobotsMode>,
     pub max_crawl_delay: Option<Duration>,
+    pub cache: Option<CacheMode>,
+    pub stale: Option<Duration>,
+    pub min_refresh: Option<Duration>,
     /// A note of the operator. It has no effect.
     pub note: String,
 }
@@ -285,6 +305,9 @@ impl HostRule {
             learner: self.learner.unwrap_or(general.learner),
             robots: self.robots.unwrap_or(general.robots),
             max_crawl_delay: self.max_crawl_delay.unwrap_or(general.max_crawl_delay),
+            cache: self.cache.unwrap_or(general.cache),
+            stale: self.stale.unwrap_or(general.stale),
+            min_refresh: self.min_refresh.unwrap_or(general.min_refresh),
         }
     }
 }

@@ -63,6 +63,20 @@ impl Queue {
         }
     }
 
+    /// Adds a visit before all others but those that `goes_before` names. These must be at the front already. `visit`
+    /// must not be in the queue.
+    pub fn join_front(&mut self, visit: u32, goes_before: impl Fn(u32) -> bool) {
+        match (&mut self.crowd, self.alone.take()) {
+            (None, None) => self.join(visit, Rank::Retry, ClientId(0), 0),
+            (Some(crowd), _) => crowd.join_front(visit, goes_before),
+            (None, Some(first)) => {
+                let crowd = self.crowd.insert(Box::default());
+                crowd.join(first);
+                crowd.join_front(visit, goes_before);
+            }
+        }
+    }
+
     /// `visit` must be in the queue.
     pub fn leave(&mut self, visit: u32) {
         self.alone = None;

@@ -53,6 +53,8 @@ pub struct Visit {
     pub denied: bool,
     /// The request is inside a tunnel that curtsy does not look into, or opens it.
     pub tunnelled: bool,
+    /// Another request for the same URL may make this visit needless, so it is not known how many go before it.
+    pub may_share: bool,
     pub purpose: Purpose,
     pub part: PagePart,
 }
@@ -90,9 +92,22 @@ impl Visit {
     /// An ordinary visit: usual urgency, not a retry, the policy's longest wait, no crawl delay.
     pub fn new(client: ClientId, url: u64) -> Self {
         let (peer, origin, max_wait, crawl_delay) = (client, OriginId::default(), None, Duration::ZERO);
-        let (urgency, retry, denied, tunnelled) = (USUAL_URGENCY, false, false, false);
-        let (purpose, part) = (Purpose::Page, PagePart::No);
-        Visit { client, peer, origin, url, urgency, retry, max_wait, crawl_delay, denied, tunnelled, purpose, part }
+        let (urgency, retry, denied, tunnelled, may_share) = (USUAL_URGENCY, false, false, false, false);
+        Visit {
+            client,
+            peer,
+            origin,
+            url,
+            urgency,
+            retry,
+            max_wait,
+            crawl_delay,
+            denied,
+            tunnelled,
+            may_share,
+            purpose: Purpose::Page,
+            part: PagePart::No,
+        }
     }
 }
 

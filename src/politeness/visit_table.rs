@@ -27,6 +27,8 @@ pub(super) struct VisitEntry {
     pub(super) part: PagePart,
     pub(super) phase: Phase,
     pub(super) transfer: Transfer,
+    /// When it was first called, as a number that counts up. Zero until a visit that was called beside it steps aside.
+    pub(super) called: u32,
     /// Failures in a row that its response head ended. They count again if its body breaks off.
     pub(super) forgave: u16,
     /// Preparing: when it was called. Started and Lasting: when its head was sent.
@@ -41,7 +43,7 @@ impl VisitEntry {
     pub(super) fn new(visit: &Visit, phase: Phase, deadline: Timestamp, now: Timestamp) -> Self {
         let &Visit { client, origin, url, urgency, retry, purpose, part, .. } = visit;
         let crawl_delay_ms = whole_millis(visit.crawl_delay);
-        let (transfer, forgave, since, epoch) = (Transfer::No, 0, now, None);
+        let (transfer, called, forgave, since, epoch) = (Transfer::No, 0, 0, now, None);
         VisitEntry {
             client,
             origin,
@@ -53,6 +55,7 @@ impl VisitEntry {
             part,
             phase,
             transfer,
+            called,
             forgave,
             since,
             deadline,
@@ -71,6 +74,8 @@ pub(super) enum Phase {
     Waiting,
     /// A part of a page that waits for a ride.
     Parked,
+    /// Was called, and waits for the answer to another request.
+    Aside,
     /// Called: its connection is being made ready.
     Preparing,
     /// Called and ready: needs only its turn.
@@ -304,6 +309,7 @@ mod tests {
             part: PagePart::No,
             phase,
             transfer: Transfer::No,
+            called: 0,
             forgave: 0,
             since: Timestamp::START,
             deadline: Timestamp::from_millis(deadline),

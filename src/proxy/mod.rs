@@ -7,6 +7,8 @@
 mod accept;
 /// Turns what came back, or a failure, into the answer.
 mod answer;
+/// Answers requests from stored answers.
+mod cached;
 /// Says what would happen to a request, without sending it.
 mod dry_run;
 /// Pages that curtsy answers itself.
@@ -15,6 +17,8 @@ mod pages;
 mod request;
 /// Asks robots.txt about the request.
 mod robots;
+/// Lets requests for the same URL share one answer.
+mod sharing;
 /// Opens tunnels, looks into them and paces what is inside.
 mod tunnel;
 /// Waits for the request's turn and sends it.
@@ -27,6 +31,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 
+use crate::cache::Cache;
 use crate::config::{Config, Counts, Key};
 use crate::connections::Connections;
 use crate::events::Events;
@@ -34,6 +39,7 @@ use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::metrics::tally::TallyRow;
 use crate::politeness::HostKey;
+use crate::politeness::policy::{LearningPolicy, PolicyBook};
 use crate::politeness::retries::RetryPolicy;
 use crate::politeness::robots::Agents;
 use crate::politeness::signals::SignalPolicy;
@@ -42,8 +48,10 @@ use crate::shutdown::{Live, Stop};
 use crate::tls::{Leaves, ServerCert};
 use crate::upstream::{CURTSY, Guard, Terms, Trust};
 
+use self::cached::Refreshes;
 use self::request::page_parts::Browsers;
 use self::request::quotas::Quotas;
+use self::sharing::flights::Flights;
 use self::tunnel::ca_rejections::CaRejections;
 use self::tunnel::early_closes::EarlyCloses;
 use self::tunnel::notes::{Http2Refusals, Notes};
@@ -51,6 +59,7 @@ use self::visit::hints::Hints;
 
 pub use self::accept::worker::Worker;
 pub use self::answer::failure::BadRequest;
+pub use self::cached::CacheForecast;
 pub use self::dry_run::{Asker, DryRun, Inquiry, Prediction, Unenforced, Via};
 pub use self::request::access_log::AccessLog;
 pub use self::request::identity::Identity;
@@ -71,7 +80,10 @@ pub struct Shared {
     pub access_log: AccessLog,
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
+    pub cache: Arc<Cache>,
     pub stops: Arc<StoppedClients>,
+    /// Stored answers that are being asked for again.
+    refreshes: Refreshes,
     /// Hosts with tunnels whose requests cannot be separated.
     unpaced: Notes,
     /// Clients whose HTTP/2 tunnels were closed.
@@ -95,6 +107,8 @@ pub struct Shared {
     orphans: AtomicUsize,
     /// Clients whose labels say which requests are parts of pages.
     browsers: Browsers,
+    /// Requests that share answers.
+    flights: Arc<Flights>,
 }
 
 /// What [`Shared`] is made of.
@@ -106,6 +120,7 @@ pub struct SharedParts {
     pub access_log: AccessLog,
     pub gate: Arc<Gate>,
     pub robots: Arc<Robots>,
+    pub cache: Arc<Cache>,
     pub stops: Arc<StoppedClients>,
     pub stop: Stop,
 }
@@ -130,6 +145,8 @@ pub struct Settings {
     quotas: Option<Quotas>,
     /// Whether pages are counted at any host.
     counts_pages: bool,
+    /// Which host is treated how; for what lanes do not know.
+    policies: Arc<PolicyBook>,
     /// Different for every configuration that was loaded; clones keep it.
     generation: u64,
 }
@@ -151,6 +168,7 @@ impl Settings {
         let quotas = Quotas::new(&config.access, None);
         let generation = GENERATIONS.fetch_add(1, Relaxed);
         let mut counts = config.host.iter().filter_map(|rule| rule.count).chain([config.politeness.count]);
+        let policies = PolicyBook::new(config.politeness, config.host.clone(), LearningPolicy::default());
         let counts_pages = counts.any(|count| count == Counts::Pages);
         Settings {
             config,
@@ -164,6 +182,7 @@ impl Settings {
             retrying,
             quotas,
             counts_pages,
+            policies: Arc::new(policies),
             generation,
         }
     }
@@ -239,16 +258,19 @@ fn agents_of(user_agent: Option<&HeaderValue>) -> Arc<Agents> {
 
 impl Shared {
     pub fn new(parts: SharedParts) -> Self {
-        let SharedParts { settings, metrics, identity, access_log, gate, robots, stops, stop } = parts;
+        let SharedParts { settings, metrics, identity, access_log, gate, robots, cache, stops, stop } = parts;
         let hints = Hints::new(gate.events().clone(), stop.clone());
         gate.on_leaving(move |leaving| hints.tell(leaving));
         Shared {
             settings: ArcSwap::from_pointee(settings),
+            flights: Flights::new(cache.clone(), metrics.clone()),
             metrics,
             identity,
             access_log,
             robots,
+            cache,
             stops,
+            refreshes: Refreshes::default(),
             unpaced: Notes::default(),
             http2_refusals: Http2Refusals::default(),
             early_closes: EarlyCloses::default(),

@@ -34,7 +34,7 @@ impl StoreError {
 }
 
 impl StoreFault {
-    pub(super) fn of_io(error: &io::Error) -> Self {
+    pub(crate) fn of_io(error: &io::Error) -> Self {
         use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         match error.kind() {
             StorageFull | QuotaExceeded => StoreFault::Full,
@@ -43,7 +43,7 @@ impl StoreFault {
         }
     }
 
-    pub(super) fn of_sqlite(error: &rusqlite::Error) -> Self {
+    pub(crate) fn of_sqlite(error: &rusqlite::Error) -> Self {
         let rusqlite::Error::SqliteFailure(failure, _) = error else {
             // Everything else is a value of a type or size that curtsy never writes.
             return StoreFault::Damaged(error.to_string());

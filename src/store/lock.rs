@@ -17,7 +17,7 @@ use crate::clock;
 
 /// Held until dropped.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(crate) struct Lock {
     file: File,
     before: Before,
     /// The clock to which the times in the state file refer.
@@ -29,7 +29,7 @@ type Boot = (String, Duration);
 
 /// The holder before this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Before {
+pub(crate) enum Before {
     Nobody,
     /// Everything the last holder did is on disk, and its times are still valid.
     Settled,
@@ -38,8 +38,13 @@ pub(super) enum Before {
 }
 
 impl Lock {
-    pub(super) fn take(directory: &Path) -> Result<Lock, StoreError> {
-        let path = directory.join(FILE);
+    pub(crate) fn take(directory: &Path) -> Result<Lock, StoreError> {
+        Lock::take_file(directory, FILE)
+    }
+
+    /// Takes the lock of another folder than the state directory, which has a file of this name.
+    pub(crate) fn take_file(directory: &Path, name: &str) -> Result<Lock, StoreError> {
+        let path = directory.join(name);
         let unusable = |error: &std::io::Error| StoreError::unusable(&path, StoreFault::of_io(error));
         let is_new = !path.exists();
         let mut file = OpenOptions::new()
@@ -71,7 +76,7 @@ impl Lock {
 
     /// For a lock file that cannot be written: checks that no process holds it, and returns by how much the clock was
     /// set since its last holder.
-    pub(super) fn look(directory: &Path) -> Result<Option<ClockStep>, StoreError> {
+    pub(crate) fn look(directory: &Path) -> Result<Option<ClockStep>, StoreError> {
         let Ok(mut file) = File::open(directory.join(FILE)) else { return Ok(None) };
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => {
@@ -81,23 +86,23 @@ impl Lock {
         }
     }
 
-    pub(super) fn before(&self) -> Before {
+    pub(crate) fn before(&self) -> Before {
         self.before
     }
 
     /// Returns by how much the clock was set since the times in the state file were written.
-    pub(super) fn clock_step(&self) -> Option<ClockStep> {
+    pub(crate) fn clock_step(&self) -> Option<ClockStep> {
         ClockStep::between(self.told_by.as_ref(), clock::boot().as_ref())
     }
 
     /// Records that the times in the state file now refer to the clock of this process.
-    pub(super) fn adopt_clock(&mut self) -> std::io::Result<()> {
+    pub(crate) fn adopt_clock(&mut self) -> std::io::Result<()> {
         self.told_by = clock::boot();
         self.write_pid()
     }
 
     /// Releases the lock and marks the state as settled: there is nothing left to write.
-    pub(super) fn settle(mut self) -> std::io::Result<()> {
+    pub(crate) fn settle(mut self) -> std::io::Result<()> {
         self.told_by = clock::boot();
         let text = self.text(SETTLED);
         write(&mut self.file, &text)
@@ -133,7 +138,7 @@ impl Before {
 
 /// By how much the wall clock was set between two processes, in microseconds; positive if forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ClockStep(pub(super) i64);
+pub(crate) struct ClockStep(pub(crate) i64);
 
 impl ClockStep {
     /// Returns None if the clock was not set, or if that is unknown: the machine was restarted in between, or the
@@ -146,7 +151,7 @@ impl ClockStep {
     }
 
     /// Converts a time of the previous process to the clock of this one. 0 means "never" on any clock.
-    pub(super) fn moved(self, at_us: u64) -> u64 {
+    pub(crate) fn moved(self, at_us: u64) -> u64 {
         if at_us == 0 { 0 } else { at_us.saturating_add_signed(self.0).max(1) }
     }
 }

@@ -36,6 +36,7 @@ use std::time::Duration;
 pub use self::error::{StoreError, StoreFault};
 pub use self::import::{ImportFate, ImportTally, Imported, Skipped};
 pub use self::lines::{LineCount, LinesError, StoredLine};
+pub(crate) use self::lock::{Before, Lock};
 pub use self::name::{deployment_name, directory, new_name};
 pub use self::open::{FILE, OpenedStore, SetAside};
 pub use self::outbox::{Health, Unsaved};

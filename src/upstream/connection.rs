@@ -6,13 +6,13 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::Response;
 use http::StatusCode;
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
@@ -20,9 +20,9 @@ use tokio::time::Instant;
 use super::error::UpstreamError;
 use super::head::{self, Head};
 use super::message::Message;
-use super::orphan::{Awaiting, InTransit, SendWatch};
 use super::pool::Destination;
 use super::stream::Stream;
+use super::transit::{Awaiting, InTransit, TransitWatch};
 use super::upload::{Upload, UploadError};
 use super::{Terms, Unanswered};
 use crate::clock;
@@ -42,6 +42,8 @@ pub(super) struct Connection {
     /// The request body. An origin may respond while it is still being sent.
     upload: Upload,
     place: Destination,
+    /// The address of the origin; `None` if a parent proxy is in between.
+    peer: Option<IpAddr>,
     /// Generation of the rules by which the guard judged the address.
     generation: u64,
     reused: bool,
@@ -57,7 +59,7 @@ const LARGEST_READ: usize = 64 * 1024;
 pub(super) const MOST_INTERIM: usize = 20;
 
 /// A connection whose response is awaited.
-struct SentRequest {
+pub(super) struct SentRequest {
     connection: Box<Connection>,
     is_head: bool,
 }
@@ -66,11 +68,15 @@ impl InTransit for SentRequest {
     fn has_sent_all(&self) -> bool {
         self.connection.has_sent_all()
     }
+}
 
-    async fn into_answer(mut self) -> Result<Response<()>, UpstreamError> {
+impl SentRequest {
+    /// Waits for the head of the response.
+    pub(super) async fn answer(mut self) -> Result<(Head, Box<Connection>), UpstreamError> {
         // All of the request is written, so no other time limit begins.
-        let head = poll_fn(|cx| self.connection.poll_exchange(self.is_head, Duration::ZERO, cx)).await;
-        head.map(|head| head.response)
+        let head = poll_fn(|cx| self.connection.poll_exchange(self.is_head, Duration::ZERO, cx)).await?;
+        self.connection.was_answered();
+        Ok((head, self.connection))
     }
 }
 
@@ -78,6 +84,7 @@ impl Connection {
     pub(super) fn new(stream: Stream, place: Destination, terms: Terms<'_>) -> Self {
         let limit = Arc::new(Deadline::none());
         let idle = terms.config.idle_timeout;
+        let peer = if terms.config.proxy.is_none() { stream.peer() } else { None };
         Connection {
             stream: TimeoutStream::new(stream, limit.clone(), idle, idle),
             limit,
@@ -88,6 +95,7 @@ impl Connection {
             interim: 0,
             upload: Upload::done(),
             place,
+            peer,
             generation: terms.generation,
             reused: false,
             idle_since: clock::now(),
@@ -96,6 +104,10 @@ impl Connection {
 
     pub(super) fn place(&self) -> &Destination {
         &self.place
+    }
+
+    pub(super) fn peer(&self) -> Option<IpAddr> {
+        self.peer
     }
 
     pub(super) fn generation(&self) -> u64 {
@@ -111,7 +123,7 @@ impl Connection {
         mut self: Box<Self>,
         message: Box<Message>,
         response_timeout: Duration,
-        watch: &mut impl SendWatch,
+        watch: &mut impl TransitWatch<SentRequest>,
     ) -> Result<(Head, Box<Self>), Unanswered> {
         if self.reused && self.stream.get_mut().is_stale() {
             return Err(Unanswered { error: UpstreamError::Closed, again: Some(message) });
@@ -141,10 +153,7 @@ impl Connection {
         let SentRequest { mut connection, .. } = awaiting.take();
         match outcome {
             Ok(head) => {
-                connection.reused = true;
-                if !connection.upload.is_live() {
-                    connection.limit.each_within(connection.idle);
-                }
+                connection.was_answered();
                 Ok((head, connection))
             }
             Err(error) => {
@@ -152,6 +161,14 @@ impl Connection {
                 let again = (repeatable && unanswered).then(|| Box::new(connection.upload.into_message(is_head)));
                 Err(Unanswered { error, again })
             }
+        }
+    }
+
+    /// Notes that the head of a response has come.
+    fn was_answered(&mut self) {
+        self.reused = true;
+        if !self.upload.is_live() {
+            self.limit.each_within(self.idle);
         }
     }
 

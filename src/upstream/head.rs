@@ -24,6 +24,8 @@ const USUAL_FIELDS: usize = 24;
 pub(super) enum Framing {
     Length(u64),
     Chunked,
+    /// Chunked, although the head also has a length: another reader may see another end.
+    ChunkedDespiteLength,
     UntilClose,
 }
 
@@ -130,7 +132,8 @@ fn frame(
     let framing = match length {
         _ if is_head || status.is_informational() => Framing::Length(0),
         _ if status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED => Framing::Length(0),
-        _ if chunked => Framing::Chunked,
+        Some(_) if chunked => Framing::ChunkedDespiteLength,
+        None if chunked => Framing::Chunked,
         Some(length) => Framing::Length(length),
         None => {
             keep_alive = false;
@@ -207,7 +210,10 @@ mod tests {
         assert_eq!(framing("Content-Length: 5\r\n"), (Framing::Length(5), true));
         assert_eq!(framing("Content-Length: 5\r\nContent-Length: 5\r\n"), (Framing::Length(5), true));
         assert_eq!(framing("Transfer-Encoding: Chunked\r\n"), (Framing::Chunked, true));
-        assert_eq!(framing("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"), (Framing::Chunked, false));
+        assert_eq!(
+            framing("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"),
+            (Framing::ChunkedDespiteLength, false)
+        );
         assert_eq!(framing(""), (Framing::UntilClose, false));
         assert_eq!(framing("Content-Length: 5\r\nConnection: x, Close\r\n"), (Framing::Length(5), false));
     }

@@ -25,6 +25,7 @@ mod resolve;
 mod stream;
 mod tls;
 mod tls_fault;
+mod transit;
 mod upload;
 
 use std::net::IpAddr;
@@ -35,11 +36,12 @@ use http::{Response, StatusCode};
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
-use self::connection::Connection;
+use self::connection::{Connection, SentRequest};
 use self::head::Head;
-use self::http2::{Limits, Link, Links, StreamOutcome, StreamSlot};
+use self::http2::{Exchange, Limits, Link, Links, StreamOutcome, StreamSlot};
 use self::pool::{Destination, Pool};
 use self::reply::Lease;
+use self::transit::TransitWatch;
 
 pub use self::body::RequestBody;
 #[cfg(not(fuzzing))]
@@ -155,6 +157,40 @@ impl<W: SendWatch> SendWatch for FirstOnLink<'_, W> {
 
     fn abandoned(&mut self, orphan: Orphan) {
         self.watch.abandoned(orphan);
+    }
+}
+
+/// Turns a request whose sender was dropped into an [`Orphan`].
+struct Relay<'a, W> {
+    watch: &'a mut W,
+    pool: &'a Arc<Pool>,
+    pool_per_host: usize,
+}
+
+impl<W: SendWatch> TransitWatch<SentRequest> for Relay<'_, W> {
+    fn started(&mut self) {
+        self.watch.started();
+    }
+
+    fn abandoned(&mut self, sending: SentRequest) {
+        let (pool, pool_per_host) = (self.pool.clone(), self.pool_per_host);
+        self.watch.abandoned(Orphan::new(async move {
+            let (Head { response, framing, keep_alive }, connection) = sending.answer().await?;
+            let lease = Lease { connection, pool, pool_per_host, keep_alive };
+            Ok(response.map(|()| Reply::new(framing, lease)))
+        }));
+    }
+}
+
+impl<W: SendWatch> TransitWatch<Exchange> for Relay<'_, W> {
+    fn started(&mut self) {
+        self.watch.started();
+    }
+
+    fn abandoned(&mut self, sending: Exchange) {
+        let peer = sending.peer();
+        let answer = async move { Ok(sending.answer().await?.map(|reply| Reply::shared(reply, peer))) };
+        self.watch.abandoned(Orphan::new(answer));
     }
 }
 
@@ -281,8 +317,10 @@ impl Upstream {
         message: Box<Message>,
         watch: &mut impl SendWatch,
     ) -> Result<Answer, Unanswered> {
+        let pool_per_host = terms.config.pool_per_host;
+        let mut relay = Relay { watch, pool: &self.pool, pool_per_host };
         let (Head { response, framing, keep_alive }, connection) =
-            connection.send(message, terms.config.response_timeout, watch).await?;
+            connection.send(message, terms.config.response_timeout, &mut relay).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             // The rest of the body would become the first bytes of the other protocol.
             if !connection.has_sent_all() {
@@ -291,7 +329,6 @@ impl Upstream {
             let (stream, early) = connection.into_stream();
             return Ok(Answer::Switched(response, stream, early));
         }
-        let pool_per_host = terms.config.pool_per_host;
         let lease = Lease { connection, pool: self.pool.clone(), pool_per_host, keep_alive };
         Ok(Answer::Response(response.map(|()| Reply::new(framing, lease))))
     }
@@ -303,10 +340,11 @@ impl Upstream {
         message: Box<Message>,
         watch: &mut impl SendWatch,
     ) -> Result<Answer, Unanswered> {
-        let place = seat.place();
+        let (place, peer) = (seat.place(), seat.link().peer());
         let limits = Limits { response: terms.config.response_timeout, idle: terms.config.idle_timeout };
-        match http2::send(seat, message, limits, watch).await {
-            Ok(response) => Ok(Answer::Response(response.map(Reply::shared))),
+        let mut relay = Relay { watch, pool: &self.pool, pool_per_host: terms.config.pool_per_host };
+        match http2::send(seat, message, limits, &mut relay).await {
+            Ok(response) => Ok(Answer::Response(response.map(|reply| Reply::shared(reply, peer)))),
             Err((unanswered, fate)) => {
                 if fate == StreamOutcome::Misplaced {
                     self.links.give_up(&place);

@@ -1,8 +1,8 @@
 //! A request that was sent and whose client no longer waits for the response.
 //!
 //! The origin works on it all the same, and its response may contain rate limit fields that the next requests need to
-//! know. Only the head of the response is read. After it an HTTP/1.1 connection is closed, and an HTTP/2 stream is
-//! cancelled.
+//! know, or other clients may wait for it. If the body is dropped, an HTTP/1.1 connection is closed, and an HTTP/2
+//! stream is cancelled.
 
 use std::fmt;
 use std::future::Future;
@@ -11,6 +11,7 @@ use std::pin::Pin;
 use http::Response;
 
 use super::error::UpstreamError;
+use super::reply::Reply;
 
 /// Follows a request that is being sent.
 pub trait SendWatch {
@@ -30,11 +31,15 @@ impl<F: FnMut()> SendWatch for F {
 }
 
 /// The response that no client waits for.
-pub struct Orphan(Pin<Box<dyn Future<Output = Result<Response<()>, UpstreamError>> + Send>>);
+pub struct Orphan(Pin<Box<dyn Future<Output = Result<Response<Reply>, UpstreamError>> + Send>>);
 
 impl Orphan {
-    /// Returns the head of the response, within the time limit that was set when the request was sent.
-    pub async fn answer(self) -> Result<Response<()>, UpstreamError> {
+    pub(super) fn new(answer: impl Future<Output = Result<Response<Reply>, UpstreamError>> + Send + 'static) -> Self {
+        Orphan(Box::pin(answer))
+    }
+
+    /// Returns the response, within the time limit that was set when the request was sent.
+    pub async fn answer(self) -> Result<Response<Reply>, UpstreamError> {
         self.0.await
     }
 }
@@ -42,42 +47,5 @@ impl Orphan {
 impl fmt::Debug for Orphan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Orphan").finish_non_exhaustive()
-    }
-}
-
-/// A request that is being sent, over HTTP/1.1 or HTTP/2.
-pub(super) trait InTransit {
-    /// Whether the origin has all of the request.
-    fn has_sent_all(&self) -> bool;
-
-    /// Waits for the head of the response.
-    fn into_answer(self) -> impl Future<Output = Result<Response<()>, UpstreamError>> + Send + 'static;
-}
-
-/// Passes the response to the watch if it is dropped while the response is awaited.
-pub(super) struct Awaiting<'a, S: InTransit, W: SendWatch> {
-    sending: Option<S>,
-    watch: &'a mut W,
-}
-
-impl<'a, S: InTransit, W: SendWatch> Awaiting<'a, S, W> {
-    pub(super) fn new(sending: S, watch: &'a mut W) -> Self {
-        Awaiting { sending: Some(sending), watch }
-    }
-
-    pub(super) fn parts(&mut self) -> (&mut S, &mut W) {
-        (self.sending.as_mut().expect("it is taken at the end"), self.watch)
-    }
-
-    pub(super) fn take(mut self) -> S {
-        self.sending.take().expect("it is taken once")
-    }
-}
-
-impl<S: InTransit, W: SendWatch> Drop for Awaiting<'_, S, W> {
-    fn drop(&mut self) {
-        if let Some(sending) = self.sending.take().filter(InTransit::has_sent_all) {
-            self.watch.abandoned(Orphan(Box::pin(sending.into_answer())));
-        }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -20,7 +21,12 @@ use super::http2;
 use super::pool::Pool;
 
 #[derive(Debug)]
-pub struct Reply(BodySource);
+pub struct Reply {
+    source: BodySource,
+    /// The address of the origin; `None` if a parent proxy is in between.
+    peer: Option<IpAddr>,
+    is_delimited: bool,
+}
 
 #[derive(Debug)]
 enum BodySource {
@@ -61,20 +67,31 @@ pub enum Broken {
 
 impl Reply {
     pub(super) fn new(framing: Framing, lease: Lease) -> Self {
+        let (peer, is_delimited) = (lease.connection.peer(), matches!(framing, Framing::Length(_) | Framing::Chunked));
         let left = match framing {
             Framing::Length(length) => Left::Length(length),
-            Framing::Chunked => Left::Chunks(Chunks::new()),
+            Framing::Chunked | Framing::ChunkedDespiteLength => Left::Chunks(Chunks::new()),
             Framing::UntilClose => Left::UntilClose,
         };
         let mut coming = Coming { left, lease: Some(lease) };
         if coming.is_over() {
             coming.give_back();
         }
-        Reply(BodySource::Own(coming))
+        Reply { source: BodySource::Own(coming), peer, is_delimited }
     }
 
-    pub(super) fn shared(reply: http2::StreamReply) -> Self {
-        Reply(BodySource::Shared(reply))
+    pub(super) fn shared(reply: http2::StreamReply, peer: Option<IpAddr>) -> Self {
+        Reply { source: BodySource::Shared(reply), peer, is_delimited: true }
+    }
+
+    /// The address that the body comes from; `None` if a parent proxy is in between.
+    pub fn peer(&self) -> Option<IpAddr> {
+        self.peer
+    }
+
+    /// Whether the end of the body is certain: it has a length or is chunked, not both, or came over HTTP/2.
+    pub fn is_delimited(&self) -> bool {
+        self.is_delimited
     }
 }
 
@@ -151,7 +168,7 @@ impl Body for Reply {
     type Error = Broken;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        let frame = match &mut self.get_mut().0 {
+        let frame = match &mut self.get_mut().source {
             BodySource::Own(coming) => coming.poll_frame(cx),
             BodySource::Shared(reply) => Pin::new(reply).poll_frame(cx),
         };
@@ -159,14 +176,14 @@ impl Body for Reply {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
+        match &self.source {
             BodySource::Own(coming) => coming.is_over(),
             BodySource::Shared(reply) => reply.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.source {
             BodySource::Own(Coming { left: Left::Length(length), .. }) => SizeHint::with_exact(*length),
             BodySource::Own(_) => SizeHint::default(),
             BodySource::Shared(reply) => reply.size_hint(),

@@ -3,6 +3,7 @@
 //! An enum, because the set is closed, and plain HTTP, the more frequent kind, must not pay for TLS.
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -17,6 +18,15 @@ pub enum Stream {
 }
 
 impl Stream {
+    /// The address at the other end.
+    pub(super) fn peer(&self) -> Option<IpAddr> {
+        let tcp = match self {
+            Stream::Plain(tcp) => tcp,
+            Stream::Tls(tls) => tls.get_ref().0,
+        };
+        tcp.peer_addr().ok().map(|peer| peer.ip())
+    }
+
     /// Whether an idle stream has something to read: its end, or bytes that belong to no request.
     ///
     /// Under TLS the socket may well have bytes. Servers send tickets for later sessions whenever they like, and these

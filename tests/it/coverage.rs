@@ -73,9 +73,10 @@ fn numbers_are_found_in_comments() {
 }
 
 /// The parsers of foreign bytes, each with its fuzz target.
-const FUZZED: [(&str, &str); 9] = [
+const FUZZED: [(&str, &str); 10] = [
     ("chunks", "read_body"),
     ("config", "curtsy::config"),
+    ("directives", "curtsy::politeness::reuse"),
     ("host", "HostKey"),
     ("response", "curtsy::upstream::fuzzing"),
     ("robots_match", "curtsy::politeness::robots"),
@@ -205,6 +206,6 @@ fn numbers(comment: &str) -> Vec<String> {
 }
 
 fn is_number(word: &str) -> bool {
-    word.strip_prefix(['S', 'X'])
+    word.strip_prefix(['S', 'X', 'C'])
         .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
 }

@@ -10,7 +10,7 @@ use crate::support::curtsy::config;
 use crate::support::{Client, Curtsy, Message};
 
 /// One path of each kind that the admin listener serves.
-const PATHS: [&str; 13] = [
+const PATHS: [&str; 15] = [
     "/",
     "/hosts/a.test",
     "/clients",
@@ -20,6 +20,8 @@ const PATHS: [&str; 13] = [
     "/api/v1/status",
     "/api/v1/hosts",
     "/api/v1/queue",
+    "/api/v1/cache",
+    "/api/v1/cache/entries",
     "/api/v1/events",
     "/api/v1/config",
     "/api/v1/explain?url=http://a.test/",

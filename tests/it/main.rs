@@ -34,11 +34,16 @@
 //! | `curtsy exec` and `curtsy env` | `exec`, `env` |
 //! | `curtsy judge` | `judge` |
 //! | what survives a restart, and the state directory | `restart`, `state` |
+//! | stored answers on disk, and `curtsy cache` | `cache_disk` |
 
 mod admin;
 mod api;
 mod bodies;
+mod cache;
+mod cache_disk;
+mod cache_validation;
 mod clients;
+mod collapsing;
 mod connect;
 mod coverage;
 mod differential;

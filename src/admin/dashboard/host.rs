@@ -13,6 +13,7 @@ use crate::admin::Admin;
 use crate::admin::hosts::{HostJson, budget, in_full};
 use crate::admin::queue::WaitingJson;
 use crate::admin::{segment, time};
+use crate::cache::disk::Purge;
 use crate::politeness::HostKey;
 
 const PAGE: &str = include_str!("web/host.html");
@@ -30,7 +31,9 @@ pub(in crate::admin) async fn host(State(admin): State<Arc<Admin>>, Path(name): 
         let content = fill(UNKNOWN, &[("host", Html::text(&name))]);
         return framed(StatusCode::NOT_FOUND, "unknown", Html::text(&name), content);
     };
-    let content = fill(PAGE, &pieces(&admin, &host, &key));
+    let mut pieces = pieces(&admin, &host, &key);
+    pieces.push(("stored", stored(&admin, &key).await));
+    let content = fill(PAGE, &pieces);
     framed(StatusCode::OK, "host", Html::text(&host.host), content)
 }
 
@@ -63,6 +66,16 @@ fn pieces(admin: &Admin, host: &HostJson, key: &HostKey) -> Vec<(&'static str, H
         ("visits", Html::number(host.visits)),
         ("waiting", waiting(admin, key)),
     ]
+}
+
+/// Says how many answers of the host are stored, and how often they were used.
+async fn stored(admin: &Admin, host: &HostKey) -> Html {
+    let answers = admin.desk.shared().cache.list(&Purge::Host(host.as_str().to_owned()), false).await;
+    let parts = [
+        ("count", Html::number(answers.len() as u64)),
+        ("hits", Html::number(answers.iter().map(|answer| answer.hits).sum::<u64>())),
+    ];
+    fill("{{count}}, used {{hits}} times", &parts)
 }
 
 /// Says what requests wait for; the same as in `web/host.js`.

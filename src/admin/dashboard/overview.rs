@@ -39,6 +39,7 @@ pub(in crate::admin) async fn overview(State(admin): State<Arc<Admin>>, uri: Uri
             ("wait", status.wait_p90_ms.map_or(Html::raw("–"), |ms| Html::text(&span(ms)))),
             ("abandoned", Html::number(status.requests.abandoned)),
             ("denied", Html::number(status.requests.denied)),
+            ("not_sent", Html::number(status.requests.cached)),
             ("traffic", traffic(&status.traffic)),
             ("notices", notices(&status)),
             ("filter", Html::text(&page.filter)),

@@ -91,6 +91,7 @@ fn since(before: &RequestsJson, after: &RequestsJson) -> RequestsJson {
         rejected: more(|requests| requests.rejected),
         abandoned: more(|requests| requests.abandoned),
         failed: more(|requests| requests.failed),
+        cached: more(|requests| requests.cached),
         waited: more(|requests| requests.waited),
     }
 }

@@ -25,6 +25,9 @@ use crate::tls::Files;
 /// How long requests that the command left behind may take to finish. No client waits for their answers any more.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// Bytes of stored answers on disk. Package managers keep as much without asking.
+const DISK: usize = 512 * 1024 * 1024;
+
 pub(super) fn run(args: &ExecArgs, sources: &Sources, voice: &mut Voice<'_, '_>) -> Result<u8, ExecFailed> {
     let (loaded, about_parent) = load(args, sources)
         .map_err(|problems| AdminTrouble::failure(problems.paint(voice.streams.paint).to_string()))?;
@@ -124,6 +127,14 @@ fn adapted(loaded: Loaded, args: &ExecArgs, intercept: bool) -> Config {
     // A browser loads a page with its parts; other commands label nothing.
     if origins.of("politeness.count").is_none() {
         config.politeness.count = Counts::Pages;
+    }
+    // Without it, a second run of the command would fetch everything again.
+    if origins.of("cache.disk").is_none() {
+        config.cache.disk = DISK;
+    }
+    if args.no_cache {
+        config.cache.disk = 0;
+        config.host.iter_mut().for_each(|rule| rule.cache = None);
     }
     // A name that the user did not choose stops no command: other commands have the same.
     if args.name.is_none() {

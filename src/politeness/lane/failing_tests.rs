@@ -80,6 +80,18 @@ fn failures_in_a_row_give_an_origin_up_and_one_visit_at_a_time_is_on_trial() {
     assert!(lane.failing_origins(at(100_100)).is_empty());
 }
 
+/// A visit on trial that steps aside leaves the trial to the next one.
+#[test]
+fn a_visit_that_steps_aside_is_not_on_trial() {
+    let mut lane = unspaced();
+    break_down(&mut lane, at(0));
+    let first = lane.join(visit(ALICE, BAD, 1), at(30_000)).unwrap().ticket;
+    assert_eq!(lane.next_step(at(30_000)), Step::Prepare(first));
+    assert!(lane.step_aside(first, at(30_000)));
+    let second = lane.join(visit(ALICE, BAD, 2), at(30_000)).unwrap().ticket;
+    assert_eq!(lane.next_step(at(30_000)), Step::Prepare(second));
+}
+
 /// X66: a client chooses the port it asks for.
 #[test]
 fn an_origin_that_is_given_up_closes_no_other_origin_of_its_host() {

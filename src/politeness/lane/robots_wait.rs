@@ -1,7 +1,8 @@
 //! Requests that wait for their robots.txt and join the lane afterwards.
 //!
 //! They have no order yet: whether and when each of them may start is decided when it joins. But they wait, so they
-//! count in `max_queue`, and a request that could not start in time is refused at once, as if it joined now.
+//! count in `max_queue`, and a request that could not start in time is refused at once, as if it joined now. A request
+//! that may share the answer to another one is refused when it joins: until then its wait cannot be predicted.
 
 use super::Lane;
 use super::crawl_delay::asked_of;
@@ -18,8 +19,9 @@ impl Lane {
         let rank = if comes_back { Rank::Returning } else { Rank::Newcomer };
         let asked = asked_of(visit);
         let in_line = self.start_in_line(rank, visit.client, visit.urgency, asked, now);
-        // Parts of a page ride on the turn of the first of them.
-        let ahead = if self.counts_part(visit) { 0 } else { self.robots_waits as usize };
+        // Parts of a page ride on the turn of the first of them, and requests for one URL may need one turn together.
+        let needs_none = self.counts_part(visit) || visit.may_share;
+        let ahead = if needs_none { 0 } else { self.robots_waits as usize };
         let expected = self.start_behind_more(in_line, ahead, asked, now);
         self.admit(visit, rank, expected, now)?;
         self.robots_waits += 1;
@@ -58,6 +60,15 @@ mod tests {
 
     fn visit(n: u64) -> Visit {
         Visit::new(ClientId(n), n)
+    }
+
+    /// A thousand requests for one URL may need one turn.
+    #[test]
+    fn requests_that_may_share_an_answer_are_not_refused_for_each_other() {
+        let mut lane = Lane::new(Policy { delay: Duration::from_secs(100), ..Policy::default() }, 7);
+        let shares = |n| Visit { may_share: true, ..visit(n) };
+        assert!((0..20).all(|n| lane.wait_for_robots(&shares(n), at(0)).is_ok()));
+        assert!(lane.wait_for_robots(&visit(20), at(0)).is_err(), "it needs a turn of its own");
     }
 
     #[test]

@@ -53,6 +53,13 @@ impl FairQueue {
         }
     }
 
+    /// Adds a visit before all others but those that `goes_before` names, which are at the front.
+    pub(super) fn join_front(&mut self, visit: u32, goes_before: impl Fn(u32) -> bool) {
+        self.len += 1;
+        let at = self.retries.partition_point(|&other| goes_before(other));
+        self.retries.insert(at, visit);
+    }
+
     /// Removes a visit. `visit` must be in a line.
     pub(super) fn leave(&mut self, visit: u32) {
         self.len -= 1;

@@ -39,8 +39,7 @@ impl World {
     /// Returns the fewest and the most ordinary places that a client may have: the lane does not report where its long
     /// transfers are.
     fn holds(&self, host: usize, client: ClientId) -> (usize, usize) {
-        let guests =
-            self.at_host(host).filter(|guest| guest.visit.client == client && guest.stage != SimStage::Waiting);
+        let guests = self.at_host(host).filter(|guest| guest.visit.client == client && guest.stage.has_place());
         guests.fold((0, 0), |(least, most), guest| (least + usize::from(guest.long_from > self.now), most + 1))
     }
 
@@ -96,7 +95,7 @@ impl World {
             return self.check_patience(guest);
         }
         let oracle = &self.hosts[host].oracle;
-        let taken = self.at_host(host).filter(|guest| guest.stage != SimStage::Waiting).count();
+        let taken = self.at_host(host).filter(|guest| guest.stage.has_place()).count();
         let crowded = taken >= self.least_concurrency(host);
         let missed_its_turn = guest.prepared_for > LEAD;
         if let LaneRefusal::ShuttingDown { .. } = refusal {
@@ -201,6 +200,7 @@ impl World {
             self.hosts[host].overtaken.clear();
             return Ok(());
         }
+        self.check_stepped_back(host, id)?;
         let chosen = &self.guests[&id];
         let better = self.in_stage(host, SimStage::Waiting).find(|guest| {
             let same_line = match order {
@@ -308,7 +308,7 @@ impl World {
                 return broken(Promise::Answer, format!("alarm at {at:?}, {:?} gives up before", guest.visit));
             }
         }
-        let [waiting, preparing, ready, told, sent] = standing;
+        let [waiting, preparing, ready, told, sent, _aside] = standing;
         let oracle = &self.hosts[host].oracle;
         let (places, long) = (self.least_concurrency(host), self.long(host));
         let excused = oracle.paused || told > 0 || oracle.sparing() || long >= places;

@@ -18,7 +18,9 @@ impl World {
             self.check_order(host, id)?;
         }
         self.check_called(host, id)?;
-        self.connect(id);
+        if !self.step_aside(id) {
+            self.connect(id);
+        }
         Ok(())
     }
 

@@ -116,7 +116,7 @@ impl World {
         let has_ride = at.pages.turns.iter().any(|turn| is_open(&turn)) && at.pages.told < most;
         // A part that has lost its ride once waits for its own turn.
         let waits = |guest: &&SimVisit| guest.stage == SimStage::Waiting && at.lane.is_parked(guest.ticket);
-        let taken = here.iter().filter(|guest| guest.stage != SimStage::Waiting).count();
+        let taken = here.iter().filter(|guest| guest.stage.has_place()).count();
         let is_alone = here.iter().all(|guest| guest.visit.client == client) && at.elsewhere <= self.now;
         // Without a delay, every request has its turn at once; failed attempts cost the delay of the visit before.
         let is_alone = is_alone && !at.oracle.policy.delay.is_zero() && !at.oracle.mixed;

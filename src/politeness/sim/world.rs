@@ -88,11 +88,13 @@ pub(super) struct SimVisit {
     pub(super) long_from: Timestamp,
     /// Told to start without a turn: the most parts that may ride with it.
     pub(super) rides_with: Option<u32>,
+    /// When it was first called, if it ever stepped aside: such visits go before all others, in this order.
+    pub(super) stepped_back: Option<u64>,
 }
 
 impl SimVisit {
     pub(super) fn rank(&self) -> Rank {
-        match (self.visit.retry, self.returning) {
+        match (self.visit.retry || self.stepped_back.is_some(), self.returning) {
             (true, _) => Rank::Retry,
             (false, true) => Rank::Returning,
             (false, false) => Rank::Newcomer,
@@ -107,10 +109,17 @@ pub(super) enum SimStage {
     Ready,
     Told,
     Sent,
+    /// Was called, and waits for the answer to another request.
+    Aside,
 }
 
 impl SimStage {
-    pub(super) const COUNT: usize = 5;
+    pub(super) const COUNT: usize = 6;
+
+    /// Whether the visit has a place, or is about to have one.
+    pub(super) fn has_place(self) -> bool {
+        !matches!(self, SimStage::Waiting | SimStage::Aside)
+    }
 }
 
 #[derive(Default, Debug)]
@@ -141,6 +150,10 @@ pub(super) struct SimTally {
     /// Parts of pages that started without a turn, and parts that waited for that.
     pub(super) rode: u64,
     pub(super) parked: u64,
+    /// Visits that stepped aside, stepped back, and left because they shared the answer to another request.
+    pub(super) stepped_aside: u64,
+    pub(super) stepped_back: u64,
+    pub(super) shared: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -161,6 +174,9 @@ pub(super) enum SimEvent {
     Sweep(usize),
     /// The grace period of a stop is over.
     Stopped(usize),
+    /// The answer that a visit aside waits for cannot be shared, or is shared.
+    StepBack(u64),
+    Share(u64),
 }
 
 const START: u64 = 1_000_000_000;
@@ -257,6 +273,8 @@ impl World {
             SimEvent::Resume(host) => self.resume(host),
             SimEvent::Sweep(host) => self.sweep(host),
             SimEvent::Stopped(host) => self.stopped(host),
+            SimEvent::StepBack(guest) => self.step_back(guest),
+            SimEvent::Share(guest) => self.share_answer(guest),
         }
     }
 
@@ -299,6 +317,7 @@ impl World {
             crawl_delay: Duration::ZERO,
             denied: false,
             tunnelled: false,
+            may_share: false,
             purpose,
             part: if purpose == Purpose::RobotsFetch { PagePart::No } else { self.part() },
         }
@@ -381,6 +400,7 @@ impl World {
             sent: Timestamp::NEVER,
             long_from: Timestamp::NEVER,
             rides_with: None,
+            stepped_back: None,
         };
         self.tally.parked += u64::from(self.hosts[host].lane.is_parked(ticket));
         self.hosts[host].by_ticket.insert(ticket, id);
@@ -492,5 +512,8 @@ impl SimTally {
         self.followed += other.followed;
         self.rode += other.rode;
         self.parked += other.parked;
+        self.stepped_aside += other.stepped_aside;
+        self.stepped_back += other.stepped_back;
+        self.shared += other.shared;
     }
 }

@@ -95,6 +95,8 @@ pub(crate) enum Refusal {
     Http2Tunnel,
     /// An HTTPS probe while interception is off.
     NotIntercepted,
+    /// The client wants a stored answer only (`only-if-cached`), and there is none that may be used.
+    NotCached,
 }
 
 impl BadRequest {

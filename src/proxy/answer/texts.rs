@@ -166,6 +166,7 @@ fn refused(refusal: &Refusal) -> RefusalText {
         ),
         Refusal::Http2Tunnel => http2_tunnel(),
         Refusal::NotIntercepted => not_intercepted(),
+        Refusal::NotCached => not_cached(),
     }
 }
 
@@ -210,6 +211,21 @@ fn not_intercepted() -> RefusalText {
             "http_request_error",
             "the tunnel reached curtsy, but HTTPS interception is off, so curtsy cannot answer inside it",
             "nothing is wrong; to intercept HTTPS with the local CA, set in the configuration file",
+        )
+    }
+}
+
+/// RFC 9111, section 5.2.1.7.
+fn not_cached() -> RefusalText {
+    RefusalText {
+        outcome: RequestOutcome::Rejected,
+        ..words(
+            StatusCode::GATEWAY_TIMEOUT,
+            "Not in the cache",
+            "not-cached",
+            "http_request_denied",
+            "the request says `Cache-Control: only-if-cached`, and no stored answer may be used for it",
+            "send it without only-if-cached to have it asked for",
         )
     }
 }

@@ -19,6 +19,7 @@ use crate::politeness::visit::{Purpose, Visit};
 use crate::politeness::{HostKey, Scheme};
 use crate::proxy::Settings;
 use crate::proxy::answer::failure::{Failure, Refusal};
+use crate::proxy::cached::{self, CacheForecast, ForecastRequest};
 use crate::proxy::dry_run::DryRun;
 use crate::proxy::request::label::ClientName;
 use crate::proxy::request::options::{self, Peer};
@@ -74,6 +75,8 @@ pub struct Prediction {
     pub trouble: Option<String>,
     /// Whether the request would be served, whenever its turn comes; `None` if that is not known.
     pub allowed: Option<bool>,
+    /// What the cache would do; `None` if the request is hidden in a tunnel.
+    pub cache: Option<CacheForecast>,
 }
 
 /// Why curtsy does not act on a rule that forbids the URL.
@@ -150,8 +153,25 @@ impl DryRun {
             (_, None) if asks_robots && decides != Decides::Delay => (by_lane, None),
             _ => (by_lane, Some(true)),
         };
-        let told = Prediction { host, report, asks_robots, unenforced, expected, refusal, allowed, ..nothing };
+        let cache = (via != Via::Tunnel).then(|| self.cached(&settings, inquiry));
+        // An answer from the cache waits for nothing.
+        let answered = allowed == Some(true) && cache.is_some_and(|cache| cache.answers());
+        let refusal = refusal.filter(|_| !answered);
+        let told = Prediction { host, report, asks_robots, unenforced, expected, refusal, allowed, cache, ..nothing };
         if ruling == Ruled::Unknown { told.failed(&self.without_robots(&settings, question)) } else { told }
+    }
+
+    fn cached(&self, settings: &Settings, inquiry: &Inquiry) -> CacheForecast {
+        let Inquiry { question, client, method, .. } = inquiry;
+        let who = ClientName { name: client.name.as_deref(), address: client.address };
+        let request = ForecastRequest {
+            origin: &question.origin,
+            path: &question.path,
+            method,
+            user_agent: question.user_agent.as_ref(),
+            partition: &cached::partition_of(settings, who),
+        };
+        cached::forecast(&self.worker.shared, settings, &request)
     }
 
     /// Returns the failure of a request whose robots.txt cannot be fetched.
@@ -216,8 +236,8 @@ impl Prediction {
     /// Nothing is known.
     fn nothing(via: Via) -> Prediction {
         let (host, report, expected, unenforced, asks_robots) = (None, None, None, None, false);
-        let (refusal, trouble, allowed) = (None, None, None);
-        Prediction { via, host, report, asks_robots, unenforced, expected, refusal, trouble, allowed }
+        let (refusal, trouble, allowed, cache) = (None, None, None, None);
+        Prediction { via, host, report, asks_robots, unenforced, expected, refusal, trouble, allowed, cache }
     }
 
     /// The request would fail like this. Whether it is allowed is not known, unless the operator's rules forbid it.

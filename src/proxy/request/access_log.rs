@@ -62,6 +62,8 @@ pub(crate) struct LogEntry {
     pub(crate) error: Option<&'static str>,
     pub(crate) origin: Option<Duration>,
     pub(crate) wait: Duration,
+    /// What the cache did for it: `hit`, `stale`, `validated` or `miss`.
+    pub(crate) cache: Option<&'static str>,
 }
 
 /// What is known about a request when it ends.
@@ -146,6 +148,7 @@ impl LogEntry {
             error: None,
             origin: None,
             wait: Duration::ZERO,
+            cache: None,
         }
     }
 }
@@ -174,6 +177,7 @@ impl LogEntry {
             "origin_ms": self.origin.map(millis),
             "why": ending.why,
             "error": self.error,
+            "cache": self.cache,
             "complete": ending.cut_by.is_none(),
             "cut_by": ending.cut_by.map(CutBy::word),
         })
@@ -197,6 +201,9 @@ fn text_line(entry: &LogEntry, status: u16, bytes: u64, took: Duration, cut_by: 
     }
     if let Some(origin) = entry.origin {
         line.push_str(&format!(" origin={:.3}s", origin.as_secs_f64()));
+    }
+    if let Some(word) = entry.cache {
+        line.push_str(&format!(" cache={word}"));
     }
     if let Some(code) = entry.error {
         line.push_str(&format!(" error={code}"));
@@ -224,6 +231,7 @@ fn json_line(entry: &LogEntry, status: u16, bytes: u64, took: Duration, cut_by: 
         "wait_s": seconds(entry.wait),
         "origin_s": entry.origin.map(seconds),
         "error": entry.error,
+        "cache": entry.cache,
         "complete": cut_by.is_none(),
         "cut_by": cut_by.map(CutBy::word),
     });

@@ -136,6 +136,13 @@ impl ClientRequest {
         }
     }
 
+    /// Notes what the cache did for the request, for the access log.
+    pub(crate) fn cached(&mut self, word: &'static str) {
+        if let Some(entry) = self.entry() {
+            entry.cache = Some(word);
+        }
+    }
+
     /// Notes that curtsy answers with a refusal.
     pub(crate) fn refused(&mut self, status: u16, outcome: RequestOutcome, code: &'static str) {
         if let Some(in_flight) = &mut self.in_flight {

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{EXPECT, USER_AGENT};
 use http::request::Parts;
-use http::{Response, StatusCode, Uri, Version};
+use http::{Method, Response, StatusCode, Uri, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
@@ -22,13 +24,18 @@ use crate::proxy::accept::upgrade::Upgrade;
 use crate::proxy::answer::body::Body;
 use crate::proxy::answer::failure::{BadRequest, Failure, Refusal};
 use crate::proxy::answer::fields;
+use crate::proxy::cached::{self, CacheStep, Confirmation, Looked, Passing};
 use crate::proxy::robots::ask::{RobotsQuestion, RobotsSubject, RobotsVerdict, Warning};
 use crate::proxy::robots::capture::{self, RobotsCapture};
+use crate::proxy::sharing::answer::Share;
+use crate::proxy::sharing::flights::Membership;
+use crate::proxy::sharing::landing;
 use crate::proxy::tunnel::join;
 use crate::proxy::tunnel::join::Ends;
 use crate::proxy::visit::job::Job;
 use crate::proxy::visit::send::may_take_long;
-use crate::proxy::visit::send::{Delivery, Sent};
+use crate::proxy::visit::send::{Delivered, Delivery, Sent};
+use crate::proxy::{Settings, Shared};
 use crate::upstream::{Answer, Message, RequestBody, UpstreamError};
 
 /// No registered method is longer than 17 characters; a longer one is an attempt at something else.
@@ -48,20 +55,63 @@ pub(crate) async fn forward(
     let wish = RequestOptions::of(&parts.headers, request.user.as_deref());
     let who = ClientName { name: wish.name(), address: request.address() };
     let visit = wish.visit(&request.shared().gate, origin, &parts.uri, request.peer());
-    let visit = Visit { part: page_part(request, &parts, visit.client), ..visit };
+    let may_share = request.settings.config.cache.collapse && parts.method == Method::GET;
+    let visit = Visit { part: page_part(request, &parts, visit.client), may_share, ..visit };
     request.counts_for_client(visit.client, who.name, &parts.headers);
     let job = Job::begin(request.shared(), &request.settings, who, &origin.host)?;
     let heard = ask_robots(request, origin, &parts, &visit, &job).await?;
+    let visit = heard.apply(visit);
+    let on_disk = cached::from_disk(request, origin, &parts).await;
+    let mut step = match cached::look(request, &visit, origin, &parts, !incoming.is_end_stream(), on_disk)? {
+        Looked::Answer(response) => return Ok(warned(request, *response, heard.warning)),
+        Looked::Ask(step) => step,
+    };
     let (may_teach, upgrade) = (capture::may_come(&parts), take_upgrade(&mut parts));
-    let outgoing = prepare(request, origin, parts, incoming, upgrade.is_some());
-    let sent = send(request, origin, heard.apply(visit), &job, outgoing).await?;
+    let member = join_flight(request, &step).filter(|_| !may_teach);
+    let plain = step.set_conditions(&mut parts);
+    let body = client_body(request, incoming);
+    let outgoing = prepare(request, origin, parts, body, upgrade.is_some());
+    let plain = plain.map(|plain| prepare(request, origin, plain, RequestBody::Empty, false));
+    let mut sent = match send(request, origin, visit, &job, outgoing, member.as_ref()).await {
+        Ok(Delivered::Sent(sent)) => sent,
+        Ok(Delivered::Shared(share)) => return Ok(pass_share(request, share, &step, heard.warning)),
+        Err(failure) => return cached::instead_of(&failure, &step, request).ok_or(failure),
+    };
+    if let (Answer::Response(response), Some(plain)) = (&sent.answer, plain)
+        && let Confirmation::Contradicts = cached::confirmed(&step, response)
+    {
+        drop(sent);
+        step.is_plain_again();
+        member.iter().for_each(Membership::retries);
+        sent = match Box::pin(send(request, origin, visit, &job, plain, member.as_ref())).await? {
+            Delivered::Sent(sent) => sent,
+            Delivered::Shared(share) => return Ok(pass_share(request, share, &step, heard.warning)),
+        };
+    }
     let status = status(&sent.answer);
     if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
         // If this were passed on, the client would show its curtsy password to another proxy.
         return Err(UpstreamError::Parent(status.as_u16()).into());
     }
     job.answered(request.shared(), &request.settings, status.as_u16());
-    pass_back(request, origin, sent, Expected { may_teach, upgrade, warning: heard.warning })
+    if let Some(response) = cached::replaces_error(status, &step, request) {
+        keep(request, sent.permit, sent.took);
+        return Ok(response);
+    }
+    pass_back(request, origin, sent, Expected { may_teach, upgrade, warning: heard.warning, step, member })
+}
+
+/// Adds the objection of robots.txt to an answer from the cache.
+fn warned(request: &ClientRequest, mut response: Response<Body>, warning: Option<Warning>) -> Response<Body> {
+    if let (Some(warning), ResponseHeaders::Full) = (warning, request.settings.config.responses.headers) {
+        fields::warn(response.headers_mut(), warning);
+    }
+    response
+}
+
+fn client_body(request: &ClientRequest, incoming: Incoming) -> RequestBody {
+    let stall = request.settings.config.limits.client_stall;
+    RequestBody::new(incoming, request.limit(), stall, &request.shared().metrics)
 }
 
 /// Returns whether the request loads a part of a page. Reads no header field where requests are counted.
@@ -96,7 +146,7 @@ fn prepare(
     request: &ClientRequest,
     origin: &Origin,
     mut parts: Box<Parts>,
-    incoming: Incoming,
+    body: RequestBody,
     upgrade: bool,
 ) -> Outgoing {
     let (settings, received, safe) = (&request.settings, parts.version, parts.method.is_safe());
@@ -106,8 +156,6 @@ fn prepare(
     if settings.config.upstream.proxy.is_some() {
         parts.uri = canonical(origin, parts.uri);
     }
-    let stall = settings.config.limits.client_stall;
-    let body = RequestBody::new(incoming, request.limit(), stall, &request.shared().metrics);
     Outgoing { message: Message::new(&parts, body, &settings.config.upstream), safe, keep_body, upgrade }
 }
 
@@ -118,14 +166,15 @@ async fn send(
     visit: Visit,
     job: &Job,
     outgoing: Outgoing,
-) -> Result<Sent, Failure> {
+    member: Option<&Membership>,
+) -> Result<Delivered, Failure> {
     let Outgoing { message, safe, keep_body, upgrade } = outgoing;
     let (worker, settings) = (&request.worker, &request.settings);
     let _heavy = large_heads::weigh(request.shared(), &request.client, message.head_size())?;
     let (terms, key) = (settings.terms().of(visit.client), settings.config.pacing.key);
     let lanes = worker.upstream.lanes(terms, key, &origin.host).await?;
     let who = ClientName { name: job.name(), address: request.address() };
-    let delivery = Delivery { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade };
+    let delivery = Delivery { worker, settings, origin, lanes: &lanes, visit, who, safe, keep_body, upgrade, member };
     delivery.send(message).await.inspect_err(|failure| job.ended(request.shared(), settings, failure))
 }
 
@@ -136,6 +185,10 @@ struct Expected {
     /// The client's side of the connection, if it asked for a WebSocket.
     upgrade: Option<OnUpgrade>,
     warning: Option<Warning>,
+    /// How the cache is concerned.
+    step: CacheStep,
+    /// Its part in a flight.
+    member: Option<Membership>,
 }
 
 /// Turns the origin's answer into the one for the client.
@@ -156,6 +209,17 @@ fn pass_back(
                 expected.may_teach.then(|| RobotsCapture::begin(shared, settings, origin, &response)).flatten();
             let version = response.version();
             headers::incoming(response.headers_mut(), identity(request), version);
+            // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
+            *response.version_mut() = Version::HTTP_11;
+            if let Confirmation::Yes = cached::confirmed(&expected.step, &response)
+                && let Some(stored) = expected.step.answer_confirmed(request, response.headers(), took)
+            {
+                expected.member.iter().for_each(Membership::share_stored);
+                keep(request, permit, took);
+                return Ok(stored);
+            }
+            let share = expected.member.and_then(|member| landing::land(&member, &response, took));
+            let passing = Passing::begin(&expected.step, request, &mut response, took);
             if request.settings.config.responses.headers == ResponseHeaders::Full {
                 let identity = &request.shared().identity;
                 if let Some(warning) = expected.warning {
@@ -166,10 +230,14 @@ fn pass_back(
             if may_take_long(response.body()) {
                 permit.transfers();
             }
+            if let Some(Share::Coming(answer, reader)) = share {
+                note_times(request, &permit, took);
+                let (head, reply) = response.into_parts();
+                landing::fill(&answer, Body::passing(reply).storing(passing.tap), permit);
+                return Ok(Response::from_parts(head, Body::shared(reader, true)));
+            }
             keep(request, permit, took);
-            // A proxy answers in its own version, whatever the origin speaks (RFC 9110, section 2.5).
-            *response.version_mut() = Version::HTTP_11;
-            Ok(response.map(|reply| Body::passing(reply).teaching(lesson)))
+            Ok(response.map(|reply| Body::passing(reply).teaching(lesson).storing(passing.tap)))
         }
         (Answer::Switched(response, stream, early), Some(upgrade)) if headers::is_websocket(response.headers()) => {
             permit.stays_open();
@@ -182,8 +250,13 @@ fn pass_back(
 }
 
 /// The name by which curtsy signs messages, if it does.
-fn identity(request: &ClientRequest) -> Option<&Identity> {
-    request.settings.config.upstream.via.then_some(&request.shared().identity)
+pub(crate) fn identity(request: &ClientRequest) -> Option<&Identity> {
+    signature(&request.settings, request.shared())
+}
+
+/// The same, for a request of curtsy's own.
+pub(crate) fn signature<'a>(settings: &Settings, shared: &'a Shared) -> Option<&'a Identity> {
+    settings.config.upstream.via.then_some(&shared.identity)
 }
 
 /// Takes the client's side of the connection, if it asks for a WebSocket.
@@ -201,11 +274,36 @@ fn status(answer: &Answer) -> StatusCode {
 
 /// Keeps the permit until the request is over.
 fn keep(request: &mut ClientRequest, permit: Permit, took: Duration) {
+    note_times(request, &permit, took);
+    request.keep(permit);
+}
+
+fn note_times(request: &mut ClientRequest, permit: &Permit, took: Duration) {
     let waited = permit.waited();
     if let Some(entry) = request.entry() {
         (entry.origin, entry.wait) = (Some(took), waited);
     }
-    request.keep(permit);
+}
+
+/// Joins the requests for the same thing that are under way, if this one may share their answer.
+fn join_flight(request: &ClientRequest, step: &CacheStep) -> Option<Membership> {
+    let (url, kept, rules) = step.shareable().filter(|_| request.settings.config.cache.collapse)?;
+    request.shared().flights.join(url, kept, rules, &request.settings)
+}
+
+/// Answers with the answer to another client's request.
+fn pass_share(request: &mut ClientRequest, share: Share, step: &CacheStep, warning: Option<Warning>) -> Response<Body> {
+    let response = match share {
+        Share::Stored(entry) => step.answer_shared(request, &entry),
+        Share::Coming(answer, reader) => {
+            if let Some(entry) = request.entry() {
+                entry.origin = Some(answer.took);
+            }
+            let response = step.pass_shared(request, answer.head());
+            response.map(|is_head| if is_head { Body::from(Bytes::new()) } else { Body::shared(reader, false) })
+        }
+    };
+    warned(request, response, warning)
 }
 
 /// A parent proxy must read the same host as curtsy did, so it gets the canonical spelling.

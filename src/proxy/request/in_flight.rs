@@ -141,6 +141,12 @@ impl InFlight {
         self.sent(bytes);
     }
 
+    /// Counts a piece of a stored answer that is handed on.
+    pub(crate) fn served(&mut self, bytes: usize) {
+        self.shared.metrics.cache.served_bytes.inc_by(bytes as u64);
+        self.sent(bytes);
+    }
+
     fn sent(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
         self.client.is_handed_on(self.number);
@@ -180,7 +186,10 @@ impl InFlight {
             return;
         }
         if let Some(host) = &entry.host {
-            self.shared.count_in_tally(host, |row| row.ended(outcome, entry.error));
+            self.shared.count_in_tally(host, |row| {
+                row.ended(outcome, entry.error);
+                row.shared += u64::from(outcome == RequestOutcome::Cached && entry.cache == Some("shared"));
+            });
         }
     }
 
@@ -247,7 +256,7 @@ impl Drop for InFlight {
         let outcome = self.outcome.unwrap_or(RequestOutcome::Abandoned);
         metrics.request(self.kind, outcome);
         self.count_for_client(outcome, now);
-        if self.outcome == Some(RequestOutcome::Forwarded) && !self.complete {
+        if matches!(self.outcome, Some(RequestOutcome::Forwarded | RequestOutcome::Cached)) && !self.complete {
             metrics.disconnect(DisconnectStage::Response);
         }
         if let Some((entry, began)) = self.entry.take() {

@@ -2,7 +2,7 @@
 
 pub(crate) mod access_log;
 pub(crate) mod client_request;
-mod forward;
+pub(crate) mod forward;
 mod guesses;
 pub(crate) mod handle;
 pub(crate) mod headers;

@@ -9,14 +9,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use http::Response;
 use tokio::time::timeout;
 
 use super::signals::signals;
 use crate::gate::{Permit, now};
 use crate::politeness::HostKey;
 use crate::politeness::visit::VisitOutcome;
-use crate::proxy::Shared;
-use crate::upstream::Orphan;
+use crate::proxy::answer::body::Body;
+use crate::proxy::request::{forward, headers};
+use crate::proxy::sharing::answer::Share;
+use crate::proxy::sharing::flights::Membership;
+use crate::proxy::sharing::landing;
+use crate::proxy::{Settings, Shared};
+use crate::upstream::{Orphan, Reply};
 
 /// How long curtsy waits for an answer that no client waits for. Overloaded servers, and gateways before them, refuse
 /// within 30 s as a rule. The request occupies a place at the host for that long.
@@ -24,10 +30,17 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// Some 10 KiB each: as much memory as a few large heads.
 const MOST: usize = 256;
 
-/// Waits for the answer in a separate task, and lets the host's lane learn from it.
-pub(crate) fn listen(shared: &Arc<Shared>, budget: &HostKey, permit: Permit, orphan: Orphan) {
+/// Waits for the answer in a separate task, and lets the host's lane learn from it. `member` is the request's part in a
+/// flight, if others wait for the answer.
+pub(crate) fn listen(
+    shared: &Arc<Shared>,
+    budget: &HostKey,
+    permit: Permit,
+    orphan: Orphan,
+    member: Option<Membership>,
+) {
     // Nothing is learned for a host that is not paced.
-    if permit.account().is_none() {
+    if permit.account().is_none() && member.is_none() {
         return;
     }
     // There is no runtime to spawn on while it shuts down.
@@ -38,21 +51,42 @@ pub(crate) fn listen(shared: &Arc<Shared>, budget: &HostKey, permit: Permit, orp
     }
     let counted = OrphanCount(shared.clone());
     let budget = budget.clone();
-    runtime.spawn(hear(counted, budget, permit, orphan));
+    runtime.spawn(hear(counted, budget, permit, orphan, member));
 }
 
-async fn hear(counted: OrphanCount, budget: HostKey, mut permit: Permit, orphan: Orphan) {
-    let shared = &counted.0;
+async fn hear(counted: OrphanCount, budget: HostKey, mut permit: Permit, orphan: Orphan, member: Option<Membership>) {
+    let (shared, sent) = (&counted.0, now());
     let Ok(answer) = timeout(LONGEST, orphan.answer()).await else { return };
     let heard = now();
     match answer {
         Ok(response) => {
-            let settings = shared.settings.load();
+            let settings = shared.settings.load_full();
             let signals = signals(shared, &settings, &budget, &response, heard);
             permit.report(VisitOutcome::Heard(signals), heard);
+            if let Some(member) = member {
+                share(shared, &settings, &member, response, permit, heard.since(sent)).await;
+            }
         }
         Err(error) if error.blames_the_origin() => permit.report(VisitOutcome::Failed, heard),
         Err(_) => {}
+    }
+}
+
+/// Shares an answer with the clients that wait for it.
+async fn share(
+    shared: &Shared,
+    settings: &Settings,
+    member: &Membership,
+    mut response: Response<Reply>,
+    permit: Permit,
+    took: Duration,
+) {
+    let version = response.version();
+    headers::incoming(response.headers_mut(), forward::signature(settings, shared), version);
+    // The answer is not stored: what the cache needs for that has gone with the client.
+    if let Some(Share::Coming(answer, reader)) = landing::land(member, &response, took) {
+        drop(reader);
+        landing::fill_here(&answer, Body::passing(response.into_body()), permit).await;
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::orphans;
 use super::signals::signals;
 use crate::clock;
-use crate::gate::{Gate, Label, Permit, Preparation, at, now};
+use crate::gate::{Gate, Label, Passage, Permit, Preparation, at, now};
 use crate::politeness::fault::{HostReply, OriginFault};
 use crate::politeness::retries::may_retry;
 use crate::politeness::time::Timestamp;
@@ -23,6 +23,8 @@ use crate::politeness::visit::{Purpose, Visit, VisitOutcome};
 use crate::politeness::{HostKey, Origin};
 use crate::proxy::answer::failure::Failure;
 use crate::proxy::request::label::{self, ClientName};
+use crate::proxy::sharing::answer::Share;
+use crate::proxy::sharing::flights::Membership;
 use crate::proxy::{Settings, Shared, Worker};
 use crate::upstream::{Answer, LaneAddress, Message, Orphan, Ready, SendWatch, Terms, Unanswered};
 
@@ -59,6 +61,15 @@ pub(crate) struct Delivery<'a> {
     pub(crate) keep_body: bool,
     /// Whether it asks to switch protocols, which only HTTP/1.1 can do.
     pub(crate) upgrade: bool,
+    /// Its part in a flight, if it may share answers.
+    pub(crate) member: Option<&'a Membership>,
+}
+
+/// What became of a request.
+pub(crate) enum Delivered {
+    Sent(Sent),
+    /// Another client's request was sent, and the answer is for this one too.
+    Shared(Share),
 }
 
 pub(crate) struct Sent {
@@ -74,17 +85,24 @@ type OneTry = Result<(Sent, Option<Box<Message>>), Failure>;
 
 impl<'a> Delivery<'a> {
     /// Waits for the request's turn and sends it.
-    pub(crate) async fn send(&'a self, message: Box<Message>) -> Result<Sent, Failure> {
+    pub(crate) async fn send(&'a self, message: Box<Message>) -> Result<Delivered, Failure> {
         let arrived = clock::now();
         let (joined, via) = (at(arrived), Via::AtHand(arrived));
         let mut attempt = Attempt { delivery: self, lanes: self.lanes, message, number: 1, joined, via };
-        let turn = self.gate().visit(self.budget(), self.visit, joined, &mut attempt).await;
+        let turn = match self.member {
+            None => self.gate().visit(self.budget(), self.visit, joined, &mut attempt).await,
+            Some(member) => match self.gate().follow(self.budget(), self.visit, joined, &mut attempt, member).await {
+                Ok(Passage::Turn(ready, permit)) => Ok((ready, permit)),
+                Ok(Passage::Shared(share)) => return Ok(Delivered::Shared(share)),
+                Err(failure) => Err(failure),
+            },
+        };
         let (sent, again) = attempt.make(turn).await?;
-        match again {
+        Ok(Delivered::Sent(match again {
             // Boxed, because it is rare and its space would be part of every request.
-            Some(message) if self.wants_retry(&sent) => Box::pin(self.retry(sent, message, joined)).await,
-            _ => Ok(sent),
-        }
+            Some(message) if self.wants_retry(&sent) => Box::pin(self.retry(sent, message, joined)).await?,
+            _ => sent,
+        }))
     }
 
     fn gate(&self) -> &'a Arc<Gate> {
@@ -110,7 +128,7 @@ impl<'a> Delivery<'a> {
     ) -> Result<(Answer, Duration), Unanswered> {
         let uploads = may_take_long(message.body());
         let (shared, budget) = (&self.worker.shared, &lane.budget);
-        let mut sending = Sending { shared, budget, permit, uploads, sent: None };
+        let mut sending = Sending { shared, budget, permit, member: self.member, uploads, sent: None };
         let outcome = self.worker.upstream.send(self.terms(lane), ready, message, &mut sending).await;
         let Sending { permit, sent, .. } = sending;
         let heard = now();
@@ -154,6 +172,7 @@ impl<'a> Delivery<'a> {
             let Ok(place) = self.gate().join(self.budget(), visit) else { break };
             let number = sent.attempts + 1;
             drop(sent);
+            self.member.into_iter().for_each(Membership::retries);
             self.worker.shared.metrics.lessons.retries.inc();
             self.worker.shared.metrics.tally.count(self.budget().as_str(), |row| row.retried += 1);
             let mut attempt = Attempt { delivery: self, lanes: self.lanes, message, number, joined, via: Via::Any };
@@ -304,6 +323,7 @@ struct Sending<'a> {
     shared: &'a Arc<Shared>,
     budget: &'a HostKey,
     permit: &'a mut Permit,
+    member: Option<&'a Membership>,
     /// Whether its body may take long.
     uploads: bool,
     sent: Option<Timestamp>,
@@ -312,12 +332,14 @@ struct Sending<'a> {
 impl SendWatch for &mut Sending<'_> {
     fn started(&mut self) {
         self.sent = Some(self.permit.sent());
+        self.member.into_iter().for_each(Membership::sent);
         if self.uploads {
             self.permit.transfers();
         }
     }
 
     fn abandoned(&mut self, orphan: Orphan) {
-        orphans::listen(self.shared, self.budget, self.permit.take(), orphan);
+        let member = self.member.filter(|member| member.leads_others()).map(Membership::hand_over);
+        orphans::listen(self.shared, self.budget, self.permit.take(), orphan, member);
     }
 }

@@ -1,6 +1,7 @@
 //! One request on a link, up to the head of its response.
 
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::upstream::connection::MOST_INTERIM;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::head;
 use crate::upstream::message::Message;
-use crate::upstream::orphan::{Awaiting, InTransit, SendWatch};
+use crate::upstream::transit::{Awaiting, InTransit, TransitWatch};
 
 #[derive(Clone, Copy, Debug)]
 pub(in crate::upstream) struct Limits {
@@ -34,11 +35,13 @@ pub(in crate::upstream) struct Limits {
     pub(in crate::upstream) idle: Duration,
 }
 
-struct Exchange {
+/// A request whose response is awaited.
+pub(in crate::upstream) struct Exchange {
     response: ResponseFuture,
     upload: StreamUpload,
     passage: StreamGuard,
     interim: usize,
+    is_head: bool,
     limits: Limits,
     /// When the response must have arrived.
     due: Instant,
@@ -54,7 +57,7 @@ pub(in crate::upstream) async fn send(
     seat: StreamSlot,
     mut message: Box<Message>,
     limits: Limits,
-    watch: &mut impl SendWatch,
+    watch: &mut impl TransitWatch<Exchange>,
 ) -> Result<Response<StreamReply>, (Unanswered, StreamOutcome)> {
     let (request, kept) =
         read_back(&message).map_err(|error| (Unanswered { error, again: None }, StreamOutcome::Dealt))?;
@@ -69,6 +72,7 @@ pub(in crate::upstream) async fn send(
         upload: StreamUpload::new(stream, kept, body),
         passage,
         interim: 0,
+        is_head: message.is_head,
         limits,
         due: clock::now() + limits.response,
         alarm: StreamTimeout::default(),
@@ -151,6 +155,19 @@ impl Exchange {
         })
     }
 
+    /// The address that the response comes from; `None` if a parent proxy is in between.
+    pub(in crate::upstream) fn peer(&self) -> Option<IpAddr> {
+        self.passage.link().peer()
+    }
+
+    /// Waits for the response.
+    pub(in crate::upstream) async fn answer(mut self) -> Result<Response<StreamReply>, UpstreamError> {
+        let outcome = poll_fn(|cx| self.poll(cx, &mut || ())).await;
+        let mut response = outcome.map_err(|(error, _)| error)?;
+        let (length, is_head) = (check(&mut response)?, self.is_head);
+        Ok(self.into_reply(response, length, is_head))
+    }
+
     fn into_reply(self, response: Response<RecvStream>, length: Option<u64>, is_head: bool) -> Response<StreamReply> {
         self.passage.link().note_answer();
         let has_body = !is_head && !matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
@@ -167,11 +184,6 @@ impl Exchange {
 impl InTransit for Exchange {
     fn has_sent_all(&self) -> bool {
         self.passage.has_started() && !self.upload.is_live()
-    }
-
-    async fn into_answer(mut self) -> Result<Response<()>, UpstreamError> {
-        let outcome = poll_fn(|cx| self.poll(cx, &mut || ())).await;
-        outcome.map(|response| response.map(drop)).map_err(|(error, _)| error)
     }
 }
 

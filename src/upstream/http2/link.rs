@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -49,6 +50,8 @@ pub(in crate::upstream) struct Link {
     core: Mutex<Core>,
     record: Arc<Mutex<WitnessRecord>>,
     place: Destination,
+    /// The address of the origin; `None` if a parent proxy is in between.
+    peer: Option<IpAddr>,
     /// Generation of the rules by which the guard judged the address.
     generation: u64,
     taken: AtomicUsize,
@@ -85,6 +88,7 @@ impl Link {
         terms: Terms<'_>,
     ) -> Result<Arc<Self>, UpstreamError> {
         let idle = terms.config.idle_timeout;
+        let peer = if terms.config.proxy.is_none() { stream.peer() } else { None };
         let (wire, record) = Witness::new(TimeoutStream::new(stream, Arc::new(Deadline::none()), idle, idle));
         let handshake = settings(terms.head_size).handshake(wire).await;
         let (sender, mut connection) = handshake.map_err(|error| fault::of_connection(&error, &record.lock()))?;
@@ -100,6 +104,7 @@ impl Link {
             core: Mutex::new(core),
             record,
             place,
+            peer,
             generation: terms.generation,
             taken: AtomicUsize::new(0),
             idle_since: Mutex::new(clock::now()),
@@ -122,6 +127,10 @@ impl Link {
 
     pub(in crate::upstream) fn place(&self) -> &Destination {
         &self.place
+    }
+
+    pub(in crate::upstream) fn peer(&self) -> Option<IpAddr> {
+        self.peer
     }
 
     /// Whether requests under these rules may use this link, if they get a seat.

@@ -165,6 +165,8 @@ pub(crate) fn config() -> Config {
     // Tests that are not about pacing do not wait.
     config.politeness.mode = Mode::Off;
     config.politeness.robots = RobotsMode::Off;
+    // Most tests count requests, and send the same one again and again.
+    config.cache.collapse = false;
     config.access.allow_destinations = loopback();
     config.access.connect_ports = None;
     config

@@ -238,6 +238,8 @@ pub(crate) fn curtsy() -> Command {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CURTSY_")) {
         command.env_remove(name);
     }
+    // What one test stores must not answer another.
+    command.env("CURTSY_CACHE__DISK", "0B");
     command
 }
 

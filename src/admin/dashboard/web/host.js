@@ -116,6 +116,15 @@ export function host({ pulse, openHelp }) {
   });
   byId("reset").addEventListener("click", () => steer("PATCH", { delay: null, burst: null, concurrency: null }, "Reset to the configured values."));
   byId("forget").addEventListener("click", () => steer("DELETE", {}, "Learned and set values were removed. Holds, pauses and the time of the last request stay."));
+  byId("forget-stored").addEventListener("click", async () => {
+    try {
+      const { forgotten } = await send("DELETE", `/cache?host=${encodeURIComponent(host)}`);
+      byId("stored").textContent = "0";
+      say(`Forgot ${number(forgotten)} stored answers.`);
+    } catch (problem) {
+      say(problem.message, true);
+    }
+  });
   copies(byId("copy-toml"), () => byId("toml").textContent);
 
   const feed = new Feed({ list: byId("feed"), pause: byId("pause-live"), onlyRefused: byId("only-refused") });

@@ -139,6 +139,7 @@ function tiles(status, history) {
   put("wait", status.wait_p90_ms == null ? "–" : span(status.wait_p90_ms));
   put("abandoned", number(sum(history.abandoned)));
   put("denied", number(sum(history.denied)));
+  put("not-sent", number(status.requests.cached));
   const series = { requests: history.requests, waiting: history.waiting, wait: history.wait_p90_ms.map((ms) => ms ?? 0), abandoned: history.abandoned, denied: history.denied };
   for (const [name, values] of Object.entries(series)) {
     const tile = document.querySelector(`[data-tile="${name}"]`);

@@ -1,0 +1,276 @@
+//! A body that is being stored while it passes to a client.
+//!
+//! The bytes are copied: a slice would keep the connection's whole buffer alive. A short body of known length is written
+//! once, behind its head, into the allocation that it stays in; any other is collected in pieces.
+//!
+//! A body that is longer than a segment of the disk takes goes to disk while it passes, and not into memory.
+//!
+//! Promises: only [`Filling::end`] stores anything, and only if the body has its announced length. All fillings
+//! together reserve no more than their share of `cache.memory`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, StatusCode};
+
+use super::Cache;
+use super::disk::{LARGEST_IN_SEGMENT, LargeWrite};
+use super::entry::{Entry, EntryTerms, Pieces, head_length, write_head};
+use super::key::CacheKey;
+use crate::politeness::reuse::storing::NotStored;
+
+/// The size of a piece, and the step in which memory is reserved for a body of unknown length.
+const PIECE: usize = 64 << 10;
+/// A longer body is collected in pieces, so that a length that lies costs no memory.
+const ONE_BLOCK: u64 = 64 << 10;
+
+/// A body that is being stored.
+#[derive(Debug)]
+pub struct Filling {
+    cache: Arc<Cache>,
+    key: CacheKey,
+    status: StatusCode,
+    terms: EntryTerms,
+    /// The announced length.
+    length: Option<u64>,
+    /// The largest body that is stored.
+    most: u64,
+    head_length: usize,
+    /// The head; behind it the body, if it is short and its length is known.
+    block: BytesMut,
+    pieces: Pieces,
+    last: BytesMut,
+    came: u64,
+    reserved: u64,
+    /// Where a large body goes.
+    large: Option<(Arc<Entry>, LargeWrite)>,
+}
+
+impl Filling {
+    /// Begins to store an answer whose head is here. `length` is what the head announces, `most` the largest body to
+    /// store.
+    pub fn begin(
+        cache: &Arc<Cache>,
+        key: CacheKey,
+        (status, headers): (StatusCode, &HeaderMap),
+        length: Option<u64>,
+        most: u64,
+        terms: EntryTerms,
+    ) -> Result<Box<Self>, NotStored> {
+        let most = if cache.disk.is_some() { most } else { most.min(cache.memory.largest()) };
+        let head = head_length(headers);
+        if length.unwrap_or(0) + head as u64 > most {
+            return Err(NotStored::TooLarge);
+        }
+        let body = length.filter(|length| *length <= ONE_BLOCK).unwrap_or(0);
+        let mut filling = Box::new(Filling {
+            cache: cache.clone(),
+            key,
+            status,
+            terms,
+            length,
+            most,
+            head_length: 0,
+            block: BytesMut::new(),
+            pieces: Pieces::new(),
+            last: BytesMut::new(),
+            came: 0,
+            reserved: 0,
+            large: None,
+        });
+        let is_large = cache.disk.is_some() && length.is_some_and(|length| length > LARGEST_IN_SEGMENT);
+        filling.reserve(head as u64 + if is_large { 0 } else { length.unwrap_or(PIECE as u64) })?;
+        filling.block.reserve(head + body as usize);
+        write_head(&mut filling.block, status, headers);
+        filling.head_length = filling.block.len();
+        if is_large {
+            filling.spill()?;
+        }
+        Ok(filling)
+    }
+
+    /// Sends a body to disk from now on, with what has come so far, and gives its memory back.
+    fn spill(&mut self) -> Result<(), NotStored> {
+        let head = Entry::in_pieces(self.status, self.block.clone().freeze(), Pieces::new(), self.terms.clone());
+        let disk = self.cache.disk.as_ref().ok_or(NotStored::TooLarge)?;
+        let head = Arc::new(head);
+        let mut large = disk.begin(self.key.clone(), head.clone()).ok_or(NotStored::Busy)?;
+        self.finish_piece();
+        if !std::mem::take(&mut self.pieces).into_iter().all(|piece| large.push(piece)) {
+            return Err(NotStored::Busy);
+        }
+        self.large = Some((head, large));
+        self.cache.filling.fetch_sub(std::mem::take(&mut self.reserved), Relaxed);
+        Ok(())
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<(), NotStored> {
+        let before = self.cache.filling.fetch_add(bytes, Relaxed);
+        if before + bytes > self.cache.filling_most {
+            self.cache.filling.fetch_sub(bytes, Relaxed);
+            return Err(NotStored::Busy);
+        }
+        self.reserved += bytes;
+        Ok(())
+    }
+
+    fn is_one_block(&self) -> bool {
+        self.length.is_some_and(|length| length <= ONE_BLOCK)
+    }
+
+    /// Copies a piece of the body. After an error nothing is stored.
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), NotStored> {
+        self.came += bytes.len() as u64;
+        if self.length.is_some_and(|length| self.came > length) {
+            return Err(NotStored::Incomplete);
+        }
+        if self.is_one_block() {
+            self.block.extend_from_slice(bytes);
+            return Ok(());
+        }
+        if self.came > self.most {
+            return Err(NotStored::TooLarge);
+        }
+        if self.large.is_none() && self.cache.disk.is_some() && self.came > LARGEST_IN_SEGMENT {
+            self.spill()?;
+        }
+        if let Some((_, large)) = &mut self.large {
+            return if large.push(Bytes::copy_from_slice(bytes)) { Ok(()) } else { Err(NotStored::Busy) };
+        }
+        while self.came + self.head_length as u64 > self.reserved {
+            self.reserve(PIECE as u64)?;
+        }
+        while !bytes.is_empty() {
+            if self.last.capacity() == self.last.len() {
+                self.finish_piece();
+                self.last = BytesMut::with_capacity(PIECE);
+            }
+            let (now, rest) = bytes.split_at(bytes.len().min(PIECE - self.last.len()));
+            self.last.extend_from_slice(now);
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    fn finish_piece(&mut self) {
+        let piece = std::mem::take(&mut self.last).freeze();
+        if !piece.is_empty() {
+            self.pieces.push(piece);
+        }
+    }
+
+    /// Stores the answer: all of its body has passed.
+    pub fn end(mut self: Box<Self>) -> Result<(), NotStored> {
+        if self.length.is_some_and(|length| self.came != length) {
+            return Err(NotStored::Incomplete);
+        }
+        if let Some((head, large)) = self.large.take() {
+            large.finish();
+            self.cache.memory.remove_like(&self.key.borrowed(), &head);
+            return Ok(());
+        }
+        let terms = std::mem::take(&mut self.terms);
+        let block = std::mem::take(&mut self.block);
+        let entry = if self.is_one_block() {
+            Entry::packed(self.status, block.freeze(), self.head_length, terms)
+        } else if self.pieces.is_empty() {
+            // Short after all: packed into one allocation of the right size.
+            let packed = Bytes::from([&block[..], &self.last[..]].concat());
+            Entry::packed(self.status, packed, self.head_length, terms)
+        } else {
+            self.last = BytesMut::from(&self.last[..]);
+            self.finish_piece();
+            Entry::in_pieces(self.status, block.freeze(), std::mem::take(&mut self.pieces), terms)
+        };
+        if self.cache.store(self.key.clone(), Arc::new(entry)) { Ok(()) } else { Err(NotStored::TooLarge) }
+    }
+}
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        self.cache.filling.fetch_sub(self.reserved, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::politeness::{HostKey, Origin, Scheme};
+
+    const MEBI: u64 = 1 << 20;
+
+    fn key() -> CacheKey {
+        let origin = Origin { scheme: Scheme::Http, host: HostKey::parse("a.test").unwrap(), port: 80 };
+        CacheKey { origin, path: "/".into(), partition: "".into() }
+    }
+
+    fn begin(cache: &Arc<Cache>, length: Option<u64>) -> Result<Box<Filling>, NotStored> {
+        let head = (StatusCode::OK, &HeaderMap::new());
+        Filling::begin(cache, key(), head, length, 256 * MEBI, EntryTerms::default())
+    }
+
+    fn stored(cache: &Cache) -> Option<Vec<u8>> {
+        let variants = cache.at_hand(&key().borrowed())?;
+        Some(variants[0].body().concat())
+    }
+
+    #[test]
+    fn a_body_is_stored_as_it_came() {
+        for size in [0_usize, 1, 1_000, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 3 * PIECE + 7] {
+            for known in [true, false] {
+                let cache = Arc::new(Cache::new(64 * MEBI));
+                let body: Vec<u8> = (0..size).map(|n| n as u8).collect();
+                let mut filling = begin(&cache, known.then_some(size as u64)).unwrap();
+                for piece in body.chunks(999) {
+                    filling.push(piece).unwrap();
+                }
+                filling.end().unwrap();
+                assert_eq!(stored(&cache), Some(body), "{size} {known}");
+                assert_eq!(cache.filling.load(Relaxed), 0);
+            }
+        }
+    }
+
+    /// C12
+    #[test]
+    fn a_body_that_breaks_off_is_never_stored() {
+        let cache = Arc::new(Cache::new(64 * MEBI));
+        for end in 0..10 {
+            let mut filling = begin(&cache, Some(10)).unwrap();
+            filling.push(&[0; 10][..end]).unwrap();
+            assert_eq!(filling.end(), Err(NotStored::Incomplete), "{end}");
+        }
+        let mut filling = begin(&cache, Some(10)).unwrap();
+        assert_eq!(filling.push(&[0; 11]), Err(NotStored::Incomplete), "more than was announced");
+        drop(filling);
+        drop(begin(&cache, None).unwrap());
+        assert_eq!((stored(&cache), cache.filling.load(Relaxed)), (None, 0));
+    }
+
+    /// C50
+    #[test]
+    fn memory_stays_bounded_whatever_is_announced_and_sent() {
+        let cache = Arc::new(Cache::new(16 * MEBI));
+        assert!(matches!(begin(&cache, Some(10 << 30)), Err(NotStored::TooLarge)));
+        let mut fillings = Vec::new();
+        for _ in 0..10_000 {
+            fillings.extend(begin(&cache, Some(MEBI)).ok());
+            fillings.extend(begin(&cache, None).ok());
+        }
+        assert!(cache.filling.load(Relaxed) <= cache.filling_most);
+        assert!(fillings.len() < 40, "{}", fillings.len());
+        drop(fillings);
+        let mut endless = begin(&cache, None).unwrap();
+        let sent = (0..).take_while(|_| endless.push(&[0; 9_999]).is_ok()).count();
+        assert!((sent as u64) * 9_999 <= 16 * MEBI / 8);
+        drop(endless);
+        for number in 0..100_000 {
+            let size = [10, 1_000, 100_000][number % 3];
+            let entry = Entry::new(StatusCode::OK, &HeaderMap::new(), &vec![0; size], EntryTerms::default());
+            let key = CacheKey { path: format!("/{number}").into(), ..key() };
+            cache.store(key, Arc::new(entry));
+        }
+        assert!(cache.memory.bytes() + cache.filling_most <= 16 * MEBI, "{}", cache.memory.bytes());
+    }
+}

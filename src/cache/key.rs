@@ -1,0 +1,104 @@
+//! What a stored answer is found by: the URL as it was asked for, and the partition.
+//!
+//! The origin comes from the target that was read and vetted, never from a Host field. Path and query are compared as
+//! sent: nothing is normalised, so two spellings are two keys.
+
+use std::hash::{Hash, Hasher};
+
+use quick_cache::Equivalent;
+use smol_str::SmolStr;
+
+use crate::politeness::Origin;
+
+/// The key of a URL in the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheKey {
+    pub origin: Origin,
+    /// Path and query.
+    pub path: Box<str>,
+    /// Whose answers these are; empty if all clients share them.
+    pub partition: SmolStr,
+}
+
+/// The same, borrowed: a lookup allocates nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheKeyRef<'a> {
+    pub origin: &'a Origin,
+    pub path: &'a str,
+    pub partition: &'a str,
+}
+
+impl CacheKey {
+    pub fn borrowed(&self) -> CacheKeyRef<'_> {
+        CacheKeyRef { origin: &self.origin, path: &self.path, partition: &self.partition }
+    }
+
+    /// The URL as text.
+    pub fn url(&self) -> String {
+        format!("{}{}", self.origin, self.path)
+    }
+}
+
+impl CacheKeyRef<'_> {
+    pub fn to_key(&self) -> CacheKey {
+        CacheKey { origin: self.origin.clone(), path: self.path.into(), partition: self.partition.into() }
+    }
+}
+
+/// Hashes as [`CacheKeyRef`] does, so that either finds the other.
+impl Hash for CacheKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.borrowed().hash(state);
+    }
+}
+
+impl Hash for CacheKeyRef<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.origin.hash(state);
+        self.path.hash(state);
+        self.partition.hash(state);
+    }
+}
+
+/// Compares in full: a collision of hashes is a miss.
+impl Equivalent<CacheKey> for CacheKeyRef<'_> {
+    fn equivalent(&self, key: &CacheKey) -> bool {
+        *self.path == *key.path && *self.origin == key.origin && *self.partition == *key.partition
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::BuildHasher;
+
+    use foldhash::quality::RandomState;
+
+    use super::*;
+    use crate::politeness::{HostKey, Scheme};
+
+    fn key(scheme: Scheme, host: &str, port: u16, path: &str, partition: &str) -> CacheKey {
+        let origin = Origin { scheme, host: HostKey::parse(host).unwrap(), port };
+        CacheKey { origin, path: path.into(), partition: partition.into() }
+    }
+
+    /// C7
+    #[test]
+    fn only_the_same_url_in_the_same_partition_is_the_same_key() {
+        let one = key(Scheme::Http, "example.com", 80, "/a?b", "");
+        let same = key(Scheme::Http, "Example.COM.", 80, "/a?b", "");
+        assert!(same.borrowed().equivalent(&one));
+        let hasher = RandomState::default();
+        assert_eq!(hasher.hash_one(&one), hasher.hash_one(same.borrowed()));
+        for other in [
+            key(Scheme::Https, "example.com", 80, "/a?b", ""),
+            key(Scheme::Http, "example.com", 81, "/a?b", ""),
+            key(Scheme::Http, "www.example.com", 80, "/a?b", ""),
+            key(Scheme::Http, "example.com", 80, "/A?b", ""),
+            key(Scheme::Http, "example.com", 80, "/%61?b", ""),
+            key(Scheme::Http, "example.com", 80, "/a?b=", ""),
+            key(Scheme::Http, "example.com", 80, "/a?b", "ada"),
+        ] {
+            assert!(!other.borrowed().equivalent(&one), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Stored answers: the shared cache (RFC 9111).
+//!
+//! This module keeps answers and finds them; `politeness/reuse` decides which may be stored and used. Memory is
+//! bounded by `cache.memory`, and what survives a restart by `cache.disk`.
+
+pub mod disk;
+mod entry;
+mod filling;
+mod key;
+mod memory;
+mod view;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use smallvec::smallvec;
+
+pub use self::entry::{Entry, EntryTerms, Pieces, head_length, write_head};
+pub use self::filling::Filling;
+pub use self::key::{CacheKey, CacheKeyRef};
+pub use self::memory::{MOST_VARIANTS, Memory, Variants};
+pub use self::view::{AnswerFacts, StoredAnswer};
+
+use self::disk::DiskTier;
+use crate::clock;
+use crate::politeness::reuse::policy::CacheTime;
+use crate::politeness::time::Timestamp;
+
+/// The cache of this process.
+#[derive(Debug)]
+pub struct Cache {
+    pub memory: Memory,
+    /// None if nothing is kept on disk.
+    pub disk: Option<DiskTier>,
+    /// The bytes that bodies which are being stored have reserved, and the most that they may.
+    filling: AtomicU64,
+    filling_most: u64,
+}
+
+/// Bodies that are being stored may take this part of the memory; the rest is for stored answers.
+const FILLING_SHARE: u64 = 8;
+
+impl Cache {
+    /// A cache that keeps at most this many bytes in memory, and nothing on disk.
+    pub fn new(memory: u64) -> Self {
+        Cache::with_disk(memory, None)
+    }
+
+    pub fn with_disk(memory: u64, disk: Option<DiskTier>) -> Self {
+        let filling_most = memory / FILLING_SHARE;
+        Cache { memory: Memory::new(memory - filling_most), disk, filling: AtomicU64::new(0), filling_most }
+    }
+
+    /// Returns what memory has for a URL.
+    pub fn at_hand(&self, key: &CacheKeyRef<'_>) -> Option<Arc<Variants>> {
+        self.memory.get(key)
+    }
+
+    /// Returns the newest answer on disk that `suits`. A small one is in memory afterwards. The disk has 250 ms.
+    pub async fn from_disk(&self, key: &CacheKeyRef<'_>, suits: impl Fn(&Entry) -> bool) -> Option<Arc<Variants>> {
+        let disk = self.disk.as_ref()?;
+        for place in disk.find(key) {
+            let Some(entry) = disk.read(key, place).await.filter(&suits).map(Arc::new) else { continue };
+            if entry.large().is_none() {
+                self.memory.store(key.to_key(), entry.clone());
+            }
+            // It may have been forgotten while it was read. Then it must not stay in memory.
+            if !disk.has(key, place) {
+                self.memory.remove_entry(key, &entry);
+                return None;
+            }
+            return Some(Arc::new(smallvec![entry]));
+        }
+        None
+    }
+
+    /// Stores an entry. Returns false if no tier takes it.
+    pub fn store(&self, key: CacheKey, entry: Arc<Entry>) -> bool {
+        if let Some(disk) = &self.disk {
+            disk.put(key.clone(), entry.clone());
+        }
+        self.memory.store(key, entry) || self.disk.is_some()
+    }
+
+    /// Stores an entry again whose head has changed and whose body has not: after a 304, or a HEAD that agrees.
+    pub fn refresh(&self, key: CacheKey, entry: Arc<Entry>) {
+        if let Some(disk) = &self.disk {
+            disk.refresh(key.clone(), entry.clone());
+        }
+        if entry.large().is_none() {
+            self.memory.store(key, entry);
+        }
+    }
+
+    /// Removes one entry of a URL.
+    pub fn remove_entry(&self, key: &CacheKeyRef<'_>, entry: &Arc<Entry>) {
+        if let Some(disk) = &self.disk {
+            disk.forget_like(key, entry);
+        }
+        self.memory.remove_entry(key, entry);
+    }
+
+    /// Removes all answers for a URL.
+    pub fn remove(&self, key: &CacheKeyRef<'_>) {
+        // The disk comes first: what `from_disk` reads at this moment is checked against it afterwards.
+        if let Some(disk) = &self.disk {
+            disk.forget(key);
+        }
+        self.memory.remove(key);
+    }
+}
+
+/// Now, on both clocks.
+pub fn now() -> CacheTime {
+    let wall = clock::wall().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let wall = u64::try_from(wall.as_micros()).unwrap_or(u64::MAX);
+    CacheTime { steady: Timestamp::from_micros(clock::micros()), wall: Timestamp::from_micros(wall) }
+}

@@ -1,0 +1,63 @@
+//! Says what the cache would do for a request, without sending it or counting it.
+
+use http::{HeaderMap, HeaderValue, Method};
+
+use super::kept::list;
+use super::look::{Judged, judge};
+use super::plan::HostCache;
+use super::respond::How;
+use crate::cache::{self, CacheKeyRef};
+use crate::politeness::Origin;
+use crate::politeness::reuse::request::CacheRequest;
+use crate::proxy::{Settings, Shared};
+
+/// What the cache would do for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheForecast {
+    /// `off`, `miss`, `fresh`, `stale` (given although stale) or `validate`.
+    pub state: &'static str,
+    /// For how many seconds the stored answer is still fresh; negative if it is stale.
+    pub ttl: Option<i64>,
+    /// The age of the stored answer in seconds.
+    pub age: Option<u32>,
+}
+
+impl CacheForecast {
+    /// Whether the request would be answered without being sent.
+    pub fn answers(&self) -> bool {
+        matches!(self.state, "fresh" | "stale")
+    }
+}
+
+/// A request whose answer is foreseen.
+pub(crate) struct ForecastRequest<'a> {
+    pub(crate) origin: &'a Origin,
+    pub(crate) path: &'a str,
+    pub(crate) method: &'a str,
+    pub(crate) user_agent: Option<&'a HeaderValue>,
+    pub(crate) partition: &'a str,
+}
+
+/// Foresees what the cache does for a request with no other field than User-Agent.
+pub(crate) fn forecast(shared: &Shared, settings: &Settings, request: &ForecastRequest<'_>) -> CacheForecast {
+    let host = HostCache::of(settings, settings.policies.policy(request.origin.host.as_str()));
+    let nothing = |state| CacheForecast { state, ttl: None, age: None };
+    let is_head = request.method == Method::HEAD.as_str();
+    if !host.on || host.report || !(is_head || request.method == Method::GET.as_str()) {
+        return nothing("off");
+    }
+    let key = CacheKeyRef { origin: request.origin, path: request.path, partition: request.partition };
+    let variants = shared.cache.at_hand(&key);
+    let agent = request.user_agent.map(|value| (http::header::USER_AGENT, value.clone()));
+    let headers: HeaderMap = agent.into_iter().collect();
+    let fields = list(&headers);
+    let asked = CacheRequest::read(is_head, &fields, &settings.config.cache.unkeyed);
+    let (state, entry) = match judge(settings, request.origin, variants.as_deref(), &asked, host) {
+        Judged::Use(entry, How::Fresh) => ("fresh", entry),
+        Judged::Use(entry, _) => ("stale", entry),
+        Judged::Validate(entry, _) => ("validate", entry),
+        Judged::Miss(_) => return nothing("miss"),
+    };
+    let (policy, now) = (&entry.terms.policy, cache::now());
+    CacheForecast { state, ttl: Some(policy.ttl(now)), age: Some(policy.age(now)) }
+}

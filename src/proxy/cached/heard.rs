@@ -1,0 +1,340 @@
+//! Decides what the origin's answer means for what is stored: it confirms, replaces, refreshes or invalidates it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{
+    AGE, CONTENT_LENGTH, CONTENT_LOCATION, DATE, ETAG, HeaderName, LAST_MODIFIED, LOCATION, SET_COOKIE,
+};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body::Body as _;
+
+use super::kept::list;
+use super::plan::{CachePlan, CacheStep, ForwardReason};
+use super::respond::{self, CACHE_STATUS, How};
+use super::tap::StoreTap;
+use crate::cache::{self, CacheKey, CacheKeyRef, Entry, EntryTerms, Filling};
+use crate::clock;
+use crate::config::ResponseHeaders;
+use crate::politeness::reuse::response::CacheResponse;
+use crate::politeness::reuse::reusing::{CannotAsk, StaleReason, may_serve_stale};
+use crate::politeness::reuse::selecting::Selecting;
+use crate::politeness::reuse::storing::{NotStored, may_store};
+use crate::politeness::reuse::updating::{HeadFields, agrees, also_invalid, confirms, describes_the_body, invalidates};
+use crate::politeness::visit::LaneRefusal;
+use crate::proxy::answer::body::Body;
+use crate::proxy::answer::failure::{Failure, Refusal};
+use crate::proxy::request::client_request::ClientRequest;
+use crate::proxy::{Settings, Shared};
+use crate::upstream::Reply;
+
+/// What a 304 to our own conditions says.
+pub(crate) enum Confirmation {
+    /// It is no 304, or the conditions were the client's.
+    No,
+    /// The stored answer is still right.
+    Yes,
+    /// It is about another answer: the request must be sent again without conditions.
+    Contradicts,
+}
+
+/// Reads what an answer says about the stored answer that the origin was asked about.
+pub(crate) fn confirmed<B>(step: &CacheStep, response: &Response<B>) -> Confirmation {
+    let CacheStep::Plan(plan) = step else { return Confirmation::No };
+    let (Some(entry), true) = (&plan.entry, plan.conditional && response.status() == StatusCode::NOT_MODIFIED) else {
+        return Confirmation::No;
+    };
+    let etag = response.headers().get(ETAG).map(HeaderValue::as_bytes);
+    if confirms(entry.field("etag"), etag) { Confirmation::Yes } else { Confirmation::Contradicts }
+}
+
+impl CacheStep {
+    /// Answers from the stored answer, which a 304 has confirmed. `fields` are those of the 304, without those of its
+    /// connection.
+    pub(crate) fn answer_confirmed(
+        &self,
+        request: &mut ClientRequest,
+        fields: &HeaderMap,
+        took: Duration,
+    ) -> Option<Response<Body>> {
+        let CacheStep::Plan(plan) = self else { return None };
+        let entry = plan.entry.as_ref()?;
+        let settings = request.settings.clone();
+        let entry = refreshed(request.shared(), &settings, plan, entry, fields, took);
+        request.shared().count_in_tally(&plan.key.origin.host, |row| row.unchanged += 1);
+        let why = plan.why;
+        plan.with_request(&settings, |asked| {
+            let mut response = respond::respond(request, &entry, asked, How::Validated(why));
+            // A cookie is for this client, and not part of what is stored.
+            for cookie in fields.get_all(SET_COOKIE) {
+                response.headers_mut().append(SET_COOKIE, cookie.clone());
+            }
+            Some(response)
+        })
+    }
+
+    /// Forgets that the conditions are ours: the request is sent again as the client sent it.
+    pub(crate) fn is_plain_again(&mut self) {
+        if let CacheStep::Plan(plan) = self {
+            plan.conditional = false;
+        }
+    }
+}
+
+/// Updates a stored answer with the fields of a 304, or of a HEAD that agrees with it, and stores it again.
+pub(super) fn refreshed(
+    shared: &Shared,
+    settings: &Settings,
+    plan: &CachePlan,
+    entry: &Arc<Entry>,
+    fields: &HeaderMap,
+    took: Duration,
+) -> Arc<Entry> {
+    let mut headers = entry.headers();
+    for name in fields.keys().filter(|name| !describes_the_body(name.as_str()) && **name != SET_COOKIE) {
+        headers.remove(name);
+        for value in fields.get_all(name) {
+            headers.append(name, value.clone());
+        }
+    }
+    let status = entry.status();
+    match plan.terms(settings, status, &headers, took, entry.terms.address) {
+        Ok(mut terms) => {
+            dress(&mut headers);
+            terms.head_only = entry.terms.head_only;
+            let fresh = Arc::new(entry.refreshed(&headers, terms));
+            if fresh.terms.selecting != entry.terms.selecting {
+                shared.cache.remove_entry(&plan.key.borrowed(), entry);
+            }
+            shared.cache.refresh(plan.key.clone(), fresh.clone());
+            fresh
+        }
+        Err(reason) => {
+            shared.metrics.cache.not_stored(reason.word());
+            shared.cache.remove_entry(&plan.key.borrowed(), entry);
+            Arc::new(entry.refreshed(&headers, entry.terms.clone()))
+        }
+    }
+}
+
+impl CachePlan {
+    /// Decides whether an answer may be stored, and for which requests.
+    fn terms(
+        &self,
+        settings: &Settings,
+        status: StatusCode,
+        headers: &HeaderMap,
+        took: Duration,
+        address: Option<IpAddr>,
+    ) -> Result<EntryTerms, NotStored> {
+        let now = cache::now();
+        let took = u32::try_from(took.as_secs()).unwrap_or(u32::MAX);
+        let response = CacheResponse::read(status.as_u16(), &list(headers), now);
+        self.with_request(settings, |asked| {
+            let policy = may_store(asked, &response, &self.host.rules, took, now)?;
+            let vary = response.vary.clone().unwrap_or_default();
+            let selecting = Selecting::of(asked, vary, policy.flags.ignores_cookie);
+            Ok(EntryTerms { policy, selecting, address, head_only: asked.is_head })
+        })
+    }
+}
+
+/// Prepares a head for storing: its age is counted elsewhere, and its date must be known (RFC 9110, section 6.6.1).
+fn dress(headers: &mut HeaderMap) {
+    headers.remove(AGE);
+    if !headers.contains_key(DATE) {
+        headers.insert(DATE, respond::text(httpdate::fmt_http_date(clock::wall())));
+    }
+}
+
+/// An answer on its way to the client, as the cache sees it.
+pub(crate) struct Passing {
+    /// Stores the body while it passes.
+    pub(crate) tap: Option<Box<StoreTap>>,
+}
+
+impl Passing {
+    /// Begins to store an answer if that is allowed, changes what it makes invalid, and says so in Cache-Status. The
+    /// fields of the connection are removed already.
+    pub(crate) fn begin(
+        step: &CacheStep,
+        request: &mut ClientRequest,
+        response: &mut Response<Reply>,
+        took: Duration,
+    ) -> Self {
+        let (why, tap, stored) = match step {
+            CacheStep::Off => return Passing { tap: None },
+            CacheStep::Forward(why) => (*why, None, None),
+            CacheStep::Invalidate(key) => {
+                invalidate(request.shared(), key, response);
+                (ForwardReason::Method, None, None)
+            }
+            CacheStep::Plan(plan) => {
+                let begun = plan.begin(request, response, took);
+                if let Err(reason) = &begun {
+                    request.shared().metrics.cache.not_stored(reason.word());
+                }
+                let word = if plan.conditional { "changed" } else { "miss" };
+                request.shared().metrics.cache.request(word);
+                request.cached("miss");
+                let stored = begun.as_ref().map(drop).map_err(|reason| *reason);
+                (plan.why, begun.ok().flatten(), Some(stored))
+            }
+        };
+        if request.settings.config.responses.headers == ResponseHeaders::Full {
+            let name = request.shared().identity.status_name();
+            let text = match stored {
+                Some(Ok(())) => format!("{name}; fwd={}; stored", why.word()),
+                Some(Err(reason)) => format!("{name}; fwd={}; detail={}", why.word(), reason.word()),
+                None => format!("{name}; fwd={}", why.word()),
+            };
+            response.headers_mut().append(CACHE_STATUS, respond::text(text));
+        }
+        Passing { tap }
+    }
+}
+
+impl CachePlan {
+    /// Begins to store an answer. `None` if that is done already: it has no body.
+    fn begin(
+        &self,
+        request: &ClientRequest,
+        response: &mut Response<Reply>,
+        took: Duration,
+    ) -> Result<Option<Box<StoreTap>>, NotStored> {
+        let (shared, settings) = (request.shared(), &request.settings);
+        let begun = self.try_begin(shared, settings, response, took);
+        let status = response.status().as_u16();
+        // A newer answer that is not stored replaces the old one all the same. An error of the origin does not.
+        if let (Err(_), Some(entry)) = (&begun, &self.entry)
+            && status < 500
+            && !matches!(status, 206 | 304 | 429)
+        {
+            shared.cache.remove_entry(&self.key.borrowed(), entry);
+        }
+        begun
+    }
+
+    pub(super) fn try_begin(
+        &self,
+        shared: &Arc<Shared>,
+        settings: &Settings,
+        response: &mut Response<Reply>,
+        took: Duration,
+    ) -> Result<Option<Box<StoreTap>>, NotStored> {
+        let (status, address) = (response.status(), response.body().peer());
+        if !response.body().is_delimited() {
+            return Err(NotStored::Undelimited);
+        }
+        if self.request.is_head && self.updates_by_head(shared, settings, response, took) {
+            return Ok(None);
+        }
+        let terms = self.terms(settings, status, response.headers(), took, address)?;
+        let mut headers = response.headers().clone();
+        dress(&mut headers);
+        if self.request.is_head {
+            let entry = Entry::new(status, &headers, b"", terms);
+            shared.cache.store(self.key.clone(), Arc::new(entry));
+            return Ok(None);
+        }
+        let length = response.body().size_hint().exact();
+        let most = settings.config.cache.max_object as u64;
+        let filling = Filling::begin(&shared.cache, self.key.clone(), (status, &headers), length, most, terms)?;
+        Ok(Some(StoreTap::new(shared.clone(), filling)))
+    }
+
+    /// Refreshes or removes the stored answer to a GET by the answer to a HEAD. Returns whether one was refreshed.
+    fn updates_by_head(
+        &self,
+        shared: &Shared,
+        settings: &Settings,
+        response: &Response<Reply>,
+        took: Duration,
+    ) -> bool {
+        let Some(entry) = self.entry.as_ref().filter(|entry| !entry.terms.head_only) else { return false };
+        let new = |name: HeaderName| response.headers().get(name).map(HeaderValue::as_bytes);
+        let length = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let stored = HeadFields {
+            status: entry.status().as_u16(),
+            etag: entry.field("etag"),
+            last_modified: entry.field("last-modified"),
+            length: Some(entry.length()),
+        };
+        let head = HeadFields {
+            status: response.status().as_u16(),
+            etag: new(ETAG),
+            last_modified: new(LAST_MODIFIED),
+            length,
+        };
+        let refreshes = agrees(&stored, &head);
+        if refreshes {
+            refreshed(shared, settings, self, entry, response.headers(), took);
+        } else if head.status < 500 {
+            shared.cache.remove_entry(&self.key.borrowed(), entry);
+        }
+        refreshes
+    }
+}
+
+/// Removes what an answer to a method that is not safe makes invalid.
+fn invalidate<B>(shared: &Shared, key: &CacheKey, response: &Response<B>) {
+    if !invalidates(response.status().as_u16()) {
+        return;
+    }
+    shared.cache.remove(&key.borrowed());
+    for name in [LOCATION, CONTENT_LOCATION] {
+        let value = response.headers().get(name).map(HeaderValue::as_bytes);
+        if let Some(path) = value.and_then(|value| also_invalid(&key.origin, &key.path, value)) {
+            shared.cache.remove(&CacheKeyRef { origin: &key.origin, path: &path, partition: &key.partition });
+        }
+    }
+}
+
+/// Returns a stored answer in place of a failure, if a rule allows that.
+pub(crate) fn instead_of(failure: &Failure, step: &CacheStep, request: &mut ClientRequest) -> Option<Response<Body>> {
+    let (cause, detail) = match failure {
+        Failure::Refused(Refusal::Lane(refusal)) if leaves_alone(*refusal) => {
+            (CannotAsk::Refused, failure.words().code)
+        }
+        Failure::Upstream(error) if error.blames_the_origin() => (CannotAsk::Failed, StaleReason::IfError.word()),
+        _ => return None,
+    };
+    serve_stale(step, request, cause, detail)
+}
+
+/// Returns a stored answer in place of an error that the origin answered with, if the origin allowed that.
+pub(crate) fn replaces_error(
+    status: StatusCode,
+    step: &CacheStep,
+    request: &mut ClientRequest,
+) -> Option<Response<Body>> {
+    let fails = matches!(status.as_u16(), 429 | 500 | 502 | 503 | 504);
+    fails.then(|| serve_stale(step, request, CannotAsk::Failed, StaleReason::IfError.word())).flatten()
+}
+
+fn serve_stale(
+    step: &CacheStep,
+    request: &mut ClientRequest,
+    cause: CannotAsk,
+    detail: &'static str,
+) -> Option<Response<Body>> {
+    let CacheStep::Plan(plan) = step else { return None };
+    let entry = plan.entry.as_ref().filter(|_| !plan.host.report)?;
+    let settings = request.settings.clone();
+    plan.with_request(&settings, |asked| {
+        let allowed = may_serve_stale(&entry.terms.policy, asked, cause, &plan.host.rules, cache::now());
+        allowed.then(|| respond::respond(request, entry, asked, How::Stale(detail)))
+    })
+}
+
+/// Whether the host must be left alone for a while. curtsy's own end is no such reason.
+fn leaves_alone(refusal: LaneRefusal) -> bool {
+    match refusal {
+        LaneRefusal::QueueFull { .. }
+        | LaneRefusal::WaitTooLong { .. }
+        | LaneRefusal::HostCooling { .. }
+        | LaneRefusal::BreakerOpen { .. } => true,
+        LaneRefusal::ShuttingDown { .. } | LaneRefusal::HostsFull { .. } => false,
+    }
+}

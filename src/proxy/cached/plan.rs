@@ -1,0 +1,132 @@
+//! What a request remembers about the cache while it waits for its answer.
+
+use std::sync::Arc;
+
+use http::header::{ETAG, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
+
+use super::kept::KeptRequest;
+use crate::cache::{CacheKey, Entry};
+use crate::politeness::policy::{CacheMode, Mode, Policy};
+use crate::politeness::reuse::request::CacheRequest;
+use crate::politeness::reuse::reusing::ValidateReason;
+use crate::politeness::reuse::storing::CacheRules;
+use crate::proxy::Settings;
+
+/// How the cache concerns a request that is sent to its origin.
+#[derive(Debug)]
+pub(crate) enum CacheStep {
+    /// The cache is off for this host.
+    Off,
+    /// Nothing stored answers it, and its answer is not stored.
+    Forward(ForwardReason),
+    /// Its method changes something: a success makes stored answers invalid.
+    Invalidate(Box<CacheKey>),
+    /// Its answer may be stored.
+    Plan(Box<CachePlan>),
+}
+
+/// A request whose answer may be stored.
+#[derive(Debug)]
+pub(crate) struct CachePlan {
+    pub(super) key: CacheKey,
+    pub(super) request: KeptRequest,
+    pub(super) host: HostCache,
+    pub(super) why: ForwardReason,
+    /// The stored answer that the origin is asked about.
+    pub(super) entry: Option<Arc<Entry>>,
+    /// The conditions of the request are ours.
+    pub(super) conditional: bool,
+}
+
+/// Why a request is sent although there is a cache: the `fwd` of Cache-Status (RFC 9211, section 2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ForwardReason {
+    Bypass,
+    Method,
+    UriMiss,
+    VaryMiss,
+    Stale,
+    Request,
+}
+
+impl ForwardReason {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            ForwardReason::Bypass => "bypass",
+            ForwardReason::Method => "method",
+            ForwardReason::UriMiss => "uri-miss",
+            ForwardReason::VaryMiss => "vary-miss",
+            ForwardReason::Stale => "stale",
+            ForwardReason::Request => "request",
+        }
+    }
+}
+
+impl From<ValidateReason> for ForwardReason {
+    fn from(reason: ValidateReason) -> Self {
+        match reason {
+            ValidateReason::Stale => ForwardReason::Stale,
+            ValidateReason::Request => ForwardReason::Request,
+        }
+    }
+}
+
+/// The operator's rules for the cache at one host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostCache {
+    pub(crate) on: bool,
+    /// Nothing is served; what would have been is counted.
+    pub(crate) report: bool,
+    pub(crate) rules: CacheRules,
+}
+
+impl HostCache {
+    pub(crate) fn of(settings: &Settings, policy: &Policy) -> Self {
+        let seconds = |span: std::time::Duration| u32::try_from(span.as_secs()).unwrap_or(u32::MAX);
+        // The key is checked to be between 0 and 1.
+        let heuristic = (settings.config.cache.heuristic * 1_000.0) as u16;
+        HostCache {
+            on: policy.cache == CacheMode::Shared,
+            report: policy.mode == Mode::Report,
+            rules: CacheRules { heuristic, stale: seconds(policy.stale), min_refresh: seconds(policy.min_refresh) },
+        }
+    }
+}
+
+impl CacheStep {
+    /// Sets our conditions in place of the client's, if a stored answer has validators. Returns the head as it was, for
+    /// the case that the origin's answer is about something else.
+    pub(crate) fn set_conditions(&mut self, parts: &mut Parts) -> Option<Box<Parts>> {
+        let CacheStep::Plan(plan) = self else { return None };
+        let validators = plan.entry.as_deref().map(validators).filter(|validators| !validators.is_empty())?;
+        let plain = Box::new(parts.clone());
+        parts.headers.remove(IF_NONE_MATCH);
+        parts.headers.remove(IF_MODIFIED_SINCE);
+        parts.headers.extend(validators);
+        plan.conditional = true;
+        Some(plain)
+    }
+}
+
+/// The conditions that ask whether a stored answer is still right.
+pub(super) fn validators(entry: &Entry) -> HeaderMap {
+    let fields: [(HeaderName, HeaderName); 2] = [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)];
+    let mut conditions = HeaderMap::new();
+    for (validator, condition) in fields {
+        let value = entry.field(validator.as_str()).and_then(|value| HeaderValue::from_bytes(value).ok());
+        if let Some(value) = value {
+            conditions.insert(condition, value);
+        }
+    }
+    conditions
+}
+
+impl CachePlan {
+    /// Reads the request again, for the rules.
+    pub(super) fn with_request<T>(&self, settings: &Settings, read: impl FnOnce(&CacheRequest<'_>) -> T) -> T {
+        let fields = self.request.fields();
+        read(&CacheRequest::read(self.request.is_head, &fields, &settings.config.cache.unkeyed))
+    }
+}

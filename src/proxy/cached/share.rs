@@ -1,0 +1,56 @@
+//! Answers of flights, as the cache sees them: which requests may take part, and what their clients are told.
+
+use http::Response;
+
+use super::kept::KeptRequest;
+use super::plan::{CacheStep, ForwardReason};
+use super::respond::{self, CACHE_STATUS, How};
+use crate::cache::{CacheKey, Entry};
+use crate::config::ResponseHeaders;
+use crate::metrics::RequestOutcome;
+use crate::politeness::reuse::request::CacheRequest;
+use crate::politeness::reuse::storing::CacheRules;
+use crate::proxy::answer::body::Body;
+use crate::proxy::request::client_request::ClientRequest;
+
+/// The word of metrics and of the access log.
+const SHARED: &str = "shared";
+
+impl CacheStep {
+    /// Returns the plan of a request that may share answers; `None` if its answer is its own in any case.
+    pub(crate) fn shareable(&self) -> Option<(&CacheKey, &KeptRequest, CacheRules)> {
+        match self {
+            CacheStep::Plan(plan) if !plan.host.report => Some((&plan.key, &plan.request, plan.host.rules)),
+            _ => None,
+        }
+    }
+
+    /// Answers from a stored answer that the origin confirmed when another client asked.
+    pub(crate) fn answer_shared(&self, request: &mut ClientRequest, entry: &Entry) -> Response<Body> {
+        match self {
+            CacheStep::Plan(plan) => {
+                let settings = request.settings.clone();
+                let how = How::Shared(plan.why);
+                plan.with_request(&settings, |asked| respond::respond(request, entry, asked, how))
+            }
+            _ => respond::respond(request, entry, &CacheRequest::default(), How::Shared(ForwardReason::UriMiss)),
+        }
+    }
+
+    /// Notes that the request gets the answer to another client's, with this head. Returns whether the head is all.
+    pub(crate) fn pass_shared(&self, request: &mut ClientRequest, head: Response<()>) -> Response<bool> {
+        let (why, is_head) = match self {
+            CacheStep::Plan(plan) => (plan.why, plan.request.is_head),
+            _ => (ForwardReason::UriMiss, false),
+        };
+        let mut head = head.map(|()| is_head);
+        if request.settings.config.responses.headers == ResponseHeaders::Full {
+            let text = format!("{}; fwd={}; collapsed", request.shared().identity.status_name(), why.word());
+            head.headers_mut().append(CACHE_STATUS, respond::text(text));
+        }
+        request.shared().metrics.cache.request(SHARED);
+        request.cached(SHARED);
+        request.answered(head.status().as_u16(), RequestOutcome::Cached);
+        head
+    }
+}

@@ -129,7 +129,6 @@ impl ExecArgs {
         }
         if self.no_cache {
             overrides.add("--no-cache", "cache.mode", "off");
-            overrides.add("--no-cache", "cache.disk", "0B");
         }
     }
 

@@ -131,6 +131,7 @@ fn sum(hosts: &[CountedHost]) -> TallyRow {
         gave_up: sum.gave_up + row.gave_up,
         failed: sum.failed + row.failed,
         cached: sum.cached + row.cached,
+        shared: sum.shared + row.shared,
         unchanged: sum.unchanged + row.unchanged,
         blind: sum.blind + row.blind,
         rejection: None,
@@ -147,16 +148,18 @@ fn visits(hosts: &[CountedHost]) -> String {
 }
 
 /// Describes the requests that did not load the site, or little.
-fn not_sent(row: &TallyRow) -> Option<String> {
+fn not_sent(row: &TallyRow) -> Vec<String> {
     let mut parts = Vec::new();
     if row.cached > 0 {
         let were = if row.cached == 1 { "was" } else { "were" };
-        parts.push(format!("{0} {were} not sent ({0} from the cache)", row.cached));
+        let sources = [(row.cached.saturating_sub(row.shared), "from the cache"), (row.shared, "shared")];
+        let sources = sources.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+        parts.push(format!("{} {were} not sent ({})", row.cached, sources.collect::<Vec<_>>().join(", ")));
     }
     if row.unchanged > 0 {
         parts.push(format!("{} unchanged (304)", row.unchanged));
     }
-    (!parts.is_empty()).then(|| parts.join(", "))
+    parts
 }
 
 fn waited(waits: &TallyWaits) -> String {
@@ -392,6 +395,18 @@ mod tests {
         assert!(page.contains("\n  a.test  3 requests  delay 1.0 s (configured)  waited 2.0 s"), "{page}");
         assert!(page.ends_with("\n  and 3 more hosts\n") && !page.contains("denied"), "{page}");
         assert!(closing(&ended(Vec::new())).starts_with("no request came through the proxy in 1.5 s:\n"));
+    }
+
+    #[test]
+    fn the_end_tells_what_was_not_sent() {
+        let row = TallyRow { visits: 488, cached: 412, shared: 32, unchanged: 96, ..TallyRow::default() };
+        let page = closing(&ended(vec![("a.test", row)]));
+        assert!(page.contains("412 were not sent (380 from the cache, 32 shared); 96 unchanged (304)"), "{page}");
+        assert!(page.contains("a.test  488 requests  412 not sent"), "{page}");
+        assert!(page.lines().all(|line| line.len() <= WIDTH), "{page}");
+        let row = TallyRow { cached: 1, ..TallyRow::default() };
+        let page = closing(&ended(vec![("a.test", row)]));
+        assert!(page.contains("; 1 was not sent (1 from the cache); none had to wait"), "{page}");
     }
 
     #[test]

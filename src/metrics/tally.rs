@@ -46,6 +46,8 @@ pub struct TallyRow {
     pub failed: u64,
     /// Requests that were answered from the cache and not sent.
     pub cached: u64,
+    /// Those among them that shared the answer to another client's request.
+    pub shared: u64,
     /// Requests that their origin answered with "not modified": the body came from the cache.
     pub unchanged: u64,
     /// Tunnels whose requests curtsy cannot separate: each counts as one visit, whatever happened inside.

@@ -39,7 +39,12 @@ pub(crate) enum Before {
 
 impl Lock {
     pub(crate) fn take(directory: &Path) -> Result<Lock, StoreError> {
-        let path = directory.join(FILE);
+        Lock::take_file(directory, FILE)
+    }
+
+    /// Takes the lock of another folder than the state directory, which has a file of this name.
+    pub(crate) fn take_file(directory: &Path, name: &str) -> Result<Lock, StoreError> {
+        let path = directory.join(name);
         let unusable = |error: &std::io::Error| StoreError::unusable(&path, StoreFault::of_io(error));
         let is_new = !path.exists();
         let mut file = OpenOptions::new()

@@ -400,3 +400,72 @@ fn hits_and_refusals_work_over_http_1_0() {
     assert_eq!(ask(&["If-None-Match: \"1\""]).status(), 304);
     assert_eq!(origin.count(), 1);
 }
+
+/// C29: hits in between change nothing about the time of a waiting request.
+#[test]
+fn hits_do_not_delay_a_waiting_request() {
+    let origin = marked("Cache-Control: max-age=60\r\n");
+    let curtsy = curtsy(|config| {
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = ms(300);
+    });
+    get(&curtsy, &origin.url("/a"), &[]);
+    let mut waiting = curtsy.client();
+    waiting.send_head(&[&format!("GET {} HTTP/1.1", origin.url("/b")), "Host: x"]);
+    let mut client = curtsy.client();
+    let line = format!("GET {} HTTP/1.1", origin.url("/a"));
+    while origin.count() < 2 {
+        assert_eq!(client.ask(&[&line, "Host: x"]).text(), "1 for ");
+    }
+    assert_eq!(waiting.response().text(), "2 for ");
+    let requests = origin.requests(2);
+    curtsy.expect_gaps(&[ms(0), requests[1].at - requests[0].at], ms(300));
+    assert_eq!(curtsy.metric("curtsy_queue_wait_seconds_count"), 2, "hits wait for nothing");
+}
+
+/// C32
+#[test]
+fn hits_do_not_fetch_robots_txt_again() {
+    let origin = Origin::scripted(|visitor| {
+        while let Some(request) = visitor.request() {
+            let robots = request.line().contains("robots.txt");
+            visitor.send(page("Cache-Control: max-age=60\r\n", if robots { "" } else { "x" }).as_bytes());
+        }
+    });
+    let curtsy = curtsy(|config| config.politeness.robots = RobotsMode::Enforce);
+    for _ in 0..20 {
+        assert_eq!(get(&curtsy, &origin.url("/"), &[]).text(), "x");
+    }
+    assert_eq!(origin.count(), 2, "robots.txt and the page, once each");
+}
+
+/// C61
+#[test]
+fn explain_foresees_what_the_cache_does() {
+    let origin = marked("Cache-Control: max-age=600\r\nETag: \"1\"\r\n");
+    let old = marked("Cache-Control: max-age=60\r\nETag: \"1\"\r\nAge: 100\r\n");
+    let curtsy = curtsy(|config| {
+        config.politeness.mode = Mode::Enforce;
+        config.politeness.delay = ms(100_000);
+        config.politeness.max_wait = ms(0);
+    });
+    let explain = |url: &str| -> serde_json::Value {
+        let line = format!("GET /api/v1/explain?url={url} HTTP/1.1");
+        serde_json::from_str(&curtsy.ask_admin(&[&line, "Host: localhost", "Connection: close"]).text()).unwrap()
+    };
+    assert_eq!(explain(&origin.url("/"))["cache"]["state"], "miss");
+    get(&curtsy, &origin.url("/"), &[]);
+    let told = explain(&origin.url("/"));
+    assert_eq!(told["cache"]["state"], "fresh", "{told}");
+    assert!(
+        told["cache"]["ttl_s"].as_i64().unwrap() > 500 && told["wait_ms"] == 0 && told["refusal"].is_null(),
+        "{told}"
+    );
+    assert!(get(&curtsy, &origin.url("/"), &[]).value("cache-status").contains("hit"));
+    assert_eq!(explain(&origin.url("/other"))["refusal"], "wait-too-long");
+    curtsy.reload(|config| config.politeness.mode = Mode::Off);
+    get(&curtsy, &old.url("/"), &[]);
+    let told = explain(&old.url("/"));
+    assert_eq!(told["cache"]["state"], "validate", "{told}");
+    assert!(told["cache"]["ttl_s"].as_i64().unwrap() <= -40);
+}

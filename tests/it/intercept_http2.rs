@@ -294,3 +294,31 @@ fn http2_is_not_offered_where_it_is_not_wanted() {
     assert_eq!(response.status(), 200);
     assert_eq!(inside(&curtsy, "localhost", origin.port()).ask(&["GET / HTTP/1.0"]).status(), 200, "no Host, no doubt");
 }
+
+/// C64: hits, 304 and refusals by the cache, inside a tunnel and over HTTP/2.
+#[test]
+fn the_cache_answers_over_http2() {
+    let authority = Authority::new();
+    let page = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nETag: \"1\"\r\nContent-Length: 4\r\n\r\nbody";
+    let origin = authority.origin(move |visitor| {
+        while visitor.request().is_some() {
+            visitor.send(page);
+        }
+    });
+    let curtsy = intercepting(&authority, |_| ());
+    let told = |headers: &HeaderMap| headers["cache-status"].to_str().unwrap().to_owned();
+    run(async {
+        let mut send = connect(&curtsy, &origin).await;
+        let (_, headers, body) = get(&mut send, &origin, "/").await;
+        assert!(told(&headers).ends_with("fwd=uri-miss; stored") && body == b"body");
+        let (_, headers, body) = get(&mut send, &origin, "/").await;
+        assert!(told(&headers).contains("; hit; ttl=") && headers.contains_key("age") && body == b"body");
+        let mut conditional = request(Method::GET, &local(&origin), "/");
+        conditional.headers_mut().insert("if-none-match", "\"1\"".parse().unwrap());
+        assert_eq!(exchange(&mut send, conditional, None).await.0, StatusCode::NOT_MODIFIED);
+        let mut only = request(Method::GET, &local(&origin), "/other");
+        only.headers_mut().insert("cache-control", "only-if-cached".parse().unwrap());
+        assert_eq!(exchange(&mut send, only, None).await.0, StatusCode::GATEWAY_TIMEOUT);
+    });
+    assert_eq!(origin.count(), 1);
+}

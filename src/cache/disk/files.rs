@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! CACHEDIR.TAG        tells backups to leave the folder out; curtsy deletes files only in a folder that has it
-//! lock                one curtsy for each folder
+//! cache.lock          one curtsy for each folder
 //! cache.db            the catalogue
 //! 000017.warc         a segment of many responses
 //! large/000018.warc   one large response
@@ -18,6 +18,9 @@ use std::path::{Path, PathBuf};
 
 /// File name of the catalogue.
 pub(super) const CATALOGUE: &str = "cache.db";
+
+/// File name of the lock. Not that of the state directory, which may be the same folder.
+pub(super) const LOCK: &str = "cache.lock";
 
 /// A file with responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -6,37 +6,12 @@
 use aws_lc_rs::digest::{Context, SHA256};
 
 use super::catalogue::CatalogueRow;
-use super::files::SegmentName;
+use super::draft::LargeDraft;
 use super::open;
-use super::record::{self, WarcHeader};
-use super::segments::LargeFile;
+use super::record;
 use super::status::DiskTrouble;
 use super::writer::{self, DiskWriter};
 use crate::cache::{CacheKey, Entry};
-
-/// A large response that is being written.
-pub(super) struct LargeDraft {
-    file: LargeFile,
-    digest: Context,
-    header: WarcHeader,
-    row: CatalogueRow,
-    /// Number of the job that began it.
-    number: u64,
-    /// Bytes of the body so far.
-    body_length: u64,
-}
-
-impl std::fmt::Debug for LargeDraft {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LargeDraft").field("file", &self.file).field("body_length", &self.body_length).finish()
-    }
-}
-
-impl LargeDraft {
-    pub(super) fn name(&self) -> SegmentName {
-        self.file.name
-    }
-}
 
 impl DiskWriter {
     /// Writes a whole response that is too large for a segment.

@@ -9,6 +9,7 @@
 //! - **A disk that fails harms nothing else.** Forwarding and the memory tier go on, and writing is tried again.
 
 mod catalogue;
+mod draft;
 mod evict;
 mod files;
 mod index;
@@ -177,7 +178,7 @@ impl DiskTier {
         self.shared.counters.status(self.shared.directory.clone(), self.shared.limit)
     }
 
-    /// Writes what is queued and closes the folder. Blocks at most for `patience`; returns false if that was not enough.
+    /// Writes what is queued and closes the folder. Blocks at most for `patience`; returns false if that was too short.
     pub fn close(&self, patience: Duration) -> bool {
         self.shared.queue.close();
         self.shared.queue.wait_for_end(clock::now() + patience)

@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 use super::catalogue::{Catalogue, CatalogueBatch, CatalogueRow, CatalogueVersion};
-use super::files::{self, CATALOGUE, SegmentName};
+use super::files::{self, CATALOGUE, LOCK, SegmentName};
 use super::index::{DiskIndex, DiskPlace};
 use super::segments::{SegmentState, Segments};
 use super::status::DiskTrouble;
@@ -29,7 +29,7 @@ pub(super) struct CacheFolder {
 /// Opens or creates a folder. The index has every response when this returns.
 pub(super) fn open(directory: &Path, limit: u64, index: &DiskIndex) -> Result<CacheFolder, DiskTrouble> {
     files::prepare(directory).map_err(|error| io_trouble(&error))?;
-    let mut lock = Lock::take(directory).map_err(|error| match error {
+    let mut lock = Lock::take_file(directory, LOCK).map_err(|error| match error {
         StoreError::Held { pid, .. } => DiskTrouble::Held(pid),
         other => DiskTrouble::Failed(StoreFault::from(&other)),
     })?;

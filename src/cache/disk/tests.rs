@@ -242,7 +242,7 @@ fn after_the_clock_was_set_every_answer_is_doubtful_once() {
     close(&first);
     let Some((id, at)) = clock::boot() else { return };
     let day_before = at.as_millis() - 24 * 3600 * 1000;
-    std::fs::write(directory.path().join("lock"), format!("settled {id} {day_before}\n")).unwrap();
+    std::fs::write(directory.path().join(files::LOCK), format!("settled {id} {day_before}\n")).unwrap();
     let is_doubtful = |tier: &DiskTier, path: &str| whole(tier, &key(path)).unwrap().terms.policy.flags.doubtful;
     let second = tier(directory.path());
     assert!(is_doubtful(&second, "/a") && is_doubtful(&second, "/b"));

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 use super::DiskShared;
 use super::catalogue::{CatalogueBatch, CatalogueRow, Revision};
+use super::draft::LargeDraft;
 use super::files::SegmentName;
 use super::index::{DiskPlace, UrlHash};
-use super::large::LargeDraft;
 use super::open::{self, CacheFolder};
 use super::purge::Purge;
 use super::queue::{DiskJob, DiskTask};

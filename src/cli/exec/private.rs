@@ -133,6 +133,7 @@ fn adapted(loaded: Loaded, args: &ExecArgs, intercept: bool) -> Config {
         config.cache.disk = DISK;
     }
     if args.no_cache {
+        config.cache.disk = 0;
         config.host.iter_mut().for_each(|rule| rule.cache = None);
     }
     // A name that the user did not choose stops no command: other commands have the same.

@@ -119,6 +119,22 @@ impl Body {
     }
 }
 
+impl Content {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match self {
+            Content::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Content::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Content::Passing(reply) => Pin::new(reply).poll_frame(cx),
+            Content::Stored(pieces, left) => Poll::Ready(pieces.find(|piece| !piece.is_empty()).map(|piece| {
+                *left -= piece.len() as u64;
+                Ok(Frame::data(piece))
+            })),
+            Content::OnDisk(body) => body.poll_piece(cx).map(|piece| piece.map(from_disk)),
+            Content::Shared(reader, _) => reader.poll_frame(cx),
+        }
+    }
+}
+
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
         Body::of(Content::Own(bytes))
@@ -137,17 +153,7 @@ impl HttpBody for Body {
         if let Some(in_flight) = &this.in_flight {
             in_flight.taken();
         }
-        let frame = match &mut this.content {
-            Content::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Content::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Content::Passing(reply) => Pin::new(reply).poll_frame(cx),
-            Content::Stored(pieces, left) => Poll::Ready(pieces.find(|piece| !piece.is_empty()).map(|piece| {
-                *left -= piece.len() as u64;
-                Ok(Frame::data(piece))
-            })),
-            Content::OnDisk(body) => body.poll_piece(cx).map(|piece| piece.map(from_disk)),
-            Content::Shared(reader, _) => reader.poll_frame(cx),
-        };
+        let frame = this.content.poll_frame(cx);
         match &frame {
             Poll::Ready(Some(Ok(frame))) => {
                 this.came(frame);

@@ -186,7 +186,10 @@ impl InFlight {
             return;
         }
         if let Some(host) = &entry.host {
-            self.shared.count_in_tally(host, |row| row.ended(outcome, entry.error));
+            self.shared.count_in_tally(host, |row| {
+                row.ended(outcome, entry.error);
+                row.shared += u64::from(outcome == RequestOutcome::Cached && entry.cache == Some("shared"));
+            });
         }
     }
 

@@ -94,7 +94,7 @@ fn a_folder_that_cannot_be_written_is_reported() {
     child::on_own_disk("ro", module_path!(), test, directory.path());
 }
 
-/// A pipe that no process writes to hangs whoever opens it, as a broken network disk does.
+/// Opening a pipe that no process writes to never ends, as with a broken network disk.
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_hangs_makes_a_miss_after_a_quarter_of_a_second() {
     let directory = tempfile::tempdir().unwrap();

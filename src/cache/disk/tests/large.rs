@@ -113,7 +113,7 @@ fn a_flipped_bit_after_a_kill_is_found_before_the_first_byte_is_served() {
     first.put(key("/good"), entry(&vec![8; 3_000_000]));
     close(&first);
     // The lock file of a process that was killed has its process id.
-    std::fs::write(directory.path().join("lock"), "4711\n").unwrap();
+    std::fs::write(directory.path().join(files::LOCK), "4711\n").unwrap();
     let path = directory.path().join("large/000001.warc");
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[2_000_000] ^= 1;

@@ -11,8 +11,8 @@ use crate::clock;
 const SLOTS: usize = 16_384;
 /// How long a note counts, in seconds. Sites change what they say about caching rarely, and with a release.
 const REMEMBERED: u64 = 600;
-/// Unix time in seconds fits into this many bits until 2106.
-const SECONDS: u32 = 32;
+/// Seconds since 1970 fit into this many bits for some centuries.
+const SECONDS: u32 = 34;
 
 #[derive(Debug)]
 pub(super) struct Unshareable(Box<[AtomicU64]>);
@@ -43,7 +43,7 @@ fn mark(hash: u64) -> u64 {
     hash >> SECONDS << SECONDS
 }
 
-/// Seconds on the steady clock, at least one.
+/// The time in seconds, at least one.
 fn now() -> u64 {
     clock::micros() / 1_000_000 + 1
 }

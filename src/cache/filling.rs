@@ -1,7 +1,7 @@
 //! A body that is being stored while it passes to a client.
 //!
-//! The bytes are copied: a slice would keep the connection's whole buffer alive. A short body of known length is written
-//! once, behind its head, into the allocation that it stays in; any other is collected in pieces.
+//! The bytes are copied: a slice would keep the connection's whole buffer alive. A short body of known length is
+//! written once, behind its head, into the allocation that it stays in; any other is collected in pieces.
 //!
 //! A body that is longer than a segment of the disk takes goes to disk while it passes, and not into memory.
 //!

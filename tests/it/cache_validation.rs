@@ -93,7 +93,7 @@ fn a_304_with_another_etag_is_asked_again_in_its_turn() {
     curtsy.expect_gaps(&times, ms(100));
 }
 
-/// A 304 that nobody asked for conditions of ours is the client's, or is passed on.
+/// A 304 to conditions that are not ours is passed on.
 #[test]
 fn a_304_without_a_stored_answer_is_passed_on() {
     let origin = Origin::answering(UNCHANGED);

@@ -37,7 +37,8 @@ fn requests_that_fit_into_the_grace_are_served_and_the_others_are_told_when_to_c
     let (origin, mut program) = (Origin::hello(), start("2s", "5s"));
     assert_eq!(program.get(&origin.url("/")).text(), "hello");
     // Turns come after 2, 4, … 20 s. On a machine that keeps up, the first two fit.
-    let mut clients: Vec<Client> = (1..11).map(|number| waiting(&program, &origin.get("/"), number)).collect();
+    let mut clients: Vec<Client> =
+        (1..11).map(|number| waiting(&program, &origin.get(&format!("/{number}")), number)).collect();
     program.signal("TERM");
     let last = retry_after(&clients.pop().expect("ten of them").response());
     assert!(origin.count() < 4, "it heard it at once, not at the end");

@@ -1,6 +1,7 @@
 //! The text about each failure, in exhaustive matches. The codes are an interface: add, never rename.
 
 mod origin;
+mod tunnel;
 
 use std::time::Duration;
 
@@ -164,8 +165,8 @@ fn refused(refusal: &Refusal) -> RefusalText {
             "a user name and password are needed, or those given are wrong",
             "put them into the proxy URL: http://user:password@host:3128",
         ),
-        Refusal::Http2Tunnel => http2_tunnel(),
-        Refusal::NotIntercepted => not_intercepted(),
+        Refusal::Http2Tunnel => tunnel::http2_tunnel(),
+        Refusal::NotIntercepted => tunnel::not_intercepted(),
         Refusal::NotCached => not_cached(),
     }
 }
@@ -180,37 +181,6 @@ fn client_denied() -> RefusalText {
             "http_request_denied",
             "your address may not use this proxy",
             "add your network to `allow` in the proxy's configuration file, for example",
-        )
-    }
-}
-
-fn http2_tunnel() -> RefusalText {
-    RefusalText {
-        toml: "[tls]\nintercept = true\n".to_owned(),
-        ..words(
-            StatusCode::FORBIDDEN,
-            "HTTP/2 inside a tunnel",
-            "http2-tunnel",
-            "http_request_denied",
-            "your last tunnel to this host had HTTP/2 inside, and curtsy closed it: it cannot pace requests that it \
-             cannot see, and tls.tunnel.http2 is \"refuse\"",
-            "use HTTP/1.1 (curl --http1.1), which is paced: the next tunnel is opened again; or let curtsy decrypt \
-             HTTPS with the local CA: set in the configuration file",
-        )
-    }
-}
-
-fn not_intercepted() -> RefusalText {
-    RefusalText {
-        outcome: RequestOutcome::Rejected,
-        toml: "[tls]\nintercept = true\n".to_owned(),
-        ..words(
-            StatusCode::NOT_IMPLEMENTED,
-            "Routing works, interception is off",
-            "bad-request",
-            "http_request_error",
-            "the tunnel reached curtsy, but HTTPS interception is off, so curtsy cannot answer inside it",
-            "nothing is wrong; to intercept HTTPS with the local CA, set in the configuration file",
         )
     }
 }

@@ -291,7 +291,7 @@ fn invalidate<B>(shared: &Shared, key: &CacheKey, response: &Response<B>) {
     }
 }
 
-/// Returns a stored answer in place of a failure, if a rule allows that.
+/// Returns a stored answer instead of a failure, if a rule allows that.
 pub(crate) fn instead_of(failure: &Failure, step: &CacheStep, request: &mut ClientRequest) -> Option<Response<Body>> {
     let (cause, detail) = match failure {
         Failure::Refused(Refusal::Lane(refusal)) if leaves_alone(*refusal) => {
@@ -303,7 +303,7 @@ pub(crate) fn instead_of(failure: &Failure, step: &CacheStep, request: &mut Clie
     serve_stale(step, request, cause, detail)
 }
 
-/// Returns a stored answer in place of an error that the origin answered with, if the origin allowed that.
+/// Returns a stored answer instead of an error that the origin answered with, if the origin allowed that.
 pub(crate) fn replaces_error(
     status: StatusCode,
     step: &CacheStep,

@@ -96,7 +96,7 @@ impl HostCache {
 }
 
 impl CacheStep {
-    /// Sets our conditions in place of the client's, if a stored answer has validators. Returns the head as it was, for
+    /// Sets our conditions instead of the client's, if a stored answer has validators. Returns the head as it was, for
     /// the case that the origin's answer is about something else.
     pub(crate) fn set_conditions(&mut self, parts: &mut Parts) -> Option<Box<Parts>> {
         let CacheStep::Plan(plan) = self else { return None };

@@ -87,7 +87,7 @@ pub(super) fn begin(request: &ClientRequest, visit: &Visit, parts: &Parts, key: 
     let host = HostCache::of(&settings, settings.policies.policy(key.origin.host.as_str()));
     let (why, entry) = (ForwardReason::Stale, Some(entry.clone()));
     let plan = CachePlan { key: key.to_key(), request: kept, host, why, entry, conditional: true };
-    // Now or never: nobody may wait behind it.
+    // Now or never: no request may wait behind it.
     let max_wait = Some(Duration::ZERO);
     let visit = Visit { client: CURTSY, peer: CURTSY, urgency: LEAST_URGENT, max_wait, ..*visit };
     let (worker, origin, step) = (request.worker.clone(), key.origin.clone(), CacheStep::Plan(Box::new(plan)));

@@ -416,7 +416,7 @@ fn a_shared_answer_is_stored() {
     expect_hello(&answers(followers));
     expect_hello(&[leader.join().expect("an answer")]);
     let later = curtsy.get(&shut.origin.url("/"));
-    expect_hello(&[later.clone()]);
+    expect_hello(std::slice::from_ref(&later));
     assert!(later.value("cache-status").contains("; hit; "), "{}", later.head());
     assert_eq!(shut.origin.count(), 1);
 }

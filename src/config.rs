@@ -48,7 +48,7 @@ pub use self::differences::{KeyChange, differences};
 pub use self::file::{FileChoice, user_file};
 pub use self::load::{ConfigOverrides, Loaded, Sources, ValueSources, load, parse};
 pub use self::problems::{ConfigProblem, FilePosition, Problems, Severity, ValueSource};
-pub use self::redis_url::{RedisKind, RedisUrl};
+pub use self::redis_url::{RedisKind, RedisUrl, redis_mismatch};
 pub use self::schema::schema;
 pub use self::show::{running_json, show, show_json};
 pub use self::values::{

@@ -28,7 +28,10 @@ use source::Source;
 const MAY_USE: &[(&str, &str)] = &[
     ("main", "cli"),
     ("lib", ""),
-    ("cli", "admin app clock config judge notify politeness programs robots shutdown store telemetry tls upstream"),
+    (
+        "cli",
+        "admin app clock config judge ledger notify politeness programs robots shutdown store telemetry tls upstream",
+    ),
     ("app", "admin clock config gate metrics politeness proxy robots shutdown store telemetry timer tls upstream"),
     ("admin", "clock config connections events gate metrics timeout_stream politeness proxy robots shutdown store"),
     ("judge", "clock politeness"),

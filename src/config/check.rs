@@ -8,7 +8,7 @@ use super::exposed;
 use super::keys::KEYS;
 use super::load::Draft;
 use super::problems::{ConfigProblem, FilePosition, ValueSource};
-use super::redis_url;
+use super::redis_url::redis_mismatch;
 use super::suggest::or;
 use super::units::write_duration;
 use super::values::{Destination, Listen};
@@ -163,7 +163,7 @@ fn patience(draft: &Draft<'_>) -> Vec<ConfigProblem> {
 
 /// Requires that the URLs in `fleet.redis` lead to one Redis.
 fn odd_fleet(draft: &Draft<'_>) -> Option<ConfigProblem> {
-    let bad = redis_url::mismatch(&draft.config.fleet.redis)?;
+    let bad = redis_mismatch(&draft.config.fleet.redis)?;
     Some(ConfigProblem::error(format!("`fleet.redis` {}", bad.message), bad.advice, place(draft, "fleet.redis")))
 }
 

@@ -88,7 +88,7 @@ impl fmt::Debug for RedisUrl {
 }
 
 /// Says what is wrong with these URLs together.
-pub(super) fn mismatch(urls: &[RedisUrl]) -> Option<BadValue> {
+pub fn redis_mismatch(urls: &[RedisUrl]) -> Option<BadValue> {
     let (first, others) = urls.split_first()?;
     let wrong = |message: &str, advice: &str| Some(BadValue::new(message, advice));
     if others.iter().any(|url| url.kind != first.kind) {
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn urls_of_one_fleet_fit_together() {
-        let told = |texts: &[&str]| mismatch(&texts.iter().map(|text| read(text)).collect::<Vec<_>>());
+        let told = |texts: &[&str]| redis_mismatch(&texts.iter().map(|text| read(text)).collect::<Vec<_>>());
         assert_eq!(told(&["redis://a", "redis://b"]), None);
         assert_eq!(told(&["redis+sentinel://a/m", "redis+sentinel://b/m"]), None);
         for (texts, message) in [

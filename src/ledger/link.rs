@@ -93,6 +93,10 @@ impl Link {
         Some(Link { servers, dialer, timeout, map: ArcSwap::from_pointee(map), reading })
     }
 
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.servers, Servers::Cluster(_))
+    }
+
     /// Returns the shards as of the last [`Link::read_map`].
     pub fn map(&self) -> Arc<ShardMap> {
         self.map.load_full()
@@ -225,7 +229,7 @@ impl Link {
     async fn ask_until(&self, key: &str, command: &Cmd, deadline: Instant) -> Result<Value, Refused> {
         let shard = self.shard_of(key)?;
         match exchange(&shard, command, deadline).await {
-            Err(Refused::Moved) if matches!(self.servers, Servers::Cluster(_)) => {
+            Err(Refused::Moved) if self.is_cluster() => {
                 self.read_map_until(deadline).await?;
                 let shard = self.shard_of(key)?;
                 self.connect_until(&shard, deadline).await?;

@@ -31,6 +31,10 @@ impl Shard {
         Arc::new(Shard { id, address, live: Slot::default(), connecting: Mutex::default() })
     }
 
+    pub fn address(&self) -> Option<&Address> {
+        self.address.as_ref()
+    }
+
     /// Whether there is a connection. It may break at any moment.
     pub fn is_connected(&self) -> bool {
         self.live.get().is_some()

@@ -7,6 +7,7 @@
 
 pub mod clients;
 mod codes;
+mod fleet;
 mod handshakes;
 pub mod hosts;
 mod lessons;
@@ -26,6 +27,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
 use self::clients::ClientTable;
+use self::fleet::FleetMetrics;
 use self::handshakes::Handshakes;
 use self::hosts::HostSeries;
 use self::lessons::LearningMetrics;
@@ -52,6 +54,7 @@ pub struct Metrics {
     waits: Waits,
     pub robots: RobotsMetrics,
     pub lessons: LearningMetrics,
+    pub fleet: FleetMetrics,
     store: StoreMetrics,
     process: Process,
     pub spacing_violations: IntCounter,
@@ -160,6 +163,7 @@ impl Metrics {
             waits: Waits::new(&registry),
             robots: RobotsMetrics::new(&registry),
             lessons: LearningMetrics::new(&registry),
+            fleet: FleetMetrics::new(&registry),
             store: StoreMetrics::new(&registry),
             process: Process::new(&registry),
             spacing_violations: counter(

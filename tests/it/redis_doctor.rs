@@ -76,6 +76,35 @@ fn exactly_the_documented_rights_are_enough() {
     assert!(text_of(&elsewhere.1, "fail redis").contains("refuses the user or password"));
 }
 
+/// Starts a server with the files that deploy/ gives to users, with other paths and another password.
+#[test]
+fn the_deployed_redis_is_fit() {
+    let read = |name: &str| std::fs::read_to_string(format!("{}/deploy/redis/{name}", env!("CARGO_MANIFEST_DIR")));
+    let users = read("users.acl").expect("a file of the repository");
+    assert!(users.contains(&format!("user curtsy on >PASSWORD ~curtsy:* {RIGHTS}\n")), "{users}");
+    let folder = tempfile::tempdir().expect("a writable temporary directory");
+    let file = folder.path().join("users.acl");
+    std::fs::write(&file, users.replace("PASSWORD", "hunter2")).expect("a new folder");
+    let path = file.display().to_string();
+    let settings = read("redis.conf").expect("a file of the repository").replace("/etc/redis/users.acl", &path);
+    let words: Vec<String> = settings
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .flat_map(|line| {
+            line.split_whitespace()
+                .enumerate()
+                .map(|(at, word)| if at == 0 { format!("--{word}") } else { word.to_owned() })
+        })
+        .collect();
+    let redis = RedisServer::with(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let (_, findings) = doctor(&[format!("redis://curtsy:hunter2@127.0.0.1:{}", redis.port())]);
+    for line in ["ok redis", "ok eviction", "ok rights"] {
+        text_of(&findings, line);
+    }
+    let stranger = doctor(&[redis.url()]).1;
+    text_of(&stranger, "fail redis");
+}
+
 #[test]
 fn what_is_unfit_is_told_with_a_fix() {
     let redis = RedisServer::with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);

@@ -28,7 +28,10 @@ use source::Source;
 const MAY_USE: &[(&str, &str)] = &[
     ("main", "cli"),
     ("lib", ""),
-    ("cli", "admin app clock config judge notify politeness programs robots shutdown store telemetry tls upstream"),
+    (
+        "cli",
+        "admin app clock config judge ledger notify politeness programs robots shutdown store telemetry tls upstream",
+    ),
     ("app", "admin clock config gate metrics politeness proxy robots shutdown store telemetry timer tls upstream"),
     ("admin", "clock config connections events gate metrics timeout_stream politeness proxy robots shutdown store"),
     ("judge", "clock politeness"),
@@ -37,6 +40,7 @@ const MAY_USE: &[(&str, &str)] = &[
         "clock config connections events frames gate metrics timeout_stream politeness programs robots shutdown store telemetry tls upstream",
     ),
     ("robots", "clock config gate politeness store upstream"),
+    ("ledger", "clock config"),
     ("gate", "clock events metrics politeness store timer"),
     ("store", "clock config politeness"),
     ("tls", "clock config politeness"),

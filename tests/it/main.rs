@@ -33,6 +33,7 @@
 //! | commands that watch and explain | `watching`, `why`, `doctor`, `hints` |
 //! | `curtsy exec` and `curtsy env` | `exec`, `env` |
 //! | `curtsy judge` | `judge` |
+//! | the link to Redis, and `curtsy doctor --redis` | `redis_link`, `redis_doctor` |
 //! | what survives a restart, and the state directory | `restart`, `state` |
 
 mod admin;
@@ -76,6 +77,8 @@ mod promises;
 mod proxy_tls;
 mod proxy_tls_http2;
 mod quotas;
+mod redis_doctor;
+mod redis_link;
 mod refusals;
 mod responses;
 mod restart;

@@ -8,13 +8,14 @@
 //! numbers; [`turns`] decides when (with [`bars`], which say until when not), [`queue`] which visit; [`signals`] reads
 //! what an answer says about time, and [`pace`] learns from it; [`breaker`] (one for each failing origin, in
 //! `breakers`), [`jobs`] and [`retries`] say when to stop trying; [`lane`] combines them and answers "what next?";
-//! [`audit`] checks the sends.
+//! [`audit`] checks the sends; [`fleet`] lets several curtsys share one budget.
 
 pub mod audit;
 pub mod bars;
 pub mod breaker;
 mod breakers;
 pub mod fault;
+pub mod fleet;
 mod host;
 pub mod jobs;
 pub mod lab;

@@ -93,6 +93,7 @@
 mod checks;
 mod disturb;
 mod failing;
+mod fleet;
 mod guests;
 mod oracle;
 mod pages;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use curtsy::config::{self, RedisUrl};
 use curtsy::ledger::link::{Arg, LedgerError, Link, Script, Shard};
+use curtsy::ledger::view::{self, NodeCard};
 use curtsy::upstream::Trust;
 use redis::{FromRedisValue, Value};
 use tokio::task::JoinSet;
@@ -373,4 +374,51 @@ async fn a_plain_command_is_answered() {
     let link = connected(redis.url(), LONG).await;
     assert_eq!(link.ask("", &redis::cmd("PING")).await, Ok(Value::SimpleString("PONG".to_owned())));
     assert!(link.ask_shard(&only(&link), &redis::cmd("TIME")).await.is_ok());
+}
+
+#[tokio::test]
+async fn nodes_are_listed_with_what_they_tell() {
+    let redis = RedisServer::start();
+    let link = connected(redis.url(), LONG).await;
+    assert_eq!(view::nodes(&link, "shop").await, Ok(Vec::new()));
+    let [seconds, micros]: [u64; 2] = redis.run::<Vec<u64>>(&["TIME"]).try_into().expect("two numbers");
+    let ago = |age_s: u64| (seconds * 1_000_000 + micros - age_s * 1_000_000).to_string();
+    for (node, joined, heard) in [("a", 100, 0), ("b", 50, 30)] {
+        redis.run::<()>(&["ZADD", "shop:{000}:nodes", &ago(joined), node]);
+        redis.run::<()>(&["ZADD", "shop:{000}:beats", &ago(heard), node]);
+    }
+    let card = NodeCard { name: "desk".to_owned(), state: "joined".to_owned(), waiting: 7, ..NodeCard::default() };
+    view::announce(&link, "shop", "a", &card).await.expect("it answers");
+    let nodes = view::nodes(&link, "shop").await.expect("it answers");
+    let told: Vec<_> = nodes.iter().map(|node| (node.id.as_str(), node.joined.as_secs() >= 50, &node.card)).collect();
+    assert_eq!(told, [("a", true, &Some(card)), ("b", true, &None)]);
+    assert!(nodes[1].is_missing());
+    assert!(redis.run::<i64>(&["PTTL", "shop:{fleet}:n:a"]) > 0, "the card of a dead node ends");
+    assert_eq!(view::forget(&link, "shop", "b").await, Ok(true));
+    assert_eq!(view::forget(&link, "shop", "b").await, Ok(false));
+    assert_eq!(view::nodes(&link, "shop").await.expect("it answers").len(), 1);
+}
+
+#[tokio::test]
+async fn a_node_is_forgotten_by_every_server_of_a_cluster() {
+    let cluster = RedisCluster::start();
+    let link = link(&cluster.urls(), LONG);
+    join(&link).await.expect("it is whole");
+    // The lowest bucket of each server, found by asking the servers themselves.
+    let mut seen = Vec::new();
+    for bucket in 0..1024 {
+        let key = format!("shop:{{{bucket:03x}}}:nodes");
+        let place = link.map().of_key(&key).expect("a shard").id;
+        if !seen.contains(&place) {
+            seen.push(place);
+            for name in [key.clone(), key.replace("nodes", "beats")] {
+                let mut command = redis::cmd("ZADD");
+                command.arg(&name).arg(1).arg("a");
+                link.ask(&name, &command).await.expect("it answers");
+            }
+        }
+    }
+    assert_eq!(seen.len(), 3);
+    assert_eq!(view::forget(&link, "shop", "a").await, Ok(true));
+    assert!(cluster.servers.iter().all(|server| server.run::<u64>(&["DBSIZE"]) == 0));
 }

@@ -1,0 +1,198 @@
+//! The fleet for people: what each node tells about itself, who is there, and how to forget a node.
+//!
+//! A node writes a card about itself into Redis; the heartbeats say whether it is still there. Nothing here takes part in
+//! a decision about a turn.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::{Value, from_redis_value};
+
+use super::link::{LedgerError, Link, Script};
+
+static NODES: Script = Script::new(include_str!("scripts/nodes.lua"));
+
+/// Hosts are spread over this many hash tags; each server keeps the list of nodes below the lowest of its own.
+const BUCKETS: u16 = 1024;
+/// A card ends this long after it was last written.
+const KEEP_CARD: Duration = Duration::from_secs(60);
+/// A node that was silent for longer is missing.
+const MISSING: Duration = Duration::from_millis(1600);
+
+/// What a node tells about itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeCard {
+    /// The deployment's name, as in Via.
+    pub name: String,
+    pub version: String,
+    /// joined, alone, returning or starting.
+    pub state: String,
+    pub starts_per_second: f64,
+    /// Requests that wait for a turn.
+    pub waiting: u64,
+    /// How long Redis takes to answer it.
+    pub round_trip: Duration,
+    /// A digest of its politeness settings: nodes should have the same.
+    pub settings: String,
+}
+
+/// A node of the fleet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeRow {
+    pub id: String,
+    /// How long ago it joined.
+    pub joined: Duration,
+    /// How long ago it was last heard of.
+    pub heard: Duration,
+    /// Missing if it has not written one, or not for a minute.
+    pub card: Option<NodeCard>,
+}
+
+impl NodeRow {
+    pub fn is_missing(&self) -> bool {
+        self.heard > MISSING
+    }
+}
+
+impl NodeCard {
+    fn fields(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("name", self.name.clone()),
+            ("version", self.version.clone()),
+            ("state", self.state.clone()),
+            ("starts", format!("{:.3}", self.starts_per_second)),
+            ("waiting", self.waiting.to_string()),
+            ("trip_us", self.round_trip.as_micros().to_string()),
+            ("settings", self.settings.clone()),
+        ]
+    }
+
+    /// Reads a card. Other programs may write to Redis too, so odd numbers count as 0.
+    fn read(mut fields: HashMap<String, String>) -> Option<Self> {
+        let number = |text: Option<String>| text.and_then(|text| text.parse::<f64>().ok());
+        let finite = |number: Option<f64>| number.filter(|number| (0.0..1e12).contains(number)).unwrap_or(0.0);
+        let starts_per_second = finite(number(fields.remove("starts")));
+        let waiting = finite(number(fields.remove("waiting"))) as u64;
+        let round_trip = Duration::from_micros(finite(number(fields.remove("trip_us"))) as u64);
+        let mut text = |name: &str| fields.remove(name).map(|text| text.chars().take(100).collect::<String>());
+        Some(NodeCard {
+            name: text("name")?,
+            version: text("version")?,
+            state: text("state")?,
+            settings: text("settings").unwrap_or_default(),
+            starts_per_second,
+            waiting,
+            round_trip,
+        })
+    }
+}
+
+/// Writes a node's card.
+pub async fn announce(link: &Link, fleet: &str, node: &str, card: &NodeCard) -> Result<(), LedgerError> {
+    let key = card_key(fleet, node);
+    let mut command = redis::cmd("HSET");
+    command.arg(&key);
+    for (name, value) in card.fields() {
+        command.arg(name).arg(value);
+    }
+    link.ask(&key, &command).await?;
+    let mut command = redis::cmd("PEXPIRE");
+    command.arg(&key).arg(u64::try_from(KEEP_CARD.as_millis()).unwrap_or(u64::MAX));
+    link.ask(&key, &command).await.map(drop)
+}
+
+/// Returns the nodes of a fleet, oldest first.
+pub async fn nodes(link: &Link, fleet: &str) -> Result<Vec<NodeRow>, LedgerError> {
+    let unreadable = || LedgerError::Protocol("the list of nodes is in an unknown format".to_owned());
+    // The server with bucket 0 keeps its list there, whichever server it is.
+    let [nodes, beats] = node_keys(fleet, 0);
+    let answer = link.call(&NODES, &[&nodes, &beats], &[]).await?;
+    let words: Vec<String> = from_redis_value(answer).map_err(|_| unreadable())?;
+    let (now, words) = words.split_first().ok_or_else(unreadable)?;
+    let time = |text: &str| text.parse::<f64>().map(|micros| micros as u64).map_err(|_| unreadable());
+    let now = time(now)?;
+    let mut rows = Vec::new();
+    for row in words.chunks_exact(3) {
+        let [joined, heard] =
+            [time(&row[1])?, time(&row[2])?].map(|then| Duration::from_micros(now.saturating_sub(then)));
+        let card = card(link, fleet, &row[0]).await?;
+        rows.push(NodeRow { id: row[0].clone(), joined, heard, card });
+    }
+    Ok(rows)
+}
+
+async fn card(link: &Link, fleet: &str, node: &str) -> Result<Option<NodeCard>, LedgerError> {
+    let key = card_key(fleet, node);
+    let mut command = redis::cmd("HGETALL");
+    command.arg(&key);
+    let fields: HashMap<String, String> = from_redis_value(link.ask(&key, &command).await?).unwrap_or_default();
+    Ok(NodeCard::read(fields))
+}
+
+/// Removes a node from every server, so that the others need not leave its turns to it. Returns whether it was known. A
+/// node that is still there joins again with its next heartbeat.
+pub async fn forget(link: &Link, fleet: &str, node: &str) -> Result<bool, LedgerError> {
+    let mut known = false;
+    for bucket in lowest_buckets(link) {
+        for key in node_keys(fleet, bucket) {
+            let mut command = redis::cmd("ZREM");
+            command.arg(&key).arg(node);
+            known |= link.ask(&key, &command).await? == Value::Int(1);
+        }
+    }
+    let key = card_key(fleet, node);
+    let mut command = redis::cmd("DEL");
+    command.arg(&key);
+    link.ask(&key, &command).await?;
+    Ok(known)
+}
+
+/// Returns the lowest bucket of each server.
+fn lowest_buckets(link: &Link) -> Vec<u16> {
+    let map = link.map();
+    let mut seen = Vec::new();
+    let is_lowest = |bucket: &u16| {
+        let shard = map.of_key(&format!("{{{bucket:03x}}}")).map(|shard| shard.id);
+        let is_new = shard.is_some() && !seen.contains(&shard);
+        seen.push(shard);
+        is_new
+    };
+    (0..BUCKETS).filter(is_lowest).collect()
+}
+
+fn node_keys(fleet: &str, bucket: u16) -> [String; 2] {
+    ["nodes", "beats"].map(|name| format!("{fleet}:{{{bucket:03x}}}:{name}"))
+}
+
+fn card_key(fleet: &str, node: &str) -> String {
+    format!("{fleet}:{{fleet}}:n:{node}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_is_read_as_it_was_written() {
+        let card = NodeCard {
+            name: "front-desk".to_owned(),
+            version: "0.1.0".to_owned(),
+            state: "joined".to_owned(),
+            starts_per_second: 2.5,
+            waiting: 3,
+            round_trip: Duration::from_micros(140),
+            settings: "abc".to_owned(),
+        };
+        let fields = |card: &NodeCard| -> HashMap<String, String> {
+            card.fields().into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        };
+        assert_eq!(NodeCard::read(fields(&card)), Some(card.clone()));
+        let mut odd = fields(&card);
+        odd.insert("starts".to_owned(), "NaN".to_owned());
+        odd.insert("waiting".to_owned(), "-7".to_owned());
+        odd.insert("trip_us".to_owned(), "soon".to_owned());
+        let read = NodeCard::read(odd).unwrap();
+        assert_eq!((read.starts_per_second, read.waiting, read.round_trip), (0.0, 0, Duration::ZERO));
+        assert_eq!(NodeCard::read(HashMap::new()), None);
+    }
+}

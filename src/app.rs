@@ -3,6 +3,7 @@
 
 mod book;
 mod ca;
+mod fleet;
 mod offline;
 mod server_cert;
 mod standalone;
@@ -25,6 +26,7 @@ use crate::admin::{self, Admin};
 use crate::clock;
 use crate::config::{Config, Listen};
 use crate::gate::{Gate, HostPersistence};
+use crate::ledger::FleetThread;
 use crate::metrics::Metrics;
 use crate::politeness::time::Timestamp;
 use crate::proxy::{
@@ -70,6 +72,7 @@ pub struct Running {
     /// Closes the admin listener, which outlives the requests: it says that curtsy is stopping.
     closing: (Stopper, Stop),
     threads: Vec<JoinHandle<()>>,
+    fleet: Option<FleetThread>,
     admin_thread: Option<JoinHandle<()>>,
     proxy: Vec<SocketAddr>,
     tls: Vec<SocketAddr>,
@@ -141,7 +144,9 @@ impl Running {
         let most_waiting = config.pacing.max_queue_total;
         let memories = HostPersistence::new(store.clone(), unknown_before);
         let (book, bounds) = (book::book(&config), book::bounds(&config));
-        let gate = Arc::new(Gate::new(book, bounds, most_waiting, memories, metrics.clone()));
+        let (ledger, fleet) = fleet::start(&config)?;
+        let gate = Gate::new(book, bounds, most_waiting, memories, metrics.clone()).with_ledger(ledger);
+        let gate = Arc::new(gate);
         let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()));
         let stops = Arc::new(StoppedClients::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros())));
         let (workers, token) = (config.workers, config.metrics.token.clone());
@@ -164,6 +169,7 @@ impl Running {
             stopper,
             closing: shutdown::channel(),
             threads: Vec::new(),
+            fleet,
             admin_thread: None,
             proxy,
             tls,
@@ -334,6 +340,8 @@ impl Running {
         if let Some(thread) = self.admin_thread {
             let _ = thread.join();
         }
+        // Leaves the fleet, so that the other nodes need not wait for this one.
+        drop(self.fleet);
         self.shared.gate.keep_all();
         state::close(&self.store);
     }

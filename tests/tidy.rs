@@ -40,7 +40,7 @@ const MAY_USE: &[(&str, &str)] = &[
         "clock config connections events frames gate metrics timeout_stream politeness programs robots shutdown store telemetry tls upstream",
     ),
     ("robots", "clock config gate politeness store upstream"),
-    ("ledger", "clock config"),
+    ("ledger", "clock config politeness"),
     ("gate", "clock events metrics politeness store timer"),
     ("store", "clock config politeness"),
     ("tls", "clock config politeness"),

@@ -193,7 +193,7 @@ impl Gate {
     }
 
     /// Changes how one host is treated, until the change is taken back.
-    pub fn steer(&self, host: &HostKey, wanted: &WantedHost) -> Result<View, NoRoom> {
+    pub fn steer(self: &Arc<Self>, host: &HostKey, wanted: &WantedHost) -> Result<View, NoRoom> {
         let now = now();
         let lane = self.registry.lane(host, &self.book.load(), now).map_err(|_| NoRoom)?;
         let view = lane.with(now, |state| {
@@ -201,6 +201,7 @@ impl Gate {
             self.registry.keep_news(&lane, state, now);
             state.lane.view(now)
         });
+        self.share_steering(&lane, false, false);
         tracing::info!(
             event = "host.steered",
             %host,
@@ -214,17 +215,19 @@ impl Gate {
     }
 
     /// Forgets what was learned about a host and what was set for it. Returns `None` if the host is not known.
-    pub fn forget(&self, host: &HostKey) -> Option<(Forgotten, View)> {
+    pub fn forget(self: &Arc<Self>, host: &HostKey) -> Option<(Forgotten, View)> {
         if !self.registry.remembers(host) {
             return None;
         }
         let (now, book) = (now(), self.book.load());
         let forgotten = if let Ok(lane) = self.registry.lane(host, &book, now) {
-            lane.with(now, |state| {
+            let forgotten = lane.with(now, |state| {
                 let forgotten = state.lane.forget(now);
                 self.registry.keep_news(&lane, state, now);
                 (forgotten, state.lane.view(now))
-            })
+            });
+            self.share_steering(&lane, false, true);
+            forgotten
         } else {
             // There is no room for a lane.
             let mut lane = self.registry.remembered(host, &book, now)?;

@@ -1,0 +1,183 @@
+//! The thread `fleet`: it keeps the connections to Redis and the heartbeats, and runs errands that no request waits for.
+//!
+//! Each server has a task of its own, so that one that hangs does not delay the others.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::time::{sleep, timeout};
+
+use super::link::{LedgerError, Script, Shard};
+use super::shard::ShardState;
+use super::words::{self, BUCKETS};
+use super::{FleetLedger, local_now};
+use crate::politeness::fleet::shared::{Beat, Settlement};
+use crate::politeness::fleet::standing::{BEAT, StandingState};
+
+/// Asks for the time and changes nothing.
+static TIME: Script = Script::new("local t = redis.call('TIME')\nreturn {t[1] * 1000000 + t[2]}");
+
+/// How often a node that is alone asks whether Redis answers.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+/// The same if only an operator can change something.
+const ASK_SELDOM: Duration = Duration::from_secs(5);
+/// How often the map of a Cluster is read.
+const READ_MAP: Duration = Duration::from_secs(10);
+/// How long the last heartbeat may take when curtsy stops.
+const FAREWELL: Duration = Duration::from_millis(300);
+
+/// Something to tell Redis.
+#[derive(Debug)]
+pub(super) enum Errand {
+    Settle(String, Settlement),
+    /// A call failed: look at the map.
+    Hurry,
+    Stop,
+}
+
+/// The thread of a fleet. Stops when dropped.
+#[derive(Debug)]
+pub struct FleetThread {
+    stop: UnboundedSender<Errand>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FleetThread {
+    pub fn start(ledger: Arc<FleetLedger>) -> io::Result<Self> {
+        let (stop, errands) = mpsc::unbounded_channel();
+        let _ = ledger.errands.set(stop.clone());
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let thread = thread::Builder::new().name("fleet".to_owned()).spawn(move || {
+            runtime.block_on(keep(&ledger, errands));
+        })?;
+        Ok(FleetThread { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for FleetThread {
+    fn drop(&mut self) {
+        let _ = self.stop.send(Errand::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn keep(ledger: &Arc<FleetLedger>, mut errands: UnboundedReceiver<Errand>) {
+    let mut watched = HashSet::new();
+    loop {
+        let read = ledger.link.read_map().await;
+        if let Err(error) = &read {
+            // Until a map is known, all hosts belong to shard 0.
+            ledger.shard(0).failed(error);
+        }
+        for shard in ledger.link.map().shards() {
+            if watched.insert(shard.id) {
+                tokio::spawn(watch(ledger.clone(), shard.clone()));
+            }
+        }
+        let pause = if read.is_ok() { READ_MAP } else { ASK_AGAIN };
+        if timeout(pause, run_errands(ledger, &mut errands)).await.is_ok() {
+            break;
+        }
+    }
+    for shard in ledger.link.map().shards() {
+        let _ = timeout(FAREWELL, beat(ledger, shard, true)).await;
+    }
+}
+
+/// Runs errands until curtsy stops, or, in a Cluster, until the map must be read again.
+async fn run_errands(ledger: &Arc<FleetLedger>, errands: &mut UnboundedReceiver<Errand>) {
+    while let Some(errand) = errands.recv().await {
+        match errand {
+            Errand::Stop => return,
+            Errand::Hurry => {
+                let ledger = ledger.clone();
+                tokio::spawn(async move { ledger.link.read_map().await });
+            }
+            Errand::Settle(host, settled) => {
+                let ledger = ledger.clone();
+                tokio::spawn(async move { settle(&ledger, &host, &settled).await });
+            }
+        }
+    }
+}
+
+async fn settle(ledger: &FleetLedger, host: &str, settled: &Settlement) -> Result<(), LedgerError> {
+    let key = words::host_key(&ledger.name, host);
+    ledger.link.call(&words::SETTLE, &[&key], &words::settle_args(settled)).await.map(drop)
+}
+
+/// Keeps one server for as long as it is in the map.
+async fn watch(ledger: Arc<FleetLedger>, shard: Arc<Shard>) {
+    let state = ledger.shard(shard.id);
+    while ledger.link.map().shards().iter().any(|known| known.id == shard.id) {
+        let began = local_now();
+        let attempt = look_after(&ledger, &shard, &state).await;
+        if let Err(error) = &attempt {
+            state.failed(error);
+        }
+        let is_alone = matches!(state.state(), StandingState::Alone | StandingState::Telling);
+        let pause = match attempt {
+            Err(LedgerError::WrongPassword | LedgerError::NoPermission(_)) => ASK_SELDOM,
+            _ if is_alone => ASK_AGAIN,
+            _ => Duration::from_micros(BEAT.saturating_sub(local_now() - began)),
+        };
+        sleep(pause).await;
+    }
+}
+
+async fn look_after(ledger: &Arc<FleetLedger>, shard: &Shard, state: &ShardState) -> Result<(), LedgerError> {
+    ledger.link.connect(shard).await?;
+    if state.state() == StandingState::Alone {
+        let asked = local_now();
+        let [keys, _] = words::node_keys(&ledger.name, lowest_bucket(ledger, shard));
+        let theirs = words::read_time(ledger.link.call(&TIME, &[&keys], &[]).await?)?;
+        if !state.node.lock().answers_again(theirs, asked, local_now()) {
+            return Ok(());
+        }
+        for (host, (sent, keep_ms)) in state.take_alone() {
+            settle(ledger, &host, &Settlement { sent, keep_ms, ..Settlement::default() }).await?;
+        }
+    }
+    let (asked, told) = beat(ledger, shard, false).await?;
+    let Some(told) = told else { return Ok(()) };
+    let changed = state.node.lock().beat(&told, asked, local_now());
+    if let Some(new) = changed {
+        state.is_now(new);
+    }
+    Ok(())
+}
+
+/// Sends a heartbeat. Returns when, and the answer; `None` if it came too late.
+async fn beat(ledger: &FleetLedger, shard: &Shard, leaves: bool) -> Result<(u64, Option<Beat>), LedgerError> {
+    let state = ledger.shard(shard.id);
+    let asked = local_now();
+    let until = {
+        let mut node = state.node.lock();
+        node.beats(asked);
+        match node.state() {
+            StandingState::Starting => super::FOR_EVER,
+            _ => node.theirs(asked, asked) + ledger.timeout,
+        }
+    };
+    let [nodes, beats] = words::node_keys(&ledger.name, lowest_bucket(ledger, shard));
+    let args = words::beat_args(&ledger.id, until, leaves);
+    let value = ledger.link.call(&words::BEAT, &[&nodes, &beats], &args).await?;
+    Ok((asked, words::read_beat(value)?))
+}
+
+/// Returns the first bucket that a shard answers for: the nodes that it knows are kept there.
+fn lowest_bucket(ledger: &FleetLedger, shard: &Shard) -> u16 {
+    let map = ledger.link.map();
+    let is_there = |bucket: &u16| {
+        let [nodes, _] = words::node_keys(&ledger.name, *bucket);
+        map.of_key(&nodes).is_some_and(|known| known.id == shard.id)
+    };
+    (0..BUCKETS).find(is_there).unwrap_or_default()
+}

@@ -144,7 +144,7 @@ impl Running {
         let most_waiting = config.pacing.max_queue_total;
         let memories = HostPersistence::new(store.clone(), unknown_before);
         let (book, bounds) = (book::book(&config), book::bounds(&config));
-        let (ledger, fleet) = fleet::start(&config)?;
+        let (ledger, fleet) = fleet::start(&config, &metrics)?;
         let gate = Gate::new(book, bounds, most_waiting, memories, metrics.clone()).with_ledger(ledger);
         let gate = Arc::new(gate);
         let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()));
@@ -161,6 +161,7 @@ impl Running {
             stops,
             stop: stop.clone(),
         }));
+        fleet::introduce(&shared);
         let helm = Arc::new(LiveSettings::new(shared.clone(), own));
         let mut running = Running {
             shared,

@@ -30,7 +30,9 @@ fn told(overdue: Duration) -> Response {
 pub(super) async fn readyz(State(admin): State<Arc<Admin>>) -> (StatusCode, String) {
     let state = admin.state();
     let status = if state == READY { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, format!("{state}\n"))
+    // A node that is alone accepts requests, so this is for people only.
+    let fleet = admin.fleet_trouble().map(|trouble| format!("{trouble}\n")).unwrap_or_default();
+    (status, format!("{state}\n{fleet}"))
 }
 
 const READY: &str = "ready";

@@ -10,6 +10,7 @@ mod config;
 mod dashboard;
 mod events;
 pub mod explain;
+pub mod fleet;
 mod health;
 pub mod history;
 pub mod hosts;
@@ -33,7 +34,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use tokio::sync::Semaphore;
 
 use crate::clock;
@@ -137,6 +138,8 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/api/v1/clients", get(clients::list))
         .route("/api/v1/clients/{name}/stop", post(clients::stop).route_layer(json()))
         .route("/api/v1/clients/{name}/resume", post(clients::resume).route_layer(json()))
+        .route("/api/v1/fleet", get(fleet::show))
+        .route("/api/v1/fleet/{node}", delete(fleet::forget).route_layer(json()))
         .route("/api/v1/explain", get(explain::explain))
         .route("/api/v1/check", post(explain::check).route_layer(json()))
         .route("/api/v1/config", get(config::show).patch(config::change).route_layer(json()))

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use super::link::{LedgerError, Script, Shard};
 use super::shard::ShardState;
 use super::words::{self, BUCKETS};
-use super::{FleetLedger, local_now};
+use super::{FleetLedger, local_now, view};
 use crate::politeness::fleet::shared::{Beat, Settlement};
 use crate::politeness::fleet::standing::{BEAT, StandingState};
 
@@ -70,6 +70,7 @@ impl Drop for FleetThread {
 
 async fn keep(ledger: &Arc<FleetLedger>, mut errands: UnboundedReceiver<Errand>) {
     let mut watched = HashSet::new();
+    tokio::spawn(view::keep_card(ledger.clone()));
     loop {
         let read = ledger.link.read_map().await;
         if let Err(error) = &read {

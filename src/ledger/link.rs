@@ -26,6 +26,7 @@ use self::dial::{Dialer, Live};
 use self::error::Refused;
 use crate::clock;
 use crate::config::{RedisKind, RedisUrl};
+use crate::metrics::Metrics;
 
 /// How long a slot that is being moved is left alone before the second try.
 const MOVING: Duration = Duration::from_millis(20);
@@ -51,6 +52,8 @@ pub struct Link {
     dialer: Dialer,
     timeout: Duration,
     map: ArcSwap<ShardMap>,
+    /// Counts the calls.
+    metrics: Option<Arc<Metrics>>,
     /// Held while a task reads the map, so that only one does.
     reading: Mutex<()>,
 }
@@ -65,6 +68,12 @@ enum Servers {
 impl Script {
     pub const fn new(text: &'static str) -> Self {
         Script { text, digest: OnceLock::new() }
+    }
+
+    /// Returns the name that the first line of the script begins with.
+    fn name(&self) -> &'static str {
+        let named = self.text.strip_prefix("-- ").and_then(|rest| rest.split_once(':'));
+        named.map_or("other", |(name, _)| name)
     }
 
     fn digest(&self) -> &str {
@@ -90,7 +99,14 @@ impl Link {
             RedisKind::Server => (Servers::One, ShardMap::one(addresses.next())),
         };
         let (dialer, reading) = (Dialer::new(first, tls), Mutex::default());
-        Some(Link { servers, dialer, timeout, map: ArcSwap::from_pointee(map), reading })
+        Some(Link { servers, dialer, timeout, map: ArcSwap::from_pointee(map), metrics: None, reading })
+    }
+
+    /// Counts every call in these metrics.
+    #[must_use]
+    pub fn counted_in(mut self, metrics: Arc<Metrics>) -> Self {
+        self.metrics = Some(metrics);
+        self
     }
 
     pub fn is_cluster(&self) -> bool {
@@ -207,7 +223,24 @@ impl Link {
 
     /// Runs a script on the shard of its first key, by its digest, and by its text if Redis does not know it yet.
     pub async fn call(&self, script: &Script, keys: &[&str], args: &[Arg<'_>]) -> Result<Value, LedgerError> {
-        let deadline = clock::now() + self.timeout;
+        let began = clock::now();
+        let answer = self.call_until(script, keys, args, began + self.timeout).await;
+        if let Some(metrics) = &self.metrics {
+            match &answer {
+                Ok(_) => metrics.fleet.answered(script.name(), clock::now() - began),
+                Err(error) => metrics.fleet.failed(script.name(), error.word()),
+            }
+        }
+        answer
+    }
+
+    async fn call_until(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        args: &[Arg<'_>],
+        deadline: Instant,
+    ) -> Result<Value, LedgerError> {
         let key = keys.first().copied().unwrap_or_default();
         match self.ask_until(key, &run("EVALSHA", script.digest(), keys, args), deadline).await {
             Err(Refused::NoScript) => Ok(self.ask_until(key, &run("EVAL", script.text, keys, args), deadline).await?),

@@ -25,8 +25,10 @@ use tokio_rustls::TlsConnector;
 use self::keeper::Errand;
 use self::link::{LedgerError, Link};
 use self::shard::ShardState;
+use self::view::FiguresSource;
 use crate::clock;
 use crate::config::Fleet;
+use crate::metrics::Metrics;
 use crate::politeness::fleet::node::{Plan, Verdict, Window, Wish};
 use crate::politeness::fleet::shared::{Claim, HostNews, Settlement, Steered, Told, UnusedTurn};
 use crate::politeness::fleet::slots::Slots;
@@ -62,6 +64,8 @@ pub struct FleetLedger {
     assumed: Slots,
     shards: Mutex<HashMap<usize, Arc<ShardState>>>,
     errands: OnceLock<UnboundedSender<Errand>>,
+    /// What this node tells people about itself.
+    figures: OnceLock<FiguresSource>,
     counts: FleetCounts,
 }
 
@@ -111,13 +115,15 @@ pub struct FleetHealth {
     pub nodes: u32,
     pub missing: usize,
     pub lead_us: u64,
+    /// How long most answers of the server take at most.
+    pub trip_us: u64,
     pub trouble: Option<String>,
 }
 
 impl FleetLedger {
     /// Creates the ledger; `None` without a fleet. Nothing is asked before [`FleetThread::start`].
-    pub fn new(fleet: &Fleet, tls: TlsConnector) -> Option<Self> {
-        let link = Link::new(&fleet.redis, tls, fleet.timeout)?;
+    pub fn new(fleet: &Fleet, tls: TlsConnector, metrics: Arc<Metrics>) -> Option<Self> {
+        let link = Link::new(&fleet.redis, tls, fleet.timeout)?.counted_in(metrics);
         let random = RandomState::new().hash_one(clock::micros());
         let nodes = if fleet.nodes > 0 { fleet.nodes } else { ASSUMED_NODES };
         Some(FleetLedger {
@@ -128,6 +134,7 @@ impl FleetLedger {
             assumed: Slots { rank: (random % u64::from(nodes)) as u32, nodes },
             shards: Mutex::default(),
             errands: OnceLock::new(),
+            figures: OnceLock::new(),
             counts: FleetCounts::default(),
         })
     }
@@ -311,6 +318,7 @@ impl FleetLedger {
                 nodes: standing.slots().nodes,
                 missing: standing.missing().len(),
                 lead_us: node.lead(),
+                trip_us: node.trip(),
                 trouble,
             }
         };

@@ -4,20 +4,25 @@
 //! a decision about a turn.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Value, from_redis_value};
 
 use super::link::{LedgerError, Link, Script};
+use super::{FleetLedger, words};
+use crate::clock;
+use crate::politeness::fleet::standing::StandingState;
 
 static NODES: Script = Script::new(include_str!("scripts/nodes.lua"));
 
-/// Hosts are spread over this many hash tags; each server keeps the list of nodes below the lowest of its own.
-const BUCKETS: u16 = 1024;
 /// A card ends this long after it was last written.
 const KEEP_CARD: Duration = Duration::from_secs(60);
 /// A node that was silent for longer is missing.
 const MISSING: Duration = Duration::from_millis(1600);
+/// How often a node writes its card.
+const WRITE_CARD: Duration = Duration::from_secs(2);
 
 /// What a node tells about itself.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,6 +92,89 @@ impl NodeCard {
     }
 }
 
+/// What a node does, as its other parts know it.
+#[derive(Clone, Debug)]
+pub struct NodeFigures {
+    pub name: String,
+    /// Requests started since its own start.
+    pub starts: u64,
+    pub waiting: usize,
+    pub settings: String,
+}
+
+/// Returns what a node does now; `None` when it ends.
+pub struct FiguresSource(Box<dyn Fn() -> Option<NodeFigures> + Send + Sync>);
+
+impl fmt::Debug for FiguresSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FiguresSource").finish_non_exhaustive()
+    }
+}
+
+impl FleetLedger {
+    pub fn fleet(&self) -> &str {
+        &self.name
+    }
+
+    /// Sets what this node tells the others about itself. Only the first call has an effect.
+    pub fn introduce(&self, figures: impl Fn() -> Option<NodeFigures> + Send + Sync + 'static) {
+        let _ = self.figures.set(FiguresSource(Box::new(figures)));
+    }
+
+    /// Returns the nodes that Redis knows, oldest first.
+    pub async fn nodes(&self) -> Result<Vec<NodeRow>, LedgerError> {
+        nodes(&self.link, &self.name).await
+    }
+
+    /// Removes a node that will not come back. Returns whether it was known.
+    pub async fn forget_node(&self, node: &str) -> Result<bool, LedgerError> {
+        forget(&self.link, &self.name, node).await
+    }
+
+    /// Returns the least favourable of this node's states, and why it is alone.
+    pub fn standing(&self) -> (StandingState, Option<String>) {
+        let all = self.health();
+        let worst = all.iter().max_by_key(|health| match health.state {
+            StandingState::Joined => 0,
+            StandingState::Returning => 1,
+            StandingState::Starting => 2,
+            StandingState::Telling => 3,
+            StandingState::Alone => 4,
+        });
+        worst.map_or((StandingState::Starting, None), |health| (health.state, health.trouble.clone()))
+    }
+
+    /// Returns what this node says about itself. `before` is how many starts there were how long ago.
+    pub fn card(&self, before: Option<(u64, Duration)>) -> Option<NodeCard> {
+        let figures = (self.figures.get()?.0)()?;
+        let rate = |(starts, ago): (u64, Duration)| figures.starts.saturating_sub(starts) as f64 / ago.as_secs_f64();
+        let trip = self.health().iter().map(|health| health.trip_us).max().unwrap_or(0);
+        Some(NodeCard {
+            name: figures.name,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            state: self.standing().0.word().to_owned(),
+            starts_per_second: before.filter(|(_, ago)| !ago.is_zero()).map_or(0.0, rate),
+            waiting: figures.waiting as u64,
+            round_trip: Duration::from_micros(trip),
+            settings: figures.settings,
+        })
+    }
+}
+
+/// Writes this node's card every other second. Ends with the runtime.
+pub(super) async fn keep_card(ledger: Arc<FleetLedger>) {
+    let mut before = None;
+    loop {
+        tokio::time::sleep(WRITE_CARD).await;
+        let now = clock::now();
+        let starts = ledger.figures.get().and_then(|figures| (figures.0)()).map(|figures| figures.starts);
+        let Some(card) = ledger.card(before.map(|(starts, then)| (starts, now - then))) else { continue };
+        before = starts.map(|starts| (starts, now));
+        // Fails while Redis is away; the next one says the same and more.
+        let _ = announce(&ledger.link, &ledger.name, &ledger.id, &card).await;
+    }
+}
+
 /// Writes a node's card.
 pub async fn announce(link: &Link, fleet: &str, node: &str, card: &NodeCard) -> Result<(), LedgerError> {
     let key = card_key(fleet, node);
@@ -104,8 +192,8 @@ pub async fn announce(link: &Link, fleet: &str, node: &str, card: &NodeCard) -> 
 /// Returns the nodes of a fleet, oldest first.
 pub async fn nodes(link: &Link, fleet: &str) -> Result<Vec<NodeRow>, LedgerError> {
     let unreadable = || LedgerError::Protocol("the list of nodes is in an unknown format".to_owned());
-    // The server with bucket 0 keeps its list there, whichever server it is.
-    let [nodes, beats] = node_keys(fleet, 0);
+    // Each server keeps its list below the lowest of its buckets, so the server of bucket 0 keeps it there.
+    let [nodes, beats] = words::node_keys(fleet, 0);
     let answer = link.call(&NODES, &[&nodes, &beats], &[]).await?;
     let words: Vec<String> = from_redis_value(answer).map_err(|_| unreadable())?;
     let (now, words) = words.split_first().ok_or_else(unreadable)?;
@@ -134,7 +222,7 @@ async fn card(link: &Link, fleet: &str, node: &str) -> Result<Option<NodeCard>, 
 pub async fn forget(link: &Link, fleet: &str, node: &str) -> Result<bool, LedgerError> {
     let mut known = false;
     for bucket in lowest_buckets(link) {
-        for key in node_keys(fleet, bucket) {
+        for key in words::node_keys(fleet, bucket) {
             let mut command = redis::cmd("ZREM");
             command.arg(&key).arg(node);
             known |= link.ask(&key, &command).await? == Value::Int(1);
@@ -157,11 +245,7 @@ fn lowest_buckets(link: &Link) -> Vec<u16> {
         seen.push(shard);
         is_new
     };
-    (0..BUCKETS).filter(is_lowest).collect()
-}
-
-fn node_keys(fleet: &str, bucket: u16) -> [String; 2] {
-    ["nodes", "beats"].map(|name| format!("{fleet}:{{{bucket:03x}}}:{name}"))
+    (0..words::BUCKETS).filter(is_lowest).collect()
 }
 
 fn card_key(fleet: &str, node: &str) -> String {

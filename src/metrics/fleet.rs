@@ -62,18 +62,22 @@ impl FleetMetrics {
 
     /// Counts a call that was answered after this time.
     pub fn answered(&self, call: &str, took: Duration) {
-        count(&self.calls, call);
+        self.count(call);
         self.round_trip.observe(took.as_secs_f64());
     }
 
     /// Counts a call that failed. `error` is a word of `LedgerError`.
     pub fn failed(&self, call: &str, error: &str) {
-        count(&self.calls, call);
+        self.count(call);
         count(&self.errors, &error.replace('-', "_"));
     }
 
+    fn count(&self, call: &str) {
+        count(&self.calls, if CALLS.contains(&call) { call } else { "other" });
+    }
+
     /// Shows at how many Redis servers this node is alone, and how many nodes there are and are missing.
-    pub fn standing(&self, alone: usize, nodes: usize, missing: usize) {
+    pub fn standing(&self, alone: usize, nodes: u32, missing: usize) {
         put(&self.alone, alone);
         put(&self.nodes, nodes);
         put(&self.missing, missing);

@@ -33,6 +33,7 @@
 //! | commands that watch and explain | `watching`, `why`, `doctor`, `hints` |
 //! | `curtsy exec` and `curtsy env` | `exec`, `env` |
 //! | `curtsy judge` | `judge` |
+//! | what people see of a fleet | `fleet_view` |
 //! | the link to Redis, and `curtsy doctor --redis` | `redis_link`, `redis_doctor` |
 //! | what survives a restart, and the state directory | `restart`, `state` |
 
@@ -49,6 +50,7 @@ mod env;
 mod events;
 mod exec;
 mod expect;
+mod fleet_view;
 mod framing;
 mod guard;
 mod hints;

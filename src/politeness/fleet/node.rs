@@ -114,6 +114,11 @@ impl Node {
         &self.standing
     }
 
+    /// Returns how long nine of ten answers take at most.
+    pub fn trip(&self) -> u64 {
+        self.trips.usual()
+    }
+
     pub fn lead(&self) -> u64 {
         self.trips.lead()
     }

@@ -32,6 +32,11 @@ impl RoundTrips {
         }
     }
 
+    /// Returns how long nine of ten answers take at most.
+    pub fn usual(&self) -> u64 {
+        self.p90
+    }
+
     /// Returns how long before its time a claim goes out, so that the answer is there in time.
     pub fn lead(&self) -> u64 {
         self.p97 * 12 / 10 + 700

@@ -78,7 +78,8 @@ fn knowledge(state: &mut LaneState) -> Knowledge {
     let memory = state.lane.memory(now);
     let held = state.lane.held_until();
     let version = state.appointment().version;
-    let record = memory.pace.map(|pace| record::write(&pace)).or_else(|| (version > 0).then(|| record::NONE.to_owned()));
+    let record =
+        memory.pace.map(|pace| record::write(&pace)).or_else(|| (version > 0).then(|| record::NONE.to_owned()));
     let keep_ms = if record.is_some() { REMEMBERED_MS } else { held.since(now).as_millis() as u64 + 60_000 };
     Knowledge { version, held: if held > now { held.as_micros() } else { 0 }, record, keep_ms }
 }

@@ -26,6 +26,7 @@ use self::link::{LedgerError, Link};
 use self::shard::ShardState;
 use crate::clock;
 use crate::config::Fleet;
+use crate::metrics::FleetFigures;
 use crate::politeness::fleet::node::{Plan, Verdict, Window, Wish};
 use crate::politeness::fleet::shared::{Claim, HostNews, Settlement, Steered, Told, UnusedTurn};
 use crate::politeness::fleet::slots::Slots;
@@ -314,6 +315,24 @@ impl FleetLedger {
             }
         };
         shards.iter().map(health).collect()
+    }
+
+    /// Returns how this node stands and what it has done, for metrics.
+    pub fn figures(&self) -> FleetFigures {
+        let (health, counts) = (self.health(), &self.counts);
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        FleetFigures {
+            joined: health.iter().filter(|shard| shard.state == StandingState::Joined).count(),
+            alone: health.iter().filter(|shard| shard.state.word() == "alone").count(),
+            nodes: health.iter().map(|shard| shard.nodes).max().unwrap_or_default(),
+            missing: health.iter().map(|shard| shard.missing).max().unwrap_or_default(),
+            lead_us: health.iter().map(|shard| shard.lead_us).max().unwrap_or_default(),
+            claims: count(&counts.claims),
+            refused: count(&counts.refused),
+            errors: count(&counts.errors),
+            alone_starts: count(&counts.alone),
+            late: count(&counts.late),
+        }
     }
 
     fn send(&self, errand: Errand) {

@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn overrides_survive_the_way() {
-        for (delay, burst, concurrency) in [(None, None, None), (Some(0), None, Some(2)), (Some(5_000), Some(3), None)] {
+        for (delay, burst, concurrency) in [(None, None, None), (Some(0), None, Some(2)), (Some(5_000), Some(3), None)]
+        {
             let overrides = Overrides { delay: delay.map(Duration::from_millis), burst, concurrency };
             assert_eq!(read_overrides(&write_overrides(&overrides)), overrides);
         }

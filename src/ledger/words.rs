@@ -20,9 +20,9 @@ pub const BUCKETS: u16 = 1024;
 
 /// Returns the bucket of a host: FNV-1a, 64 bits (Fowler, Noll, Vo).
 pub fn bucket(host: &str) -> u16 {
-    let hash = host.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let hash = host
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     (hash % u64::from(BUCKETS)) as u16
 }
 
@@ -87,7 +87,13 @@ pub fn tell_args(told: &Told) -> [Arg<'_>; 4] {
 pub fn steer_args(steered: &Steered, now: Option<u64>) -> [Arg<'_>; 5] {
     let flag = |on: bool| number(u64::from(on));
     let closed = steered.closed.map_or(Arg::Number(-1), number);
-    [time(now), Arg::Text(steered.overrides.as_deref().unwrap_or("-")), closed, flag(steered.lift), flag(steered.forget)]
+    [
+        time(now),
+        Arg::Text(steered.overrides.as_deref().unwrap_or("-")),
+        closed,
+        flag(steered.lift),
+        flag(steered.forget),
+    ]
 }
 
 pub fn beat_args(node: &str, until: u64, leaves: bool) -> [Arg<'_>; 4] {

@@ -7,6 +7,7 @@
 
 pub mod clients;
 mod codes;
+mod fleet;
 mod handshakes;
 pub mod hosts;
 mod lessons;
@@ -26,6 +27,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 
 use self::clients::ClientTable;
+use self::fleet::FleetMetrics;
 use self::handshakes::Handshakes;
 use self::hosts::HostSeries;
 use self::lessons::LearningMetrics;
@@ -41,6 +43,7 @@ use self::tunnels::Tunnels;
 use self::waits::Waits;
 use crate::clock;
 
+pub use self::fleet::FleetFigures;
 pub use self::handshakes::Handshake;
 pub use self::scene::GaugeSources;
 pub use self::waits::WAIT_BUCKETS;
@@ -52,6 +55,7 @@ pub struct Metrics {
     waits: Waits,
     pub robots: RobotsMetrics,
     pub lessons: LearningMetrics,
+    fleet: FleetMetrics,
     store: StoreMetrics,
     process: Process,
     pub spacing_violations: IntCounter,
@@ -160,6 +164,7 @@ impl Metrics {
             waits: Waits::new(&registry),
             robots: RobotsMetrics::new(&registry),
             lessons: LearningMetrics::new(&registry),
+            fleet: FleetMetrics::new(&registry),
             store: StoreMetrics::new(&registry),
             process: Process::new(&registry),
             spacing_violations: counter(
@@ -295,6 +300,11 @@ impl Metrics {
 
     pub fn origin_error(&self, kind: &str) {
         count(&self.requests.origin_errors, kind);
+    }
+
+    /// Records how this node stands in its fleet.
+    pub fn fleet(&self, figures: &FleetFigures) {
+        self.fleet.measure(figures);
     }
 
     /// Records the state of the store: changes that are not written yet, failed writes and dropped changes so far, and

@@ -49,6 +49,7 @@ mod env;
 mod events;
 mod exec;
 mod expect;
+mod fleet;
 mod framing;
 mod guard;
 mod hints;

@@ -141,12 +141,11 @@ impl Running {
         let Remembered { store, jobs, unknown_before } = state::open(&config)?;
         let identity = Identity::new(&name(&config));
         let access_log = AccessLog::open(&config.log.access, telemetry::is_json(config.log.format));
-        let most_waiting = config.pacing.max_queue_total;
         let memories = HostPersistence::new(store.clone(), unknown_before);
         let (book, bounds) = (book::book(&config), book::bounds(&config));
         let (ledger, fleet) = fleet::start(&config, &metrics)?;
-        let gate = Gate::new(book, bounds, most_waiting, memories, metrics.clone()).with_ledger(ledger);
-        let gate = Arc::new(gate);
+        let gate = Gate::new(book, bounds, config.pacing.max_queue_total, memories, metrics.clone());
+        let gate = Arc::new(gate.with_ledger(ledger));
         let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()));
         let stops = Arc::new(StoppedClients::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros())));
         let (workers, token) = (config.workers, config.metrics.token.clone());

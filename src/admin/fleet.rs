@@ -142,33 +142,6 @@ fn alone(ledger: &FleetLedger) -> Option<FleetNode> {
     })
 }
 
-impl Admin {
-    /// Returns how this node stands to its fleet if that is a problem: a line for people.
-    pub(super) fn fleet_trouble(&self) -> Option<String> {
-        let Ledger::Fleet(ledger) = self.gate.ledger() else { return None };
-        match ledger.standing() {
-            (StandingState::Joined, _) => None,
-            (state, trouble) => {
-                let why = trouble.map(|why| format!(": {why}")).unwrap_or_default();
-                Some(format!("fleet {}{why}", state.word()))
-            }
-        }
-    }
-
-    /// Brings the metrics of the fleet up to date.
-    pub(super) fn measure_fleet(&self) {
-        let Ledger::Fleet(ledger) = self.gate.ledger() else { return };
-        let health = ledger.health();
-        let apart = |state| matches!(state, StandingState::Alone | StandingState::Telling | StandingState::Starting);
-        let nodes = health.iter().map(|shard| shard.nodes).max().unwrap_or(0);
-        let missing = health.iter().map(|shard| shard.missing).max().unwrap_or(0);
-        let alone = health.iter().filter(|shard| apart(shard.state)).count();
-        self.metrics.fleet.standing(alone, nodes, missing);
-        let late = ledger.counts().late.load(std::sync::atomic::Ordering::Relaxed);
-        self.metrics.fleet.late.inc_by(late.saturating_sub(self.metrics.fleet.late.get()));
-    }
-}
-
 fn unknown(detail: impl Into<String>) -> ApiProblem {
     ApiProblem { status: StatusCode::NOT_FOUND, title: "Unknown", detail: detail.into() }
 }

@@ -255,6 +255,13 @@ impl Gate {
         }
     }
 
+    /// Copies how this node stands in its fleet into the metrics.
+    pub fn measure_fleet(&self) {
+        if let Ledger::Fleet(fleet) = &self.ledger {
+            self.metrics.fleet(&fleet.figures());
+        }
+    }
+
     /// Returns the store's health, or `None` if nothing is stored.
     pub fn store_health(&self) -> Option<Health> {
         self.registry.store_health()

@@ -327,10 +327,10 @@ mod tests {
         HostKey::parse(name).unwrap()
     }
 
-    fn gate(most: usize) -> Gate {
+    fn gate(most: usize) -> Arc<Gate> {
         let bounds = Bounds { most, idle: Duration::from_secs(3600) };
         let memories = HostPersistence::new(Arc::new(Store::memory(Retention::default())), None);
-        Gate::new(PolicyBook::default(), bounds, 1000, memories, Arc::default())
+        Arc::new(Gate::new(PolicyBook::default(), bounds, 1000, memories, Arc::default()))
     }
 
     fn delay(seconds: u64) -> WantedHost {

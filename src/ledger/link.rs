@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsConnector;
 
-pub use self::dial::Address;
+pub use self::dial::RedisAddress;
 pub use self::error::LedgerError;
 pub use self::shards::{Shard, ShardMap};
 
@@ -61,19 +61,13 @@ pub struct Link {
 #[derive(Debug)]
 enum Servers {
     One,
-    Sentinel { sentinels: Vec<Address>, master: String },
-    Cluster(Vec<Address>),
+    Sentinel { sentinels: Vec<RedisAddress>, master: String },
+    Cluster(Vec<RedisAddress>),
 }
 
 impl Script {
     pub const fn new(text: &'static str) -> Self {
         Script { text, digest: OnceLock::new() }
-    }
-
-    /// Returns the name that the first line of the script begins with.
-    fn name(&self) -> &'static str {
-        let named = self.text.strip_prefix("-- ").and_then(|rest| rest.split_once(':'));
-        named.map_or("other", |(name, _)| name)
     }
 
     fn digest(&self) -> &str {
@@ -89,7 +83,7 @@ impl Link {
     /// the same kind and login.
     pub fn new(urls: &[RedisUrl], tls: TlsConnector, timeout: Duration) -> Option<Self> {
         let first = urls.first()?;
-        let mut addresses = urls.iter().map(|url| Address { host: url.host.clone(), port: url.port });
+        let mut addresses = urls.iter().map(|url| RedisAddress { host: url.host.clone(), port: url.port });
         let (servers, map) = match &first.kind {
             RedisKind::Sentinel { master } => {
                 let servers = Servers::Sentinel { sentinels: addresses.collect(), master: master.clone() };
@@ -142,7 +136,12 @@ impl Link {
     }
 
     /// Asks the Sentinels one after the other where the master is. Each gets its part of the time.
-    async fn master(&self, sentinels: &[Address], name: &str, deadline: Instant) -> Result<Address, LedgerError> {
+    async fn master(
+        &self,
+        sentinels: &[RedisAddress],
+        name: &str,
+        deadline: Instant,
+    ) -> Result<RedisAddress, LedgerError> {
         let mut why = LedgerError::Away("no Sentinel is named".into());
         for (tried, sentinel) in sentinels.iter().enumerate() {
             let left = deadline.saturating_duration_since(clock::now());
@@ -156,7 +155,12 @@ impl Link {
         Err(why)
     }
 
-    async fn master_by(&self, at: &Address, name: &str, deadline: Instant) -> Result<Option<Address>, LedgerError> {
+    async fn master_by(
+        &self,
+        at: &RedisAddress,
+        name: &str,
+        deadline: Instant,
+    ) -> Result<Option<RedisAddress>, LedgerError> {
         let mut command = redis::cmd("SENTINEL");
         command.arg("get-master-addr-by-name").arg(name);
         let live = self.dialer.open_without_login(at, deadline).await?;
@@ -168,7 +172,7 @@ impl Link {
         };
         let address: Option<(String, u16)> = from_redis_value(answer?)
             .map_err(|_| LedgerError::Protocol("a Sentinel names a master without an address".to_owned()))?;
-        Ok(address.map(|(host, port)| Address { host, port }))
+        Ok(address.map(|(host, port)| RedisAddress { host, port }))
     }
 
     /// Reads which server answers for which slot. Without Cluster there is nothing to read. To be called before the
@@ -190,7 +194,7 @@ impl Link {
         let known = before.shards().iter().filter_map(|shard| Some((shard.address.as_ref()?, shard.live.get())));
         let connected = known.clone().filter(|(_, live)| live.is_some());
         // A server that hangs must not use up the time of the others.
-        let candidates: Vec<(&Address, Option<Arc<Live>>)> = connected
+        let candidates: Vec<(&RedisAddress, Option<Arc<Live>>)> = connected
             .chain(seeds.iter().map(|seed| (seed, None)))
             .chain(known.filter(|(_, live)| live.is_none()))
             .collect();
@@ -210,7 +214,7 @@ impl Link {
 
     async fn slots_by(
         &self,
-        address: &Address,
+        address: &RedisAddress,
         live: Option<Arc<Live>>,
         command: &Cmd,
         deadline: Instant,
@@ -227,8 +231,8 @@ impl Link {
         let answer = self.call_until(script, keys, args, began + self.timeout).await;
         if let Some(metrics) = &self.metrics {
             match &answer {
-                Ok(_) => metrics.fleet.answered(script.name(), clock::now() - began),
-                Err(error) => metrics.fleet.failed(script.name(), error.word()),
+                Ok(_) => metrics.redis_answered(clock::now() - began),
+                Err(error) => metrics.redis_failed(error.word()),
             }
         }
         answer
@@ -283,7 +287,7 @@ impl Link {
 
     async fn ask_importing(&self, to: &str, from: &Shard, command: &Cmd, deadline: Instant) -> Result<Value, Refused> {
         let unreadable = || LedgerError::Protocol("ASK without an address".to_owned());
-        let mut address = Address::read(to).ok_or_else(unreadable)?;
+        let mut address = RedisAddress::read(to).ok_or_else(unreadable)?;
         if address.host.is_empty() {
             address.host = from.address.as_ref().ok_or_else(unreadable)?.host.clone();
         }

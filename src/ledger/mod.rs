@@ -28,7 +28,7 @@ use self::shard::ShardState;
 use self::view::FiguresSource;
 use crate::clock;
 use crate::config::Fleet;
-use crate::metrics::Metrics;
+use crate::metrics::{FleetFigures, Metrics};
 use crate::politeness::fleet::node::{Plan, Verdict, Window, Wish};
 use crate::politeness::fleet::shared::{Claim, HostNews, Settlement, Steered, Told, UnusedTurn};
 use crate::politeness::fleet::slots::Slots;
@@ -65,7 +65,7 @@ pub struct FleetLedger {
     shards: Mutex<HashMap<usize, Arc<ShardState>>>,
     errands: OnceLock<UnboundedSender<Errand>>,
     /// What this node tells people about itself.
-    figures: OnceLock<FiguresSource>,
+    about: OnceLock<FiguresSource>,
     counts: FleetCounts,
 }
 
@@ -74,7 +74,6 @@ pub struct FleetLedger {
 pub struct FleetCounts {
     pub claims: AtomicU64,
     pub refused: AtomicU64,
-    pub errors: AtomicU64,
     pub alone: AtomicU64,
     pub late: AtomicU64,
 }
@@ -114,7 +113,6 @@ pub struct FleetHealth {
     pub state: StandingState,
     pub nodes: u32,
     pub missing: usize,
-    pub lead_us: u64,
     /// How long most answers of the server take at most.
     pub trip_us: u64,
     pub trouble: Option<String>,
@@ -134,7 +132,7 @@ impl FleetLedger {
             assumed: Slots { rank: (random % u64::from(nodes)) as u32, nodes },
             shards: Mutex::default(),
             errands: OnceLock::new(),
-            figures: OnceLock::new(),
+            about: OnceLock::new(),
             counts: FleetCounts::default(),
         })
     }
@@ -179,7 +177,6 @@ impl FleetLedger {
                 Ok(Verdict::Again) => {}
                 Ok(verdict) => return self.claimed(verdict, &wish),
                 Err(error) => {
-                    self.counts.errors.fetch_add(1, Relaxed);
                     shard.failed(&error);
                     self.hurry();
                 }
@@ -317,12 +314,27 @@ impl FleetLedger {
                 state: standing.state(),
                 nodes: standing.slots().nodes,
                 missing: standing.missing().len(),
-                lead_us: node.lead(),
                 trip_us: node.trip(),
                 trouble,
             }
         };
         shards.iter().map(health).collect()
+    }
+
+    /// Returns how this node stands and what it has done, for metrics.
+    pub fn figures(&self) -> FleetFigures {
+        let (health, counts) = (self.health(), &self.counts);
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        FleetFigures {
+            joined: health.iter().filter(|shard| shard.state == StandingState::Joined).count(),
+            alone: health.iter().filter(|shard| shard.state.word() == "alone").count(),
+            nodes: health.iter().map(|shard| shard.nodes).max().unwrap_or_default(),
+            missing: health.iter().map(|shard| shard.missing).max().unwrap_or_default(),
+            claims: count(&counts.claims),
+            refused: count(&counts.refused),
+            alone_starts: count(&counts.alone),
+            late: count(&counts.late),
+        }
     }
 
     fn send(&self, errand: Errand) {

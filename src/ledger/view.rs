@@ -1,7 +1,7 @@
 //! The fleet for people: what each node tells about itself, who is there, and how to forget a node.
 //!
-//! A node writes a card about itself into Redis; the heartbeats say whether it is still there. Nothing here takes part in
-//! a decision about a turn.
+//! A node writes a card about itself into Redis; the heartbeats say whether it is still there. Nothing here decides
+//! about a turn.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -118,7 +118,7 @@ impl FleetLedger {
 
     /// Sets what this node tells the others about itself. Only the first call has an effect.
     pub fn introduce(&self, figures: impl Fn() -> Option<NodeFigures> + Send + Sync + 'static) {
-        let _ = self.figures.set(FiguresSource(Box::new(figures)));
+        let _ = self.about.set(FiguresSource(Box::new(figures)));
     }
 
     /// Returns the nodes that Redis knows, oldest first.
@@ -146,7 +146,7 @@ impl FleetLedger {
 
     /// Returns what this node says about itself. `before` is how many starts there were how long ago.
     pub fn card(&self, before: Option<(u64, Duration)>) -> Option<NodeCard> {
-        let figures = (self.figures.get()?.0)()?;
+        let figures = (self.about.get()?.0)()?;
         let rate = |(starts, ago): (u64, Duration)| figures.starts.saturating_sub(starts) as f64 / ago.as_secs_f64();
         let trip = self.health().iter().map(|health| health.trip_us).max().unwrap_or(0);
         Some(NodeCard {
@@ -167,7 +167,7 @@ pub(super) async fn keep_card(ledger: Arc<FleetLedger>) {
     loop {
         tokio::time::sleep(WRITE_CARD).await;
         let now = clock::now();
-        let starts = ledger.figures.get().and_then(|figures| (figures.0)()).map(|figures| figures.starts);
+        let starts = ledger.about.get().and_then(|figures| (figures.0)()).map(|figures| figures.starts);
         let Some(card) = ledger.card(before.map(|(starts, then)| (starts, now - then))) else { continue };
         before = starts.map(|starts| (starts, now));
         // Fails while Redis is away; the next one says the same and more.

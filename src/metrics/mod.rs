@@ -43,6 +43,7 @@ use self::tunnels::Tunnels;
 use self::waits::Waits;
 use crate::clock;
 
+pub use self::fleet::FleetFigures;
 pub use self::handshakes::Handshake;
 pub use self::scene::GaugeSources;
 pub use self::waits::WAIT_BUCKETS;
@@ -54,7 +55,7 @@ pub struct Metrics {
     waits: Waits,
     pub robots: RobotsMetrics,
     pub lessons: LearningMetrics,
-    pub fleet: FleetMetrics,
+    fleet: FleetMetrics,
     store: StoreMetrics,
     process: Process,
     pub spacing_violations: IntCounter,
@@ -299,6 +300,21 @@ impl Metrics {
 
     pub fn origin_error(&self, kind: &str) {
         count(&self.requests.origin_errors, kind);
+    }
+
+    /// Counts a call to Redis that was answered after this time.
+    pub fn redis_answered(&self, took: Duration) {
+        self.fleet.answered(took);
+    }
+
+    /// Counts a call to Redis that failed. `error` is a word of `LedgerError`.
+    pub fn redis_failed(&self, error: &str) {
+        self.fleet.failed(error);
+    }
+
+    /// Records how this node stands in its fleet.
+    pub fn fleet(&self, figures: &FleetFigures) {
+        self.fleet.measure(figures);
     }
 
     /// Records the state of the store: changes that are not written yet, failed writes and dropped changes so far, and

@@ -50,6 +50,7 @@ mod env;
 mod events;
 mod exec;
 mod expect;
+mod fleet;
 mod fleet_view;
 mod framing;
 mod guard;

@@ -17,22 +17,22 @@ use crate::config::RedisUrl;
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct RedisAddress {
     pub host: String,
     pub port: u16,
 }
 
-impl Address {
+impl RedisAddress {
     /// Reads `host:port` as a Cluster writes it; IPv6 without brackets.
     pub(super) fn read(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
-        Some(Address { host: host.to_owned(), port: port.parse().ok()? })
+        Some(RedisAddress { host: host.to_owned(), port: port.parse().ok()? })
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for RedisAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Address { host, port } = self;
+        let RedisAddress { host, port } = self;
         if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
     }
 }
@@ -69,18 +69,22 @@ impl Dialer {
     }
 
     /// Opens a connection to a server.
-    pub(super) async fn open(&self, address: &Address, deadline: Instant) -> Result<Live, LedgerError> {
+    pub(super) async fn open(&self, address: &RedisAddress, deadline: Instant) -> Result<Live, LedgerError> {
         self.open_as(address, &self.login, deadline).await
     }
 
     /// Opens a connection to a Sentinel, without a password: most have none, and refuse one.
-    pub(super) async fn open_without_login(&self, address: &Address, deadline: Instant) -> Result<Live, LedgerError> {
+    pub(super) async fn open_without_login(
+        &self,
+        address: &RedisAddress,
+        deadline: Instant,
+    ) -> Result<Live, LedgerError> {
         self.open_as(address, &RedisConnectionInfo::default().set_skip_set_lib_name(), deadline).await
     }
 
     async fn open_as(
         &self,
-        address: &Address,
+        address: &RedisAddress,
         login: &RedisConnectionInfo,
         deadline: Instant,
     ) -> Result<Live, LedgerError> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use redis::{Value, from_redis_value};
 use tokio::sync::Mutex;
 
-use super::dial::{Address, Slot};
+use super::dial::{RedisAddress, Slot};
 use super::error::LedgerError;
 
 /// How many slots a Cluster has.
@@ -20,18 +20,18 @@ pub struct Shard {
     /// Never given to another server during the life of the link.
     pub id: usize,
     /// Where it listens; `None` behind Sentinels, which are asked at every connect.
-    pub(super) address: Option<Address>,
+    pub(super) address: Option<RedisAddress>,
     pub(super) live: Slot,
     /// Held while a task connects, so that only one does.
     pub(super) connecting: Mutex<()>,
 }
 
 impl Shard {
-    pub(super) fn new(id: usize, address: Option<Address>) -> Arc<Self> {
+    pub(super) fn new(id: usize, address: Option<RedisAddress>) -> Arc<Self> {
         Arc::new(Shard { id, address, live: Slot::default(), connecting: Mutex::default() })
     }
 
-    pub fn address(&self) -> Option<&Address> {
+    pub fn address(&self) -> Option<&RedisAddress> {
         self.address.as_ref()
     }
 
@@ -53,7 +53,7 @@ pub struct ShardMap {
 
 impl ShardMap {
     /// Returns the map of a single server.
-    pub(super) fn one(address: Option<Address>) -> Self {
+    pub(super) fn one(address: Option<RedisAddress>) -> Self {
         ShardMap { shards: vec![Shard::new(0, address)], slots: Vec::new(), next_id: 1 }
     }
 
@@ -69,13 +69,13 @@ impl ShardMap {
         self.shards.get(usize::from((*self.slots.get(slot(key))?)?))
     }
 
-    pub(super) fn at(&self, address: &Address) -> Option<&Arc<Shard>> {
+    pub(super) fn at(&self, address: &RedisAddress) -> Option<&Arc<Shard>> {
         self.shards.iter().find(|shard| shard.address.as_ref() == Some(address))
     }
 
     /// Returns the map that CLUSTER SLOTS describes. A server that is in both keeps its shard and its connection.
     /// `asked` is the server that was asked: it leaves its own address out if it does not know it.
-    pub(super) fn next(&self, answer: Value, asked: &Address) -> Result<Self, LedgerError> {
+    pub(super) fn next(&self, answer: Value, asked: &RedisAddress) -> Result<Self, LedgerError> {
         let unreadable = || LedgerError::Protocol("CLUSTER SLOTS in an unknown format".to_owned());
         let ranges: Vec<Vec<Value>> = from_redis_value(answer).map_err(|_| unreadable())?;
         let mut map = ShardMap { shards: Vec::new(), slots: vec![None; SLOTS], next_id: self.next_id };
@@ -85,7 +85,7 @@ impl ShardMap {
             let [host, Value::Int(port), ..] = &master[..] else { return Err(unreadable()) };
             let host: Option<String> = from_redis_value(host.clone()).map_err(|_| unreadable())?;
             let host = host.filter(|host| !host.is_empty() && host != "?").unwrap_or_else(|| asked.host.clone());
-            let address = Address { host, port: u16::try_from(*port).map_err(|_| unreadable())? };
+            let address = RedisAddress { host, port: u16::try_from(*port).map_err(|_| unreadable())? };
             let place = map.place_of(address, self);
             let span = usize::try_from(*first).ok().zip(usize::try_from(*last).ok());
             let (first, last) = span.filter(|(first, last)| first <= last && *last < SLOTS).ok_or_else(unreadable)?;
@@ -94,7 +94,7 @@ impl ShardMap {
         Ok(map)
     }
 
-    fn place_of(&mut self, address: Address, before: &ShardMap) -> usize {
+    fn place_of(&mut self, address: RedisAddress, before: &ShardMap) -> usize {
         if let Some(place) = self.shards.iter().position(|shard| shard.address.as_ref() == Some(&address)) {
             return place;
         }
@@ -129,8 +129,8 @@ mod tests {
         Value::Array(vec![Value::Int(first), Value::Int(last), master])
     }
 
-    fn asked() -> Address {
-        Address { host: "seed".to_owned(), port: 7000 }
+    fn asked() -> RedisAddress {
+        RedisAddress { host: "seed".to_owned(), port: 7000 }
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
         let ids = |map: &ShardMap| map.shards.iter().map(|shard| shard.id).collect::<Vec<_>>();
         assert_eq!((ids(&first), ids(&second)), (vec![0, 1], vec![2, 1, 3]));
         assert!(Arc::ptr_eq(first.of_key("{}foo").unwrap(), second.of_key("{}foo").unwrap()));
-        assert_eq!(second.of_key("foo").unwrap().address, Some(Address { host: "seed".to_owned(), port: 9 }));
+        assert_eq!(second.of_key("foo").unwrap().address, Some(RedisAddress { host: "seed".to_owned(), port: 9 }));
     }
 
     #[test]

@@ -19,8 +19,10 @@ use super::{FleetLedger, local_now, view};
 use crate::politeness::fleet::shared::{Beat, Settlement};
 use crate::politeness::fleet::standing::{BEAT, StandingState};
 
-/// Asks for the time and changes nothing.
-static TIME: Script = Script::new("local t = redis.call('TIME')\nreturn {t[1] * 1000000 + t[2]}");
+/// Asks for the time, and whether Redis can store anything. Changes nothing that another node reads.
+static PROBE: Script = Script::new(
+    "redis.call('SET', KEYS[1], '1', 'PX', 1000)\nlocal t = redis.call('TIME')\nreturn {t[1] * 1000000 + t[2]}",
+);
 
 /// How often a node that is alone asks whether Redis answers.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
@@ -120,12 +122,16 @@ async fn watch(ledger: Arc<FleetLedger>, shard: Arc<Shard>) {
     while ledger.link.map().shards().iter().any(|known| known.id == shard.id) {
         let began = local_now();
         let attempt = look_after(&ledger, &shard, &state).await;
+        // The heartbeat of a node that returns may have been noted although it failed: the node keeps quiet after it,
+        // so it must not try too often.
+        let was_telling = state.state() == StandingState::Telling;
         if let Err(error) = &attempt {
             state.failed(error);
         }
         let is_alone = matches!(state.state(), StandingState::Alone | StandingState::Telling);
         let pause = match attempt {
             Err(LedgerError::WrongPassword | LedgerError::NoPermission(_)) => ASK_SELDOM,
+            Err(_) if was_telling => ASK_SELDOM,
             _ if is_alone => ASK_AGAIN,
             _ => Duration::from_micros(BEAT.saturating_sub(local_now() - began)),
         };
@@ -137,8 +143,8 @@ async fn look_after(ledger: &Arc<FleetLedger>, shard: &Shard, state: &ShardState
     ledger.link.connect(shard).await?;
     if state.state() == StandingState::Alone {
         let asked = local_now();
-        let [keys, _] = words::node_keys(&ledger.name, lowest_bucket(ledger, shard));
-        let theirs = words::read_time(ledger.link.call(&TIME, &[&keys], &[]).await?)?;
+        let key = words::probe_key(&ledger.name, lowest_bucket(ledger, shard), &ledger.id);
+        let theirs = words::read_time(ledger.link.call(&PROBE, &[&key], &[]).await?)?;
         if !state.node.lock().answers_again(theirs, asked, local_now()) {
             return Ok(());
         }

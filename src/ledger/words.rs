@@ -39,6 +39,11 @@ pub fn node_keys(fleet: &str, bucket: u16) -> [String; 2] {
     [format!("{fleet}:{{{bucket:03x}}}:nodes"), format!("{fleet}:{{{bucket:03x}}}:beats")]
 }
 
+/// Returns the key by which a node tries whether the shard with this bucket can store anything.
+pub fn probe_key(fleet: &str, bucket: u16, node: &str) -> String {
+    format!("{fleet}:{{{bucket:03x}}}:probe:{node}")
+}
+
 /// The time of a call: Redis' own, except in tests.
 pub fn time(now: Option<u64>) -> Arg<'static> {
     now.map_or(Arg::Text(""), number)

@@ -67,6 +67,7 @@ if counting or track then
       places[taken] = id .. '=' .. till
     end
   end
+  if back then set[#set + 1] = 'p'; set[#set + 1] = table.concat(places, ',') end
 end
 if n(10) > last then last, tokens = n(10), 0 end
 if n(16) > held then held = n(16); put('h', held) end

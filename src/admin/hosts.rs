@@ -2,6 +2,7 @@
 //!
 //! Fields are a public interface: add, never rename. A call that is not understood changes nothing.
 
+mod fleet;
 mod shape;
 mod steer;
 
@@ -25,7 +26,7 @@ use crate::politeness::lane::{Condition, View};
 use crate::politeness::time::Timestamp;
 
 pub use self::shape::{
-    BreakerJson, Concurrency, DelayJson, ForgottenJson, HostJson, HostRow, HostsJson, LastReply, LimitJson,
+    BreakerJson, Concurrency, DelayJson, ForgottenJson, HostFleet, HostJson, HostRow, HostsJson, LastReply, LimitJson,
     OverridesJson, UnpacedTunnels,
 };
 pub(super) use self::steer::{forget, steer};
@@ -42,7 +43,13 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Re
         true => (list_remembered(&admin, page.clone()).await?, time::now()),
     };
     let hosts = listing.hosts.iter().map(|(host, view)| row(&admin, host, view, now)).collect();
-    Ok(fresh(HostsJson { total: listing.total, offset: page.offset, limit: page.limit, hosts }))
+    Ok(fresh(HostsJson {
+        total: listing.total,
+        offset: page.offset,
+        limit: page.limit,
+        hosts,
+        fleet: fleet::source(&admin),
+    }))
 }
 
 /// Reads the state file, which takes a while if it is large.
@@ -69,7 +76,8 @@ pub(super) fn row(admin: &Admin, host: &HostKey, view: &View, now: Timestamp) ->
 pub(super) async fn in_full(admin: &Admin, host: &HostKey) -> Option<HostJson> {
     let view = admin.desk.view(host).await?;
     let unpaced_tunnels = admin.desk.unpaced_tunnels(host).map(UnpacedTunnels::new);
-    Some(HostJson { unpaced_tunnels, ..HostJson::new(host, &view, time::now()) })
+    let fleet = fleet::of_host(admin, host).await;
+    Some(HostJson { unpaced_tunnels, fleet, ..HostJson::new(host, &view, time::now()) })
 }
 
 /// Returns the host whose budget visits to this one use: depending on `politeness.key` it has another name.

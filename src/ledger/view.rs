@@ -16,6 +16,7 @@ use crate::clock;
 use crate::politeness::fleet::standing::StandingState;
 
 static NODES: Script = Script::new(include_str!("scripts/nodes.lua"));
+static HOST: Script = Script::new(include_str!("scripts/host.lua"));
 
 /// A card ends this long after it was last written.
 const KEEP_CARD: Duration = Duration::from_secs(60);
@@ -51,6 +52,18 @@ pub struct NodeRow {
     pub heard: Duration,
     /// Missing if it has not written one, or not for a minute.
     pub card: Option<NodeCard>,
+}
+
+/// A host as the whole fleet sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostLine {
+    /// How long ago the last start of any node was at the latest.
+    pub last_start: Duration,
+    /// Appointments that are not served yet: at most one for each node with waiting requests.
+    pub nodes_waiting: u64,
+    /// How much longer the host is held.
+    pub held: Option<Duration>,
+    pub paused: bool,
 }
 
 impl NodeRow {
@@ -129,6 +142,23 @@ impl FleetLedger {
     /// Removes a node that will not come back. Returns whether it was known.
     pub async fn forget_node(&self, node: &str) -> Result<bool, LedgerError> {
         forget(&self.link, &self.name, node).await
+    }
+
+    /// Returns what the whole fleet knows about a host now; `None` if Redis knows nothing of it.
+    pub async fn look_at(&self, host: &str) -> Result<Option<HostLine>, LedgerError> {
+        let unreadable = || LedgerError::Protocol("a host is in an unknown format".to_owned());
+        let key = words::host_key(&self.name, host);
+        let answer = self.link.call(&HOST, &[&key], &[]).await?;
+        let numbers: [Option<u64>; 6] = from_redis_value(answer).map_err(|_| unreadable())?;
+        let [now, last, drawn, served, held, closed] = numbers;
+        let now = now.ok_or_else(unreadable)?;
+        let ahead = |then: Option<u64>| then.filter(|then| *then > now).map(|then| Duration::from_micros(then - now));
+        Ok(last.map(|last| HostLine {
+            last_start: Duration::from_micros(now.saturating_sub(last)),
+            nodes_waiting: drawn.unwrap_or(0).saturating_sub(served.unwrap_or(0)),
+            held: ahead(held),
+            paused: ahead(closed).is_some(),
+        }))
     }
 
     /// Returns the least favourable of this node's states, and why it is alone.

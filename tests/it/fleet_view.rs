@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::support::program::run;
 use crate::support::redis::RedisServer;
 use crate::support::schema::{document, problems};
-use crate::support::{Client, Message, Program, soon};
+use crate::support::{Client, Message, Origin, Program, soon};
 
 fn node(redis: &RedisServer, name: &str) -> Program {
     let top = format!("admin = \"127.0.0.1:0\"\npoliteness.mode = \"enforce\"\nname = \"{name}\"\n");
@@ -60,6 +60,33 @@ fn nodes_see_each_other_and_one_that_was_killed_is_forgotten() {
     let (code, page) = command(&front, &["forget", "back"]);
     assert!(code == 0 && !page.contains("back"), "{code}: {page}");
     assert!(soon(|| front.metric("curtsy_fleet_nodes") == 1 && front.metric("curtsy_fleet_missing_nodes") == 0));
+}
+
+#[test]
+fn a_host_is_shown_as_the_whole_fleet_sees_it() {
+    let redis = RedisServer::start();
+    let (front, back) = (node(&redis, "front"), node(&redis, "back"));
+    assert!(soon(|| front.metric("curtsy_fleet_joined") == 1 && back.metric("curtsy_fleet_joined") == 1));
+    let origin = Origin::hello();
+    assert_eq!(back.get(&origin.url("/")).status(), 200);
+    let explained = || {
+        let path = format!("GET /api/v1/explain?url=http://{}/", origin.authority());
+        serde_json::from_slice::<Value>(&ask(&front, &path).body).expect("JSON")
+    };
+    assert_eq!(front.get(&origin.url("/")).status(), 200);
+    let told = explained();
+    let fleet = &told["known"]["fleet"];
+    assert_eq!(fleet["from"], "redis", "{told:#}");
+    assert!(fleet["last_start_s"].as_f64().is_some_and(|seconds| seconds < 60.0), "{told:#}");
+    let admin = format!("http://{}", front.admin());
+    let (_, page) = run(&["host", "127.0.0.1", "--admin", &admin]);
+    assert!(page.contains("from Redis: last start of any node"), "{page}");
+    let (_, page) = run(&["hosts", "--admin", &admin]);
+    assert!(page.contains("turns are shared with a fleet: from Redis"), "{page}");
+    drop(redis);
+    assert!(soon(|| explained()["known"]["fleet"]["from"] == "this node alone"));
+    let (_, page) = run(&["host", "127.0.0.1", "--admin", &admin]);
+    assert!(page.contains("this node alone: Redis does not answer"), "{page}");
 }
 
 #[test]

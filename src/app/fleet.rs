@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::StartError;
 use crate::config::Config;
-use crate::ledger::{FleetLedger, FleetThread, Ledger};
+use crate::gate::{self, Gate};
+use crate::ledger::{FleetLedger, FleetNotice, FleetThread, Ledger};
+use crate::proxy::StoppedClients;
 use crate::upstream::Trust;
 
 /// Starts the thread of the fleet. Does not wait for Redis: requests are answered without it.
@@ -18,4 +20,16 @@ pub(super) fn start(config: &Config) -> Result<(Ledger, Option<FleetThread>), St
     };
     let thread = FleetThread::start(ledger.clone()).map_err(StartError::Thread)?;
     Ok((Ledger::Fleet(ledger), Some(thread)))
+}
+
+/// Passes on what other nodes tell.
+pub(super) fn listen(gate: &Arc<Gate>, stops: &Arc<StoppedClients>) {
+    let Ledger::Fleet(ledger) = gate.ledger() else { return };
+    // Weak, because the gate owns the ledger.
+    let (gate, stops) = (Arc::downgrade(gate), stops.clone());
+    ledger.on_notice(move |notice| match (notice, gate.upgrade()) {
+        (FleetNotice::Host(host), Some(gate)) => gate.refresh(&host),
+        (FleetNotice::Stops(told), Some(_)) => stops.hear(&told, gate::now()),
+        (_, None) => {}
+    });
 }

@@ -14,7 +14,7 @@ use crate::metrics::A_MOMENT;
 use crate::metrics::tally::TallyRow;
 use crate::politeness::Origin;
 use crate::politeness::fault::HostReply;
-use crate::politeness::fleet::shared::Settlement;
+use crate::politeness::fleet::calls::Settlement;
 use crate::politeness::lane::{Lane, LaneLesson, Obstacle};
 use crate::politeness::policy::{Delays, Mode};
 use crate::politeness::time::Timestamp;

@@ -1,4 +1,4 @@
-//! The thread `fleet`: it keeps the connections to Redis and the heartbeats, and runs errands that no request waits for.
+//! The thread `fleet`: keeps the connections to Redis and the heartbeats, and runs errands that no request waits for.
 //!
 //! Each server has a task of its own, so that one that hangs does not delay the others.
 
@@ -13,10 +13,11 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::{sleep, timeout};
 
 use super::link::{LedgerError, Script, Shard};
+use super::notices::Bookmark;
 use super::shard::ShardState;
 use super::words::{self, BUCKETS};
 use super::{FleetLedger, local_now};
-use crate::politeness::fleet::shared::{Beat, Settlement};
+use crate::politeness::fleet::calls::{Beat, Settlement};
 use crate::politeness::fleet::standing::{BEAT, StandingState};
 
 /// Asks for the time, and whether Redis can store anything. Changes nothing that another node reads.
@@ -37,6 +38,8 @@ const FAREWELL: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub(super) enum Errand {
     Settle(String, Settlement),
+    /// Something that all nodes must hear: its kind, the host or client, and a text.
+    Notice(&'static str, String, String),
     /// A call failed: look at the map.
     Hurry,
     Stop,
@@ -72,6 +75,7 @@ impl Drop for FleetThread {
 
 async fn keep(ledger: &Arc<FleetLedger>, mut errands: UnboundedReceiver<Errand>) {
     let mut watched = HashSet::new();
+    tokio::spawn(listen(ledger.clone()));
     loop {
         let read = ledger.link.read_map().await;
         if let Err(error) = &read {
@@ -102,11 +106,32 @@ async fn run_errands(ledger: &Arc<FleetLedger>, errands: &mut UnboundedReceiver<
                 let ledger = ledger.clone();
                 tokio::spawn(async move { ledger.link.read_map().await });
             }
+            Errand::Notice(kind, name, text) => {
+                let ledger = ledger.clone();
+                tokio::spawn(async move { notice(&ledger, kind, &name, &text).await });
+            }
             Errand::Settle(host, settled) => {
                 let ledger = ledger.clone();
                 tokio::spawn(async move { settle(&ledger, &host, &settled).await });
             }
         }
+    }
+}
+
+async fn notice(ledger: &FleetLedger, kind: &str, name: &str, text: &str) {
+    if let Err(error) = ledger.notice(kind, name, text).await {
+        let advice = error.to_string();
+        tracing::warn!(event = "fleet.unshared", kind, name, advice, "other nodes are not told");
+    }
+}
+
+/// Reads what other nodes tell, with every heartbeat.
+async fn listen(ledger: Arc<FleetLedger>) {
+    let mut mark = Bookmark::default();
+    loop {
+        // An error is noticed by the heartbeat too.
+        let _ = ledger.read_notices(&mut mark).await;
+        sleep(Duration::from_micros(BEAT)).await;
     }
 }
 

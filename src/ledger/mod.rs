@@ -3,10 +3,11 @@
 //! [`Ledger::Local`] is a curtsy without a fleet: its lanes decide alone, and nothing here is called. In a fleet the
 //! gate claims every start here, in the one place where a turn is taken. `politeness::fleet` decides; this module asks
 //! Redis and obeys. `words` are the scripts' arguments and answers, `shard` is how this node stands to one server,
-//! `record` writes what a host taught, `keeper` is the thread that keeps connections and heartbeats.
+//! `record` writes what a host taught, `notices` are what all nodes hear of at once, `keeper` is the thread that keeps connections and heartbeats.
 
 mod keeper;
 pub mod link;
+mod notices;
 pub mod record;
 pub mod rights;
 mod shard;
@@ -23,16 +24,18 @@ use tokio_rustls::TlsConnector;
 
 use self::keeper::Errand;
 use self::link::{LedgerError, Link};
+use self::notices::NoticeCallback;
 use self::shard::ShardState;
 use crate::clock;
 use crate::config::Fleet;
 use crate::metrics::FleetFigures;
+use crate::politeness::fleet::calls::{Claim, HostNews, Settlement, Steered, Told, UnusedTurn};
 use crate::politeness::fleet::node::{Plan, Verdict, Window, Wish};
-use crate::politeness::fleet::shared::{Claim, HostNews, Settlement, Steered, Told, UnusedTurn};
 use crate::politeness::fleet::slots::Slots;
 use crate::politeness::fleet::standing::StandingState;
 
 pub use self::keeper::FleetThread;
+pub use self::notices::FleetNotice;
 
 /// Nodes that are assumed if no other number is known.
 const ASSUMED_NODES: u32 = 8;
@@ -62,6 +65,7 @@ pub struct FleetLedger {
     assumed: Slots,
     shards: Mutex<HashMap<usize, Arc<ShardState>>>,
     errands: OnceLock<UnboundedSender<Errand>>,
+    hear: OnceLock<NoticeCallback>,
     counts: FleetCounts,
 }
 
@@ -128,6 +132,7 @@ impl FleetLedger {
             assumed: Slots { rank: (random % u64::from(nodes)) as u32, nodes },
             shards: Mutex::default(),
             errands: OnceLock::new(),
+            hear: OnceLock::new(),
             counts: FleetCounts::default(),
         })
     }
@@ -279,6 +284,17 @@ impl FleetLedger {
             redis::Value::Int(version) => Ok(u64::try_from(version).unwrap_or_default()),
             _ => Err(LedgerError::Protocol("steer answered in an unknown format".to_owned())),
         }
+    }
+
+    /// Converts a local time to the clock that all nodes share, for a text about this host or client.
+    pub fn shared_time(&self, name: &str, local: u64) -> u64 {
+        self.theirs(&self.shard_of(&words::host_key(&self.name, name)), local)
+    }
+
+    /// Converts a time of the clock that all nodes share to the local clock.
+    pub fn local_time(&self, name: &str, theirs: u64) -> u64 {
+        let shard = self.shard_of(&words::host_key(&self.name, name));
+        if theirs == 0 || theirs >= FOR_EVER { theirs } else { shard.node.lock().local(theirs, local_now()) }
     }
 
     /// Converts the times of news to the local clock.

@@ -124,7 +124,8 @@ impl LaneState {
     pub(super) fn keep_unused(&mut self, granted: &Granted) {
         let appointment = self.appointment();
         granted.next.into_iter().for_each(|(number, _)| appointment.keep_number(number));
-        granted.turn.into_iter().for_each(|turn| appointment.keep_unused(turn));
+        let turn = granted.turn.filter(|_| !granted.is_burst);
+        turn.into_iter().for_each(|turn| appointment.keep_unused(turn));
     }
 
     /// Returns what the ledger is owed if no visit waits any more.

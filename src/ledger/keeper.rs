@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 use super::link::{LedgerError, Script, Shard};
 use super::notices::Bookmark;
 use super::shard::ShardState;
+use super::stays::Stays;
 use super::words::{self, BUCKETS};
 use super::{FleetLedger, local_now};
 use crate::politeness::fleet::calls::{Beat, Settlement};
@@ -31,6 +32,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 const ASK_SELDOM: Duration = Duration::from_secs(5);
 /// How often the map of a Cluster is read.
 const READ_MAP: Duration = Duration::from_secs(10);
+/// How long Redis keeps a host with a counted place.
+const KEEP_STAYS_MS: u64 = 90_000;
 /// How long the last heartbeat may take when curtsy stops.
 const FAREWELL: Duration = Duration::from_millis(300);
 
@@ -38,6 +41,18 @@ const FAREWELL: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub(super) enum Errand {
     Settle(String, Settlement),
+    /// A request was sent: count it if it lasts.
+    Watch {
+        host: String,
+        end: u64,
+        due: u64,
+        counted: bool,
+    },
+    /// A request has ended.
+    Ended {
+        host: String,
+        end: u64,
+    },
     /// Something that all nodes must hear: its kind, the host or client, and a text.
     Notice(&'static str, String, String),
     /// A call failed: look at the map.
@@ -75,6 +90,7 @@ impl Drop for FleetThread {
 
 async fn keep(ledger: &Arc<FleetLedger>, mut errands: UnboundedReceiver<Errand>) {
     let mut watched = HashSet::new();
+    let mut stays = Stays::default();
     tokio::spawn(listen(ledger.clone()));
     loop {
         let read = ledger.link.read_map().await;
@@ -88,7 +104,7 @@ async fn keep(ledger: &Arc<FleetLedger>, mut errands: UnboundedReceiver<Errand>)
             }
         }
         let pause = if read.is_ok() { READ_MAP } else { ASK_AGAIN };
-        if timeout(pause, run_errands(ledger, &mut errands)).await.is_ok() {
+        if timeout(pause, run_errands(ledger, &mut stays, &mut errands)).await.is_ok() {
             break;
         }
     }
@@ -98,9 +114,29 @@ async fn keep(ledger: &Arc<FleetLedger>, mut errands: UnboundedReceiver<Errand>)
 }
 
 /// Runs errands until curtsy stops, or, in a Cluster, until the map must be read again.
-async fn run_errands(ledger: &Arc<FleetLedger>, errands: &mut UnboundedReceiver<Errand>) {
-    while let Some(errand) = errands.recv().await {
+async fn run_errands(ledger: &Arc<FleetLedger>, stays: &mut Stays, errands: &mut UnboundedReceiver<Errand>) {
+    loop {
+        let wait = stays.next_due().map_or(READ_MAP, |due| Duration::from_micros(due.saturating_sub(local_now())));
+        let errand = match timeout(wait, errands.recv()).await {
+            Ok(Some(errand)) => errand,
+            Ok(None) => return,
+            Err(_) => {
+                for (host, end) in stays.take_due(local_now()) {
+                    let ledger = ledger.clone();
+                    tokio::spawn(async move { stay(&ledger, &host, end).await });
+                }
+                continue;
+            }
+        };
         match errand {
+            Errand::Watch { host, end, due, counted } => stays.watch(host, end, due, counted),
+            Errand::Ended { host, end } => {
+                if stays.leave(host.clone(), end) {
+                    let ledger = ledger.clone();
+                    let settled = Settlement { place: end, ..Settlement::default() };
+                    tokio::spawn(async move { settle(&ledger, &host, &settled).await });
+                }
+            }
             Errand::Stop => return,
             Errand::Hurry => {
                 let ledger = ledger.clone();
@@ -138,6 +174,13 @@ async fn listen(ledger: Arc<FleetLedger>) {
 async fn settle(ledger: &FleetLedger, host: &str, settled: &Settlement) -> Result<(), LedgerError> {
     let key = words::host_key(&ledger.name, host);
     ledger.link.call(&words::SETTLE, &[&key], &words::settle_args(settled)).await.map(drop)
+}
+
+/// Counts a request that lasts. If it fails, the node goes alone soon and has fewer places.
+async fn stay(ledger: &FleetLedger, host: &str, end: u64) -> Result<(), LedgerError> {
+    let key = words::host_key(&ledger.name, host);
+    let args = [words::time(None), words::number(end), words::number(KEEP_STAYS_MS)];
+    ledger.link.call(&words::STAY, &[&key], &args).await.map(drop)
 }
 
 /// Keeps one server for as long as it is in the map.

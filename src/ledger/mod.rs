@@ -11,6 +11,7 @@ mod notices;
 pub mod record;
 pub mod rights;
 mod shard;
+mod stays;
 pub mod words;
 
 use std::collections::HashMap;
@@ -103,8 +104,10 @@ pub struct Granted {
     pub others: u32,
     /// The request is counted among those in flight, by the end of its window.
     pub counted: bool,
-    /// Whether starts may come in bursts. Then an unused turn is handed back by a claim only.
+    /// Starts may come in bursts. Then a turn that is not used is lost: Redis cannot tell how many tokens there would be.
     pub is_burst: bool,
+    /// How long the start takes a place without being counted, in microseconds; 0 = places are not limited.
+    pub place_for: u64,
     pub keep_ms: u64,
 }
 
@@ -211,6 +214,7 @@ impl FleetLedger {
             others: 0,
             counted: false,
             is_burst: wish.burst > 1,
+            place_for: 0,
             keep_ms: wish.keep_ms,
         })
     }
@@ -224,6 +228,7 @@ impl FleetLedger {
                 others: small(others),
                 counted,
                 is_burst: wish.burst > 1,
+                place_for: wish.limit * wish.delay,
                 keep_ms: wish.keep_ms,
             }),
             Verdict::Wait { until, others, told } => {
@@ -248,11 +253,31 @@ impl FleetLedger {
         if granted.turn.is_none() {
             shard.started_alone(host, theirs, granted.keep_ms);
         }
+        self.watch_place(host, at, granted);
         if granted.turn.is_some() && at > granted.window.until {
             self.counts.late.fetch_add(1, Relaxed);
             let late_ms = (at - granted.window.until) as f64 / 1e3;
             tracing::warn!(event = "fleet.late", host, late_ms, "a request was sent after its window");
             self.settle(host, Settlement { sent: theirs, keep_ms: granted.keep_ms, ..Settlement::default() });
+        }
+    }
+
+    /// Sees to it that the request is counted if it lasts.
+    fn watch_place(&self, host: &str, at: u64, granted: &Granted) {
+        let Some(turn) = granted.turn.filter(|_| granted.place_for > 0) else { return };
+        let due = if granted.counted {
+            at + stays::RENEW
+        } else {
+            at + granted.place_for.saturating_sub(PLACE_LEAD.max(granted.place_for / 4))
+        };
+        let counted = granted.counted;
+        self.send(Errand::Watch { host: host.to_owned(), end: turn.end, due, counted });
+    }
+
+    /// Reports that a request that was sent has ended.
+    pub fn ended(&self, host: &str, granted: &Granted) {
+        if let Some(turn) = granted.turn.filter(|_| granted.place_for > 0) {
+            self.send(Errand::Ended { host: host.to_owned(), end: turn.end });
         }
     }
 
@@ -363,6 +388,10 @@ impl FleetLedger {
         self.send(Errand::Hurry);
     }
 }
+
+/// A request is counted this long before its implied place ends, or a quarter of that time before: as far ahead as a
+/// start may be granted, two round trips, and what a busy machine is late.
+const PLACE_LEAD: u64 = 40_000;
 
 /// A pause without an end, in Redis.
 pub const FOR_EVER: u64 = 9_000_000_000_000_000;

@@ -1,7 +1,7 @@
 //! What one node learns or is told binds all.
 
 use super::*;
-use crate::support::{Message, ms};
+use crate::support::{Message, ms, pause};
 
 #[test]
 fn a_retry_after_heard_by_one_node_holds_the_others() {
@@ -103,4 +103,29 @@ fn one_node_fetches_robots_txt_for_all() {
         assert_eq!(node.get(&fleet.origin.url("/public")).status(), 200);
     }
     assert_eq!(fleet.origin.robots_requests(), 1);
+}
+
+/// Two nodes, two places, and answers that take far longer than the delay.
+#[test]
+fn places_are_shared() {
+    let redis = RedisServer::start();
+    let (now, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (in_flight, highest) = (now.clone(), most.clone());
+    let slow = Origin::scripted(move |visitor| {
+        while visitor.request().is_some() {
+            highest.fetch_max(in_flight.fetch_add(1, Relaxed) + 1, Relaxed);
+            pause(ms(1_200));
+            in_flight.fetch_sub(1, Relaxed);
+            visitor.send(HELLO.as_bytes());
+        }
+    });
+    let more = "politeness.concurrency = 2";
+    let nodes: Vec<Program> = (0..2).map(|_| start_node_with(&redis.url(), ms(400), more, "")).collect();
+    let fleet = TestFleet { nodes, origin: slow, delay: ms(400) };
+    fleet.expect_states("joined");
+    let work = fleet.work(4);
+    work.expect_served(10);
+    work.end();
+    fleet.expect_distance();
+    assert!(most.load(Relaxed) <= 2, "{} requests in flight", most.load(Relaxed));
 }

@@ -237,7 +237,9 @@ impl FleetWorld {
         if is_late || !lane.agree(ticket, stamp(now)) {
             lane.miss_window(ticket);
             if let Some(Grant { unused, next, .. }) = grant {
-                appointment.keep_unused(unused);
+                if self.burst <= 1 {
+                    appointment.keep_unused(unused);
+                }
                 next.into_iter().for_each(|(number, _)| appointment.keep_number(number));
             }
             return self.drive(node);

@@ -146,8 +146,11 @@ impl Running {
         let (ledger, fleet) = fleet::start(&config, &metrics)?;
         let gate = Gate::new(book, bounds, config.pacing.max_queue_total, memories, metrics.clone());
         let gate = Arc::new(gate.with_ledger(ledger));
-        let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()));
-        let stops = Arc::new(StoppedClients::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros())));
+        let robots = Robots::new(config.robots.cache_size, store.clone()).with_ledger(gate.ledger().clone());
+        let robots = Arc::new(robots);
+        let stops = StoppedClients::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros()));
+        let stops = Arc::new(stops.with_ledger(gate.ledger().clone()));
+        fleet::listen(&gate, &stops);
         let (workers, token) = (config.workers, config.metrics.token.clone());
         let own: Vec<SocketAddr> = proxy.iter().chain(&tls).copied().chain(admin).collect();
         let shared = Arc::new(Shared::new(SharedParts {

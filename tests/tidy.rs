@@ -43,9 +43,9 @@ const MAY_USE: &[(&str, &str)] = &[
     ("judge", "clock politeness"),
     (
         "proxy",
-        "clock config connections events frames gate metrics timeout_stream politeness programs robots shutdown store telemetry tls upstream",
+        "clock config connections events frames gate ledger metrics timeout_stream politeness programs robots shutdown store telemetry tls upstream",
     ),
-    ("robots", "clock config gate politeness store upstream"),
+    ("robots", "clock config gate ledger politeness store upstream"),
     ("ledger", "clock config metrics politeness"),
     ("gate", "clock events ledger metrics politeness store timer"),
     ("store", "clock config politeness"),

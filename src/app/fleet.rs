@@ -7,10 +7,11 @@ use fnv::FnvHasher;
 
 use super::StartError;
 use crate::config::Config;
+use crate::gate::{self, Gate};
 use crate::ledger::view::NodeFigures;
-use crate::ledger::{FleetLedger, FleetThread, Ledger};
+use crate::ledger::{FleetLedger, FleetNotice, FleetThread, Ledger};
 use crate::metrics::Metrics;
-use crate::proxy::Shared;
+use crate::proxy::{Shared, StoppedClients};
 use crate::upstream::Trust;
 
 /// Starts the thread of the fleet. Does not wait for Redis: requests are answered without it.
@@ -44,5 +45,17 @@ pub(super) fn introduce(shared: &Arc<Shared>) {
             waiting: shared.gate.queued(),
             settings: format!("{:08x}", digest.finish() >> 32),
         })
+    });
+}
+
+/// Passes on what other nodes tell.
+pub(super) fn listen(gate: &Arc<Gate>, stops: &Arc<StoppedClients>) {
+    let Ledger::Fleet(ledger) = gate.ledger() else { return };
+    // Weak, because the gate owns the ledger.
+    let (gate, stops) = (Arc::downgrade(gate), stops.clone());
+    ledger.on_notice(move |notice| match (notice, gate.upgrade()) {
+        (FleetNotice::Host(host), Some(gate)) => gate.refresh(&host),
+        (FleetNotice::Stops(told), Some(_)) => stops.hear(&told, gate::now()),
+        (_, None) => {}
     });
 }

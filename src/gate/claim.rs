@@ -13,8 +13,8 @@ use super::permit::{GrantedTurn, Stay};
 use super::shared_lane::{LaneState, SharedLane};
 use crate::clock;
 use crate::ledger::{Claimed, FleetLedger, Granted, Ledger};
+use crate::politeness::fleet::calls::Settlement;
 use crate::politeness::fleet::node::Wish;
-use crate::politeness::fleet::shared::Settlement;
 use crate::politeness::time::Timestamp;
 use crate::timer::Timer;
 
@@ -72,7 +72,7 @@ async fn ask(fleet: &Arc<FleetLedger>, lane: &Arc<SharedLane>, wish: Wish) -> Op
     tokio::spawn(async move {
         let claimed = fleet.claim(lane.host().as_str(), &wish).await;
         if let Err(claimed) = tell.send(claimed) {
-            hand_back(&fleet, &lane, claimed);
+            hand_back(&fleet, &lane, &claimed);
         }
     });
     told.await.ok()
@@ -107,9 +107,9 @@ async fn use_window(stay: &mut Stay, granted: Granted) -> bool {
 }
 
 /// Keeps what a claim brought whose visit has left, for the next visit, or tells the ledger.
-fn hand_back(fleet: &FleetLedger, lane: &SharedLane, claimed: Claimed) {
+fn hand_back(fleet: &FleetLedger, lane: &SharedLane, claimed: &Claimed) {
     let owed = lane.with(now(), |state| {
-        match &claimed {
+        match claimed {
             Claimed::Go(granted) => state.keep_unused(granted),
             Claimed::Wait { number, .. } => state.appointment().keep_number(*number),
             Claimed::News(_) => {}
@@ -124,7 +124,8 @@ impl LaneState {
     pub(super) fn keep_unused(&mut self, granted: &Granted) {
         let appointment = self.appointment();
         granted.next.into_iter().for_each(|(number, _)| appointment.keep_number(number));
-        granted.turn.into_iter().for_each(|turn| appointment.keep_unused(turn));
+        let turn = granted.turn.filter(|_| !granted.is_burst);
+        turn.into_iter().for_each(|turn| appointment.keep_unused(turn));
     }
 
     /// Returns what the ledger is owed if no visit waits any more.

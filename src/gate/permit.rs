@@ -14,7 +14,6 @@ use crate::metrics::A_MOMENT;
 use crate::metrics::tally::TallyRow;
 use crate::politeness::Origin;
 use crate::politeness::fault::HostReply;
-use crate::politeness::fleet::shared::Settlement;
 use crate::politeness::lane::{Lane, LaneLesson, Obstacle};
 use crate::politeness::policy::{Delays, Mode};
 use crate::politeness::time::Timestamp;
@@ -102,9 +101,8 @@ impl Stay {
             state.resign()
         });
         owed.into_iter().for_each(|owed| fleet.settle(host, owed));
-        let counted = self.granted.as_ref().filter(|turn| turn.is_sent && turn.granted.counted);
-        if let Some(turn) = counted.and_then(|turn| turn.granted.turn) {
-            fleet.settle(host, Settlement { place: turn.end, ..Settlement::default() });
+        if let Some(turn) = self.granted.as_ref().filter(|turn| turn.is_sent) {
+            fleet.ended(host, &turn.granted);
         }
     }
 }

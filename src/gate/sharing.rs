@@ -9,7 +9,8 @@ use std::sync::Arc;
 use super::shared_lane::{LaneState, SharedLane};
 use super::{Gate, now};
 use crate::ledger::{FOR_EVER, FleetLedger, Ledger, record};
-use crate::politeness::fleet::shared::{HostNews, Steered, Told};
+use crate::politeness::HostKey;
+use crate::politeness::fleet::calls::{HostNews, Steered, Told};
 use crate::politeness::lane::HostMemory;
 use crate::politeness::time::Timestamp;
 
@@ -31,15 +32,33 @@ impl Gate {
         }
     }
 
+    /// Takes in what an operator has changed about a host at another node, so that visits that wait hear of it.
+    pub fn refresh(self: &Arc<Self>, host: &str) {
+        let Ledger::Fleet(fleet) = &self.ledger else { return };
+        let lane = HostKey::parse(host).ok().and_then(|host| self.registry.known(&host));
+        let (Some(lane), Ok(runtime)) = (lane, tokio::runtime::Handle::try_current()) else { return };
+        let (gate, fleet) = (self.clone(), fleet.clone());
+        runtime.spawn(async move {
+            let version = lane.look(|state| state.appointment().version);
+            let told = Told { version, ..Told::default() };
+            if let Some((false, news)) = fleet.tell(lane.host().as_str(), told).await {
+                adopt(&gate, &lane, &news);
+            }
+        });
+    }
+
     /// Tells the fleet what the operator has set for a host.
-    pub(super) fn share_steering(self: &Arc<Self>, lane: &Arc<SharedLane>, lift: bool, forget: bool) {
+    pub(super) fn share_steering(self: &Arc<Self>, lane: &Arc<SharedLane>, forget: bool) {
         let Ledger::Fleet(fleet) = &self.ledger else { return };
         let (fleet, lane) = (fleet.clone(), lane.clone());
-        let steered = lane.look(|state| steering_of(state, lift, forget));
+        let steered = lane.look(|state| steering_of(state, forget));
         let task = async move {
             let host = lane.host().as_str();
             match fleet.steer(host, steered).await {
-                Ok(version) => lane.look(|state| state.appointment().version = version),
+                Ok(version) => {
+                    lane.look(|state| state.appointment().version = version);
+                    fleet.announce_host(host);
+                }
                 Err(error) => {
                     let advice = error.to_string();
                     tracing::warn!(event = "fleet.unshared", host, advice, "other nodes do not know what was set");
@@ -87,14 +106,14 @@ fn knowledge(state: &mut LaneState) -> Knowledge {
 /// How long Redis keeps what a host taught: 30 days, as long as a node remembers it.
 const REMEMBERED_MS: u64 = 30 * 86_400 * 1_000;
 
-fn steering_of(state: &mut LaneState, lift: bool, forget: bool) -> Steered {
+fn steering_of(state: &mut LaneState, forget: bool) -> Steered {
     let closed = match state.lane.paused_until(now()) {
         Some(Timestamp::NEVER) => FOR_EVER,
         Some(until) => until.as_micros(),
         None => 0,
     };
     let overrides = record::write_overrides(&state.lane.overrides());
-    Steered { overrides: Some(overrides), closed: Some(closed), lift, forget }
+    Steered { overrides: Some(overrides), closed: Some(closed), lift: false, forget }
 }
 
 /// Takes in what the fleet knows about a host. If the fleet knows less than this node, tells it.
@@ -111,7 +130,7 @@ pub(super) fn take_in(gate: &Arc<Gate>, fleet: &Arc<FleetLedger>, lane: &Arc<Sha
     });
     gate.share(lane);
     if is_steered {
-        gate.share_steering(lane, false, false);
+        gate.share_steering(lane, false);
     }
 }
 

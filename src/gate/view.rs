@@ -201,7 +201,7 @@ impl Gate {
             self.registry.keep_news(&lane, state, now);
             state.lane.view(now)
         });
-        self.share_steering(&lane, false, false);
+        self.share_steering(&lane, false);
         tracing::info!(
             event = "host.steered",
             %host,
@@ -226,7 +226,7 @@ impl Gate {
                 self.registry.keep_news(&lane, state, now);
                 (forgotten, state.lane.view(now))
             });
-            self.share_steering(&lane, false, true);
+            self.share_steering(&lane, true);
             forgotten
         } else {
             // There is no room for a lane.

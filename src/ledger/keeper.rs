@@ -1,4 +1,4 @@
-//! The thread `fleet`: it keeps the connections to Redis and the heartbeats, and runs errands that no request waits for.
+//! The thread `fleet`: keeps the connections to Redis and the heartbeats, and runs errands that no request waits for.
 //!
 //! Each server has a task of its own, so that one that hangs does not delay the others.
 
@@ -13,10 +13,12 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::{sleep, timeout};
 
 use super::link::{LedgerError, Script, Shard};
+use super::notices::Bookmark;
 use super::shard::ShardState;
+use super::stays::Stays;
 use super::words::{self, BUCKETS};
 use super::{FleetLedger, local_now, view};
-use crate::politeness::fleet::shared::{Beat, Settlement};
+use crate::politeness::fleet::calls::{Beat, Settlement};
 use crate::politeness::fleet::standing::{BEAT, StandingState};
 
 /// Asks for the time, and whether Redis can store anything. Changes nothing that another node reads.
@@ -30,6 +32,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 const ASK_SELDOM: Duration = Duration::from_secs(5);
 /// How often the map of a Cluster is read.
 const READ_MAP: Duration = Duration::from_secs(10);
+/// How long Redis keeps a host with a counted place.
+const KEEP_STAYS_MS: u64 = 90_000;
 /// How long the last heartbeat may take when curtsy stops.
 const FAREWELL: Duration = Duration::from_millis(300);
 
@@ -37,6 +41,20 @@ const FAREWELL: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub(super) enum Errand {
     Settle(String, Settlement),
+    /// A request was sent: count it if it lasts.
+    Watch {
+        host: String,
+        end: u64,
+        due: u64,
+        counted: bool,
+    },
+    /// A request has ended.
+    Ended {
+        host: String,
+        end: u64,
+    },
+    /// Something that all nodes must hear: its kind, the host or client, and a text.
+    Notice(&'static str, String, String),
     /// A call failed: look at the map.
     Hurry,
     Stop,
@@ -73,6 +91,8 @@ impl Drop for FleetThread {
 async fn keep(ledger: &Arc<FleetLedger>, mut errands: UnboundedReceiver<Errand>) {
     let mut watched = HashSet::new();
     tokio::spawn(view::keep_card(ledger.clone()));
+    let mut stays = Stays::default();
+    tokio::spawn(listen(ledger.clone()));
     loop {
         let read = ledger.link.read_map().await;
         if let Err(error) = &read {
@@ -85,7 +105,7 @@ async fn keep(ledger: &Arc<FleetLedger>, mut errands: UnboundedReceiver<Errand>)
             }
         }
         let pause = if read.is_ok() { READ_MAP } else { ASK_AGAIN };
-        if timeout(pause, run_errands(ledger, &mut errands)).await.is_ok() {
+        if timeout(pause, run_errands(ledger, &mut stays, &mut errands)).await.is_ok() {
             break;
         }
     }
@@ -95,13 +115,37 @@ async fn keep(ledger: &Arc<FleetLedger>, mut errands: UnboundedReceiver<Errand>)
 }
 
 /// Runs errands until curtsy stops, or, in a Cluster, until the map must be read again.
-async fn run_errands(ledger: &Arc<FleetLedger>, errands: &mut UnboundedReceiver<Errand>) {
-    while let Some(errand) = errands.recv().await {
+async fn run_errands(ledger: &Arc<FleetLedger>, stays: &mut Stays, errands: &mut UnboundedReceiver<Errand>) {
+    loop {
+        let wait = stays.next_due().map_or(READ_MAP, |due| Duration::from_micros(due.saturating_sub(local_now())));
+        let errand = match timeout(wait, errands.recv()).await {
+            Ok(Some(errand)) => errand,
+            Ok(None) => return,
+            Err(_) => {
+                for (host, end) in stays.take_due(local_now()) {
+                    let ledger = ledger.clone();
+                    tokio::spawn(async move { stay(&ledger, &host, end).await });
+                }
+                continue;
+            }
+        };
         match errand {
+            Errand::Watch { host, end, due, counted } => stays.watch(host, end, due, counted),
+            Errand::Ended { host, end } => {
+                if stays.leave(host.clone(), end) {
+                    let ledger = ledger.clone();
+                    let settled = Settlement { place: end, ..Settlement::default() };
+                    tokio::spawn(async move { settle(&ledger, &host, &settled).await });
+                }
+            }
             Errand::Stop => return,
             Errand::Hurry => {
                 let ledger = ledger.clone();
                 tokio::spawn(async move { ledger.link.read_map().await });
+            }
+            Errand::Notice(kind, name, text) => {
+                let ledger = ledger.clone();
+                tokio::spawn(async move { notice(&ledger, kind, &name, &text).await });
             }
             Errand::Settle(host, settled) => {
                 let ledger = ledger.clone();
@@ -111,9 +155,33 @@ async fn run_errands(ledger: &Arc<FleetLedger>, errands: &mut UnboundedReceiver<
     }
 }
 
+async fn notice(ledger: &FleetLedger, kind: &str, name: &str, text: &str) {
+    if let Err(error) = ledger.notice(kind, name, text).await {
+        let advice = error.to_string();
+        tracing::warn!(event = "fleet.unshared", kind, name, advice, "other nodes are not told");
+    }
+}
+
+/// Reads what other nodes tell, with every heartbeat.
+async fn listen(ledger: Arc<FleetLedger>) {
+    let mut mark = Bookmark::default();
+    loop {
+        // An error is noticed by the heartbeat too.
+        let _ = ledger.read_notices(&mut mark).await;
+        sleep(Duration::from_micros(BEAT)).await;
+    }
+}
+
 async fn settle(ledger: &FleetLedger, host: &str, settled: &Settlement) -> Result<(), LedgerError> {
     let key = words::host_key(&ledger.name, host);
     ledger.link.call(&words::SETTLE, &[&key], &words::settle_args(settled)).await.map(drop)
+}
+
+/// Counts a request that lasts. If it fails, the node goes alone soon and has fewer places.
+async fn stay(ledger: &FleetLedger, host: &str, end: u64) -> Result<(), LedgerError> {
+    let key = words::host_key(&ledger.name, host);
+    let args = [words::time(None), words::number(end), words::number(KEEP_STAYS_MS)];
+    ledger.link.call(&words::STAY, &[&key], &args).await.map(drop)
 }
 
 /// Keeps one server for as long as it is in the map.

@@ -3,13 +3,15 @@
 //! [`Ledger::Local`] is a curtsy without a fleet: its lanes decide alone, and nothing here is called. In a fleet the
 //! gate claims every start here, in the one place where a turn is taken. `politeness::fleet` decides; this module asks
 //! Redis and obeys. `words` are the scripts' arguments and answers, `shard` is how this node stands to one server,
-//! `record` writes what a host taught, `keeper` is the thread that keeps connections and heartbeats.
+//! `record` writes what a host taught, `notices` are what all nodes hear of at once, `keeper` is the thread that keeps connections and heartbeats.
 
 mod keeper;
 pub mod link;
+mod notices;
 pub mod record;
 pub mod rights;
 mod shard;
+mod stays;
 pub mod view;
 pub mod words;
 
@@ -24,17 +26,19 @@ use tokio_rustls::TlsConnector;
 
 use self::keeper::Errand;
 use self::link::{LedgerError, Link};
+use self::notices::NoticeCallback;
 use self::shard::ShardState;
 use self::view::FiguresSource;
 use crate::clock;
 use crate::config::Fleet;
 use crate::metrics::{FleetFigures, Metrics};
+use crate::politeness::fleet::calls::{Claim, HostNews, Settlement, Steered, Told, UnusedTurn};
 use crate::politeness::fleet::node::{Plan, Verdict, Window, Wish};
-use crate::politeness::fleet::shared::{Claim, HostNews, Settlement, Steered, Told, UnusedTurn};
 use crate::politeness::fleet::slots::Slots;
 use crate::politeness::fleet::standing::StandingState;
 
 pub use self::keeper::FleetThread;
+pub use self::notices::FleetNotice;
 
 /// Nodes that are assumed if no other number is known.
 const ASSUMED_NODES: u32 = 8;
@@ -66,6 +70,7 @@ pub struct FleetLedger {
     errands: OnceLock<UnboundedSender<Errand>>,
     /// What this node tells people about itself.
     about: OnceLock<FiguresSource>,
+    hear: OnceLock<NoticeCallback>,
     counts: FleetCounts,
 }
 
@@ -102,8 +107,10 @@ pub struct Granted {
     pub others: u32,
     /// The request is counted among those in flight, by the end of its window.
     pub counted: bool,
-    /// Whether starts may come in bursts. Then an unused turn is handed back by a claim only.
+    /// Starts may come in bursts. Then a turn that is not used is lost: Redis cannot tell how many tokens there would be.
     pub is_burst: bool,
+    /// How long the start takes a place without being counted, in microseconds; 0 = places are not limited.
+    pub place_for: u64,
     pub keep_ms: u64,
 }
 
@@ -133,6 +140,7 @@ impl FleetLedger {
             shards: Mutex::default(),
             errands: OnceLock::new(),
             about: OnceLock::new(),
+            hear: OnceLock::new(),
             counts: FleetCounts::default(),
         })
     }
@@ -210,6 +218,7 @@ impl FleetLedger {
             others: 0,
             counted: false,
             is_burst: wish.burst > 1,
+            place_for: 0,
             keep_ms: wish.keep_ms,
         })
     }
@@ -223,6 +232,7 @@ impl FleetLedger {
                 others: small(others),
                 counted,
                 is_burst: wish.burst > 1,
+                place_for: wish.limit * wish.delay,
                 keep_ms: wish.keep_ms,
             }),
             Verdict::Wait { until, others, told } => {
@@ -247,11 +257,31 @@ impl FleetLedger {
         if granted.turn.is_none() {
             shard.started_alone(host, theirs, granted.keep_ms);
         }
+        self.watch_place(host, at, granted);
         if granted.turn.is_some() && at > granted.window.until {
             self.counts.late.fetch_add(1, Relaxed);
             let late_ms = (at - granted.window.until) as f64 / 1e3;
             tracing::warn!(event = "fleet.late", host, late_ms, "a request was sent after its window");
             self.settle(host, Settlement { sent: theirs, keep_ms: granted.keep_ms, ..Settlement::default() });
+        }
+    }
+
+    /// Sees to it that the request is counted if it lasts.
+    fn watch_place(&self, host: &str, at: u64, granted: &Granted) {
+        let Some(turn) = granted.turn.filter(|_| granted.place_for > 0) else { return };
+        let due = if granted.counted {
+            at + stays::RENEW
+        } else {
+            at + granted.place_for.saturating_sub(PLACE_LEAD.max(granted.place_for / 4))
+        };
+        let counted = granted.counted;
+        self.send(Errand::Watch { host: host.to_owned(), end: turn.end, due, counted });
+    }
+
+    /// Reports that a request that was sent has ended.
+    pub fn ended(&self, host: &str, granted: &Granted) {
+        if let Some(turn) = granted.turn.filter(|_| granted.place_for > 0) {
+            self.send(Errand::Ended { host: host.to_owned(), end: turn.end });
         }
     }
 
@@ -283,6 +313,17 @@ impl FleetLedger {
             redis::Value::Int(version) => Ok(u64::try_from(version).unwrap_or_default()),
             _ => Err(LedgerError::Protocol("steer answered in an unknown format".to_owned())),
         }
+    }
+
+    /// Converts a local time to the clock that all nodes share, for a text about this host or client.
+    pub fn shared_time(&self, name: &str, local: u64) -> u64 {
+        self.theirs(&self.shard_of(&words::host_key(&self.name, name)), local)
+    }
+
+    /// Converts a time of the clock that all nodes share to the local clock.
+    pub fn local_time(&self, name: &str, theirs: u64) -> u64 {
+        let shard = self.shard_of(&words::host_key(&self.name, name));
+        if theirs == 0 || theirs >= FOR_EVER { theirs } else { shard.node.lock().local(theirs, local_now()) }
     }
 
     /// Converts the times of news to the local clock.
@@ -349,6 +390,10 @@ impl FleetLedger {
         self.send(Errand::Hurry);
     }
 }
+
+/// A request is counted this long before its implied place ends, or a quarter of that time before: as far ahead as a
+/// start may be granted, two round trips, and what a busy machine is late.
+const PLACE_LEAD: u64 = 40_000;
 
 /// A pause without an end, in Redis.
 pub const FOR_EVER: u64 = 9_000_000_000_000_000;

@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::link::{Arg, LedgerError, Script};
-use crate::politeness::fleet::shared::{
+use crate::politeness::fleet::calls::{
     Answer, Beat, Claim, Go, HostNews, NotUntil, Obstacle, Ruling, Settlement, Steered, Told,
 };
 use crate::politeness::fleet::slots;

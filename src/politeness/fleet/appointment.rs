@@ -1,7 +1,7 @@
 //! What a node keeps for one host between two claims: its number in the line, and a turn that it did not use.
 
+use super::calls::{Settlement, UnusedTurn};
 use super::node::Wish;
-use super::shared::{Settlement, UnusedTurn};
 use crate::politeness::lane::TurnTerms;
 use crate::politeness::time::whole_micros;
 

@@ -7,14 +7,16 @@
 //! and is told when the number comes up. While the ledger is away, each node starts only at its own *slots*, moments of
 //! the ledger's clock that no other node uses.
 //!
-//! [`shared`] is the ledger as a pure value; the scripts in `src/ledger/scripts` do the same in Redis, and a test
-//! compares the two. [`offset`] knows how far the ledger's clock is from this node's. [`slots`] are the moments of a
-//! node that is alone. [`standing`] says how a node stands to the ledger. [`node`] combines them: it turns a wish of a
-//! lane into a claim, and an answer into a window. [`appointment`] is what a node keeps for a host between two claims.
+//! [`calls`] is what nodes and ledger exchange. [`shared`] is the ledger as a pure value; the scripts in
+//! `src/ledger/scripts` do the same in Redis, and a test compares the two. [`offset`] knows how far the ledger's clock
+//! is from this node's. [`slots`] are the moments of a node that is alone. [`standing`] says how a node stands to the
+//! ledger. [`node`] combines them: it turns a wish of a lane into a claim, and an answer into a window. [`appointment`]
+//! is what a node keeps for a host between two claims.
 //!
 //! Times are microseconds: of the ledger's clock if not said otherwise.
 
 pub mod appointment;
+pub mod calls;
 pub mod node;
 pub mod offset;
 pub mod shared;
@@ -22,8 +24,8 @@ pub mod slots;
 pub mod standing;
 pub mod trips;
 
-/// A turn that was granted and may still be unsent was granted at most this long ago, or ahead: a window ends this soon
-/// after its grant. A ledger that may have forgotten something counts every host as visited this long after that moment.
+/// A window ends at most this long after its grant. So a ledger that may have forgotten grants counts every host as
+/// visited this long after that moment.
 pub const FORGOTTEN_GRANTS: u64 = 100_000;
 
 /// Returns how long a granted start may be sent: 2 % of the delay, 1 to 5 ms. All nodes use the same length, because

@@ -6,8 +6,8 @@
 //!
 //! Times are microseconds of the node's own clock, unless their names say *theirs*.
 
+use super::calls::{Answer, Beat, Claim, HostNews, NotUntil, Ruling, UnusedTurn};
 use super::offset::Offset;
-use super::shared::{Answer, Beat, Claim, HostNews, NotUntil, Ruling, UnusedTurn};
 use super::slots::{self, Slots};
 use super::standing::{Standing, StandingState};
 use super::trips::RoundTrips;

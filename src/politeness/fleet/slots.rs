@@ -1,8 +1,8 @@
 //! The moments at which a node may start while it cannot ask the ledger.
 //!
-//! Time is divided into rounds of as many steps as there are nodes, a step being the delay and the length of a slot. In each
-//! round a node has one slot, at the step of its rank. So nodes that cannot hear each other do not meet, and nodes that
-//! can hear the ledger keep away from the slots of a node that is missing.
+//! Time is divided into rounds of as many steps as there are nodes. A step is the delay and the length of a slot. In
+//! each round a node has one slot, at the step of its rank. So nodes that cannot hear each other do not meet, and nodes
+//! that can hear the ledger keep away from the slots of a node that is missing.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slots {
@@ -10,7 +10,8 @@ pub struct Slots {
     pub nodes: u32,
 }
 
-/// Returns the length of a slot: longer than the window of a claim, because a node that is alone has only its own timer.
+/// Returns the length of a slot. It is longer than the window of a claim, because a node that is alone has only its own
+/// timer.
 pub fn length(delay: u64) -> u64 {
     (delay / 50).clamp(5_000, 20_000)
 }

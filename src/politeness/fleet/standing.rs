@@ -13,7 +13,7 @@
 //! Times are microseconds of the node's own clock.
 
 use super::FORGOTTEN_GRANTS;
-use super::shared::Beat;
+use super::calls::Beat;
 use super::slots::Slots;
 
 /// How often a node reports that it is there.

@@ -13,8 +13,9 @@ use std::time::Duration;
 use self::faults::Fault;
 use self::nodes::{Call, Grant, SimNode};
 use super::seeds;
+use crate::politeness::fleet::calls::{Answer, Beat, Claim, HostNews};
 use crate::politeness::fleet::node::Window;
-use crate::politeness::fleet::shared::{Answer, Beat, Claim, HostNews, Shared};
+use crate::politeness::fleet::shared::Shared;
 use crate::politeness::lab::Dice;
 use crate::politeness::visit::Ticket;
 
@@ -56,7 +57,7 @@ enum FleetEvent {
     Visit(usize),
     Drive(usize),
     Beat(usize),
-    Arrive { node: usize, id: u64, call: Call },
+    Arrive { node: usize, id: u64, call: Box<Call> },
     Answer { node: usize, id: u64, reply: Reply },
     Timeout { node: usize, id: u64 },
     Send { node: usize, ticket: Ticket, window: Window, grant: Option<Grant> },
@@ -92,7 +93,7 @@ struct FleetWorld {
     /// The ledger's clock minus the true time.
     skew: i64,
     health: LedgerHealth,
-    backlog: Vec<(usize, u64, Call)>,
+    backlog: Vec<(usize, u64, Box<Call>)>,
     nodes: Vec<SimNode>,
     flaw: Option<FleetFlaw>,
     delay: u64,
@@ -247,10 +248,10 @@ impl FleetWorld {
     }
 
     /// A call reaches the ledger.
-    fn arrive(&mut self, node: usize, id: u64, call: Call) {
+    fn arrive(&mut self, node: usize, id: u64, call: Box<Call>) {
         match self.health {
             LedgerHealth::Up => {
-                let reply = self.execute(node, call);
+                let reply = self.execute(node, *call);
                 self.reply(node, id, reply);
             }
             LedgerHealth::Away => self.reply(node, id, Reply::Away),

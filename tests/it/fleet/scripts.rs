@@ -3,8 +3,8 @@
 use curtsy::config::{self, RedisUrl};
 use curtsy::ledger::link::{Arg, Link};
 use curtsy::ledger::words;
-use curtsy::politeness::fleet::shared::{Claim, Settlement, Shared, Steered, Told, UnusedTurn};
-use curtsy::politeness::fleet::shared::{Go, NotUntil, Obstacle, Ruling};
+use curtsy::politeness::fleet::calls::{Claim, Go, NotUntil, Obstacle, Ruling, Settlement, Steered, Told, UnusedTurn};
+use curtsy::politeness::fleet::shared::Shared;
 use curtsy::politeness::fleet::slots::Slots;
 use curtsy::upstream::Trust;
 
@@ -30,8 +30,8 @@ impl Both {
     }
 
     #[track_caller]
-    fn agree<T: PartialEq + std::fmt::Debug>(pure: T, redis: T, call: &impl std::fmt::Debug) -> T {
-        assert_eq!(pure, redis, "pure and Redis after {call:?}");
+    fn agree<T: PartialEq + std::fmt::Debug>(pure: &T, redis: T, call: &impl std::fmt::Debug) -> T {
+        assert_eq!(*pure, redis, "pure and Redis after {call:?}");
         redis
     }
 
@@ -44,7 +44,7 @@ impl Both {
         let redis = words::read_answer(answer).expect("a sound answer");
         let pure = self.pure.claim(host, claim, now);
         assert_eq!((redis.now, claim.name), (now, redis.name > 0));
-        Self::agree(pure.ruling, redis.ruling, claim)
+        Self::agree(&pure.ruling, redis.ruling, claim)
     }
 
     fn key(host: &str) -> String {
@@ -65,7 +65,7 @@ impl Both {
     async fn tell(&mut self, host: &str, told: &Told) {
         let answer = self.link.call(&words::TELL, &[&Self::key(host)], &words::tell_args(told)).await;
         let redis = words::read_told(answer.expect("an answer")).expect("a sound answer");
-        Self::agree(self.pure.tell(host, told), redis, told);
+        Self::agree(&self.pure.tell(host, told), redis, told);
     }
 
     async fn steer(&mut self, host: &str, steered: &Steered, now: u64) {
@@ -81,7 +81,7 @@ impl Both {
         let answer = self.link.call(&words::BEAT, &[&keys[0], &keys[1]], &args).await.expect("an answer");
         let mut redis = words::read_beat(answer).expect("a sound answer").expect("in time");
         redis.name = 1;
-        Self::agree(self.pure.beat(node, false, now), redis, &node);
+        Self::agree(&self.pure.beat(node, false, now), redis, &node);
     }
 }
 
@@ -173,7 +173,7 @@ async fn random_calls_get_equal_answers() {
         match dice.u32(..20) {
             0 => {
                 both.tell(name, &Told { version: version[host], held: now + dice.u64(..3_000_000), ..Told::default() })
-                    .await
+                    .await;
             }
             1 => {
                 let settled = Settlement {
@@ -189,7 +189,7 @@ async fn random_calls_get_equal_answers() {
             }
             3 if ends[host].0 > 0 => both.stay(name, ends[host].0, now).await,
             4 if ends[host].0 > 0 => {
-                both.settle(name, &Settlement { place: ends[host].0, ..Settlement::default() }).await
+                both.settle(name, &Settlement { place: ends[host].0, ..Settlement::default() }).await;
             }
             _ => {
                 let unused = dice.bool().then_some(UnusedTurn { end: ends[host].0, before: ends[host].1 });

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{FleetEvent, FleetFlaw, FleetWorld, Reply, TIMEOUT, is_quiet};
 use crate::politeness::fleet::appointment::Appointment;
+use crate::politeness::fleet::calls::{Answer, Claim, Settlement, Told, UnusedTurn};
 use crate::politeness::fleet::node::{Node, Plan, Verdict, Window, Wish};
-use crate::politeness::fleet::shared::{Answer, Claim, Settlement, Told, UnusedTurn};
 use crate::politeness::fleet::slots::{self, Slots};
 use crate::politeness::fleet::standing::{BEAT, StandingState};
 use crate::politeness::lane::Lane;
@@ -30,6 +30,7 @@ pub(super) struct SimNode {
 }
 
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "most calls are claims")]
 pub(super) enum Call {
     Claim { ticket: Ticket, claim: Claim, wish: Wish },
     Beat { until: u64 },
@@ -152,7 +153,7 @@ impl FleetWorld {
         self.after(TIMEOUT, FleetEvent::Timeout { node, id });
         let wire = self.on_the_wire();
         if self.nodes[node].cut_until <= self.now {
-            self.after(wire, FleetEvent::Arrive { node, id, call });
+            self.after(wire, FleetEvent::Arrive { node, id, call: Box::new(call) });
         }
     }
 
@@ -236,7 +237,9 @@ impl FleetWorld {
         if is_late || !lane.agree(ticket, stamp(now)) {
             lane.miss_window(ticket);
             if let Some(Grant { unused, next, .. }) = grant {
-                appointment.keep_unused(unused);
+                if self.burst <= 1 {
+                    appointment.keep_unused(unused);
+                }
                 next.into_iter().for_each(|(number, _)| appointment.keep_number(number));
             }
             return self.drive(node);

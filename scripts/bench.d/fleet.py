@@ -68,7 +68,7 @@ async def measure_backlog(redis, proxies, origin, delay_s, seconds):
     arrivals = []  # time, host, node
 
     async def note(reader, writer):
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        with contextlib.suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 via = next((line for line in head.split(b"\r\n") if line.lower().startswith(b"via:")), b"")

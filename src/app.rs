@@ -145,13 +145,10 @@ impl Running {
         let memories = HostPersistence::new(store.clone(), unknown_before);
         let (book, bounds) = (book::book(&config), book::bounds(&config));
         let (ledger, fleet) = fleet::start(&config)?;
-        let gate = Gate::new(book, bounds, most_waiting, memories, metrics.clone()).with_ledger(ledger);
-        let gate = Arc::new(gate);
-        let robots = Robots::new(config.robots.cache_size, store.clone()).with_ledger(gate.ledger().clone());
-        let robots = Arc::new(robots);
+        let gate = Arc::new(Gate::new(book, bounds, most_waiting, memories, metrics.clone()).with_ledger(ledger));
+        let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()).with_ledger(gate.ledger().clone()));
         let stops = StoppedClients::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros()));
-        let stops = Arc::new(stops.with_ledger(gate.ledger().clone()));
-        fleet::listen(&gate, &stops);
+        let stops = fleet::listening(stops, &gate);
         let (workers, token) = (config.workers, config.metrics.token.clone());
         let own: Vec<SocketAddr> = proxy.iter().chain(&tls).copied().chain(admin).collect();
         let shared = Arc::new(Shared::new(SharedParts {

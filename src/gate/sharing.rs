@@ -54,6 +54,7 @@ impl Gate {
         let (fleet, lane) = (fleet.clone(), lane.clone());
         let (steered, known) = lane.look(|state| {
             state.appointment().unshared += 1;
+            state.lane.appoint(Timestamp::START, 0);
             (steering_of(state, forget), state.appointment().version)
         });
         let gate = self.clone();
@@ -157,6 +158,8 @@ fn adopt(gate: &Arc<Gate>, lane: &Arc<SharedLane>, news: &HostNews) {
             return;
         }
         appointment.version = news.version;
+        // What the ledger said before may be the end of a pause that is over.
+        state.lane.appoint(Timestamp::START, 0);
         state.lane.adopt(&memory, overrides, &book.schooling, now);
         gate.registry.keep_news(lane, state, now);
     });

@@ -34,7 +34,7 @@ use crate::proxy::{
 };
 use crate::robots::Robots;
 use crate::shutdown::{self, Stop, Stopper};
-use crate::store::{self, JobRecord, Store, StoreError};
+use crate::store::{self, Store, StoreError};
 use crate::telemetry;
 use crate::timer;
 use crate::tls::{self, BadCertificate, CaError, Files};
@@ -146,8 +146,9 @@ impl Running {
         let (ledger, fleet) = fleet::start(&config, &metrics)?;
         let gate = Gate::new(book, bounds, config.pacing.max_queue_total, memories, metrics.clone());
         let gate = Arc::new(gate.with_ledger(ledger));
-        let robots = Robots::new(config.robots.cache_size, store.clone()).with_ledger(gate.ledger().clone());
-        let (robots, stops) = (Arc::new(robots), stopped_clients(&store, &jobs, &gate));
+        let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()).with_ledger(gate.ledger().clone()));
+        let stops = StoppedClients::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros()));
+        let stops = fleet::listening(stops, &gate);
         let (workers, token) = (config.workers, config.metrics.token.clone());
         let own: Vec<SocketAddr> = proxy.iter().chain(&tls).copied().chain(admin).collect();
         let shared = Arc::new(Shared::new(SharedParts {
@@ -382,14 +383,6 @@ fn warn_of_weak(users: &Users, path: &Path) {
 /// Clones the listeners: each worker accepts on its own handle.
 fn cloned(listeners: &[TcpListener]) -> Result<Vec<TcpListener>, StartError> {
     listeners.iter().map(TcpListener::try_clone).collect::<Result<_, _>>().map_err(StartError::Thread)
-}
-
-/// Creates the list of stopped clients, which a fleet shares.
-fn stopped_clients(store: &Arc<Store>, jobs: &[(String, JobRecord)], gate: &Arc<Gate>) -> Arc<StoppedClients> {
-    let stops = StoppedClients::new(store.clone(), jobs, Timestamp::from_micros(clock::micros()));
-    let stops = Arc::new(stops.with_ledger(gate.ledger().clone()));
-    fleet::listen(gate, &stops);
-    stops
 }
 
 /// Returns the configured name, or the one stored in the state directory. If the directory cannot be written, curtsy

@@ -48,14 +48,17 @@ pub(super) fn introduce(shared: &Arc<Shared>) {
     });
 }
 
-/// Passes on what other nodes tell.
-pub(super) fn listen(gate: &Arc<Gate>, stops: &Arc<StoppedClients>) {
-    let Ledger::Fleet(ledger) = gate.ledger() else { return };
-    // Weak, because the gate owns the ledger.
-    let (gate, stops) = (Arc::downgrade(gate), stops.clone());
-    ledger.on_notice(move |notice| match (notice, gate.upgrade()) {
-        (FleetNotice::Host(host), Some(gate)) => gate.refresh(&host),
-        (FleetNotice::Stops(told), Some(_)) => stops.hear(&told, gate::now()),
-        (_, None) => {}
-    });
+/// Shares stopped clients with the fleet, and passes on what other nodes tell.
+pub(super) fn listening(stops: StoppedClients, gate: &Arc<Gate>) -> Arc<StoppedClients> {
+    let stops = Arc::new(stops.with_ledger(gate.ledger().clone()));
+    if let Ledger::Fleet(ledger) = gate.ledger() {
+        // Weak, because the gate owns the ledger.
+        let (gate, hearing) = (Arc::downgrade(gate), stops.clone());
+        ledger.on_notice(move |notice| match (notice, gate.upgrade()) {
+            (FleetNotice::Host(host), Some(gate)) => gate.refresh(&host),
+            (FleetNotice::Stops(told), Some(_)) => hearing.hear(&told, gate::now()),
+            (_, None) => {}
+        });
+    }
+    stops
 }

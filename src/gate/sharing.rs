@@ -50,24 +50,32 @@ impl Gate {
     /// Tells the fleet what the operator has set for a host.
     pub(super) fn share_steering(self: &Arc<Self>, lane: &Arc<SharedLane>, forget: bool) {
         let Ledger::Fleet(fleet) = &self.ledger else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (fleet, lane) = (fleet.clone(), lane.clone());
-        let steered = lane.look(|state| steering_of(state, forget));
-        let task = async move {
+        let (steered, known) = lane.look(|state| {
+            state.appointment().unshared += 1;
+            state.lane.appoint(Timestamp::START, 0);
+            (steering_of(state, forget), state.appointment().version)
+        });
+        let gate = self.clone();
+        runtime.spawn(async move {
             let host = lane.host().as_str();
-            match fleet.steer(host, steered).await {
+            let told = fleet.steer(host, steered).await;
+            lane.look(|state| state.appointment().unshared -= 1);
+            match told {
                 Ok(version) => {
-                    lane.look(|state| state.appointment().version = version);
+                    // If another node changed something too, this one does not know it yet.
+                    let is_all = version == known + 1;
+                    lane.look(|state| state.appointment().version = if is_all { version } else { 0 });
                     fleet.announce_host(host);
+                    gate.refresh(host);
                 }
                 Err(error) => {
                     let advice = error.to_string();
                     tracing::warn!(event = "fleet.unshared", host, advice, "other nodes do not know what was set");
                 }
             }
-        };
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(task);
-        }
+        });
     }
 }
 
@@ -145,7 +153,13 @@ fn adopt(gate: &Arc<Gate>, lane: &Arc<SharedLane>, news: &HostNews) {
     };
     let overrides = record::read_overrides(&news.overrides);
     lane.with(now, |state| {
-        state.appointment().version = news.version;
+        let appointment = state.appointment();
+        if appointment.unshared > 0 || appointment.version >= news.version {
+            return;
+        }
+        appointment.version = news.version;
+        // What the ledger said before may be the end of a pause that is over.
+        state.lane.appoint(Timestamp::START, 0);
         state.lane.adopt(&memory, overrides, &book.schooling, now);
         gate.registry.keep_news(lane, state, now);
     });

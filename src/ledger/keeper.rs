@@ -12,6 +12,7 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::{sleep, timeout};
 
+use super::errand::Errand;
 use super::link::{LedgerError, Script, Shard};
 use super::notices::Bookmark;
 use super::shard::ShardState;
@@ -36,29 +37,6 @@ const READ_MAP: Duration = Duration::from_secs(10);
 const KEEP_STAYS_MS: u64 = 90_000;
 /// How long the last heartbeat may take when curtsy stops.
 const FAREWELL: Duration = Duration::from_millis(300);
-
-/// Something to tell Redis.
-#[derive(Debug)]
-pub(super) enum Errand {
-    Settle(String, Settlement),
-    /// A request was sent: count it if it lasts.
-    Watch {
-        host: String,
-        end: u64,
-        due: u64,
-        counted: bool,
-    },
-    /// A request has ended.
-    Ended {
-        host: String,
-        end: u64,
-    },
-    /// Something that all nodes must hear: its kind, the host or client, and a text.
-    Notice(&'static str, String, String),
-    /// A call failed: look at the map.
-    Hurry,
-    Stop,
-}
 
 /// The thread of a fleet. Stops when dropped.
 #[derive(Debug)]

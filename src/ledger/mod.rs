@@ -3,8 +3,10 @@
 //! [`Ledger::Local`] is a curtsy without a fleet: its lanes decide alone, and nothing here is called. In a fleet the
 //! gate claims every start here, in the one place where a turn is taken. `politeness::fleet` decides; this module asks
 //! Redis and obeys. `words` are the scripts' arguments and answers, `shard` is how this node stands to one server,
-//! `record` writes what a host taught, `notices` are what all nodes hear of at once, `keeper` is the thread that keeps connections and heartbeats.
+//! `record` writes what a host taught, `notices` are what all nodes hear of at once, `keeper` is the thread that keeps
+//! connections and heartbeats.
 
+mod errand;
 mod keeper;
 pub mod link;
 mod notices;
@@ -24,7 +26,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_rustls::TlsConnector;
 
-use self::keeper::Errand;
+use self::errand::Errand;
 use self::link::{LedgerError, Link};
 use self::notices::NoticeCallback;
 use self::shard::ShardState;
@@ -107,7 +109,8 @@ pub struct Granted {
     pub others: u32,
     /// The request is counted among those in flight, by the end of its window.
     pub counted: bool,
-    /// Starts may come in bursts. Then a turn that is not used is lost: Redis cannot tell how many tokens there would be.
+    /// Starts may come in bursts. Then a turn that is not used is lost, because Redis cannot tell how many tokens there
+    /// would be.
     pub is_burst: bool,
     /// How long the start takes a place without being counted, in microseconds; 0 = places are not limited.
     pub place_for: u64,

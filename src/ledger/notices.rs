@@ -10,7 +10,7 @@ use std::time::Duration;
 use redis::{Value, from_redis_value};
 use tokio::time::sleep;
 
-use super::keeper::Errand;
+use super::errand::Errand;
 use super::link::{Arg, LedgerError, Script};
 use super::{FleetLedger, words};
 use crate::politeness::fleet::standing::StandingState;

@@ -11,6 +11,8 @@ pub struct Appointment {
     pub number: u64,
     /// The version of what the node knows about the host.
     pub version: u64,
+    /// Changes of an operator at this node that the ledger does not know yet. Until it does, its word is older.
+    pub unshared: u32,
     /// A granted turn that was not sent.
     unused: Option<UnusedTurn>,
     /// The turn of the last robots.txt fetch, which the page that waited for it shares.

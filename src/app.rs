@@ -139,7 +139,6 @@ impl Running {
         metrics.reloaded(true);
         metrics.hosts.limit(config.metrics.hosts);
         let Remembered { store, jobs, unknown_before } = state::open(&config)?;
-        let identity = Identity::new(&name(&config));
         let access_log = AccessLog::open(&config.log.access, telemetry::is_json(config.log.format));
         let memories = HostPersistence::new(store.clone(), unknown_before);
         let (book, bounds) = (book::book(&config), book::bounds(&config));
@@ -152,9 +151,9 @@ impl Running {
         let (workers, token) = (config.workers, config.metrics.token.clone());
         let own: Vec<SocketAddr> = proxy.iter().chain(&tls).copied().chain(admin).collect();
         let shared = Arc::new(Shared::new(SharedParts {
+            identity: Identity::new(&name(&config)),
             settings: settings(config, &own, keeping)?,
             metrics: metrics.clone(),
-            identity,
             access_log: access_log.map_err(StartError::AccessLog)?,
             gate: gate.clone(),
             robots: robots.clone(),

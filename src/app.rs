@@ -4,6 +4,7 @@
 mod book;
 mod ca;
 mod cache;
+mod fleet;
 mod offline;
 mod server_cert;
 mod standalone;
@@ -26,6 +27,7 @@ use crate::admin::{self, Admin};
 use crate::clock;
 use crate::config::{Config, Listen};
 use crate::gate::{Gate, HostPersistence};
+use crate::ledger::FleetThread;
 use crate::metrics::Metrics;
 use crate::politeness::time::Timestamp;
 use crate::proxy::{
@@ -72,6 +74,7 @@ pub struct Running {
     /// Closes the admin listener, which outlives the requests: it says that curtsy is stopping.
     closing: (Stopper, Stop),
     threads: Vec<JoinHandle<()>>,
+    fleet: Option<FleetThread>,
     admin_thread: Option<JoinHandle<()>>,
     proxy: Vec<SocketAddr>,
     tls: Vec<SocketAddr>,
@@ -138,21 +141,22 @@ impl Running {
         metrics.reloaded(true);
         metrics.hosts.limit(config.metrics.hosts);
         let Remembered { store, jobs, unknown_before } = state::open(&config)?;
-        let identity = Identity::new(&name(&config));
         let access_log = AccessLog::open(&config.log.access, telemetry::is_json(config.log.format));
-        let most_waiting = config.pacing.max_queue_total;
         let memories = HostPersistence::new(store.clone(), unknown_before);
         let (book, bounds) = (book::book(&config), book::bounds(&config));
-        let gate = Arc::new(Gate::new(book, bounds, most_waiting, memories, metrics.clone()));
-        let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()));
         let cache = cache::open(&config.cache).map_err(StartError::Thread)?;
-        let stops = Arc::new(StoppedClients::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros())));
+        let (ledger, fleet) = fleet::start(&config, &metrics)?;
+        let gate = Gate::new(book, bounds, config.pacing.max_queue_total, memories, metrics.clone());
+        let gate = Arc::new(gate.with_ledger(ledger));
+        let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()).with_ledger(gate.ledger().clone()));
+        let stops = StoppedClients::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros()));
+        let stops = fleet::listening(stops, &gate);
         let (workers, token) = (config.workers, config.metrics.token.clone());
         let own: Vec<SocketAddr> = proxy.iter().chain(&tls).copied().chain(admin).collect();
         let shared = Arc::new(Shared::new(SharedParts {
+            identity: Identity::new(&name(&config)),
             settings: settings(config, &own, keeping)?,
             metrics: metrics.clone(),
-            identity,
             access_log: access_log.map_err(StartError::AccessLog)?,
             gate: gate.clone(),
             robots: robots.clone(),
@@ -160,6 +164,7 @@ impl Running {
             stops,
             stop: stop.clone(),
         }));
+        fleet::introduce(&shared);
         let helm = Arc::new(LiveSettings::new(shared.clone(), own));
         let mut running = Running {
             shared,
@@ -168,6 +173,7 @@ impl Running {
             stopper,
             closing: shutdown::channel(),
             threads: Vec::new(),
+            fleet,
             admin_thread: None,
             proxy,
             tls,
@@ -338,6 +344,8 @@ impl Running {
         if let Some(thread) = self.admin_thread {
             let _ = thread.join();
         }
+        // Leaves the fleet, so that the other nodes need not wait for this one.
+        drop(self.fleet);
         self.shared.gate.keep_all();
         state::close(&self.store);
         cache::close(&self.shared.cache);

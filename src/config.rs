@@ -20,6 +20,7 @@ mod load;
 mod not_yet;
 mod problems;
 mod raw;
+mod redis_url;
 mod schema;
 mod show;
 mod suggest;
@@ -46,6 +47,7 @@ pub use self::differences::{KeyChange, differences};
 pub use self::file::{FileChoice, user_file};
 pub use self::load::{ConfigOverrides, Loaded, Sources, ValueSources, load, parse};
 pub use self::problems::{ConfigProblem, FilePosition, Problems, Severity, ValueSource};
+pub use self::redis_url::{RedisKind, RedisUrl, redis_mismatch};
 pub use self::schema::schema;
 pub use self::show::{running_json, show, show_json};
 pub use self::values::{
@@ -371,10 +373,17 @@ pub struct Metrics {
     pub token: Option<String>,
 }
 
-#[derive(Clone, PartialEq)]
+/// Several curtsys that share every host's budget. Needs a restart.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Fleet {
-    /// Empty = no fleet. May contain passwords; left out of every `Debug`.
-    pub redis: Vec<String>,
+    /// Empty = no fleet; several = a Cluster, or Sentinels.
+    pub redis: Vec<RedisUrl>,
+    /// Begins every key in Redis, so that fleets can share one server.
+    pub name: String,
+    /// How long Redis may owe an answer before this node goes on alone.
+    pub timeout: Duration,
+    /// How many nodes to assume at a start without Redis; 0 = as many as were seen last, or eight.
+    pub nodes: u32,
 }
 
 impl std::fmt::Debug for ParentProxy {
@@ -386,11 +395,5 @@ impl std::fmt::Debug for ParentProxy {
 impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Metrics").field("hosts", &self.hosts).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Fleet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Fleet of {} Redis addresses", self.redis.len())
     }
 }

@@ -6,6 +6,7 @@
 //! - [`politeness`] is the core: pure decisions about hosts, without I/O, clock or log.
 //! - [`gate`] runs the core's lanes: visits wait there, and leave with a permit.
 //! - [`proxy`] takes clients' requests, [`upstream`] carries them to origins, [`tls`] is the local CA.
+//! - [`ledger`] shares every host's budget between several curtsys, through Redis.
 //! - [`robots`] fetches robots.txt and remembers it.
 //! - [`admin`] serves the operator's API and dashboard, [`store`] keeps what survives a restart.
 //! - [`judge`] is a synthetic web on loopback that shows how polite a crawler is.
@@ -31,6 +32,7 @@ pub mod admin;
 pub mod gate;
 #[cfg(not(fuzzing))]
 pub mod judge;
+pub mod ledger;
 pub mod proxy;
 pub mod robots;
 pub mod store;

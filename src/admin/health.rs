@@ -9,6 +9,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use super::Admin;
+use crate::ledger::Ledger;
+use crate::politeness::fleet::standing::StandingState;
 
 /// A lane says when it must move next, and the task that keeps its timer moves it then. If it is later than this, a
 /// worker hangs: on a busy machine timers are late by milliseconds.
@@ -30,12 +32,23 @@ fn told(overdue: Duration) -> Response {
 pub(super) async fn readyz(State(admin): State<Arc<Admin>>) -> (StatusCode, String) {
     let state = admin.state();
     let status = if state == READY { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, format!("{state}\n"))
+    (status, format!("{state}\n{}", admin.fleet()))
 }
 
 const READY: &str = "ready";
 
 impl Admin {
+    /// Says how this node stands in its fleet. A node that is alone still accepts requests, so it is ready.
+    fn fleet(&self) -> String {
+        let Ledger::Fleet(fleet) = self.gate.ledger() else { return String::new() };
+        let health = fleet.health();
+        let Some(worst) = health.iter().max_by_key(|shard| shard.state != StandingState::Joined) else {
+            return "fleet: starting\n".to_owned();
+        };
+        let trouble = worst.trouble.as_ref().map(|told| format!(": {told}")).unwrap_or_default();
+        format!("fleet: {}, {} nodes{trouble}\n", worst.state.word(), worst.nodes)
+    }
+
     pub(super) fn state(&self) -> &'static str {
         match self.stop.is_requested() {
             true => "stopping",

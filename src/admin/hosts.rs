@@ -2,6 +2,7 @@
 //!
 //! Fields are a public interface: add, never rename. A call that is not understood changes nothing.
 
+mod fleet;
 mod shape;
 mod steer;
 
@@ -25,8 +26,8 @@ use crate::politeness::lane::{Condition, View};
 use crate::politeness::time::Timestamp;
 
 pub use self::shape::{
-    BreakerJson, Concurrency, DelayJson, ForgottenJson, HoldJson, HostJson, HostRow, HostsJson, LastReply, LimitJson,
-    OverridesJson, TimelineJson, UnpacedTunnels,
+    BreakerJson, Concurrency, DelayJson, ForgottenJson, HoldJson, HostFleet, HostJson, HostRow, HostsJson, LastReply,
+    LimitJson, OverridesJson, TimelineJson, UnpacedTunnels,
 };
 pub(super) use self::steer::{forget, steer};
 
@@ -42,7 +43,13 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Re
         true => (list_remembered(&admin, page.clone()).await?, time::now()),
     };
     let hosts = listing.hosts.iter().map(|(host, view)| row(&admin, host, view, now)).collect();
-    Ok(fresh(HostsJson { total: listing.total, offset: page.offset, limit: page.limit, hosts }))
+    Ok(fresh(HostsJson {
+        total: listing.total,
+        offset: page.offset,
+        limit: page.limit,
+        hosts,
+        fleet: fleet::source(&admin),
+    }))
 }
 
 /// Reads the state file, which takes a while if it is large.
@@ -71,9 +78,10 @@ pub(super) async fn in_full(admin: &Admin, host: &HostKey, asked: &str) -> Optio
     let asked = HostKey::parse(asked).unwrap_or_else(|_| host.clone());
     let view = admin.desk.view(host, &asked).await?;
     let unpaced_tunnels = admin.desk.unpaced_tunnels(host).map(UnpacedTunnels::new);
+    let fleet = fleet::of_host(admin, host).await;
     let now = time::now();
     let timeline = Some(TimelineJson::new(&admin.gate.timeline(host), now));
-    Some(HostJson { unpaced_tunnels, timeline, ..HostJson::new(host, &view, now) })
+    Some(HostJson { unpaced_tunnels, timeline, fleet, ..HostJson::new(host, &view, now) })
 }
 
 /// Returns the host whose budget visits to this one use: depending on `politeness.key` it has another name.

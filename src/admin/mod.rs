@@ -11,6 +11,7 @@ mod config;
 mod dashboard;
 mod events;
 pub mod explain;
+pub mod fleet;
 mod health;
 pub mod history;
 pub mod hosts;
@@ -34,7 +35,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use tokio::sync::Semaphore;
 
 use crate::clock;
@@ -141,6 +142,8 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/api/v1/cache", get(cache::show).delete(cache::purge).route_layer(json()))
         .route("/api/v1/cache/entries", get(cache::list))
         .route("/api/v1/cache/entry", get(cache::one))
+        .route("/api/v1/fleet", get(fleet::show))
+        .route("/api/v1/fleet/{node}", delete(fleet::forget).route_layer(json()))
         .route("/api/v1/explain", get(explain::explain))
         .route("/api/v1/check", post(explain::check).route_layer(json()))
         .route("/api/v1/config", get(config::show).patch(config::change).route_layer(json()))

@@ -24,6 +24,7 @@ pub(super) async fn metrics(State(admin): State<Arc<Admin>>) -> impl IntoRespons
     if let Some(disk) = &cache.disk {
         admin.metrics.cache.measure_disk(&census(&disk.status()));
     }
+    admin.gate.measure_fleet();
     let ca_ends = admin.desk.ca_ends().and_then(|ends| ends.duration_since(UNIX_EPOCH).ok());
     admin.metrics.ca_expiry.set(ca_ends.map_or(0, |ends| i64::try_from(ends.as_secs()).unwrap_or(i64::MAX)));
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], admin.metrics.render(&scene(&admin)))

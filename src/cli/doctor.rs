@@ -8,6 +8,7 @@ mod command;
 mod finding;
 mod patience;
 mod probe;
+mod redis;
 mod trials;
 mod tunnels;
 mod variables;
@@ -47,12 +48,16 @@ Examples:
   curtsy doctor
   curtsy doctor -- python3 crawl.py
   curtsy doctor --proxy http://10.0.0.7:3128 -- curl -m 10 https://example.com/
+  curtsy doctor --redis redis://127.0.0.1:6379
   curtsy doctor --json | jq '.findings[] | select(.level == \"fail\")'"
 )]
 pub(super) struct DoctorArgs {
     /// The proxy that clients should use; default: that of the running curtsy
     #[arg(long, value_name = "URL", env = "CURTSY_PROXY")]
     proxy: Option<String>,
+    /// Check a Redis for a fleet instead: its version, rights, eviction and round trip; without URL the configured one
+    #[arg(long, value_name = "URL", num_args = 0..=1, default_missing_value = "", conflicts_with = "command")]
+    redis: Option<Vec<String>>,
     #[command(flatten)]
     ask: AskArgs,
     /// A command that does not get through
@@ -78,7 +83,11 @@ enum ProxySource {
 }
 
 pub(super) fn run(args: &DoctorArgs, sources: &Sources, paint: bool, streams: &mut Streams<'_>) -> io::Result<u8> {
-    let findings = match examine(args, sources) {
+    let found = match &args.redis {
+        Some(urls) => redis::examine(urls, sources).map_err(AdminTrouble::failure),
+        None => examine(args, sources),
+    };
+    let findings = match found {
         Ok(findings) => findings,
         Err(trouble) => return trouble.tell(streams),
     };

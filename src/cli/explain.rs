@@ -179,6 +179,7 @@ pub(super) fn page(told: &Explanation, brush: TextStyle, columns: Option<usize>)
                 .as_ref()
                 .map(|host| format!("{} waiting, {} in flight, {}", host.queued, host.in_flight, host.state)),
         ),
+        ("fleet", told.known.as_ref().and_then(|host| host.fleet.as_ref()).map(host::fleet)),
         ("tunnels", told.known.as_ref().and_then(|host| host.unpaced_tunnels.as_ref()).map(host::unpaced)),
     ];
     page.push_str(&labelled(rows, 8, brush, columns));

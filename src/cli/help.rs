@@ -8,8 +8,8 @@ const GROUPS: [(&str, &[&str]); 2] = [
     (
         "Inspect and control",
         &[
-            "status", "top", "tail", "hosts", "host", "clients", "client", "explain", "check", "robots", "judge",
-            "reload", "simulate",
+            "status", "top", "tail", "hosts", "host", "clients", "client", "fleet", "explain", "check", "robots",
+            "judge", "reload", "simulate",
         ],
     ),
 ];

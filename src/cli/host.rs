@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use super::admin::{AskArgs, Call, segment};
 use super::config::Streams;
 use super::offline;
-use super::terminal::{BOLD, GREEN, RED, TextStyle, YELLOW, about, columns, labelled, printable, time};
-use crate::admin::hosts::{DelayJson, ForgottenJson, HostJson, LimitJson, UnpacedTunnels};
+use super::terminal::{BOLD, GREEN, RED, TextStyle, YELLOW, about, columns, labelled, printable, span, time};
+use crate::admin::hosts::{DelayJson, ForgottenJson, HostFleet, HostJson, LimitJson, UnpacedTunnels};
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
@@ -144,11 +144,25 @@ pub(super) fn page(host: &HostJson, brush: TextStyle, columns: Option<usize>) ->
         ("tunnels", host.unpaced_tunnels.as_ref().map(unpaced)),
         ("set", set(host)),
         ("last", last(host)),
+        ("fleet", host.fleet.as_ref().map(fleet)),
         ("not kept", host.not_kept.as_deref().map(not_kept)),
         ("mode", (host.mode != "enforce").then(|| format!("{}: none of this is enforced", host.mode))),
     ];
     page.push_str(&labelled(rows, 10, brush, columns));
     page
+}
+
+/// Describes what all nodes of a fleet know about the host.
+pub(super) fn fleet(fleet: &HostFleet) -> String {
+    if fleet.from != "redis" {
+        return format!("{}: Redis does not answer; other nodes are not counted here", printable(&fleet.from));
+    }
+    let last = fleet.last_start_s.map(|seconds| format!("last start of any node {} ago", span(seconds as u64)));
+    let waiting = fleet.nodes_waiting.map(|nodes| format!("{nodes} nodes wait"));
+    let held = fleet.held_s.map(|seconds| format!("held for {}", span(seconds.ceil() as u64)));
+    let paused = fleet.paused.filter(|paused| *paused).map(|_| "paused".to_owned());
+    let known: Vec<String> = [last, waiting, held, paused].into_iter().flatten().collect();
+    format!("from Redis: {}", if known.is_empty() { "no node was there lately".to_owned() } else { known.join(", ") })
 }
 
 /// Describes the delay and its parts. The largest part applies, and is marked.

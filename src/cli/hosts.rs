@@ -94,6 +94,10 @@ pub(super) fn page(hosts: &HostsJson, brush: TextStyle, columns: Option<usize>) 
     if hosts.hosts.len() < hosts.total {
         page.push_str(&format!("{first} to {last} of {}; --offset and --limit show others\n", hosts.total));
     }
+    if let Some(from) = &hosts.fleet {
+        let from = if from == "redis" { "from Redis" } else { "this node alone" };
+        page.push_str(&format!("turns are shared with a fleet: {from}; counts are this node's\n"));
+    }
     page
 }
 

@@ -11,6 +11,7 @@ mod doctor;
 mod env;
 mod exec;
 mod explain;
+mod fleet;
 mod health;
 mod help;
 mod host;
@@ -109,6 +110,8 @@ enum Command {
     Clients(client::ClientsArgs),
     /// Stop a client, or resume it
     Client(client::ClientArgs),
+    /// List the curtsys that share one budget, or forget one
+    Fleet(fleet::FleetArgs),
     /// Export and import what survives a restart
     State(state::StateArgs),
     /// Show, forget and verify stored answers
@@ -265,6 +268,7 @@ pub fn main() -> ExitCode {
         Some(Command::Host(args)) => host::run(args, &sources, paint_page, &mut streams),
         Some(Command::Clients(args)) => client::list(args, &sources, paint_page, &mut streams),
         Some(Command::Client(args)) => client::steer(args, &sources, &mut streams),
+        Some(Command::Fleet(args)) => fleet::run(args, &sources, paint_page, &mut streams),
         Some(Command::State(args)) => state::run(args, &sources, &mut streams),
         Some(Command::Cache(args)) => cache::run(args, &sources, &mut streams),
         Some(Command::Ca(args)) => ca::run(args, &sources, &mut streams),

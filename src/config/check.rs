@@ -8,6 +8,7 @@ use super::exposed;
 use super::keys::KEYS;
 use super::load::Draft;
 use super::problems::{ConfigProblem, FilePosition, ValueSource};
+use super::redis_url::redis_mismatch;
 use super::suggest::or;
 use super::units::write_duration;
 use super::values::{Destination, Listen};
@@ -24,6 +25,7 @@ pub(super) fn check(draft: &mut Draft<'_>, in_open_file: bool) {
     problems.extend(everywhere(draft));
     problems.extend(pacing(draft));
     problems.extend(rules_never_reached(draft));
+    problems.extend(odd_fleet(draft));
     problems.extend(exposed::files(draft));
     if in_open_file {
         problems.extend(secrets_in_the_file(draft));
@@ -157,6 +159,12 @@ fn patience(draft: &Draft<'_>) -> Vec<ConfigProblem> {
     let rules =
         rules.filter_map(|(index, rule)| warning(rule.max_wait?, draft.origins.rule_place(index, "max_wait").cloned()));
     general.into_iter().chain(rules).collect()
+}
+
+/// Requires that the URLs in `fleet.redis` lead to one Redis.
+fn odd_fleet(draft: &Draft<'_>) -> Option<ConfigProblem> {
+    let bad = redis_mismatch(&draft.config.fleet.redis)?;
+    Some(ConfigProblem::error(format!("`fleet.redis` {}", bad.message), bad.advice, place(draft, "fleet.redis")))
 }
 
 fn rules_never_reached(draft: &Draft<'_>) -> Vec<ConfigProblem> {

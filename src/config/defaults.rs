@@ -47,7 +47,12 @@ impl Default for Config {
                 query_strings: QueryStrings::Redact,
             },
             metrics: Metrics { hosts: 100, token: None },
-            fleet: Fleet { redis: Vec::new() },
+            fleet: Fleet {
+                redis: Vec::new(),
+                name: "curtsy".to_owned(),
+                timeout: Duration::from_millis(500),
+                nodes: 0,
+            },
             host: Vec::new(),
         }
     }

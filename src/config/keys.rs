@@ -14,6 +14,7 @@ use super::kinds::{
     span, text,
 };
 use super::raw::Raw;
+use super::redis_url::RedisUrl;
 use super::texts;
 use super::units;
 use super::values::QuotaRate;
@@ -341,7 +342,7 @@ fn people() -> Vec<KeyRow<Config>> {
         &[("full", ResponseHeaders::Full), ("errors", ResponseHeaders::Errors), ("off", ResponseHeaders::Off)];
     let queries = &[("keep", QueryStrings::Keep), ("redact", QueryStrings::Redact), ("drop", QueryStrings::Drop)];
     let formats = &[("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)];
-    let redis = text(texts::redis_url, |url| texts::write_redis_url(url)).secret(|url| texts::has_password(url));
+    let redis = text(RedisUrl::read, ToString::to_string).secret(|url: &RedisUrl| url.password.is_some());
     vec![
         row!(responses.headers, ChoiceKind(headers)),
         row!(responses.reason_phrases, Flag),
@@ -352,7 +353,10 @@ fn people() -> Vec<KeyRow<Config>> {
         row!(log.query_strings, ChoiceKind(queries)),
         row!(metrics.hosts, count(0, 10_000)),
         row!(metrics.token, or_none("", text(texts::bearer, |_| "***".to_owned()).secret(|_| true))),
-        row!(fleet.redis, list(redis).or_word("")),
+        restart(row!(fleet.redis, list(redis).or_word(""))),
+        restart(row!(fleet.name, text(texts::name, Clone::clone))),
+        restart(row!(fleet.timeout, span(TEN_MILLISECONDS, 10 * SECOND))),
+        restart(row!(fleet.nodes, count(0, 10_000))),
     ]
 }
 

@@ -429,6 +429,16 @@ fn a_secret_in_a_file_others_can_read_is_a_warning() {
     assert_eq!(load(&sources).expect("valid").warnings, []);
 }
 
+#[test]
+fn the_urls_of_a_fleet_are_one_redis() {
+    let problems = parse_all("fleet.redis = ['redis://a', 'redis://:hunter2@b']").expect_err("problems").to_string();
+    assert!(problems.contains("`fleet.redis` has URLs that differ in scheme, user or password"), "{problems}");
+    assert!(!problems.contains("hunter2"), "{problems}");
+    let fleet =
+        parse_all("fleet.redis = ['redis://a', 'redis://b:7000']\nfleet.name = 'shop'").expect("valid").config.fleet;
+    assert_eq!((fleet.redis.len(), fleet.redis[1].port, fleet.name.as_str()), (2, 7000, "shop"));
+}
+
 // --- not available yet ---
 
 #[test]
@@ -641,7 +651,7 @@ fn differences_are_told_in_words() {
 }
 
 #[test]
-fn some_keys_need_a_restart() {
+fn these_keys_need_a_restart() {
     let restart: Vec<&str> = KEYS.iter().filter(|row| row.needs_restart).map(|row| row.path).collect();
     let known = [
         "listen",
@@ -656,7 +666,8 @@ fn some_keys_need_a_restart() {
         "cache.dir",
         "tls.listen",
     ];
-    assert_eq!(restart, known);
+    let fleet = ["fleet.redis", "fleet.name", "fleet.timeout", "fleet.nodes"];
+    assert_eq!(restart, [&known[..], &fleet].concat());
 }
 
 // --- robustness ---

@@ -13,7 +13,7 @@ use super::values::{AccessLogTarget, BadValue, Destination, Listen, ResolverChoi
 use super::{HostPattern, ParentProxy};
 use crate::politeness::HostKey;
 
-type Read<T> = Result<T, BadValue>;
+pub(super) type Read<T> = Result<T, BadValue>;
 
 pub(super) fn listen(text: &str) -> Read<Listen> {
     if text.starts_with("unix:") {
@@ -131,7 +131,7 @@ pub(super) fn write_parent_proxy(proxy: &ParentProxy) -> String {
     format!("http://{}{host}:{}", credentials.unwrap_or_default(), proxy.port)
 }
 
-fn percent_decoded(text: &str) -> Option<String> {
+pub(super) fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
@@ -145,27 +145,6 @@ fn percent_decoded(text: &str) -> Option<String> {
 fn hex_byte(digits: &[u8]) -> Option<u8> {
     let digits = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()))?;
     u8::from_str_radix(digits, 16).ok()
-}
-
-pub(super) fn redis_url(text: &str) -> Read<String> {
-    let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "redis" | "rediss") && url.has_host());
-    match url {
-        Some(_) => Ok(text.to_owned()),
-        None => Err(BadValue::new("is not the URL of a Redis", r#"write it as "redis://host:6379""#)),
-    }
-}
-
-pub(super) fn has_password(text: &str) -> bool {
-    Url::parse(text).is_ok_and(|url| url.password().is_some())
-}
-
-/// Writes the URL without the password.
-pub(super) fn write_redis_url(text: &str) -> String {
-    let Ok(mut url) = Url::parse(text) else { return "***".to_owned() };
-    if url.password().is_some() && url.set_password(Some("***")).is_err() {
-        return "***".to_owned();
-    }
-    url.to_string()
 }
 
 pub(super) fn state_dir(text: &str) -> Read<StateDir> {
@@ -440,11 +419,5 @@ mod tests {
         for text in ["", "inof", "curtsy=", "curtsy=debug,warning"] {
             assert!(log_level(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn a_redis_password_is_not_written() {
-        assert_eq!(write_redis_url("redis://u:hunter2@a:6379"), "redis://u:***@a:6379");
-        assert!(redis_url("http://a").is_err());
     }
 }

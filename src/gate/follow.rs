@@ -68,6 +68,16 @@ impl Gate {
         let at_hand = if leads { preparation.at_hand()? } else { None };
         match (self.join_at(host, visit, at_hand.is_some(), now), at_hand) {
             (Ok(Place(Position::Through(permit))), Some(ready)) => Ok(Passage::Turn(ready, permit)),
+            (Ok(Place(Position::Started(started))), Some(ready)) => {
+                let place = match Box::pin(started.started()).await? {
+                    Turn::Given(permit) => return Ok(Passage::Turn(ready, permit)),
+                    Turn::Lost(called) => Place(Position::Called(called)),
+                    Turn::Later(queued) => Place(Position::Queued(queued)),
+                };
+                preparation.put_back(ready);
+                follower.waits_again();
+                Box::pin(place.follow(preparation, follower)).await
+            }
             (place, at_hand) => {
                 at_hand.into_iter().for_each(|ready| preparation.put_back(ready));
                 if leads {
@@ -156,7 +166,10 @@ impl Place {
         let listening = Listening { follower, withdrawn };
         let mut called = match self.0 {
             Position::Through(permit) => return follow_unpaced(permit, preparation, &listening).await,
-            Position::Called(called) => called.withdrawn_by(Some(listening.withdrawn.clone())),
+            // Started only if it was ready, which `Gate::follow` has dealt with: it gets ready and claims again.
+            Position::Called(called) | Position::Started(called) => {
+                called.withdrawn_by(Some(listening.withdrawn.clone()))
+            }
             Position::Queued(queued) => {
                 let queued = queued.known_as(preparation.label(), Some(listening.withdrawn.clone()));
                 own!(listening.either(queued.called()).await)?
@@ -180,6 +193,12 @@ impl Place {
                 Turn::Lost(again) => {
                     preparation.put_back(ready);
                     called = again;
+                }
+                Turn::Later(queued) => {
+                    preparation.put_back(ready);
+                    follower.waits_again();
+                    let queued = queued.known_as(preparation.label(), Some(listening.withdrawn.clone()));
+                    called = own!(listening.either(queued.called()).await)?;
                 }
             }
         }

@@ -5,6 +5,7 @@
 //! visit to a free host needs neither, and only one waiting visit in each lane keeps a timer.
 
 mod busiest;
+mod claim;
 mod disconnects;
 mod follow;
 mod in_line;
@@ -15,6 +16,7 @@ mod place;
 mod registry;
 mod robots_wait;
 mod shared_lane;
+mod sharing;
 mod stored_hosts;
 mod view;
 mod visit;
@@ -30,6 +32,7 @@ use tokio::time::Instant;
 
 use crate::clock;
 use crate::events::Events;
+use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::politeness::policy::{Mode, Policy, PolicyBook};
 use crate::politeness::time::Timestamp;
@@ -70,6 +73,8 @@ pub struct Gate {
     origin_key: foldhash::quality::RandomState,
     metrics: Arc<Metrics>,
     events: Arc<Events>,
+    /// Where turns are kept.
+    ledger: Ledger,
 }
 
 /// The part of the grace period that is left when the last visit that did not get its turn in time is refused: enough
@@ -105,7 +110,19 @@ impl Gate {
             origin_key: foldhash::quality::RandomState::default(),
             metrics,
             events: Arc::default(),
+            ledger: Ledger::Local,
         }
+    }
+
+    /// Shares turns with the nodes of a fleet.
+    #[must_use]
+    pub fn with_ledger(mut self, ledger: Ledger) -> Self {
+        self.ledger = ledger;
+        self
+    }
+
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// The event log that lanes write to.
@@ -168,14 +185,17 @@ impl Gate {
     }
 
     /// Holds the host: no visit starts before `until`.
-    pub fn hold(&self, host: &HostKey, until: Timestamp) {
+    pub fn hold(self: &Arc<Self>, host: &HostKey, until: Timestamp) {
         let now = now();
         let book = self.book.load();
         match self.registry.lane(host, &book, now) {
-            Ok(lane) => lane.with(now, |state| {
-                state.lane.hold(until, now);
-                self.registry.keep_news(&lane, state, now);
-            }),
+            Ok(lane) => {
+                lane.with(now, |state| {
+                    state.lane.hold(until, now);
+                    self.registry.keep_news(&lane, state, now);
+                });
+                self.share(&lane);
+            }
             Err(_) => self.registry.hold_without_lane(host, &book, until, now),
         }
     }
@@ -234,6 +254,13 @@ impl Gate {
             let age =
                 if written_at_us > 0 { now().since(Timestamp::from_micros(written_at_us)) } else { Duration::ZERO };
             self.metrics.store(pending, failures, lost, age);
+        }
+    }
+
+    /// Copies how this node stands in its fleet into the metrics.
+    pub fn measure_fleet(&self) {
+        if let Ledger::Fleet(fleet) = &self.ledger {
+            self.metrics.fleet(&fleet.figures());
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::shared_lane::{LaneState, SharedLane};
 use super::{Gate, now};
 use crate::clock;
+use crate::ledger::{FleetLedger, Granted, Ledger};
 use crate::metrics::A_MOMENT;
 use crate::metrics::tally::TallyRow;
 use crate::politeness::Origin;
@@ -36,8 +37,19 @@ pub(super) struct Stay {
     pub(super) left: Option<Timestamp>,
     /// A robots.txt fetch that did not have to wait. It is not counted as a visit, and its outcome is not reported.
     pub(super) is_fetch: bool,
+    /// A robots.txt fetch, whether it had to wait or not.
+    pub(super) purpose_is_fetch: bool,
     /// A part of a page, at a host that counts pages.
     pub(super) is_part: bool,
+    /// In a fleet: the turn that the ledger granted.
+    pub(super) granted: Option<Box<GrantedTurn>>,
+}
+
+/// A turn of the fleet's ledger. It is handed back if it is not sent.
+#[derive(Debug)]
+pub(super) struct GrantedTurn {
+    pub(super) granted: Granted,
+    pub(super) is_sent: bool,
 }
 
 impl Stay {
@@ -71,6 +83,26 @@ impl Stay {
         });
         if let Some(lesson) = lesson {
             self.gate.tell(self.lane.host(), origin, &lesson, now);
+            if lesson.pace.is_some() {
+                self.gate.share(&self.lane);
+            }
+        }
+    }
+}
+
+impl Stay {
+    /// Hands back what the ledger granted and was not used.
+    fn settle(&self, fleet: &FleetLedger, now: Timestamp) {
+        let host = self.lane.host().as_str();
+        let owed = self.lane.with(now, |state| {
+            if let Some(turn) = self.granted.as_ref().filter(|turn| !turn.is_sent) {
+                state.keep_unused(&turn.granted);
+            }
+            state.resign()
+        });
+        owed.into_iter().for_each(|owed| fleet.settle(host, owed));
+        if let Some(turn) = self.granted.as_ref().filter(|turn| turn.is_sent) {
+            fleet.ended(host, &turn.granted);
         }
     }
 }
@@ -82,6 +114,9 @@ impl Drop for Stay {
             state.lane.leave(self.ticket, now);
             state.forget(self.ticket);
         });
+        if let Ledger::Fleet(fleet) = &self.gate.ledger {
+            self.settle(fleet, now);
+        }
     }
 }
 
@@ -119,13 +154,23 @@ impl Permit {
     /// Records that the request head was written just now, and returns that time.
     pub fn sent(&mut self) -> Timestamp {
         let now = now();
-        let Some(stay) = &self.0 else { return now };
+        let Some(stay) = &mut self.0 else { return now };
+        let mut granted = stay.granted.take();
         let breach = stay.lane.with(now, |state| {
             if stay.is_part {
                 stay.gate.metrics.part(state.lane.rides(stay.ticket));
             }
-            state.lane.sent(stay.ticket, now)
+            let breach = state.lane.sent(stay.ticket, now);
+            if let Some(turn) = &mut granted {
+                turn.is_sent = true;
+                state.start_sent(&turn.granted, stay.purpose_is_fetch);
+            }
+            breach
         });
+        if let (Some(turn), Ledger::Fleet(fleet)) = (&granted, &stay.gate.ledger) {
+            fleet.started(stay.lane.host().as_str(), now.as_micros(), &turn.granted);
+        }
+        stay.granted = granted;
         if let Some(breach) = breach {
             stay.gate.metrics.spacing_violations.inc();
             tracing::error!(event = "spacing.violation", ?breach, "a request started too early; please report this");
@@ -228,6 +273,8 @@ pub struct Account {
     /// What the visit waited for, if it was more than the delay.
     pub(super) obstacle: Option<Obstacle>,
     pub mode: Mode,
+    /// In a fleet: the node cannot reach the ledger and keeps to its share.
+    pub is_alone: bool,
     /// Number of visits that were queued before it.
     pub ahead: usize,
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use super::claim::{self, LedgerWord};
 use super::in_line::InLine;
 use super::permit::{Account, Permit, Stay};
 use super::shared_lane::{Entered, SharedLane, ToldChange};
@@ -27,6 +28,8 @@ pub(super) enum Position {
     /// The visit has its turn: it was ready and the host was free, or the host is not paced.
     Through(Permit),
     Called(Called),
+    /// The lane has started the visit, which was ready. The ledger of the fleet has the last word.
+    Started(Called),
     Queued(Queued),
 }
 
@@ -47,6 +50,8 @@ pub(super) enum Turn {
     Given(Permit),
     /// Another claim came first, and what was ready may be too old by the next turn.
     Lost(Called),
+    /// The ledger of the fleet gives the turn much later, so the visit waits to be called again.
+    Later(Queued),
 }
 
 /// Dropped in this order: first the line, then the lane.
@@ -81,18 +86,25 @@ impl Place {
                 gate.metrics.hosts.visit(&mut state.badge, lane.host(), Duration::ZERO);
             }
             let is_part = visit.part != PagePart::No && state.lane.policy().count == Counts::Pages;
-            Ok((entered, Account { delays, obstacle: None, mode, ahead }, is_part))
+            Ok((entered, Account { delays, obstacle: None, mode, is_alone: false, ahead }, is_part))
         })?;
         let Entered { ticket, expected, told, is_free } = entered;
         // Unless the policy is enforced, no fetch waits.
+        let purpose_is_fetch = is_fetch;
         let is_fetch = is_fetch && (is_free || account.mode != Mode::Enforce);
         let (client, waited) = (visit.client, Duration::ZERO);
-        let stay = Stay { gate, lane, ticket, client, waited, account, left: None, is_fetch, is_part };
-        if told == Some(ToldChange::Start) {
+        let (left, granted) = (None, None);
+        let stay =
+            Stay { gate, lane, ticket, client, waited, account, left, is_fetch, purpose_is_fetch, is_part, granted };
+        let fleet = if told == Some(ToldChange::Start) { claim::needed(&stay) } else { None };
+        if told == Some(ToldChange::Start) && fleet.is_none() {
             return Ok(Place(Position::Through(Permit::new(Box::new(stay)))));
         }
         let line = InLine::new(stay.gate.clone(), stay.lane.clone(), (ticket, VisitClient::of(&visit)), now, expected);
         let mut standing = Box::new(Standing { line, stay });
+        if fleet.is_some() {
+            return Ok(Place(Position::Started(Called(standing))));
+        }
         if told.is_some() {
             return Ok(Place(Position::Called(Called(standing))));
         }
@@ -104,7 +116,9 @@ impl Place {
     pub(super) fn mode(&self) -> Option<Mode> {
         match &self.0 {
             Position::Through(permit) => permit.account().map(|account| account.mode),
-            Position::Called(Called(standing)) | Position::Queued(Queued(standing)) => Some(standing.stay.account.mode),
+            Position::Called(Called(standing))
+            | Position::Started(Called(standing))
+            | Position::Queued(Queued(standing)) => Some(standing.stay.account.mode),
         }
     }
 
@@ -112,7 +126,7 @@ impl Place {
     pub(super) fn waits_until(&self) -> Option<Timestamp> {
         match &self.0 {
             Position::Queued(queued) => Some(queued.0.line.expected),
-            Position::Through(_) | Position::Called(_) => None,
+            Position::Through(_) | Position::Called(_) | Position::Started(_) => None,
         }
     }
 
@@ -120,7 +134,8 @@ impl Place {
     pub(super) fn account(&self) -> Option<&Account> {
         match &self.0 {
             Position::Through(permit) => permit.account(),
-            Position::Called(Called(standing)) | Position::Queued(Queued(standing)) => Some(&standing.stay.account),
+            Position::Called(Called(standing)) | Position::Started(Called(standing)) => Some(&standing.stay.account),
+            Position::Queued(Queued(standing)) => Some(&standing.stay.account),
         }
     }
 }
@@ -181,31 +196,47 @@ impl Called {
     pub(super) async fn turn(mut self, label: impl FnOnce() -> Option<Label>) -> Result<Turn, LaneRefusal> {
         let Standing { line, stay } = &mut *self.0;
         let ready = now();
-        let at_once = stay.lane.look(|state| {
-            let told = state.ready(stay.ticket, ready);
-            if told == Some(ToldChange::Start) {
-                stay.count(state);
-            }
-            told
-        });
+        let at_once = stay.lane.look(|state| state.ready(stay.ticket, ready));
         let told = match at_once {
             Some(told) => told,
             None => {
                 line.start_waiting(label);
-                let told = line.told().await;
-                stay.waited += now().since(ready);
-                told
+                line.wait(stay, ready).await
             }
         };
-        match told {
-            ToldChange::Start => {}
-            ToldChange::Refused(refusal) => return Err(refusal),
-            ToldChange::Prepare => return Ok(Turn::Lost(self)),
+        self.told(told).await
+    }
+
+    /// Goes on with a visit that its lane started when it joined, because it was ready.
+    pub(super) async fn started(self) -> Result<Turn, LaneRefusal> {
+        self.told(ToldChange::Start).await
+    }
+
+    /// Obeys the lane. In a fleet, asks the ledger for the turn.
+    async fn told(mut self, mut told: ToldChange) -> Result<Turn, LaneRefusal> {
+        let Standing { line, stay } = &mut *self.0;
+        loop {
+            match told {
+                ToldChange::Start => {}
+                ToldChange::Refused(refusal) => return Err(refusal),
+                ToldChange::Prepare => return Ok(Turn::Lost(self)),
+            }
+            let Some(fleet) = claim::needed(stay) else { break };
+            let asked = now();
+            match Box::pin(claim::claim(fleet, stay)).await {
+                LedgerWord::Go => break,
+                LedgerWord::NotYet => {
+                    line.start_waiting(|| None);
+                    told = line.wait(stay, asked).await;
+                }
+                LedgerWord::Later => {
+                    line.start_waiting(|| None);
+                    return Ok(Turn::Later(Queued(self.0)));
+                }
+            }
         }
         line.stop_waiting();
-        if at_once.is_none() {
-            stay.lane.look(|state| stay.count(state));
-        }
+        stay.lane.look(|state| stay.count(state));
         if !stay.waited.is_zero() {
             stay.account.obstacle = stay.lane.look(|state| state.lane.overcome(now()));
         }
@@ -220,5 +251,14 @@ impl Aside {
         let now = now();
         stay.lane.with(now, |state| state.lane.step_back(stay.ticket, now));
         Queued(self.0)
+    }
+}
+
+impl InLine {
+    /// Waits for the next instruction of the lane, and counts the time since `since` as waiting.
+    async fn wait(&mut self, stay: &mut Stay, since: Timestamp) -> ToldChange {
+        let told = self.told().await;
+        stay.waited += now().since(since);
+        told
     }
 }

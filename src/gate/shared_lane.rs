@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use crate::metrics::hosts::SeriesHandle;
 use crate::politeness::HostKey;
+use crate::politeness::fleet::appointment::Appointment;
 use crate::politeness::lane::{Joined, Lane};
 use crate::politeness::policy::{LearningPolicy, Policy};
 use crate::politeness::time::Timestamp;
@@ -38,6 +39,8 @@ pub(super) struct LaneState {
     counted: u32,
     /// The longest crawl delay that was logged.
     told_crawl_delay_ms: u32,
+    /// In a fleet: what this node keeps for the host between two claims.
+    appointment: Option<Box<Appointment>>,
 }
 
 /// Visits that wait to be told something.
@@ -87,6 +90,7 @@ impl SharedLane {
                 dormitory: None,
                 counted: 0,
                 told_crawl_delay_ms: 0,
+                appointment: None,
             }),
         }
     }
@@ -119,6 +123,14 @@ impl SharedLane {
 impl LaneState {
     pub(super) fn used(&mut self, now: Timestamp) {
         self.last_used = now;
+    }
+
+    pub(super) fn appointment(&mut self) -> &mut Appointment {
+        self.appointment.get_or_insert_default()
+    }
+
+    pub(super) fn appointment_if_any(&mut self) -> Option<&mut Appointment> {
+        self.appointment.as_deref_mut()
     }
 
     /// Whether robots.txt asks this visit for a longer delay than any visit before. A shorter delay is not new, because

@@ -86,9 +86,10 @@ mod tests {
 
     const DAY_US: u64 = 86_400_000_000;
 
-    fn gate(store: Store) -> Gate {
+    fn gate(store: Store) -> Arc<Gate> {
         let bounds = Bounds { most: 100, idle: Duration::from_secs(3600) };
-        Gate::new(PolicyBook::default(), bounds, 1000, HostPersistence::new(Arc::new(store), None), Arc::default())
+        let memories = HostPersistence::new(Arc::new(store), None);
+        Arc::new(Gate::new(PolicyBook::default(), bounds, 1000, memories, Arc::default()))
     }
 
     fn host(name: &str) -> HostKey {

@@ -199,7 +199,7 @@ impl Gate {
     }
 
     /// Changes how one host is treated, until the change is taken back.
-    pub fn steer(&self, host: &HostKey, wanted: &WantedHost) -> Result<View, NoRoom> {
+    pub fn steer(self: &Arc<Self>, host: &HostKey, wanted: &WantedHost) -> Result<View, NoRoom> {
         let now = now();
         let lane = self.registry.lane(host, &self.book.load(), now).map_err(|_| NoRoom)?;
         let view = lane.with(now, |state| {
@@ -207,6 +207,7 @@ impl Gate {
             self.registry.keep_news(&lane, state, now);
             state.lane.view(now)
         });
+        self.share_steering(&lane, false);
         tracing::info!(
             event = "host.steered",
             %host,
@@ -220,17 +221,19 @@ impl Gate {
     }
 
     /// Forgets what was learned about a host and what was set for it. Returns `None` if the host is not known.
-    pub fn forget(&self, host: &HostKey) -> Option<(Forgotten, View)> {
+    pub fn forget(self: &Arc<Self>, host: &HostKey) -> Option<(Forgotten, View)> {
         if !self.registry.remembers(host) {
             return None;
         }
         let (now, book) = (now(), self.book.load());
         let forgotten = if let Ok(lane) = self.registry.lane(host, &book, now) {
-            lane.with(now, |state| {
+            let forgotten = lane.with(now, |state| {
                 let forgotten = state.lane.forget(now);
                 self.registry.keep_news(&lane, state, now);
                 (forgotten, state.lane.view(now))
-            })
+            });
+            self.share_steering(&lane, true);
+            forgotten
         } else {
             // There is no room for a lane.
             let mut lane = self.registry.remembered(host, &book, now)?;
@@ -330,10 +333,10 @@ mod tests {
         HostKey::parse(name).unwrap()
     }
 
-    fn gate(most: usize) -> Gate {
+    fn gate(most: usize) -> Arc<Gate> {
         let bounds = Bounds { most, idle: Duration::from_secs(3600) };
         let memories = HostPersistence::new(Arc::new(Store::memory(Retention::default())), None);
-        Gate::new(PolicyBook::default(), bounds, 1000, memories, Arc::default())
+        Arc::new(Gate::new(PolicyBook::default(), bounds, 1000, memories, Arc::default()))
     }
 
     fn delay(seconds: u64) -> WantedHost {

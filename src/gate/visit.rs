@@ -1,6 +1,6 @@
 //! One visit, from joining the queue of its host to the permit.
 //!
-//! [`Place::pass`] is the only code that takes a visit through its steps: wait until the turn is near, get ready, claim
+//! [`Place::pass`] takes a visit through its steps: wait until the turn is near, get ready, claim
 //! the turn, and get ready again if the turn was lost. [`Gate::visit`] joins first. What "ready" means is up to the
 //! caller's [`Preparation`].
 
@@ -69,6 +69,10 @@ impl Gate {
         let at_hand = preparation.at_hand()?;
         match (self.join_at(host, visit, at_hand.is_some(), now), at_hand) {
             (Ok(Place(Position::Through(permit))), Some(ready)) => Ok((ready, permit)),
+            (Ok(Place(Position::Started(started))), Some(ready)) => {
+                let turn = Box::pin(started.started()).await?;
+                Box::pin(go_on(turn, ready, preparation)).await
+            }
             (place, at_hand) => {
                 at_hand.into_iter().for_each(|ready| preparation.put_back(ready));
                 // Boxed, so that a visit that passes at once does not pay for the space of waiting and connecting.
@@ -87,20 +91,53 @@ impl Gate {
 impl Place {
     /// Waits for the turn. Returns what the request needs, and the permit to use it.
     pub async fn pass<P: Preparation>(self, preparation: &mut P) -> Result<(P::Ready, Permit), P::Error> {
-        let mut called = match self.0 {
+        let called = match self.0 {
             Position::Through(permit) => return Ok((preparation.get_ready().await?, permit)),
             Position::Called(called) => called.withdrawn_by(preparation.withdrawn()),
+            Position::Started(started) => {
+                let ready = preparation.get_ready().await?;
+                return go_on(started.started().await?, ready, preparation).await;
+            }
             Position::Queued(queued) => queued.known_as(preparation.label(), preparation.withdrawn()).called().await?,
         };
-        loop {
-            let ready = make_ready(&called, preparation).await?;
-            match called.turn(|| preparation.label()).await? {
-                Turn::Given(permit) => return Ok((ready, permit)),
-                Turn::Lost(again) => {
-                    preparation.put_back(ready);
-                    called = again;
-                }
+        prepare(called, preparation).await
+    }
+}
+
+/// Makes a called visit ready and waits for its turn, again and again if the turn is lost.
+async fn prepare<P: Preparation>(mut called: Called, preparation: &mut P) -> Result<(P::Ready, Permit), P::Error> {
+    loop {
+        let ready = make_ready(&called, preparation).await?;
+        match called.turn(|| preparation.label()).await? {
+            Turn::Given(permit) => return Ok((ready, permit)),
+            Turn::Lost(again) => {
+                preparation.put_back(ready);
+                called = again;
             }
+            Turn::Later(queued) => {
+                preparation.put_back(ready);
+                called = queued.known_as(preparation.label(), preparation.withdrawn()).called().await?;
+            }
+        }
+    }
+}
+
+/// Goes on with a visit that was ready when it joined.
+async fn go_on<P: Preparation>(
+    turn: Turn,
+    ready: P::Ready,
+    preparation: &mut P,
+) -> Result<(P::Ready, Permit), P::Error> {
+    match turn {
+        Turn::Given(permit) => Ok((ready, permit)),
+        Turn::Lost(called) => {
+            preparation.put_back(ready);
+            prepare(called, preparation).await
+        }
+        Turn::Later(queued) => {
+            preparation.put_back(ready);
+            let called = queued.known_as(preparation.label(), preparation.withdrawn()).called().await?;
+            prepare(called, preparation).await
         }
     }
 }

@@ -9,6 +9,7 @@ mod cache;
 pub mod clients;
 mod codes;
 mod collapsed;
+mod fleet;
 mod handshakes;
 pub mod hosts;
 mod lessons;
@@ -30,6 +31,7 @@ use prometheus::{Encoder, IntCounter, IntGauge, Opts, Registry, TextEncoder};
 use self::cache::CacheMetrics;
 pub use self::cache::DiskCensus;
 use self::clients::ClientTable;
+use self::fleet::FleetMetrics;
 use self::handshakes::Handshakes;
 use self::hosts::HostSeries;
 use self::lessons::LearningMetrics;
@@ -46,6 +48,7 @@ use self::waits::Waits;
 use crate::clock;
 
 pub use self::collapsed::Collapsed;
+pub use self::fleet::FleetFigures;
 pub use self::handshakes::Handshake;
 pub use self::scene::GaugeSources;
 pub use self::waits::WAIT_BUCKETS;
@@ -58,6 +61,7 @@ pub struct Metrics {
     pub robots: RobotsMetrics,
     pub cache: CacheMetrics,
     pub lessons: LearningMetrics,
+    fleet: FleetMetrics,
     store: StoreMetrics,
     process: Process,
     pub spacing_violations: IntCounter,
@@ -170,6 +174,7 @@ impl Metrics {
             robots: RobotsMetrics::new(&registry),
             cache: CacheMetrics::new(&registry),
             lessons: LearningMetrics::new(&registry),
+            fleet: FleetMetrics::new(&registry),
             store: StoreMetrics::new(&registry),
             process: Process::new(&registry),
             spacing_violations: counter(
@@ -306,6 +311,21 @@ impl Metrics {
 
     pub fn origin_error(&self, kind: &str) {
         count(&self.requests.origin_errors, kind);
+    }
+
+    /// Counts a call to Redis that was answered after this time.
+    pub fn redis_answered(&self, took: Duration) {
+        self.fleet.answered(took);
+    }
+
+    /// Counts a call to Redis that failed. `error` is a word of `LedgerError`.
+    pub fn redis_failed(&self, error: &str) {
+        self.fleet.failed(error);
+    }
+
+    /// Records how this node stands in its fleet.
+    pub fn fleet(&self, figures: &FleetFigures) {
+        self.fleet.measure(figures);
     }
 
     /// Records the state of the store: changes that are not written yet, failed writes and dropped changes so far, and

@@ -25,8 +25,10 @@ pub struct Bars {
     pub held_by: Held,
     /// The end of the longest hold that the host asked for. It outlives the lane.
     pub asked_until: Timestamp,
-    /// Until when a shared ledger, or a failed connection attempt, has taken the turns.
+    /// Until when a failed connection attempt, or another host of the lane, has taken the turns.
     pub taken_until: Timestamp,
+    /// Until when the ledger that other nodes share gives no turn.
+    pub told_until: Timestamp,
     /// Until when an operator closed the host.
     pub closed_until: Timestamp,
 }
@@ -81,7 +83,7 @@ impl Bars {
 
     /// Returns until when no visit may start.
     pub fn until(&self) -> Timestamp {
-        self.held_or_closed_until().max(self.taken_until)
+        self.held_or_closed_until().max(self.taken_until).max(self.told_until)
     }
 }
 

@@ -28,10 +28,11 @@
 //!
 //! # Shared turns
 //! If a shared ledger decides too, the caller asks it between `Start` and the send. If the ledger refuses, the caller
-//! calls [`Lane::postpone`]. If it agrees but took time, [`Lane::confirm`] says whether the turn is still valid.
+//! calls [`Lane::put_off`]. If it agrees but took time, [`Lane::agree`] says whether the turn is still valid.
 
 mod admission;
 mod aside;
+mod claims;
 mod crawl_delay;
 mod drain;
 mod failing;
@@ -70,6 +71,7 @@ use self::shadow::Shadow;
 use self::steering::Steering;
 
 pub use self::admission::{Expectation, Joined, Objection};
+pub use self::claims::TurnTerms;
 pub use self::failing::FailingOrigin;
 pub use self::lessons::LaneLesson;
 pub use self::memory::HostMemory;

@@ -9,13 +9,14 @@
 //! what an answer says about time, and [`pace`] learns from it; [`breaker`] (one for each failing origin, in
 //! `breakers`), [`jobs`] and [`retries`] say when to stop trying; [`lane`] combines them and answers "what next?";
 //! [`flight`] lets requests for the same URL share one answer;
-//! [`audit`] checks the sends.
+//! [`audit`] checks the sends; [`fleet`] lets several curtsys share one budget.
 
 pub mod audit;
 pub mod bars;
 pub mod breaker;
 mod breakers;
 pub mod fault;
+pub mod fleet;
 pub mod flight;
 mod host;
 pub mod jobs;

@@ -104,6 +104,7 @@ mod aside;
 mod checks;
 mod disturb;
 mod failing;
+mod fleet;
 mod guests;
 mod oracle;
 mod pages;

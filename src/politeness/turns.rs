@@ -76,6 +76,8 @@ pub struct Turns {
     dice: u64,
     /// Set if the last send was a robots.txt fetch that a page may follow at once.
     fetch: Option<Fetch>,
+    /// Other nodes that take turns with this one.
+    others: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +102,7 @@ impl Turns {
             owed: Owed::default(),
             dice: seed,
             fetch: None,
+            others: 0,
         }
     }
 
@@ -196,6 +199,21 @@ impl Turns {
         self.bars.taken_until = self.bars.taken_until.max(until);
     }
 
+    /// Takes the word of the ledger that other nodes share: no claim before `until`, and `others` nodes take turns with
+    /// this one. Replaces the word before.
+    pub fn told_elsewhere(&mut self, until: Timestamp, others: u32) {
+        (self.bars.told_until, self.others) = (until, others);
+    }
+
+    pub fn others(&self) -> u32 {
+        self.others
+    }
+
+    /// Returns the gap before the next start, jitter included.
+    pub fn gap(&self) -> Duration {
+        self.spacing.delay.saturating_add(self.extra())
+    }
+
     /// Charges a failed connection attempt that began at `began`. It costs the host's next turn, as a request would: a
     /// host that refuses connections must not be asked faster than one that answers.
     pub fn charge_attempt(&mut self, began: Timestamp) {
@@ -227,7 +245,7 @@ impl Turns {
         if self.spacing.delay.is_zero() {
             return free;
         }
-        let ahead = (ahead as u64).saturating_add(u64::from(self.unsent));
+        let ahead = (ahead as u64).saturating_add(u64::from(self.unsent)).saturating_mul(u64::from(self.others) + 1);
         if self.spacing.burst <= 1 {
             return self.spaced(0).max(free) + self.longest_gaps(ahead.saturating_mul(TOKEN));
         }
@@ -324,6 +342,7 @@ impl Turns {
     /// smallest of these gaps. Each visit before it starts as soon as it may, and the last gap is its own. For visits
     /// with different spacing.
     pub fn predict_gaps(&self, gaps: Duration, least: Duration, now: Timestamp) -> Timestamp {
+        let gaps = gaps.saturating_mul(self.others.saturating_add(1));
         let free = now.max(self.bars.until()) + gaps.saturating_sub(least);
         let last = if self.unsent > 0 { Some(now) } else { self.last_sent };
         last.map_or(free, |last| free.max(last + gaps))

@@ -9,6 +9,7 @@ pub mod fetch;
 mod persistence;
 mod question;
 mod report;
+mod shared_copies;
 
 use std::future::Future;
 use std::mem::size_of;
@@ -24,6 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::clock;
 use crate::gate::now;
+use crate::ledger::Ledger;
 use crate::politeness::fault::HostReply;
 use crate::politeness::robots::Agents;
 use crate::politeness::robots::reply::{RecordLook, RobotsRecordState, Says, Trouble, TroubleKind};
@@ -48,6 +50,7 @@ pub struct Robots {
     fetchers: Arc<Semaphore>,
     /// Limits answers that are read along.
     readers: Arc<Semaphore>,
+    ledger: Ledger,
 }
 
 /// Limit of simultaneous fetches. They go on after their clients have disconnected, so nothing else bounds them, and
@@ -103,7 +106,15 @@ impl Robots {
             fetches: DashMap::new(),
             fetchers: Arc::new(Semaphore::new(MOST_FETCHES)),
             readers: Arc::new(Semaphore::new(MOST_READERS)),
+            ledger: Ledger::Local,
         }
+    }
+
+    /// Shares copies with the nodes of a fleet, so that one of them fetches a file for all.
+    #[must_use]
+    pub fn with_ledger(mut self, ledger: Ledger) -> Self {
+        self.ledger = ledger;
+        self
     }
 
     /// Returns what memory knows of the origin's robots.txt, and whether that is new; `None` if it has to be [found
@@ -250,7 +261,8 @@ impl Robots {
         vacant.insert(heard.clone());
         let under_way = UnderWay { robots: self.clone(), origin: origin.clone(), end, _place: place };
         let fetching = fetch(previous);
-        tokio::spawn(async move { under_way.end(fetching.await) });
+        let (ledger, origin) = (self.ledger.clone(), origin.clone());
+        tokio::spawn(async move { under_way.end(shared_copies::fetch(&ledger, &origin, anew, fetching).await) });
         Some(heard)
     }
 

@@ -21,11 +21,12 @@ def check(curtsy, folder):
     sys.path.insert(0, str(python))
     from ruamel.yaml import YAML
 
-    said(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml",
-         env={"PYTHONPATH": str(python)})
-    print("  compose.yaml is valid")
+    for name in ["compose.yaml", "fleet.compose.yaml"]:
+        said(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / name,
+             env={"PYTHONPATH": str(python)})
+        print(f"  {name} is valid")
     versions = [Schemas(archive, version) for version in KUBERNETES]
-    for name in ["sidecar", "shared"]:
+    for name in ["sidecar", "shared", "fleet"]:
         resources = list(YAML(typ="safe").load_all(DEPLOY / f"kubernetes/{name}.yaml"))
         for schemas in versions:
             for resource in resources:
@@ -91,6 +92,7 @@ def check_agreement(curtsy, folder, resources):
     for probe in ["startupProbe", "livenessProbe"]:
         check_probe(container[probe], program, config)
     services = [resource["spec"] for resource in resources if resource["kind"] == "Service"]
+    services = [service for service in services if service["selector"]["app.kubernetes.io/name"] == "curtsy"]
     named = {port["name"] for port in container.get("ports", [])}
     for service in services:
         assert {port["targetPort"] for port in service["ports"]} == named, service

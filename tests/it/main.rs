@@ -33,6 +33,8 @@
 //! | commands that watch and explain | `watching`, `why`, `doctor`, `hints` |
 //! | `curtsy exec` and `curtsy env` | `exec`, `env` |
 //! | `curtsy judge` | `judge` |
+//! | what people see of a fleet | `fleet_view` |
+//! | the link to Redis, and `curtsy doctor --redis` | `redis_link`, `redis_doctor` |
 //! | what survives a restart, and the state directory | `restart`, `state` |
 //! | stored answers on disk, and `curtsy cache` | `cache_disk` |
 
@@ -53,6 +55,8 @@ mod env;
 mod events;
 mod exec;
 mod expect;
+mod fleet;
+mod fleet_view;
 mod framing;
 mod guard;
 mod hints;
@@ -81,6 +85,8 @@ mod promises;
 mod proxy_tls;
 mod proxy_tls_http2;
 mod quotas;
+mod redis_doctor;
+mod redis_link;
 mod refusals;
 mod responses;
 mod restart;

@@ -20,6 +20,9 @@ pub struct HostsJson {
     pub offset: usize,
     pub limit: usize,
     pub hosts: Vec<HostRow>,
+    /// In a fleet: where turns are kept now, `redis` or `this node alone`.
+    #[serde(default)]
+    pub fleet: Option<String>,
 }
 
 /// A host in short.
@@ -115,6 +118,9 @@ pub struct HostJson {
     /// What `adaptive.policy = "auto"` knows about the host's limit.
     #[serde(default)]
     pub limit: Option<LimitJson>,
+    /// In a fleet: what all nodes together know. Only in `GET /api/v1/hosts/{host}` and `/api/v1/explain`.
+    #[serde(default)]
+    pub fleet: Option<HostFleet>,
     /// Tunnels of the last hour whose requests could not be separated. Only in `GET /api/v1/hosts/{host}`.
     pub unpaced_tunnels: Option<UnpacedTunnels>,
     /// The latest starts and holds. Only in `GET /api/v1/hosts/{host}`.
@@ -123,6 +129,18 @@ pub struct HostJson {
     /// In responses to changes: why the change is not on disk yet. A restart before it is written forgets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_kept: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostFleet {
+    /// `redis`, or `this node alone`: then the rest is unknown.
+    pub from: String,
+    /// How long ago any node last started a request.
+    pub last_start_s: Option<f64>,
+    /// Nodes with waiting requests.
+    pub nodes_waiting: Option<u64>,
+    pub held_s: Option<f64>,
+    pub paused: Option<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -270,6 +288,7 @@ impl HostJson {
             overrides: OverridesJson::new(&view.overrides),
             retries_left: view.retries_left,
             limit: view.limit.map(|limit| LimitJson::new(&limit, view.delays.effective(), now)),
+            fleet: None,
             unpaced_tunnels: None,
             timeline: None,
             not_kept: None,

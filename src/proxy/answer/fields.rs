@@ -72,6 +72,9 @@ impl LastField {
         text.extend_from_slice(self.account.why().as_bytes());
         text.extend_from_slice(b", queue=");
         write_number(&mut text, self.account.ahead as u64);
+        if self.account.is_alone {
+            text.extend_from_slice(b", fleet=alone");
+        }
         if attempts > 1 {
             text.extend_from_slice(b", attempts=");
             write_number(&mut text, attempts.into());

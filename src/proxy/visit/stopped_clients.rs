@@ -4,11 +4,13 @@
 //! a record are bounded, so that a clock that was changed cannot stop a client for longer than an operator could have
 //! asked for.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::ledger::Ledger;
 use crate::politeness::jobs::{self, JobAccount, JobFailure, JobKey, JobPatience, JobStop, Jobs, short};
 use crate::politeness::time::Timestamp;
 use crate::store::{ImportFate, JobRecord, Skipped, Store};
@@ -17,6 +19,9 @@ use crate::store::{ImportFate, JobRecord, Skipped, Store};
 pub struct StoppedClients {
     jobs: Mutex<Jobs>,
     store: Arc<Store>,
+    ledger: Ledger,
+    /// The clients that the fleet has stopped, as of the last notice.
+    shared: Mutex<HashSet<String>>,
 }
 
 /// The longest time that an operator may set. A stop without an end lasts until the operator ends it.
@@ -25,11 +30,48 @@ const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 impl StoppedClients {
     /// Loads the stops that the store had when it was opened.
     pub fn new(store: Arc<Store>, kept: &[(String, JobRecord)], now: Timestamp) -> Self {
-        let stops = StoppedClients { jobs: Mutex::new(Jobs::new()), store };
+        let (jobs, shared) = (Mutex::new(Jobs::new()), Mutex::default());
+        let stops = StoppedClients { jobs, store, ledger: Ledger::Local, shared };
         for (client, record) in kept {
             stops.remember(client, record, now);
         }
         stops
+    }
+
+    /// Shares stops with the nodes of a fleet.
+    #[must_use]
+    pub fn with_ledger(mut self, ledger: Ledger) -> Self {
+        self.ledger = ledger;
+        self
+    }
+
+    /// Stores a stop and tells the fleet.
+    fn keep(&self, client: &str, record: JobRecord) {
+        if let Ledger::Fleet(fleet) = &self.ledger {
+            let time = |local| fleet.shared_time(client, local);
+            let told = JobRecord { since_us: time(record.since_us), until_us: time(record.until_us), ..record.clone() };
+            fleet.announce_stop(client, serde_json::to_string(&told).ok());
+        }
+        self.store.put_job(client, record);
+    }
+
+    /// Takes in which clients the fleet has stopped.
+    pub fn hear(&self, stops: &[(String, String)], now: Timestamp) {
+        let Ledger::Fleet(fleet) = &self.ledger else { return };
+        let names: HashSet<String> = stops.iter().map(|(client, _)| client.clone()).collect();
+        let before = std::mem::replace(&mut *self.shared.lock(), names.clone());
+        for client in before.difference(&names) {
+            self.jobs.lock().resume(client, now).iter().for_each(|key| self.store.delete_job(key));
+        }
+        for (client, text) in stops {
+            let Ok(told) = serde_json::from_str::<JobRecord>(text) else { continue };
+            let time = |theirs| fleet.local_time(client, theirs);
+            self.import(
+                client,
+                &JobRecord { since_us: time(told.since_us), until_us: time(told.until_us), ..told },
+                now,
+            );
+        }
     }
 
     pub(crate) fn may_visit(&self, key: &JobKey, now: Timestamp) -> Result<(), JobStop> {
@@ -45,7 +87,7 @@ impl StoppedClients {
         now: Timestamp,
     ) -> Option<JobStop> {
         let stop = self.jobs.lock().answered(key, status, patience, now)?;
-        self.store.put_job(key.of(&stop), record(&stop));
+        self.keep(key.of(&stop), record(&stop));
         Some(stop)
     }
 
@@ -58,14 +100,14 @@ impl StoppedClients {
         now: Timestamp,
     ) -> Option<JobStop> {
         let stop = self.jobs.lock().failed(key, failure, patience, now)?;
-        self.store.put_job(key.of(&stop), record(&stop));
+        self.keep(key.of(&stop), record(&stop));
         Some(stop)
     }
 
     /// Stops a client by order of the operator. `None` if there is no room to remember it.
     pub fn stop(&self, client: &str, until: Timestamp, now: Timestamp) -> Option<JobStop> {
         let stop = self.jobs.lock().stop(client, until, now)?;
-        self.store.put_job(short(client), record(&stop));
+        self.keep(short(client), record(&stop));
         Some(stop)
     }
 
@@ -73,6 +115,9 @@ impl StoppedClients {
     pub fn resume(&self, client: &str, now: Timestamp) -> bool {
         let resumed = self.jobs.lock().resume(client, now);
         resumed.iter().for_each(|key| self.store.delete_job(key));
+        if let Ledger::Fleet(fleet) = &self.ledger {
+            resumed.iter().for_each(|key| fleet.announce_stop(key, None));
+        }
         !resumed.is_empty()
     }
 

@@ -69,6 +69,13 @@ impl Trust {
         Ok(Trust { both: Arc::new(both).into(), http1: Arc::new(client).into(), faults })
     }
 
+    /// Returns a connector to servers that speak no HTTP, with the same roots and versions.
+    pub fn without_alpn(&self) -> TlsConnector {
+        let mut client = ClientConfig::clone(self.http1.config());
+        client.alpn_protocols.clear();
+        Arc::new(client).into()
+    }
+
     /// Returns what was wrong with the host's certificate a moment ago.
     pub fn fault(&self, host: &HostKey) -> Option<CertificateFault> {
         self.faults.get(host).and_then(|(fault, until)| (clock::now() < until).then_some(fault))

@@ -1,0 +1,321 @@
+"""A fleet of curtsys on one Redis: what sharing costs, and how much of the allowed rate it leaves.
+
+Everything is on loopback and started here: Redis, two to eight curtsys, and an origin that notes when a request arrives
+and which node sent it (by Via). The hosts are addresses 127.0.x.y. Each node has more waiting requests for each host than
+it can start. Takes some two minutes.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import socket
+import statistics
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import report
+from process import Failure, free_port, ran_seconds, running
+
+ROOT = Path(__file__).resolve().parents[2]
+DESCRIPTION = "several curtsys that share every host's budget through Redis; nothing pinned"
+NODES = (2, 4, 8)
+# Delay and how long it is measured.
+DELAYS_S = {1.0: 20, 0.1: 8}
+HOSTS = 10
+WAITING = 3  # requests that wait at each node for each host
+WARM_UP_S = 3
+FREE_HOSTS = 60
+VISITS = 6  # of each free host; the first is not counted, because Redis may not remember its bucket yet
+CLAIMS = 200_000
+COLUMNS = (
+    report.Column("claims per start", "claims_per_start", digits=3),
+    report.Column("Redis calls per start", "calls_per_start", digits=3),
+    report.Column("rate used, %", "used_percent"),
+    report.Column("Jain", "jain", digits=3),
+    report.Column("least gap, % of the delay", "least_gap_percent"),
+    report.Column("starts", "starts", digits=0),
+)
+
+
+def rounds(bench, progress):
+    """Measure each case once."""
+    results = {}
+    for delay_s, seconds in DELAYS_S.items():
+        for nodes in NODES:
+            title = f"{nodes} nodes, {delay_s * 1000:,.0f} ms"
+            progress(f"fleet: {title}")
+            results[title] = attempt(lambda: backlog(bench, nodes, delay_s, seconds))
+    progress("fleet: free hosts, and Redis alone")
+    results["single figures"] = attempt(lambda: free_hosts(bench) | redis_alone(bench))
+    return results
+
+
+def attempt(measure):
+    try:
+        return {"rounds": [measure()], "error": None}
+    except (Failure, OSError, subprocess.SubprocessError) as error:
+        return {"rounds": [], "error": str(error)}
+
+
+def backlog(bench, nodes, delay_s, seconds):
+    """Keep a backlog at every node, and count what the origin sees."""
+    with fleet(bench, nodes, {"politeness.delay": f'"{delay_s}s"'}) as (redis, proxies, origin):
+        return asyncio.run(measure_backlog(redis, proxies, origin, delay_s, seconds))
+
+
+async def measure_backlog(redis, proxies, origin, delay_s, seconds):
+    arrivals = []  # time, host, node
+
+    async def note(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                via = next((line for line in head.split(b"\r\n") if line.lower().startswith(b"via:")), b"")
+                arrivals.append((time.monotonic(), writer.get_extra_info("sockname")[0], via))
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        writer.close()
+
+    server = await asyncio.start_server(note, "0.0.0.0", origin)
+    askers = [
+        asyncio.create_task(ask(port, f"127.0.{host // 250 + 1}.{host % 250 + 1}:{origin}"))
+        for _, port, _ in proxies
+        for host in range(HOSTS)
+        for _ in range(WAITING)
+    ]
+    await asyncio.sleep(WARM_UP_S + 2 * delay_s)
+    before, calls, began = claims(proxies), redis_calls(redis), time.monotonic()
+    await asyncio.sleep(seconds)
+    ended = time.monotonic()
+    claimed, called = claims(proxies) - before, redis_calls(redis) - calls
+    for asker in askers:
+        asker.cancel()
+    await asyncio.gather(*askers, return_exceptions=True)
+    server.close()
+    counted = [arrival for arrival in arrivals if began <= arrival[0] < ended]
+    if not counted:
+        raise Failure("nothing arrived at the origin")
+    shares = [sum(1 for _, _, via in counted if node == via) for node in {via for _, _, via in arrivals}]
+    shares += [0] * (len(proxies) - len(shares))
+    # A heartbeat is no part of a start.
+    beats = 2 * (ended - began) * len(proxies)
+    return {
+        "starts": len(counted),
+        "claims_per_start": claimed / len(counted),
+        "calls_per_start": (called - beats) / len(counted),
+        "used_percent": 100 * len(counted) * delay_s / (HOSTS * (ended - began)),
+        "jain": sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares)),
+        "least_gap_percent": 100 * least_gap(counted) / delay_s,
+    }
+
+
+async def ask(proxy, host):
+    """Send requests one after the other, for ever."""
+    while True:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy)
+            try:
+                while True:
+                    writer.write(f"GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+                    await reader.readexactly(int(length[0].split(b":")[1]))
+            finally:
+                writer.close()
+        await asyncio.sleep(0.1)
+
+
+def least_gap(arrivals):
+    by_host = {}
+    for at, host, _ in arrivals:
+        by_host.setdefault(host, []).append(at)
+    gaps = (b - a for times in by_host.values() for a, b in zip(sorted(times), sorted(times)[1:]))
+    return min(gaps, default=float("inf"))
+
+
+def free_hosts(bench):
+    """What a claim adds to a request to a free host: latency, and CPU time of the node. Both sides in turns."""
+    settings = {"politeness.delay": '"50ms"'}
+    with fleet(bench, 1, settings) as (_, [(pid, port, _)], origin), single(bench, settings) as (alone_pid, alone):
+        server = subprocess.Popen(
+            ["python3", "-c", ORIGIN, str(origin)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        )
+        try:
+            server.stdout.readline()
+            sides = {"fleet": (pid, port), "alone": (alone_pid, alone)}
+            streams = {side: socket.create_connection(("127.0.0.1", port)) for side, (_, port) in sides.items()}
+            took, used = {side: [] for side in sides}, {side: 0.0 for side in sides}
+            for visit in range(FREE_HOSTS * VISITS):
+                name = f"127.0.10.{visit % FREE_HOSTS + 1}:{origin}"
+                if visit == FREE_HOSTS:
+                    took, used = {side: [] for side in sides}, {side: 0.0 for side in sides}
+                for side, (process, _) in sides.items():
+                    before, began = ran_seconds(process), time.perf_counter()
+                    request_once(streams[side], name)
+                    took[side].append(time.perf_counter() - began)
+                    used[side] += ran_seconds(process) - before
+        finally:
+            server.kill()
+            server.wait()
+    middle = {side: statistics.median(times) for side, times in took.items()}
+    return {
+        "added_ms": 1e3 * (middle["fleet"] - middle["alone"]),
+        "node_cpu_us": 1e6 * (used["fleet"] - used["alone"]) / len(took["fleet"]),
+    }
+
+
+ORIGIN = """
+import asyncio, sys
+async def answer(reader, writer):
+    try:
+        while True:
+            await reader.readuntil(b"\\r\\n\\r\\n")
+            writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok")
+    except (asyncio.IncompleteReadError, ConnectionError):
+        writer.close()
+async def main():
+    server = await asyncio.start_server(answer, "0.0.0.0", int(sys.argv[1]))
+    print("ready", flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+
+
+def request_once(stream, host):
+    stream.sendall(f"GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    answer = b""
+    while not answer.endswith(b"\r\n\r\nok"):
+        piece = stream.recv(4096)
+        if not piece or b" 200 " not in (answer + piece)[:40]:
+            raise Failure(f"the proxy answered {(answer + piece)[:200]!r}")
+        answer += piece
+
+
+def redis_alone(bench):
+    """Claims of new hosts by redis-benchmark: CPU time of Redis for each, and the memory of a host."""
+    script = (ROOT / "src/ledger/scripts/claim.lua").read_text()
+    with redis_server(bench) as (pid, port):
+        digest = cli(port, "SCRIPT", "LOAD", script)
+        # The arguments of a usual claim: Redis' own time, no deadline, delay 1 s, window 5 ms, 12 ms early.
+        usual = ["", "9000000000000000", "1000000", "5000", "12000", "0", "0", "0", "0", "0", "120000", "0", "1005000"]
+        before = int(cli_info(port, "memory", "used_memory"))
+        claim = ["EVALSHA", digest, "2", "curtsy:{3fa}:h:host-__rand_int__.example", "curtsy:{3fa}:era", *usual]
+        used, began = ran_seconds(pid), time.monotonic()
+        command = ["redis-benchmark", "-p", str(port), "-q", "-n", str(CLAIMS), "-c", "50", "-r", "1000000", *claim]
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=120)
+        used, took = ran_seconds(pid) - used, time.monotonic() - began
+        hosts = int(cli(port, "DBSIZE")) - 1
+        memory = int(cli_info(port, "memory", "used_memory")) - before
+    return {
+        "redis_us": 1e6 * used / CLAIMS,
+        "claims_per_core": CLAIMS / used,
+        "claims_per_second": CLAIMS / took,
+        "bytes_per_host": memory / hosts,
+    }
+
+
+@contextlib.contextmanager
+def fleet(bench, nodes, settings):
+    """Redis and that many nodes; yields the port of Redis, (pid, port, admin) of each node, and a port for the origin."""
+    with contextlib.ExitStack() as stack:
+        _, redis = stack.enter_context(redis_server(bench))
+        own = settings | {"fleet.redis": f'"redis://127.0.0.1:{redis}"'}
+        proxies = [stack.enter_context(node(bench, f"node-{number + 1}", own)) for number in range(nodes)]
+        wait_for_all(proxies, nodes)
+        yield redis, proxies, free_port()
+
+
+def wait_for_all(proxies, nodes):
+    deadline = time.monotonic() + 20
+    while any(metric(admin, "curtsy_fleet_nodes") < nodes for _, _, admin in proxies):
+        if time.monotonic() > deadline:
+            raise Failure("the nodes do not find each other")
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def single(bench, settings):
+    with node(bench, "single", settings) as (pid, port, _):
+        yield pid, port
+
+
+@contextlib.contextmanager
+def node(bench, name, settings):
+    port, admin, folder = free_port(), free_port(), bench.folder(f"fleet-{name}")
+    all_settings = {
+        "listen": f'["127.0.0.1:{port}"]',
+        "admin": f'"127.0.0.1:{admin}"',
+        "name": f'"{name}"',
+        "state_dir": '"memory"',
+        "workers": "1",
+        "robots.mode": '"off"',
+        "access.allow_destinations": '["127.0.0.0/8"]',
+    }
+    lines = (f"{key} = {value}\n" for key, value in (all_settings | settings | bench.plan.curtsy_settings).items())
+    config = folder / "curtsy.toml"
+    config.write_text("".join(lines))
+    argv = [str(Path(bench.plan.programs["curtsy"]).resolve()), "run", "--config", str(config), "--log-format", "json"]
+    with running(argv, folder / "output.log", port) as pid:
+        yield pid, port, admin
+
+
+@contextlib.contextmanager
+def redis_server(bench):
+    for program in ["redis-server", "redis-cli", "redis-benchmark"]:
+        if shutil.which(program) is None:
+            raise Failure(f"{program} is missing: apt-get install redis-server")
+    port, folder = free_port(), bench.folder("fleet-redis")
+    argv = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
+    with running(argv, folder / "output.log", port) as pid:
+        yield pid, port
+
+
+def cli(port, *words):
+    run = subprocess.run(
+        ["redis-cli", "-p", str(port), *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10
+    )
+    return run.stdout.strip()
+
+
+def cli_info(port, section, name):
+    lines = cli(port, "INFO", section).splitlines()
+    return next(line.split(":")[1] for line in lines if line.startswith(f"{name}:"))
+
+
+def redis_calls(port):
+    lines = cli(port, "INFO", "commandstats").splitlines()
+    return sum(int(line.split("calls=")[1].split(",")[0]) for line in lines if line.startswith("cmdstat_evalsha:"))
+
+
+def claims(proxies):
+    return sum(metric(admin, "curtsy_fleet_claims_total") for _, _, admin in proxies)
+
+
+def metric(admin, name):
+    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
+
+def section(results):
+    rows = [["", *(column.heading for column in COLUMNS)]]
+    for name, result in results.items():
+        if name != "single figures":
+            rows.append([name, *(report.middle(result["rounds"], column) for column in COLUMNS)])
+    return report.aligned(rows) + single_figures(results["single figures"]["rounds"]) + report.failures(results)
+
+
+def single_figures(measured):
+    if not measured:
+        return ""
+    (one,) = measured
+    rows = [
+        ["", "measured"],
+        ["added to a request to a free host, p50", f"{one['added_ms']:.2f} ms"],
+        ["node CPU per claim", f"{one['node_cpu_us']:.0f} µs"],
+        ["Redis CPU per claim, 50 clients", f"{one['redis_us']:.1f} µs"],
+        ["claims per second and Redis core", f"{one['claims_per_core']:,.0f}"],
+        ["Redis memory per host visited", f"{one['bytes_per_host']:.0f} B"],
+    ]
+    return "\n\n" + report.aligned(rows)

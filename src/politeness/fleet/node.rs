@@ -1,0 +1,271 @@
+//! What one node decides: a wish of a lane becomes a claim or a slot, and an answer becomes a window or a time to wait.
+//!
+//! Promises: the window that a node is given lies within the granted one on the ledger's clock, however uncertain the
+//! difference of the clocks is; an answer after which the ledger may have forgotten something grants nothing. There is
+//! one of these for each server of the ledger.
+//!
+//! Times are microseconds of the node's own clock, unless their names say *theirs*.
+
+use super::calls::{Answer, Beat, Claim, HostNews, NotUntil, Ruling, UnusedTurn};
+use super::offset::Offset;
+use super::slots::{self, Slots};
+use super::standing::{Standing, StandingState};
+use super::trips::RoundTrips;
+use super::{FORGOTTEN_GRANTS, window};
+
+/// A node that has heard nothing for this long asks the server for its name: a server that was replaced was silent for
+/// longer.
+const NAME_AFTER: u64 = 100_000;
+/// How soon a visit asks again while it is not known whether the ledger answers.
+const ASK_AGAIN: u64 = 20_000;
+
+#[derive(Clone, Debug)]
+pub struct Node {
+    offset: Offset,
+    standing: Standing,
+    trips: RoundTrips,
+    /// The server that answered last.
+    name: u64,
+    /// The ledger may have forgotten what was before this time of its clock.
+    doubt: u64,
+    heard_at: u64,
+    /// How long the node waits for an answer.
+    timeout: u64,
+    evicted: u64,
+}
+
+/// What a lane wants: to start a visit now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    pub delay: u64,
+    pub burst: u64,
+    /// Until when the lane holds the host.
+    pub held: u64,
+    pub limit: u64,
+    pub track: bool,
+    /// Whether another visit waits behind this one.
+    pub more: bool,
+    pub number: u64,
+    pub version: u64,
+    pub unused: Option<UnusedTurn>,
+    pub keep_ms: u64,
+    /// The last slot that a start of this node at this host has used.
+    pub slot: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// Claim it.
+    Ask(Claim),
+    /// The node is alone and this is its slot: start within the window.
+    Start(Window),
+    /// Ask again at this time. So many nodes take turns meanwhile.
+    Wait { until: u64, others: u64 },
+}
+
+/// When a start may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    pub from: u64,
+    pub until: u64,
+}
+
+/// What an answer means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Go {
+        window: Window,
+        /// For handing the turn back.
+        unused: UnusedTurn,
+        /// The next number of this node and when to ask with it.
+        next: Option<(u64, u64)>,
+        others: u64,
+        counted: bool,
+    },
+    Wait {
+        until: u64,
+        others: u64,
+        told: NotUntil,
+    },
+    News(HostNews),
+    /// Claim again: the answer grants nothing, because the ledger may have forgotten something.
+    Again,
+}
+
+impl Node {
+    pub fn new(slots: Slots, timeout: u64, now: u64) -> Self {
+        Node {
+            offset: Offset::default(),
+            standing: Standing::new(slots, now),
+            trips: RoundTrips::default(),
+            name: 0,
+            doubt: 0,
+            heard_at: 0,
+            timeout,
+            evicted: 0,
+        }
+    }
+
+    pub fn state(&self) -> StandingState {
+        self.standing.state()
+    }
+
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// Returns how long nine of ten answers take at most.
+    pub fn trip(&self) -> u64 {
+        self.trips.usual()
+    }
+
+    pub fn lead(&self) -> u64 {
+        self.trips.lead()
+    }
+
+    /// Returns the ledger's time as well as it is known.
+    pub fn theirs(&self, local: u64, now: u64) -> u64 {
+        self.offset.theirs(local, now)
+    }
+
+    /// Returns the local time that a time of the ledger stands for.
+    pub fn local(&self, theirs: u64, now: u64) -> u64 {
+        theirs.saturating_add_signed(now as i64 - self.offset.theirs(now, now) as i64)
+    }
+
+    /// Decides what to do about a wish.
+    pub fn plan(&self, wish: &Wish, now: u64) -> Plan {
+        match self.standing.state() {
+            StandingState::Starting | StandingState::Telling => Plan::Wait { until: now + ASK_AGAIN, others: 0 },
+            StandingState::Joined => Plan::Ask(self.claim(wish, now)),
+            StandingState::Returning => {
+                Plan::Ask(Claim { mine: Some(self.standing.slots()), missing: Vec::new(), ..self.claim(wish, now) })
+            }
+            StandingState::Alone => self.slot(wish, now),
+        }
+    }
+
+    fn claim(&self, wish: &Wish, now: u64) -> Claim {
+        let window = window(wish.delay).max(self.offset.width(now) + 1_000);
+        let theirs = |local: u64| if local > now { self.offset.theirs(local, now) + self.offset.width(now) } else { 0 };
+        Claim {
+            until: self.offset.theirs(now, now) + self.timeout,
+            delay: wish.delay,
+            window,
+            early: self.trips.early().min(FORGOTTEN_GRANTS.saturating_sub(window)),
+            reach: self.trips.reach(window).min(FORGOTTEN_GRANTS / 2),
+            number: wish.number,
+            more: wish.more,
+            version: wish.version,
+            doubt: self.doubt,
+            keep_ms: wish.keep_ms,
+            name: now > self.heard_at + NAME_AFTER,
+            unused: wish.unused,
+            held: theirs(wish.held),
+            burst: wish.burst,
+            limit: wish.limit,
+            track: wish.track,
+            mine: None,
+            missing: self.standing.missing().to_vec(),
+            nodes: self.standing.slots().nodes,
+        }
+    }
+
+    /// Without the ledger: the next own slot. The clocks drift apart meanwhile, so the best guess counts.
+    fn slot(&self, wish: &Wish, now: u64) -> Plan {
+        let (delay, slots) = (wish.delay, self.standing.slots());
+        let length = slots::length(delay);
+        let earliest = now.max(self.standing.quiet_until(delay)).max(wish.slot + delay);
+        let theirs = self.offset.theirs(earliest, now);
+        let from = self.local(slots.next(theirs.saturating_sub(length / 2), slots::step(delay)), now);
+        if from <= now + ASK_AGAIN / 2 {
+            return Plan::Start(Window { from: from.max(earliest), until: from + length });
+        }
+        Plan::Wait { until: from - ASK_AGAIN / 4, others: u64::from(slots.nodes).saturating_sub(1) }
+    }
+
+    /// Takes the answer to a claim that went out at `asked`.
+    pub fn heard(&mut self, claim: &Claim, answer: Answer, asked: u64, now: u64) -> Verdict {
+        if !self.listen(asked, answer.now, answer.name, now) {
+            return Verdict::Again;
+        }
+        match answer.ruling {
+            Ruling::TooLate => Verdict::Again,
+            Ruling::News(news) => Verdict::News(news),
+            Ruling::NotUntil(told) => Verdict::Wait {
+                until: self.local(told.at, now).saturating_sub(self.trips.lead()),
+                others: told.line,
+                told,
+            },
+            Ruling::Go(go) => {
+                let end = go.start + claim.window;
+                let at = self.local(go.at, now).saturating_sub(self.trips.lead());
+                Verdict::Go {
+                    window: Window {
+                        from: self.offset.surely_come(go.start, now),
+                        until: self.offset.surely_not_passed(end, now),
+                    },
+                    unused: UnusedTurn { end, before: go.before },
+                    next: (go.number > 0).then_some((go.number, at)),
+                    others: go.line,
+                    counted: go.counted,
+                }
+            }
+        }
+    }
+
+    /// Takes the time and the name of an answer. Returns false if the ledger may have forgotten something since.
+    fn listen(&mut self, asked: u64, theirs: u64, name: u64, now: u64) -> bool {
+        self.trips.took(now.saturating_sub(asked));
+        self.heard_at = self.heard_at.max(now);
+        let fits = self.offset.heard(asked, now, theirs);
+        let is_known = name == 0 || self.name == 0 || name == self.name;
+        if name != 0 {
+            self.name = name;
+        }
+        if !(fits && is_known) {
+            self.doubt = theirs + FORGOTTEN_GRANTS;
+        }
+        fits && is_known
+    }
+
+    /// Notes that a heartbeat goes out.
+    pub fn beats(&mut self, now: u64) {
+        self.standing.beats(now);
+    }
+
+    /// Takes the answer to a heartbeat. Returns the new state if there is one.
+    pub fn beat(&mut self, beat: &Beat, asked: u64, now: u64) -> Option<StandingState> {
+        let is_known = self.listen(asked, beat.now, beat.name, now);
+        if beat.evicted > self.evicted && self.evicted_is_known() {
+            self.doubt = beat.now + FORGOTTEN_GRANTS;
+        }
+        self.evicted = beat.evicted;
+        let state = self.standing.beat(beat, now);
+        if !is_known || (state.is_some() && state != Some(StandingState::Joined)) || self.doubt == 0 {
+            self.doubt = beat.now + FORGOTTEN_GRANTS;
+        }
+        state
+    }
+
+    fn evicted_is_known(&self) -> bool {
+        self.standing.state() != StandingState::Starting
+    }
+
+    /// The ledger answered a call that changes nothing: it is back. Returns false if the node is not alone.
+    pub fn answers_again(&mut self, theirs: u64, asked: u64, now: u64) -> bool {
+        self.listen(asked, theirs, 0, now);
+        self.standing.tells(now);
+        self.standing.state() == StandingState::Telling
+    }
+
+    /// A call failed. Returns whether the node has become alone by it.
+    pub fn failed(&mut self, now: u64) -> bool {
+        self.standing.failed(now)
+    }
+
+    /// Whether the ledger is too far away: claims could only be granted after their windows.
+    pub fn is_far(&self) -> bool {
+        self.trips.reach(0) > FORGOTTEN_GRANTS / 2
+    }
+}

@@ -84,7 +84,7 @@ fn row(node: &FleetNode) -> Vec<String> {
     let mark = if node.this { " *" } else { "" };
     vec![
         format!("{}{mark}", printable(&node.id)),
-        node.name.as_deref().map_or_else(unknown, |name| printable(name)),
+        node.name.as_deref().map_or_else(unknown, printable),
         printable(&node.state),
         node.lag_ms.map_or_else(unknown, |lag| format!("{lag:.1} ms")),
         node.share.map_or_else(unknown, |share| format!("{:.0} %", share * 100.0)),

@@ -14,7 +14,7 @@ fn node(redis: &RedisServer, name: &str) -> Program {
 
 fn ask(node: &Program, line: &str) -> Message {
     let lines = [&format!("{line} HTTP/1.1"), "Host: localhost", "Connection: close", "Content-Type: application/json"];
-    Client::connect(node.admin()).ask(&lines.map(|line| &line[..]))
+    Client::connect(node.admin()).ask(&lines)
 }
 
 fn fleet(node: &Program) -> Value {

@@ -137,9 +137,7 @@ impl Running {
         let (proxy, tls) = (Listeners::addresses(&listeners.proxy), Listeners::addresses(&listeners.tls));
         let admin = listeners.admin.as_ref().and_then(|listener| listener.local_addr().ok());
         let (stopper, stop) = shutdown::channel();
-        let metrics = Arc::new(Metrics::new());
-        metrics.reloaded(true);
-        metrics.hosts.limit(config.metrics.hosts);
+        let metrics = metrics(&config);
         let Remembered { store, jobs, unknown_before } = state::open(&config)?;
         let access_log = AccessLog::open(&config.log.access, telemetry::is_json(config.log.format));
         let memories = HostPersistence::new(store.clone(), unknown_before);
@@ -382,6 +380,13 @@ fn warn_of_weak(users: &Users, path: &Path) {
             "hashes in access.users_file are quick to guess; make new ones with: htpasswd -B -C 12 FILE NAME"
         );
     }
+}
+
+fn metrics(config: &Config) -> Arc<Metrics> {
+    let metrics = Metrics::new();
+    metrics.reloaded(true);
+    metrics.hosts.limit(config.metrics.hosts);
+    Arc::new(metrics)
 }
 
 /// Clones the listeners: each worker accepts on its own handle.

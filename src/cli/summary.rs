@@ -443,7 +443,7 @@ mod tests {
         assert!(page.lines().all(|line| line.len() <= WIDTH), "{page}");
         let row = TallyRow { cached: 1, ..TallyRow::default() };
         let page = closing(&ended(vec![("a.test", row)]));
-        assert!(page.contains("; 1 was not sent (1 from the cache); none had to wait"), "{page}");
+        assert!(page.contains("; 1 was not sent (1 from the cache);\n    none had to wait"), "{page}");
     }
 
     #[test]

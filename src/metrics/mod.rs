@@ -161,6 +161,7 @@ const REASONS: [&str; 20] = [
 const ORIGIN_ERRORS: [&str; 6] = ["dns", "connect", "tls", "timeout", "protocol", "truncated"];
 /// A shorter wait counts as none: it is the time the check itself takes.
 pub const A_MOMENT: Duration = Duration::from_millis(1);
+const TOO_EARLY: &str = "Requests that started too early, as seen at the socket. Must stay 0.";
 /// The default of `metrics.hosts`.
 const USUAL_SEATS: usize = 100;
 
@@ -177,11 +178,7 @@ impl Metrics {
             fleet: FleetMetrics::new(&registry),
             store: StoreMetrics::new(&registry),
             process: Process::new(&registry),
-            spacing_violations: counter(
-                &registry,
-                "curtsy_spacing_violations_total",
-                "Requests that started too early, as seen at the socket. Must stay 0.",
-            ),
+            spacing_violations: counter(&registry, "curtsy_spacing_violations_total", TOO_EARLY),
             parts: labelled(
                 &registry,
                 "curtsy_parts_total",

@@ -71,7 +71,7 @@ fn a_fresh_answer_is_given_again_without_a_visit() {
     not_shared("Cache-Control: max-age=60\r\nAge: 61\r\n", &[], &[]);
 }
 
-/// C1
+/// C1, S81
 #[test]
 fn an_answer_to_a_password_is_for_its_sender_alone() {
     let password = &["Authorization: Basic YTpi"];

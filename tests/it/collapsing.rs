@@ -106,7 +106,7 @@ fn expect_hello(answers: &[Message]) {
     }
 }
 
-/// C38, C48: also for clients on other workers.
+/// C38, C48, S82: also for clients on other workers.
 #[test]
 fn two_hundred_at_once_are_one_visit() {
     for workers in [1, 3] {

@@ -263,9 +263,4 @@ impl Node {
     pub fn failed(&mut self, now: u64) -> bool {
         self.standing.failed(now)
     }
-
-    /// Whether the ledger is too far away: claims could only be granted after their windows.
-    pub fn is_far(&self) -> bool {
-        self.trips.reach(0) > FORGOTTEN_GRANTS / 2
-    }
 }

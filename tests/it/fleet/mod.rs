@@ -30,7 +30,7 @@ fn start_node(redis: &str, delay: Duration, tables: &str) -> Program {
 fn start_node_with(redis: &str, delay: Duration, more: &str, tables: &str) -> Program {
     let top = format!(
         "admin = \"127.0.0.1:0\"\npoliteness.mode = \"enforce\"\npoliteness.delay = \"{}ms\"\nfleet.redis = \"{redis}\"\n\
-         responses.headers = \"full\"\n{more}",
+         responses.headers = \"full\"\ncache.mode = \"off\"\n{more}",
         delay.as_millis()
     );
     Program::start(&top, tables)

@@ -441,7 +441,7 @@ fn requests_of_a_few_bytes_hold_little_memory() {
         own.key().display().to_string()
     );
     let top = "admin = \"127.0.0.1:0\"\npoliteness.mode = \"enforce\"\npoliteness.delay = \"10s\"\n\
-               politeness.max_wait = \"24h\"\npoliteness.max_queue = 5000";
+               politeness.max_wait = \"24h\"\npoliteness.max_queue = 5000\ncache.collapse = false";
     let program = Program::start(top, &tables);
     let ready = program.event("ready").expect("it is ready");
     let address = ready["tls"].as_str().and_then(|url| url.strip_prefix("https://")).expect("an address").to_owned();

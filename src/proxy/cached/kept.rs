@@ -8,6 +8,10 @@ use smallvec::SmallVec;
 
 use crate::politeness::reuse::Field;
 
+/// A request with more bytes of fields has nothing to do with the cache. It may wait for hours, and its copy would not
+/// count as a large head that waits. Browsers send a few KiB with all their cookies.
+const MOST_KEPT: usize = 8 * 1024;
+
 /// As many fields as most messages have.
 const USUAL_FIELDS: usize = 24;
 
@@ -27,8 +31,12 @@ pub(crate) struct KeptRequest {
 }
 
 impl KeptRequest {
-    pub(super) fn new(is_head: bool, headers: &HeaderMap) -> Self {
+    /// Copies the fields; `None` if they are too large.
+    pub(super) fn new(is_head: bool, headers: &HeaderMap) -> Option<Self> {
         let size = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 8).sum();
+        if size > MOST_KEPT {
+            return None;
+        }
         let mut text = Vec::with_capacity(size);
         for (name, value) in headers {
             // That there is a password matters; the password does not.
@@ -40,7 +48,7 @@ impl KeptRequest {
             text.extend_from_slice(name);
             text.extend_from_slice(value);
         }
-        KeptRequest { is_head, text: text.into() }
+        Some(KeptRequest { is_head, text: text.into() })
     }
 
     pub(crate) fn fields(&self) -> FieldList<'_> {
@@ -71,9 +79,11 @@ mod tests {
         headers.append("authorization", HeaderValue::from_static("secret"));
         headers.append("accept", HeaderValue::from_static("text/html"));
         headers.append("empty", HeaderValue::from_static(""));
-        let kept = KeptRequest::new(false, &headers);
+        let kept = KeptRequest::new(false, &headers).expect("a small head");
         let fields: &[Field<'_>] =
             &[("accept", b"*/*"), ("accept", b"text/html"), ("authorization", b""), ("empty", b"")];
         assert_eq!(kept.fields()[..], *fields);
+        headers.append("x-a", HeaderValue::from_str(&"a".repeat(MOST_KEPT)).expect("a value"));
+        assert!(KeptRequest::new(false, &headers).is_none(), "too large");
     }
 }

@@ -78,7 +78,9 @@ pub(crate) fn look(
     if asked.directives.only_if_cached && !host.report {
         return Err(Refusal::NotCached.into());
     }
-    let kept = KeptRequest::new(is_head, &parts.headers);
+    let Some(kept) = KeptRequest::new(is_head, &parts.headers) else {
+        return Ok(Looked::Ask(CacheStep::Forward(ForwardReason::Bypass)));
+    };
     let plan = CachePlan { key: key.to_key(), request: kept, host, why, entry, conditional: false };
     Ok(Looked::Ask(CacheStep::Plan(Box::new(plan))))
 }

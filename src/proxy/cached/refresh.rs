@@ -78,7 +78,7 @@ pub(super) fn begin(request: &ClientRequest, visit: &Visit, parts: &Parts, key: 
         parts.headers.remove(name);
     }
     parts.method = Method::GET;
-    let kept = KeptRequest::new(false, &parts.headers);
+    let Some(kept) = KeptRequest::new(false, &parts.headers) else { return };
     parts.headers.extend(validators(entry));
     let identity = forward::identity(request);
     headers::outgoing(&mut parts.headers, key.origin, &parts.uri, false, identity, parts.version);

@@ -68,6 +68,7 @@ impl Options {
             ("listen", "[\"127.0.0.1:0\"]"),
             ("admin", "\"127.0.0.1:0\""),
             ("state_dir", "\"memory\""),
+            ("cache.mode", "\"off\""),
             ("politeness.delay", &delay),
             ("politeness.max_queue", &everybody),
             ("politeness.max_queue_total", &everybody),

@@ -250,6 +250,7 @@ def node(bench, name, settings):
         "state_dir": '"memory"',
         "workers": "1",
         "robots.mode": '"off"',
+        "cache.mode": '"off"',
         "access.allow_destinations": '["127.0.0.0/8"]',
     }
     lines = (f"{key} = {value}\n" for key, value in (all_settings | settings | bench.plan.curtsy_settings).items())

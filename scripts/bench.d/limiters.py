@@ -27,7 +27,8 @@ PYPI = ["flask", "Flask-Limiter", "fastapi", "slowapi", "uvicorn", "django", "dj
 NPM = ["express", "express-rate-limit", "fastify", "@fastify/rate-limit", "rate-limiter-flexible"]
 # Steps as small as the base delay: with the usual ones of 1 s, `steps` would use a tenth of such hosts.
 SETTINGS = {"politeness.delay": '"50ms"', "politeness.concurrency": "8", "politeness.max_wait": '"10m"',
-            "robots.mode": '"off"', "adaptive.step_up": '"50ms"', "adaptive.step_down": '"50ms"',
+            "robots.mode": '"off"', "cache.mode": '"off"',
+            "adaptive.step_up": '"50ms"', "adaptive.step_down": '"50ms"',
             "responses.headers": '"full"', "breaker.failures": "0", "breaker.job_failures": "0"}
 POLICIES = ["steps", "auto"]
 

@@ -218,6 +218,8 @@ CURTSY_SETTINGS = {
     "politeness.delay": '"0s"',
     "politeness.concurrency": "1000",
     "log.level": '"warn"',
+    # Each request is forwarded, as by the others.
+    "cache.mode": '"off"',
 }
 
 

@@ -7,6 +7,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+#[cfg(target_os = "linux")]
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -46,6 +47,7 @@ impl Supervisor {
 /// Reads a path, or an abstract name (without a file) that starts with `@`. Other kinds (vsock) are for whole machines.
 fn address(name: &OsStr) -> Option<SocketAddr> {
     match name.as_bytes() {
+        #[cfg(target_os = "linux")]
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name).ok(),
         [b'/', ..] => SocketAddr::from_pathname(name).ok(),
         _ => None,

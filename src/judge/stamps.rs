@@ -3,29 +3,19 @@
 //! On loopback that is the moment at which the client sent them, however busy this process is. So no client is blamed
 //! for a gap that only looks short because the request before it was read late.
 
-use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd};
+use std::io;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, SystemTime};
 
-use nix::cmsg_space;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt::ReceiveTimestampns};
-use nix::sys::time::TimeSpec;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+pub(super) use self::kernel::keep_time;
 use crate::clock;
-
-/// Turns timestamps on; connections of a listener inherit this. The kernel begins to date packets a moment after the
-/// first socket on the machine asks for it, so a listener must ask before clients come. Without timestamps the time of
-/// reading is used.
-pub(super) fn keep_time(socket: &impl AsFd) {
-    let _ = setsockopt(socket, ReceiveTimestampns, &true);
-}
 
 #[derive(Debug)]
 pub struct StampedStream {
@@ -45,25 +35,57 @@ impl StampedStream {
     }
 }
 
-/// Reads what is available and returns when the last byte of it arrived.
-fn receive(stream: &impl AsRawFd, buffer: &mut [u8]) -> io::Result<(usize, Instant)> {
-    let (mut space, mut pieces) = (cmsg_space!(TimeSpec), [IoSliceMut::new(buffer)]);
-    let received = recvmsg::<()>(stream.as_raw_fd(), &mut pieces, Some(&mut space), MsgFlags::empty())?;
-    let stamp = received.cmsgs()?.find_map(|message| match message {
-        ControlMessageOwned::ScmTimestampns(time) => Some(SystemTime::UNIX_EPOCH + Duration::from(time)),
-        _ => None,
-    });
-    // The kernel's clock is the wall clock; only the difference to now is used.
-    let age = stamp.and_then(|stamp| clock::wall().duration_since(stamp).ok()).unwrap_or_default();
-    let now = clock::now();
-    Ok((received.bytes, now.checked_sub(age).unwrap_or(now)))
+#[cfg(target_os = "linux")]
+mod kernel {
+    use std::io::IoSliceMut;
+    use std::os::fd::AsRawFd;
+    use std::time::{Duration, SystemTime};
+
+    use nix::cmsg_space;
+    use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt::ReceiveTimestampns};
+    use nix::sys::time::TimeSpec;
+
+    use super::*;
+
+    /// Turns timestamps on; connections of a listener inherit this. The kernel begins to date packets a moment after
+    /// the first socket on the machine asks for it, so a listener must ask before clients come. Without timestamps the
+    /// time of reading is used.
+    pub(in crate::judge) fn keep_time(socket: &impl AsFd) {
+        let _ = setsockopt(socket, ReceiveTimestampns, &true);
+    }
+
+    /// Reads what is available and returns when the last byte of it arrived.
+    pub(super) fn receive(stream: &impl AsRawFd, buffer: &mut [u8]) -> io::Result<(usize, Instant)> {
+        let (mut space, mut pieces) = (cmsg_space!(TimeSpec), [IoSliceMut::new(buffer)]);
+        let received = recvmsg::<()>(stream.as_raw_fd(), &mut pieces, Some(&mut space), MsgFlags::empty())?;
+        let stamp = received.cmsgs()?.find_map(|message| match message {
+            ControlMessageOwned::ScmTimestampns(time) => Some(SystemTime::UNIX_EPOCH + Duration::from(time)),
+            _ => None,
+        });
+        // The kernel's clock is the wall clock; only the difference to now is used.
+        let age = stamp.and_then(|stamp| clock::wall().duration_since(stamp).ok()).unwrap_or_default();
+        let now = clock::now();
+        Ok((received.bytes, now.checked_sub(age).unwrap_or(now)))
+    }
+}
+
+/// Other systems do not date the bytes of a connection: the time of reading is used.
+#[cfg(not(target_os = "linux"))]
+mod kernel {
+    use super::*;
+
+    pub(in crate::judge) fn keep_time(_socket: &impl AsFd) {}
+
+    pub(super) fn receive(stream: &impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Instant)> {
+        Ok((rustix::io::read(stream, buffer)?, clock::now()))
+    }
 }
 
 impl AsyncRead for StampedStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.stream.poll_read_ready(cx))?;
-            let read = || receive(&self.stream, buffer.initialize_unfilled());
+            let read = || kernel::receive(&self.stream, buffer.initialize_unfilled());
             match self.stream.try_io(Interest::READABLE, read) {
                 Ok((count, arrived)) => {
                     buffer.advance(count);
@@ -94,6 +116,7 @@ impl AsyncWrite for StampedStream {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::time::Duration;
 
     use tokio::io::AsyncReadExt;
 

@@ -93,9 +93,9 @@ def check_archive(cargo, archive, folder):
 
 
 def check_sums(cargo, archive, folder):
-    """Fills in the sums of one real archive and of three that only have the right names."""
+    """Fills in the sums of one real archive and of others that only have the right names."""
     targets = re.findall(r"\{target: ([\w-]+),", (WORKFLOWS / "release.yml").read_text())
-    assert len(set(targets)) == 4 and OURS in targets, targets
+    assert len(set(targets)) == 6 and OURS in targets, targets
     folder.mkdir()
     shutil.copy(archive, folder)
     said("scripts/release", "packages", folder, cwd=ROOT, refused=True)
@@ -107,7 +107,7 @@ def check_sums(cargo, archive, folder):
     sums = {name: value for value, name in (line.split() for line in (folder / "SHA256SUMS").read_text().splitlines())}
     assert sums.keys() == {path.name for path in folder.iterdir()} - {"SHA256SUMS"}, sums
     said("sha256sum", "--check", "--quiet", "SHA256SUMS", cwd=folder)
-    for name, kind in (("curtsy.rb", "musl"), ("PKGBUILD", "gnu")):
+    for name, kind in (("curtsy.rb", "musl"), ("curtsy.rb", "darwin"), ("PKGBUILD", "gnu")):
         text = (folder / name).read_text()
         wanted = [value for file, value in sums.items() if file.endswith(f"-{kind}.tar.gz")]
         assert len(wanted) == 2 and all(value in text for value in wanted) and "SHA256_" not in text, name

@@ -7,8 +7,19 @@
 //! command.
 
 pub(in crate::cli) mod inside;
+#[cfg(target_os = "linux")]
 mod loopback;
+#[cfg(target_os = "linux")]
+mod namespaces;
 mod passing;
+
+#[cfg(not(target_os = "linux"))]
+mod namespaces {
+    pub(super) fn enter() -> Result<std::net::TcpListener, &'static str> {
+        Err("--isolate needs the namespaces of Linux
+  help: without --isolate the command is asked, but not forced, to use the proxy")
+    }
+}
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};

@@ -75,8 +75,9 @@ impl ClientStream {
     }
 
     /// Lets the end of the connection travel in one packet with the bytes that are written from now on: a client that
-    /// sees the bytes sees the end. Without TCP there is nothing to be done.
+    /// sees the bytes sees the end. Without TCP there is nothing to be done, and other systems than Linux cannot do it.
     pub(crate) fn join_end_to_bytes(&self) {
+        #[cfg(target_os = "linux")]
         if let Some(tcp) = self.tcp() {
             let _ = SockRef::from(tcp).set_tcp_cork(true);
         }

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::client::{Client, OpenClient};
@@ -33,9 +32,10 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 /// How often idle connections to origins are checked. Half of the shortest sensible keep-alive.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// The most that the kernel buffers for a slow client. By default it buffers megabytes, and then takes no more before a
+/// The most that Linux buffers for a slow client. By default it buffers megabytes, and then takes no more before a
 /// third of them has been sent: a client that reads steadily, but slowly, would seem to take nothing for longer than
 /// `client_stall`.
+#[cfg(target_os = "linux")]
 const MOST_UNSENT: u32 = 128 * 1024;
 
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Too many connections (curtsy)\r\n\
@@ -104,7 +104,8 @@ fn take(worker: &Arc<Worker>, stream: TcpStream, peer: SocketAddr, door: Listene
     let client = Client::new(&worker.shared, peer, limit, Arc::new(open));
     // Answers are written whole; waiting for more to fill a packet only delays them.
     let _ = stream.set_nodelay(true);
-    let _ = SockRef::from(&stream).set_tcp_notsent_lowat(MOST_UNSENT);
+    #[cfg(target_os = "linux")]
+    let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(MOST_UNSENT);
     tokio::spawn(async move {
         let _working = working;
         handshake::open(door, worker, stream, client).await;

@@ -11,6 +11,13 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
+/// A received descriptor is closed when this process becomes another one. Only Linux can do that in one step; on other
+/// systems no descriptor is ever sent.
+#[cfg(target_os = "linux")]
+const RECEIVING: RecvFlags = RecvFlags::CMSG_CLOEXEC;
+#[cfg(not(target_os = "linux"))]
+const RECEIVING: RecvFlags = RecvFlags::empty();
+
 /// Longer than any reason.
 const MOST: usize = 4096;
 
@@ -30,7 +37,7 @@ pub(super) fn receive(stream: &UnixStream) -> io::Result<Result<TcpListener, Str
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut buffer = RecvAncillaryBuffer::new(&mut space);
     let mut text = [0; MOST];
-    let got = recvmsg(stream, &mut [IoSliceMut::new(&mut text)], &mut buffer, RecvFlags::CMSG_CLOEXEC)?;
+    let got = recvmsg(stream, &mut [IoSliceMut::new(&mut text)], &mut buffer, RECEIVING)?;
     let mut listeners = buffer.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut passed) => passed.next(),
         _ => None,

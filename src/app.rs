@@ -8,14 +8,13 @@ mod fleet;
 mod offline;
 mod server_cert;
 mod standalone;
+mod start_error;
 mod state;
 mod steering;
 mod tally;
 
-use std::fmt;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -30,16 +29,14 @@ use crate::gate::{Gate, HostPersistence};
 use crate::ledger::FleetThread;
 use crate::metrics::Metrics;
 use crate::politeness::time::Timestamp;
-use crate::proxy::{
-    AccessLog, BadUsersFile, DryRun, Identity, Settings, Shared, SharedParts, StoppedClients, Users, Worker,
-};
+use crate::proxy::{AccessLog, DryRun, Identity, Settings, Shared, SharedParts, StoppedClients, Users, Worker};
 use crate::robots::Robots;
 use crate::shutdown::{self, Stop, Stopper};
-use crate::store::{self, Store, StoreError};
+use crate::store::{self, Store};
 use crate::telemetry;
 use crate::timer;
-use crate::tls::{self, BadCertificate, CaError, Files};
-use crate::upstream::{BadRoots, Guard, Lookup, Resolver, Trust};
+use crate::tls::{self, Files};
+use crate::upstream::{Guard, Lookup, Resolver, Trust};
 
 use self::ca::CaLocation;
 use self::state::Remembered;
@@ -50,6 +47,7 @@ pub use self::ca::files as ca_files;
 pub use self::cache::cache_directory;
 pub use self::offline::{Offline, OfflineError};
 pub use self::standalone::ask_about_robots;
+pub use self::start_error::StartError;
 pub use self::steering::Reload;
 pub use self::tally::{CountedHost, TallyJson, WaitingHost};
 pub use crate::gate::Apply;
@@ -79,20 +77,6 @@ pub struct Running {
     proxy: Vec<SocketAddr>,
     tls: Vec<SocketAddr>,
     admin: Option<SocketAddr>,
-}
-
-/// Why curtsy cannot start.
-#[derive(Debug)]
-pub enum StartError {
-    Bind { address: SocketAddr, error: io::Error },
-    UsersFile { path: PathBuf, error: io::Error },
-    BadUsers { path: PathBuf, error: BadUsersFile },
-    Roots(BadRoots),
-    Ca(CaError),
-    Certificate(BadCertificate),
-    AccessLog(io::Error),
-    State(StoreError),
-    Thread(io::Error),
 }
 
 impl Listeners {
@@ -425,26 +409,3 @@ fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     };
     open().map_err(|error| StartError::Bind { address, error })
 }
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Bind { address, error } if error.kind() == io::ErrorKind::AddrInUse => write!(
-                f,
-                "cannot listen on {address}: the address is already in use. Is another curtsy running? \
-                 Choose another address with --listen or --admin"
-            ),
-            StartError::Bind { address, error } => write!(f, "cannot listen on {address}: {error}"),
-            StartError::UsersFile { path, error } => write!(f, "cannot read users_file {}: {error}", path.display()),
-            StartError::BadUsers { path, error } => write!(f, "users_file {}, {error}", path.display()),
-            StartError::Roots(error) => error.fmt(f),
-            StartError::Ca(error) => error.fmt(f),
-            StartError::Certificate(error) => error.fmt(f),
-            StartError::State(error) => error.fmt(f),
-            StartError::AccessLog(error) => write!(f, "cannot write the access log: {error}"),
-            StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}

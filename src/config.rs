@@ -17,7 +17,6 @@ mod file;
 mod keys;
 mod kinds;
 mod load;
-mod not_yet;
 mod problems;
 mod raw;
 mod redis_url;

@@ -16,7 +16,7 @@ use super::Admin;
 use super::hosts::fresh;
 use super::problem::ApiProblem;
 use super::time::moment;
-use crate::cache::disk::{DiskStatus, Purge};
+use crate::cache::disk::{DiskCounts, DiskStatus, Purge};
 use crate::cache::{Cache, StoredAnswer};
 use crate::metrics::Metrics;
 use crate::politeness::HostKey;
@@ -57,16 +57,8 @@ pub struct DiskTierJson {
     pub loaded: bool,
     /// Why nothing is written now; None if all is well.
     pub trouble: Option<String>,
-    pub written: u64,
-    /// Answers that were not written because the disk was behind or failed.
-    pub skipped: u64,
-    pub write_failures: u64,
-    pub evicted: u64,
-    pub read: u64,
-    /// Reads that took too long and counted as misses.
-    pub late: u64,
-    /// Records that were not as written; they were deleted.
-    pub damaged: u64,
+    #[serde(flatten)]
+    pub counts: DiskCounts,
 }
 
 impl CacheJson {
@@ -93,7 +85,6 @@ const ANSWERABLE: [&str; 6] = ["hit", "stale", "shared", "validated", "changed",
 
 impl From<DiskStatus> for DiskTierJson {
     fn from(status: DiskStatus) -> Self {
-        let counts = status.counts;
         DiskTierJson {
             directory: status.directory.display().to_string(),
             bytes: status.bytes,
@@ -101,13 +92,7 @@ impl From<DiskStatus> for DiskTierJson {
             objects: status.objects,
             loaded: status.is_loaded,
             trouble: status.trouble.map(|trouble| trouble.to_string()),
-            written: counts.written,
-            skipped: counts.skipped,
-            write_failures: counts.write_failures,
-            evicted: counts.evicted,
-            read: counts.read,
-            late: counts.late,
-            damaged: counts.damaged,
+            counts: status.counts,
         }
     }
 }

@@ -242,7 +242,9 @@ fn status(told: &CacheJson) -> (String, u8) {
             if let Some(trouble) = &disk.trouble {
                 let _ = writeln!(page, "trouble  {}; new answers stay in memory alone", printable(trouble));
             }
-            let notable = [(disk.skipped, "not written"), (disk.late, "read too late"), (disk.damaged, "damaged")];
+            let counts = disk.counts;
+            let notable =
+                [(counts.skipped, "not written"), (counts.late, "read too late"), (counts.damaged, "damaged")];
             for (count, what) in notable.iter().filter(|(count, _)| *count > 0) {
                 let _ = writeln!(page, "         {count} {what}");
             }

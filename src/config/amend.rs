@@ -9,7 +9,6 @@ use toml::de::DeTable;
 
 use super::keys::{self, KeyRow};
 use super::load::{Draft, Loaded};
-use super::not_yet::NOT_YET;
 use super::problems::{ConfigProblem, FilePosition, Problems, ValueSource};
 use super::raw::Raw;
 use super::suggest::nearest;
@@ -19,7 +18,7 @@ use super::{Config, check, show};
 /// them. Warnings are only about the new values.
 pub fn repace(config: &Config, wishes: &Map<String, Json>) -> Result<Loaded, Problems> {
     let nobody = BTreeMap::new();
-    let mut draft = Draft::over(config.clone(), &nobody, NOT_YET);
+    let mut draft = Draft::over(config.clone(), &nobody);
     if wishes.is_empty() {
         draft.problems.push(ConfigProblem::error("there is nothing to change", "name keys of [politeness]", None));
     }

@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::file::{self, ConfigSource, FileChoice};
-use super::keys::{self, KeyRow, RULES};
-use super::not_yet::{self, NOT_YET};
+use super::keys::{self, KeyRow};
 use super::problems::{ConfigProblem, FilePosition, Problems, Severity, ValueSource};
 use super::raw::Raw;
 use super::{Config, HostRule, Profile, check, environment, tree};
@@ -56,18 +55,17 @@ pub struct ValueSources {
 
 pub fn load(sources: &Sources) -> Result<Loaded, Problems> {
     let source = file::find(&sources.file, &sources.env)?;
-    read(source.as_ref(), sources, NOT_YET)
+    read(source.as_ref(), sources)
 }
 
 /// Reads a text as if it were the file at `path`. Ignores all other sources.
 pub fn parse(text: &str, path: &Path) -> Result<Loaded, Problems> {
     let source = ConfigSource { path: path.to_owned(), text: text.to_owned(), exposed: false };
-    read(Some(&source), &Sources::default(), NOT_YET)
+    read(Some(&source), &Sources::default())
 }
 
-/// `not_yet` is an argument so that tests can also read keys that are not built yet.
-pub(super) fn read(source: Option<&ConfigSource>, sources: &Sources, not_yet: &[&str]) -> Result<Loaded, Problems> {
-    let mut draft = Draft::new(&sources.env, not_yet);
+pub(super) fn read(source: Option<&ConfigSource>, sources: &Sources) -> Result<Loaded, Problems> {
+    let mut draft = Draft::over(Config::default(), &sources.env);
     if let Some(source) = source {
         tree::read(source, &mut draft);
     }
@@ -149,20 +147,15 @@ pub(super) struct Draft<'a> {
     pub(super) origins: ValueSources,
     pub(super) problems: Vec<ConfigProblem>,
     env: &'a BTreeMap<String, String>,
-    not_yet: &'a [&'a str],
 }
 
 /// Converts a span within the value that is being read into a place.
 pub(super) type Placer<'a> = &'a dyn Fn(&Range<usize>) -> FilePosition;
 
 impl<'a> Draft<'a> {
-    fn new(env: &'a BTreeMap<String, String>, not_yet: &'a [&'a str]) -> Self {
-        Draft::over(Config::default(), env, not_yet)
-    }
-
-    /// Starts from other values than the defaults. It is not known where those values were set.
-    pub(super) fn over(config: Config, env: &'a BTreeMap<String, String>, not_yet: &'a [&'a str]) -> Self {
-        Draft { config, origins: ValueSources::default(), problems: Vec::new(), env, not_yet }
+    /// Starts from these values. It is not known where they were set.
+    pub(super) fn over(config: Config, env: &'a BTreeMap<String, String>) -> Self {
+        Draft { config, origins: ValueSources::default(), problems: Vec::new(), env }
     }
 
     /// Sets one value. If the value is wrong, records the problem and keeps the old value.
@@ -176,24 +169,13 @@ impl<'a> Draft<'a> {
 
     fn take(&mut self, row: &'static KeyRow<Config>, raw: &Raw<'_>, placer: Placer<'_>) {
         let mut tried = self.config.clone();
-        let place = match assign(row, &mut tried, raw, placer, &mut self.origins.keys) {
-            Ok(place) => place,
-            Err(problems) => return self.problems.extend(problems),
-        };
-        if not_yet::lists(self.not_yet, row.path) && !row.same(&tried, &Config::default()) {
-            self.problems.push(unavailable(row.path, place));
-        } else {
-            self.config = tried;
+        match assign(row, &mut tried, raw, placer, &mut self.origins.keys) {
+            Ok(_) => self.config = tried,
+            Err(problems) => self.problems.extend(problems),
         }
     }
 
     pub(super) fn add_rule(&mut self, rule: RuleDraft) {
-        for (name, place) in &rule.places {
-            if not_yet::lists(self.not_yet, &format!("{RULES}.{name}")) {
-                let message = format!("`{name}` of a [[host]] rule is not available yet");
-                self.problems.push(ConfigProblem::error(message, "leave it out", Some(place.clone())));
-            }
-        }
         if !rule.places.contains_key("match") {
             let message = format!("[[host]] #{} does not say which hosts it is for", rule.number);
             self.problems.push(ConfigProblem::error(message, r#"add match = "*.example.org""#, Some(rule.place)));
@@ -293,12 +275,6 @@ fn assign<C>(
         }
         _ => Ok(place),
     }
-}
-
-fn unavailable(path: &str, place: FilePosition) -> ConfigProblem {
-    let default = keys::find(path).and_then(|row| row.get(&Config::default()));
-    let advice = default.map_or_else(|| "leave it out".to_owned(), |default| format!("leave it out, or at {default}"));
-    ConfigProblem::error(format!("`{path}` is not available yet"), advice, Some(place))
 }
 
 /// Returns the other key that sets the same field.

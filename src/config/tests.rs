@@ -8,18 +8,16 @@ use proptest::prelude::*;
 use super::file::ConfigSource;
 use super::keys::{KEYS, RULE_KEYS, RULES, name_of, section_of};
 use super::load::read;
-use super::not_yet::NOT_YET;
 use super::schema::description;
 use super::*;
 
-/// Like `parse`, but accepts keys that are not built yet.
 fn parse_all(text: &str) -> Result<Loaded, Problems> {
     load_all(text, &Sources::default())
 }
 
 fn load_all(text: &str, sources: &Sources) -> Result<Loaded, Problems> {
     let source = ConfigSource { path: "curtsy.toml".into(), text: text.to_owned(), exposed: false };
-    read(Some(&source), sources, &[])
+    read(Some(&source), sources)
 }
 
 fn accepted(text: &str) -> Config {
@@ -439,17 +437,11 @@ fn the_urls_of_a_fleet_are_one_redis() {
     assert_eq!((fleet.redis.len(), fleet.redis[1].port, fleet.name.as_str()), (2, 7000, "shop"));
 }
 
-// --- not available yet ---
-
 #[test]
-fn what_is_not_built_is_refused_unless_it_is_the_default() {
+fn a_delay_and_a_rate_exclude_each_other() {
     let path = Path::new("x.toml");
     assert!(parse("[politeness]\ndelay = '1000ms'\nrate = '60/m'", path).is_err());
     assert!(parse("[politeness]\nrate = '60/m'", path).is_ok());
-    let text = "fleet.redis = 'redis://a'".to_owned();
-    let source = ConfigSource { path: path.into(), text, exposed: true };
-    let report = read(Some(&source), &Sources::default(), &["fleet."]).expect_err("problems").to_string();
-    assert!(report.contains("is not available yet"), "{report}");
 }
 
 #[test]
@@ -674,14 +666,12 @@ fn these_keys_need_a_restart() {
 
 // --- robustness ---
 
-/// Parses with both lists of unavailable keys and prints the result.
+/// Parses a file and prints the result.
 fn digest(text: &str) {
-    for not_yet in [NOT_YET, &["fleet."]] {
-        let source = ConfigSource { path: "x".into(), text: text.to_owned(), exposed: true };
-        match read(Some(&source), &Sources::default(), not_yet) {
-            Ok(loaded) => drop(show(&loaded, true)),
-            Err(problems) => drop((problems.to_string(), problems.to_json())),
-        }
+    let source = ConfigSource { path: "x".into(), text: text.to_owned(), exposed: true };
+    match read(Some(&source), &Sources::default()) {
+        Ok(loaded) => drop(show(&loaded, true)),
+        Err(problems) => drop((problems.to_string(), problems.to_json())),
     }
 }
 

@@ -247,10 +247,10 @@ impl VisitTable {
         self.first_deadline
     }
 
-    /// Returns a waiting visit that gives up before `start`, or a parked one that gives up before `now`. The caller
-    /// removes it and asks again; the search goes on where it stopped, so that refusing a crowd looks at each visit
-    /// once.
-    pub(super) fn hopeless(&mut self, start: Timestamp, now: Timestamp) -> Option<Ticket> {
+    /// Returns a waiting visit that gives up before `start`, or one that gives up before `now` and waits for no turn: it
+    /// is parked, or was called `to_ride`. The caller removes it and asks again; the search goes on where it stopped, so
+    /// that refusing a crowd looks at each visit once.
+    pub(super) fn hopeless(&mut self, start: Timestamp, now: Timestamp, to_ride: &[u32]) -> Option<Ticket> {
         if self.first_deadline >= start {
             // A search that was under way for a later start is not continued.
             self.start_search();
@@ -258,8 +258,10 @@ impl VisitTable {
         }
         while let Some(slot) = self.slots.get(self.searched) {
             if let Some(entry) = slot.entry.filter(|entry| entry.phase.waits_for_the_host()) {
-                if entry.deadline < if entry.phase == Phase::Parked { now } else { start } {
-                    return Some(Ticket { number: self.searched as u32, generation: slot.generation });
+                let number = self.searched as u32;
+                let needs_no_turn = entry.phase == Phase::Parked || to_ride.contains(&number);
+                if entry.deadline < if needs_no_turn { now } else { start } {
+                    return Some(Ticket { number, generation: slot.generation });
                 }
                 self.passed = self.passed.min(entry.deadline);
             }
@@ -350,7 +352,7 @@ mod tests {
         roll.enter(entry(5, Phase::Preparing));
         let hopeless = |roll: &mut VisitTable, start: u64| {
             let mut found = Vec::new();
-            while let Some(ticket) = roll.hopeless(Timestamp::from_millis(start), Timestamp::START) {
+            while let Some(ticket) = roll.hopeless(Timestamp::from_millis(start), Timestamp::START, &[]) {
                 found.push(roll.remove(ticket).unwrap().deadline.as_micros() / 1_000);
             }
             found
@@ -370,8 +372,8 @@ mod tests {
         let mut roll = VisitTable::new();
         let tickets = [50, 10, 30].map(|deadline| roll.enter(entry(deadline, Phase::Waiting)));
         let at = Timestamp::from_millis;
-        assert_eq!(roll.hopeless(at(20), at(0)), Some(tickets[1]));
-        assert_eq!(roll.hopeless(at(5), at(0)), None);
-        assert_eq!(roll.hopeless(at(60), at(0)), Some(tickets[0]), "it was passed in the search before");
+        assert_eq!(roll.hopeless(at(20), at(0), &[]), Some(tickets[1]));
+        assert_eq!(roll.hopeless(at(5), at(0), &[]), None);
+        assert_eq!(roll.hopeless(at(60), at(0), &[]), Some(tickets[0]), "it was passed in the search before");
     }
 }

@@ -263,4 +263,4 @@ const MOST_PORTS: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

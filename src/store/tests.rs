@@ -1,6 +1,6 @@
 //! The store as a whole: what is put into it is still there after a restart, within its bounds.
 
-mod child;
+pub(crate) mod child;
 mod damage;
 mod disks;
 mod kill;

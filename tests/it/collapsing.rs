@@ -106,19 +106,25 @@ fn expect_hello(answers: &[Message]) {
     }
 }
 
+/// Lets this many requests follow one, opens the origin, and returns their answers.
+fn follow(curtsy: &Curtsy, shut: &Shut, followers: usize) -> Vec<Message> {
+    let leader = lead(curtsy, shut, "/");
+    let asked = crowd(curtsy, shut, followers);
+    expect_waiting(curtsy, followers as u64);
+    shut.open();
+    let followed = answers(asked);
+    expect_hello(&followed);
+    expect_hello(&[leader.join().expect("an answer")]);
+    followed
+}
+
 /// C38, C48, S82: also for clients on other workers.
 #[test]
 fn two_hundred_at_once_are_one_visit() {
     for workers in [1, 3] {
         let shut = Shut::with(PLAIN);
         let curtsy = paced(DELAY, |config| config.workers = workers);
-        let leader = lead(&curtsy, &shut, "/");
-        let followers = crowd(&curtsy, &shut, 199);
-        expect_waiting(&curtsy, 199);
-        shut.open();
-        let followed = answers(followers);
-        expect_hello(&followed);
-        expect_hello(&[leader.join().expect("an answer")]);
+        let followed = follow(&curtsy, &shut, 199);
         assert!(followed.iter().all(|answer| answer.value("cache-status").ends_with("; fwd=uri-miss; collapsed")));
         assert_eq!((shut.origin.count(), collapsed(&curtsy, "shared")), (1, 199));
         expect_waiting(&curtsy, 0);
@@ -436,13 +442,7 @@ fn validations_of_one_stored_answer_are_one_visit() {
     shut.open();
     expect_hello(&[curtsy.get(&shut.origin.url("/"))]);
     shut.is_open.store(false, SeqCst);
-    let leader = lead(&curtsy, &shut, "/");
-    let followers = crowd(&curtsy, &shut, 4);
-    expect_waiting(&curtsy, 4);
-    shut.open();
-    let followed = answers(followers);
-    expect_hello(&followed);
-    expect_hello(&[leader.join().expect("an answer")]);
+    let followed = follow(&curtsy, &shut, 4);
     assert_eq!((shut.origin.count(), collapsed(&curtsy, "shared")), (2, 4));
     assert!(followed.iter().all(|answer| answer.value("cache-status").contains("; collapsed")));
 }

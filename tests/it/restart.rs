@@ -1,7 +1,7 @@
 //! What survives a restart, after a clean stop or a kill: learned delays, holds, and the time of the last send.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use curtsy::config::{Mode, StateDir};
+use curtsy::config::{Key, Mode, RobotsMode, StateDir};
 use tempfile::TempDir;
 
 use crate::support::program::run;
@@ -434,6 +434,38 @@ fn a_host_behind_an_address_is_shown_by_the_robots_txt_of_its_name() {
     let host = api(&program, "/api/v1/hosts/localhost");
     assert_eq!((&host["host"], &host["delay_ms"]), (&"127.0.0.1".into(), &9_500.into()), "{host:#}");
     program.stop();
+}
+
+/// With `key = "domain"` too: the lane is that of the domain, the robots.txt that of the name.
+#[test]
+fn a_host_below_a_domain_is_shown_by_the_robots_txt_of_its_name() {
+    let (origin, state) = (Origin::with_robots(SLOWLY.replace("1.5", "9.5")), directory());
+    let start = || {
+        Curtsy::resolving(
+            |_| Ok(vec![IpAddr::from([127, 0, 0, 1])]),
+            |config| {
+                config.politeness.mode = Mode::Enforce;
+                config.politeness.robots = RobotsMode::Enforce;
+                config.politeness.delay = ms(50);
+                config.pacing.key = Key::Domain;
+                config.state_dir = StateDir::Path(state.path().to_owned());
+            },
+        )
+    };
+    let url = |path: &str| format!("http://www.example.test:{}{path}", origin.port());
+    let curtsy = start();
+    assert_eq!(curtsy.get(&url("/1")).status(), 200);
+    curtsy.stop();
+    let curtsy = start();
+    let api = |path: &str| {
+        let answer = curtsy.ask_admin(&[&format!("GET /api/v1/{path} HTTP/1.1"), "Host: localhost"]);
+        serde_json::from_str::<serde_json::Value>(&answer.text()).expect("JSON")
+    };
+    let host = api("hosts/www.example.test");
+    assert_eq!((&host["host"], &host["delay_ms"]), (&"example.test".into(), &9_500.into()), "{host:#}");
+    let explained = api(&format!("explain?url={}", url("/2")));
+    assert_eq!(explained["delay_ms"], 9_500, "{explained:#}");
+    assert!(explained["wait_ms"].as_u64() > Some(1_000), "{explained:#}");
 }
 
 /// Before the first visit after a restart, the API shows the delay and the wait that the visit will have.

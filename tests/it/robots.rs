@@ -116,6 +116,44 @@ fn a_disallowed_page_is_refused_with_the_rule_and_its_line() {
     assert_eq!(curtsy.metric("curtsy_robots_fetches_total{result=\"ok\"}"), 1);
 }
 
+/// S88: with the defaults, robots.txt is obeyed, 429 and 503 slow the host down, and the User-Agent is the client's.
+#[test]
+fn the_defaults_keep_the_best_practices_for_crawlers() {
+    for status in [429, 503] {
+        let origin = Origin::scripted(move |visitor| {
+            while let Some(request) = visitor.request() {
+                visitor.send(match request.line().split(' ').nth(1) {
+                    Some("/robots.txt") => RULES.to_owned(),
+                    Some("/busy") => format!("HTTP/1.1 {status} Busy\r\nContent-Length: 0\r\n\r\n"),
+                    _ => HELLO.to_owned(),
+                });
+            }
+        });
+        let curtsy = Curtsy::with(|config| {
+            let defaults = Config::default();
+            (config.politeness, config.cache) = (defaults.politeness, defaults.cache);
+        });
+        let ask = |method: &str, path: &str| {
+            let line = origin.get(path).replacen("GET", method, 1);
+            curtsy.ask(&[&line, "Host: x", "User-Agent: Goodbot/2.1 (+https://goodbot.example/)", "Content-Length: 0"])
+        };
+        assert_eq!(ask("GET", "/private/1").refusal(), "robots-denied");
+        assert_eq!(ask("GET", "/").text(), "hello");
+        // A method that curtsy does not send again.
+        assert_eq!(ask("POST", "/busy").status(), status);
+        let host = curtsy.ask_admin(&["GET /api/v1/hosts/127.0.0.1 HTTP/1.1", "Host: localhost"]).text();
+        let host: Value = serde_json::from_str(&host).expect("JSON");
+        let before = u64::try_from(Config::default().politeness.delay.as_millis()).expect("a short delay");
+        assert!(host["delay_ms"].as_u64() > Some(before), "{status}: {host:#}");
+        let seen = origin.requests(3);
+        let lines: Vec<String> = seen.iter().map(Message::line).collect();
+        assert_eq!(lines, ["GET /robots.txt HTTP/1.1", "GET / HTTP/1.1", "POST /busy HTTP/1.1"]);
+        assert!(seen[1..].iter().all(|page| page.value("user-agent") == "Goodbot/2.1 (+https://goodbot.example/)"));
+    }
+}
+
+const RULES: &str = "HTTP/1.1 200 OK\r\nContent-Length: 32\r\n\r\nUser-agent: *\nDisallow: /private";
+
 /// S87
 #[test]
 fn each_client_is_judged_by_its_own_group() {

@@ -1,12 +1,13 @@
 //! Start, stop and reload: signals, drains, and a shortage of file descriptors.
 
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 
-use curtsy::config::Destination;
+use curtsy::config::{Destination, FileChoice, Sources};
 
 use crate::support::deadline::Stopwatch;
 use crate::support::origin::HELLO;
@@ -188,6 +189,32 @@ fn listening_to_the_world_needs_a_reason() {
 fn it_listens_on_loopback_by_default() {
     let listen = curtsy::config::Config::default().listen;
     assert!(listen.iter().all(|curtsy::config::Listen::Tcp(address)| address.ip().is_loopback()));
+}
+
+/// X18: the image accepts clients from loopback and private networks, and from nowhere else.
+#[test]
+fn the_image_accepts_private_clients_only() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/image.toml");
+    let sources = Sources { file: FileChoice::Path(file.clone()), ..Sources::default() };
+    let allow = curtsy::config::load(&sources).expect("the image's configuration is sound").config.access.allow;
+    let accepts = |ip: &str| allow.iter().any(|net| net.contains(&ip.parse::<IpAddr>().expect("an address")));
+    for private in ["127.0.0.1", "::1", "10.9.8.7", "172.16.0.1", "172.31.255.254", "192.168.1.1", "fd00::1"] {
+        assert!(accepts(private), "{private}");
+    }
+    for public in ["8.8.8.8", "172.15.0.1", "172.32.0.1", "192.169.0.1", "100.64.0.1", "169.254.1.1", "2001:db8::1"] {
+        assert!(!accepts(public), "{public}");
+    }
+    // The program obeys this list: with the image's own, a client that is on it gets through to the origin.
+    let (text, origin) = (std::fs::read_to_string(file).expect("a file of this repository"), Origin::hello());
+    let line = text.lines().find(|line| line.starts_with("allow = ")).expect("a list").to_owned();
+    let tables = |allow: &str| format!("[access]\n{allow}\nallow_destinations = [\"127.0.0.0/8\"]\n");
+    let program = Program::start("", &tables(&line));
+    assert_eq!(program.get(&origin.url("/")).status(), 200);
+    program.stop();
+    // Without loopback on it, the same client is refused.
+    let program = Program::start("", &tables(&line.replace("\"127.0.0.0/8\", ", "")));
+    assert_eq!(program.get(&origin.url("/")).status(), 403);
+    assert_eq!(origin.count(), 1);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use crate::proxy_tls_http2 as http2;
 use crate::support::http2_origin::pour;
 use crate::support::proxy_tls::Own;
-use crate::support::{Origin, PATIENCE, soon};
+use crate::support::{Client, Curtsy, Origin, PATIENCE, Visitor, soon};
 use crate::tunnels::{
     DELAY, FINISHED, Guestbook, REQUEST, RESPONSE, client_hello, host, outline, pacing, read_record, record, request,
     server_hello, shake_hands, slow_down, tunnel,
@@ -84,20 +84,37 @@ fn a_stream_that_is_reset_with_a_long_request_gives_its_place_back() {
     assert_eq!(book.times().len(), 1, "nothing of it was sent");
 }
 
+/// A tunnel with one answered request, whose origin closes it when the test says so.
+struct ClosedTunnel {
+    curtsy: Curtsy,
+    client: Client,
+    close: mpsc::Sender<()>,
+    _origin: Origin,
+}
+
+impl ClosedTunnel {
+    /// `end` is what the origin does before it closes.
+    fn with(end: impl Fn(&mut Visitor) + Send + Sync + 'static) -> Self {
+        let (close, wait) = mpsc::channel::<()>();
+        let wait = Mutex::new(wait);
+        let origin = Origin::scripted(move |visitor| {
+            shake_hands(visitor);
+            let _ = read_record(visitor);
+            visitor.send(outline(23, RESPONSE));
+            let _ = wait.lock().expect("one waits at a time").recv_timeout(PATIENCE);
+            end(visitor);
+        });
+        let curtsy = pacing(|_| ());
+        let mut client = tunnel(&curtsy, &origin, &["http/1.1"]);
+        request(&mut client).expect("an answer");
+        ClosedTunnel { curtsy, client, close, _origin: origin }
+    }
+}
+
 /// The metrics count a close by the origin, not a disconnect of the client.
 #[test]
 fn an_origin_that_closes_while_a_request_waits_is_not_a_client_that_left() {
-    let (close, wait) = mpsc::channel::<()>();
-    let wait = Mutex::new(wait);
-    let origin = Origin::scripted(move |visitor| {
-        shake_hands(visitor);
-        let _ = read_record(visitor);
-        visitor.send(outline(23, RESPONSE));
-        let _ = wait.lock().expect("one waits at a time").recv_timeout(PATIENCE);
-    });
-    let curtsy = pacing(|_| ());
-    let mut client = tunnel(&curtsy, &origin, &["http/1.1"]);
-    request(&mut client).expect("an answer");
+    let ClosedTunnel { curtsy, mut client, close, _origin } = ClosedTunnel::with(|_| ());
     slow_down(&curtsy, LONG);
     client.send(outline(23, REQUEST));
     assert!(soon(|| host(&curtsy)["queued"] == 1));
@@ -111,19 +128,10 @@ fn an_origin_that_closes_while_a_request_waits_is_not_a_client_that_left() {
 /// A client that hears the origin's closing alert may close first.
 #[test]
 fn a_client_that_closes_after_the_alert_of_its_origin_has_not_given_up() {
-    let (close, wait) = mpsc::channel::<()>();
-    let wait = Mutex::new(wait);
-    let origin = Origin::scripted(move |visitor| {
-        shake_hands(visitor);
-        let _ = read_record(visitor);
-        visitor.send(outline(23, RESPONSE));
-        let _ = wait.lock().expect("one waits at a time").recv_timeout(PATIENCE);
+    let ClosedTunnel { curtsy, mut client, close, _origin } = ClosedTunnel::with(|visitor| {
         visitor.send(outline(23, 19));
         visitor.linger();
     });
-    let curtsy = pacing(|_| ());
-    let mut client = tunnel(&curtsy, &origin, &["http/1.1"]);
-    request(&mut client).expect("an answer");
     slow_down(&curtsy, LONG);
     client.send(outline(23, REQUEST));
     assert!(soon(|| host(&curtsy)["queued"] == 1));
@@ -137,17 +145,7 @@ fn a_client_that_closes_after_the_alert_of_its_origin_has_not_given_up() {
 /// A client must see the end before it sends its next request.
 #[test]
 fn an_origin_that_closes_an_idle_tunnel_closes_it_for_the_client() {
-    let (close, wait) = mpsc::channel::<()>();
-    let wait = Mutex::new(wait);
-    let origin = Origin::scripted(move |visitor| {
-        shake_hands(visitor);
-        let _ = read_record(visitor);
-        visitor.send(outline(23, RESPONSE));
-        let _ = wait.lock().expect("one waits at a time").recv_timeout(PATIENCE);
-    });
-    let curtsy = pacing(|_| ());
-    let mut client = tunnel(&curtsy, &origin, &["http/1.1"]);
-    request(&mut client).expect("an answer");
+    let ClosedTunnel { curtsy, mut client, close, _origin } = ClosedTunnel::with(|_| ());
     close.send(()).unwrap();
     client.expect_end();
     assert_eq!(curtsy.metric("curtsy_tunnels_closed_by_origin_total"), 0, "no request waited");

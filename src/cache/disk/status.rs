@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use crate::store::StoreFault;
 
@@ -52,7 +53,7 @@ pub struct DiskStatus {
 }
 
 /// How often something happened since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskCounts {
     /// Responses written.
     pub written: u64,

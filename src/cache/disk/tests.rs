@@ -1,6 +1,5 @@
 //! Stores, restarts, damages, fills and kills.
 
-mod child;
 mod damage;
 mod disks;
 mod eviction;
@@ -17,6 +16,7 @@ use crate::politeness::reuse::policy::{CacheTime, ReusePolicy};
 use crate::politeness::reuse::selecting::Selecting;
 use crate::politeness::time::Timestamp;
 use crate::politeness::{HostKey, Origin, Scheme};
+use crate::store::tests::child;
 
 const LIMIT: u64 = 64 * 1024 * 1024;
 /// Longer than a busy machine needs for what a test waits for.

@@ -15,21 +15,26 @@ use crate::politeness::turns::Turns;
 use crate::politeness::visit::{ClientId, Purpose, Ticket, Visit};
 
 impl Lane {
-    /// Sets the lane's spacing for the visit that starts next. A called visit that takes longer than its lead to get
-    /// ready gives way: its delay, if it is long, must not delay the visits that are called beside it.
+    /// Sets the lane's spacing for the visit that starts next.
     pub(super) fn heed_next(&mut self, now: Timestamp) {
+        if let Some(next) = self.next_to_start(now) {
+            self.heed(self.roll.ticket(next), now);
+        }
+    }
+
+    /// Returns the visit that starts next, if visits that wait may have different crawl delays. A called visit that
+    /// takes longer than its lead to get ready gives way: its delay, if it is long, must not delay the visits that are
+    /// called beside it.
+    pub(super) fn next_to_start(&self, now: Timestamp) -> Option<u32> {
         if !self.mixed {
-            return;
+            return None;
         }
         let ready = self.first_ready().map(|index| self.called[index]);
         let in_time = |&&number: &&u32| self.roll.entry(number).since + LEAD > now;
-        let next = ready
+        ready
             .or_else(|| self.called.iter().find(in_time).copied())
             .or_else(|| self.next_in_line())
-            .or_else(|| self.called.first().copied());
-        if let Some(next) = next {
-            self.heed(self.roll.ticket(next), now);
-        }
+            .or_else(|| self.called.first().copied())
     }
 
     /// Sets the lane's spacing for this visit.

@@ -121,3 +121,26 @@ fn a_slow_visit_that_hangs_lends_its_delay_to_no_other_visit() {
     assert_eq!(starts(&mut lane, at(5_000)), [(3, 5_000), (4, 5_100)]);
     lane.leave(hangs, at(5_200));
 }
+
+/// A visit whose crawl delay has become too long for it is refused alone: the visits behind it need not keep that delay.
+#[test]
+fn a_hopeless_crawl_delay_takes_no_other_visit_with_it() {
+    let mut lane = Lane::new(Policy { delay: ms(100), concurrency: 1, ..Policy::default() }, 1);
+    let first = lane.walk_through(&visit(1, 0), at(0)).expect("a free host");
+    assert_eq!(lane.sent(first, at(0)), None);
+    let wait = |visit: Visit, urgency, secs| Visit { urgency, max_wait: Some(Duration::from_secs(secs)), ..visit };
+    let quick = lane.join(wait(visit(2, 0), 7, 7), at(0)).unwrap();
+    let slow = lane.join(wait(visit(2, 5_000), 0, 6), at(0)).unwrap();
+    assert!(slow.expected < quick.expected.max(at(6_000)), "{slow:?}, {quick:?}");
+    let again = lane.join(Visit { retry: true, ..visit(3, 0) }, at(2_990)).unwrap().ticket;
+    lane.leave(first, at(3_000));
+    assert_eq!(lane.next_step(at(3_000)), Step::Prepare(again));
+    assert!(!lane.ready(again, at(3_000)));
+    assert_eq!(lane.next_step(at(3_000)), Step::Start(again));
+    assert_eq!(lane.sent(again, at(3_000)), None);
+    let refused = lane.next_step(at(3_000));
+    assert!(matches!(refused, Step::Refuse(ticket, LaneRefusal::WaitTooLong { .. }) if ticket == slow.ticket));
+    assert!(matches!(lane.next_step(at(3_000)), Step::Wait(_)));
+    lane.leave(again, at(3_010));
+    assert_eq!(starts(&mut lane, at(3_010)), [(2, 3_100)]);
+}

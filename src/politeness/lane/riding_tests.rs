@@ -333,3 +333,33 @@ fn a_part_that_loses_its_ride_costs_no_returning_client_its_visit() {
     lane.sent(loses, at(2_000));
     assert_eq!(starts(&mut lane, at(3_000)), [returns.ticket]);
 }
+
+/// A part that was called to ride waits for a place, not for a turn: the next turn may come after its deadline.
+#[test]
+fn a_part_that_waits_for_a_place_is_not_refused_because_no_turn_comes() {
+    let mut lane = Lane::new(Policy { concurrency: 1, ..policy() }, 7);
+    assert!(visit(&mut lane, &page(BROWSER), at(0)));
+    let impatient = Visit { max_wait: Some(Duration::from_millis(500)), ..part(BROWSER, 1) };
+    let joined = lane.join(impatient, at(900)).unwrap();
+    assert!(joined.is_called);
+    let other = send(&mut lane, &page(OTHER), at(1_000)).expect("the turn is free, and so is the place");
+    assert!(!lane.ready(joined.ticket, at(1_050)), "no place");
+    assert!(matches!(lane.next_step(at(1_050)), Step::Wait(Some(_))));
+    lane.leave(other, at(1_100));
+    assert_eq!(starts(&mut lane, at(1_100)), [joined.ticket]);
+}
+
+/// It is refused when its own time is over.
+#[test]
+fn a_part_that_waits_for_a_place_is_refused_at_its_deadline() {
+    let mut lane = Lane::new(Policy { concurrency: 1, ..policy() }, 7);
+    assert!(visit(&mut lane, &page(BROWSER), at(0)));
+    let impatient = Visit { max_wait: Some(Duration::from_millis(500)), ..part(BROWSER, 1) };
+    let ticket = lane.join(impatient, at(900)).unwrap().ticket;
+    assert!(send(&mut lane, &page(OTHER), at(1_000)).is_some());
+    assert!(!lane.ready(ticket, at(1_050)), "no place");
+    let Step::Wait(Some(alarm)) = lane.next_step(at(1_050)) else { panic!("it waits") };
+    // The time that it took to get ready does not count as waiting.
+    assert_eq!(alarm.at, at(1_550) + Duration::from_micros(1));
+    assert!(matches!(lane.next_step(alarm.at), Step::Refuse(refused, _) if refused == ticket));
+}

@@ -9,7 +9,7 @@ use super::Lane;
 use super::crawl_delay::Forecast;
 use crate::politeness::queue::Rank;
 use crate::politeness::time::Timestamp;
-use crate::politeness::visit::{Alarm, LaneRefusal, Step};
+use crate::politeness::visit::{Alarm, LaneRefusal, Step, Ticket};
 use crate::politeness::visit_table::Phase;
 
 /// How long before its turn a visit is called. A TLS handshake across the world takes about half a second with DNS;
@@ -37,7 +37,7 @@ impl Lane {
 
     /// Refuses a waiting visit that can no longer be served in time.
     fn refuse_one(&mut self, now: Timestamp) -> Option<Step> {
-        let ticket = self.roll.hopeless(self.turns.earliest(now), now)?;
+        let ticket = self.hopeless(now)?;
         let entry = *self.roll.get_mut(ticket)?;
         self.leave(ticket, now);
         let expected = self.expected(Rank::Newcomer, entry.client, entry.urgency, entry.crawl_delay(), now);
@@ -50,6 +50,21 @@ impl Lane {
             LaneRefusal::WaitTooLong { retry_after: self.tell(entry.client, entry.url, expected, now) }
         };
         Some(Step::Refuse(ticket, refusal))
+    }
+
+    /// Returns a visit that can no longer be served in time. The one that starts next comes first: without it, the
+    /// others may not have to wait for its crawl delay.
+    fn hopeless(&mut self, now: Timestamp) -> Option<Ticket> {
+        let start = self.turns.earliest(now);
+        let is_late = |&number: &u32| {
+            let entry = self.roll.entry(number);
+            entry.phase.waits_for_the_host() && entry.deadline < start
+        };
+        if let Some(number) = self.next_to_start(now).filter(is_late) {
+            return Some(self.roll.ticket(number));
+        }
+        let to_ride = self.riding.as_ref().map_or(&[][..], |riding| riding.called());
+        self.roll.hopeless(start, now, to_ride)
     }
 
     fn start_one(&mut self, now: Timestamp) -> Option<Step> {

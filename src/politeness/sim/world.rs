@@ -402,6 +402,7 @@ impl World {
             rides_with: None,
             stepped_back: None,
         };
+        self.say(|| format!("    host {host}: {ticket:?} is guest {id}, {visit:?}"));
         self.tally.parked += u64::from(self.hosts[host].lane.is_parked(ticket));
         self.hosts[host].by_ticket.insert(ticket, id);
         self.guests.insert(id, guest);

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use super::kill::kill;
 use super::*;
@@ -62,7 +62,7 @@ fn a_full_disk_is_named_and_costs_nothing_but_the_writing() {
     }
     let directory = tempfile::tempdir().unwrap();
     let test = "a_full_disk_is_named_and_costs_nothing_but_the_writing";
-    on_own_disk("size=2m", test, directory.path());
+    child::on_own_disk("size=2m", module_path!(), test, directory.path());
 }
 
 /// Promises 7 and 10: a start on a full disk is like a disk that fills later. What is learned meanwhile is saved as
@@ -107,7 +107,12 @@ fn a_start_on_a_full_disk_keeps_everything_once_there_is_space() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    on_own_disk("size=2m", "a_start_on_a_full_disk_keeps_everything_once_there_is_space", directory.path());
+    child::on_own_disk(
+        "size=2m",
+        module_path!(),
+        "a_start_on_a_full_disk_keeps_everything_once_there_is_space",
+        directory.path(),
+    );
 }
 
 /// The same for a directory that cannot be created at start because a file has its name.
@@ -185,19 +190,5 @@ fn a_directory_that_cannot_be_written_is_named() {
         return refused(directory.path());
     }
     // root may write everywhere, but not on a read-only disk.
-    on_own_disk("ro", "a_directory_that_cannot_be_written_is_named", directory.path());
-}
-
-/// Runs the test in a process with a small disk of its own at `directory`, if the system allows one; the disk
-/// disappears with the process.
-fn on_own_disk(options: &str, test: &str, directory: &Path) {
-    let apart = ["unshare", "--mount", "--map-root-user"];
-    let script = format!("mount -t tmpfs -o {options} none '{}' && exec \"$0\" \"$@\"", directory.display());
-    let possible = Command::new(apart[0]).args(&apart[1..]).args(["sh", "-c", &script, "true"]).output();
-    if !possible.is_ok_and(|output| output.status.success()) {
-        eprintln!("not run: this system gives a test no disk of its own");
-        return;
-    }
-    let wrapper = [apart[0], apart[1], apart[2], "sh", "-c", &script];
-    child::assert_passed(&child::command(&wrapper, module_path!(), test, directory).output().unwrap());
+    child::on_own_disk("ro", module_path!(), "a_directory_that_cannot_be_written_is_named", directory.path());
 }

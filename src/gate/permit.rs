@@ -151,9 +151,23 @@ impl Permit {
         }
     }
 
+    /// Whether the fleet's window for the start is over, so that a request needs another turn.
+    pub fn is_overdue(&self) -> bool {
+        let granted = self.0.as_ref().and_then(|stay| stay.granted.as_ref());
+        granted.is_some_and(|turn| !turn.is_sent && now().as_micros() > turn.granted.window.until)
+    }
+
     /// Records that the request head was written just now, and returns that time.
     pub fn sent(&mut self) -> Timestamp {
-        let now = now();
+        self.start_at(now(), false)
+    }
+
+    /// Records that the turn is spent by a connection that carried no request in its window.
+    pub fn spent(&mut self) {
+        self.start_at(now(), true);
+    }
+
+    fn start_at(&mut self, now: Timestamp, was_in_time: bool) -> Timestamp {
         let Some(stay) = &mut self.0 else { return now };
         let mut granted = stay.granted.take();
         let breach = stay.lane.with(now, |state| {
@@ -168,7 +182,8 @@ impl Permit {
             breach
         });
         if let (Some(turn), Ledger::Fleet(fleet)) = (&granted, &stay.gate.ledger) {
-            fleet.started(stay.lane.host().as_str(), now.as_micros(), &turn.granted);
+            let latest = if was_in_time { turn.granted.window.until } else { u64::MAX };
+            fleet.started(stay.lane.host().as_str(), now.as_micros().min(latest), &turn.granted);
         }
         stay.granted = granted;
         if let Some(breach) = breach {

@@ -347,9 +347,10 @@ impl FleetLedger {
         if local == 0 || local >= FOR_EVER { local } else { shard.node.lock().theirs(local, now) }
     }
 
-    /// Returns how this node stands to each server.
+    /// Returns how this node stands to each server of the map. One that was replaced does not count.
     pub fn health(&self) -> Vec<FleetHealth> {
-        let shards: Vec<_> = self.shards.lock().values().cloned().collect();
+        let map = self.link.map();
+        let shards: Vec<_> = map.shards().iter().map(|shard| self.shard(shard.id)).collect();
         let health = |shard: &Arc<ShardState>| {
             let trouble = shard.trouble().map(|error| error.to_string());
             let node = shard.node.lock();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use curtsy::config::{Key, Mode, RobotsMode, StateDir};
 use tempfile::TempDir;
 
-use crate::support::program::run;
+use crate::support::program::{fake_clock, run};
 use crate::support::{Client, Curtsy, HELLO, Message, Origin, Program, ROOM, Stopwatch, gaps, ms, pause, soon};
 
 /// An origin that notes when each page was requested, and answers the first `cross` requests with `answer`.
@@ -386,12 +386,8 @@ fn a_hold_is_as_long_as_it_was_by_whatever_clock_the_next_starts() {
 
 /// Runs curtsy with `faketime`, which reads the offset of the wall clock from this file.
 fn by_the_clock(shown: &Path) -> Command {
-    let folders = std::fs::read_dir("/usr/lib").expect("it is there").flatten();
-    let mut libraries = folders.map(|entry| entry.path().join("faketime/libfaketime.so.1"));
-    let library = libraries.find(|path| path.exists()).expect("faketime is installed, as scripts/test does");
     let mut command = crate::support::program::curtsy();
-    command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", shown);
-    command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    fake_clock(&mut command, shown);
     command
 }
 

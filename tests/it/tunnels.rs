@@ -117,7 +117,11 @@ pub(crate) fn connect(curtsy: &Curtsy, authority: &str) -> Client {
 
 /// Opens a tunnel and completes the handshake of a client that offers these protocols.
 pub(crate) fn tunnel(curtsy: &Curtsy, origin: &Origin, protocols: &[&str]) -> Client {
-    let mut client = connect(curtsy, &origin.authority());
+    handshake(connect(curtsy, &origin.authority()), protocols)
+}
+
+/// Completes the handshake in a tunnel that is open.
+pub(crate) fn handshake(mut client: Client, protocols: &[&str]) -> Client {
     client.send(record(22, &client_hello("a.test", protocols)));
     let heard = server_hello().len() + 5 + 6 + 905 + 5 + FINISHED;
     client.read_exactly(heard).expect("the origin's hello");

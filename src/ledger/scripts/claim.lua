@@ -52,7 +52,8 @@ if not l then
     redis.call('PEXPIRE', KEYS[2], 604800000)
   end
 elseif l > now + 10000000 then
-  last, tokens = now, 0
+  l, last, tokens = now, now, 0
+  put('l', last); put('k', tokens)
 elseif n(14) > 0 and n(14) == l then
   back = true
   if burst > 1 then tokens = tokens + 1000000 else last = n(15) end

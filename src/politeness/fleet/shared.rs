@@ -231,6 +231,9 @@ impl Shared {
             return (era, 0, false);
         };
         if last > now + CLOCK_WAS_SET {
+            // Kept: otherwise every claim would begin the delay anew.
+            let book = self.hosts.entry(host.to_owned()).or_default();
+            (book.last, book.tokens) = (Some(now), 0);
             return (now, 0, false);
         }
         match claim.unused.filter(|unused| unused.end == last) {

@@ -79,7 +79,7 @@ pub(crate) struct OpenedTunnel {
 impl OpenedTunnel {
     /// Charges the turn of a tunnel that is not used: the origin has seen a connection all the same.
     pub(crate) fn charge(mut self) {
-        self.permit.sent();
+        self.permit.spent();
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn join(request: &mut ClientRequest, ends: Ends, passage: Option<Pace
         let Some(near) = client.arrive().await else {
             // The origin has seen a connection all the same.
             if let Some(permit) = in_flight.as_mut().and_then(|in_flight| in_flight.permit_mut()) {
-                permit.sent();
+                permit.spent();
             }
             return;
         };

@@ -186,11 +186,16 @@ impl Pacer {
                     return Poll::Ready(Ok(count));
                 }
                 BurstVerdict::More => return Poll::Ready(Ok(0)),
-                // If the host has been put on hold since then, the turn of the CONNECT is not used.
-                BurstVerdict::Turn if self.unsent && !self.shared.gate.is_held(&self.passage.budget) => self.begin(),
+                BurstVerdict::Turn if self.unsent && self.may_use_turn() => self.begin(),
                 BurstVerdict::Turn => self.stand_in_line()?,
             }
         }
+    }
+
+    /// Whether the turn of the CONNECT can still be used: not if the host has been put on hold since then, or, in a
+    /// fleet, if the handshake has taken longer than the turn is valid.
+    fn may_use_turn(&self) -> bool {
+        !self.shared.gate.is_held(&self.passage.budget) && !self.in_flight.permit().is_some_and(Permit::is_overdue)
     }
 
     /// Whether the client speaks plain HTTP. If so, its requests have to be answered one by one.
@@ -202,7 +207,7 @@ impl Pacer {
     /// connection.
     pub(crate) fn into_http(mut self) -> Arc<Client> {
         if self.unsent {
-            self.charge();
+            self.charge(Permit::spent);
         }
         self.in_flight.replaced();
         self.passage.client
@@ -241,7 +246,7 @@ impl Pacer {
     pub(crate) fn ended(mut self, to_client: u64) {
         // The origin has seen a connection, even if it was unused: a client must not open one after another for free.
         if self.unsent {
-            self.charge();
+            self.charge(Permit::spent);
         }
         if self.bursts.unpaced().is_none() {
             self.shared.metrics.tunnels.pacing("paced");
@@ -314,16 +319,16 @@ impl Pacer {
     /// Lets a request pass.
     fn begin(&mut self) {
         self.shared.metrics.tunnels.requests.inc();
-        self.charge();
+        self.charge(|permit| _ = permit.sent());
         self.bursts.granted();
     }
 
     /// Spends the turn.
-    fn charge(&mut self) {
+    fn charge(&mut self, spend: fn(&mut Permit)) {
         self.unsent = false;
         self.unheard = true;
         if let Some(permit) = self.in_flight.permit_mut() {
-            permit.sent();
+            spend(permit);
         }
         if self.bursts.unpaced().is_some() {
             self.hear();
@@ -382,7 +387,7 @@ impl Pacer {
     /// Returns when to check again; `None` if the tunnel has to end.
     fn look(&mut self, moved: u64, now: Instant) -> Option<Instant> {
         if self.unsent {
-            self.charge();
+            self.charge(Permit::spent);
         }
         let still = std::mem::replace(&mut self.watch.moved, moved) == moved;
         let paced = self.bursts.unpaced().is_none();

@@ -4,8 +4,11 @@
 
 mod faults;
 mod scripts;
+mod servers;
 mod sharing;
 mod spacing;
+mod traffic;
+mod wires;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -23,13 +26,15 @@ struct TestFleet {
     delay: Duration,
 }
 
+/// Starts a node. `redis` is a URL, or a list of them as TOML.
 fn start_node(redis: &str, delay: Duration, tables: &str) -> Program {
     start_node_with(redis, delay, "", tables)
 }
 
 fn start_node_with(redis: &str, delay: Duration, more: &str, tables: &str) -> Program {
+    let redis = if redis.starts_with('[') { redis.to_owned() } else { format!("\"{redis}\"") };
     let top = format!(
-        "admin = \"127.0.0.1:0\"\npoliteness.mode = \"enforce\"\npoliteness.delay = \"{}ms\"\nfleet.redis = \"{redis}\"\n\
+        "admin = \"127.0.0.1:0\"\npoliteness.mode = \"enforce\"\npoliteness.delay = \"{}ms\"\nfleet.redis = {redis}\n\
          responses.headers = \"full\"\ncache.mode = \"off\"\n{more}",
         delay.as_millis()
     );
@@ -57,29 +62,37 @@ impl TestFleet {
 
     /// Keeps clients busy at every node until the work is stopped.
     fn work(&self, clients: usize) -> Work {
-        let work = Work::default();
-        let mut threads = Vec::new();
-        for node in &self.nodes {
-            for _ in 0..clients {
-                threads.push(work.client(node, self.origin.url("/")));
-            }
-        }
-        Work { threads, ..work }
+        let mut work = Work::default();
+        work.ask(&self.nodes, clients, &self.origin.url("/"));
+        work
     }
 
-    /// When requests arrived at the origin.
     fn times(&self) -> Vec<Duration> {
-        let requests = self.origin.requests(self.origin.count());
-        let first = requests.first().map(|request| request.at);
-        requests.iter().map(|request| request.at - first.expect("there is one")).collect()
+        times(&self.origin)
     }
 
     #[track_caller]
     fn expect_distance(&self) {
-        let times = self.times();
-        let short: Vec<_> = gaps(&times).into_iter().filter(|gap| *gap + ROOM < self.delay).collect();
-        assert!(short.is_empty(), "{:?} are due, but there were {short:?} in {} starts", self.delay, times.len());
+        expect_distance(&self.origin, self.delay);
     }
+}
+
+/// When requests arrived at an origin, from the first on.
+fn times(origin: &Origin) -> Vec<Duration> {
+    let requests = origin.requests(origin.count());
+    let first = requests.first().map(|request| request.at);
+    requests.iter().map(|request| request.at - first.expect("there is one")).collect()
+}
+
+/// Returns the gaps that are too short.
+fn short_gaps(origin: &Origin, delay: Duration) -> Vec<Duration> {
+    gaps(&times(origin)).into_iter().filter(|gap| *gap + ROOM < delay).collect()
+}
+
+#[track_caller]
+fn expect_distance(origin: &Origin, delay: Duration) {
+    let short = short_gaps(origin, delay);
+    assert!(short.is_empty(), "{delay:?} are due, but there were {short:?} in {} starts", origin.count());
 }
 
 const PATIENT: Duration = Duration::from_secs(20);
@@ -109,6 +122,16 @@ struct Work {
 }
 
 impl Work {
+    /// Adds so many clients at each node.
+    fn ask(&mut self, nodes: &[Program], clients: usize, url: &str) {
+        for node in nodes {
+            for _ in 0..clients {
+                let client = self.client(node, url.to_owned());
+                self.threads.push(client);
+            }
+        }
+    }
+
     fn client(&self, node: &Program, url: String) -> JoinHandle<()> {
         let address = node.address();
         let (stop, served, refused) = (self.stop.clone(), self.served.clone(), self.refused.clone());
@@ -144,4 +167,9 @@ fn claims(redis: &RedisServer) -> u64 {
 fn restarted(redis: &mut RedisServer) {
     redis.restart_empty();
     assert!(soon(|| redis.try_run::<String>(&["PING"]).is_ok()));
+}
+
+/// A script that reads a field of the only host.
+fn reading(field: &str) -> String {
+    format!("return redis.call('HGET', redis.call('KEYS', '*:h:*')[1], '{field}')")
 }

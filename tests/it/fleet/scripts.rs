@@ -219,3 +219,19 @@ async fn random_calls_get_equal_answers() {
         }
     }
 }
+
+/// A host waits one delay after a clock was set back, and not anew from each claim on.
+#[tokio::test]
+async fn a_clock_that_is_set_back_costs_one_delay() {
+    let redis = RedisServer::start();
+    let mut both = Both::new(&redis).await;
+    for (host, burst) in [("a", 1), ("b", 3)] {
+        let asked = Claim { burst, ..claim() };
+        let first = wait(both.claim(host, &asked, NOW).await);
+        go(both.claim(host, &Claim { number: first.number, ..asked.clone() }, NOW + 10_000_000).await);
+        let back = NOW - 3_600_000_000;
+        let told = wait(both.claim(host, &asked, back).await);
+        assert_eq!(told.at, back + 1_000_000, "{host}");
+        go(both.claim(host, &Claim { number: told.number, ..asked.clone() }, told.at).await);
+    }
+}

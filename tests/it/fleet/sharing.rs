@@ -28,11 +28,6 @@ fn a_retry_after_heard_by_one_node_holds_the_others() {
     assert!(at("/after") - at("/busy") + ROOM >= Duration::from_secs(3), "{:?}", at("/after") - at("/busy"));
 }
 
-/// A script that reads a field of the only host.
-fn reading(field: &str) -> String {
-    format!("return redis.call('HGET', redis.call('KEYS', '*:h:*')[1], '{field}')")
-}
-
 /// Sends an order to the API of a node.
 fn order(node: &Program, line: &str, body: &str) -> Message {
     let length = format!("Content-Length: {}", body.len());

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -241,6 +242,15 @@ pub(crate) fn curtsy() -> Command {
     // What one test stores must not answer another.
     command.env("CURTSY_CACHE__DISK", "0B");
     command
+}
+
+/// Lets a command read the offset of the wall clock from this file, by the library of `faketime`.
+pub(crate) fn fake_clock(command: &mut Command, shown: &Path) {
+    let folders = std::fs::read_dir("/usr/lib").expect("it is there").flatten();
+    let mut libraries = folders.map(|entry| entry.path().join("faketime/libfaketime.so.1"));
+    let library = libraries.find(|path| path.exists()).expect("faketime is installed, as scripts/test does");
+    command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", shown);
+    command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
 }
 
 fn settings(top: &str, tables: &str) -> String {

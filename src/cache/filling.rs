@@ -15,6 +15,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 
 use super::Cache;
+use super::changes::ChangeCount;
 use super::disk::{LARGEST_IN_SEGMENT, LargeWrite};
 use super::entry::{Entry, EntryTerms, Pieces, head_length, write_head};
 use super::key::CacheKey;
@@ -30,6 +31,8 @@ const ONE_BLOCK: u64 = 64 << 10;
 pub struct Filling {
     cache: Arc<Cache>,
     key: CacheKey,
+    /// The count of changes when the request was made.
+    asked: ChangeCount,
     status: StatusCode,
     terms: EntryTerms,
     /// The announced length.
@@ -48,11 +51,11 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// Begins to store an answer whose head is here. `length` is what the head announces, `most` the largest body to
-    /// store.
+    /// Begins to store an answer whose head is here. `asked` is the count of changes when it was asked for, `length`
+    /// what the head announces, `most` the largest body to store.
     pub fn begin(
         cache: &Arc<Cache>,
-        key: CacheKey,
+        (key, asked): (CacheKey, ChangeCount),
         (status, headers): (StatusCode, &HeaderMap),
         length: Option<u64>,
         most: u64,
@@ -67,6 +70,7 @@ impl Filling {
         let mut filling = Box::new(Filling {
             cache: cache.clone(),
             key,
+            asked,
             status,
             terms,
             length,
@@ -166,6 +170,7 @@ impl Filling {
             return Err(NotStored::Incomplete);
         }
         if let Some((head, large)) = self.large.take() {
+            self.cache.check_unchanged(&self.key.borrowed(), self.asked)?;
             large.finish();
             self.cache.memory.remove_like(&self.key.borrowed(), &head);
             return Ok(());
@@ -183,7 +188,7 @@ impl Filling {
             self.finish_piece();
             Entry::in_pieces(self.status, block.freeze(), std::mem::take(&mut self.pieces), terms)
         };
-        if self.cache.store(self.key.clone(), Arc::new(entry)) { Ok(()) } else { Err(NotStored::TooLarge) }
+        self.cache.store(self.key.clone(), Arc::new(entry), self.asked)
     }
 }
 
@@ -196,6 +201,7 @@ impl Drop for Filling {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::disk::{DiskTier, Purge};
     use crate::politeness::{HostKey, Origin, Scheme};
 
     const MEBI: u64 = 1 << 20;
@@ -207,7 +213,8 @@ mod tests {
 
     fn begin(cache: &Arc<Cache>, length: Option<u64>) -> Result<Box<Filling>, NotStored> {
         let head = (StatusCode::OK, &HeaderMap::new());
-        Filling::begin(cache, key(), head, length, 256 * MEBI, EntryTerms::default())
+        let under = (key(), cache.change_count(&key().borrowed()));
+        Filling::begin(cache, under, head, length, 256 * MEBI, EntryTerms::default())
     }
 
     fn stored(cache: &Cache) -> Option<Vec<u8>> {
@@ -248,6 +255,29 @@ mod tests {
         assert_eq!((stored(&cache), cache.filling.load(Relaxed)), (None, 0));
     }
 
+    /// C27: the body of a large answer is on its way to disk when its URL changes.
+    #[test]
+    fn a_body_is_not_stored_if_its_url_changes_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = DiskTier::start(folder.path(), 64 * MEBI).unwrap();
+        let cache = Arc::new(Cache::with_disk(64 * MEBI, Some(disk)));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let purge = || assert!(runtime.block_on(cache.purge(&Purge::All)).is_some());
+        let remove = || cache.remove(&key().borrowed());
+        for change in [&purge as &dyn Fn(), &remove] {
+            for size in [10, 3 * MEBI as usize] {
+                let mut filling = begin(&cache, None).unwrap();
+                filling.push(&vec![0; size]).unwrap();
+                change();
+                assert_eq!(filling.end(), Err(NotStored::Invalidated), "{size}");
+            }
+        }
+        assert!(runtime.block_on(cache.list(&Purge::All, false)).is_empty());
+        let mut filling = begin(&cache, None).unwrap();
+        filling.push(&[0; 10]).unwrap();
+        assert_eq!((filling.end(), stored(&cache)), (Ok(()), Some(vec![0; 10])), "asked for after the change");
+    }
+
     /// C50
     #[test]
     fn memory_stays_bounded_whatever_is_announced_and_sent() {
@@ -269,7 +299,7 @@ mod tests {
             let size = [10, 1_000, 100_000][number % 3];
             let entry = Entry::new(StatusCode::OK, &HeaderMap::new(), &vec![0; size], EntryTerms::default());
             let key = CacheKey { path: format!("/{number}").into(), ..key() };
-            cache.store(key, Arc::new(entry));
+            let _ = cache.store(key, Arc::new(entry), ChangeCount::default());
         }
         assert!(cache.memory.bytes() + cache.filling_most <= 16 * MEBI, "{}", cache.memory.bytes());
     }

@@ -154,8 +154,13 @@ impl Memory {
         self.entries.len()
     }
 
+    /// A hash of the key, with the seed of this process.
+    pub(super) fn hash(&self, key: &CacheKeyRef<'_>) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
     fn change(&self, key: &CacheKeyRef<'_>) -> MutexGuard<'_, ()> {
-        self.changes[self.hasher.hash_one(key) as usize % CHANGES].lock()
+        self.changes[self.hash(key) as usize % CHANGES].lock()
     }
 }
 

@@ -3,6 +3,7 @@
 //! This module keeps answers and finds them; `politeness/reuse` decides which may be stored and used. Memory is
 //! bounded by `cache.memory`, and what survives a restart by `cache.disk`.
 
+mod changes;
 pub mod disk;
 mod entry;
 mod filling;
@@ -15,15 +16,18 @@ use std::sync::atomic::AtomicU64;
 
 use smallvec::smallvec;
 
+pub use self::changes::ChangeCount;
 pub use self::entry::{Entry, EntryTerms, Pieces, head_length, write_head};
 pub use self::filling::Filling;
 pub use self::key::{CacheKey, CacheKeyRef};
 pub use self::memory::{MOST_VARIANTS, Memory, Variants};
 pub use self::view::{AnswerFacts, StoredAnswer};
 
+use self::changes::Changes;
 use self::disk::DiskTier;
 use crate::clock;
 use crate::politeness::reuse::policy::CacheTime;
+use crate::politeness::reuse::storing::NotStored;
 use crate::politeness::time::Timestamp;
 
 /// The cache of this process.
@@ -35,6 +39,7 @@ pub struct Cache {
     /// The bytes that bodies which are being stored have reserved, and the most that they may.
     filling: AtomicU64,
     filling_most: u64,
+    changes: Changes,
 }
 
 /// Bodies that are being stored may take this part of the memory; the rest is for stored answers.
@@ -48,7 +53,8 @@ impl Cache {
 
     pub fn with_disk(memory: u64, disk: Option<DiskTier>) -> Self {
         let filling_most = memory / FILLING_SHARE;
-        Cache { memory: Memory::new(memory - filling_most), disk, filling: AtomicU64::new(0), filling_most }
+        let (memory, filling, changes) = (Memory::new(memory - filling_most), AtomicU64::new(0), Changes::default());
+        Cache { memory, disk, filling, filling_most, changes }
     }
 
     /// Returns what memory has for a URL.
@@ -74,22 +80,38 @@ impl Cache {
         None
     }
 
-    /// Stores an entry. Returns false if no tier takes it.
-    pub fn store(&self, key: CacheKey, entry: Arc<Entry>) -> bool {
+    /// Returns how often the answers for a URL were removed. A request remembers it, for [`Cache::store`].
+    pub fn change_count(&self, key: &CacheKeyRef<'_>) -> ChangeCount {
+        self.changes.of(self.memory.hash(key))
+    }
+
+    /// Stores the answer to a request that was made at this count of changes.
+    pub fn store(&self, key: CacheKey, entry: Arc<Entry>, asked: ChangeCount) -> Result<(), NotStored> {
+        self.check_unchanged(&key.borrowed(), asked)?;
         if let Some(disk) = &self.disk {
             disk.put(key.clone(), entry.clone());
         }
-        self.memory.store(key, entry) || self.disk.is_some()
+        let is_stored = self.memory.store(key.clone(), entry) || self.disk.is_some();
+        // The URL may have changed in this very moment.
+        self.check_unchanged(&key.borrowed(), asked).inspect_err(|_| self.remove(&key.borrowed()))?;
+        if is_stored { Ok(()) } else { Err(NotStored::TooLarge) }
     }
 
-    /// Stores an entry again whose head has changed and whose body has not: after a 304, or a HEAD that agrees.
-    pub fn refresh(&self, key: CacheKey, entry: Arc<Entry>) {
+    fn check_unchanged(&self, key: &CacheKeyRef<'_>, asked: ChangeCount) -> Result<(), NotStored> {
+        if self.change_count(key) == asked { Ok(()) } else { Err(NotStored::Invalidated) }
+    }
+
+    /// Stores an entry again whose head has changed and whose body has not: after a 304, or a HEAD that agrees. The
+    /// request was made at this count of changes.
+    pub fn refresh(&self, key: CacheKey, entry: Arc<Entry>, asked: ChangeCount) -> Result<(), NotStored> {
+        self.check_unchanged(&key.borrowed(), asked)?;
         if let Some(disk) = &self.disk {
             disk.refresh(key.clone(), entry.clone());
         }
         if entry.large().is_none() {
-            self.memory.store(key, entry);
+            self.memory.store(key.clone(), entry);
         }
+        self.check_unchanged(&key.borrowed(), asked).inspect_err(|_| self.remove(&key.borrowed()))
     }
 
     /// Removes one entry of a URL.
@@ -102,6 +124,7 @@ impl Cache {
 
     /// Removes all answers for a URL.
     pub fn remove(&self, key: &CacheKeyRef<'_>) {
+        self.changes.count(self.memory.hash(key));
         // The disk comes first: what `from_disk` reads at this moment is checked against it afterwards.
         if let Some(disk) = &self.disk {
             disk.forget(key);

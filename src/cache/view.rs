@@ -90,6 +90,7 @@ impl Cache {
 
     /// Forgets what people choose, and returns how many answers that were. None if the disk does not answer in time.
     pub async fn purge(&self, which: &Purge) -> Option<u64> {
+        self.changes.count_all();
         let stored = self.list(which, false).await.len() as u64;
         // The disk comes first: otherwise a request could bring an answer back into memory.
         let on_disk = match &self.disk {

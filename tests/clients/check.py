@@ -21,7 +21,7 @@ from curtsy import Curtsy, guarded
 from internet import Certificates, Internet
 
 NAMES = ["*.plain.test", "*.tunnel.test", "*.intercept.test", "*.closed.test", "*.shop.test", "*.exec.test",
-         "*.setup.test", "*.pages.test"]
+         "*.setup.test", "*.pages.test", "*.cache.test"]
 AT_ONCE = 5
 
 

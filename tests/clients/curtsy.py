@@ -19,7 +19,7 @@ step_down = "100ms"
 
 [tls]
 intercept = true
-only = ["*.intercept.test", "*.shop.test", "*.pages.test"]
+only = ["*.intercept.test", "*.shop.test", "*.pages.test", "*.cache.test"]
 extra_roots = ["{roots}"]
 
 [[host]]
@@ -29,6 +29,15 @@ delay = "100ms"
 [[host]]
 match = "*.pages.test"
 count = "pages"
+
+[[host]]
+match = "patient-reader.cache.test"
+min_refresh = "30m"
+delay = "50ms"
+
+[[host]]
+match = "*.cache.test"
+delay = "50ms"
 """
 # Variables of the test run's environment that would affect the clients.
 PRIVATE = ("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "PIP_CERT",

@@ -90,7 +90,9 @@ class Internet:
             visit.status, visit.answer, body = self.site(visit, earlier)
             visit.answering = time.time()
             earlier.append(visit)
-        fields = {"Content-Type": "text/plain", "Content-Length": len(body), **visit.answer}
+        # A 304 says nothing about a body (RFC 9110, section 15.4.5).
+        usual = {} if visit.status == 304 else {"Content-Type": "text/plain", "Content-Length": len(body)}
+        fields = {**usual, **visit.answer}
         lines = [f"HTTP/1.1 {visit.status} So", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
         stream.write("\r\n".join(lines).encode() + (b"" if method == "HEAD" else body))
         visit.answered = time.time()

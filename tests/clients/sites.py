@@ -1,5 +1,6 @@
 """The answers of the origins of the small internet. A host's name says what kind it is."""
 
+import caching
 import programs
 import shops
 
@@ -20,6 +21,8 @@ def answer(visit, earlier):
         return 200, {}, robots(name, kind)
     if kind == "shop.test":
         return shops.answer(name, visit, earlier)
+    if kind == "cache.test":
+        return caching.answer(visit)
     if path == "/links/":
         return 200, {"Content-Type": "text/html"}, LINKS
     if path == "/parts":

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Callable
 
+import caching
 import files
 import programs
 import recipes
@@ -54,6 +55,8 @@ def all_stories():
     yield Story("chromium counts pages", chromium_counts_pages)
     yield Story("exec", exec_tells_clients_all)
     yield Story("setup", setup.machine_is_set_up_and_back)
+    for name, story in caching.STORIES.items():
+        yield Story(f"cache: {name}", story)
     yield Story("recipes left out", recipes.notices_what_is_left_out)
     for section in recipes.all_sections():
         if section.blocks:

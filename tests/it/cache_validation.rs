@@ -1,5 +1,7 @@
 //! The cache: answers that are old. They are validated in a turn, given stale where that is allowed, or removed.
 
+use std::sync::{Arc, Barrier};
+
 use curtsy::config::{Config, Mode};
 
 use crate::cache::{get, page, site};
@@ -272,6 +274,53 @@ fn a_method_that_changes_something_makes_copies_invalid() {
     let rogue = Origin::answering(outside);
     curtsy.ask(&[&format!("POST {} HTTP/1.1", rogue.url("/")), "Host: x", "Content-Length: 0"]);
     assert!(get(&curtsy, &other.url("/"), &[]).value("cache-status").contains("hit"), "another origin's");
+}
+
+/// C27: an answer that was asked for before the change is not stored after it, wherever the change meets it: before its
+/// head, in its body, or while a copy is validated.
+#[test]
+fn an_answer_from_before_a_change_is_not_stored_after_it() {
+    let (go, gone) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let paces = (go.clone(), gone.clone());
+    let origin = Origin::scripted(move |visitor| {
+        while let Some(request) = visitor.request() {
+            let waits = |word: &str| {
+                if request.value("x-wait") == word {
+                    paces.0.wait();
+                    paces.1.wait();
+                }
+            };
+            if !request.line().starts_with("GET ") {
+                visitor.send(b"HTTP/1.1 204 Done\r\n\r\n");
+                continue;
+            }
+            waits("head");
+            if request.has("if-none-match") {
+                visitor.send(b"HTTP/1.1 304 Same\r\nETag: \"1\"\r\n\r\n");
+                continue;
+            }
+            visitor.send(b"HTTP/1.1 200 OK\r\nETag: \"1\"\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\n\r\na");
+            waits("body");
+            visitor.send(b"b");
+        }
+    });
+    let curtsy = curtsy(|config| config.cache.unkeyed = vec!["x-wait".to_owned()]);
+    for (path, wait, is_stored_before) in [("/1", "head", false), ("/2", "body", false), ("/3", "head", true)] {
+        if is_stored_before {
+            get(&curtsy, &origin.url(path), &[]);
+        }
+        let mut client = curtsy.client();
+        let line = format!("GET {} HTTP/1.1", origin.url(path));
+        client.send_head(&[&line, &format!("X-Wait: {wait}"), "Cache-Control: no-cache"]);
+        go.wait();
+        let line = format!("POST {} HTTP/1.1", origin.url(path));
+        assert_eq!(curtsy.ask(&[&line, "Content-Length: 0"]).status(), 204);
+        gone.wait();
+        assert_eq!(client.response().text(), "ab");
+        let again = get(&curtsy, &origin.url(path), &[]).value("cache-status");
+        assert!(again.contains("fwd=uri-miss"), "{path}: {again}");
+    }
+    assert_eq!(curtsy.metric("curtsy_cache_not_stored_total{reason=\"invalidated\"}"), 3);
 }
 
 #[test]

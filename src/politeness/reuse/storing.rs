@@ -36,10 +36,12 @@ pub enum NotStored {
     TooLarge,
     /// Too many bodies are being stored at the moment.
     Busy,
+    /// Another request changed the resource since this one was made.
+    Invalidated,
 }
 
 impl NotStored {
-    pub const ALL: [NotStored; 14] = [
+    pub const ALL: [NotStored; 15] = [
         NotStored::Status,
         NotStored::RequestMaxStale,
         NotStored::RequestNoStore,
@@ -54,6 +56,7 @@ impl NotStored {
         NotStored::Incomplete,
         NotStored::TooLarge,
         NotStored::Busy,
+        NotStored::Invalidated,
     ];
 
     pub fn word(self) -> &'static str {
@@ -72,6 +75,7 @@ impl NotStored {
             NotStored::Incomplete => "incomplete",
             NotStored::TooLarge => "too-large",
             NotStored::Busy => "busy",
+            NotStored::Invalidated => "invalidated",
         }
     }
 }

@@ -107,7 +107,9 @@ pub(super) fn refreshed(
             if fresh.terms.selecting != entry.terms.selecting {
                 shared.cache.remove_entry(&plan.key.borrowed(), entry);
             }
-            shared.cache.refresh(plan.key.clone(), fresh.clone());
+            if let Err(reason) = shared.cache.refresh(plan.key.clone(), fresh.clone(), plan.asked) {
+                shared.metrics.cache.not_stored(reason.word());
+            }
             fresh
         }
         Err(reason) => {
@@ -235,12 +237,11 @@ impl CachePlan {
         dress(&mut headers);
         if self.request.is_head {
             let entry = Entry::new(status, &headers, b"", terms);
-            shared.cache.store(self.key.clone(), Arc::new(entry));
-            return Ok(None);
+            return shared.cache.store(self.key.clone(), Arc::new(entry), self.asked).map(|()| None);
         }
         let length = response.body().size_hint().exact();
-        let most = settings.config.cache.max_object as u64;
-        let filling = Filling::begin(&shared.cache, self.key.clone(), (status, &headers), length, most, terms)?;
+        let (most, under) = (settings.config.cache.max_object as u64, (self.key.clone(), self.asked));
+        let filling = Filling::begin(&shared.cache, under, (status, &headers), length, most, terms)?;
         Ok(Some(StoreTap::new(shared.clone(), filling)))
     }
 

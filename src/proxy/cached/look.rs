@@ -81,7 +81,8 @@ pub(crate) fn look(
     let Some(kept) = KeptRequest::new(is_head, &parts.headers) else {
         return Ok(Looked::Ask(CacheStep::Forward(ForwardReason::Bypass)));
     };
-    let plan = CachePlan { key: key.to_key(), request: kept, host, why, entry, conditional: false };
+    let changes = request.shared().cache.change_count(&key);
+    let plan = CachePlan { key: key.to_key(), asked: changes, request: kept, host, why, entry, conditional: false };
     Ok(Looked::Ask(CacheStep::Plan(Box::new(plan))))
 }
 

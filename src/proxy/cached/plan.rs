@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 
 use super::kept::KeptRequest;
-use crate::cache::{CacheKey, Entry};
+use crate::cache::{CacheKey, ChangeCount, Entry};
 use crate::politeness::policy::{CacheMode, Mode, Policy};
 use crate::politeness::reuse::request::CacheRequest;
 use crate::politeness::reuse::reusing::ValidateReason;
@@ -31,6 +31,8 @@ pub(crate) enum CacheStep {
 #[derive(Debug)]
 pub(crate) struct CachePlan {
     pub(super) key: CacheKey,
+    /// The count of changes of the URL when the request was made.
+    pub(super) asked: ChangeCount,
     pub(super) request: KeptRequest,
     pub(super) host: HostCache,
     pub(super) why: ForwardReason,

@@ -86,7 +86,8 @@ pub(super) fn begin(request: &ClientRequest, visit: &Visit, parts: &Parts, key: 
     let message = Message::new(&parts, RequestBody::Empty, &settings.config.upstream);
     let host = HostCache::of(&settings, settings.policies.policy(key.origin.host.as_str()));
     let (why, entry) = (ForwardReason::Stale, Some(entry.clone()));
-    let plan = CachePlan { key: key.to_key(), request: kept, host, why, entry, conditional: true };
+    let asked = request.shared().cache.change_count(key);
+    let plan = CachePlan { key: key.to_key(), asked, request: kept, host, why, entry, conditional: true };
     // Now or never: no request may wait behind it.
     let max_wait = Some(Duration::ZERO);
     let visit = Visit { client: CURTSY, peer: CURTSY, urgency: LEAST_URGENT, max_wait, ..*visit };

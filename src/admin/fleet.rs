@@ -26,6 +26,8 @@ pub struct FleetJson {
     pub node: Option<String>,
     /// starting, joined, alone or returning: the least favourable, if there are several Redis servers.
     pub state: Option<String>,
+    /// How long it has been in this state.
+    pub since_s: Option<f64>,
     /// Why this node is alone.
     pub trouble: Option<String>,
     /// Oldest first.
@@ -77,12 +79,13 @@ pub(super) async fn forget(State(admin): State<Arc<Admin>>, Path(node): Path<Str
 }
 
 impl FleetJson {
-    async fn of(admin: &Admin) -> Self {
+    pub(super) async fn of(admin: &Admin) -> Self {
         let Ledger::Fleet(ledger) = admin.gate.ledger() else {
             let from = "no fleet".to_owned();
-            return FleetJson { from, name: None, node: None, state: None, trouble: None, nodes: Vec::new() };
+            let (name, node, state, since_s, trouble) = (None, None, None, None, None);
+            return FleetJson { from, name, node, state, since_s, trouble, nodes: Vec::new() };
         };
-        let (state, trouble) = ledger.standing();
+        let (state, since, trouble) = ledger.standing();
         let listed = if state == StandingState::Alone { None } else { ledger.nodes().await.ok() };
         let (from, nodes) = match listed {
             Some(rows) => ("redis", nodes(&rows, ledger.id())),
@@ -93,6 +96,7 @@ impl FleetJson {
             name: Some(ledger.fleet().to_owned()),
             node: Some(ledger.id().to_owned()),
             state: Some(state.word().to_owned()),
+            since_s: Some(since.as_secs_f64()),
             trouble,
             nodes,
         }

@@ -32,21 +32,23 @@ fn told(overdue: Duration) -> Response {
 pub(super) async fn readyz(State(admin): State<Arc<Admin>>) -> (StatusCode, String) {
     let state = admin.state();
     let status = if state == READY { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, format!("{state}\n{}", admin.fleet()))
+    let fleet = admin.fleet().map_or_else(String::new, |told| format!("fleet: {told}\n"));
+    (status, format!("{state}\n{fleet}"))
 }
 
 const READY: &str = "ready";
 
 impl Admin {
     /// Says how this node stands in its fleet. A node that is alone still accepts requests, so it is ready.
-    fn fleet(&self) -> String {
-        let Ledger::Fleet(fleet) = self.gate.ledger() else { return String::new() };
+    pub(super) fn fleet(&self) -> Option<String> {
+        let Ledger::Fleet(fleet) = self.gate.ledger() else { return None };
         let health = fleet.health();
         let Some(worst) = health.iter().max_by_key(|shard| shard.state != StandingState::Joined) else {
-            return "fleet: starting\n".to_owned();
+            return Some("starting".to_owned());
         };
         let trouble = worst.trouble.as_ref().map(|told| format!(": {told}")).unwrap_or_default();
-        format!("fleet: {}, {} nodes{trouble}\n", worst.state.word(), worst.nodes)
+        let nodes = if worst.nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", worst.nodes) };
+        Some(format!("{}, {nodes}{trouble}", worst.state.word()))
     }
 
     pub(super) fn state(&self) -> &'static str {

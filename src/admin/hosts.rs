@@ -25,6 +25,7 @@ use crate::politeness::HostKey;
 use crate::politeness::lane::{Condition, View};
 use crate::politeness::time::Timestamp;
 
+pub(super) use self::fleet::source;
 pub use self::shape::{
     BreakerJson, Concurrency, DelayJson, ForgottenJson, HoldJson, HostFleet, HostJson, HostRow, HostsJson, LastReply,
     LimitJson, OverridesJson, TimelineJson, UnpacedTunnels,
@@ -43,13 +44,7 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Re
         true => (list_remembered(&admin, page.clone()).await?, time::now()),
     };
     let hosts = listing.hosts.iter().map(|(host, view)| row(&admin, host, view, now)).collect();
-    Ok(fresh(HostsJson {
-        total: listing.total,
-        offset: page.offset,
-        limit: page.limit,
-        hosts,
-        fleet: fleet::source(&admin),
-    }))
+    Ok(fresh(HostsJson { total: listing.total, offset: page.offset, limit: page.limit, hosts, fleet: source(&admin) }))
 }
 
 /// Reads the state file, which takes a while if it is large.

@@ -154,6 +154,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/", get(dashboard::overview))
         .route("/hosts/{host}", get(dashboard::host))
         .route("/clients", get(dashboard::clients))
+        .route("/fleet", get(dashboard::fleet))
         .layer(middleware::from_fn_with_state(admin.clone(), auth::check_token))
         .route("/login", post(login::login))
         .route("/assets/{name}", get(dashboard::asset))

@@ -19,6 +19,7 @@ use super::hosts::fresh;
 use super::time::{self, millis, moment, seconds};
 use crate::clock;
 use crate::gate::Census;
+use crate::ledger::Ledger;
 use crate::metrics::Traffic;
 use crate::politeness::lane::Condition;
 use crate::politeness::time::Timestamp;
@@ -55,6 +56,9 @@ pub struct Status {
     pub last_reload_successful: bool,
     /// The number of clients that follow the events.
     pub listeners: usize,
+    /// In a fleet: how this node stands, such as `joined, 3 nodes`.
+    #[serde(default)]
+    pub fleet: Option<String>,
     /// What an operator should know before anything else.
     pub notices: Vec<Notice>,
 }
@@ -169,9 +173,10 @@ impl Status {
             state_store: StateStore::of(admin, now),
             last_reload_successful: admin.metrics.reload_successful.get() == 1,
             listeners: shared.events.listeners(),
+            fleet: admin.fleet(),
             notices: Vec::new(),
         };
-        Status { notices: notices(&status), ..status }
+        Status { notices: fleet_notice(admin).into_iter().chain(notices(&status)).collect(), ..status }
     }
 }
 
@@ -319,6 +324,15 @@ const SHARE: u32 = 200;
 const AT_MOST: Duration = Duration::from_millis(5);
 /// Short, because an operator who changes a host wants to see the effect.
 const AT_LEAST: Duration = Duration::from_millis(200);
+
+/// Says that this node does without its fleet, and why.
+fn fleet_notice(admin: &Admin) -> Option<Notice> {
+    let Ledger::Fleet(ledger) = admin.gate.ledger() else { return None };
+    let (state, _, trouble) = ledger.standing();
+    let trouble = trouble.unwrap_or_else(|| "Redis does not answer".to_owned());
+    let text = format!("This node of the fleet is alone: {trouble}. Each host gets only this node's share.");
+    (state.word() == "alone").then(|| Notice { level: "bad".to_owned(), text })
+}
 
 fn notices(status: &Status) -> Vec<Notice> {
     let (bad, note) = ("bad", "note");

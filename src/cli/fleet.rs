@@ -74,7 +74,10 @@ fn page(fleet: &FleetJson, brush: TextStyle) -> String {
 fn from(fleet: &FleetJson) -> String {
     match (fleet.from.as_str(), &fleet.trouble) {
         ("redis", _) => "from Redis".to_owned(),
-        (from, Some(trouble)) => format!("{}: {}", printable(from), printable(trouble)),
+        (from, Some(trouble)) => {
+            let since = fleet.since_s.map_or_else(String::new, |seconds| format!(" for {}", span(seconds as u64)));
+            format!("{}{since}:\n  {}", printable(from), printable(trouble))
+        }
         (from, None) => printable(from),
     }
 }
@@ -122,6 +125,7 @@ mod tests {
             name: Some("shop".to_owned()),
             node: Some("a".to_owned()),
             state: Some("joined".to_owned()),
+            since_s: Some(61.0),
             trouble: None,
             nodes: vec![node("a", "1"), node("b", "1")],
         };
@@ -132,7 +136,7 @@ mod tests {
         assert!(page(&fleet, TextStyle(false)).contains("different politeness settings"));
         fleet.from = "this node alone".to_owned();
         fleet.trouble = Some("Redis cannot be reached".to_owned());
-        assert!(page(&fleet, TextStyle(false)).contains("this node alone: Redis cannot be reached"));
+        assert!(page(&fleet, TextStyle(false)).contains("this node alone for 61 s:\n  Redis cannot be reached"));
         fleet.name = None;
         assert!(page(&fleet, TextStyle(false)).contains("no fleet"));
     }

@@ -52,6 +52,7 @@ fn page(status: &Status, brush: TextStyle, columns: Option<usize>) -> String {
             "clients",
             (status.clients_stopped > 0).then(|| format!("{} stopped: curtsy clients", status.clients_stopped)),
         ),
+        ("fleet", status.fleet.as_deref().map(printable)),
         ("memory", memory(status)),
         ("state", Some(kept(&status.state_store))),
     ];

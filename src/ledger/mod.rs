@@ -21,6 +21,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
@@ -121,6 +122,8 @@ pub struct Granted {
 #[derive(Clone, Debug)]
 pub struct FleetHealth {
     pub state: StandingState,
+    /// How long it has been in this state.
+    pub since: Duration,
     pub nodes: u32,
     pub missing: usize,
     /// How long most answers of the server take at most.
@@ -357,6 +360,7 @@ impl FleetLedger {
             let standing = node.standing();
             FleetHealth {
                 state: standing.state(),
+                since: Duration::from_micros(local_now().saturating_sub(standing.since())),
                 nodes: standing.slots().nodes,
                 missing: standing.missing().len(),
                 trip_us: node.trip(),

@@ -3,7 +3,7 @@
 //! A node writes a card about itself into Redis; the heartbeats say whether it is still there. Nothing here decides
 //! about a turn.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,8 @@ const KEEP_CARD: Duration = Duration::from_secs(60);
 const MISSING: Duration = Duration::from_millis(1600);
 /// How often a node writes its card.
 const WRITE_CARD: Duration = Duration::from_secs(2);
+/// Starts are counted over so many cards: at a delay of some seconds, one card counts none or one.
+const RATE_OVER: usize = 10;
 
 /// What a node tells about itself.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -161,8 +163,8 @@ impl FleetLedger {
         }))
     }
 
-    /// Returns the least favourable of this node's states, and why it is alone.
-    pub fn standing(&self) -> (StandingState, Option<String>) {
+    /// Returns the least favourable of this node's states, for how long, and why it is alone.
+    pub fn standing(&self) -> (StandingState, Duration, Option<String>) {
         let all = self.health();
         let worst = all.iter().max_by_key(|health| match health.state {
             StandingState::Joined => 0,
@@ -171,7 +173,8 @@ impl FleetLedger {
             StandingState::Telling => 3,
             StandingState::Alone => 4,
         });
-        worst.map_or((StandingState::Starting, None), |health| (health.state, health.trouble.clone()))
+        let starting = (StandingState::Starting, Duration::ZERO, None);
+        worst.map_or(starting, |health| (health.state, health.since, health.trouble.clone()))
     }
 
     /// Returns what this node says about itself. `before` is how many starts there were how long ago.
@@ -193,13 +196,15 @@ impl FleetLedger {
 
 /// Writes this node's card every other second. Ends with the runtime.
 pub(super) async fn keep_card(ledger: Arc<FleetLedger>) {
-    let mut before = None;
+    let mut counted = VecDeque::new();
     loop {
         tokio::time::sleep(WRITE_CARD).await;
         let now = clock::now();
         let starts = ledger.about.get().and_then(|figures| (figures.0)()).map(|figures| figures.starts);
-        let Some(card) = ledger.card(before.map(|(starts, then)| (starts, now - then))) else { continue };
-        before = starts.map(|starts| (starts, now));
+        let before = counted.front().map(|(starts, then)| (*starts, now - *then));
+        let Some(card) = ledger.card(before) else { continue };
+        counted.extend(starts.map(|starts| (starts, now)));
+        counted.drain(..counted.len().saturating_sub(RATE_OVER));
         // Fails while Redis is away; the next one says the same and more.
         let _ = announce(&ledger.link, &ledger.name, &ledger.id, &card).await;
     }

@@ -8,7 +8,7 @@ import time
 import traceback
 
 from browser import Browser
-from world import Curtsy
+from world import Curtsy, Redis
 
 LIMIT = 80  # rows drawn at once, whatever there is
 
@@ -281,10 +281,52 @@ def when_curtsy_is_gone_it_says_so(browser, curtsy):
     assert float(page.run("getComputedStyle(document.querySelector('.tiles')).opacity")) < 1, "old numbers look old"
 
 
+def a_fleet_is_shown_and_a_node_forgotten(browser, curtsy):
+    with Redis() as redis:
+        front, back = (Curtsy(curtsy.program, f'fleet.redis = "{redis.url}"\npoliteness.delay = "100ms"') for _ in range(2))
+        try:
+            a_fleet_of_two(browser, front, back, redis)
+        finally:
+            front.close()
+            back.close()
+
+
+def a_fleet_of_two(browser, front, back, redis):
+    page = browser.page(f"{front.url}/fleet")
+    states = lambda: page.texts("#nodes .state")
+    page.until(lambda: states() == ["joined", "joined"], "both nodes")
+    assert "From Redis" in page.text("#source"), page.text("#source")
+    told = front.api("/fleet")["nodes"]
+    page.until(lambda: page.texts("#nodes tbody .c-id") == [node["id"] for node in told], "their ids")
+    is_calm(page)
+    back.kill()
+    page.until(lambda: states() == ["joined", "missing"], "the silence to be noticed")
+    page.click("[data-forget]")
+    page.until(lambda: states() == ["joined"] and "Forgotten" in page.text("#said"), "the node to be forgotten")
+    front.fetch("http://news.example.org/")
+    page.go(f"{front.url}/hosts/news.example.org")
+    page.until(lambda: "from Redis: last start" in page.text("[data-show=fleet]"), "the host to be the fleet's")
+    page.go(front.url)
+    page.until(lambda: page.text("#turns") == "turns from Redis, counts of this node", "where turns come from")
+    redis.kill()
+    page.until(lambda: page.text("#turns") == "turns of this node alone", "that the node is alone")
+    page.until(lambda: any("is alone" in notice for notice in page.texts("#notices .notice")), "the notice")
+    page.go(f"{front.url}/hosts/news.example.org")
+    page.until(lambda: page.text("[data-show=fleet]").startswith("this node alone"), "the host to be this node's")
+    page.go(f"{front.url}/fleet")
+    page.until(lambda: "alone" in page.text("#source") and "Redis cannot be reached" in page.text("#source"), "the outage")
+    page.size(390, 844)
+    assert page.run("document.documentElement.scrollWidth") <= 390, "nothing is wider than the screen"
+    is_calm(page)
+    page.close()
+    plain = browser.page(f"{front.url}/fleet", script=False)
+    assert plain.texts("#nodes .state") == ["alone"]
+
+
 STORIES = [
     with_nothing_to_show_it_says_how_to_begin, what_it_shows_is_what_the_api_says, the_keyboard_is_enough,
     a_host_is_shown_and_steered, a_question_is_answered, nothing_foreign_becomes_part_of_the_page,
-    without_scripts_it_is_a_table, clients_are_shown_and_resumed, a_thousand_hosts_are_drawn_a_few_at_a_time, when_curtsy_is_gone_it_says_so,
+    without_scripts_it_is_a_table, clients_are_shown_and_resumed, a_fleet_is_shown_and_a_node_forgotten, a_thousand_hosts_are_drawn_a_few_at_a_time, when_curtsy_is_gone_it_says_so,
 ]
 
 

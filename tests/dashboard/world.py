@@ -3,7 +3,9 @@
 import http.client
 import json
 import os
+import random
 import shutil
+import socket
 import subprocess
 import tempfile
 import threading
@@ -53,8 +55,40 @@ class Server(ThreadingHTTPServer):
         pass  # the client disconnected
 
 
+class Redis:
+    """A redis-server for as long as the block runs."""
+
+    def __enter__(self):
+        self.folder = tempfile.mkdtemp(prefix="curtsy-redis-")
+        for _ in range(20):
+            port = random.randrange(16_000, 22_700)  # below the ports that the system gives to clients
+            argv = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", self.folder]
+            self.process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            if self.answers(port):
+                self.url = f"redis://127.0.0.1:{port}"
+                return self
+        raise SystemExit("redis-server does not start")
+
+    def answers(self, port):
+        while self.process.poll() is None:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return self.process.poll() is None
+            time.sleep(0.02)
+        return False
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def __exit__(self, *_):
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
 class Curtsy:
     def __init__(self, program, settings=""):
+        self.program = program
         self.origins = Server(("127.0.0.1", 0), Origins)
         threading.Thread(target=self.origins.serve_forever, daemon=True).start()
         self.folder = tempfile.mkdtemp(prefix="curtsy-dashboard-")
@@ -104,6 +138,10 @@ class Curtsy:
         with open(f"/proc/{self.process.pid}/stat") as file:
             fields = file.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
 
     def close(self):
         self.process.terminate()

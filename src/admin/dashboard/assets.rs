@@ -34,11 +34,13 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "chart.js" SCRIPT,
         "clients.js" SCRIPT,
         "explain.js" SCRIPT,
+        "fleet.js" SCRIPT,
         "format.js" SCRIPT,
         "host.js" SCRIPT,
         "keys.js" SCRIPT,
         "live.js" SCRIPT,
         "overview.js" SCRIPT,
+        "renew.js" SCRIPT,
         "table.js" SCRIPT,
         "timeline.js" SCRIPT,
     ]

@@ -40,7 +40,7 @@ pub(in crate::admin) async fn clients(State(admin): State<Arc<Admin>>) -> Respon
             ("failing", failing(&told)),
         ],
     );
-    framed(StatusCode::OK, "clients", Html::raw("Clients of curtsy"), content)
+    framed(&admin, StatusCode::OK, "clients", Html::raw("Clients of curtsy"), content)
 }
 
 fn row(client: &ClientJson, usage: &ClientUsage) -> Html {

@@ -6,6 +6,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 
+use super::fleet::of_host;
 use super::framed;
 use super::html::{Html, fill, span, until};
 use super::overview::why_in_words;
@@ -29,12 +30,12 @@ pub(in crate::admin) async fn host(State(admin): State<Arc<Admin>>, Path(name): 
     };
     let Some((host, key)) = known else {
         let content = fill(UNKNOWN, &[("host", Html::text(&name))]);
-        return framed(StatusCode::NOT_FOUND, "unknown", Html::text(&name), content);
+        return framed(&admin, StatusCode::NOT_FOUND, "unknown", Html::text(&name), content);
     };
     let mut pieces = pieces(&admin, &host, &key);
     pieces.push(("stored", stored(&admin, &key).await));
     let content = fill(PAGE, &pieces);
-    framed(StatusCode::OK, "host", Html::text(&host.host), content)
+    framed(&admin, StatusCode::OK, "host", Html::text(&host.host), content)
 }
 
 fn pieces(admin: &Admin, host: &HostJson, key: &HostKey) -> Vec<(&'static str, Html)> {
@@ -44,6 +45,8 @@ fn pieces(admin: &Admin, host: &HostJson, key: &HostKey) -> Vec<(&'static str, H
         ("path", Html::text(&segment(&host.host))),
         ("state", Html::text(&host.state)),
         ("mode", Html::text(&host.mode)),
+        ("alone", Html::raw(if host.fleet.is_some() { "" } else { " hidden" })),
+        ("fleet", Html::text(&of_host(host.fleet.as_ref()))),
         ("delay", Html::text(&span(host.delay_ms))),
         ("parts", parts(host)),
         ("tunnels", tunnels(admin, key)),

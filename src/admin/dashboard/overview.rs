@@ -49,10 +49,11 @@ pub(in crate::admin) async fn overview(State(admin): State<Arc<Admin>>, uri: Uri
             ("total", Html::number(listing.total as u64)),
             ("pages", pages(&uri, &page, listing.total)),
             ("setup", setup(&status, &headers)),
+            ("fleet", fleet(&admin)),
             ("fresh", Html::raw(if status.hosts.known == 0 { "is-fresh" } else { "" })),
         ],
     );
-    framed(StatusCode::OK, "overview", Html::raw("curtsy"), content)
+    framed(&admin, StatusCode::OK, "overview", Html::raw("curtsy"), content)
 }
 
 /// Reads which hosts are wanted, from the fields of the form and the links in the head of the table. By default the
@@ -65,6 +66,19 @@ fn wanted(uri: &Uri) -> HostsPage {
         }
     }
     HostsPage { limit: ROWS, ..hosts::page(&query.finish()).map(|asked| asked.page).unwrap_or_default() }
+}
+
+/// Says from where the turns come, in a fleet; the same as in `web/overview.js`.
+fn fleet(admin: &Admin) -> Html {
+    match hosts::source(admin).as_deref() {
+        None => Html::default(),
+        Some(from) => {
+            let words =
+                if from == "redis" { "turns from Redis, counts of this node" } else { "turns of this node alone" };
+            let link = " <a class=\"count\" id=\"turns\" href=\"/fleet\">{{words}}</a>";
+            fill(link, &[("words", Html::raw(words))])
+        }
+    }
 }
 
 /// Says how polite the traffic was; the same as in `web/overview.js`.

@@ -7,7 +7,7 @@ use crate::politeness::HostKey;
 use crate::politeness::fleet::standing::StandingState;
 
 /// Returns where turns are kept now; none without a fleet.
-pub(super) fn source(admin: &Admin) -> Option<String> {
+pub(in crate::admin) fn source(admin: &Admin) -> Option<String> {
     let Ledger::Fleet(ledger) = admin.gate.ledger() else { return None };
     let is_alone = ledger.standing().0 != StandingState::Joined;
     Some(if is_alone { "this node alone" } else { "redis" }.to_owned())

@@ -1,6 +1,7 @@
 // Starts the script of the present page, and what all pages have in common.
 
 import { clients } from "./clients.js";
+import { fleet } from "./fleet.js";
 import { clock, seconds } from "./format.js";
 import { help, keys, theme } from "./keys.js";
 import { host } from "./host.js";
@@ -38,7 +39,7 @@ const pulse = {
 };
 setInterval(() => pulse.draw(), 10_000);
 
-const pages = { overview, host, clients };
+const pages = { overview, host, clients, fleet };
 const page = pages[document.body.dataset.page];
 if (page) page({ pulse, openHelp });
 else keys({ u: () => location.assign("/"), "?": openHelp });

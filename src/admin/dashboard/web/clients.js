@@ -2,6 +2,7 @@
 
 import { get, send } from "./api.js";
 import { keys } from "./keys.js";
+import { renew } from "./renew.js";
 
 const BEAT = 3_000; // ms
 
@@ -13,18 +14,7 @@ export function clients({ pulse, openHelp }) {
     byId("said").classList.toggle("is-bad", bad);
   };
 
-  // Takes the parts that changed from a fresh copy of this page.
-  async function refresh() {
-    const answer = await fetch(location.href, { cache: "no-store" });
-    if (!answer.ok) throw new Error(`curtsy answered ${answer.status}`);
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const focused = document.activeElement?.dataset?.resume;
-    for (const part of ["count", "users", "nothing", "more", "failing"]) {
-      const [old, now] = [byId(part), fresh.getElementById(part)];
-      if (old && now && old.outerHTML !== now.outerHTML) old.replaceWith(document.adoptNode(now));
-    }
-    if (focused) [...document.querySelectorAll("[data-resume]")].find((one) => one.dataset.resume === focused)?.focus();
-  }
+  const refresh = () => renew(["count", "users", "nothing", "more", "failing"], "resume");
 
   async function beat() {
     if (document.hidden) return;

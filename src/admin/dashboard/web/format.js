@@ -25,6 +25,14 @@ export function clock(moment) {
 const WORDS = { robots: "robots.txt", "response-time": "response time", "retry-after": "Retry-After", "robots-fetch": "robots.txt is being fetched" };
 export const words = (why) => WORDS[why] ?? why;
 
+// What all nodes together know about a host; the same as in src/admin/dashboard/fleet.rs.
+export function fleetWords({ from, last_start_s, nodes_waiting }) {
+  if (from !== "redis") return "this node alone: other nodes are not counted here";
+  const last = last_start_s == null ? [] : [`last start ${span(Math.floor(last_start_s * 1_000))} ago`];
+  const waiting = nodes_waiting == null ? [] : [`${nodes_waiting} nodes wait`];
+  return `from Redis: ${[...last, ...waiting].join(", ") || "not visited lately"}`;
+}
+
 // What a reader should know first about a host, and the class that marks it.
 export function notable(host) {
   if (host.last_error) return [host.last_error, "is-bad"];

@@ -3,7 +3,7 @@
 import { follow, get, hostPath, send } from "./api.js";
 import { chart } from "./chart.js";
 import { parts } from "./explain.js";
-import { number, seconds, span, words } from "./format.js";
+import { fleetWords, number, seconds, span, words } from "./format.js";
 import { copies, keys } from "./keys.js";
 import { Feed } from "./live.js";
 import { timeline } from "./timeline.js";
@@ -44,6 +44,7 @@ export function host({ pulse, openHelp }) {
     put("breaker", open.join(", ") || told.breaker.state);
     ["queued", "in_flight", "burst", "burst_left", "visits"].forEach((field) => put(field, number(told[field])));
     put("mode", told.mode);
+    if (told.fleet) put("fleet", fleetWords(told.fleet));
     if (!asked) byId("pause").textContent = told.paused ? "Resume host" : "Pause host";
     byId("toml").textContent = toml(told);
     // Answers to changes have no timeline; the next answer has one.
@@ -118,7 +119,7 @@ export function host({ pulse, openHelp }) {
   byId("forget").addEventListener("click", () => steer("DELETE", {}, "Learned and set values were removed. Holds, pauses and the time of the last request stay."));
   byId("forget-stored").addEventListener("click", async () => {
     try {
-      const { forgotten } = await send("DELETE", `/cache?host=${encodeURIComponent(host)}`);
+      const { forgotten } = await send("DELETE", `/cache?host=${encodeURIComponent(name)}`);
       byId("stored").textContent = "0";
       say(`Forgot ${number(forgotten)} stored answers.`);
     } catch (problem) {

@@ -20,8 +20,9 @@ export function overview({ pulse, openHelp }) {
     scroll: byId("scroll"),
     body: byId("rows"),
     wish: () => view.wish(),
-    shown: (total) => {
+    shown: (total, fleet) => {
       byId("count").textContent = number(total);
+      if (fleet) byId("turns").textContent = fleet === "redis" ? "turns from Redis, counts of this node" : "turns of this node alone";
       byId("nothing").hidden = total > 0 || page.classList.contains("is-fresh");
       byId("hosts").setAttribute("aria-rowcount", total + 1);
     },

@@ -73,7 +73,7 @@ export class HostTable {
     return top < this.#first || bottom > this.#first + (this.#order?.length ?? 0);
   }
 
-  #draw({ total, offset, hosts }) {
+  #draw({ total, offset, hosts, fleet }) {
     [this.#total, this.#first] = [total, offset];
     const known = this.#rows;
     this.#rows = new Map(hosts.map((host) => [host.host, known.get(host.host) ?? new Row()]));
@@ -90,7 +90,7 @@ export class HostTable {
       if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
     }
     this.#order = order;
-    this.shown(total);
+    this.shown(total, fleet);
   }
 
   // Counts down without requests to the API.

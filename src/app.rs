@@ -126,10 +126,10 @@ impl Running {
         let access_log = AccessLog::open(&config.log.access, telemetry::is_json(config.log.format));
         let memories = HostPersistence::new(store.clone(), unknown_before);
         let (book, bounds) = (book::book(&config), book::bounds(&config));
-        let cache = cache::open(&config.cache).map_err(StartError::Thread)?;
         let (ledger, fleet) = fleet::start(&config, &metrics)?;
         let gate = Gate::new(book, bounds, config.pacing.max_queue_total, memories, metrics.clone());
         let gate = Arc::new(gate.with_ledger(ledger));
+        let cache = cache::open(&config.cache, &gate).map_err(StartError::Thread)?;
         let robots = Arc::new(Robots::new(config.robots.cache_size, store.clone()).with_ledger(gate.ledger().clone()));
         let stops = StoppedClients::new(store.clone(), &jobs, Timestamp::from_micros(clock::micros()));
         let stops = fleet::listening(stops, &gate);

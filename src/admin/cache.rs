@@ -17,10 +17,13 @@ use super::hosts::fresh;
 use super::problem::ApiProblem;
 use super::time::moment;
 use crate::cache::disk::{DiskCounts, DiskStatus, Purge};
-use crate::cache::{Cache, StoredAnswer};
+use crate::cache::{self, Cache, CacheKeyRef, StoredAnswer};
 use crate::metrics::Metrics;
 use crate::politeness::HostKey;
+use crate::politeness::reuse::Field;
+use crate::politeness::reuse::request::CacheRequest;
 use crate::politeness::time::Timestamp;
+use crate::robots::Question;
 
 /// The cache as a whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +39,16 @@ pub struct CacheJson {
     pub share: Option<f64>,
     /// Bytes of bodies that came from the cache.
     pub served_bytes: u64,
+    /// When the oldest and the newest answer were stored; None if nothing is stored.
+    #[serde(default)]
+    pub oldest_at: Option<String>,
+    #[serde(default)]
+    pub newest_at: Option<String>,
+    /// How long ago that was.
+    #[serde(default)]
+    pub oldest_s: Option<u64>,
+    #[serde(default)]
+    pub newest_s: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,8 +75,11 @@ pub struct DiskTierJson {
 }
 
 impl CacheJson {
-    pub fn of(cache: &Cache, metrics: Option<&Metrics>) -> Self {
-        let memory = &cache.memory;
+    pub async fn of(cache: &Cache, metrics: Option<&Metrics>) -> Self {
+        let (memory, received) = (&cache.memory, cache.received().await);
+        let at = |micros: u64| moment(Timestamp::from_micros(micros));
+        let now = cache::now().wall;
+        let ago = |micros: u64| now.since(Timestamp::from_micros(micros)).as_secs();
         let results = metrics.map(|metrics| metrics.cache.results());
         let requests: BTreeMap<String, u64> =
             results.into_iter().flatten().map(|(result, count)| (result.to_owned(), count)).collect();
@@ -76,6 +92,10 @@ impl CacheJson {
             share: (all > 0).then(|| not_sent as f64 / all as f64),
             served_bytes: metrics.map_or(0, |metrics| metrics.cache.served_bytes.get()),
             requests,
+            oldest_at: received.and_then(|(oldest, _)| at(oldest)),
+            newest_at: received.and_then(|(_, newest)| at(newest)),
+            oldest_s: received.map(|(oldest, _)| ago(oldest)),
+            newest_s: received.map(|(_, newest)| ago(newest)),
         }
     }
 }
@@ -111,6 +131,40 @@ pub struct CacheEntriesJson {
 pub struct CacheUrlJson {
     pub url: String,
     pub variants: Vec<CacheEntryJson>,
+    /// Stored answers that are not for a request with the given fields.
+    #[serde(default)]
+    pub others: usize,
+    /// Why the last answer was not stored, if none is stored and it is known.
+    #[serde(default)]
+    pub not_stored: Option<String>,
+}
+
+/// The request that a stored answer is looked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AskedFields {
+    /// Names in lower case, and values. None for any request.
+    pub fields: Option<Vec<(String, String)>>,
+    /// The operator's harmless fields.
+    pub unkeyed: Vec<String>,
+}
+
+impl AskedFields {
+    /// Adds a field, written as `Name: value`.
+    pub fn add(&mut self, line: &str) -> Result<(), String> {
+        let field = line.split_once(':').map(|(name, value)| (name.trim().to_lowercase(), value.trim().to_owned()));
+        let field = field.filter(|(name, _)| !name.is_empty() && !name.contains(char::is_whitespace));
+        let field = field.ok_or_else(|| format!("{line:?} is no header field such as \"Accept-Language: de\""))?;
+        self.fields.get_or_insert_default().push(field);
+        Ok(())
+    }
+
+    /// Whether a stored answer is for such a request.
+    fn selects(&self, answer: &StoredAnswer) -> bool {
+        let (Some(fields), Some(facts)) = (&self.fields, &answer.facts) else { return true };
+        let fields: Vec<Field<'_>> = fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        let request = CacheRequest::read(false, &fields, &self.unkeyed);
+        facts.terms.selecting.matches(&request, facts.terms.policy.flags.ignores_cookie)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -208,11 +262,18 @@ pub async fn entries(cache: &Cache, page: &CachePage) -> CacheEntriesJson {
     CacheEntriesJson { total, offset: page.offset, limit: page.limit, entries: shown }
 }
 
-/// Returns what is stored for a URL.
-pub async fn entry(cache: &Cache, url: String) -> CacheUrlJson {
+/// Returns what is stored for a URL, and for a request with these fields.
+pub async fn entry(cache: &Cache, url: String, asked: &AskedFields) -> CacheUrlJson {
     let mut answers = cache.list(&Purge::Url(url.clone()), true).await;
+    let all = answers.len();
+    answers.retain(|answer| asked.selects(answer));
     answers.sort_by_key(|answer| Reverse(answer.received_us));
-    CacheUrlJson { url, variants: answers.into_iter().map(CacheEntryJson::from).collect() }
+    let others = all - answers.len();
+    let not_stored = Question::parse(&url, None, false).ok().filter(|_| all == 0).and_then(|question| {
+        let key = CacheKeyRef { origin: &question.origin, path: &question.path, partition: "" };
+        cache.not_stored(&key).map(|reason| reason.word().to_owned())
+    });
+    CacheUrlJson { url, variants: answers.into_iter().map(CacheEntryJson::from).collect(), others, not_stored }
 }
 
 /// Answers that were forgotten.
@@ -223,7 +284,7 @@ pub struct CachePurgedJson {
 
 /// `GET /api/v1/cache`
 pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Response {
-    fresh(CacheJson::of(&admin.desk.shared().cache, Some(&admin.metrics)))
+    fresh(CacheJson::of(&admin.desk.shared().cache, Some(&admin.metrics)).await)
 }
 
 /// `GET /api/v1/cache/entries?host=&sort=&limit=&offset=`
@@ -247,16 +308,20 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Re
     Ok(fresh(entries(&admin.desk.shared().cache, &page).await))
 }
 
-/// `GET /api/v1/cache/entry?url=`
+/// `GET /api/v1/cache/entry?url=&header=`
 pub(super) async fn one(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<Response, ApiProblem> {
-    let mut parameters = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
-    match (parameters.next(), parameters.next()) {
-        (Some((name, value)), None) if name == "url" => {
-            let url = stored_url(&value).map_err(ApiProblem::bad_request)?;
-            Ok(fresh(entry(&admin.desk.shared().cache, url).await))
+    let shared = admin.desk.shared();
+    let unkeyed = shared.settings.load().config.cache.unkeyed.clone();
+    let (mut url, mut asked) = (None, AskedFields { unkeyed, fields: None });
+    for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+        match &*name {
+            "url" if url.is_none() => url = Some(stored_url(&value).map_err(ApiProblem::bad_request)?),
+            "header" => asked.add(&value).map_err(ApiProblem::bad_request)?,
+            _ => return Err(ApiProblem::bad_request(WHICH_ONE)),
         }
-        _ => Err(ApiProblem::bad_request("say which one with ?url=")),
     }
+    let url = url.ok_or_else(|| ApiProblem::bad_request(WHICH_ONE))?;
+    Ok(fresh(entry(&shared.cache, url, &asked).await))
 }
 
 /// `DELETE /api/v1/cache?url=|host=|all=true`
@@ -281,6 +346,7 @@ pub(super) async fn purge(State(admin): State<Arc<Admin>>, uri: Uri) -> Result<R
     }
 }
 
+const WHICH_ONE: &str = "say which one with one ?url=, and for which request with &header=Name: value";
 const WHICH: &str = "say what to forget: one of ?url=, ?host= and ?all=true";
 /// Rows on a page by default, and at most.
 const USUAL_PAGE: usize = 100;

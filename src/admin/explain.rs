@@ -80,6 +80,9 @@ pub struct CachedJson {
     /// For how long the stored answer is still fresh; negative if it is stale.
     pub ttl_s: Option<i64>,
     pub age_s: Option<u32>,
+    /// Why the last answer was not stored, as in `detail` of Cache-Status; none if one is stored, or none was asked for.
+    #[serde(default)]
+    pub not_stored: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -195,10 +198,11 @@ impl Explanation {
             },
             refusal: refusal.map(str::to_owned),
             trouble,
-            cache: cache.map(|CacheForecast { state, ttl, age }| CachedJson {
+            cache: cache.map(|CacheForecast { state, ttl, age, not_stored }| CachedJson {
                 state: state.to_owned(),
                 ttl_s: ttl,
                 age_s: age,
+                not_stored: not_stored.map(str::to_owned),
             }),
             known: None,
         }

@@ -3,6 +3,7 @@
 //! Fields are a public interface: add, never rename. A call that is not understood changes nothing.
 
 mod fleet;
+mod saved;
 mod shape;
 mod steer;
 
@@ -26,6 +27,7 @@ use crate::politeness::lane::{Condition, View};
 use crate::politeness::time::Timestamp;
 
 pub(super) use self::fleet::source;
+pub use self::saved::{SavedJson, size};
 pub use self::shape::{
     BreakerJson, Concurrency, DelayJson, ForgottenJson, HoldJson, HostFleet, HostJson, HostRow, HostsJson, LastReply,
     LimitJson, OverridesJson, TimelineJson, UnpacedTunnels,
@@ -73,10 +75,10 @@ pub(super) async fn in_full(admin: &Admin, host: &HostKey, asked: &str) -> Optio
     let asked = HostKey::parse(asked).unwrap_or_else(|_| host.clone());
     let view = admin.desk.view(host, &asked).await?;
     let unpaced_tunnels = admin.desk.unpaced_tunnels(host).map(UnpacedTunnels::new);
-    let fleet = fleet::of_host(admin, host).await;
+    let (fleet, saved) = (fleet::of_host(admin, host).await, SavedJson::new(admin.metrics.saved_at(&asked)));
     let now = time::now();
     let timeline = Some(TimelineJson::new(&admin.gate.timeline(host), now));
-    Some(HostJson { unpaced_tunnels, timeline, fleet, ..HostJson::new(host, &view, now) })
+    Some(HostJson { unpaced_tunnels, timeline, fleet, saved, ..HostJson::new(host, &view, now) })
 }
 
 /// Returns the host whose budget visits to this one use: depending on `politeness.key` it has another name.

@@ -4,9 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::cache::Cache;
-use crate::cache::disk::{self, DiskTier};
+use crate::cache::disk::{self, DiskListener, DiskNews, DiskTier};
 use crate::config::CacheStorage;
+use crate::gate::Gate;
 
 /// Returns the folder of stored answers.
 pub fn cache_directory(storage: &CacheStorage) -> PathBuf {
@@ -15,8 +18,12 @@ pub fn cache_directory(storage: &CacheStorage) -> PathBuf {
 }
 
 /// Starts the cache. A folder that cannot be used is no error: it is logged, and answers stay in memory alone.
-pub(super) fn open(storage: &CacheStorage) -> std::io::Result<Arc<Cache>> {
-    let start = || DiskTier::start(&cache_directory(storage), storage.disk as u64);
+pub(super) fn open(storage: &CacheStorage, gate: &Gate) -> std::io::Result<Arc<Cache>> {
+    let events = gate.events().clone();
+    let listener = DiskListener::new(move |news: &DiskNews<'_>| {
+        events.tell(news.kind, news.host, || json!({ "directory": news.directory, "why": news.why }));
+    });
+    let start = || DiskTier::start_with(&cache_directory(storage), storage.disk as u64, listener);
     let disk = (storage.disk > 0).then(start).transpose()?;
     Ok(Arc::new(Cache::with_disk(storage.memory as u64, disk)))
 }

@@ -164,8 +164,17 @@ impl Filling {
         }
     }
 
+    /// Notes why it is not stored.
+    pub fn note(&self, reason: NotStored) {
+        self.cache.note_unstored(&self.key.borrowed(), reason);
+    }
+
     /// Stores the answer: all of its body has passed.
     pub fn end(mut self: Box<Self>) -> Result<(), NotStored> {
+        self.finish().inspect_err(|reason| self.note(*reason))
+    }
+
+    fn finish(&mut self) -> Result<(), NotStored> {
         if self.length.is_some_and(|length| self.came != length) {
             return Err(NotStored::Incomplete);
         }

@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 use quick_cache::Equivalent;
 use smol_str::SmolStr;
 
-use crate::politeness::Origin;
+use crate::politeness::{HostKey, Origin, Scheme};
 
 /// The key of a URL in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,20 @@ pub struct CacheKeyRef<'a> {
 impl CacheKey {
     pub fn borrowed(&self) -> CacheKeyRef<'_> {
         CacheKeyRef { origin: &self.origin, path: &self.path, partition: &self.partition }
+    }
+
+    /// Reads a URL as [`CacheKey::url`] writes it.
+    pub fn read(url: &str, partition: &str) -> Option<CacheKey> {
+        let (scheme, rest) = url.split_once("://")?;
+        let scheme = [Scheme::Http, Scheme::Https].into_iter().find(|known| known.as_str() == scheme)?;
+        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        // The last colon inside brackets is part of an IPv6 address.
+        let (host, port) = match authority.rsplit_once(':').filter(|(_, port)| !port.contains(']')) {
+            Some((host, port)) => (host, port.parse().ok()?),
+            None => (authority, scheme.default_port()),
+        };
+        let origin = Origin { scheme, host: HostKey::parse(host).ok()?, port };
+        Some(CacheKey { origin, path: path.into(), partition: partition.into() })
     }
 
     /// The URL as text.
@@ -74,11 +88,24 @@ mod tests {
     use foldhash::quality::RandomState;
 
     use super::*;
-    use crate::politeness::{HostKey, Scheme};
 
     fn key(scheme: Scheme, host: &str, port: u16, path: &str, partition: &str) -> CacheKey {
         let origin = Origin { scheme, host: HostKey::parse(host).unwrap(), port };
         CacheKey { origin, path: path.into(), partition: partition.into() }
+    }
+
+    #[test]
+    fn a_key_is_read_from_its_url() {
+        for (scheme, host, port, path) in [
+            (Scheme::Http, "example.com", 80, "/a?b=http://c.test:1/"),
+            (Scheme::Https, "example.com", 8443, "/"),
+            (Scheme::Http, "::1", 80, "/x]:9"),
+            (Scheme::Https, "::1", 81, "?y"),
+        ] {
+            let key = key(scheme, host, port, path, "ada");
+            assert_eq!(CacheKey::read(&key.url(), "ada"), Some(key));
+        }
+        assert_eq!(CacheKey::read("ftp://a.test/", ""), None);
     }
 
     /// C7

@@ -73,6 +73,11 @@ impl Memory {
         self.entries.get(key)
     }
 
+    /// The same, without counting it as used.
+    pub fn peek(&self, key: &CacheKeyRef<'_>) -> Option<Arc<Variants>> {
+        self.entries.peek(key)
+    }
+
     /// Stores an entry, in the place of the one with the same selecting fields. Returns false if it is too large.
     pub fn store(&self, key: CacheKey, entry: Arc<Entry>) -> bool {
         if entry.weight() > self.largest {

@@ -9,6 +9,7 @@ mod entry;
 mod filling;
 mod key;
 mod memory;
+mod unstored;
 mod view;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub use self::view::{AnswerFacts, StoredAnswer};
 
 use self::changes::Changes;
 use self::disk::DiskTier;
+use self::unstored::Unstored;
 use crate::clock;
 use crate::politeness::reuse::policy::CacheTime;
 use crate::politeness::reuse::storing::NotStored;
@@ -33,13 +35,14 @@ use crate::politeness::time::Timestamp;
 /// The cache of this process.
 #[derive(Debug)]
 pub struct Cache {
-    pub memory: Memory,
+    pub memory: Arc<Memory>,
     /// None if nothing is kept on disk.
     pub disk: Option<DiskTier>,
     /// The bytes that bodies which are being stored have reserved, and the most that they may.
     filling: AtomicU64,
     filling_most: u64,
     changes: Changes,
+    unstored: Unstored,
 }
 
 /// Bodies that are being stored may take this part of the memory; the rest is for stored answers.
@@ -53,8 +56,10 @@ impl Cache {
 
     pub fn with_disk(memory: u64, disk: Option<DiskTier>) -> Self {
         let filling_most = memory / FILLING_SHARE;
-        let (memory, filling, changes) = (Memory::new(memory - filling_most), AtomicU64::new(0), Changes::default());
-        Cache { memory, disk, filling, filling_most, changes }
+        let (memory, filling, changes) =
+            (Arc::new(Memory::new(memory - filling_most)), AtomicU64::new(0), Changes::default());
+        disk.iter().for_each(|disk| disk.watch(&memory));
+        Cache { memory, disk, filling, filling_most, changes, unstored: Unstored::default() }
     }
 
     /// Returns what memory has for a URL.
@@ -94,7 +99,16 @@ impl Cache {
         let is_stored = self.memory.store(key.clone(), entry) || self.disk.is_some();
         // The URL may have changed in this very moment.
         self.check_unchanged(&key.borrowed(), asked).inspect_err(|_| self.remove(&key.borrowed()))?;
-        if is_stored { Ok(()) } else { Err(NotStored::TooLarge) }
+        if !is_stored {
+            return Err(NotStored::TooLarge);
+        }
+        self.unstored.clear(self.memory.hash(&key.borrowed()));
+        Ok(())
+    }
+
+    /// Notes why an answer for a URL was not stored.
+    pub fn note_unstored(&self, key: &CacheKeyRef<'_>, reason: NotStored) {
+        self.unstored.note(self.memory.hash(key), reason);
     }
 
     fn check_unchanged(&self, key: &CacheKeyRef<'_>, asked: ChangeCount) -> Result<(), NotStored> {

@@ -3,11 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use smallvec::smallvec;
+
 use super::disk::{DiskRow, Purge, note};
 use super::entry::Entry;
-use super::key::CacheKey;
-use super::{Cache, now};
+use super::key::{CacheKey, CacheKeyRef};
+use super::memory::Variants;
+use super::{Cache, EntryTerms, now};
 use crate::politeness::reuse::policy::CacheTime;
+use crate::politeness::reuse::storing::NotStored;
 
 /// A stored answer, as people see it.
 #[derive(Clone, Debug)]
@@ -41,6 +45,8 @@ pub struct AnswerFacts {
     pub is_head_only: bool,
     /// It is validated before its next use.
     pub must_validate: bool,
+    /// Which requests it is for, and for how long.
+    pub terms: EntryTerms,
 }
 
 impl AnswerFacts {
@@ -56,6 +62,7 @@ impl AnswerFacts {
             selecting: String::from_utf8_lossy(&entry.terms.selecting.values).into_owned(),
             is_head_only: entry.terms.head_only,
             must_validate: flags.no_cache || flags.doubtful,
+            terms: entry.terms.clone(),
         }
     }
 }
@@ -86,6 +93,40 @@ impl Cache {
             }
         }
         answers.into_values().collect()
+    }
+
+    /// Returns the newest answer for a URL that `suits`, in memory or on disk. It does not count as used, and stays
+    /// where it is.
+    pub async fn peek(&self, key: &CacheKeyRef<'_>, suits: impl Fn(&Entry) -> bool) -> Option<Arc<Variants>> {
+        let at_hand = self.memory.peek(key);
+        if at_hand.as_ref().is_some_and(|variants| variants.iter().any(|entry| suits(entry))) {
+            return at_hand;
+        }
+        let Some(disk) = &self.disk else { return at_hand };
+        for place in disk.find(key) {
+            if let Some(entry) = disk.peek(key, place).await.filter(|entry| suits(entry)) {
+                return Some(Arc::new(smallvec![Arc::new(entry)]));
+            }
+        }
+        at_hand
+    }
+
+    /// Returns why the last answer for a URL was not stored, if that is known.
+    pub fn not_stored(&self, key: &CacheKeyRef<'_>) -> Option<NotStored> {
+        self.unstored.of(self.memory.hash(key))
+    }
+
+    /// Returns when the oldest and the newest answer were stored or confirmed, in microseconds since the Unix epoch.
+    pub async fn received(&self) -> Option<(u64, u64)> {
+        let all = self.memory.all();
+        let times = all.iter().flat_map(|(_, variants)| variants.iter());
+        let times = times.map(|entry| entry.terms.policy.received.wall.as_micros());
+        let in_memory = times.map(|at| (at, at)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let on_disk = match &self.disk {
+            Some(disk) => disk.received().await,
+            None => None,
+        };
+        [in_memory, on_disk].into_iter().flatten().reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
     /// Forgets what people choose, and returns how many answers that were. None if the disk does not answer in time.

@@ -15,9 +15,9 @@ use url::form_urlencoded;
 
 use super::admin::{self, AdminTrouble, AskArgs, Call, NOBODY, RunningCurtsy};
 use super::config::Streams;
-use super::terminal::{TextStyle, printable, table};
+use super::terminal::{self, TextStyle, printable, table};
 use crate::admin::cache::{
-    self, CacheEntriesJson, CacheEntryJson, CacheJson, CachePage, CachePurgedJson, CacheSort, CacheUrlJson,
+    self, AskedFields, CacheEntriesJson, CacheEntryJson, CacheJson, CachePage, CachePurgedJson, CacheSort, CacheUrlJson,
 };
 use crate::app;
 use crate::cache::Cache;
@@ -30,6 +30,7 @@ use crate::config::{self, Sources};
   curtsy cache                               how much is stored, and what it saves
   curtsy cache list example.com --sort size
   curtsy cache show http://example.com/feed
+  curtsy cache show http://example.com/ --header 'Accept-Language: de'
   curtsy cache purge example.com
   curtsy cache verify --cache .cache         is every stored answer as it was written?")]
 pub(super) struct CacheArgs {
@@ -55,7 +56,12 @@ enum CacheCommand {
         limit: usize,
     },
     /// Show what is stored for a URL
-    Show { url: String },
+    Show {
+        url: String,
+        /// Only what is stored for a request with this header field; may be given more than once
+        #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+        headers: Vec<String>,
+    },
     /// Forget the answers for a URL, those of a host, or all
     Purge {
         #[arg(value_name = "URL|HOST", required_unless_present = "all", conflicts_with = "all")]
@@ -79,20 +85,35 @@ pub(super) fn run(args: &CacheArgs, sources: &Sources, streams: &mut Streams<'_>
     match args.command.clone() {
         None => {
             let path = "/api/v1/cache".to_owned();
-            answer(args, sources, streams, &Call::get(path), async |cache| CacheJson::of(cache, None), status)
+            answer(args, sources, streams, &Call::get(path), async |cache| CacheJson::of(cache, None).await, status)
         }
         Some(CacheCommand::List { host, sort, limit }) => list(args, sources, streams, (host, sort, limit)),
-        Some(CacheCommand::Show { url }) => {
-            let url = match cache::stored_url(&url) {
-                Ok(url) => url,
-                Err(error) => return AdminTrouble::failure(error).tell(streams),
-            };
-            let call = Call::get(format!("/api/v1/cache/entry?{}", query("url", &url)));
-            answer(args, sources, streams, &call, async |stored| cache::entry(stored, url).await, show)
-        }
+        Some(CacheCommand::Show { url, headers }) => show(args, sources, streams, &url, &headers),
         Some(CacheCommand::Purge { what, .. }) => purge(args, sources, streams, what),
         Some(CacheCommand::Verify) => verify(args, sources, streams),
     }
+}
+
+fn show(
+    args: &CacheArgs,
+    sources: &Sources,
+    streams: &mut Streams<'_>,
+    url: &str,
+    headers: &[String],
+) -> io::Result<u8> {
+    let mut asked = AskedFields::default();
+    let read = headers.iter().try_for_each(|line| asked.add(line)).and_then(|()| cache::stored_url(url));
+    let url = match read {
+        Ok(url) => url,
+        Err(error) => return AdminTrouble::failure(error).tell(streams),
+    };
+    let fields = headers.iter().map(|line| format!("&{}", query("header", line)));
+    let call = Call::get(format!("/api/v1/cache/entry?{}{}", query("url", &url), fields.collect::<String>()));
+    let offline = async |stored: &Cache| {
+        let unkeyed = config::load(sources).map(|loaded| loaded.config.cache.unkeyed).unwrap_or_default();
+        cache::entry(stored, url, &AskedFields { unkeyed, ..asked }).await
+    };
+    answer(args, sources, streams, &call, offline, shown)
 }
 
 fn query(name: &str, value: &str) -> String {
@@ -250,6 +271,10 @@ fn status(told: &CacheJson) -> (String, u8) {
             }
         }
     }
+    if let (Some(oldest), Some(newest)) = (told.oldest_s, told.newest_s) {
+        let ago = |seconds: u64| terminal::span(seconds);
+        let _ = writeln!(page, "age      oldest {}, newest {}", ago(oldest), ago(newest));
+    }
     if let Some(share) = told.share {
         let percent = (100.0 * share).round();
         let _ = writeln!(page, "not sent {} requests ({percent} %), {}", told.not_sent, size(told.served_bytes));
@@ -280,9 +305,14 @@ fn rows(page: &CacheEntriesJson, brush: TextStyle) -> (String, u8) {
     (text, 0)
 }
 
-fn show(told: &CacheUrlJson) -> (String, u8) {
+fn shown(told: &CacheUrlJson) -> (String, u8) {
     if told.variants.is_empty() {
-        return (format!("nothing is stored for {}\n", printable(&told.url)), 3);
+        let why = match (&told.not_stored, told.others) {
+            (Some(why), _) => format!(": the last answer was not stored ({})", reason(why)),
+            (None, 0) => String::new(),
+            (None, others) => format!(" and such a request; {others} for others: leave --header out to see them"),
+        };
+        return (format!("nothing is stored for {}{why}\n", printable(&told.url)), 3);
     }
     let mut page = String::new();
     for entry in &told.variants {
@@ -306,7 +336,31 @@ fn show(told: &CacheUrlJson) -> (String, u8) {
         }
         let _ = writeln!(page, "  {} hits", entry.hits);
     }
+    if told.others > 0 {
+        let _ = writeln!(page, "{} more for other requests", told.others);
+    }
     (page, 0)
+}
+
+/// Says why an answer was not stored.
+pub(super) fn reason(word: &str) -> String {
+    let known = match word {
+        "private" => "it says private",
+        "no-store" => "it says no-store",
+        "request-no-store" => "the request says no-store",
+        "set-cookie" => "it sets a cookie",
+        "authorization" => "the request had a password, and the answer does not say public",
+        "vary" => "Vary: *",
+        "no-lifetime" => "it has neither a lifetime nor a validator",
+        "undelimited" => "the end of its body is not certain",
+        "incomplete" => "its body broke off",
+        "too-large" => "it is too large",
+        "busy" => "too many answers were being stored",
+        "invalidated" => "another request changed the page meanwhile",
+        "status" => "answers with this status are not stored",
+        _ => return printable(word),
+    };
+    known.to_owned()
 }
 
 fn span(seconds: i64) -> String {

@@ -12,6 +12,7 @@ use super::host::not_kept;
 use super::offline;
 use super::terminal::{DIM, GAP, TextStyle, about, columns, cut, printable, span, table, table_width};
 use crate::admin::clients::{ClientJson, ClientUsage, Clients};
+use crate::admin::hosts::size;
 use crate::config::Sources;
 
 #[derive(Args, Clone, Debug)]
@@ -168,15 +169,6 @@ fn details(usage: &ClientUsage) -> String {
     parts.push(size(usage.bytes));
     parts.retain(|part| !part.is_empty());
     parts.join("; ")
-}
-
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..1_000 => format!("{bytes} B"),
-        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
-        _ => format!("{:.1} GB", bytes as f64 / 1e9),
-    }
 }
 
 fn row(client: &ClientJson) -> Vec<String> {

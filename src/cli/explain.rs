@@ -8,8 +8,8 @@ use url::form_urlencoded;
 
 use super::admin::{self, AskArgs, Call};
 use super::config::Streams;
-use super::host;
 use super::terminal::{BOLD, GREEN, RED, TextStyle, YELLOW, columns, harmless, labelled, printable, time};
+use super::{cache, host};
 use crate::admin::explain::{Checked, Explanation};
 use crate::config::Sources;
 use crate::robots::{Question, Reason};
@@ -240,6 +240,9 @@ fn wait(told: &Explanation) -> String {
 /// Says what the cache would do, if there is something to say.
 fn cached(told: &Explanation) -> Option<String> {
     let cache = told.cache.as_ref()?;
+    if let Some(reason) = &cache.not_stored {
+        return Some(format!("would be asked: the last answer was not stored ({})", cache::reason(reason)));
+    }
     let ttl = cache.ttl_s?;
     let span = time(ttl.unsigned_abs().saturating_mul(1_000));
     Some(match (cache.state.as_str(), ttl > 0) {

@@ -141,6 +141,7 @@ pub(super) fn page(host: &HostJson, brush: TextStyle, columns: Option<usize>) ->
         ("count", (host.count == "pages").then(|| format!("pages; {} parts rode on their turns", host.parts))),
         ("breaker", breaker(host)),
         ("traffic", traffic(host)),
+        ("saved", host.saved.map(|saved| format!("{} (from the cache)", saved.text()))),
         ("tunnels", host.unpaced_tunnels.as_ref().map(unpaced)),
         ("set", set(host)),
         ("last", last(host)),

@@ -22,7 +22,7 @@ use crate::config::{AddressSpan, Sources};
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Kinds: request, request.waiting once a request has waited for a second, and about hosts, robots.txt, clients and the configuration host.slowed, host.held,
-breaker.opened, robots.fetched, job.stopped, config.reloaded and the like. The word before
+breaker.opened, robots.fetched, job.stopped, config.reloaded, cache.unwritten and the like. The word before
 the dot stands for all of them.
 
 Exit codes: 4 no curtsy runs. Ends when it is interrupted.
@@ -159,7 +159,7 @@ fn request(event: &Value, brush: TextStyle) -> String {
             line += &format!(" {label}={}", time(millis).replace(' ', ""));
         }
     }
-    for name in ["why", "error"] {
+    for name in ["why", "cache", "error"] {
         if event[name].is_string() {
             line += &format!(" {name}={}", text(name));
         }

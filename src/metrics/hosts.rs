@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry};
 
 use super::register::{self, put};
+use super::savings::Saved;
 use crate::politeness::HostKey;
 
 /// How often seats are reassigned.
@@ -39,6 +40,8 @@ pub struct HostSeries {
 pub struct SeriesSlot {
     requests: AtomicU64,
     waited_us: AtomicU64,
+    saved_requests: AtomicU64,
+    saved_bytes: AtomicU64,
 }
 
 /// The seat of a host, if it has one. Its lane carries this.
@@ -121,6 +124,14 @@ impl HostSeries {
             }
             None => self.other.count(waited),
         }
+    }
+
+    /// Counts what the cache saved. It gives no host a seat: a host that is not visited needs no series.
+    pub(super) fn saved(&self, host: &HostKey, saved: Saved) {
+        let seat = self.seated.lock().get(host).map(|member| member.seat.clone());
+        let seat = seat.as_deref().unwrap_or(&self.other);
+        seat.saved_requests.fetch_add(saved.requests, Relaxed);
+        seat.saved_bytes.fetch_add(saved.bytes, Relaxed);
     }
 
     fn take_free_seat(&self, host: &HostKey) -> Option<Arc<SeriesSlot>> {
@@ -246,6 +257,8 @@ struct Series {
     waited: prometheus::CounterVec,
     delay: GaugeVec,
     queued: IntGaugeVec,
+    saved_requests: IntCounterVec,
+    saved_bytes: IntCounterVec,
 }
 
 impl Series {
@@ -268,7 +281,19 @@ impl Series {
         registry.register(Box::new(waited.clone())).expect("a new name");
         registry.register(Box::new(delay.clone())).expect("a new name");
         registry.register(Box::new(queued.clone())).expect("a new name");
-        Series { requests, waited, delay, queued }
+        let saved_requests = register::counters(
+            registry,
+            "curtsy_host_saved_requests_total",
+            "Requests that the cache answered without sending them.",
+            &["host"],
+        );
+        let saved_bytes = register::counters(
+            registry,
+            "curtsy_host_saved_bytes_total",
+            "Bytes of bodies that came from the cache and not from the host.",
+            &["host"],
+        );
+        Series { requests, waited, delay, queued, saved_requests, saved_bytes }
     }
 
     fn show(&self, host: &str, seat: &SeriesSlot, present: Present) {
@@ -279,6 +304,8 @@ impl Series {
         let delay: Gauge = self.delay.with_label_values(label);
         delay.set(present.delay.as_secs_f64());
         put(&self.queued.with_label_values(label), present.queued);
+        self.saved_requests.with_label_values(label).inc_by(seat.saved_requests.load(Relaxed));
+        self.saved_bytes.with_label_values(label).inc_by(seat.saved_bytes.load(Relaxed));
     }
 }
 
@@ -376,7 +403,7 @@ mod tests {
         hosts.reseat(crowd(400));
         assert_eq!(
             (hosts.seated().len(), text(&hosts).lines().filter(|line| !line.starts_with('#')).count()),
-            (10, 44)
+            (10, 66)
         );
         hosts.limit(3);
         hosts.reseat(crowd(400));
@@ -384,6 +411,24 @@ mod tests {
         hosts.limit(0);
         hosts.reseat(crowd(400));
         assert_eq!((hosts.seated().len(), text(&hosts)), (0, String::new()));
+    }
+
+    #[test]
+    fn what_the_cache_saved_counts_where_visits_do() {
+        let hosts = hosts(1);
+        visit(&hosts, "a.test");
+        for (name, requests) in [("a.test", 2), ("b.test", 3), ("c.test", 0)] {
+            hosts.saved(&host(name), Saved { requests, bytes: 10 });
+        }
+        let text = text(&hosts);
+        for line in [
+            "curtsy_host_saved_requests_total{host=\"a.test\"} 2",
+            "curtsy_host_saved_requests_total{host=\"_other\"} 3",
+            "curtsy_host_saved_bytes_total{host=\"_other\"} 20",
+        ] {
+            assert!(text.contains(line), "no {line} in\n{text}");
+        }
+        assert_eq!(names(&hosts), ["a.test"]);
     }
 
     /// No host can take the label of the rest.

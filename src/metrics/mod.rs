@@ -17,6 +17,7 @@ mod process;
 mod register;
 mod requests;
 mod robots;
+pub mod savings;
 mod scene;
 mod store;
 pub mod tally;
@@ -39,6 +40,7 @@ use self::process::Process;
 use self::register::{count, counter, gauge, labelled, put};
 use self::requests::RequestMetrics;
 use self::robots::RobotsMetrics;
+use self::savings::Savings;
 use self::scene::Gauges;
 use self::store::StoreMetrics;
 use self::tally::Tally;
@@ -70,6 +72,7 @@ pub struct Metrics {
     pub hosts: HostSeries,
     /// Counters for every host, for a command that wants them.
     pub tally: Tally,
+    savings: Savings,
     /// What each client has asked for.
     pub clients: ClientTable,
     board: Gauges,
@@ -188,6 +191,7 @@ impl Metrics {
             ),
             hosts: HostSeries::new(&registry, USUAL_SEATS),
             tally: Tally::default(),
+            savings: Savings::default(),
             clients: ClientTable::default(),
             board: Gauges::new(&registry),
             client_connections: gauge(&registry, "curtsy_client_connections", "Open client connections."),

@@ -272,6 +272,26 @@ def a_thousand_hosts_are_drawn_a_few_at_a_time(browser, curtsy):
     is_calm(page)
 
 
+def a_host_says_what_the_cache_saved(browser, curtsy):
+    url = "http://kept.example.org/kept"
+    curtsy.fetch(url)
+    page = browser.page(f"{curtsy.url}/hosts/kept.example.org")
+    assert page.text("[data-show=saved]") == "nothing"
+    curtsy.fetch(url)
+    curtsy.fetch(url)
+    page.until(lambda: page.text("[data-show=saved]") == "2 requests, 3.4 kB", "what was saved")
+    page.until(lambda: sum("from the cache" in line for line in page.texts("#feed .is-request")) == 2, "both in the list")
+    page.go(f"{curtsy.url}/hosts/kept.example.org")
+    assert page.text("[data-show=saved]") == "2 requests, 3.4 kB", page.text("[data-show=saved]")
+    assert page.text("#stored") == "1, used 2 times", page.text("#stored")
+    page.go(curtsy.url)
+    page.key("e")
+    page.type(url)
+    page.key("Enter", "\r")
+    page.until(lambda: "allowed, from the cache: it is fresh for 9 min" in page.text("#answer"), "the cache's answer")
+    is_calm(page)
+
+
 def when_curtsy_is_gone_it_says_so(browser, curtsy):
     page = browser.page(curtsy.url)
     page.until(lambda: "running" in (page.text("#pulse") or ""), "the line at the top")
@@ -326,7 +346,8 @@ def a_fleet_of_two(browser, front, back, redis):
 STORIES = [
     with_nothing_to_show_it_says_how_to_begin, what_it_shows_is_what_the_api_says, the_keyboard_is_enough,
     a_host_is_shown_and_steered, a_question_is_answered, nothing_foreign_becomes_part_of_the_page,
-    without_scripts_it_is_a_table, clients_are_shown_and_resumed, a_fleet_is_shown_and_a_node_forgotten, a_thousand_hosts_are_drawn_a_few_at_a_time, when_curtsy_is_gone_it_says_so,
+    without_scripts_it_is_a_table, clients_are_shown_and_resumed, a_fleet_is_shown_and_a_node_forgotten,
+    a_thousand_hosts_are_drawn_a_few_at_a_time, a_host_says_what_the_cache_saved, when_curtsy_is_gone_it_says_so,
 ]
 
 

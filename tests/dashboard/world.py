@@ -31,6 +31,8 @@ class Origins(BaseHTTPRequestHandler):
             return self.answer(429, "slow down", {"Retry-After": "30"})
         if url.path.endswith("/missing"):
             return self.answer(404, "not here")
+        if url.path == "/kept":
+            return self.answer(200, "k" * 1700, {"Cache-Control": "max-age=600"})
         time.sleep(0.02)  # a slow origin
         self.answer(200, f"<p>{url.path}</p>\n" * 20)
 

@@ -174,10 +174,97 @@ fn a_second_curtsy_goes_without_the_folder_and_says_so() {
     assert!(soon(|| second.event("cache.unwritten").is_some()), "{:#?}", second.stderr());
     let why = second.event("cache.unwritten").expect("it was logged")["why"].to_string();
     assert!(why.contains(&format!("another curtsy uses the folder (process {})", first.id())), "{why}");
+    let mut listener = crate::support::Client::connect(second.admin());
+    listener.send_head(&["GET /api/v1/events?kind=cache&recent=9 HTTP/1.0", "Host: localhost"]);
+    let mut told = String::new();
+    while !told.contains("cache.unwritten") {
+        told += &String::from_utf8_lossy(&listener.read_some().expect("the stream goes on"));
+    }
+    assert!(told.contains("another curtsy uses the folder"), "{told}");
     assert_eq!(second.get(&origin.url("/fresh")).text(), body_of("/fresh"));
     assert_eq!(second.get(&origin.url("/fresh")).text(), body_of("/fresh"));
     assert_eq!(visits(&origin), 1, "memory works");
     assert!(api(&second, "GET /api/v1/cache")["disk"]["trouble"].is_string());
+}
+
+/// C61: `explain` and `check` find what is on disk alone, and the answer stays there.
+#[test]
+fn explain_and_check_look_on_disk() {
+    let (folder, origin) = (folder(), origin());
+    let first = program(folder.path());
+    for path in ["/fresh", "/stale", "/fresh-large"] {
+        first.get(&origin.url(path));
+    }
+    first.stop();
+    let second = program(folder.path());
+    loaded(&second);
+    let before = visits(&origin);
+    for (path, state) in [("/fresh", "fresh"), ("/fresh-large", "fresh"), ("/stale", "validate"), ("/other", "miss")] {
+        let told = api(&second, &format!("GET /api/v1/explain?url={}", origin.url(path)));
+        assert_eq!(told["cache"]["state"], state, "{path}: {told}");
+    }
+    let admin = format!("http://{}", second.admin());
+    let (code, told) = command(&["check", &origin.url("/fresh"), &origin.url("/stale"), "--json", "--admin", &admin]);
+    assert!(code == 0 && told.contains("\"fresh\"") && told.contains("\"validate\""), "{told}");
+    assert_eq!(api(&second, "GET /api/v1/cache")["memory"]["objects"], 0, "a question brings nothing into memory");
+    assert_eq!(api(&second, "GET /api/v1/cache")["disk"]["read"], 0, "and is no use of the answer");
+    assert_eq!(visits(&origin), before);
+}
+
+/// Why an answer was not stored, and what is stored for a request with other fields.
+#[test]
+fn people_see_why_nothing_is_stored_for_a_request() {
+    let folder = folder();
+    let origin = site(|request, _| match path(request).as_str() {
+        "/robots.txt" => "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned(),
+        "/login" => page("Cache-Control: max-age=60\r\nSet-Cookie: a=1\r\n", "hello"),
+        _ => page("Cache-Control: max-age=60\r\nVary: Accept-Language\r\n", &request.value("accept-language")),
+    });
+    let running = program(folder.path());
+    let admin = format!("http://{}", running.admin());
+    let say = |arguments: &[&str]| command(&[arguments, &["--admin", &admin]].concat());
+    let url = origin.url("/login");
+    assert_eq!(say(&["cache", "show", &url]), (3, format!("nothing is stored for {url}\n")));
+    running.get(&url);
+    let (code, told) = say(&["cache", "show", &url]);
+    assert!(code == 3 && told.ends_with(": the last answer was not stored (it sets a cookie)\n"), "{told}");
+    let (code, told) = say(&["explain", &url]);
+    assert!(code == 0 && told.contains("the last answer was not stored (it sets a cookie)"), "{told}");
+    let url = origin.url("/page");
+    for language in ["de", "fr", "fr"] {
+        running.ask(&[&format!("GET {url} HTTP/1.1"), &format!("Accept-Language: {language}")]);
+    }
+    let show = |fields: &[&str]| say(&[&["cache", "show", &url], fields].concat());
+    let (code, told) = show(&[]);
+    assert!(code == 0 && told.matches("only for requests with").count() == 2, "{told}");
+    let (code, told) = show(&["--header", "Accept-Language: fr"]);
+    assert!(code == 0 && told.contains("accept-language: fr") && told.contains("1 more for other requests"), "{told}");
+    assert!(!told.contains("accept-language: de") && told.contains("1 hits"), "{told}");
+    let (code, told) = show(&["-H", "Accept-Language: en"]);
+    assert!(code == 3 && told.contains("2 for others"), "{told}");
+    assert!(show(&["-H", "nonsense"]).1.contains("is no header field"), "{:?}", show(&["-H", "nonsense"]));
+    let (_, told) = say(&["cache"]);
+    assert!(told.contains("age      oldest ") && told.lines().all(|line| line.len() <= 80), "{told}");
+}
+
+/// What the cache saved is told for each host.
+#[test]
+fn a_host_says_what_the_cache_saved() {
+    let (folder, origin) = (folder(), origin());
+    let mut paced = uncached();
+    paced.env("CURTSY_POLITENESS__MODE", "enforce").env("CURTSY_POLITENESS__DELAY", "0s");
+    let running = program_by(paced, folder.path());
+    for path in ["/fresh", "/fresh", "/fresh", "/stale", "/stale"] {
+        running.get(&origin.url(path));
+    }
+    let saved = || api(&running, "GET /api/v1/hosts/127.0.0.1")["saved"].clone();
+    let bytes = 2 * body_of("/fresh").len() + body_of("/stale").len();
+    let wanted = serde_json::json!({ "requests": 2, "bytes": bytes });
+    assert!(soon(|| saved() == wanted), "{} is not {wanted}", saved());
+    let (_, told) = command(&["host", "127.0.0.1", "--admin", &format!("http://{}", running.admin())]);
+    assert!(told.contains("saved     2 requests, 15.0 kB (from the cache)"), "{told}");
+    assert_eq!(running.metric("curtsy_host_saved_requests_total{host=\"127.0.0.1\"}"), 2);
+    assert_eq!(running.metric("curtsy_host_saved_bytes_total{host=\"127.0.0.1\"}"), bytes as u64);
 }
 
 /// C52: a folder that cannot be made is logged once, counted, and harms no request.
@@ -289,7 +376,11 @@ fn exec_keeps_answers_for_the_next_run() {
     assert!(folder.path().join("curtsy/cache.db").exists());
     assert!(!exec(&["--no-cache"]).contains("not sent"));
     assert_eq!(pages(), 5);
+    std::fs::remove_dir_all(folder.path().join("curtsy")).expect("the folder of the first run");
+    exec(&["--report"]);
+    assert!(!folder.path().join("curtsy/cache.db").exists(), "a dry run leaves nothing behind");
+    assert_eq!(pages(), 7);
     let own = folder.path().join("own");
     assert!(!exec(&["--cache", &own.display().to_string()]).contains("not sent"));
-    assert!(pages() == 7 && own.join("cache.db").exists());
+    assert!(pages() == 9 && own.join("cache.db").exists());
 }

@@ -68,6 +68,7 @@ fn pieces(admin: &Admin, host: &HostJson, key: &HostKey) -> Vec<(&'static str, H
         ("breaker", Html::text(&breaker(host))),
         ("visits", Html::number(host.visits)),
         ("waiting", waiting(admin, key)),
+        ("saved", host.saved.map_or(Html::raw("nothing"), |saved| Html::text(&saved.text()))),
     ]
 }
 

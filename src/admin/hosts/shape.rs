@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::saved::SavedJson;
 use crate::admin::time::{millis, moment, seconds};
 use crate::politeness::HostKey;
 use crate::politeness::fault::HostReply;
@@ -121,6 +122,9 @@ pub struct HostJson {
     /// In a fleet: what all nodes together know. Only in `GET /api/v1/hosts/{host}` and `/api/v1/explain`.
     #[serde(default)]
     pub fleet: Option<HostFleet>,
+    /// What the cache saved. Only in `GET /api/v1/hosts/{host}` and `/api/v1/explain`.
+    #[serde(default)]
+    pub saved: Option<SavedJson>,
     /// Tunnels of the last hour whose requests could not be separated. Only in `GET /api/v1/hosts/{host}`.
     pub unpaced_tunnels: Option<UnpacedTunnels>,
     /// The latest starts and holds. Only in `GET /api/v1/hosts/{host}`.
@@ -289,6 +293,7 @@ impl HostJson {
             retries_left: view.retries_left,
             limit: view.limit.map(|limit| LimitJson::new(&limit, view.delays.effective(), now)),
             fleet: None,
+            saved: None,
             unpaced_tunnels: None,
             timeline: None,
             not_kept: None,

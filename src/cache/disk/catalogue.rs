@@ -106,6 +106,14 @@ impl Catalogue {
         Ok(())
     }
 
+    /// Returns the smallest and the largest time at which a response was received.
+    pub(super) fn received(&self) -> rusqlite::Result<Option<(u64, u64)>> {
+        let sql = "SELECT min(received_us), max(received_us) FROM entry";
+        let times = |row: &Row<'_>| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?));
+        let (oldest, newest) = self.connection.query_row(sql, [], times)?;
+        Ok(oldest.zip(newest).map(|(oldest, newest)| (oldest.cast_unsigned(), newest.cast_unsigned())))
+    }
+
     /// Returns the rows of a segment that has rows from `first` to `last`.
     pub(super) fn rows_of(&self, segment: SegmentName, first: u64, last: u64) -> rusqlite::Result<Vec<CatalogueRow>> {
         let sql = format!("SELECT {COLUMNS} FROM entry WHERE id BETWEEN ?1 AND ?2 AND segment = ?3 ORDER BY id");

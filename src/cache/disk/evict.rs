@@ -1,15 +1,18 @@
-//! Makes room: the oldest file goes first, and what was read since it was written gets a second chance.
+//! Makes room: the oldest file goes first, and what was used since it was written gets a second chance.
 
 use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Weak};
 
 use super::catalogue::{CatalogueRow, Revision};
 use super::files::{self, SegmentName};
 use super::index::DiskPlace;
+use super::note;
 use super::open;
 use super::record;
 use super::segments::SegmentState;
 use super::status::DiskTrouble;
 use super::writer::DiskWriter;
+use crate::cache::{CacheKey, Entry};
 
 /// A response of an evicted segment that is stored anew.
 struct SecondChance {
@@ -40,7 +43,7 @@ impl DiskWriter {
         for row in rows {
             let url = self.shared.index.hash(&row.url, &row.partition);
             let Some(place) = self.shared.index.remove(url, row.id) else { continue };
-            if place.hits > 0 && !place.is_suspect {
+            if (place.hits > 0 || self.is_used_in_memory(&row)) && !place.is_suspect {
                 used.push(row);
             } else {
                 super::status::count(&self.shared.counters.evicted);
@@ -59,6 +62,14 @@ impl DiskWriter {
             }
         }
         Ok(true)
+    }
+
+    /// Whether memory has the response and gave it to a client.
+    fn is_used_in_memory(&self, row: &CatalogueRow) -> bool {
+        let memory = self.shared.memory.get().and_then(Weak::upgrade);
+        let Some((memory, key)) = memory.zip(CacheKey::read(&row.url, &row.partition)) else { return false };
+        let is_it = |entry: &Arc<Entry>| entry.hits() > 0 && note::variant(&entry.terms) == row.variant;
+        memory.peek(&key.borrowed()).is_some_and(|variants| variants.iter().any(is_it))
     }
 
     /// Reads what is stored anew, before its file is deleted.

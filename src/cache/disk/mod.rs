@@ -14,6 +14,7 @@ mod evict;
 mod files;
 mod index;
 mod large;
+mod news;
 pub mod note;
 mod open;
 mod purge;
@@ -26,8 +27,8 @@ mod status;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,6 +37,7 @@ use tokio::sync::oneshot;
 
 pub use self::files::is_folder;
 pub use self::index::DiskPlace;
+pub use self::news::{DiskListener, DiskNews};
 pub use self::purge::Purge;
 pub use self::reader::LargeBody;
 pub use self::rows::{DiskRow, VerifyReport, verify};
@@ -46,7 +48,7 @@ use self::index::{DiskIndex, UrlHash};
 use self::queue::{DiskJob, DiskQueue};
 use self::reader::{ReadJob, Readers};
 use self::status::{DiskCounters, count};
-use super::{CacheKey, CacheKeyRef, Entry};
+use super::{CacheKey, CacheKeyRef, Entry, Memory};
 use crate::clock;
 
 /// Stored answers on disk. Dropping it begins to close it, without waiting.
@@ -65,17 +67,30 @@ struct DiskShared {
     queue: DiskQueue,
     counters: DiskCounters,
     readers: Readers,
+    listener: DiskListener,
+    /// Where answers are used without being read here.
+    memory: OnceLock<Weak<Memory>>,
 }
 
 impl DiskTier {
     /// Starts to use a folder, with at most `limit` bytes. Returns at once: a thread opens the folder and reads the
     /// catalogue, and until then nothing is found. [`DiskTier::status`] says if the folder cannot be used.
     pub fn start(directory: &Path, limit: u64) -> std::io::Result<DiskTier> {
-        let (shared, start) = DiskShared::new(directory, limit)?;
+        DiskTier::start_with(directory, limit, DiskListener::new(|_| ()))
+    }
+
+    /// The same, with a callback for news.
+    pub fn start_with(directory: &Path, limit: u64, listener: DiskListener) -> std::io::Result<DiskTier> {
+        let (shared, start) = DiskShared::new(directory, limit, listener)?;
         start.run(&shared)?;
         let writer = shared.clone();
         std::thread::Builder::new().name("cache-writer".to_owned()).spawn(move || writer::run(&writer))?;
         Ok(DiskTier { shared, next_draft: AtomicU64::new(1) })
+    }
+
+    /// Lets uses in memory count when files are evicted. Only the first call has an effect.
+    pub(super) fn watch(&self, memory: &Arc<Memory>) {
+        let _ = self.shared.memory.set(Arc::downgrade(memory));
     }
 
     /// Returns where the variants of a URL are, the newest first. In memory only.
@@ -196,11 +211,27 @@ impl Drop for DiskTier {
 }
 
 impl DiskShared {
-    fn new(directory: &Path, limit: u64) -> std::io::Result<(Arc<DiskShared>, reader::ReaderStart)> {
+    fn new(
+        directory: &Path,
+        limit: u64,
+        listener: DiskListener,
+    ) -> std::io::Result<(Arc<DiskShared>, reader::ReaderStart)> {
         let (readers, start) = Readers::start()?;
-        let (queue, counters) = (DiskQueue::default(), DiskCounters::default());
+        let (queue, counters, index) = (DiskQueue::default(), DiskCounters::default(), DiskIndex::new());
         let directory = directory.to_owned();
-        Ok((Arc::new(DiskShared { directory, limit, index: DiskIndex::new(), queue, counters, readers }), start))
+        Ok((
+            Arc::new(DiskShared {
+                directory,
+                limit,
+                index,
+                queue,
+                counters,
+                readers,
+                listener,
+                memory: OnceLock::new(),
+            }),
+            start,
+        ))
     }
 
     /// Sets or clears the trouble. Returns whether that is news.

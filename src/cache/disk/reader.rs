@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 use super::catalogue::Catalogue;
 use super::files::{self, CATALOGUE};
 use super::index::DiskPlace;
+use super::purge::host_of;
 use super::record::{self, BadRecord, END, WarcHeader};
 use super::status::count;
 use super::{DiskShared, note};
@@ -124,13 +125,15 @@ pub(super) fn copy(
                     event = "cache.damaged", segment = place.segment, offset = place.offset, %fault,
                     "a stored answer is not as it was written: it was deleted"
                 );
+                shared.tell("cache.damaged", Some(host_of(url)), Some(&fault.to_string()));
             }
             None
         }
     }
 }
 
-fn read(
+/// Reads a response, and neither counts it nor forgets it.
+pub(super) fn read(
     shared: &DiskShared,
     catalogue: &mut Option<Catalogue>,
     place: &DiskPlace,

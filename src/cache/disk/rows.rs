@@ -12,7 +12,7 @@ use super::purge::Purge;
 use super::reader;
 use super::record::{self, WarcHeader};
 use super::{DiskShared, DiskTier};
-use crate::cache::Entry;
+use crate::cache::{CacheKeyRef, Entry};
 
 /// A stored response, as the catalogue has it.
 #[derive(Clone, Debug)]
@@ -44,6 +44,22 @@ impl DiskTier {
         self.flush().await;
         let shared = self.shared.clone();
         tokio::task::spawn_blocking(move || rows(&shared, &which).unwrap_or_default()).await.unwrap_or_default()
+    }
+
+    /// Reads a variant for people: without the deadline of requests, and without counting it as used. None if it is gone
+    /// or damaged.
+    pub async fn peek(&self, key: &CacheKeyRef<'_>, place: DiskPlace) -> Option<Entry> {
+        let (shared, url, partition) = (self.shared.clone(), super::url(key), key.partition.to_owned());
+        let read = move || reader::read(&shared, &mut None, &place, (&url, &partition)).ok();
+        tokio::task::spawn_blocking(read).await.ok().flatten()
+    }
+
+    /// Returns when the oldest and the newest response were stored, in microseconds since the Unix epoch.
+    pub async fn received(&self) -> Option<(u64, u64)> {
+        self.flush().await;
+        let path = self.shared.directory.join(CATALOGUE);
+        let read = move || Catalogue::reader(&path).and_then(|catalogue| catalogue.received());
+        tokio::task::spawn_blocking(read).await.ok()?.ok().flatten()
     }
 
     /// Reads a listed response, without the deadline of requests.

@@ -266,7 +266,7 @@ fn what_is_larger_than_the_queue_is_skipped_and_counted() {
 fn little_more_is_written_than_what_is_stored() {
     for (size, count, most) in [(1_024, 20_000_u64, 1.5), (64 * 1_024, 800, 1.02)] {
         let directory = tempfile::tempdir().unwrap();
-        let (shared, _start) = DiskShared::new(directory.path(), 1 << 30).unwrap();
+        let (shared, _start) = DiskShared::new(directory.path(), 1 << 30, DiskListener::new(|_| ())).unwrap();
         let folder = open::open(directory.path(), 1 << 30, &shared.index).unwrap();
         let mut writer = writer::DiskWriter::new(shared, folder);
         let mut headers = HeaderMap::new();

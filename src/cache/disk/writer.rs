@@ -74,6 +74,7 @@ fn open_patiently(shared: &DiskShared) -> Option<CacheFolder> {
                 event = "cache.unwritten", %directory, why = %trouble,
                 "cannot use the cache folder; stored answers stay in memory alone"
             );
+            shared.tell("cache.unwritten", None, Some(&trouble.to_string()));
         }
         count(&shared.counters.write_failures);
         shared.queue.take_bodies(false);
@@ -91,9 +92,11 @@ fn opened(shared: &DiskShared, folder: &CacheFolder) {
             event = "cache.damaged", %directory, why,
             "the catalogue of the cache folder is damaged: all stored answers in it were deleted"
         );
+        shared.tell("cache.damaged", None, Some(why));
     }
     if shared.set_trouble(None) {
         tracing::info!(event = "cache.recovered", %directory, "the cache folder can be used again");
+        shared.tell("cache.recovered", None, None);
     }
     shared.queue.take_bodies(true);
     tracing::debug!(event = "cache.loaded", %directory, objects = folder.segments.live(), "read the catalogue");
@@ -335,6 +338,7 @@ impl DiskWriter {
         if self.failing.take().is_some() && self.shared.set_trouble(None) {
             let directory = self.shared.directory.display();
             tracing::info!(event = "cache.recovered", %directory, "the cache folder is written again");
+            self.shared.tell("cache.recovered", None, None);
         }
     }
 
@@ -353,6 +357,7 @@ impl DiskWriter {
                 event = "cache.unwritten", %directory, why = %trouble,
                 "cannot write to the cache folder; new answers stay in memory alone until it works again"
             );
+            self.shared.tell("cache.unwritten", None, Some(&trouble.to_string()));
             // Perhaps the disk is full, and this is what is missing.
             let _ = self.evict_oldest();
         }

@@ -128,8 +128,8 @@ fn adapted(loaded: Loaded, args: &ExecArgs, intercept: bool) -> Config {
     if origins.of("politeness.count").is_none() {
         config.politeness.count = Counts::Pages;
     }
-    // Without it, a second run of the command would fetch everything again.
-    if origins.of("cache.disk").is_none() {
+    // Without it, a second run of the command would fetch everything again. A dry run leaves nothing behind.
+    if origins.of("cache.disk").is_none() && (!args.report || args.cache.is_some()) {
         config.cache.disk = DISK;
     }
     if args.no_cache {

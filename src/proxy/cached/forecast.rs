@@ -3,12 +3,13 @@
 use http::{HeaderMap, HeaderValue, Method};
 
 use super::kept::list;
-use super::look::{Judged, judge};
+use super::look::{Judged, judge, suits};
 use super::plan::HostCache;
 use super::respond::How;
 use crate::cache::{self, CacheKeyRef};
 use crate::politeness::Origin;
 use crate::politeness::reuse::request::CacheRequest;
+use crate::politeness::reuse::storing::NotStored;
 use crate::proxy::{Settings, Shared};
 
 /// What the cache would do for a request.
@@ -20,6 +21,8 @@ pub struct CacheForecast {
     pub ttl: Option<i64>,
     /// The age of the stored answer in seconds.
     pub age: Option<u32>,
+    /// Why the last answer was not stored, if nothing is stored.
+    pub not_stored: Option<&'static str>,
 }
 
 impl CacheForecast {
@@ -38,26 +41,27 @@ pub(crate) struct ForecastRequest<'a> {
     pub(crate) partition: &'a str,
 }
 
-/// Foresees what the cache does for a request with no other field than User-Agent.
-pub(crate) fn forecast(shared: &Shared, settings: &Settings, request: &ForecastRequest<'_>) -> CacheForecast {
+/// Foresees what the cache does for a request with no other field than User-Agent. Looks on disk too, in a thread of
+/// its own.
+pub(crate) async fn forecast(shared: &Shared, settings: &Settings, request: &ForecastRequest<'_>) -> CacheForecast {
     let host = HostCache::of(settings, settings.policies.policy(request.origin.host.as_str()));
-    let nothing = |state| CacheForecast { state, ttl: None, age: None };
+    let nothing = |state, not_stored| CacheForecast { state, ttl: None, age: None, not_stored };
     let is_head = request.method == Method::HEAD.as_str();
     if !host.on || host.report || !(is_head || request.method == Method::GET.as_str()) {
-        return nothing("off");
+        return nothing("off", None);
     }
     let key = CacheKeyRef { origin: request.origin, path: request.path, partition: request.partition };
-    let variants = shared.cache.at_hand(&key);
     let agent = request.user_agent.map(|value| (http::header::USER_AGENT, value.clone()));
     let headers: HeaderMap = agent.into_iter().collect();
     let fields = list(&headers);
     let asked = CacheRequest::read(is_head, &fields, &settings.config.cache.unkeyed);
+    let variants = shared.cache.peek(&key, |entry| suits(entry, &asked)).await;
     let (state, entry) = match judge(settings, request.origin, variants.as_deref(), &asked, host) {
         Judged::Use(entry, How::Fresh) => ("fresh", entry),
         Judged::Use(entry, _) => ("stale", entry),
         Judged::Validate(entry, _) => ("validate", entry),
-        Judged::Miss(_) => return nothing("miss"),
+        Judged::Miss(_) => return nothing("miss", shared.cache.not_stored(&key).map(NotStored::word)),
     };
     let (policy, now) = (&entry.terms.policy, cache::now());
-    CacheForecast { state, ttl: Some(policy.ttl(now)), age: Some(policy.age(now)) }
+    CacheForecast { state, ttl: Some(policy.ttl(now)), age: Some(policy.age(now)), not_stored: None }
 }

@@ -176,6 +176,7 @@ impl Passing {
                 let begun = plan.begin(request, response, took);
                 if let Err(reason) = &begun {
                     request.shared().metrics.cache.not_stored(reason.word());
+                    request.shared().cache.note_unstored(&plan.key.borrowed(), *reason);
                 }
                 let word = if plan.conditional { "changed" } else { "miss" };
                 request.shared().metrics.cache.request(word);

@@ -30,7 +30,8 @@ impl StoreTap {
 
     /// Stores nothing, for this reason.
     pub(crate) fn give_up(&mut self, reason: NotStored) {
-        if self.filling.take().is_some() {
+        if let Some(filling) = self.filling.take() {
+            filling.note(reason);
             self.shared.metrics.cache.not_stored(reason.word());
         }
     }

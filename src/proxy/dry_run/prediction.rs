@@ -153,7 +153,10 @@ impl DryRun {
             (_, None) if asks_robots && decides != Decides::Delay => (by_lane, None),
             _ => (by_lane, Some(true)),
         };
-        let cache = (via != Via::Tunnel).then(|| self.cached(&settings, inquiry));
+        let cache = match via {
+            Via::Tunnel => None,
+            Via::Plain | Via::Intercepted => timeout(patience, self.cached(&settings, inquiry)).await.ok(),
+        };
         // An answer from the cache waits for nothing.
         let answered = allowed == Some(true) && cache.is_some_and(|cache| cache.answers());
         let refusal = refusal.filter(|_| !answered);
@@ -161,7 +164,7 @@ impl DryRun {
         if ruling == Ruled::Unknown { told.failed(&self.without_robots(&settings, question)) } else { told }
     }
 
-    fn cached(&self, settings: &Settings, inquiry: &Inquiry) -> CacheForecast {
+    async fn cached(&self, settings: &Settings, inquiry: &Inquiry) -> CacheForecast {
         let Inquiry { question, client, method, .. } = inquiry;
         let who = ClientName { name: client.name.as_deref(), address: client.address };
         let request = ForecastRequest {
@@ -171,7 +174,7 @@ impl DryRun {
             user_agent: question.user_agent.as_ref(),
             partition: &cached::partition_of(settings, who),
         };
-        cached::forecast(&self.worker.shared, settings, &request)
+        cached::forecast(&self.worker.shared, settings, &request).await
     }
 
     /// Returns the failure of a request whose robots.txt cannot be fetched.

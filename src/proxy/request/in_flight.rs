@@ -15,6 +15,7 @@ use crate::clock;
 use crate::events::REQUEST;
 use crate::gate::{Account, Permit, at, now};
 use crate::metrics::clients::{ClientEnding, ClientIdentity};
+use crate::metrics::savings::Saved;
 use crate::metrics::{DisconnectStage, RequestKind, RequestOutcome};
 use crate::politeness::HostKey;
 use crate::politeness::visit::{self, ClientId};
@@ -35,6 +36,8 @@ pub(crate) struct InFlight {
     complete: bool,
     status: u16,
     bytes: u64,
+    /// Bytes that came from the cache, of `bytes`.
+    served: u64,
     /// The log entry and when the request began. Only if there is an access log, an event listener or a tally.
     entry: Option<(Box<LogEntry>, Instant)>,
     /// Settled when the request ends.
@@ -70,6 +73,7 @@ impl InFlight {
             complete: false,
             status: 0,
             bytes: 0,
+            served: 0,
             entry: entry.map(|entry| (entry, clock::now())),
             permit: None,
             code: None,
@@ -144,6 +148,7 @@ impl InFlight {
     /// Counts a piece of a stored answer that is handed on.
     pub(crate) fn served(&mut self, bytes: usize) {
         self.shared.metrics.cache.served_bytes.inc_by(bytes as u64);
+        self.served += bytes as u64;
         self.sent(bytes);
     }
 
@@ -209,6 +214,14 @@ impl InFlight {
         }
     }
 
+    /// Counts what the cache saved for the host.
+    fn count_savings(&self, outcome: RequestOutcome) {
+        let requests = u64::from(outcome == RequestOutcome::Cached);
+        if let Some(host) = self.host.as_ref().filter(|_| requests > 0 || self.served > 0) {
+            self.shared.metrics.saved(host, Saved { requests, bytes: self.served });
+        }
+    }
+
     /// Ends a tunnel that curtsy looks into: the requests inside are counted instead.
     #[expect(clippy::boxed_local, reason = "this consumes the value, which every caller has in a box")]
     pub(crate) fn replaced(mut self: Box<Self>) {
@@ -256,6 +269,7 @@ impl Drop for InFlight {
         let outcome = self.outcome.unwrap_or(RequestOutcome::Abandoned);
         metrics.request(self.kind, outcome);
         self.count_for_client(outcome, now);
+        self.count_savings(outcome);
         if matches!(self.outcome, Some(RequestOutcome::Forwarded | RequestOutcome::Cached)) && !self.complete {
             metrics.disconnect(DisconnectStage::Response);
         }

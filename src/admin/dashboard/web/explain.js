@@ -35,6 +35,8 @@ function say(told) {
   lines.push(line("p", `For client ${told.client}, ${WAYS[told.via] ?? told.via}.`, "muted"));
   const unpaced = told.via === "tunnel" ? told.known?.unpaced_tunnels?.count : 0;
   if (unpaced) lines.push(line("p", `${unpaced} of the last hour's tunnels to this host were not paced inside.`, "notice"));
+  const copy = stored(told.cache);
+  if (copy && told.allowed) lines.push(line("p", copy));
   if (told.delay) {
     lines.push(line("p", `The delay is ${span(told.delay_ms)}, the largest of`));
     lines.push(largest(told.delay));
@@ -48,12 +50,21 @@ const WAYS = { plain: "sent plain", tunnel: "through a tunnel: paths are hidden"
 
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
+const age = (cache) => (cache.ttl_s > 0 ? `is fresh for ${span(cache.ttl_s * 1_000)}` : `expired ${span(-cache.ttl_s * 1_000)} ago`);
+
+// What the cache has, if it has not answered.
+function stored(cache) {
+  if (cache?.state === "validate") return `A stored answer would be validated: it ${age(cache)}.`;
+  return cache?.not_stored ? `The last answer was not stored: ${cache.not_stored}.` : "";
+}
+
 function verdict(told) {
   const paragraph = document.createElement("p");
   const [word, kind, rest] = (() => {
     if (told.allowed === false) return ["denied", "bad", `: ${told.trouble ?? refusal(told.refusal)}`];
     if (told.allowed == null && told.refusal?.startsWith("origin-")) return ["unreachable", "bad", `: ${told.trouble}`];
     if (told.allowed == null) return ["unknown", "wait", `: ${told.trouble ?? "robots.txt could not be fetched in time"}`];
+    if (["fresh", "stale"].includes(told.cache?.state)) return ["allowed", "good", `, from the cache: it ${age(told.cache)}`];
     if (told.refusal) return ["not now", "wait", `: ${refusal(told.refusal)}`];
     if (told.wait_ms > 0) return ["allowed", "good", `, and would start in ${span(told.wait_ms)}: it waits for ${words(told.why)}`];
     return ["allowed", "good", ", and would start at once"];

@@ -16,6 +16,13 @@ export function number(n) {
   return String(n).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 }
 
+// The same words as in src/admin/hosts/saved.rs.
+export function size(bytes) {
+  if (bytes < 1e3) return `${bytes} B`;
+  if (bytes < 1e6) return `${(bytes / 1e3).toFixed(1)} kB`;
+  return bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
+}
+
 // The time of day, in the reader's time zone.
 export function clock(moment) {
   const at = new Date(moment);

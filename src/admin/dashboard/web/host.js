@@ -3,7 +3,7 @@
 import { follow, get, hostPath, send } from "./api.js";
 import { chart } from "./chart.js";
 import { parts } from "./explain.js";
-import { fleetWords, number, seconds, span, words } from "./format.js";
+import { fleetWords, number, seconds, size, span, words } from "./format.js";
 import { copies, keys } from "./keys.js";
 import { Feed } from "./live.js";
 import { timeline } from "./timeline.js";
@@ -45,6 +45,8 @@ export function host({ pulse, openHelp }) {
     ["queued", "in_flight", "burst", "burst_left", "visits"].forEach((field) => put(field, number(told[field])));
     put("mode", told.mode);
     if (told.fleet) put("fleet", fleetWords(told.fleet));
+    // Answers to changes do not have it.
+    if (told.saved) put("saved", `${number(told.saved.requests)} request${told.saved.requests === 1 ? "" : "s"}, ${size(told.saved.bytes)}`);
     if (!asked) byId("pause").textContent = told.paused ? "Resume host" : "Pause host";
     byId("toml").textContent = toml(told);
     // Answers to changes have no timeline; the next answer has one.

@@ -65,9 +65,13 @@ function request(event, explain) {
   return line;
 }
 
+// What the cache did, where it did something.
+const CACHED = { hit: "from the cache", stale: "from the cache, stale", shared: "shared with another request", validated: "unchanged (304)" };
+
 function outcome(event) {
   if (event.error) return refusal(event.error);
   if (event.status == null) return "the client disconnected";
+  if (CACHED[event.cache]) return CACHED[event.cache];
   if (event.wait_ms > 0) return `waited ${span(event.wait_ms)}, ${words(event.why ?? "configured")}`;
   return event.origin_ms == null ? "" : `answered in ${span(event.origin_ms)}`;
 }
@@ -89,6 +93,9 @@ const NEWS = {
   "client.left": (e) => `client ${e.client} disconnected after ${seconds(e.after_s)} in the queue: ${e.why}`,
   "config.reloaded": (e) => `configuration reloaded: ${e.changed.join(", ") || "nothing changed"}`,
   "config.changed": (e) => `configuration changed: ${e.changed.join(", ") || "nothing"}`,
+  "cache.unwritten": (e) => `stored answers stay in memory alone, ${e.directory}: ${e.why}`,
+  "cache.recovered": (e) => `answers are stored in ${e.directory} again`,
+  "cache.damaged": (e) => `damaged answers in ${e.directory} were deleted: ${e.why}`,
   "config.reload_failed": (e) => `reload failed: ${e.why}`,
   lost: (e) => `${number(e.count)} more events, not shown because there were too many`,
 };

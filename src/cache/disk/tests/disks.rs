@@ -8,7 +8,8 @@ use std::process::Command;
 use super::*;
 use crate::store::StoreFault;
 
-/// C52
+/// C52. Needs a disk of its own; [`files_that_cannot_grow_are_written_again_when_they_can`] tells the same story on every
+/// system.
 #[test]
 fn a_full_disk_is_reported_and_used_again_when_there_is_room() {
     let test = "a_full_disk_is_reported_and_used_again_when_there_is_room";
@@ -16,23 +17,48 @@ fn a_full_disk_is_reported_and_used_again_when_there_is_room() {
         let directory = tempfile::tempdir().unwrap();
         return child::on_own_disk("size=4m", module_path!(), test, directory.path());
     };
-    let tier = tier(&directory.join("cache"));
-    tier.put(key("/before"), entry(b"before"));
-    settle(&tier);
     let ballast = directory.join("ballast");
     let fill = || {
         let mut file = fs::File::create(&ballast).unwrap();
         while file.write_all(&[0; 4096]).is_ok() {}
     };
+    let trouble = fail_and_recover(&directory.join("cache"), fill, || fs::remove_file(&ballast).unwrap());
+    assert_eq!(trouble, DiskTrouble::Failed(StoreFault::Full));
+}
+
+/// C52
+#[test]
+fn no_space_means_that_the_disk_is_full() {
+    let error = fs::File::options().write(true).open("/dev/full").unwrap().write_all(b"x").unwrap_err();
+    assert_eq!(open::io_trouble(&error), DiskTrouble::Failed(StoreFault::Full));
+}
+
+/// C52. Works for every user: the operating system refuses to let files grow.
+#[test]
+fn files_that_cannot_grow_are_written_again_when_they_can() {
+    let Some(directory) = without_the_signal("files_that_cannot_grow_are_written_again_when_they_can") else { return };
+    let (_, hard) = rlimit::Resource::FSIZE.get().unwrap();
+    let limit = |bytes| rlimit::Resource::FSIZE.set(bytes, hard).unwrap();
+    fail_and_recover(&directory, || limit(300_000), || limit(hard));
+}
+
+/// Stores answers on a disk that `fill` makes useless and `free` makes good again. Returns the trouble in between.
+fn fail_and_recover(directory: &Path, fill: impl Fn(), free: impl Fn()) -> DiskTrouble {
+    let news = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let heard = news.clone();
+    let listener = DiskListener::new(move |news| heard.lock().push((news.kind, news.why.is_some())));
+    let tier = DiskTier::start_with(directory, LIMIT, listener).unwrap();
+    wait_for(|| tier.status().is_loaded);
+    tier.put(key("/before"), entry(b"before"));
+    settle(&tier);
     fill();
-    let large = entry(&vec![b'x'; 700 * 1024]);
-    tier.put(key("/large"), large.clone());
+    tier.put(key("/large"), entry(&vec![b'x'; 700 * 1024]));
     wait_for(|| tier.status().trouble.is_some());
-    assert_eq!(tier.status().trouble, Some(DiskTrouble::Failed(StoreFault::Full)));
+    let trouble = tier.status().trouble.unwrap();
     assert!(body(&tier, &key("/large")).is_none());
     tier.put(key("/skipped"), entry(b"x"));
     assert!(tier.status().counts.skipped + tier.status().counts.write_failures >= 2);
-    fs::remove_file(&ballast).unwrap();
+    free();
     wait_for(|| {
         tier.put(key("/after"), entry(b"after"));
         tier.status().trouble.is_none()
@@ -40,20 +66,27 @@ fn a_full_disk_is_reported_and_used_again_when_there_is_room() {
     settle(&tier);
     assert_eq!(body(&tier, &key("/after")).unwrap(), b"after");
     close(&tier);
-    assert_eq!(body(&super::tier(&directory.join("cache")), &key("/after")).unwrap(), b"after");
+    assert_eq!(body(&super::tier(directory), &key("/after")).unwrap(), b"after");
+    assert_eq!(*news.lock(), [("cache.unwritten", true), ("cache.recovered", false)]);
+    trouble
 }
 
-/// Works for every user: the operating system refuses to let files grow.
-#[test]
-fn files_that_cannot_grow_never_hold_a_torn_answer() {
-    let test = "files_that_cannot_grow_never_hold_a_torn_answer";
-    let Some(directory) = child::directory() else {
+/// Runs the test again in a process that ignores the signal for files that are too large. Returns the directory to work
+/// in, if this is that process.
+fn without_the_signal(test: &str) -> Option<std::path::PathBuf> {
+    child::directory().or_else(|| {
         let directory = tempfile::tempdir().unwrap();
         // An ignored signal stays ignored in the program that follows; otherwise it would end that program.
         let wrapper = ["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""];
         let output = child::command(&wrapper, module_path!(), test, directory.path()).output().unwrap();
-        return child::assert_passed(&output);
-    };
+        child::assert_passed(&output);
+        None
+    })
+}
+
+#[test]
+fn files_that_cannot_grow_never_hold_a_torn_answer() {
+    let Some(directory) = without_the_signal("files_that_cannot_grow_never_hold_a_torn_answer") else { return };
     let (_, hard) = rlimit::Resource::FSIZE.get().unwrap();
     let first = tier(&directory);
     let content = |n: u32| vec![n as u8; 100_000];

@@ -40,6 +40,30 @@ fn the_limit_holds_and_what_was_read_stays() {
     assert_eq!((body(&tier, &hot).unwrap(), tier.status().objects), (b"hot".to_vec(), status.objects));
 }
 
+/// C56: what is used in memory is never read from disk, and must be there after a restart all the same.
+#[test]
+fn what_is_used_in_memory_stays_on_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = crate::cache::Cache::with_disk(64 << 20, Some(tier_of(directory.path(), SMALL_LIMIT)));
+    let disk = cache.disk.as_ref().unwrap();
+    for (path, is_used) in [("/hot", true), ("/cold", false)] {
+        let entry = entry(path.as_bytes());
+        cache.store(key(path), entry.clone(), Default::default()).unwrap();
+        if is_used {
+            entry.count_hit();
+        }
+    }
+    for n in 0..4_000_u32 {
+        disk.put(key(&format!("/{n}")), entry(&vec![n as u8; 4_000]));
+        if n % 100 == 0 {
+            settle(disk);
+        }
+    }
+    settle(disk);
+    assert_eq!(disk.find(&key("/hot").borrowed()).len(), 1);
+    assert!(disk.find(&key("/cold").borrowed()).is_empty(), "it was not used");
+}
+
 #[test]
 fn a_lower_limit_holds_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
